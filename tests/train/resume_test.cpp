@@ -204,7 +204,11 @@ std::vector<Json> records(const Job& job) {
   return found;
 }
 
-std::string log_of(const Job& job) { return read_file(job.directory / (job.output + ".log")); }
+/// Nothing before its process has opened it.
+std::string log_of(const Job& job) {
+  const fs::path log = job.directory / (job.output + ".log");
+  return fs::exists(log) ? read_file(log) : "";
+}
 
 class Resume : public testing::Test {
  protected:

@@ -313,6 +313,16 @@ TEST_F(ConversionTest, KilledWhileTheOldOutputIsRemovedItIsDoneAgain) {
   EXPECT_FALSE(convert(replacing).was_complete) << "what is there may be the old one";
   expect_whole(output);
   EXPECT_FALSE(fs::exists(staging.string() + ".done"));
+
+  // Given without --overwrite: a result that is whole is done, and nothing is left beside it.
+  write_file_atomic(staging.string() + ".done", identity + "replaces\n");
+  fs::create_directory(staging);
+  write_file_atomic(staging / "model.safetensors", "of the old one");
+  replacing.overwrite = false;
+  EXPECT_TRUE(convert(replacing).was_complete);
+  expect_whole(output);
+  EXPECT_FALSE(fs::exists(staging));
+  EXPECT_FALSE(fs::exists(staging.string() + ".done"));
 }
 
 // The old file has the new one's name and may have its size: killed before the exchange or behind

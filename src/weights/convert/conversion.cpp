@@ -154,17 +154,41 @@ bool is_marked(const fs::path& output, const std::string& text) {
   return fs::is_regular_file(mark) && read_file(mark) == text;
 }
 
-/// Whether this conversion put its result in place and was killed before it was done. One that
-/// replaces is done again instead: what is there may still be the old one.
+/// Whether a directory is this conversion's result, and whole.
+bool holds_result(const Conversion& conversion, const fs::path& output,
+                  const std::string& identity) {
+  try {
+    if (conversion.output_is_file || !fs::is_regular_file(output / kConversionFile)) return false;
+    const std::string record = read_file(output / kConversionFile);
+    const Json json = parsed(record);
+    if (!is_record_of(record, identity) || !json.contains(kHolds)) return false;
+    for (const auto& [name, size] : json.at(kHolds).items()) {
+      if (!fs::is_regular_file(output / name) || Json(fs::file_size(output / name)) != size)
+        return false;
+    }
+    const auto& texts = conversion.target.texts;
+    return std::all_of(texts.begin(), texts.end(), [&](const auto& text) {
+      const fs::path file = output / text.first;
+      return fs::is_regular_file(file) && read_file(file) == text.second;
+    });
+  } catch (const fs::filesystem_error&) {
+    return false;
+  }
+}
+
+/// Whether this conversion put its result in place and was killed before it was done. Where it
+/// replaced what was there, only a whole result tells the new from the old.
 bool was_published(const Conversion& conversion, const fs::path& output,
                    const std::string& identity) {
+  if (conversion.overwrite || !is_taken(output)) return false;
+  if (is_marked(output, mark_text(identity, true)))
+    return holds_result(conversion, output, identity);
   const fs::path moved =
       staging_of(output) /
       (conversion.output_is_file ? conversion.target.layout.files.front() : kConversionFile);
   // After a loss of power a file may have both names.
   std::error_code missing;
-  return !conversion.overwrite && is_taken(output) &&
-         (!fs::exists(moved) || fs::equivalent(moved, output, missing)) &&
+  return (!fs::exists(moved) || fs::equivalent(moved, output, missing)) &&
          is_marked(output, mark_text(identity, false));
 }
 
@@ -319,26 +343,12 @@ void fill(const Conversion& conversion, const fs::path& staging, const std::stri
 
 bool is_up_to_date(const Conversion& conversion) {
   const fs::path output = place_of(conversion.output);
-  const Target& target = conversion.target;
-  try {
-    if (conversion.output_is_file || !fs::is_regular_file(output / kConversionFile)) return false;
-    const std::string record = read_file(output / kConversionFile);
-    const std::string identity = identity_of(conversion);
-    const Json json = parsed(record);
-    if (!is_record_of(record, identity) || !json.contains(kHolds)) return false;
-    // Killed before it was done: what is left beside it goes when it is taken up.
-    if (is_marked(output, mark_text(identity, false))) return false;
-    for (const auto& [name, size] : json.at(kHolds).items()) {
-      if (!fs::is_regular_file(output / name) || Json(fs::file_size(output / name)) != size)
-        return false;
-    }
-    return std::all_of(target.texts.begin(), target.texts.end(), [&](const auto& text) {
-      const fs::path file = output / text.first;
-      return fs::is_regular_file(file) && read_file(file) == text.second;
-    });
-  } catch (const fs::filesystem_error&) {
-    return false;
+  const std::string identity = identity_of(conversion);
+  // Killed before it was done: what is left beside it goes when it is taken up.
+  for (const bool replaces : {false, true}) {
+    if (is_marked(output, mark_text(identity, replaces))) return false;
   }
+  return holds_result(conversion, output, identity);
 }
 
 fs::path staging_of(const fs::path& output) { return place_of(output).string() + ".converting"; }
