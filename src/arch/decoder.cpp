@@ -145,7 +145,7 @@ class ParameterList {
               bool has_bias) {
     weight(role, name, {rows, columns}, split);
     // A column-split product is summed over ranks: its bias is added once, by all alike.
-    if (has_bias) bias(role, name, rows, split == Split::kColumns ? Split::kReplicated : split);
+    if (has_bias) bias(role, name, rows, split == Split::kColumns ? Split::kCopiedBetween : split);
   }
 
  private:
@@ -178,8 +178,8 @@ void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterLis
   }
   list.linear(Role::kO, names.o, c.hidden_size, q_rows, Split::kColumns, c.o_bias);
   if (c.qk_norm) {
-    list.weight(Role::kQNorm, names.q_norm, {c.head_dim}, Split::kReplicated);
-    list.weight(Role::kKNorm, names.k_norm, {c.head_dim}, Split::kReplicated);
+    list.weight(Role::kQNorm, names.q_norm, {c.head_dim}, Split::kCopiedInside);
+    list.weight(Role::kKNorm, names.k_norm, {c.head_dim}, Split::kCopiedInside);
   }
 }
 
@@ -193,7 +193,7 @@ void add_dense_mlp(const ModelConfig& c, const DecoderNames& names, ParameterLis
 /// decided by ParamSpec::expert where experts are placed.
 void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
   const ExpertConfig& e = c.experts;
-  list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Split::kReplicated);
+  list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Split::kCopiedBetween);
   for (int64_t expert = 0; expert < e.count; ++expert) {
     ParameterList one = list.within(names.expert + std::to_string(expert) + ".", expert);
     one.weight(Role::kExpertGate, names.expert_gate, {e.ffn_size, c.hidden_size}, Split::kRows);
@@ -208,7 +208,7 @@ void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList&
   shared.weight(Role::kSharedDown, names.expert_down, {c.hidden_size, width}, Split::kColumns);
   if (e.shared_gate) {
     list.weight(Role::kSharedExpertGate, names.shared_expert_gate, {1, c.hidden_size},
-                Split::kReplicated);
+                Split::kCopiedBetween);
   }
 }
 
@@ -220,16 +220,16 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
   outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Split::kRows);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
-    list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Split::kReplicated);
+    list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Split::kCopiedBetween);
     add_attention(c, names, list);
-    list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Split::kReplicated);
+    list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Split::kCopiedBetween);
     if (c.is_sparse(layer)) {
       add_experts(c, names, list);
     } else {
       add_dense_mlp(c, names, list);
     }
   }
-  outside.weight(Role::kFinalNorm, names.final_norm, {c.hidden_size}, Split::kReplicated);
+  outside.weight(Role::kFinalNorm, names.final_norm, {c.hidden_size}, Split::kCopiedBetween);
   outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Split::kRows);
   if (c.tie_embeddings) all.back().tied_to = all.front().name;
   return all;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/axes.h"
 #include "base/dtype.h"
 #include "base/json.h"
 
@@ -116,9 +117,12 @@ enum class Role {
   kSharedExpertGate,  ///< [1, hidden]: sigmoid that scales the shared expert's output
 };
 
-/// How a parameter is cut over tensor-parallel ranks.
+/// How a parameter is cut over the tensor axis. What is not cut says where it works: the gradient of
+/// each rank is a part of a sum inside of a region (parallel/region.h), and all of it between them
+/// (under sequence parallelism that of the rank's rows).
 enum class Split {
-  kReplicated,
+  kCopiedBetween,
+  kCopiedInside,
   kRows,      ///< dim 0, equal blocks (vocabulary: padded)
   kColumns,   ///< dim 1, equal blocks
   kKvGroups,  ///< dim 0, by KV group (q: group's query heads; fused: see QkvLayout)
@@ -131,10 +135,15 @@ struct ParamSpec {
   Role role;
   int64_t layer = -1;  ///< -1: not in a layer
   bool is_bias = false;
-  Split split = Split::kReplicated;
+  Split split;
   /// Sources may lack it (tied head): then it aliases this parameter.
   std::string tied_to = {};
   int64_t expert = -1;  ///< number of the routed expert within its layer; -1: not part of one
+
+  /// Axes on which a rank holds other parts of it than its neighbours (several of the tensor axis
+  /// may share a key head), and those on which it holds the same. Each axis is in one of them.
+  Axes cut_on() const;
+  Axes copied_on() const;
 };
 
 /// "model.norm.weight" -> "model.norm": the module that a parameter is of.

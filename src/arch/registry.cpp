@@ -94,6 +94,20 @@ std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
   return family_named(config.family).parameters(config);
 }
 
+Axes ParamSpec::cut_on() const {
+  Axes axes = {Axis::kPipeline};
+  if (split != Split::kCopiedBetween && split != Split::kCopiedInside) axes = axes.with(Axis::kTensor);
+  return expert < 0 ? axes : axes.with(Axis::kExpert);
+}
+
+Axes ParamSpec::copied_on() const {
+  Axes axes;
+  for (const Axis axis : kAllAxes) {
+    if (!cut_on().has(axis)) axes = axes.with(axis);
+  }
+  return axes;
+}
+
 std::string module_of(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }

@@ -84,7 +84,8 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
     if (coord.tp_extends_ep) return {matrix};
   }
   switch (spec.split) {
-    case Split::kReplicated:
+    case Split::kCopiedBetween:
+    case Split::kCopiedInside:
       return {matrix};
     case Split::kColumns: {
       const int64_t cols = matrix.cols / coord.tp_size;

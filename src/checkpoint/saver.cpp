@@ -43,15 +43,16 @@ struct OwnState {
 
 /// Whether the first stage of the pipeline holds it too, and writes it.
 bool is_copy(const parallel::Mesh& mesh, const parallel::Parameter& parameter) {
-  return parameter.in_both_ends && mesh.stage() > 0;
+  return parameter.in_both_ends() && mesh.stage() > 0;
 }
 
 OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bool exact_weights) {
   OwnState own;
-  // Of the ranks that hold the same.
-  const parallel::Group& same = optimizer.is_shared() ? mesh.replicas() : mesh.data();
-  if (same.rank() > 0) return own;
   for (const optim::StatePart& state : optimizer.state(exact_weights)) {
+    const arch::Axes copied_on = state.parameter->spec.copied_on();
+    const parallel::Group& same =
+        optimizer.is_shared() ? mesh.replicas(copied_on) : mesh.copies(copied_on);
+    if (same.rank() > 0) continue;
     int64_t at = 0;
     for (const parallel::Piece& piece : parallel::pieces_of(*state.parameter, state.held)) {
       const int64_t size = piece.rect.rows * piece.rect.cols;

@@ -87,7 +87,9 @@ struct CausalLM::Impl {
 
   /// Whether this rank gives pieces of what the first one writes, or is that one.
   bool takes_part_in_saving() const {
-    return mesh.data().rank() == 0 || (sharing_store() && mesh.replicas().rank() == 0);
+    using arch::Axis;
+    return mesh.copies({Axis::kContext, Axis::kData}).rank() == 0 ||
+           (sharing_store() && mesh.replicas().rank() == 0);
   }
 
   /// Of whom pieces are asked to save them, if of anybody.

@@ -95,9 +95,9 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
     spec.name = weights::adapter_tensor_name(linear.path, which);
     spec.shape = weights::adapter_shape(weight.spec, which, rank);
     spec.tied_to.clear();
-    if (!cut) spec.split = arch::Split::kReplicated;
+    if (!cut) spec.split = arch::Split::kCopiedInside;
     Parameter described =
-        describe(config, mesh, spec, /*inside=*/true, weight.tensor.options().requires_grad(false));
+        describe(config, mesh, spec, weight.tensor.options().requires_grad(false));
     device::give_memory(described.tensor);
     return described;
   };
@@ -212,7 +212,7 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
     place->quantized.reset();
     place->spec.name = "base_model.model." + place->name();
     place->spec.tied_to.clear();
-    place->in_both_ends = false;
+    place->sums_on = place->sums_on.without(arch::Axis::kPipeline);
     place->trainable = true;
   }
   for (Parameter* parameter : base()) parameter->trainable = false;

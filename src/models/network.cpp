@@ -16,21 +16,6 @@ namespace network_detail {
 
 using arch::Role;
 
-/// Norms of the stream, and biases that are added once a region is left, lie between regions.
-bool is_inside_region(const arch::ParamSpec& spec) {
-  switch (spec.role) {
-    case Role::kAttentionNorm:
-    case Role::kMlpNorm:
-    case Role::kFinalNorm:
-      return false;
-    case Role::kO:
-    case Role::kDown:
-      return !spec.is_bias;
-    default:
-      return true;
-  }
-}
-
 /// Parameters by what they are.
 class ByRole {
  public:
@@ -43,9 +28,10 @@ class ByRole {
         throw InternalError("[network] the tied ends of a model must be in one stage");
       Parameter& parameter = found_[{spec.role, spec.layer, spec.is_bias}];
       if (spec.tied_to.empty()) {
-        parameter = describe(config, mesh, spec, is_inside_region(spec), options);
-        parameter.in_both_ends = spec.role == arch::Role::kEmbedding && config.tie_embeddings &&
-                                 stage.has_embedding != stage.has_head;
+        parameter = describe(config, mesh, spec, options);
+        if (spec.role == arch::Role::kEmbedding && config.tie_embeddings &&
+            stage.has_embedding != stage.has_head)
+          parameter.sums_on = parameter.sums_on.with(arch::Axis::kPipeline);
       } else {
         parameter.spec = spec;
         parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
@@ -126,14 +112,18 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
 }  // namespace network_detail
 
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
-                   const arch::ParamSpec& spec, bool inside, const at::TensorOptions& options) {
+                   const arch::ParamSpec& spec, const at::TensorOptions& options) {
   Parameter parameter;
   parameter.spec = spec;
   parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
   parameter.tensor =
       device::tensor_without_memory(parallel::joined_shape(spec.shape, parameter.pieces), options)
           .requires_grad_(true);
-  parameter.sums_over_copies = inside || mesh.shape().sequence_parallel;
+  parameter.sums_on = spec.copied_on();
+  if (spec.split != arch::Split::kCopiedBetween || mesh.shape().sequence_parallel)
+    parameter.sums_on = parameter.sums_on.with(arch::Axis::kTensor);
+  else
+    parameter.sums_on = parameter.sums_on.without(arch::Axis::kTensor);
   return parameter;
 }
 

@@ -42,9 +42,8 @@ struct Network {
   std::vector<Parameter*> places();
 };
 
-/// What this rank holds of `spec`, without memory. `inside`: within a region, so that the gradient
-/// of what several ranks hold is a partial sum on each.
+/// What this rank holds of `spec`, without memory.
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
-                   const arch::ParamSpec& spec, bool inside, const at::TensorOptions& options);
+                   const arch::ParamSpec& spec, const at::TensorOptions& options);
 
 }  // namespace danlu::models

@@ -41,7 +41,7 @@ void sum_copies(const parallel::PassGroups& groups, const Unit& unit, const at::
   // Few and small: norms, adapters, shared key heads. One exchange for each size of group.
   std::map<int64_t, std::vector<at::Tensor>> by_copies;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
-    if (!unit.parameters[i]->sums_over_copies) continue;
+    if (!unit.parameters[i]->sums_on.has(arch::Axis::kTensor)) continue;
     for (const Span& span : spans_of(unit, i)) {
       if (span.copies > 1)
         by_copies[span.copies].push_back(whole.narrow(0, span.at.begin, span.at.size()));
@@ -49,7 +49,7 @@ void sum_copies(const parallel::PassGroups& groups, const Unit& unit, const at::
   }
   for (auto& [copies, parts] : by_copies) {
     at::Tensor joined = ops::joined(parts, 0);
-    groups.copies(copies).all_reduce_sum(joined);
+    groups.neighbours(copies).all_reduce_sum(joined);
     int64_t at = 0;
     for (at::Tensor& part : parts) {
       part.copy_(joined.narrow(0, at, part.numel()));
@@ -64,19 +64,18 @@ void sum_over_ranks(const parallel::ParameterStore& store, const Unit& unit, at:
                     at::Tensor share, bool last) {
   const parallel::PassGroups& groups = store.mesh().background();
   sum_copies(groups, unit, whole);
-  const parallel::Group& data = groups.data();
-  if (data.is_alone()) return;
+  const parallel::Group& sharers = groups.sharers(unit.copied_on);
   if (store.sharding() == parallel::Sharding::kNone) {
-    data.all_reduce_sum(whole);
+    groups.copies(unit.copied_on).all_reduce_sum(whole);
   } else if (store.sharding() == parallel::Sharding::kState) {
-    groups.sharers().reduce_scatter_into(whole, share);  // of which it is a part
+    sharers.reduce_scatter_into(whole, share);  // of which it is a part
   } else {
     at::Tensor part = whole.narrow(0, unit.share.begin, unit.share.size());
-    groups.sharers().reduce_scatter_into(whole, part);
+    sharers.reduce_scatter_into(whole, part);
     ops::add_to(share, part);
   }
   if (store.sharding() != parallel::Sharding::kNone && last)
-    groups.replicas().all_reduce_sum(share);
+    groups.replicas(unit.copied_on).all_reduce_sum(share);
 }
 
 /// The sum of squares of the share, what several ranks hold in parts.
@@ -303,14 +302,20 @@ void GradBuffer::finish() {
 }
 
 double GradBuffer::norm(double scale) const {
-  double total = 0;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    if (store_.units()[i].trainable && !store_.units()[i].is_copy())
-      total += grad_buffer_detail::squares_of(store_.units()[i], share(i));
-  }
-  at::Tensor everywhere = at::full({1}, total, at::kDouble);
   const parallel::Mesh& mesh = store_.mesh();
-  if (store_.sharding() != parallel::Sharding::kNone) mesh.sharers().all_reduce_sum(everywhere);
+  std::map<arch::Axes, double> totals{{mesh.shape().several_of(parallel::Mesh::kEveryCopy), 0.0}};
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const parallel::Unit& unit = store_.units()[i];
+    if (unit.trainable && !unit.is_copy())
+      totals[unit.copied_on] += grad_buffer_detail::squares_of(unit, share(i));
+  }
+  at::Tensor everywhere = at::zeros({1}, at::kDouble);
+  for (const auto& [copied_on, total] : totals) {
+    at::Tensor sum = at::full({1}, total, at::kDouble);
+    if (store_.sharding() != parallel::Sharding::kNone) mesh.sharers(copied_on).all_reduce_sum(sum);
+    if (!copied_on.has(arch::Axis::kExpert)) mesh.cutting({arch::Axis::kExpert}).all_reduce_sum(sum);
+    everywhere += sum;
+  }
   mesh.tensor().all_reduce_sum(everywhere);
   mesh.pipeline().all_reduce_sum(everywhere);
   return std::sqrt(everywhere.item<double>()) * scale;

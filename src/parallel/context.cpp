@@ -303,20 +303,22 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
 
 }  // namespace context_detail
 
-Context::Context(World& world, const settings::ContextShape& shape, int64_t stride)
-    : shape_(shape), rank_(world.rank() / stride % shape.size()) {
+Context::Context(World& world, const settings::MeshShape& mesh)
+    : shape_(mesh.context), rank_(mesh.place_on(arch::Axis::kContext, world.rank())) {
   if (is_alone()) return;
-  own_heads_ = world.make_groups(shape.ulysses, stride);
+  const settings::RankGroups all = settings::ranks_over(mesh, {arch::Axis::kContext}),
+                             heads = settings::neighbours_in(all, shape_.ulysses);
+  own_heads_ = world.make_groups(heads);
   if (own_heads_) heads_ = own_heads_.get();
-  if (shape.ring > 1) make_links(world, stride * shape.ulysses);
+  if (shape_.ring > 1) make_links(world, settings::across(heads, all));
 }
 
-void Context::make_links(World& world, int64_t stride) {
-  const int64_t windows = shape_.ring / shape_.window;
+void Context::make_links(World& world, const settings::RankGroups& rings) {
+  const settings::RankGroups windows = settings::neighbours_in(rings, shape_.window);
   const auto link = [&](Way way) -> Link& { return links_[static_cast<size_t>(way)]; };
-  link(Way::kInner).group = world.make_groups(shape_.window, stride);
-  link(Way::kOuter).group = world.make_groups(windows, stride * shape_.window);
-  link(Way::kGradients).group = world.make_groups(shape_.ring, stride);
+  link(Way::kInner).group = world.make_groups(windows);
+  link(Way::kOuter).group = world.make_groups(settings::across(windows, rings));
+  link(Way::kGradients).group = world.make_groups(rings);
   for (Link& each : links_) {
     if (!each.group) continue;
     const Group& group = *each.group;

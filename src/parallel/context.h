@@ -12,7 +12,7 @@
 #include "ops/attention.h"
 #include "parallel/background.h"
 #include "parallel/group.h"
-#include "settings/context_cut.h"
+#include "settings/mesh_shape.h"
 
 namespace danlu::parallel {
 
@@ -23,8 +23,8 @@ class Context {
  public:
   /// One rank.
   Context() = default;
-  /// stride: between neighbours of the axis, among all ranks. Collective.
-  Context(World& world, const settings::ContextShape& shape, int64_t stride);
+  /// Collective.
+  Context(World& world, const settings::MeshShape& mesh);
   ~Context();
 
   const settings::ContextShape& shape() const { return shape_; }
@@ -60,7 +60,7 @@ class Context {
     std::unique_ptr<Group> group;
     std::unique_ptr<Background> thread;
   };
-  void make_links(World& world, int64_t stride);
+  void make_links(World& world, const settings::RankGroups& rings);
 
   settings::ContextShape shape_;
   int64_t rank_ = 0;

@@ -5,7 +5,15 @@
 #include "base/error.h"
 
 namespace danlu::parallel {
+
+using arch::Axes, arch::Axis;
+
 namespace mesh_detail {
+
+/// On which axes beside the pipeline parameters are cut, and beside the tensor axis copied: those of
+/// experts, and all others.
+const std::vector<Axes> kCut = {{Axis::kTensor}, {Axis::kTensor, Axis::kExpert}, {Axis::kExpert}};
+const std::vector<Axes> kCopied = {ModelGroups::kEveryCopy, {Axis::kContext, Axis::kData}};
 
 void require_places(const World& world, const MeshShape& shape) {
   if (shape.size() == world.size()) return;
@@ -21,56 +29,98 @@ std::unique_ptr<Group> World::make_group_of_all() {
   return make_group(ranks);
 }
 
-std::unique_ptr<Group> World::make_groups(int64_t size, int64_t stride) {
-  if (size == 1) return nullptr;
+std::unique_ptr<Group> World::make_groups(const settings::RankGroups& groups) {
   std::unique_ptr<Group> mine;
-  for (int64_t first = 0; first < this->size(); ++first) {
-    if (first / stride % size != 0) continue;
-    std::vector<int64_t> ranks;
-    for (int64_t i = 0; i < size; ++i) ranks.push_back(first + i * stride);
+  for (const std::vector<int64_t>& ranks : groups) {
+    if (ranks.size() == 1) continue;
     if (auto group = make_group(ranks)) mine = std::move(group);
   }
   return mine;
 }
 
-ModelGroups::ModelGroups(World& world, const MeshShape& shape, bool with_stages)
-    : own_tensor_((mesh_detail::require_places(world, shape), world.make_groups(shape.tensor, 1))),
-      own_sharers_(world.make_groups(shape.are_some_sharers() ? shape.sharers : shape.copies(),
-                                     shape.tensor)),
-      own_pipeline_(with_stages ? world.make_groups(shape.pipeline, shape.stage_size()) : nullptr),
-      tensor_(&or_alone(own_tensor_)),
-      sharers_(&or_alone(own_sharers_)) {}
+GroupsOver::GroupsOver(World& world, const MeshShape& shape, const std::vector<Axes>& sets,
+                       const std::function<settings::RankGroups(Axes)>& ranks_of)
+    : shape_(shape) {
+  for (const Axes set : sets) {
+    const Axes axes = shape.several_of(set);
+    if (!groups_.count(axes)) groups_[axes] = world.make_groups(ranks_of(axes));
+  }
+}
+
+const Group& GroupsOver::at(Axes axes) const {
+  const auto found = groups_.find(shape_.several_of(axes));
+  if (found == groups_.end()) throw InternalError("[mesh] no groups were made over these axes");
+  return found->second ? *found->second : Group::alone();
+}
+
+void GroupsOver::abort() const {
+  for (const auto& [axes, group] : groups_) {
+    if (group) group->abort();
+  }
+}
+
+ModelGroups::ModelGroups(World& world, const MeshShape& shape, bool with_stages) {
+  mesh_detail::require_places(world, shape);
+  cutting_.emplace(world, shape, mesh_detail::kCut,
+                   [&](Axes axes) { return settings::ranks_over(shape, axes); });
+  sharers_.emplace(world, shape, mesh_detail::kCopied,
+                   [&](Axes axes) { return settings::sharers_over(shape, axes); });
+  if (with_stages)
+    own_pipeline_ = world.make_groups(settings::ranks_over(shape, {Axis::kPipeline}));
+}
+
+const Group& ModelGroups::cutting(Axes cut_on) const {
+  return cutting_ ? cutting_->at(cut_on.without(Axis::kPipeline)) : Group::alone();
+}
+
+const Group& ModelGroups::sharers(Axes copied_on) const {
+  return sharers_ ? sharers_->at(copied_on.without(Axis::kTensor)) : Group::alone();
+}
 
 void ModelGroups::abort() const {
-  tensor_->abort();
-  sharers_->abort();
+  if (cutting_) cutting_->abort();
+  if (sharers_) sharers_->abort();
   pipeline().abort();
 }
 
 PassGroups::PassGroups(World& world, const MeshShape& shape, bool with_stages)
     : ModelGroups(world, shape, with_stages) {
   if (shape.are_some_sharers()) {
-    own_data_ = world.make_groups(shape.copies(), shape.tensor);
-    own_replicas_ = world.make_groups(shape.copies() / shape.sharers, shape.tensor * shape.sharers);
+    copies_.emplace(world, shape, mesh_detail::kCopied,
+                    [&](Axes axes) { return settings::ranks_over(shape, axes); });
+    replicas_.emplace(world, shape, mesh_detail::kCopied, [&](Axes axes) {
+      return settings::across(settings::sharers_over(shape, axes),
+                              settings::ranks_over(shape, axes));
+    });
   }
+  const settings::RankGroups tensor = settings::ranks_over(shape, {Axis::kTensor});
   for (int64_t copies = 2; copies < shape.tensor; ++copies) {
-    if (shape.tensor % copies == 0) copies_[copies] = world.make_groups(copies, 1);
+    if (shape.tensor % copies == 0)
+      neighbours_[copies] = world.make_groups(settings::neighbours_in(tensor, copies));
   }
 }
 
-const Group& PassGroups::copies(int64_t copies) const {
+const Group& PassGroups::copies(Axes copied_on) const {
+  return copies_ ? copies_->at(copied_on.without(Axis::kTensor)) : sharers(copied_on);
+}
+
+const Group& PassGroups::replicas(Axes copied_on) const {
+  return replicas_ ? replicas_->at(copied_on.without(Axis::kTensor)) : Group::alone();
+}
+
+const Group& PassGroups::neighbours(int64_t copies) const {
   if (copies == 1) return Group::alone();
   if (copies == tensor().size()) return tensor();
-  return *copies_.at(copies);
+  return *neighbours_.at(copies);
 }
 
 void PassGroups::abort() const {
   ModelGroups::abort();
-  for (const auto& [size, group] : copies_) {
+  for (const auto& [size, group] : neighbours_) {
     if (group) group->abort();
   }
-  data().abort();
-  replicas().abort();
+  if (copies_) copies_->abort();
+  if (replicas_) replicas_->abort();
 }
 
 Mesh::Mesh(World& world, const MeshShape& shape, std::unique_ptr<Group> all)
@@ -79,7 +129,7 @@ Mesh::Mesh(World& world, const MeshShape& shape, std::unique_ptr<Group> all)
   all_ = all ? std::move(all) : world.make_group_of_all();
   background_ = std::make_unique<PassGroups>(world, shape, /*with_stages=*/false);
   saving_ = std::make_unique<ModelGroups>(world, shape);
-  context_ = std::make_unique<Context>(world, shape.context, shape.tensor);
+  context_ = std::make_unique<Context>(world, shape);
   make_links(world);
 }
 
@@ -111,10 +161,6 @@ void Mesh::abort() const {
     or_alone(link.previous).abort();
     or_alone(link.next).abort();
   }
-}
-
-arch::Coord Mesh::coord() const {
-  return {.tp_size = shape_.tensor, .tp_rank = rank_ % shape_.tensor};
 }
 
 const Mesh& Mesh::single() {

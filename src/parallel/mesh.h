@@ -1,17 +1,20 @@
 // parallel/mesh.h: where a rank stands among all, and the groups it belongs to.
 #pragma once
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "arch/axes.h"
 #include "arch/shard.h"
 #include "base/error.h"
 #include "parallel/context.h"
 #include "parallel/group.h"
 #include "parallel/region.h"
-#include "settings/sharing.h"
+#include "settings/mesh_shape.h"
 
 namespace danlu::parallel {
 
@@ -24,9 +27,8 @@ class World {
   /// The group of these world ranks, ascending. Every rank of the world makes the same groups in
   /// the same order; nullptr where it is not a member.
   virtual std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) = 0;
-  /// Groups of `size` ranks, `stride` apart, of which the whole is made; this rank's, or nullptr
-  /// where groups have one member.
-  std::unique_ptr<Group> make_groups(int64_t size, int64_t stride);
+  /// Every one of `groups`; returns this rank's, or nullptr where it is alone in it.
+  std::unique_ptr<Group> make_groups(const settings::RankGroups& groups);
   /// That of all ranks.
   std::unique_ptr<Group> make_group_of_all();
   /// Leaves a note that every rank can see.
@@ -43,7 +45,26 @@ class World {
 
 using settings::MeshShape;
 
+/// Groups by the axes that they go along; axes along which one rank stands count for nothing.
+class GroupsOver {
+ public:
+  /// With `ranks_of` made for each set of axes that differs from the others in this shape.
+  /// Collective.
+  GroupsOver(World& world, const MeshShape& shape, const std::vector<arch::Axes>& sets,
+             const std::function<settings::RankGroups(arch::Axes)>& ranks_of);
+  /// Errors: InternalError for a set that was not among `sets`.
+  const Group& at(arch::Axes axes) const;
+  void abort() const;
+
+ private:
+  MeshShape shape_;
+  std::map<arch::Axes, std::unique_ptr<Group>> groups_;
+};
+
 /// The ranks that hold one model between them. Immutable; owns its groups.
+///
+/// `copied_on`: the axes on which a parameter is copied, as ParamSpec::copied_on says; of the
+/// tensor axis each piece says for itself (Piece::copies), and it counts for nothing here.
 class ModelGroups {
  public:
   /// REQUIRES: the world has shape.size() ranks. Collective.
@@ -53,13 +74,19 @@ class ModelGroups {
   ModelGroups(const ModelGroups&) = delete;
   ModelGroups& operator=(const ModelGroups&) = delete;
 
-  const Group& tensor() const { return *tensor_; }
-  /// The ranks of the data and context axes that keep shares of one copy.
-  const Group& sharers() const { return *sharers_; }
+  const Group& tensor() const { return cutting({arch::Axis::kTensor}); }
+  /// The ranks of a stage that hold the parts of what is cut on these axes, once.
+  const Group& cutting(arch::Axes cut_on) const;
+  /// Those that hold the same, and keep shares of one copy of it between them.
+  const Group& sharers(arch::Axes copied_on = kEveryCopy) const;
   /// Those of the stages, in their order.
   const Group& pipeline() const { return or_alone(own_pipeline_); }
   /// Group::abort of every group.
   virtual void abort() const;
+
+  /// Where parameters are copied that are no expert's.
+  static constexpr arch::Axes kEveryCopy = {arch::Axis::kContext, arch::Axis::kExpert,
+                                            arch::Axis::kData};
 
  protected:
   ModelGroups() = default;
@@ -68,8 +95,8 @@ class ModelGroups {
   }
 
  private:
-  std::unique_ptr<Group> own_tensor_, own_sharers_, own_pipeline_;
-  const Group *tensor_ = &Group::alone(), *sharers_ = &Group::alone();
+  std::optional<GroupsOver> cutting_, sharers_;  ///< none: of one rank
+  std::unique_ptr<Group> own_pipeline_;
 };
 
 /// And those with which they sum gradients.
@@ -77,20 +104,22 @@ class PassGroups : public ModelGroups {
  public:
   PassGroups(World& world, const MeshShape& shape, bool with_stages = true);
 
-  /// Of the data and the context axis: those that hold the same parameters.
-  const Group& data() const { return own_data_ ? *own_data_ : sharers(); }
+  /// The ranks that hold the same.
+  const Group& copies(arch::Axes copied_on) const;
   /// Those of them that keep the same share.
-  const Group& replicas() const { return or_alone(own_replicas_); }
+  const Group& replicas(arch::Axes copied_on = kEveryCopy) const;
+  /// The ranks between whom the samples of a step are divided, and the tokens of a sample.
+  const Group& data() const { return copies(kEveryCopy); }
   /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
-  const Group& copies(int64_t copies) const;
+  const Group& neighbours(int64_t copies) const;
   void abort() const override;
 
  protected:
   PassGroups() = default;
 
  private:
-  std::map<int64_t, std::unique_ptr<Group>> copies_;  ///< 1 < copies < the tensor axis' size
-  std::unique_ptr<Group> own_data_, own_replicas_;    ///< where not all of the axis share
+  std::map<int64_t, std::unique_ptr<Group>> neighbours_;  ///< 1 < number < the tensor axis' size
+  std::optional<GroupsOver> copies_, replicas_;           ///< where not all copies share
 };
 
 /// Where a rank stands among all, and its groups: those of its passes, all ranks, and the same
@@ -129,7 +158,7 @@ class Mesh : public PassGroups {
   }
   void abort() const override;
   /// Where this rank stands on the axes that cut parameters.
-  arch::Coord coord() const;
+  arch::Coord coord() const { return shape_.coord(rank_); }
 
   /// The mesh of one rank.
   static const Mesh& single();

@@ -62,6 +62,7 @@ std::vector<Piece> pieces_of(const Parameter& parameter, const Range& held) {
 Parameter whole_parameter(const std::string& name, const at::Tensor& tensor) {
   Parameter parameter;
   parameter.spec.name = name;
+  parameter.spec.split = arch::Split::kCopiedBetween;
   parameter.spec.shape = tensor.sizes().vec();
   parameter.pieces = {{arch::matrix_of(parameter.spec.shape), 1}};
   parameter.tensor = tensor;

@@ -22,21 +22,20 @@ struct Piece {
 
 /// What a rank holds of one parameter of the model or of an adapter.
 struct Parameter {
-  arch::ParamSpec spec;       ///< the whole: name in HF's or PEFT's files, shape, role
+  arch::ParamSpec spec{};     ///< the whole: name in HF's or PEFT's files, shape, role
   std::vector<Piece> pieces;  ///< in the order in which `tensor` joins them, one below the other
   at::Tensor tensor;          ///< the live leaf; undefined: the layer has none (no bias)
   bool trainable = true;
-  /// The gradient of a piece that other ranks hold too is a partial sum over them.
-  bool sums_over_copies = false;
-  /// The first and the last stage of a pipeline hold it, an embedding that the head is tied to: its
-  /// gradient is the sum of theirs.
-  bool in_both_ends = false;
+  /// Along which axes the gradients are parts of a sum that ranks have of what they hold in common.
+  /// The pipeline: the first and the last stage hold it, an embedding that the head is tied to.
+  arch::Axes sums_on = {arch::Axis::kContext, arch::Axis::kExpert, arch::Axis::kData};
   /// Trained: where operators sum its gradient, shared with what is tied to it.
   std::shared_ptr<ops::MainGrad> main_grad = {};
   /// For answering alone: the values, of which `tensor` then has the shape and no memory.
   ops::QuantizedPtr quantized = {};
 
   bool defined() const { return tensor.defined(); }
+  bool in_both_ends() const { return sums_on.has(arch::Axis::kPipeline); }
   const std::string& name() const { return spec.name; }
   /// Elements of the whole.
   int64_t whole_numel() const {
@@ -47,7 +46,8 @@ struct Parameter {
   bool is_whole() const { return defined() && tensor.sizes() == at::IntArrayRef(spec.shape); }
 };
 
-/// What the rank at `coord` holds of `spec`. REQUIRES: as arch::shard.
+/// What the rank at `coord` holds of `spec`; copies are counted along the tensor axis. REQUIRES: as
+/// arch::shard.
 std::vector<Piece> pieces_of(const arch::ModelConfig& config, const arch::ParamSpec& spec,
                              const arch::Coord& coord);
 

@@ -40,7 +40,7 @@ int64_t ParameterStore::place_of(const arch::ParamSpec& spec) const {
 
 void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool copies) {
   const at::NoGradGuard no_grad;
-  std::map<std::tuple<int64_t, bool, bool, at::ScalarType>, Unit> fresh;
+  std::map<std::tuple<int64_t, bool, bool, arch::Axes, at::ScalarType>, Unit> fresh;
   std::map<std::string, Parameter*> ends;
   for (Parameter* parameter : parameters) {
     if (!parameter->spec.tied_to.empty()) continue;
@@ -50,10 +50,13 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
     if (trained) first_trained_ = std::min(first_trained_, place);
     if (!trained && !shares_parameters()) continue;
     // Alone in its unit, it is divided alike at both ends.
-    const bool in_both_ends = parameter->in_both_ends;
-    Unit& unit = fresh[{place, !trained, in_both_ends, parameter->tensor.scalar_type()}];
+    const bool in_both_ends = parameter->in_both_ends();
+    const arch::Axes copied_on =
+        mesh_.shape().several_of(parameter->spec.copied_on().without(arch::Axis::kTensor));
+    Unit& unit = fresh[{place, !trained, in_both_ends, copied_on, parameter->tensor.scalar_type()}];
     unit.place = place;
     unit.in_both_ends = in_both_ends;
+    unit.copied_on = copied_on;
     unit.trainable = trained;
     unit.parameters.push_back(parameter);
   }
@@ -78,9 +81,9 @@ void ParameterStore::lay_out_unit(Unit unit, bool copies) {
   std::vector<int64_t> sizes;
   for (const Parameter* parameter : unit.parameters) sizes.push_back(parameter->tensor.numel());
   const bool divided = sharding_ != Sharding::kNone;
-  const int64_t ranks = divided ? mesh_.sharers().size() : 1;
-  unit.layout = FlatLayout(sizes, ranks);
-  unit.share = unit.layout.share(divided ? mesh_.sharers().rank() : 0);
+  const Group& sharers = divided ? mesh_.sharers(unit.copied_on) : Group::alone();
+  unit.layout = FlatLayout(sizes, sharers.size());
+  unit.share = unit.layout.share(sharers.rank());
   const auto options = unit.parameters.front()->tensor.options().requires_grad(false);
   unit.flat = shares_parameters() ? device::tensor_without_memory({unit.layout.total()}, options)
                                   : kept_memory(unit.layout.total(), options);
@@ -183,8 +186,9 @@ Range ParameterStore::range_of(size_t unit, const std::string& name) const {
   return units_[unit].layout.range(static_cast<size_t>(found - list.begin()));
 }
 
-at::Tensor ParameterStore::gathered(size_t index, const Group& sharers) const {
-  const at::Tensor all = sharers.gather(units_[index].shard, 0);
+at::Tensor ParameterStore::gathered(size_t index, const ModelGroups& groups) const {
+  const Unit& unit = units_[index];
+  const at::Tensor all = groups.sharers(unit.copied_on).gather(unit.shard, 0);
   return all.defined() ? all.view({-1}) : all;
 }
 
@@ -199,9 +203,10 @@ void ParameterStore::prefetch(size_t index) {
 void ParameterStore::gather(size_t index) {
   const Unit& unit = units_[index];
   states_[index].coming =
-      background_->run([this, flat = store_detail::alias_of(unit.flat), shard = unit.shard] {
+      background_->run([sharers = &mesh_.background().sharers(unit.copied_on),
+                        flat = store_detail::alias_of(unit.flat), shard = unit.shard] {
         at::Tensor all = flat;
-        mesh_.background().sharers().all_gather_into(shard, all);
+        sharers->all_gather_into(shard, all);
       });
 }
 

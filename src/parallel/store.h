@@ -30,6 +30,7 @@ struct Unit {
   std::vector<Parameter*> parameters;  ///< in the network; their tensors are views of `flat`
   FlatLayout layout{{}};
   bool in_both_ends = false;  ///< as its only parameter
+  arch::Axes copied_on = ModelGroups::kEveryCopy;  ///< beside the tensor axis; who shares it
   Range share;                ///< the elements that this rank keeps and updates
   at::Tensor flat;            ///< all; without memory between uses where parameters are shared
   at::Tensor shard;           ///< the elements of `share`: a view of `flat`, or memory of its own
@@ -88,10 +89,10 @@ class ParameterStore {
   std::optional<size_t> unit_of(const std::string& name) const;
   /// Where in that unit its elements lie. REQUIRES: it is there.
   Range range_of(size_t unit, const std::string& name) const;
-  /// All of a shared unit, put together in memory of its own by the first of `sharers`, the ranks
-  /// of mesh().sharers(): beside passes too, until the next update. Undefined on the others.
+  /// All of a shared unit, put together in memory of its own by the first of those who share it:
+  /// beside passes too, with groups of its own, until the next update. Undefined on the others.
   /// Collective.
-  at::Tensor gathered(size_t unit, const Group& sharers) const;
+  at::Tensor gathered(size_t unit, const ModelGroups& groups) const;
 
   /// Before the first pass of a step: lets go what a step that failed has left there.
   void begin_step();

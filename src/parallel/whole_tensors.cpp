@@ -105,7 +105,7 @@ int64_t WholeTensors::agree(int64_t number) const {
   at::Tensor said = at::full({1}, number, at::kLong);
   if (leads_stage()) groups_.pipeline().broadcast(said, 0);
   if (store_ && groups_.tensor().rank() == 0) groups_.sharers().broadcast(said, 0);
-  groups_.tensor().broadcast(said, 0);
+  (store_ ? groups_.tensor() : holders()).broadcast(said, 0);
   return said.item<int64_t>();
 }
 
@@ -139,7 +139,7 @@ at::Tensor WholeTensors::piece(const Parameter& part) const {
   if (!unit) return part.tensor.detach();
   if (gathered_ != unit) {
     unit_.reset();  // before the next is there
-    unit_ = store_->gathered(*unit, groups_.sharers());
+    unit_ = store_->gathered(*unit, groups_);
     gathered_ = unit;
   }
   if (!unit_.defined()) return {};
@@ -162,10 +162,10 @@ at::Tensor WholeTensors::fetch(const Description& tensor) const {
 at::Tensor WholeTensors::gather(size_t index) const {
   using namespace whole_tensors_detail;
   const at::NoGradGuard no_grad;
-  const Group& group = groups_.tensor();
   const Parameter& part = parts_[index];
+  const Group& group = groups_.cutting(part.spec.cut_on().with(arch::Axis::kTensor));
   const at::Tensor own = piece(part);
-  if (!holds_first_share()) return {};
+  if (groups_.sharers(part.spec.copied_on()).rank() > 0) return {};
   if (group.is_alone()) return own;
   const at::Tensor tables =
       group.all_gather(table_of(part.pieces), 0).view({group.size(), -1}).contiguous();

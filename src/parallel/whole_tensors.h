@@ -45,19 +45,23 @@ class WholeTensors {
 
  private:
   bool is_alone() const {
-    return groups_.tensor().is_alone() && groups_.pipeline().is_alone() && !store_;
+    return holders().is_alone() && groups_.pipeline().is_alone() && !store_;
   }
-  bool leads_stage() const { return groups_.tensor().rank() == 0 && holds_first_share(); }
+  /// Of a stage, once.
+  const Group& holders() const {
+    return groups_.cutting({arch::Axis::kTensor, arch::Axis::kExpert});
+  }
+  bool leads_stage() const {
+    return groups_.tensor().rank() == 0 && groups_.sharers().rank() == 0;
+  }
   void describe_all();
-  bool holds_first_share() const { return !store_ || groups_.sharers().rank() == 0; }
   /// The first rank's number, on every rank.
   int64_t agree(int64_t number) const;
   /// A part of this stage; undefined unless leads_stage().
   at::Tensor gather(size_t index) const;
   /// As whole(), on every rank; undefined on those that serve.
   at::Tensor fetch(const Description& tensor) const;
-  /// This rank's piece of it, which its sharers have put together for the first of them;
-  /// undefined on the others.
+  /// This rank's piece of it, which its sharers have put together for the first of them.
   at::Tensor piece(const Parameter& part) const;
 
   const ModelGroups& groups_;

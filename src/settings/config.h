@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/rank_place.h"
 #include "settings/activation_offload.h"
+#include "settings/mesh_shape.h"
 #include "settings/model_setup.h"
 #include "settings/model_source.h"
 #include "settings/optimizer.h"

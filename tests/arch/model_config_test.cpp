@@ -328,7 +328,7 @@ TEST(Parameters, BiasOfAColumnSplitProductIsReplicated) {
   json["attention_bias"] = true;
   for (const ParamSpec& spec : parameters_of(parse(json))) {
     if (spec.role == Role::kO) {
-      EXPECT_EQ(spec.split, spec.is_bias ? Split::kReplicated : Split::kColumns) << spec.name;
+      EXPECT_EQ(spec.split, spec.is_bias ? Split::kCopiedBetween : Split::kColumns) << spec.name;
     } else if (spec.role == Role::kQ) {
       EXPECT_EQ(spec.split, Split::kKvGroups) << spec.name;
     }

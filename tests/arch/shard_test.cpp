@@ -96,7 +96,7 @@ TEST(Shard, RanksHoldEqualSharesOfWhatTheyCut) {
       sizes.insert(elements);
     }
     const Rect matrix = matrix_of(spec.shape);
-    const int64_t parts = spec.split == Split::kReplicated ? 1 : 2;
+    const int64_t parts = spec.cut_on().has(Axis::kTensor) ? 2 : 1;
     EXPECT_THAT(sizes, ElementsAre(matrix.rows * matrix.cols / parts)) << spec.name;
   }
 }

@@ -8,11 +8,14 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "ops/linear.h"
+#include "parallel/comm/local.h"
 #include "support/stored_parameters.h"
 
 namespace danlu::optim {
@@ -131,6 +134,73 @@ TEST(GradBuffer, AnOperatorMayOverwriteWhatIsFresh) {
   EXPECT_FALSE(ops::is_first(main));
   main->sum.add_(1);
   EXPECT_TRUE(at::equal(gradients.grad(0, 0), at::full({70000}, 6.0f)));
+}
+
+// Four experts dealt over two ranks of the data axis, beside a parameter that every rank has: each
+// sum goes over the ranks that hold the same, and the norm counts everything once.
+TEST(GradBuffer, ExpertsAreSummedOverTheRanksThatHoldThem) {
+  using parallel::Sharding;
+  struct How {
+    Sharding sharding;
+    int64_t sharers;
+  };
+  for (const auto& [sharding, sharers] :
+       {How{Sharding::kNone, 0}, How{Sharding::kState, 0}, How{Sharding::kGradients, 0},
+        How{Sharding::kParameters, 0}, How{Sharding::kState, 4}, How{Sharding::kParameters, 4}}) {
+    SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " " << sharers);
+    const parallel::MeshShape shape{.data = 8, .sharers = sharers, .expert = 2};
+    parallel::run_local_ranks(8, [&, sharding = sharding](parallel::World& world) {
+      const parallel::Mesh mesh(world, shape);
+      const int64_t owner = world.rank() % 2;
+      std::vector<parallel::Parameter> parameters = {
+          parallel::whole_parameter("dense", at::ones({5}))};
+      for (int64_t expert = 0; expert < 4; ++expert) {
+        const bool mine = expert / 2 == owner;
+        parameters.push_back(parallel::whole_parameter("expert", at::ones({mine ? 3 : 0})));
+        parameters.back().spec.expert = expert;
+        parameters.back().spec.name += std::to_string(expert);
+        if (!mine) parameters.back().pieces.clear();
+      }
+      std::vector<parallel::Parameter*> places;
+      for (parallel::Parameter& parameter : parameters) places.push_back(&parameter);
+      parallel::ParameterStore store(mesh, {.sharding = sharding}, {{{0, 1}}, 1});
+      store.lay_out(places, /*copies=*/true);
+      GradBuffer gradients(store);
+      gradients.zero();
+      store.before_forward(0);
+      at::Tensor loss = at::zeros({});
+      for (size_t i = 0; i < parameters.size(); ++i)
+        loss = loss + parameters[i].tensor.sum() * static_cast<double>(world.rank() + 10 * i);
+      store.after_forward(0, /*keeps=*/true);
+      gradients.begin_pass(/*last=*/true);
+      store.begin_backward(1);
+      store.reach_backward(0);
+      loss.backward();
+      gradients.end_pass();
+      gradients.finish();
+      double squares = 5 * 28.0 * 28.0;  // 0 + 1 + … + 7
+      for (int64_t expert = 0; expert < 4; ++expert) {
+        // Of ranks 0, 2, 4, 6, or 1, 3, 5, 7.
+        const double sum = (expert < 2 ? 12.0 : 16.0) + 4 * 10.0 * static_cast<double>(expert + 1);
+        squares += 3 * sum * sum;
+      }
+      EXPECT_NEAR(gradients.norm(1.0), std::sqrt(squares), 1e-9);
+      for (size_t u = 0; u < store.units().size(); ++u) {
+        const parallel::Unit& unit = store.units()[u];
+        for (size_t i = 0; i < unit.parameters.size(); ++i) {
+          const int64_t expert = unit.parameters[i]->spec.expert;
+          const double sum =
+              expert < 0 ? 28.0 : (owner == 0 ? 12.0 : 16.0) + 40.0 * static_cast<double>(expert + 1);
+          const parallel::Range part = unit.place_in_share(i);
+          const at::Tensor share = gradients.share(u);
+          const at::Tensor mine = sharding == Sharding::kNone
+                                      ? gradients.grad(u, i)
+                                      : share.narrow(0, part.begin, part.size());
+          EXPECT_TRUE(mine.eq(sum).all().item<bool>()) << unit.parameters[i]->name();
+        }
+      }
+    });
+  }
 }
 
 }  // namespace grad_buffer_test

@@ -86,9 +86,9 @@ TEST_P(Contract, NeighboursShareTheTensorAxis) {
     EXPECT_EQ(mesh.data().size(), 2);
     EXPECT_EQ(mesh.data().rank(), world.rank() / 4);
     EXPECT_EQ(world.make_group_of_all()->size(), 8);
-    EXPECT_EQ(mesh.copies(2).size(), 2);
+    EXPECT_EQ(mesh.neighbours(2).size(), 2);
     at::Tensor mine = at::full({1}, world.rank(), at::kLong);
-    mesh.copies(2).all_reduce_sum(mine);
+    mesh.neighbours(2).all_reduce_sum(mine);
     EXPECT_EQ(mine.item<int64_t>(), world.rank() / 2 * 4 + 1);
     at::Tensor across = at::full({1}, world.rank(), at::kLong);
     mesh.data().all_reduce_sum(across);

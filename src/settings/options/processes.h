@@ -7,6 +7,7 @@
 #include "arch/placement.h"
 #include "base/options.h"
 #include "base/rank_place.h"
+#include "settings/mesh_shape.h"
 #include "settings/sharing.h"
 
 namespace danlu::settings {
