@@ -15,6 +15,13 @@ bool Stage::holds(const ParamSpec& spec) const {
   return spec.role == Role::kEmbedding ? has_embedding || copies_embedding : has_head;
 }
 
+int64_t place_of_head(const ModelConfig& config) { return place_of_layer(config.num_layers); }
+
+int64_t Stage::place_of(const ModelConfig& config, const ParamSpec& spec) const {
+  if (spec.layer >= 0) return place_of_layer(spec.layer);
+  return spec.role == Role::kEmbedding && has_embedding ? 0 : place_of_head(config);
+}
+
 std::vector<int64_t> Stage::layers() const {
   std::vector<int64_t> all;
   for (const LayerRange& range : chunks) {

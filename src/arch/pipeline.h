@@ -9,6 +9,11 @@
 
 namespace danlu::arch {
 
+/// Where in the chain of a decoder a pass is: at the embedding (0), in a layer, at the head and its
+/// norm. Each is a place, at which its parameters are needed.
+inline constexpr int64_t place_of_layer(int64_t layer) { return layer + 1; }
+int64_t place_of_head(const ModelConfig& config);
+
 struct LayerRange {
   int64_t first = 0, end = 0;
   bool operator==(const LayerRange&) const = default;
@@ -26,6 +31,9 @@ struct Stage {
 
   bool holds(const ParamSpec& spec) const;
   std::vector<int64_t> layers() const;
+  /// A table that the head is tied to is needed at the head alone where the embedding is another
+  /// stage's.
+  int64_t place_of(const ModelConfig& config, const ParamSpec& spec) const;
   int64_t num_chunks() const { return static_cast<int64_t>(chunks.size()); }
   bool begins_at(int64_t chunk) const { return has_embedding && chunk == 0; }
   bool ends_at(int64_t chunk) const { return has_head && chunk + 1 == num_chunks(); }

@@ -66,12 +66,14 @@ at::Tensor Attention::leave(const at::Tensor& seen_NQD, const Pass& pass) const 
   return o.leave(o.partial(seen_NI, pass, region), region);
 }
 
-void Attention::collect(std::vector<at::Tensor>& tensors) const {
-  for (const Linear* linear : {&q, &k, &v, &qkv, &o}) {
-    if (linear->defined()) linear->collect(tensors);
+void Attention::visit(Visitor& visitor) {
+  for (Linear* linear : {&q, &k, &v, &qkv}) {
+    if (linear->defined()) linear->visit(visitor);
   }
-  if (q_norm) tensors.push_back(q_norm->weight.tensor);
-  if (k_norm) tensors.push_back(k_norm->weight.tensor);
+  if (q_norm) q_norm->visit(visitor);
+  if (k_norm) k_norm->visit(visitor);
+  visitor.constant(options.alibi_slopes_Q);
+  o.visit(visitor);
 }
 
 }  // namespace danlu::layers

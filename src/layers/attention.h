@@ -26,7 +26,7 @@ struct Attention {
   /// Shapes  x_NH [N, H], inside the region (parallel/region.h); result [N, H], or this rank's rows
   /// of it, outside. N: tokens of this rank of the context axis.
   at::Tensor forward(const at::Tensor& x_NH, const Pass& pass, const Again& again = {}) const;
-  void collect(std::vector<at::Tensor>& tensors) const;
+  void visit(Visitor& visitor);
 
  private:
   struct Heads {

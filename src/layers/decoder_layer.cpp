@@ -48,11 +48,11 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x_NH, const std::shared_ptr<c
                  [&](const at::Tensor& in_NH) { return mlp.forward(in_NH, pass, again); });
 }
 
-void DecoderLayer::collect(std::vector<at::Tensor>& tensors) const {
-  tensors.push_back(attention_norm.weight.tensor);
-  attention.collect(tensors);
-  tensors.push_back(mlp_norm.weight.tensor);
-  mlp.collect(tensors);
+void DecoderLayer::visit(Visitor& visitor) {
+  attention_norm.visit(visitor);
+  attention.visit(visitor);
+  mlp_norm.visit(visitor);
+  mlp.visit(visitor);
 }
 
 }  // namespace danlu::layers

@@ -9,17 +9,16 @@
 
 namespace danlu::layers {
 
-struct DecoderLayer {
+struct DecoderLayer : Block {
   RmsNorm attention_norm;
   Attention attention;
   RmsNorm mlp_norm;
   Mlp mlp;
 
-  /// h = x + attention(norm x); result h + mlp(norm h). The layer must outlive the graph it makes.
-  /// Shapes  x_NH and result [N, H], or this rank's rows of both (parallel/region.h).
+  /// h = x + attention(norm x); result h + mlp(norm h).
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
-                     const Again& again = {}, const Leaving& leaving = {}) const;
-  void collect(std::vector<at::Tensor>& tensors) const;
+                     const Again& again = {}, const Leaving& leaving = {}) const override;
+  void visit(Visitor& visitor) override;
 };
 
 }  // namespace danlu::layers

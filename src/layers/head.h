@@ -9,6 +9,7 @@ struct Embedding {
   Parameter weight;  ///< [v, H]: this rank's rows of the vocabulary
   parallel::Region region{parallel::Group::alone(), false};
 
+  void visit(Visitor& visitor) { visitor.parameter(weight); }
   /// Shapes  ids_N [N]; result [N, H], or this rank's rows of it (parallel/region.h).
   at::Tensor forward(const at::Tensor& ids_N) const;
 };
@@ -18,6 +19,7 @@ struct Head {
   bool normalised = false;  ///< rows are used at length one
   parallel::Region region{parallel::Group::alone(), false};
 
+  void visit(Visitor& visitor) { linear.visit(visitor); }
   /// Logits [n, V] of the whole vocabulary; hidden_nH is not cut by rows.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
   /// Cross entropy (ops/cross_entropy.h) of hidden states as the last layer gives them.

@@ -60,16 +60,10 @@ at::Tensor Linear::leave(const at::Tensor& partial_NO, const parallel::Region& r
   return bias.defined() ? ops::add_bias(y_NO, bias.tensor, bias.main_grad) : y_NO;
 }
 
-void Linear::collect(std::vector<at::Tensor>& tensors) const {
-  const auto add = [&](const Parameter& parameter) {
-    if (parameter.defined()) tensors.push_back(parameter.tensor);
-  };
-  add(weight);
-  add(bias);
-  if (!adapter) return;
-  add(adapter->a_RI);
-  add(adapter->b_OR);
-  add(adapter->magnitude_O);
+void Visitor::linear(Linear& linear) {
+  parameter(linear.weight);
+  parameter(linear.bias);
+  if (linear.adapter) linear.adapter->visit(*this);
 }
 
 }  // namespace danlu::layers

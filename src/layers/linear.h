@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "layers/lora.h"
+#include "layers/module.h"
 #include "layers/pass.h"
 #include "parallel/parameter.h"
 #include "parallel/region.h"
@@ -26,8 +27,7 @@ struct Linear {
   at::Tensor partial(const at::Tensor& x_NI, const Pass& pass,
                      const parallel::Region& region) const;
   at::Tensor leave(const at::Tensor& partial_NO, const parallel::Region& region) const;
-  /// Appends every tensor that forward reads.
-  void collect(std::vector<at::Tensor>& tensors) const;
+  void visit(Visitor& visitor) { visitor.linear(*this); }
 
  private:
   at::Tensor product(const at::Tensor& x_NI, const Pass& pass) const;

@@ -56,4 +56,10 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
   return ops::add(ops::add(base_NO, change_NO), stretched(low_NO, false));
 }
 
+void LoraAdapter::visit(Visitor& visitor) {
+  visitor.parameter(a_RI);
+  visitor.parameter(b_OR);
+  visitor.parameter(magnitude_O);
+}
+
 }  // namespace danlu::layers

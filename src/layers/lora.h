@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "layers/module.h"
 #include "parallel/group.h"
 #include "parallel/parameter.h"
 
@@ -19,6 +20,8 @@ struct LoraAdapter {
   int64_t first_column = 0;         ///< of the whole weight; A holds this rank's from there on
   /// Ranks whose weights are other columns of the same rows: row lengths are sums over them.
   const parallel::Group* columns = &parallel::Group::alone();
+
+  void visit(Visitor& visitor);
 };
 
 /// Row lengths of W + scale B A [O], f32 (f64 for f64): what DoRA's magnitude starts from.

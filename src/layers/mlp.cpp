@@ -25,13 +25,11 @@ at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass
     return down.partial(ops::swiglu(gate_up[0], gate_up[1]), *pass, region);
   };
   if (!again.gated_product) return down.leave(body(inputs), region);
-  std::vector<at::Tensor> parameters;
-  down.collect(parameters);
-  return down.leave(recomputed(body, inputs, parameters), region);
+  return down.leave(recomputed(body, inputs, tensors_of(down)), region);
 }
 
-void Mlp::collect(std::vector<at::Tensor>& tensors) const {
-  for (const Linear* linear : {&gate, &up, &down}) linear->collect(tensors);
+void Mlp::visit(Visitor& visitor) {
+  for (Linear* linear : {&gate, &up, &down}) linear->visit(visitor);
 }
 
 }  // namespace danlu::layers

@@ -14,7 +14,7 @@ struct Mlp {
   /// of it, outside. `pass` is shared: recomputation reads it again.
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                      const Again& again = {}) const;
-  void collect(std::vector<at::Tensor>& tensors) const;
+  void visit(Visitor& visitor);
 };
 
 }  // namespace danlu::layers

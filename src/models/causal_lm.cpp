@@ -156,10 +156,9 @@ void CausalLM::backward_idly(int64_t chunk) const {
   impl_->store->backward_idly(static_cast<size_t>(chunk));
 }
 
-void CausalLM::Impl::with_place(const arch::ParamSpec& spec,
-                                const std::function<void()>& body) const {
+void CausalLM::Impl::with_place(int64_t place, const std::function<void()>& body) const {
   if (!store) return body();
-  store->with(store->place_of(spec), body);
+  store->with(place, body);
 }
 
 void CausalLM::freeze(const std::vector<std::string>& patterns) {
@@ -213,11 +212,10 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
   }
   hidden_NH = through_layers(input, hidden_NH, chunk);
   if (!stage().ends_at(chunk)) {
-    if (!run_of(chunk).is_empty())
-      begin_backward_at(hidden_NH, stage().chunks[static_cast<size_t>(chunk)].end);
+    if (!run_of(chunk).is_empty()) begin_backward_at(hidden_NH, run_of(chunk).last);
     return hidden_NH;
   }
-  enter_place(config.num_layers + 1, hidden_NH);
+  enter_place(arch::place_of_head(config), hidden_NH);
   hidden_NH = network.final_norm.forward(hidden_NH);
   report(config.num_layers, hidden_NH);
   return hidden_NH;
@@ -297,8 +295,9 @@ LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& inp
   const at::Tensor keys =
       whole.dropout_keys_N.defined() ? whole.dropout_keys_N.to(device()) : at::Tensor();
   const ops::CrossEntropy result = impl_->network.head.loss(hidden_nH, targets, options, keys);
-  impl_->leave_place(impl_->config.num_layers + 1, result.sum.requires_grad());
-  impl_->begin_backward_at(result.sum, impl_->config.num_layers + 1);
+  const int64_t place = arch::place_of_head(impl_->config);
+  impl_->leave_place(place, result.sum.requires_grad());
+  impl_->begin_backward_at(result.sum, place);
   return {result.sum, result.num_targets, result.num_correct, result.factor};
 }
 

@@ -53,7 +53,7 @@ struct CausalLM::Impl {
   bool quantise(Parameter& parameter, const weights::TensorSource& source,
                 const Quantisation& quantisation) const;
   /// body() with the parameters of a place in the network there (parallel/store.h).
-  void with_place(const arch::ParamSpec& spec, const std::function<void()>& body) const;
+  void with_place(int64_t place, const std::function<void()>& body) const;
   /// Hidden states as the stage's last layer, or the final norm, gives them: this rank's rows under
   /// sequence parallelism. A last stage's place of the head is then entered, and to be left.
   /// hidden_NH: what the stage before gave; undefined on the first. Through one chunk of the stage.
@@ -105,12 +105,13 @@ struct CausalLM::Impl {
   /// The places of the store that a chunk is.
   parallel::Places::Run run_of(int64_t chunk) const {
     const arch::LayerRange& layers = stage().chunks[static_cast<size_t>(chunk)];
-    return {stage().begins_at(chunk) ? 0 : layers.first + 1,
-            stage().ends_at(chunk) ? config.num_layers + 1 : layers.end};
+    return {stage().begins_at(chunk) ? 0 : arch::place_of_layer(layers.first),
+            stage().ends_at(chunk) ? arch::place_of_head(config)
+                                   : arch::place_of_layer(layers.end) - 1};
   }
   /// Those of the stage.
   parallel::Places places() const {
-    parallel::Places places{{}, config.num_layers + 1};
+    parallel::Places places{{}, arch::place_of_head(config)};
     for (int64_t chunk = 0; chunk < stage().num_chunks(); ++chunk)
       places.runs.push_back(run_of(chunk));
     return places;

@@ -43,7 +43,8 @@ void CausalLM::Impl::divide_into_groups() {
     for (settings::RecomputeGroup& group : groups.back()) {
       group.first += chunk.first;
       group.end += chunk.first;
-      if (group.end - group.first > 1) joint.push_back({group.first + 1, group.end});
+      if (group.end - group.first > 1)
+        joint.push_back({arch::place_of_layer(group.first), arch::place_of_layer(group.end) - 1});
     }
   }
   if (store) store->join_in_backward(std::move(joint));
@@ -70,7 +71,7 @@ at::Tensor CausalLM::Impl::through_layers(const ForwardInput& input, at::Tensor 
     if (group.kind == LayerRecompute::kFull) {
       hidden_NH = through_group(group, hidden_NH, through, leaving);
     } else {
-      hidden_NH = pass_place(group.first + 1, hidden_NH, [&] {
+      hidden_NH = pass_place(arch::place_of_layer(group.first), hidden_NH, [&] {
         return network.layer(group.first)
             .forward(hidden_NH, through.pass, again_of(group.kind), leaving);
       });
@@ -92,8 +93,8 @@ std::shared_ptr<layers::LeavingLayer> CausalLM::Impl::leaving_layer(
   auto layer = offload->layer();
   std::vector<at::Tensor> living{pass.rotary.cos_NE, pass.rotary.sin_NE, pass.dropout_keys_N};
   for (int64_t i = group.first; i < group.end; ++i) {
-    network.layer(i).collect(living);
-    living.push_back(network.layer(i).attention.options.alibi_slopes_Q);
+    const auto read = layers::tensors_of(network.layer(i));
+    living.insert(living.end(), read.begin(), read.end());
   }
   // What another stage gave is held until its gradient is sent.
   if (hidden_NH.is_leaf() && hidden_NH.requires_grad()) living.push_back(hidden_NH);
@@ -113,19 +114,22 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
     for (int64_t i = group.first; i < group.end; ++i) {
       if (is_again) {  // every place of the group is there (parallel/store.h)
         if (i > group.first) count_backward(layer_NH);
-        layer_NH = network.layer(i).forward(layer_NH, pass);
+        layer_NH = network.layer(i).forward(layer_NH, pass, {}, {});
         continue;
       }
-      if (store) store->before_forward(i + 1);
-      layer_NH = network.layer(i).forward(layer_NH, pass);
-      leave_place(i + 1, keeps);
+      if (store) store->before_forward(arch::place_of_layer(i));
+      layer_NH = network.layer(i).forward(layer_NH, pass, {}, {});
+      leave_place(arch::place_of_layer(i), keeps);
       first->done(i, layer_NH);
     }
     return layer_NH;
   };
   std::vector<at::Tensor> parameters;
-  for (int64_t i = group.first; i < group.end; ++i) network.layer(i).collect(parameters);
-  reach_backward_with(hidden_NH, group.first);
+  for (int64_t i = group.first; i < group.end; ++i) {
+    const auto read = layers::tensors_of(network.layer(i));
+    parameters.insert(parameters.end(), read.begin(), read.end());
+  }
+  reach_backward_with(hidden_NH, arch::place_of_layer(group.first) - 1);
   const auto scope = leaving.scope(leaving.input_norm);
   return layers::recomputed(body, {hidden_NH}, parameters);
 }

@@ -103,8 +103,7 @@ void CausalLM::Impl::fill(const std::function<void(Parameter&)>& one) {
   // A place at a time: a rank may keep only a share of what it reads.
   std::map<int64_t, std::vector<Parameter*>> places;
   for (Parameter* parameter : base()) {
-    if (parameter->spec.tied_to.empty())
-      places[store ? store->place_of(parameter->spec) : 0].push_back(parameter);
+    if (parameter->spec.tied_to.empty()) places[parameter->place].push_back(parameter);
   }
   for (const auto& [place, parameters] : places) {
     const auto all = [&list = parameters, &one] {

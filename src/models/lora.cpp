@@ -98,6 +98,7 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
     if (!cut) spec.split = arch::Split::kCopiedInside;
     Parameter described =
         describe(config, mesh, spec, weight.tensor.options().requires_grad(false));
+    described.place = weight.place;
     device::give_memory(described.tensor);
     return described;
   };
@@ -197,14 +198,14 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
     };
     // DoRA measures the weight.
     if (config_of_adapters.dora) {
-      with_place(linear->weight.spec, make);
+      with_place(linear->weight.place, make);
     } else {
       make();
     }
   }
   for (Parameter* place : places) {
     saved_modules.push_back({place, *place});
-    with_place(place->spec, [&] {
+    with_place(place->place, [&] {
       place->tensor =
           (place->quantized ? place->quantized->dense().to(dtype) : place->tensor.detach().clone())
               .requires_grad_(true);
@@ -227,11 +228,8 @@ void CausalLM::add_lora(const weights::PeftConfig& lora, uint64_t seed) {
 std::vector<Parameter*> CausalLM::Impl::adapters() {
   std::vector<Parameter*> result;
   for (layers::Linear* linear : network.adaptable()) {
-    if (!linear->adapter) continue;
-    layers::LoraAdapter& adapter = *linear->adapter;
-    for (Parameter* parameter : {&adapter.a_RI, &adapter.b_OR, &adapter.magnitude_O}) {
-      if (parameter->defined()) result.push_back(parameter);
-    }
+    layers::ParameterVisitor take([&](Parameter& parameter) { result.push_back(&parameter); });
+    if (linear->adapter) linear->adapter->visit(take);
   }
   for (const SavedModule& module : saved_modules) result.push_back(module.place);
   return result;

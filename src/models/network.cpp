@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "device/late_memory.h"
+#include "layers/decoder_layer.h"
 #include "ops/alibi.h"
 
 namespace danlu::models {
@@ -37,6 +38,7 @@ class ByRole {
         parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
         parameter.tensor = tensors.at(spec.tied_to);
       }
+      parameter.place = stage.place_of(config, spec);
       tensors[spec.name] = parameter.tensor;
     }
   }
@@ -109,6 +111,19 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
   return result;
 }
 
+/// A layer of the model. Another kind of layer is made here.
+std::unique_ptr<layers::Block> layer(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                                     const ByRole& parameters, int64_t i,
+                                     const at::Tensor& alibi_slopes_Q) {
+  auto layer = std::make_unique<layers::DecoderLayer>();
+  layer->attention_norm = {parameters.weight(Role::kAttentionNorm, i), config.norm_eps};
+  layer->attention = attention(config, mesh, parameters, i, alibi_slopes_Q);
+  layer->mlp_norm = {parameters.weight(Role::kMlpNorm, i), config.norm_eps};
+  layer->mlp = {parameters.linear(Role::kGate, i), parameters.linear(Role::kUp, i),
+                parameters.linear(Role::kDown, i), mesh.region()};
+  return layer;
+}
+
 }  // namespace network_detail
 
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
@@ -135,22 +150,17 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   if (stage.has_embedding || stage.copies_embedding)
     embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
   const at::Tensor slopes = network_detail::alibi_slopes(config, mesh, options.device());
-  for (const int64_t i : stage.layers()) {
-    auto layer = std::make_unique<layers::DecoderLayer>();
-    layer->attention_norm = {by_role.weight(Role::kAttentionNorm, i), config.norm_eps};
-    layer->attention = network_detail::attention(config, mesh, by_role, i, slopes);
-    layer->mlp_norm = {by_role.weight(Role::kMlpNorm, i), config.norm_eps};
-    layer->mlp = {by_role.linear(Role::kGate, i), by_role.linear(Role::kUp, i),
-                  by_role.linear(Role::kDown, i), mesh.region()};
-    layers.push_back(std::move(layer));
-  }
+  for (const int64_t i : stage.layers())
+    layers[i] = network_detail::layer(config, mesh, by_role, i, slopes);
   if (stage.has_head) {
     final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
     head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};
   }
 
   std::map<std::string, Parameter*> by_name;
-  for (Parameter* parameter : places()) by_name[parameter->name()] = parameter;
+  layers::ParameterVisitor name(
+      [&](Parameter& parameter) { by_name[parameter.name()] = &parameter; });
+  visit(name);
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
     if (!stage.holds(spec)) continue;
     if (!by_name.count(spec.name))
@@ -159,45 +169,30 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   }
 }
 
-const layers::DecoderLayer& Network::layer(int64_t number) const {
-  for (const auto& layer : layers) {
-    if (layer->attention.layer == number) return *layer;
-  }
-  throw InternalError("[network] layer " + std::to_string(number) + " is another stage's");
+const layers::Block& Network::layer(int64_t number) const {
+  const auto found = layers.find(number);
+  if (found == layers.end())
+    throw InternalError("[network] layer " + std::to_string(number) + " is another stage's");
+  return *found->second;
+}
+
+void Network::visit(layers::Visitor& visitor) {
+  embedding.visit(visitor);
+  for (const auto& [number, block] : layers) block->visit(visitor);
+  final_norm.visit(visitor);
+  head.visit(visitor);
 }
 
 std::vector<layers::Linear*> Network::linears() {
   std::vector<layers::Linear*> result;
-  for (const auto& layer : layers) {
-    layers::Attention& a = layer->attention;
-    for (layers::Linear* linear :
-         {&a.q, &a.k, &a.v, &a.qkv, &a.o, &layer->mlp.gate, &layer->mlp.up, &layer->mlp.down}) {
-      if (linear->defined()) result.push_back(linear);
-    }
-  }
+  layers::LinearVisitor take([&](layers::Linear& linear) { result.push_back(&linear); });
+  for (const auto& [number, block] : layers) block->visit(take);
   return result;
 }
 
 std::vector<layers::Linear*> Network::adaptable() {
   std::vector<layers::Linear*> result = linears();
   if (stage.has_head) result.push_back(&head.linear);
-  return result;
-}
-
-std::vector<Parameter*> Network::places() {
-  std::vector<Parameter*> result;
-  if (embedding.weight.defined()) result.push_back(&embedding.weight);
-  if (stage.has_head) result.push_back(&final_norm.weight);
-  for (layers::Linear* linear : adaptable()) {
-    result.push_back(&linear->weight);
-    if (linear->bias.defined()) result.push_back(&linear->bias);
-  }
-  for (const auto& layer : layers) {
-    result.push_back(&layer->attention_norm.weight);
-    result.push_back(&layer->mlp_norm.weight);
-    if (layer->attention.q_norm) result.push_back(&layer->attention.q_norm->weight);
-    if (layer->attention.k_norm) result.push_back(&layer->attention.k_norm->weight);
-  }
   return result;
 }
 

@@ -25,6 +25,7 @@ struct Parameter {
   arch::ParamSpec spec{};     ///< the whole: name in HF's or PEFT's files, shape, role
   std::vector<Piece> pieces;  ///< in the order in which `tensor` joins them, one below the other
   at::Tensor tensor;          ///< the live leaf; undefined: the layer has none (no bias)
+  int64_t place = 0;          ///< in the chain that a pass goes through (arch/pipeline.h)
   bool trainable = true;
   /// Along which axes the gradients are parts of a sum that ranks have of what they hold in common.
   /// The pipeline: the first and the last stage hold it, an embedding that the head is tied to.

@@ -32,12 +32,6 @@ ParameterStore::ParameterStore(const Mesh& mesh, const Keeping& keeping, const P
       first_trained_(places.last_of_all + 1),
       background_(std::make_unique<Background>([&mesh] { mesh.background().abort(); })) {}
 
-int64_t ParameterStore::place_of(const arch::ParamSpec& spec) const {
-  if (spec.layer >= 0) return spec.layer + 1;
-  const bool is_embedding = spec.role == arch::Role::kEmbedding && places_.runs.front().first == 0;
-  return is_embedding ? 0 : places_.last_of_all;
-}
-
 void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool copies) {
   const at::NoGradGuard no_grad;
   std::map<std::tuple<int64_t, bool, bool, arch::Axes, at::ScalarType>, Unit> fresh;
@@ -45,7 +39,7 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
   for (Parameter* parameter : parameters) {
     if (!parameter->spec.tied_to.empty()) continue;
     ends[parameter->name()] = parameter;
-    const int64_t place = place_of(parameter->spec);
+    const int64_t place = parameter->place;
     const bool trained = parameter->trainable;
     if (trained) first_trained_ = std::min(first_trained_, place);
     if (!trained && !shares_parameters()) continue;
@@ -70,9 +64,9 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
       const auto& list = units_[unit].parameters;
       return std::find(list.begin(), list.end(), end) != list.end();
     };
-    if (place_of(end->spec) == place_of(parameter->spec)) continue;
-    for (const size_t unit : needed_[static_cast<size_t>(place_of(end->spec))]) {
-      if (holds(unit)) needed_[static_cast<size_t>(place_of(parameter->spec))].push_back(unit);
+    if (end->place == parameter->place) continue;
+    for (const size_t unit : needed_[static_cast<size_t>(end->place)]) {
+      if (holds(unit)) needed_[static_cast<size_t>(parameter->place)].push_back(unit);
     }
   }
 }

@@ -25,15 +25,15 @@ using settings::Keeping, settings::Sharding;
 /// Parameters that are gathered, reduced and updated together: those of one place in the network
 /// that are trained, or those that are not.
 struct Unit {
-  int64_t place = 0;  ///< 0: the embedding; i: the i-th layer from 1; then the head and its norm
+  int64_t place = 0;  ///< in the chain that a pass goes through
   bool trainable = true;
   std::vector<Parameter*> parameters;  ///< in the network; their tensors are views of `flat`
   FlatLayout layout{{}};
-  bool in_both_ends = false;  ///< as its only parameter
+  bool in_both_ends = false;                       ///< as its only parameter
   arch::Axes copied_on = ModelGroups::kEveryCopy;  ///< beside the tensor axis; who shares it
-  Range share;                ///< the elements that this rank keeps and updates
-  at::Tensor flat;            ///< all; without memory between uses where parameters are shared
-  at::Tensor shard;           ///< the elements of `share`: a view of `flat`, or memory of its own
+  Range share;       ///< the elements that this rank keeps and updates
+  at::Tensor flat;   ///< all; without memory between uses where parameters are shared
+  at::Tensor shard;  ///< the elements of `share`: a view of `flat`, or memory of its own
 
   /// The part of a parameter that lies in the share: counted from the parameter's first element,
   /// and from the share's.
@@ -65,9 +65,6 @@ class ParameterStore {
   Sharding sharding() const { return sharding_; }
   const Keeping& keeping() const { return keeping_; }
   bool shares_parameters() const { return sharding_ == Sharding::kParameters; }
-  /// A table that the stage's head is tied to is at the head's, unless the embedding is here.
-  int64_t place_of(const arch::ParamSpec& spec) const;
-
   /// Moves parameters into units, by place and by whether they are trained; what is neither trained
   /// nor shared stays where it is. Pointers stay valid; leaves are new ones. Those that another is
   /// tied to come first. copies: what they hold is kept, else they are to be filled.

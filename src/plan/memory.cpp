@@ -22,12 +22,6 @@ bool is_end(const arch::ParamSpec& spec) {
   return spec.role == arch::Role::kEmbedding || spec.role == arch::Role::kHead;
 }
 
-/// Where in the network: units of the store are by place.
-int64_t place_of(const arch::ParamSpec& spec, int64_t layers) {
-  if (spec.layer >= 0) return spec.layer + 1;
-  return spec.role == arch::Role::kEmbedding ? 0 : layers + 1;
-}
-
 int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// What training does with a parameter of the model.
@@ -86,7 +80,7 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     const Use& use = uses.at(spec.name);
     const int64_t adapter = use.adapter_rank * (rows + cols);  // A [r, in] and B [out, r]
     const int64_t trained = adapter + (use.is_trained ? own : 0);
-    const int64_t place = place_of(spec, request.model.num_layers);
+    const int64_t place = arch::whole_of(request.model).place_of(request.model, spec);
     elements.all += own + adapter;
     elements.trained += trained;
     if (is_end(spec)) elements.ends += own;
@@ -393,7 +387,7 @@ std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& s
       }
       groups.push_back(group_bytes(request, uses, specs, group, range.first));
       for (int64_t layer = range.first + group.first; layer < range.first + group.end; ++layer) {
-        const auto found = gradients.find(layer + 1);
+        const auto found = gradients.find(arch::place_of_layer(layer));
         if (found != gradients.end()) groups.back().gradients += found->second;
       }
       // What came from another stage is held until its gradient is sent.

@@ -131,9 +131,9 @@ TEST(Axes, NeighboursThatShareAreThoseOfABlockThatHoldTheSame) {
   const RankGroups of_experts = settings::sharers_over(shape, experts);
   EXPECT_THAT(of_experts, ElementsAre(ElementsAre(0, 2), ElementsAre(4, 6), ElementsAre(1, 3),
                                       ElementsAre(5, 7)));
-  EXPECT_THAT(settings::across(of_experts, ranks_over(shape, experts)),
-              ElementsAre(ElementsAre(0, 4), ElementsAre(2, 6), ElementsAre(1, 5),
-                          ElementsAre(3, 7)));
+  EXPECT_THAT(
+      settings::across(of_experts, ranks_over(shape, experts)),
+      ElementsAre(ElementsAre(0, 4), ElementsAre(2, 6), ElementsAre(1, 5), ElementsAre(3, 7)));
 }
 
 TEST(Axes, AMeshHasTheGroupsOfEveryParameter) {
@@ -183,6 +183,7 @@ TEST(Axes, ExpertsOfOtherRanksAreSavedToo) {
       for (const ParamSpec& spec : arch::parameters_of(config)) {
         Parameter part;
         part.spec = spec;
+        part.place = arch::whole_of(config).place_of(config, spec);
         part.pieces = pieces_of(config, spec, mesh.coord());
         part.tensor = cut_out(values_of(spec), part.pieces);
         parts.push_back(part);

@@ -68,6 +68,7 @@ struct Net {
       owned.push_back(std::make_unique<Parameter>(whole_parameter(name, values)));
       owned.back()->spec.role = role;
       owned.back()->spec.layer = layer;
+      owned.back()->place = role == arch::Role::kEmbedding ? 0 : layer < 0 ? 3 : layer + 1;
       places.push_back(owned.back().get());
     };
     add("embedding", arch::Role::kEmbedding, -1, 700);
