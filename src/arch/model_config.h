@@ -117,9 +117,9 @@ enum class Role {
   kSharedExpertGate,  ///< [1, hidden]: sigmoid that scales the shared expert's output
 };
 
-/// How a parameter is cut over the tensor axis. What is not cut says where it works: the gradient of
-/// each rank is a part of a sum inside of a region (parallel/region.h), and all of it between them
-/// (under sequence parallelism that of the rank's rows).
+/// How a parameter is cut over the tensor axis. What is not cut says where it works: the gradient
+/// of each rank is a part of a sum inside of a region (parallel/region.h), and all of it between
+/// them (under sequence parallelism that of the rank's rows).
 enum class Split {
   kCopiedBetween,
   kCopiedInside,

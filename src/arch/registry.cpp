@@ -96,7 +96,8 @@ std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
 
 Axes ParamSpec::cut_on() const {
   Axes axes = {Axis::kPipeline};
-  if (split != Split::kCopiedBetween && split != Split::kCopiedInside) axes = axes.with(Axis::kTensor);
+  if (split != Split::kCopiedBetween && split != Split::kCopiedInside)
+    axes = axes.with(Axis::kTensor);
   return expert < 0 ? axes : axes.with(Axis::kExpert);
 }
 

@@ -313,7 +313,8 @@ double GradBuffer::norm(double scale) const {
   for (const auto& [copied_on, total] : totals) {
     at::Tensor sum = at::full({1}, total, at::kDouble);
     if (store_.sharding() != parallel::Sharding::kNone) mesh.sharers(copied_on).all_reduce_sum(sum);
-    if (!copied_on.has(arch::Axis::kExpert)) mesh.cutting({arch::Axis::kExpert}).all_reduce_sum(sum);
+    if (!copied_on.has(arch::Axis::kExpert))
+      mesh.cutting({arch::Axis::kExpert}).all_reduce_sum(sum);
     everywhere += sum;
   }
   mesh.tensor().all_reduce_sum(everywhere);

@@ -10,8 +10,8 @@ using arch::Axes, arch::Axis;
 
 namespace mesh_detail {
 
-/// On which axes beside the pipeline parameters are cut, and beside the tensor axis copied: those of
-/// experts, and all others.
+/// On which axes beside the pipeline parameters are cut, and beside the tensor axis copied: those
+/// of experts, and all others.
 const std::vector<Axes> kCut = {{Axis::kTensor}, {Axis::kTensor, Axis::kExpert}, {Axis::kExpert}};
 const std::vector<Axes> kCopied = {ModelGroups::kEveryCopy, {Axis::kContext, Axis::kData}};
 

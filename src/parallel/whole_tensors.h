@@ -44,16 +44,12 @@ class WholeTensors {
   void serve() const;
 
  private:
-  bool is_alone() const {
-    return holders().is_alone() && groups_.pipeline().is_alone() && !store_;
-  }
+  bool is_alone() const { return holders().is_alone() && groups_.pipeline().is_alone() && !store_; }
   /// Of a stage, once.
   const Group& holders() const {
     return groups_.cutting({arch::Axis::kTensor, arch::Axis::kExpert});
   }
-  bool leads_stage() const {
-    return groups_.tensor().rank() == 0 && groups_.sharers().rank() == 0;
-  }
+  bool leads_stage() const { return groups_.tensor().rank() == 0 && groups_.sharers().rank() == 0; }
   void describe_all();
   /// The first rank's number, on every rank.
   int64_t agree(int64_t number) const;

@@ -52,7 +52,8 @@ Axes MeshShape::several_of(Axes axes) const {
 RankGroups ranks_over(const MeshShape& shape, Axes axes) {
   std::map<std::vector<int64_t>, std::vector<int64_t>> by_other_places;
   for (int64_t rank = 0; rank < shape.size(); ++rank) {
-    std::vector<int64_t> others;  // outermost first, so that groups come in the order of their first
+    std::vector<int64_t>
+        others;  // outermost first, so that groups come in the order of their first
     for (auto axis = arch::kAllAxes.rbegin(); axis != arch::kAllAxes.rend(); ++axis)
       others.push_back(axes.has(*axis) ? 0 : shape.place_on(*axis, rank));
     by_other_places[others].push_back(rank);

@@ -190,7 +190,8 @@ TEST(GradBuffer, ExpertsAreSummedOverTheRanksThatHoldThem) {
         for (size_t i = 0; i < unit.parameters.size(); ++i) {
           const int64_t expert = unit.parameters[i]->spec.expert;
           const double sum =
-              expert < 0 ? 28.0 : (owner == 0 ? 12.0 : 16.0) + 40.0 * static_cast<double>(expert + 1);
+              expert < 0 ? 28.0
+                         : (owner == 0 ? 12.0 : 16.0) + 40.0 * static_cast<double>(expert + 1);
           const parallel::Range part = unit.place_in_share(i);
           const at::Tensor share = gradients.share(u);
           const at::Tensor mine = sharding == Sharding::kNone
