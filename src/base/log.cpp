@@ -1,6 +1,10 @@
 #include "base/log.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -37,16 +41,26 @@ std::mutex& output_mutex() {
 }
 
 std::FILE* tee = nullptr;
+std::atomic<bool> in_pipe{false};
 std::vector<std::string> held_notices;
 std::atomic<bool> holds_notices{false};
 std::atomic<bool> verbose_notices{false};
 std::atomic<int> num_notices{0};
 constexpr int kNoticesShown = 2;
 
+/// REQUIRES: output_mutex() is held.
+void put_shown(const std::string& line) {
+  if (in_pipe) {
+    if (std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+    in_pipe = false;  // a signal for all of a line ends its tee too
+  }
+  std::fputs(line.c_str(), stderr);
+}
+
 void put(Level at, std::string_view prefix, std::string_view message) {
   const std::lock_guard<std::mutex> lock(output_mutex());
   const std::string line = std::string(prefix).append(message) + "\n";
-  if (at >= level()) std::fputs(line.c_str(), stderr);
+  if (at >= level()) put_shown(line);
   if (tee) {
     std::fputs(line.c_str(), tee);
     std::fflush(tee);
@@ -106,6 +120,16 @@ void write_notice(std::string_view message) {
   write(Level::kInfo,
         tr("notice: {}", more ? tr("there are more: -v shows all of them") : std::string(message)));
 }
+
+void take_pipe() {
+  struct stat out{};
+  if (::isatty(STDERR_FILENO) == 0 || ::fstat(STDOUT_FILENO, &out) != 0 || !S_ISFIFO(out.st_mode))
+    return;
+  ::signal(SIGPIPE, SIG_IGN);
+  in_pipe = true;
+}
+
+bool is_in_pipe() { return in_pipe; }
 
 void tee_to_file(const char* path) {
   const std::lock_guard<std::mutex> lock(output_mutex());

@@ -1,4 +1,4 @@
-// base/log.h: messages for the person at the terminal, on stderr; results go to stdout instead.
+// base/log.h: messages for the person at the terminal, on stderr; results go to stdout.
 #pragma once
 #include <string_view>
 
@@ -39,6 +39,11 @@ class HeldNotices {
   HeldNotices& operator=(const HeldNotices&) = delete;
   void drop();
 };
+
+/// Lines go to standard output from now on where that is a pipe and standard error a terminal: a
+/// script's `| tee FILE` then has them, and the terminal through it. Until the pipe breaks.
+void take_pipe();
+bool is_in_pipe();
 
 /// Also append every line to this file (a run's train.log); empty path stops it.
 void tee_to_file(const char* path);

@@ -78,7 +78,7 @@ struct ProgressBar::State {
   std::string title, unit;
   uint64_t total;
   double plain_interval_s;
-  bool terminal = is_terminal(STDERR_FILENO);
+  bool terminal = is_terminal(STDERR_FILENO) && !log::is_in_pipe();
   Clock::time_point started = Clock::now();
   Clock::time_point drawn = started;
   uint64_t done = 0;

@@ -48,18 +48,27 @@ void refuse_foreign_line(const std::vector<std::string>& words) {
   const ForeignProgram* program = find_foreign_program(words[0]);
   if (!program) return;
   const std::string what = tr("danlu has no command '{}': {}", words[0], translated(program->why));
-  if (!program->becomes.empty())
-    throw UsageError(what, tr("type danlu {} instead of {}", program->becomes, words[0]));
+  if (!program->becomes.empty()) {
+    // "download" of huggingface-cli, "lfs clone" of git.
+    size_t end = 1;
+    while (end < words.size() &&
+           (words[end] == program->becomes || words[end] == "lfs" || words[end] == "clone"))
+      ++end;
+    throw UsageError(what,
+                     tr("type danlu {} instead of {}", program->becomes,
+                        fmt::format("{}", fmt::join(words.begin(), words.begin() + end, " "))));
+  }
   for (auto at = words.begin() + 1; at != words.end(); ++at) {
     const Command* command = find_command(at->ends_with(".py") ? command_of_script(*at) : *at);
     const AbsentCommand* absent = command ? nullptr : find_absent_command(*at);
     if (absent) command = find_command(absent->becomes);
     if (!command) continue;
     const bool is_launched = program->launches && command->name != "launch";
+    const std::string flags = at == words.begin() + 1
+                                  ? "--nproc N"
+                                  : fmt::format("{}", fmt::join(words.begin() + 1, at, " "));
     const std::string typed =
-        is_launched
-            ? fmt::format("launch {} {}", fmt::join(words.begin() + 1, at, " "), command->name)
-            : command->name;
+        is_launched ? fmt::format("launch {} {}", flags, command->name) : command->name;
     throw UsageError(what, tr("type danlu {} instead of {}", typed,
                               fmt::format("{}", fmt::join(words.begin(), at + 1, " "))));
   }
@@ -73,6 +82,11 @@ const Command& command_named(const std::string& name) {
   if (const AbsentCommand* absent = find_absent_command(name))
     throw UsageError(tr("danlu has no command '{}': {}", name, absent->why), absent->hint);
   if (name.ends_with(".py")) refuse_script(name);
+  if (const ForeignProgram* program = find_foreign_program(name)) {
+    throw UsageError(tr("danlu has no command '{}': {}", name, translated(program->why)),
+                     tr("leave it out, and the name of its script: the command stands there "
+                        "instead (danlu --help lists them)"));
+  }
   std::vector<std::string> names;
   for (const Command& command : commands()) {
     names.push_back(command.name);

@@ -109,6 +109,7 @@ void tell_absent(const std::function<RankPlace()>& place, const Error& why) {
 int run_command(const Command& command, const Options& options) {
   if (command.run) return command.run(options);
   if (command.trains) {
+    log::take_pipe();
     const settings::TrainConfig config = come_or_tell(rank_place_from_environment, [&] {
       auto read = settings::config_from_options(command.name, options);
       bind_process(read.place);

@@ -151,7 +151,7 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
                                   blocks->dense());
     }
     bool same = false;
-    impl_->with_place(parameter.spec, [&] { same = at::equal(read, parameter.tensor); });
+    impl_->with_place(parameter.place, [&] { same = at::equal(read, parameter.tensor); });
     return same;
   };
   const std::set<std::string> copies =

@@ -332,9 +332,11 @@ bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainStat
   if (ranks.from_first(is_finished(config.output.directory) ? "finished" : "").empty())
     return false;
   log::info(
-      "this run is complete: {} steps are done, {} are asked for. Raise --epochs or --max_steps, "
-      "with --resume DIR, to train on.",
-      state.step, plan.total_steps);
+      "this run is complete: {} steps are done, {} are asked for. To train on, raise {} and add "
+      "--resume {}",
+      state.step, plan.total_steps,
+      config.flag(config.given_as.count("max_steps") ? "max_steps" : "epochs"),
+      (config.output.directory / fmt::format("checkpoint-{}", state.step)).string());
   return true;
 }
 

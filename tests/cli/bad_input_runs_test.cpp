@@ -228,7 +228,8 @@ TEST_F(BadRun, AChangedByteIsNoticedAndTheCheckpointBeforeUsed) {
   EXPECT_THAT(again.err, HasSubstr("resuming from run/checkpoint-1"));
   // The step is taken again, and saved anew.
   EXPECT_THAT(train_good().err,
-              HasSubstr("this run is complete: 2 steps are done, 2 are asked for"));
+              HasSubstr("this run is complete: 2 steps are done, 2 are asked for. To train on, "
+                        "raise --max_steps and add --resume run/checkpoint-2"));
 
   for (const int step : {1, 2}) change(step);
   const auto before = contents_below(checkpoint(2));

@@ -63,7 +63,7 @@ TEST_F(GgufAlone, WhatIsMadeOfItHasTheTokenizerToo) {
   ok({"convert", good("model"), "m.gguf", "--to", "gguf", "--outtype", "f32"});
   ok({"convert", "m.gguf", "back", "--to", "hf"});
   EXPECT_EQ(answer("back"), answer(good("model")));
-  ok({"convert", "m.gguf", "again.gguf", "--to", "gguf", "--outtype", "q4_0"});
+  ok({"convert", "m.gguf", "--outfile", "again.gguf", "--outtype", "q4_0"});  // as llama.cpp says
   // The same blocks are made of the directory when it is loaded.
   EXPECT_EQ(answer("again.gguf"), answer(good("model"), {"--quantize", "q4_0"}));
   const ProgramResult trained = ok({"sft", "--model", "m.gguf", "--dataset", good("good.jsonl"),

@@ -165,6 +165,10 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
       {{"megatron", "sft", "--x"}, "type danlu sft instead of megatron sft"},
       {{"bash", "examples/mcore/tune.sh"}, "it is no shell"},
       {{"wget", "-c", "https://x"}, "type danlu download instead of wget"},
+      {{"huggingface-cli", "download", "Qwen/X"},
+       "type danlu download instead of huggingface-cli download"},
+      {{"git", "lfs", "clone", "https://x"}, "type danlu download instead of git lfs clone"},
+      {{"deepspeed", "train.py"}, "type danlu launch --nproc N train instead of deepspeed"},
       {{"npu-smi", "info", "-t", "topo"}, "type danlu devices instead of npu-smi"},
       {{"pip", "install", "torch"}, "nothing is to be installed"}};
   for (const auto& [words, answer] : lines)
@@ -178,6 +182,8 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
   for (const auto& [name, answer] : scripts)
     expect_error(run({"launch", "--nproc_per_node=2", "--master_port=29555", name}), 2,
                  {name, answer});
+  expect_error(run({"launch", "--nproc_per_node=2", "python", "train.py"}), 2,
+               {"danlu has no command 'python': it runs no Python", "leave it out"});
   expect_error(run({"help", "serve"}), 2, {"HTTP server"});
   EXPECT_EQ(run({"pt", "--help"}).exit_code, 0);
 }

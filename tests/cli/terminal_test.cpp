@@ -88,6 +88,69 @@ TEST_F(Terminal, WhoTypesBeforeATeeSeesThePrompt) {
   }
 }
 
+// A script's `| tee tune.log` is to have what a training says; the terminal has it through tee.
+TEST_F(Terminal, ATeeGetsTheLinesOfATraining) {
+  int master = -1, slave = -1, ends[2] = {-1, -1};
+  ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  std::vector<std::string> line = training("run", {"--max_steps", "2"});
+  line.insert(line.begin(), danlu_path());
+  std::vector<char*> arguments;
+  for (std::string& word : line) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("DANLU_LANG", "en", 1);
+    ::setenv("OMP_NUM_THREADS", "1", 1);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(slave, STDERR_FILENO);
+    ::close(master);
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  ::close(slave);
+  ::close(ends[1]);
+  const std::string piped = all_of(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << piped;
+  for (const char* said : {"trainable params", "step 1/2", "finished 2 steps"})
+    EXPECT_THAT(piped, HasSubstr(said));
+  EXPECT_THAT(all_of(master), Not(HasSubstr("step 1/2"))) << "each line is seen once";
+}
+
+TEST_F(Terminal, QuestionsThatArePipedAreDrawnAsTheTaskSays) {
+  const auto asked = [&](const char* task, const char* seed) {
+    ProgramSettings settings;
+    settings.input = "fox?\n";
+    settings.directory = (*this) / "";
+    std::vector<std::string> words = asking("infer");
+    words.insert(words.end(), {"--task", task, "--seed", seed, "--temperature", "2"});
+    const ProgramResult result = run_danlu(words, settings);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(asked("greedy", "1"), asked("greedy", "2"));
+  for (const char* task : {"do_sample", "chat"}) {
+    EXPECT_NE(asked(task, "1"), asked("greedy", "1")) << task;
+    EXPECT_NE(asked(task, "1"), asked(task, "2")) << task;
+  }
+}
+
+// MindSpeed's generate scripts take base models.
+TEST_F(Terminal, WithoutATemplateWhatIsPipedIsCompleted) {
+  const std::vector<std::string> words = {
+      "infer", "--model", good("model"), "--raw", "--max_new_tokens", "4"};
+  std::vector<std::string> single = words;
+  single.insert(single.end(), {"--prompt", "the small house"});
+  ProgramSettings settings;
+  settings.input = "the small house\n";
+  settings.directory = (*this) / "";
+  const ProgramResult piped = run_danlu(words, settings);
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_EQ(piped.out, run_words(single).out);
+}
+
 // MindSpeed's generate scripts name no question.
 TEST_F(Terminal, WhereNobodyAsksItSaysHow) {
   const ProgramResult result = run_words(asking("infer"));

@@ -130,6 +130,7 @@ TEST_F(ChoosingLayouts, SubjectsThatAreThereAreTakenWhereAPartIsEnough) {
   fs::remove(dir_ / "csv/dev/art_dev.csv");
   wanted_.takes_part = true;
   EXPECT_THAT(choose("csv").left_out, ::testing::ElementsAre("art", "biology"));
+  EXPECT_THAT(choose("csv").in_part, ::testing::ElementsAre("art (dev)"));
   put_csv("csv", wanted_.subjects);
   EXPECT_THAT(choose("csv").left_out, ::testing::IsEmpty());
   fs::remove_all(dir_ / "csv/test");

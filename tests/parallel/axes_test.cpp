@@ -1,6 +1,7 @@
 // Along which axes parameters are cut and copied: for every family and mesh.
 #include "arch/axes.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -8,6 +9,8 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "arch/pipeline.h"
 #include "parallel/comm/local.h"

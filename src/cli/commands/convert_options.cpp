@@ -14,7 +14,7 @@ std::vector<OptionSpec> place_options() {
        .word = 1},
       {.name = "save_dir",
        .help = "where to write (or the second word)",
-       .aliases = {"save", "output", "o"},
+       .aliases = {"save", "output", "o", "outfile"},
        .group = "What",
        .word = 2},
       {.name = "to",

@@ -15,15 +15,15 @@
 
 namespace danlu::cli {
 
-int run_chat_with(const Options& options, InferenceModel& loaded) {
+int run_chat_with(const Options& options, InferenceModel& loaded,
+                  const infer::SamplingParams& sampling) {
   if (!loaded.encoder) {
     throw ModelError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
-                     tr("name one with --template, or complete text with danlu infer --raw "
-                        "--prompt; built in: {}",
+                     tr("name one with --template, or complete text with danlu infer; built in: {}",
                         fmt::join(text::ChatEncoder::names({}), ", ")));
   }
   serve::ChatSettings settings;
-  settings.sampling = sampling_from(options, loaded.defaults);
+  settings.sampling = sampling;
   settings.max_new_tokens = max_new_tokens_from(options, loaded.defaults);
   settings.max_history_turns = options.get_int_or("history_turns", 0);
   settings.system = loaded.system;
@@ -63,7 +63,7 @@ int run_chat_with(const Options& options, InferenceModel& loaded) {
 
 int run_chat(const Options& options) {
   InferenceModel loaded = load_for_inference(options, locate_model(options));
-  return run_chat_with(options, loaded);
+  return run_chat_with(options, loaded, sampling_from(options, loaded.defaults));
 }
 
 }  // namespace danlu::cli

@@ -5,6 +5,8 @@
 
 namespace danlu::cli {
 
-int run_chat_with(const Options& options, InferenceModel& loaded);
+/// With the tokens chosen as `sampling` says. Errors: ModelError without an encoder.
+int run_chat_with(const Options& options, InferenceModel& loaded,
+                  const infer::SamplingParams& sampling);
 
 }  // namespace danlu::cli

@@ -149,7 +149,7 @@ bool names_own_files(const Options& options, const eval::Benchmark& benchmark,
 /// A benchmark's files, and those of the subjects asked for that are not there.
 struct FilesOfBenchmark {
   eval::NamedFiles named;
-  std::vector<std::string> left_out = {};
+  std::vector<std::string> left_out = {}, in_part = {};
 };
 
 FilesOfBenchmark files_of(const Options& options, const eval::Benchmark& benchmark,
@@ -163,7 +163,9 @@ FilesOfBenchmark files_of(const Options& options, const eval::Benchmark& benchma
   }
   const eval::DataTree& tree = open_data(options, benchmark, trees);
   eval::ChosenLayout chosen = eval::choose_layout(tree, benchmark.layouts, wanted);
-  return {{benchmark.layouts[chosen.index], chosen.tree}, std::move(chosen.left_out)};
+  return {{benchmark.layouts[chosen.index], chosen.tree},
+          std::move(chosen.left_out),
+          std::move(chosen.in_part)};
 }
 
 using ByBenchmark = std::map<std::string, std::vector<size_t>>;
@@ -191,8 +193,9 @@ bool are_named_by_groups(const std::vector<eval::Task>& tasks, const std::vector
   return std::ranges::all_of(which, [&](size_t i) { return grouped.contains(tasks[i].name); });
 }
 
-void say_left_out(const eval::Benchmark& benchmark, const std::vector<std::string>& left_out,
+void say_left_out(const eval::Benchmark& benchmark, const FilesOfBenchmark& files,
                   size_t num_subjects) {
+  const std::vector<std::string>& left_out = files.left_out;
   if (left_out.empty()) return;
   constexpr size_t kShown = 8;
   std::vector<std::string> shown(
@@ -205,6 +208,10 @@ void say_left_out(const eval::Benchmark& benchmark, const std::vector<std::strin
       "(--all_subjects makes that an error)",
       benchmark.name, num_subjects - left_out.size(), num_subjects,
       fmt::format("{}", fmt::join(shown, ", ")), more);
+  if (!files.in_part.empty()) {
+    log::warning("{}: of these, some lack one split alone, and are not asked: {}", benchmark.name,
+                 fmt::format("{}", fmt::join(files.in_part, ", ")));
+  }
 }
 
 /// Exams of the tasks of one benchmark, `which` of plan.exams; none for a subject that is left out.
@@ -223,7 +230,7 @@ void read_benchmark(const Options& options, const eval::Benchmark& benchmark,
   wanted.takes_part =
       !options.get_bool("all_subjects") && are_named_by_groups(tasks, which, plan.groups);
   const FilesOfBenchmark files = files_of(options, benchmark, wanted, trees);
-  say_left_out(benchmark, files.left_out, wanted.subjects.size());
+  say_left_out(benchmark, files, wanted.subjects.size());
   for (const size_t i : which) {
     if (std::ranges::find(files.left_out, tasks[i].subject) != files.left_out.end()) continue;
     eval::TaskRows rows = eval::read_rows(benchmark, tasks[i], files.named.layout, files.named.tree,

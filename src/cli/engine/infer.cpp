@@ -19,6 +19,7 @@
 #include "cli/engine/infer_resume.h"
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
+#include "text/raw_encoder.h"
 
 namespace danlu::cli {
 namespace {
@@ -332,7 +333,8 @@ bool searches_beams(const std::string& task) { return task.starts_with("beam_sea
 void apply_task(const Options& options, const std::string& task, infer::SamplingParams& sampling) {
   const bool is_cold = options.is_set("temperature") && options.get_float("temperature") == 0;
   if (task == "greedy" || task == "beam_search") sampling.do_sample = false;
-  if (task == "do_sample" || task == "beam_search_with_sampling") sampling.do_sample = !is_cold;
+  if (task == "do_sample" || task == "beam_search_with_sampling" || task == "chat")
+    sampling.do_sample = !is_cold;
   if (searches_beams(task) && sampling.num_beams < 2) sampling.num_beams = 2;
 }
 
@@ -395,7 +397,12 @@ int run_infer(const Options& options) {
                                     .data_set = has_data_set,
                                     .has_template = loaded.encoder != nullptr,
                                     .sampling = sampling});
-  if (chat) return run_chat_with(options, loaded);
+  if (!loaded.encoder && !options.get_bool("raw"))
+    log::info("the model carries no chat template: completing the text itself");
+  if (chat) {
+    if (!loaded.encoder) loaded.encoder = std::make_shared<text::RawTextEncoder>(loaded.tokenizer);
+    return run_chat_with(options, loaded, sampling);
+  }
 
   std::vector<Question>& questions = found.rows;
   for (Question& question : questions) {
@@ -405,8 +412,6 @@ int run_infer(const Options& options) {
       question.reference = loaded.tokenizer->decode(question.reference_ids, true);
   }
   watch_interrupts();
-  if (!loaded.encoder && !options.get_bool("raw"))
-    log::info("the model carries no chat template: completing the text itself");
   const int64_t max_new_tokens = max_new_tokens_from(options, loaded.defaults);
   const bool single =
       questions.size() == 1 && options.has_value("prompt") && !options.has_value("output");

@@ -112,6 +112,21 @@ std::vector<std::string> incomplete_subjects(const Place& place, const Layout& l
   return incomplete;
 }
 
+/// Of subjects that lack a split and have another: which they lack.
+std::vector<std::string> subjects_in_part(const Place& place, const Layout& layout,
+                                          const WantedData& wanted) {
+  std::vector<std::string> in_part;
+  for (const std::string& subject : wanted.subjects) {
+    std::vector<std::string> lacking;
+    for (const std::string& split : wanted.splits) {
+      if (!is_there(place.root, layout, split, subject)) lacking.push_back(split);
+    }
+    if (!lacking.empty() && lacking.size() < wanted.splits.size())
+      in_part.push_back(fmt::format("{} ({})", subject, fmt::join(lacking, ", ")));
+  }
+  return in_part;
+}
+
 /// Errors: DataError if a split lacks its files for every subject, as where the questions are there
 /// and not those that the examples come from.
 void require_some_of_each_split(const Place& place, const Layout& layout,
@@ -197,7 +212,8 @@ ChosenLayout choose_layout(const DataTree& tree, const std::vector<Layout>& layo
   if (best.present < whole && (!wanted.takes_part || left_out.size() == wanted.subjects.size()))
     choose_layout_detail::fail_in_part(best, layouts[best.layout], wanted);
   choose_layout_detail::require_one(places, tree, wanted.benchmark);
-  return {best.layout, tree.at(best.root), std::move(left_out)};
+  return {best.layout, tree.at(best.root), std::move(left_out),
+          choose_layout_detail::subjects_in_part(best, layouts[best.layout], wanted)};
 }
 
 }  // namespace danlu::eval

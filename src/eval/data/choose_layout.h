@@ -23,6 +23,8 @@ struct ChosenLayout {
   size_t index = 0;  ///< into `layouts`
   DataTree tree;     ///< reads from where the layout begins, and from nowhere else
   std::vector<std::string> left_out = {};  ///< subjects that lack a file
+  /// Of those, the ones that have another: "virology (dev)", with the splits that they lack.
+  std::vector<std::string> in_part = {};
 };
 
 /// The layout, and the place in the tree, that has every split of every subject: the nearest to
