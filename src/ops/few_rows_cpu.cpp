@@ -99,7 +99,7 @@ size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 bool takes_bf16_dots(at::ScalarType type) { return type == at::kBFloat16 && has_bf16_dots(); }
 
 /// Above it packing the weight repays: more of both operands stays in registers. Measured on a Zen
-/// 4 (32) and on an Emerald Rapids (32; as AVX-512 and AVX2 the others); see docs/decisions.md.
+/// 4 (32) and on an Emerald Rapids (32; as AVX-512 and AVX2 the others); see docs/decisions/ops.md.
 int64_t most_rows(at::ScalarType type) {
   if (takes_bf16_dots(type)) return 32;
   return type == at::kFloat ? 16 : 24;

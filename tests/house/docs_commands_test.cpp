@@ -86,7 +86,7 @@ TEST_P(DocsCommands, Run) {
 
 INSTANTIATE_TEST_SUITE_P(Pages, DocsCommands,
                          testing::Values("README.md", "README.zh-CN.md", "CONTRIBUTING.md",
-                                         "docs/architecture.md", "docs/decisions.md",
+                                         "docs/architecture.md", "docs/decisions/README.md",
                                          "docs/features.md", "docs/download.md",
                                          "docs/evaluation.md", "docs/eval_tasks/generation.md",
                                          "docs/eval_tasks/multiple_choice.md",
