@@ -276,6 +276,8 @@ TEST_F(DownloadCommand, AFilesAddressIsPutWhereWgetWould) {
   EXPECT_EQ(content_of((*this) / "named/d.txt"), "c");
   for (const char* directory : {"there", "named"})
     EXPECT_EQ(contents_below((*this) / directory).size(), 1u) << directory;
+  ASSERT_EQ(run_at({"download", address}).exit_code, 0);
+  EXPECT_EQ(content_of((*this) / "c.txt"), "c") << "without a word: where the line is typed";
   // The same again asks for nothing; a file of another content is nobody's to replace.
   EXPECT_EQ(run_at({"download", "-P", "there", address}).exit_code, 0);
   write("there/c.txt", "mine");

@@ -162,6 +162,22 @@ TEST_F(TokenizerFiles, CompanionsNameSpecialTokensAndTheTemplate) {
   EXPECT_EQ("J", Tokenizer::load(directory_)->chat_template());
 }
 
+// In a list of the configuration's, or in a folder beside chat_template.jinja.
+TEST_F(TokenizerFiles, TheTemplateForToolsIsTheOneOfThatName) {
+  write("tokenizer.json", byte_level_spec().dump());
+  write(
+      "tokenizer_config.json",
+      Json{{"chat_template",
+            {{{"name", "default"}, {"template", "D"}}, {{"name", "tool_use"}, {"template", "T"}}}}}
+          .dump());
+  EXPECT_EQ("T", Tokenizer::load(directory_)->tool_template());
+  write("chat_template.jinja", "J");
+  EXPECT_EQ("", Tokenizer::load(directory_)->tool_template());
+  fs::create_directory(fs::path(directory_) / "additional_chat_templates");
+  write("additional_chat_templates/tool_use.jinja", "U");
+  EXPECT_EQ("U", Tokenizer::load(directory_)->tool_template());
+}
+
 TEST_F(TokenizerFiles, ContentHashFollowsTheFiles) {
   write("tokenizer.json", byte_level_spec().dump());
   const uint64_t before = Tokenizer::load(directory_)->content_hash();
