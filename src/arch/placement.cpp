@@ -73,7 +73,8 @@ std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
 
 void require_divides(const char* what, int64_t size, const char* of, int64_t number) {
   if (number % size == 0) return;
-  throw UsageError(tr("[split] {} size {} does not divide {} {}", what, size, number, of),
+  throw UsageError(tr("[split] {} size {} does not divide {} {}", translated(what), size, number,
+                      translated(of)),
                    tr("sizes that do: {}", fmt::join(divisors(number, kMostNamed), ", ")));
 }
 
