@@ -33,7 +33,8 @@ std::string head(const Report& report) {
   std::string out = tr("{}, {}; {} of {} processors; danlu {} {}, libtorch {}\n",
                        on.processor.empty() ? on.processor_key : on.processor, on.cpu_class,
                        on.threads, on.cores, on.version, on.commit, on.libtorch);
-  if (on.quick) out += tr("--quick: small shapes and few samples; to be compared with --quick alone\n");
+  if (on.quick)
+    out += tr("--quick: small shapes and few samples; to be compared with --quick alone\n");
   out +=
       tr("what the machine can do, measured {} times between the runs:\n", report.readings.size());
   out += line_of_limit(report, &Limits::f32_flops, tr("peak, fp32     "), "GFLOP/s");
