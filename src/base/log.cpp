@@ -49,10 +49,12 @@ std::atomic<int> num_notices{0};
 constexpr int kNoticesShown = 2;
 
 /// REQUIRES: output_mutex() is held.
-void put_shown(const std::string& line) {
+void put_shown(Level at, const std::string& line) {
   if (in_pipe) {
-    if (std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
-    in_pipe = false;  // a signal for all of a line ends its tee too
+    const bool is_there = std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+    // A pipe may lead to a filter.
+    if (is_there && at < Level::kError) return;
+    in_pipe = is_there;  // a signal for all of a line ends its tee too
   }
   std::fputs(line.c_str(), stderr);
 }
@@ -60,7 +62,7 @@ void put_shown(const std::string& line) {
 void put(Level at, std::string_view prefix, std::string_view message) {
   const std::lock_guard<std::mutex> lock(output_mutex());
   const std::string line = std::string(prefix).append(message) + "\n";
-  if (at >= level()) put_shown(line);
+  if (at >= level()) put_shown(at, line);
   if (tee) {
     std::fputs(line.c_str(), tee);
     std::fflush(tee);

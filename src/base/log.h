@@ -41,7 +41,8 @@ class HeldNotices {
 };
 
 /// Lines go to standard output from now on where that is a pipe and standard error a terminal: a
-/// script's `| tee FILE` then has them, and the terminal through it. Until the pipe breaks.
+/// script's `| tee FILE` then has them, and the terminal through it. Errors go to both. Until the
+/// pipe breaks.
 void take_pipe();
 bool is_in_pipe();
 

@@ -67,9 +67,7 @@ at::Tensor Attention::leave(const at::Tensor& seen_NQD, const Pass& pass) const 
 }
 
 void Attention::visit(Visitor& visitor) {
-  for (Linear* linear : {&q, &k, &v, &qkv}) {
-    if (linear->defined()) linear->visit(visitor);
-  }
+  for (Linear* linear : {&q, &k, &v, &qkv}) linear->visit(visitor);
   if (q_norm) q_norm->visit(visitor);
   if (k_norm) k_norm->visit(visitor);
   visitor.constant(options.alibi_slopes_Q);

@@ -60,6 +60,8 @@ at::Tensor Linear::leave(const at::Tensor& partial_NO, const parallel::Region& r
   return bias.defined() ? ops::add_bias(y_NO, bias.tensor, bias.main_grad) : y_NO;
 }
 
+bool is_there(const Linear& linear) { return linear.defined(); }
+
 void Visitor::linear(Linear& linear) {
   parameter(linear.weight);
   parameter(linear.bias);

@@ -49,10 +49,13 @@ struct ParameterVisitor : Visitor {
   }
   See see;
 };
+bool is_there(const Linear& linear);
 template <typename See>
 struct LinearVisitor : Visitor {
   explicit LinearVisitor(See seen) : see(std::move(seen)) {}
-  void linear(Linear& linear) override { see(linear); }
+  void linear(Linear& linear) override {
+    if (is_there(linear)) see(linear);
+  }
   See see;
 };
 

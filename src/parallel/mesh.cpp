@@ -12,10 +12,14 @@ namespace mesh_detail {
 
 /// On which axes beside the pipeline parameters are cut, and beside the tensor axis copied: those
 /// of experts, and all others.
-const std::vector<Axes> kCut = {{Axis::kTensor}, {Axis::kTensor, Axis::kExpert}, {Axis::kExpert}};
+const std::vector<Axes> kCut = {
+    {}, {Axis::kTensor}, {Axis::kTensor, Axis::kExpert}, {Axis::kExpert}};
 const std::vector<Axes> kCopied = {ModelGroups::kEveryCopy, {Axis::kContext, Axis::kData}};
 
 void require_places(const World& world, const MeshShape& shape) {
+  if (shape.expert > 1 && shape.are_some_sharers() &&
+      shape.sharers % (shape.context.size() * shape.expert) != 0)
+    throw InternalError("[mesh] neighbours that share must have every expert between them");
   if (shape.size() == world.size()) return;
   throw InternalError("[mesh] " + std::to_string(shape.size()) + " places for " +
                       std::to_string(world.size()) + " ranks");

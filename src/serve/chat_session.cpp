@@ -76,8 +76,10 @@ std::string ChatSession::ask(const std::string& user,
     answer += rest;
     on_text(rest);
   }
-  history_.push_back({"user", user});
-  history_.push_back({"assistant", answer});
+  if (settings_.keeps_history) {
+    history_.push_back({"user", user});
+    history_.push_back({"assistant", answer});
+  }
   return answer;
 }
 

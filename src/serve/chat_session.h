@@ -15,6 +15,7 @@ struct ChatSettings {
   int64_t max_new_tokens = 2048;
   int64_t max_history_turns = 0;  ///< 0: as many as fit the window
   std::string system;             ///< "": the template's default
+  bool keeps_history = true;      ///< false: every message is asked alone
 };
 
 /// Everything an answer needs from the model, so that tests can talk to something smaller.

@@ -335,7 +335,9 @@ bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainStat
       "this run is complete: {} steps are done, {} are asked for. To train on, raise {} and add "
       "--resume {}",
       state.step, plan.total_steps,
-      config.flag(config.given_as.count("max_steps") ? "max_steps" : "epochs"),
+      config.flag(config.batch.max_steps > 0       ? "max_steps"
+                  : config.batch.train_samples > 0 ? "train_samples"
+                                                   : "epochs"),
       (config.output.directory / fmt::format("checkpoint-{}", state.step)).string());
   return true;
 }

@@ -332,7 +332,7 @@ TEST(StagesOf, ATiedHeadBringsTheTableToTheLastStage) {
   config.tie_embeddings = true;
   EXPECT_EQ(stages_text(config, {}), "0-4eh");
   EXPECT_EQ(stages_text(config, {.stages = 2}), "0-2e 2-4hc");
-  ParamSpec table;
+  ParamSpec table{};
   table.role = Role::kEmbedding;
   const std::vector<Stage> stages = stages_of(config, {.stages = 4});
   for (size_t s = 0; s < stages.size(); ++s) {

@@ -47,16 +47,18 @@ void read_places(const Options& options, ConvertRequest& request) {
 /// The target by --to or by MindSpeed's pair of flags.
 void read_target(const Options& options, ConvertRequest& request) {
   const bool has_short = options.is_set("to");
-  const bool means_gguf = request.output.extension() == ".gguf" || options.is_given("outtype");
-  if (!has_short && !options.is_set("save_model_type") && means_gguf) {
-    request.to = ConvertTo::kGguf;  // as the name or llama.cpp's flag says
-  } else if (!has_short && !options.is_set("save_model_type")) {
+  const bool to_legacy = options.get_bool_or("save_to_legacy", false);
+  // As the name or llama.cpp's flag says.
+  const bool means_gguf = !has_short && !options.is_set("save_model_type") && !to_legacy &&
+                          !options.get_bool_or("use_mcore_models", false) &&
+                          (request.output.extension() == ".gguf" || options.is_given("outtype"));
+  if (!has_short && !options.is_set("save_model_type") && !means_gguf) {
     throw UsageError(tr("[convert] what to write is not said"),
                      tr("--to hf, mcore, legacy, native, gguf or peft"));
   }
-  const bool to_legacy = options.get_bool_or("save_to_legacy", false);
-  if (request.to == ConvertTo::kGguf) return;
-  if (has_short) {
+  if (means_gguf) {
+    request.to = ConvertTo::kGguf;
+  } else if (has_short) {
     static const std::map<std::string, ConvertTo> names = {
         {"hf", ConvertTo::kHf},         {"mcore", ConvertTo::kCore}, {"legacy", ConvertTo::kLegacy},
         {"native", ConvertTo::kNative}, {"gguf", ConvertTo::kGguf},  {"peft", ConvertTo::kPeft}};

@@ -412,11 +412,11 @@ namespace {
 void require_free_port(const JobPlace& place) {
   if (place.node != 0 || place.world < 2) return;
   if (const int error = doctor::try_port(place.master_port); error == EADDRINUSE) {
-    throw CommError(tr("[launch] port {} of this machine is taken: another program, or another job, "
-                       "listens there",
-                       place.master_port),
-                    tr("--master_port {} is free; ss -ltnp shows who listens",
-                       free_port().value_or(0)));
+    throw CommError(
+        tr("[launch] port {} of this machine is taken: another program, or another job, "
+           "listens there",
+           place.master_port),
+        tr("--master_port {} is free; ss -ltnp shows who listens", free_port().value_or(0)));
   }
 }
 
@@ -441,6 +441,8 @@ JobPlace begin_life(JobPlace place, Life& life) {
 }  // namespace
 
 int launch_job(const Options& options, const std::vector<std::string>& command) {
+  const Command* launched = command.empty() ? nullptr : find_command(command.front());
+  if (launched && launched->trains) log::take_pipe();
   (void)default_thread_count();  // what is wrong with it is said once, not by every rank
   Life life{.job = new_job_name()};
   std::unique_ptr<Rendezvous> rendezvous;

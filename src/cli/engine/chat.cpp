@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "serve/chat_repl.h"
 #include "text/conversation.h"
+#include "text/raw_encoder.h"
 
 namespace danlu::cli {
 
@@ -27,6 +28,7 @@ int run_chat_with(const Options& options, InferenceModel& loaded,
   settings.max_new_tokens = max_new_tokens_from(options, loaded.defaults);
   settings.max_history_turns = options.get_int_or("history_turns", 0);
   settings.system = loaded.system;
+  settings.keeps_history = !dynamic_cast<const text::RawTextEncoder*>(loaded.encoder.get());
   auto session = std::make_shared<infer::Session>(*loaded.model);
   serve::AnswerFn answer = [session, &loaded](const infer::Request& request,
                                               const infer::OnToken& on_token,

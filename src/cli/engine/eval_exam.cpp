@@ -209,8 +209,11 @@ void say_left_out(const eval::Benchmark& benchmark, const FilesOfBenchmark& file
       benchmark.name, num_subjects - left_out.size(), num_subjects,
       fmt::format("{}", fmt::join(shown, ", ")), more);
   if (!files.in_part.empty()) {
-    log::warning("{}: of these, some lack one split alone, and are not asked: {}", benchmark.name,
-                 fmt::format("{}", fmt::join(files.in_part, ", ")));
+    const auto end =
+        files.in_part.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, files.in_part.size()));
+    log::warning("{}: {} of these have files, but not of every split: {}", benchmark.name,
+                 files.in_part.size(),
+                 fmt::format("{}", fmt::join(files.in_part.begin(), end, ", ")));
   }
 }
 

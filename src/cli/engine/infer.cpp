@@ -333,8 +333,8 @@ bool searches_beams(const std::string& task) { return task.starts_with("beam_sea
 void apply_task(const Options& options, const std::string& task, infer::SamplingParams& sampling) {
   const bool is_cold = options.is_set("temperature") && options.get_float("temperature") == 0;
   if (task == "greedy" || task == "beam_search") sampling.do_sample = false;
-  if (task == "do_sample" || task == "beam_search_with_sampling" || task == "chat")
-    sampling.do_sample = !is_cold;
+  if (task == "do_sample" || task == "beam_search_with_sampling") sampling.do_sample = !is_cold;
+  if (task == "chat" && !options.is_given("do_sample")) sampling.do_sample = !is_cold;
   if (searches_beams(task) && sampling.num_beams < 2) sampling.num_beams = 2;
 }
 

@@ -46,7 +46,8 @@ std::string progress_bar_text(int64_t step, int64_t total_steps, double elapsed_
 
 TrainConsole::TrainConsole(int64_t total_steps)
     : total_steps_(total_steps),
-      terminal_(is_terminal(STDERR_FILENO) && log::level() <= log::Level::kInfo) {}
+      terminal_(is_terminal(STDERR_FILENO) && !log::is_in_pipe() &&
+                log::level() <= log::Level::kInfo) {}
 
 TrainConsole::~TrainConsole() { finish(); }
 
