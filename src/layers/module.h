@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "layers/pass.h"
@@ -40,7 +41,7 @@ class Block {
                              const Again& again, const Leaving& leaving) const = 0;
 };
 
-/// A visitor that calls `see` for each of one thing.
+/// Calls `see` for each parameter that is there, those of linear layers and adapters too.
 template <typename See>
 struct ParameterVisitor : Visitor {
   explicit ParameterVisitor(See seen) : see(std::move(seen)) {}
@@ -49,7 +50,9 @@ struct ParameterVisitor : Visitor {
   }
   See see;
 };
+/// Whether it has a weight.
 bool is_there(const Linear& linear);
+/// Calls `see` for each linear layer that is there, and goes into none.
 template <typename See>
 struct LinearVisitor : Visitor {
   explicit LinearVisitor(See seen) : see(std::move(seen)) {}

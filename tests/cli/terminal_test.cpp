@@ -29,36 +29,62 @@ std::string all_of(int fd) {
   return text;
 }
 
-/// `danlu WORDS… 2>FILE | tee`, where `typed` is typed at a terminal.
-ProgramResult typed_at_a_terminal(const std::vector<std::string>& words, const std::string& typed,
-                                  const std::string& error_file) {
-  int master = -1, slave = -1, ends[2] = {-1, -1};
-  EXPECT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
-  EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+/// Descriptors that a program gets; the caller's others close when it begins.
+struct Streams {
+  int in, out, err;
+};
+
+pid_t started(const std::vector<std::string>& words, const Streams& streams) {
   std::vector<std::string> line = {danlu_path()};
   line.insert(line.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : line) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const pid_t child = ::fork();
-  if (child == 0) {
-    ::setenv("DANLU_LANG", "en", 1);
-    ::dup2(slave, STDIN_FILENO);
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(::open(error_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    ::close(master);
-    ::execv(arguments[0], arguments.data());
-    ::_exit(127);
-  }
-  ::close(slave);
-  ::close(ends[1]);
-  EXPECT_EQ(::write(master, typed.data(), typed.size()), static_cast<ssize_t>(typed.size()));
-  ProgramResult result;
-  result.out = all_of(ends[0]);
+  if (child != 0) return child;
+  ::setenv("DANLU_LANG", "en", 1);
+  ::setenv("OMP_NUM_THREADS", "1", 1);
+  ::dup2(streams.in, STDIN_FILENO);
+  ::dup2(streams.out, STDOUT_FILENO);
+  ::dup2(streams.err, STDERR_FILENO);
+  ::execv(arguments[0], arguments.data());
+  ::_exit(127);
+}
+
+int exit_code_of(pid_t child) {
   int status = 0;
   ::waitpid(child, &status, 0);
-  ::close(master);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// A terminal, and a pipe as `| tee` reads.
+struct TerminalAndPipe {
+  int master = -1, slave = -1, ends[2] = {-1, -1};
+  TerminalAndPipe() {
+    EXPECT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+    for (const int fd : {master, slave}) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  }
+  /// The program has them.
+  void leave() const {
+    ::close(slave);
+    ::close(ends[1]);
+  }
+};
+
+/// `danlu WORDS… 2>FILE | tee`, where `typed` is typed at a terminal.
+ProgramResult typed_at_a_terminal(const std::vector<std::string>& words, const std::string& typed,
+                                  const std::string& error_file) {
+  const TerminalAndPipe at;
+  const int errors = ::open(error_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const pid_t child = started(words, {at.slave, at.ends[1], errors});
+  ::close(errors);
+  at.leave();
+  EXPECT_EQ(::write(at.master, typed.data(), typed.size()), static_cast<ssize_t>(typed.size()));
+  ProgramResult result;
+  result.out = all_of(at.ends[0]);
+  result.exit_code = exit_code_of(child);
+  ::close(at.master);
   result.err = content_of(error_file);
   return result;
 }
@@ -90,33 +116,15 @@ TEST_F(Terminal, WhoTypesBeforeATeeSeesThePrompt) {
 
 // A script's `| tee tune.log` is to have what a training says; the terminal has it through tee.
 TEST_F(Terminal, ATeeGetsTheLinesOfATraining) {
-  int master = -1, slave = -1, ends[2] = {-1, -1};
-  ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  std::vector<std::string> line = training("run", {"--max_steps", "2"});
-  line.insert(line.begin(), danlu_path());
-  std::vector<char*> arguments;
-  for (std::string& word : line) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::setenv("DANLU_LANG", "en", 1);
-    ::setenv("OMP_NUM_THREADS", "1", 1);
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(slave, STDERR_FILENO);
-    ::close(master);
-    ::execv(arguments[0], arguments.data());
-    ::_exit(127);
-  }
-  ::close(slave);
-  ::close(ends[1]);
-  const std::string piped = all_of(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0) << piped;
+  const TerminalAndPipe at;
+  const pid_t child =
+      started(training("run", {"--max_steps", "2"}), {STDIN_FILENO, at.ends[1], at.slave});
+  at.leave();
+  const std::string piped = all_of(at.ends[0]);
+  EXPECT_EQ(exit_code_of(child), 0) << piped;
   for (const char* said : {"trainable params", "step 1/2", "finished 2 steps"})
     EXPECT_THAT(piped, HasSubstr(said));
-  const std::string screen = all_of(master);
+  const std::string screen = all_of(at.master);
   EXPECT_THAT(screen, Not(HasSubstr("step 1/2"))) << "each line is seen once";
   EXPECT_THAT(screen, Not(HasSubstr("Train:"))) << "a bar would stand in the midst of lines";
 }
