@@ -23,14 +23,17 @@ std::vector<std::string> lines_in(const std::string& text) {
   return lines;
 }
 
-/// The longest run of English words that are no flags, names or paths.
+/// The longest run of English words that are no flags, names or paths, whatever numbers are among
+/// them; names of figures are the same in every language.
 std::string english_in(const std::string& line) {
-  static const std::regex word("[A-Za-z][a-z']*[,;:.]?");
+  static const std::regex word("[A-Za-z][a-z']*[,;:.]?"),
+      number("[-+]?[0-9][0-9.e/%-]*[a-z]*[,;]?"), figure("loss|acc|lr|norm|tp|pp|dp|cp");
   std::istringstream in(line);
   std::string token, run, longest;
   size_t count = 0, most = 0;
   while (in >> token) {
-    if (!std::regex_match(token, word)) {
+    if (count > 0 && std::regex_match(token, number)) continue;
+    if (!std::regex_match(token, word) || std::regex_match(token, figure)) {
       run.clear();
       count = 0;
       continue;
@@ -308,6 +311,7 @@ TEST_F(TerminalLines, WithVEverythingIsShownAndTheLogHasItAnyway) {
 
 TEST_F(TerminalLines, ChineseOnesHoldNoEnglishSentence) {
   ASSERT_EQ(english_in("错误：it was not there"), "was not there");
+  ASSERT_EQ(english_in("完成：finished 2 steps in 1.5s, all"), "steps in all");
   ASSERT_EQ(english_in("步 1/4  loss 5.77  acc 0.000 danlu chat --model run"), "");
   write("broken.json", "{\"fp16\": {\"enabled\": true, }");
   write("broken.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n{\"instruction\": }\n");
