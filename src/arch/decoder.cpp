@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "arch/layer_kind.h"
+#include "arch/parameter_list.h"
 #include "base/error.h"
 
 namespace danlu::arch {
@@ -123,49 +125,6 @@ std::vector<int64_t> qwen_windows(const ConfigReader& config, int64_t num_layers
 
 namespace {
 
-/// Appends parameters in order; knows the naming, not the architecture.
-class ParameterList {
- public:
-  ParameterList(std::string prefix, int64_t layer, std::vector<ParamSpec>& out, int64_t expert = -1)
-      : prefix_(std::move(prefix)), layer_(layer), out_(out), expert_(expert) {}
-
-  /// Appends to the same list under a longer prefix.
-  ParameterList within(const std::string& name, int64_t expert = -1) const {
-    return {prefix_ + name, layer_, out_, expert};
-  }
-
-  void weight(Role role, const std::string& name, std::vector<int64_t> shape, Split split) {
-    add(role, name + ".weight", std::move(shape), false, split);
-  }
-  void bias(Role role, const std::string& name, int64_t size, Split split) {
-    add(role, name + ".bias", {size}, true, split);
-  }
-  /// weight [rows, columns] and, if `has_bias`, bias [rows].
-  void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Split split,
-              bool has_bias) {
-    weight(role, name, {rows, columns}, split);
-    // A column-split product is summed over ranks: its bias is added once, by all alike.
-    if (has_bias) bias(role, name, rows, split == Split::kColumns ? Split::kCopiedBetween : split);
-  }
-
- private:
-  void add(Role role, const std::string& name, std::vector<int64_t> shape, bool is_bias,
-           Split split) {
-    out_.push_back({.name = prefix_ + name,
-                    .shape = std::move(shape),
-                    .role = role,
-                    .layer = layer_,
-                    .is_bias = is_bias,
-                    .split = split,
-                    .expert = expert_});
-  }
-
-  std::string prefix_;
-  int64_t layer_;
-  std::vector<ParamSpec>& out_;
-  int64_t expert_;
-};
-
 void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
   const int64_t q_rows = c.num_heads * c.head_dim, kv_rows = c.num_kv_heads * c.head_dim;
   if (c.qkv_layout == QkvLayout::kSeparate) {
@@ -220,6 +179,10 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
   outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Split::kRows);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
+    if (const LayerKind* kind = c.own_kind(layer)) {
+      kind->parameters(c, list);
+      continue;
+    }
     list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Split::kCopiedBetween);
     add_attention(c, names, list);
     list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Split::kCopiedBetween);

@@ -49,6 +49,8 @@ struct ExpertConfig {
   std::optional<double> aux_loss_coef;  ///< factor of the load-balancing loss
 };
 
+struct LayerKind;
+
 struct ModelConfig {
   std::string family;  ///< registry name: "llama", "qwen2", "mixtral", …
   int64_t vocab_size = 0;
@@ -72,6 +74,8 @@ struct ModelConfig {
   /// Window of each layer in tokens (a position sees itself and the window - 1 before it), 0 =
   /// full; size num_layers.
   std::vector<int64_t> sliding_window;
+  /// Of each layer, nullptr for attention and an MLP; empty: every layer is that.
+  std::vector<const LayerKind*> own_kinds;
   double initializer_range = 0.02;
   DType dtype = DType::kF32;     ///< torch_dtype of the files
   std::vector<int64_t> eos_ids;  ///< config.json / generation_config.json
@@ -84,6 +88,11 @@ struct ModelConfig {
   /// The layer's feed-forward part is a router and experts. REQUIRES: 0 <= layer < num_layers.
   bool is_sparse(int64_t layer) const {
     return has_experts() && experts.sparse_layer[static_cast<size_t>(layer)];
+  }
+
+  /// nullptr: attention and an MLP, or experts. REQUIRES: 0 <= layer < num_layers.
+  const LayerKind* own_kind(int64_t layer) const {
+    return own_kinds.empty() ? nullptr : own_kinds[static_cast<size_t>(layer)];
   }
 
   /// Errors: ModelError naming the impossible combination with both numbers.
@@ -115,6 +124,7 @@ enum class Role {
   kSharedUp,
   kSharedDown,
   kSharedExpertGate,  ///< [1, hidden]: sigmoid that scales the shared expert's output
+  kOwn,               ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
 };
 
 /// How a parameter is cut over the tensor axis. What is not cut says where it works: the gradient
@@ -165,6 +175,8 @@ struct Family {
 };
 
 const std::vector<Family>& families();
+/// One more, which a program brings along; before anything asks for families.
+void add_family(Family family);
 /// Errors: ModelError "unsupported architecture …" listing what is supported and the nearest name.
 const Family& family_of(const Json& config_json);
 const Family& family_named(const std::string& name);

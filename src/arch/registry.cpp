@@ -6,6 +6,7 @@
 
 #include "arch/config_reader.h"
 #include "arch/families/families.h"
+#include "arch/layer_kind.h"
 #include "base/error.h"
 #include "base/nearest_name.h"
 
@@ -42,15 +43,18 @@ bool holds(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-}  // namespace
-
-const std::vector<Family>& families() {
-  static const std::vector<Family> list = {
-      llama_family(),   qwen2_family(),     qwen3_family(),
-      mistral_family(), baichuan_family(),  internlm2_family(),
-      mixtral_family(), qwen2_moe_family(), qwen3_moe_family()};
+std::vector<Family>& known_families() {
+  static std::vector<Family> list = {llama_family(),   qwen2_family(),     qwen3_family(),
+                                     mistral_family(), baichuan_family(),  internlm2_family(),
+                                     mixtral_family(), qwen2_moe_family(), qwen3_moe_family()};
   return list;
 }
+
+}  // namespace
+
+const std::vector<Family>& families() { return known_families(); }
+
+void add_family(Family family) { known_families().push_back(std::move(family)); }
 
 const Family& family_of(const Json& config_json) {
   const ConfigReader config(config_json);
@@ -92,6 +96,17 @@ std::string default_template_in(const std::filesystem::path& directory) {
 
 std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
   return family_named(config.family).parameters(config);
+}
+
+std::vector<std::string> result_names(const ModelConfig& config) {
+  std::vector<std::string> names;
+  for (const LayerKind* kind : config.own_kinds) {
+    if (!kind) continue;
+    for (const std::string& name : kind->results) {
+      if (!holds(names, name)) names.push_back(name);
+    }
+  }
+  return names;
 }
 
 Axes ParamSpec::cut_on() const {

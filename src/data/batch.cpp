@@ -88,6 +88,21 @@ Batch make_batch(const std::vector<Sample>& samples, const std::vector<int64_t>&
   return batch;
 }
 
+std::vector<int64_t> segment_of_tokens(const Batch& batch) {
+  std::vector<int64_t> segments;
+  segments.reserve(batch.ids.size());
+  const std::vector<int32_t>& starts = batch.segment_starts;
+  const auto add = [&](const RowRange& range) {
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      const auto next = std::upper_bound(starts.begin(), starts.end(), row);
+      segments.push_back(next - starts.begin() - 1);
+    }
+  };
+  if (batch.rows.empty()) add({0, starts.back()});
+  for (const RowRange& range : batch.rows) add(range);
+  return segments;
+}
+
 Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
   Batch part;
   part.rows = rows;

@@ -46,6 +46,9 @@ struct Sample {
 /// REQUIRES: ranges ascend and lie inside.
 Batch part_of(const Batch& batch, const std::vector<RowRange>& rows);
 
+/// Which segment each token that is here is of.
+std::vector<int64_t> segment_of_tokens(const Batch& batch);
+
 /// Concatenates samples into a batch: shifts labels inside each segment (the last position of a
 /// segment has no target), restarts positions. Empty samples count but leave no segment.
 /// `numbers`: of the samples in the run, for token_keys; empty: from 0 on.

@@ -198,39 +198,28 @@ class Scorer {
   void add_up(const at::Tensor& hidden_NH, std::vector<Wanted>& wanted) {
     std::stable_sort(wanted.begin(), wanted.end(),
                      [](const Wanted& a, const Wanted& b) { return a.row < b.row; });
-    for (size_t from = 0; from < wanted.size();) {
-      std::vector<int64_t> rows;
-      size_t end = from;
-      for (; end < wanted.size(); ++end) {
-        if (!rows.empty() && rows.back() == wanted[end].row) continue;
-        if (std::ssize(rows) == rows_of_block()) break;
-        rows.push_back(wanted[end].row);
-      }
-      add_block(hidden_NH, rows, std::span(wanted).subspan(from, end - from));
-      from = end;
-    }
-  }
-
-  void add_block(const at::Tensor& hidden_NH, const std::vector<int64_t>& rows,
-                 std::span<const Wanted> wanted) {
-    const at::Tensor rows_R = at::tensor(rows, at::TensorOptions(at::kLong)).to(model_.device());
-    // They come to the host as it is.
-    const at::Tensor logits =
-        model_.logits(ops::take_rows(hidden_NH, rows_R)).to(at::kCPU, at::kFloat).contiguous();
-    const at::Tensor norm_R = at::logsumexp(logits, {1});
-    const at::Tensor best_R = std::get<1>(at::max(logits, 1));
-    const int64_t vocab = logits.size(1);
-    size_t row = 0;
+    std::vector<int64_t> rows, ids;
     for (const Wanted& want : wanted) {
-      while (rows[row] != want.row) ++row;
-      const float norm = norm_R.data_ptr<float>()[row];
+      rows.push_back(want.row);
+      ids.push_back(want.id);
+    }
+    const at::TensorOptions options(at::kLong);
+    const ops::TokenLogprobs found = model_.token_logprobs(
+        hidden_NH, {}, at::tensor(rows, options), at::tensor(ids, options), rows_of_block());
+    const auto on_host = [](const at::Tensor& values, at::ScalarType type) {
+      return values.to(at::kCPU, type).contiguous();
+    };
+    const at::Tensor logits = on_host(found.logits_M, at::kFloat),
+                     norms = on_host(found.norms_M, at::kFloat),
+                     is_largest = on_host(found.is_largest_M, at::kBool);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const float norm = norms.data_ptr<float>()[i], logit = logits.data_ptr<float>()[i];
       if (!std::isfinite(norm)) {
         throw NumericError(tr("[likelihood] the model's logits are not numbers"),
                            hint_of_unusable_logits(model_.dtype()));
       }
-      const float logit = logits.data_ptr<float>()[static_cast<int64_t>(row) * vocab + want.id];
-      *want.sum += static_cast<double>(logit) - static_cast<double>(norm);
-      if (want.is_greedy && best_R.data_ptr<int64_t>()[row] != want.id) *want.is_greedy = false;
+      *wanted[i].sum += static_cast<double>(logit) - static_cast<double>(norm);
+      if (wanted[i].is_greedy && !is_largest.data_ptr<bool>()[i]) *wanted[i].is_greedy = false;
     }
   }
 

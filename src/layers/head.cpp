@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 
 #include "ops/dropout.h"
@@ -28,10 +29,10 @@ ops::VocabularyShare share_of(const Parameter& weight, const parallel::Region& r
 }
 
 /// What an adapter on the head adds to the logits.
-ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH,
-                           const at::Tensor& dropout_keys_N) {
-  if (!head.adapter) return {};
+ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH, const HeadPass& pass) {
+  if (!head.adapter || !pass.adapters) return {};
   const LoraAdapter& adapter = *head.adapter;
+  const at::Tensor& dropout_keys_N = pass.dropout_keys_N;
   const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
   const at::Tensor input_NH =
       drops ? ops::dropout(hidden_NH, adapter.dropout, dropout_keys_N, adapter.dropout_salt)
@@ -56,12 +57,12 @@ at::Tensor Head::effective_weight() const {
                     : linear.weight.tensor;
 }
 
-at::Tensor Head::logits(const at::Tensor& hidden_nH) const {
+at::Tensor Head::logits(const at::Tensor& hidden_nH, bool adapters) const {
   const at::Tensor own_nv =
-      linear.adapter ? adapted_linear(hidden_nH, linear.weight.tensor, *linear.adapter, {},
-                                      linear.weight.quantized)
-      : linear.weight.quantized ? ops::quantized_linear(hidden_nH, *linear.weight.quantized)
-                                : ops::linear(hidden_nH, effective_weight());
+      linear.adapter && adapters ? adapted_linear(hidden_nH, linear.weight.tensor, *linear.adapter,
+                                                  {}, linear.weight.quantized)
+      : linear.weight.quantized  ? ops::quantized_linear(hidden_nH, *linear.weight.quantized)
+                                 : ops::linear(hidden_nH, effective_weight());
   if (region.is_alone()) return own_nv;
   const int64_t vocab = linear.weight.spec.shape[0], ranks = region.group().size();
   const int64_t rows = (vocab + ranks - 1) / ranks;
@@ -70,13 +71,36 @@ at::Tensor Head::logits(const at::Tensor& hidden_nH) const {
 }
 
 ops::CrossEntropy Head::loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
-                             ops::HeadOptions options, const at::Tensor& dropout_keys_N) const {
+                             ops::HeadOptions options, const HeadPass& pass) const {
   const at::Tensor inside_NH = region.enter(hidden_NH);
   options.share = head_detail::share_of(linear.weight, region);
   if (!normalised) options.main_grad = linear.weight.main_grad;
   const auto inside = ops::shared_by(2, inside_NH);
   return ops::head_cross_entropy(inside[0], effective_weight(), targets_N, options,
-                                 head_detail::addition(linear, inside[1], dropout_keys_N));
+                                 head_detail::addition(linear, inside[1], pass));
+}
+
+ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
+                                        const at::Tensor& ids_M, int64_t chunk_rows,
+                                        const HeadPass& pass) const {
+  const at::Tensor inside_NH = region.enter(hidden_NH);
+  if (!at::GradMode::is_enabled() || linear.weight.quantized) {
+    const auto logits = [&](const at::Tensor& rows_CH) {
+      const at::Tensor logits_CV = this->logits(rows_CH, pass.adapters);
+      // They come to the host, where ids and rows are.
+      return logits_CV.to(at::kCPU,
+                          logits_CV.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    };
+    return ops::token_logprobs(inside_NH, rows_M, ids_M, chunk_rows, linear.weight.spec.shape[0],
+                               logits);
+  }
+  const auto inside = ops::shared_by(2, inside_NH);
+  ops::HeadOptions options;
+  options.chunk_tokens = chunk_rows;
+  options.share = head_detail::share_of(linear.weight, region);
+  if (!normalised) options.main_grad = linear.weight.main_grad;
+  return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, options,
+                                  head_detail::addition(linear, inside[1], pass));
 }
 
 }  // namespace danlu::layers

@@ -2,6 +2,7 @@
 #pragma once
 #include "layers/linear.h"
 #include "ops/cross_entropy.h"
+#include "ops/token_logprobs.h"
 
 namespace danlu::layers {
 
@@ -14,6 +15,12 @@ struct Embedding {
   at::Tensor forward(const at::Tensor& ids_N) const;
 };
 
+/// What of a pass the head needs.
+struct HeadPass {
+  at::Tensor dropout_keys_N = {};  ///< as Pass
+  bool adapters = true;
+};
+
 struct Head {
   Linear linear;            ///< [v, H]; a tied head shares the embedding's tensor
   bool normalised = false;  ///< rows are used at length one
@@ -21,11 +28,15 @@ struct Head {
 
   void visit(Visitor& visitor) { linear.visit(visitor); }
   /// Logits [n, V] of the whole vocabulary; hidden_nH is not cut by rows.
-  at::Tensor logits(const at::Tensor& hidden_nH) const;
+  at::Tensor logits(const at::Tensor& hidden_nH, bool adapters = true) const;
   /// Cross entropy (ops/cross_entropy.h) of hidden states as the last layer gives them.
-  /// dropout_keys_N: as Pass.
   ops::CrossEntropy loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
-                         ops::HeadOptions options, const at::Tensor& dropout_keys_N) const;
+                         ops::HeadOptions options, const HeadPass& pass) const;
+  /// Log-probabilities (ops/token_logprobs.h) of ids at some rows of such hidden states; rows_M,
+  /// ids_M int64 [M] on the host. chunk_rows: whose logits exist at one time, 0: about 64 MB.
+  ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
+                                    const at::Tensor& ids_M, int64_t chunk_rows,
+                                    const HeadPass& pass) const;
 
  private:
   at::Tensor effective_weight() const;

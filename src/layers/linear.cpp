@@ -11,16 +11,16 @@
 namespace danlu::layers {
 
 at::Tensor Linear::product(const at::Tensor& x_NI, const Pass& pass) const {
-  if (adapter)
+  if (is_adapted(pass))
     return adapted_linear(x_NI, weight.tensor, *adapter, pass.dropout_keys_N, weight.quantized);
   if (weight.quantized) return ops::quantized_linear(x_NI, *weight.quantized);
   return ops::linear(x_NI, weight.tensor, {}, {weight.main_grad, {}});
 }
 
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
-  if (!adapter && weight.quantized)
+  if (!is_adapted(pass) && weight.quantized)
     return ops::quantized_linear(x_NI, *weight.quantized, bias.tensor);
-  if (!adapter)
+  if (!is_adapted(pass))
     return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
   const at::Tensor y_NO = product(x_NI, pass);
   return bias.defined() ? ops::add_bias(y_NO, bias.tensor, bias.main_grad) : y_NO;
@@ -29,8 +29,8 @@ at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
 std::vector<at::Tensor> forward_each(const std::vector<const Linear*>& linears,
                                      const at::Tensor& x_NI, const Pass& pass) {
   const auto all = [&](const auto& is) { return std::all_of(linears.begin(), linears.end(), is); };
-  const bool is_plain =
-      !at::GradMode::is_enabled() && all([](const Linear* linear) { return !linear->adapter; });
+  const bool is_plain = !at::GradMode::is_enabled() &&
+                        all([&](const Linear* linear) { return !linear->is_adapted(pass); });
   if (is_plain && all([](const Linear* linear) { return linear->weight.quantized != nullptr; })) {
     std::vector<ops::QuantizedFactor> factors;
     for (const Linear* linear : linears)

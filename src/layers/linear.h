@@ -20,6 +20,7 @@ struct Linear {
   std::optional<LoraAdapter> adapter;
 
   bool defined() const { return weight.defined(); }
+  bool is_adapted(const Pass& pass) const { return adapter.has_value() && pass.adapters; }
   /// x W^T + b, adapter included. Shapes  x_NI [N, I]; result [N, O].
   at::Tensor forward(const at::Tensor& x_NI, const Pass& pass) const;
   /// The last layer of a region: its columns are cut, so its products are partial sums [N, O],

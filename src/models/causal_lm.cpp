@@ -23,6 +23,7 @@ ForwardInput padded(const ForwardInput& input, int64_t ranks) {
   const int64_t n = input.ids_N.size(0), more = (ranks - n % ranks) % ranks;
   if (more == 0) return input;
   ForwardInput result = input;
+  result.num_tokens = n;
   result.ids_N = at::constant_pad_nd(input.ids_N, {0, more});
   result.positions_N = at::constant_pad_nd(input.positions_N, {0, more});
   if (input.dropout_keys_N.defined())
@@ -73,6 +74,15 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
     };
   }
   if (input.dropout_keys_N.defined()) pass->dropout_keys_N = input.dropout_keys_N.to(device);
+  const int64_t rows = input.ids_N.size(0) / rows_divide_over();
+  const int64_t tokens = input.num_tokens < 0 ? input.ids_N.size(0) : input.num_tokens;
+  const int64_t first = rows_divide_over() > 1 ? mesh.region().group().rank() * rows : 0;
+  pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
+  pass->adapters = input.adapters;
+  if (!input.adapters && !saved_modules.empty())
+    throw InternalError("[model] modules that are trained whole have no base beside them");
+  pass->results = input.results;
+  pass->loss_scale = input.loss_scale;
   return pass;
 }
 
@@ -284,6 +294,25 @@ LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
   return head_loss(forward(input), input, targets_N, grad_scale);
 }
 
+layers::HeadPass CausalLM::Impl::head_pass(const ForwardInput& input) const {
+  return {input.dropout_keys_N.defined() ? input.dropout_keys_N.to(device) : at::Tensor(),
+          input.adapters};
+}
+
+ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
+                                            const at::Tensor& rows_M, const at::Tensor& ids_M,
+                                            int64_t chunk_rows) const {
+  const layers::HeadPass pass = impl_->head_pass(
+      input.dropout_keys_N.defined() ? causal_lm_detail::padded(input, impl_->rows_divide_over())
+                                     : input);
+  const ops::TokenLogprobs result =
+      impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, chunk_rows, pass);
+  const int64_t place = arch::place_of_head(impl_->config);
+  impl_->leave_place(place, result.logprobs_M.requires_grad());
+  impl_->begin_backward_at(result.logprobs_M, place);
+  return result;
+}
+
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
   const ForwardInput whole = causal_lm_detail::padded(input, impl_->rows_divide_over());
@@ -292,9 +321,8 @@ LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& inp
   options.grad_scale = grad_scale;
   const int64_t more = whole.ids_N.size(0) - targets_N.size(0);
   const at::Tensor targets = at::constant_pad_nd(targets_N, {0, more}, kIgnoreLabel);
-  const at::Tensor keys =
-      whole.dropout_keys_N.defined() ? whole.dropout_keys_N.to(device()) : at::Tensor();
-  const ops::CrossEntropy result = impl_->network.head.loss(hidden_nH, targets, options, keys);
+  const ops::CrossEntropy result =
+      impl_->network.head.loss(hidden_nH, targets, options, impl_->head_pass(whole));
   const int64_t place = arch::place_of_head(impl_->config);
   impl_->leave_place(place, result.sum.requires_grad());
   impl_->begin_backward_at(result.sum, place);

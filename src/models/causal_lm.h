@@ -13,8 +13,10 @@
 
 #include "arch/pipeline.h"
 #include "base/row_range.h"
+#include "layers/pass_results.h"
 #include "ops/attention.h"
 #include "ops/segments.h"
+#include "ops/token_logprobs.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
 #include "parallel/store.h"
@@ -40,6 +42,9 @@ class KvCache {
                             const at::Tensor& v_NKD, const ops::AttentionOptions& options) = 0;
 };
 
+/// (layers/pass_results.h)
+using layers::PassResults;
+
 struct ForwardInput {
   at::Tensor ids_N;        ///< int64 [N]
   at::Tensor positions_N;  ///< int64 [N]
@@ -52,6 +57,12 @@ struct ForwardInput {
   /// the others are, and the length that each segment's positions come to. Empty: all.
   std::vector<RowRange> rows = {};
   std::vector<int64_t> segment_lengths = {};
+  /// The first so many are the batch's, the others fill up; -1: all are.
+  int64_t num_tokens = -1;
+  bool adapters = true;  ///< false: the pass is the base model's
+  /// Takes what layers give beside hidden states; nullptr: nobody does.
+  PassResults* results = nullptr;
+  double loss_scale = 1;  ///< as head_loss's grad_scale: the factor of terms that layers add to it
   /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's
   /// hidden_states.
   std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};
@@ -198,7 +209,13 @@ class CausalLM {
   /// targets), with which gradients are made (ops/cross_entropy.h).
   LossSum head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                     const at::Tensor& targets_N, double grad_scale) const;
-  /// Both, of a model of one stage.
+  /// Log-probabilities of ids at some of the pass's tokens (ops/token_logprobs.h), of what
+  /// forward() gave on the last stage, or forward_hidden(). rows_M, ids_M int64 [M] on the host,
+  /// rows ascending. chunk_rows: whose logits exist at one time, 0: about 64 MB.
+  ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
+                                    const at::Tensor& rows_M, const at::Tensor& ids_M,
+                                    int64_t chunk_rows = 0) const;
+  /// forward() and head_loss() of a model that is one stage.
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;
 

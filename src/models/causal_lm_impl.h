@@ -47,6 +47,7 @@ struct CausalLM::Impl {
   /// Parameters of the base model, in model order, a tied head too: originals of saved modules.
   std::vector<Parameter*> base();
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input) const;
+  layers::HeadPass head_pass(const ForwardInput& input) const;
   /// Calls one() for every base parameter that has values of its own; it fills them.
   void fill(const std::function<void(Parameter&)>& one);
   /// Whether the parameter is one that is held in blocks; its values are then there.

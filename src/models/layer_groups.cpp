@@ -107,7 +107,10 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
                                          const layers::Leaving& leaving) const {
   const bool keeps = at::GradMode::is_enabled();
   // What is `first` is there in the forward alone, which is over when this function is.
-  const layers::Body body = [this, group, keeps, pass = through.pass,
+  // What layers give beside hidden states is taken in the forward.
+  const auto silent = std::make_shared<layers::Pass>(*through.pass);
+  silent->results = nullptr;
+  const layers::Body body = [this, group, keeps, pass = std::shared_ptr<const layers::Pass>(silent),
                              first = &through](const std::vector<at::Tensor>& inputs) {
     const bool is_again = keeps && at::GradMode::is_enabled();
     at::Tensor layer_NH = inputs[0];
@@ -118,7 +121,7 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
         continue;
       }
       if (store) store->before_forward(arch::place_of_layer(i));
-      layer_NH = network.layer(i).forward(layer_NH, pass, {}, {});
+      layer_NH = network.layer(i).forward(layer_NH, first->pass, {}, {});
       leave_place(arch::place_of_layer(i), keeps);
       first->done(i, layer_NH);
     }

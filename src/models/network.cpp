@@ -5,67 +5,20 @@
 
 #include <cmath>
 #include <map>
-#include <tuple>
+#include <utility>
 
+#include "arch/layer_kind.h"
 #include "base/error.h"
 #include "device/late_memory.h"
 #include "layers/decoder_layer.h"
+#include "models/stage_parameters.h"
 #include "ops/alibi.h"
 
 namespace danlu::models {
-namespace network_detail {
 
 using arch::Role;
 
-/// Parameters by what they are.
-class ByRole {
- public:
-  ByRole(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
-         const at::TensorOptions& options) {
-    std::map<std::string, at::Tensor> tensors;
-    for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
-      if (!stage.holds(spec)) continue;
-      if (!spec.tied_to.empty() && !tensors.count(spec.tied_to))
-        throw InternalError("[network] the tied ends of a model must be in one stage");
-      Parameter& parameter = found_[{spec.role, spec.layer, spec.is_bias}];
-      if (spec.tied_to.empty()) {
-        parameter = describe(config, mesh, spec, options);
-        if (spec.role == arch::Role::kEmbedding && config.tie_embeddings &&
-            stage.has_embedding != stage.has_head)
-          parameter.sums_on = parameter.sums_on.with(arch::Axis::kPipeline);
-      } else {
-        parameter.spec = spec;
-        parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
-        parameter.tensor = tensors.at(spec.tied_to);
-      }
-      parameter.place = stage.place_of(config, spec);
-      tensors[spec.name] = parameter.tensor;
-    }
-  }
-  Parameter optional(Role role, int64_t layer, bool is_bias) const {
-    const auto it = found_.find({role, layer, is_bias});
-    return it == found_.end() ? Parameter{} : it->second;
-  }
-  Parameter weight(Role role, int64_t layer = -1) const {
-    Parameter parameter = optional(role, layer, false);
-    if (!parameter.defined()) {
-      throw InternalError("[network] the family declares no weight for role " +
-                          std::to_string(static_cast<int>(role)) + " of layer " +
-                          std::to_string(layer));
-    }
-    return parameter;
-  }
-  layers::Linear linear(Role role, int64_t layer) const {
-    layers::Linear result;
-    result.weight = weight(role, layer);
-    result.bias = optional(role, layer, true);
-    result.path = arch::module_of(result.weight.name());
-    return result;
-  }
-
- private:
-  std::map<std::tuple<Role, int64_t, bool>, Parameter> found_;
-};
+namespace {
 
 /// This rank's share of the heads; of key heads, which several ranks may share, at least one.
 int64_t heads_of_rank(int64_t heads, const parallel::Mesh& mesh) {
@@ -83,7 +36,7 @@ at::Tensor alibi_slopes(const arch::ModelConfig& config, const parallel::Mesh& m
 }
 
 layers::Attention attention(const arch::ModelConfig& config, const parallel::Mesh& mesh,
-                            const ByRole& parameters, int64_t layer,
+                            const StageParameters& parameters, int64_t layer,
                             const at::Tensor& alibi_slopes_Q) {
   layers::Attention result;
   result.layer = layer;
@@ -111,20 +64,108 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
   return result;
 }
 
-/// A layer of the model. Another kind of layer is made here.
-std::unique_ptr<layers::Block> layer(const arch::ModelConfig& config, const parallel::Mesh& mesh,
-                                     const ByRole& parameters, int64_t i,
-                                     const at::Tensor& alibi_slopes_Q) {
+/// The decoder's own kind of layer.
+std::unique_ptr<layers::Block> decoder_layer(const BlockPlace& at) {
+  const StageParameters& parameters = at.parameters;
+  const double eps = at.config.norm_eps;
+  const int64_t i = at.layer;
   auto layer = std::make_unique<layers::DecoderLayer>();
-  layer->attention_norm = {parameters.weight(Role::kAttentionNorm, i), config.norm_eps};
-  layer->attention = attention(config, mesh, parameters, i, alibi_slopes_Q);
-  layer->mlp_norm = {parameters.weight(Role::kMlpNorm, i), config.norm_eps};
+  layer->attention_norm = {parameters.weight(Role::kAttentionNorm, i), eps};
+  layer->attention = attention(at.config, at.mesh, parameters, i, at.alibi_slopes_Q);
+  layer->mlp_norm = {parameters.weight(Role::kMlpNorm, i), eps};
   layer->mlp = {parameters.linear(Role::kGate, i), parameters.linear(Role::kUp, i),
-                parameters.linear(Role::kDown, i), mesh.region()};
+                parameters.linear(Role::kDown, i), at.mesh.region()};
   return layer;
 }
 
-}  // namespace network_detail
+/// A layer of its own kind, by the kind's name.
+std::map<std::string, MakeBlock>& own_kinds() {
+  static std::map<std::string, MakeBlock> makers;
+  return makers;
+}
+
+std::unique_ptr<layers::Block> block(const BlockPlace& at) {
+  const arch::LayerKind* kind = at.config.own_kind(at.layer);
+  if (!kind) return decoder_layer(at);
+  const auto found = own_kinds().find(kind->name);
+  if (found == own_kinds().end())
+    throw InternalError("[network] nothing makes layers of the kind " + kind->name);
+  return found->second(at);
+}
+
+}  // namespace
+
+void add_layer_kind(const arch::LayerKind& kind, MakeBlock make) { own_kinds()[kind.name] = make; }
+
+StageParameters::StageParameters(const arch::ModelConfig& config, const arch::Stage& stage,
+                                 const parallel::Mesh& mesh, const at::TensorOptions& options) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (!stage.holds(spec)) continue;
+    if (!spec.tied_to.empty() && !tensors.count(spec.tied_to))
+      throw InternalError("[network] the tied ends of a model must be in one stage");
+    Parameter parameter;
+    if (spec.tied_to.empty()) {
+      parameter = describe(config, mesh, spec, options);
+      if (spec.role == Role::kEmbedding && config.tie_embeddings &&
+          stage.has_embedding != stage.has_head)
+        parameter.sums_on = parameter.sums_on.with(arch::Axis::kPipeline);
+    } else {
+      parameter.spec = spec;
+      parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
+      parameter.tensor = tensors.at(spec.tied_to);
+    }
+    parameter.place = stage.place_of(config, spec);
+    tensors[spec.name] = parameter.tensor;
+    if (spec.role == Role::kOwn) {
+      by_name_.emplace(std::pair(spec.layer, spec.name), parameter);
+    } else {
+      by_role_[{spec.role, spec.layer, spec.is_bias}] = parameter;
+    }
+  }
+}
+
+Parameter StageParameters::optional(Role role, int64_t layer, bool is_bias) const {
+  const auto found = by_role_.find({role, layer, is_bias});
+  return found == by_role_.end() ? Parameter{} : found->second;
+}
+
+Parameter StageParameters::weight(Role role, int64_t layer) const {
+  Parameter parameter = optional(role, layer, false);
+  if (!parameter.defined()) {
+    throw InternalError("[network] the family declares no weight for role " +
+                        std::to_string(static_cast<int>(role)) + " of layer " +
+                        std::to_string(layer));
+  }
+  return parameter;
+}
+
+layers::Linear StageParameters::linear(Role role, int64_t layer) const {
+  layers::Linear result;
+  result.weight = weight(role, layer);
+  result.bias = optional(role, layer, true);
+  result.path = arch::module_of(result.weight.name());
+  return result;
+}
+
+Parameter StageParameters::own(const std::string& name, int64_t layer) const {
+  for (auto at = by_name_.lower_bound({layer, ""}); at != by_name_.end(); ++at) {
+    if (at->first.first != layer) break;
+    if (at->first.second.ends_with("." + name)) return at->second;
+  }
+  return {};
+}
+
+layers::Linear StageParameters::own_linear(const std::string& name, int64_t layer) const {
+  layers::Linear result;
+  result.weight = own(name + ".weight", layer);
+  if (!result.weight.defined()) {
+    throw InternalError("[network] layer " + std::to_string(layer) + " declares no weight " + name);
+  }
+  result.bias = own(name + ".bias", layer);
+  result.path = arch::module_of(result.weight.name());
+  return result;
+}
 
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, const at::TensorOptions& options) {
@@ -145,13 +186,11 @@ Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
 Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
                  const parallel::Mesh& mesh, const at::TensorOptions& options)
     : stage(part) {
-  using network_detail::Role;
-  const network_detail::ByRole by_role(config, stage, mesh, options);
+  const StageParameters by_role(config, stage, mesh, options);
   if (stage.has_embedding || stage.copies_embedding)
     embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
-  const at::Tensor slopes = network_detail::alibi_slopes(config, mesh, options.device());
-  for (const int64_t i : stage.layers())
-    layers[i] = network_detail::layer(config, mesh, by_role, i, slopes);
+  const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
+  for (const int64_t i : stage.layers()) layers[i] = block({config, mesh, by_role, i, slopes});
   if (stage.has_head) {
     final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
     head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};

@@ -24,6 +24,7 @@
 #include "device/dtype.h"
 #include "ops/backend.h"
 #include "ops/check.h"
+#include "ops/head_factor.h"
 #include "ops/linear.h"
 #include "ops/pointwise.h"
 #include "ops/weight_grad.h"
@@ -113,72 +114,6 @@ at::Tensor add_chunk(const LossSums& sums, const at::Tensor& logits_CV, const at
   return wide_CV;
 }
 
-int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
-  if (options.chunk_tokens > 0) return options.chunk_tokens;
-  return std::clamp<int64_t>((int64_t{16} << 20) / vocab, 256, 8192);
-}
-
-/// One of the products whose sum the logits are, and its gradients. The input holds the rows that
-/// have targets only.
-struct Factor {
-  at::Tensor input_nX, weight_VX;  ///< X = 0: the factor is absent
-  const Backend* own;              ///< the table that multiplies; null: ATen does
-  bool input_grad = false, weight_grad = false;
-  at::Tensor d_input = {}, d_weight = {};
-  MainGradPtr main_grad;  ///< null: the weight's gradient is autograd's
-  at::Tensor
-      main;  ///< its sum; undefined: there is none before the backward, d_weight waits for it
-
-  Factor(const at::Tensor& input, const at::Tensor& weight, const MainGradPtr& into, bool recording)
-      : input_nX(input), weight_VX(weight), own(products_for(weight)), main_grad(into) {
-    if (is_absent()) return;
-    input_grad = recording && input_nX.requires_grad();
-    weight_grad = recording && weight_VX.requires_grad();
-    if (input_grad) d_input = at::empty_like(input_nX);
-    if (weight_grad && has_place(main_grad)) main = main_grad->sum;
-  }
-  bool is_absent() const { return weight_VX.size(1) == 0; }
-  bool needs_grad() const { return input_grad || weight_grad; }
-  at::Tensor rows(int64_t begin, int64_t count) const { return input_nX.narrow(0, begin, count); }
-  at::Tensor logits(int64_t begin, int64_t count, at::ScalarType type) const {
-    return own ? own->product(rows(begin, count), weight_VX, {}, type)
-               : matrix_product(rows(begin, count), weight_VX.t()).to(type);
-  }
-  /// sum_CV: f32 or wider.
-  void add_logits(const at::Tensor& sum_CV, int64_t begin) const {
-    const at::Tensor input_CX = rows(begin, sum_CV.size(0));
-    own ? own->add_product(input_CX, weight_VX, sum_CV)
-        : add_to(sum_CV, matrix_product(input_CX, weight_VX.t()));
-  }
-  at::Tensor input_gradient(const at::Tensor& d_logits_CV) const {
-    return own ? own->input_grad(d_logits_CV, weight_VX, input_nX.scalar_type())
-               : matrix_product(d_logits_CV, weight_VX);
-  }
-
-  /// Adds what rows begin … begin + C give; the weight's gradient is summed in f32 or wider.
-  void add_gradients(const at::Tensor& d_logits_CV, int64_t begin) {
-    const int64_t count = d_logits_CV.size(0);
-    if (input_grad) d_input.narrow(0, begin, count).copy_(input_gradient(d_logits_CV));
-    if (!weight_grad) return;
-    const at::ScalarType wide = device::wide_type(input_nX.scalar_type());
-    const at::Tensor input_CX = rows(begin, count);
-    if (main.defined()) {
-      add_weight_grad(d_logits_CV, input_CX, main, is_first(main_grad));
-    } else if (!main_grad && count == input_nX.size(0)) {
-      d_weight = own ? own->weight_grad(d_logits_CV, input_CX, weight_VX.scalar_type())
-                     : matrix_product(d_logits_CV.t(), input_CX);
-    } else {
-      if (begin == 0) d_weight = at::zeros(weight_VX.sizes(), input_nX.options().dtype(wide));
-      add_weight_grad(d_logits_CV, input_CX, d_weight);
-    }
-  }
-  void finish() {
-    if (!weight_grad || main.defined()) return;
-    if (!d_weight.defined()) d_weight = at::zeros_like(weight_VX);
-    if (!main_grad) d_weight = d_weight.to(weight_VX.scalar_type());
-  }
-};
-
 /// Where weights' gradients go that backward finds made.
 struct HeldMainGrads : torch::CustomClassHolder {
   MainGradPtr weight, low;
@@ -201,8 +136,8 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
                       const at::Tensor& weight_VR, const at::Tensor& targets_n,
                       const Settings& settings) {
     const at::ScalarType dtype = hidden_nH.scalar_type(), wide = device::wide_type(dtype);
-    Factor head(hidden_nH, weight_VH, settings.weight_main, settings.recording);
-    Factor low(low_nR, weight_VR, settings.low_main, settings.recording);
+    HeadFactor head(hidden_nH, weight_VH, settings.weight_main, settings.recording);
+    HeadFactor low(low_nR, weight_VR, settings.low_main, settings.recording);
     const bool make_grad = head.needs_grad() || low.needs_grad();
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
     const LossSums sums{at::zeros({}, wide_options), at::zeros({}, wide_options.dtype(at::kLong))};

@@ -309,6 +309,7 @@ Context::Context(World& world, const settings::MeshShape& mesh)
   const settings::RankGroups all = settings::ranks_over(mesh, {arch::Axis::kContext}),
                              heads = settings::neighbours_in(all, shape_.ulysses);
   own_heads_ = world.make_groups(heads);
+  own_all_ = world.make_groups(all);
   if (own_heads_) heads_ = own_heads_.get();
   if (shape_.ring > 1) make_links(world, settings::across(heads, all));
 }
@@ -330,6 +331,7 @@ Context::~Context() = default;
 
 void Context::abort() const {
   heads_->abort();
+  if (own_all_) own_all_->abort();
   for (const Link& link : links_) {
     if (link.group) link.group->abort();
   }
@@ -337,6 +339,8 @@ void Context::abort() const {
 
 Traffic Context::traffic() const {
   Traffic sum = heads_->traffic();
+  sum.calls += all().traffic().calls;
+  sum.bytes += all().traffic().bytes;
   for (const Link& link : links_) {
     if (!link.group) continue;
     sum.calls += link.group->traffic().calls;

@@ -32,6 +32,8 @@ class Context {
   /// On the axis.
   int64_t rank() const { return rank_; }
   int64_t group() const { return rank_ / shape_.ulysses; }
+  /// Every rank of the axis: for sums over a sequence's tokens.
+  const Group& all() const { return own_all_ ? *own_all_ : Group::alone(); }
   void abort() const;
   /// What this rank has sent on the axis so far.
   Traffic traffic() const;
@@ -64,7 +66,7 @@ class Context {
 
   settings::ContextShape shape_;
   int64_t rank_ = 0;
-  std::unique_ptr<Group> own_heads_;
+  std::unique_ptr<Group> own_heads_, own_all_;
   const Group* heads_ = &Group::alone();
   mutable std::array<Link, 3> links_;  ///< by Way
 };

@@ -107,6 +107,16 @@ double product_seconds(const Product& product, const Machine& machine, double pe
   return std::max({computed, (read + written) / machine.memory_speed(), machine.kernel_s});
 }
 
+LayerTimes own_layer_times(const Request& request, const Machine& machine,
+                           const arch::LayerKind& kind) {
+  LayerTimes times;
+  times.products = kind.cost(request.model, pass_of(request)).operations /
+                   (machine.peak(request.precision) * machine.reachable);
+  times.forward = times.backward_input = times.products_back = times.products;
+  if (!request.adapters) times.backward_weight = times.products;
+  return times;
+}
+
 LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
                        int64_t keys) {
   const Clock clock(request, machine);

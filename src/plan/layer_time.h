@@ -37,6 +37,10 @@ struct LayerTimes {
 LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
                        int64_t keys);
 
+/// Of a layer of its own kind: its products alone, at the share of the peak that large ones reach.
+LayerTimes own_layer_times(const Request& request, const Machine& machine,
+                           const arch::LayerKind& kind);
+
 struct EndTimes {
   double forward = 0, backward_input = 0, backward_weight = 0;
   double products = 0;  ///< of all of them

@@ -21,6 +21,11 @@ double LayerWork::of(settings::LayerRecompute kind) const {
 
 LayerWork work_of(const Request& request, int64_t layer) {
   const arch::ModelConfig& model = request.model;
+  if (const arch::LayerKind* own = model.own_kind(layer)) {
+    LayerWork work;
+    work.products = own->cost(model, pass_of(request)).operations;
+    return work;
+  }
   const auto tokens = static_cast<double>(request.pass_tokens()),
              tensor = static_cast<double>(request.mesh.tensor);
   const auto real = [](int64_t number) { return static_cast<double>(number); };

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "arch/layer_kind.h"
 #include "arch/shard.h"
 #include "base/pattern.h"
 #include "weights/lora/adapter_places.h"
@@ -319,14 +320,34 @@ LayerBytes passing_bytes(const Request& request) {
   return {.passing = 2 * of.rows + of.inside + std::max(3 * of.ffn, attention)};
 }
 
+/// Of a layer of its own kind.
+LayerBytes own_bytes(const Request& request, const arch::LayerKind& kind) {
+  const arch::LayerCost cost = kind.cost(request.model, pass_of(request));
+  return {.kept = cost.kept, .backward = cost.backward, .passing = cost.passing};
+}
+
+/// Of layers that keep nothing, at most.
+LayerBytes passing_bytes_of(const Request& request, const settings::RecomputeGroup& group,
+                            int64_t first_layer) {
+  LayerBytes bytes;
+  for (int64_t layer = first_layer + group.first; layer < first_layer + group.end; ++layer) {
+    const arch::LayerKind* own = request.model.own_kind(layer);
+    const LayerBytes one = own ? own_bytes(request, *own) : passing_bytes(request);
+    bytes.passing = std::max(bytes.passing, one.passing);
+  }
+  return bytes;
+}
+
 /// Of one group, in the order of forward.
 LayerBytes group_bytes(const Request& request, const Uses& uses,
                        const std::vector<arch::ParamSpec>& specs,
                        const settings::RecomputeGroup& group, int64_t first_layer) {
   LayerBytes bytes;
   for (int64_t layer = first_layer + group.first; layer < first_layer + group.end; ++layer) {
+    const arch::LayerKind* own = request.model.own_kind(layer);
     const LayerBytes of_layer =
-        layer_bytes(request, inputs_of(request, uses, layer, specs), group.kind);
+        own ? own_bytes(request, *own)
+            : layer_bytes(request, inputs_of(request, uses, layer, specs), group.kind);
     bytes.kept += of_layer.kept;
     bytes.later += of_layer.later;
     bytes.gone += of_layer.gone;
@@ -382,7 +403,7 @@ std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& s
     for (const settings::RecomputeGroup& group :
          settings::recompute_groups(request.recompute, range.end - range.first)) {
       if (begins && range.first + group.end <= first_trained) {
-        groups.push_back(passing_bytes(request));
+        groups.push_back(passing_bytes_of(request, group, range.first));
         continue;
       }
       groups.push_back(group_bytes(request, uses, specs, group, range.first));
@@ -455,6 +476,15 @@ Memory Memory::in_parts() const {
   parts.activations += std::min<int64_t>(working, 0);
   parts.working = std::max<int64_t>(working, 0);
   return parts;
+}
+
+arch::LayerPass pass_of(const Request& request) {
+  const int64_t tokens = request.pass_tokens();
+  const int64_t cut = request.mesh.sequence_parallel ? request.mesh.tensor : 1;
+  return {.tokens = tokens,
+          .rows = up(tokens, cut),
+          .tensor = request.mesh.tensor,
+          .element_bytes = request.element_bytes()};
 }
 
 double share_again(const Request& request, const arch::Stage& stage, LayerRecompute kind) {

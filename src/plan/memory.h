@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/layer_kind.h"
 #include "arch/pipeline.h"
 #include "settings/config.h"
 #include "weights/lora/peft.h"
@@ -72,6 +73,9 @@ struct Elements {
 };
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);
+
+/// A pass of one layer, for kinds of their own.
+arch::LayerPass pass_of(const Request& request);
 
 /// Of the stage's layers, those that are recomputed so; without layers 0.
 double share_again(const Request& request, const arch::Stage& stage, settings::LayerRecompute kind);

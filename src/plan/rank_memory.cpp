@@ -14,7 +14,8 @@ struct Alone {
 Alone alone(const Request& request, const arch::Stage& stage) {
   Alone own{request, stage};
   // Layers may differ by their kind, or by the number that a pattern names.
-  const bool differ = !request.model.experts.sparse_layer.empty() || !request.freeze.empty();
+  const bool differ = !request.model.experts.sparse_layer.empty() ||
+                      !request.model.own_kinds.empty() || !request.freeze.empty();
   if (differ) return own;
   int64_t layers = 0;
   for (arch::LayerRange& range : own.stage.chunks) {

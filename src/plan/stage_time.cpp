@@ -92,7 +92,10 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
   for (const settings::RecomputeGroup& group :
        settings::recompute_groups(request_.recompute, range.end - range.first)) {
     for (int64_t index = group.first; index < group.end; ++index) {
-      const LayerTimes& layer = this->layer(keys_of(request_, range.first + index));
+      const int64_t number = range.first + index;
+      const arch::LayerKind* own = request_.model.own_kind(number);
+      const LayerTimes layer =
+          own ? own_layer_times(request_, machine_, *own) : this->layer(keys_of(request_, number));
       const double again = repeated(layer, engine_, group.kind);
       const bool full = group.kind == LayerRecompute::kFull;
       const bool core_again = full || group.kind == LayerRecompute::kSelective;

@@ -9,52 +9,28 @@
 
 #include "base/error.h"
 #include "data/batch_stream.h"
-#include "parallel/agree.h"
-#include "train/objective.h"
-#include "train/passes.h"
-#include "train/step.h"
+#include "train/batch_input.h"
 
 namespace danlu::train {
 namespace evaluate_detail {
 
-/// The stage's part of passes of `batches`, and of nothing where others of the data axis have more
-/// than this rank, up to `passes`; the last one's has sums.
-PassSums pass(const models::CausalLM& stage, const Objective& objective,
-              const std::vector<const data::Batch*>& batches, int64_t passes, StageLinks& links) {
-  const parallel::Mesh& mesh = stage.mesh();
-  const arch::Schedule schedule =
-      arch::forward_only(mesh.stage(), mesh.shape().pipeline, stage.stage().num_chunks(), passes);
-  const auto batch_of = [&](const arch::Action& action) -> const data::Batch* {
-    const auto i = static_cast<size_t>(action.micro_batch);
-    return i < batches.size() ? batches[i] : nullptr;
-  };
-  for (const arch::Action& action : schedule) {
-    const data::Batch* batch = batch_of(action);
-    if (batch && action.work == arch::Work::kReceiveHidden)
-      links.expect_hidden(static_cast<int64_t>(batch->ids.size()));
-  }
-  PassSums sums;
-  at::Tensor hidden_nH;  // of the action before
-  for (const arch::Action& action : schedule) {
-    const data::Batch* batch = batch_of(action);
-    if (action.work == arch::Work::kForward && !batch)
-      stage.forward_idly(/*keeps=*/false, action.chunk);
-    if (!batch) continue;
-    if (action.work == arch::Work::kReceiveHidden) {
-      hidden_nH = links.receive_hidden();
-    } else if (action.work == arch::Work::kSendHidden) {
-      links.send_hidden(hidden_nH);
-    } else {
-      const models::ForwardInput input = evaluation_input(stage, *batch);
-      const bool begins = stage.stage().begins_at(action.chunk);
-      hidden_nH = stage.forward(input, begins ? at::Tensor() : hidden_nH, action.chunk);
-      if (!stage.stage().ends_at(action.chunk)) continue;
-      const Loss loss = objective.evaluate(stage, hidden_nH, input, *batch, 1.0);
-      sums.loss += loss.sum.item<double>();
-      sums.correct += loss.correct.item<double>();
-    }
-  }
-  return sums;
+struct EvaluationSums {
+  double loss = 0;
+  MetricSums metrics = {};
+  models::PassResults results = {};
+};
+
+/// Adds what this rank's passes of `batches` come to.
+void pass(const ForwardPasses& passes, const models::CausalLM& stage, const Objective& objective,
+          const std::vector<const data::Batch*>& batches, EvaluationSums& sums) {
+  const std::vector<Columns> columns = objective.prepare(passes, batches);
+  passes.run(batches, {.results = &sums.results},
+             [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+               const Loss loss =
+                   objective.evaluate(stage, hidden_nH, input, *batches[i], columns[i], 1.0);
+               sums.loss += loss.sum.item<double>();
+               for (const auto& [name, metric] : loss.metrics) sums.metrics.add(name, metric);
+             });
 }
 
 /// What this rank of the context axis has of the batches that weigh anything.
@@ -81,24 +57,24 @@ Own own_of(const std::vector<data::StepBatches>& rounds, const Objective& object
 
 }  // namespace evaluate_detail
 
-double loss_of(const models::CausalLM& model, const data::Batch& batch) {
+double loss_of(const models::CausalLM& model, const Objective& objective,
+               const data::Batch& batch) {
   const at::NoGradGuard no_grad;
-  const Objective& objective = language_modelling();
   const parallel::Mesh& mesh = model.mesh();
   StageLinks links(model);
   const data::Batch own = own_part(mesh, batch);
-  double sum = evaluate_detail::pass(model, objective, {&own}, 1, links).loss;
-  links.finish();
-  sum_over(mesh.pipeline(), {&sum});
-  return sum / std::max(1.0, objective.weight(own));
+  evaluate_detail::EvaluationSums sums;
+  evaluate_detail::pass(ForwardPasses(model, links), model, objective, {&own}, sums);
+  std::vector<double> sum = {sums.loss};
+  sum_over(mesh.pipeline(), sum);
+  return sum[0] / std::max(1.0, objective.weight(own));
 }
 
-Evaluation evaluate(const models::CausalLM& model,
+Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
                     std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings) {
   const auto begin = std::chrono::steady_clock::now();
   const at::NoGradGuard no_grad;
-  const Objective& objective = language_modelling();
   data::BatchStreamOptions options;
   options.micro_batch_size = settings.batch_size;
   options.max_tokens_per_micro_batch = settings.max_tokens;
@@ -118,7 +94,9 @@ Evaluation evaluate(const models::CausalLM& model,
 
   Evaluation result;
   StageLinks links(model);
-  double sum = 0, correct = 0, weight = 0, num_samples = 0;
+  const ForwardPasses passes(model, links);
+  evaluate_detail::EvaluationSums sums;
+  std::vector<double> counts = {0, 0};  // weight and samples
   // Stages of several chunks have something to do while a batch is elsewhere.
   const int64_t together = model.stage().num_chunks() > 1 ? model.mesh().shape().pipeline : 1;
   for (int64_t i = 0; i < batches; i += together) {
@@ -131,24 +109,22 @@ Evaluation evaluate(const models::CausalLM& model,
     if (static_cast<int64_t>(rounds.size()) > for_this_rank)
       rounds.resize(static_cast<size_t>(std::max<int64_t>(0, for_this_rank)));
     const evaluate_detail::Own own = evaluate_detail::own_of(rounds, objective, mesh);
-    weight += own.weight;
-    num_samples += own.num_samples;
-    const int64_t passes =
-        parallel::largest_of(mesh.data(), static_cast<int64_t>(own.batches.size()));
-    const PassSums sums = evaluate_detail::pass(model, objective, own.batches, passes, links);
-    sum += sums.loss;
-    correct += sums.correct;
+    counts[0] += own.weight;
+    counts[1] += own.num_samples;
+    evaluate_detail::pass(passes, model, objective, own.batches, sums);
   }
-  links.finish();
-  sum_over(mesh.data(), {&sum, &correct, &weight, &num_samples});
-  sum_over(mesh.pipeline(), {&sum, &correct});
-  take_first(mesh.tensor(), {&sum, &correct});
-  result.num_samples = static_cast<int64_t>(num_samples);
-  result.num_targets = static_cast<int64_t>(weight);
-  if (result.num_targets == 0)
+  std::vector<double> loss = {sums.loss};
+  sum_over(mesh.data(), loss);
+  sum_over(mesh.data(), counts);
+  sum_over(mesh.pipeline(), loss);
+  take_first(mesh.tensor(), loss);
+  result.weight = counts[0];
+  result.num_samples = static_cast<int64_t>(counts[1]);
+  if (!(result.weight > 0))
     throw DataError(tr("[evaluate] no token of the held-out data is a target"));
-  result.loss = sum / weight;
-  result.token_accuracy = correct / weight;
+  result.loss = loss[0] / result.weight;
+  result.metrics =
+      values_of(metrics_of_all(objective, model, sums.metrics.read(), sums.results, result.weight));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

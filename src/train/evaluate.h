@@ -1,12 +1,15 @@
-// train/evaluate.h: loss and token accuracy over held-out data.
+// train/evaluate.h: loss and metrics over held-out data.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "data/batch.h"
 #include "data/sample_source.h"
 #include "models/causal_lm.h"
+#include "train/objective.h"
 
 namespace danlu::train {
 
@@ -18,20 +21,22 @@ struct EvaluationSettings {
 };
 
 struct Evaluation {
-  double loss = 0;  ///< summed token losses / targets over everything
-  double token_accuracy = -1;
-  int64_t num_samples = 0, num_targets = 0;
+  double loss = 0;  ///< the objective's sum / weight over everything
+  std::map<std::string, double> metrics;
+  int64_t num_samples = 0;
+  double weight = 0;
   double seconds = 0;
 };
 
 /// No gradients, no dropout. Deterministic. Ranks of the data axis share the samples, and all come
-/// to the same. Errors: DataError if no token is a target. The loss may be infinite or NaN.
-Evaluation evaluate(const models::CausalLM& model,
+/// to the same. Errors: DataError if nothing of them weighs anything. The loss may be infinite or
+/// NaN.
+Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
                     std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings);
 
-/// Mean loss of the tokens of one batch that are targets, as evaluate; on every stage of a
-/// pipeline. Of those that this rank of the context axis has; 0 where it has none.
-double loss_of(const models::CausalLM& model, const data::Batch& batch);
+/// Loss of one batch, as evaluate; on every stage of a pipeline. Of those that this rank of the
+/// context axis has; 0 where it has none.
+double loss_of(const models::CausalLM& model, const Objective& objective, const data::Batch& batch);
 
 }  // namespace danlu::train

@@ -33,8 +33,9 @@ StepRecord record_of(const Run& run, const StepResult& last, double elapsed_s, i
   record.total_steps = run.plan.total_steps;
   record.epoch = run.stream.epoch();
   record.loss = window.counted > 0 ? window.loss / static_cast<double>(window.counted) : last.loss;
-  if (window.counted > 0)
-    record.token_accuracy = window.accuracy / static_cast<double>(window.counted);
+  for (const auto& [name, sum] : window.metrics) {
+    if (window.counted > 0) record.metrics[name] = sum / static_cast<double>(window.counted);
+  }
   record.grad_norm = last.grad_norm;
   record.lr = last.lr;
   record.loss_scale = last.loss_scale;
@@ -110,7 +111,8 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
     watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",
                 work_done({.forward = num_batches * layers_of(run)}));
   };
-  const Evaluation evaluation = evaluate(*run.state.model, run.data.validation, settings);
+  const Evaluation evaluation =
+      evaluate(*run.state.model, *run.state.objective, run.data.validation, settings);
   watch.end();
   if (!std::isfinite(evaluation.loss)) {
     throw_diverged(run.state.step,
@@ -142,7 +144,8 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
 double loss_after_update(Run& run, const data::StepBatches& batches) {
   const auto batch = std::find_if(batches.micro_batches.begin(), batches.micro_batches.end(),
                                   [](const data::Batch& b) { return b.num_targets > 0; });
-  if (batch != batches.micro_batches.end()) return loss_of(*run.state.model, *batch);
+  if (batch != batches.micro_batches.end())
+    return loss_of(*run.state.model, *run.state.objective, *batch);
   for (int64_t chunk = 0; chunk < run.state.model->stage().num_chunks(); ++chunk)
     run.state.model->forward_idly(/*keeps=*/false, chunk);
   return 0;
@@ -176,8 +179,7 @@ std::string how_to_go_on(const Run& run) {
     return tr("it holds the model only (--save_only_model): training goes on from it as a new run");
   }
   const bool goes_on = output.resume == "auto" || (output.begins_anew && !output.versioned);
-  if (goes_on && !output.overwrite)
-    return tr("run the same command again to continue");
+  if (goes_on && !output.overwrite) return tr("run the same command again to continue");
   return tr(
       "run the same command with --resume auto and without --overwrite_output_dir to continue");
 }

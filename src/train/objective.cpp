@@ -2,68 +2,98 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
-#include "base/rng.h"
+#include "arch/layer_kind.h"
+#include "base/ignore_label.h"
 
 namespace danlu::train {
-namespace objective_detail {
+namespace {
 
-/// The batch's own memory; what of it is needed on a device goes there where it is needed.
-at::Tensor to_tensor(const std::vector<int64_t>& values) {
-  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())},
-                       at::kLong);
-}
+at::Tensor count(int64_t number) { return at::scalar_tensor(number, at::kLong); }
 
 class LanguageModelling : public Objective {
  public:
+  std::vector<std::string> metrics() const override { return {"token_acc"}; }
   double weight(const data::Batch& batch) const override {
     return static_cast<double>(batch.num_targets);
   }
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
-                const models::ForwardInput& input, const data::Batch& batch,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns&,
                 double scale) const override {
-    const at::Tensor targets_N = to_tensor(batch.targets);
+    // The batch's own memory, which outlives the pass.
+    const at::Tensor targets_N =
+        at::from_blob(const_cast<int64_t*>(batch.targets.data()),
+                      {static_cast<int64_t>(batch.targets.size())}, at::kLong);
     const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_N, scale);
-    return {loss.sum, loss.num_correct, loss.factor};
+    return {loss.sum, loss.factor, {{"token_acc", {loss.num_correct, count(loss.num_targets)}}}};
   }
 };
 
-}  // namespace objective_detail
+}  // namespace
 
-const Objective& language_modelling() {
-  static const objective_detail::LanguageModelling objective;
+std::vector<Columns> Objective::prepare(const ForwardPasses&,
+                                        const std::vector<const data::Batch*>& batches) const {
+  return std::vector<Columns>(batches.size());
+}
+
+std::shared_ptr<const Objective> language_modelling() {
+  static const auto objective = std::make_shared<const LanguageModelling>();
   return objective;
 }
 
-models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
-  models::ForwardInput input;
-  input.ids_N = objective_detail::to_tensor(batch.ids);
-  input.positions_N = objective_detail::to_tensor(batch.positions);
-  input.segments.q_starts.assign(batch.segment_starts.begin(), batch.segment_starts.end());
-  input.segments.k_starts = input.segments.q_starts;
-  input.rows = batch.rows;
-  input.segment_lengths = batch.segment_lengths;
-  return input;
+at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                            const models::ForwardInput& input, const data::Batch& batch) {
+  const std::vector<int64_t> segments = data::segment_of_tokens(batch);
+  std::vector<int64_t> rows, ids, segment_of_row;
+  for (size_t i = 0; i < batch.targets.size(); ++i) {
+    if (batch.targets[i] == kIgnoreLabel) continue;
+    rows.push_back(static_cast<int64_t>(i));
+    ids.push_back(batch.targets[i]);
+    segment_of_row.push_back(segments[i]);
+  }
+  const at::TensorOptions options(at::kLong);
+  const at::Tensor logprobs_M =
+      policy.token_logprobs(hidden_nH, input, at::tensor(rows, options), at::tensor(ids, options))
+          .logprobs_M.to(at::kDouble);
+  const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
+  const at::Tensor own_S =
+      at::zeros({num_segments}, logprobs_M.options())
+          .index_add(0, at::tensor(segment_of_row, options).to(logprobs_M.device()), logprobs_M);
+  return parallel::Region(policy.mesh().context().all(), /*sequence=*/false).leave(own_S);
 }
 
-models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
-                                    uint64_t dropout_seed) {
-  models::ForwardInput input = evaluation_input(model, batch);
-  if (!model.lora() || !(model.lora()->dropout > 0)) return input;
-  std::vector<int64_t> keys;
-  keys.reserve(batch.token_keys.size());
-  for (const uint64_t token : batch.token_keys)
-    keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
-  input.dropout_keys_N = at::tensor(keys, at::kLong);
-  return input;
-}
-
-data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch) {
-  const parallel::Context& context = mesh.context();
-  if (context.is_alone()) return batch;
-  return data::part_of(batch, settings::context_rows(context.shape(), context.rank(),
-                                                     static_cast<int64_t>(batch.ids.size())));
+Metrics metrics_of_all(const Objective& objective, const models::CausalLM& policy,
+                       const Metrics& own, const models::PassResults& results, double weight) {
+  const std::vector<std::string> names = objective.metrics(),
+                                 of_layers = arch::result_names(policy.config());
+  std::vector<double> numbers;  // in an order that all ranks have
+  for (const std::string& name : names) {
+    const auto found = own.find(name);
+    const Metric metric = found == own.end() ? Metric{} : found->second;
+    numbers.insert(numbers.end(), {metric.sum, metric.weight});
+  }
+  std::vector<double> sums;
+  for (const std::string& name : of_layers) {
+    const auto found = results.sums().find(name);
+    sums.push_back(found == results.sums().end() ? 0 : found->second.item<double>());
+  }
+  const parallel::Mesh& mesh = policy.mesh();
+  for (std::vector<double>* list : {&numbers, &sums}) {
+    sum_over(mesh.data(), *list);
+    sum_over(mesh.pipeline(), *list);
+  }
+  // Under sequence parallelism each rank's layers saw a part of the rows.
+  if (mesh.region().is_sequence()) sum_over(mesh.tensor(), sums);
+  take_first(mesh.tensor(), numbers);
+  take_first(mesh.tensor(), sums);
+  Metrics metrics;
+  for (size_t i = 0; i < names.size(); ++i)
+    metrics[names[i]] = {numbers[2 * i], numbers[2 * i + 1]};
+  for (size_t i = 0; i < of_layers.size(); ++i) metrics[of_layers[i]] = {sums[i], weight};
+  return metrics;
 }
 
 }  // namespace danlu::train

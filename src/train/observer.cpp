@@ -64,7 +64,7 @@ class RunReporter : public RunObserver {
     record.total_steps = total_steps;
     record.epoch = epoch;
     record.loss = evaluation.loss;
-    record.token_accuracy = evaluation.token_accuracy;
+    record.metrics = evaluation.metrics;
     record.num_samples = evaluation.num_samples;
     record.seconds = evaluation.seconds;
     log::info("{}", eval_line(record));

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "train/batch_input.h"
+
 namespace danlu::train {
 
 Passes::Passes(const models::CausalLM& stage, const Objective& objective,
@@ -17,15 +19,17 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
       observer_(observer) {}
 
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
-  const models::ForwardInput input = training_input(stage_, batch, dropout_seed_);
+  models::ForwardInput input = training_input(stage_, batch, dropout_seed_);
+  input.results = &results_;
+  input.loss_scale = scale_;
   if (flight.entered.defined()) flight.entered.requires_grad_(true);
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;
-  const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, scale_);
+  const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, *flight.columns, scale_);
   flight.left = loss.sum;
   flight.grad = loss.scale;
   losses_.push_back(loss.sum.detach());
-  correct_.push_back(loss.correct);
+  for (const auto& [name, metric] : loss.metrics) metrics_.add(name, metric);
 }
 
 void Passes::backward(Flight& flight, bool is_idle, int64_t chunk, bool last, bool later) {
@@ -89,10 +93,11 @@ void Passes::expect(const arch::Schedule& schedule,
 }
 
 PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
-                     uint64_t dropout_seed, double scale) {
+                     const std::vector<Columns>& columns, uint64_t dropout_seed, double scale) {
   using arch::Work;
   losses_.clear();
-  correct_.clear();
+  metrics_ = {};
+  results_ = {};
   dropout_seed_ = dropout_seed;
   scale_ = scale;
   expect(schedule, batches);
@@ -107,17 +112,20 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
   }
   for (const arch::Action& action : schedule) {
     const Key key{action.micro_batch, action.chunk};
-    const bool is_idle = action.micro_batch >= static_cast<int64_t>(batches.size());
+    const auto index = static_cast<size_t>(action.micro_batch);
+    const bool is_idle = index >= batches.size();
+    if (!is_idle) flights[key].columns = &columns[index];
     if (observer_) observer_->begin(action);
-    act(action, is_idle ? nullptr : batches[static_cast<size_t>(action.micro_batch)],
-        &action == last_gradients[action.chunk], flights[key]);
+    act(action, is_idle ? nullptr : batches[index], &action == last_gradients[action.chunk],
+        flights[key]);
     if (observer_) observer_->end(action);
     if (last_of[key] == &action) flights.erase(key);
   }
   links_.finish();
   PassSums sums;
   for (const at::Tensor& loss : losses_) sums.loss += loss.item<double>();
-  for (const at::Tensor& correct : correct_) sums.correct += correct.item<double>();
+  sums.metrics = metrics_.read();
+  sums.results = results_;
   return sums;
 }
 

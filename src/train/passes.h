@@ -12,9 +12,11 @@
 
 namespace danlu::train {
 
-/// Sums over this rank's micro-batches; of a last stage, else 0.
+/// Sums over this rank's micro-batches.
 struct PassSums {
-  double loss = 0, correct = 0;
+  double loss = 0;              ///< of a last stage, else 0
+  Metrics metrics = {};         ///< the objective's, of a last stage
+  models::PassResults results;  ///< what the stage's layers gave
 };
 
 class Passes {
@@ -25,8 +27,9 @@ class Passes {
   /// batches: those of this rank that weigh anything; where others of the data axis have more, the
   /// schedule's further micro-batches are passes of nothing. scale: put on every sum before its
   /// backward. Collective over the data axis and the pipeline, whose stages have the same batches.
+  /// columns: what the objective prepared for each batch.
   PassSums run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
-               uint64_t dropout_seed, double scale);
+               const std::vector<Columns>& columns, uint64_t dropout_seed, double scale);
 
  private:
   /// A micro-batch between its forward and its backward.
@@ -34,6 +37,7 @@ class Passes {
     at::Tensor entered;  ///< what the stage before gave; undefined on the first
     at::Tensor left;     ///< hidden states for the next stage, or the loss
     at::Tensor grad;     ///< of `left`; on the last stage the scale
+    const Columns* columns = nullptr;
     ops::LaterWork later;
   };
   void expect(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches);
@@ -50,7 +54,9 @@ class Passes {
   uint64_t dropout_seed_ = 0;
   double scale_ = 1;
   /// Of each micro-batch, where it was computed: read, which waits for it, after the last.
-  std::vector<at::Tensor> losses_, correct_;
+  std::vector<at::Tensor> losses_;
+  MetricSums metrics_;
+  models::PassResults results_;
 };
 
 }  // namespace danlu::train

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "base/rng.h"
 #include "models/tensor_io.h"
 #include "parallel/agree.h"
+#include "train/batch_input.h"
 #include "train/passes.h"
 
 namespace danlu::train {
@@ -34,8 +34,9 @@ Counts count(const data::StepBatches& batches, const Objective& objective,
       counts.samples += static_cast<double>(batch.num_samples);
     }
   }
-  sum_over(mesh.data(), {&counts.weight, &counts.targets, &counts.tokens, &counts.samples});
-  return counts;
+  std::vector<double> numbers = {counts.weight, counts.targets, counts.tokens, counts.samples};
+  sum_over(mesh.data(), numbers);
+  return {numbers[0], numbers[1], numbers[2], numbers[3]};
 }
 
 /// The micro-batches that train anything, on whichever rank of the context axis. `parts`: room for
@@ -71,24 +72,7 @@ bool is_to_repeat(TrainState& state, const StepResult& result, const TrainConfig
   return true;
 }
 
-template <typename How>
-void exchange(const parallel::Group& group, const std::vector<double*>& numbers, const How& how) {
-  if (group.is_alone()) return;
-  at::Tensor values = at::empty({static_cast<int64_t>(numbers.size())}, at::kDouble);
-  for (size_t i = 0; i < numbers.size(); ++i) values.data_ptr<double>()[i] = *numbers[i];
-  how(values);
-  for (size_t i = 0; i < numbers.size(); ++i) *numbers[i] = values.data_ptr<double>()[i];
-}
-
 }  // namespace step_detail
-
-void sum_over(const parallel::Group& group, std::initializer_list<double*> numbers) {
-  step_detail::exchange(group, numbers, [&](at::Tensor& values) { group.all_reduce_sum(values); });
-}
-
-void take_first(const parallel::Group& group, std::initializer_list<double*> numbers) {
-  step_detail::exchange(group, numbers, [&](at::Tensor& values) { group.broadcast(values, 0); });
-}
 
 void throw_diverged(int64_t step, const std::string& what) {
   throw NumericError(tr("[train] step {}: {}: the training has diverged", step, what),
@@ -117,7 +101,7 @@ void require_finite(const TrainState& state) {
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule) {
   const parallel::Group& data = state.model->mesh().data();
-  const Objective& objective = language_modelling();
+  const Objective& objective = *state.objective;
   const parallel::Mesh& mesh = state.model->mesh();
   const step_detail::Counts counts = step_detail::count(batches, objective, mesh);
   StepResult result;
@@ -132,23 +116,28 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   }
   result.lr = settings::learning_rate_at(schedule, state.optimizer->updates());
 
-  state.gradients->zero();
   std::deque<data::Batch> parts;
   const std::vector<const data::Batch*> own =
       step_detail::with_weight(batches, objective, mesh, parts);
+  const std::vector<Columns> columns =
+      objective.prepare(ForwardPasses(*state.model, *state.links), own);
+  state.gradients->zero();
   const int64_t stages = mesh.shape().pipeline, chunks = state.model->stage().num_chunks();
   int64_t passes = parallel::largest_of(data, static_cast<int64_t>(own.size()));
   // Samples that share passes, and batches without targets, may leave fewer than were asked for.
   if (chunks > 1) passes = std::max(passes, stages);
-  PassSums sums = Passes(*state.model, objective, *state.gradients, *state.links, state.observer)
-                      .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes),
-                           own, mix64(config.seed, static_cast<uint64_t>(state.step)),
-                           result.loss_scale / counts.weight);
-  sum_over(data, {&sums.loss, &sums.correct});
-  sum_over(mesh.pipeline(), {&sums.loss, &sums.correct});
-  take_first(mesh.tensor(), {&sums.loss, &sums.correct});
-  result.loss = sums.loss / counts.weight;
-  result.token_accuracy = sums.correct / counts.weight;
+  const PassSums sums =
+      Passes(*state.model, objective, *state.gradients, *state.links, state.observer)
+          .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes), own, columns,
+               mix64(config.seed, static_cast<uint64_t>(state.step)),
+               result.loss_scale / counts.weight);
+  std::vector<double> loss = {sums.loss};
+  sum_over(data, loss);
+  sum_over(mesh.pipeline(), loss);
+  take_first(mesh.tensor(), loss);
+  result.loss = loss[0] / counts.weight;
+  result.metrics =
+      values_of(metrics_of_all(objective, *state.model, sums.metrics, sums.results, counts.weight));
 
   state.gradients->finish();
   result.grad_norm = state.gradients->norm(1.0 / result.loss_scale);

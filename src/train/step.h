@@ -3,8 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <initializer_list>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "data/batch_stream.h"
@@ -13,6 +14,7 @@
 #include "optim/grad_buffer.h"
 #include "optim/loss_scaler.h"
 #include "train/action_trace.h"
+#include "train/objective.h"
 #include "train/settings.h"
 #include "train/stage_links.h"
 
@@ -21,6 +23,7 @@ namespace danlu::train {
 /// What changes while training.
 struct TrainState {
   std::unique_ptr<models::CausalLM> model;
+  std::shared_ptr<const Objective> objective = language_modelling();  ///< what it is trained for
   std::unique_ptr<optim::GradBuffer> gradients;
   std::unique_ptr<optim::AdamW> optimizer;
   std::unique_ptr<StageLinks> links;
@@ -33,9 +36,9 @@ struct TrainState {
 };
 
 struct StepResult {
-  double loss = 0;  ///< summed token losses / targets of the whole step
-  double token_accuracy = 0;
-  double grad_norm = 0;  ///< before clipping
+  double loss = 0;                        ///< the objective's sum / weight of the whole step
+  std::map<std::string, double> metrics;  ///< of the objective and of layers, by name
+  double grad_norm = 0;                   ///< before clipping
   double lr = 0;
   double loss_scale = 1;
   int64_t num_tokens = 0, num_targets = 0, num_samples = 0;
@@ -46,11 +49,6 @@ struct StepResult {
   std::vector<std::string> bad_parameters;  ///< some whose gradient was not finite
 };
 
-/// Every number becomes the sum over the group's ranks.
-void sum_over(const parallel::Group& group, std::initializer_list<double*> numbers);
-/// Rank 0's numbers: unlike processors may compute the same in other last bits.
-void take_first(const parallel::Group& group, std::initializer_list<double*> numbers);
-
 /// Errors: NumericError naming the first weight, or state of the optimizer, that is not finite:
 /// what must not be saved.
 void require_finite(const TrainState& state);
@@ -58,7 +56,7 @@ void require_finite(const TrainState& state);
 /// The error of a training that has diverged: "[train] step <step>: <what>".
 [[noreturn]] void throw_diverged(int64_t step, const std::string& what);
 
-/// The gradient is that of (summed token losses) / (targets of the step), whatever the cut into
+/// The gradient is that of (the objective's sums) / (its weight of the step), whatever the cut into
 /// micro-batches; sums over micro-batches are kept in f32. Dropout follows from (seed, step,
 /// sample, place in the sample), the module and the column. Every rank of the model's mesh takes
 /// the step, with its own part of the data axis, and comes to the same result. Gradients that

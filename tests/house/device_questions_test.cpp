@@ -24,7 +24,7 @@ const std::map<std::string, Place>& host_memory() {
       {"src/models/tensor_io.cpp", {3, "bytes of files, read into and written from the host"}},
       {"src/train/choose_device.cpp", {2, "what files and host memory keep of a CPU's training"}},
       {"src/train/run.cpp", {3, "what a run tells and counts of the host's memory"}},
-      {"src/train/step.cpp", {2, "a handful of numbers that ranks exchange"}},
+      {"src/train/metrics.cpp", {2, "a handful of numbers that ranks exchange"}},
       {"src/train/run_dir/hand_over.cpp", {2, "bytes of files that ranks hand over"}},
       {"src/infer/step.cpp", {1, "logits that have come to the host, where ids are drawn"}},
       {"src/infer/likelihood.cpp", {3, "logits that have come to the host"}},

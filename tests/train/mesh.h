@@ -56,6 +56,8 @@ struct Case {
   std::string by_layer_name = {};
   settings::ActivationOffload offload = {};     ///< its directory is named here
   at::Device (*device)(const Mesh&) = nullptr;  ///< a rank's; null: the CPU
+  std::shared_ptr<const Objective> objective = language_modelling();
+  std::shared_ptr<const data::SampleSource> samples = {};  ///< 64 of them; null: toys
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -153,6 +155,7 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   offload.directory = directory.path();
   model->set_activation_offload(offload);
   TrainState state = test::make_state(std::move(model), config);
+  state.objective = c.objective;
   if (c.dtype == at::kHalf)
     state.loss_scaler = optim::LossScaler(optim::LossScaleConfig{.initial_scale = 65536});
   return state;
@@ -182,8 +185,10 @@ struct Cut {
 };
 
 /// Samples of unequal numbers of tokens and targets, several to a pass.
-inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& cut = {}) {
-  static const auto source = std::make_shared<data::VectorSource>(test::toy_samples(64));
+inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& cut = {},
+                                    const std::shared_ptr<const data::SampleSource>& samples = {}) {
+  static const auto toys = std::make_shared<data::VectorSource>(test::toy_samples(64));
+  const std::shared_ptr<const data::SampleSource> source = samples ? samples : toys;
   data::BatchStreamOptions options;
   options.dp_size = mesh.shape().data;
   options.dp_rank = mesh.shape().data_rank(mesh.rank());
@@ -197,6 +202,7 @@ inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& c
 
 struct Outcome {
   std::vector<double> losses, norms;
+  std::vector<std::map<std::string, double>> metrics;
   std::map<std::string, at::Tensor> gradients;  ///< of the first step, before clipping
   std::map<std::string, at::Tensor> weights;    ///< in the end
 };
@@ -238,7 +244,7 @@ inline Outcome train(const Case& c, const MeshShape& shape, int64_t steps, const
     const TrainConfig config = config_of(c);
     for (int64_t step = 0; step < steps; ++step) {
       const StepResult result =
-          run_step(state, batches_of(mesh, step, cut), config, config.schedule.shape);
+          run_step(state, batches_of(mesh, step, cut, c.samples), config, config.schedule.shape);
       EXPECT_FALSE(result.skipped);
       const std::lock_guard lock(mutex);
       const at::NoGradGuard no_grad;
@@ -254,6 +260,7 @@ inline Outcome train(const Case& c, const MeshShape& shape, int64_t steps, const
       if (outcome.losses.size() == static_cast<size_t>(step)) {
         outcome.losses.push_back(result.loss);
         outcome.norms.push_back(result.grad_norm);
+        outcome.metrics.push_back(result.metrics);
       }
       EXPECT_EQ(outcome.losses[static_cast<size_t>(step)], result.loss) << "ranks disagree";
       EXPECT_EQ(outcome.norms[static_cast<size_t>(step)], result.grad_norm) << "ranks disagree";

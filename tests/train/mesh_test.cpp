@@ -117,7 +117,7 @@ TEST(Mesh, AnEvaluationOfSomeBatchesIsThatOfOneRank) {
   c.layers = 4;
   const auto samples = std::make_shared<data::VectorSource>(test::toy_samples(20));
   const auto evaluated = [&](const Case& how, const Mesh& mesh, int64_t max_batches) {
-    return evaluate(*state_of(how, mesh).model, samples,
+    return evaluate(*state_of(how, mesh).model, *language_modelling(), samples,
                     {.batch_size = 2, .max_batches = max_batches});
   };
   Case interleaved = c;

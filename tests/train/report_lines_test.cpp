@@ -18,9 +18,9 @@ StepRecord a_record() {
           .total_steps = 22156,
           .epoch = 0.2,
           .loss = 0.10014,
-          .token_accuracy = 0.98613,
           .grad_norm = 0.17811,
           .lr = 5.4e-5,
+          .metrics = {{"token_acc", 0.98613}},
           .elapsed_s = 3 * 3600 + 14 * 60 + 25,
           .remaining_s = 4 * 86400 + 20 * 3600,
           .step_s = 2.5,
@@ -40,7 +40,8 @@ TEST(StepLine, ShowsWhatAPersonWatches) {
 
 TEST(StepLine, LeavesOutWhatIsNotKnown) {
   StepRecord record = a_record();
-  record.token_accuracy = record.mfu = -1;
+  record.metrics.clear();
+  record.mfu = -1;
   const std::string line = step_line(record);
   EXPECT_THAT(line, Not(HasSubstr("acc")));
   EXPECT_THAT(line, Not(HasSubstr("mfu")));
@@ -89,7 +90,7 @@ TEST(EvalJson, DividesByTheSecondsItTook) {
                           .total_steps = 100,
                           .epoch = 0.5,
                           .loss = 1.25,
-                          .token_accuracy = 0.5,
+                          .metrics = {{"token_acc", 0.5}},
                           .num_samples = 80,
                           .num_batches = 10,
                           .seconds = 4};

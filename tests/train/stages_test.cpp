@@ -82,10 +82,12 @@ Outcome outcome_of(const arch::ModelConfig& config, int64_t num_stages, const Ca
     const parallel::Mesh mesh(world, {.pipeline = num_stages, .ring = how.chunks > 1});
     StageState state(config, stages[static_cast<size_t>(mesh.stage())], mesh, how);
     StageLinks links(*state.model);
-    Passes passes(*state.model, language_modelling(), *state.gradients, links);
+    const auto objective = language_modelling();
+    Passes passes(*state.model, *objective, *state.gradients, links);
     const PassSums sums = passes.run(schedule_of(order, mesh.stage(), num_stages, how.chunks,
                                                  static_cast<int64_t>(batches.size())),
-                                     batches, /*dropout_seed=*/11, 0.01);
+                                     batches, std::vector<Columns>(batches.size()),
+                                     /*dropout_seed=*/11, 0.01);
     auto grads = state.grads();
     const std::lock_guard lock(mutex);
     outcome.loss += sums.loss;

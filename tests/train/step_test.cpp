@@ -256,7 +256,7 @@ TEST(Step, PassesThroughLayersAreCountedAsTheyAreMade) {
     // Three micro-batches through two layers.
     EXPECT_EQ(state.model->layer_passes().forward, 6);
     EXPECT_EQ(state.model->layer_passes().backward, 6);
-    evaluate(*state.model, toys(4), {.batch_size = 2});
+    evaluate(*state.model, *language_modelling(), toys(4), {.batch_size = 2});
     EXPECT_EQ(state.model->layer_passes().forward, 6 + 4);
     EXPECT_EQ(state.model->layer_passes().backward, 6);
   }
@@ -329,10 +329,11 @@ TEST(Step, AStepWithoutTargetsIsAnError) {
 TEST(Evaluation, IsTheTokenMeanOverEverythingWhateverTheBatchSize) {
   const TrainConfig config = quick();
   TrainState state = test::tiny_state(config);
-  const Evaluation one = evaluate(*state.model, toys(10), {.batch_size = 1});
-  const Evaluation all = evaluate(*state.model, toys(10), {.batch_size = 10, .max_tokens = 1000});
+  const Evaluation one = evaluate(*state.model, *language_modelling(), toys(10), {.batch_size = 1});
+  const Evaluation all = evaluate(*state.model, *language_modelling(), toys(10),
+                                  {.batch_size = 10, .max_tokens = 1000});
   EXPECT_NEAR(one.loss, all.loss, 1e-5);
-  EXPECT_EQ(one.num_targets, all.num_targets);
+  EXPECT_EQ(one.weight, all.weight);
   EXPECT_EQ(one.num_samples, 10);
   // ln 96 for a model that knows nothing; its initial weights are small.
   EXPECT_NEAR(one.loss, std::log(96.0), 0.6);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <string_view>
 
 #include "base/message.h"
 #include "base/progress.h"
@@ -26,6 +27,26 @@ double percent_done(const StepRecord& r) {
 /// A nan has a sign, which means nothing and would be printed.
 double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
 
+constexpr std::string_view kTokenAccuracy = "token_acc";  // ms-swift 2's "acc"
+
+void put_metrics(const std::map<std::string, double>& metrics, const std::string& before,
+                 Json& json) {
+  for (const auto& [name, value] : metrics) {
+    json[before + name] = rounded(value, 8);
+    if (name == kTokenAccuracy) json[before + "acc"] = rounded(value, 8);
+  }
+}
+
+/// "  acc 0.986  margin 0.1234"
+std::string metrics_text(const std::map<std::string, double>& metrics) {
+  std::string text;
+  for (const auto& [name, value] : metrics) {
+    text += name == kTokenAccuracy ? fmt::format("  acc {:.3f}", value)
+                                   : fmt::format("  {} {:.4g}", name, value);
+  }
+  return text;
+}
+
 std::string fraction(int64_t step, int64_t total) { return fmt::format("{}/{}", step, total); }
 
 }  // namespace log_lines_detail
@@ -45,10 +66,7 @@ Json step_json(const StepRecord& r) {
   using log_lines_detail::rounded;
   Json json;
   json["loss"] = rounded(r.loss, 8);
-  if (r.token_accuracy >= 0) {
-    json["token_acc"] = rounded(r.token_accuracy, 8);
-    json["acc"] = rounded(r.token_accuracy, 8);
-  }
+  log_lines_detail::put_metrics(r.metrics, "", json);
   json["grad_norm"] = rounded(r.grad_norm, 8);
   json["learning_rate"] = r.lr;
   json["epoch"] = rounded(r.epoch, 8);
@@ -81,10 +99,7 @@ Json eval_json(const EvalRecord& r) {
   using log_lines_detail::rounded;
   Json json;
   json["eval_loss"] = rounded(r.loss, 8);
-  if (r.token_accuracy >= 0) {
-    json["eval_token_acc"] = rounded(r.token_accuracy, 8);
-    json["eval_acc"] = rounded(r.token_accuracy, 8);
-  }
+  log_lines_detail::put_metrics(r.metrics, "eval_", json);
   json["eval_runtime"] = rounded(r.seconds, 4);
   if (r.num_samples > 0 && r.seconds > 0) {
     json["eval_samples_per_second"] = rounded(static_cast<double>(r.num_samples) / r.seconds, 4);
@@ -103,7 +118,7 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
   std::string line =
       tr("step {}  {:.2f}%  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
          log_lines_detail::percent_done(r), log_lines_detail::unsigned_nan(r.loss));
-  if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
+  line += log_lines_detail::metrics_text(r.metrics);
   line += std::isfinite(r.grad_norm) ? fmt::format("  gnorm {:.3f}", r.grad_norm)
                                      : tr("  gnorm skipped");
   line += fmt::format("  lr {:.3g}", r.lr);
@@ -128,7 +143,7 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
 std::string eval_line(const EvalRecord& r) {
   std::string line = tr("eval {}  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
                         log_lines_detail::unsigned_nan(r.loss));
-  if (r.token_accuracy >= 0) line += fmt::format("  acc {:.3f}", r.token_accuracy);
+  line += log_lines_detail::metrics_text(r.metrics);
   if (std::isfinite(r.loss) && r.loss < 20) line += fmt::format("  ppl {:.3f}", std::exp(r.loss));
   if (r.num_samples > 0)
     line += tr("  {} samples", format_count(static_cast<uint64_t>(r.num_samples)));

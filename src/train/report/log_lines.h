@@ -12,7 +12,8 @@ namespace danlu::train {
 /// An evaluation over held-out data.
 struct EvalRecord {
   int64_t step = 0, total_steps = 0;
-  double epoch = 0, loss = 0, token_accuracy = -1;
+  double epoch = 0, loss = 0;
+  std::map<std::string, double> metrics = {};
   int64_t num_samples = 0, num_batches = 0;  ///< 0: not counted
   double seconds = 0;
 };
@@ -21,7 +22,7 @@ struct EvalRecord {
 std::string spelled_duration(double seconds);
 
 /// The superset of ms-swift's keys (2.x and 3.x) and ours. mfu and data_wait are shares of 1. Loss
-/// and accuracy keep 8 decimals. Figures that are not known are left out.
+/// and metrics keep 8 decimals. Figures that are not known are left out.
 Json step_json(const StepRecord& record);
 /// Only the keys that Hugging Face's Trainer logs.
 Json hf_step_json(const StepRecord& record);

@@ -1,6 +1,8 @@
 // train/report/step_record.h: the figures of one logged step, as every report shows them.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <string>
 
 namespace danlu::train {
 
@@ -8,9 +10,10 @@ namespace danlu::train {
 struct StepRecord {
   int64_t step = 0, total_steps = 0;
   double epoch = 0;
-  double loss = 0, token_accuracy = -1, grad_norm = 0, lr = 0, loss_scale = 1;
-  double elapsed_s = 0, remaining_s = 0;  ///< of this process
-  double step_s = 0;                      ///< seconds a step
+  double loss = 0, grad_norm = 0, lr = 0, loss_scale = 1;
+  std::map<std::string, double> metrics = {};  ///< of the objective and of layers
+  double elapsed_s = 0, remaining_s = 0;       ///< of this process
+  double step_s = 0;                           ///< seconds a step
   double tokens_per_s = 0, samples_per_s = 0;
   double mfu = -1;            ///< -1: peak unknown
   double data_wait = 0;       ///< part of the time spent waiting for data

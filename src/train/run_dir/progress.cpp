@@ -13,7 +13,7 @@ namespace progress_detail {
 
 Json window_json(const LogWindow& window) {
   return {{"steps", window.steps},     {"tokens", window.tokens}, {"samples", window.samples},
-          {"counted", window.counted}, {"loss", window.loss},     {"accuracy", window.accuracy},
+          {"counted", window.counted}, {"loss", window.loss},     {"metrics", window.metrics},
           {"seconds", window.seconds}, {"wait_s", window.wait_s}};
 }
 
@@ -24,7 +24,10 @@ LogWindow window_from(const Json& saved) {
   window.samples = saved.at("samples").get<int64_t>();
   window.counted = saved.at("counted").get<int64_t>();
   window.loss = saved.at("loss").get<double>();
-  window.accuracy = saved.at("accuracy").get<double>();
+  // Until the 28th of November 2026 there was one metric.
+  if (saved.contains("accuracy")) window.metrics["token_acc"] = saved["accuracy"].get<double>();
+  if (saved.contains("metrics"))
+    window.metrics = saved["metrics"].get<std::map<std::string, double>>();
   window.seconds = saved.at("seconds").get<double>();
   window.wait_s = saved.at("wait_s").get<double>();
   return window;
@@ -41,7 +44,7 @@ void LogWindow::add(const StepResult& result, double step_s, double data_wait_s)
   if (result.skipped) return;
   ++counted;
   loss += result.loss;
-  accuracy += result.token_accuracy;
+  for (const auto& [name, value] : result.metrics) metrics[name] += value;
 }
 
 Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,

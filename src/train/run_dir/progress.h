@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <string>
 
 #include "base/json.h"
@@ -16,7 +17,8 @@ namespace danlu::train {
 struct LogWindow {
   int64_t steps = 0, tokens = 0, samples = 0;
   int64_t counted = 0;  ///< steps whose loss counts: those not skipped
-  double loss = 0, accuracy = 0, seconds = 0, wait_s = 0;
+  double loss = 0, seconds = 0, wait_s = 0;
+  std::map<std::string, double> metrics;  ///< of those steps
 
   void add(const StepResult& result, double step_s, double data_wait_s);
 };

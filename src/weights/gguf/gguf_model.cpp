@@ -75,6 +75,7 @@ std::string_view short_name(Role role) {
     case Role::kSharedExpertGate:
       return "ffn_gate_inp_shexp";
     case Role::kQkv:
+    case Role::kOwn:  // GGUF has no name for it
       break;
   }
   return "";

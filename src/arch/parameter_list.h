@@ -1,0 +1,55 @@
+// arch/parameter_list.h: how kinds of layers say what parameters they have.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arch/model_config.h"
+
+namespace danlu::arch {
+
+/// Appends parameters in order; knows the naming, not the architecture.
+class ParameterList {
+ public:
+  ParameterList(std::string prefix, int64_t layer, std::vector<ParamSpec>& out, int64_t expert = -1)
+      : prefix_(std::move(prefix)), layer_(layer), out_(out), expert_(expert) {}
+
+  /// Appends to the same list under a longer prefix.
+  ParameterList within(const std::string& name, int64_t expert = -1) const {
+    return {prefix_ + name, layer_, out_, expert};
+  }
+
+  void weight(Role role, const std::string& name, std::vector<int64_t> shape, Split split) {
+    add(role, name + ".weight", std::move(shape), false, split);
+  }
+  void bias(Role role, const std::string& name, int64_t size, Split split) {
+    add(role, name + ".bias", {size}, true, split);
+  }
+  /// weight [rows, columns] and, if `has_bias`, bias [rows].
+  void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Split split,
+              bool has_bias) {
+    weight(role, name, {rows, columns}, split);
+    // A column-split product is summed over ranks: its bias is added once, by all alike.
+    if (has_bias) bias(role, name, rows, split == Split::kColumns ? Split::kCopiedBetween : split);
+  }
+
+ private:
+  void add(Role role, const std::string& name, std::vector<int64_t> shape, bool is_bias,
+           Split split) {
+    out_.push_back({.name = prefix_ + name,
+                    .shape = std::move(shape),
+                    .role = role,
+                    .layer = layer_,
+                    .is_bias = is_bias,
+                    .split = split,
+                    .expert = expert_});
+  }
+
+  std::string prefix_;
+  int64_t layer_;
+  std::vector<ParamSpec>& out_;
+  int64_t expert_;
+};
+
+}  // namespace danlu::arch

@@ -1,0 +1,45 @@
+#include "layers/pass_results.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace danlu::layers {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// hidden, and the gradient of a sum that nothing reads.
+class LossTerm : public torch::autograd::Function<LossTerm> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& sum,
+                            double scale) {
+    ctx->saved_data["scale"] = scale;
+    ctx->saved_data["options"] = sum.new_empty({0});
+    return hidden.view_as(hidden);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const at::Tensor options = ctx->saved_data["options"].toTensor();
+    return {grads[0], options.new_full({}, ctx->saved_data["scale"].toDouble()), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+void PassResults::add(const std::string& name, const at::Tensor& sum) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor value = sum.detach().to(at::kDouble);
+  const auto [found, is_new] = sums_.try_emplace(name, value);
+  if (!is_new) found->second = found->second + value;
+}
+
+at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, const at::Tensor& sum,
+                          const Pass& pass) {
+  if (pass.results) pass.results->add(name, sum);
+  if (!at::GradMode::is_enabled() || !sum.requires_grad()) return hidden;
+  return LossTerm::apply(hidden, sum, pass.loss_scale);
+}
+
+}  // namespace danlu::layers

@@ -1,0 +1,89 @@
+// ops/head_factor.h: the products that logits are made of, a chunk of rows at a time. Internal to
+// ops.
+#pragma once
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "device/dtype.h"
+#include "ops/backend.h"
+#include "ops/cross_entropy.h"
+#include "ops/linear.h"
+#include "ops/pointwise.h"
+#include "ops/weight_grad.h"
+
+namespace danlu::ops {
+
+/// Rows whose logits exist at one time.
+inline int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
+  if (options.chunk_tokens > 0) return options.chunk_tokens;
+  return std::clamp<int64_t>((int64_t{16} << 20) / vocab, 256, 8192);
+}
+
+/// One of the products whose sum the logits are, and its gradients. The input holds the rows that
+/// have targets only.
+struct HeadFactor {
+  at::Tensor input_nX, weight_VX;  ///< X = 0: the factor is absent
+  const Backend* own;              ///< the table that multiplies; null: ATen does
+  bool input_grad = false, weight_grad = false;
+  at::Tensor d_input = {}, d_weight = {};
+  MainGradPtr main_grad;  ///< null: the weight's gradient is autograd's
+  at::Tensor
+      main;  ///< its sum; undefined: there is none before the backward, d_weight waits for it
+
+  HeadFactor(const at::Tensor& input, const at::Tensor& weight, const MainGradPtr& into,
+             bool recording)
+      : input_nX(input), weight_VX(weight), own(products_for(weight)), main_grad(into) {
+    if (is_absent()) return;
+    input_grad = recording && input_nX.requires_grad();
+    weight_grad = recording && weight_VX.requires_grad();
+    if (input_grad) d_input = at::empty_like(input_nX);
+    if (weight_grad && has_place(main_grad)) main = main_grad->sum;
+  }
+  bool is_absent() const { return weight_VX.size(1) == 0; }
+  bool needs_grad() const { return input_grad || weight_grad; }
+  at::Tensor rows(int64_t begin, int64_t count) const { return input_nX.narrow(0, begin, count); }
+  at::Tensor logits(int64_t begin, int64_t count, at::ScalarType type) const {
+    return own ? own->product(rows(begin, count), weight_VX, {}, type)
+               : matrix_product(rows(begin, count), weight_VX.t()).to(type);
+  }
+  /// sum_CV: f32 or wider.
+  void add_logits(const at::Tensor& sum_CV, int64_t begin) const {
+    const at::Tensor input_CX = rows(begin, sum_CV.size(0));
+    own ? own->add_product(input_CX, weight_VX, sum_CV)
+        : add_to(sum_CV, matrix_product(input_CX, weight_VX.t()));
+  }
+  at::Tensor input_gradient(const at::Tensor& d_logits_CV) const {
+    return own ? own->input_grad(d_logits_CV, weight_VX, input_nX.scalar_type())
+               : matrix_product(d_logits_CV, weight_VX);
+  }
+
+  /// Adds what rows begin … begin + C give; the weight's gradient is summed in f32 or wider.
+  void add_gradients(const at::Tensor& d_logits_CV, int64_t begin) {
+    const int64_t count = d_logits_CV.size(0);
+    if (input_grad) d_input.narrow(0, begin, count).copy_(input_gradient(d_logits_CV));
+    if (!weight_grad) return;
+    const at::ScalarType wide = device::wide_type(input_nX.scalar_type());
+    const at::Tensor input_CX = rows(begin, count);
+    if (main.defined()) {
+      add_weight_grad(d_logits_CV, input_CX, main, is_first(main_grad));
+    } else if (!main_grad && count == input_nX.size(0)) {
+      d_weight = own ? own->weight_grad(d_logits_CV, input_CX, weight_VX.scalar_type())
+                     : matrix_product(d_logits_CV.t(), input_CX);
+    } else {
+      if (begin == 0) d_weight = at::zeros(weight_VX.sizes(), input_nX.options().dtype(wide));
+      add_weight_grad(d_logits_CV, input_CX, d_weight);
+    }
+  }
+  void finish() {
+    if (!weight_grad || main.defined()) return;
+    if (!d_weight.defined()) d_weight = at::zeros_like(weight_VX);
+    if (!main_grad) d_weight = d_weight.to(weight_VX.scalar_type());
+  }
+};
+
+}  // namespace danlu::ops

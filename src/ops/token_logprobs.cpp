@@ -1,0 +1,276 @@
+#include "ops/token_logprobs.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <vector>
+
+#include "ops/check.h"
+#include "ops/head_factor.h"
+
+namespace danlu::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Rows, which ascend, and ids.
+struct Pairs {
+  at::Tensor rows_M;  ///< on the host: of the rows that are used
+  at::Tensor ids_M;   ///< on the device
+  int64_t first = 0;  ///< which of all pairs is the first of these
+
+  /// Those whose rows are in [begin, end), with rows on the device, counted from `begin`.
+  Pairs of_rows(int64_t begin, int64_t end) const {
+    const int64_t* rows = rows_M.data_ptr<int64_t>();
+    const int64_t* const all = rows + rows_M.numel();
+    const int64_t from = std::lower_bound(rows, all, begin) - rows;
+    const int64_t count = (std::lower_bound(rows, all, end) - rows) - from;
+    return {(rows_M.narrow(0, from, count) - begin).to(ids_M.device()),
+            ids_M.narrow(0, from, count), from};
+  }
+};
+
+/// What forward and backward of one call share, beside the factors.
+struct LogprobsCall : torch::CustomClassHolder {
+  Pairs pairs;
+  HeadOptions options;
+  MainGradPtr low_main;
+  int64_t chunk = 0;
+  at::Tensor norms_U;  ///< of each row that is used
+};
+
+at::Tensor elements(const at::Tensor& matrix_CV, const at::Tensor& rows_M,
+                    const at::Tensor& columns_M) {
+  return matrix_CV.reshape({-1}).index_select(0, rows_M * matrix_CV.size(1) + columns_M);
+}
+
+/// logits_CV [C, V]; rows_M in [0, C).
+TokenLogprobs of_logits(const at::Tensor& logits_CV, const at::Tensor& rows_M,
+                        const at::Tensor& ids_M) {
+  const at::Tensor norms_M = at::logsumexp(logits_CV, {1}).index_select(0, rows_M);
+  const at::Tensor logits_M = elements(logits_CV, rows_M, ids_M);
+  const at::Tensor best_C = std::get<1>(at::max(logits_CV, 1));
+  return {logits_M - norms_M, logits_M, norms_M, best_C.index_select(0, rows_M) == ids_M};
+}
+
+TokenLogprobs joined(const std::vector<TokenLogprobs>& parts) {
+  const auto all = [&](at::Tensor TokenLogprobs::* member) {
+    std::vector<at::Tensor> tensors;
+    for (const TokenLogprobs& part : parts) tensors.push_back(part.*member);
+    return at::cat(tensors);
+  };
+  return {all(&TokenLogprobs::logprobs_M), all(&TokenLogprobs::logits_M),
+          all(&TokenLogprobs::norms_M), all(&TokenLogprobs::is_largest_M)};
+}
+
+at::Tensor logits_of(const HeadFactor& head, const HeadFactor& low, int64_t begin, int64_t count) {
+  const at::ScalarType dtype = head.input_nX.scalar_type(), wide = device::wide_type(dtype);
+  at::Tensor logits_CV = head.logits(begin, count, low.is_absent() ? dtype : wide);
+  if (!low.is_absent()) low.add_logits(logits_CV, begin);
+  return logits_CV.to(dtype).to(wide);
+}
+
+/// of_logits where this rank has some columns of the logits.
+TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
+                       const VocabularyShare& share, at::Tensor& norms_C) {
+  const auto& [rows_M, ids_M, first] = pairs;
+  const int64_t columns = logits_Cv.size(1);
+  at::Tensor largest_C = columns > 0 ? at::amax(logits_Cv, {1})
+                                     : at::full({logits_Cv.size(0)}, -1e30, logits_Cv.options());
+  share.max_over_ranks(largest_C);
+  at::Tensor total_C = (logits_Cv - largest_C.unsqueeze(1)).exp().sum(1);
+  share.sum_over_ranks(total_C);
+  norms_C = total_C.log() + largest_C;
+  const at::Tensor own_M = ids_M - share.first_row;
+  const at::Tensor is_here_M = (own_M >= 0).logical_and(own_M < columns);
+  at::Tensor logits_M = at::zeros({ids_M.size(0)}, logits_Cv.options());
+  if (columns > 0) {
+    const at::Tensor column_M = own_M.clamp(0, columns - 1);
+    logits_M = at::where(is_here_M, elements(logits_Cv, rows_M, column_M), logits_M);
+  }
+  share.sum_over_ranks(logits_M);
+  const at::Tensor norms_M = norms_C.index_select(0, rows_M);
+  return {logits_M - norms_M, logits_M, norms_M, logits_M >= largest_C.index_select(0, rows_M)};
+}
+
+class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
+ public:
+  /// Gives {logprobs, logits, norms, is_largest}.
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden_UH,
+                               const at::Tensor& weight_VH, const at::Tensor& low_UR,
+                               const at::Tensor& weight_VR,
+                               const c10::intrusive_ptr<LogprobsCall>& call) {
+    const HeadFactor head(hidden_UH, weight_VH, {}, false), low(low_UR, weight_VR, {}, false);
+    const bool is_shared = call->options.share.is_part();
+    std::vector<TokenLogprobs> parts;
+    std::vector<at::Tensor> norms;
+    const int64_t rows = hidden_UH.size(0);
+    for (int64_t begin = 0; begin < rows; begin += call->chunk) {
+      const int64_t count = std::min(call->chunk, rows - begin);
+      const Pairs here = call->pairs.of_rows(begin, begin + count);
+      const at::Tensor logits_CV = logits_of(head, low, begin, count);
+      norms.emplace_back();
+      if (is_shared) {
+        parts.push_back(of_share(logits_CV, here, call->options.share, norms.back()));
+      } else {
+        parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M));
+        norms.back() = at::logsumexp(logits_CV, {1});
+      }
+    }
+    call->norms_U = at::cat(norms);
+    const TokenLogprobs all = joined(parts);
+    variable_list result{all.logprobs_M, all.logits_M, all.norms_M, all.is_largest_M};
+    ctx->save_for_backward({hidden_UH, weight_VH, low_UR, weight_VR});
+    ctx->saved_data["call"] = at::IValue::make_capsule(call);
+    ctx->mark_non_differentiable({result[1], result[2], result[3]});
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto holder = ctx->saved_data["call"].toCapsule();
+    const auto& call = static_cast<const LogprobsCall&>(*holder);
+    const variable_list saved = ctx->get_saved_variables();
+    HeadFactor head(saved[0], saved[1], call.options.main_grad, true),
+        low(saved[2], saved[3], call.low_main, true);
+    const at::Tensor grad_M = grads[0];
+    const int64_t rows = saved[0].size(0);
+    for (int64_t begin = 0; begin < rows; begin += call.chunk) {
+      const int64_t count = std::min(call.chunk, rows - begin);
+      const Pairs here = call.pairs.of_rows(begin, begin + count);
+      const at::Tensor grad_P = grad_M.narrow(0, here.first, here.ids_M.numel());
+      at::Tensor d_logits_CV = logits_of(head, low, begin, count);
+      // d logprob / d logits is 1 at the id, less every id's probability.
+      const at::Tensor total_C =
+          at::zeros({count}, grad_M.options()).index_add_(0, here.rows_M, grad_P);
+      d_logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
+      d_logits_CV.mul_(total_C.neg().unsqueeze(1));
+      add_at_ids(d_logits_CV, here, grad_P, call.options.share);
+      const at::Tensor d_logits = d_logits_CV.to(saved[0].scalar_type());
+      head.add_gradients(d_logits, begin);
+      low.add_gradients(d_logits, begin);
+    }
+    head.finish();
+    low.finish();
+    const auto of_weight = [](HeadFactor& factor) {
+      if (!factor.weight_grad || factor.main.defined()) return at::Tensor();
+      return factor.d_weight.to(factor.weight_VX.scalar_type());
+    };
+    return {head.d_input, of_weight(head), low.d_input, of_weight(low), at::Tensor()};
+  }
+
+ private:
+  static void add_at_ids(at::Tensor& d_logits_CV, const Pairs& pairs, const at::Tensor& grad_P,
+                         const VocabularyShare& share) {
+    const int64_t columns = d_logits_CV.size(1);
+    if (columns == 0) return;
+    const at::Tensor own_P = pairs.ids_M - (share.is_part() ? share.first_row : 0);
+    const at::Tensor is_here_P = (own_P >= 0).logical_and(own_P < columns);
+    const at::Tensor flat_P = pairs.rows_M * columns + own_P.clamp(0, columns - 1);
+    d_logits_CV.view({-1}).index_add_(0, flat_P, grad_P * is_here_P);
+  }
+};
+
+at::Tensor to_tensor(const std::vector<int64_t>& values) {
+  const at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<int64_t>());
+  return tensor;
+}
+
+void require_pairs(const at::Tensor& rows_M, const at::Tensor& ids_M, int64_t vocab) {
+  require(rows_M.dim() == 1 && ids_M.sizes() == rows_M.sizes(), "token_logprobs", "rows ",
+          rows_M.sizes(), " and ids ", ids_M.sizes(), " must be [M]");
+  if (ids_M.numel() == 0) return;
+  const int64_t low = ids_M.min().item<int64_t>(), high = ids_M.max().item<int64_t>();
+  require(low >= 0 && high < vocab, "token_logprobs", "id ", low < 0 ? low : high,
+          " is outside the vocabulary of ", vocab);
+}
+
+/// It hangs on the graph, whose backward goes through all the same.
+TokenLogprobs no_pairs(const at::Tensor& hidden_NH) {
+  const at::ScalarType wide = device::wide_type(hidden_NH.scalar_type());
+  const at::Tensor none = at::empty({0}, hidden_NH.options().dtype(wide));
+  return {hidden_NH.narrow(0, 0, 0).sum(1).to(wide), none, none, none.to(at::kBool)};
+}
+
+/// Rows that are used, once each, and of every pair which of them its row is.
+struct UsedRows {
+  std::vector<int64_t> rows, place_of_pair;
+  at::Tensor take(const at::Tensor& from_NX) const {
+    if (static_cast<int64_t>(rows.size()) == from_NX.size(0)) return from_NX;
+    return take_rows(from_NX, to_tensor(rows).to(from_NX.device()));
+  }
+};
+
+UsedRows used_rows(const at::Tensor& rows_M, int64_t num_rows) {
+  UsedRows used;
+  const int64_t* rows = rows_M.data_ptr<int64_t>();
+  for (int64_t i = 0; i < rows_M.numel(); ++i) {
+    require(rows[i] >= 0 && rows[i] < num_rows && (i == 0 || rows[i] >= rows[i - 1]),
+            "token_logprobs", "row ", rows[i], " of ", num_rows, " must be there and ascend");
+    if (used.rows.empty() || used.rows.back() != rows[i]) used.rows.push_back(rows[i]);
+    used.place_of_pair.push_back(static_cast<int64_t>(used.rows.size()) - 1);
+  }
+  return used;
+}
+
+}  // namespace
+
+TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
+                             const at::Tensor& ids_M, int64_t chunk_rows, int64_t vocab,
+                             const std::function<at::Tensor(const at::Tensor&)>& logits_of) {
+  const at::NoGradGuard no_grad;
+  require_pairs(rows_M, ids_M, vocab);
+  if (ids_M.numel() == 0) return no_pairs(hidden_NH);
+  const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
+  const Pairs pairs{to_tensor(used.place_of_pair), ids_M};
+  HeadOptions options;
+  options.chunk_tokens = chunk_rows;
+  const at::Tensor used_UH = used.take(hidden_NH);
+  std::vector<TokenLogprobs> parts;
+  const int64_t rows = used_UH.size(0), chunk = chunk_size(options, vocab);
+  for (int64_t begin = 0; begin < rows; begin += chunk) {
+    const int64_t count = std::min(chunk, rows - begin);
+    const Pairs here = pairs.of_rows(begin, begin + count);
+    parts.push_back(of_logits(logits_of(used_UH.narrow(0, begin, count)), here.rows_M, here.ids_M));
+  }
+  return joined(parts);
+}
+
+TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
+                                  const at::Tensor& rows_M, const at::Tensor& ids_M,
+                                  const HeadOptions& options, const HeadAddition& addition) {
+  require(hidden_NH.dim() == 2 && weight_VH.dim() == 2 && hidden_NH.size(1) == weight_VH.size(1) &&
+              hidden_NH.scalar_type() == weight_VH.scalar_type(),
+          "token_logprobs", "hidden ", hidden_NH.sizes(), " ", hidden_NH.scalar_type(),
+          " and weight ", weight_VH.sizes(), " ", weight_VH.scalar_type(),
+          " must be [N, H] and [V, H] of one dtype");
+  const int64_t vocab = options.share.is_part() ? options.share.vocab : weight_VH.size(0);
+  require_pairs(rows_M, ids_M, vocab);
+  if (ids_M.numel() == 0) return no_pairs(hidden_NH);
+  const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
+  auto call = c10::make_intrusive<LogprobsCall>();
+  call->pairs = {to_tensor(used.place_of_pair), ids_M.to(hidden_NH.device())};
+  call->options = options;
+  call->low_main = addition.main_grad;
+  call->chunk = chunk_size(options, options.share.is_part() ? options.share.max_rows : vocab);
+  const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
+  const bool has_low = addition.low_NR.defined();
+  const variable_list result = HeadTokenLogprobs::apply(used.take(hidden_NH), weight_VH,
+                                                        has_low ? used.take(addition.low_NR) : none,
+                                                        has_low ? addition.weight_VR : none, call);
+  return {result[0], result[1], result[2], result[3]};
+}
+
+}  // namespace danlu::ops

@@ -1,0 +1,50 @@
+#include "train/batch_input.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+
+#include "base/rng.h"
+
+namespace danlu::train {
+namespace {
+
+/// The batch's own memory; what of it is needed on a device goes there where it is needed.
+at::Tensor to_tensor(const std::vector<int64_t>& values) {
+  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())},
+                       at::kLong);
+}
+
+}  // namespace
+
+models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
+  models::ForwardInput input;
+  input.ids_N = to_tensor(batch.ids);
+  input.positions_N = to_tensor(batch.positions);
+  input.segments.q_starts.assign(batch.segment_starts.begin(), batch.segment_starts.end());
+  input.segments.k_starts = input.segments.q_starts;
+  input.rows = batch.rows;
+  input.segment_lengths = batch.segment_lengths;
+  return input;
+}
+
+models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
+                                    uint64_t dropout_seed) {
+  models::ForwardInput input = evaluation_input(model, batch);
+  if (!model.lora() || !(model.lora()->dropout > 0)) return input;
+  std::vector<int64_t> keys;
+  keys.reserve(batch.token_keys.size());
+  for (const uint64_t token : batch.token_keys)
+    keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
+  input.dropout_keys_N = at::tensor(keys, at::kLong);
+  return input;
+}
+
+data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch) {
+  const parallel::Context& context = mesh.context();
+  if (context.is_alone()) return batch;
+  return data::part_of(batch, settings::context_rows(context.shape(), context.rank(),
+                                                     static_cast<int64_t>(batch.ids.size())));
+}
+
+}  // namespace danlu::train

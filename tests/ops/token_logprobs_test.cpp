@@ -1,0 +1,114 @@
+#include "ops/token_logprobs.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "base/error.h"
+#include "finite_differences.h"
+
+namespace danlu::ops {
+namespace {
+
+using test::expect_gradients;
+using test::random_f64;
+
+at::Tensor integers(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::TensorOptions(at::kLong));
+}
+
+/// Through all logits.
+at::Tensor plainly(const at::Tensor& logits_NV, const at::Tensor& rows_M, const at::Tensor& ids_M) {
+  return at::log_softmax(logits_NV, 1)
+      .index_select(0, rows_M)
+      .gather(1, ids_M.unsqueeze(1))
+      .squeeze(1);
+}
+
+// Rows without an id, several ids of a row, one id of several rows.
+const std::vector<int64_t> kRows{0, 2, 2, 2, 3, 6}, kIds{3, 10, 0, 3, 3, 9};
+
+TEST(TokenLogprobs, AreThoseOfAllLogitsWhateverTheChunk) {
+  const at::Tensor hidden = random_f64({7, 5}, 1), weight = random_f64({11, 5}, 2),
+                   low = random_f64({7, 2}, 3), b = random_f64({11, 2}, 4);
+  for (const int64_t chunk : {0, 1, 2, 3}) {
+    HeadOptions options;
+    options.chunk_tokens = chunk;
+    const at::Tensor rows = integers(kRows), ids = integers(kIds);
+    const TokenLogprobs found = head_token_logprobs(hidden, weight, rows, ids, options, {low, b});
+    const at::Tensor logits = at::mm(hidden, weight.t()) + at::mm(low, b.t());
+    EXPECT_TRUE(at::allclose(found.logprobs_M, plainly(logits, rows, ids), 1e-12, 1e-12));
+    EXPECT_TRUE(at::allclose(found.logits_M - found.norms_M, found.logprobs_M, 1e-12, 1e-12));
+    const TokenLogprobs given = token_logprobs(logits, rows, ids, chunk, 11,
+                                               [](const at::Tensor& rows_CV) { return rows_CV; });
+    EXPECT_TRUE(at::allclose(found.logprobs_M, given.logprobs_M, 1e-12, 1e-12));
+    for (size_t i = 0; i < kRows.size(); ++i) {
+      const bool is_largest = logits[kRows[i]].argmax().item<int64_t>() == kIds[i];
+      EXPECT_EQ(found.is_largest_M[static_cast<int64_t>(i)].item<bool>(), is_largest);
+    }
+  }
+}
+
+TEST(TokenLogprobs, HaveTheGradientsOfEveryFactor) {
+  for (const int64_t chunk : {0, 2}) {
+    HeadOptions options;
+    options.chunk_tokens = chunk;
+    expect_gradients(
+        [&](const std::vector<at::Tensor>& in) {
+          return head_token_logprobs(in[0], in[1], integers(kRows), integers(kIds), options,
+                                     {in[2], in[3]})
+              .logprobs_M;
+        },
+        {random_f64({7, 5}, 1), random_f64({11, 5}, 2), random_f64({7, 2}, 3),
+         random_f64({11, 2}, 4)});
+  }
+}
+
+TEST(TokenLogprobs, PutTheWeightsGradientWhereItIsSummed) {
+  const at::Tensor hidden = random_f64({7, 5}, 1).to(at::kFloat).requires_grad_(true),
+                   weight = random_f64({11, 5}, 2).to(at::kFloat).requires_grad_(true);
+  auto main = std::make_shared<MainGrad>();
+  main->sum = at::zeros({11, 5}, at::kFloat);
+  HeadOptions options;
+  const auto gradients = [&] {
+    const at::Tensor sum =
+        head_token_logprobs(hidden, weight, integers(kRows), integers(kIds), options)
+            .logprobs_M.sum();
+    return torch::autograd::grad({sum}, {hidden, weight}, {}, {}, false, /*allow_unused=*/true);
+  };
+  const auto plain = gradients();
+  options.main_grad = main;
+  EXPECT_FALSE(gradients()[1].defined());
+  EXPECT_FALSE(gradients()[1].defined());
+  EXPECT_TRUE(at::allclose(main->sum, 2 * plain[1], 1e-5, 1e-6));
+}
+
+TEST(TokenLogprobs, OfNoTokenHangOnTheGraph) {
+  const at::Tensor hidden = random_f64({3, 5}, 1).requires_grad_(true);
+  const TokenLogprobs found =
+      head_token_logprobs(hidden, random_f64({11, 5}, 2), integers({}), integers({}));
+  EXPECT_EQ(found.logprobs_M.numel(), 0);
+  EXPECT_TRUE(found.logprobs_M.requires_grad());
+}
+
+TEST(TokenLogprobs, RowsAndIdsMustBeThere) {
+  const at::Tensor hidden = random_f64({3, 5}, 1), weight = random_f64({11, 5}, 2);
+  const auto of = [&](std::vector<int64_t> rows, std::vector<int64_t> ids) {
+    return head_token_logprobs(hidden, weight, integers(rows), integers(ids));
+  };
+  EXPECT_THROW(of({3}, {0}), ModelError);
+  EXPECT_THROW(of({1, 0}, {0, 0}), ModelError);
+  EXPECT_THROW(of({1}, {11}), ModelError);
+  EXPECT_THROW(of({1}, {-1}), ModelError);
+  EXPECT_THROW(of({1, 2}, {1}), ModelError);
+}
+
+}  // namespace
+}  // namespace danlu::ops

@@ -1,0 +1,218 @@
+// A second objective: pairs of answers, of which the first is to be likelier than before by more
+// than the second. What an objective may need is in it: passes before the step, without adapters;
+// log-probabilities of whole sequences, whose tokens ranks share; weights that are not tokens; and
+// metrics of its own.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "train/batch_input.h"
+#include "train/mesh.h"
+
+namespace danlu::train {
+namespace mesh_test {
+namespace {
+
+/// A sample is two segments. Over pairs: -log sigmoid(beta (d - r)), where d is by how much the
+/// model has the first likelier than the second, and r the same without adapters.
+class Pairs : public Objective {
+ public:
+  std::vector<std::string> metrics() const override { return {"margin", "preferred"}; }
+  double weight(const data::Batch& batch) const override {
+    return static_cast<double>(batch.segment_starts.size() - 1) / 2;
+  }
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& batches) const override {
+    std::vector<Columns> columns(batches.size());
+    passes.run(batches, {.adapters = false},
+               [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+                 columns[i]["reference"] =
+                     segment_logprobs(passes.stage(), hidden_nH, input, *batches[i]);
+               });
+    return columns;
+  }
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
+                double scale) const override {
+    constexpr double kBeta = 0.5;
+    const auto differences = [](const at::Tensor& of_S) {
+      const at::Tensor of_P2 = of_S.view({-1, 2});
+      return of_P2.select(1, 0) - of_P2.select(1, 1);
+    };
+    const at::Tensor margin_P = differences(segment_logprobs(policy, hidden_nH, input, batch)) -
+                                differences(columns.at("reference"));
+    at::Tensor sum = -at::log_sigmoid(margin_P * kBeta).sum();
+    // Every rank of the context axis has the whole; it counts once.
+    const bool is_first = policy.mesh().context().rank() == 0;
+    if (!is_first) sum = sum - sum.detach();
+    const double counts = is_first ? 1 : 0;
+    const at::Tensor pairs = at::ones({}, margin_P.options()) * (counts * weight(batch));
+    return {sum,
+            at::ones({}, sum.options()) * scale,
+            {{"margin", {margin_P.detach().sum() * counts, pairs}},
+             {"preferred", {(margin_P.detach() > 0).sum() * counts, pairs}}}};
+  }
+};
+
+/// Pairs of unequal length.
+std::shared_ptr<const data::SampleSource> pairs() {
+  const std::vector<data::Sample> toys = test::toy_samples(128);
+  std::vector<data::Sample> samples;
+  for (size_t i = 0; i < 64; ++i) {
+    data::Sample pair = toys[i];
+    const data::Sample& second = toys[127 - i];
+    pair.segments = {0, static_cast<int32_t>(pair.ids.size())};
+    pair.ids.insert(pair.ids.end(), second.ids.begin(), second.ids.end());
+    pair.labels.insert(pair.labels.end(), second.labels.begin(), second.labels.end());
+    samples.push_back(pair);
+  }
+  return std::make_shared<data::VectorSource>(samples);
+}
+
+Case pair_case(const char* family = "qwen2") {
+  static const auto samples = pairs();
+  Case c{family, family, Json::object(), Tuning::kLora};
+  c.objective = std::make_shared<Pairs>();
+  c.samples = samples;
+  return c;
+}
+
+void expect_pairs_as_alone(const Case& c) {
+  SCOPED_TRACE(name_of({c, 0}));
+  constexpr int64_t kSteps = 4;
+  const Outcome one = train(without_schemes(c), {}, kSteps), got = train(c, c.shape, kSteps);
+  ASSERT_EQ(got.gradients.size(), one.gradients.size());
+  for (const auto& [name, gradient] : one.gradients) {
+    const double largest = gradient.abs().max().item<double>();
+    EXPECT_GT(largest, 0) << name;
+    EXPECT_LE((got.gradients.at(name) - gradient).abs().max().item<double>() / largest, 1e-5)
+        << name;
+  }
+  for (size_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(got.losses[step], one.losses[step], 1e-5 * one.losses[step]);
+    EXPECT_NEAR(got.norms[step], one.norms[step], 1e-5 * one.norms[step]);
+    ASSERT_EQ(got.metrics[step].size(), 2u);
+    for (const auto& [name, value] : one.metrics[step])
+      EXPECT_NEAR(got.metrics[step].at(name), value, 1e-5 * std::max(1.0, std::fabs(value)))
+          << name;
+  }
+}
+
+TEST(PairsMesh, GiveTheNumbersOfOneRank) {
+  const auto on = [](MeshShape shape, parallel::Sharding sharding = parallel::Sharding::kNone) {
+    Case c = pair_case();
+    c.shape = shape;
+    c.sharding = sharding;
+    return c;
+  };
+  expect_pairs_as_alone(on({.data = 2}));
+  expect_pairs_as_alone(on({.tensor = 2}));
+  expect_pairs_as_alone(on({.tensor = 2, .sequence_parallel = true}));
+  expect_pairs_as_alone(on({.pipeline = 2}));
+  expect_pairs_as_alone(on({.context = {.ring = 2, .window = 2}}));
+  expect_pairs_as_alone(on({.context = {.ulysses = 2}}));
+  expect_pairs_as_alone(on({.data = 2}, parallel::Sharding::kParameters));
+  expect_pairs_as_alone(on({.tensor = 2, .data = 2, .pipeline = 2}, parallel::Sharding::kState));
+}
+
+arch::ModelConfig llama() {
+  const Json json = danlu::test::tiny_config("llama");
+  return arch::family_of(json).parse(json);
+}
+
+/// The same weights each time; adapters whose B is not 0.
+std::unique_ptr<models::CausalLM> wide_model(bool with_adapters) {
+  auto model = std::make_unique<models::CausalLM>(llama(), Mesh::single(), at::kDouble,
+                                                  at::Device(at::kCPU));
+  model->initialize(3);
+  weights::PeftConfig lora = settings::new_adapters();
+  lora.rank = 3;
+  if (with_adapters) model->add_lora(lora, 5);
+  randomise(*model, at::kDouble);
+  return model;
+}
+
+/// Of the targets of one segment, through a pass of its own and all of its logits.
+double logprob_alone(const models::CausalLM& model, const data::Batch& batch, size_t segment) {
+  data::Sample alone;
+  const int32_t begin = batch.segment_starts[segment], end = batch.segment_starts[segment + 1];
+  for (int32_t i = begin; i < end; ++i)
+    alone.ids.push_back(static_cast<int32_t>(batch.ids[static_cast<size_t>(i)]));
+  alone.labels = alone.ids;
+  const data::Batch one = data::make_batch({alone});
+  const at::Tensor logprobs_NV =
+      at::log_softmax(model.logits(model.forward_hidden(evaluation_input(model, one))), 1);
+  double sum = 0;
+  for (int32_t i = begin; i < end; ++i) {
+    const int64_t target = batch.targets[static_cast<size_t>(i)];
+    if (target >= 0) sum += logprobs_NV[i - begin][target].item<double>();
+  }
+  return sum;
+}
+
+TEST(Pairs, TheLossIsThatOfTheDefinition) {
+  const auto policy = wide_model(true), reference = wide_model(false);
+  const std::vector<data::Sample> samples = {pairs()->get(1), pairs()->get(8)};
+  const data::Batch batch = data::make_batch(samples);
+  StageLinks links(*policy);
+  const Pairs objective;
+  const auto loss_of_policy = [&] {
+    const auto columns = objective.prepare(ForwardPasses(*policy, links), {&batch});
+    const models::ForwardInput input = evaluation_input(*policy, batch);
+    return objective.evaluate(*policy, policy->forward(input), input, batch, columns[0], 1);
+  };
+  const Loss loss = loss_of_policy();
+  double expected = 0;
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t pair = 0; pair < samples.size(); ++pair) {
+      const auto difference = [&](const models::CausalLM& model) {
+        return logprob_alone(model, batch, 2 * pair) - logprob_alone(model, batch, 2 * pair + 1);
+      };
+      const double margin = difference(*policy) - difference(*reference);
+      EXPECT_GT(std::fabs(margin), 0.01) << "adapters that change nothing prove nothing";
+      expected += std::log1p(std::exp(-0.5 * margin));
+    }
+  }
+  EXPECT_NEAR(loss.sum.item<double>(), expected, 1e-9);
+
+  torch::autograd::backward({loss.sum});
+  for (const size_t which : {0, 5, 11}) {
+    const parallel::Parameter parameter = policy->adapter_parameters()[which];
+    const at::NoGradGuard no_grad;
+    constexpr double kStep = 1e-5;
+    at::Tensor element = parameter.tensor.view({-1})[4];
+    const auto at_distance = [&](double distance) {
+      element.add_(distance);
+      const double result = loss_of_policy().sum.item<double>();
+      element.sub_(distance);
+      return result;
+    };
+    const double slope = (at_distance(kStep) - at_distance(-kStep)) / (2 * kStep);
+    EXPECT_GT(std::fabs(slope), 1e-6);
+    EXPECT_NEAR(parameter.tensor.grad().view({-1})[4].item<double>(), slope,
+                1e-6 * std::max(1.0, std::fabs(slope)))
+        << parameter.name();
+  }
+}
+
+TEST(Pairs, APairIsNeverParted) {
+  const data::StepBatches step = batches_of(Mesh::single(), 0, {2, 10}, pairs());
+  int64_t pairs_seen = 0;
+  for (const data::Batch& batch : step.micro_batches) {
+    EXPECT_EQ(batch.segment_starts.size() % 2, 1u);
+    pairs_seen += static_cast<int64_t>(batch.segment_starts.size() / 2);
+  }
+  EXPECT_EQ(pairs_seen, kGlobalBatch);
+}
+
+}  // namespace
+}  // namespace mesh_test
+}  // namespace danlu::train
