@@ -72,6 +72,19 @@ bool is_to_repeat(TrainState& state, const StepResult& result, const TrainConfig
   return true;
 }
 
+/// Of all ranks.
+void take_figures(const TrainState& state, const PassSums& sums, double weight,
+                  StepResult& result) {
+  const parallel::Mesh& mesh = state.model->mesh();
+  std::vector<double> loss = {sums.loss};
+  sum_over(mesh.data(), loss);
+  sum_over(mesh.pipeline(), loss);
+  take_first(mesh.tensor(), loss);
+  result.loss = loss[0] / weight;
+  result.metrics =
+      values_of(metrics_of_all(*state.objective, *state.model, sums.metrics, sums.results, weight));
+}
+
 }  // namespace step_detail
 
 void throw_diverged(int64_t step, const std::string& what) {
@@ -131,13 +144,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
           .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes), own, columns,
                mix64(config.seed, static_cast<uint64_t>(state.step)),
                result.loss_scale / counts.weight);
-  std::vector<double> loss = {sums.loss};
-  sum_over(data, loss);
-  sum_over(mesh.pipeline(), loss);
-  take_first(mesh.tensor(), loss);
-  result.loss = loss[0] / counts.weight;
-  result.metrics =
-      values_of(metrics_of_all(objective, *state.model, sums.metrics, sums.results, counts.weight));
+  step_detail::take_figures(state, sums, counts.weight, result);
 
   state.gradients->finish();
   result.grad_norm = state.gradients->norm(1.0 / result.loss_scale);
