@@ -29,6 +29,7 @@
 #include "half_billion.h"
 #include "measure/decoding.h"
 #include "measure/gauge.h"
+#include "models/weight_files.h"
 
 namespace {
 

@@ -23,6 +23,7 @@
 #include "flags.h"
 #include "half_billion.h"
 #include "infer/likelihood.h"
+#include "models/weight_files.h"
 
 namespace {
 
@@ -102,7 +103,7 @@ int main(int argc, char** argv) {
   if (directory.empty()) {
     model = std::make_unique<danlu::models::CausalLM>(
         half_billion(), danlu::parallel::Mesh::single(), type, device);
-    model->initialize(0);
+    models::initialize(*model, 0);
   } else {
     model = danlu::models::load_model(directory, danlu::parallel::Mesh::single(), type, device);
   }

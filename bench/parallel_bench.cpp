@@ -21,6 +21,8 @@
 #include "arch/model_config.h"
 #include "flags.h"
 #include "models/causal_lm.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "optim/adamw.h"
 #include "parallel/comm/local.h"
 
@@ -69,8 +71,8 @@ Figures measure(const Sizes& sizes, Sharding sharding) {
   danlu::parallel::run_local_ranks(sizes.at("ranks"), [&](danlu::parallel::World& world) {
     const Mesh mesh(world, {.data = world.size()});
     danlu::models::CausalLM model(config_of(sizes), mesh, at::kBFloat16, at::Device(at::kCPU));
-    auto& store = model.keep({.sharding = sharding}, /*holds_values=*/false);
-    model.initialize(1);
+    auto& store = models::keep(model, {.sharding = sharding}, /*holds_values=*/false);
+    models::initialize(model, 1);
     danlu::optim::GradBuffer gradients(store);
     danlu::optim::AdamW optimizer(store, {});
     danlu::models::ForwardInput input;
@@ -104,7 +106,7 @@ int64_t sent_in_a_pass(const Sizes& sizes, int64_t layers, int64_t tokens, bool 
   danlu::parallel::run_local_ranks(sizes.at("ranks"), [&](danlu::parallel::World& world) {
     const Mesh mesh(world, {.tensor = world.size(), .sequence_parallel = sequence});
     danlu::models::CausalLM model(config_of(own), mesh, at::kBFloat16, at::Device(at::kCPU));
-    model.initialize(1);
+    models::initialize(model, 1);
     danlu::models::ForwardInput input;
     input.ids_N = at::arange(tokens, at::kLong);
     input.positions_N = at::arange(tokens, at::kLong);

@@ -12,6 +12,8 @@
 #include "bench/statistics.h"
 #include "data/batch.h"
 #include "models/causal_lm.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "parallel/comm/local.h"
 #include "train/action_trace.h"
 #include "train/step.h"
@@ -85,8 +87,8 @@ inline train::TrainState state_of(const Training& training, const train::TrainCo
   train::TrainState state;
   state.model = std::make_unique<models::CausalLM>(model, stages[static_cast<size_t>(mesh.stage())],
                                                    mesh, at::kFloat, at::Device(at::kCPU));
-  state.model->initialize(1);
-  parallel::ParameterStore& store = state.model->keep({.sharding = training.sharding});
+  models::initialize(*state.model, 1);
+  parallel::ParameterStore& store = models::keep(*state.model, {.sharding = training.sharding});
   state.gradients = std::make_unique<optim::GradBuffer>(store);
   state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
   state.links = std::make_unique<train::StageLinks>(*state.model);

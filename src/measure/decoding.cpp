@@ -9,6 +9,7 @@
 #include "infer/kv_cache.h"
 #include "infer/sampling.h"
 #include "infer/step.h"
+#include "models/weight_files.h"
 
 namespace danlu::measure {
 namespace decoding_detail {
@@ -53,7 +54,7 @@ std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config,
                                                at::ScalarType type) {
   auto model = std::make_unique<models::CausalLM>(config, parallel::Mesh::single(), type,
                                                   at::Device(at::kCPU));
-  model->initialize(0);
+  models::initialize(*model, 0);
   return model;
 }
 

@@ -8,7 +8,10 @@
 
 #include "arch/model_config.h"
 #include "base/rng.h"
+#include "models/adapters.h"
 #include "models/causal_lm.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "optim/adamw.h"
 
 namespace danlu::measure {
@@ -62,9 +65,9 @@ weights::PeftConfig adapters(int64_t rank) {
 }
 
 parallel::ParameterStore& initialized(models::CausalLM& model, int64_t lora_rank) {
-  model.initialize(0);
-  if (lora_rank > 0) model.add_lora(adapters(lora_rank), 0);
-  return model.keep({});
+  models::initialize(model, 0);
+  if (lora_rank > 0) models::add_lora(model, adapters(lora_rank), 0);
+  return models::keep(model, {});
 }
 
 optim::AdamWConfig adamw() {

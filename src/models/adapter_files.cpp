@@ -9,8 +9,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "device/dtype.h"
-#include "models/causal_lm_impl.h"
+#include "models/add_adapters.h"
 #include "models/tensor_io.h"
+#include "weights/convert/checkpoint_source.h"
 #include "weights/lora/adapter_places.h"
 
 namespace danlu::models {
@@ -115,25 +116,26 @@ std::map<std::string, std::vector<int64_t>> adapter_tensors(const PeftConfig& pe
 
 }  // namespace adapter_files_detail
 
-void CausalLM::load_adapter(const std::filesystem::path& path, std::optional<double> lora_alpha) {
+void load_adapter(CausalLM& model, const std::filesystem::path& path,
+                  std::optional<double> lora_alpha) {
   const weights::AdapterSource opened =
-      weights::open_adapter_source(path, impl_->config, {.lora_alpha = lora_alpha});
-  load_adapter(opened.peft, *opened.tensors, path.string());
+      weights::open_adapter_source(path, model.config(), {.lora_alpha = lora_alpha});
+  load_adapter(model, opened.peft, *opened.tensors, path.string());
 }
 
-void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,
-                            const std::string& where) {
+void load_adapter(CausalLM& model, const weights::PeftConfig& config,
+                  const weights::TensorSource& source, const std::string& where) {
+  CausalLM::Impl& impl = model.impl();
   using namespace adapter_files_detail;
-  require_same_model(config, source, impl_->config);
+  require_same_model(config, source, impl.config);
   try {
-    impl_->add_adapters(config, 0, /*from_file=*/true);
+    add_adapters(impl, config, 0, /*from_file=*/true);
   } catch (const UsageError& error) {
     // What was nobody's flag is the adapter's fault.
     throw ModelError(tr("{}: {}", where, error.what()), error.hint());
   }
   std::vector<std::string> missing, unknown, reshaped;
-  const std::map<std::string, std::vector<int64_t>> expected =
-      adapter_tensors(config, impl_->config);
+  const std::map<std::string, std::vector<int64_t>> expected = adapter_tensors(config, impl.config);
   for (const auto& [name, shape] : expected) {
     const weights::TensorInfo* info = source.find(name);
     if (!info) {
@@ -151,11 +153,11 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
                                   blocks->dense());
     }
     bool same = false;
-    impl_->with_place(parameter.place, [&] { same = at::equal(read, parameter.tensor); });
+    impl.memory.with_place(parameter.place, [&] { same = at::equal(read, parameter.tensor); });
     return same;
   };
   const std::set<std::string> copies =
-      copies_of_base(source, impl_->config, impl_->base(), expected, equals);
+      copies_of_base(source, impl.config, impl.base(), expected, equals);
   for (const weights::TensorInfo& info : source.tensors()) {
     if (!expected.count(info.name) && !copies.count(info.name)) unknown.push_back(info.name);
   }
@@ -163,22 +165,24 @@ void CausalLM::load_adapter(const weights::PeftConfig& config, const weights::Te
                       tr("check that adapter_config.json, the adapter's weights and the base model "
                          "{}belong together",
                          (config.base_model.empty() ? "" : config.base_model + " ")));
-  for (const Parameter& adapter : adapter_parameters()) read_into(source, adapter.name(), adapter);
+  for (const Parameter& adapter : model.adapter_parameters())
+    read_into(source, adapter.name(), adapter);
 }
 
-void CausalLM::save_adapter(const std::filesystem::path& directory,
-                            const std::string& base_model_path) const {
-  if (!impl_->lora) throw InternalError("[lora] the model has no adapters to save");
-  if (!impl_->takes_part_in_saving()) return;
-  const bool writes = mesh().rank() == 0;
-  write_tensors(directory, adapter_parameters(), device::dtype_of(impl_->dtype), "adapter_model",
-                mesh(), impl_->sharing_store());
+void save_adapter(const CausalLM& model, const std::filesystem::path& directory,
+                  const std::string& base_model_path) {
+  const CausalLM::Impl& impl = model.impl();
+  if (!impl.lora) throw InternalError("[lora] the model has no adapters to save");
+  if (!impl.takes_part_in_saving()) return;
+  const bool writes = impl.mesh.rank() == 0;
+  write_tensors(directory, model.adapter_parameters(), device::dtype_of(impl.dtype),
+                "adapter_model", impl.mesh, impl.memory.sharing_store());
   if (!writes) return;
-  weights::PeftConfig config = *impl_->lora;
+  weights::PeftConfig config = *impl.lora;
   config.base_model = base_model_path;
   if (config.target_modules == std::vector<std::string>{"all-linear"}) {
     // PEFT spells it out too: the file then means the same on any version.
-    config.target_modules = adapter_files_detail::adapted_last_names(config, impl_->config);
+    config.target_modules = adapter_files_detail::adapted_last_names(config, impl.config);
     config.targets_are_pattern = false;
   }
   write_json_file(directory / "adapter_config.json", weights::peft_config_json(config));

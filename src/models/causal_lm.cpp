@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/pattern.h"
-#include "device/late_memory.h"
 #include "layers/saved_tensors.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
@@ -44,9 +43,9 @@ CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& p
       mesh(of),
       dtype(scalar_type),
       device(at_device),
-      network(config, part, mesh, at::TensorOptions(dtype).device(device)) {
+      network(config, part, mesh, at::TensorOptions(dtype).device(device)),
+      memory(config, mesh, network, device) {
   layers::prepare_saved_tensors();
-  divide_into_groups();
 }
 
 std::vector<Parameter*> CausalLM::Impl::base() {
@@ -100,29 +99,7 @@ const parallel::Mesh& CausalLM::mesh() const { return impl_->mesh; }
 at::ScalarType CausalLM::dtype() const { return impl_->dtype; }
 at::Device CausalLM::device() const { return impl_->device; }
 const std::optional<weights::PeftConfig>& CausalLM::lora() const { return impl_->lora; }
-void CausalLM::set_recompute(Recompute mode) {
-  set_recompute(settings::RecomputeFlags{.granularity = settings::recompute_name(mode)});
-}
-void CausalLM::set_recompute(const settings::RecomputeFlags& flags) {
-  impl_->recompute = flags;
-  impl_->divide_into_groups();
-}
-
-void CausalLM::set_activation_offload(const settings::ActivationOffload& flags) {
-  using settings::OffloadTo;
-  if (flags.to == OffloadTo::kHost && impl_->device.is_cpu())
-    throw InternalError("[model] activations of a CPU are in host memory as it is");
-  impl_->offload_flags = flags;
-  impl_->offload.reset();
-  if (flags.to == OffloadTo::kNone) return;
-  impl_->offload = std::make_unique<layers::Offload>(
-      impl_->device, flags.to == OffloadTo::kFile ? flags.directory : std::filesystem::path());
-}
-
-MovedBytes CausalLM::moved_activations() const {
-  if (!impl_->offload) return {};
-  return {impl_->offload->bytes_out(), impl_->offload->bytes_back()};
-}
+TrainingMemory& CausalLM::memory() const { return impl_->memory; }
 
 std::vector<Parameter> CausalLM::parameters() const {
   std::vector<Parameter> result;
@@ -140,35 +117,6 @@ std::vector<Parameter> CausalLM::trainable_parameters() const {
     }
   }
   return result;
-}
-
-parallel::ParameterStore& CausalLM::keep(const parallel::Keeping& keeping, bool holds_values) {
-  Impl& impl = *impl_;
-  if (!impl.store) {
-    impl.store = std::make_unique<parallel::ParameterStore>(impl.mesh, keeping, impl.places());
-    for (const Parameter* parameter : impl.base()) {
-      if (holds_values) device::give_memory(parameter->tensor);
-    }
-    impl.store->lay_out(impl.base(), holds_values);
-    impl.divide_into_groups();
-  }
-  if (impl.lora && !impl.has_stored_adapters) {
-    impl.store->lay_out(impl.adapters(), /*copies=*/true);
-    impl.has_stored_adapters = true;
-  }
-  return *impl.store;
-}
-
-void CausalLM::forward_idly(bool keeps, int64_t chunk) const {
-  impl_->store->forward_idly(static_cast<size_t>(chunk), keeps);
-}
-void CausalLM::backward_idly(int64_t chunk) const {
-  impl_->store->backward_idly(static_cast<size_t>(chunk));
-}
-
-void CausalLM::Impl::with_place(int64_t place, const std::function<void()>& body) const {
-  if (!store) return body();
-  store->with(place, body);
 }
 
 void CausalLM::freeze(const std::vector<std::string>& patterns) {
@@ -217,52 +165,23 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };
   if (stage().begins_at(chunk)) {
-    hidden_NH = pass_place(0, {}, [&] { return network.embedding.forward(input.ids_N); });
+    hidden_NH = memory.pass_place(0, {}, [&] { return network.embedding.forward(input.ids_N); });
     report(0, hidden_NH);
   }
   hidden_NH = through_layers(input, hidden_NH, chunk);
   if (!stage().ends_at(chunk)) {
-    if (!run_of(chunk).is_empty()) begin_backward_at(hidden_NH, run_of(chunk).last);
+    const parallel::Places::Run run = memory.run_of(chunk);
+    if (!run.is_empty()) memory.begin_backward_at(hidden_NH, run.last);
     return hidden_NH;
   }
-  enter_place(arch::place_of_head(config), hidden_NH);
+  memory.enter_place(arch::place_of_head(config), hidden_NH);
   hidden_NH = network.final_norm.forward(hidden_NH);
   report(config.num_layers, hidden_NH);
   return hidden_NH;
 }
 
-void CausalLM::Impl::enter_place(int64_t place, const at::Tensor& input) const {
-  if (store) store->before_forward(place);
-  reach_backward_with(input, place - 1);
-}
-
-void CausalLM::Impl::reach_backward_with(const at::Tensor& given, int64_t place) const {
-  // What comes from another stage gets its gradient in no order with those of weights.
-  if (!store || !given.defined() || !given.requires_grad() || given.is_leaf()) return;
-  given.register_hook(
-      [store = store.get(), place](const at::Tensor&) { store->reach_backward(place); });
-}
-
-void CausalLM::Impl::begin_backward_at(const at::Tensor& last, int64_t place) const {
-  if (!store || !last.requires_grad()) return;
-  last.register_hook(
-      [store = store.get(), place](const at::Tensor&) { store->begin_backward(place); });
-}
-
-void CausalLM::Impl::leave_place(int64_t place, bool keeps) const {
-  if (store) store->after_forward(place, keeps);
-}
-
-at::Tensor CausalLM::Impl::pass_place(int64_t place, const at::Tensor& input,
-                                      const std::function<at::Tensor()>& body) const {
-  enter_place(place, input);
-  const at::Tensor output = body();
-  leave_place(place, at::GradMode::is_enabled());
-  return output;
-}
-
 at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
-  if (impl_->store) throw InternalError("[model] in training only losses are asked for");
+  if (impl_->memory.store()) throw InternalError("[model] in training only losses are asked for");
   if (!impl_->mesh.context().is_alone())
     throw InternalError("[model] hidden states are of all tokens");
   const parallel::Region region = impl_->mesh.region();
@@ -308,8 +227,8 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
   const ops::TokenLogprobs result =
       impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, chunk_rows, pass);
   const int64_t place = arch::place_of_head(impl_->config);
-  impl_->leave_place(place, result.logprobs_M.requires_grad());
-  impl_->begin_backward_at(result.logprobs_M, place);
+  impl_->memory.leave_place(place, result.logprobs_M.requires_grad());
+  impl_->memory.begin_backward_at(result.logprobs_M, place);
   return result;
 }
 
@@ -324,8 +243,8 @@ LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& inp
   const ops::CrossEntropy result =
       impl_->network.head.loss(hidden_nH, targets, options, impl_->head_pass(whole));
   const int64_t place = arch::place_of_head(impl_->config);
-  impl_->leave_place(place, result.sum.requires_grad());
-  impl_->begin_backward_at(result.sum, place);
+  impl_->memory.leave_place(place, result.sum.requires_grad());
+  impl_->memory.begin_backward_at(result.sum, place);
   return {result.sum, result.num_targets, result.num_correct, result.factor};
 }
 

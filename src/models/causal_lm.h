@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,17 +18,12 @@
 #include "ops/token_logprobs.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
-#include "parallel/store.h"
-#include "settings/activation_offload.h"
 #include "settings/model_setup.h"
-#include "settings/recompute_layers.h"
-#include "weights/convert/checkpoint_source.h"
-#include "weights/tensor_source.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::models {
 
 using parallel::Parameter;
-using settings::Recompute;
 
 /// Keys and values of earlier positions, one entry per sequence of a batch.
 /// Owned by infer; the model only asks it. See infer/kv_cache.h for the implementation.
@@ -82,25 +76,14 @@ struct LayerPasses {
   int64_t forward = 0, backward = 0;
 };
 
-/// Bytes of activations that have left, and that have come back, so far.
-struct MovedBytes {
-  int64_t out = 0, back = 0;
-};
+class TrainingMemory;
 
-/// Which matrices are held in blocks (ops/quantized_linear.h). Of a model on the CPU that is whole
-/// and only answers: blocks are not trained, saved, merged or cut. Rows that are no multiple of a
-/// type's block, and a head whose rows are used at length one, stay dense.
-struct Quantisation {
-  /// Matrices that a file holds in blocks stay as they are there; nullptr: they are read as dense.
-  std::shared_ptr<const weights::BlockTensors> blocks = {};
-  /// Dense ones become blocks of this type, Q8_0 or Q4_0; of a head and an embedding always Q8_0.
-  std::optional<BlockType> make = {};
-};
-
+/// The network of a stage and its passes. Its weights come with models/weight_files.h, adapters
+/// with models/adapters.h.
 class CausalLM {
  public:
   /// Of what this rank of `mesh`, which outlives the model, holds of the parameters, in `dtype` on
-  /// `device`. Their memory comes with load(), initialize() or keep(). Errors: as
+  /// `device`. Their memory comes with their values, or with TrainingMemory::keep(). Errors: as
   /// config.validate(), arch::require_runnable() and arch::require_divides().
   CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
            const at::Device& device);
@@ -118,19 +101,6 @@ class CausalLM {
   at::ScalarType dtype() const;
   at::Device device() const;
 
-  /// Fills every parameter from `source` (any floating dtype; cast): a rank reads what it holds.
-  /// Non-finite values are an error. Errors: ModelError naming the missing, unknown or wrongly
-  /// shaped tensor with both shapes.
-  void load(const weights::TensorSource& source, const Quantisation& quantisation = {});
-  /// What the parameters take: bytes of memory, and how many of it are in blocks.
-  struct HeldBytes {
-    int64_t all = 0, in_blocks = 0;
-  };
-  HeldBytes held_bytes() const;
-  /// Normal(0, initializer_range) for matrices, ones for norms, zeros for biases, from `seed`
-  /// (each tensor's stream depends on its name only).
-  void initialize(uint64_t seed);
-
   /// Base parameters of the stage under HF names, in model order; tied ones once.
   std::vector<Parameter> parameters() const;
   /// Adapter tensors under PEFT names (empty without adapters).
@@ -141,55 +111,12 @@ class CausalLM {
   /// one that starts with '!' makes its matches trainable again. Later patterns win. Errors:
   /// UsageError for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
-  void set_recompute(Recompute mode);
-  /// Layers of each chunk of the stage as settings::recompute_groups divides them. Errors: as
-  /// there.
-  void set_recompute(const settings::RecomputeFlags& flags);
-  /// What layers keep of a pass that trains is elsewhere meanwhile; to host memory on other devices
-  /// than the CPU only. Gradients are the same. Errors: IoError.
-  void set_activation_offload(const settings::ActivationOffload& flags);
-  /// For training: moves parameters into units, of which the ranks of the data axis may each keep a
-  /// share (parallel/store.h). Which are trained must be settled. holds_values: false before
-  /// weights are loaded, so that loading takes a share and one unit. Adapters that
-  /// are added later are moved by a further call.
-  parallel::ParameterStore& keep(const parallel::Keeping& keeping, bool holds_values = true);
-  /// Passes of nothing on a rank that has no micro-batch where others of the data axis have one.
-  /// keeps: a backward_idly() follows. chunk: of the stage.
-  void forward_idly(bool keeps, int64_t chunk) const;
-  void backward_idly(int64_t chunk = 0) const;
-
-  /// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
-  /// Errors: UsageError if a target matches nothing (lists module names).
-  void add_lora(const weights::PeftConfig& lora, uint64_t seed);
+  /// Of the adapters that it has (models/adapters.h).
   const std::optional<weights::PeftConfig>& lora() const;
-  /// Adds the adapters that lie at `path`, and loads them: an adapter_config.json and
-  /// adapter_model file of PEFT, or a MindSpeed-LLM LoRA checkpoint of this model. `lora_alpha`:
-  /// needed where a MindSpeed checkpoint does not record it.
-  /// Errors: ModelError where they were not made for this model.
-  void load_adapter(const std::filesystem::path& path, std::optional<double> lora_alpha = {});
-  /// The same of adapters that are open already; `where` begins messages.
-  void load_adapter(const weights::PeftConfig& config, const weights::TensorSource& source,
-                    const std::string& where);
-  /// Writes adapter_config.json and adapter_model.safetensors as PEFT does.
-  /// Called as save().
-  void save_adapter(const std::filesystem::path& directory,
-                    const std::string& base_model_path) const;
-
-  /// Waits until what others have updated of the weights is here.
-  void settle() const;
-  /// In training after settle(), in another thread beside passes too, until the next update. On
-  /// every rank of the tensor axis and of the pipeline, and of the data axis where it shares
-  /// parameters, of which the first writes (the others' paths are not used): writes model weights
-  /// in `dtype` with config.json (sizes, torch_dtype updated); carries over tokenizer and other
-  /// files from `carry_from` if not empty.
-  void save(const std::filesystem::path& directory, DType dtype,
-            const std::filesystem::path& carry_from) const;
-
+  /// Where its parameters and activations are in training.
+  TrainingMemory& memory() const;
   /// How far the passes have come; may be asked from any thread while another one computes.
   LayerPasses layer_passes() const;
-  /// Waits for what is on its way out.
-  MovedBytes moved_activations() const;
-
   /// Final hidden states [N, hidden], on every rank.
   at::Tensor forward_hidden(const ForwardInput& input) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
@@ -219,23 +146,12 @@ class CausalLM {
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;
 
- private:
+  /// For the sources of this room.
   struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
   std::unique_ptr<Impl> impl_;
 };
-
-/// The model of a source that was opened with all_tensors, in the dtype asked for, or the files'
-/// when empty; of a pipeline's `stage` what that holds. Adapters that lie beside it are loaded too.
-/// before_weights: called when the model is there and nothing is read yet.
-std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
-                                     const parallel::Mesh& mesh,
-                                     std::optional<at::ScalarType> dtype, const at::Device& device,
-                                     const std::function<void(CausalLM&)>& before_weights = {},
-                                     const std::optional<arch::Stage>& stage = {},
-                                     const Quantisation& quantisation = {});
-/// The same of a path that describes itself; `adapter` may be empty.
-std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const parallel::Mesh& mesh,
-                                     std::optional<at::ScalarType> dtype, const at::Device& device,
-                                     const std::filesystem::path& adapter = {});
 
 }  // namespace danlu::models

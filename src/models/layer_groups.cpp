@@ -7,7 +7,7 @@
 #include "models/causal_lm_impl.h"
 
 namespace danlu::models {
-namespace layer_groups_detail {
+namespace {
 
 using settings::LayerRecompute, settings::RecomputeGroup;
 
@@ -19,36 +19,13 @@ layers::Again again_of(LayerRecompute kind) {
           .norm_outputs = kind == LayerRecompute::kNorm};
 }
 
-layers::Leaving parts_of(const settings::ActivationOffload& flags, layers::LeavingLayer* layer) {
-  return {.layer = layer,
-          .input_norm = flags.input_norm,
-          .self_attention = flags.self_attention,
-          .post_attention_norm = flags.post_attention_norm,
-          .mlp = flags.mlp};
-}
-
 /// `layer` comes back when the gradient of `output`, which the layer behind it gives, is there.
 void come_back_with(const at::Tensor& output, const std::shared_ptr<layers::LeavingLayer>& layer) {
   if (!layer || !output.requires_grad()) return;
   output.register_hook([layer](const at::Tensor&) { layer->come_back(); });
 }
 
-}  // namespace layer_groups_detail
-
-void CausalLM::Impl::divide_into_groups() {
-  std::vector<parallel::Places::Run> joint;
-  groups.clear();
-  for (const arch::LayerRange& chunk : stage().chunks) {
-    groups.push_back(settings::recompute_groups(recompute, chunk.end - chunk.first));
-    for (settings::RecomputeGroup& group : groups.back()) {
-      group.first += chunk.first;
-      group.end += chunk.first;
-      if (group.end - group.first > 1)
-        joint.push_back({arch::place_of_layer(group.first), arch::place_of_layer(group.end) - 1});
-    }
-  }
-  if (store) store->join_in_backward(std::move(joint));
-}
+}  // namespace
 
 void CausalLM::Impl::count_backward(const at::Tensor& input_NH) const {
   if (!input_NH.requires_grad()) return;
@@ -57,49 +34,30 @@ void CausalLM::Impl::count_backward(const at::Tensor& input_NH) const {
 
 at::Tensor CausalLM::Impl::through_layers(const ForwardInput& input, at::Tensor hidden_NH,
                                           int64_t chunk) const {
-  using namespace layer_groups_detail;
   const Through through{pass_for(input), [&](int64_t layer, const at::Tensor& output_NH) {
                           ++counters->forward;
                           if (input.on_hidden && layer + 1 < config.num_layers)
                             input.on_hidden(layer + 1, output_NH);
                         }};
   std::shared_ptr<layers::LeavingLayer> before;
-  for (const RecomputeGroup& group : groups[static_cast<size_t>(chunk)]) {
+  for (const RecomputeGroup& group : memory.groups(chunk)) {
     count_backward(hidden_NH);
-    const auto layer = leaving_layer(group, chunk, hidden_NH, *through.pass);
-    const layers::Leaving leaving = parts_of(offload_flags, layer.get());
+    const auto layer = memory.leaving_layer(group, chunk, hidden_NH, *through.pass);
+    const layers::Leaving leaving = memory.parts_of(layer.get());
     if (group.kind == LayerRecompute::kFull) {
       hidden_NH = through_group(group, hidden_NH, through, leaving);
     } else {
-      hidden_NH = pass_place(arch::place_of_layer(group.first), hidden_NH, [&] {
+      hidden_NH = memory.pass_place(arch::place_of_layer(group.first), hidden_NH, [&] {
         return network.layer(group.first)
             .forward(hidden_NH, through.pass, again_of(group.kind), leaving);
       });
       through.done(group.first, hidden_NH);
     }
     come_back_with(hidden_NH, before);
-    if (layer) offload->leave(layer);
+    if (layer) memory.leave(layer);
     before = layer;
   }
   return hidden_NH;
-}
-
-std::shared_ptr<layers::LeavingLayer> CausalLM::Impl::leaving_layer(
-    const settings::RecomputeGroup& group, int64_t chunk, const at::Tensor& hidden_NH,
-    const layers::Pass& pass) const {
-  const int64_t first = stage().chunks[static_cast<size_t>(chunk)].first;
-  if (!offload || !at::GradMode::is_enabled() || !offload_flags.takes(group.first - first))
-    return nullptr;
-  auto layer = offload->layer();
-  std::vector<at::Tensor> living{pass.rotary.cos_NE, pass.rotary.sin_NE, pass.dropout_keys_N};
-  for (int64_t i = group.first; i < group.end; ++i) {
-    const auto read = layers::tensors_of(network.layer(i));
-    living.insert(living.end(), read.begin(), read.end());
-  }
-  // What another stage gave is held until its gradient is sent.
-  if (hidden_NH.is_leaf() && hidden_NH.requires_grad()) living.push_back(hidden_NH);
-  layer->stay(living);
-  return layer;
 }
 
 at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
@@ -120,9 +78,9 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
         layer_NH = network.layer(i).forward(layer_NH, pass, {}, {});
         continue;
       }
-      if (store) store->before_forward(arch::place_of_layer(i));
+      memory.enter_place(arch::place_of_layer(i), {});
       layer_NH = network.layer(i).forward(layer_NH, first->pass, {}, {});
-      leave_place(arch::place_of_layer(i), keeps);
+      memory.leave_place(arch::place_of_layer(i), keeps);
       first->done(i, layer_NH);
     }
     return layer_NH;
@@ -132,7 +90,7 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
     const auto read = layers::tensors_of(network.layer(i));
     parameters.insert(parameters.end(), read.begin(), read.end());
   }
-  reach_backward_with(hidden_NH, arch::place_of_layer(group.first) - 1);
+  memory.reach_backward_with(hidden_NH, arch::place_of_layer(group.first) - 1);
   const auto scope = leaving.scope(leaving.input_norm);
   return layers::recomputed(body, {hidden_NH}, parameters);
 }

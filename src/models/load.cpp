@@ -12,8 +12,11 @@
 #include "base/rng.h"
 #include "device/dtype.h"
 #include "device/late_memory.h"
+#include "models/adapters.h"
 #include "models/causal_lm_impl.h"
+#include "models/quantise.h"
 #include "models/tensor_io.h"
+#include "models/weight_files.h"
 #include "weights/hf/fit.h"
 #include "weights/hf/save_model.h"
 #include "weights/torch/torch_checksums.h"
@@ -55,14 +58,34 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
   refuse_tensor_lists("weights", missing, unknown, other);
 }
 
+/// Calls one() for every base parameter that has values of its own; it fills them.
+void fill(CausalLM::Impl& impl, const std::function<void(Parameter&)>& one) {
+  // A place at a time: a rank may keep only a share of what it reads.
+  std::map<int64_t, std::vector<Parameter*>> places;
+  for (Parameter* parameter : impl.base()) {
+    if (parameter->spec.tied_to.empty()) places[parameter->place].push_back(parameter);
+  }
+  for (const auto& [place, parameters] : places) {
+    const auto all = [&list = parameters, &one] {
+      for (Parameter* parameter : list) one(*parameter);
+    };
+    if (parallel::ParameterStore* const store = impl.memory.store()) {
+      store->fill(place, all);
+    } else {
+      all();
+    }
+  }
+}
+
 }  // namespace load_detail
 
-void CausalLM::load(const weights::TensorSource& source, const Quantisation& quantisation) {
-  load_detail::check_fit(impl_->config, source);
+void load(CausalLM& model, const weights::TensorSource& source, const Quantisation& quantisation) {
+  CausalLM::Impl& impl = model.impl();
+  load_detail::check_fit(impl.config, source);
   // A head that is tied may be another stage's; who has the first stage is who is heard.
-  const std::vector<arch::ParamSpec> all = arch::parameters_of(impl_->config);
-  impl_->fill([&](Parameter& parameter) {
-    if (impl_->quantise(parameter, source, quantisation)) return;
+  const std::vector<arch::ParamSpec> all = arch::parameters_of(impl.config);
+  load_detail::fill(impl, [&](Parameter& parameter) {
+    if (quantise(impl, parameter, source, quantisation)) return;
     device::give_memory(parameter.tensor);
     read_into(source, parameter.name(), parameter);
     for (const arch::ParamSpec& other : all) {
@@ -73,15 +96,16 @@ void CausalLM::load(const weights::TensorSource& source, const Quantisation& qua
           other.name, parameter.name());
     }
   });
-  for (Parameter* tied : impl_->base()) {
-    for (const Parameter* parameter : impl_->base())
+  for (Parameter* tied : impl.base()) {
+    for (const Parameter* parameter : impl.base())
       if (tied->spec.tied_to == parameter->name()) tied->quantized = parameter->quantized;
   }
 }
 
-void CausalLM::initialize(uint64_t seed) {
+void initialize(CausalLM& model, uint64_t seed) {
+  CausalLM::Impl& impl = model.impl();
   const at::NoGradGuard no_grad;
-  impl_->fill([&](Parameter& parameter) {
+  load_detail::fill(impl, [&](Parameter& parameter) {
     const arch::ParamSpec& spec = parameter.spec;
     device::give_memory(parameter.tensor);
     if (spec.is_bias) {
@@ -91,7 +115,7 @@ void CausalLM::initialize(uint64_t seed) {
     } else {
       // Drawn whole, in f32 on the CPU, so that neither device nor dtype nor mesh changes the model
       // that a seed means.
-      const at::Tensor whole = normal_values(spec.shape, impl_->config.initializer_range,
+      const at::Tensor whole = normal_values(spec.shape, impl.config.initializer_range,
                                              mix64(seed, hash_bytes(spec.name)));
       parameter.tensor.copy_(parameter.is_whole() ? whole
                                                   : parallel::cut_out(whole, parameter.pieces));
@@ -99,35 +123,15 @@ void CausalLM::initialize(uint64_t seed) {
   });
 }
 
-void CausalLM::Impl::fill(const std::function<void(Parameter&)>& one) {
-  // A place at a time: a rank may keep only a share of what it reads.
-  std::map<int64_t, std::vector<Parameter*>> places;
-  for (Parameter* parameter : base()) {
-    if (parameter->spec.tied_to.empty()) places[parameter->place].push_back(parameter);
-  }
-  for (const auto& [place, parameters] : places) {
-    const auto all = [&list = parameters, &one] {
-      for (Parameter* parameter : list) one(*parameter);
-    };
-    if (store) {
-      store->fill(place, all);
-    } else {
-      all();
-    }
-  }
-}
-
-void CausalLM::settle() const {
-  if (impl_->store) impl_->store->settle();
-}
-
-void CausalLM::save(const std::filesystem::path& directory, DType dtype,
-                    const std::filesystem::path& carry_from) const {
-  if (!impl_->takes_part_in_saving()) return;
-  const bool writes = mesh().rank() == 0;
-  write_tensors(directory, parameters(), dtype, "model", mesh(), impl_->sharing_store());
+void save(const CausalLM& model, const std::filesystem::path& directory, DType dtype,
+          const std::filesystem::path& carry_from) {
+  const CausalLM::Impl& impl = model.impl();
+  if (!impl.takes_part_in_saving()) return;
+  const bool writes = impl.mesh.rank() == 0;
+  write_tensors(directory, model.parameters(), dtype, "model", impl.mesh,
+                impl.memory.sharing_store());
   if (!writes) return;
-  write_json_file(directory / "config.json", weights::saved_config(impl_->config, dtype));
+  write_json_file(directory / "config.json", weights::saved_config(impl.config, dtype));
   if (!carry_from.empty()) weights::carry_over_files(carry_from, directory);
 }
 
@@ -152,8 +156,8 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
   auto model = std::make_unique<CausalLM>(
       source.config, stage ? *stage : arch::whole_of(source.config), mesh, *dtype, device);
   if (before_weights) before_weights(*model);
-  model->load(*source.model, quantisation);
-  if (source.adapters) model->load_adapter(*source.peft, *source.adapters, source.path.string());
+  load(*model, *source.model, quantisation);
+  if (source.adapters) load_adapter(*model, *source.peft, *source.adapters, source.path.string());
   return model;
 }
 
@@ -162,7 +166,7 @@ std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const pa
                                      const std::filesystem::path& adapter) {
   auto model =
       load_model(weights::open_checkpoint_source(path, {.all_tensors = true}), mesh, dtype, device);
-  if (!adapter.empty()) model->load_adapter(adapter);
+  if (!adapter.empty()) load_adapter(*model, adapter);
   return model;
 }
 

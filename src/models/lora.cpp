@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "device/dtype.h"
 #include "device/late_memory.h"
-#include "models/causal_lm_impl.h"
+#include "models/add_adapters.h"
 #include "weights/lora/adapter_places.h"
 
 namespace danlu::models {
@@ -166,9 +166,12 @@ std::vector<Parameter*> places_to_save(const PeftConfig& peft, const arch::Model
 
 }  // namespace lora_detail
 
-void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters, uint64_t seed,
-                                  bool from_file) {
-  if (lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
+void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_adapters,
+                  uint64_t seed, bool from_file) {
+  const arch::ModelConfig& config = impl.config;
+  const TrainingMemory& memory = impl.memory;
+  Network& network = impl.network;
+  if (impl.lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
   lora_detail::check(config_of_adapters, from_file);
   lora_detail::refuse_ends(config_of_adapters, config, from_file);
   // Everything that can be refused is looked at before the model changes.
@@ -182,9 +185,9 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
         throw UsageError(tr("[lora] '{}' is both a target and in modules_to_save", linear->path));
     }
   }
-  if (!store) {
+  if (!memory.store()) {
     // Nobody may have filled the model yet.
-    for (const Parameter* parameter : base())
+    for (const Parameter* parameter : impl.base())
       if (!parameter->quantized) device::give_memory(parameter->tensor);
   }
   for (layers::Linear* linear : chosen) {
@@ -194,21 +197,22 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
           tr("give --quantize none"));
     }
     const auto make = [&] {
-      linear->adapter = lora_detail::make_adapter(*linear, config_of_adapters, seed, config, mesh);
+      linear->adapter =
+          lora_detail::make_adapter(*linear, config_of_adapters, seed, config, impl.mesh);
     };
     // DoRA measures the weight.
     if (config_of_adapters.dora) {
-      with_place(linear->weight.place, make);
+      memory.with_place(linear->weight.place, make);
     } else {
       make();
     }
   }
   for (Parameter* place : places) {
-    saved_modules.push_back({place, *place});
-    with_place(place->place, [&] {
-      place->tensor =
-          (place->quantized ? place->quantized->dense().to(dtype) : place->tensor.detach().clone())
-              .requires_grad_(true);
+    impl.saved_modules.push_back({place, *place});
+    memory.with_place(place->place, [&] {
+      place->tensor = (place->quantized ? place->quantized->dense().to(impl.dtype)
+                                        : place->tensor.detach().clone())
+                          .requires_grad_(true);
     });
     place->quantized.reset();
     place->spec.name = "base_model.model." + place->name();
@@ -216,13 +220,13 @@ void CausalLM::Impl::add_adapters(const weights::PeftConfig& config_of_adapters,
     place->sums_on = place->sums_on.without(arch::Axis::kPipeline);
     place->trainable = true;
   }
-  for (Parameter* parameter : base()) parameter->trainable = false;
-  apply_trainable();
-  lora = config_of_adapters;
+  for (Parameter* parameter : impl.base()) parameter->trainable = false;
+  impl.apply_trainable();
+  impl.lora = config_of_adapters;
 }
 
-void CausalLM::add_lora(const weights::PeftConfig& lora, uint64_t seed) {
-  impl_->add_adapters(lora, seed);
+void add_lora(CausalLM& model, const weights::PeftConfig& lora, uint64_t seed) {
+  add_adapters(model.impl(), lora, seed, /*from_file=*/false);
 }
 
 std::vector<Parameter*> CausalLM::Impl::adapters() {

@@ -14,6 +14,7 @@
 #include "device/dtype.h"
 #include "models/batch.h"
 #include "models/tensor_io.h"
+#include "models/weight_files.h"
 
 namespace danlu::models {
 
@@ -21,7 +22,7 @@ std::unique_ptr<CausalLM> load_merged(const weights::MergedModel& merged,
                                       const parallel::Mesh& mesh, at::ScalarType dtype,
                                       const at::Device& device) {
   auto model = std::make_unique<CausalLM>(merged.config, mesh, dtype, device);
-  model->load(*merged.source);
+  load(*model, *merged.source);
   return model;
 }
 

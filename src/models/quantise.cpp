@@ -1,8 +1,9 @@
 // Weights that are held in blocks.
+#include "models/quantise.h"
+
 #include <ATen/core/Tensor.h>
 
 #include "base/error.h"
-#include "models/causal_lm_impl.h"
 #include "models/tensor_io.h"
 
 namespace danlu::models {
@@ -39,14 +40,15 @@ BlockType type_to_make(const arch::ParamSpec& spec, BlockType wanted) {
 
 }  // namespace quantise_detail
 
-bool CausalLM::Impl::quantise(Parameter& parameter, const weights::TensorSource& source,
-                              const Quantisation& quantisation) const {
+bool quantise(const CausalLM::Impl& model, Parameter& parameter,
+              const weights::TensorSource& source, const Quantisation& quantisation) {
   using namespace quantise_detail;
   if (!quantisation.blocks && !quantisation.make) return false;
-  if (store || !ops::multiplies_quantized(device.type()) || !parameter.is_whole())
+  if (model.memory.store() || !ops::multiplies_quantized(model.device.type()) ||
+      !parameter.is_whole())
     throw InternalError("[quantize] only a whole model on the CPU that is not trained");
   const arch::ParamSpec& spec = parameter.spec;
-  if (!is_matrix_of_a_product(config, spec)) return false;
+  if (!is_matrix_of_a_product(model.config, spec)) return false;
   if (quantisation.blocks) {
     const auto found = quantisation.blocks->types.find(spec.name);
     if (found != quantisation.blocks->types.end()) {
@@ -60,9 +62,9 @@ bool CausalLM::Impl::quantise(Parameter& parameter, const weights::TensorSource&
   return true;
 }
 
-CausalLM::HeldBytes CausalLM::held_bytes() const {
+HeldBytes held_bytes(const CausalLM& model) {
   HeldBytes held;
-  for (const Parameter& parameter : parameters()) {
+  for (const Parameter& parameter : model.parameters()) {
     const int64_t blocks = parameter.quantized ? parameter.quantized->size_bytes() : 0;
     held.all += parameter.quantized ? blocks : static_cast<int64_t>(parameter.tensor.nbytes());
     held.in_blocks += blocks;

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "models/causal_lm.h"
+#include "parallel/store.h"
 #include "weights/source_base.h"
 #include "weights/tensor_source.h"
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include "models/training_memory.h"
 #include "parallel/agree.h"
 #include "train/batch_input.h"
 
@@ -28,7 +29,7 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& batches, const Ho
   for (const arch::Action& action : schedule) {
     const data::Batch* batch = batch_of(action);
     if (action.work == arch::Work::kForward && !batch)
-      stage_.forward_idly(/*keeps=*/false, action.chunk);
+      stage_.memory().forward_idly(/*keeps=*/false, action.chunk);
     if (!batch) continue;
     if (action.work == arch::Work::kReceiveHidden) {
       hidden_nH = links_.receive_hidden();

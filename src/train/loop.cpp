@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/slow_watch.h"
 #include "checkpoint/checkpoint.h"
+#include "models/training_memory.h"
 #include "parallel/agree.h"
 #include "train/evaluate.h"
 #include "train/run_dir/save.h"
@@ -147,7 +148,7 @@ double loss_after_update(Run& run, const data::StepBatches& batches) {
   if (batch != batches.micro_batches.end())
     return loss_of(*run.state.model, *run.state.objective, *batch);
   for (int64_t chunk = 0; chunk < run.state.model->stage().num_chunks(); ++chunk)
-    run.state.model->forward_idly(/*keeps=*/false, chunk);
+    run.state.model->memory().forward_idly(/*keeps=*/false, chunk);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "models/training_memory.h"
 #include "train/batch_input.h"
 
 namespace danlu::train {
@@ -35,7 +36,7 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
 void Passes::backward(Flight& flight, bool is_idle, int64_t chunk, bool last, bool later) {
   gradients_.begin_pass(last, later ? &flight.later : nullptr);
   if (is_idle) {
-    stage_.backward_idly(chunk);
+    stage_.memory().backward_idly(chunk);
   } else if (flight.left.requires_grad()) {  // else nothing here or before is trained
     torch::autograd::backward({flight.left}, flight.grad.defined()
                                                  ? std::vector<at::Tensor>{flight.grad}
@@ -56,7 +57,7 @@ void Passes::act(const arch::Action& action, const data::Batch* batch, bool last
       if (batch) {
         forward(flight, *batch, chunk);
       } else {
-        stage_.forward_idly(/*keeps=*/true, chunk);
+        stage_.memory().forward_idly(/*keeps=*/true, chunk);
       }
       break;
     case Work::kSendHidden:

@@ -19,6 +19,9 @@
 #include "device/counted_memory.h"
 #include "device/dtype.h"
 #include "device/select.h"
+#include "models/adapters.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "settings/identity.h"
 #include "train/choose_device.h"
 #include "train/loop.h"
@@ -78,7 +81,7 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
   const auto settle = [&](models::CausalLM& model) {
     if (lora) model.freeze({"."});  // as adapters will
     if (!config.freeze.empty()) model.freeze(config.freeze);
-    model.keep(config.keeping, /*holds_values=*/false);
+    models::keep(model, config.keeping, /*holds_values=*/false);
   };
   const arch::Stage stage =
       arch::stages_of(source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
@@ -86,7 +89,7 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
   if (config.model.from_scratch && !checkpoint) {
     model = std::make_unique<models::CausalLM>(source.config, stage, mesh, dtype, device);
     settle(*model);
-    model->initialize(config.seed);
+    models::initialize(*model, config.seed);
   } else if (checkpoint && !lora) {
     // A full checkpoint holds the model; adapters go on top of the base.
     model = models::load_model(
@@ -103,14 +106,14 @@ std::unique_ptr<models::CausalLM> make_model(const TrainConfig& config,
   if (lora && !model->lora()) {
     const fs::path adapter = checkpoint ? checkpoint->directory : config.model.adapter;
     if (adapter.empty()) {
-      model->add_lora(config.lora, config.seed);
+      models::add_lora(*model, config.lora, config.seed);
     } else {
       if (!checkpoint) weights::report_other_base(adapter, config.model.path);
-      model->load_adapter(adapter, config.model.adapter_alpha);
+      models::load_adapter(*model, adapter, config.model.adapter_alpha);
     }
   }
-  model->set_recompute(config.recompute);
-  model->set_activation_offload(config.activation_offload);
+  model->memory().set_recompute(config.recompute);
+  model->memory().set_activation_offload(config.activation_offload);
   return model;
 }
 
@@ -120,7 +123,7 @@ TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalL
   const auto trained = static_cast<int64_t>(state.model->trainable_parameters().size());
   if (parallel::sum_of(state.model->mesh().pipeline(), trained) == 0)
     throw UsageError(tr("[train] every parameter is frozen: nothing to train"));
-  parallel::ParameterStore& store = state.model->keep(config.keeping);
+  parallel::ParameterStore& store = models::keep(*state.model, config.keeping);
   state.gradients = std::make_unique<optim::GradBuffer>(store);
   state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
   state.links = std::make_unique<StageLinks>(*state.model);
@@ -167,7 +170,7 @@ void publish(Run& run) {
                                           run.state.model->dtype(), at::kCPU);
     write_model_files(*model, run.config, wanted, output.directory);
   } else {
-    run.state.model->settle();
+    run.state.model->memory().settle();
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
 }

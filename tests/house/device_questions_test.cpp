@@ -19,7 +19,7 @@ struct Place {
 
 const std::map<std::string, Place>& host_memory() {
   static const std::map<std::string, Place> places = {
-      {"src/models/causal_lm.cpp",
+      {"src/models/training_memory.cpp",
        {1, "what is kept for backward cannot leave host memory for it"}},
       {"src/models/tensor_io.cpp", {3, "bytes of files, read into and written from the host"}},
       {"src/train/choose_device.cpp", {2, "what files and host memory keep of a CPU's training"}},
@@ -27,7 +27,7 @@ const std::map<std::string, Place>& host_memory() {
       {"src/train/metrics.cpp", {2, "a handful of numbers that ranks exchange"}},
       {"src/train/run_dir/hand_over.cpp", {2, "bytes of files that ranks hand over"}},
       {"src/infer/step.cpp", {1, "logits that have come to the host, where ids are drawn"}},
-      {"src/infer/likelihood.cpp", {3, "logits that have come to the host"}},
+      {"src/infer/likelihood.cpp", {2, "logits that have come to the host"}},
   };
   return places;
 }

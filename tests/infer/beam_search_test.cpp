@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "infer/generate.h"
+#include "models/weight_files.h"
 
 namespace danlu::infer {
 namespace beam_search_test {
@@ -30,7 +31,7 @@ std::unique_ptr<models::CausalLM> small_model(uint64_t seed) {
   auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
                                                   parallel::Mesh::single(), at::kFloat,
                                                   at::Device(at::kCPU));
-  model->initialize(seed);
+  models::initialize(*model, seed);
   return model;
 }
 

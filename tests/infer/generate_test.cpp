@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "infer/step.h"
+#include "models/weight_files.h"
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
 #include "weights/tensor_source.h"
@@ -30,7 +31,7 @@ std::unique_ptr<models::CausalLM> tiny_model(int64_t vocab, int64_t window = 64)
   auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
                                                   parallel::Mesh::single(), at::kFloat,
                                                   at::Device(at::kCPU));
-  model->initialize(7);
+  models::initialize(*model, 7);
   return model;
 }
 

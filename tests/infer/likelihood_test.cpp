@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "infer/prefix_tree.h"
+#include "models/weight_files.h"
 
 namespace danlu::infer {
 namespace likelihood_test {
@@ -33,7 +34,7 @@ std::unique_ptr<models::CausalLM> model_of(int64_t window = 256, int64_t vocab =
   auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
                                                   parallel::Mesh::single(), at::kFloat,
                                                   at::Device(at::kCPU));
-  model->initialize(7);
+  models::initialize(*model, 7);
   return model;
 }
 

@@ -6,6 +6,7 @@
 
 #include "infer/generate.h"
 #include "infer/likelihood.h"
+#include "models/weight_files.h"
 #include "support/pretend_kernels.h"
 
 namespace danlu::infer {
@@ -22,7 +23,7 @@ std::unique_ptr<models::CausalLM> model_on(const at::Device& device, at::ScalarT
                      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.5}};
   auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
                                                   parallel::Mesh::single(), type, device);
-  model->initialize(7);
+  models::initialize(*model, 7);
   return model;
 }
 

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/number_blocks.h"
 #include "infer/generate.h"
+#include "models/weight_files.h"
 #include "support/shared_data.h"
 #include "text/tokenizer.h"
 

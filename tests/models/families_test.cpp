@@ -14,10 +14,13 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "models/adapters.h"
 #include "models/batch.h"
 #include "models/golden.h"
 #include "models/rope.h"
 #include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "support/tiny_model.h"
 
 namespace danlu::models {
@@ -193,7 +196,7 @@ TEST_P(EveryVariant, CachedStepsEqualTheWholeSequence) {
 TEST_P(EveryVariant, RecomputationChangesNoBit) {
   const auto plain = gradients(*model_, rows());
   for (const Recompute mode : {Recompute::kSelective, Recompute::kFull}) {
-    model_->set_recompute(mode);
+    model_->memory().set_recompute(mode);
     const auto again = gradients(*model_, rows());
     for (size_t i = 0; i < plain.size(); ++i)
       EXPECT_TRUE(at::equal(plain[i], again[i])) << model_->trainable_parameters()[i].name();
@@ -204,11 +207,11 @@ TEST_P(EveryVariant, RecomputationRepeatsAdapterDropout) {
   weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 4;
   lora.dropout = 0.3;
-  model_->add_lora(lora, 5);
+  add_lora(*model_, lora, 5);
   for (const Parameter& p : model_->adapter_parameters()) p.tensor.detach().normal_(0, 0.3);
   const at::Tensor keys = at::arange(13, at::TensorOptions(at::kLong));
   const auto run = [&](Recompute mode) {
-    model_->set_recompute(mode);
+    model_->memory().set_recompute(mode);
     return gradients(*model_, rows(), 1.0, keys);
   };
   const auto plain = run(Recompute::kNone);

@@ -17,6 +17,7 @@
 #include "models/golden.h"
 #include "models/merge.h"
 #include "models/tensor_io.h"
+#include "models/weight_files.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
 
@@ -130,7 +131,7 @@ TEST(Load, NamesMissingAndUnknownTensors) {
   source.set("model.layers.1.self_attn.rotary_emb.inv_freq",
              at::zeros({4}));  // an old buffer: ignored
   source.set("model.layers.7.mlp.extra", at::zeros({4}));
-  const std::string text = error_of<ModelError>([&] { model->load(source); });
+  const std::string text = error_of<ModelError>([&] { load(*model, source); });
   EXPECT_THAT(text,
               HasSubstr(std::string("missing: ") + kQ + "; unknown: model.layers.7.mlp.extra"));
 }
@@ -139,7 +140,7 @@ TEST(Load, ListsFiveNamesAndTheirNumber) {
   const auto model = tiny();
   Doctored source(*model);
   for (int i = 0; i < 7; ++i) source.set("extra." + std::to_string(i), at::zeros({1}));
-  const std::string text = error_of<ModelError>([&] { model->load(source); });
+  const std::string text = error_of<ModelError>([&] { load(*model, source); });
   EXPECT_THAT(text, HasSubstr("extra.4, … (7 in all)"));
   EXPECT_THAT(text, testing::Not(HasSubstr("extra.5")));
 }
@@ -148,7 +149,7 @@ TEST(Load, NamesBothShapes) {
   const auto model = tiny();
   Doctored source(*model);
   source.set(kQ, at::zeros({32, 31}));
-  const std::string text = error_of<ModelError>([&] { model->load(source); });
+  const std::string text = error_of<ModelError>([&] { load(*model, source); });
   EXPECT_THAT(text, HasSubstr(std::string(kQ) +
                               " is [32, 31] in model.safetensors, the config asks for [32, 32]"));
 }
@@ -161,7 +162,7 @@ TEST(Load, RefusesValuesThatAreNotFinite) {
     at::Tensor weight = at::zeros({32, 32});
     weight[3][5].fill_(bad);
     source.set(kQ, weight);
-    const std::string text = error_of<ModelError>([&] { model->load(source); });
+    const std::string text = error_of<ModelError>([&] { load(*model, source); });
     EXPECT_THAT(text, HasSubstr(kQ));
     EXPECT_THAT(text, HasSubstr("at element 101"));
   }
@@ -171,7 +172,7 @@ TEST(Load, RefusesValuesThatFp16CannotHold) {
   const auto model = tiny("llama", Json::object(), at::kHalf);
   Doctored source(*tiny());
   source.set(kQ, at::full({32, 32}, 70000.0f));
-  EXPECT_THAT(error_of<ModelError>([&] { model->load(source); }),
+  EXPECT_THAT(error_of<ModelError>([&] { load(*model, source); }),
               HasSubstr("after the cast to fp16"));
 }
 
@@ -179,7 +180,7 @@ TEST(Load, RefusesValuesThatBf16CannotHold) {
   const auto model = tiny("llama", Json::object(), at::kBFloat16);
   Doctored source(*tiny());
   source.set(kQ, at::full({32, 32}, 3.4e38f));
-  EXPECT_THAT(error_of<ModelError>([&] { model->load(source); }),
+  EXPECT_THAT(error_of<ModelError>([&] { load(*model, source); }),
               HasSubstr("after the cast to BF16"));
 }
 
@@ -187,7 +188,7 @@ TEST(Save, RefusesWhatIsNotFiniteThen) {
   const test::TemporaryDirectory directory;
   const auto model = tiny();
   const auto saved = [&](DType dtype) {
-    return error_of<ModelError>([&] { model->save(directory.path(), dtype, {}); });
+    return error_of<ModelError>([&] { save(*model, directory.path(), dtype, {}); });
   };
   at::Tensor weight = model->parameters()[1].tensor.detach();
   weight.view({-1})[7].fill_(70000.0f);
@@ -203,7 +204,7 @@ TEST(Load, AcceptsATiedHeadInTheFile) {
   Doctored source(*model);
   const at::Tensor before = probe_logits(*model);
   source.set("lm_head.weight", model->parameters()[0].tensor.detach());
-  model->load(source);
+  load(*model, source);
   EXPECT_TRUE(at::equal(probe_logits(*model), before));
 }
 
@@ -214,7 +215,7 @@ TEST(Save, RoundTripsInEveryDtypeAndCarriesFilesOver) {
     write_file_atomic(from / "tokenizer.json", "{}");
     write_file_atomic(from / "generation_config.json", "{\"eos_token_id\": [2, 7]}");
     const auto model = load_model(from.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
-    model->save(to.path(), dtype, from.path());
+    save(*model, to.path(), dtype, from.path());
     EXPECT_EQ(read_file(to / "tokenizer.json"), "{}");
     const auto again = load_model(to.path(), parallel::Mesh::single(), std::nullopt, at::kCPU);
     EXPECT_EQ(again->config().dtype, dtype);
@@ -232,9 +233,9 @@ TEST(Save, RoundTripsInEveryDtypeAndCarriesFilesOver) {
 TEST(Initialize, IsAFunctionOfSeedAndNameAndHasTheConfiguredSpread) {
   const Json bias = {{"attention_bias", true}, {"initializer_range", 0.5}};
   const auto a = tiny("llama", bias), b = tiny("llama", bias), c = tiny("llama", bias);
-  a->initialize(4);
-  b->initialize(4);
-  c->initialize(5);
+  initialize(*a, 4);
+  initialize(*b, 4);
+  initialize(*c, 5);
   const auto pa = a->parameters(), pb = b->parameters(), pc = c->parameters();
   at::Tensor first_matrix;
   for (size_t i = 0; i < pa.size(); ++i) {

@@ -13,6 +13,7 @@
 #include "models/batch.h"
 #include "models/merge.h"
 #include "models/tensor_io.h"
+#include "models/weight_files.h"
 #include "support/shared_data.h"
 #include "weights/lora/lora_source.h"
 

@@ -13,9 +13,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "models/adapters.h"
 #include "models/batch.h"
 #include "models/merge.h"
 #include "models/tensor_io.h"
+#include "models/weight_files.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
 #include "weights/hf/save_model.h"
@@ -67,8 +69,8 @@ at::Tensor dropped_logits(const CausalLM& model, int64_t seed) {
 
 /// Files of a model and its adapters, merged as they are read.
 weights::MergedModel merged_files(const CausalLM& model, const fs::path& directory) {
-  model.save(directory / "base", DType::kF32, {});
-  model.save_adapter(directory / "adapter", "base");
+  save(model, directory / "base", DType::kF32, {});
+  save_adapter(model, directory / "adapter", "base");
   const auto base = weights::open_checkpoint_source(directory / "base");
   const auto adapter = weights::open_adapter_source(directory / "adapter", base.config);
   return weights::merge_adapters(base.model, adapter.tensors, adapter.peft, base.config);
@@ -104,7 +106,7 @@ TEST(Lora, StartsAsTheIdentityAndFreezesTheBase) {
     const at::Tensor before = probe_logits(*model);
     weights::PeftConfig lora = config();
     lora.dora = dora;
-    model->add_lora(lora, 3);
+    add_lora(*model, lora, 3);
     EXPECT_LT((probe_logits(*model) - before).abs().max().item<double>(), 2e-5);
     EXPECT_EQ(model->trainable_parameters().size(), model->adapter_parameters().size());
     EXPECT_EQ(model->adapter_parameters().size(), 2u * 7 * (dora ? 3 : 2));
@@ -119,7 +121,7 @@ TEST(Lora, AddsScaleTimesBTimesA) {
     const auto model = tiny(), plain = tiny();
     weights::PeftConfig lora = config({"q_proj"});
     lora.rslora = rslora;
-    model->add_lora(lora, 3);
+    add_lora(*model, lora, 3);
     shake(*model);
     const at::NoGradGuard no_grad;
     for (const std::string i : {"0", "1"}) {
@@ -138,7 +140,7 @@ TEST(Lora, DoraScalesRowsToItsMagnitude) {
   const auto model = tiny(), plain = tiny();
   weights::PeftConfig lora = config({"down_proj"});
   lora.dora = true;
-  model->add_lora(lora, 3);
+  add_lora(*model, lora, 3);
   shake(*model);
   const at::NoGradGuard no_grad;
   for (const std::string i : {"0", "1"}) {
@@ -158,7 +160,7 @@ TEST(Lora, PatternsChangeRankAndScaleOfTheirModules) {
   const auto model = tiny();
   weights::PeftConfig lora = config({"q_proj", "v_proj"});
   lora.rank_pattern = {{"layers.1.self_attn.q_proj", 2}};
-  model->add_lora(lora, 3);
+  add_lora(*model, lora, 3);
   const auto adapters = model->adapter_parameters();
   EXPECT_EQ(
       weight_of(adapters, "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight").size(0),
@@ -171,7 +173,7 @@ TEST(Lora, PatternsChangeRankAndScaleOfTheirModules) {
 TEST(Lora, TargetsAreNamesRegularExpressionsOrAllLinear) {
   const auto count = [](std::vector<std::string> targets) {
     const auto model = tiny();
-    model->add_lora(config(std::move(targets)), 1);
+    add_lora(*model, config(std::move(targets)), 1);
     return model->adapter_parameters().size() / 2;
   };
   EXPECT_EQ(count({"q_proj", "mlp.up_proj"}), 4u);
@@ -182,7 +184,7 @@ TEST(Lora, TargetsAreNamesRegularExpressionsOrAllLinear) {
 TEST(Lora, FusedProjectionsTakeAdaptersToo) {
   for (const char* family : {"baichuan", "internlm2"}) {
     const auto model = tiny(family);
-    model->add_lora(config(), 1);
+    add_lora(*model, config(), 1);
     EXPECT_EQ(model->adapter_parameters().size(), 2u * 2 * 5) << family;
     shake(*model);
     EXPECT_LE(merge_checked(*model, 1e-5).relative(), 1e-5);
@@ -192,10 +194,10 @@ TEST(Lora, FusedProjectionsTakeAdaptersToo) {
 TEST(Lora, TargetsThatMatchNothingAreNamedWithWhatThereIs) {
   const auto model = tiny();
   const std::string text =
-      error_of<UsageError>([&] { model->add_lora(config({"q_proj", "W_pack"}), 1); });
+      error_of<UsageError>([&] { add_lora(*model, config({"q_proj", "W_pack"}), 1); });
   EXPECT_THAT(text, HasSubstr("'W_pack' matches no linear layer"));
   EXPECT_THAT(text, HasSubstr("down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"));
-  EXPECT_THAT(error_of<UsageError>([&] { model->add_lora(config({"embed_tokens"}), 1); }),
+  EXPECT_THAT(error_of<UsageError>([&] { add_lora(*model, config({"embed_tokens"}), 1); }),
               HasSubstr("modules_to_save"));
   EXPECT_FALSE(model->lora().has_value());
   for (const Parameter& p : model->parameters()) EXPECT_TRUE(p.trainable);
@@ -204,7 +206,7 @@ TEST(Lora, TargetsThatMatchNothingAreNamedWithWhatThereIs) {
 TEST(Lora, OnTheHeadComputesWithTheSumOfBothMatrices) {
   // Reference: a plain model whose head is W + s B A, and autograd through the whole logits.
   const auto model = tiny(), plain = tiny();
-  model->add_lora(config({"lm_head", "q_proj"}), 3);
+  add_lora(*model, config({"lm_head", "q_proj"}), 3);
   shake(*model);
   const auto adapters = model->adapter_parameters();
   const at::Tensor a = weight_of(adapters, "base_model.model.lm_head.lora_A.weight");
@@ -237,12 +239,12 @@ TEST(Lora, OnTheHeadIsSavedLoadedMergedAndDropped) {
   const auto model = tiny();
   weights::PeftConfig lora = config({"lm_head"});
   lora.dropout = 0.5;
-  model->add_lora(lora, 3);
+  add_lora(*model, lora, 3);
   shake(*model);
   const at::Tensor adapted = probe_logits(*model);
-  model->save_adapter(directory.path(), "base");
+  save_adapter(*model, directory.path(), "base");
   const auto again = tiny();
-  again->load_adapter(directory.path());
+  load_adapter(*again, directory.path());
   EXPECT_TRUE(at::equal(probe_logits(*again), adapted));
   merge_checked(*again, 1e-5);
 
@@ -260,17 +262,17 @@ TEST(Lora, OnTheHeadIsSavedLoadedMergedAndDropped) {
 
 TEST(Lora, OnTheHeadIsRefusedWhereOtherArithmeticIsNeeded) {
   EXPECT_THAT(error_of<UsageError>([&] {
-                tiny("qwen2", {{"tie_word_embeddings", true}})->add_lora(config({"lm_head"}), 1);
+                add_lora(*tiny("qwen2", {{"tie_word_embeddings", true}}), config({"lm_head"}), 1);
               }),
               HasSubstr("a head tied to the embedding"));
-  EXPECT_THAT(error_of<UsageError>([&] { tiny("baichuan")->add_lora(config({"lm_head"}), 1); }),
+  EXPECT_THAT(error_of<UsageError>([&] { add_lora(*tiny("baichuan"), config({"lm_head"}), 1); }),
               HasSubstr("a head with normalised rows"));
   weights::PeftConfig dora = config({"lm_head"});
   dora.dora = true;
-  EXPECT_THAT(error_of<UsageError>([&] { tiny()->add_lora(dora, 1); }), HasSubstr("DoRA"));
+  EXPECT_THAT(error_of<UsageError>([&] { add_lora(*tiny(), dora, 1); }), HasSubstr("DoRA"));
   weights::PeftConfig both = config({"lm_head"});
   both.modules_to_save = {"lm_head"};
-  EXPECT_THAT(error_of<UsageError>([&] { tiny()->add_lora(both, 1); }),
+  EXPECT_THAT(error_of<UsageError>([&] { add_lora(*tiny(), both, 1); }),
               HasSubstr("both a target and in modules_to_save"));
 }
 
@@ -278,13 +280,13 @@ TEST(Lora, AFinishedAdapterThatIsRefusedIsToBeMergedNotTrainedOtherwise) {
   const auto hint_of = [](const Json& changes) {
     const test::TemporaryDirectory directory;
     const auto model = tiny();
-    model->add_lora(config({"q_proj"}), 3);
-    model->save_adapter(directory.path(), "base");
+    add_lora(*model, config({"q_proj"}), 3);
+    save_adapter(*model, directory.path(), "base");
     Json json = read_json_file(directory / "adapter_config.json");
     json.update(changes);
     write_json_file(directory / "adapter_config.json", json);
     try {
-      tiny()->load_adapter(directory.path());
+      load_adapter(*tiny(), directory.path());
     } catch (const ModelError& error) {
       return error.hint();
     }
@@ -316,18 +318,18 @@ TEST(Lora, CopiesOfTheBaseThatPeftStoresBesideAHeadAdapterMustBeCopies) {
   for (const bool equal : {true, false}) {
     const test::TemporaryDirectory directory;
     const auto model = tiny();
-    model->add_lora(config({"lm_head"}), 3);
+    add_lora(*model, config({"lm_head"}), 3);
     shake(*model);
-    model->save_adapter(directory.path(), "base");
+    save_adapter(*model, directory.path(), "base");
     const at::Tensor head = weight_of(model->parameters(), "lm_head.weight");
     add_tensor(directory.path(), "base_model.model.lm_head.base_layer.weight",
                equal ? head : head + 1);
     if (equal) {
       const auto again = tiny();
-      again->load_adapter(directory.path());
+      load_adapter(*again, directory.path());
       EXPECT_TRUE(at::equal(probe_logits(*again), probe_logits(*model)));
     } else {
-      EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); }),
+      EXPECT_THAT(error_of<ModelError>([&] { load_adapter(*tiny(), directory.path()); }),
                   HasSubstr("lm_head.base_layer.weight differs from the base model's"));
     }
   }
@@ -336,9 +338,9 @@ TEST(Lora, CopiesOfTheBaseThatPeftStoresBesideAHeadAdapterMustBeCopies) {
 TEST(Lora, AnAdapterOfAnotherModelNamesThatModelAndTheFirstTensor) {
   const test::TemporaryDirectory directory;
   const auto wide = tiny("llama", {{"hidden_size", 64}});
-  wide->add_lora(config({"q_proj"}), 3);
-  wide->save_adapter(directory.path(), "org/wide-model");
-  const std::string error = error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); });
+  add_lora(*wide, config({"q_proj"}), 3);
+  save_adapter(*wide, directory.path(), "org/wide-model");
+  const std::string error = error_of<ModelError>([&] { load_adapter(*tiny(), directory.path()); });
   EXPECT_THAT(error, HasSubstr("this adapter was trained on org/wide-model, which is not this "
                                "model: base_model.model.model.layers.0.self_attn.q_proj.lora_A."
                                "weight is [4, 64], this model needs [4, 32]"));
@@ -346,9 +348,9 @@ TEST(Lora, AnAdapterOfAnotherModelNamesThatModelAndTheFirstTensor) {
   // Other names: the same words, though every target is unknown here.
   const test::TemporaryDirectory fused;
   const auto baichuan = tiny("baichuan");
-  baichuan->add_lora(config({"W_pack"}), 3);
-  baichuan->save_adapter(fused.path(), "org/baichuan");
-  EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(fused.path()); }),
+  add_lora(*baichuan, config({"W_pack"}), 3);
+  save_adapter(*baichuan, fused.path(), "org/baichuan");
+  EXPECT_THAT(error_of<ModelError>([&] { load_adapter(*tiny(), fused.path()); }),
               HasSubstr("trained on org/baichuan, which is not this model: base_model.model.model."
                         "layers.0.self_attn.W_pack.lora_A.weight is for 'model.layers.0.self_attn."
                         "W_pack', which this model does not have"));
@@ -357,14 +359,14 @@ TEST(Lora, AnAdapterOfAnotherModelNamesThatModelAndTheFirstTensor) {
 TEST(Lora, TargetsOfAFileThatThisModelLacksArePassedOverAsPeftDoes) {
   const test::TemporaryDirectory directory;
   const auto model = tiny();
-  model->add_lora(config({"q_proj"}), 3);
+  add_lora(*model, config({"q_proj"}), 3);
   shake(*model);
-  model->save_adapter(directory.path(), "base");
+  save_adapter(*model, directory.path(), "base");
   Json json = read_json_file(directory / "adapter_config.json");
   json["target_modules"] = {"query_key_value", "q_proj"};
   write_json_file(directory / "adapter_config.json", json);
   const auto again = tiny();
-  again->load_adapter(directory.path());
+  load_adapter(*again, directory.path());
   EXPECT_TRUE(at::equal(probe_logits(*again), probe_logits(*model)));
 }
 
@@ -377,16 +379,16 @@ TEST(Lora, SavedFilesLoadBackToTheSameModel) {
     lora.rslora = dora;
     lora.dropout = 0.1;
     lora.modules_to_save = {"lm_head"};
-    model->add_lora(lora, 3);
+    add_lora(*model, lora, 3);
     shake(*model);
-    model->save_adapter(directory.path(), "base/model");
+    save_adapter(*model, directory.path(), "base/model");
     const Json json = read_json_file(directory / "adapter_config.json");
     EXPECT_EQ(json["peft_type"], "LORA");
     EXPECT_EQ(json["base_model_name_or_path"], "base/model");
     EXPECT_EQ(json["target_modules"],
               Json({"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
     const auto again = tiny();
-    again->load_adapter(directory.path());
+    load_adapter(*again, directory.path());
     EXPECT_EQ(names(again->adapter_parameters()), names(model->adapter_parameters()));
     EXPECT_TRUE(at::equal(probe_logits(*again), probe_logits(*model)));
     EXPECT_EQ(again->lora()->dora, dora);
@@ -397,22 +399,22 @@ TEST(Lora, SavedFilesLoadBackToTheSameModel) {
 TEST(Lora, AdapterFilesThatDoNotFitAreRefusedByTensor) {
   const test::TemporaryDirectory directory;
   const auto model = tiny();
-  model->add_lora(config({"q_proj"}), 3);
-  model->save_adapter(directory.path(), "base");
+  add_lora(*model, config({"q_proj"}), 3);
+  save_adapter(*model, directory.path(), "base");
   Json json = read_json_file(directory / "adapter_config.json");
   json["target_modules"] = {"q_proj", "v_proj"};
   write_json_file(directory / "adapter_config.json", json);
-  EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); }),
+  EXPECT_THAT(error_of<ModelError>([&] { load_adapter(*tiny(), directory.path()); }),
               HasSubstr("missing: base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight"));
   json["target_modules"] = {"q_proj"};
   json["layers_to_transform"] = {0};
   write_json_file(directory / "adapter_config.json", json);
-  EXPECT_THAT(error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); }),
+  EXPECT_THAT(error_of<ModelError>([&] { load_adapter(*tiny(), directory.path()); }),
               HasSubstr("unknown: base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"));
   json["layers_to_transform"] = nullptr;
   json["r"] = 5;
   write_json_file(directory / "adapter_config.json", json);
-  const std::string text = error_of<ModelError>([&] { tiny()->load_adapter(directory.path()); });
+  const std::string text = error_of<ModelError>([&] { load_adapter(*tiny(), directory.path()); });
   EXPECT_THAT(text, HasSubstr("[4, 32]"));
   EXPECT_THAT(text, HasSubstr("[5, 32]"));
 }
@@ -421,7 +423,7 @@ TEST(Lora, DropoutActsWhereKeysAreGivenAndFollowsThem) {
   const auto model = tiny();
   weights::PeftConfig lora = config();
   lora.dropout = 0.5;
-  model->add_lora(lora, 3);
+  add_lora(*model, lora, 3);
   shake(*model);
   const at::Tensor quiet = dropped_logits(*model, -1), first = dropped_logits(*model, 1);
   EXPECT_FALSE(at::equal(first, quiet));
@@ -435,7 +437,7 @@ TEST(Lora, DropoutIsUnbiasedForDoraToo) {
   weights::PeftConfig lora = config({"down_proj"});
   lora.dropout = 0.2;
   lora.dora = true;
-  model->add_lora(lora, 3);
+  add_lora(*model, lora, 3);
   shake(*model);
   const at::Tensor quiet = dropped_logits(*model, -1);
   at::Tensor mean = at::zeros_like(quiet);
@@ -450,7 +452,7 @@ TEST(Merge, KeepsTheLogitsForEveryKindOfAdapter) {
     weights::PeftConfig lora = config();
     lora.dora = dora;
     lora.modules_to_save = {"input_layernorm"};
-    model->add_lora(lora, 3);
+    add_lora(*model, lora, 3);
     shake(*model);
     EXPECT_GT(merge_checked(*model, 1e-5).largest_logit, 0);
   }
@@ -461,7 +463,7 @@ TEST(Merge, UntiesAnEmbeddingThatWasTrainedAlone) {
   const auto model = tiny("qwen2", {{"tie_word_embeddings", true}});
   weights::PeftConfig lora = config();
   lora.modules_to_save = {"embed_tokens"};
-  model->add_lora(lora, 3);
+  add_lora(*model, lora, 3);
   shake(*model);
   const weights::MergedModel merged = merged_files(*model, directory.path());
   fs::create_directory(directory / "merged");
@@ -475,7 +477,7 @@ TEST(Merge, UntiesAnEmbeddingThatWasTrainedAlone) {
 
 TEST(Merge, RefusesAboveTheTolerance) {
   const auto model = tiny();
-  model->add_lora(config(), 3);
+  add_lora(*model, config(), 3);
   shake(*model);
   EXPECT_THAT(error_of<ModelError>([&] { merge_checked(*model, 1e-12); }),
               HasSubstr("above the tolerance 1e-12"));

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "base/number_blocks.h"
+#include "models/adapters.h"
 #include "models/causal_lm.h"
+#include "models/weight_files.h"
 #include "support/temporary_directory.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
@@ -74,8 +76,8 @@ TEST(Quantise, EveryMatrixWithWholeBlocksIsHeldSo) {
     EXPECT_EQ(parameter.quantized->type(), is_end ? BlockType::kQ8_0 : BlockType::kQ4_0);
     EXPECT_FALSE(parameter.tensor.storage().data()) << parameter.name();
   }
-  EXPECT_LT(pair.blocks->held_bytes().all, pair.dense->held_bytes().all / 2);
-  EXPECT_EQ(pair.dense->held_bytes().in_blocks, 0);
+  EXPECT_LT(held_bytes(*pair.blocks).all, held_bytes(*pair.dense).all / 2);
+  EXPECT_EQ(held_bytes(*pair.dense).in_blocks, 0);
 }
 
 TEST(Quantise, ATiedHeadUsesTheEmbeddingsBlocks) {
@@ -90,10 +92,10 @@ TEST(Quantise, AnAdapterStandsOnBlocksButDoraDoesNot) {
   weights::PeftConfig lora;
   lora.target_modules = {"q_proj", "up_proj"};
   lora.dora = true;
-  EXPECT_THAT(test::error_of<UsageError>([&] { pair.blocks->add_lora(lora, 1); }),
+  EXPECT_THAT(test::error_of<UsageError>([&] { add_lora(*pair.blocks, lora, 1); }),
               testing::HasSubstr("DoRA needs the numbers of"));
   lora.dora = false;
-  pair.blocks->add_lora(lora, 1);
+  add_lora(*pair.blocks, lora, 1);
   // B is zero.
   EXPECT_LT((Pair::logits(*pair.blocks) - before).abs().max().item<double>(), 1e-6);
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include "models/weight_files.h"
 #include "support/temporary_directory.h"
 #include "train/support.h"
 

@@ -12,6 +12,7 @@
 #include "models/causal_lm.h"
 #include "models/merge.h"
 #include "models/tensor_io.h"
+#include "models/weight_files.h"
 #include "support/temporary_directory.h"
 #include "train/report/metrics_log.h"
 #include "train/run.h"

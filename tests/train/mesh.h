@@ -20,7 +20,10 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "models/adapters.h"
 #include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "parallel/comm/local.h"
 #include "support/temporary_directory.h"
 #include "support/tiny_model.h"
@@ -141,19 +144,19 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
       model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype,
       c.device ? c.device(mesh) : at::Device(at::kCPU));
   const TrainConfig config = config_of(c);
-  model->initialize(3);  // DoRA's magnitudes are lengths of rows
-  if (c.tuning != Tuning::kFull) model->add_lora(config.lora, 5);
+  models::initialize(*model, 3);  // DoRA's magnitudes are lengths of rows
+  if (c.tuning != Tuning::kFull) models::add_lora(*model, config.lora, 5);
   randomise(*model, c.first_values);
   if (change) change(*model);
   if (c.by_layer == settings::RecomputeFlags{}) {
-    model->set_recompute(c.recompute);
+    model->memory().set_recompute(c.recompute);
   } else {
-    model->set_recompute(c.by_layer);
+    model->memory().set_recompute(c.by_layer);
   }
   static const danlu::test::TemporaryDirectory directory;
   settings::ActivationOffload offload = c.offload;
   offload.directory = directory.path();
-  model->set_activation_offload(offload);
+  model->memory().set_activation_offload(offload);
   TrainState state = test::make_state(std::move(model), config);
   state.objective = c.objective;
   if (c.dtype == at::kHalf)

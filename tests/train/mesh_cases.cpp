@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "models/training_memory.h"
+
 namespace danlu::train {
 namespace mesh_test {
 

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "checkpoint/saver.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "parallel/agree.h"
 #include "support/comes_true.h"
 #include "train/evaluate.h"
@@ -156,7 +158,7 @@ TEST(Mesh, AStepSendsTheTextbooksBytes) {
         const int64_t before = sent();
         run_step(state, batches, config, config.schedule.shape);
         state.gradients->finish();
-        state.model->settle();
+        state.model->memory().settle();
         double elements = 0;
         for (const parallel::Unit& unit : state.gradients->store().units())
           elements += static_cast<double>(unit.layout.total());
@@ -227,19 +229,19 @@ TEST(Mesh, ModelFilesHoldTheirStepAlthoughTrainingGoesOn) {
         const at::NoGradGuard no_grad;
         assemble_units(store, [&](size_t u) { return store.units()[u].shard; }, then);
       }
-      state.model->settle();
+      state.model->memory().settle();
       checkpoint::SaveRequest request;
       request.run_dir = directory.path();
       request.step = 1;
       request.write_model = [&](const std::filesystem::path& to) {
         // Longer than the next step, whose update has to wait.
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        state.model->save(to, DType::kF32, {});
+        models::save(*state.model, to, DType::kF32, {});
       };
       {  // over groups that no pass uses
         const std::vector<int64_t> before = sent_by_passes(mesh);
         const danlu::test::TemporaryDirectory elsewhere;
-        state.model->save(elsewhere.path(), DType::kF32, {});
+        models::save(*state.model, elsewhere.path(), DType::kF32, {});
         EXPECT_EQ(sent_by_passes(mesh), before) << name_of({c, 0});
       }
       checkpoint::Saver saver(mesh, *state.optimizer);

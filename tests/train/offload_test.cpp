@@ -14,7 +14,10 @@
 #include <random>
 
 #include "base/error.h"
+#include "models/adapters.h"
 #include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "support/comes_true.h"
 #include "support/pretend_device.h"
 #include "train/mesh.h"
@@ -69,20 +72,20 @@ Results results_of(const at::Device& device, at::ScalarType dtype, Tuned tuned,
                    const RecomputeFlags& recompute, const ActivationOffload& offload,
                    const std::string& family = "llama") {
   models::CausalLM model(six_layers(kLayers, family), parallel::Mesh::single(), dtype, device);
-  model.initialize(7);
+  models::initialize(model, 7);
   if (tuned != Tuned::kAll) {
     weights::PeftConfig adapters = settings::new_adapters();
     adapters.dropout = 0.3;
     adapters.dora = tuned == Tuned::kDora;
-    model.add_lora(adapters, 5);
+    models::add_lora(model, adapters, 5);
     const at::NoGradGuard no_grad;
     for (const parallel::Parameter& p : model.adapter_parameters())
       at::Tensor(p.tensor).add_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3).to(device));
   }
-  parallel::ParameterStore& store = model.keep({});
+  parallel::ParameterStore& store = models::keep(model, {});
   optim::GradBuffer gradients(store);
-  model.set_recompute(recompute);
-  model.set_activation_offload(offload);
+  model.memory().set_recompute(recompute);
+  model.memory().set_activation_offload(offload);
   gradients.zero();
   std::vector<models::LossSum> losses;
   for (const int64_t tokens : {48, 32}) {
@@ -101,7 +104,7 @@ Results results_of(const at::Device& device, at::ScalarType dtype, Tuned tuned,
     if (store.units()[unit].trainable)
       results.tensors.push_back(gradients.share(unit).cpu().clone());
   }
-  results.moved = model.moved_activations();
+  results.moved = model.memory().moved_activations();
   return results;
 }
 
@@ -195,11 +198,11 @@ struct Counted {
 Counted counted(const RecomputeFlags& recompute, const ActivationOffload& offload,
                 at::ScalarType dtype, int64_t layers = kLayers) {
   models::CausalLM model(six_layers(layers), parallel::Mesh::single(), dtype, pretend_device());
-  model.initialize(7);
-  parallel::ParameterStore& store = model.keep({});
+  models::initialize(model, 7);
+  parallel::ParameterStore& store = models::keep(model, {});
   optim::GradBuffer gradients(store);
-  model.set_recompute(recompute);
-  model.set_activation_offload(offload);
+  model.memory().set_recompute(recompute);
+  model.memory().set_activation_offload(offload);
   gradients.zero();
   // As in a second micro-batch: those of the first are there.
   for (size_t unit = 0; unit < store.units().size(); ++unit) gradients.share(unit);
@@ -210,13 +213,13 @@ Counted counted(const RecomputeFlags& recompute, const ActivationOffload& offloa
   Counted bytes;
   {
     const models::LossSum loss = model.loss(input, input.ids_N + 1);
-    model.moved_activations();  // until the last has left
+    model.memory().moved_activations();  // until the last has left
     bytes.kept = pretend_bytes() - before;
     loss.sum.backward();
   }
   gradients.end_pass();
   bytes.peak = pretend_peak() - before;
-  bytes.moved = model.moved_activations();
+  bytes.moved = model.memory().moved_activations();
   EXPECT_EQ(pretend_bytes() - before, 0) << "nothing stays of a pass";
   return bytes;
 }
@@ -286,9 +289,9 @@ TEST(ActivationOffload, TwoLayersAreBackAtATimeAtMost) {
 TEST(ActivationOffload, BringsALayerBackWhileTheOneBehindItIsAtWork) {
   const int64_t layer = kept_by_a_layer({}, at::kFloat);
   models::CausalLM model(six_layers(), parallel::Mesh::single(), at::kFloat, pretend_device());
-  model.initialize(7);
-  model.keep({});
-  model.set_activation_offload(to_host());
+  models::initialize(model, 7);
+  models::keep(model, {});
+  model.memory().set_activation_offload(to_host());
   models::ForwardInput input = input_of(kTokens);
   bool is_there = false;
   input.on_hidden = [&](int64_t index, const at::Tensor& hidden) {
@@ -296,14 +299,14 @@ TEST(ActivationOffload, BringsALayerBackWhileTheOneBehindItIsAtWork) {
     // The backward of the last three is over, that of the third has not begun, and asks for nothing
     // before this returns.
     hidden.register_hook([&](const at::Tensor&) {
-      is_there =
-          danlu::test::comes_true([&] { return model.moved_activations().back >= 4 * layer; });
-      EXPECT_EQ(model.moved_activations().back, 4 * layer) << "and none further ahead";
+      is_there = danlu::test::comes_true(
+          [&] { return model.memory().moved_activations().back >= 4 * layer; });
+      EXPECT_EQ(model.memory().moved_activations().back, 4 * layer) << "and none further ahead";
     });
   };
   const models::LossSum loss = model.loss(input, input.ids_N + 1);
   // Waited for: what is still on its way out when it is wanted again does not come back, but stays.
-  EXPECT_GT(model.moved_activations().out, 4 * layer);
+  EXPECT_GT(model.memory().moved_activations().out, 4 * layer);
   loss.sum.backward();
   EXPECT_TRUE(is_there);
 }
@@ -323,7 +326,7 @@ TEST(ActivationOffload, SwapAttentionLeavesWhatAnMlpKeeps) {
 TEST(ActivationOffload, NamesTheDirectoryThatIsGone) {
   models::CausalLM model(six_layers(), parallel::Mesh::single(), at::kFloat, at::kCPU);
   try {
-    model.set_activation_offload({.to = OffloadTo::kFile, .directory = "/no/such/place"});
+    model.memory().set_activation_offload({.to = OffloadTo::kFile, .directory = "/no/such/place"});
     FAIL();
   } catch (const IoError& error) {
     EXPECT_NE(std::string(error.what()).find("/no/such/place"), std::string::npos);

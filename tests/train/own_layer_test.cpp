@@ -10,6 +10,8 @@
 #include <cmath>
 
 #include "models/causal_lm.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "train/batch_input.h"
 #include "train/evaluate.h"
 #include "train/gated_residual.h"
@@ -101,7 +103,7 @@ TEST(OwnLayer, TheTermOfTheLossHasItsGradient) {
   Json json = danlu::test::tiny_config("gated_residual");
   const arch::ModelConfig config = arch::family_of(json).parse(json);
   models::CausalLM model(config, parallel::Mesh::single(), at::kDouble, at::kCPU);
-  model.initialize(3);
+  models::initialize(model, 3);
   randomise(model, at::kDouble);
   const data::Batch batch = data::make_batch(test::toy_samples(3));
   models::ForwardInput input = evaluation_input(model, batch);
@@ -143,8 +145,8 @@ TEST(OwnLayer, IsFrozenSavedLoadedAndEvaluated) {
   for (const parallel::Parameter& parameter : state.model->parameters())
     EXPECT_EQ(parameter.trainable, parameter.name().find("layers.1.") == std::string::npos);
   const danlu::test::TemporaryDirectory directory;
-  state.model->settle();
-  state.model->save(directory.path(), DType::kF32, {});
+  state.model->memory().settle();
+  models::save(*state.model, directory.path(), DType::kF32, {});
   const auto read =
       models::load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
   const auto samples = std::make_shared<data::VectorSource>(test::toy_samples(8));

@@ -13,6 +13,8 @@
 
 #include <cmath>
 
+#include "models/adapters.h"
+#include "models/weight_files.h"
 #include "train/batch_input.h"
 #include "train/mesh.h"
 
@@ -131,10 +133,10 @@ arch::ModelConfig llama() {
 std::unique_ptr<models::CausalLM> wide_model(bool with_adapters) {
   auto model = std::make_unique<models::CausalLM>(llama(), Mesh::single(), at::kDouble,
                                                   at::Device(at::kCPU));
-  model->initialize(3);
+  models::initialize(*model, 3);
   weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 3;
-  if (with_adapters) model->add_lora(lora, 5);
+  if (with_adapters) models::add_lora(*model, lora, 5);
   randomise(*model, at::kDouble);
   return model;
 }

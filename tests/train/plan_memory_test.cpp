@@ -5,6 +5,9 @@
 
 #include "device/counted_memory.h"
 #include "device/select.h"
+#include "models/adapters.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "ops/attention.h"
 #include "parallel/comm/local.h"
 #include "plan/memory.h"
@@ -77,10 +80,10 @@ int64_t counted(const plan::Request& request) {
   auto model =
       std::make_unique<models::CausalLM>(request.model, parallel::Mesh::single(),
                                          scalar_type_of(request.precision), at::Device(at::kCPU));
-  model->initialize(7);
-  if (request.adapters) model->add_lora(*request.adapters, 5);
-  model->set_recompute(request.recompute);
-  model->set_activation_offload(request.offload);
+  models::initialize(*model, 7);
+  if (request.adapters) models::add_lora(*model, *request.adapters, 5);
+  model->memory().set_recompute(request.recompute);
+  model->memory().set_activation_offload(request.offload);
   TrainConfig settings;
   settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
   settings.schedule.shape.lr = 1e-4;
@@ -179,8 +182,8 @@ double kept_by_layers(const plan::Request& request) {
     const parallel::Mesh mesh(world, request.mesh);
     models::CausalLM model(request.model, arch::whole_of(request.model), mesh,
                            scalar_type_of(request.precision), at::Device(at::kCPU));
-    model.initialize(7);
-    model.set_recompute(request.recompute);
+    models::initialize(model, 7);
+    model.memory().set_recompute(request.recompute);
     data::Sample sample;
     for (int64_t i = 0; i < request.tokens; ++i)
       sample.ids.push_back(static_cast<int32_t>(i * 7 % (request.model.vocab_size - 4)));

@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "parallel/comm/local.h"
 #include "plan/traffic.h"
 #include "support/tiny_model.h"
@@ -54,8 +56,8 @@ Sent counted(const plan::Request& request) {
     const parallel::Mesh mesh(world, request.mesh);
     auto model = std::make_unique<models::CausalLM>(request.model, arch::whole_of(request.model),
                                                     mesh, at::kFloat, at::Device(at::kCPU));
-    model->initialize(7);
-    model->set_recompute(request.recompute);
+    models::initialize(*model, 7);
+    model->memory().set_recompute(request.recompute);
     TrainConfig settings;
     settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
     TrainState state = test::make_state(std::move(model), settings);

@@ -23,7 +23,10 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/saver.h"
+#include "models/adapters.h"
 #include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "parallel/comm/local.h"
 #include "support/cpu_table.h"
 #include "support/pretend_kernels.h"
@@ -91,12 +94,12 @@ Numbers train_on(const at::Device& device, bool lora, models::Recompute recomput
                  const parallel::Keeping& keeping = {}, at::ScalarType type = at::kFloat) {
   auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
                                                   type, device);
-  model->initialize(7);
-  model->set_recompute(recompute);
+  models::initialize(*model, 7);
+  model->memory().set_recompute(recompute);
   if (lora) {
     weights::PeftConfig adapters = settings::new_adapters();
     adapters.dropout = 0.1;
-    model->add_lora(adapters, 5);
+    models::add_lora(*model, adapters, 5);
     const at::NoGradGuard no_grad;
     for (const parallel::Parameter& p : model->adapter_parameters())
       at::Tensor(p.tensor).copy_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3));
@@ -167,13 +170,13 @@ TEST(PretendDevice, IsWaitedForByNoPass) {
   for (const bool lora : {false, true}) {
     models::CausalLM model(test::tiny_config(), parallel::Mesh::single(), at::kBFloat16,
                            pretend_device());
-    model.initialize(7);
+    models::initialize(model, 7);
     if (lora) {
       weights::PeftConfig adapters = settings::new_adapters();
       adapters.dropout = 0.1;
-      model.add_lora(adapters, 5);
+      models::add_lora(model, adapters, 5);
     }
-    optim::GradBuffer gradients(model.keep({}));
+    optim::GradBuffer gradients(models::keep(model, {}));
     models::ForwardInput input;
     input.ids_N = input.positions_N = input.dropout_keys_N = at::arange(20, at::kLong);
     input.segments = {{0, 12, 20}, {0, 12, 20}};
@@ -204,8 +207,8 @@ TEST(PretendDevice, TrainsEveryFamilyThroughItsTableAlone) {
         const auto train = [&](const at::Device& device) {
           auto model = std::make_unique<models::CausalLM>(
               arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, device);
-          model->initialize(7);
-          if (lora) model->add_lora(settings::new_adapters(), 5);
+          models::initialize(*model, 7);
+          if (lora) models::add_lora(*model, settings::new_adapters(), 5);
           const TrainConfig config = quick();
           TrainState state = test::make_state(std::move(model), config);
           return run_steps(state, config, 0, 2);
@@ -234,8 +237,8 @@ TEST(PretendDevice, RanksThatShareSamplesComputeThroughTheirTablesAlone) {
           const auto rank = static_cast<int>(mesh.rank());
           auto model = std::make_unique<models::CausalLM>(
               test::tiny_config(), mesh, type, on_cards ? pretend_device(rank) : at::kCPU);
-          model->keep({sharding, {}, {}}, /*holds_values=*/false);
-          model->initialize(7);
+          models::keep(*model, {sharding, {}, {}}, /*holds_values=*/false);
+          models::initialize(*model, 7);
           const TrainConfig config = quick({sharding, {}, {}});
           TrainState state = test::make_state(std::move(model), config);
           of_rank[static_cast<size_t>(rank)] = run_steps(state, config, 0, 2);
@@ -268,7 +271,7 @@ void expect_to_go_on() {
   request.run_dir = directory.path();
   request.step = 2;
   request.write_model = [&](const std::filesystem::path& to) {
-    first.model->save(to, DType::kF32, {});
+    models::save(*first.model, to, DType::kF32, {});
   };
   request.trainer_state = {{"optimizer_updates", 2}};
   checkpoint::Saver saver(first.model->mesh(), *first.optimizer);
@@ -315,8 +318,8 @@ Bytes bytes_of(const arch::ModelConfig& config, int64_t ranks, const parallel::K
     const parallel::Mesh mesh(world, {.data = ranks});
     const int card = static_cast<int>(mesh.rank());
     models::CausalLM model(config, mesh, at::kBFloat16, pretend_device(card));
-    parallel::ParameterStore& store = model.keep(keeping, /*holds_values=*/false);
-    model.initialize(1);
+    parallel::ParameterStore& store = models::keep(model, keeping, /*holds_values=*/false);
+    models::initialize(model, 1);
     optim::GradBuffer gradients(store);
     optim::AdamW optimizer(store, {});
     models::ForwardInput input;
@@ -395,14 +398,14 @@ Loading bytes_of_loading(const std::filesystem::path& directory, Sharding shardi
         models::load_model(weights::open_checkpoint_source(directory, {.all_tensors = true}), mesh,
                            at::kBFloat16, pretend_device(card), [&](models::CausalLM& described) {
                              if (frozen) described.freeze({"layers"});
-                             described.keep({sharding, {}, {}}, /*holds_values=*/false);
+                             models::keep(described, {sharding, {}, {}}, /*holds_values=*/false);
                            });
     loading.peak = pretend_peak(card);
     loading.kept = pretend_bytes(card);
-    for (const parallel::Unit& unit : model->keep({}).units())
+    for (const parallel::Unit& unit : models::keep(*model, {}).units())
       loading.largest_unit = std::max<int64_t>(loading.largest_unit, unit.layout.total() * 2);
     double sum = 0;
-    for (const parallel::Unit& unit : model->keep({}).units())
+    for (const parallel::Unit& unit : models::keep(*model, {}).units())
       sum += unit.shard.to(at::kFloat).sum().item<double>();
     EXPECT_TRUE(std::isfinite(sum)) << "what nobody has filled";
   });
@@ -415,8 +418,8 @@ TEST(PretendDevice, ConstructingAndLoadingTakesWhatARankKeepsAndTwoUnits) {
   const danlu::test::TemporaryDirectory directory;
   {
     models::CausalLM model(many_layers(), parallel::Mesh::single(), at::kFloat, at::kCPU);
-    model.initialize(1);
-    model.save(directory.path(), DType::kBF16, {});
+    models::initialize(model, 1);
+    models::save(model, directory.path(), DType::kBF16, {});
   }
   const int64_t whole = 2 * arch::parameter_count(many_layers());
   for (const bool frozen : {false, true}) {

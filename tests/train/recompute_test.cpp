@@ -9,7 +9,10 @@
 
 #include <cstdio>
 
+#include "models/adapters.h"
 #include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "ops/cross_entropy.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
@@ -60,18 +63,18 @@ models::ForwardInput input_of(int64_t tokens) {
 /// Loss and gradients of one pass; main gradients, as training has them.
 std::vector<at::Tensor> results_of(const RecomputeFlags& flags, at::ScalarType dtype, bool lora) {
   models::CausalLM model(five_layers(), parallel::Mesh::single(), dtype, at::Device(at::kCPU));
-  model.initialize(7);
+  models::initialize(model, 7);
   if (lora) {
     weights::PeftConfig adapters = settings::new_adapters();
     adapters.dropout = 0.3;
-    model.add_lora(adapters, 5);
+    models::add_lora(model, adapters, 5);
     const at::NoGradGuard no_grad;
     for (const parallel::Parameter& p : model.adapter_parameters())
       at::Tensor(p.tensor).copy_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3));
   }
-  parallel::ParameterStore& store = model.keep({});
+  parallel::ParameterStore& store = models::keep(model, {});
   optim::GradBuffer gradients(store);
-  model.set_recompute(flags);
+  model.memory().set_recompute(flags);
   gradients.zero();
   gradients.begin_pass(true);
   models::ForwardInput input = input_of(48);
@@ -114,10 +117,10 @@ struct Counted {
 
 Counted counted(const RecomputeFlags& flags, at::ScalarType dtype) {
   models::CausalLM model(five_layers(), parallel::Mesh::single(), dtype, pretend_device());
-  model.initialize(7);
-  parallel::ParameterStore& store = model.keep({});
+  models::initialize(model, 7);
+  parallel::ParameterStore& store = models::keep(model, {});
   optim::GradBuffer gradients(store);
-  model.set_recompute(flags);
+  model.memory().set_recompute(flags);
   gradients.zero();
   // As in a second micro-batch: those of the first are there.
   for (size_t unit = 0; unit < store.units().size(); ++unit) gradients.share(unit);

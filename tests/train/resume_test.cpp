@@ -19,6 +19,7 @@
 #include "checkpoint/checkpoint.h"
 #include "models/causal_lm.h"
 #include "models/merge.h"
+#include "models/weight_files.h"
 #include "support/temporary_directory.h"
 #include "train/report/metrics_log.h"
 #include "train/run.h"
@@ -482,8 +483,8 @@ TEST_F(Resume, AnotherModelOfTheSameShapeIsAnotherRun) {
   ASSERT_EQ(stop_at(job_, 12, SIGTERM), 143) << log_of(job_);
   models::CausalLM other(test::tiny_config(), parallel::Mesh::single(), at::kBFloat16,
                          at::Device(at::kCPU));
-  other.initialize(4);
-  other.save(job_.directory / "model", DType::kBF16, {});
+  models::initialize(other, 4);
+  models::save(other, job_.directory / "model", DType::kBF16, {});
   EXPECT_EQ(run_to_end(job_), 2);
   EXPECT_NE(log_of(job_).find("with other settings: model: "), std::string::npos) << log_of(job_);
 }

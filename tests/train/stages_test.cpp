@@ -6,7 +6,10 @@
 #include <map>
 #include <mutex>
 
+#include "models/adapters.h"
 #include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "parallel/comm/local.h"
 #include "train/passes.h"
 #include "train/support.h"
@@ -31,16 +34,16 @@ struct StageState {
              const Case& how)
       : model(std::make_unique<models::CausalLM>(config, stage, mesh, at::kFloat,
                                                  at::Device(at::kCPU))) {
-    model->initialize(7);
-    model->set_recompute(how.recompute);
+    models::initialize(*model, 7);
+    model->memory().set_recompute(how.recompute);
     if (how.lora) add_lora();
-    gradients = std::make_unique<optim::GradBuffer>(model->keep({}));
+    gradients = std::make_unique<optim::GradBuffer>(models::keep(*model, {}));
     gradients->zero();
   }
   void add_lora() {
     weights::PeftConfig lora = settings::new_adapters();
     lora.dropout = 0.1;
-    model->add_lora(lora, 5);
+    models::add_lora(*model, lora, 5);
     const at::NoGradGuard no_grad;
     for (const parallel::Parameter& p : model->adapter_parameters())
       at::Tensor(p.tensor).add_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3));

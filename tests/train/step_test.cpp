@@ -13,7 +13,10 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "models/adapters.h"
 #include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "support/throws.h"
 #include "train/evaluate.h"
 #include "train/support.h"
@@ -61,10 +64,10 @@ TEST(Step, DropoutIsTheSameForEveryCutOfTheGlobalBatch) {
   const auto state_with_lora = [&](double dropout) {
     auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
                                                     at::kFloat, at::Device(at::kCPU));
-    model->initialize(7);
+    models::initialize(*model, 7);
     weights::PeftConfig lora = config.lora;
     lora.dropout = dropout;
-    model->add_lora(lora, 5);
+    models::add_lora(*model, lora, 5);
     const at::NoGradGuard no_grad;
     // With B = 0 no mask would be seen.
     for (const parallel::Parameter& p : model->adapter_parameters())
@@ -122,10 +125,10 @@ TEST(Step, DropoutFollowsFromSeedAndStep) {
     config.seed = seed;
     auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
                                                     at::kFloat, at::Device(at::kCPU));
-    model->initialize(7);
+    models::initialize(*model, 7);
     weights::PeftConfig lora = settings::new_adapters();
     lora.dropout = 0.3;
-    model->add_lora(lora, 5);
+    models::add_lora(*model, lora, 5);
     TrainState state = test::make_state(std::move(model), config);
     return losses_of(state, config, 5, 4, 1, 0);
   };
@@ -140,7 +143,7 @@ TEST(Step, RecomputationChangesNoBit) {
   const auto reference = losses_of(plain, config, 3, 4, 1, 0);
   for (const auto mode : {models::Recompute::kSelective, models::Recompute::kFull}) {
     TrainState state = test::tiny_state(config);
-    state.model->set_recompute(mode);
+    state.model->memory().set_recompute(mode);
     EXPECT_EQ(losses_of(state, config, 3, 4, 1, 0), reference);
     expect_same_parameters(plain, state, 0.0);
   }
@@ -251,7 +254,7 @@ TEST(Step, PassesThroughLayersAreCountedAsTheyAreMade) {
   for (const models::Recompute recompute :
        {models::Recompute::kNone, models::Recompute::kSelective, models::Recompute::kFull}) {
     TrainState state = test::tiny_state(config);
-    state.model->set_recompute(recompute);
+    state.model->memory().set_recompute(recompute);
     losses_of(state, config, 1, 2, 3, 0);
     // Three micro-batches through two layers.
     EXPECT_EQ(state.model->layer_passes().forward, 6);

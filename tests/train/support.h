@@ -14,6 +14,8 @@
 #include "base/json.h"
 #include "data/batch_stream.h"
 #include "data/sample_source.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
 #include "train/step.h"
@@ -70,8 +72,8 @@ inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, i
   std::filesystem::create_directories(folder / "model");
   models::CausalLM model(tiny_config(), parallel::Mesh::single(),
                          dtype == DType::kBF16 ? at::kBFloat16 : at::kFloat, at::Device(at::kCPU));
-  model.initialize(3);
-  model.save(folder / "model", dtype, {});
+  models::initialize(model, 3);
+  models::save(model, folder / "model", dtype, {});
   std::ofstream file(folder / "data.jsonl");
   for (const data::Sample& sample : toy_samples(rows))
     file << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
@@ -80,7 +82,7 @@ inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, i
 inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const TrainConfig& config) {
   TrainState state;
   state.model = std::move(model);
-  parallel::ParameterStore& store = state.model->keep(config.keeping);
+  parallel::ParameterStore& store = models::keep(*state.model, config.keeping);
   state.gradients = std::make_unique<optim::GradBuffer>(store);
   state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
   state.links = std::make_unique<StageLinks>(*state.model);
@@ -90,7 +92,7 @@ inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const Trai
 inline TrainState tiny_state(const TrainConfig& config, at::ScalarType dtype = at::kFloat) {
   auto model = std::make_unique<models::CausalLM>(tiny_config(), parallel::Mesh::single(), dtype,
                                                   at::Device(at::kCPU));
-  model->initialize(7);
+  models::initialize(*model, 7);
   return make_state(std::move(model), config);
 }
 

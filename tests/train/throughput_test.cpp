@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/adapters.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -46,7 +47,7 @@ TEST(FlopsPerToken, AdaptersAddTheirOwnProducts) {
   models::CausalLM model = tiny_model(false);
   weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 8;
-  model.add_lora(lora, 1);
+  models::add_lora(model, lora, 1);
   // q, o: 8 · (32 + 32); k, v: 8 · (32 + 16); gate, up, down: 8 · (32 + 48)
   constexpr double kAdapters = 2 * (2 * 512 + 2 * 384 + 3 * 640);
   EXPECT_DOUBLE_EQ(flops_per_token(model, lengths_10_and_30()),
@@ -59,7 +60,7 @@ TEST(FlopsPerToken, AModuleTrainedWholeIsATrainedWeight) {
   lora.rank = 8;
   weights::set_targets(lora, {"q_proj"});
   lora.modules_to_save = {"lm_head"};
-  model.add_lora(lora, 1);
+  models::add_lora(model, lora, 1);
   EXPECT_DOUBLE_EQ(flops_per_token(model, lengths_10_and_30()),
                    4 * (kWeights - 3072) + 6 * 3072 + 6 * (2 * 512) + kAttention);
 }

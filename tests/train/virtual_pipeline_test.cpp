@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "models/weight_files.h"
 #include "parallel/comm/local.h"
 #include "plan/simulate.h"
 #include "train/action_trace.h"
@@ -86,7 +87,7 @@ std::vector<std::vector<ActionSpan>> trained(const Case& c) {
         auto model = std::make_unique<models::CausalLM>(
             config_of(c), stages_of(c)[static_cast<size_t>(mesh.stage())], mesh, at::kFloat,
             at::Device(at::kCPU));
-        model->initialize(3);
+        models::initialize(*model, 3);
         TrainConfig config;
         config.order = c.order;
         TrainState state = test::make_state(std::move(model), config);

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "models/weight_files.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
@@ -202,7 +203,7 @@ TEST(SaveSafetensors, AFullDiskIsAnErrorAndLeavesTheOldWeightsAlone) {
   ::setrlimit(RLIMIT_FSIZE, &small);
   std::string error;
   try {
-    big.save(directory.path());
+    models::save(big, directory.path());
   } catch (const IoError& e) {
     error = e.what();
   }

@@ -8,6 +8,7 @@
 #include "base/new_output.h"
 #include "cli/engine/engine.h"
 #include "models/causal_lm.h"
+#include "models/weight_files.h"
 #include "text/tokenizer.h"
 #include "weights/convert/replaceable.h"
 
@@ -49,8 +50,9 @@ int run_init(const Options& options) {
       output, options.get_bool("overwrite"), {options.get_string("config"), tokenizer},
       [](const fs::path& old) { weights::require_replaceable(old, /*is_file=*/false); });
   models::CausalLM model(config, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
-  model.initialize(static_cast<uint64_t>(options.get_int("seed")));
-  made.publish([&](const fs::path& directory) { model.save(directory, dtype, tokenizer); });
+  models::initialize(model, static_cast<uint64_t>(options.get_int("seed")));
+  made.publish(
+      [&](const fs::path& directory) { models::save(model, directory, dtype, tokenizer); });
   log::info("wrote {}: {}, {} parameters, {}, seed {}", output.string(), config.family,
             arch::parameter_count(config), dtype_name(dtype), options.get_int("seed"));
   return 0;

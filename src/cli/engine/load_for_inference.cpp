@@ -11,6 +11,8 @@
 #include "device/counted_memory.h"
 #include "device/dtype.h"
 #include "device/select.h"
+#include "models/adapters.h"
+#include "models/weight_files.h"
 #include "ops/quantized_linear.h"
 #include "settings/options/from_options.h"
 #include "settings/options/model_names.h"
@@ -229,7 +231,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
         fmt::join(widened.types, ", "), dtype_name(device::dtype_of(type)),
         static_cast<double>(widened.elements) * static_cast<double>(c10::elementSize(type)) / 1e6);
   }
-  if (const auto held = loaded.model->held_bytes(); held.in_blocks > 0) {
+  if (const auto held = models::held_bytes(*loaded.model); held.in_blocks > 0) {
     loaded.quantize = options.get_string_or("quantize", "auto");
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
               static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
@@ -237,7 +239,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
     log::warning("{}: nothing is quantised, since the rows of no matrix are a multiple of {} long",
                  options.given_as("quantize"), block_traits(*quantisation.make).numbers);
   }
-  if (!where.adapter.empty()) loaded.model->load_adapter(where.adapter, lora_alpha_from(options));
+  if (!where.adapter.empty())
+    models::load_adapter(*loaded.model, where.adapter, lora_alpha_from(options));
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {
     throw ModelError(
         tr("{}: the tokenizer has {} ids, the model's vocabulary only {}", where.model.string(),

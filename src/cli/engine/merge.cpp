@@ -11,6 +11,8 @@
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
+#include "models/adapters.h"
+#include "models/weight_files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "weights/convert/replaceable.h"
@@ -63,7 +65,7 @@ void prove(const Merge& merge, DType dtype, double tolerance) {
   {
     const auto model = models::load_model(merge.base, parallel::Mesh::single(), at::kFloat, cpu);
     base = models::probe_logits(*model);
-    model->load_adapter(merge.adapters.peft, *merge.adapters.tensors, merge.where);
+    models::load_adapter(*model, merge.adapters.peft, *merge.adapters.tensors, merge.where);
     adapted = models::probe_logits(*model);
   }
   const auto model =

@@ -10,8 +10,10 @@
 #include "cli/engine/load_for_inference.h"
 #include "device/dtype.h"
 #include "device/select.h"
+#include "models/adapters.h"
 #include "models/golden.h"
 #include "models/merge.h"
+#include "models/weight_files.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -71,7 +73,7 @@ int run_verify(const Options& options) {
     weights::report_other_base(path, directory);
     adapters =
         weights::open_adapter_source(path, source.config, {.lora_alpha = lora_alpha_from(options)});
-    model->load_adapter(adapters.peft, *adapters.tensors, path.string());
+    models::load_adapter(*model, adapters.peft, *adapters.tensors, path.string());
   } else if (source.adapters) {
     adapters = {source.format, source.adapters, *source.peft};
   }

@@ -20,6 +20,8 @@
 #include "checkpoint/checkpoint.h"
 #include "data/readers/dataset_name.h"
 #include "device/dtype.h"
+#include "models/adapters.h"
+#include "models/weight_files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "weights/megatron/place.h"
@@ -259,7 +261,8 @@ uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
                        const fs::path& directory) {
   if (model.mesh().rank() > 0)  // gives its pieces
-    return config.tuner == Tuner::kLora ? model.save_adapter({}, {}) : model.save({}, dtype, {});
+    return config.tuner == Tuner::kLora ? models::save_adapter(model, {}, {})
+                                        : models::save(model, {}, dtype, {});
   // A file may be named, and its name may be that of the one in whose place another is read.
   const fs::path tokenizer = text::directory_of_model(config.model.tokenizer);
   const bool is_in_model = text::is_gguf(config.model.tokenizer);
@@ -268,14 +271,15 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
                 : weights::carry_over_files(tokenizer, directory);
   };
   if (config.tuner == Tuner::kLora) {
-    model.save_adapter(directory, fs::absolute(config.model.path).lexically_normal().string());
+    models::save_adapter(model, directory,
+                         fs::absolute(config.model.path).lexically_normal().string());
     // An adapter directory carries the tokenizer too, but not the base model's config.json.
     carry_tokenizer();
     std::error_code ignored;
     fs::remove(directory / "config.json", ignored);
     return;
   }
-  model.save(directory, dtype, config.model.companions);
+  models::save(model, directory, dtype, config.model.companions);
   if (is_in_model || tokenizer != config.model.companions) carry_tokenizer();
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
+#include "models/training_memory.h"
 #include "parallel/agree.h"
 #include "train/loop.h"
 #include "train/run_dir/run_dir.h"
@@ -83,7 +84,7 @@ void begin_checkpoint(Run& run) {
   request.keepers = run.run_dir.keepers;
   request.keeper = run.run_dir.keeper;
   const models::CausalLM& model = *run.state.model;
-  model.settle();
+  model.memory().settle();
   // Of what outlives the saver.
   request.write_model = [&model, &config = run.config](const std::filesystem::path& directory) {
     write_model_files(model, config, device::dtype_of(model.dtype()), directory);

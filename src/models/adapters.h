@@ -1,0 +1,33 @@
+// models/adapters.h: adapters (LoRA, DoRA) on a model: made, read from files and written.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "models/causal_lm.h"
+#include "weights/lora/peft.h"
+#include "weights/tensor_source.h"
+
+namespace danlu::models {
+
+/// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
+/// Errors: UsageError if a target matches nothing (lists module names).
+void add_lora(CausalLM& model, const weights::PeftConfig& lora, uint64_t seed);
+
+/// Adds the adapters that lie at `path`, and loads them: an adapter_config.json and adapter_model
+/// file of PEFT, or a MindSpeed-LLM LoRA checkpoint of this model. `lora_alpha`: needed where a
+/// MindSpeed checkpoint does not record it. Errors: ModelError where they were not made for this
+/// model.
+void load_adapter(CausalLM& model, const std::filesystem::path& path,
+                  std::optional<double> lora_alpha = {});
+/// The same of adapters that are open already; `where` begins messages.
+void load_adapter(CausalLM& model, const weights::PeftConfig& config,
+                  const weights::TensorSource& source, const std::string& where);
+
+/// Writes adapter_config.json and adapter_model.safetensors as PEFT does. Called as save()
+/// (models/weight_files.h).
+void save_adapter(const CausalLM& model, const std::filesystem::path& directory,
+                  const std::string& base_model_path);
+
+}  // namespace danlu::models

@@ -1,0 +1,13 @@
+// models/add_adapters.h: adapters' places on a model, before their values. Internal to models.
+#pragma once
+#include "models/adapters.h"
+#include "models/causal_lm_impl.h"
+
+namespace danlu::models {
+
+/// As add_lora. from_file: as PEFT does, targets that this model lacks are passed over while one is
+/// found.
+void add_adapters(CausalLM::Impl& model, const weights::PeftConfig& config, uint64_t seed,
+                  bool from_file);
+
+}  // namespace danlu::models

@@ -1,0 +1,170 @@
+#include "models/training_memory.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "base/error.h"
+#include "device/late_memory.h"
+#include "models/causal_lm_impl.h"
+
+namespace danlu::models {
+
+TrainingMemory::TrainingMemory(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                               const Network& network, const at::Device& device)
+    : config_(config), mesh_(mesh), network_(network), device_(device) {
+  divide_into_groups();
+}
+
+void TrainingMemory::set_recompute(Recompute mode) {
+  set_recompute(settings::RecomputeFlags{.granularity = settings::recompute_name(mode)});
+}
+
+void TrainingMemory::set_recompute(const settings::RecomputeFlags& flags) {
+  recompute_ = flags;
+  divide_into_groups();
+}
+
+void TrainingMemory::divide_into_groups() {
+  std::vector<parallel::Places::Run> joint;
+  groups_.clear();
+  for (const arch::LayerRange& chunk : stage().chunks) {
+    groups_.push_back(settings::recompute_groups(recompute_, chunk.end - chunk.first));
+    for (settings::RecomputeGroup& group : groups_.back()) {
+      group.first += chunk.first;
+      group.end += chunk.first;
+      if (group.end - group.first > 1)
+        joint.push_back({arch::place_of_layer(group.first), arch::place_of_layer(group.end) - 1});
+    }
+  }
+  if (store_) store_->join_in_backward(std::move(joint));
+}
+
+void TrainingMemory::set_activation_offload(const settings::ActivationOffload& flags) {
+  using settings::OffloadTo;
+  if (flags.to == OffloadTo::kHost && device_.is_cpu())
+    throw InternalError("[model] activations of a CPU are in host memory as it is");
+  offload_flags_ = flags;
+  offload_.reset();
+  if (flags.to == OffloadTo::kNone) return;
+  offload_ = std::make_unique<layers::Offload>(
+      device_, flags.to == OffloadTo::kFile ? flags.directory : std::filesystem::path());
+}
+
+MovedBytes TrainingMemory::moved_activations() const {
+  if (!offload_) return {};
+  return {offload_->bytes_out(), offload_->bytes_back()};
+}
+
+std::shared_ptr<layers::LeavingLayer> TrainingMemory::leaving_layer(
+    const settings::RecomputeGroup& group, int64_t chunk, const at::Tensor& hidden_NH,
+    const layers::Pass& pass) const {
+  const int64_t first = stage().chunks[static_cast<size_t>(chunk)].first;
+  if (!offload_ || !at::GradMode::is_enabled() || !offload_flags_.takes(group.first - first))
+    return nullptr;
+  auto layer = offload_->layer();
+  std::vector<at::Tensor> living{pass.rotary.cos_NE, pass.rotary.sin_NE, pass.dropout_keys_N};
+  for (int64_t i = group.first; i < group.end; ++i) {
+    const auto read = layers::tensors_of(network_.layer(i));
+    living.insert(living.end(), read.begin(), read.end());
+  }
+  // What another stage gave is held until its gradient is sent.
+  if (hidden_NH.is_leaf() && hidden_NH.requires_grad()) living.push_back(hidden_NH);
+  layer->stay(living);
+  return layer;
+}
+
+layers::Leaving TrainingMemory::parts_of(layers::LeavingLayer* layer) const {
+  return {.layer = layer,
+          .input_norm = offload_flags_.input_norm,
+          .self_attention = offload_flags_.self_attention,
+          .post_attention_norm = offload_flags_.post_attention_norm,
+          .mlp = offload_flags_.mlp};
+}
+
+parallel::Places::Run TrainingMemory::run_of(int64_t chunk) const {
+  const arch::LayerRange& layers = stage().chunks[static_cast<size_t>(chunk)];
+  return {
+      stage().begins_at(chunk) ? 0 : arch::place_of_layer(layers.first),
+      stage().ends_at(chunk) ? arch::place_of_head(config_) : arch::place_of_layer(layers.end) - 1};
+}
+
+parallel::Places TrainingMemory::places() const {
+  parallel::Places places{{}, arch::place_of_head(config_)};
+  for (int64_t chunk = 0; chunk < stage().num_chunks(); ++chunk)
+    places.runs.push_back(run_of(chunk));
+  return places;
+}
+
+parallel::ParameterStore& TrainingMemory::keep(const parallel::Keeping& keeping,
+                                               const std::vector<Parameter*>& base,
+                                               const std::vector<Parameter*>& adapters,
+                                               bool holds_values) {
+  if (!store_) {
+    store_ = std::make_unique<parallel::ParameterStore>(mesh_, keeping, places());
+    for (const Parameter* parameter : base) {
+      if (holds_values) device::give_memory(parameter->tensor);
+    }
+    store_->lay_out(base, holds_values);
+    divide_into_groups();
+  }
+  if (!adapters.empty() && !has_stored_adapters_) {
+    store_->lay_out(adapters, /*copies=*/true);
+    has_stored_adapters_ = true;
+  }
+  return *store_;
+}
+
+parallel::ParameterStore& keep(CausalLM& model, const parallel::Keeping& keeping,
+                               bool holds_values) {
+  CausalLM::Impl& impl = model.impl();
+  return impl.memory.keep(keeping, impl.base(), impl.adapters(), holds_values);
+}
+
+void TrainingMemory::settle() const {
+  if (store_) store_->settle();
+}
+
+void TrainingMemory::forward_idly(bool keeps, int64_t chunk) const {
+  store_->forward_idly(static_cast<size_t>(chunk), keeps);
+}
+
+void TrainingMemory::backward_idly(int64_t chunk) const {
+  store_->backward_idly(static_cast<size_t>(chunk));
+}
+
+void TrainingMemory::with_place(int64_t place, const std::function<void()>& body) const {
+  if (!store_) return body();
+  store_->with(place, body);
+}
+
+void TrainingMemory::enter_place(int64_t place, const at::Tensor& input) const {
+  if (store_) store_->before_forward(place);
+  reach_backward_with(input, place - 1);
+}
+
+void TrainingMemory::reach_backward_with(const at::Tensor& given, int64_t place) const {
+  // What comes from another stage gets its gradient in no order with those of weights.
+  if (!store_ || !given.defined() || !given.requires_grad() || given.is_leaf()) return;
+  given.register_hook(
+      [store = store_.get(), place](const at::Tensor&) { store->reach_backward(place); });
+}
+
+void TrainingMemory::begin_backward_at(const at::Tensor& last, int64_t place) const {
+  if (!store_ || !last.requires_grad()) return;
+  last.register_hook(
+      [store = store_.get(), place](const at::Tensor&) { store->begin_backward(place); });
+}
+
+void TrainingMemory::leave_place(int64_t place, bool keeps) const {
+  if (store_) store_->after_forward(place, keeps);
+}
+
+at::Tensor TrainingMemory::pass_place(int64_t place, const at::Tensor& input,
+                                      const std::function<at::Tensor()>& body) const {
+  enter_place(place, input);
+  const at::Tensor output = body();
+  leave_place(place, at::GradMode::is_enabled());
+  return output;
+}
+
+}  // namespace danlu::models
