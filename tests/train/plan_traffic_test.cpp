@@ -20,7 +20,7 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-arch::ModelConfig model() {
+arch::ModelConfig model(const Json& changes = Json::object()) {
   Json json = danlu::test::tiny_config("llama");
   json.update({{"hidden_size", 64},
                {"intermediate_size", 96},
@@ -29,6 +29,7 @@ arch::ModelConfig model() {
                {"num_hidden_layers", 3},
                {"vocab_size", 96},
                {"max_position_embeddings", 128}});
+  json.update(changes);
   return arch::parse_model_config(json, "test");
 }
 
@@ -42,12 +43,16 @@ plan::Request request_of(const settings::MeshShape& mesh, const RecomputeFlags& 
   return request;
 }
 
-/// Of one table of embedding and head.
+/// Of four layers, and one table of embedding and head; of what a rank holds less than 0.5 % is
+/// padding.
 plan::Request tied_request(const settings::MeshShape& mesh, settings::Sharding sharding,
-                           int64_t passes) {
+                           int64_t passes, bool tied = true) {
   plan::Request request = request_of(mesh, {});
-  request.model.tie_embeddings = true;
-  request.model.num_layers = 4;
+  request.model = model({{"hidden_size", 128},
+                         {"intermediate_size", 192},
+                         {"num_hidden_layers", 4},
+                         {"vocab_size", 512},
+                         {"tie_word_embeddings", tied}});
   request.pipeline.stages = mesh.pipeline;
   request.sharding = sharding;
   request.num_micro_batches = passes;
@@ -96,7 +101,7 @@ Sent counted(const plan::Request& request, int64_t stage = 0) {
     const Sent before = sent();
     run_step(state, test::step_of(source, 1, request.num_micro_batches, 0, 0), settings,
              settings.schedule.shape);
-    state.gradients->store().settle();
+    state.model->settle();  // what of the update is on its way
     const Sent after = sent();
     if (mesh.stage() != stage) return;
     const std::lock_guard lock(mutex);
@@ -163,16 +168,15 @@ TEST(TiedTraffic, ATiedTableIsSummedBetweenTheEndsOfAPipeline) {
 
 TEST(TiedTraffic, ATiedTableIsGatheredForTheHeadAgain) {
   for (const bool tied : {true, false}) {
+    // A table that is copied to the last stage is needed there at the head alone.
     for (const settings::MeshShape& mesh :
          std::vector<settings::MeshShape>{{.data = 2}, {.data = 2, .pipeline = 2}}) {
-      plan::Request request = tied_request(mesh, settings::Sharding::kParameters, 2);
-      request.model.tie_embeddings = tied;
-      const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
-      for (int64_t stage = 0; stage < mesh.pipeline; ++stage) {
-        const plan::Traffic planned = plan::traffic_of(request, stages[static_cast<size_t>(stage)]);
-        EXPECT_NEAR(counted(request, stage).data / planned.data, 1, 0.005)
-            << "stage " << stage << " of " << mesh.pipeline << (tied ? ", tied" : "");
-      }
+      const plan::Request request =
+          tied_request(mesh, settings::Sharding::kParameters, /*passes=*/2, tied);
+      const arch::Stage last = arch::stages_of(request.model, request.pipeline).back();
+      EXPECT_NEAR(counted(request, mesh.pipeline - 1).data / plan::traffic_of(request, last).data,
+                  1, 0.005)
+          << "the last stage of " << mesh.pipeline << (tied ? ", tied" : "");
     }
   }
 }
