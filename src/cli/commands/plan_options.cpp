@@ -152,10 +152,9 @@ OptionTable plan_options_for(const Command& trains) {
     all.push_back(std::move(spec));
   }
   const std::string name = "plan " + trains.name;
-  OptionTable table(
-      name, "memory, traffic and time of this training before it runs",
-      fmt::format("danlu {} [--machine NAME|FILE] [flags of danlu {}]", name, trains.name),
-      std::move(all));
+  OptionTable table(name, "memory, traffic and time of this training before it runs",
+                    tr("danlu {} [--machine NAME|FILE] [flags of danlu {}]", name, trains.name),
+                    std::move(all));
   for (OptionProfile& profile : train_profiles(trains.name)) table.add_profile(std::move(profile));
   return table;
 }
