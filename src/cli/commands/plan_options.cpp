@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/message.h"
 #include "cli/command.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_options.h"
