@@ -156,6 +156,19 @@ Options Options::with(std::string_view name, const std::string& text,
   return copy;
 }
 
+Options Options::without_ignored() const {
+  Options copy = *this;
+  for (auto& [name, value] : copy.values_) {
+    if (value.spec.ignored_because.empty()) continue;
+    const OptionSpec spec = value.spec;
+    value = Value();
+    value.spec = spec;
+    if (!spec.default_text.empty())
+      value.text = option_text::canonical(spec, spec.default_text, "default of --" + name);
+  }
+  return copy;
+}
+
 Json Options::get_json(std::string_view name) const {
   return parse_json(text_of(name, OptionType::kJson), std::string(name));
 }

@@ -95,6 +95,9 @@ class Options {
   /// flag that was typed as `origin`. REQUIRES: the table has it. Errors: UsageError if that cannot
   /// be a value of this option.
   Options with(std::string_view name, const std::string& text, const std::string& origin) const;
+  /// A copy in which options that have no effect here (ignored_because) are as if neither the user
+  /// nor a profile had named them.
+  Options without_ignored() const;
   /// Every option with its value, in table order.
   Json to_json() const;
   /// The same as a configuration file that gives these options again where it is read under the

@@ -25,7 +25,8 @@ struct Command {
   bool trains = false;
   /// Several processes may do it together (danlu launch, --nproc); one that trains always.
   bool shares_work = false;
-  /// Of several processes, as other systems' lines start them, the first does it and the others end.
+  /// Of several processes, as other systems' lines start them, the first does it and the others
+  /// end.
   bool first_does_all = false;
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
@@ -40,6 +41,9 @@ struct Command {
   bool makes_files = false;
   /// The first word that names a command, and all behind it, are that command's.
   bool runs_another = false;
+  /// Of a verb that reads lines of those that train: the options of one. The name, anywhere in the
+  /// line, then comes to run() as its first word, and a configuration file is read as there.
+  OptionTable (*options_for)(const Command& trains) = nullptr;
 };
 
 /// Whether danlu launch may start it.

@@ -185,6 +185,56 @@ void set_apart(const Command& command, const OptionTable& table, std::vector<std
   }
 }
 
+/// Steps over what is behind the flag at `at`, as far as it is the flag's.
+size_t behind_flag(const OptionTable& table, const std::vector<std::string>& words, size_t at) {
+  const std::string& flag = words[at++];
+  if (flag.find('=') != flag.npos) return at;
+  std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+  const OptionSpec* spec = table.find_spec(name);
+  if (!spec && (name.starts_with("no-") || name.starts_with("no_")))
+    spec = table.find_spec(name.substr(3));
+  const bool is_bare = name == "v" || name == "download" || name == "print_config" ||
+                       name == "print-config" || is_help(flag);
+  const auto is_value = [&] {
+    if (at >= words.size()) return false;
+    const std::string& word = words[at];
+    return !word.starts_with('-') || (word.size() > 1 && word[1] >= '0' && word[1] <= '9');
+  };
+  if (is_bare || !is_value()) return at;
+  if (spec && (spec->type == OptionType::kBool || spec->may_be_alone))
+    return find_command(words[at]) ? at : at + 1;
+  do {
+    ++at;
+  } while (spec && spec->type == OptionType::kList && is_value());
+  return at;
+}
+
+/// The command that trains whose line this is, taken out of it; nullptr where none is named, and
+/// the words are flags of `table`, whose words are left. Errors: UsageError for another command.
+const Command* take_trained(const Command& command, const OptionTable& table,
+                            std::vector<std::string>& words) {
+  for (size_t at = 0; at < words.size() && words[at] != "--";) {
+    if (words[at].starts_with('-')) {
+      at = behind_flag(table, words, at);
+      continue;
+    }
+    const Command* named = find_command(words[at]);
+    if (named && (named->trains || named->runs_another))
+      words.erase(words.begin() + static_cast<ptrdiff_t>(at));
+    if (named && named->trains) return named;
+    if (named && named->runs_another) continue;  // its own flags are those of what it runs
+    std::error_code unknown;
+    const bool is_path = std::filesystem::exists(words[at], unknown);
+    if (!is_path && (named || find_absent_command(words[at]))) {
+      throw UsageError(
+          tr("[{}] {} trains nothing here", command.name, command_named(words[at]).name),
+          tr("danlu {} sft --model DIR …", command.name));
+    }
+    ++at;
+  }
+  return nullptr;
+}
+
 Options read_options(const Command& command, const OptionTable& table,
                      const std::vector<std::string>& words, bool is_run) {
   const auto read = [&] {
@@ -205,9 +255,18 @@ bool is_another_rank() {
   }
 }
 
-int run_words(const Command& command, std::vector<std::string> words) {
-  const OptionTable table = command.options();
+int run_words(const Command& named, std::vector<std::string> words) {
+  Command command = named;
+  OptionTable table = command.options();
   set_apart(command, table, words);
+  if (command.options_for) {
+    if (const Command* trained = take_trained(command, table, words)) {
+      table = command.options_for(*trained);
+      command.accepts_config = trained->accepts_config;
+      command.max_positional = 1;
+      words.insert(words.begin(), trained->name);
+    }
+  }
   const auto apart = std::find(words.begin(), words.end(), "--");
   if (command.runs_another && apart != words.end() && apart + 1 != words.end() &&
       asks_for_help({apart + 1, words.end()})) {
@@ -232,7 +291,7 @@ int run_words(const Command& command, std::vector<std::string> words) {
     std::fputs(options.print_config().c_str(), stdout);
     return 0;
   }
-  running = &command;
+  running = &named;
   // ms-swift fetches what its lines name, from ModelScope.
   const bool as_swift = options.profile().name.starts_with("swift");
   hub::set_fetch_missing({.allowed = fetches || as_swift,

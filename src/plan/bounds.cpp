@@ -73,7 +73,7 @@ double Bounds::seconds(const Request& request) const {
     most = std::max(most, before + time.work * static_cast<double>(request.num_micro_batches));
     before += time.first;
   }
-  return most + update + tied_seconds(request, machine_, stages_.back());
+  return most + update + tied_seconds(request, machine_, elements_.back());
 }
 
 std::pair<size_t, int64_t> Bounds::fullest(const Request& request) {

@@ -43,6 +43,7 @@ Sent sent(double bytes, double network_share) {
 
 void put_traffic(const Paths& paths, const Machine& machine, Plan& plan) {
   const settings::MeshShape& mesh = plan.request.mesh;
+  const double between_ends = machine.between(0, mesh.size() - mesh.stage_size()).network_share;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     StagePlan& stage = plan.stages[s];
     stage.data = sent(stage.traffic.data, paths.data.network_share);
@@ -56,7 +57,10 @@ void put_traffic(const Paths& paths, const Machine& machine, Plan& plan) {
     const bool is_first = s == 0, is_last = s + 1 == plan.stages.size();
     const bool ring = stage.stage.num_chunks() > 1;
     const double share = is_first && !ring ? up : is_last && !ring ? down : (up + down) / 2;
-    stage.pipeline = sent(stage.traffic.pipeline, share);
+    stage.pipeline = sent(stage.traffic.pipeline - stage.traffic.tied, share);
+    const Sent tied = sent(stage.traffic.tied, between_ends);
+    stage.pipeline.node += tied.node;
+    stage.pipeline.network += tied.network;
   }
 }
 
@@ -177,7 +181,7 @@ Plan make_plan(const Request& request, const Machine& machine, const Engine& eng
     if (stage.memory.total() > plan.memory()) plan.fullest = s;
     plan.optimizer_s = std::max(plan.optimizer_s, update_seconds(request, machine, elements[s]));
   }
-  plan.optimizer_s += tied_seconds(request, machine, plan.stages.back().stage);
+  plan.optimizer_s += tied_seconds(request, machine, elements.back());
   plan.step_s = plan.simulated.seconds + plan.exposed_s + plan.optimizer_s;
   const double data = static_cast<double>(request.mesh.data);
   const double passes = static_cast<double>(request.num_micro_batches) * data;

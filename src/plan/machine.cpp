@@ -63,6 +63,14 @@ std::vector<Field> fields_of(Machine& machine, double& devices) {
           {"disk_gb_per_s", 1e9, &machine.disk_bytes_per_s}};
 }
 
+constexpr const char* kIsHost = "is_host";  // the one key that may be missing
+
+bool yes_or_no(const OptionFileEntry& entry) {
+  if (entry.text == "true" || entry.text == "false") return entry.text == "true";
+  throw UsageError(
+      tr("[machine] {}: {} must be true or false, got '{}'", entry.origin, entry.key, entry.text));
+}
+
 double positive(const OptionFileEntry& entry) {
   double value = 0;
   const char* end = entry.text.data() + entry.text.size();
@@ -125,6 +133,10 @@ Machine parse_machine(const std::string& text, const std::string& origin) {
   }
   for (const OptionFileEntry& entry :
        read_option_text(text, origin, [](const std::string&) { return false; })) {
+    if (entry.key == kIsHost) {
+      machine.is_host = yes_or_no(entry);
+      continue;
+    }
     const auto found = std::find(keys.begin(), keys.end(), entry.key);
     if (found == keys.end()) {
       const auto near = nearest_name(entry.key, keys);

@@ -28,7 +28,8 @@ struct Machine {
   std::string name;
   int64_t devices_per_node = 1;
   double memory_bytes = 0;
-  double host_bytes = 0;                                ///< of a node
+  double host_bytes = 0;  ///< of a node
+  bool is_host = false;   ///< devices are the host's processors: nothing can go to its memory
   double bf16_flops = 0, f16_flops = 0, f32_flops = 0;  ///< peaks, a second
   double reachable = 1;  ///< share of the peak that large matrix products reach, (0, 1]
   /// Share of the peak that a fused attention kernel reaches, (0, 1]; 0: that of products.

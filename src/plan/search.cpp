@@ -93,7 +93,8 @@ Candidate best_of(const Request& split, const Machine& machine) {
   const bool copies = split.mesh.copies() > 1;
   for (const RecomputeFlags& recompute : recomputes(split)) {
     for (const bool offload : {false, true}) {
-      bool is_least = false;  // shares state alone, and fits
+      if (offload && machine.is_host) break;  // there is nowhere else
+      bool is_least = false;                  // shares state alone, and fits
       for (const Sharding sharding :
            {Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
         Candidate one{.request = split};

@@ -9,13 +9,16 @@ using settings::Sharding;
 
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
 /// (D - 1) / D of what is summed or gathered.
-double data_bytes(const Request& request, const Elements& elements) {
+double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {
   const auto ranks = static_cast<double>(request.mesh.copies());
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
   const auto trained = static_cast<double>(elements.trained),
              all = static_cast<double>(elements.all);
   const double part = (ranks - 1) / ranks;
+  // A table that the head of the same stage is tied to is let go of between the two.
+  const bool returns = request.model.tie_embeddings && stage.has_embedding && stage.has_head;
+  const auto once = returns ? 0.0 : static_cast<double>(elements.ends);
   switch (request.sharding) {
     case Sharding::kNone:
       return part * 2 * 4 * trained;
@@ -25,7 +28,7 @@ double data_bytes(const Request& request, const Elements& elements) {
       return part * (4 * passes + width) * trained;
     case Sharding::kParameters:
       // Backward gathers again, but neither the head nor the embedding.
-      return part * passes * (4 * trained + width * (2 * all - static_cast<double>(elements.ends)));
+      return part * passes * (4 * trained + width * (2 * all - once));
   }
   return 0;
 }
@@ -55,6 +58,13 @@ ContextBytes context_bytes(const Request& request) {
 
 }  // namespace
 
+double tied_bytes(const Request& request, const Elements& elements) {
+  // An all-reduce of two sends what is summed once.
+  const bool shares = request.sharding >= Sharding::kState;
+  return 4 * static_cast<double>(elements.tied) /
+         static_cast<double>(shares ? request.sharers() : 1);
+}
+
 Traffic traffic_of(const Request& request, const arch::Stage& stage) {
   return traffic_of(request, stage, elements_of(request, stage));
 }
@@ -74,7 +84,8 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   // Norms that are made again where ranks share the rows: half of a sum before each of two parts.
   const double gathered = request.mesh.sequence_parallel ? share(LayerRecompute::kNorm) : 0;
   Traffic traffic;
-  traffic.data = data_bytes(request, elements);
+  traffic.data = data_bytes(request, stage, elements);
+  traffic.tied = tied_bytes(request, elements);
   traffic.tensor_of_layer = (4 + 2 * again + gathered) * all_reduce;
   const double ends = (stage.has_embedding ? 1 : 0) + (stage.has_head ? 1 : 0);
   traffic.tensor = passes * (layers * traffic.tensor_of_layer + ends * all_reduce);
@@ -88,7 +99,8 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
       passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward);
   const double borders = 2 * static_cast<double>(stage.num_chunks()) -
                          (stage.has_embedding ? 1 : 0) - (stage.has_head ? 1 : 0);
-  traffic.pipeline = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;
+  const double messages = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;
+  traffic.pipeline = messages + traffic.tied;
   return traffic;
 }
 

@@ -6,7 +6,9 @@ namespace danlu::plan {
 
 /// Sent by one rank in a step, by axis.
 struct Traffic {
-  double data = 0, tensor = 0, pipeline = 0;
+  double data = 0, tensor = 0;
+  double pipeline = 0;          ///< messages, and between its ends a tied table's gradients
+  double tied = 0;              ///< these gradients alone
   double context = 0;           ///< and of the context axis
   double context_forward = 0;   ///< of one layer and micro-batch
   double context_backward = 0;  ///< what it recomputes apart
@@ -14,6 +16,8 @@ struct Traffic {
   double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
   double message = 0;           ///< of the pipeline, one way, of one micro-batch
 };
+/// Of a rank of either end: the sum of a tied table's gradients between them.
+double tied_bytes(const Request& request, const Elements& elements);
 Traffic traffic_of(const Request& request, const arch::Stage& stage);
 /// The same of a stage whose elements are known.
 Traffic traffic_of(const Request& request, const arch::Stage& stage, const Elements& elements);

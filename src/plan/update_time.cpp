@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/traffic.h"
+
 namespace danlu::plan {
 
 using settings::Sharding;
@@ -24,13 +26,8 @@ double update_seconds(const Request& request, const Machine& machine, const Elem
          devices * updated * (8 + state + written) / machine.host_bytes_per_s;
 }
 
-double tied_seconds(const Request& request, const Machine& machine, const arch::Stage& last) {
-  if (request.mesh.pipeline == 1 || !last.copies_embedding || request.adapters) return 0;
-  const bool shares = request.sharding >= Sharding::kState;
-  const double bytes = 4 * static_cast<double>(request.model.vocab_size) *
-                       static_cast<double>(request.model.hidden_size) /
-                       static_cast<double>(request.mesh.tensor) /
-                       static_cast<double>(shares ? request.sharers() : 1);
+double tied_seconds(const Request& request, const Machine& machine, const Elements& last) {
+  const double bytes = tied_bytes(request, last);
   return 2 * machine.between(0, request.mesh.size() - request.mesh.stage_size()).seconds(bytes / 2);
 }
 

@@ -11,7 +11,7 @@ namespace danlu::plan {
 double update_seconds(const Request& request, const Machine& machine, const Elements& elements);
 
 /// Seconds of a table at both ends, whose gradient is summed once a step: what each rank keeps of
-/// the sum. `last`: the last stage.
-double tied_seconds(const Request& request, const Machine& machine, const arch::Stage& last);
+/// the sum. `last`: of the last stage.
+double tied_seconds(const Request& request, const Machine& machine, const Elements& last);
 
 }  // namespace danlu::plan

@@ -150,7 +150,7 @@ std::string TrainConfig::said_ranks() const {
 
 void TrainConfig::validate() const {
   const config_detail::Checker check(*this);
-  if (data.train.empty()) {
+  if (data.train.empty() && !is_planned) {
     check.refuse("dataset", "(none)", "no training data was named",
                  tr("name files, directories or .bin/.idx prefixes: --dataset data.jsonl"));
   }

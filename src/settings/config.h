@@ -132,13 +132,16 @@ struct TrainConfig {
   std::string device = "auto";
   uint64_t seed = 42;
   bool dry_run = false;
+  bool is_planned = false;       ///< and not begun: what it reads and writes need not be there
   bool checks_plan = true;       ///< refuse what will not fit into memory
   RankPlace place;               ///< of this process
   MeshShape mesh;                ///< how the processes share the work
   arch::PipelineSplit pipeline;  ///< which layers each of mesh.pipeline stages has
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
-  int64_t chunks = 1;            ///< runs of layers in each stage
-  Keeping keeping;               ///< what copies of the model share, and what files hold
+  int64_t chunks = 1;  ///< runs of layers in each stage
+  Keeping keeping;     ///< what copies of the model share, and what files hold
+  /// Asked to be in host memory: on a CPU they are, and no other device has that yet.
+  bool wants_state_in_host = false, wants_parameters_in_host = false;
   double dist_timeout_s = 1800;  ///< how long ranks wait for one another
   bool shares_cache = true;      ///< if machines see one; else each prepares its data
 

@@ -516,7 +516,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   std::string origin = describe_weights(config.model, source, config.seed);
   std::optional<Continued> continued;
   if (!checkpoint) continued = continued_from(config, source, identity, origin);
-  plan::Request planned = plan_request(config, source.config, plan, data.lengths.max, device);
+  plan::Request planned = plan_request(config, source.config, data.lengths.max, device);
   announce(config, {config, device, source.config, origin, text, data, plan}, ranks, device,
            planned);
   if (config.dry_run) return 0;

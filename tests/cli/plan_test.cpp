@@ -124,6 +124,53 @@ TEST(PlanCommand, DeepSpeedsWordsMeanTheirStageAndOffload) {
   EXPECT_EQ(json["offload_optimizer"], true);
 }
 
+TEST(PlanCommand, NothingGoesFromAHostToItself) {
+  DANLU_REQUIRES_SHARED();
+  const auto plan = [](const std::string& machine, const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"plan", "--model", model(), "--machine", machine, "--json"};
+    line.insert(line.end(), more.begin(), more.end());
+    return run_danlu(line);
+  };
+  const Json plain = Json::parse(plan("cpu-node", {}).out);
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--offload", "optimizer"}, {"--activation_offload", "host"}}) {
+    const ProgramResult here = plan("cpu-node", flags), there = plan("a100-80g", flags);
+    EXPECT_THAT(here.err, HasSubstr("cpu-node computes in its host's memory"));
+    EXPECT_EQ(Json::parse(here.out)["memory_bytes"], plain["memory_bytes"]);
+    EXPECT_EQ(there.err, "");
+    EXPECT_NE(Json::parse(there.out)["memory_bytes"],
+              Json::parse(plan("a100-80g", {}).out)["memory_bytes"]);
+  }
+}
+
+TEST(PlanCommand, WhatItDoesNotDependOnIsNotRead) {
+  DANLU_REQUIRES_SHARED();
+  const std::vector<std::string> line = {"plan", "--model", model(), "--json"};
+  std::vector<std::string> more = line;
+  more.insert(more.end(), {"--lr", "abc", "--hidden_size", "1", "--dataset_dir", "nowhere",
+                           "--report_to", "wandb", "--stage", "dpo", "--offload_dir", "nowhere"});
+  const ProgramResult got = run_danlu(more);
+  EXPECT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(got.out, run_danlu(line).out);
+  EXPECT_THAT(got.err, HasSubstr("have no effect here"));
+}
+
+TEST(PlanCommand, AdaptersSitWhereTheLineSays) {
+  DANLU_REQUIRES_SHARED();
+  const auto trained = [](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"plan", "--model", model(), "--tuner", "lora", "--json"};
+    line.insert(line.end(), more.begin(), more.end());
+    const ProgramResult got = run_danlu(line);
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    return got.exit_code == 0 ? Json::parse(got.out)["trained"].get<int64_t>() : 0;
+  };
+  // 5 layers of width 64: A [8, 64] and B [64, 8].
+  EXPECT_EQ(trained({"--lora_target", "q_proj"}), 5 * 8 * (64 + 64));
+  EXPECT_EQ(trained({"--lora_target", "q_proj", "--modules_to_save", "norm"}),
+            5 * 8 * (64 + 64) + 64);
+  EXPECT_GT(trained({}), 5 * 8 * (64 + 64));
+}
+
 TEST(PlanCommand, AutoShowsTenAndWhatLimitsThem) {
   DANLU_REQUIRES_SHARED();
   const ProgramResult got =
@@ -164,11 +211,12 @@ TEST(PlanCommand, BadInputSaysRuleAndWhatWorks) {
            {{"--shard", "zero2", "--use-distributed-optimizer"}, {"ZeRO-2", "ZeRO-1", "give one"}},
            {{"--bf16", "--fp16"}, {"--bf16 and --fp16 are both on"}},
            {{"--global_batch_size", "12"},
-            {"no multiple of 8 copies", "take --global_batch_size 16"}},
+            {"must be a multiple of", "8 processes = 8", "8 and 16"}},
            {{"--gradient_accumulation_steps", "3", "--global_batch_size", "8"},
-            {"make 24", "says 8"}},
+            {"--global_batch_size 8: differs from", "--gradient_accumulation_steps 3", "= 24"}},
            {{"--nproc_per_node", "16"}, {"--nproc_per_node 16: a100-80g has 8 devices"}},
-           {{"--fsdp", "hybrid_shard"}, {"--fsdp hybrid_shard", "take full_shard"}},
+           {{"--fsdp", "hybrid_shard", "--nnodes", "2"},
+            {"--fsdp hybrid_shard", "take full_shard"}},
            {{"--devices", "8", "--nnodes", "2"}, {"--devices is of all machines"}},
            {{"--auto", "--tp", "2"}, {"--auto looks for --tp itself"}},
            {{"--auto", "--draw", "a.svg"}, {"--draw draws one"}},

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "plan/estimate.h"
 #include "plan/rank_memory.h"
@@ -250,6 +252,26 @@ TEST(Machine, TheShippedFilesAreRead) {
     EXPECT_GE(machine.node.bytes_per_s, machine.network.bytes_per_s) << name;
   }
   EXPECT_DOUBLE_EQ(load_machine("a100-80g").bf16_flops, 312e12);
+  EXPECT_FALSE(load_machine("a100-80g").is_host);
+  EXPECT_TRUE(load_machine("cpu-node").is_host);
+}
+
+TEST(Machine, WhereDevicesAreTheHostASearchOffloadsNothingToIt) {
+  // Room for weights and gradients, and not for the state.
+  const Request request = measured(1, Sharding::kNone, 1);
+  Machine machine = load_machine("cpu-node");
+  const auto offloads = [&] {
+    const auto plans = search_plans(request, machine, {.world = 1, .samples = 8});
+    return std::any_of(plans.begin(), plans.end(),
+                       [](const Plan& plan) { return plan.request.state_in_files; });
+  };
+  Request alone = request;
+  const int64_t whole = make_plan(alone, machine).memory();
+  alone.state_in_files = true;
+  machine.memory_bytes = static_cast<double>(whole + make_plan(alone, machine).memory()) / 2;
+  EXPECT_FALSE(offloads());
+  machine.is_host = false;
+  EXPECT_TRUE(offloads());
 }
 
 std::string error_of(const std::string& text) {
@@ -262,6 +284,7 @@ TEST(Machine, ErrorsNameTheLineAndTheRule) {
   EXPECT_THAT(error_of("memory_gb: -1\n"),
               HasSubstr("memory_gb must be a number above 0, got '-1'"));
   EXPECT_THAT(error_of("memory_gb: 80\n"), HasSubstr("devices_per_node"));
+  EXPECT_THAT(error_of("is_host: 1\n"), HasSubstr("is_host must be true or false, got '1'"));
   std::string whole;
   for (const char* key : {"memory_gb",          "host_memory_gb",
                           "bf16_tflops",        "f16_tflops",

@@ -22,7 +22,7 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-arch::ModelConfig model() {
+arch::ModelConfig model(const Json& changes = Json::object()) {
   Json json = danlu::test::tiny_config("llama");
   json.update({{"hidden_size", 64},
                {"intermediate_size", 96},
@@ -31,6 +31,7 @@ arch::ModelConfig model() {
                {"num_hidden_layers", 3},
                {"vocab_size", 96},
                {"max_position_embeddings", 128}});
+  json.update(changes);
   return arch::parse_model_config(json, "test");
 }
 
@@ -44,22 +45,42 @@ plan::Request request_of(const settings::MeshShape& mesh, const RecomputeFlags& 
   return request;
 }
 
+/// Of four layers, and one table of embedding and head; of what a rank holds less than 0.5 % is
+/// padding.
+plan::Request tied_request(const settings::MeshShape& mesh, settings::Sharding sharding,
+                           int64_t passes, bool tied = true) {
+  plan::Request request = request_of(mesh, {});
+  request.model = model({{"hidden_size", 128},
+                         {"intermediate_size", 192},
+                         {"num_hidden_layers", 4},
+                         {"vocab_size", 512},
+                         {"tie_word_embeddings", tied}});
+  request.pipeline.stages = mesh.pipeline;
+  request.sharding = sharding;
+  request.num_micro_batches = passes;
+  return request;
+}
+
 struct Sent {
-  double context = 0, tensor = 0;
+  double context = 0, tensor = 0, pipeline = 0, data = 0;
 };
 
-/// By a rank on average, in one step of one micro-batch.
-Sent counted(const plan::Request& request) {
+/// By a rank of `stage` on average, in one step.
+Sent counted(const plan::Request& request, int64_t stage = 0) {
   Sent sum;
   std::mutex mutex;
+  const auto ranks = static_cast<double>(request.mesh.stage_size());
   parallel::run_local_ranks(request.mesh.size(), [&](parallel::World& world) {
     const parallel::Mesh mesh(world, request.mesh);
-    auto model = std::make_unique<models::CausalLM>(request.model, arch::whole_of(request.model),
-                                                    mesh, at::kFloat, at::Device(at::kCPU));
+    auto model = std::make_unique<models::CausalLM>(
+        request.model,
+        arch::stages_of(request.model, request.pipeline)[static_cast<size_t>(mesh.stage())], mesh,
+        at::kFloat, at::Device(at::kCPU));
     models::initialize(*model, 7);
     model->memory().set_recompute(request.recompute);
     TrainConfig settings;
     settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
+    settings.keeping.sharding = request.sharding;
     TrainState state = test::make_state(std::move(model), settings);
     data::Sample sample;
     for (int64_t i = 0; i < request.tokens; ++i)
@@ -67,15 +88,29 @@ Sent counted(const plan::Request& request) {
     sample.labels = sample.ids;
     const auto source = std::make_shared<data::VectorSource>(std::vector<data::Sample>(4, sample));
     const auto sent = [&mesh] {
-      return Sent{static_cast<double>(mesh.context().traffic().bytes),
-                  static_cast<double>(mesh.tensor().traffic().bytes)};
+      const auto of = [](const parallel::Group& group) {
+        return static_cast<double>(group.traffic().bytes);
+      };
+      Sent bytes{static_cast<double>(mesh.context().traffic().bytes), of(mesh.tensor()),
+                 of(mesh.ends()), of(mesh.data()) + of(mesh.background().data())};
+      for (const auto way : {parallel::Mesh::Way::kHidden, parallel::Mesh::Way::kGrad}) {
+        if (mesh.shape().pipeline == 1) break;
+        if (mesh.stage() + 1 < mesh.shape().pipeline) bytes.pipeline += of(mesh.with_next(way));
+        if (mesh.stage() > 0) bytes.pipeline += of(mesh.with_previous(way));
+      }
+      return bytes;
     };
     const Sent before = sent();
-    run_step(state, test::step_of(source, 1, 1, 0, 0), settings, settings.schedule.shape);
+    run_step(state, test::step_of(source, 1, request.num_micro_batches, 0, 0), settings,
+             settings.schedule.shape);
+    state.model->settle();  // what of the update is on its way
     const Sent after = sent();
+    if (mesh.stage() != stage) return;
     const std::lock_guard lock(mutex);
-    sum.context += (after.context - before.context) / static_cast<double>(request.mesh.size());
-    sum.tensor += (after.tensor - before.tensor) / static_cast<double>(request.mesh.size());
+    sum.context += (after.context - before.context) / ranks;
+    sum.tensor += (after.tensor - before.tensor) / ranks;
+    sum.pipeline += (after.pipeline - before.pipeline) / ranks;
+    sum.data += (after.data - before.data) / ranks;
   });
   return sum;
 }
@@ -111,6 +146,40 @@ TEST_P(PlanTraffic, OfTheTensorAxisGrowsByWhatIsSentAgain) {
     const plan::Request request = request_of(mesh, recompute);
     EXPECT_EQ(counted(request).tensor - sent, plan::traffic_of(request, whole).tensor - planned)
         << settings::recompute_text(recompute);
+  }
+}
+
+TEST(TiedTraffic, ATiedTableIsSummedBetweenTheEndsOfAPipeline) {
+  using settings::Sharding;
+  for (const auto& [mesh, sharding] : std::vector<std::pair<settings::MeshShape, Sharding>>{
+           {{.pipeline = 2}, Sharding::kNone},
+           {{.pipeline = 4}, Sharding::kNone},
+           {{.tensor = 2, .pipeline = 2}, Sharding::kNone},
+           {{.data = 2, .pipeline = 2}, Sharding::kNone},
+           {{.data = 2, .pipeline = 2}, Sharding::kState}}) {
+    const plan::Request request = tied_request(mesh, sharding, 2);
+    const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
+    for (int64_t stage = 0; stage < mesh.pipeline; ++stage) {
+      const plan::Traffic planned = plan::traffic_of(request, stages[static_cast<size_t>(stage)]);
+      EXPECT_NEAR(counted(request, stage).pipeline / planned.pipeline, 1, 0.005)
+          << "stage " << stage << " of " << mesh.pipeline << ", " << mesh.data << " copies, tp "
+          << mesh.tensor;
+    }
+  }
+}
+
+TEST(TiedTraffic, ATiedTableIsGatheredForTheHeadAgain) {
+  for (const bool tied : {true, false}) {
+    // A table that is copied to the last stage is needed there at the head alone.
+    for (const settings::MeshShape& mesh :
+         std::vector<settings::MeshShape>{{.data = 2}, {.data = 2, .pipeline = 2}}) {
+      const plan::Request request =
+          tied_request(mesh, settings::Sharding::kParameters, /*passes=*/2, tied);
+      const arch::Stage last = arch::stages_of(request.model, request.pipeline).back();
+      EXPECT_NEAR(counted(request, mesh.pipeline - 1).data / plan::traffic_of(request, last).data,
+                  1, 0.005)
+          << "the last stage of " << mesh.pipeline << (tied ? ", tied" : "");
+    }
   }
 }
 

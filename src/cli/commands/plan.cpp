@@ -5,47 +5,46 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/commands/commands.h"
 #include "plan/draw.h"
 #include "plan/estimate.h"
 #include "plan/fit.h"
 #include "settings/options/from_options.h"
-#include "settings/options/model_names.h"
 #include "settings/options/processes.h"
-#include "settings/options/recompute.h"
-#include "settings/options/sharding.h"
+#include "settings/run_plan.h"
 
 namespace danlu::cli {
 namespace {
 
-plan::Request request_from(const Options& options) {
-  plan::Request request;
-  request.model = arch::load_model_config(settings::located_if_named(options.get_string("model")));
-  request.precision = settings::training_precision(options);
-  request.recompute = settings::recompute_from(options);
-  request.offload = settings::activation_offload_from(options);
-  request.sharding = settings::sharding_from(options);
-  for (const std::string& what : options.get_list("offload")) {
-    if (what != "optimizer")
-      throw UsageError(tr("[plan] {} {}: only the optimizer's state is planned in host memory",
-                          options.given_as("offload"), what),
-                       tr("take --offload optimizer"));
-    request.state_in_files = true;
-  }
-  const std::string fsdp = options.get_string_or("fsdp", "");
-  if (fsdp.find("hybrid") != std::string::npos)
-    throw UsageError(tr("[plan] --fsdp {}: sharing within each machine alone is not planned", fsdp),
+/// The training that the line names, else "plan": its options are then those of plan alone.
+std::string verb_of(const Options& options) {
+  const std::vector<std::string>& words = options.positional();
+  return words.empty() ? settings::kPlanVerb : words.front();
+}
+
+/// What a machine file says of a training beside what the training is told.
+plan::Request request_on(const plan::Machine& machine, const settings::PlannedTraining& planned) {
+  const settings::TrainConfig& config = planned.config;
+  plan::Request request = plan::request_of(config, planned.model, config.data.max_length);
+  request.widens = machine.peak(request.precision) <= machine.f32_flops;
+  if (request.mesh.are_some_sharers())
+    throw UsageError(tr("[plan] --fsdp {}: sharing within each machine alone is not planned",
+                        config.args.at("fsdp").get<std::string>()),
                      tr("take full_shard or shard_grad_op, which all copies share"));
-  if (fsdp.find("offload") != std::string::npos ||
-      options.get_string_or("deepspeed", "").ends_with("_offload"))
-    request.state_in_files = true;
-  if (options.get_string("tuner") == "lora") {
-    request.adapters = settings::new_adapters();
-    request.adapters->rank = options.get_int("lora_rank");
+  if (machine.is_host) {
+    const bool leaves = request.offload.to == settings::OffloadTo::kHost;
+    if (leaves) request.offload.to = settings::OffloadTo::kNone;
+    if (leaves || config.wants_state_in_host || config.wants_parameters_in_host)
+      log::notice("[plan] {} computes in its host's memory: nothing is offloaded to it",
+                  machine.name);
+    return request;
   }
-  request.freeze = options.get_list("freeze");
-  request.tokens = options.get_int("max_length");
-  request.micro_batch_size = options.get_int("batch_size");
+  if (config.wants_parameters_in_host && !request.parameters_in_files)
+    throw UsageError(tr("[plan] {} {}: only the optimizer's state is planned in host memory",
+                        config.flag("offload"), "params"),
+                     tr("take --offload optimizer"));
+  request.state_in_files |= config.wants_state_in_host;
   return request;
 }
 
@@ -58,51 +57,6 @@ int64_t world_of(const Options& options, const plan::Machine& machine) {
                           options.given_as("devices"), options.given_as(name)));
   }
   return options.get_int("devices");
-}
-
-void put_micro_batches(const Options& options, plan::Request& request) {
-  const int64_t pass = request.mesh.data * request.micro_batch_size;
-  // A global batch given by the user outweighs an accumulation that only a profile chose.
-  const bool only_by_profile = options.source("accum") == OptionSource::kProfile;
-  if (options.has_value("accum") && !(only_by_profile && options.is_given("global_batch_size"))) {
-    request.num_micro_batches = options.get_int("accum");
-    const int64_t samples = pass * request.num_micro_batches;
-    if (options.is_given("global_batch_size") && samples != options.get_int("global_batch_size"))
-      throw UsageError(
-          tr("[plan] {} {} of {} samples on {} copies make {}, {} says {}",
-             options.given_as("accum"), request.num_micro_batches, request.micro_batch_size,
-             request.mesh.data, samples, options.given_as("global_batch_size"),
-             options.get_int("global_batch_size")),
-          tr("give one of them"));
-    return;
-  }
-  const int64_t samples = options.get_int("global_batch_size");
-  if (samples % pass != 0) {
-    throw UsageError(tr("[plan] --global_batch_size {} is no multiple of {} copies × {} samples",
-                        samples, request.mesh.data, request.micro_batch_size),
-                     tr("take --global_batch_size {}", (samples / pass + 1) * pass));
-  }
-  request.num_micro_batches = samples / pass;
-}
-
-/// What is left of the devices is the data axis.
-void share_out(const Options& options, int64_t world, plan::Request& request) {
-  request.mesh = settings::mesh_from(options, world);
-  settings::require_shared_heads(options, request.model, request.mesh);
-  request.pipeline = settings::pipeline_from(options);
-  request.mesh.ring = request.pipeline.is_virtual();
-  request.order = settings::order_from(options, request.pipeline);
-  const int64_t chunks = arch::stages_of(request.model, request.pipeline)[0].num_chunks();
-  // Virtual stages of which each stage has one are none.
-  if (request.pipeline.is_virtual() && chunks == 1) {
-    request.mesh.ring = false;
-    request.order = arch::PipelineOrder::kOneForwardOneBackward;
-  }
-  put_micro_batches(options, request);
-  const int64_t stages = request.mesh.pipeline;
-  settings::require_schedule(
-      {request.order, request.sharding, stages, chunks, request.num_micro_batches},
-      fmt::format("--global_batch_size {}", stages * request.mesh.data * request.micro_batch_size));
 }
 
 /// --auto looks for these itself.
@@ -129,13 +83,27 @@ std::string profile_line(const Options& options) {
                      tr("of {}, chosen by {}", profile.name, profile.by));
 }
 
-int search(const Options& options, const plan::Request& request, const plan::Machine& machine,
-           int64_t world) {
-  const auto plans = plan::search_plans(
-      request, machine, {.world = world, .samples = options.get_int("global_batch_size")});
+/// Samples of a step where the micro-batches are still to be found.
+int64_t samples_of(const Options& options, const settings::TrainConfig& config, int64_t copies) {
+  if (options.has_value("global_batch_size")) return options.get_int("global_batch_size");
+  settings::BatchConfig batch = config.batch;
+  batch.ranks = copies;
+  return settings::samples_of_step(batch);
+}
+
+int search(const Options& options, const plan::Machine& machine, int64_t world) {
+  require_free(options);
+  const settings::ContextShape context = settings::mesh_from(options, world).context;
+  // One copy of the model: how many there are is looked for too.
+  const settings::PlannedTraining planned = settings::planned_training(
+      verb_of(options), options, context.size(), machine.devices_per_node);
+  plan::Request request = request_on(machine, planned);
+  if (request.recompute.granularity == "auto") request.recompute = {};
+  const int64_t samples = samples_of(options, planned.config, world / context.size());
+  const auto plans = plan::search_plans(request, machine, {.world = world, .samples = samples});
   if (plans.empty())
     throw UsageError(tr("[plan] no split of {} devices divides this model and {} samples a step",
-                        world, options.get_int("global_batch_size")));
+                        world, samples));
   Json json = Json::array();
   if (!options.get_bool("json")) fmt::print("{}{}\n", profile_line(options), plan::describe_head());
   for (const plan::Plan& plan : plans) {
@@ -168,7 +136,8 @@ void require_picture(const Options& options) {
   throw UsageError(tr("[plan] --draw {}: the picture is SVG", name), tr("name it FILE.svg"));
 }
 
-int run_plan(const Options& options) {
+int run_plan(const Options& line) {
+  const Options options = verb_of(line) == settings::kPlanVerb ? line.without_ignored() : line;
   require_picture(options);
   plan::Machine machine = plan::load_machine(options.get_string("machine"));
   if (const int64_t used = options.get_int_or("nproc", machine.devices_per_node);
@@ -180,15 +149,10 @@ int run_plan(const Options& options) {
     machine.devices_per_node = used;
   }
   const int64_t world = world_of(options, machine);
-  plan::Request request = request_from(options);
-  request.widens = machine.peak(request.precision) <= machine.f32_flops;
-  if (options.get_bool("auto")) {
-    require_free(options);
-    if (request.recompute.granularity == "auto") request.recompute = {};
-    request.mesh.context = settings::mesh_from(options, world).context;
-    return search(options, request, machine, world);
-  }
-  share_out(options, world, request);
+  if (options.get_bool("auto")) return search(options, machine, world);
+  const settings::PlannedTraining planned =
+      settings::planned_training(verb_of(options), options, world, machine.devices_per_node);
+  plan::Request request = request_on(machine, planned);
   std::string chosen;
   if (request.recompute.granularity == "auto") {
     const auto room = static_cast<int64_t>(machine.memory_bytes / (1 + machine.allocator));
@@ -197,7 +161,10 @@ int run_plan(const Options& options) {
     chosen = tr("recompute auto: {}", plan::explain(choice, room)) + "\n";
   }
   plan::Plan plan = plan::make_plan(request, machine);
-  plan.save_steps = options.get_int_or("save_steps", 0);
+  const settings::OutputConfig& output = planned.config.output;
+  // What nobody asked for costs nothing here.
+  if (options.is_set("save_steps") && output.save == settings::Interval::kSteps)
+    plan.save_steps = output.save_steps;
   if (options.has_value("draw"))
     write_file_atomic(options.get_string("draw"),
                       plan::draw_schedule(plan.simulated, title_of(request)));

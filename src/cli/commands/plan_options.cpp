@@ -1,11 +1,14 @@
-// The options of danlu plan: its own, and the training verbs' table, so that a training's command
-// line is planned as it is. What a plan does not depend on is taken without effect.
+// The options of danlu plan: its own beside those of the training that the line names. Where it
+// names none, the training verbs' table with defaults of a plan: what that does not depend on is
+// taken without effect.
 #include "cli/commands/plan_options.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "base/message.h"
+#include "cli/command.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_options.h"
 #include "cli/commands/train_profiles.h"
@@ -18,6 +21,9 @@ const std::set<std::string>& planned() {
   static const std::set<std::string> names = {"model",
                                               "tuner",
                                               "lora_rank",
+                                              "lora_dropout",
+                                              "lora_target",
+                                              "lora_modules_to_save",
                                               "freeze",
                                               "max_length",
                                               "batch_size",
@@ -45,7 +51,8 @@ bool is_planned(const OptionSpec& spec) {
 void adapt(OptionSpec& spec) {
   static const std::map<std::string, std::pair<const char*, const char*>> texts = {
       {"model", {"", "model directory or config.json; no weights are read"}},
-      {"tuner", {"full", "what is trained: all, or adapters on every linear layer"}},
+      {"tuner", {"full", "what is trained: all, or adapters"}},
+      {"lora_dropout", {"0", "on the adapter's input"}},
       {"max_length", {"4096", "tokens of a sample"}},
       {"batch_size", {"1", "samples of a micro-batch"}},
       {"accum", {"", "micro-batches of a step; instead of global_batch_size"}},
@@ -71,11 +78,7 @@ void adapt(OptionSpec& spec) {
 }
 
 void ignore(OptionSpec& spec) {
-  static const std::set<std::string> of_adapters = {"adapters", "lora_dropout", "lora_target",
-                                                    "lora_modules_to_save", "use_dora"};
-  spec.ignored_because = of_adapters.count(spec.name) > 0
-                             ? "a plan has adapters on every linear layer, without dropout"
-                             : "a plan does not depend on it";
+  spec.ignored_because = "a plan does not depend on it";
   spec.unavailable_because.clear();
   spec.unavailable_hint.clear();
   spec.environment.clear();
@@ -129,10 +132,31 @@ OptionTable plan_options() {
     }
   }
   OptionTable table("plan", "memory, traffic and time of a training before it runs",
-                    "danlu plan --model DIR [--machine NAME|FILE] [flags of a training]",
+                    "danlu plan [--machine NAME|FILE] [COMMAND] --model DIR [flags of a training]",
                     std::move(own));
   // The verb is not known here: only how a flag is spelled chooses a system.
   for (OptionProfile& profile : train_profiles("plan")) table.add_profile(std::move(profile));
+  return table;
+}
+
+OptionTable plan_options_for(const Command& trains) {
+  const OptionTable trained = trains.options();
+  std::vector<OptionSpec> all = planning_options();
+  for (OptionSpec spec : trained.specs()) {
+    if (spec.name == "profile") continue;  // comes with the profiles
+    if (spec.name == "max_length")
+      spec.help =
+          "longest sample in tokens (default: 2048, at most the model's window); data sets are not "
+          "read: every sample is planned to be so long";
+    if (spec.name == "nproc") spec.help = "devices of a machine (default: all)";
+    if (spec.name == "nnodes") spec.aliases.emplace_back("nodes");
+    all.push_back(std::move(spec));
+  }
+  const std::string name = "plan " + trains.name;
+  OptionTable table(name, "memory, traffic and time of this training before it runs",
+                    tr("danlu {} [--machine NAME|FILE] [flags of danlu {}]", name, trains.name),
+                    std::move(all));
+  for (OptionProfile& profile : train_profiles(trains.name)) table.add_profile(std::move(profile));
   return table;
 }
 

@@ -379,29 +379,33 @@ class Applier {
     list(honoured_, fmt::format("{} {:g} (2^{:g} = {:g})", pointer.substr(1), power, power, scale));
   }
 
-  /// `directory`: where --offload_dir has files hold it.
-  void offload(const char* key, fs::path& directory) {
+  /// `directory`: where --offload_dir has files hold it. True: it asks for host memory.
+  bool offload(const char* key, fs::path& directory) {
     const Json given = object_at(object_at(json_, "zero_optimization"), key);
     const std::string device = json_get<std::string>(given, "device").value_or("none");
-    if (device == "none") return;
+    if (device == "none") return false;
     if (device != "cpu" && device != "nvme") {
       throw UsageError(tr("[deepspeed] {}/device \"{}\": expected none, cpu or nvme", key, device));
     }
     const auto path = json_get<std::string>(given, "nvme_path");
     if (device != "nvme" || !path) {
-      list(ignored_, tr("{} (it is in host memory; --offload_dir DIR has files hold it)", key));
-      return;
+      const bool counts = config_.is_planned && &directory == &config_.keeping.state_in;
+      if (counts) list(honoured_, key);
+      if (!counts)
+        list(ignored_, tr("{} (it is in host memory; --offload_dir DIR has files hold it)", key));
+      return true;
     }
-    if (!fs::is_directory(*path))
+    if (!config_.is_planned && !fs::is_directory(*path))
       throw UsageError(tr("[deepspeed] {}/nvme_path {}: no such directory", key, *path));
     if (directory.empty()) directory = *path;
     list(honoured_, tr("{} in {}", key, directory.string()));
+    return false;
   }
 
   void sharing() {
     if (config_.keeping.sharding != Sharding::kNone)
       list(honoured_, sharding_name(config_.keeping.sharding));
-    offload("offload_optimizer", config_.keeping.state_in);
+    config_.wants_state_in_host |= offload("offload_optimizer", config_.keeping.state_in);
     offload("offload_param", config_.keeping.parameters_in);
   }
 

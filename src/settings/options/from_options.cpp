@@ -22,14 +22,13 @@
 #include "settings/options/loss_scale.h"
 #include "settings/options/megatron_flags.h"
 #include "settings/options/model_names.h"
+#include "settings/options/model_options.h"
 #include "settings/options/module_names.h"
 #include "settings/options/processes.h"
 #include "settings/options/recompute.h"
 #include "settings/options/recorded_settings.h"
 #include "settings/options/sharding.h"
 #include "settings/run_plan.h"
-#include "text/template_choice.h"
-#include "weights/native/machine_part.h"
 
 namespace danlu::settings {
 namespace from_options_detail {
@@ -63,99 +62,6 @@ Precision precision_named(const std::string& name) {
   if (name == "fp32" || name == "float32") return Precision::kF32;
   if (name == "fp16" || name == "float16") return Precision::kF16;
   return Precision::kBF16;
-}
-
-/// Megatron begins pre-training with random weights where --load holds none, unless a flag forbids
-/// it; no other training does.
-bool may_be_random(const Options& options, Stage stage) {
-  if (options.has_value("from_scratch") && options.is_given("from_scratch"))
-    return options.get_bool("from_scratch");
-  return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint") &&
-         !options.get_bool("finetune") && !options.get_bool("no_load_optim");
-}
-
-/// Where --load names a run: its own directory goes on as the run that it is; of another's, what it
-/// has kept in Megatron's format is meant, as where Megatron saved it.
-void load_run(const Options& options, Stage stage, ModelSource& source) {
-  std::error_code unknown;
-  if (fs::equivalent(source.path, options.get_string_or("output_dir", ""), unknown)) {
-    const bool goes_on = !options.get_bool("finetune") &&
-                         !options.get_bool("overwrite_output_dir") &&
-                         options.get_string_or("resume", "") != "none";
-    if (!goes_on) return;
-    if (began_at_random(source.path)) {
-      source.from_scratch = true;
-      if (source.config_dir.empty()) source.config_dir = source.fallback_dir;
-    } else if (const auto first = began_from(source.path)) {
-      source.path = *first;
-    }
-    return;
-  }
-  const bool as_megatron =
-      stage == Stage::kPretrain || options.get_string_or("save_format", "") == "mcore";
-  if (as_megatron && source.continues && !source.from_scratch)
-    source.path = kept_in_megatrons_format(source.path);
-}
-
-/// --load where it holds weights or nothing else could; the model of --model else. `described`:
-/// what the model is.
-ModelSource model_from(const Options& options, Stage stage, arch::ModelConfig& described) {
-  ModelSource source;
-  const bool loads = options.has_value("load");
-  const std::string name =
-      loads ? options.get_string("load")
-            : options.get_string_or("model", options.get_string_or("model_type", ""));
-  if (name.empty()) {
-    throw UsageError(tr("[train] --model: no model was named"),
-                     tr("give a HF directory: --model DIR"));
-  }
-  source.path = loads ? fs::path(name) : locate_model(name);
-  source.config_dir = options.get_string_or("hf_config", "");
-  source.iteration = options.get_string_or("iteration", "");
-  source.adapter = options.get_string_or("adapters", "");
-  if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
-  fs::path named_tokenizer = options.get_string_or("tokenizer", "");
-  source.tokenizer_is_named = !named_tokenizer.empty();
-  if (named_tokenizer.empty() && loads && options.has_value("model"))
-    named_tokenizer = locate_model(options.get_string("model"));
-  source.fallback_dir = text::directory_of_model(named_tokenizer);
-  source.from_scratch = options.get_bool("from_scratch");
-  source.continues = !options.get_bool("finetune") && !options.get_bool("no_load_optim");
-  if (loads) load_run(options, stage, source);
-  if (!source.from_scratch && holds_no_weights(source.path)) {
-    // What is resumed begins with what it saved, wherever the weights of its first step were.
-    const bool is_output =
-        source.path.lexically_normal() / "" ==
-        fs::path(options.get_string_or("output_dir", "")).lexically_normal() / "";
-    const bool goes_on = is_output && options.get_string_or("resume", "") != "none";
-    if (!goes_on) weights::refuse_part_without_model(source.path);
-    const std::string of_run = weights::hint_of_unfinished_run(source.path);
-    const std::string below = weights::hint_of_models_below(source.path);
-    // A place that a script will save to is not there at its first start; a mistyped one has
-    // something beside it or below.
-    const std::string near = below.empty() ? did_you_mean_path(source.path) : below;
-    const bool is_mistaken = (!of_run.empty() && !goes_on) || (!near.empty() && !is_output);
-    if (!may_be_random(options, stage) || is_mistaken) {
-      throw ModelError(tr("[train] {} {}: no weights there",
-                          options.given_as(loads ? "load" : "model"), source.path.string()),
-                       !of_run.empty()  ? of_run
-                       : !below.empty() ? below
-                                        : near + tr("--from_scratch begins with random ones"));
-    }
-    source.from_scratch = true;
-    if (of_run.empty()) {
-      log::warning("{} {}: no checkpoint there; random weights",
-                   options.given_as(loads ? "load" : "model"), source.path.string());
-    }
-  }
-  weights::CheckpointSource opened = open_model(source);
-  weights::report_idle_iteration(opened, source.iteration, options.given_as("iteration"));
-  source.companions = opened.companions;
-  described = std::move(opened.config);
-  source.tokenizer = !named_tokenizer.empty()     ? named_tokenizer
-                     : !source.companions.empty() ? source.companions
-                                                  : source.path;
-  return source;
 }
 
 /// Targets by the names of this model; other systems' words for several layers are translated.
@@ -203,14 +109,17 @@ std::string split_from(const Options& options) {
   return own || !otherwise ? options.get_string_or("split", "") : "";
 }
 
-DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
+/// `looks`: for what the names mean on this machine.
+DataConfig data_from(const Options& options, Stage stage, uint64_t seed, bool looks) {
   DataConfig data;
   data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
                                                   : data::default_cache_dir();
   data.train = options.get_list("dataset");
   data.validation = options.get_list("val_dataset");
   for (auto* list : {&data.train, &data.validation}) {
-    for (std::string& item : *list) item = locate_dataset(item, data.cache_dir);
+    for (std::string& item : *list) {
+      if (looks) item = locate_dataset(item, data.cache_dir);
+    }
   }
   data.validation_ratio =
       options.get_float_or("val_ratio", stage == Stage::kSft && evaluates(options) ? 0.01 : 0.0);
@@ -226,7 +135,7 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   data.max_dropped_ratio = options.get_float("max_dropped_ratio");
   data.workers = options.get_int("workers");
   data.dataset_dir = options.get_string_or("dataset_dir", "");
-  if (!data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {
+  if (looks && !data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {
     throw UsageError(tr("[train] {} {}: no such directory", options.given_as("dataset_dir"),
                         data.dataset_dir.string()));
   }
@@ -245,9 +154,13 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed) {
   return data;
 }
 
-/// --max_length, or 2048 and never more than the model can take.
-int64_t max_length_from(const Options& options, const arch::ModelConfig& model) {
-  const int64_t window = model.max_positions > 0 ? model.max_positions : INT64_MAX;
+/// Tokens that a sample may have at most. A plan without a command asks what other lengths take.
+int64_t window_of(const std::string& verb, const arch::ModelConfig& model) {
+  return model.max_positions > 0 && verb != kPlanVerb ? model.max_positions : INT64_MAX;
+}
+
+/// --max_length, or 2048 and never more than `window`.
+int64_t max_length_from(const Options& options, int64_t window) {
   const bool chosen =
       options.has_value("max_length") && options.source("max_length") != OptionSource::kProfile;
   if (chosen) return options.get_int("max_length");
@@ -260,6 +173,8 @@ BatchConfig batch_from(const Options& options) {
   batch.eval_batch_size = options.get_int_or("eval_batch_size", 0);
   batch.accumulation = options.get_int_or("accum", 0);
   batch.global_batch_size = options.get_int_or("global_batch_size", 0);
+  // One that nobody named, of a plan, gives way to an accumulation.
+  if (batch.accumulation > 0 && !options.is_set("global_batch_size")) batch.global_batch_size = 0;
   // A global batch given by the user outweighs an accumulation that only a profile chose.
   if (batch.global_batch_size > 0 && options.source("accum") == OptionSource::kProfile)
     batch.accumulation = 0;
@@ -371,7 +286,7 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   OutputConfig output;
   output.save = interval_from(options, "save_strategy");
   output.evaluate = evaluates(options) ? interval_from(options, "eval_strategy") : Interval::kNo;
-  output.save_steps = options.get_int("save_steps");
+  output.save_steps = options.get_int_or("save_steps", output.save_steps);
   output.eval_steps = options.get_int_or("eval_steps", 0);
   output.save_total_limit = std::max<int64_t>(0, options.get_int("save_total_limit"));
   output.save_only_model = options.get_bool("save_only_model");
@@ -427,7 +342,8 @@ std::string base_name(const fs::path& directory) {
 
 void put_processes(const Options& options, const RankPlace& place, TrainConfig& config) {
   config.place = place;
-  const int64_t all = std::max(place.size, restart_from_environment().ranks);
+  const int64_t all =
+      config.is_planned ? place.size : std::max(place.size, restart_from_environment().ranks);
   config.mesh = mesh_from(options, all);
   config.batch.ranks = config.mesh.data;
   const int64_t copy = config.mesh.per_batch();
@@ -462,8 +378,8 @@ void check_schedule(int64_t chunks, TrainConfig& config) {
 
 /// What the model's description alone can tell to be wrong.
 void check_with_model(const Options& options, const arch::ModelConfig& model, TrainConfig& config) {
-  const int64_t positions = model.max_positions;
-  if (positions > 0 && config.data.max_length > positions) {
+  const int64_t positions = window_of(config.verb, model);
+  if (config.data.max_length > positions) {
     throw UsageError(
         tr("[train] {} {} exceeds the model's {} positions", config.flag("max_length"),
            config.data.max_length, positions),
@@ -521,10 +437,12 @@ Precision training_precision(const Options& options) {
   return precision_of(options).value_or(Precision::kBF16);
 }
 
-TrainConfig config_from_options(const std::string& verb, const Options& options) {
+namespace {
+
+/// By the process, or of a plan the processes, of `place`. `model`: what it is.
+TrainConfig read_config(const std::string& verb, const Options& options, const RankPlace& place,
+                        bool is_planned, arch::ModelConfig& model) {
   using namespace from_options_detail;
-  const RankPlace place = rank_place_from_environment();
-  explain_processes(options, place);
   if (!options.get_bool_or("do_train", true)) {
     throw UsageError(
         tr("[train] {}: this command trains", option_text::given_switch(options, "do_train")),
@@ -533,6 +451,7 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   TrainConfig config;
   config.given_as = given_names(options);
   config.verb = verb;
+  config.is_planned = is_planned;
   config.profile = {options.profile().name, options.profile().by, options.from_profile().size()};
   config.stage = stage_from(verb, options);
   config.tuner = tuner_from(verb, config.stage, options);
@@ -543,13 +462,15 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
   config.checks_plan = options.get_bool("plan_check");
-  arch::ModelConfig model;
-  config.model = model_from(options, config.stage, model);
+  NamedModel named = is_planned ? model_to_plan(options, config.stage, verb != kPlanVerb)
+                                : model_to_train(options, config.stage);
+  config.model = std::move(named.source);
+  model = std::move(named.config);
   arch::require_runnable(model);
   config.lora = lora_from(options, model);
   config.freeze = options.get_list("freeze");
-  config.data = data_from(options, config.stage, config.seed);
-  config.data.max_length = max_length_from(options, model);
+  config.data = data_from(options, config.stage, config.seed, /*looks=*/!is_planned);
+  config.data.max_length = max_length_from(options, window_of(verb, model));
   config.batch = batch_from(options);
   put_processes(options, place, config);
   put_sharding(options, config);
@@ -568,6 +489,25 @@ TrainConfig config_from_options(const std::string& verb, const Options& options)
   validate_ranks(config);
   check_with_model(options, model, config);
   return config;
+}
+
+}  // namespace
+
+TrainConfig config_from_options(const std::string& verb, const Options& options) {
+  const RankPlace place = rank_place_from_environment();
+  explain_processes(options, place);
+  arch::ModelConfig model;
+  return read_config(verb, options, place, /*is_planned=*/false, model);
+}
+
+PlannedTraining planned_training(const std::string& verb, const Options& options, int64_t ranks,
+                                 int64_t of_machine) {
+  RankPlace place;
+  place.size = ranks;
+  place.local_size = std::min(ranks, of_machine);
+  PlannedTraining planned;
+  planned.config = read_config(verb, options, place, /*is_planned=*/true, planned.model);
+  return planned;
 }
 
 }  // namespace danlu::settings

@@ -136,7 +136,13 @@ void put_offload(const Options& options, TrainConfig& config) {
   }
   const bool is_fsdps = options.get_string_or("fsdp", "").find("offload") != std::string::npos;
   const bool activations = config.activation_offload.to == OffloadTo::kFile;
+  const auto is_named = [&](const char* word) {
+    return std::find(what.begin(), what.end(), word) != what.end();
+  };
+  config.wants_state_in_host = is_named("optimizer") || is_fsdps;
+  config.wants_parameters_in_host = is_named("params");
   if (!options.has_value("offload_dir")) {
+    if (config.is_planned) return;
     if (activations) {
       throw UsageError(tr("[train] --activation_offload file: no directory was named"),
                        tr("--offload_dir DIR has a file of that directory hold them"));
@@ -148,13 +154,10 @@ void put_offload(const Options& options, TrainConfig& config) {
     return;
   }
   const fs::path directory = options.get_string("offload_dir");
-  if (!fs::is_directory(directory)) {
+  if (!config.is_planned && !fs::is_directory(directory)) {
     throw UsageError(tr("[train] --offload_dir {}: no such directory", directory.string()),
                      did_you_mean_path(directory));
   }
-  const auto is_named = [&](const char* word) {
-    return std::find(what.begin(), what.end(), word) != what.end();
-  };
   if (activations) config.activation_offload.directory = directory;
   // The state alone is the larger part and is read once a step.
   if ((what.empty() && !activations) || is_named("optimizer")) config.keeping.state_in = directory;

@@ -57,27 +57,10 @@ int64_t bytes_of_parameters(const TrainState& state) {
 }  // namespace planned_memory_detail
 
 plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& model,
-                           const RunPlan& plan, int64_t longest, const at::Device& device) {
-  plan::Request request{.model = model,
-                        .mesh = config.mesh,
-                        .pipeline = config.pipeline,
-                        .sharding = config.keeping.sharding,
-                        .recompute = config.recompute,
-                        .offload = config.activation_offload,
-                        .precision = config.precision,
-                        .freeze = config.freeze,
-                        .parameters_in_files = !config.keeping.parameters_in.empty(),
-                        .state_in_files = !config.keeping.state_in.empty(),
-                        .tokens = longest,
-                        .longest = longest,
-                        .order = config.order};
+                           int64_t longest, const at::Device& device) {
+  plan::Request request = plan::request_of(config, model, longest);
   request.widens = !device::multiplies_natively(device, scalar_type_of(config.precision));
   request.packed_columns = ops::packed_columns(scalar_type_of(config.precision));
-  if (config.tuner == Tuner::kLora) request.adapters = config.lora;
-  if (config.data.share_passes) request.packed = config.data.max_length;
-  request.cut_into(plan.accumulation, plan.micro_batch_size);
-  if (config.chunks > 1)
-    request.num_micro_batches = std::max(request.num_micro_batches, config.mesh.pipeline);
   return request;
 }
 

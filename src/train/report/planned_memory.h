@@ -11,9 +11,10 @@
 
 namespace danlu::train {
 
-/// The run as danlu plan sees it. No pass of the run holds more tokens; `longest`: of a sample.
+/// The run as danlu plan sees it, on this device. No pass of the run holds more tokens; `longest`:
+/// of a sample.
 plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& model,
-                           const RunPlan& plan, int64_t longest, const at::Device& device);
+                           int64_t longest, const at::Device& device);
 
 /// "memory: weights 988 MB + gradients 2.0 GB + optimizer 4.9 GB + activations 1.1 GB + working
 /// 0.2 GB = 9.2 GB; 20.1 GB available": of the stage whose ranks need the most, each.
