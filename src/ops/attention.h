@@ -1,4 +1,4 @@
-// ops/attention.h: causal softmax attention over packed sequences.
+// ops/attention.h: softmax attention over packed sequences, causal or not.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,23 +6,28 @@
 
 namespace danlu::ops {
 
+/// A window and ALiBi count in keys before the query: both are for causal segments alone. A picture
+/// that is attended to in windows has a segment for each of them (Qwen2.5-VL).
 struct AttentionOptions {
   double scale = 1.0;  ///< on q k^T, before bias and softmax; 1/sqrt(D) in every model here
   int64_t window = 0;  ///< a query sees at most this many keys, itself included; 0: all before it
   at::Tensor alibi_slopes_Q;  ///< f32 [Q], or undefined; adds slope * (key index - query index)
 };
 
-/// Queries of head h use key/value head h / (Q/K). No key of another segment and no later key is
-/// seen; indices count within the segment, the last query at the last key.
+/// Queries of head h use key/value head h / (Q/K). No key of another segment is seen, and in a
+/// causal one no later key; indices count within the segment, the last query at the last key.
 ///
 /// Shapes  q_NQD [N, Q, D]; k_MKD, v_MKD [M, K, D]; K divides Q; result [N, Q, D].
 /// Dtypes  one dtype; scores are softmaxed in f32 (f64 for f64). The composite rounds the weights
 ///         to the dtype as Hugging Face does, the fused CPU kernel where it multiplies bf16 as it
 ///         is (base/cpu_class.h), and else keeps them wide.
 /// Grad    through q, k, v.
-/// Errors  ModelError naming shapes, dtypes, or segments that do not cover them.
+/// Errors  ModelError naming shapes, dtypes, segments that do not cover them, or as require_masks.
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);
+
+/// Errors: ModelError where a window or ALiBi meets a segment that is not causal.
+void require_masks(const Segments& segments, const AttentionOptions& options);
 
 /// What queries make of some of the keys that they see.
 struct PartialAttention {
@@ -31,8 +36,8 @@ struct PartialAttention {
 };
 /// Attention over `spans` alone; parts over different keys are merged. Shapes and dtypes as
 /// attention(). Without gradient. Errors: ModelError for shapes and dtypes that do not fit, for
-/// spans outside the tensors, and for two whose keys overlap and are not the same ones in
-/// succession.
+/// spans outside the tensors, for two whose keys overlap and are not the same ones in succession,
+/// and where a window or ALiBi meets a span that is not causal.
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options);

@@ -47,6 +47,7 @@ struct Tile {
 
 /// Keys of the span that one of its queries sees; maybe none.
 Keys seen_by(int64_t query, const Span& span, int64_t window) {
+  if (!span.causal) return {0, span.k_len};
   const int64_t end = std::clamp<int64_t>(span.lead + query + 1, 0, span.k_len);
   if (window == 0) return {0, end};
   return {std::clamp<int64_t>(span.lead + query + 1 - window, 0, end), end};

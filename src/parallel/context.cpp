@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "device/dtype.h"
+#include "ops/autograd.h"
 #include "ops/pointwise.h"
 #include "parallel/mesh.h"
 
@@ -137,9 +138,11 @@ at::Tensor exchange_heads(const Context& context, const at::Tensor& x,
 
 /// Which of this group's queries meet which keys of one chunk; both counted in what they lie in.
 ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys,
-                         const std::vector<int64_t>& starts, int64_t window) {
+                         const ops::Segments& segments, int64_t window) {
+  const std::vector<int64_t>& starts = segments.q_starts;
   ops::Spans spans;
   for (size_t s = 1; s < starts.size(); ++s) {
+    const bool causal = segments.is_causal(s - 1);
     const int64_t k_begin = std::max(keys.begin, starts[s - 1]);
     const int64_t k_end = std::min(keys.end, starts[s]);
     int64_t before = 0;
@@ -148,10 +151,10 @@ ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys
       const int64_t q_end = std::min(chunk.end, starts[s]);
       const int64_t lead = q_begin - k_begin;
       const bool is_seen =
-          q_end > k_begin && (window == 0 || lead - (k_end - k_begin) + 1 < window);
+          !causal || (q_end > k_begin && (window == 0 || lead - (k_end - k_begin) + 1 < window));
       if (k_begin < k_end && q_begin < q_end && is_seen) {
         spans.push_back({before + q_begin - chunk.begin, q_end - q_begin, k_begin - keys.begin,
-                         k_end - k_begin, lead});
+                         k_end - k_begin, lead, causal});
       }
       before += chunk.size();
     }
@@ -162,8 +165,8 @@ ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys
 /// What every step of the ring meets, of one group.
 class Ring {
  public:
-  Ring(const Context& context, const std::vector<int64_t>& starts, int64_t window)
-      : context_(context), starts_(starts), window_(window) {}
+  Ring(const Context& context, const ops::Segments& segments, int64_t window)
+      : context_(context), segments_(segments), window_(window) {}
 
   int64_t steps() const { return context_.shape().ring; }
   /// Whose keys are at hand in a step.
@@ -174,7 +177,7 @@ class Ring {
     return of_window * window + (mine % window - inner + window) % window;
   }
   std::vector<RowRange> chunks(int64_t group) const {
-    return settings::chunks_of_group(context_.shape(), group, starts_.back());
+    return settings::chunks_of_group(context_.shape(), group, segments_.q_starts.back());
   }
   int64_t rows(int64_t group) const {
     int64_t count = 0;
@@ -190,7 +193,7 @@ class Ring {
     std::vector<Meeting> found;
     int64_t before = 0;
     for (const RowRange& keys : chunks(owner(step))) {
-      ops::Spans spans = spans_between(chunks(context_.group()), keys, starts_, window_);
+      ops::Spans spans = spans_between(chunks(context_.group()), keys, segments_, window_);
       if (!spans.empty()) found.push_back({before, keys.size(), std::move(spans)});
       before += keys.size();
     }
@@ -238,7 +241,7 @@ class Ring {
 
  private:
   const Context& context_;
-  std::vector<int64_t> starts_;
+  ops::Segments segments_;
   int64_t window_;
 };
 
@@ -250,10 +253,10 @@ c10::optional<at::Tensor> given(const at::Tensor& tensor) {
 class RingAttention : public torch::autograd::Function<RingAttention> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_LQD, const at::Tensor& k_LKD,
-                            const at::Tensor& v_LKD, int64_t context,
-                            const std::vector<int64_t>& starts, double scale, int64_t window,
+                            const at::Tensor& v_LKD, int64_t context, const ops::Segments& segments,
+                            double scale, int64_t window,
                             const c10::optional<at::Tensor>& slopes_Q) {
-    const Ring ring(*reinterpret_cast<const Context*>(context), starts, window);
+    const Ring ring(*reinterpret_cast<const Context*>(context), segments, window);
     const ops::AttentionOptions options{scale, window, slopes_Q.value_or(at::Tensor())};
     const at::Tensor q = q_LQD.contiguous(),
                      kv = ops::joined({k_LKD.unsqueeze(0), v_LKD.unsqueeze(0)}, 0);
@@ -268,7 +271,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     const at::Tensor result = all.out_NQD.to(q.scalar_type());
     ctx->save_for_backward({q, kv, result, all.lse_QN, options.alibi_slopes_Q});
     ctx->saved_data["context"] = context;
-    ctx->saved_data["starts"] = starts;
+    ctx->saved_data["segments"] = ops::held(segments);
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
     return result;
@@ -278,7 +281,8 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &kv = saved[1], &lse_QN = saved[3];
     const Ring ring(*reinterpret_cast<const Context*>(ctx->saved_data["context"].toInt()),
-                    ctx->saved_data["starts"].toIntVector(), ctx->saved_data["window"].toInt());
+                    ops::held_in<ops::Segments>(ctx->saved_data["segments"]),
+                    ctx->saved_data["window"].toInt());
     const ops::AttentionOptions options{ctx->saved_data["scale"].toDouble(),
                                         ctx->saved_data["window"].toInt(), saved[4]};
     const at::Tensor out_grad = grads[0].to(lse_QN.scalar_type()).contiguous();
@@ -371,6 +375,7 @@ at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,
                               const ops::AttentionOptions& options) const {
   using namespace context_detail;
   if (is_alone()) return ops::attention(q_nQD, k_nKD, v_nKD, segments, options);
+  ops::require_masks(segments, options);
   const int64_t members = shape_.ulysses, heads = q_nQD.size(1), kv_heads = k_nKD.size(1);
   at::Tensor q = q_nQD, k = k_nKD, v = v_nKD;
   ops::AttentionOptions of_mine = options;
@@ -388,8 +393,8 @@ at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,
   const at::Tensor seen =
       shape_.ring == 1
           ? ops::attention(q, k, v, segments, of_mine)
-          : RingAttention::apply(q, k, v, reinterpret_cast<int64_t>(this), segments.q_starts,
-                                 of_mine.scale, of_mine.window, given(of_mine.alibi_slopes_Q));
+          : RingAttention::apply(q, k, v, reinterpret_cast<int64_t>(this), segments, of_mine.scale,
+                                 of_mine.window, given(of_mine.alibi_slopes_Q));
   return members > 1 ? exchange_heads(*this, seen, rows, heads, false) : seen;
 }
 

@@ -51,6 +51,7 @@ struct Case {
   std::vector<int64_t> starts;
   int64_t heads, kv_heads;
   ops::AttentionOptions options;
+  std::vector<bool> causal = {};
 };
 
 double far(const at::Tensor& a, const at::Tensor& b) {
@@ -65,7 +66,7 @@ void expect_one_ranks_numbers(const Case& c, at::ScalarType dtype, double tolera
                                        random({n, c.kv_heads, kDim}, 2, dtype),
                                        random({n, c.kv_heads, kDim}, 3, dtype)};
   const at::Tensor out_grad = random({n, c.heads, kDim}, 4, dtype);
-  const ops::Segments segments{c.starts, c.starts};
+  const ops::Segments segments{c.starts, c.starts, c.causal};
   const Outcome expected = run(qkv, out_grad, [&](const auto& x) {
     return ops::attention(x[0], x[1], x[2], segments, c.options);
   });
@@ -105,6 +106,8 @@ TEST_P(ContextOf, GivesTheAttentionOfOneRank) {
     c.kv_heads = round % 3 == 0 ? shape.ulysses : round % 3 == 1 ? 2 * shape.ulysses : 1;
     c.options.scale = 0.4;
     if (round % 4 >= 2) c.options.window = 1 + static_cast<int64_t>(random() % 40);
+    if (round % 4 == 0)
+      for (size_t s = 1; s < c.starts.size(); ++s) c.causal.push_back(random() % 2 == 0);
     if (round % 2 == 1) c.options.alibi_slopes_Q = at::linspace(0.02, 0.5, c.heads, at::kFloat);
     SCOPED_TRACE(testing::Message() << "round " << round << ", tokens " << c.starts.back());
     expect_one_ranks_numbers(c, at::kDouble, 1e-12);
@@ -160,6 +163,16 @@ TEST(Context, SendsTheTextbooksBytes) {
     EXPECT_EQ(sent({ranks, 1, 1}), 2 * 4 * kWhole * (ranks - 1) / ranks) << ranks;
   }
   EXPECT_EQ(sent({1, 4, 2}), sent({1, 4, 4}));
+}
+
+/// Before anything is sent: some ranks may meet nothing of the segment that cannot be.
+TEST(Context, RefusesAWindowWhereLaterKeysAreSeenOnEveryRank) {
+  run_local_ranks(2, [&](World& world) {
+    const Mesh mesh(world, {.context = {1, 2, 2}});
+    const at::Tensor x = random({4, 2, 8}, 1, at::kFloat);
+    const ops::Segments segments{{0, 1, 8}, {0, 1, 8}, {false, true}};
+    EXPECT_THROW(mesh.context().attention(x, x, x, segments, {1.0, 3, {}}), ModelError);
+  });
 }
 
 TEST(Context, RefusesHeadsThatCannotBeShared) {
