@@ -30,10 +30,11 @@ namespace attention_detail {
 
 void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const AttentionOptions& options) {
-  require(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(2) == k.size(2) &&
-              k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0,
+  require(q.dim() == 3 && k.dim() == 3 && v.dim() == 3 && k.size(0) == v.size(0) &&
+              k.size(1) == v.size(1) && q.size(2) == k.size(2) && k.size(1) > 0 && q.size(1) > 0 &&
+              q.size(1) % k.size(1) == 0,
           "attention", "q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
-          " must be [N, Q, D], [M, K, D], [M, K, D] with K dividing Q");
+          " must be [N, Q, D], [M, K, D], [M, K, Dv] with K dividing Q");
   require(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(), "attention",
           "q ", q.scalar_type(), ", k ", k.scalar_type(), ", v ", v.scalar_type(),
           " must be of one dtype");
@@ -165,7 +166,7 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k_MKD, const Span& s
 at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                        bool causal, const AttentionOptions& options) {
   const int64_t n = q_NQD.size(0), m = k_MKD.size(0), kv_heads = k_MKD.size(1);
-  if (n == 0) return q_NQD;
+  if (n == 0) return q_NQD.sum(2, /*keepdim=*/true).expand({0, q_NQD.size(1), v_MKD.size(2)});
   const at::Tensor q = by_group(q_NQD, kv_heads);
   const at::Tensor scores = scores_of(q, k_MKD, {0, n, 0, m, m - n, causal}, options);
   const at::Tensor weights = at::softmax(scores, -1).to(q.scalar_type()).view({kv_heads, -1, m});
@@ -206,17 +207,19 @@ void check_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
   require_apart(keys, "keys", "spans must have the same keys and follow each other, or share none");
 }
 
-void check_gradients(const at::Tensor& q, const at::Tensor& out_grad, const at::Tensor& lse_QN,
-                     const at::Tensor& delta_QN) {
+void check_gradients(const at::Tensor& q, const at::Tensor& v, const at::Tensor& out_grad,
+                     const at::Tensor& lse_QN, const at::Tensor& delta_QN) {
   const at::ScalarType wide = device::wide_type(q.scalar_type());
   const auto is_of_rows = [&](const at::Tensor& x_QN) {
     return x_QN.dim() == 2 && x_QN.size(0) == q.size(1) && x_QN.size(1) == q.size(0) &&
            x_QN.scalar_type() == wide;
   };
-  require(out_grad.sizes() == q.sizes() && out_grad.scalar_type() == wide && is_of_rows(lse_QN) &&
-              is_of_rows(delta_QN),
+  const int64_t result[] = {q.size(0), q.size(1), v.size(2)};
+  require(out_grad.sizes() == at::IntArrayRef(result) && out_grad.scalar_type() == wide &&
+              is_of_rows(lse_QN) && is_of_rows(delta_QN),
           "attention", "gradient ", out_grad.sizes(), ' ', out_grad.scalar_type(), ", lse ",
-          lse_QN.sizes(), ", delta ", delta_QN.sizes(), " do not fit q ", q.sizes());
+          lse_QN.sizes(), ", delta ", delta_QN.sizes(), " do not fit q ", q.sizes(), " and v ",
+          v.sizes());
 }
 
 }  // namespace attention_detail
@@ -284,7 +287,7 @@ PartialAttention oracle::attention_part(const at::Tensor& q_NQD, const at::Tenso
   using namespace attention_detail;
   const at::TensorOptions wide = q_NQD.options().dtype(device::wide_type(q_NQD.scalar_type()));
   PartialAttention part{
-      at::zeros(q_NQD.sizes(), wide),
+      at::zeros({q_NQD.size(0), q_NQD.size(1), v_MKD.size(2)}, wide),
       at::full({q_NQD.size(1), q_NQD.size(0)}, -std::numeric_limits<double>::infinity(), wide)};
   for (const Span& span : spans) {
     const int64_t n = span.q_len, kv_heads = k_MKD.size(1);
@@ -318,7 +321,7 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) {
   attention_detail::check_part(q_NQD, k_MKD, v_MKD, spans, options);
-  attention_detail::check_gradients(q_NQD, out_grad_NQD, lse_QN, delta_QN);
+  attention_detail::check_gradients(q_NQD, v_MKD, out_grad_NQD, lse_QN, delta_QN);
   const at::NoGradGuard no_grad;
   const Backend* const table = fused_for(Work::kRows, q_NQD);
   const auto backward = table && table->attention_backward ? table->attention_backward

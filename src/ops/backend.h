@@ -182,7 +182,7 @@ struct Backend {
   void (*add_rows)(const at::Tensor& sum_NH, const at::Tensor& index_n,
                    const at::Tensor& rows_nH) = nullptr;
   at::Tensor (*column_sums)(const at::Tensor& x_NO) = nullptr;
-  /// Sum over D of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
+  /// Sum over Dv of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
   at::Tensor (*attention_delta)(const at::Tensor& out_grad_NQD,
                                 const at::Tensor& out_NQD) = nullptr;
   /// ops/norm_head.h. The gradient is of the length's dtype.

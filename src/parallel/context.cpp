@@ -162,6 +162,26 @@ ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys
   return spans;
 }
 
+/// Keys and values of some rows as one run of elements, which is what is sent: all keys [rows, K,
+/// D], behind them all values [rows, K, Dv].
+struct KeyValueShape {
+  int64_t heads, key_dim, value_dim;
+
+  static KeyValueShape of(const at::Tensor& k_LKD, const at::Tensor& v_LKD) {
+    return {k_LKD.size(1), k_LKD.size(2), v_LKD.size(2)};
+  }
+  int64_t elements(int64_t rows) const { return rows * heads * (key_dim + value_dim); }
+  at::Tensor keys(const at::Tensor& kv) const {
+    const int64_t count = kv.numel() / (heads * (key_dim + value_dim));
+    return kv.narrow(0, 0, count * heads * key_dim).view({count, heads, key_dim});
+  }
+  at::Tensor values(const at::Tensor& kv) const {
+    const int64_t count = kv.numel() / (heads * (key_dim + value_dim));
+    return kv.narrow(0, count * heads * key_dim, count * heads * value_dim)
+        .view({count, heads, value_dim});
+  }
+};
+
 /// What every step of the ring meets, of one group.
 class Ring {
  public:
@@ -200,15 +220,13 @@ class Ring {
     return found;
   }
 
-  /// Calls visit(step, keys and values [2, rows, K, D]) with all of them in turn; the next are on
-  /// their way meanwhile.
+  /// Calls visit(step, keys and values) with those of all groups in turn; the next are on their way
+  /// meanwhile.
   template <typename Visit>
-  void go_round(const at::Tensor& own_kv, const Visit& visit) const {
+  void go_round(const KeyValueShape& shape, const at::Tensor& own_kv, const Visit& visit) const {
     const int64_t window = context_.shape().window;
     const auto room = [&](int64_t step) {
-      std::vector<int64_t> shape = own_kv.sizes().vec();
-      shape[1] = rows(owner(step));
-      return at::empty(shape, own_kv.options());
+      return at::empty({shape.elements(rows(owner(step)))}, own_kv.options());
     };
     at::Tensor at_hand = own_kv, next, next_window;
     Background::Job inner, outer;
@@ -230,10 +248,10 @@ class Ring {
   }
 
   /// Gradients go to whom they belong to, one step behind what they are of.
-  at::Tensor hop_gradients(int64_t step, const at::Tensor& kv_grad) const {
-    std::vector<int64_t> shape = kv_grad.sizes().vec();
-    shape[1] = rows(step + 1 < steps() ? owner(step + 1) : context_.group());
-    at::Tensor come = at::empty(shape, kv_grad.options());
+  at::Tensor hop_gradients(const KeyValueShape& shape, int64_t step,
+                           const at::Tensor& kv_grad) const {
+    const int64_t count = rows(step + 1 < steps() ? owner(step + 1) : context_.group());
+    at::Tensor come = at::empty({shape.elements(count)}, kv_grad.options());
     const bool leaves_window = (step + 1) % context_.shape().window == 0;
     context_.hop(Context::Way::kGradients, kv_grad, come, leaves_window).get();
     return come;
@@ -258,20 +276,26 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
                             const c10::optional<at::Tensor>& slopes_Q) {
     const Ring ring(*reinterpret_cast<const Context*>(context), segments, window);
     const ops::AttentionOptions options{scale, window, slopes_Q.value_or(at::Tensor())};
+    const KeyValueShape shape = KeyValueShape::of(k_LKD, v_LKD);
     const at::Tensor q = q_LQD.contiguous(),
-                     kv = ops::joined({k_LKD.unsqueeze(0), v_LKD.unsqueeze(0)}, 0);
+                     kv = at::empty({shape.elements(k_LKD.size(0))}, k_LKD.options());
+    shape.keys(kv).copy_(k_LKD);
+    shape.values(kv).copy_(v_LKD);
     ops::PartialAttention all;
-    ring.go_round(kv, [&](int64_t step, const at::Tensor& at_hand) {
+    ring.go_round(shape, kv, [&](int64_t step, const at::Tensor& at_hand) {
+      const at::Tensor keys = shape.keys(at_hand), values = shape.values(at_hand);
       for (const auto& [first, count, spans] : ring.meetings(step)) {
-        ops::merge(all, ops::attention_part(q, at_hand[0].narrow(0, first, count),
-                                            at_hand[1].narrow(0, first, count), spans, options));
+        ops::merge(all, ops::attention_part(q, keys.narrow(0, first, count),
+                                            values.narrow(0, first, count), spans, options));
       }
     });
-    if (!all.out_NQD.defined()) all = ops::attention_part(q, kv[0], kv[1], {}, options);
+    if (!all.out_NQD.defined())
+      all = ops::attention_part(q, shape.keys(kv), shape.values(kv), {}, options);
     const at::Tensor result = all.out_NQD.to(q.scalar_type());
     ctx->save_for_backward({q, kv, result, all.lse_QN, options.alibi_slopes_Q});
     ctx->saved_data["context"] = context;
     ctx->saved_data["segments"] = ops::held(segments);
+    ctx->saved_data["shape"] = ops::held(shape);
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
     return result;
@@ -285,23 +309,32 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
                     ctx->saved_data["window"].toInt());
     const ops::AttentionOptions options{ctx->saved_data["scale"].toDouble(),
                                         ctx->saved_data["window"].toInt(), saved[4]};
+    const auto& shape = ops::held_in<KeyValueShape>(ctx->saved_data["shape"]);
     const at::Tensor out_grad = grads[0].to(lse_QN.scalar_type()).contiguous();
     const at::Tensor delta_QN = ops::attention_delta(out_grad, saved[2]);
     at::Tensor q_grad = at::zeros(q.sizes(), lse_QN.options());
     at::Tensor kv_grad = at::zeros(kv.sizes(), lse_QN.options());
-    ring.go_round(kv, [&](int64_t step, const at::Tensor& at_hand) {
+    ring.go_round(shape, kv, [&](int64_t step, const at::Tensor& at_hand) {
+      const at::Tensor keys = shape.keys(at_hand), values = shape.values(at_hand);
       for (const auto& [first, count, spans] : ring.meetings(step)) {
         const ops::AttentionGrads part = ops::attention_part_backward(
-            q, at_hand[0].narrow(0, first, count), at_hand[1].narrow(0, first, count), spans,
-            options, out_grad, lse_QN, delta_QN);
+            q, keys.narrow(0, first, count), values.narrow(0, first, count), spans, options,
+            out_grad, lse_QN, delta_QN);
         ops::add_to(q_grad, part.q_NQD);
-        ops::add_to(kv_grad[0].narrow(0, first, count), part.k_MKD);
-        ops::add_to(kv_grad[1].narrow(0, first, count), part.v_MKD);
+        ops::add_to(shape.keys(kv_grad).narrow(0, first, count), part.k_MKD);
+        ops::add_to(shape.values(kv_grad).narrow(0, first, count), part.v_MKD);
       }
-      kv_grad = ring.hop_gradients(step, kv_grad);
+      kv_grad = ring.hop_gradients(shape, step, kv_grad);
     });
     const at::ScalarType dtype = q.scalar_type();
-    return {q_grad.to(dtype), kv_grad[0].to(dtype), kv_grad[1].to(dtype), {}, {}, {}, {}, {}};
+    return {q_grad.to(dtype),
+            shape.keys(kv_grad).to(dtype),
+            shape.values(kv_grad).to(dtype),
+            {},
+            {},
+            {},
+            {},
+            {}};
   }
 };
 

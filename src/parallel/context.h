@@ -40,7 +40,7 @@ class Context {
   /// segments: of all tokens. options: of all heads of these tensors. Collective over the axis, in
   /// backward too.
   ///
-  /// Shapes  q_nQD [n, Q, D]; k_nKD, v_nKD [n, K, D]; result [n, Q, D].
+  /// Shapes  q_nQD [n, Q, D]; k_nKD [n, K, D]; v_nKD [n, K, Dv]; result [n, Q, Dv].
   /// Errors  ModelError for heads that the ranks of a group cannot share (require_shares), and as
   ///         ops::require_masks; on every rank.
   at::Tensor attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD, const at::Tensor& v_nKD,
