@@ -57,9 +57,10 @@ std::optional<int32_t> PagePool::take() {
 }
 
 void PagePool::give_back(int32_t page) {
-  int32_t& holders = holders_[static_cast<size_t>(page)];
-  if (holders <= 0) throw InternalError("[page_pool] a page that nobody holds is given back");
-  if (--holders > 0) return;
+  const auto index = static_cast<size_t>(page);
+  if (index >= holders_.size() || holders_[index] == 0)
+    throw InternalError("[page_pool] a page that nobody holds is given back");
+  if (--holders_[index] > 0) return;
   free_.push_back(page);
   --num_held_;
   if (num_held_ > 0 || max_pages_ > 0) return;

@@ -48,6 +48,7 @@ void check_sequences(const Pages& pages, const CachedSequences& sequences, int64
            table.size(1) == host.size(1);
   };
   require(is_table(host) && is_table(own) && host.device().is_cpu() &&
+              (!own.device().is_cpu() || own.data_ptr() == host.data_ptr()) &&
               sequences.num_new.size() == sequences.lengths.size(),
           "cached_attention", "tables of ", sequences.count(),
           " sequences must be contiguous int32 [B, P], on the host and where the pages are");

@@ -12,7 +12,8 @@ namespace danlu::ops {
 /// Positions that a page holds, of all layers.
 inline constexpr int64_t kPageTokens = 32;
 
-/// What each layer keeps of a token: a key and a value of every key/value head that is here.
+/// What each layer keeps of a token: a key and a value of every key/value head that is here. Of a
+/// latent, one row that all heads make theirs of: heads 1, value_dim 0.
 struct PageShape {
   int64_t layers = 0, heads = 0, key_dim = 0, value_dim = 0;
   /// Of a layer: keys [heads, kPageTokens, key_dim], then values [heads, kPageTokens, value_dim].

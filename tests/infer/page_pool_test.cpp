@@ -57,6 +57,7 @@ TEST(PagePool, GrowsWithoutALimitAndGivesItsMemoryBack) {
   EXPECT_LT(pool.pages().slabs.size(), 10u);
   for (const int32_t page : held) pool.give_back(page);
   EXPECT_TRUE(pool.pages().slabs.empty());
+  EXPECT_THROW(pool.give_back(held[0]), InternalError);
   pool.give_back(pool.take().value());
 }
 

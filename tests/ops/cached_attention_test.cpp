@@ -190,7 +190,9 @@ TEST(CachedAttention, RefusesWhatDoesNotFitThePages) {
   bad.tables_BP = bad.tables_BP.to(at::kLong);
   both_refuse(k, v, bad, 1, pages);
   bad = sequences;
-  bad.tables_BP = bad.tables_BP.narrow(0, 0, 1);
+  bad.tables_BP = bad.tables_BP.clone();  // which nobody has looked at
+  both_refuse(k, v, bad, 1, pages);
+  bad.tables_BP = sequences.tables_BP.narrow(0, 0, 1);
   both_refuse(k, v, bad, 1, pages);
   Pages of_other_size = pages;
   of_other_size.per_slab = 2;
@@ -219,6 +221,19 @@ TEST(CachedAttention, NonFiniteNumbersReachTheResult) {
                                                  tokens.pages, tokens.sequences({1}, {40}), 1, {});
         EXPECT_TRUE(seen.isnan().any().item<bool>()) << type << ' ' << place << ' ' << in_keys;
       }
+    }
+  }
+}
+
+TEST(CachedAttention, PagesOfALatentKeepARowOfEachToken) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const PagedTokens tokens({70, 3}, 1, type, /*value_dim=*/0);
+    const CachedSequences sequences = tokens.sequences({70, 3}, {70, 3});
+    store_in_pages(at::cat(tokens.k), at::cat(tokens.v), tokens.pages, sequences, 1);
+    for (int64_t s = 0; s < 2; ++s) {
+      EXPECT_TRUE(
+          at::equal(gathered(tokens.pages, sequences, s, 1, 0), tokens.k[static_cast<size_t>(s)]));
+      EXPECT_EQ(gathered(tokens.pages, sequences, s, 1, 1).numel(), 0);
     }
   }
 }
