@@ -70,7 +70,8 @@ ModelConfig parse_decoder(const Json& config_json, std::string family,
   model.max_positions =
       config.size_or("max_position_embeddings", defaults.max_positions, kMaxPositions);
   model.norm_eps = config.number_or("rms_norm_eps", defaults.norm_eps);
-  model.rope = parse_rope(config, defaults.rope_theta, model.max_positions);
+  model.rope =
+      parse_rope(config, defaults.rope_theta, model.max_positions, defaults.has_three_axes);
   model.tie_embeddings = config.boolean_or("tie_word_embeddings", defaults.tie_embeddings);
   model.initializer_range = config.number_or("initializer_range", 0.02);
   model.dtype = parse_dtype(config);

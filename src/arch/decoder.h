@@ -16,6 +16,7 @@ struct DecoderDefaults {
   int64_t max_positions = 0;
   int64_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
   bool tie_embeddings = false;
+  bool has_three_axes = false;  ///< rotary positions may be of time, height and width
 };
 
 /// Sizes, rotary embedding, dtype and special ids. Family quirks (biases, windows, fused weights)
@@ -25,7 +26,9 @@ ModelConfig parse_decoder(const Json& config_json, std::string family,
                           const DecoderDefaults& defaults);
 
 /// rope_theta, rope_scaling (keys `type` or `rope_type`) and transformers v5's rope_parameters.
-RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t max_positions);
+/// mrope_section, whose type is "mrope" or any other, is refused unless `has_three_axes`.
+RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t max_positions,
+                      bool has_three_axes = false);
 
 /// Window per layer from `layer_types` if present (transformers ≥ 4.53), else from the rule that
 /// layers with index ≥ first_layer slide. `window` 0: every layer is full.

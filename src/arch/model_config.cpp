@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "arch/config_reader.h"
 #include "base/error.h"
@@ -82,6 +83,12 @@ void ModelConfig::validate() const {
   if (rope.enabled && head_dim % 2 != 0) {
     throw ModelError(
         tr("[model config] rotary embedding needs an even head_dim, got {}", head_dim));
+  }
+  const int64_t pairs =
+      std::accumulate(rope.mrope_section.begin(), rope.mrope_section.end(), int64_t{0});
+  if (!rope.mrope_section.empty() && 2 * pairs != head_dim) {
+    throw ModelError(tr("[model config] mrope_section divides {} pairs, head_dim={} has {}", pairs,
+                        head_dim, head_dim / 2));
   }
   if (rope.enabled && alibi) {
     throw ModelError(tr("[model config] a model has rotary embedding or ALiBi, not both"));

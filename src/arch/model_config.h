@@ -25,6 +25,9 @@ struct RopeConfig {
   double beta_fast = 32.0, beta_slow = 1.0;              ///< yarn
   std::optional<double> attention_factor;                ///< yarn; default 0.1 ln(factor) + 1
   std::optional<double> mscale, mscale_all_dim;          ///< yarn (deepseek)
+  /// Of a model that sees pictures (Qwen2-VL's M-RoPE): how many pairs of a head turn by a token's
+  /// place in time, how many by its row, how many by its column. Empty: one position a token.
+  std::vector<int64_t> mrope_section;
 };
 
 /// How the query, key and value weights lie on disk (and in Danlu's parameters, which keep HF

@@ -1,6 +1,9 @@
 // The spellings of rotary scaling: rope_scaling {type|rope_type}, and transformers v5's
 // rope_parameters.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "arch/decoder.h"
 #include "base/error.h"
@@ -27,10 +30,31 @@ RopeScaling scaling_kind(const std::string& name) {
          name));
 }
 
-void read_scaling(const ConfigReader& scaling, int64_t max_positions, RopeConfig& rope) {
+std::vector<int64_t> read_sections(const ConfigReader& scaling) {
+  const std::vector<int64_t> sections = scaling.integers("mrope_section");
+  const bool fits = sections.size() == 3 && std::all_of(sections.begin(), sections.end(),
+                                                        [](int64_t pairs) { return pairs > 0; });
+  if (!fits) {
+    throw ModelError(
+        tr("[config.json] mrope_section must be three counts, of time, height and width; got [{}]",
+           fmt::join(sections, ", ")));
+  }
+  return sections;
+}
+
+void read_scaling(const ConfigReader& scaling, int64_t max_positions, bool has_three_axes,
+                  RopeConfig& rope) {
   const auto type = scaling.text(scaling.has("rope_type") ? "rope_type" : "type");
   if (!type) throw ModelError(tr("[config.json] rope_scaling has neither rope_type nor type"));
-  rope.scaling = scaling_kind(*type);
+  // transformers writes "default" over the "mrope" that it has read.
+  const bool is_mrope = has_three_axes && *type == "mrope";
+  rope.scaling = is_mrope ? RopeScaling::kNone : scaling_kind(*type);
+  if (is_mrope || scaling.has("mrope_section")) {
+    if (!has_three_axes) {
+      throw ModelError(tr("[config.json] mrope_section is for models that see pictures"));
+    }
+    rope.mrope_section = read_sections(scaling);
+  }
   if (rope.scaling == RopeScaling::kNone) return;
   rope.original_max_positions =
       scaling.size_or("original_max_position_embeddings", max_positions, kMaxPositions);
@@ -80,7 +104,8 @@ void read_scaling(const ConfigReader& scaling, int64_t max_positions, RopeConfig
 
 }  // namespace
 
-RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t max_positions) {
+RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t max_positions,
+                      bool has_three_axes) {
   RopeConfig rope;
   rope.theta = config.number_or("rope_theta", default_theta);
   if (const Json* parameters = config.value("rope_parameters")) {
@@ -89,9 +114,10 @@ RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t 
     if (const double rotary = reader.number_or("partial_rotary_factor", 1.0); rotary != 1.0) {
       throw ModelError(tr("[config.json] partial_rotary_factor must be 1, got {}", rotary));
     }
-    if (reader.has("rope_type") || reader.has("type")) read_scaling(reader, max_positions, rope);
+    if (reader.has("rope_type") || reader.has("type"))
+      read_scaling(reader, max_positions, has_three_axes, rope);
   } else if (const Json* scaling = config.value("rope_scaling")) {
-    read_scaling(ConfigReader(*scaling, "rope_scaling."), max_positions, rope);
+    read_scaling(ConfigReader(*scaling, "rope_scaling."), max_positions, has_three_axes, rope);
   }
   if (rope.theta <= 0) {
     throw ModelError(tr("[config.json] rope_theta must be positive, got {}", rope.theta));

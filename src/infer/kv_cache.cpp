@@ -1,18 +1,25 @@
 #include "infer/kv_cache.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-
-#include <set>
 
 #include "base/error.h"
+#include "ops/cached_attention.h"
 
 namespace danlu::infer {
+namespace {
+
+int64_t pages_for(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
+
+}  // namespace
 
 SequenceCache::SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype,
                              const at::Device& device)
-    : page_shape_{config.num_layers, 2, config.num_kv_heads, ops::kPageTokens, config.head_dim},
-      options_(at::TensorOptions(dtype).device(device)) {}
+    : SequenceCache({config.num_layers, config.num_kv_heads, config.head_dim, config.head_dim},
+                    dtype, device, 0) {}
+
+SequenceCache::SequenceCache(const ops::PageShape& shape, at::ScalarType dtype,
+                             const at::Device& device, int64_t max_pages)
+    : device_(device), pool_(shape, dtype, device, max_pages) {}
 
 SequenceId SequenceCache::add() {
   sequences_.emplace(next_id_, Sequence());
@@ -21,69 +28,110 @@ SequenceId SequenceCache::add() {
 
 SequenceId SequenceCache::fork(SequenceId id) {
   Sequence copy = sequences_.at(id);
+  // A pass that was begun and not ended may have left more.
+  copy.pages.resize(static_cast<size_t>(pages_for(copy.length)));
+  for (const int32_t page : copy.pages) pool_.hold(page);
   sequences_.emplace(next_id_, std::move(copy));
   return next_id_++;
 }
 
-void SequenceCache::remove(SequenceId id) { sequences_.erase(id); }
+void SequenceCache::remove(SequenceId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;
+  for (const int32_t page : found->second.pages) pool_.give_back(page);
+  sequences_.erase(found);
+}
 
 void SequenceCache::truncate(SequenceId id, int64_t length) {
   Sequence& sequence = sequences_.at(id);
   if (length > sequence.length)
     throw InternalError("[kv_cache] cannot truncate to more than there is");
   sequence.length = length;
-  sequence.pages.resize(static_cast<size_t>((length + ops::kPageTokens - 1) / ops::kPageTokens));
+  for (; std::ssize(sequence.pages) > pages_for(length); sequence.pages.pop_back())
+    pool_.give_back(sequence.pages.back());
 }
 
 int64_t SequenceCache::length(SequenceId id) const { return sequences_.at(id).length; }
 
-int64_t SequenceCache::size_bytes() const {
-  std::set<const void*> pages;
-  for (const auto& [id, sequence] : sequences_)
-    for (const at::Tensor& page : sequence.pages) pages.insert(page.unsafeGetTensorImpl());
-  int64_t bytes = static_cast<int64_t>(options_.dtype().itemsize());
-  for (const int64_t size : page_shape_) bytes *= size;
-  return bytes * static_cast<int64_t>(pages.size());
+int64_t SequenceCache::size_bytes() const { return pool_.num_held() * pool_.page_bytes(); }
+
+/// The page that is begun, if it is written to.
+std::optional<size_t> SequenceCache::page_begun(const Sequence& sequence, int64_t num_new) {
+  const auto first = static_cast<size_t>(sequence.length / ops::kPageTokens);
+  if (num_new == 0 || first >= sequence.pages.size()) return {};
+  return first;
+}
+
+int64_t SequenceCache::pages_needed(const std::vector<Growth>& batch) const {
+  int64_t needed = 0;
+  std::map<int32_t, int64_t> left;  // holders of a page when those before have copies of their own
+  for (const auto& [id, num_new] : batch) {
+    const Sequence& sequence = sequences_.at(id);
+    if (const auto begun = page_begun(sequence, num_new)) {
+      const int32_t page = sequence.pages[*begun];
+      int64_t& holders = left.try_emplace(page, pool_.holders(page)).first->second;
+      if (holders > 1) {
+        --holders;
+        ++needed;
+      }
+    }
+    needed +=
+        std::max<int64_t>(0, pages_for(sequence.length + num_new) - std::ssize(sequence.pages));
+  }
+  return needed;
 }
 
 void SequenceCache::make_room(Sequence& sequence, int64_t num_new) {
-  const auto first = static_cast<size_t>(sequence.length / ops::kPageTokens);
   // Only the page that is begun can be another's too.
-  if (num_new > 0 && first < sequence.pages.size() && sequence.pages[first].use_count() > 1) {
-    const at::Tensor own = at::empty(page_shape_, options_);
-    own.copy_(sequence.pages[first]);
-    sequence.pages[first] = own;
+  if (const auto begun = page_begun(sequence, num_new)) {
+    int32_t& page = sequence.pages[*begun];
+    if (pool_.holders(page) > 1) {
+      const int32_t own = pool_.take().value();
+      pool_.copy(page, own);
+      pool_.give_back(page);
+      page = own;
+    }
   }
-  const int64_t pages = (sequence.length + num_new + ops::kPageTokens - 1) / ops::kPageTokens;
-  while (static_cast<int64_t>(sequence.pages.size()) < pages)
-    sequence.pages.push_back(at::empty(page_shape_, options_));
+  while (std::ssize(sequence.pages) < pages_for(sequence.length + num_new))
+    sequence.pages.push_back(pool_.take().value());
 }
 
-ops::Segments SequenceCache::begin(const std::vector<Growth>& batch) {
+std::optional<ops::Segments> SequenceCache::begin_if_room(const std::vector<Growth>& batch) {
+  if (pool_.max_pages() > 0 && !pool_.has(pages_needed(batch))) return {};
   batch_ = batch;
-  growing_.clear();
   ops::Segments segments{{0}, {0}};
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<int64_t> counts, lengths;
   for (const Growth& growth : batch) {
     Sequence& sequence = sequences_.at(growth.id);
     make_room(sequence, growth.num_new);
     const int64_t length = sequence.length + growth.num_new;
     segments.q_starts.push_back(segments.q_starts.back() + growth.num_new);
     segments.k_starts.push_back(segments.k_starts.back() + length);
-    growing_.push_back({sequence.pages, growth.num_new, length});
+    tables.push_back(sequence.pages);
+    counts.push_back(growth.num_new);
+    lengths.push_back(length);
   }
+  growing_ = ops::cached_sequences(tables, std::move(counts), std::move(lengths), device_);
   return segments;
+}
+
+ops::Segments SequenceCache::begin(const std::vector<Growth>& batch) {
+  std::optional<ops::Segments> segments = begin_if_room(batch);
+  if (!segments) throw InternalError("[kv_cache] no page is free, and nobody has asked for room");
+  return *std::move(segments);
 }
 
 void SequenceCache::end() {
   for (const Growth& growth : batch_) sequences_.at(growth.id).length += growth.num_new;
   batch_.clear();
-  growing_.clear();
+  growing_ = {};
 }
 
 at::Tensor SequenceCache::attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                                  const at::Tensor& v_NKD, const ops::AttentionOptions& options) {
-  ops::store_in_pages(k_NKD, v_NKD, growing_, layer);
-  return ops::cached_attention(q_NQD, k_NKD, v_NKD, growing_, layer, options);
+  ops::store_in_pages(k_NKD, v_NKD, pool_.pages(), growing_, layer);
+  return ops::cached_attention(q_NQD, k_NKD, v_NKD, pool_.pages(), growing_, layer, options);
 }
 
 }  // namespace danlu::infer

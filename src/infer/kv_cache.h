@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "infer/page_pool.h"
 #include "models/causal_lm.h"
-#include "ops/cached_attention.h"
+#include "ops/pages.h"
 #include "ops/segments.h"
 
 namespace danlu::infer {
@@ -16,10 +18,14 @@ using SequenceId = int64_t;
 
 /// Sequences come, grow, fork and go independently. A forward pass is announced with begin(),
 /// filled and read by the model through attend(), and made permanent by end(). What sequences have
-/// begun with is in pages that they share until one of them writes. Not thread-safe.
+/// begun with is in pages of one pool that they share until one of them writes. Not thread-safe.
 class SequenceCache : public models::KvCache {
  public:
+  /// Of a whole model.
   SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
+  /// max_pages: as PagePool's.
+  SequenceCache(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
+                int64_t max_pages);
 
   SequenceId add();
   /// A new sequence with the same content, of which nothing is copied yet.
@@ -28,6 +34,7 @@ class SequenceCache : public models::KvCache {
   /// Forgets everything from position `length` on. REQUIRES: length <= this->length(id).
   void truncate(SequenceId id, int64_t length);
   int64_t length(SequenceId id) const;
+  const PagePool& pool() const { return pool_; }
   /// Of all pages that sequences hold, those that several share once.
   int64_t size_bytes() const;
 
@@ -35,7 +42,13 @@ class SequenceCache : public models::KvCache {
     SequenceId id;
     int64_t num_new;  ///< tokens the next forward adds to it
   };
-  /// Segments for a forward over these sequences, in this order.
+  /// Pages that begin() would take: for tokens that the sequences' own have no room for, and a copy
+  /// where one that others hold too is written to.
+  int64_t pages_needed(const std::vector<Growth>& batch) const;
+  /// Segments for a forward over these sequences, each once, in this order. Where the pool has too
+  /// few pages for all of them: nothing, and nothing is changed; remove() or truncate() makes room.
+  std::optional<ops::Segments> begin_if_room(const std::vector<Growth>& batch);
+  /// The same. Errors: InternalError where there is no room, which only a limit makes possible.
   ops::Segments begin(const std::vector<Growth>& batch);
   void end();
 
@@ -45,16 +58,17 @@ class SequenceCache : public models::KvCache {
  private:
   struct Sequence {
     int64_t length = 0;
-    std::vector<at::Tensor> pages;  ///< ops/cached_attention.h
+    std::vector<int32_t> pages;  ///< of the pool, in order
   };
+  static std::optional<size_t> page_begun(const Sequence& sequence, int64_t num_new);
   /// Pages of its own for positions [length, length + num_new).
   void make_room(Sequence& sequence, int64_t num_new);
 
-  std::vector<int64_t> page_shape_;
-  at::TensorOptions options_;
+  at::Device device_;
+  PagePool pool_;
   std::map<SequenceId, Sequence> sequences_;
   std::vector<Growth> batch_;
-  std::vector<ops::CachedSequence> growing_;  ///< of batch_
+  ops::CachedSequences growing_;  ///< of batch_
   SequenceId next_id_ = 0;
 };
 

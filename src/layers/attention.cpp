@@ -62,7 +62,8 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
 }
 
 at::Tensor Attention::leave(const at::Tensor& seen_NQD, const Pass& pass) const {
-  const at::Tensor seen_NI = ops::shaped(seen_NQD, {seen_NQD.size(0), num_heads * head_dim});
+  const at::Tensor seen_NI =
+      ops::shaped(seen_NQD, {seen_NQD.size(0), num_heads * seen_NQD.size(2)});
   return o.leave(o.partial(seen_NI, pass, region), region);
 }
 

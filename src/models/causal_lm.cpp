@@ -154,7 +154,7 @@ LayerPasses CausalLM::layer_passes() const {
 at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hidden_NH,
                                        int64_t chunk) const {
   const int64_t n = input.ids_N.size(0);
-  if (input.ids_N.dim() != 1 || input.positions_N.dim() != 1 || input.positions_N.size(0) != n ||
+  if (input.ids_N.dim() != 1 || input.positions_N.dim() == 0 || input.positions_N.size(-1) != n ||
       input.segments.q_starts.empty() ||
       (input.rows.empty() && input.segments.q_starts.back() != n)) {
     throw InternalError("[model] ids, positions and segments must describe the same tokens; got " +

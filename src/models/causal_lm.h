@@ -40,8 +40,9 @@ class KvCache {
 using layers::PassResults;
 
 struct ForwardInput {
-  at::Tensor ids_N;        ///< int64 [N]
-  at::Tensor positions_N;  ///< int64 [N]
+  at::Tensor ids_N;  ///< int64 [N]
+  /// int64 [N]; or [3, N], in time, rows and columns, of a model with rope.mrope_section.
+  at::Tensor positions_N;
   ops::Segments segments;
   KvCache* cache = nullptr;  ///< nullptr: keys are the queries' own
   /// int64 [N]: dropout masks (of adapters) are a function of a token's key, the module and the

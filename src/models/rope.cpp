@@ -9,6 +9,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/error.h"
+#include "ops/pointwise.h"
+
 namespace danlu::models {
 namespace rope_detail {
 
@@ -92,7 +95,7 @@ at::Tensor dynamic_rows(const arch::ModelConfig& config, const at::Tensor& posit
     }
     if (count == 0) continue;
     const int64_t length = input.rows.empty()
-                               ? positions.narrow(0, begin, count).max().item<int64_t>() + 1
+                               ? positions.narrow(-1, begin, count).max().item<int64_t>() + 1
                                : input.segment_lengths[s];
     const at::Tensor row = as_tensor(rope_frequencies(config, length), at::kCPU);
     rows.push_back(row.unsqueeze(0).expand({count, row.size(0)}));
@@ -100,9 +103,25 @@ at::Tensor dynamic_rows(const arch::ModelConfig& config, const at::Tensor& posit
   // Rows that were added to divide over ranks; or none at all, where tokens are few.
   int64_t known = 0;
   for (const at::Tensor& row : rows) known += row.size(0);
-  if (const int64_t more = positions_N.size(0) - known; more > 0 || rows.empty())
+  if (const int64_t more = positions_N.size(-1) - known; more > 0 || rows.empty())
     rows.push_back(at::zeros({more, config.head_dim / 2}, at::TensorOptions(at::kFloat)));
   return at::cat(rows, 0).to(positions_N.device());
+}
+
+/// Of all pairs of an axis from each a table; they lie beside each other as the axes do.
+ops::RotaryTable table_of_axes(const std::vector<int64_t>& sections, const at::Tensor& positions_3N,
+                               const at::Tensor& frequencies, double attention_factor) {
+  std::vector<at::Tensor> cos, sin;
+  int64_t first = 0;
+  for (size_t axis = 0; axis < sections.size(); ++axis) {
+    const ops::RotaryTable table =
+        ops::rotary_table(positions_3N.select(0, static_cast<int64_t>(axis)),
+                          frequencies.narrow(-1, first, sections[axis]), attention_factor);
+    cos.push_back(table.cos_NE);
+    sin.push_back(table.sin_NE);
+    first += sections[axis];
+  }
+  return {ops::joined(cos, 1), ops::joined(sin, 1)};
 }
 
 }  // namespace rope_detail
@@ -144,7 +163,13 @@ ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& p
       config.rope.scaling == arch::RopeScaling::kDynamic
           ? rope_detail::dynamic_rows(config, positions_N, input)
           : rope_detail::as_tensor(rope_frequencies(config), positions_N.device());
-  return ops::rotary_table(positions_N, frequencies, rope_attention_factor(config));
+  const double factor = rope_attention_factor(config);
+  if (positions_N.dim() == 1) return ops::rotary_table(positions_N, frequencies, factor);
+  const std::vector<int64_t>& sections = config.rope.mrope_section;
+  if (positions_N.dim() != 2 || sections.empty() ||
+      positions_N.size(0) != static_cast<int64_t>(sections.size()))
+    throw InternalError("[rope] positions of other axes than the model's");
+  return rope_detail::table_of_axes(sections, positions_N, frequencies, factor);
 }
 
 }  // namespace danlu::models

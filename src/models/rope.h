@@ -18,9 +18,11 @@ std::vector<double> rope_frequencies(const arch::ModelConfig& config, int64_t se
 /// Factor on cosine and sine: yarn's attention temperature, else 1.
 double rope_attention_factor(const arch::ModelConfig& config);
 
-/// Table for a packed batch. Dynamic scaling looks at each segment's own length (its largest
-/// position + 1), so that packing changes nothing. Empty table if the model has no rotary
-/// embedding.
+/// Table for a packed batch, of positions [N], or [3, N] of a config with mrope_section: then each
+/// pair of a head turns by the axis in whose section it is, and where a token's three positions are
+/// equal the table has the bits of [N]. Dynamic scaling looks at each segment's own length (its
+/// largest position + 1), so that packing changes nothing. Empty table if the model has no rotary
+/// embedding. Errors: InternalError for positions of another shape.
 ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
                             const ForwardInput& input);
 

@@ -30,16 +30,26 @@ namespace attention_detail {
 
 void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const AttentionOptions& options) {
-  require(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && q.size(2) == k.size(2) &&
-              k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0,
+  require(q.dim() == 3 && k.dim() == 3 && v.dim() == 3 && k.size(0) == v.size(0) &&
+              k.size(1) == v.size(1) && q.size(2) == k.size(2) && k.size(1) > 0 && q.size(1) > 0 &&
+              q.size(1) % k.size(1) == 0,
           "attention", "q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
-          " must be [N, Q, D], [M, K, D], [M, K, D] with K dividing Q");
+          " must be [N, Q, D], [M, K, D], [M, K, Dv] with K dividing Q");
   require(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(), "attention",
           "q ", q.scalar_type(), ", k ", k.scalar_type(), ", v ", v.scalar_type(),
           " must be of one dtype");
   require(options.window >= 0, "attention", "a window of ", options.window, " keys");
   require(!options.alibi_slopes_Q.defined() || options.alibi_slopes_Q.numel() == q.size(1),
           "attention", "there must be one ALiBi slope for each of the ", q.size(1), " heads");
+}
+
+bool needs_causality(const AttentionOptions& options) {
+  return options.window > 0 || options.alibi_slopes_Q.defined();
+}
+void require_mask(bool causal, const AttentionOptions& options) {
+  require(causal || !needs_causality(options), "attention", "a window of ", options.window, " keys",
+          options.alibi_slopes_Q.defined() ? " and ALiBi" : "",
+          " where queries see later keys too: both are for causal segments");
 }
 
 void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Segments& segments,
@@ -53,10 +63,12 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const 
               covers(segments.q_starts, q.size(0)) && covers(segments.k_starts, k.size(0)),
           "attention", "segments must cover the ", q.size(0), " queries and ", k.size(0),
           " keys from 0 on, in order");
+  require_masks(segments, options);
   for (size_t s = 1; s < segments.q_starts.size(); ++s) {
     const int64_t n = segments.q_starts[s] - segments.q_starts[s - 1],
                   m = segments.k_starts[s] - segments.k_starts[s - 1];
-    require(n <= m, "attention", "a segment has ", n, " queries but only ", m, " keys");
+    require(segments.is_causal(s - 1) ? n <= m : n == 0 || m > 0, "attention", "a segment has ", n,
+            " queries but only ", m, " keys");
   }
 }
 
@@ -136,6 +148,7 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k_MKD, const Span& s
                           .to(device::wide_type(q.scalar_type()))
                           .mul(options.scale)
                           .view({kv_heads, group, n, m});
+  if (!span.causal) return scores;
   const bool windowed = options.window > 0 && span.lead + n > options.window;
   if (span.lead >= m - 1 && !windowed && !options.alibi_slopes_Q.defined()) return scores;
   const at::Tensor distance_NM = distances(span, q.device());
@@ -151,11 +164,11 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k_MKD, const Span& s
 
 /// All keys and queries are the span's.
 at::Tensor one_segment(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-                       const AttentionOptions& options) {
+                       bool causal, const AttentionOptions& options) {
   const int64_t n = q_NQD.size(0), m = k_MKD.size(0), kv_heads = k_MKD.size(1);
-  if (n == 0) return q_NQD;
+  if (n == 0) return q_NQD.sum(2, /*keepdim=*/true).expand({0, q_NQD.size(1), v_MKD.size(2)});
   const at::Tensor q = by_group(q_NQD, kv_heads);
-  const at::Tensor scores = scores_of(q, k_MKD, {0, n, 0, m, m - n}, options);
+  const at::Tensor scores = scores_of(q, k_MKD, {0, n, 0, m, m - n, causal}, options);
   const at::Tensor weights = at::softmax(scores, -1).to(q.scalar_type()).view({kv_heads, -1, m});
   return by_row(batched_product(weights, v_MKD.transpose(0, 1)), n);
 }
@@ -181,6 +194,7 @@ void check_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
             "attention", "a span of queries ", span.q, " + ", span.q_len, " and keys ", span.k,
             " + ", span.k_len, " lies outside the ", q.size(0), " queries and ", k.size(0),
             " keys");
+    require_mask(span.causal, options);
   }
   // Each set of keys gets its gradients from one thread, each query its result.
   Stretches keys, queries;
@@ -193,17 +207,19 @@ void check_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
   require_apart(keys, "keys", "spans must have the same keys and follow each other, or share none");
 }
 
-void check_gradients(const at::Tensor& q, const at::Tensor& out_grad, const at::Tensor& lse_QN,
-                     const at::Tensor& delta_QN) {
+void check_gradients(const at::Tensor& q, const at::Tensor& v, const at::Tensor& out_grad,
+                     const at::Tensor& lse_QN, const at::Tensor& delta_QN) {
   const at::ScalarType wide = device::wide_type(q.scalar_type());
   const auto is_of_rows = [&](const at::Tensor& x_QN) {
     return x_QN.dim() == 2 && x_QN.size(0) == q.size(1) && x_QN.size(1) == q.size(0) &&
            x_QN.scalar_type() == wide;
   };
-  require(out_grad.sizes() == q.sizes() && out_grad.scalar_type() == wide && is_of_rows(lse_QN) &&
-              is_of_rows(delta_QN),
+  const int64_t result[] = {q.size(0), q.size(1), v.size(2)};
+  require(out_grad.sizes() == at::IntArrayRef(result) && out_grad.scalar_type() == wide &&
+              is_of_rows(lse_QN) && is_of_rows(delta_QN),
           "attention", "gradient ", out_grad.sizes(), ' ', out_grad.scalar_type(), ", lse ",
-          lse_QN.sizes(), ", delta ", delta_QN.sizes(), " do not fit q ", q.sizes());
+          lse_QN.sizes(), ", delta ", delta_QN.sizes(), " do not fit q ", q.sizes(), " and v ",
+          v.sizes());
 }
 
 }  // namespace attention_detail
@@ -224,13 +240,15 @@ at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                              const AttentionOptions& options) {
   using namespace attention_detail;
   check(q_NQD, k_MKD, v_MKD, segments, options);
-  if (segments.count() == 1) return one_segment(q_NQD, k_MKD, v_MKD, options);
+  if (segments.count() == 1)
+    return one_segment(q_NQD, k_MKD, v_MKD, segments.is_causal(0), options);
   // split, not narrow: its backward is one concatenation instead of a padded copy per segment.
   const std::vector<at::Tensor> q = q_NQD.split_with_sizes(lengths(segments.q_starts));
   const std::vector<at::Tensor> k = k_MKD.split_with_sizes(lengths(segments.k_starts));
   const std::vector<at::Tensor> v = v_MKD.split_with_sizes(lengths(segments.k_starts));
   std::vector<at::Tensor> outputs;
-  for (size_t s = 0; s < q.size(); ++s) outputs.push_back(one_segment(q[s], k[s], v[s], options));
+  for (size_t s = 0; s < q.size(); ++s)
+    outputs.push_back(one_segment(q[s], k[s], v[s], segments.is_causal(s), options));
   return at::cat(outputs, 0);
 }
 
@@ -239,9 +257,17 @@ Spans spans_of(const Segments& segments) {
   for (size_t s = 1; s < segments.q_starts.size(); ++s) {
     const int64_t q = segments.q_starts[s - 1], n = segments.q_starts[s] - q;
     const int64_t k = segments.k_starts[s - 1], m = segments.k_starts[s] - k;
-    if (n > 0) spans.push_back({q, n, k, m, m - n});
+    if (n > 0) spans.push_back({q, n, k, m, m - n, segments.is_causal(s - 1)});
   }
   return spans;
+}
+
+void require_masks(const Segments& segments, const AttentionOptions& options) {
+  const auto count = static_cast<size_t>(segments.count());
+  require(segments.causal.size() <= count, "attention", segments.causal.size(),
+          " segments are said to be causal or not, of ", count);
+  for (size_t s = 0; s < segments.causal.size(); ++s)
+    attention_detail::require_mask(segments.causal[s], options);
 }
 
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
@@ -261,7 +287,7 @@ PartialAttention oracle::attention_part(const at::Tensor& q_NQD, const at::Tenso
   using namespace attention_detail;
   const at::TensorOptions wide = q_NQD.options().dtype(device::wide_type(q_NQD.scalar_type()));
   PartialAttention part{
-      at::zeros(q_NQD.sizes(), wide),
+      at::zeros({q_NQD.size(0), q_NQD.size(1), v_MKD.size(2)}, wide),
       at::full({q_NQD.size(1), q_NQD.size(0)}, -std::numeric_limits<double>::infinity(), wide)};
   for (const Span& span : spans) {
     const int64_t n = span.q_len, kv_heads = k_MKD.size(1);
@@ -295,7 +321,7 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) {
   attention_detail::check_part(q_NQD, k_MKD, v_MKD, spans, options);
-  attention_detail::check_gradients(q_NQD, out_grad_NQD, lse_QN, delta_QN);
+  attention_detail::check_gradients(q_NQD, v_MKD, out_grad_NQD, lse_QN, delta_QN);
   const at::NoGradGuard no_grad;
   const Backend* const table = fused_for(Work::kRows, q_NQD);
   const auto backward = table && table->attention_backward ? table->attention_backward

@@ -36,13 +36,13 @@ struct Rows {
   char* row(int64_t index) const { return data + unsigned_of(index) * token * size(); }
   float* f32(int64_t index) const { return reinterpret_cast<float*>(row(index)); }
 };
-/// How blocks of up to kBlockKeys rows of a head are packed.
+/// How blocks of up to kBlockKeys rows of a head are packed, D wide.
 class Packing {
  public:
-  Packing(Arithmetic arithmetic, int64_t head_dim)
+  Packing(Arithmetic arithmetic, int64_t dim)
       : arithmetic_(arithmetic),
         columns_(panel_columns(arithmetic)),
-        dim_(unsigned_of(head_dim)),
+        dim_(unsigned_of(dim)),
         dim_steps_(steps_of(arithmetic, dim_)),
         panels_(rounded_up(dim_) / columns_) {}
 
@@ -83,6 +83,11 @@ class Packing {
 
   Arithmetic arithmetic_;
   size_t columns_, dim_, dim_steps_, panels_;
+};
+
+/// Queries and keys are as wide as each other, values as their results.
+struct Packings {
+  Packing key, value;
 };
 
 /// A left factor of products: rows of words.

@@ -33,8 +33,12 @@ struct Inputs {
 
   int64_t heads() const { return q_NQD.size(1); }
   int64_t kv_heads() const { return k_MKD.size(1); }
-  int64_t head_dim() const { return q_NQD.size(2); }
+  int64_t key_dim() const { return k_MKD.size(2); }
+  int64_t value_dim() const { return v_MKD.size(2); }
   Arithmetic arithmetic() const { return arithmetic_of(q_NQD.scalar_type() == at::kBFloat16); }
+  Packings packings() const {
+    return {Packing(arithmetic(), key_dim()), Packing(arithmetic(), value_dim())};
+  }
 };
 
 /// Queries [begin, end) of a span and the keys that some of them sees; all counted in it.
@@ -47,6 +51,7 @@ struct Tile {
 
 /// Keys of the span that one of its queries sees; maybe none.
 Keys seen_by(int64_t query, const Span& span, int64_t window) {
+  if (!span.causal) return {0, span.k_len};
   const int64_t end = std::clamp<int64_t>(span.lead + query + 1, 0, span.k_len);
   if (window == 0) return {0, end};
   return {std::clamp<int64_t>(span.lead + query + 1 - window, 0, end), end};
@@ -182,15 +187,15 @@ void clear_unseen(const Packing& packing, char* row, Keys seen, Keys met) {
 
 struct Forward {
   const Inputs& in;
-  const Packing& packing;
+  const Packings& packings;
   const PackedBlocks &keys, &values;
   at::Tensor out_NQD, lse_QN;
 };
 
 void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t head) {
   const Inputs& in = f.in;
-  const Packing& packing = f.packing;
-  const int64_t kv_head = head / (in.heads() / in.kv_heads()), dim = in.head_dim();
+  const Packing& packing = f.packings.key;
+  const int64_t kv_head = head / (in.heads() / in.kv_heads()), dim = in.value_dim();
   const int64_t queries = tile.queries(), first_query = tile.span.q + tile.begin;
   const size_t size = size_of(packing.element());
   const size_t weight_row = unsigned_of(kScoreRow) * size;
@@ -218,7 +223,7 @@ void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t
                        row + unsigned_of(seen.begin) * size);
       if (factor != 1.0f) scale_row(sums + r * dim, unsigned_of(dim), factor);
     }
-    add_product(packing, {weights, weight_row, kWord}, queries,
+    add_product(f.packings.value, {weights, weight_row, kWord}, queries,
                 {f.values.block_of(set, kv_head, block), in_block, met}, sums, unsigned_of(dim),
                 scratch().part);
   }
@@ -241,11 +246,12 @@ struct Task {
 
 /// The result in `type`.
 PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
-  const Packing packing(in.arithmetic(), in.head_dim());
+  const Packings packings = in.packings();
   const std::vector<KeySet> sets = key_sets(in.spans);
-  const PackedBlocks keys(packing, PackedBlocks::kTurned, in.k_MKD, sets);
-  const PackedBlocks values(packing, PackedBlocks::kStacked, in.v_MKD, sets);
-  const at::Tensor out_NQD = at::empty(in.q_NQD.sizes(), in.q_NQD.options().dtype(type));
+  const PackedBlocks keys(packings.key, PackedBlocks::kTurned, in.k_MKD, sets);
+  const PackedBlocks values(packings.value, PackedBlocks::kStacked, in.v_MKD, sets);
+  const at::Tensor out_NQD =
+      at::empty({in.q_NQD.size(0), in.heads(), in.value_dim()}, in.q_NQD.options().dtype(type));
   const at::Tensor lse_QN =
       at::empty({in.heads(), in.q_NQD.size(0)}, in.q_NQD.options().dtype(at::kFloat));
   std::vector<Task> tasks;
@@ -263,7 +269,7 @@ PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
     out_NQD.zero_();
     lse_QN.fill_(kNothingSeen);
   }
-  const Forward forward{in, packing, keys, values, out_NQD, lse_QN};
+  const Forward forward{in, packings, keys, values, out_NQD, lse_QN};
   if (tasks.empty()) return {out_NQD, lse_QN};
   const auto count = static_cast<int64_t>(tasks.size());
   const auto start_of = [&](int64_t task) {
@@ -278,7 +284,7 @@ PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
 
 struct Backward {
   const Inputs& in;
-  const Packing& packing;
+  const Packings& packings;
   const PackedBlocks &turned_keys, &turned_values, &keys;
   at::Tensor out_grad_NQD, lse_QN, delta_QN;
 };
@@ -292,7 +298,8 @@ struct BlockWeights {
 BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, int64_t block,
                            Keys met, const float* scores, const float* d_weights) {
   const Inputs& in = b.in;
-  const size_t size = size_of(b.packing.element());
+  const Packing& packing = b.packings.key;
+  const size_t size = size_of(packing.element());
   const size_t row_bytes = unsigned_of(kScoreRow) * size;
   const BlockWeights result{scratch().weights.of(unsigned_of(kTileQueries) * row_bytes),
                             scratch().more_weights.of(unsigned_of(kTileQueries) * row_bytes),
@@ -301,8 +308,8 @@ BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, in
     const int64_t query = tile.begin + r;
     const Keys seen = seen_in_block(tile, query, in.window, block, met);
     const size_t row = unsigned_of(r) * row_bytes, first = unsigned_of(seen.begin) * size;
-    clear_unseen(b.packing, result.weights + row, seen, met);
-    clear_unseen(b.packing, result.d_scores + row, seen, met);
+    clear_unseen(packing, result.weights + row, seen, met);
+    clear_unseen(packing, result.d_scores + row, seen, met);
     const int64_t at = head * b.lse_QN.size(1) + tile.span.q + query;
     const SoftmaxBackward shape{
         unsigned_of(seen.end - seen.begin),
@@ -311,7 +318,7 @@ BlockWeights weights_again(const Backward& b, const Tile& tile, int64_t head, in
         static_cast<float>(tile.span.lead + query - block * kBlockKeys - seen.begin),
         b.lse_QN.data_ptr<float>()[at],
         b.delta_QN.data_ptr<float>()[at]};
-    softmax_backward(b.packing.element(), shape, scores + r * kScoreRow + seen.begin,
+    softmax_backward(packing.element(), shape, scores + r * kScoreRow + seen.begin,
                      d_weights + r * kScoreRow + seen.begin, result.weights + row + first,
                      result.d_scores + row + first);
   }
@@ -337,34 +344,34 @@ void add_turned_product(const Packing& packing, const char* rows, size_t row_byt
 void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64_t head,
                    const AttentionGrads& grads) {
   const Inputs& in = b.in;
-  const Packing& packing = b.packing;
+  const auto& [of_keys, of_values] = b.packings;
   const int64_t kv_head = head / (in.heads() / in.kv_heads());
   const int64_t queries = tile.queries(), first_query = tile.span.q + tile.begin;
   const Rows q_rows = rows_of(in.q_NQD, first_query, head),
              grad_rows = rows_of(b.out_grad_NQD, first_query, head);
-  const Left q = left_of(packing, q_rows, queries, scratch().left),
-             out_grad = left_of(packing, grad_rows, queries, scratch().more_left);
-  char* const stacked_q = scratch().stacked.of(packing.stacked_bytes(kTileQueries));
-  char* const stacked_grad = scratch().more_stacked.of(packing.stacked_bytes(kTileQueries));
-  packing.stack(q_rows, queries, stacked_q);
-  packing.stack(grad_rows, queries, stacked_grad);
+  const Left q = left_of(of_keys, q_rows, queries, scratch().left),
+             out_grad = left_of(of_values, grad_rows, queries, scratch().more_left);
+  char* const stacked_q = scratch().stacked.of(of_keys.stacked_bytes(kTileQueries));
+  char* const stacked_grad = scratch().more_stacked.of(of_values.stacked_bytes(kTileQueries));
+  of_keys.stack(q_rows, queries, stacked_q);
+  of_values.stack(grad_rows, queries, stacked_grad);
   float* const scores = floats(scratch().scores, kTileQueries * kScoreRow);
   float* const d_weights = floats(scratch().more_scores, kTileQueries * kScoreRow);
   const Rows dq = rows_of(grads.q_NQD, first_query, head);
   for (int64_t block = tile.first_key / kBlockKeys; block * kBlockKeys < tile.end_key; ++block) {
     const Keys met = met_in_block(tile, block);
     const int64_t in_block = set.rows_of_block(block);
-    score(packing, q, queries, b.turned_keys.block_of(set, kv_head, block), met, scores);
-    score(packing, out_grad, queries, b.turned_values.block_of(set, kv_head, block), met,
+    score(of_keys, q, queries, b.turned_keys.block_of(set, kv_head, block), met, scores);
+    score(of_values, out_grad, queries, b.turned_values.block_of(set, kv_head, block), met,
           d_weights);
     const BlockWeights w = weights_again(b, tile, head, block, met, scores, d_weights);
-    add_product(packing, {w.d_scores, w.row, kWord}, queries,
+    add_product(of_keys, {w.d_scores, w.row, kWord}, queries,
                 {b.keys.block_of(set, kv_head, block), in_block, met}, dq.f32(0), dq.token,
                 scratch().part);
     const int64_t key = set.key() + block * kBlockKeys;
-    add_turned_product(packing, w.d_scores, w.row, queries, met, stacked_q,
+    add_turned_product(of_keys, w.d_scores, w.row, queries, met, stacked_q,
                        rows_of(grads.k_MKD, key, kv_head));
-    add_turned_product(packing, w.weights, w.row, queries, met, stacked_grad,
+    add_turned_product(of_values, w.weights, w.row, queries, met, stacked_grad,
                        rows_of(grads.v_MKD, key, kv_head));
   }
 }
@@ -401,12 +408,12 @@ void run(const Backward& b, const BackwardTask& task, const std::vector<Attentio
 
 AttentionGrads backward_all(const Inputs& in, const at::Tensor& out_grad_NQD,
                             const at::Tensor& lse_QN, const at::Tensor& delta_QN) {
-  const Packing packing(in.arithmetic(), in.head_dim());
+  const Packings packings = in.packings();
   const std::vector<KeySet> sets = key_sets(in.spans);
-  const PackedBlocks turned_keys(packing, PackedBlocks::kTurned, in.k_MKD, sets);
-  const PackedBlocks turned_values(packing, PackedBlocks::kTurned, in.v_MKD, sets);
-  const PackedBlocks keys(packing, PackedBlocks::kStacked, in.k_MKD, sets);
-  const Backward backward{in,   packing,      turned_keys, turned_values,
+  const PackedBlocks turned_keys(packings.key, PackedBlocks::kTurned, in.k_MKD, sets);
+  const PackedBlocks turned_values(packings.value, PackedBlocks::kTurned, in.v_MKD, sets);
+  const PackedBlocks keys(packings.key, PackedBlocks::kStacked, in.k_MKD, sets);
+  const Backward backward{in,   packings,     turned_keys, turned_values,
                           keys, out_grad_NQD, lse_QN,      delta_QN};
   const at::TensorOptions wide = in.q_NQD.options().dtype(at::kFloat);
   const at::Tensor dq_NQD = at::zeros(in.q_NQD.sizes(), wide);
@@ -415,7 +422,7 @@ AttentionGrads backward_all(const Inputs& in, const at::Tensor& out_grad_NQD,
   const int64_t count = parts_of_group(in, work_of_set), group = in.heads() / in.kv_heads();
   std::vector<AttentionGrads> parts(unsigned_of(count));
   for (AttentionGrads& part : parts)
-    part = {dq_NQD, at::zeros(in.k_MKD.sizes(), wide), at::zeros(in.k_MKD.sizes(), wide)};
+    part = {dq_NQD, at::zeros(in.k_MKD.sizes(), wide), at::zeros(in.v_MKD.sizes(), wide)};
   std::vector<BackwardTask> tasks;
   int64_t work = 0;
   for (int64_t part = 0; part < count; ++part) {

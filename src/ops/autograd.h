@@ -1,4 +1,4 @@
-// ops/autograd.h: what the autograd functions of ops have in common. Internal to ops.
+// ops/autograd.h: what autograd functions have in common.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -136,12 +136,12 @@ struct Backend {
 
   void (*cross_entropy)(const CrossEntropyChunk& chunk) = nullptr;
   /// ops/cached_attention.h, reading pages where they are. Empty: keys and values are gathered.
-  at::Tensor (*attention_over_pages)(const at::Tensor& q_NQD, int64_t num_kv_heads,
-                                     std::span<const CachedSequence> sequences, int64_t layer,
+  at::Tensor (*attention_over_pages)(const at::Tensor& q_NQD, const Pages& pages,
+                                     const CachedSequences& sequences, int64_t layer,
                                      const AttentionOptions& options) = nullptr;
   /// Of the same name there, changing pages. Empty: a copy for each page and layer.
-  void (*store_in_pages)(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
-                         const std::vector<CachedSequence>& sequences, int64_t layer) = nullptr;
+  void (*store_in_pages)(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
+                         const CachedSequences& sequences, int64_t layer) = nullptr;
 
   // ---- Work without autograd that is merely faster in one piece.
 
@@ -182,7 +182,7 @@ struct Backend {
   void (*add_rows)(const at::Tensor& sum_NH, const at::Tensor& index_n,
                    const at::Tensor& rows_nH) = nullptr;
   at::Tensor (*column_sums)(const at::Tensor& x_NO) = nullptr;
-  /// Sum over D of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
+  /// Sum over Dv of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
   at::Tensor (*attention_delta)(const at::Tensor& out_grad_NQD,
                                 const at::Tensor& out_NQD) = nullptr;
   /// ops/norm_head.h. The gradient is of the length's dtype.

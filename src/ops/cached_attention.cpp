@@ -2,51 +2,76 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include "ops/backend.h"
 #include "ops/check.h"
-#include "ops/pages.h"
 #include "ops/pointwise.h"
 
 namespace danlu::ops {
-namespace cached_attention_detail {
+namespace {
 
-void check_pages(const CachedSequence& sequence, int64_t layer) {
-  const auto& [pages, num_new, length] = sequence;
-  require(num_new >= 0 && num_new <= length && !pages.empty() &&
-              length <= static_cast<int64_t>(pages.size()) * kPageTokens,
-          "cached_attention", length, " tokens, ", num_new, " of them new, do not fit ",
-          pages.size(), " pages");
-  const at::Tensor& first = pages.front();
-  require(first.dim() == 5 && layer >= 0 && layer < first.size(0) && first.size(1) == 2 &&
-              first.size(3) == kPageTokens,
-          "cached_attention", "a page ", first.sizes(), " must be [L, 2, K, ", kPageTokens,
-          ", D], and hold layer ", layer);
-  for (const at::Tensor& page : pages) {
-    require(page.sizes() == first.sizes() && page.scalar_type() == first.scalar_type() &&
-                page.is_contiguous(),
-            "cached_attention", "pages of a sequence must be alike and contiguous: ", page.sizes(),
-            " beside ", first.sizes());
+/// Kernels write and read by these numbers, and beside the pages where one is wrong.
+void check_pages(const Pages& pages, int64_t layer) {
+  require(layer >= 0 && layer < pages.shape.layers && pages.per_slab > 0, "cached_attention",
+          "pages hold ", pages.shape, ", not layer ", layer);
+  for (const at::Tensor& slab : pages.slabs) {
+    require(slab.dim() == 2 && slab.size(0) == pages.per_slab &&
+                slab.size(1) == pages.shape.elements() && slab.is_contiguous() &&
+                slab.scalar_type() == pages.slabs.front().scalar_type(),
+            "cached_attention", "a slab ", slab.sizes(), ' ', slab.scalar_type(),
+            " must be contiguous, [", pages.per_slab, ", ", pages.shape.elements(),
+            "], and like the others");
   }
 }
 
-/// The keys and values of the new tokens belong into the pages.
-void check_new(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
-               std::span<const CachedSequence> sequences, int64_t layer) {
-  require(k_NKD.dim() == 3 && k_NKD.sizes() == v_NKD.sizes() &&
-              k_NKD.scalar_type() == v_NKD.scalar_type(),
-          "cached_attention", "k ", k_NKD.sizes(), ' ', k_NKD.scalar_type(), ", v ", v_NKD.sizes(),
-          ' ', v_NKD.scalar_type(), " must both be [N, K, D] of one dtype");
-  int64_t num_new = 0;
-  for (const CachedSequence& sequence : sequences) {
-    check_pages(sequence, layer);
-    const at::Tensor& page = sequence.pages.front();
-    require(page.size(2) == k_NKD.size(1) && page.size(4) == k_NKD.size(2) &&
-                page.scalar_type() == k_NKD.scalar_type(),
-            "cached_attention", "k ", k_NKD.sizes(), ' ', k_NKD.scalar_type(),
-            " does not fit pages ", page.sizes(), ' ', page.scalar_type());
-    num_new += sequence.num_new;
+void check_table(const Pages& pages, const CachedSequences& sequences, int64_t sequence) {
+  const int64_t num_new = sequences.num_new[static_cast<size_t>(sequence)],
+                length = sequences.lengths[static_cast<size_t>(sequence)];
+  const int64_t room = sequences.host_tables_BP.size(1);
+  require(num_new >= 0 && num_new <= length && length <= room * kPageTokens, "cached_attention",
+          length, " tokens, ", num_new, " of them new, do not fit ", room, " pages");
+  const int32_t* const table = sequences.host_table(sequence);
+  for (int64_t i = 0; i * kPageTokens < length; ++i) {
+    const int64_t page = table[i];
+    require(page >= 0 && page < pages.count(), "cached_attention", "a table names page ", page,
+            " of ", pages.count());
   }
+}
+
+void check_sequences(const Pages& pages, const CachedSequences& sequences, int64_t layer) {
+  check_pages(pages, layer);
+  const at::Tensor &host = sequences.host_tables_BP, &own = sequences.tables_BP;
+  const auto is_table = [&](const at::Tensor& table) {
+    return table.defined() && table.dim() == 2 && table.scalar_type() == at::kInt &&
+           table.is_contiguous() && table.size(0) == sequences.count() &&
+           table.size(1) == host.size(1);
+  };
+  require(is_table(host) && is_table(own) && host.device().is_cpu() &&
+              (!own.device().is_cpu() || own.data_ptr() == host.data_ptr()) &&
+              sequences.num_new.size() == sequences.lengths.size(),
+          "cached_attention", "tables of ", sequences.count(),
+          " sequences must be contiguous int32 [B, P], on the host and where the pages are");
+  for (int64_t s = 0; s < sequences.count(); ++s) check_table(pages, sequences, s);
+}
+
+/// The keys and values of the new tokens belong into the pages.
+void check_new(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
+               const CachedSequences& sequences, int64_t layer) {
+  const PageShape& shape = pages.shape;
+  require(k_NKD.dim() == 3 && v_NKD.dim() == 3 && k_NKD.size(0) == v_NKD.size(0) &&
+              k_NKD.size(1) == v_NKD.size(1) && k_NKD.scalar_type() == v_NKD.scalar_type(),
+          "cached_attention", "k ", k_NKD.sizes(), ' ', k_NKD.scalar_type(), ", v ", v_NKD.sizes(),
+          ' ', v_NKD.scalar_type(), " must be [N, K, D] and [N, K, Dv] of one dtype");
+  check_sequences(pages, sequences, layer);
+  require(shape.heads == k_NKD.size(1) && shape.key_dim == k_NKD.size(2) &&
+              shape.value_dim == v_NKD.size(2),
+          "cached_attention", "k ", k_NKD.sizes(), ", v ", v_NKD.sizes(), " do not fit pages of ",
+          shape);
+  require(pages.slabs.empty() || pages.slabs.front().scalar_type() == k_NKD.scalar_type(),
+          "cached_attention", "k ", k_NKD.scalar_type(), " does not fit the pages' dtype");
+  int64_t num_new = 0;
+  for (const int64_t count : sequences.num_new) num_new += count;
   require(num_new == k_NKD.size(0), "cached_attention", "sequences have ", num_new,
           " new tokens, k ", k_NKD.sizes());
 }
@@ -67,86 +92,114 @@ void check_queries(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
 enum class Way { kAsGiven, kPages, kGathered };
 
 /// `table` reads pages, or is null. More new tokens than a few repay a copy of the keys.
-Way way_of(const CachedSequence& sequence, const Backend* table) {
-  if (sequence.num_new == sequence.length && (sequence.length > 1 || !table)) return Way::kAsGiven;
-  return table && sequence.num_new < table->fewest_queries ? Way::kPages : Way::kGathered;
+Way way_of(const CachedSequences& sequences, int64_t sequence, const Backend* table) {
+  const int64_t num_new = sequences.num_new[static_cast<size_t>(sequence)],
+                length = sequences.lengths[static_cast<size_t>(sequence)];
+  if (num_new == length && (length > 1 || !table)) return Way::kAsGiven;
+  return table && num_new < table->fewest_queries ? Way::kPages : Way::kGathered;
 }
 
-Segments segments_of(std::span<const CachedSequence> sequences) {
+Segments segments_of_cached(const CachedSequences& sequences) {
   Segments segments{{0}, {0}};
-  for (const CachedSequence& sequence : sequences) {
-    segments.q_starts.push_back(segments.q_starts.back() + sequence.num_new);
-    segments.k_starts.push_back(segments.k_starts.back() + sequence.length);
+  for (size_t s = 0; s < sequences.lengths.size(); ++s) {
+    segments.q_starts.push_back(segments.q_starts.back() + sequences.num_new[s]);
+    segments.k_starts.push_back(segments.k_starts.back() + sequences.lengths[s]);
   }
   return segments;
 }
 
-at::Tensor all_gathered(std::span<const CachedSequence> sequences, int64_t layer, int64_t which) {
-  std::vector<at::Tensor> parts;
-  for (const CachedSequence& sequence : sequences)
-    parts.push_back(gathered(sequence, layer, which));
-  return joined(parts, 0);
-}
-
-}  // namespace cached_attention_detail
-
-void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
-                    const std::vector<CachedSequence>& sequences, int64_t layer) {
-  cached_attention_detail::check_new(k_NKD, v_NKD, sequences, layer);
-  if (const auto store = backend_of(k_NKD.device().type()).store_in_pages)
-    return store(k_NKD, v_NKD, sequences, layer);
-  int64_t first = 0;
-  for (const CachedSequence& sequence : sequences) {
-    for (const auto& [x_NKD, which] : {std::pair(k_NKD, 0), std::pair(v_NKD, 1)}) {
-      each_page_part(sequence, sequence.length - sequence.num_new, sequence.length,
-                     [&](const at::Tensor& page, int64_t place, int64_t from, int64_t count) {
-                       page[layer][which]
-                           .narrow(1, place, count)
-                           .copy_(x_NKD.narrow(0, first + from, count).transpose(0, 1));
-                     });
-    }
-    first += sequence.num_new;
-  }
-}
-
-at::Tensor gathered(const CachedSequence& sequence, int64_t layer, int64_t which) {
-  cached_attention_detail::check_pages(sequence, layer);
-  const at::Tensor& some = sequence.pages.front();
-  at::Tensor all = at::empty({sequence.length, some.size(2), some.size(4)}, some.options());
+at::Tensor gathered_of(const Pages& pages, const CachedSequences& sequences, int64_t sequence,
+                       int64_t layer, int64_t which) {
+  const int64_t length = sequences.lengths[static_cast<size_t>(sequence)];
+  const int64_t dim = which == 0 ? pages.shape.key_dim : pages.shape.value_dim;
+  at::Tensor all = at::empty({length, pages.shape.heads, dim}, pages.slabs.front().options());
   each_page_part(
-      sequence, 0, sequence.length,
-      [&](const at::Tensor& page, int64_t place, int64_t at, int64_t count) {
-        all.narrow(0, at, count).copy_(page[layer][which].narrow(1, place, count).transpose(0, 1));
+      sequences.host_table(sequence), 0, length,
+      [&](int64_t page, int64_t place, int64_t at, int64_t count) {
+        all.narrow(0, at, count)
+            .copy_(pages.rows(page, layer, which).narrow(1, place, count).transpose(0, 1));
       });
   return all;
 }
 
+at::Tensor all_gathered(const Pages& pages, const CachedSequences& sequences, int64_t layer,
+                        int64_t which) {
+  std::vector<at::Tensor> parts;
+  for (int64_t s = 0; s < sequences.count(); ++s)
+    parts.push_back(gathered_of(pages, sequences, s, layer, which));
+  return joined(parts, 0);
+}
+
+}  // namespace
+
+CachedSequences cached_sequences(const std::vector<std::vector<int32_t>>& tables,
+                                 std::vector<int64_t> num_new, std::vector<int64_t> lengths,
+                                 const at::Device& device) {
+  size_t longest = 1;
+  for (const std::vector<int32_t>& table : tables) longest = std::max(longest, table.size());
+  const at::Tensor host =
+      at::full({static_cast<int64_t>(tables.size()), static_cast<int64_t>(longest)}, -1, at::kInt);
+  for (size_t s = 0; s < tables.size(); ++s)
+    std::copy(tables[s].begin(), tables[s].end(), host.data_ptr<int32_t>() + s * longest);
+  return {host, host.to(device), std::move(num_new), std::move(lengths)};
+}
+
+void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
+                    const CachedSequences& sequences, int64_t layer) {
+  check_new(k_NKD, v_NKD, pages, sequences, layer);
+  if (const auto store = backend_of(k_NKD.device().type()).store_in_pages)
+    return store(k_NKD, v_NKD, pages, sequences, layer);
+  int64_t first = 0;
+  for (int64_t s = 0; s < sequences.count(); ++s) {
+    const int64_t num_new = sequences.num_new[static_cast<size_t>(s)],
+                  length = sequences.lengths[static_cast<size_t>(s)];
+    for (const auto& [x_NKD, which] : {std::pair(k_NKD, 0), std::pair(v_NKD, 1)}) {
+      each_page_part(sequences.host_table(s), length - num_new, length,
+                     [&](int64_t page, int64_t place, int64_t from, int64_t count) {
+                       pages.rows(page, layer, which)
+                           .narrow(1, place, count)
+                           .copy_(x_NKD.narrow(0, first + from, count).transpose(0, 1));
+                     });
+    }
+    first += num_new;
+  }
+}
+
+at::Tensor gathered(const Pages& pages, const CachedSequences& sequences, int64_t sequence,
+                    int64_t layer, int64_t which) {
+  check_sequences(pages, sequences, layer);
+  require(sequence >= 0 && sequence < sequences.count() && !pages.slabs.empty(), "cached_attention",
+          "sequence ", sequence, " of ", sequences.count());
+  return gathered_of(pages, sequences, sequence, layer, which);
+}
+
 at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
-                            const at::Tensor& v_NKD, const std::vector<CachedSequence>& sequences,
-                            int64_t layer, const AttentionOptions& options) {
-  using namespace cached_attention_detail;
-  check_new(k_NKD, v_NKD, sequences, layer);
+                            const at::Tensor& v_NKD, const Pages& pages,
+                            const CachedSequences& sequences, int64_t layer,
+                            const AttentionOptions& options) {
+  check_new(k_NKD, v_NKD, pages, sequences, layer);
   check_queries(q_NQD, k_NKD, options);
   const Backend* table = fused_for(Work::kRows, q_NQD);
   if (table && !table->attention_over_pages) table = nullptr;
   std::vector<at::Tensor> parts;
   int64_t first = 0;
   // Neighbours that go one way go together.
-  for (size_t begin = 0, end = 0; begin < sequences.size(); begin = end) {
-    const Way way = way_of(sequences[begin], table);
+  for (int64_t begin = 0, end = 0; begin < sequences.count(); begin = end) {
+    const Way way = way_of(sequences, begin, table);
     int64_t count = 0;
-    for (; end < sequences.size() && way_of(sequences[end], table) == way; ++end)
-      count += sequences[end].num_new;
-    const std::span here(sequences.data() + begin, end - begin);
+    for (; end < sequences.count() && way_of(sequences, end, table) == way; ++end)
+      count += sequences.num_new[static_cast<size_t>(end)];
+    const CachedSequences here = sequences.part(begin, end);
     const at::Tensor q = count == q_NQD.size(0) ? q_NQD : q_NQD.narrow(0, first, count);
     if (way == Way::kPages) {
-      parts.push_back(table->attention_over_pages(q, k_NKD.size(1), here, layer, options));
+      parts.push_back(table->attention_over_pages(q, pages, here, layer, options));
     } else if (way == Way::kAsGiven) {
       parts.push_back(attention(q, k_NKD.narrow(0, first, count), v_NKD.narrow(0, first, count),
-                                segments_of(here), options));
+                                segments_of_cached(here), options));
     } else {
-      parts.push_back(attention(q, all_gathered(here, layer, 0), all_gathered(here, layer, 1),
-                                segments_of(here), options));
+      parts.push_back(attention(q, all_gathered(pages, here, layer, 0),
+                                all_gathered(pages, here, layer, 1), segments_of_cached(here),
+                                options));
     }
     first += count;
   }

@@ -25,21 +25,41 @@ static_assert(kPartKeys % kPageTokens == 0);
 
 size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 
-/// Where [K, kPageTokens, D] of a layer begins in a page.
-template <typename T>
-T* layer_of(const at::Tensor& page, int64_t layer, int64_t which) {
-  return reinterpret_cast<T*>(static_cast<char*>(page.data_ptr()) +
-                              (layer * page.stride(0) + which * page.stride(1)) *
-                                  static_cast<int64_t>(page.element_size()));
+/// Where the keys (which = 0) or values (1) of a layer begin in each page: [K, kPageTokens, D].
+class LayerPages {
+ public:
+  LayerPages(const Pages& pages, int64_t layer, int64_t which)
+      : per_slab_(pages.per_slab),
+        item_(static_cast<int64_t>(pages.slabs.front().element_size())),
+        page_bytes_(pages.shape.elements() * item_) {
+    const int64_t keys = pages.shape.heads * kPageTokens * pages.shape.key_dim;
+    const int64_t first = layer * pages.shape.layer_elements() + which * keys;
+    for (const at::Tensor& slab : pages.slabs)
+      slabs_.push_back(static_cast<char*>(slab.data_ptr()) + first * item_);
+  }
+  char* operator[](int64_t page) const {
+    if (slabs_.size() == 1) return slabs_[0] + page * page_bytes_;
+    return slabs_[unsigned_of(page / per_slab_)] + page % per_slab_ * page_bytes_;
+  }
+  int64_t item() const { return item_; }
+
+ private:
+  int64_t per_slab_, item_, page_bytes_;
+  std::vector<char*> slabs_;
+};
+
+const int32_t* table_of(const CachedSequences& sequences, size_t sequence) {
+  return sequences.tables_BP.data_ptr<int32_t>() +
+         static_cast<int64_t>(sequence) * sequences.tables_BP.size(1);
 }
 
-void store(const at::Tensor& x_NKD, int64_t first, const CachedSequence& sequence, int64_t layer,
-           int64_t which) {
-  const int64_t heads = x_NKD.size(1), item = static_cast<int64_t>(x_NKD.element_size());
-  const int64_t row = x_NKD.size(2) * item;
-  each_page_part(sequence, sequence.length - sequence.num_new, sequence.length,
-                 [&](const at::Tensor& page, int64_t place, int64_t from, int64_t count) {
-                   char* to = layer_of<char>(page, layer, which) + place * row;
+void store(const at::Tensor& x_NKD, int64_t first, const LayerPages& pages,
+           const CachedSequences& sequences, size_t sequence) {
+  const int64_t heads = x_NKD.size(1), row = x_NKD.size(2) * pages.item();
+  const int64_t length = sequences.lengths[sequence];
+  each_page_part(table_of(sequences, sequence), length - sequences.num_new[sequence], length,
+                 [&](int64_t page, int64_t place, int64_t from, int64_t count) {
+                   char* to = pages[page] + place * row;
                    const char* begin = static_cast<const char*>(x_NKD.data_ptr());
                    for (int64_t i = 0; i < count; ++i)
                      for (int64_t head = 0; head < heads; ++head)
@@ -51,7 +71,7 @@ void store(const at::Tensor& x_NKD, int64_t first, const CachedSequence& sequenc
 
 /// A new token and some of the keys that it sees, [begin, end) of its sequence.
 struct Part {
-  const CachedSequence* sequence;
+  const int32_t* table;
   int64_t row;    ///< of the token in q
   int64_t place;  ///< of the token in its sequence
   int64_t begin, end;
@@ -60,16 +80,18 @@ struct Part {
 
 /// Those of a token lie beside each other. They depend on lengths alone: any number of threads
 /// gives the same bits.
-std::vector<Part> parts_of(std::span<const CachedSequence> sequences, int64_t window) {
+std::vector<Part> parts_of(const CachedSequences& sequences, int64_t window) {
   std::vector<Part> parts;
   int64_t row = 0;
-  for (const CachedSequence& sequence : sequences) {
-    for (int64_t i = 0; i < sequence.num_new; ++i, ++row) {
-      const int64_t place = sequence.length - sequence.num_new + i;
+  for (size_t sequence = 0; sequence < sequences.lengths.size(); ++sequence) {
+    const int64_t num_new = sequences.num_new[sequence];
+    const int32_t* const table = table_of(sequences, sequence);
+    for (int64_t i = 0; i < num_new; ++i, ++row) {
+      const int64_t place = sequences.lengths[sequence] - num_new + i;
       const int64_t first = window > 0 ? std::max<int64_t>(0, place + 1 - window) : 0;
       for (int64_t begin = first, end; begin <= place; begin = end) {
         end = std::min(place + 1, (begin / kPartKeys + 1) * kPartKeys);
-        parts.push_back({&sequence, row, place, begin, end, begin == first && end > place});
+        parts.push_back({table, row, place, begin, end, begin == first && end > place});
       }
     }
   }
@@ -77,7 +99,7 @@ std::vector<Part> parts_of(std::span<const CachedSequence> sequences, int64_t wi
 }
 
 /// What parts sum to: weighted values, whose weights are exp(score - the largest) and not divided
-/// yet. [parts, Q, D + 2]: values, the largest score, the sum of weights.
+/// yet. [parts, Q, Dv + 2]: values, the largest score, the sum of weights.
 class Results {
  public:
   Results(size_t parts, const at::Tensor& out_NQD)
@@ -133,31 +155,34 @@ Scratch& scratch() {
 /// One key head and the query heads that use it.
 class HeadTask {
  public:
-  HeadTask(const at::Tensor& q_NQD, int64_t kv_heads, int64_t layer,
+  HeadTask(const at::Tensor& q_NQD, const Pages& pages, int64_t layer,
            const AttentionOptions& options, const Results& results)
       : q_(q_NQD),
         results_(results),
         element_(element_of(q_NQD)),
-        group_(q_NQD.size(1) / kv_heads),
-        dim_(q_NQD.size(2)),
-        layer_(layer),
+        group_(q_NQD.size(1) / pages.shape.heads),
+        key_dim_(pages.shape.key_dim),
+        value_dim_(pages.shape.value_dim),
+        keys_(pages, layer, 0),
+        values_(pages, layer, 1),
         options_(options) {}
 
   void run(const Part& part, size_t index, int64_t kv_head) const {
     const int64_t keys = part.end - part.begin, first_head = kv_head * group_;
-    const size_t width = unsigned_of(group_ * dim_);
-    const int64_t offset = (part.row * q_.size(1) + first_head) * dim_;
+    const size_t width = unsigned_of(group_ * key_dim_);
+    const size_t result_width = unsigned_of(group_ * value_dim_);
+    const int64_t offset = (part.row * q_.size(1) + first_head) * key_dim_;
     float* const query = scratch().query.floats(width);
     float* const scores = scratch().scores.floats(unsigned_of(group_ * keys));
-    float* const values = scratch().values.floats(unsigned_of(kPageTokens * dim_));
-    float* const result = scratch().result.floats(width);
-    std::fill_n(result, width, 0.0f);
+    float* const values = scratch().values.floats(unsigned_of(kPageTokens * value_dim_));
+    float* const result = scratch().result.floats(result_width);
+    std::fill_n(result, result_width, 0.0f);
     widen(
         element_, 1, width,
         static_cast<const char*>(q_.data_ptr()) + offset * static_cast<int64_t>(q_.element_size()),
         width, query, width);
-    each_page(part, kv_head, 0, [&](const char* k, int64_t at, size_t count) {
-      dot_rows({element_, unsigned_of(group_), count, unsigned_of(dim_), query, k, scores + at,
+    each_page(part, kv_head, keys_, key_dim_, [&](const char* k, int64_t at, size_t count) {
+      dot_rows({element_, unsigned_of(group_), count, unsigned_of(key_dim_), query, k, scores + at,
                 unsigned_of(keys)});
     });
     for (int64_t h = 0; h < group_; ++h) {
@@ -170,18 +195,18 @@ class HeadTask {
                    static_cast<float>(part.place - part.begin), &state, row);
       results_.set_state(index, first_head + h, state);
     }
-    each_page(part, kv_head, 1, [&](const char* v, int64_t at, size_t count) {
+    each_page(part, kv_head, values_, value_dim_, [&](const char* v, int64_t at, size_t count) {
       const float* wide = reinterpret_cast<const float*>(v);
       if (element_ != Element::kF32) {
-        const size_t all = count * unsigned_of(dim_);
+        const size_t all = count * unsigned_of(value_dim_);
         widen(element_, 1, all, v, all, values, all);
         wide = values;
       }
-      add_weighted_rows({unsigned_of(group_), count, unsigned_of(dim_), scores + at,
+      add_weighted_rows({unsigned_of(group_), count, unsigned_of(value_dim_), scores + at,
                          unsigned_of(keys), wide, result});
     });
     for (int64_t h = 0; h < group_; ++h) {
-      std::copy_n(result + h * dim_, dim_, results_.values(index, first_head + h));
+      std::copy_n(result + h * value_dim_, value_dim_, results_.values(index, first_head + h));
       if (part.is_only) results_.finish(index, index + 1, part.row, first_head + h);
     }
   }
@@ -189,43 +214,47 @@ class HeadTask {
  private:
   /// body(the page's keys or values of the head, which of the part's they are, how many)
   template <typename Body>
-  void each_page(const Part& part, int64_t kv_head, int64_t which, const Body& body) const {
-    each_page_part(
-        *part.sequence, part.begin, part.end,
-        [&](const at::Tensor& page, int64_t place, int64_t at, int64_t count) {
-          const int64_t bytes = dim_ * static_cast<int64_t>(page.element_size());
-          body(layer_of<const char>(page, layer_, which) + (kv_head * kPageTokens + place) * bytes,
-               at, unsigned_of(count));
-        });
+  void each_page(const Part& part, int64_t kv_head, const LayerPages& pages, int64_t dim,
+                 const Body& body) const {
+    each_page_part(part.table, part.begin, part.end,
+                   [&](int64_t page, int64_t place, int64_t at, int64_t count) {
+                     const int64_t row = kv_head * kPageTokens + place;
+                     body(pages[page] + row * dim * pages.item(), at, unsigned_of(count));
+                   });
   }
 
   const at::Tensor& q_;
   const Results& results_;
   const Element element_;
-  const int64_t group_, dim_, layer_;
+  const int64_t group_, key_dim_, value_dim_;
+  const LayerPages keys_, values_;
   const AttentionOptions& options_;
 };
 
 }  // namespace cached_attention_detail
 
-void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
-                    const std::vector<CachedSequence>& sequences, int64_t layer) {
+void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
+                    const CachedSequences& sequences, int64_t layer) {
   using namespace cached_attention_detail;
+  if (k_NKD.size(0) == 0) return;
   const at::Tensor k = k_NKD.contiguous(), v = v_NKD.contiguous();
+  const LayerPages keys(pages, layer, 0), values(pages, layer, 1);
   int64_t first = 0;
-  for (const CachedSequence& sequence : sequences) {
-    store(k, first, sequence, layer, 0);
-    store(v, first, sequence, layer, 1);
-    first += sequence.num_new;
+  for (size_t sequence = 0; sequence < sequences.lengths.size(); ++sequence) {
+    store(k, first, keys, sequences, sequence);
+    store(v, first, values, sequences, sequence);
+    first += sequences.num_new[sequence];
   }
 }
 
-at::Tensor attention_over_pages(const at::Tensor& given_NQD, int64_t kv_heads,
-                                std::span<const CachedSequence> sequences, int64_t layer,
+at::Tensor attention_over_pages(const at::Tensor& given_NQD, const Pages& pages,
+                                const CachedSequences& sequences, int64_t layer,
                                 const AttentionOptions& given_options) {
   using namespace cached_attention_detail;
   const at::Tensor q_NQD = given_NQD.contiguous();
-  const at::Tensor out_NQD = empty_cpu(q_NQD.sizes(), q_NQD.scalar_type());
+  const int64_t kv_heads = pages.shape.heads;
+  const at::Tensor out_NQD =
+      empty_cpu({q_NQD.size(0), q_NQD.size(1), pages.shape.value_dim}, q_NQD.scalar_type());
   AttentionOptions options = given_options;
   if (options.alibi_slopes_Q.defined())
     options.alibi_slopes_Q = options.alibi_slopes_Q.to(at::kFloat).contiguous();
@@ -236,8 +265,8 @@ at::Tensor attention_over_pages(const at::Tensor& given_NQD, int64_t kv_heads,
   const Results results(parts.size(), out_NQD);
   const int64_t tasks = static_cast<int64_t>(parts.size()) * kv_heads;
   const int64_t grain = tasks * kGrainProducts / std::max<int64_t>(1, products) + 1;
+  const HeadTask task(q_NQD, pages, layer, options, results);
   device::parallel_for(0, tasks, grain, [&](int64_t begin, int64_t end) {
-    const HeadTask task(q_NQD, kv_heads, layer, options, results);
     for (int64_t i = begin; i < end; ++i) {
       const size_t part = unsigned_of(i / kv_heads);
       task.run(parts[part], part, i % kv_heads);

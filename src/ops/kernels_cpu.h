@@ -40,11 +40,11 @@ AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor& k_M
                                   const at::Tensor& v_MKD, const Spans& spans,
                                   const AttentionOptions& options, const at::Tensor& out_grad_NQD,
                                   const at::Tensor& lse_QN, const at::Tensor& delta_QN);
-at::Tensor attention_over_pages(const at::Tensor& q_NQD, int64_t num_kv_heads,
-                                std::span<const CachedSequence> sequences, int64_t layer,
+at::Tensor attention_over_pages(const at::Tensor& q_NQD, const Pages& pages,
+                                const CachedSequences& sequences, int64_t layer,
                                 const AttentionOptions& options);
-void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD,
-                    const std::vector<CachedSequence>& sequences, int64_t layer);
+void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
+                    const CachedSequences& sequences, int64_t layer);
 void cross_entropy(const CrossEntropyChunk& chunk);
 /// Of f64 too.
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "device/dtype.h"
+#include "ops/autograd.h"
 #include "ops/pointwise.h"
 #include "parallel/mesh.h"
 
@@ -137,9 +138,11 @@ at::Tensor exchange_heads(const Context& context, const at::Tensor& x,
 
 /// Which of this group's queries meet which keys of one chunk; both counted in what they lie in.
 ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys,
-                         const std::vector<int64_t>& starts, int64_t window) {
+                         const ops::Segments& segments, int64_t window) {
+  const std::vector<int64_t>& starts = segments.q_starts;
   ops::Spans spans;
   for (size_t s = 1; s < starts.size(); ++s) {
+    const bool causal = segments.is_causal(s - 1);
     const int64_t k_begin = std::max(keys.begin, starts[s - 1]);
     const int64_t k_end = std::min(keys.end, starts[s]);
     int64_t before = 0;
@@ -148,10 +151,10 @@ ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys
       const int64_t q_end = std::min(chunk.end, starts[s]);
       const int64_t lead = q_begin - k_begin;
       const bool is_seen =
-          q_end > k_begin && (window == 0 || lead - (k_end - k_begin) + 1 < window);
+          !causal || (q_end > k_begin && (window == 0 || lead - (k_end - k_begin) + 1 < window));
       if (k_begin < k_end && q_begin < q_end && is_seen) {
         spans.push_back({before + q_begin - chunk.begin, q_end - q_begin, k_begin - keys.begin,
-                         k_end - k_begin, lead});
+                         k_end - k_begin, lead, causal});
       }
       before += chunk.size();
     }
@@ -159,11 +162,31 @@ ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys
   return spans;
 }
 
+/// Keys and values of some rows as one run of elements, which is what is sent: all keys [rows, K,
+/// D], behind them all values [rows, K, Dv].
+struct KeyValueShape {
+  int64_t heads, key_dim, value_dim;
+
+  static KeyValueShape of(const at::Tensor& k_LKD, const at::Tensor& v_LKD) {
+    return {k_LKD.size(1), k_LKD.size(2), v_LKD.size(2)};
+  }
+  int64_t elements(int64_t rows) const { return rows * heads * (key_dim + value_dim); }
+  at::Tensor keys(const at::Tensor& kv) const {
+    const int64_t count = kv.numel() / (heads * (key_dim + value_dim));
+    return kv.narrow(0, 0, count * heads * key_dim).view({count, heads, key_dim});
+  }
+  at::Tensor values(const at::Tensor& kv) const {
+    const int64_t count = kv.numel() / (heads * (key_dim + value_dim));
+    return kv.narrow(0, count * heads * key_dim, count * heads * value_dim)
+        .view({count, heads, value_dim});
+  }
+};
+
 /// What every step of the ring meets, of one group.
 class Ring {
  public:
-  Ring(const Context& context, const std::vector<int64_t>& starts, int64_t window)
-      : context_(context), starts_(starts), window_(window) {}
+  Ring(const Context& context, const ops::Segments& segments, int64_t window)
+      : context_(context), segments_(segments), window_(window) {}
 
   int64_t steps() const { return context_.shape().ring; }
   /// Whose keys are at hand in a step.
@@ -174,7 +197,7 @@ class Ring {
     return of_window * window + (mine % window - inner + window) % window;
   }
   std::vector<RowRange> chunks(int64_t group) const {
-    return settings::chunks_of_group(context_.shape(), group, starts_.back());
+    return settings::chunks_of_group(context_.shape(), group, segments_.q_starts.back());
   }
   int64_t rows(int64_t group) const {
     int64_t count = 0;
@@ -190,22 +213,20 @@ class Ring {
     std::vector<Meeting> found;
     int64_t before = 0;
     for (const RowRange& keys : chunks(owner(step))) {
-      ops::Spans spans = spans_between(chunks(context_.group()), keys, starts_, window_);
+      ops::Spans spans = spans_between(chunks(context_.group()), keys, segments_, window_);
       if (!spans.empty()) found.push_back({before, keys.size(), std::move(spans)});
       before += keys.size();
     }
     return found;
   }
 
-  /// Calls visit(step, keys and values [2, rows, K, D]) with all of them in turn; the next are on
-  /// their way meanwhile.
+  /// Calls visit(step, keys and values) with those of all groups in turn; the next are on their way
+  /// meanwhile.
   template <typename Visit>
-  void go_round(const at::Tensor& own_kv, const Visit& visit) const {
+  void go_round(const KeyValueShape& shape, const at::Tensor& own_kv, const Visit& visit) const {
     const int64_t window = context_.shape().window;
     const auto room = [&](int64_t step) {
-      std::vector<int64_t> shape = own_kv.sizes().vec();
-      shape[1] = rows(owner(step));
-      return at::empty(shape, own_kv.options());
+      return at::empty({shape.elements(rows(owner(step)))}, own_kv.options());
     };
     at::Tensor at_hand = own_kv, next, next_window;
     Background::Job inner, outer;
@@ -227,10 +248,10 @@ class Ring {
   }
 
   /// Gradients go to whom they belong to, one step behind what they are of.
-  at::Tensor hop_gradients(int64_t step, const at::Tensor& kv_grad) const {
-    std::vector<int64_t> shape = kv_grad.sizes().vec();
-    shape[1] = rows(step + 1 < steps() ? owner(step + 1) : context_.group());
-    at::Tensor come = at::empty(shape, kv_grad.options());
+  at::Tensor hop_gradients(const KeyValueShape& shape, int64_t step,
+                           const at::Tensor& kv_grad) const {
+    const int64_t count = rows(step + 1 < steps() ? owner(step + 1) : context_.group());
+    at::Tensor come = at::empty({shape.elements(count)}, kv_grad.options());
     const bool leaves_window = (step + 1) % context_.shape().window == 0;
     context_.hop(Context::Way::kGradients, kv_grad, come, leaves_window).get();
     return come;
@@ -238,7 +259,7 @@ class Ring {
 
  private:
   const Context& context_;
-  std::vector<int64_t> starts_;
+  ops::Segments segments_;
   int64_t window_;
 };
 
@@ -250,25 +271,31 @@ c10::optional<at::Tensor> given(const at::Tensor& tensor) {
 class RingAttention : public torch::autograd::Function<RingAttention> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_LQD, const at::Tensor& k_LKD,
-                            const at::Tensor& v_LKD, int64_t context,
-                            const std::vector<int64_t>& starts, double scale, int64_t window,
+                            const at::Tensor& v_LKD, int64_t context, const ops::Segments& segments,
+                            double scale, int64_t window,
                             const c10::optional<at::Tensor>& slopes_Q) {
-    const Ring ring(*reinterpret_cast<const Context*>(context), starts, window);
+    const Ring ring(*reinterpret_cast<const Context*>(context), segments, window);
     const ops::AttentionOptions options{scale, window, slopes_Q.value_or(at::Tensor())};
+    const KeyValueShape shape = KeyValueShape::of(k_LKD, v_LKD);
     const at::Tensor q = q_LQD.contiguous(),
-                     kv = ops::joined({k_LKD.unsqueeze(0), v_LKD.unsqueeze(0)}, 0);
+                     kv = at::empty({shape.elements(k_LKD.size(0))}, k_LKD.options());
+    shape.keys(kv).copy_(k_LKD);
+    shape.values(kv).copy_(v_LKD);
     ops::PartialAttention all;
-    ring.go_round(kv, [&](int64_t step, const at::Tensor& at_hand) {
+    ring.go_round(shape, kv, [&](int64_t step, const at::Tensor& at_hand) {
+      const at::Tensor keys = shape.keys(at_hand), values = shape.values(at_hand);
       for (const auto& [first, count, spans] : ring.meetings(step)) {
-        ops::merge(all, ops::attention_part(q, at_hand[0].narrow(0, first, count),
-                                            at_hand[1].narrow(0, first, count), spans, options));
+        ops::merge(all, ops::attention_part(q, keys.narrow(0, first, count),
+                                            values.narrow(0, first, count), spans, options));
       }
     });
-    if (!all.out_NQD.defined()) all = ops::attention_part(q, kv[0], kv[1], {}, options);
+    if (!all.out_NQD.defined())
+      all = ops::attention_part(q, shape.keys(kv), shape.values(kv), {}, options);
     const at::Tensor result = all.out_NQD.to(q.scalar_type());
     ctx->save_for_backward({q, kv, result, all.lse_QN, options.alibi_slopes_Q});
     ctx->saved_data["context"] = context;
-    ctx->saved_data["starts"] = starts;
+    ctx->saved_data["segments"] = ops::held(segments);
+    ctx->saved_data["shape"] = ops::held(shape);
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
     return result;
@@ -278,26 +305,36 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &kv = saved[1], &lse_QN = saved[3];
     const Ring ring(*reinterpret_cast<const Context*>(ctx->saved_data["context"].toInt()),
-                    ctx->saved_data["starts"].toIntVector(), ctx->saved_data["window"].toInt());
+                    ops::held_in<ops::Segments>(ctx->saved_data["segments"]),
+                    ctx->saved_data["window"].toInt());
     const ops::AttentionOptions options{ctx->saved_data["scale"].toDouble(),
                                         ctx->saved_data["window"].toInt(), saved[4]};
+    const auto& shape = ops::held_in<KeyValueShape>(ctx->saved_data["shape"]);
     const at::Tensor out_grad = grads[0].to(lse_QN.scalar_type()).contiguous();
     const at::Tensor delta_QN = ops::attention_delta(out_grad, saved[2]);
     at::Tensor q_grad = at::zeros(q.sizes(), lse_QN.options());
     at::Tensor kv_grad = at::zeros(kv.sizes(), lse_QN.options());
-    ring.go_round(kv, [&](int64_t step, const at::Tensor& at_hand) {
+    ring.go_round(shape, kv, [&](int64_t step, const at::Tensor& at_hand) {
+      const at::Tensor keys = shape.keys(at_hand), values = shape.values(at_hand);
       for (const auto& [first, count, spans] : ring.meetings(step)) {
         const ops::AttentionGrads part = ops::attention_part_backward(
-            q, at_hand[0].narrow(0, first, count), at_hand[1].narrow(0, first, count), spans,
-            options, out_grad, lse_QN, delta_QN);
+            q, keys.narrow(0, first, count), values.narrow(0, first, count), spans, options,
+            out_grad, lse_QN, delta_QN);
         ops::add_to(q_grad, part.q_NQD);
-        ops::add_to(kv_grad[0].narrow(0, first, count), part.k_MKD);
-        ops::add_to(kv_grad[1].narrow(0, first, count), part.v_MKD);
+        ops::add_to(shape.keys(kv_grad).narrow(0, first, count), part.k_MKD);
+        ops::add_to(shape.values(kv_grad).narrow(0, first, count), part.v_MKD);
       }
-      kv_grad = ring.hop_gradients(step, kv_grad);
+      kv_grad = ring.hop_gradients(shape, step, kv_grad);
     });
     const at::ScalarType dtype = q.scalar_type();
-    return {q_grad.to(dtype), kv_grad[0].to(dtype), kv_grad[1].to(dtype), {}, {}, {}, {}, {}};
+    return {q_grad.to(dtype),
+            shape.keys(kv_grad).to(dtype),
+            shape.values(kv_grad).to(dtype),
+            {},
+            {},
+            {},
+            {},
+            {}};
   }
 };
 
@@ -375,6 +412,7 @@ at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,
                               const ops::AttentionOptions& options) const {
   using namespace context_detail;
   if (is_alone()) return ops::attention(q_nQD, k_nKD, v_nKD, segments, options);
+  ops::require_masks(segments, options);
   const int64_t members = shape_.ulysses, heads = q_nQD.size(1), kv_heads = k_nKD.size(1);
   at::Tensor q = q_nQD, k = k_nKD, v = v_nKD;
   ops::AttentionOptions of_mine = options;
@@ -392,8 +430,8 @@ at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,
   const at::Tensor seen =
       shape_.ring == 1
           ? ops::attention(q, k, v, segments, of_mine)
-          : RingAttention::apply(q, k, v, reinterpret_cast<int64_t>(this), segments.q_starts,
-                                 of_mine.scale, of_mine.window, given(of_mine.alibi_slopes_Q));
+          : RingAttention::apply(q, k, v, reinterpret_cast<int64_t>(this), segments, of_mine.scale,
+                                 of_mine.window, given(of_mine.alibi_slopes_Q));
   return members > 1 ? exchange_heads(*this, seen, rows, heads, false) : seen;
 }
 

@@ -38,12 +38,13 @@ class Context {
   /// What this rank has sent on the axis so far.
   Traffic traffic() const;
 
-  /// Causal attention of ops/attention.h over all tokens, of which every tensor holds this rank's.
+  /// Attention of ops/attention.h over all tokens, of which every tensor holds this rank's.
   /// segments: of all tokens. options: of all heads of these tensors. Collective over the axis, in
   /// backward too.
   ///
-  /// Shapes  q_nQD [n, Q, D]; k_nKD, v_nKD [n, K, D]; result [n, Q, D].
-  /// Errors  ModelError for heads that the ranks of a group cannot share (require_shares).
+  /// Shapes  q_nQD [n, Q, D]; k_nKD [n, K, D]; v_nKD [n, K, Dv]; result [n, Q, Dv].
+  /// Errors  ModelError for heads that the ranks of a group cannot share (require_shares), and as
+  ///         ops::require_masks; on every rank.
   at::Tensor attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD, const at::Tensor& v_nKD,
                        const ops::Segments& segments, const ops::AttentionOptions& options) const;
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "arch/decoder.h"
 #include "arch/parsed_config.h"
 #include "base/error.h"
 #include "support/throws.h"
@@ -254,6 +255,8 @@ TEST(ModelConfigErrors, WrongTypesAreNamedWithTheValue) {
   EXPECT_THAT(with("hidden_act", "gelu"), HasSubstr("hidden_act must be silu, got \"gelu\""));
   EXPECT_THAT(with("rope_scaling", 3), HasSubstr("rope_scaling must be a JSON object, got 3"));
   EXPECT_THAT(with("rope_scaling", {{"type", "mrope"}}), HasSubstr("got \"mrope\""));
+  EXPECT_THAT(with("rope_scaling", {{"type", "default"}, {"mrope_section", {2, 1, 1}}}),
+              HasSubstr("mrope_section is for models that see pictures"));
   EXPECT_THAT(with("rope_scaling", {{"type", "linear"}}),
               HasSubstr("\"linear\" needs the key factor"));
   EXPECT_THAT(with("rope_scaling", {{"type", "linear"}, {"factor", 0.5}}),
@@ -262,6 +265,41 @@ TEST(ModelConfigErrors, WrongTypesAreNamedWithTheValue) {
               HasSubstr("quantised weights (gptq)"));
   EXPECT_THAT(with("partial_rotary_factor", 0.5),
               HasSubstr("partial_rotary_factor must be 1, got 0.5"));
+}
+
+/// As the hub's files spell them, as transformers rewrites them, and with long contexts.
+TEST(RopeOfThreeAxes, IsReadWhereAModelMayHaveIt) {
+  const auto read = [](const Json& scaling) {
+    const Json json{{"rope_scaling", scaling}};
+    return parse_rope(ConfigReader(json), 1e6, 32768, /*has_three_axes=*/true);
+  };
+  EXPECT_THAT(read({{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}).mrope_section,
+              ElementsAre(16, 24, 24));
+  const RopeConfig rewritten =
+      read({{"rope_type", "default"}, {"type", "default"}, {"mrope_section", {2, 2, 3}}});
+  EXPECT_THAT(rewritten.mrope_section, ElementsAre(2, 2, 3));
+  EXPECT_EQ(rewritten.scaling, RopeScaling::kNone);
+  const RopeConfig longer =
+      read({{"type", "yarn"}, {"factor", 4.0}, {"mrope_section", {16, 24, 24}}});
+  EXPECT_THAT(longer.mrope_section, ElementsAre(16, 24, 24));
+  EXPECT_EQ(longer.scaling, RopeScaling::kYarn);
+  EXPECT_TRUE(read({{"type", "default"}}).mrope_section.empty());
+  const auto refused = [&](const Json& sections) {
+    return test::error_of<ModelError>(
+        [&] { read({{"type", "mrope"}, {"mrope_section", sections}}); });
+  };
+  for (const Json& sections : {Json({1, 2}), Json({1, 2, 0}), Json({1, 1, 1, 1}), Json()})
+    EXPECT_THAT(refused(sections), HasSubstr("three counts, of time, height and width"));
+}
+
+TEST(RopeOfThreeAxes, DividesTheWholeHead) {
+  ModelConfig config = parse(tiny_config("llama"));
+  const int64_t pairs = config.head_dim / 2;
+  config.rope.mrope_section = {1, 1, pairs - 2};
+  EXPECT_NO_THROW(config.validate());
+  config.rope.mrope_section = {1, 1, pairs - 1};
+  EXPECT_THAT(test::error_of<ModelError>([&] { config.validate(); }),
+              HasSubstr("mrope_section divides"));
 }
 
 TEST(ModelConfigErrors, ImpossibleCombinationsShowBothNumbers) {

@@ -145,6 +145,10 @@ TEST(AttentionErrors, NameShapesAndUncoveredTokens) {
               testing::HasSubstr("3 queries but only 2 keys"));
   EXPECT_THAT(message(q, one.to(at::kFloat), {{0, 4}, {0, 4}}), testing::HasSubstr("one dtype"));
   EXPECT_THROW(attention(q, one, one, {{0, 4}, {0, 4}}, {1.0, -1, {}}), ModelError);
+  // Values may be of another width than keys, but not of other keys or heads.
+  EXPECT_NO_THROW(attention(q, one, random_f64({4, 1, 5}, 4), {{0, 4}, {0, 4}}, {}));
+  for (const at::Tensor& v : {random_f64({3, 1, 2}, 4), random_f64({4, 3, 2}, 4), q[0]})
+    EXPECT_THROW(attention(q, one, v, {{0, 4}, {0, 4}}, {}), ModelError) << v.sizes();
 }
 
 TEST(Attention, PartsRefuseWhatDoesNotFit) {
@@ -162,9 +166,15 @@ TEST(Attention, PartsRefuseWhatDoesNotFit) {
   refused(k.to(at::kBFloat16), k.to(at::kBFloat16), {});
   refused(k, k.to(at::kBFloat16), {});
   refused(k, k.narrow(0, 0, 5), {});
-  refused(k, k.narrow(2, 0, 4), {});
+  refused(k, k.narrow(1, 0, 1), {});
   refused(q.narrow(1, 0, 3), q.narrow(1, 0, 3), {});
   refused(k, k, {.alibi_slopes_Q = at::ones({3})});
+  // The gradient is as wide as values.
+  const at::Tensor narrow = k.narrow(2, 0, 5).contiguous();
+  const auto [out5, lse5] = attention_part(q, k, narrow, spans, {});
+  EXPECT_EQ(out5.size(2), 5);
+  EXPECT_NO_THROW(attention_part_backward(q, k, narrow, spans, {}, out5, lse5, delta));
+  EXPECT_THROW(attention_part_backward(q, k, narrow, spans, {}, out, lse5, delta), ModelError);
   for (const auto& [d_out, of_keys, sums] : {std::tuple(out.narrow(0, 0, 5), lse, delta),
                                              {out.to(at::kDouble), lse, delta},
                                              {out, lse.narrow(1, 0, 5), delta},

@@ -51,6 +51,8 @@ struct Case {
   std::vector<int64_t> starts;
   int64_t heads, kv_heads;
   ops::AttentionOptions options;
+  std::vector<bool> causal = {};
+  int64_t value_dim = 8;
 };
 
 double far(const at::Tensor& a, const at::Tensor& b) {
@@ -63,9 +65,9 @@ void expect_one_ranks_numbers(const Case& c, at::ScalarType dtype, double tolera
   const int64_t n = c.starts.back();
   const std::vector<at::Tensor> qkv = {random({n, c.heads, kDim}, 1, dtype),
                                        random({n, c.kv_heads, kDim}, 2, dtype),
-                                       random({n, c.kv_heads, kDim}, 3, dtype)};
-  const at::Tensor out_grad = random({n, c.heads, kDim}, 4, dtype);
-  const ops::Segments segments{c.starts, c.starts};
+                                       random({n, c.kv_heads, c.value_dim}, 3, dtype)};
+  const at::Tensor out_grad = random({n, c.heads, c.value_dim}, 4, dtype);
+  const ops::Segments segments{c.starts, c.starts, c.causal};
   const Outcome expected = run(qkv, out_grad, [&](const auto& x) {
     return ops::attention(x[0], x[1], x[2], segments, c.options);
   });
@@ -105,6 +107,9 @@ TEST_P(ContextOf, GivesTheAttentionOfOneRank) {
     c.kv_heads = round % 3 == 0 ? shape.ulysses : round % 3 == 1 ? 2 * shape.ulysses : 1;
     c.options.scale = 0.4;
     if (round % 4 >= 2) c.options.window = 1 + static_cast<int64_t>(random() % 40);
+    if (round % 5 >= 3) c.value_dim = round % 5 == 3 ? 5 : 12;
+    if (round % 4 == 0)
+      for (size_t s = 1; s < c.starts.size(); ++s) c.causal.push_back(random() % 2 == 0);
     if (round % 2 == 1) c.options.alibi_slopes_Q = at::linspace(0.02, 0.5, c.heads, at::kFloat);
     SCOPED_TRACE(testing::Message() << "round " << round << ", tokens " << c.starts.back());
     expect_one_ranks_numbers(c, at::kDouble, 1e-12);
@@ -137,16 +142,17 @@ TEST(Context, OfWindowsAndGroupsTogether) {
 // A ring: keys and values of all others come by in both passes, their gradients go all the way
 // round. Heads: all but a rank's own of q, k, v and the result, and back.
 TEST(Context, SendsTheTextbooksBytes) {
-  constexpr int64_t kTokens = 64, kHeads = 4, kDim = 8;
+  constexpr int64_t kTokens = 64, kHeads = 4, kKeyDim = 8;
   const ops::Segments segments{{0, kTokens}, {0, kTokens}};
-  const auto sent = [&](const ContextShape& shape) {
+  const auto sent = [&](const ContextShape& shape, int64_t value_dim) {
     int64_t bytes = 0;
     std::mutex mutex;
     run_local_ranks(shape.size(), [&](World& world) {
       const Mesh mesh(world, {.context = shape});
       const int64_t n = settings::count_context_rows(shape, mesh.context().rank(), kTokens);
-      const at::Tensor x = random({n, kHeads, kDim}, 1, at::kFloat);
-      run({x, x, x}, x, [&](const auto& qkv) {
+      const at::Tensor x = random({n, kHeads, kKeyDim}, 1, at::kFloat);
+      const at::Tensor v = random({n, kHeads, value_dim}, 1, at::kFloat);
+      run({x, x, v}, v, [&](const auto& qkv) {
         return mesh.context().attention(qkv[0], qkv[1], qkv[2], segments, {});
       });
       const std::lock_guard lock(mutex);
@@ -154,12 +160,28 @@ TEST(Context, SendsTheTextbooksBytes) {
     });
     return bytes;
   };
-  constexpr int64_t kWhole = kTokens * kHeads * kDim * 4;  // of one of q, k, v
-  for (const int64_t ranks : {2, 4}) {
-    EXPECT_EQ(sent({1, ranks, ranks}), 2 * kWhole * (2 * (ranks - 1) + ranks)) << ranks;
-    EXPECT_EQ(sent({ranks, 1, 1}), 2 * 4 * kWhole * (ranks - 1) / ranks) << ranks;
+  for (const int64_t value_dim : {8, 5, 12}) {
+    constexpr int64_t kOfKeys = kTokens * kHeads * kKeyDim * 4;  // and of queries
+    const int64_t of_values = kTokens * kHeads * value_dim * 4;  // and of results
+    for (const int64_t ranks : {2, 4}) {
+      EXPECT_EQ(sent({1, ranks, ranks}, value_dim),
+                (kOfKeys + of_values) * (2 * (ranks - 1) + ranks))
+          << ranks;
+      EXPECT_EQ(sent({ranks, 1, 1}, value_dim), 2 * 2 * (kOfKeys + of_values) * (ranks - 1) / ranks)
+          << ranks;
+    }
+    EXPECT_EQ(sent({1, 4, 2}, value_dim), sent({1, 4, 4}, value_dim));
   }
-  EXPECT_EQ(sent({1, 4, 2}), sent({1, 4, 4}));
+}
+
+/// Before anything is sent: some ranks may meet nothing of the segment that cannot be.
+TEST(Context, RefusesAWindowWhereLaterKeysAreSeenOnEveryRank) {
+  run_local_ranks(2, [&](World& world) {
+    const Mesh mesh(world, {.context = {1, 2, 2}});
+    const at::Tensor x = random({4, 2, 8}, 1, at::kFloat);
+    const ops::Segments segments{{0, 1, 8}, {0, 1, 8}, {false, true}};
+    EXPECT_THROW(mesh.context().attention(x, x, x, segments, {1.0, 3, {}}), ModelError);
+  });
 }
 
 TEST(Context, RefusesHeadsThatCannotBeShared) {

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,23 +57,13 @@ ops::SharedLoss here(ops::SharedLoss loss) {
 ops::PartialAttention here(const ops::PartialAttention& part) {
   return {here(part.out_NQD), here(part.lse_QN)};
 }
-struct HostSequences {
-  std::deque<std::vector<at::Tensor>> pages;
-  std::vector<ops::CachedSequence> sequences;
-  operator const std::vector<ops::CachedSequence>&() const { return sequences; }
-  operator std::span<const ops::CachedSequence>() const { return sequences; }
-};
-HostSequences here(std::span<const ops::CachedSequence> sequences) {
-  HostSequences result;
-  for (const ops::CachedSequence& sequence : sequences) {
-    std::vector<at::Tensor>& pages = result.pages.emplace_back();
-    for (const at::Tensor& page : sequence.pages) pages.push_back(here(page));
-    result.sequences.push_back({pages, sequence.num_new, sequence.length});
-  }
-  return result;
+ops::Pages here(ops::Pages pages) {
+  for (at::Tensor& slab : pages.slabs) slab = here(slab);
+  return pages;
 }
-HostSequences here(const std::vector<ops::CachedSequence>& sequences) {
-  return here(std::span<const ops::CachedSequence>(sequences));
+ops::CachedSequences here(ops::CachedSequences sequences) {
+  sequences.tables_BP = here(sequences.tables_BP);
+  return sequences;
 }
 template <typename T>
 const T& here(const T& value) {

@@ -1,0 +1,74 @@
+#include "infer/page_pool.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+
+namespace danlu::infer {
+namespace {
+
+// Of a pool that grows. What no token has been written to costs address space alone.
+constexpr int64_t kSlabBytes = int64_t{16} << 20;
+constexpr int64_t kMostPagesOfSlab = 64;
+
+}  // namespace
+
+PagePool::PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
+                   int64_t max_pages)
+    : options_(at::TensorOptions(dtype).device(device)), max_pages_(max_pages) {
+  pages_.shape = shape;
+  if (shape.elements() <= 0 || max_pages < 0 || max_pages > std::numeric_limits<int32_t>::max())
+    throw InternalError("[page_pool] pages of nothing, or a limit that no table can name");
+  pages_.per_slab = max_pages > 0
+                        ? max_pages
+                        : std::clamp<int64_t>(kSlabBytes / page_bytes(), 1, kMostPagesOfSlab);
+  if (max_pages > 0) add_slab();
+}
+
+int64_t PagePool::page_bytes() const {
+  return pages_.shape.elements() * static_cast<int64_t>(options_.dtype().itemsize());
+}
+
+void PagePool::add_slab() {
+  // Tensors of inference mode could not be written to outside of it.
+  const c10::InferenceMode as_any_tensor(false);
+  const int64_t first = pages_.count();
+  if (first + pages_.per_slab > std::numeric_limits<int32_t>::max())
+    throw InternalError("[page_pool] more pages than a table can name");
+  pages_.slabs.push_back(at::empty({pages_.per_slab, pages_.shape.elements()}, options_));
+  holders_.resize(static_cast<size_t>(pages_.count()), 0);
+  for (int64_t page = pages_.count() - 1; page >= first; --page)
+    free_.push_back(static_cast<int32_t>(page));
+}
+
+std::optional<int32_t> PagePool::take() {
+  if (!has(1)) return {};
+  if (free_.empty()) add_slab();
+  const int32_t page = free_.back();
+  free_.pop_back();
+  holders_[static_cast<size_t>(page)] = 1;
+  ++num_held_;
+  return page;
+}
+
+void PagePool::give_back(int32_t page) {
+  const auto index = static_cast<size_t>(page);
+  if (index >= holders_.size() || holders_[index] == 0)
+    throw InternalError("[page_pool] a page that nobody holds is given back");
+  if (--holders_[index] > 0) return;
+  free_.push_back(page);
+  --num_held_;
+  if (num_held_ > 0 || max_pages_ > 0) return;
+  pages_.slabs.clear();
+  holders_.clear();
+  free_.clear();
+}
+
+void PagePool::copy(int32_t from, int32_t to) { pages_.page(to).copy_(pages_.page(from)); }
+
+}  // namespace danlu::infer

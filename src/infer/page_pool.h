@@ -1,0 +1,47 @@
+// infer/page_pool.h: the pages of a cache (ops/pages.h), who holds them, and how many there may be.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ops/pages.h"
+
+namespace danlu::infer {
+
+/// A page is held by as many sequences as have begun alike. Not thread-safe.
+class PagePool {
+ public:
+  /// max_pages > 0: their memory is taken now, in one piece, and there are never more. 0: it grows
+  /// by some 16 MiB at a time, and goes when no page is held.
+  PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
+           int64_t max_pages);
+
+  /// A page of one holder, whose content means nothing; none where all max_pages are held.
+  std::optional<int32_t> take();
+  /// REQUIRES of these: the page is held.
+  void hold(int32_t page) { ++holders_[static_cast<size_t>(page)]; }
+  void give_back(int32_t page);
+  int64_t holders(int32_t page) const { return holders_[static_cast<size_t>(page)]; }
+  /// `to` becomes as `from`.
+  void copy(int32_t from, int32_t to);
+
+  /// Whether so many more can be taken.
+  bool has(int64_t pages) const { return max_pages_ == 0 || num_held_ + pages <= max_pages_; }
+  int64_t max_pages() const { return max_pages_; }
+  int64_t num_held() const { return num_held_; }
+  int64_t page_bytes() const;
+  const ops::Pages& pages() const { return pages_; }
+
+ private:
+  void add_slab();
+
+  at::TensorOptions options_;
+  int64_t max_pages_, num_held_ = 0;
+  ops::Pages pages_;
+  std::vector<int32_t> holders_;  ///< of each page; 0: free
+  std::vector<int32_t> free_;     ///< the next to be taken last
+};
+
+}  // namespace danlu::infer
