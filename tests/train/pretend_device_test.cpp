@@ -273,6 +273,7 @@ void expect_to_go_on() {
   request.trainer_state = {{"optimizer_updates", 2}};
   checkpoint::Saver saver(first.model->mesh(), *first.optimizer);
   saver.begin(std::move(request));
+  run_steps(first, config, 2, 3);  // beside which it is written
   const std::filesystem::path saved = saver.finish().value();
   TrainState second = state_of(saved);
   checkpoint::load_optimizer(checkpoint::open(saved), *second.optimizer);
