@@ -8,7 +8,7 @@
 #include "base/error.h"
 
 namespace danlu {
-namespace number_blocks_detail {
+namespace {
 
 uint16_t f16_at(const std::byte* at) {
   uint16_t bits = 0;
@@ -159,7 +159,7 @@ void quantize_q4_0(const float* numbers, std::byte* block) {
     block[2 + i] = static_cast<std::byte>(code(numbers[i]) | (code(numbers[i + 16]) << 4));
 }
 
-}  // namespace number_blocks_detail
+}  // namespace
 
 int zero_code(BlockType type) {
   constexpr int kZeros[] = {128, 8, 0, 32, 0, 16, 0, 0, 4, 0};
@@ -167,7 +167,6 @@ int zero_code(BlockType type) {
 }
 
 BlockGroup block_group(BlockType type, const std::byte* blocks, size_t index) {
-  using namespace number_blocks_detail;
   const BlockTraits& traits = block_traits(type);
   const size_t groups = traits.numbers / kBlockGroup;
   const std::byte* block = blocks + index / groups * traits.bytes;
@@ -218,7 +217,6 @@ float largest_quantizable(BlockType type) {
 }
 
 void quantize(BlockType type, const float* numbers, size_t count, std::byte* blocks) {
-  using namespace number_blocks_detail;
   if (type != BlockType::kQ8_0 && type != BlockType::kQ4_0)
     throw InternalError("[number_blocks] this type is read, not made");
   const size_t bytes = block_traits(type).bytes;

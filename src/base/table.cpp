@@ -5,7 +5,7 @@
 #include "base/message.h"
 
 namespace danlu {
-namespace table_detail {
+namespace {
 
 /// Of a terminal: an East Asian character takes two places.
 size_t width_of(const std::string& text) {
@@ -22,7 +22,7 @@ std::string padded(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, width_of(text)), ' ');
 }
 
-}  // namespace table_detail
+}  // namespace
 
 Table::Table(const std::vector<std::string>& heads) {
   for (const std::string& head : heads) heads_.emplace_back(translated(head));
@@ -34,7 +34,6 @@ void Table::add_row(std::vector<std::string> cells) {
 }
 
 std::string Table::drawn() const {
-  using namespace table_detail;
   std::vector<size_t> widths(heads_.size(), 0);
   for (size_t column = 0; column < heads_.size(); ++column) {
     const bool is_said = std::any_of(rows_.begin(), rows_.end(), [&](const auto& row) {

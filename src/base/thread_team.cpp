@@ -7,7 +7,7 @@
 #include "base/clock.h"
 
 namespace danlu {
-namespace thread_team_detail {
+namespace {
 
 constexpr int kLooksAtOnce = 64;
 constexpr double kLooks_s = 1e-3;
@@ -38,7 +38,7 @@ bool comes_soon(const Done& is_done) {
   return false;
 }
 
-}  // namespace thread_team_detail
+}  // namespace
 
 void Gate::add_one() {
   value_.fetch_add(1);
@@ -52,7 +52,7 @@ void Gate::add_one() {
 
 void Gate::wait_for(size_t value) {
   const auto is_there = [&] { return value_.load() == value; };
-  if (thread_team_detail::comes_soon(is_there)) return;
+  if (comes_soon(is_there)) return;
   std::unique_lock lock(mutex_);
   sleeps_.store(true);
   changed_.wait(lock, is_there);

@@ -9,7 +9,7 @@
 #include "base/table.h"
 
 namespace danlu::bench {
-namespace compare_detail {
+namespace {
 
 Change change_of(double ratio, bool is_steady, double limit) {
   if (ratio > limit) return is_steady ? Change::kSlower : Change::kUnsteady;
@@ -36,7 +36,7 @@ std::string word_of(Change change) {
 
 std::string share_text(double share) { return share > 0 ? fmt::format("{:.3f}", share) : "-"; }
 
-}  // namespace compare_detail
+}  // namespace
 
 void require_alike(const Circumstances& recorded, const Circumstances& now) {
   if (recorded.processor_key != now.processor_key) {
@@ -57,7 +57,6 @@ void require_alike(const Circumstances& recorded, const Circumstances& now) {
 }
 
 std::vector<RowChange> compare(const Report& recorded, const Report& now, double limit) {
-  using namespace compare_detail;
   require_alike(recorded.on, now.on);
   std::vector<RowChange> changes;
   for (const Row& before : recorded.rows) {
@@ -122,7 +121,6 @@ void keep_others(Report& report, const Report& earlier,
 }
 
 std::string describe(const std::vector<RowChange>& changes, double limit) {
-  using namespace compare_detail;
   Table table({"what", "recorded", "now", "ratio", "verdict"});
   int64_t same = 0, failed = 0;
   for (const RowChange& change : changes) {

@@ -9,7 +9,7 @@
 #include "base/cpu_class.h"
 
 namespace danlu::bench {
-namespace processor_detail {
+namespace {
 
 /// What stands behind the first line that begins with `key` and a colon.
 std::string value_of(const std::string& cpuinfo, const std::string& key) {
@@ -49,10 +49,9 @@ const char* word_of(CpuClass cpu_class) {
   return "plain";
 }
 
-}  // namespace processor_detail
+}  // namespace
 
 Processor processor_of(const std::string& cpuinfo) {
-  using namespace processor_detail;
   Processor result;
   result.name = value_of(cpuinfo, "model name");
   // x86 says vendor, family, model; Arm implementer, architecture, part.

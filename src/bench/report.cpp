@@ -48,7 +48,7 @@ double Row::best_share(const Limits& of_run, double may_move) const {
 
 double Row::share_spread() const { return spread(shares()); }
 
-namespace report_detail {
+namespace {
 
 /// Of each limit what pick() makes of its readings.
 template <typename Pick>
@@ -62,15 +62,14 @@ Limits limits_by(const std::vector<Limits>& readings, const Pick& pick) {
           of(&Limits::copy_bytes), of(&Limits::update_bytes)};
 }
 
-}  // namespace report_detail
+}  // namespace
 
 Limits Report::limits() const {
-  return report_detail::limits_by(readings, [](auto values) { return median(std::move(values)); });
+  return limits_by(readings, [](auto values) { return median(std::move(values)); });
 }
 
 Limits Report::undisturbed_limits() const {
-  return report_detail::limits_by(readings,
-                                  [](auto values) { return quantile(std::move(values), 0.9); });
+  return limits_by(readings, [](auto values) { return quantile(std::move(values), 0.9); });
 }
 
 const Row* Report::find(const std::string& id) const {
@@ -79,7 +78,7 @@ const Row* Report::find(const std::string& id) const {
   return found == rows.end() ? nullptr : &*found;
 }
 
-namespace report_detail {
+namespace {
 
 constexpr const char* kFormat = "danlu-bench-1";
 
@@ -191,10 +190,9 @@ Row row_from(const Json& json) {
   return row;
 }
 
-}  // namespace report_detail
+}  // namespace
 
 Json to_json(const Report& report) {
-  using namespace report_detail;
   const Limits limits = report.limits();
   Json rows = Json::array(), readings = Json::array();
   for (const Row& row : report.rows) rows.push_back(json_of(row, limits, report.best_share(row)));
@@ -209,7 +207,6 @@ Json to_json(const Report& report) {
 }
 
 Report report_from_json(const Json& json) {
-  using namespace report_detail;
   if (!json.is_object() || json_get<std::string>(json, "format") != kFormat)
     throw DataError(tr("\"format\" must be \"{}\": this is no output of danlu bench", kFormat));
   Report report;

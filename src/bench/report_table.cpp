@@ -7,7 +7,7 @@
 #include "bench/statistics.h"
 
 namespace danlu::bench {
-namespace report_table_detail {
+namespace {
 
 std::string duration(double seconds) {
   if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
@@ -63,10 +63,9 @@ std::vector<std::string> cells(const Row& row, const Limits& limits) {
           row.is_steady() ? "-" : tr("unsteady")};
 }
 
-}  // namespace report_table_detail
+}  // namespace
 
 std::string describe(const Report& report) {
-  using namespace report_table_detail;
   const Limits limits = report.limits();
   std::string out = head(report);
   if (report.rows.empty()) return out;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 namespace danlu::bench {
-namespace work_detail {
+namespace {
 
 double compute_seconds(const Work& work, const Limits& limits) {
   // Some processors multiply more f32 than bf16; there bf16 is widened.
@@ -16,17 +16,15 @@ double memory_seconds(const Work& work, const Limits& limits) {
   return 2 * both / limits.update_bytes + (work.bytes() - 2 * both) / limits.read_bytes;
 }
 
-}  // namespace work_detail
+}  // namespace
 
 double least_seconds(const Work& work, const Limits& limits) {
-  return std::max(work_detail::compute_seconds(work, limits),
-                  work_detail::memory_seconds(work, limits));
+  return std::max(compute_seconds(work, limits), memory_seconds(work, limits));
 }
 
 Bound bound_of(const Work& work, const Limits& limits) {
-  return work_detail::compute_seconds(work, limits) >= work_detail::memory_seconds(work, limits)
-             ? Bound::kCompute
-             : Bound::kMemory;
+  return compute_seconds(work, limits) >= memory_seconds(work, limits) ? Bound::kCompute
+                                                                       : Bound::kMemory;
 }
 
 }  // namespace danlu::bench

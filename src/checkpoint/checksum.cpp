@@ -15,7 +15,7 @@
 #include "weights/compare/tensor_digest.h"
 
 namespace danlu::checkpoint {
-namespace checksum_detail {
+namespace {
 
 constexpr int64_t kPieceBytes = 64 << 20;
 constexpr size_t kBufferBytes = 1 << 20;
@@ -54,10 +54,9 @@ class ReadableFile {
   int fd_;
 };
 
-}  // namespace checksum_detail
+}  // namespace
 
 std::string checksum_of(const std::filesystem::path& path) {
-  using namespace checksum_detail;
   const ReadableFile file(path);
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
   if (size <= kPieceBytes) return weights::digest_text(file.digest(0, size));

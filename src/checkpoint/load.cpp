@@ -16,7 +16,7 @@
 #include "weights/source_base.h"
 
 namespace danlu::checkpoint {
-namespace load_detail {
+namespace {
 
 /// What is wrong with a checkpoint directory; empty if nothing is.
 std::string damage_of(const fs::path& directory, Json& done) {
@@ -66,7 +66,7 @@ bool is_of_another_program(const fs::path& directory) {
   return fs::exists(directory / "trainer_state.json") && !fs::exists(directory / "data_state.json");
 }
 
-}  // namespace load_detail
+}  // namespace
 
 std::vector<Found> list(const fs::path& run_dir) {
   std::vector<Found> found;
@@ -74,8 +74,7 @@ std::vector<Found> list(const fs::path& run_dir) {
   for (const auto& entry : fs::directory_iterator(run_dir, error)) {
     const auto step = step_of_checkpoint(entry.path().filename().string());
     Json done;
-    if (!step || !entry.is_directory() || !load_detail::damage_of(entry.path(), done).empty())
-      continue;
+    if (!step || !entry.is_directory() || !damage_of(entry.path(), done).empty()) continue;
     found.push_back({entry.path(), *step, done.value("resumable", false)});
   }
   std::sort(found.begin(), found.end(),
@@ -87,10 +86,9 @@ std::vector<Damaged> damaged(const fs::path& run_dir) {
   std::vector<Damaged> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
-    if (!step_of_checkpoint(entry.path().filename().string()) || !entry.is_directory())
-      continue;
+    if (!step_of_checkpoint(entry.path().filename().string()) || !entry.is_directory()) continue;
     Json done;
-    const std::string damage = load_detail::damage_of(entry.path(), done);
+    const std::string damage = damage_of(entry.path(), done);
     if (!damage.empty()) found.push_back({entry.path(), damage});
   }
   return found;
@@ -102,8 +100,8 @@ std::vector<fs::path> everything_of(const fs::path& run_dir) {
   for (const auto& entry : fs::directory_iterator(run_dir, none)) {
     const std::string name = entry.path().filename().string();
     const bool link = entry.is_symlink() && (name == "last" || name == "best");
-    const bool ours = entry.is_directory() && step_of_checkpoint(name) &&
-                      !load_detail::is_of_another_program(entry.path());
+    const bool ours =
+        entry.is_directory() && step_of_checkpoint(name) && !is_of_another_program(entry.path());
     if (link || ours) all.push_back(entry.path());
   }
   return all;
@@ -119,9 +117,9 @@ Loaded open(const fs::path& directory, Check check) {
     throw IoError(tr("{}: {}: {}", directory.string(), kind, damage),
                   tr("resume from an older checkpoint, or begin a new run in another directory"));
   };
-  refuse_if("not a complete checkpoint", load_detail::damage_of(directory, done));
+  refuse_if("not a complete checkpoint", damage_of(directory, done));
   if (check == Check::kContents)
-    refuse_if("a damaged checkpoint", load_detail::changed_content(directory, done));
+    refuse_if("a damaged checkpoint", changed_content(directory, done));
   Loaded loaded;
   loaded.directory = directory;
   loaded.args = read_json_file(directory / "args.json");

@@ -31,7 +31,7 @@ namespace danlu::checkpoint {
 
 namespace fs = std::filesystem;
 
-namespace saver_detail {
+namespace {
 
 // Small files, headers and directory blocks on top of the tensors.
 constexpr uint64_t kSlackBytes = 16'000'000;
@@ -147,7 +147,7 @@ fs::path tell_directories(const parallel::Mesh& mesh, const std::vector<int64_t>
   return directory;
 }
 
-}  // namespace saver_detail
+}  // namespace
 
 struct Saver::Work {
   Work() = default;
@@ -159,7 +159,7 @@ struct Saver::Work {
   std::string save;                    ///< a name of this saving, at every keeper
   fs::path target, folder;             ///< folder: of the state, under its temporary name
   std::optional<Temporary> directory;  ///< of a keeper
-  saver_detail::OwnState own;
+  OwnState own;
   device::Event read;  ///< of the job that is over: what training changes has been read
   std::atomic<bool> abandoned = false;
   std::future<void> job;
@@ -202,7 +202,7 @@ Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
     const double begun = steady_now_s();
     // Together: who waited alone would let the others stand in one exchange for as long.
     while (!are_all_ready()) work_->wait_a_moment();
-    device::Stream::current(saver_detail::device_of(optimizer_)).wait_for(work_->read);
+    device::Stream::current(device_of(optimizer_)).wait_for(work_->read);
     log::debug("{}: the update waited {:.3f} s for it", work_->target.string(),
                steady_now_s() - begun);
   });
@@ -215,7 +215,6 @@ Saver::~Saver() {
 }
 
 void Saver::require_room(const SaveRequest& what, const std::string& name) const {
-  using namespace saver_detail;
   const uint64_t state = what.with_state ? state_bytes(mesh_, optimizer_, what.exact_weights) : 0;
   parallel::together(mesh_.all(), [&] {
     if (mesh_.rank() != what.keeper) return;
@@ -226,7 +225,6 @@ void Saver::require_room(const SaveRequest& what, const std::string& name) const
 }
 
 void Saver::begin(SaveRequest request) {
-  using namespace saver_detail;
   if (is_busy()) throw InternalError("[checkpoint] one is being saved");
   auto work = std::make_unique<Work>();
   work->target = request.run_dir / fmt::format("checkpoint-{}", request.step);
@@ -274,7 +272,7 @@ void Saver::begin(SaveRequest request) {
 }
 
 void Saver::start(Work& work) const {
-  const at::Device device = saver_detail::device_of(optimizer_);
+  const at::Device device = device_of(optimizer_);
   const device::Event trained = device::Stream::current(device).record();
   work.job = std::async(std::launch::async, [&work, device, trained, rank = mesh_.rank()] {
     parallel::leave_threads_to_passes();
@@ -290,7 +288,7 @@ void Saver::start(Work& work) const {
       work.broken = std::current_exception();
       throw;
     }
-    saver_detail::write_state(work.own, work.folder, rank, work.abandoned);
+    write_state(work.own, work.folder, rank, work.abandoned);
     work.read = stream.record();
   });
 }
@@ -314,7 +312,6 @@ void Saver::note_removal(const Work& work) {
 }
 
 bool Saver::go_on() {
-  using namespace saver_detail;
   Work& work = *work_;
   try {
     parallel::together(mesh_.all(), [&] {

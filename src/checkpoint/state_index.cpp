@@ -10,7 +10,7 @@
 #include "base/file.h"
 
 namespace danlu::checkpoint {
-namespace state_index_detail {
+namespace {
 
 using weights::native::Part;
 
@@ -53,12 +53,11 @@ void add_files_with(const std::vector<Part>& held, const Written& written,
   }
 }
 
-}  // namespace state_index_detail
+}  // namespace
 
 std::string state_file(int64_t rank) { return fmt::format("rank-{}.safetensors", rank); }
 
 std::string listed(const HeldParts& held) {
-  using state_index_detail::listed;
   return dump_text({{"written", listed(held.written)},
                     {"copies", listed(held.copies)},
                     {"bytes", held.file.bytes},
@@ -77,7 +76,6 @@ std::map<std::string, WrittenFile> files_written(const std::vector<std::string>&
 
 void write_state_index(const fs::path& folder, const std::vector<std::string>& listed,
                        const Holders& holders, bool all_here) {
-  using namespace state_index_detail;
   std::vector<std::string> files;
   std::vector<std::vector<Part>> of_files;
   std::vector<HeldParts> held;

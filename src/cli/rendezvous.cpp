@@ -32,7 +32,7 @@
 #include "base/long_wait.h"
 
 namespace danlu::cli {
-namespace rendezvous_detail {
+namespace rendezvous {
 
 constexpr double kPulseSeconds = 1;
 constexpr double kSilenceSeconds = 15;  ///< after which machine 0 is asked anew
@@ -388,13 +388,13 @@ void Server::send_away(const Json& message) {
   guests.clear();
 }
 
-}  // namespace rendezvous_detail
+}  // namespace rendezvous
 
-struct Rendezvous::State : rendezvous_detail::Server {};
+struct Rendezvous::State : rendezvous::Server {};
 
 Rendezvous::Rendezvous(const JobPlace& place) : state_(std::make_unique<State>()) {
   state_->place = place;
-  state_->listener = rendezvous_detail::listen_on(place.master_port);
+  state_->listener = rendezvous::listen_on(place.master_port);
   state_->thread = std::thread([state = state_.get()] { state->serve(); });
 }
 
@@ -404,7 +404,7 @@ Rendezvous::~Rendezvous() {
   ::close(state_->listener);
 }
 
-namespace rendezvous_detail {
+namespace rendezvous {
 
 /// What a launcher knows while it waits, and says of it.
 class Wait {
@@ -507,10 +507,10 @@ Life life_from(const Json& answer) try {
                   tr("start the same danlu on every machine"));
 }
 
-}  // namespace rendezvous_detail
+}  // namespace rendezvous
 
 Life meet_machines(const JobPlace& place, const Life& before) {
-  using namespace rendezvous_detail;
+  using namespace rendezvous;
   static const std::string id = new_job_name();
   const std::string own = dump_text({{"machine", place.node},
                                      {"processes", place.nproc},

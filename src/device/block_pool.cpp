@@ -8,7 +8,7 @@
 #include <new>
 
 namespace danlu::device {
-namespace block_pool_detail {
+namespace {
 
 constexpr size_t up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 char* up(char* address, size_t unit) {
@@ -48,7 +48,7 @@ char* map_anywhere(size_t bytes, bool below) {
   return begin;
 }
 
-}  // namespace block_pool_detail
+}  // namespace
 
 BlockPool::~BlockPool() { release_locked(); }
 
@@ -92,11 +92,11 @@ void BlockPool::insert_joined(char* begin, size_t bytes, Nodes nodes) noexcept {
 bool BlockPool::map_more(size_t bytes, size_t missing) {
   Nodes nodes = new_nodes();
   char* begin = nullptr;
-  size_t size = block_pool_detail::up(missing, kPage);
-  if (top_) begin = block_pool_detail::map_at(top_, size, MAP_FIXED_NOREPLACE);
+  size_t size = up(missing, kPage);
+  if (top_) begin = map_at(top_, size, MAP_FIXED_NOREPLACE);
   if (!begin) {
-    size = block_pool_detail::up(bytes, kPage);
-    begin = block_pool_detail::map_anywhere(size, /*below=*/!top_);
+    size = up(bytes, kPage);
+    begin = map_anywhere(size, /*below=*/!top_);
   }
   if (!begin) return false;
   // Where huge pages are off, or the kernel has none, pages are small: nothing else changes.
@@ -120,7 +120,7 @@ bool BlockPool::grow(size_t bytes) {
 
 void* BlockPool::take(size_t bytes) {
   if (bytes > std::numeric_limits<size_t>::max() / 2) return nullptr;
-  bytes = block_pool_detail::up(std::max<size_t>(bytes, 1), kUnit);
+  bytes = up(std::max<size_t>(bytes, 1), kUnit);
   const std::lock_guard lock(mutex_);
   auto found = by_size_.lower_bound({bytes, nullptr});
   if (found == by_size_.end()) {
@@ -164,8 +164,7 @@ size_t BlockPool::release_locked() {
   size_t released = 0;
   for (auto range = free_.begin(); range != free_.end();) {
     char *const begin = range->first, *const end = begin + range->second;
-    char *const first = block_pool_detail::up(begin, kPage), *const last = block_pool_detail::down(
-                                                                 end, kPage);
+    char *const first = up(begin, kPage), *const last = down(end, kPage);
     const auto here = range++;
     if (first >= last) continue;
     // What is left on both sides needs a place in the books each.

@@ -17,7 +17,7 @@
 #include "device/small_blocks.h"
 
 namespace danlu::device {
-namespace counted_memory_detail {
+namespace {
 
 /// Below, each thread keeps some of what the C library gave (device/small_blocks.h).
 constexpr size_t kSmallestBlock = 64 * 1024;
@@ -158,28 +158,26 @@ bool begin() {
   return true;
 }
 
-}  // namespace counted_memory_detail
+}  // namespace
 
 void count_host_memory() {
-  static const bool begun = counted_memory_detail::begin();
+  static const bool begun = begin();
   (void)begun;
 }
 
-int64_t host_memory() { return counted_memory_detail::taken.load(std::memory_order_relaxed); }
-int64_t peak_host_memory() { return counted_memory_detail::most.load(std::memory_order_relaxed); }
-void reset_peak_host_memory() {
-  counted_memory_detail::most.store(host_memory(), std::memory_order_relaxed);
-}
+int64_t host_memory() { return taken.load(std::memory_order_relaxed); }
+int64_t peak_host_memory() { return most.load(std::memory_order_relaxed); }
+void reset_peak_host_memory() { most.store(host_memory(), std::memory_order_relaxed); }
 
 int64_t mapped_host_memory() {
-  const BlockPool* const blocks = counted_memory_detail::pool.load(std::memory_order_acquire);
+  const BlockPool* const blocks = pool.load(std::memory_order_acquire);
   return blocks ? static_cast<int64_t>(blocks->mapped_bytes()) : 0;
 }
 
 int64_t release_host_memory() {
-  BlockPool* const blocks = counted_memory_detail::pool.load(std::memory_order_acquire);
+  BlockPool* const blocks = pool.load(std::memory_order_acquire);
   if (!blocks) return 0;
-  const counted_memory_detail::Inside inside;
+  const Inside inside;
   return static_cast<int64_t>(blocks->release());
 }
 

@@ -35,7 +35,7 @@
 #include "device/select.h"
 
 namespace danlu::device {
-namespace peak_detail {
+namespace {
 
 // Independent chains: more than latency (4 cycles) x units (2) of any current core.
 constexpr int kChains = 12;
@@ -231,10 +231,9 @@ double peak_from_environment() {
   return tflops * 1e12;
 }
 
-}  // namespace peak_detail
+}  // namespace
 
 double peak_flops(const at::Device& device, at::ScalarType type) {
-  using namespace peak_detail;
   if (const double set = peak_from_environment(); set > 0) return set;
   const at::ScalarType computed = multiplies_natively(device, type) ? type : at::kFloat;
   static std::mutex mutex;
@@ -250,7 +249,7 @@ double peak_flops(const at::Device& device, at::ScalarType type) {
 }
 
 double cpu_flops_now(bool bf16, size_t threads, int slices) {
-  return peak_detail::measure_cpu(bf16, threads, slices);
+  return measure_cpu(bf16, threads, slices);
 }
 
 }  // namespace danlu::device

@@ -8,7 +8,7 @@
 #include "hub/environment.h"
 
 namespace danlu::hub {
-namespace address_detail {
+namespace {
 namespace {
 
 /// "%20" and its like as what they stand for.
@@ -60,10 +60,9 @@ std::optional<Hub> hub_at(std::string host) {
 }
 
 }  // namespace
-}  // namespace address_detail
+}  // namespace
 
 std::optional<Address> parse_address(const std::string& text) {
-  using namespace address_detail;
   if (!text.starts_with("https://") && !text.starts_with("http://")) return std::nullopt;
   const std::string bare = text.substr(0, text.find_first_of("?#"));
   const std::string host = host_of(bare);

@@ -7,7 +7,7 @@
 #include "base/file.h"
 
 namespace danlu::hub {
-namespace cache_detail {
+namespace {
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
@@ -51,17 +51,16 @@ std::optional<fs::path> snapshot_of(const fs::path& folder, const Repository& re
   return newest_in(folder / "snapshots");
 }
 
-}  // namespace cache_detail
+}  // namespace
 
 fs::path repository_folder(const fs::path& cache, const Repository& repository) {
-  const std::string name = cache_detail::replaced(repository.id, "/", "--");
+  const std::string name = replaced(repository.id, "/", "--");
   if (repository.hub == Hub::kModelScope) return cache / repository.kinds() / name;
   return cache / (std::string(repository.kinds()) + "--" + name);
 }
 
 std::optional<fs::path> find_in_cache(const fs::path& cache, const Repository& repository,
                                       std::vector<std::string>& looked) {
-  using namespace cache_detail;
   const fs::path folder = repository_folder(cache, repository);
   looked.push_back(folder.string());
   if (const auto snapshot = snapshot_of(folder, repository)) return snapshot;

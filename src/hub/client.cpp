@@ -14,7 +14,7 @@
 #include "base/log.h"
 
 namespace danlu::hub {
-namespace client_detail {
+namespace {
 
 constexpr int kMaxRedirects = 10;
 constexpr size_t kMaxErrorBody = 4096;
@@ -28,7 +28,7 @@ bool is_redirect(int status) {
 
 bool passes(int status) { return status == 408 || status == 429 || status >= 500; }
 
-}  // namespace client_detail
+}  // namespace
 
 double retry_after_seconds(const std::string& header) {
   if (header.empty()) return -1;
@@ -60,7 +60,6 @@ Request Client::request_for(const std::string& url,
 
 bool Client::get_once(const std::string& first_url,
                       const std::map<std::string, std::string>& headers, const Body& body) {
-  using namespace client_detail;
   const std::string home = transport_->origin(settings_.endpoint);
   std::vector<Head> heads;
   std::string url = first_url;
@@ -129,7 +128,7 @@ Client::Text Client::get_text(const std::string& url) {
                                    .on_data =
                                        [&](std::string_view data) {
                                          text.body += data;
-                                         return text.body.size() < client_detail::kMaxText;
+                                         return text.body.size() < kMaxText;
                                        }});
       require_not_interrupted();
       if (!whole || text.head.status == 416)
@@ -145,7 +144,7 @@ Client::Text Client::get_text(const std::string& url) {
 void Client::wait_before_retry(const Failure& failure, int tries) const {
   double wait_s = std::min(30.0, settings_.backoff_s * std::pow(2.0, tries - 1));
   if (failure.retry_after_s >= 0) wait_s = failure.retry_after_s;
-  if (wait_s > client_detail::kLongestWait_s) throw failure;
+  if (wait_s > kLongestWait_s) throw failure;
   log::info("{}: {}; next try in {:.1f} s", settings_.endpoint, translated_filled(failure.words),
             wait_s);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);

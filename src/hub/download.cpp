@@ -25,7 +25,7 @@
 #include "hub/places.h"
 
 namespace danlu::hub {
-namespace download_detail {
+namespace {
 
 std::vector<RemoteFile> wanted_files(const DownloadRequest& request, const Listing& listing) {
   const Repository& repository = request.repository;
@@ -193,10 +193,9 @@ void require_hashes(const DownloadRequest& request, const std::vector<RemoteFile
   }
 }
 
-}  // namespace download_detail
+}  // namespace
 
 Downloaded download(const DownloadRequest& request) {
-  using namespace download_detail;
   watch_interrupts();
   Client client(request.client, [] { return pending_interrupt() != 0; });
   const Listing listing = list_files(client, request.repository);

@@ -8,7 +8,7 @@
 #include "base/file.h"
 
 namespace danlu::hub {
-namespace environment_detail {
+namespace {
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -42,10 +42,9 @@ std::string content_or_nothing(const fs::path& file) {
   return fs::is_regular_file(file, error) ? trimmed(read_file(file)) : std::string();
 }
 
-}  // namespace environment_detail
+}  // namespace
 
 std::string endpoint_of(Hub hub) {
-  using namespace environment_detail;
   std::string endpoint;
   const char* name = hub == Hub::kHuggingFace ? "HF_ENDPOINT" : "MODELSCOPE_ENDPOINT";
   endpoint = trimmed(variable(name));
@@ -64,7 +63,6 @@ std::string endpoint_of(Hub hub) {
 }
 
 std::string token_of(Hub hub) {
-  using namespace environment_detail;
   const auto first = [](std::initializer_list<const char*> names) {
     for (const char* name : names) {
       if (!trimmed(variable(name)).empty()) return trimmed(variable(name));
@@ -85,7 +83,6 @@ std::string token_of(Hub hub) {
 }
 
 fs::path cache_of(Hub hub) {
-  using namespace environment_detail;
   if (hub == Hub::kModelScope) {
     const std::string cache = variable("MODELSCOPE_CACHE");
     return cache.empty() ? home() / ".cache" / "modelscope" : fs::path(cache);
@@ -98,13 +95,12 @@ fs::path cache_of(Hub hub) {
 
 std::string offline_variable() {
   for (const char* name : {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}) {
-    if (environment_detail::is_on(name)) return name;
+    if (is_on(name)) return name;
   }
   return {};
 }
 
 std::optional<Hub> hub_by_environment() {
-  using namespace environment_detail;
   if (is_on("USE_HF")) return Hub::kHuggingFace;
   if (is_on("USE_MODELSCOPE_HUB")) return Hub::kModelScope;
   const bool has_hf = !variable("HF_ENDPOINT").empty();

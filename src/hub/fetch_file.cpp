@@ -16,7 +16,7 @@
 #include "hub/listing.h"
 
 namespace danlu::hub {
-namespace fetch_file_detail {
+namespace {
 
 void feed(Digest& digest, const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -309,22 +309,22 @@ class Fetch {
   uint64_t came_ = 0;
 };
 
-}  // namespace fetch_file_detail
+}  // namespace
 
 bool fetch_file(Client& client, const FileToFetch& what, const CountBytes& count) {
-  return fetch_file_detail::Fetch(client, what, count).run();
+  return Fetch(client, what, count).run();
 }
 
 std::string sha256_of(const fs::path& file) {
   const auto digest = make_digest("sha256");
-  fetch_file_detail::feed(*digest, file);
+  feed(*digest, file);
   return digest->hex();
 }
 
 std::string git_sha1_of(const fs::path& file) {
   const auto digest = make_digest("sha1");
   digest->update("blob " + std::to_string(fs::file_size(file)) + std::string(1, '\0'));
-  fetch_file_detail::feed(*digest, file);
+  feed(*digest, file);
   return digest->hex();
 }
 

@@ -6,7 +6,7 @@
 #include "base/json.h"
 
 namespace danlu::hub {
-namespace listing_detail {
+namespace {
 
 /// What stands in a JSON answer. Errors: CommError for anything else, a web page above all.
 Json json_of(const ClientSettings& settings, const Client::Text& text) {
@@ -171,15 +171,14 @@ Listing modelscope_list(Client& client, const Repository& repository) {
                    token, other));
 }
 
-}  // namespace listing_detail
+}  // namespace
 
 Listing list_files(Client& client, const Repository& repository) {
   require_valid(repository);
   Listing listing;
   try {
-    listing = repository.hub == Hub::kHuggingFace
-                  ? listing_detail::huggingface_list(client, repository)
-                  : listing_detail::modelscope_list(client, repository);
+    listing = repository.hub == Hub::kHuggingFace ? huggingface_list(client, repository)
+                                                  : modelscope_list(client, repository);
   } catch (const Failure& failure) {
     throw_of_hub(client.settings(), repository, {}, failure);
   }
@@ -205,7 +204,6 @@ std::string file_url(const std::string& endpoint, const Repository& repository,
 
 void throw_of_hub(const ClientSettings& settings, const Repository& repository,
                   const std::string& path, const Failure& failure) {
-  using namespace listing_detail;
   const std::string& code = failure.error_code;
   if (code == "GatedRepo") throw_gated(settings, repository);
   if (code == "RevisionNotFound" ||

@@ -9,13 +9,13 @@
 #include "hub/environment.h"
 
 namespace danlu::hub {
-namespace missing_detail {
+namespace {
 
-FetchMissing policy;
+FetchMissing current_policy;
 
 /// The hubs that have it, the one to ask first before the other.
-std::vector<Repository> repositories(Kind kind, const NamesOnHubs& names) {
-  const Hub first = hub_by_environment().value_or(policy.first);
+std::vector<Repository> in_order(Kind kind, const NamesOnHubs& names) {
+  const Hub first = hub_by_environment().value_or(current_policy.first);
   std::vector<Repository> out;
   for (const Hub hub : {first, first == Hub::kHuggingFace ? Hub::kModelScope : Hub::kHuggingFace}) {
     const std::string& id = hub == Hub::kHuggingFace ? names.huggingface : names.modelscope;
@@ -24,14 +24,14 @@ std::vector<Repository> repositories(Kind kind, const NamesOnHubs& names) {
   return out;
 }
 
-}  // namespace missing_detail
+}  // namespace
 
-void set_fetch_missing(const FetchMissing& policy) { missing_detail::policy = policy; }
-const FetchMissing& fetch_missing() { return missing_detail::policy; }
+void set_fetch_missing(const FetchMissing& policy) { current_policy = policy; }
+const FetchMissing& fetch_missing() { return current_policy; }
 
 std::optional<std::filesystem::path> find_or_fetch(Kind kind, const NamesOnHubs& names,
                                                    std::vector<std::string>& looked) {
-  const std::vector<Repository> repositories = missing_detail::repositories(kind, names);
+  const std::vector<Repository> repositories = in_order(kind, names);
   for (const Repository& repository : repositories) {
     if (const auto found = find_in_cache(cache_of(repository.hub), repository, looked))
       return found;
@@ -45,7 +45,7 @@ std::optional<std::filesystem::path> find_or_fetch(Kind kind, const NamesOnHubs&
 }
 
 std::string how_to_fetch(Kind kind, const NamesOnHubs& names) {
-  const std::vector<Repository> repositories = missing_detail::repositories(kind, names);
+  const std::vector<Repository> repositories = in_order(kind, names);
   if (repositories.empty()) return {};
   const std::string variable = offline_variable();
   if (!variable.empty())

@@ -8,7 +8,7 @@
 #include "hub/places.h"
 
 namespace danlu::hub {
-namespace places_cache_detail {
+namespace {
 
 bool is_commit(const std::string& revision) {
   return revision.size() == 40 &&
@@ -94,11 +94,11 @@ class CachePlaces final : public Places {
   bool links_;
 };
 
-}  // namespace places_cache_detail
+}  // namespace
 
 std::unique_ptr<Places> huggingface_cache(const fs::path& cache, const Repository& repository,
                                           const std::string& commit, bool links) {
-  return std::make_unique<places_cache_detail::CachePlaces>(cache, repository, commit, links);
+  return std::make_unique<CachePlaces>(cache, repository, commit, links);
 }
 
 }  // namespace danlu::hub

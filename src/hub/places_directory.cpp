@@ -12,7 +12,7 @@
 #include "hub/places.h"
 
 namespace danlu::hub {
-namespace places_directory_detail {
+namespace {
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -134,7 +134,7 @@ class DirectoryPlaces final : public Places {
   bool records_;
 };
 
-}  // namespace places_directory_detail
+}  // namespace
 
 bool decides(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
@@ -145,8 +145,7 @@ bool decides(const std::string& path) {
 std::unique_ptr<Places> plain_directory(const fs::path& directory, const fs::path& parts,
                                         const Repository& repository, const std::string& commit,
                                         const std::map<std::string, std::string>& names) {
-  return std::make_unique<places_directory_detail::DirectoryPlaces>(directory, parts, repository,
-                                                                    commit, names);
+  return std::make_unique<DirectoryPlaces>(directory, parts, repository, commit, names);
 }
 
 }  // namespace danlu::hub

@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 namespace danlu::hub {
-namespace repository_detail {
+namespace {
 
 bool is_word(const std::string& part) {
   return !part.empty() && part != "." && part != ".." &&
@@ -51,7 +51,7 @@ bool matches(const std::string& path, const std::vector<std::string>& patterns) 
   });
 }
 
-}  // namespace repository_detail
+}  // namespace
 
 const char* hub_name(Hub hub) { return hub == Hub::kHuggingFace ? "Hugging Face" : "ModelScope"; }
 
@@ -66,7 +66,6 @@ bool is_of_nothing(const std::string& hash) {
 }
 
 void require_valid(const Repository& repository) {
-  using namespace repository_detail;
   const std::vector<std::string> parts = parts_of(repository.id);
   const bool may_be_bare = repository.hub == Hub::kHuggingFace;
   const bool counted = parts.size() == 2 || (parts.size() == 1 && may_be_bare);
@@ -84,7 +83,6 @@ void require_valid(const Repository& repository) {
 }
 
 void require_safe_names(const Repository& repository, const Listing& listing) {
-  using namespace repository_detail;
   std::set<std::string> seen;
   for (const RemoteFile& file : listing.files) {
     const char* fault = fault_of(file.path);
@@ -104,8 +102,8 @@ std::vector<RemoteFile> chosen(const std::vector<RemoteFile>& files,
                                const std::vector<std::string>& exclude) {
   std::vector<RemoteFile> out;
   for (const RemoteFile& file : files) {
-    if (!include.empty() && !repository_detail::matches(file.path, include)) continue;
-    if (!repository_detail::matches(file.path, exclude)) out.push_back(file);
+    if (!include.empty() && !matches(file.path, include)) continue;
+    if (!matches(file.path, exclude)) out.push_back(file);
   }
   return out;
 }

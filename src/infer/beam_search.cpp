@@ -8,7 +8,7 @@
 #include "infer/step.h"
 
 namespace danlu::infer {
-namespace beam_detail {
+namespace {
 
 struct Beam {
   SequenceId sequence;
@@ -162,11 +162,10 @@ Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& be
   return answer;
 }
 
-}  // namespace beam_detail
+}  // namespace
 
 Answer beam_search(const models::CausalLM& model, const Request& request, GenerationStats* stats,
                    const IsCancelled& is_cancelled) {
-  using namespace beam_detail;
   request.sampling.validate();
   check_prompt(model.config(), request.prompt);
   const double start_s = steady_now_s();

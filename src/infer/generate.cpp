@@ -13,7 +13,7 @@
 #include "infer/step.h"
 
 namespace danlu::infer {
-namespace generate_detail {
+namespace {
 
 bool contains(const std::vector<text::TokenId>& ids, text::TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -70,7 +70,7 @@ void cancel_unfinished(std::vector<Running>& running, size_t next, std::vector<A
   for (size_t i = next; i < answers.size(); ++i) answers[i].reason = FinishReason::kCancelled;
 }
 
-}  // namespace generate_detail
+}  // namespace
 
 void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt) {
   if (prompt.empty()) {
@@ -94,7 +94,6 @@ void check_prompt(const arch::ModelConfig& config, const std::vector<text::Token
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token, GenerationStats* stats,
                              const IsCancelled& is_cancelled, const OnAnswer& on_answer) {
-  using namespace generate_detail;
   for (const Request& request : requests) {
     request.sampling.validate();
     check_prompt(model.config(), request.prompt);
@@ -154,7 +153,6 @@ Session::Session(const models::CausalLM& model)
       sequence_(cache_.add()) {}
 
 Answer Session::answer(const Request& request, const OnToken& on_token, GenerationStats* stats) {
-  using namespace generate_detail;
   request.sampling.validate();
   check_prompt(model_.config(), request.prompt);
   GenerationStats local;

@@ -10,7 +10,7 @@
 #include "infer/generate.h"
 
 namespace danlu::infer {
-namespace generation_config_detail {
+namespace {
 
 template <typename Number>
 std::optional<Number> read(const Json& json, const char* key, bool right_kind, const char* kind,
@@ -123,7 +123,7 @@ void check(SamplingParams& sampling, const fs::path& file) {
   }
 }
 
-}  // namespace generation_config_detail
+}  // namespace
 
 GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
                                             const std::filesystem::path& directory) {
@@ -137,7 +137,7 @@ GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
   const std::filesystem::path file = directory / "generation_config.json";
   if (directory.empty() || !std::filesystem::exists(file)) return defaults;
   const Json json = read_json_file(file);
-  const generation_config_detail::Fields fields(json, file);
+  const Fields fields(json, file);
   SamplingParams& sampling = defaults.sampling;
   sampling.do_sample = fields.boolean("do_sample");
   sampling.temperature = fields.number("temperature", 1.0);
@@ -147,7 +147,7 @@ GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
   sampling.repetition_penalty = fields.number("repetition_penalty", 1.0);
   sampling.num_beams = fields.integer("num_beams").value_or(1);
   sampling.length_penalty = fields.number("length_penalty", 1.0);
-  sampling.early_stopping = generation_config_detail::early_stopping(json, file);
+  sampling.early_stopping = early_stopping(json, file);
   defaults.max_new_tokens = fields.integer("max_new_tokens");
   if (defaults.max_new_tokens && *defaults.max_new_tokens <= 0) {
     throw ModelError(
@@ -158,8 +158,8 @@ GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
     sampling.do_sample = false;
     sampling.temperature = 1.0;
   }
-  generation_config_detail::check(sampling, file);
-  generation_config_detail::warn_of_keys_not_built(json, file);
+  check(sampling, file);
+  warn_of_keys_not_built(json, file);
   return defaults;
 }
 

@@ -17,7 +17,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::infer {
-namespace likelihood_detail {
+namespace {
 
 using Node = PrefixTree::Node;
 
@@ -245,7 +245,7 @@ class Scorer {
   const int64_t cache_bytes_per_token_;
 };
 
-}  // namespace likelihood_detail
+}  // namespace
 
 void check_scored(const arch::ModelConfig& config, const ScoredText& text) {
   for (const text::TokenId id : text.ids) {
@@ -268,8 +268,7 @@ bool score_texts(const models::CausalLM& model, const std::vector<ScoredText>& t
   for (const ScoredText& text : texts) check_scored(model.config(), text);
   const c10::InferenceMode no_autograd;
   LikelihoodStats local;
-  likelihood_detail::Scorer scorer(model, texts, settings, on_likelihood, stats ? *stats : local,
-                                   is_cancelled);
+  Scorer scorer(model, texts, settings, on_likelihood, stats ? *stats : local, is_cancelled);
   return scorer.run();
 }
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 namespace danlu::infer {
-namespace prefix_tree_detail {
+namespace {
 
 using Ids = std::span<const text::TokenId>;
 
@@ -90,11 +90,11 @@ class Maker {
   PrefixTree tree_;
 };
 
-}  // namespace prefix_tree_detail
+}  // namespace
 
 PrefixTree make_prefix_tree(const std::vector<std::span<const text::TokenId>>& sequences,
                             bool share, int64_t min_shared) {
-  return prefix_tree_detail::Maker(sequences, share, min_shared).make();
+  return Maker(sequences, share, min_shared).make();
 }
 
 }  // namespace danlu::infer

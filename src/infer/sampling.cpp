@@ -15,7 +15,7 @@
 #include "base/rng.h"
 
 namespace danlu::infer {
-namespace sampling_detail {
+namespace {
 
 constexpr float kRemoved = -std::numeric_limits<float>::infinity();
 
@@ -155,10 +155,9 @@ void require(bool good, const char* name, const char* rule, double value) {
   if (!good) throw UsageError(tr("[sampling] {} must be {}, got {}", name, rule, value));
 }
 
-}  // namespace sampling_detail
+}  // namespace
 
 void SamplingParams::validate() const {
-  using sampling_detail::require;
   require(temperature > 0 && std::isfinite(temperature), "temperature", "> 0", temperature);
   require(top_k >= 0, "top_k", ">= 0 (0 = off)", static_cast<double>(top_k));
   require(top_p > 0 && top_p <= 1, "top_p", "in (0, 1]", top_p);
@@ -178,7 +177,6 @@ std::string hint_of_unusable_logits(at::ScalarType computed_in) {
 }
 
 void require_usable_logits(std::span<const float> logits_V, at::ScalarType computed_in) {
-  using namespace sampling_detail;
   const Largest largest = largest_of(logits_V);
   const char* what = nullptr;
   if (largest.value == kRemoved) what = "no finite";
@@ -199,7 +197,6 @@ void require_probabilities(bool are_there, const SamplingParams& params) {
 
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
                     const SamplingParams& params, size_t least_kept) {
-  using namespace sampling_detail;
   if (params.repetition_penalty != 1.0) penalize_seen(logits_V, seen, params.repetition_penalty);
   if (!params.do_sample) return;
   if (params.temperature != 1.0) {
@@ -228,7 +225,6 @@ int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      at::ScalarType computed_in) {
   require_usable_logits(logits_V, computed_in);
   process_logits(logits_V, seen, params);
-  using namespace sampling_detail;
   if (!params.do_sample) return static_cast<int32_t>(largest_of(logits_V).index);
   // Walk the tokens in id order: no sort is needed when nothing was cut.
   const float top = largest_of(logits_V).value;

@@ -6,7 +6,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::layers {
-namespace attention_detail {
+namespace {
 
 /// Over the tokens of all ranks of the context axis. Rows beyond this rank's tokens, there to
 /// divide over the tensor axis, meet nothing and become 0.
@@ -22,7 +22,7 @@ at::Tensor attend(const parallel::Context& context, const std::vector<at::Tensor
   return more > 0 ? at::constant_pad_nd(seen, {0, 0, 0, 0, 0, more}) : seen;
 }
 
-}  // namespace attention_detail
+}  // namespace
 
 Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) const {
   const int64_t n = x_NH.size(0);  // of all rows, inside the region
@@ -55,7 +55,7 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
   if (pass.attend) return leave(pass.attend(layer, q_NQD, k_NKD, v_NKD, options), pass);
   const Body core = [segments = pass.segments, options = options,
                      context = context](const std::vector<at::Tensor>& qkv_tensors) {
-    return attention_detail::attend(*context, qkv_tensors, segments, options);
+    return attend(*context, qkv_tensors, segments, options);
   };
   const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};
   return leave(again.attention_core ? recomputed(core, inputs, {}) : core(inputs), pass);

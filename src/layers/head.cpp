@@ -12,7 +12,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::layers {
-namespace head_detail {
+namespace {
 
 /// The first row of the vocabulary that this rank has.
 int64_t first_row(const Parameter& weight) {
@@ -42,13 +42,13 @@ ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH, cons
   return {ops::scaled(low_NR, adapter.scale), adapter.b_OR.tensor, adapter.b_OR.main_grad};
 }
 
-}  // namespace head_detail
+}  // namespace
 
 at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
   if (weight.quantized)
     return ops::quantized_embedding(ids_N, *weight.quantized, weight.tensor.scalar_type());
   if (region.is_alone()) return ops::embedding(ids_N, weight.tensor, weight.main_grad);
-  return region.leave(ops::embedding_part(ids_N, weight.tensor, head_detail::first_row(weight),
+  return region.leave(ops::embedding_part(ids_N, weight.tensor, first_row(weight),
                                           weight.spec.shape[0], weight.main_grad));
 }
 
@@ -73,11 +73,11 @@ at::Tensor Head::logits(const at::Tensor& hidden_nH, bool adapters) const {
 ops::CrossEntropy Head::loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
                              ops::HeadOptions options, const HeadPass& pass) const {
   const at::Tensor inside_NH = region.enter(hidden_NH);
-  options.share = head_detail::share_of(linear.weight, region);
+  options.share = share_of(linear.weight, region);
   if (!normalised) options.main_grad = linear.weight.main_grad;
   const auto inside = ops::shared_by(2, inside_NH);
   return ops::head_cross_entropy(inside[0], effective_weight(), targets_N, options,
-                                 head_detail::addition(linear, inside[1], pass));
+                                 addition(linear, inside[1], pass));
 }
 
 ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
@@ -97,10 +97,10 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
   const auto inside = ops::shared_by(2, inside_NH);
   ops::HeadOptions options;
   options.chunk_tokens = chunk_rows;
-  options.share = head_detail::share_of(linear.weight, region);
+  options.share = share_of(linear.weight, region);
   if (!normalised) options.main_grad = linear.weight.main_grad;
   return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, options,
-                                  head_detail::addition(linear, inside[1], pass));
+                                  addition(linear, inside[1], pass));
 }
 
 }  // namespace danlu::layers

@@ -9,7 +9,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::layers {
-namespace lora_detail {
+namespace {
 
 at::Tensor squares_of(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
   at::Tensor squares_O =
@@ -18,11 +18,11 @@ at::Tensor squares_of(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
   return squares_O;
 }
 
-}  // namespace lora_detail
+}  // namespace
 
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
   // Once for a model, a number for each row: on the host.
-  return lora_detail::squares_of(weight_OI, adapter).cpu().sqrt().to(weight_OI.device());
+  return squares_of(weight_OI, adapter).cpu().sqrt().to(weight_OI.device());
 }
 
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
@@ -44,7 +44,7 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
   at::Tensor squares_O;
   {
     const at::NoGradGuard constant;
-    squares_O = lora_detail::squares_of(weight_OI, adapter);
+    squares_O = squares_of(weight_OI, adapter);
   }
   const auto stretched = [&](const at::Tensor& y_NO, bool change) {
     return ops::stretched(y_NO, adapter.magnitude_O.tensor, squares_O, change,

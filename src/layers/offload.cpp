@@ -59,11 +59,11 @@ struct LeavingLayer::State {
   bool is_asked_back = false;
 };
 
-namespace offload_detail {
+namespace {
 
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-}  // namespace offload_detail
+}  // namespace
 
 LeavingLayer::LeavingLayer(std::shared_ptr<Elsewhere> elsewhere, parallel::Background& thread,
                            const at::Device& device)
@@ -74,7 +74,7 @@ LeavingLayer::LeavingLayer(std::shared_ptr<Elsewhere> elsewhere, parallel::Backg
 
 void LeavingLayer::stay(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined()) state_->staying.insert(offload_detail::storage_of(tensor));
+    if (tensor.defined()) state_->staying.insert(storage_of(tensor));
   }
 }
 
@@ -85,7 +85,7 @@ std::unique_ptr<SavedTensors> LeavingLayer::scope() {
 Restore LeavingLayer::take(const at::Tensor& tensor) {
   constexpr int64_t kSmall = 512;  // bytes: a transfer costs more than they do
   if (!tensor.defined() || !tensor.has_storage() || tensor.device() != device_) return {};
-  const void* const storage = offload_detail::storage_of(tensor);
+  const void* const storage = storage_of(tensor);
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
   const auto width = static_cast<int64_t>(tensor.element_size());
   if (bytes < kSmall || bytes % width != 0 || state_->staying.count(storage)) return {};

@@ -9,7 +9,7 @@
 #include "ops/backend.h"
 
 namespace danlu::layers {
-namespace recompute_detail {
+namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -56,15 +56,15 @@ class Rerun : public torch::autograd::Function<Rerun> {
   }
 };
 
-}  // namespace recompute_detail
+}  // namespace
 
 at::Tensor recomputed(const Body& body, const std::vector<at::Tensor>& inputs,
                       const std::vector<at::Tensor>& parameters) {
   if (!at::GradMode::is_enabled()) return body(inputs);
-  auto saved = c10::make_intrusive<recompute_detail::SavedBody>();
+  auto saved = c10::make_intrusive<SavedBody>();
   saved->body = body;
   saved->parameters = parameters;
-  return recompute_detail::Rerun::apply(saved, at::TensorList(inputs), at::TensorList(parameters));
+  return Rerun::apply(saved, at::TensorList(inputs), at::TensorList(parameters));
 }
 
 at::Tensor keeping_inputs(const Body& body, const std::vector<at::Tensor>& inputs,

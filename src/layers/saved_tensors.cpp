@@ -12,19 +12,18 @@
 #include "base/error.h"
 
 namespace danlu::layers {
-namespace saved_tensors_detail {
+namespace {
 
 using torch::autograd::SavedVariable;
 
 thread_local const SavedTensors* innermost = nullptr;
 
-}  // namespace saved_tensors_detail
+}  // namespace
 
 /// Of one saved tensor.
 class ScopeHooks : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
-    const SavedTensors*& innermost = saved_tensors_detail::innermost;
     // What a scope does with a tensor is none of its own business.
     const SavedTensors* const all = std::exchange(innermost, nullptr);
     try {
@@ -45,7 +44,7 @@ class ScopeHooks : public torch::autograd::SavedVariableHooks {
   at::Tensor kept_;
 };
 
-namespace saved_tensors_detail {
+namespace {
 
 /// libtorch asks its engine for hooks of what is saved; Python's has an answer, the base has none.
 struct HookedEngine : torch::autograd::Engine {
@@ -91,24 +90,22 @@ Restore view_of(const std::shared_ptr<Recipe>& recipe, const at::Tensor& saved,
   };
 }
 
-}  // namespace saved_tensors_detail
+}  // namespace
 
 SavedTensors::SavedTensors(std::function<Restore(const at::Tensor&)> take)
-    : take_(std::move(take)), outside_(saved_tensors_detail::innermost) {
+    : take_(std::move(take)), outside_(innermost) {
   prepare_saved_tensors();
-  saved_tensors_detail::innermost = this;
+  innermost = this;
 }
 
-SavedTensors::~SavedTensors() { saved_tensors_detail::innermost = outside_; }
+SavedTensors::~SavedTensors() { innermost = outside_; }
 
 void prepare_saved_tensors() {
   static std::once_flag once;
-  std::call_once(
-      once, [] { torch::autograd::set_default_engine_stub(&saved_tensors_detail::hooked_engine); });
+  std::call_once(once, [] { torch::autograd::set_default_engine_stub(&hooked_engine); });
 }
 
 MadeAgain::MadeAgain(const at::Tensor& output, const std::vector<at::Tensor>& sources, Make make) {
-  using namespace saved_tensors_detail;
   if (!at::GradMode::is_enabled()) return;
   auto recipe = std::make_shared<Recipe>();
   for (const at::Tensor& source : sources) recipe->sources.emplace_back(source.detach(), false);

@@ -12,7 +12,7 @@
 #include "models/weight_files.h"
 
 namespace danlu::measure {
-namespace decoding_detail {
+namespace {
 
 std::vector<int64_t> made_up(uint64_t stream, int64_t count, int64_t vocab) {
   std::vector<int64_t> ids;
@@ -48,7 +48,7 @@ double multiplied(const arch::ModelConfig& config) {
   return config.tie_embeddings ? all : all - table;
 }
 
-}  // namespace decoding_detail
+}  // namespace
 
 std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config,
                                                at::ScalarType type) {
@@ -82,10 +82,9 @@ struct Decoding::Impl {
 Decoding::Decoding(const models::CausalLM& model, int64_t sequences, int64_t context)
     : impl_(std::make_unique<Impl>(model)) {
   for (int64_t i = 0; i < sequences; ++i) {
-    const auto ids =
-        decoding_detail::made_up(static_cast<uint64_t>(i), context, model.config().vocab_size);
+    const auto ids = made_up(static_cast<uint64_t>(i), context, model.config().vocab_size);
     impl_->prompts.push_back(ids);
-    impl_->next.push_back({impl_->cache.add(), decoding_detail::token_ids(ids)});
+    impl_->next.push_back({impl_->cache.add(), token_ids(ids)});
   }
   impl_->chosen.resize(impl_->next.size());
   impl_->step();
@@ -114,31 +113,29 @@ const std::vector<std::vector<int64_t>>& Decoding::chosen() const { return impl_
 bench::Work Decoding::work() const {
   const arch::ModelConfig& config = impl_->model.config();
   const at::ScalarType type = impl_->model.dtype();
-  const double size = static_cast<double>(c10::elementSize(type)),
-               weights = decoding_detail::multiplied(config);
+  const double size = static_cast<double>(c10::elementSize(type)), weights = multiplied(config);
   double keys = 0;
   for (const infer::StepInput& input : impl_->next) {
     keys += 2.0 * static_cast<double>(impl_->cache.length(input.sequence)) *
             static_cast<double>(config.num_layers * config.num_kv_heads * config.head_dim);
   }
   return {2 * weights * static_cast<double>(impl_->next.size()), type == at::kBFloat16,
-          decoding_detail::multiplied_bytes(impl_->model) + size * keys, 0};
+          multiplied_bytes(impl_->model) + size * keys, 0};
 }
 
 void prefill(const models::CausalLM& model, int64_t tokens) {
   infer::SequenceCache cache(model.config(), model.dtype(), at::Device(at::kCPU));
-  const auto ids = decoding_detail::made_up(0, tokens, model.config().vocab_size);
-  infer::next_logits(model, cache, {{cache.add(), decoding_detail::token_ids(ids)}});
+  const auto ids = made_up(0, tokens, model.config().vocab_size);
+  infer::next_logits(model, cache, {{cache.add(), token_ids(ids)}});
 }
 
 bench::Work prefill_work(const models::CausalLM& model, int64_t tokens) {
   const arch::ModelConfig& config = model.config();
-  const double weights = decoding_detail::multiplied(config),
-               head =
-                   static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden_size);
+  const double weights = multiplied(config), head = static_cast<double>(config.vocab_size) *
+                                                    static_cast<double>(config.hidden_size);
   // The head sees the last token alone.
   return {2 * (weights - head) * static_cast<double>(tokens) + 2 * head,
-          model.dtype() == at::kBFloat16, decoding_detail::multiplied_bytes(model), 0};
+          model.dtype() == at::kBFloat16, multiplied_bytes(model), 0};
 }
 
 }  // namespace danlu::measure

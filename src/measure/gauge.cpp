@@ -16,7 +16,7 @@
 #include "device/select.h"
 
 namespace danlu::measure {
-namespace gauge_detail {
+namespace {
 
 constexpr int kPeakSlices = 3, kPasses = 4;
 constexpr size_t kPassWords = size_t{2} << 20;  // 16 MB: about 1 ms, far above a barrier
@@ -127,13 +127,13 @@ double fastest_pass(size_t num_threads, const std::function<void(int, size_t)>& 
   return best;
 }
 
-}  // namespace gauge_detail
+}  // namespace
 
-using gauge_detail::kPassWords;
+using kPassWords;
 
 Gauge::Gauge(size_t threads)
     : threads_(threads),
-      words_(gauge_detail::words_needed(threads)),
+      words_(words_needed(threads)),
       from_(new uint64_t[words_]),
       to_(new uint64_t[words_]) {
   std::fill_n(from_.get(), words_, 1);
@@ -142,17 +142,16 @@ Gauge::Gauge(size_t threads)
 
 double Gauge::bandwidth(const std::function<void(size_t begin, size_t count)>& pass) {
   const size_t part = kPassWords / threads_ / 64 * 64;
-  const double seconds = gauge_detail::fastest_pass(threads_, [&](int number, size_t thread) {
+  const double seconds = fastest_pass(threads_, [&](int number, size_t thread) {
     pass((next_ + static_cast<size_t>(number) * kPassWords) % words_ + thread * part, part);
   });
-  next_ = (next_ + gauge_detail::kPasses * kPassWords) % words_;
+  next_ = (next_ + kPasses * kPassWords) % words_;
   return static_cast<double>(part * threads_ * sizeof(uint64_t)) / seconds;
 }
 
 double Gauge::read_bandwidth() {
   std::atomic<uint64_t> sum{0};  // read by nobody: else a compiler drops the work
-  return bandwidth(
-      [&](size_t begin, size_t count) { sum += gauge_detail::sum_of(from_.get() + begin, count); });
+  return bandwidth([&](size_t begin, size_t count) { sum += sum_of(from_.get() + begin, count); });
 }
 
 double Gauge::copy_bandwidth() {
@@ -162,17 +161,14 @@ double Gauge::copy_bandwidth() {
 }
 
 double Gauge::update_bandwidth() {
-  return 2 * bandwidth([&](size_t begin, size_t count) {
-           gauge_detail::change(to_.get() + begin, count);
-         });
+  return 2 * bandwidth([&](size_t begin, size_t count) { change(to_.get() + begin, count); });
 }
 
 bench::Limits Gauge::read() {
   const bool has_bf16 = device::has_matmul(at::kCPU, at::kBFloat16);
   bench::Limits limits;
-  limits.f32_flops = device::cpu_flops_now(false, threads_, gauge_detail::kPeakSlices);
-  if (has_bf16)
-    limits.bf16_flops = device::cpu_flops_now(true, threads_, gauge_detail::kPeakSlices);
+  limits.f32_flops = device::cpu_flops_now(false, threads_, kPeakSlices);
+  if (has_bf16) limits.bf16_flops = device::cpu_flops_now(true, threads_, kPeakSlices);
   limits.read_bytes = read_bandwidth();
   limits.copy_bytes = copy_bandwidth();
   limits.update_bytes = update_bandwidth();

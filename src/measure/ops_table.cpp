@@ -23,7 +23,7 @@
 #include "ops/swiglu.h"
 
 namespace danlu::measure {
-namespace ops_table_detail {
+namespace {
 
 using bench::Work;
 using Timed = std::function<void()>;
@@ -266,10 +266,9 @@ void add_vocabulary(std::vector<OpMaker>& ops, const OpShapes& s, at::ScalarType
       /*makes_gradients=*/true));
 }
 
-}  // namespace ops_table_detail
+}  // namespace
 
 std::vector<OpMaker> ops_of_a_step(const OpShapes& s, at::ScalarType type) {
-  using namespace ops_table_detail;
   std::vector<OpMaker> ops;
   add_linear(ops, s, type, s.hidden, s.hidden);
   add_linear(ops, s, type, s.hidden, s.hidden / s.heads * s.kv_heads);

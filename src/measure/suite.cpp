@@ -11,7 +11,7 @@
 #include "measure/training_step.h"
 
 namespace danlu::measure {
-namespace suite_detail {
+namespace {
 
 using bench::Row;
 
@@ -191,7 +191,7 @@ Row measured(const Op& op, const SuiteOptions& options, Gauge& gauge,
   return row;
 }
 
-}  // namespace suite_detail
+}  // namespace
 
 bool belongs(const bench::Row& row, const SuiteOptions& options) {
   const bool is_step = row.group == bench::kTraining || row.group == bench::kOptimizer;
@@ -200,12 +200,10 @@ bool belongs(const bench::Row& row, const SuiteOptions& options) {
     return std::any_of(list.begin(), list.end(), is);
   };
   return has(options.parts, [&](const std::string& wanted) { return wanted == part; }) &&
-         has(options.types,
-             [&](at::ScalarType type) { return suite_detail::name_of(type) == row.dtype; });
+         has(options.types, [&](at::ScalarType type) { return name_of(type) == row.dtype; });
 }
 
 bench::Report run_suite(const SuiteOptions& options, Gauge& gauge, const Progress& progress) {
-  using namespace suite_detail;
   const std::vector<OpMaker> makers = all_makers(options);
   if (!options.slowed.empty() && options.only.empty() &&
       std::none_of(makers.begin(), makers.end(), [&](const OpMaker& maker) {

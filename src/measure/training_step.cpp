@@ -30,7 +30,7 @@ arch::ModelConfig config_of(const StepShape& shape) {
   return arch::family_of(json).parse(json);
 }
 
-namespace training_step_detail {
+namespace {
 
 models::ForwardInput input_of(const StepShape& shape, at::Tensor& targets_N) {
   std::vector<int64_t> ids, targets, positions;
@@ -83,20 +83,19 @@ double count_of(const std::vector<models::Parameter>& parameters) {
   return count;
 }
 
-}  // namespace training_step_detail
+}  // namespace
 
 struct TrainingStep::Impl {
   Impl(const StepShape& of, at::ScalarType with)
       : shape(of),
         type(with),
         model(config_of(of), parallel::Mesh::single(), with, at::Device(at::kCPU)),
-        store(training_step_detail::initialized(model, of.lora_rank)),
+        store(initialized(model, of.lora_rank)),
         gradients(store),
-        optimizer(store, training_step_detail::adamw()),
-        input(training_step_detail::input_of(of, targets_N)),
+        optimizer(store, adamw()),
+        input(input_of(of, targets_N)),
         parameters(static_cast<double>(arch::parameter_count(model.config()))),
-        trained(of.lora_rank > 0 ? training_step_detail::count_of(model.adapter_parameters())
-                                 : parameters) {}
+        trained(of.lora_rank > 0 ? count_of(model.adapter_parameters()) : parameters) {}
   /// f16 gradients need one to stay in range.
   double loss_scale() const { return type == at::kHalf ? 1024.0 : 1.0; }
 

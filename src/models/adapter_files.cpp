@@ -15,7 +15,7 @@
 #include "weights/lora/adapter_places.h"
 
 namespace danlu::models {
-namespace adapter_files_detail {
+namespace {
 
 using weights::AdapterPart;
 using weights::PeftConfig;
@@ -114,7 +114,7 @@ std::map<std::string, std::vector<int64_t>> adapter_tensors(const PeftConfig& pe
   return expected;
 }
 
-}  // namespace adapter_files_detail
+}  // namespace
 
 void load_adapter(CausalLM& model, const std::filesystem::path& path,
                   std::optional<double> lora_alpha) {
@@ -126,7 +126,6 @@ void load_adapter(CausalLM& model, const std::filesystem::path& path,
 void load_adapter(CausalLM& model, const weights::PeftConfig& config,
                   const weights::TensorSource& source, const std::string& where) {
   CausalLM::Impl& impl = model.impl();
-  using namespace adapter_files_detail;
   require_same_model(config, source, impl.config);
   try {
     add_adapters(impl, config, 0, /*from_file=*/true);
@@ -182,7 +181,7 @@ void save_adapter(const CausalLM& model, const std::filesystem::path& directory,
   config.base_model = base_model_path;
   if (config.target_modules == std::vector<std::string>{"all-linear"}) {
     // PEFT spells it out too: the file then means the same on any version.
-    config.target_modules = adapter_files_detail::adapted_last_names(config, impl.config);
+    config.target_modules = adapted_last_names(config, impl.config);
     config.targets_are_pattern = false;
   }
   write_json_file(directory / "adapter_config.json", weights::peft_config_json(config));

@@ -15,7 +15,7 @@
 #include "models/rope.h"
 
 namespace danlu::models {
-namespace causal_lm_detail {
+namespace {
 
 /// `input` with tokens at the end, in a sequence of their own, so that the rows divide over ranks.
 ForwardInput padded(const ForwardInput& input, int64_t ranks) {
@@ -33,7 +33,7 @@ ForwardInput padded(const ForwardInput& input, int64_t ranks) {
   return result;
 }
 
-}  // namespace causal_lm_detail
+}  // namespace
 
 CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& part,
                      const parallel::Mesh& of, at::ScalarType scalar_type,
@@ -188,7 +188,7 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
   if (!region.is_sequence()) return impl_->hidden_rows(input);
   if (input.cache || input.on_hidden)
     throw InternalError("[model] hidden states and caches are of all rows");
-  const auto whole = causal_lm_detail::padded(input, region.group().size());
+  const auto whole = padded(input, region.group().size());
   return region.enter(impl_->hidden_rows(whole)).narrow(0, 0, input.ids_N.size(0));
 }
 
@@ -204,8 +204,7 @@ std::vector<int64_t> CausalLM::hidden_shape(int64_t tokens) const {
 
 at::Tensor CausalLM::forward(const ForwardInput& input, const at::Tensor& hidden_nH,
                              int64_t chunk) const {
-  return impl_->hidden_rows(causal_lm_detail::padded(input, impl_->rows_divide_over()), hidden_nH,
-                            chunk);
+  return impl_->hidden_rows(padded(input, impl_->rows_divide_over()), hidden_nH, chunk);
 }
 
 LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
@@ -222,8 +221,7 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
                                             const at::Tensor& rows_M, const at::Tensor& ids_M,
                                             int64_t chunk_rows) const {
   const layers::HeadPass pass = impl_->head_pass(
-      input.dropout_keys_N.defined() ? causal_lm_detail::padded(input, impl_->rows_divide_over())
-                                     : input);
+      input.dropout_keys_N.defined() ? padded(input, impl_->rows_divide_over()) : input);
   const ops::TokenLogprobs result =
       impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, chunk_rows, pass);
   const int64_t place = arch::place_of_head(impl_->config);
@@ -234,7 +232,7 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
 
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
-  const ForwardInput whole = causal_lm_detail::padded(input, impl_->rows_divide_over());
+  const ForwardInput whole = padded(input, impl_->rows_divide_over());
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;
   options.grad_scale = grad_scale;

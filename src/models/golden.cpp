@@ -16,7 +16,7 @@
 #include "models/tensor_io.h"
 
 namespace danlu::models {
-namespace golden_detail {
+namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -208,11 +208,11 @@ class Comparison {
   std::vector<TensorDifference> differences_;
 };
 
-}  // namespace golden_detail
+}  // namespace
 
 GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& golden,
                                  double tolerance, const std::function<CausalLM&()>& merged) {
-  return golden_detail::Comparison(model, golden, tolerance).run(merged);
+  return Comparison(model, golden, tolerance).run(merged);
 }
 
 at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens) {

@@ -22,7 +22,7 @@
 #include "weights/torch/torch_checksums.h"
 
 namespace danlu::models {
-namespace load_detail {
+namespace {
 
 /// What the files of several ranks, or records with checksums, can tell that a single tensor
 /// cannot. Errors: ModelError for copies that differ between ranks, and for damaged files.
@@ -77,14 +77,14 @@ void fill(CausalLM::Impl& impl, const std::function<void(Parameter&)>& one) {
   }
 }
 
-}  // namespace load_detail
+}  // namespace
 
 void load(CausalLM& model, const weights::TensorSource& source, const Quantisation& quantisation) {
   CausalLM::Impl& impl = model.impl();
-  load_detail::check_fit(impl.config, source);
+  check_fit(impl.config, source);
   // A head that is tied may be another stage's; who has the first stage is who is heard.
   const std::vector<arch::ParamSpec> all = arch::parameters_of(impl.config);
-  load_detail::fill(impl, [&](Parameter& parameter) {
+  fill(impl, [&](Parameter& parameter) {
     if (quantise(impl, parameter, source, quantisation)) return;
     device::give_memory(parameter.tensor);
     read_into(source, parameter.name(), parameter);
@@ -105,7 +105,7 @@ void load(CausalLM& model, const weights::TensorSource& source, const Quantisati
 void initialize(CausalLM& model, uint64_t seed) {
   CausalLM::Impl& impl = model.impl();
   const at::NoGradGuard no_grad;
-  load_detail::fill(impl, [&](Parameter& parameter) {
+  fill(impl, [&](Parameter& parameter) {
     const arch::ParamSpec& spec = parameter.spec;
     device::give_memory(parameter.tensor);
     if (spec.is_bias) {
@@ -152,7 +152,7 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
     const bool is_known = !tensors.empty() && is_floating(tensors.front().dtype);
     dtype = device::scalar_type_of(is_known ? tensors.front().dtype : source.config.dtype);
   }
-  load_detail::check_files(source);
+  check_files(source);
   auto model = std::make_unique<CausalLM>(
       source.config, stage ? *stage : arch::whole_of(source.config), mesh, *dtype, device);
   if (before_weights) before_weights(*model);

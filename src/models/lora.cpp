@@ -19,7 +19,7 @@
 #include "weights/lora/adapter_places.h"
 
 namespace danlu::models {
-namespace lora_detail {
+namespace {
 
 using weights::AdapterPart;
 using weights::PeftConfig;
@@ -164,7 +164,7 @@ std::vector<Parameter*> places_to_save(const PeftConfig& peft, const arch::Model
   return places;
 }
 
-}  // namespace lora_detail
+}  // namespace
 
 void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_adapters,
                   uint64_t seed, bool from_file) {
@@ -172,13 +172,13 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
   const TrainingMemory& memory = impl.memory;
   Network& network = impl.network;
   if (impl.lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
-  lora_detail::check(config_of_adapters, from_file);
-  lora_detail::refuse_ends(config_of_adapters, config, from_file);
+  check(config_of_adapters, from_file);
+  refuse_ends(config_of_adapters, config, from_file);
   // Everything that can be refused is looked at before the model changes.
   const std::vector<layers::Linear*> chosen =
-      lora_detail::targets_of(config_of_adapters, config, network, /*lenient=*/from_file);
+      targets_of(config_of_adapters, config, network, /*lenient=*/from_file);
   const std::vector<Parameter*> places =
-      lora_detail::places_to_save(config_of_adapters, config, network, from_file);
+      places_to_save(config_of_adapters, config, network, from_file);
   for (const Parameter* place : places) {
     for (const layers::Linear* linear : chosen) {
       if (&linear->weight == place)
@@ -197,8 +197,7 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
           tr("give --quantize none"));
     }
     const auto make = [&] {
-      linear->adapter =
-          lora_detail::make_adapter(*linear, config_of_adapters, seed, config, impl.mesh);
+      linear->adapter = make_adapter(*linear, config_of_adapters, seed, config, impl.mesh);
     };
     // DoRA measures the weight.
     if (config_of_adapters.dora) {

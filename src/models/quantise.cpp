@@ -7,7 +7,7 @@
 #include "models/tensor_io.h"
 
 namespace danlu::models {
-namespace quantise_detail {
+namespace {
 
 using arch::Role;
 
@@ -38,11 +38,10 @@ BlockType type_to_make(const arch::ParamSpec& spec, BlockType wanted) {
   return is_end ? BlockType::kQ8_0 : wanted;
 }
 
-}  // namespace quantise_detail
+}  // namespace
 
 bool quantise(const CausalLM::Impl& model, Parameter& parameter,
               const weights::TensorSource& source, const Quantisation& quantisation) {
-  using namespace quantise_detail;
   if (!quantisation.blocks && !quantisation.make) return false;
   if (model.memory.store() || !ops::multiplies_quantized(model.device.type()) ||
       !parameter.is_whole())

@@ -13,7 +13,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::models {
-namespace rope_detail {
+namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
@@ -124,10 +124,9 @@ ops::RotaryTable table_of_axes(const std::vector<int64_t>& sections, const at::T
   return {ops::joined(cos, 1), ops::joined(sin, 1)};
 }
 
-}  // namespace rope_detail
+}  // namespace
 
 std::vector<double> rope_frequencies(const arch::ModelConfig& config, int64_t sequence_length) {
-  using namespace rope_detail;
   const arch::RopeConfig& rope = config.rope;
   const bool dynamic = rope.scaling == arch::RopeScaling::kDynamic;
   std::vector<double> frequencies =
@@ -150,26 +149,24 @@ double rope_attention_factor(const arch::ModelConfig& config) {
   // As HF, which asks whether both are true: 0 counts as missing.
   const double mscale = rope.mscale.value_or(0), all_dim = rope.mscale_all_dim.value_or(0);
   if (mscale != 0 && all_dim != 0) {
-    return rope_detail::yarn_temperature(rope.factor, mscale) /
-           rope_detail::yarn_temperature(rope.factor, all_dim);
+    return yarn_temperature(rope.factor, mscale) / yarn_temperature(rope.factor, all_dim);
   }
-  return rope_detail::yarn_temperature(rope.factor, 1.0);
+  return yarn_temperature(rope.factor, 1.0);
 }
 
 ops::RotaryTable rope_table(const arch::ModelConfig& config, const at::Tensor& positions_N,
                             const ForwardInput& input) {
   if (!config.rope.enabled) return {};
-  const at::Tensor frequencies =
-      config.rope.scaling == arch::RopeScaling::kDynamic
-          ? rope_detail::dynamic_rows(config, positions_N, input)
-          : rope_detail::as_tensor(rope_frequencies(config), positions_N.device());
+  const at::Tensor frequencies = config.rope.scaling == arch::RopeScaling::kDynamic
+                                     ? dynamic_rows(config, positions_N, input)
+                                     : as_tensor(rope_frequencies(config), positions_N.device());
   const double factor = rope_attention_factor(config);
   if (positions_N.dim() == 1) return ops::rotary_table(positions_N, frequencies, factor);
   const std::vector<int64_t>& sections = config.rope.mrope_section;
   if (positions_N.dim() != 2 || sections.empty() ||
       positions_N.size(0) != static_cast<int64_t>(sections.size()))
     throw InternalError("[rope] positions of other axes than the model's");
-  return rope_detail::table_of_axes(sections, positions_N, frequencies, factor);
+  return table_of_axes(sections, positions_N, frequencies, factor);
 }
 
 }  // namespace danlu::models

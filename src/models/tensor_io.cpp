@@ -17,7 +17,7 @@
 #include "parallel/whole_tensors.h"
 
 namespace danlu::models {
-namespace tensor_io_detail {
+namespace {
 
 /// Elements looked at and cast in one go.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
@@ -29,7 +29,7 @@ std::string shortened(const std::vector<std::string>& names) {
   return text;
 }
 
-}  // namespace tensor_io_detail
+}  // namespace
 
 bool all_finite(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
@@ -64,7 +64,7 @@ at::Tensor read_tensor(const weights::TensorSource& source, const std::string& n
   return tensor;
 }
 
-namespace tensor_io_detail {
+namespace {
 
 /// A rectangle of a tensor in a file, read and looked at a few rows at a time.
 class RectReader {
@@ -142,18 +142,18 @@ void read_pieces(const weights::TensorSource& source, const std::string& name,
       [&](const parallel::Piece& piece, const at::Tensor& part) { reader.read(piece.rect, part); });
 }
 
-}  // namespace tensor_io_detail
+}  // namespace
 
 void read_into(const weights::TensorSource& source, const std::string& name,
                const Parameter& parameter) {
-  tensor_io_detail::read_pieces(source, name, parameter, parameter.tensor.detach());
+  read_pieces(source, name, parameter, parameter.tensor.detach());
 }
 
 at::Tensor read_as(const weights::TensorSource& source, const std::string& name,
                    const Parameter& parameter) {
   const at::Tensor read =
       at::empty(parameter.tensor.sizes(), parameter.tensor.options().requires_grad(false));
-  tensor_io_detail::read_pieces(source, name, parameter, read);
+  read_pieces(source, name, parameter, read);
   return read;
 }
 
@@ -165,7 +165,7 @@ void refuse_tensor_lists(const std::string& where, const std::vector<std::string
   const char* separator = " ";
   const auto add = [&](const char* title, const std::vector<std::string>& names) {
     if (names.empty()) return;
-    text += separator + std::string(title) + tensor_io_detail::shortened(names);
+    text += separator + std::string(title) + shortened(names);
     separator = "; ";
   };
   add("missing: ", missing);

@@ -26,7 +26,7 @@
 #include "ops/linear.h"
 
 namespace danlu::ops {
-namespace attention_detail {
+namespace {
 
 void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const AttentionOptions& options) {
@@ -222,23 +222,22 @@ void check_gradients(const at::Tensor& q, const at::Tensor& v, const at::Tensor&
           v.sizes());
 }
 
-}  // namespace attention_detail
+}  // namespace
 
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options) {
-  attention_detail::check(q_NQD, k_MKD, v_MKD, segments, options);
-  const Backend* const table = attention_detail::table_for(q_NQD, k_MKD, v_MKD, segments);
+  check(q_NQD, k_MKD, v_MKD, segments, options);
+  const Backend* const table = table_for(q_NQD, k_MKD, v_MKD, segments);
   if (!table) return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
   const Spans spans = spans_of(segments);
   if (needs_no_graph({&q_NQD, &k_MKD, &v_MKD}))
     return table->attention(q_NQD, k_MKD, v_MKD, spans, options, q_NQD.scalar_type()).out_NQD;
-  return attention_detail::OwnAttention::apply(q_NQD, k_MKD, v_MKD, std::tuple(spans, options));
+  return OwnAttention::apply(q_NQD, k_MKD, v_MKD, std::tuple(spans, options));
 }
 
 at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                              const at::Tensor& v_MKD, const Segments& segments,
                              const AttentionOptions& options) {
-  using namespace attention_detail;
   check(q_NQD, k_MKD, v_MKD, segments, options);
   if (segments.count() == 1)
     return one_segment(q_NQD, k_MKD, v_MKD, segments.is_causal(0), options);
@@ -266,14 +265,13 @@ void require_masks(const Segments& segments, const AttentionOptions& options) {
   const auto count = static_cast<size_t>(segments.count());
   require(segments.causal.size() <= count, "attention", segments.causal.size(),
           " segments are said to be causal or not, of ", count);
-  for (size_t s = 0; s < segments.causal.size(); ++s)
-    attention_detail::require_mask(segments.causal[s], options);
+  for (size_t s = 0; s < segments.causal.size(); ++s) require_mask(segments.causal[s], options);
 }
 
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options) {
-  attention_detail::check_part(q_NQD, k_MKD, v_MKD, spans, options);
+  check_part(q_NQD, k_MKD, v_MKD, spans, options);
   const at::NoGradGuard no_grad;
   const Backend* const table = fused_for(Work::kRows, q_NQD);
   return table && table->attention
@@ -284,7 +282,6 @@ PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD
 PartialAttention oracle::attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                         const at::Tensor& v_MKD, const Spans& spans,
                                         const AttentionOptions& options) {
-  using namespace attention_detail;
   const at::TensorOptions wide = q_NQD.options().dtype(device::wide_type(q_NQD.scalar_type()));
   PartialAttention part{
       at::zeros({q_NQD.size(0), q_NQD.size(1), v_MKD.size(2)}, wide),
@@ -320,8 +317,8 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const AttentionOptions& options,
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) {
-  attention_detail::check_part(q_NQD, k_MKD, v_MKD, spans, options);
-  attention_detail::check_gradients(q_NQD, v_MKD, out_grad_NQD, lse_QN, delta_QN);
+  check_part(q_NQD, k_MKD, v_MKD, spans, options);
+  check_gradients(q_NQD, v_MKD, out_grad_NQD, lse_QN, delta_QN);
   const at::NoGradGuard no_grad;
   const Backend* const table = fused_for(Work::kRows, q_NQD);
   const auto backward = table && table->attention_backward ? table->attention_backward
@@ -335,7 +332,6 @@ AttentionGrads oracle::attention_part_backward(const at::Tensor& q_NQD, const at
                                                const at::Tensor& out_grad_NQD,
                                                const at::Tensor& lse_QN,
                                                const at::Tensor& delta_QN) {
-  using namespace attention_detail;
   const at::TensorOptions wide = out_grad_NQD.options();
   AttentionGrads grads{at::zeros(q_NQD.sizes(), wide), at::zeros(k_MKD.sizes(), wide),
                        at::zeros(v_MKD.sizes(), wide)};

@@ -9,8 +9,9 @@
 
 #include "ops/gemm_kernels_cpu.h"
 #include "ops/scratch_cpu.h"
+#include "ops/unsigned_of.h"
 
-namespace danlu::ops::cpu::attention_cpu_detail {
+namespace danlu::ops::cpu::attention_blocks {
 
 constexpr size_t kWord = 4;
 // A tile's scores with a block, [96, 256] f32, and the block's panels stay in a core's second
@@ -19,8 +20,6 @@ constexpr int64_t kTileQueries = 96;
 constexpr int64_t kBlockKeys = 256;
 // Rows a power of two apart would share cache sets.
 constexpr int64_t kScoreRow = kBlockKeys + 16;
-
-inline size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 
 /// Some keys of a block or of a span, counted in it: [begin, end).
 struct Keys {
@@ -161,4 +160,4 @@ inline void add_product(const Packing& packing, const Left& left, int64_t rows,
   }
 }
 
-}  // namespace danlu::ops::cpu::attention_cpu_detail
+}  // namespace danlu::ops::cpu::attention_blocks

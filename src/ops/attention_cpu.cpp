@@ -19,7 +19,10 @@
 // multiplied as it is the weights are rounded to it for their products, their sums are not.
 
 namespace danlu::ops::cpu {
-namespace attention_cpu_detail {
+
+using namespace attention_blocks;
+
+namespace {
 
 constexpr float kNothingSeen = -std::numeric_limits<float>::infinity();
 
@@ -475,12 +478,11 @@ at::Tensor as_factor(const Inputs& in, const at::Tensor& out_grad_NQD) {
       out_grad_NQD.to(in.arithmetic() == Arithmetic::kBF16 ? at::kBFloat16 : at::kFloat));
 }
 
-}  // namespace attention_cpu_detail
+}  // namespace
 
 PartialAttention attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                            const at::Tensor& v_MKD, const Spans& spans,
                            const AttentionOptions& options, at::ScalarType result) {
-  using namespace attention_cpu_detail;
   return forward_all(inputs_of(q_NQD, k_MKD, v_MKD, spans, options), result);
 }
 
@@ -488,7 +490,6 @@ AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor& k_M
                                   const at::Tensor& v_MKD, const Spans& spans,
                                   const AttentionOptions& options, const at::Tensor& out_grad_NQD,
                                   const at::Tensor& lse_QN, const at::Tensor& delta_QN) {
-  using namespace attention_cpu_detail;
   const Inputs in = inputs_of(q_NQD, k_MKD, v_MKD, spans, options);
   return backward_all(in, as_factor(in, out_grad_NQD), lse_QN.contiguous(), delta_QN.contiguous());
 }

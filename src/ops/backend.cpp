@@ -6,7 +6,7 @@
 #include "ops/kernels.h"
 
 namespace danlu::ops {
-namespace backend_detail {
+namespace {
 
 Backend completed(const Backend& given) {
   Backend table = given;
@@ -41,10 +41,10 @@ std::array<Tables, c10::COMPILE_TIME_MAX_DEVICE_TYPES>& all() {
 
 Tables& of(c10::DeviceType type) { return all()[static_cast<size_t>(type)]; }
 
-}  // namespace backend_detail
+}  // namespace
 
-const Backend& backend_of(c10::DeviceType type) { return backend_detail::of(type).given; }
-const Backend& completed_backend(c10::DeviceType type) { return backend_detail::of(type).complete; }
+const Backend& backend_of(c10::DeviceType type) { return of(type).given; }
+const Backend& completed_backend(c10::DeviceType type) { return of(type).complete; }
 
 void set_backend(c10::DeviceType type, const Backend& table) {
   const auto together = [&](const char* what, auto... entries) {
@@ -58,7 +58,7 @@ void set_backend(c10::DeviceType type, const Backend& table) {
   together("norms", table.rms_norm, table.rms_norm_backward);
   together("gated activations", table.swiglu, table.swiglu_backward);
   together("attention", table.attention, table.attention_backward);
-  backend_detail::of(type) = {table, backend_detail::completed(table)};
+  of(type) = {table, completed(table)};
 }
 
 const Backend* fused_for(Work work, const at::Tensor& x) {

@@ -20,7 +20,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::ops {
-namespace composite_detail {
+namespace composite {
 
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor) {
@@ -206,10 +206,10 @@ Backend filled() {
   return table;
 }
 
-}  // namespace composite_detail
+}  // namespace composite
 
 const Backend& composite_backend() {
-  static const Backend table = composite_detail::filled();
+  static const Backend table = composite::filled();
   return table;
 }
 

@@ -4,7 +4,7 @@
 #include "ops/products_cpu.h"
 
 namespace danlu::ops::cpu {
-namespace backend_cpu_detail {
+namespace {
 
 bool takes(Work work, at::ScalarType type) {
   if (type == at::kFloat || type == at::kBFloat16) return true;
@@ -13,7 +13,7 @@ bool takes(Work work, at::ScalarType type) {
   return type == at::kHalf && (work == Work::kProducts || rounds_f16());
 }
 
-Backend filled() {
+Backend filled_cpu() {
   Backend table;
   table.takes = &takes;
   table.product = &product;
@@ -48,10 +48,10 @@ Backend filled() {
   return table;
 }
 
-}  // namespace backend_cpu_detail
+}  // namespace
 
 const Backend& backend() {
-  static const Backend table = backend_cpu_detail::filled();
+  static const Backend table = filled_cpu();
   return table;
 }
 

@@ -10,9 +10,10 @@
 #include "ops/kernels_cpu.h"
 #include "ops/pages.h"
 #include "ops/scratch_cpu.h"
+#include "ops/unsigned_of.h"
 
 namespace danlu::ops::cpu {
-namespace cached_attention_detail {
+namespace {
 
 /// Multiplications of a piece of work that repay another thread.
 constexpr int64_t kGrainProducts = int64_t{1} << 14;
@@ -22,8 +23,6 @@ constexpr int64_t kPartKeys = 512;
 /// Heads whose parts one thread joins.
 constexpr int64_t kGrainHeads = 8;
 static_assert(kPartKeys % kPageTokens == 0);
-
-size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
 
 /// Where the keys (which = 0) or values (1) of a layer begin in each page: [K, kPageTokens, D].
 class LayerPages {
@@ -48,7 +47,7 @@ class LayerPages {
   std::vector<char*> slabs_;
 };
 
-const int32_t* table_of(const CachedSequences& sequences, size_t sequence) {
+const int32_t* pages_of_sequence(const CachedSequences& sequences, size_t sequence) {
   return sequences.tables_BP.data_ptr<int32_t>() +
          static_cast<int64_t>(sequence) * sequences.tables_BP.size(1);
 }
@@ -57,8 +56,8 @@ void store(const at::Tensor& x_NKD, int64_t first, const LayerPages& pages,
            const CachedSequences& sequences, size_t sequence) {
   const int64_t heads = x_NKD.size(1), row = x_NKD.size(2) * pages.item();
   const int64_t length = sequences.lengths[sequence];
-  each_page_part(table_of(sequences, sequence), length - sequences.num_new[sequence], length,
-                 [&](int64_t page, int64_t place, int64_t from, int64_t count) {
+  each_page_part(pages_of_sequence(sequences, sequence), length - sequences.num_new[sequence],
+                 length, [&](int64_t page, int64_t place, int64_t from, int64_t count) {
                    char* to = pages[page] + place * row;
                    const char* begin = static_cast<const char*>(x_NKD.data_ptr());
                    for (int64_t i = 0; i < count; ++i)
@@ -85,7 +84,7 @@ std::vector<Part> parts_of(const CachedSequences& sequences, int64_t window) {
   int64_t row = 0;
   for (size_t sequence = 0; sequence < sequences.lengths.size(); ++sequence) {
     const int64_t num_new = sequences.num_new[sequence];
-    const int32_t* const table = table_of(sequences, sequence);
+    const int32_t* const table = pages_of_sequence(sequences, sequence);
     for (int64_t i = 0; i < num_new; ++i, ++row) {
       const int64_t place = sequences.lengths[sequence] - num_new + i;
       const int64_t first = window > 0 ? std::max<int64_t>(0, place + 1 - window) : 0;
@@ -144,11 +143,11 @@ class Results {
 };
 
 /// What a thread computes a task with: aligned, so that few vectors of it lie in two lines.
-struct Scratch {
+struct CachedScratch {
   ScratchMemory query, scores, values, result;
 };
-Scratch& scratch() {
-  static thread_local Scratch memory;
+CachedScratch& cached_scratch() {
+  static thread_local CachedScratch memory;
   return memory;
 }
 
@@ -172,10 +171,10 @@ class HeadTask {
     const size_t width = unsigned_of(group_ * key_dim_);
     const size_t result_width = unsigned_of(group_ * value_dim_);
     const int64_t offset = (part.row * q_.size(1) + first_head) * key_dim_;
-    float* const query = scratch().query.floats(width);
-    float* const scores = scratch().scores.floats(unsigned_of(group_ * keys));
-    float* const values = scratch().values.floats(unsigned_of(kPageTokens * value_dim_));
-    float* const result = scratch().result.floats(result_width);
+    float* const query = cached_scratch().query.floats(width);
+    float* const scores = cached_scratch().scores.floats(unsigned_of(group_ * keys));
+    float* const values = cached_scratch().values.floats(unsigned_of(kPageTokens * value_dim_));
+    float* const result = cached_scratch().result.floats(result_width);
     std::fill_n(result, result_width, 0.0f);
     widen(
         element_, 1, width,
@@ -231,11 +230,10 @@ class HeadTask {
   const AttentionOptions& options_;
 };
 
-}  // namespace cached_attention_detail
+}  // namespace
 
 void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
                     const CachedSequences& sequences, int64_t layer) {
-  using namespace cached_attention_detail;
   if (k_NKD.size(0) == 0) return;
   const at::Tensor k = k_NKD.contiguous(), v = v_NKD.contiguous();
   const LayerPages keys(pages, layer, 0), values(pages, layer, 1);
@@ -250,7 +248,6 @@ void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Page
 at::Tensor attention_over_pages(const at::Tensor& given_NQD, const Pages& pages,
                                 const CachedSequences& sequences, int64_t layer,
                                 const AttentionOptions& given_options) {
-  using namespace cached_attention_detail;
   const at::Tensor q_NQD = given_NQD.contiguous();
   const int64_t kv_heads = pages.shape.heads;
   const at::Tensor out_NQD =

@@ -30,7 +30,7 @@
 #include "ops/weight_grad.h"
 
 namespace danlu::ops {
-namespace cross_entropy_detail {
+namespace {
 
 /// Indices of targets that count. Errors: a target outside the vocabulary.
 at::Tensor counted(const at::Tensor& targets_N, int64_t rows, int64_t vocab) {
@@ -209,12 +209,11 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
   }
 };
 
-}  // namespace cross_entropy_detail
+}  // namespace
 
 CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N,
                            double z_loss_weight) {
-  const at::Tensor index_n =
-      cross_entropy_detail::counted(targets_N, logits_NV.size(0), logits_NV.size(1));
+  const at::Tensor index_n = counted(targets_N, logits_NV.size(0), logits_NV.size(1));
   const at::Tensor logits =
       logits_NV.index_select(0, index_n).to(device::wide_type(logits_NV.scalar_type()));
   const at::Tensor column = targets_N.index_select(0, index_n).unsqueeze(1);
@@ -237,7 +236,6 @@ CrossEntropy oracle::head_cross_entropy(const at::Tensor& hidden_NH, const at::T
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                 const at::Tensor& targets_N, const HeadOptions& options,
                                 const HeadAddition& addition) {
-  using namespace cross_entropy_detail;
   require(hidden_NH.dim() == 2 && weight_VH.dim() == 2 && hidden_NH.size(1) == weight_VH.size(1) &&
               hidden_NH.scalar_type() == weight_VH.scalar_type(),
           "head_cross_entropy", "hidden ", hidden_NH.sizes(), " ", hidden_NH.scalar_type(),

@@ -9,9 +9,9 @@
 #include "ops/pointwise.h"
 
 namespace danlu::ops {
-namespace dora_detail {
+namespace {
 
-const Backend& table_of(const at::Tensor& x) { return completed_backend(x.device().type()); }
+const Backend& dora_table(const at::Tensor& x) { return completed_backend(x.device().type()); }
 
 class OwnStretch : public torch::autograd::Function<OwnStretch> {
  public:
@@ -19,7 +19,7 @@ class OwnStretch : public torch::autograd::Function<OwnStretch> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& y_NO,
                             const at::Tensor& magnitude_O, const at::Tensor& squares_O, bool change,
                             const MainGradPtr& main) {
-    const auto& table = table_of(y_NO);
+    const auto& table = dora_table(y_NO);
     const at::Tensor factor_O =
         table.stretch_factor(magnitude_O, squares_O, change, y_NO.scalar_type());
     ctx->save_for_backward(
@@ -30,7 +30,7 @@ class OwnStretch : public torch::autograd::Function<OwnStretch> {
   }
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     const List saved = ctx->get_saved_variables();
-    const auto& table = table_of(grads[0]);
+    const auto& table = dora_table(grads[0]);
     List result(5);
     if (ctx->needs_input_grad(0)) result[0] = table.scale_columns(grads[0], saved[1]);
     if (!ctx->needs_input_grad(1)) return result;
@@ -45,11 +45,11 @@ class OwnStretch : public torch::autograd::Function<OwnStretch> {
   }
 };
 
-}  // namespace dora_detail
+}  // namespace
 
 at::Tensor adapted_row_squares(const at::Tensor& weight_OI, const at::Tensor& b_OR,
                                const at::Tensor& a_RI, double scale) {
-  return dora_detail::table_of(weight_OI).adapted_row_squares(weight_OI, b_OR, a_RI, scale);
+  return dora_table(weight_OI).adapted_row_squares(weight_OI, b_OR, a_RI, scale);
 }
 
 at::Tensor stretched(const at::Tensor& y_NO, const at::Tensor& magnitude_O,
@@ -57,9 +57,9 @@ at::Tensor stretched(const at::Tensor& y_NO, const at::Tensor& magnitude_O,
   const auto& given = backend_of(y_NO.device().type());
   const bool is_own = main || given.scale_columns || given.stretch_factor;
   if (is_own && !needs_no_graph({&y_NO, &magnitude_O}))
-    return dora_detail::OwnStretch::apply(y_NO, magnitude_O, squares_O, change, main);
+    return OwnStretch::apply(y_NO, magnitude_O, squares_O, change, main);
   // Of ATen, autograd's as well.
-  const auto& table = dora_detail::table_of(y_NO);
+  const auto& table = dora_table(y_NO);
   const at::Tensor factor_O =
       table.stretch_factor(magnitude_O, squares_O, change, y_NO.scalar_type());
   return table.scale_columns(y_NO, factor_O);

@@ -17,7 +17,7 @@
 #include "ops/dropout_threshold.h"
 
 namespace danlu::ops {
-namespace dropout_detail {
+namespace {
 
 void check(const at::Tensor& x_NI, double p, const at::Tensor& keys_N) {
   require(p >= 0 && p < 1, "dropout", "probability ", p, " must be in [0, 1)");
@@ -79,24 +79,23 @@ class KeyedDropout : public torch::autograd::Function<KeyedDropout> {
   }
 };
 
-}  // namespace dropout_detail
+}  // namespace
 
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                    int64_t first_column) {
-  dropout_detail::check(x_NI, p, keys_N);
+  check(x_NI, p, keys_N);
   if (p == 0) return x_NI;
   const Backend* const table = fused_for(Work::kDropout, x_NI);
   if (!table || !table->dropout) return oracle::dropout(x_NI, p, keys_N, salt, first_column);
-  return dropout_detail::KeyedDropout::apply(x_NI, p, keys_N, static_cast<int64_t>(salt),
-                                             first_column);
+  return KeyedDropout::apply(x_NI, p, keys_N, static_cast<int64_t>(salt), first_column);
 }
 
 at::Tensor oracle::dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N,
                            uint64_t salt, int64_t first_column) {
-  dropout_detail::check(x_NI, p, keys_N);
+  check(x_NI, p, keys_N);
   const at::ScalarType wide = device::wide_type(x_NI.scalar_type());
   const at::Tensor factor_NI =
-      dropout_detail::kept(x_NI, p, keys_N, salt, first_column).to(wide) * (1.0 / (1.0 - p));
+      kept(x_NI, p, keys_N, salt, first_column).to(wide) * (1.0 / (1.0 - p));
   return (x_NI.to(wide) * factor_NI).to(x_NI.scalar_type());
 }
 

@@ -10,7 +10,7 @@
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
-namespace dropout_detail {
+namespace {
 
 struct Columns {
   int64_t first, count;  ///< of the whole row
@@ -33,7 +33,7 @@ void drop_row(const T* x, T* y, const Columns& columns, uint64_t row, uint64_t t
   }
 }
 
-}  // namespace dropout_detail
+}  // namespace
 
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                    int64_t first_column) {
@@ -48,8 +48,7 @@ at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, u
     device::parallel_for(0, x.size(0), /*grain_size=*/16, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         const uint64_t row = mix64(static_cast<uint64_t>(key[n]), salt);
-        dropout_detail::drop_row(from + n * width, to + n * width, {first_column, width}, row,
-                                 threshold, p);
+        drop_row(from + n * width, to + n * width, {first_column, width}, row, threshold, p);
       }
     });
   });

@@ -15,7 +15,7 @@
 
 namespace danlu::ops {
 
-namespace embedding_detail {
+namespace {
 
 /// Which rows of the table become which of the result.
 struct Places {
@@ -87,18 +87,16 @@ at::Tensor checked(const at::Tensor& ids_N, const at::Tensor& weight_VH, int64_t
   return ids;
 }
 
-}  // namespace embedding_detail
+}  // namespace
 
 at::Tensor embedding(const at::Tensor& ids_N, const at::Tensor& weight_VH,
                      const MainGradPtr& main) {
-  using namespace embedding_detail;
   const at::Tensor ids = checked(ids_N, weight_VH, weight_VH.dim() == 2 ? weight_VH.size(0) : 0);
   return look_up(weight_VH, {ids, {}, ids.size(0)}, main);
 }
 
 at::Tensor embedding_part(const at::Tensor& ids_N, const at::Tensor& weight_vH, int64_t first_row,
                           int64_t vocab, const MainGradPtr& main) {
-  using namespace embedding_detail;
   const at::Tensor local_N = checked(ids_N, weight_vH, vocab) - first_row;
   const at::Tensor here_n =
       at::nonzero((local_N >= 0).logical_and(local_N < weight_vH.size(0))).squeeze(1);

@@ -10,6 +10,7 @@
 #include "ops/kernels_cpu.h"
 #include "ops/prefetch_cpu.h"
 #include "ops/scratch_cpu.h"
+#include "ops/unsigned_of.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -92,9 +93,7 @@ HWY_POP_ATTRIBUTES
 }  // namespace bf16_dots
 #endif
 
-namespace few_rows_detail {
-
-size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
+namespace {
 
 bool takes_bf16_dots(at::ScalarType type) { return type == at::kBFloat16 && has_bf16_dots(); }
 
@@ -127,13 +126,13 @@ void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight
             row_at(weight_OI, begin), sums, stride});
 }
 
-struct Product {
+struct FewRowsProduct {
   at::Tensor weight_OI, bias_O, y_NO;  ///< contiguous, of one type
 };
 
 /// Columns [begin, end) of y; wide as sums_of's.
-void multiply(const at::Tensor& x_NI, const float* wide, const Product& product, int64_t begin,
-              int64_t end) {
+void multiply(const at::Tensor& x_NI, const float* wide, const FewRowsProduct& product,
+              int64_t begin, int64_t end) {
   const auto& [weight_OI, bias_O, y_NO] = product;
   const size_t n = unsigned_of(x_NI.size(0)), count = unsigned_of(end - begin);
   const int64_t outputs = weight_OI.size(0);
@@ -161,18 +160,17 @@ void multiply(const at::Tensor& x_NI, const float* wide, const Product& product,
   }
 }
 
-}  // namespace few_rows_detail
+}  // namespace
 
 bool takes_few_rows(const at::Tensor& x, const at::Tensor& weight_OI) {
   const int64_t rows = x.size(0);
-  return rows > 0 && rows <= few_rows_detail::most_rows(weight_OI.scalar_type()) &&
+  return rows > 0 && rows <= most_rows(weight_OI.scalar_type()) &&
          backend().takes(Work::kRows, weight_OI.scalar_type()) &&
          x.scalar_type() == weight_OI.scalar_type() && weight_OI.size(1) > 0;
 }
 
 std::vector<at::Tensor> few_rows_products(const at::Tensor& given_NI,
                                           std::span<const LinearFactor> factors) {
-  using namespace few_rows_detail;
   const at::Tensor x_NI = given_NI.contiguous();
   const int64_t n = x_NI.size(0), width = x_NI.size(1);
   const float* x_wide = static_cast<const float*>(x_NI.data_ptr());
@@ -183,7 +181,7 @@ std::vector<at::Tensor> few_rows_products(const at::Tensor& given_NI,
     widen(element_of(x_NI), 1, count, x_NI.data_ptr(), count, wide, count);
     x_wide = wide;
   }
-  std::vector<Product> products;
+  std::vector<FewRowsProduct> products;
   std::vector<at::Tensor> results;
   for (const auto& [weight_OI, bias_O] : factors) {
     products.push_back({weight_OI.contiguous(),

@@ -11,7 +11,7 @@
 
 namespace danlu::ops::cpu {
 
-namespace gemm_detail {
+namespace {
 
 constexpr size_t kWord = 4;
 // Rows of the left factor that stay in a core's second cache beside a panel: a multiple of 6.
@@ -229,11 +229,11 @@ class Product {
   std::vector<float> wide_bias_;
 };
 
-}  // namespace gemm_detail
+}  // namespace
 
 void multiply(const MatrixProduct& product) {
   if (product.m == 0 || product.n == 0) return;
-  gemm_detail::Product(product).run();
+  Product(product).run();
 }
 
 }  // namespace danlu::ops::cpu

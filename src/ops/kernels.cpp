@@ -9,7 +9,7 @@
 #include "ops/row_kernels_cpu.h"
 
 namespace danlu::ops {
-namespace kernels_detail {
+namespace {
 
 Kernels start_value() {
   const char* text = std::getenv("DANLU_KERNELS");
@@ -25,9 +25,9 @@ std::atomic<Kernels>& chosen() {
   return value;
 }
 
-}  // namespace kernels_detail
+}  // namespace
 
-Kernels kernels() { return kernels_detail::chosen().load(std::memory_order_relaxed); }
-void set_kernels(Kernels kernels) { kernels_detail::chosen().store(kernels); }
+Kernels kernels() { return chosen().load(std::memory_order_relaxed); }
+void set_kernels(Kernels kernels) { chosen().store(kernels); }
 
 }  // namespace danlu::ops

@@ -20,7 +20,7 @@
 #include "ops/weight_grad.h"
 
 namespace danlu::ops {
-namespace linear_detail {
+namespace {
 
 void check(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O) {
   require(weight_OI.dim() == 2 && x_NI.dim() > 0 && x_NI.size(-1) == weight_OI.size(1), "linear",
@@ -100,7 +100,7 @@ class OwnLinear : public torch::autograd::Function<OwnLinear> {
   }
 };
 
-}  // namespace linear_detail
+}  // namespace
 
 const Backend* products_for(const at::Tensor& weight_OI) {
   const Backend* const table = fused_for(Work::kProducts, weight_OI);
@@ -109,7 +109,7 @@ const Backend* products_for(const at::Tensor& weight_OI) {
 
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                   const LinearGrads& main) {
-  linear_detail::check(x_NI, weight_OI, bias_O);
+  check(x_NI, weight_OI, bias_O);
   const bool has_main = main.weight || main.bias, records = at::GradMode::is_enabled();
   const Backend* const own = products_for(weight_OI);
   const bool composite = kernels() == Kernels::kComposite && x_NI.is_cpu();
@@ -122,16 +122,16 @@ at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at:
   if (!records) return own->product(rows_NI, weight_OI, bias_O, x_NI.scalar_type()).view(sizes);
   // libtorch 1.13 takes no undefined tensors here: nothing is a bias of length 0.
   const at::Tensor bias = bias_O.defined() ? bias_O : at::empty({0}, weight_OI.options());
-  auto held = c10::make_intrusive<linear_detail::HeldGrads>();
+  auto held = c10::make_intrusive<HeldGrads>();
   held->grads = main;
-  return linear_detail::OwnLinear::apply(rows_NI, weight_OI, bias, held).view(sizes);
+  return OwnLinear::apply(rows_NI, weight_OI, bias, held).view(sizes);
 }
 
 std::vector<at::Tensor> linears(const at::Tensor& x_NI, const std::vector<LinearFactor>& factors) {
   const at::NoGradGuard no_grad;
   const Backend* const own = products_for(factors.front().weight_OI);
   if (own && own->products && x_NI.dim() == 2) {
-    for (const auto& [weight_OI, bias_O] : factors) linear_detail::check(x_NI, weight_OI, bias_O);
+    for (const auto& [weight_OI, bias_O] : factors) check(x_NI, weight_OI, bias_O);
     return own->products(x_NI, factors);
   }
   std::vector<at::Tensor> results;
@@ -142,7 +142,7 @@ std::vector<at::Tensor> linears(const at::Tensor& x_NI, const std::vector<Linear
 
 at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const at::Tensor& bias_O) {
-  linear_detail::check(x_NI, weight_OI, bias_O);
+  check(x_NI, weight_OI, bias_O);
   if (device::has_matmul(x_NI.device(), x_NI.scalar_type(), x_NI.numel() * weight_OI.size(0)))
     return at::linear(x_NI, weight_OI, bias_O);
   const at::Tensor bias = bias_O.defined() ? bias_O.to(at::kFloat) : bias_O;

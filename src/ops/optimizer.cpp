@@ -9,7 +9,7 @@
 #include "ops/check.h"
 
 namespace danlu::ops {
-namespace optimizer_detail {
+namespace {
 
 bool is_flat(const at::Tensor& x, int64_t size, at::ScalarType type) {
   return x.defined() && x.dim() == 1 && x.size(0) == size && x.is_contiguous() &&
@@ -45,29 +45,29 @@ void check(const AdamWState& state, const std::vector<Chunk>& chunks, size_t num
     require(chunk.index < num_scalars, "optimizer", "no scalars for range ", chunk.index);
 }
 
-}  // namespace optimizer_detail
+}  // namespace
 
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars) {
-  optimizer_detail::check(state, chunks, scalars.size());
+  check(state, chunks, scalars.size());
   completed_backend(state.exp_avg.device().type()).adamw_update(state, chunks, scalars);
 }
 
 void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low) {
-  optimizer_detail::check_halves(weight, low, master.numel());
-  require(optimizer_detail::is_flat(master, master.numel(), at::kFloat), "optimizer",
+  check_halves(weight, low, master.numel());
+  require(is_flat(master, master.numel(), at::kFloat), "optimizer",
           "masters must be flat, contiguous f32");
   completed_backend(master.device().type()).split_master(master, weight, low);
 }
 
 at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low) {
-  optimizer_detail::check_halves(weight, low, weight.numel());
+  check_halves(weight, low, weight.numel());
   return completed_backend(weight.device().type()).join_master(weight, low);
 }
 
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks) {
-  optimizer_detail::check_chunks(chunks, values.numel());
-  require(optimizer_detail::is_flat(values, values.numel(), at::kFloat), "optimizer",
+  check_chunks(chunks, values.numel());
+  require(is_flat(values, values.numel(), at::kFloat), "optimizer",
           "values to square must be flat, contiguous f32");
   return completed_backend(values.device().type()).sums_of_squares(values, chunks);
 }

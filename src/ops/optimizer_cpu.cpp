@@ -18,7 +18,7 @@
 #define DANLU_LOOP inline __attribute__((always_inline))
 
 namespace danlu::ops::cpu {
-namespace optimizer_cpu_detail {
+namespace {
 
 #if defined(__x86_64__)
 template <typename Loop>
@@ -131,7 +131,7 @@ DANLU_LOOP void add_bf16_loop(float* __restrict to, const uint16_t* __restrict f
   }
 }
 
-char* element_at(const at::Tensor& x, int64_t index) {
+char* state_element(const at::Tensor& x, int64_t index) {
   return static_cast<char*>(x.data_ptr()) + index * static_cast<int64_t>(x.element_size());
 }
 
@@ -140,24 +140,24 @@ struct Halves {
   int16_t* low;
 };
 Halves halves_at(const at::Tensor& weight, const at::Tensor& low, int64_t index) {
-  return {reinterpret_cast<uint16_t*>(element_at(weight, index)),
-          reinterpret_cast<int16_t*>(element_at(low, index))};
+  return {reinterpret_cast<uint16_t*>(state_element(weight, index)),
+          reinterpret_cast<int16_t*>(state_element(low, index))};
 }
 
 /// Elements of a weight of 16 bits, from their masters.
 void round_into(const at::Tensor& weight, int64_t begin, const float* from, int64_t count) {
   if (weight.scalar_type() == at::kBFloat16) {
-    auto* to = reinterpret_cast<uint16_t*>(element_at(weight, begin));
+    auto* to = reinterpret_cast<uint16_t*>(state_element(weight, begin));
     dispatched([=] { round_loop(to, from, count); });
   } else {
-    cast_elements(from, DType::kF32, element_at(weight, begin),
+    cast_elements(from, DType::kF32, state_element(weight, begin),
                   device::dtype_of(weight.scalar_type()), static_cast<size_t>(count));
   }
 }
 
 /// to[i] += from[i], bf16 or f16.
 void add_half(float* to, const at::Tensor& x, int64_t begin, int64_t count) {
-  const auto* from = reinterpret_cast<const uint16_t*>(element_at(x, begin));
+  const auto* from = reinterpret_cast<const uint16_t*>(state_element(x, begin));
   if (x.scalar_type() == at::kBFloat16) {
     dispatched([=] { add_bf16_loop(to, from, count); });
     return;
@@ -171,11 +171,10 @@ void add_half(float* to, const at::Tensor& x, int64_t begin, int64_t count) {
   }
 }
 
-}  // namespace optimizer_cpu_detail
+}  // namespace
 
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars) {
-  using namespace optimizer_cpu_detail;
   const bool is_split = state.low.defined();
   float *const master = is_split ? nullptr : state.master.data_ptr<float>(),
                *const exp_avg = state.exp_avg.data_ptr<float>(),
@@ -200,7 +199,6 @@ void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
 }
 
 void split_master(const at::Tensor& master, const at::Tensor& weight, const at::Tensor& low) {
-  using namespace optimizer_cpu_detail;
   const std::vector<Chunk> chunks = chunks_of({{0, master.numel()}});
   const float* const from = master.data_ptr<float>();
   for_each_chunk(chunks, [&](size_t i) {
@@ -211,7 +209,6 @@ void split_master(const at::Tensor& master, const at::Tensor& weight, const at::
 }
 
 at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low) {
-  using namespace optimizer_cpu_detail;
   at::Tensor master = at::empty(weight.sizes(), at::kFloat);
   const std::vector<Chunk> chunks = chunks_of({{0, weight.numel()}});
   float* const to = master.data_ptr<float>();
@@ -224,7 +221,6 @@ at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low) {
 }
 
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks) {
-  using namespace optimizer_cpu_detail;
   std::vector<double> sums(chunks.size());
   const float* const from = values.data_ptr<float>();
   for_each_chunk(chunks, [&](size_t i) {
@@ -235,7 +231,6 @@ std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<
 }
 
 void add_to(const at::Tensor& sum, const at::Tensor& x) {
-  using namespace optimizer_cpu_detail;
   const bool is_half = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
   if (!is_half || sum.scalar_type() != at::kFloat || !x.is_contiguous() || !sum.is_contiguous())
     return composite_backend().add_to(sum, x);
@@ -254,8 +249,7 @@ bool all_finite(const at::Tensor& x) {
   std::atomic<bool> finite = true;
   device::parallel_for(0, x.numel(), kPiece, [&](int64_t begin, int64_t end) {
     const auto count = static_cast<size_t>(end - begin);
-    if (first_non_finite(optimizer_cpu_detail::element_at(x, begin), dtype, count) < count)
-      finite = false;
+    if (first_non_finite(state_element(x, begin), dtype, count) < count) finite = false;
   });
   return finite;
 }

@@ -11,7 +11,7 @@
 #include "ops/check.h"
 
 namespace danlu::ops {
-namespace pointwise_detail {
+namespace {
 
 using torch::autograd::AutogradContext;
 using List = torch::autograd::variable_list;
@@ -149,10 +149,9 @@ class OwnRows : public torch::autograd::Function<OwnRows> {
   }
 };
 
-}  // namespace pointwise_detail
+}  // namespace
 
 at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
-  using namespace pointwise_detail;
   require(a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type(), "add", "terms ", a.sizes(),
           " ", a.scalar_type(), " and ", b.sizes(), " ", b.scalar_type(),
           " must have one shape and dtype");
@@ -164,7 +163,6 @@ at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const MainGradPtr& main) {
-  using namespace pointwise_detail;
   if (needs_no_graph({&x_NO, &bias_O})) return table_of(x_NO).add_bias(x_NO, bias_O);
   // Autograd would round the sum over the rows to the bias's type.
   if (!adds_itself(x_NO) && !main) return x_NO + bias_O;
@@ -172,13 +170,11 @@ at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O, const Main
 }
 
 at::Tensor scaled(const at::Tensor& x, double factor) {
-  using namespace pointwise_detail;
   if (!backend_of(x.device().type()).scaled) return x * factor;
   return needs_no_graph({&x}) ? table_of(x).scaled(x, factor) : OwnFactor::apply(x, factor);
 }
 
 std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x) {
-  using namespace pointwise_detail;
   if (!adds_itself(x) || needs_no_graph({&x}))
     return std::vector<at::Tensor>(static_cast<size_t>(count), x);
   return Fork::apply(x, count);
@@ -186,7 +182,6 @@ std::vector<at::Tensor> shared_by(int64_t count, const at::Tensor& x) {
 
 std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>& sizes,
                                  int64_t dim) {
-  using namespace pointwise_detail;
   if (!adds_itself(x)) return x.split_with_sizes(sizes, dim);
   return needs_no_graph({&x}) ? cut(x, sizes, dim) : OwnParts::apply(x, sizes, dim);
 }
@@ -204,7 +199,6 @@ at::Tensor shaped(const at::Tensor& x, at::IntArrayRef sizes) {
 }
 
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n) {
-  using namespace pointwise_detail;
   if (!backend_of(x_NH.device().type()).take_rows) return x_NH.index_select(0, index_n);
   return needs_no_graph({&x_NH}) ? table_of(x_NH).take_rows(x_NH, index_n)
                                  : OwnRows::apply(x_NH, index_n);
@@ -213,15 +207,15 @@ at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n) {
 void add_to(const at::Tensor& sum, const at::Tensor& x) {
   require(sum.sizes() == x.sizes(), "add_to", "a sum ", sum.sizes(), " and ", x.sizes(),
           " must have one shape");
-  pointwise_detail::table_of(sum).add_to(sum, x);
+  table_of(sum).add_to(sum, x);
 }
 
 void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  pointwise_detail::table_of(out).add_into(out, a, b);
+  table_of(out).add_into(out, a, b);
 }
 
 void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  pointwise_detail::table_of(out).larger_into(out, a, b);
+  table_of(out).larger_into(out, a, b);
 }
 
 at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim) {
@@ -241,11 +235,9 @@ at::Tensor joined(const std::vector<at::Tensor>& parts, int64_t dim) {
 }
 
 void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH) {
-  pointwise_detail::table_of(sum_NH).add_rows(sum_NH, index_n, rows_nH);
+  table_of(sum_NH).add_rows(sum_NH, index_n, rows_nH);
 }
 
-at::Tensor column_sums(const at::Tensor& x_NO) {
-  return pointwise_detail::table_of(x_NO).column_sums(x_NO);
-}
+at::Tensor column_sums(const at::Tensor& x_NO) { return table_of(x_NO).column_sums(x_NO); }
 
 }  // namespace danlu::ops

@@ -5,7 +5,7 @@
 #include "ops/kernels_cpu.h"
 
 namespace danlu::ops::cpu {
-namespace pointwise_detail {
+namespace {
 
 constexpr int64_t kGrain = 16 * 1024;
 
@@ -23,19 +23,16 @@ at::Tensor of_both(decltype(add_elements)* kernel, const at::Tensor& a, const at
   return y;
 }
 
-}  // namespace pointwise_detail
+}  // namespace
 
-at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
-  return pointwise_detail::of_both(&add_elements, a, b);
-}
+at::Tensor add(const at::Tensor& a, const at::Tensor& b) { return of_both(&add_elements, a, b); }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return pointwise_detail::of_both(&swiglu_forward, gate, up);
+  return of_both(&swiglu_forward, gate, up);
 }
 
 SwigluGrads swiglu_backward(const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& given_dy) {
-  using namespace pointwise_detail;
   const at::Tensor dy = given_dy.contiguous();
   const at::Tensor d_gate = empty_cpu(gate.sizes(), gate.scalar_type());
   const at::Tensor d_up = empty_cpu(gate.sizes(), gate.scalar_type());

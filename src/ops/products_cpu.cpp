@@ -9,11 +9,10 @@
 #include "ops/few_rows_cpu.h"
 #include "ops/gemm_cpu.h"
 #include "ops/kernels_cpu.h"
+#include "ops/unsigned_of.h"
 
 namespace danlu::ops::cpu {
-namespace products_detail {
-
-size_t unsigned_of(int64_t value) { return static_cast<size_t>(value); }
+namespace {
 
 /// With one of the strides 1.
 at::Tensor with_unit_stride(const at::Tensor& matrix) {
@@ -51,11 +50,10 @@ at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::Scal
   return at::empty({rows, columns}, like.options().dtype(rounds ? type : at::kFloat));
 }
 
-}  // namespace products_detail
+}  // namespace
 
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                    at::ScalarType result) {
-  using namespace products_detail;
   if (result == x_NI.scalar_type() && takes_few_rows(x_NI, weight_OI)) {
     const std::array factors{LinearFactor{weight_OI, bias_O}};
     return few_rows_products(x_NI, factors).front();
@@ -78,14 +76,12 @@ std::vector<at::Tensor> products(const at::Tensor& x_NI, std::span<const LinearF
 
 at::Tensor input_grad(const at::Tensor& d_y_NO, const at::Tensor& weight_OI,
                       at::ScalarType result) {
-  using namespace products_detail;
   const at::Tensor d_x_NI = fresh(d_y_NO.size(0), weight_OI.size(1), d_y_NO, result);
   multiply_into({d_y_NO, 1, weight_OI, 0}, d_x_NI, {}, false);
   return d_x_NI.to(result);
 }
 
 at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::ScalarType result) {
-  using namespace products_detail;
   const at::Tensor d_weight_OI = fresh(d_y_NO.size(1), x_NI.size(1), x_NI, result);
   multiply_into({d_y_NO, 0, x_NI, 0}, d_weight_OI, {}, false);
   return d_weight_OI.to(result);
@@ -93,11 +89,11 @@ at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::Sca
 
 void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI,
                      bool is_fresh) {
-  products_detail::multiply_into({d_y_NO, 0, x_NI, 0}, sum_OI, {}, !is_fresh);
+  multiply_into({d_y_NO, 0, x_NI, 0}, sum_OI, {}, !is_fresh);
 }
 
 void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO) {
-  products_detail::multiply_into({x_NI, 1, weight_OI, 1}, y_NO, {}, true);
+  multiply_into({x_NI, 1, weight_OI, 1}, y_NO, {}, true);
 }
 
 }  // namespace danlu::ops::cpu

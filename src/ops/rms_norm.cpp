@@ -13,15 +13,15 @@
 #include "ops/pointwise.h"
 
 namespace danlu::ops {
-namespace rms_norm_detail {
+namespace {
 
-void check(const at::Tensor& x, const at::Tensor& weight_D) {
+void check_norm(const at::Tensor& x, const at::Tensor& weight_D) {
   require(weight_D.dim() == 1 && weight_D.size(0) == x.size(-1), "rms_norm", "weight ",
           weight_D.sizes(), " must be [D] with D = ", x.size(-1), ", the last dim of x ",
           x.sizes());
 }
 
-const Backend& table_of(const at::Tensor& x) { return backend_of(x.device().type()); }
+const Backend& norm_table(const at::Tensor& x) { return backend_of(x.device().type()); }
 
 /// Keeps x and one f32 per row for backward.
 class OwnRmsNorm : public torch::autograd::Function<OwnRmsNorm> {
@@ -30,7 +30,7 @@ class OwnRmsNorm : public torch::autograd::Function<OwnRmsNorm> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& given,
                             const at::Tensor& given_weight, double eps, const MainGradPtr& main) {
     const at::Tensor x = given.contiguous(), weight_D = given_weight.contiguous();
-    const NormResult result = table_of(x).rms_norm(x, weight_D, eps);
+    const NormResult result = norm_table(x).rms_norm(x, weight_D, eps);
     ctx->save_for_backward({x, weight_D, result.rstd});
     ctx->saved_data["main"] = held(main);
     return result.y;
@@ -39,7 +39,7 @@ class OwnRmsNorm : public torch::autograd::Function<OwnRmsNorm> {
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     const List saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight_D = saved[1], &rstd = saved[2];
-    NormGrads found = table_of(x).rms_norm_backward(
+    NormGrads found = norm_table(x).rms_norm_backward(
         x, weight_D, rstd, grads[0], ctx->needs_input_grad(0), ctx->needs_input_grad(1));
     if (found.weight_D.defined()) {
       const auto& main = held_in<MainGradPtr>(ctx->saved_data["main"]);
@@ -54,12 +54,11 @@ class OwnRmsNorm : public torch::autograd::Function<OwnRmsNorm> {
   }
 };
 
-}  // namespace rms_norm_detail
+}  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps,
                     const MainGradPtr& main) {
-  using namespace rms_norm_detail;
-  check(x, weight_D);
+  check_norm(x, weight_D);
   const Backend* const table = fused_for(Work::kRows, x);
   if (!table || !table->rms_norm || x.scalar_type() != weight_D.scalar_type())
     return oracle::rms_norm(x, weight_D, eps);
@@ -69,7 +68,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps,
 }
 
 at::Tensor oracle::rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
-  rms_norm_detail::check(x, weight_D);
+  check_norm(x, weight_D);
   const at::Tensor wide = x.to(device::wide_type(x.scalar_type()));
   const at::Tensor rstd = at::rsqrt(at::mean(wide.square(), -1, true) + eps);
   return (wide * rstd).to(x.scalar_type()) * weight_D;

@@ -11,9 +11,9 @@
 #include "ops/check.h"
 
 namespace danlu::ops {
-namespace rotary_detail {
+namespace {
 
-void check(const at::Tensor& x_NQD, const RotaryTable& table) {
+void check_rotary(const at::Tensor& x_NQD, const RotaryTable& table) {
   require(x_NQD.dim() == 3, "rotary", "x ", x_NQD.sizes(), " must be [N, heads, D]");
   const int64_t half = x_NQD.size(2) / 2;
   require(x_NQD.size(2) == 2 * half && table.cos_NE.size(0) == x_NQD.size(0) &&
@@ -39,7 +39,7 @@ class OwnRotary : public torch::autograd::Function<OwnRotary> {
   }
 };
 
-}  // namespace rotary_detail
+}  // namespace
 
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor) {
@@ -53,16 +53,16 @@ RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_fr
 }
 
 at::Tensor rotary(const at::Tensor& x_NQD, const RotaryTable& table) {
-  rotary_detail::check(x_NQD, table);
+  check_rotary(x_NQD, table);
   const Backend* const kernels = fused_for(Work::kRows, x_NQD);
   if (!kernels || !kernels->rotary) return oracle::rotary(x_NQD, table);
   const at::Tensor cos_NE = table.cos_NE.contiguous(), sin_NE = table.sin_NE.contiguous();
   return needs_no_graph({&x_NQD}) ? kernels->rotary(x_NQD, {cos_NE, sin_NE}, false)
-                                  : rotary_detail::OwnRotary::apply(x_NQD, cos_NE, sin_NE);
+                                  : OwnRotary::apply(x_NQD, cos_NE, sin_NE);
 }
 
 at::Tensor oracle::rotary(const at::Tensor& x_NQD, const RotaryTable& table) {
-  rotary_detail::check(x_NQD, table);
+  check_rotary(x_NQD, table);
   const int64_t half = x_NQD.size(2) / 2;
   const at::Tensor x = x_NQD.to(device::wide_type(x_NQD.scalar_type()));
   const at::Tensor a = x.narrow(2, 0, half), b = x.narrow(2, half, half);

@@ -11,9 +11,9 @@
 #include "ops/check.h"
 
 namespace danlu::ops {
-namespace swiglu_detail {
+namespace {
 
-void check(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
+void check_swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
   require(gate_NF.sizes() == up_NF.sizes(), "swiglu", "gate ", gate_NF.sizes(), " and up ",
           up_NF.sizes(), " must have one shape");
 }
@@ -37,20 +37,20 @@ class OwnSwiglu : public torch::autograd::Function<OwnSwiglu> {
   }
 };
 
-}  // namespace swiglu_detail
+}  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
-  swiglu_detail::check(gate_NF, up_NF);
+  check_swiglu(gate_NF, up_NF);
   const Backend* const table = fused_for(Work::kRows, gate_NF);
   if (!table || !table->swiglu || gate_NF.scalar_type() != up_NF.scalar_type())
     return oracle::swiglu(gate_NF, up_NF);
   return needs_no_graph({&gate_NF, &up_NF})
              ? table->swiglu(gate_NF.contiguous(), up_NF.contiguous())
-             : swiglu_detail::OwnSwiglu::apply(gate_NF, up_NF);
+             : OwnSwiglu::apply(gate_NF, up_NF);
 }
 
 at::Tensor oracle::swiglu(const at::Tensor& gate_NF, const at::Tensor& up_NF) {
-  swiglu_detail::check(gate_NF, up_NF);
+  check_swiglu(gate_NF, up_NF);
   // Widened by hand: libtorch 1.13 has no silu for f16 on CPUs.
   const at::ScalarType type = gate_NF.scalar_type();
   return at::silu(gate_NF.to(device::wide_type(type))).to(type) * up_NF;

@@ -13,7 +13,7 @@
 #include "base/error.h"
 
 namespace danlu::optim {
-namespace adamw_detail {
+namespace {
 
 AdamWScalars scalars_of(const AdamWConfig& config, const ParameterSettings& settings,
                         int64_t update, double lr, double grad_scale) {
@@ -44,7 +44,7 @@ at::Tensor rounded(const at::Tensor& masters, at::ScalarType type) {
   return weights;
 }
 
-}  // namespace adamw_detail
+}  // namespace
 
 AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
     : store_(store), config_(config) {
@@ -101,7 +101,7 @@ void AdamW::step(const GradBuffer& gradients, double lr, double grad_scale) {
   ++updates_;
   std::vector<AdamWScalars> scalars;
   for (const ParameterSettings& settings : settings_)
-    scalars.push_back(adamw_detail::scalars_of(config_, settings, updates_, lr, grad_scale));
+    scalars.push_back(scalars_of(config_, settings, updates_, lr, grad_scale));
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!units_[u].exp_avg.defined()) continue;
     update(u, gradients.share(u).to(units_[u].exp_avg.device()), scalars);
@@ -134,16 +134,15 @@ void AdamW::update(size_t unit, const at::Tensor& gradient,
       std::vector<Chunk> chunks = chunks_in(state.chunks, {block.begin, block.end});
       for (Chunk& chunk : chunks)
         chunk.at = {chunk.at.begin - block.begin, chunk.at.end - block.begin};
-      ops::adamw_update({state.is_own_master ? part(state.master)
-                                             : adamw_detail::flat_of(block.values.back(), count),
-                         adamw_detail::flat_of(block.values[0], count),
-                         adamw_detail::flat_of(block.values[1], count), part(gradient),
-                         rounds ? part(shard) : at::Tensor()},
-                        chunks, own);
+      ops::adamw_update(
+          {state.is_own_master ? part(state.master) : flat_of(block.values.back(), count),
+           flat_of(block.values[0], count), flat_of(block.values[1], count), part(gradient),
+           rounds ? part(shard) : at::Tensor()},
+          chunks, own);
     });
   }
   // Rounded first: less to carry.
-  if (!is_here) at::Tensor(shard).copy_(adamw_detail::rounded(state.master, shard.scalar_type()));
+  if (!is_here) at::Tensor(shard).copy_(rounded(state.master, shard.scalar_type()));
 }
 
 std::vector<StatePart> AdamW::state(bool exact_weights) const {
@@ -195,7 +194,7 @@ void AdamW::load_state(const Reader& read, int64_t updates) {
     if (!state.exp_avg.defined()) continue;
     if (state.master.defined() && !state.is_own_master) {
       const at::Tensor& shard = store_.units()[u].shard;
-      shard.copy_(adamw_detail::rounded(state.master, shard.scalar_type()));
+      shard.copy_(rounded(state.master, shard.scalar_type()));
     }
     for (const device::FileTensor& file : state.files) file.sync_mapping();
     store_.publish(u);

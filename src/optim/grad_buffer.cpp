@@ -16,7 +16,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::optim {
-namespace grad_buffer_detail {
+namespace {
 
 using parallel::Unit;
 
@@ -96,7 +96,7 @@ double squares_of(const Unit& unit, const at::Tensor& share) {
   return total;
 }
 
-}  // namespace grad_buffer_detail
+}  // namespace
 
 GradBuffer::GradBuffer(parallel::ParameterStore& store) : store_(store) {
   units_.resize(store.units().size());
@@ -276,7 +276,7 @@ void GradBuffer::start_sum(size_t index) {
   // Nothing of this object: it may be gone when the job begins.
   const at::Tensor &whole = units_[index].whole, &share = units_[index].share;
   auto sum = [&store = store_, index, whole, share, last = last_pass_]() mutable {
-    grad_buffer_detail::sum_over_ranks(store, store.units()[index], whole, share, last);
+    sum_over_ranks(store, store.units()[index], whole, share, last);
   };
   running_.push_back({store_.background().run(std::move(sum), whole.device(), {whole, share}),
                       units_[index].buffer});
@@ -307,8 +307,7 @@ double GradBuffer::norm(double scale) const {
   std::map<arch::Axes, double> totals{{mesh.shape().several_of(parallel::Mesh::kEveryCopy), 0.0}};
   for (size_t i = 0; i < units_.size(); ++i) {
     const parallel::Unit& unit = store_.units()[i];
-    if (unit.trainable && !unit.is_copy())
-      totals[unit.copied_on] += grad_buffer_detail::squares_of(unit, share(i));
+    if (unit.trainable && !unit.is_copy()) totals[unit.copied_on] += squares_of(unit, share(i));
   }
   at::Tensor everywhere = at::zeros({1}, at::kDouble);
   for (const auto& [copied_on, total] : totals) {

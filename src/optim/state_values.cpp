@@ -8,12 +8,12 @@
 #include "ops/optimizer.h"
 
 namespace danlu::optim {
-namespace state_values_detail {
+namespace {
 
 /// Elements of a block: 4 MiB.
 constexpr int64_t kBlock = int64_t{1} << 20;
 
-}  // namespace state_values_detail
+}  // namespace
 
 StateValues StateValues::narrow(int64_t begin, int64_t size) const {
   const at::Tensor values = values_.narrow(0, begin, size);
@@ -27,7 +27,7 @@ at::Tensor StateValues::f32() const {
 void StateValues::for_each_block(const std::function<void(const at::Tensor&)>& visit) const {
   int64_t at = 0;
   do {
-    const int64_t some = std::min(state_values_detail::kBlock, size() - at);
+    const int64_t some = std::min(kBlock, size() - at);
     visit(narrow(at, some).f32());
     at += some;
   } while (at < size());
@@ -36,8 +36,7 @@ void StateValues::for_each_block(const std::function<void(const at::Tensor&)>& v
 bool StateValues::take(int64_t rows, int64_t cols,
                        const std::function<bool(int64_t, const at::Tensor&)>& give) const {
   if (!low_.defined()) return give(0, values_.view({rows, cols}));
-  const int64_t at_once =
-      std::max<int64_t>(1, state_values_detail::kBlock / std::max<int64_t>(1, cols));
+  const int64_t at_once = std::max<int64_t>(1, kBlock / std::max<int64_t>(1, cols));
   int64_t row = 0;
   do {
     const int64_t some = std::min(at_once, rows - row);

@@ -15,7 +15,7 @@
 #include "parallel/mesh.h"
 
 namespace danlu::parallel {
-namespace context_detail {
+namespace {
 
 using settings::ContextShape;
 using torch::autograd::AutogradContext;
@@ -338,7 +338,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
   }
 };
 
-}  // namespace context_detail
+}  // namespace
 
 Context::Context(World& world, const settings::MeshShape& mesh)
     : shape_(mesh.context), rank_(mesh.place_on(arch::Axis::kContext, world.rank())) {
@@ -412,7 +412,6 @@ Background::Job Context::hop(Way way, const at::Tensor& out, const at::Tensor& i
 at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,
                               const at::Tensor& v_nKD, const ops::Segments& segments,
                               const ops::AttentionOptions& options) const {
-  using namespace context_detail;
   if (is_alone()) return ops::attention(q_nQD, k_nKD, v_nKD, segments, options);
   ops::require_masks(segments, options);
   const int64_t members = shape_.ulysses, heads = q_nQD.size(1), kv_heads = k_nKD.size(1);

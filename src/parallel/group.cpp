@@ -14,7 +14,7 @@
 #include "ops/pointwise.h"
 
 namespace danlu::parallel {
-namespace group_detail {
+namespace {
 
 class AloneGroup : public Group {
  public:
@@ -69,7 +69,7 @@ void reduce_rows(const Group::Tensors& rows, bool sums, at::Tensor to) {
 
 Group::Tensors rows_of(const at::Tensor& tensor_RN) { return tensor_RN.unbind(0); }
 
-}  // namespace group_detail
+}  // namespace
 
 void Group::count(int64_t bytes) const {
   ++traffic_.calls;
@@ -78,17 +78,15 @@ void Group::count(int64_t bytes) const {
 
 Group::Round Group::reducing(const at::Tensor& all_RN, bool sums, const at::Tensor& theirs_RN,
                              const at::Tensor& mine_N) const {
-  Round round{group_detail::rows_of(all_RN), group_detail::rows_of(theirs_RN), {}};
+  Round round{rows_of(all_RN), rows_of(theirs_RN), {}};
   Tensors rows = round.receives;
   rows[static_cast<size_t>(rank())] = round.sends[static_cast<size_t>(rank())];
-  round.then = [rows = std::move(rows), sums, mine_N] {
-    group_detail::reduce_rows(rows, sums, mine_N);
-  };
+  round.then = [rows = std::move(rows), sums, mine_N] { reduce_rows(rows, sums, mine_N); };
   return round;
 }
 
 Group::Round Group::gathering(const at::Tensor& mine, const at::Tensor& all_RN) const {
-  Round round{Tensors(static_cast<size_t>(size()), mine), group_detail::rows_of(all_RN), {}};
+  Round round{Tensors(static_cast<size_t>(size()), mine), rows_of(all_RN), {}};
   round.then = [own = round.receives[static_cast<size_t>(rank())], mine] {
     if (own.data_ptr() != mine.data_ptr()) own.copy_(mine);
   };
@@ -139,7 +137,7 @@ double Group::sum_tolerance(at::ScalarType type, int64_t ranks) {
 }
 
 void Group::reduce_at_once(const char* what, const at::Tensor& flat, bool sums) const {
-  const int64_t most = std::min(group_detail::piece_elements(flat, size()), flat.numel());
+  const int64_t most = std::min(piece_elements(flat, size()), flat.numel());
   const at::Tensor theirs = at::empty({2, size(), most}, flat.options());
   std::vector<Round> rounds;
   for (int64_t at = 0; at < flat.numel(); at += most) {
@@ -153,7 +151,7 @@ void Group::reduce_at_once(const char* what, const at::Tensor& flat, bool sums) 
 }
 
 void Group::reduce_in_parts(const char* what, const at::Tensor& flat, bool sums) const {
-  const int64_t most = std::min(group_detail::piece_elements(flat, size()), flat.numel());
+  const int64_t most = std::min(piece_elements(flat, size()), flat.numel());
   // Two pieces are under way at a time.
   const at::Tensor theirs = at::empty({2, most}, flat.options());
   const at::Tensor sums_2N = at::empty({2, most / size()}, flat.options());
@@ -203,7 +201,7 @@ at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) const {
   if (rank() == root) {
     all_RN = at::empty({size(), mine.numel()}, mine.options());
     all_RN[root].copy_(mine);
-    round.receives = group_detail::rows_of(all_RN);
+    round.receives = rows_of(all_RN);
   } else {
     round.sends[static_cast<size_t>(root)] = mine;
   }
@@ -219,7 +217,7 @@ at::Tensor Group::reduce_scatter_sum(const at::Tensor& tensor, int64_t dim) cons
                         std::to_string(size()) + " ranks");
   }
   const at::NoGradGuard no_grad;
-  const at::Tensor all = group_detail::blocks_first(tensor.detach(), dim, size());
+  const at::Tensor all = blocks_first(tensor.detach(), dim, size());
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape[static_cast<size_t>(dim)] /= size();
   at::Tensor mine = at::empty(shape, all.options());
@@ -245,7 +243,7 @@ void Group::reduce_scatter_into(const at::Tensor& all, at::Tensor& mine) const {
   }
   const at::NoGradGuard no_grad;
   const int64_t elements = mine.numel();
-  const int64_t most = std::min(elements, group_detail::piece_elements(all, size()) / size());
+  const int64_t most = std::min(elements, piece_elements(all, size()) / size());
   const at::Tensor theirs = at::empty({2, most * size()}, all.options());
   const at::Tensor blocks_RN = all.view({size(), -1});
   std::vector<Round> rounds;
@@ -312,7 +310,7 @@ void Group::barrier() const {
 }
 
 const Group& Group::alone() {
-  static const group_detail::AloneGroup group;
+  static const AloneGroup group;
   return group;
 }
 

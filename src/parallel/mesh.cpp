@@ -8,7 +8,7 @@ namespace danlu::parallel {
 
 using arch::Axes, arch::Axis;
 
-namespace mesh_detail {
+namespace {
 
 /// On which axes beside the pipeline parameters are cut, and beside the tensor axis copied: those
 /// of experts, and all others.
@@ -25,7 +25,7 @@ void require_places(const World& world, const MeshShape& shape) {
                       std::to_string(world.size()) + " ranks");
 }
 
-}  // namespace mesh_detail
+}  // namespace
 
 std::unique_ptr<Group> World::make_group_of_all() {
   std::vector<int64_t> ranks(static_cast<size_t>(size()));
@@ -64,10 +64,10 @@ void GroupsOver::abort() const {
 }
 
 ModelGroups::ModelGroups(World& world, const MeshShape& shape, bool with_stages) {
-  mesh_detail::require_places(world, shape);
-  cutting_.emplace(world, shape, mesh_detail::kCut,
+  require_places(world, shape);
+  cutting_.emplace(world, shape, kCut,
                    [&](Axes axes) { return settings::ranks_over(shape, axes); });
-  sharers_.emplace(world, shape, mesh_detail::kCopied,
+  sharers_.emplace(world, shape, kCopied,
                    [&](Axes axes) { return settings::sharers_over(shape, axes); });
   if (with_stages)
     own_pipeline_ = world.make_groups(settings::ranks_over(shape, {Axis::kPipeline}));
@@ -90,9 +90,9 @@ void ModelGroups::abort() const {
 PassGroups::PassGroups(World& world, const MeshShape& shape, bool with_stages)
     : ModelGroups(world, shape, with_stages) {
   if (shape.are_some_sharers()) {
-    copies_.emplace(world, shape, mesh_detail::kCopied,
+    copies_.emplace(world, shape, kCopied,
                     [&](Axes axes) { return settings::ranks_over(shape, axes); });
-    replicas_.emplace(world, shape, mesh_detail::kCopied, [&](Axes axes) {
+    replicas_.emplace(world, shape, kCopied, [&](Axes axes) {
       return settings::across(settings::sharers_over(shape, axes),
                               settings::ranks_over(shape, axes));
     });

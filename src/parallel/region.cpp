@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace danlu::parallel {
-namespace region_detail {
+namespace {
 
 enum class What : int64_t { kNothing, kSum, kGather, kScatter };
 
@@ -42,17 +42,15 @@ at::Tensor pass(const at::Tensor& x, const Group& group, What forward, What back
                        static_cast<int64_t>(backward));
 }
 
-}  // namespace region_detail
+}  // namespace
 
 at::Tensor Region::enter(const at::Tensor& x) const {
-  using namespace region_detail;
   if (is_alone()) return x;
   return sequence_ ? pass(x, *group_, What::kGather, What::kScatter)
                    : pass(x, *group_, What::kNothing, What::kSum);
 }
 
 at::Tensor Region::leave(const at::Tensor& x) const {
-  using namespace region_detail;
   if (is_alone()) return x;
   return sequence_ ? pass(x, *group_, What::kScatter, What::kGather)
                    : pass(x, *group_, What::kSum, What::kNothing);

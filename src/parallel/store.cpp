@@ -15,13 +15,13 @@
 #include "device/late_memory.h"
 
 namespace danlu::parallel {
-namespace store_detail {
+namespace {
 
 /// Another tensor of the same memory with a version counter of its own: autograd, which has saved
 /// views of a unit, must not take its gathering again for a change by an in-place operation.
 at::Tensor alias_of(const at::Tensor& tensor) { return tensor.variable_data(); }
 
-}  // namespace store_detail
+}  // namespace
 
 ParameterStore::ParameterStore(const Mesh& mesh, const Keeping& keeping, const Places& places)
     : mesh_(mesh),
@@ -87,14 +87,14 @@ void ParameterStore::lay_out_unit(Unit unit, bool copies) {
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     Parameter& parameter = *unit.parameters[i];
     const Range& range = unit.layout.range(i);
-    at::Tensor view = store_detail::alias_of(
-        unit.flat.narrow(0, range.begin, range.size()).view(parameter.tensor.sizes()));
+    at::Tensor view =
+        alias_of(unit.flat.narrow(0, range.begin, range.size()).view(parameter.tensor.sizes()));
     if (copies) view.copy_(parameter.tensor.detach());
     parameter.tensor = view.requires_grad_(unit.trainable);
     parameter.main_grad = unit.trainable ? std::make_shared<ops::MainGrad>() : nullptr;
   }
   const auto share = [&](const at::Tensor& flat) {
-    return store_detail::alias_of(flat.narrow(0, unit.share.begin, unit.share.size()));
+    return alias_of(flat.narrow(0, unit.share.begin, unit.share.size()));
   };
   unit.shard = shares_parameters() ? kept_memory(unit.share.size(), options) : share(unit.flat);
   needed_[static_cast<size_t>(unit.place)].push_back(units_.size());
@@ -196,7 +196,7 @@ void ParameterStore::prefetch(size_t index) {
 
 void ParameterStore::gather(size_t index) {
   const Unit& unit = units_[index];
-  const at::Tensor flat = store_detail::alias_of(unit.flat);
+  const at::Tensor flat = alias_of(unit.flat);
   states_[index].coming = background_->run(
       [sharers = &mesh_.background().sharers(unit.copied_on), flat, shard = unit.shard] {
         at::Tensor all = flat;

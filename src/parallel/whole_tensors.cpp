@@ -18,7 +18,7 @@
 #include "parallel/agree.h"
 
 namespace danlu::parallel {
-namespace whole_tensors_detail {
+namespace {
 
 constexpr int64_t kEnough = -1;
 constexpr int64_t kMostPieces = 4;  // a fused matrix has three
@@ -49,7 +49,7 @@ void lay(const int64_t* table, const at::Tensor& elements, const at::Tensor& mat
   }
 }
 
-}  // namespace whole_tensors_detail
+}  // namespace
 
 WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store)
     : groups_(mesh.saving()),
@@ -95,7 +95,7 @@ void WholeTensors::describe_all() {
 WholeTensors::~WholeTensors() {
   if (is_alone() || !asks() || failed_) return;
   try {
-    agree(whole_tensors_detail::kEnough);
+    agree(kEnough);
   } catch (const std::exception& error) {
     log::debug("the other ranks are gone: {}", error.what());
   }
@@ -125,8 +125,8 @@ at::Tensor WholeTensors::whole(size_t index) const {
 void WholeTensors::serve() const {
   try {
     while (true) {
-      const int64_t index = agree(whole_tensors_detail::kEnough);
-      if (index == whole_tensors_detail::kEnough) return;
+      const int64_t index = agree(kEnough);
+      if (index == kEnough) return;
       fetch(all_[static_cast<size_t>(index)]);
     }
   } catch (...) {
@@ -160,7 +160,6 @@ at::Tensor WholeTensors::fetch(const Description& tensor) const {
 }
 
 at::Tensor WholeTensors::gather(size_t index) const {
-  using namespace whole_tensors_detail;
   const at::NoGradGuard no_grad;
   const Parameter& part = parts_[index];
   const Group& group = groups_.cutting(part.spec.cut_on().with(arch::Axis::kTensor));

@@ -15,7 +15,7 @@
 #include "pictures/picture_fonts.h"
 
 namespace danlu::pictures {
-namespace painter_detail {
+namespace {
 
 constexpr int kPixelsPerUnit = 2;
 
@@ -105,7 +105,7 @@ std::vector<std::string> paint_on(const Surface& surface, double scale, bool chi
   return painter.texts();
 }
 
-}  // namespace painter_detail
+}  // namespace
 
 void Painter::use(Color color) { cairo_set_source_rgb(to_, color.red, color.green, color.blue); }
 
@@ -168,7 +168,6 @@ double Painter::text_width(std::string_view text, const TextStyle& style) const 
 
 std::string paint(PictureFormat format, int width, int height, bool chinese,
                   const std::function<void(Painter&)>& draw) {
-  using namespace painter_detail;
   if (format == PictureFormat::kPng) {
     const Surface surface(cairo_image_surface_create(CAIRO_FORMAT_RGB24, width * kPixelsPerUnit,
                                                      height * kPixelsPerUnit));

@@ -10,7 +10,7 @@
 #include "base/log.h"
 
 namespace danlu::pictures {
-namespace picture_fonts_detail {
+namespace {
 
 void say_quietly(const char*, GLogLevelFlags, const char* message, void*) {
   log::debug("[picture] pango: {}", message);
@@ -84,10 +84,9 @@ PangoFontMap* font_map() {
   return found_map;
 }
 
-}  // namespace picture_fonts_detail
+}  // namespace
 
 void find_fonts(const std::filesystem::path& scratch) {
-  using namespace picture_fonts_detail;
   static std::once_flag once;
   std::call_once(once, [&] {
     std::string ascii;
@@ -98,24 +97,24 @@ void find_fonts(const std::filesystem::path& scratch) {
 }
 
 PangoLayoutPtr layout_text(std::string_view text, double size, bool bold, bool chinese) {
-  PangoFontMap* map = picture_fonts_detail::font_map();
-  return map ? picture_fonts_detail::lay_out(map, text, size, bold, chinese) : nullptr;
+  PangoFontMap* map = font_map();
+  return map ? lay_out(map, text, size, bold, chinese) : nullptr;
 }
 
 bool fonts_show(std::string_view text) {
-  PangoFontMap* map = picture_fonts_detail::font_map();
-  return map && picture_fonts_detail::shows(map, text);
+  PangoFontMap* map = font_map();
+  return map && shows(map, text);
 }
 
 std::string showable(std::string_view text) {
-  PangoFontMap* map = picture_fonts_detail::font_map();
+  PangoFontMap* map = font_map();
   char* valid = g_utf8_make_valid(text.data(), static_cast<gssize>(text.size()));
   std::string shown;
   for (const char* at = valid; *at; at = g_utf8_next_char(at)) {
     const std::string_view character(at, static_cast<size_t>(g_utf8_next_char(at) - at));
     if (g_unichar_iscntrl(g_utf8_get_char(at))) {
       shown += ' ';
-    } else if (character.size() == 1 || !map || picture_fonts_detail::shows(map, character)) {
+    } else if (character.size() == 1 || !map || shows(map, character)) {
       shown += character;
     } else {
       shown += '?';

@@ -5,7 +5,7 @@
 #include "plan/update_time.h"
 
 namespace danlu::plan {
-namespace bounds_detail {
+namespace {
 
 bool have_equal_layers(const arch::ModelConfig& model) {
   const std::vector<int64_t>& windows = model.sliding_window;
@@ -31,15 +31,15 @@ int64_t in_flight_of(const arch::Schedule& schedule) {
   return most;
 }
 
-}  // namespace bounds_detail
+}  // namespace
 
 using settings::Sharding;
 
 Bounds::Bounds(const Request& request, const Machine& machine)
     : machine_(machine), stages_(arch::stages_of(request.model, request.pipeline)) {
-  alike_ = request.freeze.empty() && bounds_detail::have_equal_layers(request.model);
+  alike_ = request.freeze.empty() && have_equal_layers(request.model);
   for (size_t s = 2; s + 1 < stages_.size(); ++s)
-    alike_ = alike_ && bounds_detail::have_equal_runs(stages_[1], stages_[s]);
+    alike_ = alike_ && have_equal_runs(stages_[1], stages_[s]);
   for (size_t s = 0; s < stages_.size(); ++s) {
     const bool is_new = s < 2 || s + 1 == stages_.size() || !alike_;
     elements_.push_back(is_new ? elements_alone(request, stages_[s]) : elements_.back());
@@ -112,8 +112,8 @@ double Bounds::host_bytes(const Request& request) {
   if (found == away_.end()) {
     Request passes = request;
     passes.state_in_files = false;
-    const int64_t in_flight = bounds_detail::in_flight_of(
-        schedule_of(request, stages_[stage], static_cast<int64_t>(stage)));
+    const int64_t in_flight =
+        in_flight_of(schedule_of(request, stages_[stage], static_cast<int64_t>(stage)));
     found = away_.emplace(key, plan::host_bytes(passes, machine_, stages_[stage], kept, in_flight))
                 .first;
   }

@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 namespace danlu::settings {
-namespace config_detail {
+namespace {
 
 /// Refuses values under the names that the user gave them.
 class Checker {
@@ -114,7 +114,7 @@ void check_output(const Checker& check, const TrainConfig& config) {
     check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
 }
 
-}  // namespace config_detail
+}  // namespace
 
 std::string stage_name(Stage stage) { return stage == Stage::kPretrain ? "pretrain" : "sft"; }
 
@@ -149,7 +149,7 @@ std::string TrainConfig::said_ranks() const {
 }
 
 void TrainConfig::validate() const {
-  const config_detail::Checker check(*this);
+  const Checker check(*this);
   if (data.train.empty() && !is_planned) {
     check.refuse("dataset", "(none)", "no training data was named",
                  tr("name files, directories or .bin/.idx prefixes: --dataset data.jsonl"));
@@ -157,9 +157,9 @@ void TrainConfig::validate() const {
   check.at_least("max_length", data.max_length, 2);
   check.number("val_ratio", data.validation_ratio,
                data.validation_ratio >= 0 && data.validation_ratio < 1, "must be in [0, 1)");
-  config_detail::check_batch(check, *this);
-  if (tuner == Tuner::kLora) config_detail::check_lora(check, lora);
-  if (output.save_format == SaveFormat::kMegatron) config_detail::check_megatron(check, *this);
+  check_batch(check, *this);
+  if (tuner == Tuner::kLora) check_lora(check, lora);
+  if (output.save_format == SaveFormat::kMegatron) check_megatron(check, *this);
   if (tuner == Tuner::kFreeze && freeze.empty()) {
     check.refuse("tuner", "freeze", "needs --freeze PATTERN…: which parameters stay as they are");
   }
@@ -184,7 +184,7 @@ void TrainConfig::validate() const {
                schedule.warmup_ratio >= 0 && schedule.warmup_ratio <= 1, "must be in [0, 1]");
   check.number("max_grad_norm", max_grad_norm, max_grad_norm >= 0, "must be 0 (off) or positive");
   check.at_least("max_bad_steps", max_bad_steps, 1);
-  config_detail::check_output(check, *this);
+  check_output(check, *this);
   schedule.shape.validate();
   adamw.validate();
   loss_scale.validate();

@@ -8,7 +8,7 @@
 #include "weights/hf/fingerprint.h"
 
 namespace danlu::settings {
-namespace identity_detail {
+namespace {
 
 Json lora_identity(const TrainConfig& config) {
   if (config.tuner != Tuner::kLora) return nullptr;
@@ -117,7 +117,7 @@ bool may_change(const std::string& key) {
   return false;
 }
 
-}  // namespace identity_detail
+}  // namespace
 
 std::string model_identity(const weights::CheckpointSource& source) {
   const bool is_hf_directory = source.format == weights::Format::kHuggingFace &&
@@ -129,7 +129,6 @@ std::string model_identity(const weights::CheckpointSource& source) {
 
 Json run_identity(const TrainConfig& config, const weights::CheckpointSource& source,
                   const RunPlan& plan) {
-  using namespace identity_detail;
   Json identity = Json::object();
   for (const auto* list : {&rows_of_run(), &rows_of_optimizer()}) {
     for (const Row& row : *list) identity[row.key] = row.value({config, source, plan});
@@ -142,7 +141,7 @@ IdentityChange compare_identities(const Json& saved, const Json& now, bool named
   for (const auto& [key, value] : now.items()) {
     const Json before = saved.contains(key) ? saved.at(key) : Json(nullptr);
     if (before == value) continue;
-    std::string& list = named && identity_detail::may_change(key) ? found.tolerable : found.fatal;
+    std::string& list = named && may_change(key) ? found.tolerable : found.fatal;
     const auto text = [](const Json& json) {
       return json.dump(-1, ' ', false, Json::error_handler_t::replace);
     };

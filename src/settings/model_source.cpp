@@ -9,7 +9,7 @@
 #include "weights/megatron/place.h"
 
 namespace danlu::settings {
-namespace model_source_detail {
+namespace {
 
 namespace fs = std::filesystem;
 
@@ -44,10 +44,10 @@ Json newest_state(const fs::path& run) {
   return newest;
 }
 
-}  // namespace model_source_detail
+}  // namespace
 
 weights::CheckpointSource open_model(const ModelSource& source) {
-  if (source.from_scratch) return model_source_detail::described_only(source);
+  if (source.from_scratch) return described_only(source);
   return weights::open_checkpoint_source(source.path, {.config_dir = source.config_dir,
                                                        .fallback_dir = source.fallback_dir,
                                                        .iteration = source.iteration,
@@ -69,16 +69,14 @@ bool holds_no_weights(const std::filesystem::path& path) {
 }
 
 bool began_at_random(const std::filesystem::path& run) {
-  const Json identity =
-      json_get<Json>(model_source_detail::newest_state(run), "identity").value_or(Json::object());
+  const Json identity = json_get<Json>(newest_state(run), "identity").value_or(Json::object());
   return json_get<bool>(identity, "from_scratch").value_or(false);
 }
 
 std::optional<std::filesystem::path> began_from(const std::filesystem::path& run) {
   std::error_code unknown;
   const std::filesystem::path told = run / "args.json";
-  if (model_source_detail::newest_state(run).is_null() || !std::filesystem::exists(told, unknown))
-    return std::nullopt;
+  if (newest_state(run).is_null() || !std::filesystem::exists(told, unknown)) return std::nullopt;
   try {
     const Json args = read_json_file(told);
     for (const char* name : {"load", "model"}) {
@@ -99,7 +97,7 @@ std::filesystem::path kept_in_megatrons_format(const std::filesystem::path& path
   std::error_code unknown;
   if (!std::filesystem::exists(tracker, unknown)) return path;
   const std::string iteration = read_file(tracker);
-  const auto newest = json_get<int64_t>(model_source_detail::newest_state(path), "global_step");
+  const auto newest = json_get<int64_t>(newest_state(path), "global_step");
   if (newest && std::to_string(*newest) != iteration) {
     log::warning("{} is of iteration {}, and the run's newest checkpoint of step {}", kept.string(),
                  iteration, *newest);

@@ -8,7 +8,7 @@
 #include "base/message.h"
 
 namespace danlu::settings {
-namespace plan_detail {
+namespace {
 
 constexpr int64_t kDefaultGlobalBatch = 16;
 
@@ -35,13 +35,13 @@ std::string shared_memory(Sharding sharding) {
   return "";
 }
 
-}  // namespace plan_detail
+}  // namespace
 
 int64_t accumulation_of(const BatchConfig& batch) {
   const int64_t together = batch.micro_batch_size * batch.ranks;
   if (batch.global_batch_size > 0) return batch.global_batch_size / together;
   if (batch.accumulation > 0) return batch.accumulation;
-  return (plan_detail::kDefaultGlobalBatch + together - 1) / together;
+  return (kDefaultGlobalBatch + together - 1) / together;
 }
 
 int64_t samples_of_step(const BatchConfig& batch) {
@@ -59,7 +59,7 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
       last_batch == data::LastBatch::kWrap
           ? static_cast<double>(num_samples) / static_cast<double>(plan.global_batch_size)
           : static_cast<double>(plan.steps_per_epoch);
-  plan.total_steps = plan_detail::total_steps(config.batch, plan);
+  plan.total_steps = total_steps(config.batch, plan);
   plan.batch_arithmetic =
       tr("{} × {} accumulation × {} = {} samples a step",
          plan.micro_batch_size == 1 ? tr("1 sample") : tr("{} samples", plan.micro_batch_size),
@@ -89,7 +89,7 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
     if (config.order == arch::PipelineOrder::kZeroBubble)
       plan.batch_arithmetic += tr("; with the zero-bubble schedule");
   }
-  plan.batch_arithmetic += plan_detail::shared_memory(config.keeping.sharding);
+  plan.batch_arithmetic += shared_memory(config.keeping.sharding);
 
   plan.schedule = config.schedule.shape;
   plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(plan.total_steps);

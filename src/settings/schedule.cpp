@@ -11,7 +11,7 @@
 #include "base/nearest_name.h"
 
 namespace danlu::settings {
-namespace schedule_detail {
+namespace {
 
 double between(double from, double to, double fraction) { return from + (to - from) * fraction; }
 
@@ -144,10 +144,9 @@ template <typename Entry, size_t kCount>
                    near ? tr("did you mean '{}'?", *near) : std::string());
 }
 
-}  // namespace schedule_detail
+}  // namespace
 
 void ScheduleConfig::validate() const {
-  using schedule_detail::require;
   require(std::isfinite(lr) && lr >= 0, "learning_rate", lr, "a finite number ≥ 0");
   require(std::isfinite(min_lr) && min_lr >= 0, "min_lr", min_lr, "a finite number ≥ 0");
   require(min_lr <= lr, "min_lr", min_lr, "at most learning_rate");
@@ -161,36 +160,36 @@ void ScheduleConfig::validate() const {
 }
 
 double learning_rate_at(const ScheduleConfig& config, int64_t step) {
-  if (step < schedule_detail::warmup_steps_of(config)) {
-    const double fraction = schedule_detail::warmup_fraction(config, step);
-    return schedule_detail::between(config.start_lr, config.lr, fraction);
+  if (step < warmup_steps_of(config)) {
+    const double fraction = warmup_fraction(config, step);
+    return between(config.start_lr, config.lr, fraction);
   }
-  return schedule_detail::decayed(config, step);
+  return decayed(config, step);
 }
 
 ScheduleKind schedule_from_name(const std::string& name) {
-  for (const auto& entry : schedule_detail::kScheduleNames) {
+  for (const auto& entry : kScheduleNames) {
     if (name == entry.name) return entry.kind;
   }
-  schedule_detail::unknown_name("learning-rate schedule", name, schedule_detail::kScheduleNames);
+  unknown_name("learning-rate schedule", name, kScheduleNames);
 }
 
 std::string schedule_name(ScheduleKind kind) {
-  for (const auto& entry : schedule_detail::kScheduleNames) {
+  for (const auto& entry : kScheduleNames) {
     if (entry.kind == kind) return entry.name;
   }
   throw InternalError("[schedule] unknown kind");
 }
 
 Ramp ramp_from_name(const std::string& name) {
-  for (const auto& entry : schedule_detail::kRampNames) {
+  for (const auto& entry : kRampNames) {
     if (name == entry.name) return entry.ramp;
   }
-  schedule_detail::unknown_name("ramp", name, schedule_detail::kRampNames);
+  unknown_name("ramp", name, kRampNames);
 }
 
 std::string ramp_name(Ramp ramp) {
-  for (const auto& entry : schedule_detail::kRampNames) {
+  for (const auto& entry : kRampNames) {
     if (entry.ramp == ramp) return entry.name;
   }
   throw InternalError("[schedule] unknown ramp");

@@ -20,7 +20,7 @@
 #include "weights/megatron/place.h"
 
 namespace danlu::settings {
-namespace trained_run_detail {
+namespace {
 
 bool is_run(const fs::path& path) {
   std::error_code unknown;
@@ -117,11 +117,10 @@ std::string model_of(const TrainedRun& trained) {
   return "";
 }
 
-}  // namespace trained_run_detail
+}  // namespace
 
 std::optional<TrainedRun> find_trained_run(const fs::path& given, const std::string& iteration,
                                            bool with_state) {
-  using namespace trained_run_detail;
   const fs::path path = given.has_filename() ? given : given.parent_path();  // shells add a slash
   if (step_of(path) && is_whole(path)) return of_checkpoint(path.parent_path(), path);
   if (!is_run(path)) return std::nullopt;
@@ -147,7 +146,6 @@ std::optional<TrainedRun> find_trained_run(const fs::path& given, const std::str
 }
 
 BaseModel base_of(const TrainedRun& trained) {
-  using namespace trained_run_detail;
   const std::string named = weights::load_peft_config(trained.holds).base_model;
   const std::string hint =
       tr("name the base model where it is now, and this with --lora-load: "

@@ -13,7 +13,7 @@
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace danlu::text {
-namespace tiktoken_detail {
+namespace {
 
 struct RankedToken {
   std::string bytes;
@@ -74,10 +74,9 @@ std::vector<BpeModel::Pair> all_cuts(const std::vector<RankedToken>& tokens,
   return merges;
 }
 
-}  // namespace tiktoken_detail
+}  // namespace
 
 std::shared_ptr<const Tokenizer> load_tiktoken(const fs::path& path) {
-  using namespace tiktoken_detail;
   refuse_lfs_pointer(path, "the tokenizer");
   const std::vector<RankedToken> tokens = read_ranks(path);
   Vocabulary vocabulary;

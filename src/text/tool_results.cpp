@@ -9,9 +9,9 @@
 #include "base/error.h"
 
 namespace danlu::text {
-namespace tool_results_detail {
+namespace {
 
-constexpr size_t kNone = std::string_view::npos;
+constexpr size_t kNoResult = std::string_view::npos;
 
 bool is_result(const Message& message) {
   return message.role != "system" && message.role != "user" && message.role != "assistant";
@@ -71,7 +71,7 @@ class ResultFinder {
     }
     std::map<size_t, size_t> places;  // of the probes in their text -> message
     for (const auto& [message, probe] : contents) {
-      for (size_t at = probed.find(probe); at != kNone; at = probed.find(probe, at + 1))
+      for (size_t at = probed.find(probe); at != kNoResult; at = probed.find(probe, at + 1))
         places[at] = message;
     }
     return aligned(probed, places);
@@ -92,7 +92,7 @@ class ResultFinder {
       const std::string_view after = std::string_view(probed).substr(
           probed_at, (next == places.end() ? probed.size() : next->first) - probed_at);
       const size_t end = content_end(place->second, at, after, next == places.end());
-      if (end == kNone) return std::nullopt;
+      if (end == kNoResult) return std::nullopt;
       found.try_emplace(place->second, ByteSpan{at, end});
       at = end;
     }
@@ -104,7 +104,7 @@ class ResultFinder {
   /// Where the content of a message that is printed at `at` ends, given what follows it.
   size_t content_end(size_t message, size_t at, std::string_view after, bool is_last) const {
     const std::string_view text = full_;
-    if (is_last) return text.size() >= at + after.size() ? text.size() - after.size() : kNone;
+    if (is_last) return text.size() >= at + after.size() ? text.size() - after.size() : kNoResult;
     // Another content may hold what follows; the message's own is tried before the nearest place.
     const std::string& content = messages_[message].content;
     if (text.substr(at).starts_with(content) && text.substr(at + content.size()).starts_with(after))
@@ -115,7 +115,7 @@ class ResultFinder {
   /// Whether what opens a mark begins there: a special token, or a bracket that closes nothing.
   bool begins_with_mark(size_t at) const {
     if (special_.length_at(full_, at) > 0) return true;
-    const bool is_bracket = std::string_view("<[{(").find(full_[at]) != kNone;
+    const bool is_bracket = std::string_view("<[{(").find(full_[at]) != kNoResult;
     return is_bracket && (at + 1 == full_.size() || full_[at + 1] != '/');
   }
 
@@ -180,13 +180,12 @@ std::vector<ByteSpan> difference(const std::vector<ByteSpan>& spans,
   return left;
 }
 
-}  // namespace tool_results_detail
+}  // namespace
 
 std::vector<ByteSpan> without_tool_results(const ChatRenderer& renderer,
                                            const std::vector<Message>& messages,
                                            const std::string& full, const SpecialIndex& special,
                                            std::vector<ByteSpan> spans) {
-  using namespace tool_results_detail;
   if (std::none_of(messages.begin(), messages.end(), is_result)) return spans;
   std::vector<ByteSpan> results = ResultFinder(renderer, messages, full, special).inside(spans);
   if (results.empty()) return spans;

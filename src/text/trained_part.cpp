@@ -13,7 +13,7 @@
 #include "base/nearest_name.h"
 
 namespace danlu::text {
-namespace trained_part_detail {
+namespace {
 
 constexpr std::string_view kOpen = "<think>", kClose = "</think>", kSpace = " \t\r\n";
 constexpr const char* kIgnoreThought = "ignore_empty_think";
@@ -117,17 +117,16 @@ class TrainedPartEncoder final : public ChatEncoder {
   mutable std::atomic<bool> is_told_{false};
 };
 
-}  // namespace trained_part_detail
+}  // namespace
 
 std::string TrainedPart::name() const {
   const std::string words = base == Base::kAll         ? "all"
                             : base == Base::kLastRound ? "last_round"
                                                        : "default";
-  return empty_thoughts ? words : words + "+" + trained_part_detail::kIgnoreThought;
+  return empty_thoughts ? words : words + "+" + kIgnoreThought;
 }
 
 TrainedPart trained_part_from_name(const std::string& words, const std::string& flag) {
-  using trained_part_detail::kIgnoreThought;
   const std::string plus = std::string("+") + kIgnoreThought;
   if (words == "last_round_with_ignore_empty_think")
     return {.base = TrainedPart::Base::kLastRound, .empty_thoughts = false};
@@ -160,8 +159,7 @@ std::shared_ptr<const ChatEncoder> with_trained_part(std::shared_ptr<const ChatE
                                                      std::shared_ptr<const Tokenizer> tokenizer,
                                                      const TrainedPart& part) {
   if (!inner) return inner;
-  return std::make_shared<trained_part_detail::TrainedPartEncoder>(std::move(inner),
-                                                                   std::move(tokenizer), part);
+  return std::make_shared<TrainedPartEncoder>(std::move(inner), std::move(tokenizer), part);
 }
 
 }  // namespace danlu::text

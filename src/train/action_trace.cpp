@@ -8,7 +8,7 @@
 #include "parallel/virtual_clock.h"
 
 namespace danlu::train {
-namespace action_trace_detail {
+namespace {
 
 double now() {
   const parallel::VirtualClock* clock = parallel::VirtualClock::of_thread();
@@ -24,14 +24,14 @@ bool is_receive(arch::Work work) {
   return work == arch::Work::kReceiveHidden || work == arch::Work::kReceiveGrad;
 }
 
-}  // namespace action_trace_detail
+}  // namespace
 
 void ActionTrace::begin(const arch::Action& action) {
-  const double now = action_trace_detail::now();
-  spans_.push_back({action, now, now});
+  const double begin = now();
+  spans_.push_back({action, begin, begin});
 }
 
-void ActionTrace::end(const arch::Action&) { spans_.back().end = action_trace_detail::now(); }
+void ActionTrace::end(const arch::Action&) { spans_.back().end = now(); }
 
 double PipelineTimes::bubble() const {
   const double all = seconds * static_cast<double>(busy.size());
@@ -44,8 +44,8 @@ PipelineTimes times_of(const std::vector<std::vector<ActionSpan>>& ranks) {
   for (const std::vector<ActionSpan>& spans : ranks) {
     double busy = 0, waiting = 0;
     for (const ActionSpan& span : spans) {
-      if (action_trace_detail::is_receive(span.action.work)) waiting += span.seconds();
-      if (!action_trace_detail::is_pass(span.action.work)) continue;
+      if (is_receive(span.action.work)) waiting += span.seconds();
+      if (!is_pass(span.action.work)) continue;
       busy += span.seconds();
       first = std::min(first, span.begin);
       last = std::max(last, span.end);

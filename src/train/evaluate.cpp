@@ -12,7 +12,7 @@
 #include "train/batch_input.h"
 
 namespace danlu::train {
-namespace evaluate_detail {
+namespace {
 
 struct EvaluationSums {
   double loss = 0;
@@ -55,7 +55,7 @@ Own own_of(const std::vector<data::StepBatches>& rounds, const Objective& object
   return own;
 }
 
-}  // namespace evaluate_detail
+}  // namespace
 
 double loss_of(const models::CausalLM& model, const Objective& objective,
                const data::Batch& batch) {
@@ -63,8 +63,8 @@ double loss_of(const models::CausalLM& model, const Objective& objective,
   const parallel::Mesh& mesh = model.mesh();
   StageLinks links(model);
   const data::Batch own = own_part(mesh, batch);
-  evaluate_detail::EvaluationSums sums;
-  evaluate_detail::pass(ForwardPasses(model, links), model, objective, {&own}, sums);
+  EvaluationSums sums;
+  pass(ForwardPasses(model, links), model, objective, {&own}, sums);
   std::vector<double> sum = {sums.loss};
   sum_over(mesh.pipeline(), sum);
   return sum[0] / std::max(1.0, objective.weight(own));
@@ -95,7 +95,7 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
   Evaluation result;
   StageLinks links(model);
   const ForwardPasses passes(model, links);
-  evaluate_detail::EvaluationSums sums;
+  EvaluationSums sums;
   std::vector<double> counts = {0, 0};  // weight and samples
   // Stages of several chunks have something to do while a batch is elsewhere.
   const int64_t together = model.stage().num_chunks() > 1 ? model.mesh().shape().pipeline : 1;
@@ -108,10 +108,10 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
         (wanted - options.dp_rank + options.dp_size - 1) / options.dp_size - i;
     if (static_cast<int64_t>(rounds.size()) > for_this_rank)
       rounds.resize(static_cast<size_t>(std::max<int64_t>(0, for_this_rank)));
-    const evaluate_detail::Own own = evaluate_detail::own_of(rounds, objective, mesh);
+    const Own own = own_of(rounds, objective, mesh);
     counts[0] += own.weight;
     counts[1] += own.num_samples;
-    evaluate_detail::pass(passes, model, objective, own.batches, sums);
+    pass(passes, model, objective, own.batches, sums);
   }
   std::vector<double> loss = {sums.loss};
   sum_over(mesh.data(), loss);

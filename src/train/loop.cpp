@@ -19,7 +19,7 @@
 #include "train/run_dir/save.h"
 
 namespace danlu::train {
-namespace loop_detail {
+namespace {
 
 uint64_t peak_memory_bytes() {
   rusage usage{};
@@ -340,10 +340,9 @@ void take_steps(Run& run) {
   }
 }
 
-}  // namespace loop_detail
+}  // namespace
 
 void run_loop(Run& run) {
-  using namespace loop_detail;
   try {
     take_steps(run);
   } catch (const NumericError&) {

@@ -21,7 +21,7 @@
 #include "train/report/tfevents.h"
 
 namespace danlu::train {
-namespace observer_detail {
+namespace {
 
 /// Numbers of a log line under TensorBoard's names.
 std::vector<std::pair<std::string, double>> scalars_of(const Json& line,
@@ -227,13 +227,12 @@ class RunReporter : public RunObserver {
   TrainConsole console_;
 };
 
-}  // namespace observer_detail
+}  // namespace
 
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
                                            int64_t start_step, const RunDescription& description,
                                            DirectoryHold hold) {
-  return std::make_unique<observer_detail::RunReporter>(config, plan, start_step, description,
-                                                        std::move(hold));
+  return std::make_unique<RunReporter>(config, plan, start_step, description, std::move(hold));
 }
 
 std::unique_ptr<RunObserver> make_silent_observer(DirectoryHold hold) {

@@ -22,7 +22,7 @@
 #include "train/default_system.h"
 
 namespace danlu::train {
-namespace prepare_data_detail {
+namespace {
 
 bool is_megatron_prefix(const std::string& item) {
   std::error_code error;
@@ -231,7 +231,7 @@ data::LengthStats length_stats(const data::SampleSource& samples) {
   return stats;
 }
 
-}  // namespace prepare_data_detail
+}  // namespace
 
 PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model) {
   PreparedText text;
@@ -274,14 +274,13 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
 
 PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
                           int64_t global_batch_size) {
-  PreparedData prepared =
-      config.stage == Stage::kPretrain
-          ? prepare_data_detail::prepare_pretrain(config, text, global_batch_size)
-          : prepare_data_detail::prepare_sft(config, text);
+  PreparedData prepared = config.stage == Stage::kPretrain
+                              ? prepare_pretrain(config, text, global_batch_size)
+                              : prepare_sft(config, text);
   if (!prepared.train || prepared.train->size() == 0)
     throw DataError(tr("[train] no usable training sample"));
   if (prepared.validation && prepared.validation->size() == 0) prepared.validation.reset();
-  prepared.lengths = prepare_data_detail::length_stats(*prepared.train);
+  prepared.lengths = length_stats(*prepared.train);
   prepared.content_hash = prepared.train->content_hash();
   return prepared;
 }

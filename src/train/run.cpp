@@ -40,7 +40,7 @@
 #include "weights/lora/peft.h"
 
 namespace danlu::train {
-namespace run_detail {
+namespace {
 
 /// What can be wrong with the model is found here, before data are tokenised: its config and
 /// headers. Completes config.model by what is found.
@@ -560,10 +560,9 @@ void place_output(TrainConfig& config) {
   config.output.directory = own ? *own : choose_version(config);
 }
 
-}  // namespace run_detail
+}  // namespace
 
 int run(const TrainConfig& given) {
-  using namespace run_detail;
   TrainConfig config = given;
   at::Device device = at::kCPU;
   bool is_done = false;

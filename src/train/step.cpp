@@ -16,7 +16,7 @@
 #include "train/passes.h"
 
 namespace danlu::train {
-namespace step_detail {
+namespace {
 
 struct Counts {
   double weight = 0, targets = 0, tokens = 0, samples = 0;
@@ -85,7 +85,7 @@ void take_figures(const TrainState& state, const PassSums& sums, double weight,
       values_of(metrics_of_all(*state.objective, *state.model, sums.metrics, sums.results, weight));
 }
 
-}  // namespace step_detail
+}  // namespace
 
 void throw_diverged(int64_t step, const std::string& what) {
   throw NumericError(tr("[train] step {}: {}: the training has diverged", step, what),
@@ -116,7 +116,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   const parallel::Group& data = state.model->mesh().data();
   const Objective& objective = *state.objective;
   const parallel::Mesh& mesh = state.model->mesh();
-  const step_detail::Counts counts = step_detail::count(batches, objective, mesh);
+  const Counts counts = count(batches, objective, mesh);
   StepResult result;
   result.loss_scale = state.loss_scaler.scale();
   result.num_tokens = static_cast<int64_t>(counts.tokens);
@@ -130,8 +130,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   result.lr = settings::learning_rate_at(schedule, state.optimizer->updates());
 
   std::deque<data::Batch> parts;
-  const std::vector<const data::Batch*> own =
-      step_detail::with_weight(batches, objective, mesh, parts);
+  const std::vector<const data::Batch*> own = with_weight(batches, objective, mesh, parts);
   const std::vector<Columns> columns =
       objective.prepare(ForwardPasses(*state.model, *state.links), own);
   state.gradients->zero();
@@ -144,12 +143,12 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
           .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes), own, columns,
                mix64(config.seed, static_cast<uint64_t>(state.step)),
                result.loss_scale / counts.weight);
-  step_detail::take_figures(state, sums, counts.weight, result);
+  take_figures(state, sums, counts.weight, result);
 
   state.gradients->finish();
   result.grad_norm = state.gradients->norm(1.0 / result.loss_scale);
   result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
-  result.repeats = step_detail::is_to_repeat(state, result, config);
+  result.repeats = is_to_repeat(state, result, config);
   if (result.repeats) return result;
   state.loss_scaler.update(result.skipped);
   if (result.skipped) {

@@ -15,7 +15,7 @@
 #include "hub/environment.h"
 
 namespace danlu::cli {
-namespace download_detail {
+namespace {
 
 using hub::Hub;
 using hub::Kind;
@@ -292,10 +292,9 @@ void report(const hub::DownloadRequest& request, const hub::Downloaded& done) {
                  done.num_unverified);
 }
 
-}  // namespace download_detail
+}  // namespace
 
 OptionTable download_options() {
-  using namespace download_detail;
   std::vector<OptionSpec> specs;
   for (auto part : {what_to_download(), where_to_and_from(), how_to_download()})
     specs.insert(specs.end(), part.begin(), part.end());
@@ -305,7 +304,6 @@ OptionTable download_options() {
 }
 
 int run_download(const Options& options) {
-  using namespace download_detail;
   const hub::DownloadRequest request = request_from(options);
   const std::string variable = hub::offline_variable();
   if (options.get_bool("offline") || !variable.empty()) {

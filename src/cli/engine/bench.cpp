@@ -27,7 +27,7 @@
 #include "measure/suite.h"
 
 namespace danlu::cli {
-namespace bench_detail {
+namespace {
 
 /// Who shares the memory or a core disturbs rows for seconds at a time.
 constexpr size_t kLeastLooks = 4, kMostLooks = 13;
@@ -182,10 +182,9 @@ std::optional<bench::Report> to_record_in(const fs::path& folder, const bench::C
   }
 }
 
-}  // namespace bench_detail
+}  // namespace
 
 int run_bench(const Options& options) {
-  using namespace bench_detail;
   watch_interrupts();
   if (options.is_given("limit") && !options.has_value("check"))
     log::notice("{} has no effect {}", options.given_as("limit"), "without --check");

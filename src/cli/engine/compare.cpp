@@ -11,7 +11,7 @@
 #include "cli/engine/engine.h"
 
 namespace danlu::cli {
-namespace compare_detail {
+namespace {
 
 pictures::PictureFormat format_of(const fs::path& picture) {
   const std::string ending = lower_case(picture.extension().string());
@@ -31,20 +31,19 @@ fs::path output_file(const Options& options, const char* name,
   return path;
 }
 
-}  // namespace compare_detail
+}  // namespace
 
 int run_compare(const Options& options) {
   if (!options.has_value("run_a") || !options.has_value("run_b")) {
     throw UsageError(tr("[compare] name two runs: danlu compare RUN_A RUN_B"),
                      tr("each is a results_*.json with its samples beside it, or a directory"));
   }
-  if (options.has_value("plot")) compare_detail::format_of(options.get_string("plot"));
+  if (options.has_value("plot")) format_of(options.get_string("plot"));
   const eval::RunComparison comparison =
       eval::compare_runs(options.get_string("run_a"), options.get_string("run_b"));
   std::optional<fs::path> output, picture;
-  if (options.has_value("output"))
-    output = compare_detail::output_file(options, "output", comparison);
-  if (options.has_value("plot")) picture = compare_detail::output_file(options, "plot", comparison);
+  if (options.has_value("output")) output = output_file(options, "output", comparison);
+  if (options.has_value("plot")) picture = output_file(options, "plot", comparison);
   std::fputs(eval::comparison_text(comparison, options.get_int("show")).c_str(), stdout);
   for (const std::string& warning : comparison.warnings)
     log::write(log::Level::kWarning, tr("not the same in both: {}", warning));
@@ -54,8 +53,7 @@ int run_compare(const Options& options) {
   }
   if (picture) {
     const MadeDirectory directory = parent_of(*picture);
-    write_file_atomic(*picture,
-                      eval::comparison_picture(comparison, compare_detail::format_of(*picture)));
+    write_file_atomic(*picture, eval::comparison_picture(comparison, format_of(*picture)));
   }
   return 0;
 }

@@ -34,7 +34,7 @@
 #include "train/ranks.h"
 
 namespace danlu::cli {
-namespace eval_detail {
+namespace {
 
 /// "auto", "auto:4" or a number; 0: auto.
 int64_t batch_size_of(const Options& options) {
@@ -503,10 +503,9 @@ void say_what_is_asked(const EvalPlan& plan, const Options& options, const fs::p
             options.get_string("style"), directory.string());
 }
 
-}  // namespace eval_detail
+}  // namespace
 
 int run_eval(const Options& given) {
-  using namespace eval_detail;
   if (given.get_list("tasks") == std::vector<std::string>{"list"}) {
     print_text(list_of_tasks(catalogue_of(given), given.get_string("style")));
     return 0;

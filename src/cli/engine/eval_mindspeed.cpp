@@ -11,7 +11,7 @@
 #include "eval/benchmarks/prompts.h"
 
 namespace danlu::cli {
-namespace eval_mindspeed_detail {
+namespace {
 
 /// The style that a flag of evaluation.py stands for.
 struct StyleFlag {
@@ -135,16 +135,14 @@ const char* scaling_name(arch::RopeScaling scaling) {
   throw InternalError("[eval] unknown scaling");
 }
 
-}  // namespace eval_mindspeed_detail
+}  // namespace
 
 Options as_mindspeed_means(const Options& options) {
-  using namespace eval_mindspeed_detail;
   const Options styled = with_chat_style(with_named_style(options));
   return is_mindspeed(styled.get_string("style")) ? with_needle_window(styled) : styled;
 }
 
 bool mindspeed_asks_by_template(const Options& options) {
-  using namespace eval_mindspeed_detail;
   const std::string style = options.get_string("style");
   if (!is_mindspeed(style)) return false;
   if (style == kChat)
@@ -162,11 +160,10 @@ bool mindspeed_asks_by_template(const Options& options) {
 
 void take_instruction_template(const Options& options, std::vector<eval::Task>& tasks) {
   if (!options.has_value("instruction_template")) return;
-  const std::string jinja = eval_mindspeed_detail::as_jinja(options);
+  const std::string jinja = as_jinja(options);
   bool is_used = false;
   for (eval::Task& task : tasks) {
-    const bool asks_directly =
-        task.style == eval_mindspeed_detail::kDirect || task.style == eval_mindspeed_detail::kChat;
+    const bool asks_directly = task.style == kDirect || task.style == kChat;
     if (task.benchmark != "humaneval" || !asks_directly) continue;
     task.doc_to_text = jinja;
     is_used = true;
@@ -197,7 +194,6 @@ void say_language(const Options& options, const std::vector<eval::Task>& tasks) 
 }
 
 void say_template_differences(const Options& options, std::vector<eval::Task>& tasks) {
-  using namespace eval_mindspeed_detail;
   const std::string style = options.get_string("style");
   if (!is_mindspeed(style)) return;
   const std::string of_needles =
@@ -220,7 +216,7 @@ void say_template_differences(const Options& options, std::vector<eval::Task>& t
 void check_rope_scaling(const Options& options, const arch::ModelConfig& config) {
   if (!options.has_value("rope_scaling_type")) return;
   const std::string asked = options.get_string("rope_scaling_type");
-  const std::string found = eval_mindspeed_detail::scaling_name(config.rope.scaling);
+  const std::string found = scaling_name(config.rope.scaling);
   if (asked == found) return;
   throw UsageError(tr("[{}] {}, but the model's files say {}",
                       options.given_as("rope_scaling_type"), asked, found),

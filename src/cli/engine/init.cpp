@@ -13,7 +13,7 @@
 #include "weights/convert/replaceable.h"
 
 namespace danlu::cli {
-namespace init_detail {
+namespace {
 
 void check_vocabulary(const arch::ModelConfig& config, const fs::path& directory) {
   const auto tokenizer = text::Tokenizer::load(directory);
@@ -35,7 +35,7 @@ void check_memory(const arch::ModelConfig& config) {
                        "--from_scratch --model DIR, its parts on several machines"));
 }
 
-}  // namespace init_detail
+}  // namespace
 
 int run_init(const Options& options) {
   const arch::ModelConfig config = arch::load_model_config(options.get_string("config"));
@@ -44,8 +44,8 @@ int run_init(const Options& options) {
       options.has_value("dtype") ? dtype_from_name(options.get_string("dtype")) : config.dtype;
   const fs::path output = options.get_string("output"),
                  tokenizer = options.get_string_or("tokenizer", "");
-  if (!tokenizer.empty()) init_detail::check_vocabulary(config, tokenizer);
-  init_detail::check_memory(config);
+  if (!tokenizer.empty()) check_vocabulary(config, tokenizer);
+  check_memory(config);
   const NewDirectory made(
       output, options.get_bool("overwrite"), {options.get_string("config"), tokenizer},
       [](const fs::path& old) { weights::require_replaceable(old, /*is_file=*/false); });

@@ -21,7 +21,7 @@
 #include "weights/megatron/model_layout.h"
 
 namespace danlu::cli {
-namespace merge_detail {
+namespace {
 
 fs::path output_of(const Options& options, const fs::path& adapters) {
   const std::string named = options.get_string_or("output", "");
@@ -92,10 +92,9 @@ void carry_tokenizer(const Options& options, const weights::CheckpointSource& ba
   weights::carry_over_files(named.empty() ? adapters : text::directory_of_model(named), directory);
 }
 
-}  // namespace merge_detail
+}  // namespace
 
 int run_merge(const Options& options) {
-  using namespace merge_detail;
   const fs::path adapters = options.get_string("adapters");
   // The cheap questions first: loading takes minutes for a large model.
   const bool is_megatron = !fs::exists(adapters / "adapter_config.json") &&

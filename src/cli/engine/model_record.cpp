@@ -10,7 +10,7 @@
 #include "weights/megatron/names.h"
 
 namespace danlu::cli {
-namespace model_record_detail {
+namespace {
 
 constexpr const char* kMerged = "merged_adapters";
 /// Names a copied template file has in a merged directory. transformers reads the first one itself.
@@ -44,10 +44,9 @@ std::string absolute_text(const fs::path& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-}  // namespace model_record_detail
+}  // namespace
 
 bool warn_if_merged_already(const fs::path& base, const fs::path& adapter) {
-  using namespace model_record_detail;
   const Json merges = merges_of(text::read_record(base));
   if (merges.empty()) return false;
   const std::string ours = fingerprint(adapter);
@@ -63,7 +62,6 @@ bool warn_if_merged_already(const fs::path& base, const fs::path& adapter) {
 }
 
 void write_merged_record(const fs::path& directory, const fs::path& base, const fs::path& adapter) {
-  using namespace model_record_detail;
   const Json of_base = text::read_record(base), of_adapter = text::read_record(adapter);
   const bool by_adapter = !of_adapter.empty();
   Json record = by_adapter ? of_adapter : of_base;

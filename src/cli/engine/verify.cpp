@@ -17,7 +17,7 @@
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
-namespace verify_detail {
+namespace {
 
 fs::path model_of(const Options& options) {
   if (options.has_value("model")) return model_path(options.get_string("model"), "--model");
@@ -55,13 +55,13 @@ void print(const models::GoldenReport& report, double tolerance, int64_t rows) {
   }
 }
 
-}  // namespace verify_detail
+}  // namespace
 
 int run_verify(const Options& options) {
   const DType dtype = dtype_from_name(options.get_string("dtype"));
   const double tolerance =
       options.get_float_or("tolerance", dtype == DType::kBF16 || dtype == DType::kF16 ? 0.1 : 1e-4);
-  const fs::path directory = verify_detail::model_of(options);
+  const fs::path directory = model_of(options);
   const auto golden = weights::open_safetensors(options.get_string("golden"));
   const weights::CheckpointSource source = open_model(options, directory);
   const at::ScalarType type = device::scalar_type_of(dtype);
@@ -90,7 +90,7 @@ int run_verify(const Options& options) {
   }
   const models::GoldenReport report =
       models::compare_with_golden(*model, *golden, tolerance, merged);
-  verify_detail::print(report, tolerance, options.get_int("rows"));
+  print(report, tolerance, options.get_int("rows"));
   return report.passed ? 0 : static_cast<int>(ExitCode::kModel);
 }
 

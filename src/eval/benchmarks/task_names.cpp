@@ -10,7 +10,7 @@
 #include "base/nearest_name.h"
 
 namespace danlu::eval {
-namespace task_names_detail {
+namespace {
 
 constexpr size_t kMostNames = 3;
 
@@ -68,11 +68,10 @@ std::vector<std::string> beginning_of(const std::vector<std::string>& words,
   return {};
 }
 
-}  // namespace task_names_detail
+}  // namespace
 
 std::vector<std::string> likely_names(const std::string& name,
                                       const std::vector<std::string>& known) {
-  using namespace task_names_detail;
   const std::vector<std::string> words = words_of_name(name);
   if (words.empty()) return {};
   const std::string plain = without_marks(name);

@@ -16,7 +16,7 @@
 #include "eval/scoring/aggregation.h"
 
 namespace danlu::eval {
-namespace compare_detail {
+namespace {
 
 /// A metric of a leaf with what its groups are made of.
 struct LeafMetric {
@@ -371,10 +371,9 @@ void say_missing(const RunFiles& a, const RunFiles& b, std::vector<std::string>&
   if (!only_b.empty()) warnings.push_back(tr("only in B: {}", joined(only_b)));
 }
 
-}  // namespace compare_detail
+}  // namespace
 
 RunComparison compare_runs(const fs::path& path_a, const fs::path& path_b) {
-  using namespace compare_detail;
   const RunFiles a = read_run(path_a), b = read_run(path_b);
   RunComparison all{a.results_path, b.results_path, a.model_name(), b.model_name(), {}, {}, {}};
   all.warnings = unlike_settings(a, b);

@@ -12,7 +12,7 @@
 #include "eval/scoring/python_str.h"
 
 namespace danlu::eval {
-namespace compare_match_detail {
+namespace {
 
 using Lines = std::vector<const SampleLine*>;
 
@@ -105,10 +105,9 @@ std::string unlike_of_tasks(const RunFiles& a, const RunFiles& b, const char* se
   return count > kNamed ? tr("{} and {} more", named, count - kNamed) : named;
 }
 
-}  // namespace compare_match_detail
+}  // namespace
 
 MatchReport match_lines(const std::vector<SampleLine>& a, const std::vector<SampleLine>& b) {
-  using namespace compare_match_detail;
   MatchReport report;
   std::vector<std::string> filters;
   for (const SampleLine& line : a) {
@@ -144,7 +143,6 @@ MatchReport match_lines(const std::vector<SampleLine>& a, const std::vector<Samp
 }
 
 std::vector<std::string> unlike_settings(const RunFiles& a, const RunFiles& b) {
-  using namespace compare_match_detail;
   std::vector<std::string> unlike;
   const auto of_run = [](const RunFiles& run, const char* key) {
     const auto found = run.results.find(key);

@@ -7,7 +7,7 @@
 #include "eval/compare/compare.h"
 
 namespace danlu::eval {
-namespace compare_picture_detail {
+namespace {
 
 using namespace pictures;
 
@@ -101,10 +101,9 @@ double label_width(const Painter& painter, const std::vector<Bars>& all) {
   return std::min(width, kWidest);
 }
 
-}  // namespace compare_picture_detail
+}  // namespace
 
 std::string comparison_picture(const RunComparison& comparison, pictures::PictureFormat format) {
-  using namespace compare_picture_detail;
   const auto& tasks = comparison.groups.empty() ? comparison.tasks : comparison.groups;
   std::vector<Bars> all = bars_of(tasks, 1);
   if (all.empty()) all = bars_of(tasks, 100);

@@ -7,7 +7,7 @@
 #include "eval/scoring/python_str.h"
 
 namespace danlu::eval {
-namespace compare_report_detail {
+namespace {
 
 using Row = std::vector<std::string>;
 
@@ -123,17 +123,15 @@ std::string named(const fs::path& path, const std::string& model) {
   return path.string() + (model.empty() ? "" : "  (" + model + ")");
 }
 
-}  // namespace compare_report_detail
+}  // namespace
 
 std::string comparison_text(const RunComparison& comparison, int64_t max_shown) {
-  using namespace compare_report_detail;
   return fmt::format("A  {}\nB  {}\n\n{}\n{}", named(comparison.path_a, comparison.model_a),
                      named(comparison.path_b, comparison.model_b), table(comparison),
                      changes(comparison, max_shown));
 }
 
 Json comparison_json(const RunComparison& comparison) {
-  using namespace compare_report_detail;
   return {{"a", comparison.path_a.string()},         {"b", comparison.path_b.string()},
           {"model_a", comparison.model_a},           {"model_b", comparison.model_b},
           {"warnings", comparison.warnings},         {"resamples", kResamples},

@@ -14,7 +14,7 @@
 #include "text/jinja/python_text.h"
 
 namespace danlu::eval {
-namespace compare_run_detail {
+namespace {
 
 /// "2026-…" of "results_2026-….json": it sorts by age.
 std::string time_of(const fs::path& results) {
@@ -130,11 +130,11 @@ std::vector<SampleLine> read_samples(const fs::path& path) {
   return lines;
 }
 
-}  // namespace compare_run_detail
+}  // namespace
 
 std::string RunFiles::model_name() const {
   for (const char* key : {"model_name", "model_name_sanitized"}) {
-    const std::string name = compare_run_detail::text_in(results, key);
+    const std::string name = text_in(results, key);
     if (!name.empty()) return name;
   }
   return "";
@@ -153,15 +153,14 @@ fs::path find_results(const fs::path& run) {
                     did_you_mean_path(run));
   if (!fs::is_directory(run, ignored)) return run;
   std::vector<fs::path> files;
-  compare_run_detail::add_results_files(run, files, true);
+  add_results_files(run, files, true);
   if (files.empty()) {
     throw DataError(tr("{}: no results_*.json in it", run.string()),
                     tr("danlu eval --output_path writes one"));
   }
   const fs::path newest =
       *std::max_element(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
-        return std::pair(compare_run_detail::time_of(a), a) <
-               std::pair(compare_run_detail::time_of(b), b);
+        return std::pair(time_of(a), a) < std::pair(time_of(b), b);
       });
   if (files.size() > 1)
     log::info("{}: of {} results the newest: {}", run.string(), files.size(), newest.string());
@@ -177,12 +176,11 @@ RunFiles read_run(const fs::path& run) {
     throw DataError(tr("{}: this is no file of results: it has no object 'results'",
                        files.results_path.string()));
   }
-  const std::string time = compare_run_detail::time_of(files.results_path);
+  const std::string time = time_of(files.results_path);
   for (const auto& [task, numbers] : files.results["results"].items()) {
     const fs::path path = files.results_path.parent_path() / samples_file_name(task, time);
     std::error_code ignored;
-    if (fs::exists(path, ignored))
-      files.samples.emplace(task, compare_run_detail::read_samples(path));
+    if (fs::exists(path, ignored)) files.samples.emplace(task, read_samples(path));
   }
   if (files.samples.empty()) {
     throw DataError(tr("{}: no {} beside it: runs are compared item by item",

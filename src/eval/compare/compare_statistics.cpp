@@ -7,7 +7,7 @@
 #include "base/rng.h"
 
 namespace danlu::eval {
-namespace compare_statistics_detail {
+namespace {
 
 double as_value(PairedValue kind, double mean) {
   switch (kind) {
@@ -21,7 +21,7 @@ double as_value(PairedValue kind, double mean) {
   return mean;
 }
 
-}  // namespace compare_statistics_detail
+}  // namespace
 
 PairedValue paired_value_of(const std::string& aggregation) {
   if (aggregation == "perplexity" || aggregation == "weighted_perplexity")
@@ -32,18 +32,17 @@ PairedValue paired_value_of(const std::string& aggregation) {
 double value_of_a(PairedValue kind, std::span<const PairedItem> items) {
   double sum = 0, weight = 0;
   for (const PairedItem& item : items) sum += item.a, weight += item.weight_a;
-  return compare_statistics_detail::as_value(kind, sum / weight);
+  return as_value(kind, sum / weight);
 }
 
 double value_of_b(PairedValue kind, std::span<const PairedItem> items) {
   double sum = 0, weight = 0;
   for (const PairedItem& item : items) sum += item.b, weight += item.weight_b;
-  return compare_statistics_detail::as_value(kind, sum / weight);
+  return as_value(kind, sum / weight);
 }
 
 std::vector<double> bootstrap_differences(PairedValue kind, std::span<const PairedItem> items,
                                           uint64_t seed) {
-  using compare_statistics_detail::as_value;
   std::vector<double> differences;
   if (items.empty()) return differences;
   uint64_t draw = 0;

@@ -23,7 +23,7 @@
 #include "data/readers/data_files.h"
 
 namespace danlu::eval {
-namespace archive_detail {
+namespace {
 namespace {
 
 constexpr size_t kReadBlockBytes = size_t{1} << 18;
@@ -216,11 +216,11 @@ std::vector<std::string> take_files(const fs::path& path, const ArchiveLimits& l
 }
 
 }  // namespace
-}  // namespace archive_detail
+}  // namespace
 
 bool is_archive(const fs::path& path) {
   const std::string name = lower_case(path.filename().string());
-  return std::any_of(archive_detail::kEndings.begin(), archive_detail::kEndings.end(),
+  return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](const char* ending) { return name.ends_with(ending); });
 }
 
@@ -229,12 +229,12 @@ bool is_benchmark_file(const fs::path& path) {
 }
 
 std::vector<std::string> archive_names(const fs::path& archive, const ArchiveLimits& limits) {
-  return archive_detail::take_files(archive, limits, nullptr);
+  return take_files(archive, limits, nullptr);
 }
 
 void unpack_archive(const fs::path& archive, const fs::path& directory,
                     const ArchiveLimits& limits) {
-  archive_detail::take_files(archive, limits, &directory);
+  take_files(archive, limits, &directory);
 }
 
 }  // namespace danlu::eval

@@ -16,7 +16,7 @@
 #include "eval/data/path_pattern.h"
 
 namespace danlu::eval {
-namespace choose_layout_detail {
+namespace {
 namespace {
 
 constexpr size_t kShownMissing = 8;
@@ -192,28 +192,26 @@ void require_one(const std::vector<Place>& places, const DataTree& tree,
 }
 
 }  // namespace
-}  // namespace choose_layout_detail
+}  // namespace
 
 ChosenLayout choose_layout(const DataTree& tree, const std::vector<Layout>& layouts,
                            const WantedData& wanted) {
-  using choose_layout_detail::Place;
-  const size_t whole = choose_layout_detail::subjects_of(wanted).size() * wanted.splits.size();
-  std::vector<Place> places = choose_layout_detail::places_in(tree, layouts, wanted);
+  const size_t whole = subjects_of(wanted).size() * wanted.splits.size();
+  std::vector<Place> places = places_in(tree, layouts, wanted);
   if (places.empty() || places[0].present < whole) {
     bool has_new = false;
     for (const Layout& layout : layouts) has_new |= tree.open_archives(layout);
-    if (has_new) places = choose_layout_detail::places_in(tree, layouts, wanted);
+    if (has_new) places = places_in(tree, layouts, wanted);
   }
   if (places.empty() || places[0].present < whole) tree.refuse_broken_archives();
-  if (places.empty()) choose_layout_detail::fail_without_any(tree, layouts, wanted);
+  if (places.empty()) fail_without_any(tree, layouts, wanted);
   const Place& best = places.front();
-  std::vector<std::string> left_out =
-      choose_layout_detail::incomplete_subjects(best, layouts[best.layout], wanted);
+  std::vector<std::string> left_out = incomplete_subjects(best, layouts[best.layout], wanted);
   if (best.present < whole && (!wanted.takes_part || left_out.size() == wanted.subjects.size()))
-    choose_layout_detail::fail_in_part(best, layouts[best.layout], wanted);
-  choose_layout_detail::require_one(places, tree, wanted.benchmark);
+    fail_in_part(best, layouts[best.layout], wanted);
+  require_one(places, tree, wanted.benchmark);
   return {best.layout, tree.at(best.root), std::move(left_out),
-          choose_layout_detail::subjects_in_part(best, layouts[best.layout], wanted)};
+          subjects_in_part(best, layouts[best.layout], wanted)};
 }
 
 }  // namespace danlu::eval

@@ -21,7 +21,7 @@
 #include "eval/data/read_rows.h"
 
 namespace danlu::eval {
-namespace data_tree_detail {
+namespace {
 namespace {
 
 constexpr int kLevelsAbove = 3, kLevelsBelow = 3;
@@ -75,7 +75,7 @@ Temporary unpacking_directory() {
 }
 
 }  // namespace
-}  // namespace data_tree_detail
+}  // namespace
 
 struct DataTree::State {
   struct Archive {
@@ -99,9 +99,9 @@ struct DataTree::State {
   }
 
   void unpack(const fs::path& archive) {
-    Temporary directory = data_tree_detail::unpacking_directory();
+    Temporary directory = unpacking_directory();
     unpack_archive(archive, directory.path());
-    data_tree_detail::add_directories(directory.path(), 0, &roots);
+    add_directories(directory.path(), 0, &roots);
     unpacked.push_back(std::move(directory));
   }
 
@@ -144,12 +144,11 @@ DataTree DataTree::open(const fs::path& path) {
            ".json, .jsonl, .csv, .tsv"));
   }
   if (fs::is_directory(status)) {
-    data_tree_detail::add_directories(state.given, 0, &state.roots);
+    add_directories(state.given, 0, &state.roots);
     state.find_archives();
   }
   fs::path above = state.given;
-  for (int level = 1; level <= data_tree_detail::kLevelsAbove && above.has_relative_path();
-       ++level) {
+  for (int level = 1; level <= kLevelsAbove && above.has_relative_path(); ++level) {
     above = above.parent_path();
     state.roots.push_back({above, level, true});
   }
@@ -181,10 +180,10 @@ DataTree DataTree::at(const Root& root) const {
 
 bool DataTree::serves(const Root& root, const Layout& layout) const {
   bool serves = false;
-  data_tree_detail::for_each_pattern(layout, "", [&](const std::string& pattern) {
+  for_each_pattern(layout, "", [&](const std::string& pattern) {
     if (serves) return;
     for (const fs::path& file : files_matching(root.path, pattern, std::nullopt))
-      serves |= !root.is_above || data_tree_detail::lies_in(file, state_->given);
+      serves |= !root.is_above || lies_in(file, state_->given);
   });
   return serves;
 }
@@ -196,7 +195,7 @@ bool DataTree::open_archives(const Layout& layout) const {
     if (archive.is_open) continue;
     if (!archive.names) archive.names = state_->names_in(archive.path);
     bool is_ours = false;
-    data_tree_detail::for_each_pattern(layout, "", [&](const std::string& pattern) {
+    for_each_pattern(layout, "", [&](const std::string& pattern) {
       for (const std::string& name : *archive.names) is_ours |= ends_in_pattern(name, pattern);
     });
     if (!is_ours) continue;
@@ -218,7 +217,7 @@ std::vector<fs::path> DataTree::files(const Layout& layout, const std::string& s
     for (const Root& root : roots()) {
       if (root.is_above && !serves(root, layout)) continue;
       std::vector<fs::path> found;
-      data_tree_detail::for_each_pattern(layout, split, [&](const std::string& pattern) {
+      for_each_pattern(layout, split, [&](const std::string& pattern) {
         if (!found.empty() && !layout.are_named) return;
         for (fs::path& file : files_matching(root.path, pattern, subject))
           found.push_back(std::move(file));
@@ -248,7 +247,7 @@ std::vector<Json> DataTree::rows(const Layout& layout, const std::string& split,
   if (found.empty()) {
     refuse_broken_archives();
     std::string wanted;
-    data_tree_detail::for_each_pattern(layout, split, [&](const std::string& pattern) {
+    for_each_pattern(layout, split, [&](const std::string& pattern) {
       wanted += (wanted.empty() ? "" : ", ") + with_subject(pattern, subject);
     });
     throw DataError(tr("{}: no rows of the split '{}' ({}); looked for: {}", path().string(), split,
@@ -275,7 +274,7 @@ std::string DataTree::text(const std::string& relative_path) const {
   for (const Root& root : roots()) {
     const fs::path path = root.path / relative_path;
     std::error_code error;
-    if (root.is_above && !data_tree_detail::lies_in(path, state_->given)) continue;
+    if (root.is_above && !lies_in(path, state_->given)) continue;
     if (!fs::is_regular_file(path, error)) continue;
     std::string text = read_file(path);
     if (text.starts_with(data::kUtf8Mark)) text.erase(0, data::kUtf8Mark.size());

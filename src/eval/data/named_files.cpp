@@ -11,7 +11,7 @@
 #include "eval/data/path_pattern.h"
 
 namespace danlu::eval {
-namespace named_files_detail {
+namespace {
 
 /// Below "/", which the tree begins with.
 std::string found_path(const std::string& path, const std::vector<fs::path>& folders,
@@ -34,7 +34,7 @@ std::string found_path(const std::string& path, const std::vector<fs::path>& fol
                   tr("looked for: {}", fmt::format("{}", fmt::join(looked, ", "))));
 }
 
-}  // namespace named_files_detail
+}  // namespace
 
 NamedFiles find_named_files(const Layout& layout, const std::vector<std::string>& splits,
                             const std::vector<fs::path>& folders, const std::string& origin) {
@@ -50,7 +50,7 @@ NamedFiles find_named_files(const Layout& layout, const std::vector<std::string>
     }
     const std::string place = fmt::format("{}: data_files: {}", origin, split);
     for (const std::string& path : paths->second)
-      named.layout.files[split].push_back(named_files_detail::found_path(path, folders, place));
+      named.layout.files[split].push_back(found_path(path, folders, place));
   }
   return named;
 }

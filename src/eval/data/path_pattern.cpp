@@ -8,14 +8,15 @@
 #include "base/file.h"
 
 namespace danlu::eval {
-namespace path_pattern_detail {
+namespace {
 namespace {
 
 constexpr std::string_view kSubject = "{subject}";
 // Wildcards of a pattern; those that a subject's own name may hold are letters.
 constexpr char kAny = '\1', kOne = '\2';
 
-std::string compiled(const std::string& pattern, const std::optional<std::string>& subject) {
+std::string compiled_pattern(const std::string& pattern,
+                             const std::optional<std::string>& subject) {
   std::string out;
   for (size_t at = 0; at < pattern.size();) {
     if (pattern.compare(at, kSubject.size(), kSubject) == 0) {
@@ -84,7 +85,7 @@ void find_below(const fs::path& directory, fs::path::iterator part, const fs::pa
 }
 
 }  // namespace
-}  // namespace path_pattern_detail
+}  // namespace
 
 void require_inside(const fs::path& path) {
   const bool leads_out = std::find(path.begin(), path.end(), "..") != path.end();
@@ -96,26 +97,26 @@ void require_inside(const fs::path& path) {
 
 std::vector<fs::path> files_matching(const fs::path& root, const std::string& pattern,
                                      const std::optional<std::string>& subject) {
-  const fs::path compiled(path_pattern_detail::compiled(pattern, subject));
+  const fs::path compiled(compiled_pattern(pattern, subject));
   require_inside(compiled);
   std::vector<fs::path> found;
-  path_pattern_detail::find_below(root, compiled.begin(), compiled.end(), &found);
+  find_below(root, compiled.begin(), compiled.end(), &found);
   return found;
 }
 
 bool ends_in_pattern(const fs::path& name, const std::string& pattern) {
-  const fs::path compiled(path_pattern_detail::compiled(pattern, std::nullopt));
+  const fs::path compiled(compiled_pattern(pattern, std::nullopt));
   const auto parts = std::distance(compiled.begin(), compiled.end());
   const auto given = std::distance(name.begin(), name.end());
   if (given < parts) return false;
   return std::equal(compiled.begin(), compiled.end(), std::next(name.begin(), given - parts),
                     [](const fs::path& wanted, const fs::path& part) {
-                      return path_pattern_detail::matches_name(wanted.native(), part.native());
+                      return matches_name(wanted.native(), part.native());
                     });
 }
 
 std::string with_subject(std::string pattern, const std::string& subject) {
-  constexpr std::string_view kName = path_pattern_detail::kSubject;
+  constexpr std::string_view kName = kSubject;
   for (size_t at = 0; (at = pattern.find(kName, at)) != pattern.npos; at += subject.size())
     pattern.replace(at, kName.size(), subject);
   return pattern;

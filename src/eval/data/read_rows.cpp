@@ -20,7 +20,7 @@
 #include "data/readers/row_reader.h"
 
 namespace danlu::eval {
-namespace read_rows_detail {
+namespace {
 namespace {
 
 constexpr size_t kShownColumns = 12;
@@ -146,14 +146,14 @@ bool read_part_name(const std::string& name, std::pair<std::string, int>* set, i
 }
 
 }  // namespace
-}  // namespace read_rows_detail
+}  // namespace
 
 void require_whole_set(const std::vector<fs::path>& files) {
   std::map<std::pair<std::string, int>, std::set<int>> sets;
   for (const fs::path& file : files) {
     std::pair<std::string, int> set;
     int part = 0;
-    if (!read_rows_detail::read_part_name(file.filename().string(), &set, &part)) continue;
+    if (!read_part_name(file.filename().string(), &set, &part)) continue;
     set.first = (file.parent_path() / set.first).string();
     sets[set].insert(part);
   }
@@ -170,8 +170,7 @@ void require_whole_set(const std::vector<fs::path>& files) {
 std::string row_place_in(const fs::path& path, const Layout& layout, size_t index) {
   const auto type = data::file_type_of(path);
   if (type == data::FileType::kCsv || type == data::FileType::kTsv)
-    return fmt::format("{}:{}", path.string(),
-                       read_rows_detail::csv_line(path, *type, layout, index));
+    return fmt::format("{}:{}", path.string(), csv_line(path, *type, layout, index));
   if (!layout.records.empty())
     return fmt::format("{}: {}[{}]", path.string(), layout.records, index);
   data::Dataset dataset;
@@ -188,9 +187,9 @@ void read_rows(const fs::path& path, const Layout& layout, std::vector<Json>* ro
   if (size == 0) throw DataError(tr("{}: the file is empty", path.string()));
   const size_t before = rows->size();
   if (*type == data::FileType::kCsv || *type == data::FileType::kTsv) {
-    read_rows_detail::read_csv(path, *type, layout, rows);
+    read_csv(path, *type, layout, rows);
   } else {
-    read_rows_detail::read_objects({path, *type, size}, layout, rows);
+    read_objects({path, *type, size}, layout, rows);
   }
   if (rows->size() == before) throw DataError(tr("{}: the file holds no rows", path.string()));
 }

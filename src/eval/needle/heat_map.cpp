@@ -10,7 +10,7 @@
 #include "pictures/picture_fonts.h"
 
 namespace danlu::eval {
-namespace heat_map_detail {
+namespace {
 
 using pictures::Align;
 using pictures::Color;
@@ -18,9 +18,9 @@ using pictures::Painter;
 using pictures::Point;
 using pictures::TextStyle;
 
-constexpr Color kInk{0.13, 0.13, 0.13}, kGrey{0.36, 0.36, 0.36}, kWhite{1, 1, 1};
+constexpr Color kMapInk{0.13, 0.13, 0.13}, kMapGrey{0.36, 0.36, 0.36}, kWhite{1, 1, 1};
 constexpr Color kNoValue{0.93, 0.93, 0.93}, kHatch{0.72, 0.72, 0.72};
-constexpr double kTop = 64, kBelow = 84, kGap = 7, kScaleWidth = 14, kScaleRoom = 84;
+constexpr double kMapTop = 64, kBelow = 84, kGap = 7, kScaleWidth = 14, kScaleRoom = 84;
 constexpr double kMeanWidth = 56, kCellWidth = 64, kCellHeight = 24;
 constexpr std::string_view kMeanWord = "mean";
 
@@ -98,7 +98,7 @@ void draw_cell(Painter& painter, const HeatMap& map, double value, Point corner,
   painter.fill(inner, width - 1, height - 1, color);
   TextStyle style{.size = 11.5, .align = Align::kCenter};
   // The larger of the two contrasts (WCAG's): they are the same at this luminance.
-  style.color = luminance(color) > 0.211 ? kInk : kWhite;
+  style.color = luminance(color) > 0.211 ? kMapInk : kWhite;
   const std::string text =
       std::abs(value) < 99.95 ? fmt::format("{:.1f}", value + 0.0) : fmt::format("{:.0f}", value);
   if (height < style.size + 2 || painter.text_width(text, style) > width - 4) return;
@@ -135,8 +135,8 @@ size_t label_step(const std::vector<std::string>& texts, double apart, const Pai
 
 void draw_axes(Painter& painter, const HeatMap& map, const Field& field) {
   const std::string mean = picture_word(kMeanWord, painter.chinese());
-  const TextStyle bold{.size = 12, .color = kInk, .align = Align::kCenter, .bold = true};
-  TextStyle tick{.size = 12, .color = kGrey, .align = Align::kRight};
+  const TextStyle bold{.size = 12, .color = kMapInk, .align = Align::kCenter, .bold = true};
+  TextStyle tick{.size = 12, .color = kMapGrey, .align = Align::kRight};
   const size_t row_step = label_step(map.rows, field.cell_height, painter, tick, true);
   for (size_t row = 0; row < field.rows; row += row_step)
     painter.text({field.left - 8, field.top + field.cell_height * (static_cast<double>(row) + 0.5)},
@@ -151,7 +151,7 @@ void draw_axes(Painter& painter, const HeatMap& map, const Field& field) {
     painter.text({field.left + field.cell_width * (static_cast<double>(column) + 0.5), below},
                  map.columns[column], tick);
   painter.text({field.mean_left() + kMeanWidth / 2, below}, mean, bold);
-  const TextStyle axis{.size = 13, .color = kInk, .align = Align::kCenter};
+  const TextStyle axis{.size = 13, .color = kMapInk, .align = Align::kCenter};
   painter.text({(field.left + field.right()) / 2, below + 27}, map.column_title, axis);
   TextStyle upwards = axis;
   upwards.upwards = true;
@@ -169,14 +169,14 @@ void draw_scale(Painter& painter, const HeatMap& map, const Field& field) {
     const double part = (step + 0.5) / kSteps, from = height * (1 - (step + 1.0) / kSteps);
     painter.fill({left, top + from}, kScaleWidth, height - from, heat_color(part));
   }
-  const TextStyle tick{.size = 12, .color = kGrey};
+  const TextStyle tick{.size = 12, .color = kMapGrey};
   for (int i = 0; i <= 4; ++i) {
     const double part = i / 4.0;
     const double y = top + height * (1 - part);
     painter.text({left + kScaleWidth + 6, y},
                  fmt::format("{:g}", map.low + part * (map.high - map.low)), tick);
   }
-  const TextStyle upwards{.size = 13, .color = kInk, .align = Align::kCenter, .upwards = true};
+  const TextStyle upwards{.size = 13, .color = kMapInk, .align = Align::kCenter, .upwards = true};
   painter.text({left + kScaleWidth + 44, top + height / 2}, map.value_title, upwards);
 }
 
@@ -194,7 +194,7 @@ double shared(double size, size_t count, size_t most) {
   return count <= most ? size : size * static_cast<double>(most) / static_cast<double>(count);
 }
 
-}  // namespace heat_map_detail
+}  // namespace
 
 pictures::Color heat_color(double part) {
   struct Anchor {
@@ -221,15 +221,14 @@ std::string picture_word(std::string_view english, bool chinese) {
 }
 
 bool eval_pictures_speak_chinese() {
-  return speaks_chinese() && pictures::fonts_show(in_chinese(heat_map_detail::kMeanWord)) &&
+  return speaks_chinese() && pictures::fonts_show(in_chinese(kMeanWord)) &&
          pictures::fonts_show(in_chinese("depth of the needle (%)"));
 }
 
 std::string heat_map_picture(const HeatMap& map, pictures::PictureFormat format, bool chinese) {
-  using namespace heat_map_detail;
   check_shape(map);
   Field field{.left = 96,
-              .top = kTop,
+              .top = kMapTop,
               .cell_width = shared(kCellWidth, map.columns.size(), 16),
               .cell_height = shared(kCellHeight, map.rows.size(), 30),
               .columns = map.columns.size(),
@@ -239,15 +238,15 @@ std::string heat_map_picture(const HeatMap& map, pictures::PictureFormat format,
   field.cell_height = std::max(field.cell_height, 170.0 / static_cast<double>(field.rows + 1));
   const double width = field.mean_left() + kMeanWidth + 26 + kScaleRoom;
   const double height = field.mean_top() + field.cell_height + kBelow - 24;
-  return pictures::paint(format, static_cast<int>(std::ceil(width)),
-                         static_cast<int>(std::ceil(height)), chinese, [&](Painter& painter) {
-                           painter.text(
-                               {24, 30}, map.title,
-                               {.size = 17, .color = kInk, .bold = true, .max_width = width - 48});
-                           draw_cells(painter, map, field, means_of(map));
-                           draw_axes(painter, map, field);
-                           draw_scale(painter, map, field);
-                         });
+  return pictures::paint(
+      format, static_cast<int>(std::ceil(width)), static_cast<int>(std::ceil(height)), chinese,
+      [&](Painter& painter) {
+        painter.text({24, 30}, map.title,
+                     {.size = 17, .color = kMapInk, .bold = true, .max_width = width - 48});
+        draw_cells(painter, map, field, means_of(map));
+        draw_axes(painter, map, field);
+        draw_scale(painter, map, field);
+      });
 }
 
 }  // namespace danlu::eval

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 
 namespace danlu::eval {
-namespace needle_detail {
+namespace {
 
 /// `place` in `pattern`, where it stands once, replaced.
 std::string filled_in(const std::string& pattern, std::string_view place, std::string_view text) {
@@ -95,7 +95,7 @@ size_t choice(size_t count, int64_t repeat) { return PythonRandom(repeat).below(
 
 std::string alone(const std::string& needle) { return "\n" + needle + "\n"; }
 
-}  // namespace needle_detail
+}  // namespace
 
 std::string with_needles(const Haystack& haystack, const std::vector<std::string>& needles,
                          const std::vector<double>& depths) {
@@ -160,7 +160,7 @@ void NeedleSource::check_needles() const {
     const std::vector<Needle>& needles = data_->needles(language);
     if (kind_ == NeedleKind::kSingleRetrieval) continue;
     const size_t wanted = window_->depths.size();
-    const size_t found = needle_detail::unlike(needles, wanted).size();
+    const size_t found = unlike(needles, wanted).size();
     if (found == wanted) continue;
     throw DataError(tr("{}: {} needles with different keywords are needed ({}), there are {}",
                        plan.needles, wanted, language.name, found),
@@ -169,7 +169,6 @@ void NeedleSource::check_needles() const {
 }
 
 NeedleSource::Hidden NeedleSource::hide_one(const Cell& cell) const {
-  using namespace needle_detail;
   const std::vector<Needle>& needles = data_->needles(*cell.language);
   const Needle& needle = needles[choice(needles.size(), cell.repeat)];
   return {.texts = {alone(needle.text)},
@@ -181,7 +180,6 @@ NeedleSource::Hidden NeedleSource::hide_one(const Cell& cell) const {
 }
 
 NeedleSource::Hidden NeedleSource::hide_chain(const Cell& cell) const {
-  using namespace needle_detail;
   const auto chains = data_->chains(*cell.language, cell.num_needles);
   const NeedleChain& chain = *chains[choice(chains.size(), cell.repeat)];
   const double gap = data_->plan().kinds.at(kind_).gap;
@@ -200,7 +198,6 @@ NeedleSource::Hidden NeedleSource::hide_chain(const Cell& cell) const {
 }
 
 NeedleSource::Hidden NeedleSource::hide_everywhere(const Cell& cell) const {
-  using namespace needle_detail;
   const std::vector<double>& depths = window_->depths;
   auto needles = unlike(data_->needles(*cell.language), depths.size());
   PythonRandom(cell.repeat).shuffle(std::span(needles));
@@ -257,9 +254,8 @@ Item NeedleSource::item(int64_t index) const {
   item.target = hidden.keywords.size() == 1 ? Json(hidden.keywords[0]) : Json(hidden.keywords);
   Call& call = item.calls.emplace_back();
   call.kind = CallKind::kGeneration;
-  call.context = needle_detail::prompt_of(everywhere ? language.joined_prompt : language.prompt,
-                                          with_needles(haystack, hidden.texts, hidden.depths),
-                                          hidden.question);
+  call.context = prompt_of(everywhere ? language.joined_prompt : language.prompt,
+                           with_needles(haystack, hidden.texts, hidden.depths), hidden.question);
   call.rules.max_tokens = data_->plan().kinds.at(kind_).max_tokens;
   return item;
 }

@@ -17,7 +17,7 @@
 namespace danlu::eval {
 
 namespace fs = std::filesystem;
-namespace needle_data_detail {
+namespace {
 
 /// Calls on_row(row, place) for every row of a JSON file.
 template <typename OnRow>
@@ -114,7 +114,7 @@ std::unique_ptr<TokenRuler> choose_ruler(const NeedlePlan& plan, const fs::path&
   return model_token_ruler(*model);
 }
 
-}  // namespace needle_data_detail
+}  // namespace
 
 std::vector<size_t> needle_order(size_t count, int64_t repeat) {
   std::vector<size_t> order(count);
@@ -128,7 +128,7 @@ NeedleData::NeedleData(NeedlePlan plan, fs::path folder, const fs::path& named_t
     : plan_(std::move(plan)), folder_(std::move(folder)) {
   if (!fs::is_directory(folder_))
     throw DataError(tr("{}: no such directory", folder_.string()), plan_.where_from);
-  ruler_ = needle_data_detail::choose_ruler(plan_, folder_, named_tokenizer, model);
+  ruler_ = choose_ruler(plan_, folder_, named_tokenizer, model);
 }
 
 fs::path NeedleData::find(const std::string& name) const {
@@ -140,7 +140,6 @@ fs::path NeedleData::find(const std::string& name) const {
 }
 
 void NeedleData::read_needles(const NeedleLanguage& language, std::vector<Needle>& to) const {
-  using namespace needle_data_detail;
   const fs::path path = find(plan_.needles);
   std::vector<Needle> needles;
   each_row(path, [&](const Json& row, const auto& place) {
@@ -155,7 +154,6 @@ void NeedleData::read_needles(const NeedleLanguage& language, std::vector<Needle
 }
 
 void NeedleData::read_chains(const NeedleLanguage& language, std::vector<NeedleChain>& to) const {
-  using namespace needle_data_detail;
   const fs::path path = find(language.reasoning);
   std::vector<NeedleChain> chains;
   each_row(path, [&](const Json& row, const auto& place) {
@@ -170,7 +168,6 @@ void NeedleData::read_chains(const NeedleLanguage& language, std::vector<NeedleC
 }
 
 void NeedleData::read_essays(const NeedleLanguage& language, std::vector<Essay>& to) const {
-  using namespace needle_data_detail;
   const fs::path path = find(language.haystack);
   std::vector<Essay> essays;
   each_row(path, [&](const Json& row, const auto& place) {

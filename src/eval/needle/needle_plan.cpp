@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 namespace danlu::eval {
-namespace needle_plan_detail {
+namespace {
 
 /// An object of the file, its keys read one by one.
 class PlanNode {
@@ -185,7 +185,7 @@ std::map<NeedleKind, NeedlePlan::Kind> read_kinds(const Json& node, const std::s
   return kinds;
 }
 
-}  // namespace needle_plan_detail
+}  // namespace
 
 std::string_view needle_kind_name(NeedleKind kind) {
   switch (kind) {
@@ -200,7 +200,6 @@ std::string_view needle_kind_name(NeedleKind kind) {
 }
 
 NeedlePlan parse_needle_plan(const Json& node, const std::string& origin) {
-  using namespace needle_plan_detail;
   const std::string where = origin + ": needle";
   const PlanNode of(node, where, {"needles", "counted_with", "windows", "kinds", "languages"});
   NeedlePlan plan;

@@ -15,7 +15,7 @@
 #include "text/tokenizer/utf8.h"
 
 namespace danlu::eval {
-namespace needle_score_detail {
+namespace {
 
 std::u32string code_points(std::string_view text) {
   std::string repaired;
@@ -48,15 +48,13 @@ std::u32string lower(std::string_view text) {
   return points;
 }
 
-}  // namespace needle_score_detail
+}  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  using namespace needle_score_detail;
   return distance(code_points(a), code_points(b));
 }
 
 double needle_score(std::string_view answer, std::string_view keyword, std::string_view reference) {
-  using namespace needle_score_detail;
   if (answer.find(keyword) != answer.npos) return 100;
   std::u32string given = code_points(answer), wanted = code_points(reference);
   std::erase_if(given, text::jinja::is_python_space);
@@ -67,7 +65,6 @@ double needle_score(std::string_view answer, std::string_view keyword, std::stri
 }
 
 double needle_words_score(std::string_view answer, std::string_view wanted) {
-  using namespace needle_score_detail;
   const std::u32string given = lower(answer), all = lower(wanted);
   size_t words = 0, found = 0;
   for (auto at = all.begin(); at != all.end();) {

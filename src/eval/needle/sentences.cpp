@@ -3,7 +3,7 @@
 #include "text/tokenizer/utf8.h"
 
 namespace danlu::eval {
-namespace sentences_detail {
+namespace {
 
 bool is_one_of(char32_t c, std::u32string_view set) { return set.find(c) != set.npos; }
 
@@ -53,10 +53,10 @@ class SentenceWalk {
   std::string_view text_;
 };
 
-}  // namespace sentences_detail
+}  // namespace
 
 std::vector<size_t> sentence_ends(std::string_view text, size_t most_characters) {
-  const sentences_detail::SentenceWalk walk(text);
+  const SentenceWalk walk(text);
   std::vector<size_t> ends;
   for (size_t at = 0; at < text.size(); at = ends.back())
     ends.push_back(walk.end_of(at, most_characters));

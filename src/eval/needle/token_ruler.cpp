@@ -8,7 +8,7 @@
 #include "text/tokenizer/byte_level.h"
 
 namespace danlu::eval {
-namespace token_ruler_detail {
+namespace {
 
 constexpr size_t kCl100kTokens = 100256;
 
@@ -70,10 +70,9 @@ std::unique_ptr<TokenRuler> parts_ruler(std::string name, Count count) {
   return std::make_unique<PartsRuler<Count>>(std::move(name), std::move(count));
 }
 
-}  // namespace token_ruler_detail
+}  // namespace
 
 std::unique_ptr<TokenRuler> open_token_ruler(const std::filesystem::path& path) {
-  using namespace token_ruler_detail;
   const std::string name = path.filename().string();
   if (path.extension() != ".tiktoken" && name != kCachedCl100k) {
     return parts_ruler(path.string(),
@@ -92,8 +91,7 @@ std::unique_ptr<TokenRuler> open_token_ruler(const std::filesystem::path& path) 
 }
 
 std::unique_ptr<TokenRuler> model_token_ruler(const Model& model) {
-  return token_ruler_detail::parts_ruler(
-      "", [&model](const std::string& text) { return model.count_tokens(text); });
+  return parts_ruler("", [&model](const std::string& text) { return model.count_tokens(text); });
 }
 
 }  // namespace danlu::eval

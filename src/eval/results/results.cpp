@@ -10,7 +10,7 @@
 #include "eval/scoring/aggregation.h"
 
 namespace danlu::eval {
-namespace results_detail {
+namespace {
 
 std::string output_name(OutputType output) {
   switch (output) {
@@ -140,7 +140,7 @@ void add_run(const RunInfo& run, Json& all) {
   all["total_evaluation_time_seconds"] = fmt::format("{}", run.duration_s);
 }
 
-}  // namespace results_detail
+}  // namespace
 
 std::string make_time_id(std::chrono::system_clock::time_point now) {
   const auto since = now.time_since_epoch();
@@ -158,9 +158,9 @@ Json results_json(const Evaluation& evaluation) {
   for (const char* key : {"results", "groups", "group_subtasks", "configs", "versions", "n-shot",
                           "higher_is_better", "n-samples", "config", "task_hashes"})
     all[key] = Json::object();
-  for (const TreeRow& row : tree_rows(evaluation)) results_detail::add_row(row, all);
+  for (const TreeRow& row : tree_rows(evaluation)) add_row(row, all);
   if (evaluation.groups.empty()) all.erase("groups");
-  results_detail::add_run(evaluation.run, all);
+  add_run(evaluation.run, all);
   return all;
 }
 

@@ -7,7 +7,7 @@
 #include "eval/scoring/python_str.h"
 
 namespace danlu::eval {
-namespace results_table_detail {
+namespace {
 
 using Cells = std::vector<std::string>;
 /// Version, n-shot, value and error.
@@ -40,10 +40,9 @@ Cells head(const char* first) {
   return {first, "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr"};
 }
 
-}  // namespace results_table_detail
+}  // namespace
 
 std::string results_table(const Evaluation& evaluation) {
-  using namespace results_table_detail;
   std::vector<Cells> tasks = {head("Tasks")}, groups = {head("Groups")};
   for (const TreeRow& row : tree_rows(evaluation)) {
     add_rows(row, row.alias(), tasks);

@@ -3,7 +3,7 @@
 #include <set>
 
 namespace danlu::eval {
-namespace results_tree_detail {
+namespace {
 
 class Walk {
  public:
@@ -40,14 +40,12 @@ class Walk {
   std::vector<TreeRow> rows_;
 };
 
-}  // namespace results_tree_detail
+}  // namespace
 
 std::string TreeRow::alias() const {
   return (depth > 0 ? std::string(depth, ' ') + "- " : "") + result->alias;
 }
 
-std::vector<TreeRow> tree_rows(const Evaluation& evaluation) {
-  return results_tree_detail::Walk(evaluation).rows();
-}
+std::vector<TreeRow> tree_rows(const Evaluation& evaluation) { return Walk(evaluation).rows(); }
 
 }  // namespace danlu::eval

@@ -5,7 +5,7 @@
 #include "eval/scoring/python_str.h"
 
 namespace danlu::eval {
-namespace samples_detail {
+namespace {
 
 /// The inner values as Python prints them.
 Json printed(const Json& value) {
@@ -68,11 +68,10 @@ Json responses_json(const Item& item, const std::vector<Answer>& answers) {
   return printed(responses);
 }
 
-}  // namespace samples_detail
+}  // namespace
 
 Json sample_record(const Task& task, const Item& item, const std::vector<Answer>& answers,
                    const ItemScore& score) {
-  using namespace samples_detail;
   Json names = Json::array();
   int64_t cut = 0;
   for (const Metric& metric : task.metrics) {

@@ -5,7 +5,7 @@
 #include <bit>
 
 namespace danlu::eval {
-namespace sha256_detail {
+namespace {
 
 constexpr size_t kBlock = 64;
 /// The first 32 bits of the fractions of the cube roots of the first 64 primes.
@@ -19,7 +19,7 @@ constexpr uint32_t kRounds[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-}  // namespace sha256_detail
+}  // namespace
 
 void Sha256::mix(const char* block) {
   using std::rotr;
@@ -36,8 +36,8 @@ void Sha256::mix(const char* block) {
   }
   auto [a, b, c, d, e, f, g, h] = state_;
   for (int i = 0; i < 64; ++i) {
-    const uint32_t first = h + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) +
-                           sha256_detail::kRounds[i] + words[i];
+    const uint32_t first =
+        h + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRounds[i] + words[i];
     const uint32_t second =
         (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + first;
@@ -51,16 +51,14 @@ void Sha256::add(std::string_view bytes) {
   size_bytes_ += bytes.size();
   rest_ += bytes;
   size_t at = 0;
-  for (; rest_.size() - at >= sha256_detail::kBlock; at += sha256_detail::kBlock)
-    mix(rest_.data() + at);
+  for (; rest_.size() - at >= kBlock; at += kBlock) mix(rest_.data() + at);
   rest_.erase(0, at);
 }
 
 std::string Sha256::hex() const {
   Sha256 last = *this;
   std::string end("\x80");
-  while ((rest_.size() + end.size()) % sha256_detail::kBlock != sha256_detail::kBlock - 8)
-    end += '\0';
+  while ((rest_.size() + end.size()) % kBlock != kBlock - 8) end += '\0';
   for (int shift = 56; shift >= 0; shift -= 8)
     end += static_cast<char>(8 * size_bytes_ >> shift & 0xff);
   last.add(end);

@@ -7,7 +7,7 @@
 #include "text/jinja/python_text.h"
 
 namespace danlu::eval {
-namespace wide_text_detail {
+namespace {
 
 size_t width_at(std::string_view text, size_t& at) {
   const char32_t c = text::jinja::next_code_point(text, at);
@@ -19,11 +19,11 @@ std::string in_middle(const std::string& text, size_t width) {
   return std::string(space / 2, ' ') + text + std::string(space - space / 2, ' ');
 }
 
-}  // namespace wide_text_detail
+}  // namespace
 
 size_t display_width(std::string_view text) {
   size_t width = 0;
-  for (size_t at = 0; at < text.size();) width += wide_text_detail::width_at(text, at);
+  for (size_t at = 0; at < text.size();) width += width_at(text, at);
   return width;
 }
 
@@ -31,7 +31,7 @@ std::string cut_to_width(std::string_view text, size_t width) {
   if (display_width(text) <= width) return std::string(text);
   size_t end = 0, taken = 1;  // the ellipsis
   for (size_t at = 0; at < text.size(); end = at) {
-    taken += wide_text_detail::width_at(text, at);
+    taken += width_at(text, at);
     if (taken > width) break;
   }
   return std::string(text.substr(0, end)) + "…";
@@ -51,8 +51,7 @@ std::string markdown_table(const std::vector<std::vector<std::string>>& rows,
       const std::string& cell = rows[r][i];
       const std::string space(widths[i] - display_width(cell), ' ');
       out += '|';
-      out += r == 0 ? wide_text_detail::in_middle(cell, widths[i])
-                    : (is_right[i] ? space + cell : cell + space);
+      out += r == 0 ? in_middle(cell, widths[i]) : (is_right[i] ? space + cell : cell + space);
     }
     out += "|\n";
     if (r > 0) continue;

@@ -7,7 +7,7 @@
 #include "data/readers/text_encoding.h"
 
 namespace danlu::eval {
-namespace answer_json_detail {
+namespace {
 
 /// JSON has no infinities, and its decimal digits are longer than the bits they stand for.
 std::string hex_number(double number) {
@@ -53,10 +53,9 @@ bool read_text(const Json& json, std::string* text) {
   return true;
 }
 
-}  // namespace answer_json_detail
+}  // namespace
 
 Json answer_json(const Answer& answer) {
-  using namespace answer_json_detail;
   return {{"log_likelihood", hex_number(answer.log_likelihood)},
           {"is_greedy", answer.is_greedy},
           {"num_tokens", answer.num_tokens},
@@ -67,7 +66,6 @@ Json answer_json(const Answer& answer) {
 }
 
 std::optional<Answer> read_answer(const Json& json) {
-  using namespace answer_json_detail;
   if (!json.is_object()) return std::nullopt;
   const auto greedy = json.find("is_greedy");
   if (greedy == json.end() || !greedy->is_boolean()) return std::nullopt;

@@ -27,7 +27,7 @@
 #include "eval/run/answer_json.h"
 
 namespace danlu::eval {
-namespace journal_detail {
+namespace {
 namespace {
 
 constexpr const char* kFormat = "danlu-answers";
@@ -155,10 +155,10 @@ Contents read_file_of_answers(const fs::path& file, const std::string& header,
 }
 
 }  // namespace
-}  // namespace journal_detail
+}  // namespace
 
 std::string call_key(const Call& call) {
-  journal_detail::KeyBytes bytes;
+  KeyBytes bytes;
   bytes.add(static_cast<int64_t>(call.kind));
   // Answers from when BOS was predicted too are others.
   if (call.kind == CallKind::kRolling) bytes.add(int64_t{2});
@@ -202,23 +202,21 @@ struct Journal::State {
 
 void Journal::State::read_all() {
   size_t good_bytes = 0, num_bad = 0;
-  for (const auto& [of, name] : journal_detail::files_of_ranks(path)) {
+  for (const auto& [of, name] : files_of_ranks(path)) {
     if (!rank.goes_on) {
       if (is_ours_to_tidy(of)) fs::remove(name);
       continue;
     }
-    journal_detail::Contents contents;
+    Contents contents;
     try {
-      contents = journal_detail::read_file_of_answers(name, header, &answers);
+      contents = read_file_of_answers(name, header, &answers);
     } catch (const IoError&) {
       if (fs::exists(name)) throw;
       continue;  // the rank that tidies it has set it aside
     }
     num_bad += contents.num_bad_lines;
-    if (contents.owner == journal_detail::Owner::kAnother && is_ours_to_tidy(of))
-      journal_detail::set_aside(name);
-    if (of == rank.rank && contents.owner == journal_detail::Owner::kUs)
-      good_bytes = contents.good_bytes;
+    if (contents.owner == Owner::kAnother && is_ours_to_tidy(of)) set_aside(name);
+    if (of == rank.rank && contents.owner == Owner::kUs) good_bytes = contents.good_bytes;
   }
   if (num_bad > 0)
     log::warning("{}: {} damaged lines are passed by; their calls are asked again", path.string(),
@@ -257,7 +255,7 @@ Journal::Journal(const fs::path& path, const Json& identity, JournalRank rank) {
   fs::create_directories(whole.parent_path(), error);
   if (error)
     throw IoError(tr("{}: cannot create: {}", whole.parent_path().string(), error.message()));
-  const fs::path file = journal_detail::file_of_rank(whole, rank.rank);
+  const fs::path file = file_of_rank(whole, rank.rank);
   const fs::path lock_file = lock_file_of(file);
   std::optional<FileLock> lock = FileLock::try_take(lock_file);
   if (!lock) {
@@ -265,9 +263,7 @@ Journal::Journal(const fs::path& path, const Json& identity, JournalRank rank) {
                   tr("wait until it has ended, or name another --output_path"));
   }
   state_ = std::make_unique<State>(whole, rank, file, std::move(*lock));
-  state_->header = dump_text({{"format", journal_detail::kFormat},
-                              {"version", journal_detail::kVersion},
-                              {"identity", identity}});
+  state_->header = dump_text({{"format", kFormat}, {"version", kVersion}, {"identity", identity}});
   state_->read_all();
 }
 
@@ -281,7 +277,7 @@ std::optional<Answer> Journal::find(const Call& call) const {
 
 void Journal::add(const Call& call, const Answer& answer) {
   const std::string key = call_key(call);
-  state_->append(journal_detail::line_of(key, answer));
+  state_->append(line_of(key, answer));
   state_->answers[key] = answer;
 }
 
@@ -290,7 +286,7 @@ size_t Journal::size() const { return state_->answers.size(); }
 void Journal::remove() {
   State& state = *state_;
   if (state.fd >= 0) ::close(std::exchange(state.fd, -1));
-  for (const auto& [of, name] : journal_detail::files_of_ranks(state.path)) {
+  for (const auto& [of, name] : files_of_ranks(state.path)) {
     if (!state.is_ours_to_tidy(of)) continue;
     std::error_code error;
     fs::remove(name, error);

@@ -15,7 +15,7 @@
 #include "base/error.h"
 
 namespace danlu::eval {
-namespace child_process_detail {
+namespace {
 
 /// Two ends of a channel. A pair of sockets: writing to one whose reader is gone is an error, not
 /// a signal that would end this process.
@@ -93,11 +93,10 @@ bool talk(int fd, std::string_view input, int64_t timeout_ms, size_t max_bytes,
   }
 }
 
-}  // namespace child_process_detail
+}  // namespace
 
 ChildResult ask_child(const std::vector<std::string>& command, std::string_view input,
                       int64_t timeout_ms, size_t max_output_bytes) {
-  using namespace child_process_detail;
   Channel channel;
   ChildResult result;
   pid_t process = -1;

@@ -14,7 +14,7 @@
 #include "eval/sandbox/child_process.h"
 
 namespace danlu::eval {
-namespace interpreter_detail {
+namespace {
 
 constexpr int64_t kPatienceMs = 60'000;
 constexpr size_t kMaxAnswerBytes = 4 << 20;
@@ -122,10 +122,9 @@ std::vector<std::string> without_nested(std::vector<std::string> paths) {
   return kept;
 }
 
-}  // namespace interpreter_detail
+}  // namespace
 
 Interpreter find_interpreter(const std::string& python) {
-  using namespace interpreter_detail;
   const Json answer = answer_of(python);
   Interpreter found;
   found.executable = json_get<std::string>(answer, "executable").value_or("");

@@ -16,7 +16,7 @@
 #include "eval/sandbox/protocol.h"
 
 namespace danlu::eval {
-namespace sandbox_detail {
+namespace {
 using namespace sandbox_protocol;
 
 /// Beyond the program's own time: to put up and take down what is around it, on a busy machine.
@@ -92,7 +92,7 @@ CodeVerdict verdict_of(const RunnerAnswer& answer, const SandboxSettings& settin
   throw InternalError("danlu-sandbox: " + std::string(answer.outcome));
 }
 
-}  // namespace sandbox_detail
+}  // namespace
 
 CodeSandbox::CodeSandbox(SandboxSettings settings)
     : settings_(std::move(settings)), interpreter_(find_interpreter(settings_.python)) {
@@ -112,19 +112,16 @@ void CodeSandbox::probe() const {
   const CodeVerdict verdict = run(sandbox_probe(settings_.memory_bytes));
   if (verdict.outcome == CodeVerdict::Outcome::kPassed) return;
   const int layer = missing_layer(verdict.detail);
-  if (layer >= 0)
-    sandbox_detail::throw_missing(layer, interpreter_, tr("it is there, and without effect"));
+  if (layer >= 0) throw_missing(layer, interpreter_, tr("it is there, and without effect"));
   const size_t line = verdict.output.find_last_not_of('\n');
   const size_t begin = verdict.output.rfind('\n', line) + 1;
-  sandbox_detail::throw_missing(
-      sandbox_protocol::kInterpreter, interpreter_,
-      verdict.detail + (line == verdict.output.npos
-                            ? ""
-                            : "; " + verdict.output.substr(begin, line + 1 - begin)));
+  throw_missing(sandbox_protocol::kInterpreter, interpreter_,
+                verdict.detail + (line == verdict.output.npos
+                                      ? ""
+                                      : "; " + verdict.output.substr(begin, line + 1 - begin)));
 }
 
 CodeVerdict CodeSandbox::run(std::string_view program) const {
-  using namespace sandbox_detail;
   std::vector<std::string> command = command_;
   command.push_back(fmt::format("program={}", program.size()));
   const ChildResult result = ask_child(command, program, settings_.timeout_ms + kRunnerPatienceMs,

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 
 namespace danlu::eval {
-namespace aggregation_detail {
+namespace {
 
 constexpr std::array<std::string_view, 4> kAggregations = {"mean", "perplexity",
                                                            "weighted_perplexity", "bits_per_byte"};
@@ -41,7 +41,7 @@ double weighted_mean(std::string_view metric, std::span<const Json> values) {
   return sum / weight;
 }
 
-}  // namespace aggregation_detail
+}  // namespace
 
 std::string aggregation_of(const Metric& metric) {
   if (metric.aggregation != "mean") return metric.aggregation;
@@ -52,12 +52,10 @@ std::string aggregation_of(const Metric& metric) {
 }
 
 std::vector<std::string> aggregation_names() {
-  using aggregation_detail::kAggregations;
   return {kAggregations.begin(), kAggregations.end()};
 }
 
 bool is_known_aggregation(std::string_view aggregation) {
-  using aggregation_detail::kAggregations;
   return std::find(kAggregations.begin(), kAggregations.end(), aggregation) != kAggregations.end();
 }
 
@@ -100,7 +98,6 @@ std::optional<double> item_number(std::string_view metric, const Json& value) {
 
 double aggregated(const std::string& aggregation, std::string_view metric,
                   std::span<const Json> values) {
-  using namespace aggregation_detail;
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   if (aggregation == "weighted_perplexity") return std::exp(-weighted_mean(metric, values));
   if (aggregation == "bits_per_byte") return -weighted_mean(metric, values) / std::numbers::ln2;
@@ -110,7 +107,6 @@ double aggregated(const std::string& aggregation, std::string_view metric,
 
 std::optional<double> standard_error(const std::string& aggregation, std::string_view metric,
                                      std::span<const Json> values) {
-  using namespace aggregation_detail;
   if (values.size() < 2) return std::nullopt;
   if (aggregation != "mean" && aggregation != "perplexity") return std::nullopt;
   const std::vector<double> numbers = numbers_of(metric, values);

@@ -16,7 +16,7 @@
 #include "text/jinja/python_text.h"
 
 namespace danlu::eval {
-namespace filters_detail {
+namespace {
 
 namespace py = text::jinja;
 using Texts = std::vector<std::string>;
@@ -202,13 +202,13 @@ void check_step(const FilterStep& step) {
     known->apply(step, item, nothing);
 }
 
-}  // namespace filters_detail
+}  // namespace
 
 FilteredTexts apply_filter(const Filter& filter, const Item& item, std::vector<std::string> texts) {
   FilteredTexts state{std::move(texts), false};
   if (state.texts.empty()) throw InternalError("[eval] a filter without answers");
   for (const FilterStep& step : filter.steps) {
-    const filters_detail::KnownStep* known = filters_detail::known_step(step.function);
+    const KnownStep* known = known_step(step.function);
     if (!known) throw InternalError("[eval] an unchecked filter step " + step.function);
     known->apply(step, item, state);
   }
@@ -217,15 +217,14 @@ FilteredTexts apply_filter(const Filter& filter, const Item& item, std::vector<s
 
 std::vector<std::string> filter_names() {
   std::vector<std::string> names;
-  for (const filters_detail::KnownStep& step : filters_detail::known_steps())
-    names.emplace_back(step.name);
+  for (const KnownStep& step : known_steps()) names.emplace_back(step.name);
   return names;
 }
 
 void check_filter(const Filter& filter) {
   for (const FilterStep& step : filter.steps) {
     try {
-      filters_detail::check_step(step);
+      check_step(step);
     } catch (const Error& error) {
       throw DataError(tr("filter '{}': {}", filter.name, error.what()), error.hint());
     }

@@ -9,7 +9,7 @@
 #include "text/jinja/python_text.h"
 
 namespace danlu::eval {
-namespace filters_choice_detail {
+namespace {
 
 namespace py = text::jinja;
 
@@ -55,7 +55,7 @@ std::string joined_alternatives(const std::vector<std::string>& patterns) {
   return all;
 }
 
-}  // namespace filters_choice_detail
+}  // namespace
 
 std::optional<std::string> selected_match(const Pattern& pattern, const std::string& text,
                                           int64_t select) {
@@ -96,7 +96,6 @@ ChoiceFinder::ChoiceFinder(const Json& arguments, const Item& item)
       select_(json_get<int64_t>(arguments, "group_select").value_or(0)),
       ignore_case_(json_get<bool>(arguments, "ignore_case").value_or(false)),
       ignore_punctuation_(json_get<bool>(arguments, "ignore_punctuation").value_or(false)) {
-  using namespace filters_choice_detail;
   for (const std::string& pattern : texts_of(arguments, "regexes_to_ignore"))
     ignored_.emplace_back(pattern, PatternUse::kText);
   const std::vector<std::string> choices =
@@ -120,7 +119,7 @@ ChoiceFinder::ChoiceFinder(const Json& arguments, const Item& item)
 std::string ChoiceFinder::without_ignored(std::string text) const {
   for (const Pattern& pattern : ignored_) text = pattern.removed_from(text);
   if (ignore_case_) text = text::jinja::to_lower(text);
-  if (ignore_punctuation_) text = filters_choice_detail::without_punctuation(text);
+  if (ignore_punctuation_) text = without_punctuation(text);
   return text;
 }
 

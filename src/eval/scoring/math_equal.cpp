@@ -9,7 +9,7 @@
 #include "text/jinja/python_text.h"
 
 namespace danlu::eval {
-namespace math_equal_detail {
+namespace {
 
 void replace(std::string& text, std::string_view from, std::string_view to) {
   text = text::jinja::replace_all(text, from, to);
@@ -99,10 +99,9 @@ std::optional<std::string> boxed(const std::string& text) {
   return std::nullopt;
 }
 
-}  // namespace math_equal_detail
+}  // namespace
 
 std::optional<std::string> normal_math_text(std::string text) {
-  using namespace math_equal_detail;
   replace(text, "\n", "");
   replace(text, "\\!", "");
   replace(text, "\\\\", "\\");
@@ -136,7 +135,6 @@ bool math_equal(const std::string& a, const std::string& b) {
 }
 
 std::optional<std::string> final_math_answer(const std::string& text) {
-  using namespace math_equal_detail;
   static const Pattern kDollars(R"(\$(.*)\$)", PatternUse::kText);
   static const Pattern kNumber(R"((?:\$)?\d+(?:\.\d+)?(?![\w\d]))", PatternUse::kText);
   if (text.find("\\boxed") != std::string::npos) return boxed(text);

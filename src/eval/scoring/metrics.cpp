@@ -20,7 +20,7 @@
 #include "text/jinja/python_text.h"
 
 namespace danlu::eval {
-namespace metrics_detail {
+namespace {
 
 namespace py = text::jinja;
 
@@ -135,7 +135,7 @@ std::string names_for(OutputType output) {
   return all;
 }
 
-}  // namespace metrics_detail
+}  // namespace
 
 std::vector<std::string> reported_names(const Metric& metric) {
   const auto ks = json_get<Json>(metric.arguments, "k");
@@ -153,10 +153,9 @@ std::vector<std::string> metric_names() {
   const auto add = [&](std::string_view name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
   };
-  for (const metrics_detail::KnownMetric& metric : metrics_detail::known_metrics())
-    add(metric.name);
+  for (const KnownMetric& metric : known_metrics()) add(metric.name);
   add(kPassAtAny);
-  add(metrics_detail::kNeedleScore);
+  add(kNeedleScore);
   return names;
 }
 
@@ -165,7 +164,7 @@ bool runs_answers(const Metric& metric) {
 }
 
 bool is_measured_elsewhere(const Metric& metric) {
-  return runs_answers(metric) || metric.name == metrics_detail::kNeedleScore;
+  return runs_answers(metric) || metric.name == kNeedleScore;
 }
 
 std::vector<size_t> target_choices(const Item& item) {
@@ -223,12 +222,12 @@ double choice_metric(const Metric& metric, const Item& item, const std::vector<A
     return std::any_of(right.begin(), right.end(), [&](size_t i) { return answers[i].is_greedy; });
   std::vector<double> ranks;
   for (size_t i = 0; i < answers.size(); ++i)
-    ranks.push_back(metrics_detail::rank_value(function, item.choices[i], answers[i]));
+    ranks.push_back(rank_value(function, item.choices[i], answers[i]));
   // max_element keeps the first of equals.
   const size_t best =
       static_cast<size_t>(std::max_element(ranks.begin(), ranks.end()) - ranks.begin());
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i != best && metrics_detail::is_close(ranks[i], ranks[best])) is_near_tie = true;
+    if (i != best && is_close(ranks[i], ranks[best])) is_near_tie = true;
   }
   return std::find(right.begin(), right.end(), best) != right.end();
 }
@@ -248,20 +247,17 @@ Json likelihood_metric(const Metric& metric, const Item& item, const Answer& ans
 double text_metric(const Metric& metric, const Item& item, const FilteredTexts& answers) {
   const std::string& function = metric.name;
   std::vector<std::string> targets = target_texts(item);
-  if (function == "exact_match")
-    return metrics_detail::share_right(answers, targets,
-                                       metrics_detail::ExactMatch(metric.arguments));
+  if (function == "exact_match") return share_right(answers, targets, ExactMatch(metric.arguments));
   if (function == "number_equal") {
-    return metrics_detail::share_right(
-        answers, targets, [&](const std::string& answer, const std::string& target) {
-          return metrics_detail::number_equal(answer, target, metric.arguments);
-        });
+    return share_right(answers, targets, [&](const std::string& answer, const std::string& target) {
+      return number_equal(answer, target, metric.arguments);
+    });
   }
   if (function != "math_equal") throw InternalError("[eval] an unchecked metric " + metric.name);
   if (json_get<bool>(metric.arguments, "parse_target").value_or(false)) {
     for (std::string& target : targets) target = final_math_answer(target).value_or(target);
   }
-  return metrics_detail::share_right(answers, targets, math_equal);
+  return share_right(answers, targets, math_equal);
 }
 
 void check_metric(const Metric& metric, OutputType output) {
@@ -276,10 +272,10 @@ void check_metric(const Metric& metric, OutputType output) {
     if (reported_names(metric).empty()) throw_wrong_type("k", "a whole number", Json::array());
     return;
   }
-  const auto* known = metrics_detail::known_metric(function, output);
+  const auto* known = known_metric(function, output);
   if (!known) {
     throw DataError(tr("there is no metric '{}' for this kind of output", function),
-                    tr("there are: {}", metrics_detail::names_for(output)));
+                    tr("there are: {}", names_for(output)));
   }
   const auto takes = [&](std::string_view key) {
     return std::find(known->arguments.begin(), known->arguments.end(), key) !=

@@ -3,7 +3,7 @@
 #include "text/jinja/python_text.h"
 
 namespace danlu::eval {
-namespace python_str_detail {
+namespace {
 
 void append_repr(const Json& value, std::string& out) {
   if (value.is_string()) {
@@ -31,7 +31,7 @@ void append_repr(const Json& value, std::string& out) {
   }
 }
 
-}  // namespace python_str_detail
+}  // namespace
 
 std::string python_str(const Json& value) {
   switch (value.type()) {
@@ -46,7 +46,7 @@ std::string python_str(const Json& value) {
     case Json::value_t::array:
     case Json::value_t::object: {
       std::string out;
-      python_str_detail::append_repr(value, out);
+      append_repr(value, out);
       return out;
     }
     default:

@@ -11,7 +11,7 @@
 #include "eval/scoring/metrics.h"
 
 namespace danlu::eval {
-namespace scores_detail {
+namespace {
 
 void require_numbers(const Task& task, const Item& item, const std::vector<Answer>& answers) {
   for (const Answer& answer : answers) {
@@ -150,7 +150,7 @@ bool is_wanted(const Group& group, const std::string& metric) {
   });
 }
 
-}  // namespace scores_detail
+}  // namespace
 
 bool wants_whole(const Task& task) {
   return std::any_of(task.metrics.begin(), task.metrics.end(),
@@ -158,7 +158,7 @@ bool wants_whole(const Task& task) {
 }
 
 void check_scoring(const Task& task) {
-  scores_detail::of_task<UsageError>(task, [&] {
+  of_task<UsageError>(task, [&] {
     if (task.metrics.empty()) throw DataError(tr("a task needs at least one metric"));
     std::set<std::string> names;
     for (const Metric& metric : task.metrics) {
@@ -183,7 +183,6 @@ void check_scoring(const Task& task) {
 
 std::vector<ItemScore> score_item(const Task& task, const Item& item,
                                   const std::vector<Answer>& answers) {
-  using namespace scores_detail;
   if (answers.empty() || answers.size() != item.calls.size())
     throw InternalError("[eval] " + task.name + ": answers and calls differ in number");
   require_numbers(task, item, answers);
@@ -219,7 +218,7 @@ TaskResult aggregate(const Task& task, const std::vector<std::vector<ItemScore>>
                                         [](const ItemScore& score) { return score.is_near_tie; });
   for (size_t f = 0; f < task.filters.size(); ++f) {
     for (const Metric& metric : task.metrics) {
-      const std::vector<Json> values = scores_detail::values_of(task, metric, scores, f);
+      const std::vector<Json> values = values_of(task, metric, scores, f);
       const std::string aggregation = aggregation_of(metric);
       for (const std::string& name : reported_names(metric)) {
         if (std::any_of(values.begin(), values.end(),
@@ -253,13 +252,10 @@ TaskResult aggregate_group(const Group& group, const std::vector<TaskResult>& me
   }
   for (const TaskResult& leaf : result.leaves) {
     for (const MetricResult& metric : leaf.metrics) {
-      if (!scores_detail::is_wanted(group, metric.metric) ||
-          scores_detail::find_metric(result, metric))
-        continue;
+      if (!is_wanted(group, metric.metric) || find_metric(result, metric)) continue;
       if (group.weights.empty()) {
-        result.metrics.push_back(
-            scores_detail::metric_of_group(metric, result.leaves, group.weight_by_size));
-      } else if (auto weighted = scores_detail::weighted_metric(metric, group, members)) {
+        result.metrics.push_back(metric_of_group(metric, result.leaves, group.weight_by_size));
+      } else if (auto weighted = weighted_metric(metric, group, members)) {
         result.metrics.push_back(*std::move(weighted));
       }
     }

@@ -24,12 +24,12 @@
 #include "parallel/comm/watch.h"
 
 namespace danlu::parallel {
-namespace c10d_detail {
+namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 /// Bytes: Gloo of libtorch 1.13 knows no bf16, and sends need no type.
-at::Tensor bytes_of(const at::Tensor& flat) { return flat.view(at::kByte); }
+at::Tensor tensor_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
 
 class C10dGroup : public Group {
  public:
@@ -115,7 +115,7 @@ class C10dGroup : public Group {
     Tensors sends, receives;
     for (int64_t peer = 0; peer < size(); ++peer) {
       const auto bytes_or_none = [&](const at::Tensor& tensor) {
-        return tensor.defined() && peer != rank_ ? bytes_of(tensor) : at::empty({0}, options);
+        return tensor.defined() && peer != rank_ ? tensor_bytes(tensor) : at::empty({0}, options);
       };
       sends.push_back(bytes_or_none(round.sends[static_cast<size_t>(peer)]));
       receives.push_back(bytes_or_none(round.receives[static_cast<size_t>(peer)]));
@@ -124,11 +124,11 @@ class C10dGroup : public Group {
   }
 
   WorkPtr send(const at::Tensor& tensor, int64_t peer) const {
-    std::vector<at::Tensor> list{bytes_of(tensor)};
+    std::vector<at::Tensor> list{tensor_bytes(tensor)};
     return gloo_->send(list, static_cast<int>(peer), 0);
   }
   WorkPtr receive(const at::Tensor& tensor, int64_t peer) const {
-    std::vector<at::Tensor> list{bytes_of(tensor)};
+    std::vector<at::Tensor> list{tensor_bytes(tensor)};
     return gloo_->recv(list, static_cast<int>(peer), 0);
   }
 
@@ -284,7 +284,7 @@ std::unique_ptr<Watch> start_watch(const C10dJob& job, std::shared_ptr<const Ran
       WatchSettings{job.rank, job.size, job.silence_s, timeout_s, job.end}, open, std::move(calls));
 }
 
-}  // namespace c10d_detail
+}  // namespace
 
 std::unique_ptr<World> connect_c10d(const C10dJob& job) {
   // A peer that goes away is an error of the call, not the end of the process.
@@ -294,11 +294,10 @@ std::unique_ptr<World> connect_c10d(const C10dJob& job) {
   try {
     take_place(job, *store);
     auto calls = std::make_shared<RankCalls>();
-    auto watch = c10d_detail::start_watch(job, calls);
+    auto watch = start_watch(job, calls);
     meet(job, *store);
     watch->all_are_there();
-    return std::make_unique<c10d_detail::C10dWorld>(job, std::move(store), std::move(calls),
-                                                    std::move(watch));
+    return std::make_unique<C10dWorld>(job, std::move(store), std::move(calls), std::move(watch));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

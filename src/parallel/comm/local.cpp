@@ -18,7 +18,7 @@
 #include "device/stream.h"
 
 namespace danlu::parallel {
-namespace local_detail {
+namespace {
 
 /// What a rank sees of another's error, or of its own that is yet to be told.
 class OtherFailed : public CommError {
@@ -270,11 +270,10 @@ class LocalWorld : public World {
   size_t made_ = 0;
 };
 
-}  // namespace local_detail
+}  // namespace
 
 void run_local_ranks(int64_t ranks, const std::function<void(World& world)>& body,
                      int threads_per_rank, const VirtualTime* time) {
-  using namespace local_detail;
   Job job(ranks);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < ranks; ++rank) {

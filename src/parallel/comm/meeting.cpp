@@ -27,7 +27,7 @@
 #include "base/long_wait.h"
 
 namespace danlu::parallel {
-namespace meeting_detail {
+namespace {
 
 /// The store of libtorch 1.13 has a thread of its own that nothing catches: a connection that is
 /// reset, by a machine that begins anew or another program, would end the process with a signal.
@@ -242,7 +242,7 @@ std::string listed(const std::vector<int64_t>& ascending) {
   return list;
 }
 
-}  // namespace meeting_detail
+}  // namespace
 
 c10::intrusive_ptr<c10d::Store> open_store(const C10dJob& job, bool is_server) {
   c10d::TCPStoreOptions options;
@@ -258,7 +258,6 @@ c10::intrusive_ptr<c10d::Store> open_store(const C10dJob& job, bool is_server) {
 }
 
 c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
-  using namespace meeting_detail;
   check_place(job);
   outlive_reset_connections();
   SaysWhileWaiting says(job);
@@ -282,7 +281,6 @@ c10::intrusive_ptr<c10d::Store> connect_store(const C10dJob& job) {
 }
 
 void take_place(const C10dJob& job, c10d::Store& store) {
-  using namespace meeting_detail;
   const std::string own = tr("{} (process {})", host_name(), ::getpid());
   require_same_size(job, store, own);
   if (is_first_to(store, here(job.rank))) return store.set(here(job.rank), bytes_of(own));
@@ -294,7 +292,6 @@ void take_place(const C10dJob& job, c10d::Store& store) {
 }
 
 void meet(const C10dJob& job, c10d::Store& store) {
-  using namespace meeting_detail;
   const auto end = std::chrono::steady_clock::now() + job.timeout;
   LongWait wait;
   std::vector<int64_t> missing;
@@ -327,7 +324,6 @@ void meet(const C10dJob& job, c10d::Store& store) {
 }
 
 void say_absent(const C10dJob& job, const Error& why) {
-  using namespace meeting_detail;
   C10dJob hurried = job;
   // Rank 0's machine may be started a while after this one.
   hurried.timeout = std::chrono::seconds(job.rank > 0 ? 30 : 3);

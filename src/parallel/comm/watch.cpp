@@ -30,7 +30,7 @@ constexpr const char* kVerdict = "watch/verdict";
 
 std::string key_of(int64_t rank) { return fmt::format("watch/{}", rank); }
 
-std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<uint8_t> note_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 [[noreturn]] void end_process(const Verdict& verdict) {
   write_failure(verdict.code, verdict.what, verdict.hint);
@@ -87,7 +87,7 @@ RankReport Watch::State::report(int64_t beat, bool left) {
 }
 
 void Watch::State::post(c10d::Store& store, const Verdict& verdict) {
-  if (!store.check({kVerdict})) store.set(kVerdict, bytes_of(verdict.text()));
+  if (!store.check({kVerdict})) store.set(kVerdict, note_bytes(verdict.text()));
 }
 
 void Watch::State::end(const Verdict& verdict) {
@@ -157,7 +157,7 @@ void Watch::State::beat() {
       left = may_leave(all, leaving_s);
     }
     const RankReport own_report = report(number, left);
-    store->set(key_of(settings.rank), bytes_of(own_report.text()));
+    store->set(key_of(settings.rank), note_bytes(own_report.text()));
     if (own_error) post(*store, *own_error);
     if (left) return;
     if (is_first()) judge(*store, all, own_report, passed);

@@ -12,7 +12,7 @@
 #include "weights/lora/adapter_places.h"
 
 namespace danlu::settings {
-namespace adapter_flags_detail {
+namespace {
 
 /// Collects given flags whose value differs from the adapter's.
 class AdapterCheck {
@@ -55,11 +55,10 @@ void check_targets(AdapterCheck& check, const std::vector<std::string>& targets,
                fmt::format("{}", fmt::join(sorted(peft.target_modules), ",")));
 }
 
-}  // namespace adapter_flags_detail
+}  // namespace
 
 void check_adapter_flags(const Options& options, const std::filesystem::path& adapter,
                          const std::vector<std::string>& targets, const arch::ModelConfig& model) {
-  using namespace adapter_flags_detail;
   const weights::PeftConfig peft = weights::load_peft_config(adapter);
   AdapterCheck check(options);
   check.number("lora_rank", static_cast<double>(options.get_int("lora_rank")),

@@ -16,7 +16,7 @@
 #include "settings/run_plan.h"
 
 namespace danlu::settings {
-namespace deepspeed_detail {
+namespace {
 
 /// Contents of the presets as ms-swift 2.x ships them, as far as one process can tell them apart.
 Json preset(const std::string& name) {
@@ -427,10 +427,9 @@ auto as_settings(const Body& body) {
   }
 }
 
-}  // namespace deepspeed_detail
+}  // namespace
 
 std::optional<int64_t> deepspeed_stage(const std::string& text) {
-  using namespace deepspeed_detail;
   return as_settings([&]() -> std::optional<int64_t> {
     const auto stage = count_at(read(text, /*warns=*/false), "/zero_optimization/stage", 0);
     if (!stage) return std::nullopt;
@@ -440,9 +439,9 @@ std::optional<int64_t> deepspeed_stage(const std::string& text) {
 
 void apply_deepspeed(const std::string& text, const Options& options, TrainConfig& config) {
   if (text.empty()) return;
-  deepspeed_detail::as_settings([&] {
-    const Json json = deepspeed_detail::read(text);
-    deepspeed_detail::Applier(json, options, config).run();
+  as_settings([&] {
+    const Json json = read(text);
+    Applier(json, options, config).run();
   });
 }
 

@@ -10,7 +10,7 @@
 #include "base/nearest_name.h"
 
 namespace danlu::settings {
-namespace deepspeed_keys_detail {
+namespace {
 
 using Names = std::vector<std::string>;
 
@@ -186,11 +186,11 @@ void look(const Json& json, const std::string& above, Names& ignored) {
   }
 }
 
-}  // namespace deepspeed_keys_detail
+}  // namespace
 
 std::vector<std::string> ignored_deepspeed_keys(const Json& json) {
   std::vector<std::string> ignored;
-  deepspeed_keys_detail::look(json, "", ignored);
+  look(json, "", ignored);
   return ignored;
 }
 

@@ -31,7 +31,7 @@
 #include "settings/run_plan.h"
 
 namespace danlu::settings {
-namespace from_options_detail {
+namespace {
 
 Stage stage_from(const std::string& verb, const Options& options) {
   const std::string stage = options.get_string_or("stage", verb == "pretrain" ? "pretrain" : "sft");
@@ -416,14 +416,14 @@ void validate_ranks(TrainConfig& config) {
   config.validate();
 }
 
-}  // namespace from_options_detail
+}  // namespace
 
 std::optional<Precision> precision_of(const Options& options) {
   const bool bf16 = options.get_bool_or("bf16", false), fp16 = options.get_bool_or("fp16", false);
   if (bf16 && fp16) throw UsageError(tr("[dtype] --bf16 and --fp16 are both on; choose one"));
   const std::string name = options.get_string_or("dtype", "auto");
   std::optional<Precision> named;
-  if (name != "auto" && name != "AUTO") named = from_options_detail::precision_named(name);
+  if (name != "auto" && name != "AUTO") named = precision_named(name);
   if (!bf16 && !fp16) return named;
   const Precision flagged = bf16 ? Precision::kBF16 : Precision::kF16;
   if (named && options.is_given("dtype") && *named != flagged) {
@@ -442,7 +442,6 @@ namespace {
 /// By the process, or of a plan the processes, of `place`. `model`: what it is.
 TrainConfig read_config(const std::string& verb, const Options& options, const RankPlace& place,
                         bool is_planned, arch::ModelConfig& model) {
-  using namespace from_options_detail;
   if (!options.get_bool_or("do_train", true)) {
     throw UsageError(
         tr("[train] {}: this command trains", option_text::given_switch(options, "do_train")),

@@ -10,7 +10,7 @@
 #include "settings/options/loss_scale.h"
 
 namespace danlu::settings {
-namespace idle_flags_detail {
+namespace {
 
 struct Rule {
   bool idle;
@@ -113,12 +113,11 @@ std::string words_of(const std::vector<std::string>& idle, const std::string& be
                           : tr("{} have no effect {}", fmt::join(idle, ", "), beside);
 }
 
-}  // namespace idle_flags_detail
+}  // namespace
 
 void say_always(const std::string& text) { log::info("notice: {}", text); }
 
 void report_idle_flags(const Options& options, const TrainConfig& config) {
-  using namespace idle_flags_detail;
   const Rule pipeline = pipeline_rule(options, config);
   if (const auto idle = idle_by(pipeline, options); !idle.empty())
     say_always(words_of(idle, pipeline.beside));

@@ -16,7 +16,7 @@
 #include "settings/options/registered_rows.h"
 
 namespace danlu::settings {
-namespace model_names_detail {
+namespace {
 
 struct HubName {
   const char* name;
@@ -45,10 +45,9 @@ std::string nearest_in(std::span<const HubName> table, const std::string& name) 
   return near ? tr("did you mean '{}'? ", *near) : std::string();
 }
 
-}  // namespace model_names_detail
+}  // namespace
 
 fs::path locate_model(const std::string& name) {
-  using namespace model_names_detail;
   if (fs::exists(name)) return name;
   std::vector<std::string> looked = {name};
   hub::NamesOnHubs names;
@@ -69,7 +68,6 @@ fs::path locate_model(const std::string& name) {
 }
 
 fs::path located_if_named(const std::string& name) {
-  using namespace model_names_detail;
   std::error_code error;
   if (fs::exists(name, error) || (!known(kModelNames, name) && !looks_like_hub_id(name)))
     return name;
@@ -81,7 +79,6 @@ fs::path located_if_named(const std::string& name) {
 }
 
 std::string locate_dataset(const std::string& name, const fs::path& cache_dir) {
-  using namespace model_names_detail;
   const std::string bare = data::parse_dataset_name(name).path, rest = name.substr(bare.size());
   std::error_code error;
   const auto alias = known(kDatasetNames, bare);

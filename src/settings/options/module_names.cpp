@@ -13,7 +13,7 @@
 #include "weights/lora/adapter_places.h"
 
 namespace danlu::settings {
-namespace module_names_detail {
+namespace {
 
 using arch::last_name;
 
@@ -80,7 +80,7 @@ void check_freeze(const TrainConfig& config, const arch::ModelConfig& model) {
   }
 }
 
-}  // namespace module_names_detail
+}  // namespace
 
 std::vector<std::string> layers_called(const std::string& word, const arch::ModelConfig& model) {
   using arch::Role;
@@ -109,7 +109,6 @@ std::vector<std::string> layers_called(const std::string& word, const arch::Mode
 }
 
 void check_module_names(const TrainConfig& config, const arch::ModelConfig& model) {
-  using namespace module_names_detail;
   if (config.tuner == Tuner::kLora && config.model.adapter.empty()) {
     check_targets(config, model);
     check_saved_modules(config, model);

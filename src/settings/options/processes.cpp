@@ -11,7 +11,7 @@
 #include "base/log.h"
 
 namespace danlu::settings {
-namespace processes_detail {
+namespace {
 
 std::string sizes_that_fit(const std::string& flag, int64_t tensor, int64_t processes) {
   return tr("for {} processes {} may be {}; {} {} needs a multiple of {} processes, such as {}",
@@ -67,7 +67,7 @@ ContextShape context_from(const Options& options) {
   return shape;
 }
 
-}  // namespace processes_detail
+}  // namespace
 
 void explain_processes(const Options& options, const RankPlace& place) {
   // A variable was for whoever started the ranks.
@@ -86,7 +86,7 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
   MeshShape shape;
   shape.tensor = options.get_int_or("tp", 1);
   shape.pipeline = options.get_int_or("pp", 1);
-  shape.context = processes_detail::context_from(options);
+  shape.context = context_from(options);
   const int64_t copy = shape.per_batch();
   const int64_t dp = options.get_int_or("dp", 1);
   const auto asked = [&](const std::vector<const char*>& axes, bool with_sizes) {
@@ -105,11 +105,11 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
                      tr("add --nproc_per_node {} to the line: it starts them", needed));
   }
   if (processes % copy != 0) {
-    throw UsageError(tr("[train] {}: {} processes are no multiple of it",
-                        fmt::join(asked({"tp", "pp", "cp"}, true), " × "), processes),
-                     processes_detail::sizes_that_fit(
-                         fmt::format("{}", fmt::join(asked({"tp", "pp", "cp"}, false), " × ")),
-                         copy, processes));
+    throw UsageError(
+        tr("[train] {}: {} processes are no multiple of it",
+           fmt::join(asked({"tp", "pp", "cp"}, true), " × "), processes),
+        sizes_that_fit(fmt::format("{}", fmt::join(asked({"tp", "pp", "cp"}, false), " × ")), copy,
+                       processes));
   }
   shape.data = processes / copy;
   if (dp != 1 && dp != shape.data) {

@@ -7,7 +7,7 @@
 #include "settings/options/idle_flags.h"
 
 namespace danlu::settings {
-namespace recompute_options_detail {
+namespace {
 
 std::optional<int64_t> number(const Options& options, const std::string& name) {
   if (!options.has_value(name)) return std::nullopt;
@@ -66,13 +66,12 @@ void put_modules(const Options& options, ActivationOffload& flags) {
   }
 }
 
-}  // namespace recompute_options_detail
+}  // namespace
 
 RecomputeFlags recompute_from(const Options& options) {
-  using recompute_options_detail::number;
   RecomputeFlags flags;
   flags.granularity = options.get_string("recompute");
-  const auto other = recompute_options_detail::granularity_by_other_names(options);
+  const auto other = granularity_by_other_names(options);
   if (other && !options.is_given("recompute")) flags.granularity = *other;
   flags.method = options.get_string_or("recompute_method", "");
   flags.num_layers = number(options, "recompute_num_layers");
@@ -98,7 +97,6 @@ void report_more_layers(const Options& options, int64_t layers) {
 }
 
 ActivationOffload activation_offload_from(const Options& options) {
-  using namespace recompute_options_detail;
   ActivationOffload flags;
   const bool swaps = options.get_bool_or("swap_attention", false);
   const std::string to = options.get_string("activation_offload");

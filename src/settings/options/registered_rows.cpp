@@ -10,7 +10,7 @@
 #include "data/tokenized_dataset.h"
 
 namespace danlu::settings {
-namespace registered_rows_detail {
+namespace {
 
 /// Changes when a file of the data set does.
 uint64_t fingerprint(const data::Dataset& dataset) {
@@ -31,13 +31,12 @@ Json joined(const Json& row, const std::string& place) {
   return {{"query", *input}, {"response", *output + "\n\nAnswer: " + *answer}};
 }
 
-}  // namespace registered_rows_detail
+}  // namespace
 
 fs::path joined_blossom_math(const fs::path& source, const fs::path& cache_dir) {
   const data::Dataset dataset = data::resolve_dataset(source.string());
   const fs::path target =
-      cache_dir / "registered" /
-      fmt::format("blossom-math-zh-{:016x}.jsonl", registered_rows_detail::fingerprint(dataset));
+      cache_dir / "registered" / fmt::format("blossom-math-zh-{:016x}.jsonl", fingerprint(dataset));
   if (fs::exists(target)) return target;
   data::require_cache_directory(target.parent_path());
   AtomicFile file(target);
@@ -46,7 +45,7 @@ fs::path joined_blossom_math(const fs::path& source, const fs::path& cache_dir) 
   for (std::vector<data::RawRow> rows; reader.next_block(&rows); rows.clear()) {
     for (const data::RawRow& row : rows) {
       const std::string place = places.of(row.file, row.index);
-      file.write(registered_rows_detail::joined(parse_json(row.text, place), place).dump() + "\n");
+      file.write(joined(parse_json(row.text, place), place).dump() + "\n");
     }
   }
   file.commit();

@@ -16,7 +16,7 @@
 #include "settings/options/idle_flags.h"
 
 namespace danlu::settings {
-namespace sharding_detail {
+namespace {
 
 namespace fs = std::filesystem;
 
@@ -164,7 +164,7 @@ void put_offload(const Options& options, TrainConfig& config) {
   if (is_named("params")) config.keeping.parameters_in = directory;
 }
 
-}  // namespace sharding_detail
+}  // namespace
 
 std::string sharding_name(Sharding sharding) {
   return sharding == Sharding::kNone ? "none" : fmt::format("ZeRO-{}", static_cast<int>(sharding));
@@ -177,12 +177,11 @@ Sharding sharding_of_stage(int64_t stage, const std::string& flag) {
 }
 
 Sharding sharding_from(const Options& options) {
-  const std::vector<sharding_detail::Asked> all = sharding_detail::asked_alike(options);
+  const std::vector<Asked> all = asked_alike(options);
   return all.empty() ? Sharding::kNone : all.front().sharding;
 }
 
 void put_sharding(const Options& options, TrainConfig& config) {
-  using namespace sharding_detail;
   const bool has_fsdp = !options.get_string_or("fsdp", "").empty();
   if (has_fsdp && !options.get_string_or("deepspeed", "").empty()) {
     throw UsageError(tr("[train] {} and {} are two ways to divide one training; give one",

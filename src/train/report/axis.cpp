@@ -7,7 +7,7 @@
 #include <utility>
 
 namespace danlu::train {
-namespace axis_detail {
+namespace {
 
 int decimals_for(double step) {
   return std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 12);
@@ -38,7 +38,7 @@ std::string tick_text(double value, double largest, double step) {
   return fmt::format("{:.{}f}{}", value / size, decimals_for(step / size), name);
 }
 
-}  // namespace axis_detail
+}  // namespace
 
 Axis make_axis(double low, double high, double margin, double from, double to) {
   const double size = std::max(std::abs(low), std::abs(high));
@@ -68,7 +68,7 @@ std::vector<std::string> tick_texts(std::span<const double> ticks) {
   double largest = 0;
   for (const double tick : ticks) largest = std::max(largest, std::abs(tick));
   const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : largest;
-  for (const double tick : ticks) texts.push_back(axis_detail::tick_text(tick, largest, step));
+  for (const double tick : ticks) texts.push_back(tick_text(tick, largest, step));
   return texts;
 }
 

@@ -16,7 +16,7 @@
 #include "train/report/shown_sample.h"
 
 namespace danlu::train {
-namespace banner_detail {
+namespace {
 
 void add_line(std::string& out, const char* label, const std::string& text) {
   out += fmt::format("{:>11}  {}\n", translated(label), text);
@@ -113,10 +113,9 @@ void add_data(const TrainConfig& config, const PreparedData& data, bool all, std
          data.lengths.deviation(), data.lengths.min, data.lengths.max, config.data.max_length));
 }
 
-}  // namespace banner_detail
+}  // namespace
 
 std::string data_banner(const BannerFacts& facts, bool all) {
-  using namespace banner_detail;
   const auto& [config, device, model, weights, text, data, plan] = facts;
   std::string out;
   add_run(config, all, out);

@@ -11,7 +11,7 @@
 #include "base/progress.h"
 
 namespace danlu::train {
-namespace console_detail {
+namespace {
 
 int terminal_columns() {
   struct winsize size{};
@@ -23,7 +23,7 @@ void write_raw(const std::string& text) {
   std::fflush(stderr);
 }
 
-}  // namespace console_detail
+}  // namespace
 
 std::string progress_bar_text(int64_t step, int64_t total_steps, double elapsed_s,
                               double remaining_s, int columns) {
@@ -56,13 +56,12 @@ void TrainConsole::line(const std::string& text, int64_t step, double elapsed_s,
   finish();
   log::info("{}", text);
   if (!terminal_) return;
-  console_detail::write_raw(progress_bar_text(step, total_steps_, elapsed_s, remaining_s,
-                                              console_detail::terminal_columns() - 1));
+  write_raw(progress_bar_text(step, total_steps_, elapsed_s, remaining_s, terminal_columns() - 1));
   bar_drawn_ = true;
 }
 
 void TrainConsole::finish() {
-  if (bar_drawn_) console_detail::write_raw("\r\x1b[K");
+  if (bar_drawn_) write_raw("\r\x1b[K");
   bar_drawn_ = false;
 }
 

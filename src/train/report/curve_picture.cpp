@@ -16,7 +16,7 @@
 namespace danlu::train {
 
 using namespace pictures;
-namespace curve_picture_detail {
+namespace {
 
 constexpr double kWidth = 800, kHeight = 500;
 constexpr double kRight = 776, kBottom = 436;  // of the frame; top and left depend on the texts
@@ -225,7 +225,7 @@ void report_missing_fonts(bool chinese) {
   }
 }
 
-}  // namespace curve_picture_detail
+}  // namespace
 
 std::vector<double> smoothed(std::span<const double> values, double smoothing) {
   std::vector<double> means;
@@ -243,7 +243,6 @@ std::vector<double> smoothed(std::span<const double> values, double smoothing) {
 }
 
 std::string curve_picture(const Curve& curve, PictureFormat format, bool chinese) {
-  using namespace curve_picture_detail;
   return paint(format, static_cast<int>(kWidth), static_cast<int>(kHeight), chinese,
                [&](Painter& painter) { draw_curve(painter, curve); });
 }
@@ -264,12 +263,12 @@ std::vector<fs::path> draw_run_pictures(const fs::path& logging_jsonl, const fs:
     Curve curve{key, run, points};
     if (const auto found = series.find("eval_" + key); found != series.end())
       curve.evaluations = found->second;
-    const fs::path stem = images_dir / curve_picture_detail::file_stem(key);
+    const fs::path stem = images_dir / file_stem(key);
     write_file_atomic(stem.string() + ".svg", curve_picture(curve, PictureFormat::kSvg, chinese));
     paths.push_back(stem.string() + ".png");
     write_file_atomic(paths.back(), curve_picture(curve, PictureFormat::kPng, chinese));
   }
-  if (!paths.empty()) curve_picture_detail::report_missing_fonts(chinese);
+  if (!paths.empty()) report_missing_fonts(chinese);
   std::stable_partition(paths.begin(), paths.end(),
                         [](const fs::path& p) { return p.filename() == "train_loss.png"; });
   return paths;

@@ -9,7 +9,7 @@
 #include "base/progress.h"
 
 namespace danlu::train {
-namespace log_lines_detail {
+namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
@@ -49,7 +49,7 @@ std::string metrics_text(const std::map<std::string, double>& metrics) {
 
 std::string fraction(int64_t step, int64_t total) { return fmt::format("{}/{}", step, total); }
 
-}  // namespace log_lines_detail
+}  // namespace
 
 std::string spelled_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
@@ -63,19 +63,18 @@ std::string spelled_duration(double seconds) {
 }
 
 Json step_json(const StepRecord& r) {
-  using log_lines_detail::rounded;
   Json json;
   json["loss"] = rounded(r.loss, 8);
-  log_lines_detail::put_metrics(r.metrics, "", json);
+  put_metrics(r.metrics, "", json);
   json["grad_norm"] = rounded(r.grad_norm, 8);
   json["learning_rate"] = r.lr;
   json["epoch"] = rounded(r.epoch, 8);
   json["global_step"] = r.step;
-  json["global_step/max_steps"] = log_lines_detail::fraction(r.step, r.total_steps);
-  json["percentage"] = fmt::format("{:.2f}%", log_lines_detail::percent_done(r));
+  json["global_step/max_steps"] = fraction(r.step, r.total_steps);
+  json["percentage"] = fmt::format("{:.2f}%", percent_done(r));
   json["elapsed_time"] = spelled_duration(r.elapsed_s);
   json["remaining_time"] = spelled_duration(r.remaining_s);
-  json["memory(GiB)"] = rounded(static_cast<double>(r.memory_bytes) / log_lines_detail::kGiB, 2);
+  json["memory(GiB)"] = rounded(static_cast<double>(r.memory_bytes) / kGiB, 2);
   json["train_speed(s/it)"] = rounded(r.step_s, 6);
   json["train_speed(iter/s)"] = r.step_s > 0 ? rounded(1.0 / r.step_s, 6) : 0.0;
   json["tokens_per_second"] = rounded(r.tokens_per_s, 2);
@@ -88,7 +87,6 @@ Json step_json(const StepRecord& r) {
 }
 
 Json hf_step_json(const StepRecord& r) {
-  using log_lines_detail::rounded;
   return {{"loss", rounded(r.loss, 4)},
           {"grad_norm", r.grad_norm},
           {"learning_rate", r.lr},
@@ -96,10 +94,9 @@ Json hf_step_json(const StepRecord& r) {
 }
 
 Json eval_json(const EvalRecord& r) {
-  using log_lines_detail::rounded;
   Json json;
   json["eval_loss"] = rounded(r.loss, 8);
-  log_lines_detail::put_metrics(r.metrics, "eval_", json);
+  put_metrics(r.metrics, "eval_", json);
   json["eval_runtime"] = rounded(r.seconds, 4);
   if (r.num_samples > 0 && r.seconds > 0) {
     json["eval_samples_per_second"] = rounded(static_cast<double>(r.num_samples) / r.seconds, 4);
@@ -109,16 +106,14 @@ Json eval_json(const EvalRecord& r) {
   }
   json["epoch"] = rounded(r.epoch, 8);
   json["global_step"] = r.step;
-  json["global_step/max_steps"] = log_lines_detail::fraction(r.step, r.total_steps);
+  json["global_step/max_steps"] = fraction(r.step, r.total_steps);
   return json;
 }
 
 std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t num_devices) {
-  using log_lines_detail::kGiB;
-  std::string line =
-      tr("step {}  {:.2f}%  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
-         log_lines_detail::percent_done(r), log_lines_detail::unsigned_nan(r.loss));
-  line += log_lines_detail::metrics_text(r.metrics);
+  std::string line = tr("step {}  {:.2f}%  loss {:.4f}", fraction(r.step, r.total_steps),
+                        percent_done(r), unsigned_nan(r.loss));
+  line += metrics_text(r.metrics);
   line += std::isfinite(r.grad_norm) ? fmt::format("  gnorm {:.3f}", r.grad_norm)
                                      : tr("  gnorm skipped");
   line += fmt::format("  lr {:.3g}", r.lr);
@@ -141,9 +136,9 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
 }
 
 std::string eval_line(const EvalRecord& r) {
-  std::string line = tr("eval {}  loss {:.4f}", log_lines_detail::fraction(r.step, r.total_steps),
-                        log_lines_detail::unsigned_nan(r.loss));
-  line += log_lines_detail::metrics_text(r.metrics);
+  std::string line =
+      tr("eval {}  loss {:.4f}", fraction(r.step, r.total_steps), unsigned_nan(r.loss));
+  line += metrics_text(r.metrics);
   if (std::isfinite(r.loss) && r.loss < 20) line += fmt::format("  ppl {:.3f}", std::exp(r.loss));
   if (r.num_samples > 0)
     line += tr("  {} samples", format_count(static_cast<uint64_t>(r.num_samples)));

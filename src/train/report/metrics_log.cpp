@@ -16,7 +16,7 @@
 #include "base/json_text.h"
 
 namespace danlu::train {
-namespace metrics_log_detail {
+namespace {
 
 /// Calls visit(text, object) for each complete line that holds an object.
 template <typename Visit>
@@ -37,16 +37,15 @@ std::optional<int64_t> step_of(const Json& object) {
   return std::nullopt;
 }
 
-}  // namespace metrics_log_detail
+}  // namespace
 
 MetricsLog::MetricsLog(fs::path path, int64_t start_step) : path_(std::move(path)) {
   std::string kept;
   if (start_step > 0 && fs::exists(path_)) {
-    metrics_log_detail::for_each_object(read_file(path_),
-                                        [&](const std::string& text, const Json& object) {
-                                          const auto step = metrics_log_detail::step_of(object);
-                                          if (step && *step <= start_step) kept += text + "\n";
-                                        });
+    for_each_object(read_file(path_), [&](const std::string& text, const Json& object) {
+      const auto step = step_of(object);
+      if (step && *step <= start_step) kept += text + "\n";
+    });
   }
   write_file_atomic(path_, kept);
   open();
@@ -90,8 +89,8 @@ void MetricsLog::append(const Json& line) {
 
 std::map<std::string, std::vector<std::pair<int64_t, double>>> read_metrics(const fs::path& path) {
   std::map<std::string, std::vector<std::pair<int64_t, double>>> series;
-  metrics_log_detail::for_each_object(read_file(path), [&](const std::string&, const Json& object) {
-    const auto step = metrics_log_detail::step_of(object);
+  for_each_object(read_file(path), [&](const std::string&, const Json& object) {
+    const auto step = step_of(object);
     if (!step) return;
     for (const auto& item : object.items()) {
       if (item.key() == "global_step") continue;

@@ -6,7 +6,7 @@
 #include "base/json.h"
 
 namespace danlu::train {
-namespace model_card_detail {
+namespace {
 
 /// JSON strings are YAML strings: quoting always is simpler than knowing when YAML needs it.
 std::string quoted_yaml(const std::string& text) {
@@ -50,10 +50,9 @@ std::string front_matter(const ModelCard& card) {
   return text + "---\n\n";
 }
 
-}  // namespace model_card_detail
+}  // namespace
 
 std::string model_card_text(const ModelCard& card) {
-  using namespace model_card_detail;
   std::string text = front_matter(card);
   text += fmt::format("# {}\n\n", card.title);
   text += fmt::format("{} {}, with Danlu {}.\n\n",

@@ -3,7 +3,7 @@
 #include <utility>
 
 namespace danlu::train {
-namespace picture_labels_detail {
+namespace {
 
 constexpr std::pair<std::string_view, MetricLook> kLooks[] = {
     {"loss", {{"training loss"}, "", 1, true}},
@@ -26,10 +26,10 @@ constexpr std::pair<std::string_view, MetricLook> kLooks[] = {
     {"eval_steps_per_second", {{"evaluation steps per second"}}},
 };
 
-}  // namespace picture_labels_detail
+}  // namespace
 
 MetricLook metric_look(std::string_view key) {
-  for (const auto& [known, look] : picture_labels_detail::kLooks) {
+  for (const auto& [known, look] : kLooks) {
     if (known == key) return look;
   }
   return {.name = {key}};
@@ -40,8 +40,7 @@ std::string chinese_labels() {
   for (const PictureLabel& label :
        {kStepLabel, kEachRecordLabel, kMeanLabel, kEvaluationLabel, kNothingLabel})
     all += label.in(/*use_chinese=*/true);
-  for (const auto& [key, look] : picture_labels_detail::kLooks)
-    all += look.name.in(/*use_chinese=*/true);
+  for (const auto& [key, look] : kLooks) all += look.name.in(/*use_chinese=*/true);
   return all;
 }
 

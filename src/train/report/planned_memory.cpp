@@ -17,7 +17,7 @@
 #include "train/precision.h"
 
 namespace danlu::train {
-namespace planned_memory_detail {
+namespace {
 
 std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
 
@@ -54,7 +54,7 @@ int64_t bytes_of_parameters(const TrainState& state) {
   return bytes;
 }
 
-}  // namespace planned_memory_detail
+}  // namespace
 
 plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& model,
                            int64_t longest, const at::Device& device) {
@@ -65,9 +65,8 @@ plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& m
 }
 
 std::string memory_line(const plan::Request& request, uint64_t available_bytes) {
-  using planned_memory_detail::bytes_text;
   const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
-  const size_t fullest = planned_memory_detail::index_of_fullest(stages);
+  const size_t fullest = index_of_fullest(stages);
   const plan::Memory memory = stages[fullest].memory.in_parts();
   std::string line =
       tr("memory: weights {} + gradients {} + optimizer {} + activations {} + working {} = {}",
@@ -80,7 +79,6 @@ std::string memory_line(const plan::Request& request, uint64_t available_bytes) 
 }
 
 std::string memory_table(const plan::Request& request) {
-  using planned_memory_detail::bytes_text;
   std::string table = tr("planned for a rank of each stage:");
   table += fmt::format("\n  {:<6}{:<16}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}", tr("stage"),
                        tr("layers"), tr("weights"), tr("gradients"), tr("optimizer"),
@@ -126,7 +124,7 @@ std::string choose_recompute(TrainConfig& config, plan::Request& request,
   return tr("recompute auto: {}", plan::explain(choice, available));
 }
 
-namespace planned_memory_detail {
+namespace {
 
 /// " instead of --use-distributed-optimizer": what of the line says otherwise than `fit`.
 std::string in_place_of(const TrainConfig& config, const plan::Request& request,
@@ -144,7 +142,7 @@ std::string in_place_of(const TrainConfig& config, const plan::Request& request,
   return flags.empty() ? "" : tr(" instead of {}", fmt::format("{}", fmt::join(flags, ", ")));
 }
 
-}  // namespace planned_memory_detail
+}  // namespace
 
 void require_memory(const TrainConfig& config, const plan::Request& request,
                     uint64_t available_bytes) {
@@ -155,14 +153,12 @@ void require_memory(const TrainConfig& config, const plan::Request& request,
   plan::Fit least;
   const std::optional<plan::Fit> fit =
       plan::nearest_fit(request, available, /*may_adapt=*/!config.model.from_scratch, &least);
-  using planned_memory_detail::bytes_text;
   const std::string forced = tr("--no-plan-check starts it all the same");
   throw MemoryError(
       tr("[train] a process will need {}, and {} are available to it", bytes_text(needed),
          bytes_text(available)),
-      fit ? tr("{}{} fits, in {}; {}", fit->flags,
-               planned_memory_detail::in_place_of(config, request, *fit), bytes_text(fit->bytes),
-               forced)
+      fit ? tr("{}{} fits, in {}; {}", fit->flags, in_place_of(config, request, *fit),
+               bytes_text(fit->bytes), forced)
           : tr("the least that settings of a pass leave is {} ({}): share the model out over more "
                "processes (--tp, --pp, --shard zero3), or take a smaller one; {}",
                bytes_text(least.bytes), least.flags.empty() ? tr("as it is") : least.flags,
@@ -174,7 +170,7 @@ CountedMemory::CountedMemory(const at::Device& device)
 
 void CountedMemory::begin_step(const TrainState& state) {
   if (!counts_) return;
-  weights_ = planned_memory_detail::bytes_of_parameters(state);
+  weights_ = bytes_of_parameters(state);
   gradients_ = state.gradients->kept_bytes();
   optimizer_ = state.optimizer->state_bytes();
   before_ = device::memory(device_) + state.gradients->absent_bytes();
@@ -191,14 +187,12 @@ void CountedMemory::end_step(const plan::Request& request, const TrainState& sta
              peak = of_all(device::peak_memory(device_)),
              stage = of_all(state.model->mesh().stage());
   if (!ranks.is_first()) return;
-  using planned_memory_detail::bytes_text;
   const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
   Json json = Json::array();
   for (size_t rank = 0; rank < peak.size(); ++rank) {
     json.push_back({{"rank", rank},
                     {"stage", stage[rank]},
-                    {"planned", planned_memory_detail::planned_json(
-                                    stages[static_cast<size_t>(stage[rank])].memory)},
+                    {"planned", planned_json(stages[static_cast<size_t>(stage[rank])].memory)},
                     {"counted",
                      {{"weights", weights[rank]},
                       {"gradients", gradients[rank]},

@@ -6,7 +6,7 @@
 #include "base/message.h"
 
 namespace danlu::train {
-namespace shown_sample_detail {
+namespace {
 
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
@@ -44,15 +44,15 @@ void add_part(std::string_view part, size_t head, std::string& out) {
          tr("… {} more lines; -v shows all … {}\n", lines.size() - head - 1, ends_of(lines.back()));
 }
 
-}  // namespace shown_sample_detail
+}  // namespace
 
 std::string shown_sample(const std::string& sample) {
   std::string_view text = sample;
   while (text.ends_with('\n')) text.remove_suffix(1);
   const size_t labels = text.rfind("\n[LABELS] ");
   std::string out;
-  shown_sample_detail::add_part(text.substr(0, labels), 3, out);
-  if (labels != text.npos) shown_sample_detail::add_part(text.substr(labels + 1), 1, out);
+  add_part(text.substr(0, labels), 3, out);
+  if (labels != text.npos) add_part(text.substr(labels + 1), 1, out);
   if (!out.empty()) out.pop_back();
   return out;
 }

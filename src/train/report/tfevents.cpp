@@ -14,7 +14,7 @@
 #include "base/file.h"
 
 namespace danlu::train {
-namespace tfevents_detail {
+namespace {
 
 // event.proto and summary.proto field numbers.
 constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
@@ -65,7 +65,7 @@ uint32_t masked_crc(std::string_view bytes) {
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-}  // namespace tfevents_detail
+}  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
   static const std::array<uint32_t, 256> kTable = [] {
@@ -87,20 +87,20 @@ TfEventsWriter::TfEventsWriter(const fs::path& directory, int64_t start_step) {
   require_writable_directory(directory);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  path_ = directory / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
-                                  static_cast<int64_t>(tfevents_detail::now_s()), host, ::getpid(),
-                                  counter.fetch_add(1));
+  path_ =
+      directory / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(now_s()),
+                              host, ::getpid(), counter.fetch_add(1));
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) throw IoError(tr("{}: cannot create: {}", path_.string(), std::strerror(errno)));
-  std::string version = tfevents_detail::event_head(0);
-  tfevents_detail::put_bytes(version, tfevents_detail::kEventFileVersion, "brain.Event:2");
+  std::string version = event_head(0);
+  put_bytes(version, kEventFileVersion, "brain.Event:2");
   append_record(version);
   if (start_step > 0) {
     std::string session;
-    tfevents_detail::put_key(session, tfevents_detail::kSessionStatus, tfevents_detail::kVarint);
-    tfevents_detail::put_varint(session, tfevents_detail::kSessionStart);
-    std::string event = tfevents_detail::event_head(start_step + 1);
-    tfevents_detail::put_bytes(event, tfevents_detail::kEventSessionLog, session);
+    put_key(session, kSessionStatus, kVarint);
+    put_varint(session, kSessionStart);
+    std::string event = event_head(start_step + 1);
+    put_bytes(event, kEventSessionLog, session);
     append_record(event);
   }
 }
@@ -109,7 +109,6 @@ TfEventsWriter::~TfEventsWriter() { ::close(fd_); }
 
 void TfEventsWriter::add_scalars(int64_t step,
                                  const std::vector<std::pair<std::string, double>>& scalars) {
-  using namespace tfevents_detail;
   std::string summary;
   for (const auto& [tag, number] : scalars) {
     std::string value;
@@ -125,10 +124,10 @@ void TfEventsWriter::add_scalars(int64_t step,
 
 void TfEventsWriter::append_record(std::string_view payload) {
   std::string record;
-  tfevents_detail::put_raw(record, static_cast<uint64_t>(payload.size()));
-  tfevents_detail::put_raw(record, tfevents_detail::masked_crc(record));
+  put_raw(record, static_cast<uint64_t>(payload.size()));
+  put_raw(record, masked_crc(record));
   record += payload;
-  tfevents_detail::put_raw(record, tfevents_detail::masked_crc(payload));
+  put_raw(record, masked_crc(payload));
   for (size_t done = 0; done < record.size();) {
     const ssize_t put = ::write(fd_, record.data() + done, record.size() - done);
     if (put < 0 && errno == EINTR) continue;

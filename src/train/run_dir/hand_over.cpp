@@ -20,7 +20,7 @@
 #include "parallel/agree.h"
 
 namespace danlu::train {
-namespace hand_over_detail {
+namespace {
 
 namespace fs = std::filesystem;
 
@@ -124,11 +124,10 @@ void add_to_done(const fs::path& checkpoint, const std::map<std::string, Json>& 
   sync_path(checkpoint);
 }
 
-}  // namespace hand_over_detail
+}  // namespace
 
 void hand_over(const std::filesystem::path& checkpoint, const std::vector<HandOver>& files,
                const Ranks& ranks) {
-  using namespace hand_over_detail;
   Groups groups;
   std::map<std::string, Json> copied;
   for (const HandOver& what : files) {

@@ -9,7 +9,7 @@
 #include "device/select.h"
 
 namespace danlu::train {
-namespace progress_detail {
+namespace {
 
 Json window_json(const LogWindow& window) {
   return {{"steps", window.steps},     {"tokens", window.tokens}, {"samples", window.samples},
@@ -33,7 +33,7 @@ LogWindow window_from(const Json& saved) {
   return window;
 }
 
-}  // namespace progress_detail
+}  // namespace
 
 void LogWindow::add(const StepResult& result, double step_s, double data_wait_s) {
   ++steps;
@@ -67,7 +67,7 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
       {"arithmetic", device::arithmetic_of(state.model->device(), state.model->dtype())},
       {"loss_sum", progress.loss_sum},
       {"loss_steps", progress.loss_steps},
-      {"log_window", progress_detail::window_json(progress.window)},
+      {"log_window", window_json(progress.window)},
       {"rng",
        {{"scheme", "mix64(seed, step, sample, position, module, column)"},
         {"seed", identity.at("seed")}}},
@@ -89,8 +89,7 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
     progress.loss_sum = saved.at("loss_sum").get<double>();
     progress.loss_steps = saved.at("loss_steps").get<int64_t>();
     // Checkpoints from before it was kept: their first record covers fewer steps.
-    if (saved.contains("log_window"))
-      progress.window = progress_detail::window_from(saved.at("log_window"));
+    if (saved.contains("log_window")) progress.window = window_from(saved.at("log_window"));
     progress.log_history = saved.at("log_history");
   } catch (const Json::exception& error) {
     throw IoError(tr("trainer_state.json is damaged: {}", error.what()));

@@ -12,7 +12,7 @@
 #include "weights/tensor_source.h"
 
 namespace danlu::train {
-namespace resume_detail {
+namespace {
 
 /// Errors: UsageError if `directory` is a run, not one of its checkpoints.
 void refuse_a_run(const fs::path& directory) {
@@ -118,26 +118,25 @@ std::string ways_out(const fs::path& checkpoint, const TrainConfig& config, bool
             config.flag("output_dir"), weights, named);
 }
 
-}  // namespace resume_detail
+}  // namespace
 
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   const fs::path& run_dir = config.output.directory;
   if (const std::string job = job_to_go_on(config.output); !job.empty()) {
-    if (auto own = resume_detail::newest_whole(run_dir, checkpoint::list(run_dir), job)) return own;
+    if (auto own = newest_whole(run_dir, checkpoint::list(run_dir), job)) return own;
   }
   std::optional<checkpoint::Loaded> named;
   if (config.output.resume != "auto" && config.output.resume != "none") {
-    resume_detail::refuse_a_run(config.output.resume);
+    refuse_a_run(config.output.resume);
     named = checkpoint::open(config.output.resume);
     if (is_of_run(*named, run_dir)) return named;
   }
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
   if (config.output.resume == "auto" && !config.output.overwrite) {
-    if (auto whole = resume_detail::newest_whole(run_dir, found)) return whole;
+    if (auto whole = newest_whole(run_dir, found)) return whole;
   }
-  if ((!found.empty() || resume_detail::holds_finished_model(run_dir)) &&
-      !config.output.overwrite) {
-    resume_detail::refuse_taken(config, found);
+  if ((!found.empty() || holds_finished_model(run_dir)) && !config.output.overwrite) {
+    refuse_taken(config, found);
   }
   return named;
 }
@@ -185,8 +184,7 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
     found.fatal += tr("{}training data: content {} then, {} now", found.fatal.empty() ? "" : "; ",
                       saved_hash, hash);
   }
-  const std::string profile =
-      resume_detail::other_profile(checkpoint.directory.parent_path(), config.profile);
+  const std::string profile = other_profile(checkpoint.directory.parent_path(), config.profile);
   const std::string cause =
       profile.empty()
           ? ""
@@ -197,7 +195,7 @@ void check_resumable(const checkpoint::Loaded& checkpoint, const TrainConfig& co
                             settings::compare_identities(saved, identity, true).fatal.empty();
     throw UsageError(tr("[resume] {} is of a run with other settings: {}{}",
                         checkpoint.directory.string(), found.fatal, cause),
-                     resume_detail::ways_out(checkpoint.directory, config, may_resume, profile));
+                     ways_out(checkpoint.directory, config, may_resume, profile));
   }
   if (!found.tolerable.empty())
     log::warning("[resume] continuing with changed settings: {}{}", found.tolerable, cause);

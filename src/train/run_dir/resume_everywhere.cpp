@@ -21,7 +21,7 @@
 #include "weights/native/machine_part.h"
 
 namespace danlu::train {
-namespace resume_everywhere_detail {
+namespace {
 
 namespace fs = std::filesystem;
 
@@ -314,13 +314,13 @@ std::optional<checkpoint::Loaded> find_in_common(const TrainConfig& config, cons
   return found;
 }
 
-}  // namespace resume_everywhere_detail
+}  // namespace
 
 std::optional<checkpoint::Loaded> find_checkpoint_everywhere(const TrainConfig& config,
                                                              const Ranks& ranks,
                                                              const Shared& run_dir) {
-  if (run_dir.by_all()) return resume_everywhere_detail::find_in_common(config, ranks);
-  const resume_everywhere_detail::Everywhere everywhere(config, ranks, run_dir);
+  if (run_dir.by_all()) return find_in_common(config, ranks);
+  const Everywhere everywhere(config, ranks, run_dir);
   const std::string job = job_to_go_on(config.output);
   if (!job.empty() || (config.output.resume == "auto" && !config.output.overwrite)) {
     if (auto newest = everywhere.newest_whole(job)) return newest;

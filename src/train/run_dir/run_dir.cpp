@@ -28,7 +28,7 @@
 #include "weights/tensor_source.h"
 
 namespace danlu::train {
-namespace run_dir_detail {
+namespace {
 
 /// Training state, as opposed to the model.
 const std::set<std::string>& state_files() {
@@ -193,14 +193,14 @@ void refuse_to_clear_inputs(const TrainConfig& config) {
   }
 }
 
-}  // namespace run_dir_detail
+}  // namespace
 
 fs::path choose_version(const TrainConfig& config) {
   const fs::path& parent = config.output.directory;
-  const std::map<int64_t, fs::path> versions = run_dir_detail::versions_below(parent);
+  const std::map<int64_t, fs::path> versions = versions_below(parent);
   if (config.output.resume == "auto" && !config.output.overwrite) {
     for (auto it = versions.rbegin(); it != versions.rend(); ++it) {
-      if (!run_dir_detail::can_go_on(it->second, config)) continue;
+      if (!can_go_on(it->second, config)) continue;
       log::info(
           "going on with {}, an unfinished run of the same settings; --resume none begins anew",
           it->second.string());
@@ -214,8 +214,8 @@ fs::path choose_version(const TrainConfig& config) {
 OwnRun own_run(const TrainConfig& config) {
   const OutputConfig& output = config.output;
   if (!output.begins_anew || output.versioned || output.overwrite) return OwnRun::kNone;
-  if (!run_dir_detail::is_of_same_line(output.directory, config)) return OwnRun::kNone;
-  const bool resumable = run_dir_detail::has_resumable(output.directory);
+  if (!is_of_same_line(output.directory, config)) return OwnRun::kNone;
+  const bool resumable = has_resumable(output.directory);
   if (is_finished(output.directory)) return resumable ? OwnRun::kFinished : OwnRun::kModelAlone;
   return resumable ? OwnRun::kUnfinished : OwnRun::kNone;
 }
@@ -237,9 +237,9 @@ bool go_on_with_own(TrainConfig& config) {
 
 void write_run_settings(const TrainConfig& config) {
   const fs::path& run_dir = config.output.directory;
-  write_json_file(run_dir / run_dir_detail::kOfRun, config.args);
+  write_json_file(run_dir / kOfRun, config.args);
   write_json_file(run_dir / "args.json", config.args);
-  write_file_atomic(run_dir / "config.yaml", run_dir_detail::settings_yaml(config));
+  write_file_atomic(run_dir / "config.yaml", settings_yaml(config));
 }
 
 FileLock lock_run_directory(const fs::path& directory) {
@@ -287,13 +287,13 @@ void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && !run_dir_detail::state_files().count(name)) names.insert(name);
+    if (entry.is_regular_file() && !state_files().count(name)) names.insert(name);
   }
   // Weights of an earlier model would be read in place of, or along with, the new ones.
   std::vector<fs::path> stale;
   for (const auto& entry : fs::directory_iterator(run_dir)) {
     const std::string name = entry.path().filename().string();
-    if (run_dir_detail::is_weight_file(name) && !names.count(name)) stale.push_back(entry.path());
+    if (is_weight_file(name) && !names.count(name)) stale.push_back(entry.path());
   }
   for (const fs::path& file : stale) fs::remove(file);
   const Temporary folder(run_dir / "model", Temporary::Kind::kDirectory);
@@ -301,7 +301,7 @@ void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
     throw IoError(tr("{}: cannot write: {}", run_dir.string(), std::strerror(errno)));
   // The index goes last: without it shards are no model to any reader.
   const auto link = [&](const std::string& name) {
-    run_dir_detail::link_or_copy(checkpoint / name, folder.path(), run_dir / name);
+    link_or_copy(checkpoint / name, folder.path(), run_dir / name);
   };
   for (const std::string& name : names) {
     if (!name.ends_with(".index.json")) link(name);
@@ -313,7 +313,7 @@ void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
 
 void clear_run_directory(const fs::path& run_dir) {
   mark_unfinished(run_dir);
-  for (const fs::path& path : run_dir_detail::left_by_a_run(run_dir)) {
+  for (const fs::path& path : left_by_a_run(run_dir)) {
     if (fs::is_directory(fs::symlink_status(path))) {
       remove_directory_atomic(path);
     } else {
@@ -333,8 +333,7 @@ void refuse_other_format(const fs::path& run_dir) {
 }
 
 void refuse_to_lose_files(const TrainConfig& config) {
-  config.output.overwrite ? run_dir_detail::refuse_to_clear_inputs(config)
-                          : run_dir_detail::refuse_to_replace_others(config);
+  config.output.overwrite ? refuse_to_clear_inputs(config) : refuse_to_replace_others(config);
 }
 
 void mark_finished(const fs::path& run_dir, int64_t step) {

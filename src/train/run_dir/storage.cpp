@@ -12,7 +12,7 @@
 #include "parallel/agree.h"
 
 namespace danlu::train {
-namespace storage_detail {
+namespace {
 
 namespace fs = std::filesystem;
 
@@ -48,7 +48,7 @@ std::set<int64_t> keepers_of(const std::filesystem::path& directory, const Ranks
                 tr("all processes of a machine must see one --output_dir and one cache"));
 }
 
-}  // namespace storage_detail
+}  // namespace
 
 Shared find_shared(const std::filesystem::path& directory, const Ranks& ranks,
                    const std::function<void()>& make) {
@@ -63,12 +63,11 @@ Shared find_shared(const std::filesystem::path& directory, const Ranks& ranks,
     }
     const bool told = token && token->fd() >= 0;
     const std::string name = ranks.from(lead, told ? token->path().filename().string() : "");
-    if (shared.keeper < 0 && !name.empty() &&
-        storage_detail::sees(directory, name, ranks.rank() == ranks.lead()))
+    if (shared.keeper < 0 && !name.empty() && sees(directory, name, ranks.rank() == ranks.lead()))
       shared.keeper = lead;
     ranks.wait_for_all();
   }
-  const std::set<int64_t> keepers = storage_detail::keepers_of(directory, ranks, shared.keeper);
+  const std::set<int64_t> keepers = keepers_of(directory, ranks, shared.keeper);
   shared.keepers.assign(keepers.begin(), keepers.end());
   return shared;
 }

@@ -14,7 +14,7 @@
 #include "weights/source_base.h"
 
 namespace danlu::weights {
-namespace wrapped_names_detail {
+namespace {
 
 using Names = std::map<std::string, std::string>;  ///< of a tensor: in the file
 
@@ -133,11 +133,10 @@ std::shared_ptr<const TensorSource> renamed(std::shared_ptr<const TensorSource> 
   return std::make_shared<Renamed>(std::move(source), names);
 }
 
-}  // namespace wrapped_names_detail
+}  // namespace
 
 std::shared_ptr<const TensorSource> without_wrappers(std::shared_ptr<const TensorSource> source,
                                                      const std::filesystem::path& path) {
-  using namespace wrapped_names_detail;
   std::set<std::string> found;
   for (const TensorInfo& info : source->tensors()) unwrapped(info.name, found);
   if (found.empty()) return source;
@@ -149,7 +148,6 @@ std::shared_ptr<const TensorSource> without_wrappers(std::shared_ptr<const Tenso
 
 std::shared_ptr<const TensorSource> as_adapter_file(std::shared_ptr<const TensorSource> source,
                                                     const std::filesystem::path& path) {
-  using namespace wrapped_names_detail;
   source = without_wrappers(std::move(source), path);
   std::set<std::string> found;
   for (const TensorInfo& info : source->tensors()) unnamed(info.name, found);

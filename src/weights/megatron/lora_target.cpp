@@ -11,9 +11,9 @@
 #include "weights/source_base.h"
 
 namespace danlu::weights::megatron {
-namespace lora_target_detail {
+namespace {
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kMatrix = ".weight";
 
 /// A rectangle of a tensor of the other form, and where it lies in one of this.
 struct Block {
@@ -80,7 +80,7 @@ class Blocks final : public SourceBase<std::vector<Block>> {
 /// The modules that a stored matrix is made of, in its order; empty: it is no linear layer's.
 std::vector<size_t> parts_of(const StoredTensor& stored) {
   std::vector<size_t> parts;
-  if (!stored.info.name.ends_with(kWeight) || stored.info.shape.size() != 2) return parts;
+  if (!stored.info.name.ends_with(kMatrix) || stored.info.shape.size() != 2) return parts;
   for (const Piece& piece : stored.sections.front().pieces) {
     if (std::find(parts.begin(), parts.end(), piece.global) == parts.end())
       parts.push_back(piece.global);
@@ -336,16 +336,15 @@ class Adder {
   ModelLayout out_;
 };
 
-}  // namespace lora_target_detail
+}  // namespace
 
 FusedAdapters fuse_adapters(const ModelLayout& model, std::shared_ptr<const TensorSource> adapter,
                             const PeftConfig& peft) {
-  return lora_target_detail::Fuser(model, std::move(adapter), peft).fuse();
+  return Fuser(model, std::move(adapter), peft).fuse();
 }
 
 UnfusedAdapters unfuse_adapters(const ModelLayout& model, std::shared_ptr<const TensorSource> fused,
                                 const torch_file::PyValue& record, const std::string& where) {
-  using namespace lora_target_detail;
   UnfusedAdapters out;
   out.peft.rank = record.get("r", where).as_int(where + ": r");
   out.peft.alpha = record.get("alpha", where).as_float(where + ": alpha");
@@ -385,7 +384,7 @@ UnfusedAdapters unfuse_adapters(const ModelLayout& model, std::shared_ptr<const 
 }
 
 void add_adapters(const FusedAdapters& adapters, bool alone, ModelLayout& model) {
-  model = lora_target_detail::Adder(adapters, alone, model).build();
+  model = Adder(adapters, alone, model).build();
 }
 
 }  // namespace danlu::weights::megatron

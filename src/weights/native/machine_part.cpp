@@ -9,7 +9,7 @@
 #include "weights/native/native.h"
 
 namespace danlu::weights {
-namespace machine_part_detail {
+namespace {
 
 namespace fs = std::filesystem;
 
@@ -53,7 +53,7 @@ MachinePart read(const fs::path& checkpoint) {
   return part;
 }
 
-}  // namespace machine_part_detail
+}  // namespace
 
 std::optional<MachinePart> machine_part(const std::filesystem::path& directory) {
   std::error_code unknown;
@@ -62,7 +62,7 @@ std::optional<MachinePart> machine_part(const std::filesystem::path& directory) 
   const std::filesystem::path checkpoint = is_one ? directory : directory / "last";
   if (!is_one && !native::is_native_directory(checkpoint / "optim")) return std::nullopt;
   try {
-    return machine_part_detail::read(checkpoint);
+    return read(checkpoint);
   } catch (const Error&) {
     return std::nullopt;
   } catch (const Json::exception&) {
@@ -71,9 +71,9 @@ std::optional<MachinePart> machine_part(const std::filesystem::path& directory) 
 }
 
 std::string describe(const MachinePart& part) {
-  const std::string all = machine_part_detail::ranges(part.all_ranks);
+  const std::string all = ranges(part.all_ranks);
   if (part.ranks.empty()) return tr("no optimizer state (that is of ranks {})", all);
-  return tr("optimizer state of ranks {} (of {})", machine_part_detail::ranges(part.ranks), all);
+  return tr("optimizer state of ranks {} (of {})", ranges(part.ranks), all);
 }
 
 void refuse_part_without_model(const std::filesystem::path& directory) {
