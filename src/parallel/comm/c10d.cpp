@@ -64,19 +64,6 @@ class C10dGroup : public Group {
     });
   }
 
-  bool do_sum(const char* what, const at::Tensor& flat) const override {
-    // Gloo of libtorch 1.13 knows no bf16, and adds f16 in f16.
-    const bool in_host = flat.is_cpu();
-    if (in_host && flat.scalar_type() != at::kFloat && flat.scalar_type() != at::kDouble)
-      return false;
-    if (flat.numel() == 0) return true;
-    guarded(what, [&] {
-      std::vector<at::Tensor> list{flat};
-      wait_for({(in_host ? gloo_ : on_card())->allreduce(list)});
-    });
-    return true;
-  }
-
   /// Receives are posted first, then all goes at once.
   std::vector<WorkPtr> begin(const Round& round) const {
     std::vector<WorkPtr> works;
