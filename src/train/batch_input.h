@@ -10,8 +10,8 @@ namespace danlu::train {
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch);
 
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
-/// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the step's,
-/// for the dropout of adapters.
+/// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the
+/// step's, for the dropout of adapters.
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     uint64_t dropout_seed);
 /// A batch as a pass without dropout takes it.
