@@ -132,8 +132,8 @@ class CausalLM {
   std::vector<int64_t> hidden_shape(int64_t tokens) const;
   /// The pass of one chunk of the stage, in training or evaluation. hidden_nH: what the chunk
   /// before gave; undefined for the first chunk of the model. The result goes to the next chunk,
-  /// and that of the model's last chunk to head_loss or token_logprobs. Shapes  n is N, or under
-  /// sequence parallelism the number of this rank's rows (parallel/region.h).
+  /// and that of the model's last chunk to head_loss or token_logprobs.
+  /// Shapes  n is N, or under sequence parallelism this rank's number of rows (parallel/region.h).
   at::Tensor forward(const ForwardInput& input, const at::Tensor& hidden_nH = {},
                      int64_t chunk = 0) const;
   /// Cross-entropy of the head's logits, from what forward() gave on the last stage. targets_N:
