@@ -21,6 +21,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/state_index.h"
+#include "device/stream.h"
 #include "parallel/agree.h"
 #include "parallel/background.h"
 #include "weights/native/native.h"
@@ -40,6 +41,11 @@ struct OwnState {
   HeldParts held;
   std::vector<optim::StateValues> values;  ///< of the live state, of what is written
 };
+
+at::Device device_of(const optim::AdamW& optimizer) {
+  const auto& parameters = optimizer.parameters();
+  return parameters.empty() ? at::Device(at::kCPU) : parameters.front()->tensor.device();
+}
 
 /// Whether the first stage of the pipeline holds it too, and writes it.
 bool is_copy(const parallel::Mesh& mesh, const parallel::Parameter& parameter) {
@@ -154,6 +160,7 @@ struct Saver::Work {
   fs::path target, folder;             ///< folder: of the state, under its temporary name
   std::optional<Temporary> directory;  ///< of a keeper
   saver_detail::OwnState own;
+  device::Event read;  ///< of the job that is over: what training changes has been read
   std::atomic<bool> abandoned = false;
   std::future<void> job;
   std::exception_ptr broken;  ///< of the job that is over: others still wait for this rank in it
@@ -195,6 +202,7 @@ Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)
     const double begun = steady_now_s();
     // Together: who waited alone would let the others stand in one exchange for as long.
     while (!are_all_ready()) work_->wait_a_moment();
+    device::Stream::current(saver_detail::device_of(optimizer_)).wait_for(work_->read);
     log::debug("{}: the update waited {:.3f} s for it", work_->target.string(),
                steady_now_s() - begun);
   });
@@ -266,8 +274,13 @@ void Saver::begin(SaveRequest request) {
 }
 
 void Saver::start(Work& work) const {
-  work.job = std::async(std::launch::async, [&work, rank = mesh_.rank()] {
+  const at::Device device = saver_detail::device_of(optimizer_);
+  const device::Event trained = device::Stream::current(device).record();
+  work.job = std::async(std::launch::async, [&work, device, trained, rank = mesh_.rank()] {
     parallel::leave_threads_to_passes();
+    const auto stream = device::Stream::beside(device);
+    const device::Stream::InForce in_force(stream);
+    stream.wait_for(trained);
     try {
       work.request.write_model(work.folder.parent_path());
     } catch (const parallel::BrokenExchange&) {
@@ -278,6 +291,7 @@ void Saver::start(Work& work) const {
       throw;
     }
     saver_detail::write_state(work.own, work.folder, rank, work.abandoned);
+    work.read = stream.record();
   });
 }
 

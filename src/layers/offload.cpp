@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "device/scratch_file.h"
+#include "device/stream.h"
 
 namespace danlu::layers {
 
@@ -38,6 +39,7 @@ struct LeavingLayer::Piece {
   at::Tensor here;     ///< all its elements, contiguous
   at::Tensor in_host;  ///< the same there
   std::optional<device::ScratchFile::Place> in_file;
+  device::Event come;  ///< since when `here` holds them
   at::TensorOptions options;
   int64_t elements = 0;
 
@@ -114,6 +116,9 @@ at::Tensor LeavingLayer::get(Piece& piece) {
   state_->changed.wait(lock,
                        [&] { return piece.here.defined() || (failed = elsewhere_->failure()); });
   if (!piece.here.defined()) std::rethrow_exception(failed);
+  const auto stream = device::Stream::current(device_);
+  stream.wait_for(piece.come);
+  stream.hold(piece.here);
   return piece.here;
 }
 
@@ -122,7 +127,7 @@ void LeavingLayer::come_back() {
     const std::lock_guard lock(state_->mutex);
     if (std::exchange(state_->is_asked_back, true)) return;
   }
-  thread_.run([layer = shared_from_this()] { layer->fetch(); });
+  thread_.run([layer = shared_from_this()] { layer->fetch(); }, device_);
 }
 
 void LeavingLayer::leave() {
@@ -173,6 +178,7 @@ void LeavingLayer::fetch() {
       }
       elsewhere_->bytes_back += piece->bytes();
       const std::lock_guard lock(state_->mutex);
+      piece->come = device::Stream::current(device_).record();
       piece->here = std::move(here);
       piece->in_host = at::Tensor();
     } catch (...) {
@@ -196,7 +202,7 @@ void Offload::leave(const std::shared_ptr<LeavingLayer>& layer) {
   layer->state_->by_storage.clear();
   if (leaving_.valid()) leaving_.get();
   if (const std::exception_ptr failed = elsewhere_->failure()) std::rethrow_exception(failed);
-  leaving_ = thread_.run([layer] { layer->leave(); });
+  leaving_ = thread_.run([layer] { layer->leave(); }, device_);
 }
 
 int64_t Offload::bytes_out() const {

@@ -274,11 +274,12 @@ void GradBuffer::start_sum(size_t index) {
   if (store_.mesh().shape().size() == 1) return;
   complete(index);
   // Nothing of this object: it may be gone when the job begins.
-  const auto sum = [&store = store_, index, whole = units_[index].whole,
-                    share = units_[index].share, last = last_pass_]() mutable {
+  const at::Tensor &whole = units_[index].whole, &share = units_[index].share;
+  auto sum = [&store = store_, index, whole, share, last = last_pass_]() mutable {
     grad_buffer_detail::sum_over_ranks(store, store.units()[index], whole, share, last);
   };
-  running_.push_back({store_.background().run(sum), units_[index].buffer});
+  running_.push_back({store_.background().run(std::move(sum), whole.device(), {whole, share}),
+                      units_[index].buffer});
 }
 
 void GradBuffer::wait_for_oldest() {

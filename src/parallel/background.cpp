@@ -30,45 +30,61 @@ Background::~Background() {
 }
 
 void Background::Job::get() const {
-  const Moment& end = end_.get();
-  if (VirtualClock* clock = VirtualClock::of_thread()) clock->wait_for(end);
+  const End& end = end_.get();
+  if (VirtualClock* clock = VirtualClock::of_thread()) clock->wait_for(end.moment);
+  device::Stream::current(device_).wait_for(end.done);
 }
 
 bool Background::Job::is_over() const {
   if (end_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
   const VirtualClock* clock = VirtualClock::of_thread();
-  return !clock || end_.get().at <= clock->now();
+  const End& end = end_.get();
+  return (!clock || end.moment.at <= clock->now()) && end.done.is_over();
 }
 
-Moment Background::do_job(const std::function<void()>& job, const VirtualClock* giver,
-                          double given) {
-  if (giver && !clock_) clock_ = giver->beside();
-  const VirtualClock::InForce in_force(giver ? clock_.get() : nullptr);
-  if (giver) clock_->begin_job(given);
-  job();
-  return giver ? clock_->end_job() : Moment{};
+const device::Stream& Background::stream_on(const at::Device& device) {
+  if (!stream_ || stream_device_ != device) {
+    stream_ = device::Stream::beside(device);
+    stream_device_ = device;
+  }
+  return *stream_;
 }
 
-Background::Job Background::run(std::function<void()> job) {
+Background::Job::End Background::do_job(Given& given) {
+  const device::Stream& stream = stream_on(given.device);
+  const device::Stream::InForce in_stream(stream);
+  stream.wait_for(given.before);
+  for (const at::Tensor& tensor : std::exchange(given.uses, {})) stream.hold(tensor);
+  if (given.giver && !clock_) clock_ = given.giver->beside();
+  const VirtualClock::InForce in_force(given.giver ? clock_.get() : nullptr);
+  if (given.giver) clock_->begin_job(given.at);
+  given.job();
+  return {given.giver ? clock_->end_job() : Moment{}, stream.record()};
+}
+
+Background::Job Background::run(std::function<void()> job, const at::Device& device,
+                                std::vector<at::Tensor> uses) {
   const VirtualClock* giver = VirtualClock::of_thread();
-  std::packaged_task<Moment()> task(
-      [this, job = std::move(job), giver, given = giver ? giver->now() : 0] {
+  std::packaged_task<Job::End()> task(
+      [this, given = Given{std::move(job), device, std::move(uses),
+                           device::Stream::current(device).record(), giver,
+                           giver ? giver->now() : 0}]() mutable {
         if (failed_) std::rethrow_exception(failed_);
         try {
-          return do_job(job, giver, given);
+          return do_job(given);
         } catch (...) {
           failed_ = std::current_exception();
           throw;
         }
       });
-  const Job given(task.get_future().share());
+  Job result(task.get_future().share(), device);
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(task));
     if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   }
   changed_.notify_all();
-  return given;
+  return result;
 }
 
 void Background::work() {
@@ -78,7 +94,7 @@ void Background::work() {
   while (true) {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    std::packaged_task<Moment()> job = std::move(jobs_.front());
+    std::packaged_task<Job::End()> job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
     job();

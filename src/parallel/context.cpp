@@ -398,13 +398,15 @@ Background::Job Context::hop(Way way, const at::Tensor& out, const at::Tensor& i
     const int64_t outer = group() / window + (leaves_window ? step : 0);
     return (outer * window + ring) % ring + inner;
   };
-  return link.thread->run([&group = *link.group, to = neighbour(1), from = neighbour(-1),
-                           sent = out.view({-1}), received = in.view({-1})] {
-    Group::Tensors sends(static_cast<size_t>(group.size())), receives = sends;
-    sends[static_cast<size_t>(to)] = sent;
-    receives[static_cast<size_t>(from)] = received;
-    group.all_to_all(sends, receives);
-  });
+  return link.thread->run(
+      [&group = *link.group, to = neighbour(1), from = neighbour(-1), sent = out.view({-1}),
+       received = in.view({-1})] {
+        Group::Tensors sends(static_cast<size_t>(group.size())), receives = sends;
+        sends[static_cast<size_t>(to)] = sent;
+        receives[static_cast<size_t>(from)] = received;
+        group.all_to_all(sends, receives);
+      },
+      out.device(), {out, in});
 }
 
 at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "device/dtype.h"
@@ -99,6 +100,10 @@ void Group::reduce(at::Tensor& tensor, bool sums) const {
   const at::NoGradGuard no_grad;
   const char* what = sums ? "all-reduce" : "all-reduce (max)";
   const at::Tensor flat = tensor.detach().contiguous().view({-1});
+  if (sums && sums_as_transport(flat)) {
+    if (!flat.is_alias_of(tensor)) tensor.copy_(flat.view(tensor.sizes()));
+    return;
+  }
   const int64_t ranks = size(), tail = flat.numel() % ranks;
   // Few numbers go to everybody at once, as do all of two ranks, which sends no more bytes than
   // halves do; else each rank reduces its part for all.
@@ -113,6 +118,24 @@ void Group::reduce(at::Tensor& tensor, bool sums) const {
     reduce_in_parts(what, flat, sums);
   }
   if (!flat.is_alias_of(tensor)) tensor.copy_(flat.view(tensor.sizes()));
+}
+
+bool Group::do_sum(const char*, const at::Tensor&) const { return false; }
+
+bool Group::sums_as_transport(const at::Tensor& flat) const {
+  if (sums_ == Sums::kInRankOrder || !flat.is_floating_point()) return false;
+  if (!do_sum("all-reduce", flat)) return false;
+  count(2 * (size() - 1) * static_cast<int64_t>(flat.nbytes()) / size());
+  return true;
+}
+
+double Group::sum_tolerance(at::ScalarType type, int64_t ranks) {
+  const double rounding = type == at::kBFloat16 ? std::ldexp(1.0, -8)
+                          : type == at::kHalf   ? std::ldexp(1.0, -11)
+                          : type == at::kDouble ? std::ldexp(1.0, -53)
+                                                : std::ldexp(1.0, -24);
+  // Each of the additions of either sum rounds what is at most the sum of absolute values.
+  return 2 * static_cast<double>(ranks - 1) * rounding;
 }
 
 void Group::reduce_at_once(const char* what, const at::Tensor& flat, bool sums) const {

@@ -26,6 +26,20 @@ class Group {
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
 
+  /// How all_reduce_sum makes sums of floating numbers.
+  enum class Sums {
+    kInRankOrder,  ///< as promised above
+    /// In the transport's own exchange, where it has one for the tensors: not in rank order, and
+    /// perhaps rounded at each addition. Every rank gets the same bits; they are others than those
+    /// of kInRankOrder, by sum_tolerance at most, and may be others in a repetition.
+    kAsTheTransportDoes,
+  };
+  /// At first in rank order. Of all ranks alike, while none is in a collective.
+  void make_sums(Sums how) { sums_ = how; }
+  /// The most by which a sum over `ranks` of kAsTheTransportDoes differs from the other one, for
+  /// each unit of the sum of the ranks' absolute values.
+  static double sum_tolerance(at::ScalarType type, int64_t ranks);
+
   /// In place: the sum over ranks, or the largest element.
   void all_reduce_sum(at::Tensor& tensor) const;
   void all_reduce_max(at::Tensor& tensor) const;
@@ -74,6 +88,10 @@ class Group {
   /// Never called in a group of one.
   virtual void do_rounds(const char* what, const std::vector<Round>& rounds) const = 0;
 
+  /// The transport's own sum over ranks, in place, of a flat contiguous tensor; false: it has none
+  /// for this type or device, and nothing was done. Never called in a group of one.
+  virtual bool do_sum(const char* what, const at::Tensor& flat) const;
+  bool sums_as_transport(const at::Tensor& flat) const;
   void reduce(at::Tensor& tensor, bool sums) const;
   void reduce_at_once(const char* what, const at::Tensor& flat, bool sums) const;
   void reduce_in_parts(const char* what, const at::Tensor& flat, bool sums) const;
@@ -83,6 +101,7 @@ class Group {
   Round reducing(const at::Tensor& all_RN, bool sums, const at::Tensor& theirs_RN,
                  const at::Tensor& mine_N) const;
   void count(int64_t bytes) const;
+  Sums sums_ = Sums::kInRankOrder;
   mutable Traffic traffic_;
 };
 

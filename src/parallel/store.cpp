@@ -196,12 +196,13 @@ void ParameterStore::prefetch(size_t index) {
 
 void ParameterStore::gather(size_t index) {
   const Unit& unit = units_[index];
-  states_[index].coming =
-      background_->run([sharers = &mesh_.background().sharers(unit.copied_on),
-                        flat = store_detail::alias_of(unit.flat), shard = unit.shard] {
+  const at::Tensor flat = store_detail::alias_of(unit.flat);
+  states_[index].coming = background_->run(
+      [sharers = &mesh_.background().sharers(unit.copied_on), flat, shard = unit.shard] {
         at::Tensor all = flat;
         sharers->all_gather_into(shard, all);
-      });
+      },
+      flat.device(), {flat, unit.shard});
 }
 
 void ParameterStore::unshard(size_t index) {

@@ -520,7 +520,7 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   announce(config, {config, device, source.config, origin, text, data, plan}, ranks, device,
            planned);
   if (config.dry_run) return 0;
-  CountedMemory counted(device.is_cpu());
+  CountedMemory counted(device);
   TrainState state =
       make_state(config, make_model(config, source, device, checkpoint, ranks.mesh()));
   RunProgress progress;

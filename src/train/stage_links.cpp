@@ -40,10 +40,12 @@ void StageLinks::ask(Incoming& incoming, const parallel::Group& group) {
   const at::Tensor what = at::empty(stage_.hidden_shape(incoming.tokens.front()),
                                     at::TensorOptions(stage_.dtype()).device(stage_.device()));
   incoming.tokens.pop_front();
-  auto done = incoming.thread->run([&group, what = at::Tensor(what)]() mutable {
-    group.pass_on(what, 1 - group.rank(), group.rank());
-    what.reset();
-  });
+  auto done = incoming.thread->run(
+      [&group, what = at::Tensor(what)]() mutable {
+        group.pass_on(what, 1 - group.rank(), group.rank());
+        what.reset();
+      },
+      what.device(), {what});
   incoming.coming.emplace_back(what, std::move(done));
 }
 
@@ -64,10 +66,12 @@ void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, const at
     outgoing.running.front().get();
     outgoing.running.pop_front();
   }
-  outgoing.running.push_back(outgoing.thread->run([&group, what = at::Tensor(what)]() mutable {
-    group.pass_on(what, group.rank(), 1 - group.rank());
-    what.reset();
-  }));
+  outgoing.running.push_back(outgoing.thread->run(
+      [&group, what = at::Tensor(what)]() mutable {
+        group.pass_on(what, group.rank(), 1 - group.rank());
+        what.reset();
+      },
+      what.device(), {what}));
 }
 
 void StageLinks::expect_hidden(int64_t tokens) {

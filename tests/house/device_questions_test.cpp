@@ -23,7 +23,7 @@ const std::map<std::string, Place>& host_memory() {
        {1, "what is kept for backward cannot leave host memory for it"}},
       {"src/models/tensor_io.cpp", {3, "bytes of files, read into and written from the host"}},
       {"src/train/choose_device.cpp", {2, "what files and host memory keep of a CPU's training"}},
-      {"src/train/run.cpp", {3, "what a run tells and counts of the host's memory"}},
+      {"src/train/run.cpp", {2, "what a run tells of the host's memory and threads"}},
       {"src/train/metrics.cpp", {2, "a handful of numbers that ranks exchange"}},
       {"src/train/run_dir/hand_over.cpp", {2, "bytes of files that ranks hand over"}},
       {"src/infer/step.cpp", {1, "logits that have come to the host, where ids are drawn"}},

@@ -78,6 +78,29 @@ class Contract : public testing::TestWithParam<Transport> {};
 INSTANTIATE_TEST_SUITE_P(Transports, Contract,
                          testing::Values(Transport::kLocal, Transport::kC10d));
 
+TEST_P(Contract, SumsOfTheTransportAreOffAndWithinTheirTolerance) {
+  constexpr int64_t kRanks = 4, kCount = 1000;
+  run_ranks(GetParam(), kRanks, [](World& world) {
+    const auto group = world.make_group_of_all();
+    for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      at::Tensor expected = values_of(world.rank(), {kCount}, type), sum = expected.clone();
+      at::Tensor magnitudes = expected.abs().to(at::kDouble);
+      group->all_reduce_sum(expected);
+      group->all_reduce_sum(magnitudes);
+      group->make_sums(Group::Sums::kAsTheTransportDoes);
+      group->all_reduce_sum(sum);
+      group->make_sums(Group::Sums::kInRankOrder);
+      const at::Tensor off = (sum.to(at::kDouble) - expected.to(at::kDouble)).abs();
+      EXPECT_TRUE((off <= magnitudes * Group::sum_tolerance(type, kRanks)).all().item<bool>());
+      const at::Tensor of_first = group->all_gather(sum, 0).narrow(0, 0, kCount);
+      EXPECT_TRUE(at::equal(of_first, sum)) << "one sum everywhere";
+      // Gloo's ring begins at another rank for each part of the tensor.
+      const bool has_own = GetParam() == Transport::kC10d && type != at::kBFloat16;
+      EXPECT_EQ(at::equal(sum, expected), !has_own);
+    }
+  });
+}
+
 TEST_P(Contract, NeighboursShareTheTensorAxis) {
   run_ranks(GetParam(), 8, [](World& world) {
     const Mesh mesh(world, {.tensor = 4, .data = 2});

@@ -251,9 +251,9 @@ TEST(ParameterStore, WhatIsFilledIsKeptInShares) {
 TEST(Background, JobsAreDoneInOrderAndAFailureIsEverybodysAfterIt) {
   Background background([] {});
   std::vector<int> done;
-  const auto first = background.run([&] { done.push_back(1); });
-  const auto second = background.run([] { throw CommError("cut off"); });
-  const auto third = background.run([&] { done.push_back(3); });
+  const auto first = background.run([&] { done.push_back(1); }, at::kCPU);
+  const auto second = background.run([] { throw CommError("cut off"); }, at::kCPU);
+  const auto third = background.run([&] { done.push_back(3); }, at::kCPU);
   first.get();
   EXPECT_THROW(second.get(), CommError);
   EXPECT_THROW(third.get(), CommError);

@@ -135,15 +135,15 @@ TEST(VirtualTime, AJobBeginsWhenItWasGivenAndTheLastIsOver) {
     const VirtualClock& clock = *VirtualClock::of_thread();
     Background beside([] {});
     spend(2);
-    const Background::Job first = beside.run([] { spend(3); });
-    const Background::Job second = beside.run([] { spend(0.5); });
+    const Background::Job first = beside.run([] { spend(3); }, at::kCPU);
+    const Background::Job second = beside.run([] { spend(0.5); }, at::kCPU);
     spend(1);
     first.get();
     EXPECT_DOUBLE_EQ(clock.now(), 5);
     second.get();
     EXPECT_DOUBLE_EQ(clock.now(), 5.5);
     spend(1);
-    const Background::Job late = beside.run([] { spend(1); });
+    const Background::Job late = beside.run([] { spend(1); }, at::kCPU);
     spend(4);
     late.get();  // was over at 7.5
     EXPECT_DOUBLE_EQ(clock.now(), 10.5);
@@ -156,10 +156,12 @@ TEST(VirtualTime, WhatComputingHidesIsNotWaitedFor) {
   const auto hidden = [](double computed) {
     return run(2, links(), [computed](const Group& group, int64_t) {
       Background beside([] {});
-      const Background::Job job = beside.run([&group] {
-        at::Tensor what = bytes(350);
-        group.all_reduce_sum(what);
-      });
+      const Background::Job job = beside.run(
+          [&group] {
+            at::Tensor what = bytes(350);
+            group.all_reduce_sum(what);
+          },
+          at::kCPU);
       spend(computed);
       job.get();
     });
@@ -181,13 +183,13 @@ TEST(VirtualTime, WhatComputingHidesIsNotWaitedFor) {
 TEST(VirtualTime, AJobIsOverWhenTheClockSaysSo) {
   run(1, links(), [](const Group&, int64_t) {
     Background beside([] {});
-    const Background::Job job = beside.run([] { spend(3); });
-    beside.run([] {}).get();
+    const Background::Job job = beside.run([] { spend(3); }, at::kCPU);
+    beside.run([] {}, at::kCPU).get();
     EXPECT_DOUBLE_EQ(VirtualClock::of_thread()->now(), 3);
     EXPECT_TRUE(job.is_over());
-    const Background::Job longer = beside.run([] { spend(3); });
+    const Background::Job longer = beside.run([] { spend(3); }, at::kCPU);
     std::atomic<bool> is_done = false;
-    beside.run([&] { is_done = true; });
+    beside.run([&] { is_done = true; }, at::kCPU);
     while (!is_done) std::this_thread::yield();
     EXPECT_FALSE(longer.is_over());
     spend(3);
@@ -201,10 +203,12 @@ TEST(VirtualTime, NobodyHasAClockUnasked) {
     EXPECT_EQ(VirtualClock::of_thread(), nullptr);
     Background beside([] {});
     beside
-        .run([&] {
-          EXPECT_EQ(VirtualClock::of_thread(), nullptr);
-          group->barrier();
-        })
+        .run(
+            [&] {
+              EXPECT_EQ(VirtualClock::of_thread(), nullptr);
+              group->barrier();
+            },
+            at::kCPU)
         .get();
   });
   EXPECT_EQ(VirtualClock::of_thread(), nullptr);

@@ -19,7 +19,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <utility>
+
+#include "device/memory.h"
+#include "support/pretend_streams.h"
 
 namespace danlu::test {
 namespace pretend_detail {
@@ -51,18 +56,23 @@ void* within_reach(const void* pointer) {
   return reinterpret_cast<void*>(address ? address - kOutOfReach : 0);
 }
 
-struct Block {
-  void* memory;
-  int64_t bytes;
-  c10::DeviceIndex device;
-};
+using BlockPtr = std::shared_ptr<PretendBlock>;
 
 void release(void* context) {
-  const auto* block = static_cast<Block*>(context);
-  counters()[static_cast<size_t>(block->device)].add(-block->bytes);
-  std::free(block->memory);
-  delete block;
+  const std::unique_ptr<BlockPtr> block(static_cast<BlockPtr*>(context));
+  counters()[static_cast<size_t>((*block)->device.index())].add(
+      -static_cast<int64_t>((*block)->bytes));
+  hand_back(*block);
 }
+
+/// A thread's current streams, by their numbers.
+thread_local std::array<c10::StreamId, kPretendDevices> current_streams{};
+c10::Stream current_stream(c10::Device device) {
+  const c10::DeviceIndex index = device.has_index() ? device.index() : current;
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index),
+                     current_streams.at(static_cast<size_t>(index)));
+}
+PretendQueue& current_queue(c10::Device device) { return pretend_queue(current_stream(device)); }
 
 /// On the thread's current device, as vendors' allocators do.
 c10::DataPtr take(size_t bytes) {
@@ -72,8 +82,9 @@ c10::DataPtr take(size_t bytes) {
   void* memory = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
   if (!memory) throw std::bad_alloc();
   std::memset(memory, 0xff, bytes);
-  auto* block = new Block{memory, static_cast<int64_t>(bytes), current};
-  counters()[static_cast<size_t>(current)].add(block->bytes);
+  auto* block =
+      new BlockPtr(std::make_shared<PretendBlock>(memory, bytes, device, current_queue(device)));
+  counters()[static_cast<size_t>(current)].add(static_cast<int64_t>(bytes));
   return {out_of_reach(memory), block, &release, device};
 }
 
@@ -92,7 +103,6 @@ Allocator& allocator() {
   return *one;
 }
 
-/// One stream a device, which is always done.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
   c10::Device getDevice() const override { return {kType, current}; }
@@ -105,14 +115,50 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     setDevice(device);
     return before;
   }
+  c10::DeviceIndex deviceCount() const noexcept override { return kPretendDevices; }
+
   c10::Stream getStream(c10::Device device) const noexcept override {
+    return current_stream(device);
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
-  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
-  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
-    return getStream(stream.device());
+  /// In turn, as CUDA's: who has asked for many shares some.
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    constexpr c10::StreamId kStreams = 16;
+    static std::atomic<c10::StreamId> given = 0;
+    return c10::Stream(c10::Stream::UNSAFE, device, 1 + given++ % kStreams);
   }
-  c10::DeviceIndex deviceCount() const noexcept override { return kPretendDevices; }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    const c10::Stream before = current_stream(stream.device());
+    current_streams.at(static_cast<size_t>(stream.device_index())) = stream.id();
+    return before;
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    return ask_for(place_in(pretend_queue(stream)));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    do_until(place_in(pretend_queue(stream)));
+  }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    if (!*event) *event = new PretendPlace;
+    *static_cast<PretendPlace*>(*event) = place_in(pretend_queue(stream));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event) wait_for(pretend_queue(stream), *static_cast<PretendPlace*>(event));
+  }
+  bool queryEvent(void* event) const override {
+    return !event || ask_for(*static_cast<PretendPlace*>(event));
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<PretendPlace*>(event);
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override {
+    if (memory.get_context())
+      hold(**static_cast<BlockPtr*>(memory.get_context()), pretend_queue(stream));
+  }
 };
 
 // The name stays unregistered: the device would become torch 2's "the accelerator", which wants
@@ -120,7 +166,17 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 REGISTER_ALLOCATOR(kType, &allocator());
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-/// The same memory as a tensor of the CPU.
+PretendBlocks blocks_of(const at::TensorList& tensors) {
+  PretendBlocks blocks;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.is_cpu()) continue;
+    if (void* context = tensor.storage().data_ptr().get_context())
+      blocks.push_back(*static_cast<BlockPtr*>(context));
+  }
+  return blocks;
+}
+
+/// The same memory as a tensor of the CPU, for work given to a queue. It keeps nothing.
 at::Tensor on_host(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return tensor.detach();
   TORCH_CHECK(tensor.storage().device() == tensor.device(), "a tensor of ", tensor.device(),
@@ -150,10 +206,18 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 /// Numbers and tensors that came to the host, which on a card waits for it.
 std::atomic<int64_t> waits = 0;
 
-/// Every copy_ to, from and between devices, whatever the types and strides.
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
-  waits += to.is_cpu();
-  on_host(to).copy_(on_host(from));
+/// Every copy_ to, from and between devices, whatever the types and strides. The host's tensor is
+/// read at once, as memory that a card cannot reach is.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const bool comes_to_host = to.is_cpu();
+  const c10::Device device = comes_to_host ? from.device() : to.device();
+  const at::Tensor read = from.is_cpu() ? from.detach().clone() : on_host(from);
+  give(current_queue(device), "a copy", blocks_of({from, to}),
+       [read, written = on_host(to)] { written.copy_(read); });
+  if (comes_to_host && !non_blocking) {
+    ++waits;
+    do_until(place_in(current_queue(device)));
+  }
   return to;
 }
 
@@ -167,8 +231,13 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
   if (bytes > storage->nbytes()) {
     const c10::DeviceGuard guard(self.device());
     c10::DataPtr fresh = take(bytes);
-    std::memcpy(within_reach(fresh.get()), within_reach(storage->data_ptr().get()),
-                storage->nbytes());
+    PretendBlocks blocks = blocks_of({self});
+    blocks.push_back(*static_cast<BlockPtr*>(fresh.get_context()));
+    give(current_queue(self.device()), "growing", std::move(blocks),
+         [to = within_reach(fresh.get()), from = within_reach(storage->data_ptr().get()),
+          old = storage->nbytes()] {
+           if (old > 0) std::memcpy(to, from, old);
+         });
     storage->set_data_ptr_noswap(std::move(fresh));
     storage->set_nbytes(bytes);
   }
@@ -182,12 +251,14 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
-  on_host(self).fill_(value);
+  give(current_queue(self.device()), "filling", blocks_of({self}),
+       [written = on_host(self), value] { written.fill_(value); });
   return self;
 }
 at::Tensor& zero(at::Tensor& self) { return fill(self, 0); }
 at::Scalar item(const at::Tensor& self) {
   ++waits;
+  do_until(place_in(current_queue(self.device())));
   return at::_local_scalar_dense(on_host(self));
 }
 
@@ -222,9 +293,27 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 
 Counter& counter(int index) { return counters().at(static_cast<size_t>(index)); }
 
+const bool is_reported = [] {
+  device::set_memory_counter(kType, {[](const c10::Device& d) { return pretend_bytes(d.index()); },
+                                     [](const c10::Device& d) { return pretend_peak(d.index()); },
+                                     [](const c10::Device& d) { reset_pretend_peak(d.index()); }});
+  return true;
+}();
+
 }  // namespace pretend_detail
 
 at::Tensor pretend_memory(const at::Tensor& tensor) { return pretend_detail::on_host(tensor); }
+void give_pretend_device(const c10::Device& device, const char* what,
+                         const std::vector<at::Tensor>& uses, std::function<void()> work) {
+  give(pretend_detail::current_queue(device), what, pretend_detail::blocks_of(uses),
+       std::move(work));
+}
+void wait_for_pretend_stream(const c10::Device& device) {
+  do_until(place_in(pretend_detail::current_queue(device)));
+}
+void wait_for_pretend_devices() {
+  for (int index = 0; index < kPretendDevices; ++index) do_all(pretend_device(index));
+}
 void set_pretend_aten(bool computes) { pretend_detail::computes_aten = computes; }
 
 c10::Device pretend_device(int index) {

@@ -5,6 +5,8 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 namespace danlu::test {
 
@@ -15,6 +17,10 @@ constexpr int kPretendDevices = 4;
 /// its tensors are no addresses of this process: who reads or writes one past the dispatcher ends
 /// by SIGSEGV. Fresh memory is NaN. aten computes on it by copies on the CPU; an operator that
 /// would lose a view that way throws. The current device is a thread's own, at first 0.
+///
+/// What it does it does later, in the order of its streams alone (support/pretend_streams.h), and
+/// memory that was handed back is NaN: who does not wait for what he reads reads that, or what was
+/// there before.
 c10::Device pretend_device(int index = 0);
 
 /// Bytes of tensors on a device: now, and the most since reset_pretend_peak.
@@ -26,8 +32,16 @@ void reset_pretend_peak(int index = 0);
 /// for.
 int64_t pretend_waits();
 
-/// A tensor of a device as the CPU's own, in the same memory.
+/// A tensor of a device as the CPU's own, in the same memory, which it does not keep: for work that
+/// is given to the device.
 at::Tensor pretend_memory(const at::Tensor& tensor);
+/// The thread's current stream of the device does `work`, which touches these tensors, later.
+void give_pretend_device(const c10::Device& device, const char* what,
+                         const std::vector<at::Tensor>& uses, std::function<void()> work);
+/// Until the thread's current stream of the device has done everything. Errors: as do_until has.
+void wait_for_pretend_stream(const c10::Device& device);
+/// Until all streams of all of them have. Errors: the first.
+void wait_for_pretend_devices();
 /// Whether aten computes there, as it does at first; else what would throws, naming the operator.
 void set_pretend_aten(bool computes);
 

@@ -1,8 +1,20 @@
 #include "support/pretend_kernels.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -14,104 +26,221 @@ namespace pretend_kernels_detail {
 
 using ops::Backend;
 
-/// Of the arguments of the entry that this thread is in.
-thread_local at::Device of_arguments = at::kCPU;
+// ---- copies of arguments and results in which each tensor is `f` of the one that was there ----
 
-// ---- arguments: the same memory, as the CPU's ----
-
-at::Tensor here(const at::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
-  TORCH_CHECK(tensor.device().type() == pretend_device().type(),
-              "an entry of the pretend device was given a tensor of ", tensor.device());
-  of_arguments = tensor.device();
-  return pretend_memory(tensor);
+template <typename F>
+at::Tensor mapped(const at::Tensor& tensor, F& f) {
+  return f(tensor);
 }
-ops::RotaryTable here(const ops::RotaryTable& table) {
-  return {here(table.cos_NE), here(table.sin_NE)};
+template <typename F>
+ops::RotaryTable mapped(const ops::RotaryTable& table, F& f) {
+  return {f(table.cos_NE), f(table.sin_NE)};
 }
-ops::AttentionOptions here(ops::AttentionOptions options) {
-  options.alibi_slopes_Q = here(options.alibi_slopes_Q);
+template <typename F>
+ops::AttentionOptions mapped(ops::AttentionOptions options, F& f) {
+  options.alibi_slopes_Q = f(options.alibi_slopes_Q);
   return options;
 }
-ops::AdamWState here(const ops::AdamWState& state) {
-  return {here(state.master), here(state.exp_avg), here(state.exp_avg_sq),
-          here(state.grad),   here(state.weight),  here(state.low)};
+template <typename F>
+ops::AdamWState mapped(const ops::AdamWState& state, F& f) {
+  return {f(state.master), f(state.exp_avg), f(state.exp_avg_sq),
+          f(state.grad),   f(state.weight),  f(state.low)};
 }
-ops::CrossEntropyChunk here(ops::CrossEntropyChunk chunk) {
-  chunk.logits_CV = here(chunk.logits_CV);
-  chunk.targets_C = here(chunk.targets_C);
-  chunk.sum = here(chunk.sum);
-  chunk.correct = here(chunk.correct);
+template <typename F>
+ops::CrossEntropyChunk mapped(ops::CrossEntropyChunk chunk, F& f) {
+  for (at::Tensor* tensor : {&chunk.logits_CV, &chunk.targets_C, &chunk.sum, &chunk.correct})
+    *tensor = f(*tensor);
   return chunk;
 }
-ops::SharedChunk here(const ops::SharedChunk& chunk) {
-  return {here(chunk.logits_Cv), here(chunk.targets_C), chunk.first_row};
+template <typename F>
+ops::SharedChunk mapped(const ops::SharedChunk& chunk, F& f) {
+  return {f(chunk.logits_Cv), f(chunk.targets_C), chunk.first_row};
 }
-ops::SharedLoss here(ops::SharedLoss loss) {
-  loss.chunk = here(loss.chunk);
+template <typename F>
+ops::SharedLoss mapped(ops::SharedLoss loss, F& f) {
+  loss.chunk = mapped(loss.chunk, f);
   for (at::Tensor* tensor :
        {&loss.own_C1, &loss.largest_C1, &loss.sums_C2, &loss.first_C1, &loss.sum, &loss.correct})
-    *tensor = here(*tensor);
+    *tensor = f(*tensor);
   return loss;
 }
-ops::PartialAttention here(const ops::PartialAttention& part) {
-  return {here(part.out_NQD), here(part.lse_QN)};
+template <typename F>
+ops::PartialAttention mapped(const ops::PartialAttention& part, F& f) {
+  return {f(part.out_NQD), f(part.lse_QN)};
 }
-ops::Pages here(ops::Pages pages) {
-  for (at::Tensor& slab : pages.slabs) slab = here(slab);
+template <typename F>
+ops::NormResult mapped(const ops::NormResult& result, F& f) {
+  return {f(result.y), f(result.rstd)};
+}
+template <typename F>
+ops::NormGrads mapped(const ops::NormGrads& grads, F& f) {
+  return {f(grads.x), f(grads.weight_D)};
+}
+template <typename F>
+ops::NormHeadResult mapped(const ops::NormHeadResult& result, F& f) {
+  return {f(result.y_VH), f(result.length_V1)};
+}
+template <typename F>
+ops::SwigluGrads mapped(const ops::SwigluGrads& grads, F& f) {
+  return {f(grads.gate), f(grads.up)};
+}
+template <typename F>
+ops::AttentionGrads mapped(const ops::AttentionGrads& grads, F& f) {
+  return {f(grads.q_NQD), f(grads.k_MKD), f(grads.v_MKD)};
+}
+template <typename F>
+ops::Pages mapped(ops::Pages pages, F& f) {
+  for (at::Tensor& slab : pages.slabs) slab = f(slab);
   return pages;
 }
-ops::CachedSequences here(ops::CachedSequences sequences) {
-  sequences.tables_BP = here(sequences.tables_BP);
+template <typename F>
+ops::CachedSequences mapped(ops::CachedSequences sequences, F& f) {
+  sequences.tables_BP = f(sequences.tables_BP);
   return sequences;
 }
-template <typename T>
-const T& here(const T& value) {
+template <typename T, typename F>
+std::vector<T> mapped(std::span<const T> values, F&) {
+  return {values.begin(), values.end()};
+}
+template <typename T, typename F>
+T mapped(const T& value, F&) {
   return value;
 }
 
-// ---- results: in the device's memory ----
+// ---- what an entry gives, before it has been done ----
 
-at::Tensor there(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.to(of_arguments) : tensor;
-}
-ops::RotaryTable there(const ops::RotaryTable& table) {
-  return {there(table.cos_NE), there(table.sin_NE)};
-}
-ops::NormResult there(const ops::NormResult& result) {
-  return {there(result.y), there(result.rstd)};
-}
-ops::NormGrads there(const ops::NormGrads& grads) {
-  return {there(grads.x), there(grads.weight_D)};
-}
-ops::NormHeadResult there(const ops::NormHeadResult& result) {
-  return {there(result.y_VH), there(result.length_V1)};
-}
-ops::SwigluGrads there(const ops::SwigluGrads& grads) {
-  return {there(grads.gate), there(grads.up)};
-}
-ops::PartialAttention there(const ops::PartialAttention& part) {
-  return {there(part.out_NQD), there(part.lse_QN)};
-}
-ops::AttentionGrads there(const ops::AttentionGrads& grads) {
-  return {there(grads.q_NQD), there(grads.k_MKD), there(grads.v_MKD)};
+std::string text_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "none ";
+  return fmt::format("{}[{}|{}] ", c10::toString(tensor.scalar_type()),
+                     fmt::join(tensor.sizes(), ","), fmt::join(tensor.strides(), ","));
 }
 template <typename T>
-T there(T value) {
-  return value;
+std::string text_of_scalar(const T& value) {
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_enum_v<T>)
+    return fmt::format("{} ", static_cast<int64_t>(value));
+  return "";
 }
 
-/// An entry of the CPU's, or of the composite where the CPU has none, on the device's tensors.
+/// Zeros of the host, laid out as a tensor.
+at::Tensor zeros_for(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  int64_t elements = tensor.numel() > 0 ? 1 : 0;
+  for (int64_t d = 0; elements > 0 && d < tensor.dim(); ++d)
+    elements += (tensor.size(d) - 1) * tensor.stride(d);
+  return at::zeros({elements}, at::TensorOptions(tensor.scalar_type()))
+      .as_strided(tensor.sizes(), tensor.strides());
+}
+at::Tensor shape_only(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(),
+                           tensor.options().device(c10::DeviceType::Meta));
+}
+
+/// Results without numbers, known from an entry's work on zeros: which the CPU does once for
+/// arguments of these shapes, while the device may not have theirs yet.
+template <typename Result, typename Function, typename... Arguments>
+Result described(Function function, const Arguments&... arguments) {
+  static std::mutex mutex;
+  static std::map<std::pair<Function, std::string>, Result> known;
+  std::string key;
+  auto note = [&](const at::Tensor& tensor) {
+    key += text_of(tensor);
+    return tensor;
+  };
+  ((mapped(arguments, note), key += text_of_scalar(arguments)), ...);
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = known.find({function, key});
+    if (found != known.end()) return found->second;
+  }
+  const Result result = function(mapped(arguments, zeros_for)...);
+  const std::lock_guard lock(mutex);
+  return known[{function, key}] = mapped(result, shape_only);
+}
+
+// ---- entries ----
+
+/// The arguments of a call as the host's, in the devices' memory, and whose they are.
+struct Arrival {
+  at::Device device = at::kCPU;
+  std::vector<at::Tensor> tensors;
+  at::Tensor operator()(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    TORCH_CHECK(tensor.device().type() == pretend_device().type(),
+                "an entry of the pretend device was given a tensor of ", tensor.device());
+    device = tensor.device();
+    tensors.push_back(tensor.detach());
+    return pretend_memory(tensor);
+  }
+};
+
+/// Fresh tensors of the device, which is yet to write them.
+struct Departure {
+  at::Device device;
+  std::vector<at::Tensor>& uses;
+  std::vector<at::Tensor> written;
+  at::Tensor operator()(const at::Tensor& shape) {
+    if (!shape.defined()) {
+      written.emplace_back();
+      return shape;
+    }
+    const auto options = at::TensorOptions(shape.scalar_type()).device(device);
+    const at::Tensor result = shape.is_non_overlapping_and_dense()
+                                  ? at::empty_strided(shape.sizes(), shape.strides(), options)
+                                  : at::empty(shape.sizes(), options);
+    uses.push_back(result);
+    written.push_back(pretend_memory(result));
+    return result;
+  }
+};
+
+/// Writes results where they were announced.
+struct Delivery {
+  const std::vector<at::Tensor>& written;
+  size_t next = 0;
+  at::Tensor operator()(const at::Tensor& result) {
+    const at::Tensor& to = written.at(next++);
+    TORCH_CHECK(to.defined() == result.defined() &&
+                    (!to.defined() ||
+                     (to.sizes() == result.sizes() && to.scalar_type() == result.scalar_type())),
+                "an entry gives another tensor of real numbers than of zeros");
+    if (to.defined()) to.copy_(result);
+    return result;
+  }
+};
+
+/// An entry of the CPU's, or of the composite where the CPU has none, on the device's tensors. What
+/// gives numbers to the host waits for the device.
 template <auto Entry, typename Function>
 struct Forwarded;
 template <auto Entry, typename Result, typename... Arguments>
 struct Forwarded<Entry, Result (*Backend::*)(Arguments...)> {
   static Result call(Arguments... arguments) {
     const auto function = ops::completed_backend(c10::DeviceType::CPU).*Entry;
+    Arrival arrival;
+    using Own = std::tuple<decltype(mapped(arguments, arrival))...>;
+    // In braces: one after the other.
+    const auto own = std::make_shared<Own>(Own{mapped(arguments, arrival)...});
+    const auto call_it = [function, own] {
+      return std::apply([&](const auto&... each) { return function(each...); }, *own);
+    };
+    constexpr const char* kWhat = "an entry of the table";
     if constexpr (std::is_void_v<Result>) {
-      function(here(arguments)...);
+      give_pretend_device(arrival.device, kWhat, arrival.tensors, call_it);
+    } else if constexpr (std::is_same_v<Result, bool> ||
+                         std::is_same_v<Result, std::vector<double>>) {
+      wait_for_pretend_stream(arrival.device);
+      return call_it();
     } else {
-      return there(function(here(arguments)...));
+      const Result shapes = described<Result>(function, arguments...);
+      Departure departure{arrival.device, arrival.tensors, {}};
+      Result result = mapped(shapes, departure);
+      give_pretend_device(arrival.device, kWhat, arrival.tensors,
+                          [call_it, written = std::move(departure.written)] {
+                            Delivery delivery{written};
+                            mapped(call_it(), delivery);
+                          });
+      return result;
     }
   }
 };
@@ -150,6 +279,11 @@ PretendKernels::PretendKernels() {
 }
 
 PretendKernels::~PretendKernels() {
+  try {
+    wait_for_pretend_devices();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
   set_pretend_aten(true);
   ops::set_backend(pretend_device().type(), {});
 }

@@ -255,6 +255,23 @@ TEST(PretendDevice, RanksThatShareSamplesComputeThroughTheirTablesAlone) {
   }
 }
 
+/// Makes weights NaN until the device comes to what it was given last: who reads them has to wait.
+void come_late(const models::CausalLM& model) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors;
+  std::vector<std::pair<at::Tensor, at::Tensor>> late;
+  for (const parallel::Parameter& p : model.trainable_parameters()) {
+    const at::Tensor weight = p.tensor.detach(), values = weight.clone();
+    at::Tensor(weight).fill_(std::numeric_limits<double>::quiet_NaN());
+    tensors.insert(tensors.end(), {weight, values});
+    late.emplace_back(danlu::test::pretend_memory(weight), danlu::test::pretend_memory(values));
+  }
+  danlu::test::wait_for_pretend_stream(pretend_device());
+  danlu::test::give_pretend_device(pretend_device(), "late weights", tensors, [late] {
+    for (const auto& [weight, values] : late) weight.copy_(values);
+  });
+}
+
 /// Two steps, a checkpoint, and from it two more, against four in a row.
 void expect_to_go_on() {
   const danlu::test::TemporaryDirectory directory;
@@ -275,7 +292,9 @@ void expect_to_go_on() {
   };
   request.trainer_state = {{"optimizer_updates", 2}};
   checkpoint::Saver saver(first.model->mesh(), *first.optimizer);
+  come_late(*first.model);
   saver.begin(std::move(request));
+  run_steps(first, config, 2, 3);  // beside which it is written
   const std::filesystem::path saved = saver.finish().value();
   TrainState second = state_of(saved);
   checkpoint::load_optimizer(checkpoint::open(saved), *second.optimizer);

@@ -64,6 +64,19 @@ class C10dGroup : public Group {
     });
   }
 
+  bool do_sum(const char* what, const at::Tensor& flat) const override {
+    // Gloo of libtorch 1.13 knows no bf16, and adds f16 in f16.
+    const bool in_host = flat.is_cpu();
+    if (in_host && flat.scalar_type() != at::kFloat && flat.scalar_type() != at::kDouble)
+      return false;
+    if (flat.numel() == 0) return true;
+    guarded(what, [&] {
+      std::vector<at::Tensor> list{flat};
+      wait_for({(in_host ? gloo_ : on_card())->allreduce(list)});
+    });
+    return true;
+  }
+
   /// Receives are posted first, then all goes at once.
   std::vector<WorkPtr> begin(const Round& round) const {
     std::vector<WorkPtr> works;
@@ -83,13 +96,16 @@ class C10dGroup : public Group {
   }
 
   static bool is_on_card(const Round& round) {
-    const auto lies_there = [](const at::Tensor& t) { return t.defined() && t.is_cuda(); };
+    const auto lies_there = [](const at::Tensor& t) { return t.defined() && !t.is_cpu(); };
     return std::any_of(round.sends.begin(), round.sends.end(), lies_there) ||
            std::any_of(round.receives.begin(), round.receives.end(), lies_there);
   }
+  const c10::intrusive_ptr<Backend>& on_card() const {
+    if (!nccl_) nccl_ = make_nccl_();
+    return nccl_;
+  }
   /// NCCL's sends and receives wait for each other unless they are given together.
   WorkPtr begin_on_card(const Round& round) const {
-    if (!nccl_) nccl_ = make_nccl_();
     at::TensorOptions options;
     for (const Tensors* tensors : {&round.sends, &round.receives}) {
       for (const at::Tensor& tensor : *tensors) {
@@ -104,7 +120,7 @@ class C10dGroup : public Group {
       sends.push_back(bytes_or_none(round.sends[static_cast<size_t>(peer)]));
       receives.push_back(bytes_or_none(round.receives[static_cast<size_t>(peer)]));
     }
-    return nccl_->alltoall(receives, sends);
+    return on_card()->alltoall(receives, sends);
   }
 
   WorkPtr send(const at::Tensor& tensor, int64_t peer) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "device/stream.h"
 
 namespace danlu::parallel {
 namespace local_detail {
@@ -48,23 +50,36 @@ class Fate {
   std::exception_ptr error_;
 };
 
+/// What a rank lays down in a round.
+struct Laid {
+  const char* what = "";  ///< the exchange that it takes for this one
+  Group::Tensors sends;
+  device::Event ready;  ///< in its stream: it has made them
+};
+
 /// Where the ranks of one group meet.
 class Table {
  public:
-  Table(Fate& fate, size_t size) : fate_(fate), places_(size), came_(size), is_aborted_(size) {}
+  Table(Fate& fate, size_t size)
+      : fate_(fate), places_(size), read_(size), came_(size), is_aborted_(size) {}
 
   /// Lays down what `rank` sends, which came at a moment of its clock, and waits until everybody
   /// has. It stays there until leave().
-  void meet(size_t rank, const Group::Tensors& sends, double came) {
-    places_[rank] = sends;
+  void meet(size_t rank, Laid laid, double came) {
+    places_[rank] = std::move(laid);
     came_[rank] = came;
     wait(rank);
   }
-  const Group::Tensors& at(size_t rank) const { return places_[rank]; }
+  const Laid& at(size_t rank) const { return places_[rank]; }
   const std::vector<double>& came() const { return came_; }
   size_t size() const { return places_.size(); }
-  /// Waits until everybody has read what lies there.
-  void leave(size_t rank) { wait(rank); }
+  /// Waits until everybody has read what lies there, or has had its stream do it until `read`.
+  void leave(size_t rank, const device::Event& read) {
+    read_[rank] = read;
+    wait(rank);
+  }
+  /// After leave(), until the next meet().
+  const device::Event& read_by(size_t rank) const { return read_[rank]; }
   /// `rank` waits here no more; the others do, as long as it lives.
   void abort(size_t rank) {
     const std::lock_guard lock(fate_.mutex());
@@ -93,7 +108,8 @@ class Table {
   }
 
   Fate& fate_;
-  std::vector<Group::Tensors> places_;
+  std::vector<Laid> places_;
+  std::vector<device::Event> read_;
   std::vector<double> came_;
   std::vector<bool> is_aborted_;  ///< of each rank
   size_t arrived_ = 0;
@@ -135,32 +151,66 @@ class LocalGroup : public Group {
   void abort() const override { table_->abort(static_cast<size_t>(rank_)); }
 
  private:
-  void do_rounds(const char*, const std::vector<Round>& rounds) const override {
+  void do_rounds(const char* what, const std::vector<Round>& rounds) const override {
     RoundWatch watch;
     for (const Round& round : rounds) {
-      swap(round, watch);
+      swap(what, round, watch);
       if (round.then) round.then();
       watch.end_sum();
     }
   }
-  void swap(const Round& round, RoundWatch& watch) const {
+  /// On devices streams wait for each other, and no thread for a device.
+  void swap(const char* what, const Round& round, RoundWatch& watch) const {
     const auto own = static_cast<size_t>(rank_);
-    table_->meet(own, round.sends, watch.begin());
-    for (size_t from = 0; from < round.receives.size(); ++from) {
-      if (from != own && round.receives[from].defined())
-        at::Tensor(round.receives[from]).copy_(table_->at(from)[own]);
+    const auto stream = device::Stream::current(device_of(round));
+    table_->meet(own, {what, round.sends, stream.record()}, watch.begin());
+    for (size_t from = 0; from < table_->size(); ++from) {
+      if (from == own) continue;
+      require_same(what, round, from);
+      if (round.receives.empty() || !round.receives[from].defined()) continue;
+      stream.wait_for(table_->at(from).ready);
+      at::Tensor(round.receives[from]).copy_(table_->at(from).sends[own]);
     }
     RoundTimes times;
     if (watch.clock())
       times =
           time_round(watch.clock()->time(), ranks_, table_->came(), bytes_between_members(), own);
-    table_->leave(own);
+    table_->leave(own, stream.record());
+    for (size_t to = 0; to < table_->size(); ++to) stream.wait_for(table_->read_by(to));
     watch.end(times);
+  }
+  static at::Device device_of(const Round& round) {
+    for (const Tensors* tensors : {&round.sends, &round.receives}) {
+      for (const at::Tensor& tensor : *tensors) {
+        if (tensor.defined()) return tensor.device();
+      }
+    }
+    return at::kCPU;
+  }
+  /// What hangs between processes, or exchanges the wrong tensors, is told here.
+  void require_same(const char* what, const Round& round, size_t from) const {
+    const auto own = static_cast<size_t>(rank_);
+    const Laid& laid = table_->at(from);
+    const at::Tensor sent = laid.sends.empty() ? at::Tensor() : laid.sends[own];
+    const at::Tensor asked = round.receives.empty() ? at::Tensor() : round.receives[from];
+    const bool is_same_tensor = sent.defined() == asked.defined() &&
+                                (!sent.defined() || (sent.numel() == asked.numel() &&
+                                                     sent.scalar_type() == asked.scalar_type()));
+    if (is_same_tensor && std::strcmp(laid.what, what) == 0) return;
+    const auto text = [](const at::Tensor& tensor) {
+      return tensor.defined()
+                 ? std::to_string(tensor.numel()) + " " + c10::toString(tensor.scalar_type())
+                 : std::string("nothing");
+    };
+    throw InternalError("[local ranks] exchanges are not in one order: " + std::string(what) +
+                        " of rank " + std::to_string(ranks_[own]) + ", which asks for " +
+                        text(asked) + ", meets " + laid.what + " of rank " +
+                        std::to_string(ranks_[from]) + ", which sends " + text(sent));
   }
   std::vector<std::vector<double>> bytes_between_members() const {
     std::vector<std::vector<double>> bytes(ranks_.size(), std::vector<double>(ranks_.size()));
     for (size_t from = 0; from < ranks_.size(); ++from) {
-      const Tensors& sends = table_->at(from);
+      const Tensors& sends = table_->at(from).sends;
       for (size_t to = 0; to < sends.size(); ++to) {
         if (sends[to].defined()) bytes[from][to] = static_cast<double>(sends[to].nbytes());
       }

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "device/counted_memory.h"
+#include "device/memory.h"
 #include "device/select.h"
 #include "ops/attention.h"
 #include "parallel/agree.h"
@@ -169,18 +169,16 @@ void require_memory(const TrainConfig& config, const plan::Request& request,
                forced));
 }
 
-CountedMemory::CountedMemory(bool is_of_host) : counts_(is_of_host) {
-  if (!counts_) return;
-  device::count_host_memory();
-}
+CountedMemory::CountedMemory(const at::Device& device)
+    : device_(device), counts_(device::count_memory(device)) {}
 
 void CountedMemory::begin_step(const TrainState& state) {
   if (!counts_) return;
   weights_ = planned_memory_detail::bytes_of_parameters(state);
   gradients_ = state.gradients->kept_bytes();
   optimizer_ = state.optimizer->state_bytes();
-  before_ = device::host_memory() + state.gradients->absent_bytes();
-  device::reset_peak_host_memory();
+  before_ = device::memory(device_) + state.gradients->absent_bytes();
+  device::reset_peak_memory(device_);
 }
 
 void CountedMemory::end_step(const plan::Request& request, const TrainState& state,
@@ -190,7 +188,8 @@ void CountedMemory::end_step(const plan::Request& request, const TrainState& sta
   const auto of_all = [&](int64_t number) { return parallel::numbers_of_all(ranks.all(), number); };
   const auto weights = of_all(weights_), gradients = of_all(gradients_),
              optimizer = of_all(optimizer_), before = of_all(before_),
-             peak = of_all(device::peak_host_memory()), stage = of_all(state.model->mesh().stage());
+             peak = of_all(device::peak_memory(device_)),
+             stage = of_all(state.model->mesh().stage());
   if (!ranks.is_first()) return;
   using planned_memory_detail::bytes_text;
   const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);

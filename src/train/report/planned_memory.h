@@ -37,8 +37,8 @@ void require_memory(const TrainConfig& config, const plan::Request& request,
 /// Bytes of a rank as they are, beside those planned.
 class CountedMemory {
  public:
-  /// Counting begins; before the model is there. CPUs only: elsewhere nothing is counted.
-  explicit CountedMemory(bool is_of_host);
+  /// Counting begins, where the device's memory is counted; before the model is there.
+  explicit CountedMemory(const at::Device& device);
   /// All that stays is there, and no step has been taken.
   void begin_step(const TrainState& state);
   /// After one step. Collective: writes RUN/memory.json on rank 0 and says how the plan compares.
@@ -46,6 +46,7 @@ class CountedMemory {
                 const std::filesystem::path& run_dir);
 
  private:
+  at::Device device_;
   bool counts_ = false;
   int64_t weights_ = 0, gradients_ = 0, optimizer_ = 0, before_ = 0;
 };

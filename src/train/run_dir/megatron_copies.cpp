@@ -227,11 +227,13 @@ void MegatronCopies::begin(const fs::path& checkpoint, int64_t step) {
     const std::lock_guard lock(mutex_);
     sources_.push_back(checkpoint);
   }
-  last_ = thread_.run([this, checkpoint, step] {
-    make(checkpoint, step);
-    const std::lock_guard lock(mutex_);
-    sources_.pop_front();
-  });
+  last_ = thread_.run(
+      [this, checkpoint, step] {
+        make(checkpoint, step);
+        const std::lock_guard lock(mutex_);
+        sources_.pop_front();
+      },
+      at::kCPU);
 }
 
 std::vector<fs::path> MegatronCopies::sources() const {

@@ -1,0 +1,48 @@
+#include "device/memory.h"
+
+#include <array>
+
+#include "device/counted_memory.h"
+
+namespace danlu::device {
+namespace {
+
+MemoryCounter& counter_of(c10::DeviceType type) {
+  static std::array<MemoryCounter, c10::COMPILE_TIME_MAX_DEVICE_TYPES> counters = [] {
+    std::array<MemoryCounter, c10::COMPILE_TIME_MAX_DEVICE_TYPES> first;
+    first[static_cast<size_t>(c10::DeviceType::CPU)] = {
+        [](const c10::Device&) { return host_memory(); },
+        [](const c10::Device&) { return peak_host_memory(); },
+        [](const c10::Device&) { reset_peak_host_memory(); }};
+    return first;
+  }();
+  return counters.at(static_cast<size_t>(type));
+}
+
+}  // namespace
+
+void set_memory_counter(c10::DeviceType type, const MemoryCounter& counter) {
+  counter_of(type) = counter;
+}
+
+bool count_memory(const c10::Device& device) {
+  if (device.is_cpu()) count_host_memory();
+  return counter_of(device.type()).now != nullptr;
+}
+
+int64_t memory(const c10::Device& device) {
+  const MemoryCounter& counter = counter_of(device.type());
+  return counter.now ? counter.now(device) : 0;
+}
+
+int64_t peak_memory(const c10::Device& device) {
+  const MemoryCounter& counter = counter_of(device.type());
+  return counter.peak ? counter.peak(device) : 0;
+}
+
+void reset_peak_memory(const c10::Device& device) {
+  const MemoryCounter& counter = counter_of(device.type());
+  if (counter.reset_peak) counter.reset_peak(device);
+}
+
+}  // namespace danlu::device
