@@ -25,8 +25,8 @@ struct RopeConfig {
   double beta_fast = 32.0, beta_slow = 1.0;              ///< yarn
   std::optional<double> attention_factor;                ///< yarn; default 0.1 ln(factor) + 1
   std::optional<double> mscale, mscale_all_dim;          ///< yarn (deepseek)
-  /// Of a model that sees pictures (Qwen2-VL's M-RoPE): how many pairs of a head turn by a token's
-  /// place in time, how many by its row, how many by its column. Empty: one position a token.
+  /// In models that see pictures (Qwen2-VL's M-RoPE): how many pairs of a head are rotated by a
+  /// token's position in time, by its row and by its column. Empty: each token has one position.
   std::vector<int64_t> mrope_section;
 };
 
@@ -77,7 +77,7 @@ struct ModelConfig {
   /// Window of each layer in tokens (a position sees itself and the window - 1 before it), 0 =
   /// full; size num_layers.
   std::vector<int64_t> sliding_window;
-  /// Of each layer, nullptr for attention and an MLP; empty: every layer is that.
+  /// For each layer its kind, or nullptr for attention and an MLP. Empty: all layers are these.
   std::vector<const LayerKind*> own_kinds;
   double initializer_range = 0.02;
   DType dtype = DType::kF32;     ///< torch_dtype of the files
@@ -130,9 +130,9 @@ enum class Role {
   kOwn,               ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
 };
 
-/// How a parameter is cut over the tensor axis. What is not cut says where it works: the gradient
-/// of each rank is a part of a sum inside of a region (parallel/region.h), and all of it between
-/// them (under sequence parallelism that of the rank's rows).
+/// How the tensor axis cuts a parameter. One that is not cut says where it works, because that
+/// decides about its gradient. Inside a region (parallel/region.h) each rank has a part of a sum.
+/// Between regions each rank has all of it, or under sequence parallelism the part of its rows.
 enum class Split {
   kCopiedBetween,
   kCopiedInside,
@@ -153,9 +153,10 @@ struct ParamSpec {
   std::string tied_to = {};
   int64_t expert = -1;  ///< number of the routed expert within its layer; -1: not part of one
 
-  /// Axes on which a rank holds other parts of it than its neighbours (several of the tensor axis
-  /// may share a key head), and those on which it holds the same. Each axis is in one of them.
+  /// The axes along which ranks hold different parts of it. On the tensor axis several neighbours
+  /// may hold the same key head.
   Axes cut_on() const;
+  /// The axes along which ranks hold the same. Each axis is either here or in cut_on().
   Axes copied_on() const;
 };
 

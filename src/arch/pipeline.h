@@ -1,5 +1,5 @@
-// arch/pipeline.h: what a stage of a pipeline holds, and what it does in a step: data, made and
-// checked without ranks or tensors.
+// arch/pipeline.h: what a stage of a pipeline holds, and in which order it works in a step. Both
+// are data, so that tests check them without ranks or tensors.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace danlu::arch {
 
-/// Where in the chain of a decoder a pass is: at the embedding (0), in a layer, at the head and its
-/// norm. Each is a place, at which its parameters are needed.
+/// A place says where in a decoder a pass is, and so which parameters it needs: 0 is the embedding,
+/// then comes each layer, and the last place is the final norm with the head.
 inline constexpr int64_t place_of_layer(int64_t layer) { return layer + 1; }
 int64_t place_of_head(const ModelConfig& config);
 
@@ -19,38 +19,37 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
-/// What one stage holds of a decoder: a run of layers, or several with other stages' between them
-/// (virtual stages), which passes go through one after the other.
+/// What one stage holds of a decoder. Its layers are one chunk of neighbouring layers, or with
+/// virtual stages several chunks, between which other stages have theirs.
 struct Stage {
   std::vector<LayerRange> chunks = {};  ///< ascending
   bool has_embedding = true;            ///< before the first chunk
-  bool has_head = true;                 ///< and the final norm, behind the last chunk
-  /// The head is tied to the embedding of another stage: both hold the table, whose gradient is the
-  /// sum of theirs.
+  bool has_head = true;                 ///< the final norm and the head, behind the last chunk
+  /// The head is tied to an embedding that another stage has. Both stages hold the table, and its
+  /// gradient is the sum of theirs.
   bool copies_embedding = false;
 
   bool holds(const ParamSpec& spec) const;
   std::vector<int64_t> layers() const;
-  /// A table that the head is tied to is needed at the head alone where the embedding is another
-  /// stage's.
+  /// The place at which a pass needs the parameter. For a copied embedding that is the head's.
   int64_t place_of(const ModelConfig& config, const ParamSpec& spec) const;
   int64_t num_chunks() const { return static_cast<int64_t>(chunks.size()); }
   bool begins_at(int64_t chunk) const { return has_embedding && chunk == 0; }
   bool ends_at(int64_t chunk) const { return has_head && chunk + 1 == num_chunks(); }
-  /// Whether another stage, which comes before, holds it too.
+  /// Whether it is the copy of a table that an earlier stage holds too.
   bool is_copy(const ParamSpec& spec) const {
     return copies_embedding && spec.role == Role::kEmbedding;
   }
 };
-/// All of it.
+/// The one stage of a model that is not cut by a pipeline.
 Stage whole_of(const ModelConfig& config);
-/// The stages of a pipeline. Errors: as place_layers; UsageError for a stage without layers; a
-/// virtual one may have no-op slots alone.
+/// The stages of a pipeline. Errors: as place_layers; UsageError for a stage without layers. A
+/// chunk of a stage may be without layers (no-op slots).
 std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split);
 
-/// What a stage does with one micro-batch. kBackward gives the gradients of what came in and of the
-/// weights; kBackwardInput leaves those of linear layers' weights to a later kBackwardWeight.
-/// Received and sent are hidden states on the way forward and their gradients on the way back.
+/// What a stage does with one micro-batch. It receives and sends hidden states in the forward, and
+/// their gradients in the backward. kBackward computes the gradients of its input and of its
+/// weights. kBackwardInput leaves the weights of linear layers to a later kBackwardWeight.
 enum class Work {
   kReceiveHidden,
   kForward,
@@ -75,19 +74,21 @@ using Schedule = std::vector<Action>;
 /// REQUIRES: 0 <= stage < stages; num_micro_batches >= 0.
 Schedule one_forward_one_backward(int64_t stage, int64_t stages, int64_t num_micro_batches);
 
-/// Zero bubble with the memory of the above (ZB-H1, arXiv:2401.10241 §2.2): the weights' gradients
-/// of stage `stage` stay that many micro-batches behind, and fill what would be waiting at the end,
-/// so that every stage keeps something of at most `stages` micro-batches.
+/// Zero bubble in the memory of one_forward_one_backward (ZB-H1, arXiv:2401.10241 §2.2): stage
+/// `stage` computes gradients of weights `stage` micro-batches late, so that they fill the time at
+/// the end in which it would wait. Every stage then keeps something of at most `stages`
+/// micro-batches.
 /// REQUIRES: 0 <= stage < stages; num_micro_batches >= 0.
 Schedule zero_bubble(int64_t stage, int64_t stages, int64_t num_micro_batches);
 
-/// One forward, one backward over `chunks` virtual stages of each stage (interleaved,
-/// arXiv:2104.04473 §2.2): groups of micro-batches go through the first chunk of every stage, then
-/// through the second, and so on; backwards in the reverse order of chunks. The last stage's chunk
-/// c gives to the first one's chunk c + 1. A group has `stages` micro-batches where they divide, as
-/// in Megatron-LM; else groups of at least as many, the larger ones first, so that no chunk waits
-/// for its group to come round. With n in the first group a stage goes 2 (stages - stage - 1) +
-/// (chunks - 1) n forwards ahead and keeps the activations of at most one more.
+/// One forward, one backward over `chunks` chunks of each stage (interleaved, arXiv:2104.04473
+/// §2.2). A group of micro-batches goes through the first chunk of every stage, then through the
+/// second, and so on; backwards take the chunks in reverse order. Chunk c of the last stage gives
+/// to chunk c + 1 of the first. If `stages` divides the number of micro-batches, each group has
+/// `stages` of them, as in Megatron-LM. Otherwise groups have at least `stages`, and the larger
+/// groups come first, so that no chunk waits for its group to come round. A stage goes 2 (stages -
+/// stage - 1) + (chunks - 1) n forwards ahead, where n is the size of the first group, and keeps
+/// the activations of at most one more.
 /// REQUIRES: 0 <= stage < stages; chunks >= 2; num_micro_batches is 0 or >= stages.
 Schedule interleaved(int64_t stage, int64_t stages, int64_t chunks, int64_t num_micro_batches);
 
@@ -96,8 +97,8 @@ enum class PipelineOrder { kOneForwardOneBackward, kInterleaved, kZeroBubble };
 Schedule schedule_of(PipelineOrder order, int64_t stage, int64_t stages, int64_t chunks,
                      int64_t num_micro_batches);
 
-/// The order in which chunks go forward where nothing goes back, so that every stage has work:
-/// kReceiveHidden, kForward and kSendHidden of the above.
+/// The forwards of the schedules above, with what they receive and send, for passes without
+/// backward.
 Schedule forward_only(int64_t stage, int64_t stages, int64_t chunks, int64_t num_micro_batches);
 
 }  // namespace danlu::arch

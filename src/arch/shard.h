@@ -15,28 +15,28 @@ struct Rect {
   int64_t row = 0, rows = 0, col = 0, cols = 0;
   bool operator==(const Rect&) const = default;
 };
-/// All of a tensor's matrix.
+/// The rectangle of the whole matrix.
 Rect matrix_of(const std::vector<int64_t>& shape);
 
-/// A rank's place on the axes that cut parameters.
+/// A rank's position on the axes that cut parameters.
 struct Coord {
   int64_t tp_size = 1, tp_rank = 0;
   int64_t ep_size = 1, ep_rank = 0;
-  /// Experts are dealt over tp·ep ranks and not cut inside.
+  /// Experts are divided among tp·ep ranks, and none is cut by the tensor axis.
   bool tp_extends_ep = false;
 };
 
-/// The rectangles, in the order in which the rank's tensor joins them (one below the other). Empty:
-/// the rank holds nothing of it (another rank's expert, the end of a small vocabulary).
-/// Query, key and value go by KV groups; a fused matrix is cut inside its parts, so that the local
-/// one has the layout of the whole. With more ranks than KV heads each holds a copy of one.
-/// REQUIRES: sizes that divide: tp the heads, and KV heads by tp or tp by KV heads; tp the widths
-/// of feed-forward parts; the owners the experts. The vocabulary need not divide: the last ranks
-/// have fewer rows, or none.
+/// The rectangles of `spec` that the rank holds, in the order in which its tensor joins them, one
+/// below the other. Empty: it holds none, as of another rank's expert. Query, key and value are cut
+/// by KV groups. A fused matrix is cut inside its parts, so that the local one has the layout of
+/// the whole. With more ranks than KV heads each rank holds a copy of one. The last ranks may have
+/// fewer rows of the vocabulary than the others, or none.
+/// REQUIRES: tp divides the heads and the widths of feed-forward parts; tp divides the KV heads, or
+/// they divide tp; the ranks that experts are divided among divide their number.
 std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& coord);
 
-/// That of shard() of a dense model. Errors: UsageError naming what `tp_size` does not divide, and
-/// sizes that do.
+/// Checks what shard() requires of a dense model. Errors: UsageError naming what `tp_size` does not
+/// divide, and sizes that do.
 void require_divides(const ModelConfig& config, int64_t tp_size);
 
 }  // namespace danlu::arch

@@ -22,10 +22,10 @@ struct Batch {
   std::vector<int32_t> segment_starts;  ///< [S+1]; 0 … N
   int64_t num_targets = 0;              ///< targets != kIgnoreLabel
   int64_t num_samples = 0;              ///< rows of the data set in this batch
-  /// Of a part of a batch: which of the tokens that segment_starts counts are here, in their order,
-  /// and one more than the largest position of each segment, all its tokens considered. Empty: all
-  /// tokens are here; one range of none: no token is.
+  /// In a part of a batch (part_of), segment_starts still counts the tokens of the whole. `rows`
+  /// says which of these are here, in their order. Empty: all; one empty range: none.
   std::vector<RowRange> rows;
+  /// In a part of a batch: one more than the largest position of each whole segment.
   std::vector<int64_t> segment_lengths;
 };
 
@@ -42,11 +42,11 @@ struct Sample {
   std::vector<int32_t> position_starts{};
 };
 
-/// These tokens of a whole batch, whose samples count with the one that holds its first token.
-/// REQUIRES: ranges ascend and lie inside.
+/// The part of a whole batch that has these tokens. The part with the first token counts the
+/// samples of the batch; the others count none. REQUIRES: ranges ascend and lie inside the batch.
 Batch part_of(const Batch& batch, const std::vector<RowRange>& rows);
 
-/// Which segment each token that is here is of.
+/// For each token that is here, the number of its segment.
 std::vector<int64_t> segment_of_tokens(const Batch& batch);
 
 /// Concatenates samples into a batch: shifts labels inside each segment (the last position of a

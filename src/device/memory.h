@@ -6,18 +6,20 @@
 
 namespace danlu::device {
 
-/// What a back end tells of a device of its kind, in bytes of tensors: now, and the most at one
-/// time since reset_peak.
+/// How a back end counts the bytes that tensors have on a device of its kind: now, and the most
+/// since reset_peak.
 struct MemoryCounter {
   int64_t (*now)(const c10::Device& device) = nullptr;
   int64_t (*peak)(const c10::Device& device) = nullptr;
   void (*reset_peak)(const c10::Device& device) = nullptr;
 };
 
-/// Before anything is counted there. The host's is device/counted_memory.h from the beginning.
+/// Sets the counter for a type of device, before count_memory. The host has one already
+/// (device/counted_memory.h).
 void set_memory_counter(c10::DeviceType type, const MemoryCounter& counter);
 
-/// From now on it is counted; false: nobody can, and the numbers below are 0. Again: no effect.
+/// Begins to count; further calls have no effect. false: the device has no counter, and the numbers
+/// below are 0.
 bool count_memory(const c10::Device& device);
 int64_t memory(const c10::Device& device);
 int64_t peak_memory(const c10::Device& device);

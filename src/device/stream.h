@@ -13,9 +13,9 @@ struct Event;
 
 namespace danlu::device {
 
-/// A point in a stream: all that the stream had been given when it was recorded. The host's, and
-/// one that was never recorded, is always over. Copies are the same event. Safe between threads.
-/// Errors: c10::Error of what failed in the stream.
+/// A point in a stream. It is over when everything is done that the stream had been given when the
+/// event was recorded. The host's events, and one that was never recorded, are always over. A copy
+/// is the same event. Safe between threads. Errors: c10::Error for work that failed in the stream.
 class Event {
  public:
   Event() = default;
@@ -29,30 +29,33 @@ class Event {
   std::shared_ptr<c10::Event> event_;
 };
 
-/// Does what it is given one after the other, beside the host and beside other streams. A thread
-/// gives its work to its current stream of a device, at first the device's default stream. The
-/// host's stream has done everything as soon as it is given, and costs nothing. Other devices have
-/// theirs through c10's guard (c10/core/impl/DeviceGuardImplInterface.h), which CUDA's libraries
-/// and those of PrivateUse1 implement.
+/// Does its work in the order in which it is given, beside the host and other streams. A thread
+/// gives work to its current stream of a device, which begins as the device's default stream. The
+/// host's stream does everything at once and costs nothing. Other devices have streams through
+/// c10's guard (c10/core/impl/DeviceGuardImplInterface.h), which CUDA's libraries and those of
+/// PrivateUse1 implement.
 ///
-/// Memory goes back to the stream in which it was taken, whose later work may take it again. Hence
-/// the two rules of whoever uses two streams: the second waits for an event of the first before it
-/// touches what the first made, and hold()s what was taken in the first.
+/// Freed memory goes back to the stream that took it, and later work of that stream may take it
+/// again. Two rules follow for code that uses two streams. The second stream waits for an event of
+/// the first before it touches a result of the first, and it hold()s memory that the first has
+/// taken.
 class Stream {
  public:
-  /// The calling thread's.
+  /// The calling thread's current stream.
   static Stream current(const at::Device& device);
-  /// One of the device's others, which it may have given to others too: work is then slower, not
-  /// wrong.
+  /// Another stream than the default one. A device has few of them, so others may get the same one;
+  /// then work is slower, but not wrong.
   static Stream beside(const at::Device& device);
 
   Event record() const;
-  /// What the stream is given from now on begins when the event is over. The host does not wait.
+  /// Work that the stream is given from now on begins when the event is over. The host does not
+  /// wait.
   void wait_for(const Event& event) const;
-  /// The calling thread waits until everything given is done. Errors: c10::Error of what failed.
+  /// The calling thread waits until all work of the stream is done. Errors: c10::Error for what
+  /// failed.
   void synchronize() const;
-  /// The tensor's memory, once nobody has it, is used again only when what this stream has been
-  /// given until then is done.
+  /// Keeps the tensor's memory from being used again before this stream has done the work that it
+  /// has been given by the time the tensor is freed.
   void hold(const at::Tensor& tensor) const;
 
   /// While it lives, the stream is the calling thread's current one.
@@ -69,7 +72,7 @@ class Stream {
 
  private:
   explicit Stream(std::optional<c10::Stream> stream) : stream_(stream) {}
-  std::optional<c10::Stream> stream_;  ///< none: the host's
+  std::optional<c10::Stream> stream_;  ///< empty: the host's
 };
 
 }  // namespace danlu::device

@@ -16,39 +16,41 @@ namespace danlu::infer {
 
 using SequenceId = int64_t;
 
-/// Sequences come, grow, fork and go independently. A forward pass is announced with begin(),
-/// filled and read by the model through attend(), and made permanent by end(). What sequences have
-/// begun with is in pages of one pool that they share until one of them writes. Not thread-safe.
+/// Sequences are added, grow, fork and are removed independently. begin() announces a forward pass,
+/// the model writes and reads through attend(), and end() makes the new keys and values permanent.
+/// Keys and values lie in pages of one pool. Sequences share the pages of a common beginning until
+/// one of them writes there. Not thread-safe.
 class SequenceCache : public models::KvCache {
  public:
-  /// Of a whole model.
+  /// For a whole model, with pages as its layers need them and no limit.
   SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
   /// max_pages: as PagePool's.
   SequenceCache(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
                 int64_t max_pages);
 
   SequenceId add();
-  /// A new sequence with the same content, of which nothing is copied yet.
+  /// A new sequence with the same content; nothing is copied before one of them writes.
   SequenceId fork(SequenceId id);
   void remove(SequenceId id);
   /// Forgets everything from position `length` on. REQUIRES: length <= this->length(id).
   void truncate(SequenceId id, int64_t length);
   int64_t length(SequenceId id) const;
   const PagePool& pool() const { return pool_; }
-  /// Of all pages that sequences hold, those that several share once.
+  /// The bytes of all pages that sequences hold; a shared page counts once.
   int64_t size_bytes() const;
 
   struct Growth {
     SequenceId id;
     int64_t num_new;  ///< tokens the next forward adds to it
   };
-  /// Pages that begin() would take: for tokens that the sequences' own have no room for, and a copy
-  /// where one that others hold too is written to.
+  /// How many pages begin() would take from the pool: for tokens that do not fit into the
+  /// sequences' last pages, and for copies of shared pages that are written to.
   int64_t pages_needed(const std::vector<Growth>& batch) const;
-  /// Segments for a forward over these sequences, each once, in this order. Where the pool has too
-  /// few pages for all of them: nothing, and nothing is changed; remove() or truncate() makes room.
+  /// Begins a forward over these sequences, in this order, and gives its segments. REQUIRES: none
+  /// is listed twice. If the pool has too few pages for all of them, changes nothing and gives
+  /// nothing; remove() and truncate() make room.
   std::optional<ops::Segments> begin_if_room(const std::vector<Growth>& batch);
-  /// The same. Errors: InternalError where there is no room, which only a limit makes possible.
+  /// The same if there is room for certain, as without a limit. Errors: InternalError.
   ops::Segments begin(const std::vector<Growth>& batch);
   void end();
 

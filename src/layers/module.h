@@ -1,5 +1,6 @@
-// layers/module.h: the tree of a network. Whatever walks over its parameters walks over this one:
-// loading, freezing, adapters, units of memory, recomputation, offloading.
+// layers/module.h: the tree of a network. Loading, freezing, adapters, units of memory,
+// recomputation and offload all walk this tree, so that none of them has a list of parameters of
+// its own.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,15 +17,15 @@ struct Again;
 struct Leaving;
 struct Linear;
 
-/// Every struct of the tree has visit(Visitor&), which shows what is in it once, in the order of a
-/// pass, whether it is there (defined) or not.
+/// Every struct of the tree has visit(Visitor&), which shows each of its members once, in the order
+/// of a pass, also those that are undefined.
 class Visitor {
  public:
   virtual ~Visitor() = default;
   virtual void parameter(parallel::Parameter& /*parameter*/) {}
   /// Shows its weight, its bias, and those of its adapter.
   virtual void linear(Linear& linear);
-  /// What a pass reads and nobody trains.
+  /// A tensor that a pass reads and nobody trains.
   virtual void constant(at::Tensor& /*tensor*/) {}
 };
 
@@ -34,14 +35,14 @@ class Block {
  public:
   virtual ~Block() = default;
   virtual void visit(Visitor& visitor) = 0;
-  /// Hidden states that go in and those that come out: [N, H], or this rank's rows of both
-  /// (parallel/region.h). The block must outlive the graph it makes; `pass` is shared, since
-  /// recomputation reads it again.
+  /// Takes hidden states [N, H] and gives the next ones, or under sequence parallelism this rank's
+  /// rows of both (parallel/region.h). The block must outlive the graph it makes. `pass` is shared
+  /// because recomputation reads it again.
   virtual at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                              const Again& again, const Leaving& leaving) const = 0;
 };
 
-/// Calls `see` for each parameter that is there, those of linear layers and adapters too.
+/// Calls `see` for each defined parameter, also for those of linear layers and adapters.
 template <typename See>
 struct ParameterVisitor : Visitor {
   explicit ParameterVisitor(See seen) : see(std::move(seen)) {}
@@ -50,9 +51,9 @@ struct ParameterVisitor : Visitor {
   }
   See see;
 };
-/// Whether it has a weight.
+/// Whether the layer has a weight.
 bool is_there(const Linear& linear);
-/// Calls `see` for each linear layer that is there, and goes into none.
+/// Calls `see` for each linear layer that has a weight, and not for its parameters.
 template <typename See>
 struct LinearVisitor : Visitor {
   explicit LinearVisitor(See seen) : see(std::move(seen)) {}
@@ -62,7 +63,7 @@ struct LinearVisitor : Visitor {
   See see;
 };
 
-/// Every tensor that a pass reads there: parameters, adapters', and what nobody trains.
+/// Every tensor that a pass reads in `node`: parameters, also of adapters, and constants.
 template <typename Node>
 std::vector<at::Tensor> tensors_of(const Node& node) {
   struct All : Visitor {

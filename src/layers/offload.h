@@ -1,4 +1,5 @@
-// layers/offload.h: what a layer keeps for backward is elsewhere between its two passes.
+// layers/offload.h: offload of activations: between its forward and its backward, what a layer
+// keeps lies in host memory or in a file.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,19 +12,19 @@
 
 namespace danlu::layers {
 
-struct Elsewhere;  // where it goes, and what went wrong there
+struct Elsewhere;  // the host memory or file, and what went wrong with it
 
-/// Of one layer in one pass. Tensors that share memory leave once, as that memory, and come back
-/// once; it is free again when the last that saved any of it has done its backward.
+/// What one layer keeps in one pass. Tensors that share memory leave once, as that memory, and come
+/// back once. It is freed when all operators that have saved a part of it have run their backward.
 class LeavingLayer : public std::enable_shared_from_this<LeavingLayer> {
  public:
   LeavingLayer(std::shared_ptr<Elsewhere> elsewhere, parallel::Background& thread,
                const at::Device& device);
-  /// The memory of these does not leave: it lives anyway.
+  /// Says that the memory of these tensors is not moved, because it is kept in any case.
   void stay(const std::vector<at::Tensor>& tensors);
-  /// While it lives, what operators save on this thread leaves with the layer.
+  /// While the result lives, what operators save on this thread leaves with the layer.
   std::unique_ptr<SavedTensors> scope();
-  /// From any thread: it will be needed soon. Again: no effect.
+  /// Says, from any thread, that the layer's backward comes soon. Further calls have no effect.
   void come_back();
 
  private:
@@ -41,18 +42,18 @@ class LeavingLayer : public std::enable_shared_from_this<LeavingLayer> {
   std::unique_ptr<State, void (*)(State*)> state_;
 };
 
-/// Moves layers in a thread beside the passes. Outlives the graphs of what it moves. The passes are
-/// one thread's, backward may be another's.
+/// Moves layers in a thread beside the passes. It outlives the graphs whose tensors it moves. All
+/// forwards run in one thread, backwards may run in another.
 class Offload {
  public:
-  /// directory: of the file that holds what is elsewhere; empty: it is in host memory.
+  /// directory: where the file is made that takes the activations; empty: host memory takes them.
   /// Errors: IoError.
   Offload(const at::Device& device, const std::filesystem::path& directory);
   std::shared_ptr<LeavingLayer> layer();
-  /// Its forward is over. Of all layers one at most is on its way out when this returns: waits for
-  /// the one before. Errors: IoError of what could not leave earlier.
+  /// Begins to move a layer out, whose forward is over. Waits for the layer before, so that at most
+  /// one is on its way out. Errors: IoError if an earlier layer could not leave.
   void leave(const std::shared_ptr<LeavingLayer>& layer);
-  /// Bytes that have left, when what is on its way out has, and that have come back, so far.
+  /// Bytes that were moved out, and back, so far. bytes_out() waits for what is on its way out.
   int64_t bytes_out() const;
   int64_t bytes_back() const;
 
@@ -63,7 +64,7 @@ class Offload {
   parallel::Background thread_;
 };
 
-/// Which parts of a layer leave; null: none does.
+/// Which parts of a layer are moved out; none if `layer` is nullptr.
 struct Leaving {
   LeavingLayer* layer = nullptr;
   bool input_norm = false, self_attention = false, post_attention_norm = false, mlp = false;

@@ -17,19 +17,19 @@ class PassResults;
 struct Pass {
   ops::Segments segments;
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
-  /// Stores new keys and values of a layer, gives attention over all of them; empty: keys are the
-  /// queries' own.
+  /// Stores the new keys and values of a layer and gives attention over these and the earlier ones.
+  /// Empty: there are no earlier ones.
   std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                            const at::Tensor& v_NKD, const ops::AttentionOptions& options)>
       attend;
-  at::Tensor dropout_keys_N;  ///< masks follow from them and the module's name; undefined: none
-  bool adapters = true;       ///< false: layers are those of the base model
-  /// Where layers add what they give beside hidden states (layers/pass_results.h); null: nowhere,
-  /// as in a pass that is made again. There as long as the forward pass.
+  at::Tensor dropout_keys_N;  ///< dropout masks follow from them; undefined: no dropout
+  bool adapters = true;       ///< false: layers leave their adapters out
+  /// Collects what layers give beside hidden states (layers/pass_results.h). nullptr: it is
+  /// dropped, as when a layer is recomputed. It need not outlive the forward.
   PassResults* results = nullptr;
-  /// Of the rows between regions that this rank has, the first so many are tokens; others fill up.
+  /// How many of this rank's rows between regions are tokens; the rows behind them are filling.
   int64_t num_rows = 0;
-  double loss_scale = 1;  ///< the factor that the loss is given before backward
+  double loss_scale = 1;  ///< the factor that the loss gets before backward
 };
 
 }  // namespace danlu::layers

@@ -9,24 +9,26 @@
 
 namespace danlu::layers {
 
-/// Named sums over the tokens of passes, never means: of terms of the loss, of counts. On a rank of
-/// the tensor axis that has a part of the rows, of those rows.
+/// Named sums over the tokens of passes, such as terms of the loss or counts. They are never means,
+/// so that ranks and micro-batches can add them up. Under sequence parallelism a rank sums its own
+/// rows only.
 class PassResults {
  public:
-  /// `sum`: a scalar, of which the value alone is taken.
+  /// Adds the value of a scalar; its gradient is not kept.
   void add(const std::string& name, const at::Tensor& sum);
-  /// By name; f64, where they were computed. Reading them waits for the device.
+  /// By name; f64, on the device that computed them, for which reading them waits.
   const std::map<std::string, at::Tensor>& sums() const { return sums_; }
 
  private:
   std::map<std::string, at::Tensor> sums_;
 };
 
-/// Gives `hidden` as it is and makes `sum` a term of the loss, wherever in the pipeline the layer
-/// stands: backward gives it the gradient that the loss of the tokens has (Pass::loss_scale), and
-/// pass.results its value under `name`, once where the layer is recomputed.
-/// Shapes  hidden: any; sum: a scalar, over the rows that this rank has. Its weight in the loss is
-///         in it: the loss of a step is (all sums) / (all targets).
+/// Makes `sum` a term of the loss and returns `hidden` unchanged. The backward of `hidden` starts
+/// the gradient of `sum` with Pass::loss_scale, the factor of the token loss, so it works in any
+/// stage of a pipeline. The value is added to pass.results under `name`, once even if the layer is
+/// recomputed.
+/// Shapes  hidden: any; sum: a scalar over the rows that this rank has. A step divides the sum of
+///         all terms by the weight of its batches, so a term's own factor is in `sum` already.
 at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, const at::Tensor& sum,
                           const Pass& pass);
 

@@ -11,7 +11,7 @@
 
 namespace danlu::models {
 
-/// Adds adapters; base parameters become frozen. A random init from `seed`, B zero.
+/// Adds adapters and freezes the base parameters. A is random, from `seed`, and B is zero.
 /// Errors: UsageError if a target matches nothing (lists module names).
 void add_lora(CausalLM& model, const weights::PeftConfig& lora, uint64_t seed);
 
@@ -21,7 +21,7 @@ void add_lora(CausalLM& model, const weights::PeftConfig& lora, uint64_t seed);
 /// model.
 void load_adapter(CausalLM& model, const std::filesystem::path& path,
                   std::optional<double> lora_alpha = {});
-/// The same of adapters that are open already; `where` begins messages.
+/// Adds and loads adapters from an open source; messages begin with `where`.
 void load_adapter(CausalLM& model, const weights::PeftConfig& config,
                   const weights::TensorSource& source, const std::string& where);
 

@@ -1,4 +1,5 @@
-// models/causal_lm.h: a decoder-only language model assembled from an arch::ModelConfig.
+// models/causal_lm.h: a decoder-only language model, or one pipeline stage of it, assembled from an
+// arch::ModelConfig.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -25,8 +26,8 @@ namespace danlu::models {
 
 using parallel::Parameter;
 
-/// Keys and values of earlier positions, one entry per sequence of a batch.
-/// Owned by infer; the model only asks it. See infer/kv_cache.h for the implementation.
+/// Keys and values of earlier positions, one entry per sequence of a batch. `infer` implements it
+/// (infer/kv_cache.h), because the model needs attention over the cache and not its memory.
 class KvCache {
  public:
   virtual ~KvCache() = default;
@@ -36,43 +37,48 @@ class KvCache {
                             const at::Tensor& v_NKD, const ops::AttentionOptions& options) = 0;
 };
 
-/// (layers/pass_results.h)
 using layers::PassResults;
 
 struct ForwardInput {
   at::Tensor ids_N;  ///< int64 [N]
-  /// int64 [N]; or [3, N], in time, rows and columns, of a model with rope.mrope_section.
+  /// int64 [N]. A model with rope.mrope_section takes [3, N] too: positions in time, rows, columns.
   at::Tensor positions_N;
   ops::Segments segments;
-  KvCache* cache = nullptr;  ///< nullptr: keys are the queries' own
-  /// int64 [N]: dropout masks (of adapters) are a function of a token's key, the module and the
-  /// column, so that they do not depend on what else is in the pass. Undefined: nothing is dropped.
+  KvCache* cache = nullptr;  ///< nullptr: the pass attends to its own keys alone
+  /// int64 [N], a key for each token. The dropout masks of adapters are a function of the key, the
+  /// module and the column, so that they do not depend on what else is in the pass. Undefined: no
+  /// dropout.
   at::Tensor dropout_keys_N = {};
-  /// Of a rank of a context axis (parallel/context.h): which of the tokens that `segments` counts
-  /// the others are, and the length that each segment's positions come to. Empty: all.
+  /// On a context axis (parallel/context.h) `segments` counts the tokens of all its ranks. `rows`
+  /// says which of them this pass has; empty: all.
   std::vector<RowRange> rows = {};
+  /// On a context axis: for each whole segment its largest position plus one, on which the rotary
+  /// frequencies of some models depend.
   std::vector<int64_t> segment_lengths = {};
-  /// The first so many are the batch's, the others fill up; -1: all are.
+  /// How many of the N tokens are the batch's; the rest is filling behind them. -1: all are.
   int64_t num_tokens = -1;
-  bool adapters = true;  ///< false: the pass is the base model's
-  /// Takes what layers give beside hidden states; nullptr: nobody does.
+  bool adapters = true;  ///< false: the pass leaves adapters out
+  /// Collects what layers give beside hidden states; nullptr: it is dropped.
   PassResults* results = nullptr;
-  double loss_scale = 1;  ///< as head_loss's grad_scale: the factor of terms that layers add to it
+  /// The factor that the loss gets before backward, which terms that layers add to the loss need
+  /// too; the same number as head_loss's grad_scale.
+  double loss_scale = 1;
   /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's
   /// hidden_states.
   std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};
 };
 
-/// Loss as sum and count: never a mean of means.
+/// A loss as a sum and the count to divide it by, so that nobody takes a mean of means.
 struct LossSum {
   at::Tensor sum;  ///< f32 scalar with grad: summed token losses (+ z-loss where the config asks)
   int64_t num_targets = 0;
   at::Tensor num_correct;  ///< int64 scalar: argmax equals target (token accuracy)
-  at::Tensor factor;       ///< grad_scale, for a backward to begin with (ops/cross_entropy.h)
+  at::Tensor factor;       ///< grad_scale, which backward begins with (ops/cross_entropy.h)
 };
 
-/// Passes through layers so far. A backward pass counts when the gradient of the layer's input is
-/// there, so that of a first layer below which nothing is trained never does.
+/// How many passes through layers there were so far. A backward pass counts when the gradient of
+/// the layer's input is there; a first layer has none if nothing before it is trained, and never
+/// counts.
 struct LayerPasses {
   int64_t forward = 0, backward = 0;
 };
@@ -83,13 +89,13 @@ class TrainingMemory;
 /// with models/adapters.h.
 class CausalLM {
  public:
-  /// Of what this rank of `mesh`, which outlives the model, holds of the parameters, in `dtype` on
-  /// `device`. Their memory comes with their values, or with TrainingMemory::keep(). Errors: as
-  /// config.validate(), arch::require_runnable() and arch::require_divides().
+  /// The whole model, with those pieces of its parameters that this rank of `mesh` holds. `mesh`
+  /// outlives the model. Parameters get memory when they get values, or by TrainingMemory::keep().
+  /// Errors: as config.validate(), arch::require_runnable() and arch::require_divides().
   CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
            const at::Device& device);
-  /// The same of a stage alone, whose passes take hidden states from the stage before, and give
-  /// them to the next.
+  /// One pipeline stage, whose passes take hidden states from the stage before and give them to the
+  /// next.
   CausalLM(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
            at::ScalarType dtype, const at::Device& device);
   ~CausalLM();
@@ -102,52 +108,53 @@ class CausalLM {
   at::ScalarType dtype() const;
   at::Device device() const;
 
-  /// Base parameters of the stage under HF names, in model order; tied ones once.
+  /// Base parameters of the stage under HF names, in model order; a tied table is there once.
   std::vector<Parameter> parameters() const;
   /// Adapter tensors under PEFT names (empty without adapters).
   std::vector<Parameter> adapter_parameters() const;
-  /// parameters() and adapter_parameters() with trainable == true.
+  /// Those of parameters() and adapter_parameters() with trainable == true.
   std::vector<Parameter> trainable_parameters() const;
-  /// Freezes base parameters whose HF name a regular expression (base/pattern.h, searched) matches;
-  /// one that starts with '!' makes its matches trainable again. Later patterns win. Errors:
+  /// Freezes base parameters in whose HF names a regular expression (base/pattern.h) finds a match.
+  /// A pattern that starts with '!' makes its matches trainable again. Later patterns win. Errors:
   /// UsageError for a pattern that matches nothing or is no regular expression.
   void freeze(const std::vector<std::string>& patterns);
-  /// Of the adapters that it has (models/adapters.h).
+  /// The configuration of its adapters (models/adapters.h); empty without adapters.
   const std::optional<weights::PeftConfig>& lora() const;
   /// Where its parameters and activations are in training.
   TrainingMemory& memory() const;
-  /// How far the passes have come; may be asked from any thread while another one computes.
+  /// How far the passes have come. Any thread may ask while another one computes.
   LayerPasses layer_passes() const;
   /// Final hidden states [N, hidden], on every rank.
   at::Tensor forward_hidden(const ForwardInput& input) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
-  /// What a stage gives the next for a pass of so many tokens: [n, H].
+  /// The shape [n, H] of what a stage gives the next for a pass of so many tokens.
   std::vector<int64_t> hidden_shape(int64_t tokens) const;
-  /// The stage's part of a pass that trains or evaluates. hidden_nH: what the stage before gave,
-  /// undefined on the first; the result is what the next stage takes, or head_loss. Shapes  rows
-  /// [n, H] are all N, or this rank's share of them (parallel/region.h). Of a stage of several
-  /// chunks, through one of them; `first` and `last` are then of all stages' chunks.
+  /// The pass of one chunk of the stage, in training or evaluation. hidden_nH: what the chunk
+  /// before gave; undefined for the first chunk of the model. The result goes to the next chunk,
+  /// and that of the model's last chunk to head_loss or token_logprobs.
+  /// Shapes  n is N, or under sequence parallelism this rank's number of rows (parallel/region.h).
   at::Tensor forward(const ForwardInput& input, const at::Tensor& hidden_nH = {},
                      int64_t chunk = 0) const;
-  /// Head and cross-entropy, over targets != -100 (int64 [N], already shifted), of what forward()
-  /// gave on the last stage.
-  /// Logits are made for target tokens only, a chunk at a time, and their gradients with them.
-  /// grad_scale: the factor that will be put on `sum` before backward (loss scale / global
-  /// targets), with which gradients are made (ops/cross_entropy.h).
+  /// Cross-entropy of the head's logits, from what forward() gave on the last stage. targets_N:
+  /// int64 [N], already shifted; -100 is no target. Logits and their gradients are made together,
+  /// for a chunk of target tokens at a time, so all logits are never in memory. grad_scale: the
+  /// factor that will be put on `sum` before backward (loss scale / global targets); the gradients
+  /// that are made now need it (ops/cross_entropy.h).
   LossSum head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                     const at::Tensor& targets_N, double grad_scale) const;
-  /// Log-probabilities of ids at some of the pass's tokens (ops/token_logprobs.h), of what
-  /// forward() gave on the last stage, or forward_hidden(). rows_M, ids_M int64 [M] on the host,
-  /// rows ascending. chunk_rows: whose logits exist at one time, 0: about 64 MB.
+  /// The log-probability of ids_M[i] at token rows_M[i] of the pass (ops/token_logprobs.h), from
+  /// what forward() gave on the last stage, or from forward_hidden(). rows_M, ids_M: int64 [M] on
+  /// the host; rows ascend. chunk_rows: of how many rows the logits exist at one time; 0: of as
+  /// many as about 64 MB hold.
   ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                     const at::Tensor& rows_M, const at::Tensor& ids_M,
                                     int64_t chunk_rows = 0) const;
-  /// forward() and head_loss() of a model that is one stage.
+  /// forward() and then head_loss(). REQUIRES: the model is one stage.
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;
 
-  /// For the sources of this room.
+  /// Only for the sources of `models`.
   struct Impl;
   Impl& impl() const { return *impl_; }
 

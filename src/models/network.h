@@ -17,33 +17,33 @@ using parallel::Parameter;
 
 struct Network {
   arch::Stage stage;
-  layers::Embedding embedding;  ///< undefined without one or a copy
-  /// Of all chunks of the stage, by their numbers in the whole model.
+  layers::Embedding embedding;  ///< undefined in stages that hold neither it nor its copy
+  /// The layers of all chunks of the stage, by their numbers in the whole model.
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;
   layers::RmsNorm final_norm;  ///< undefined without a head
   layers::Head head;
-  /// Where each of arch::parameters_of that the stage holds is, in that order; a tied head shares
-  /// the embedding's tensor.
+  /// The stage's parameters where they stand in the layers, in the order of arch::parameters_of. A
+  /// tied head shares the embedding's tensor.
   std::vector<Parameter*> parameters;
 
-  /// What this rank holds, without memory (device/late_memory.h). Errors: InternalError if the
-  /// family declares no parameter for a role that the config needs, or one that no layer takes.
+  /// Makes the layers. Parameters have no memory yet (device/late_memory.h). Errors: InternalError
+  /// if the family declares no parameter for a role that a layer needs, or one that no layer takes.
   Network(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
           const at::TensorOptions& options);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  /// By its number in the whole model. REQUIRES: it is here.
+  /// The layer with that number in the whole model. REQUIRES: the stage has it.
   const layers::Block& layer(int64_t number) const;
   void visit(layers::Visitor& visitor);
 
-  /// Linear layers of the blocks, in model order: what "all-linear" means.
+  /// The linear layers of the blocks, in model order; they are what "all-linear" means.
   std::vector<layers::Linear*> linears();
-  /// linears() and the head, if it is here: every place an adapter can sit on.
+  /// linears() and the head, if the stage has it: all layers that can have an adapter.
   std::vector<layers::Linear*> adaptable();
 };
 
-/// What this rank holds of `spec`, without memory.
+/// This rank's pieces of `spec`, as a parameter without memory.
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, const at::TensorOptions& options);
 

@@ -1,5 +1,5 @@
-// models/stage_parameters.h: what kinds of layers are made of: a stage's parameters by what they
-// are, and where a kind of layer enters the assembly. Internal to models and to kinds of layers.
+// models/stage_parameters.h: how layers get their parameters, and how a kind of layer is added to
+// the assembly. Internal to models and to kinds of layers.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,19 +18,22 @@ namespace danlu::models {
 
 using parallel::Parameter;
 
-/// What this rank holds, without memory (device/late_memory.h).
+/// This rank's parameters of a stage, by their role. They have no memory yet
+/// (device/late_memory.h).
 class StageParameters {
  public:
   StageParameters(const arch::ModelConfig& config, const arch::Stage& stage,
                   const parallel::Mesh& mesh, const at::TensorOptions& options);
-  /// Undefined where the family declares none.
+  /// The parameter with that role; undefined if the family declares none.
   Parameter optional(arch::Role role, int64_t layer, bool is_bias) const;
-  /// Errors: InternalError where the family declares none.
+  /// The same. Errors: InternalError if the family declares none.
   Parameter weight(arch::Role role, int64_t layer = -1) const;
   layers::Linear linear(arch::Role role, int64_t layer) const;
-  /// Of a layer of its own kind, by the end of its name: "gate.weight"; undefined without one.
+  /// The parameter of a layer with a kind of its own (arch/layer_kind.h) whose name ends in `name`,
+  /// such as "gate.weight"; undefined if there is none.
   Parameter own(const std::string& name, int64_t layer) const;
-  /// The same of `name`.weight and, if there is one, `name`.bias. Errors: InternalError.
+  /// The linear layer of `name`.weight and, if there is one, `name`.bias. Errors: InternalError if
+  /// there is no weight.
   layers::Linear own_linear(const std::string& name, int64_t layer) const;
 
  private:
@@ -38,17 +41,17 @@ class StageParameters {
   std::map<std::pair<int64_t, std::string>, Parameter> by_name_;  ///< by layer and name
 };
 
-/// Where a layer is made.
+/// What the maker of a layer is given.
 struct BlockPlace {
   const arch::ModelConfig& config;
   const parallel::Mesh& mesh;  ///< outlives the model
   const StageParameters& parameters;
-  int64_t layer = 0;                 ///< in the whole model
-  const at::Tensor& alibi_slopes_Q;  ///< of this rank's heads, or undefined
+  int64_t layer = 0;                 ///< its number in the whole model
+  const at::Tensor& alibi_slopes_Q;  ///< those of this rank's heads, or undefined
 };
 using MakeBlock = std::unique_ptr<layers::Block> (*)(const BlockPlace& at);
 
-/// Layers of that kind are made so; before a model of it is.
+/// Says how layers of that kind are made. Call it before a model that has them is made.
 void add_layer_kind(const arch::LayerKind& kind, MakeBlock make);
 
 }  // namespace danlu::models

@@ -1,5 +1,5 @@
-// models/training_memory.h: where a model's parameters are in training, and what its passes keep
-// for their backwards: shares and units, recomputation, activations elsewhere.
+// models/training_memory.h: where a model's parameters are in training (units and shares), and what
+// its passes keep for their backwards (recomputation and offload of activations).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,66 +20,66 @@ namespace danlu::models {
 
 using settings::Recompute;
 
-/// Bytes of activations that have left, and that have come back, so far.
+/// Bytes of activations that were moved out, and back, so far.
 struct MovedBytes {
   int64_t out = 0, back = 0;
 };
 
 class TrainingMemory {
  public:
-  /// Of a network that outlives it.
+  /// Config, mesh and network outlive it.
   TrainingMemory(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                  const Network& network, const at::Device& device);
 
   void set_recompute(Recompute mode);
-  /// Layers of each chunk of the stage as settings::recompute_groups divides them. Errors: as
-  /// there.
+  /// Divides the layers of each chunk as settings::recompute_groups does. Errors: as there.
   void set_recompute(const settings::RecomputeFlags& flags);
-  /// What layers keep of a pass that trains is elsewhere meanwhile; to host memory on other devices
-  /// than the CPU only. Gradients are the same. Errors: IoError.
+  /// Moves what layers keep for their backward to files or, on devices other than the CPU, to host
+  /// memory. Gradients stay the same. Errors: IoError.
   void set_activation_offload(const settings::ActivationOffload& flags);
-  /// Waits for what is on its way out.
+  /// Waits until everything on its way out has left.
   MovedBytes moved_activations() const;
 
-  /// Moves parameters into units, of which the ranks of the data axis may each keep a share
-  /// (parallel/store.h). Which are trained must be settled. holds_values: false before weights are
-  /// loaded, so that loading takes a share and one unit. Adapters that are added later are moved by
-  /// a further call. base: of the base model, in model order; adapters: those there are.
+  /// Moves parameters into units (parallel/store.h). Which of them are trained must be decided
+  /// before. holds_values: false before weights are loaded, so that loading needs memory for this
+  /// rank's shares and one unit only. Call it again for adapters that are added later. base: the
+  /// base model's parameters, in model order; adapters: those that exist.
   parallel::ParameterStore& keep(const parallel::Keeping& keeping,
                                  const std::vector<Parameter*>& base,
                                  const std::vector<Parameter*>& adapters, bool holds_values);
-  /// nullptr: nothing was kept yet.
+  /// nullptr before keep().
   parallel::ParameterStore* store() const { return store_.get(); }
-  /// Of whom pieces are asked to save them, if of anybody.
+  /// The store, if parameters are shared and must be gathered to be saved; else nullptr.
   parallel::ParameterStore* sharing_store() const {
     return store_ && store_->shares_parameters() ? store_.get() : nullptr;
   }
-  /// Waits until what others have updated of the weights is here.
+  /// Waits until the weights that other ranks have updated are here.
   void settle() const;
-  /// Passes of nothing on a rank that has no micro-batch where others of the data axis have one.
-  /// keeps: a backward_idly() follows. chunk: of the stage.
+  /// Takes part in the exchanges of a pass for which this rank has no micro-batch, but others of
+  /// the data axis have one. keeps: a backward_idly() follows.
   void forward_idly(bool keeps, int64_t chunk) const;
   void backward_idly(int64_t chunk = 0) const;
 
-  // For passes.
-  /// body() with the parameters of a place there.
+  // For the sources of passes.
+  /// Calls body() while the parameters of a place are there.
   void with_place(int64_t place, const std::function<void()>& body) const;
   /// `input`: the hidden states that enter the place.
   void enter_place(int64_t place, const at::Tensor& input) const;
-  /// The backward reaches `place` with the gradient of what it gave.
+  /// Tells the store that the backward has reached `place` when the gradient of its output is
+  /// there.
   void reach_backward_with(const at::Tensor& given, int64_t place) const;
   void leave_place(int64_t place, bool keeps) const;
-  /// The backward begins at `place` where the gradient of `last` is there.
+  /// Tells the store that the backward begins at `place` when the gradient of `last` is there.
   void begin_backward_at(const at::Tensor& last, int64_t place) const;
   at::Tensor pass_place(int64_t place, const at::Tensor& input,
                         const std::function<at::Tensor()>& body) const;
-  /// Of a chunk; layers are counted in the whole model.
+  /// How the layers of a chunk are recomputed; layers are numbered in the whole model.
   const std::vector<settings::RecomputeGroup>& groups(int64_t chunk) const {
     return groups_[static_cast<size_t>(chunk)];
   }
-  /// The places that a chunk is.
+  /// The places of a chunk.
   parallel::Places::Run run_of(int64_t chunk) const;
-  /// What of a group whose forward begins is to leave; null: nothing.
+  /// Collects what is to be moved out of a group whose forward begins; nullptr: nothing is.
   std::shared_ptr<layers::LeavingLayer> leaving_layer(const settings::RecomputeGroup& group,
                                                       int64_t chunk, const at::Tensor& hidden_NH,
                                                       const layers::Pass& pass) const;
@@ -104,7 +104,7 @@ class TrainingMemory {
   bool has_stored_adapters_ = false;
 };
 
-/// Moves the model's parameters, as TrainingMemory::keep says.
+/// TrainingMemory::keep for all parameters of the model.
 parallel::ParameterStore& keep(CausalLM& model, const parallel::Keeping& keeping,
                                bool holds_values = true);
 

@@ -12,13 +12,13 @@
 
 namespace danlu::models {
 
-/// Which matrices are held in blocks (ops/quantized_linear.h). Of a model on the CPU that is whole
-/// and only answers: blocks are not trained, saved, merged or cut. Rows that are no multiple of a
-/// type's block, and a head whose rows are used at length one, stay dense.
+/// Which matrices are held in blocks (ops/quantized_linear.h). Only a whole model on the CPU that
+/// only answers can have them: blocks are not trained, saved, merged or cut. Matrices stay dense if
+/// their rows are no multiple of a block, and so does a head whose rows are normalised.
 struct Quantisation {
-  /// Matrices that a file holds in blocks stay as they are there; nullptr: they are read as dense.
+  /// Matrices that the file holds in blocks, which stay as they are; nullptr: they are made dense.
   std::shared_ptr<const weights::BlockTensors> blocks = {};
-  /// Dense ones become blocks of this type, Q8_0 or Q4_0; of a head and an embedding always Q8_0.
+  /// The type, Q8_0 or Q4_0, that dense matrices are turned into; head and embedding always Q8_0.
   std::optional<BlockType> make = {};
 };
 
@@ -32,29 +32,30 @@ void load(CausalLM& model, const weights::TensorSource& source,
 /// tensor's stream depends on its name only).
 void initialize(CausalLM& model, uint64_t seed);
 
-/// The model of a source that was opened with all_tensors, in the dtype asked for, or the files'
-/// when empty; of a pipeline's `stage` what that holds. Adapters that lie beside it are loaded too.
-/// before_weights: called when the model is there and nothing is read yet.
+/// Makes a model and loads the weights of `source`, which was opened with all_tensors, and adapters
+/// that lie beside them. dtype: empty means the files'. stage: empty means the whole model.
+/// before_weights: called when the model exists and no weight is read yet.
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::function<void(CausalLM&)>& before_weights = {},
                                      const std::optional<arch::Stage>& stage = {},
                                      const Quantisation& quantisation = {});
-/// The same of a path that describes itself; `adapter` may be empty.
+/// Opens the model at `path`, whose files describe it, and loads it likewise; `adapter` is the path
+/// of adapters, or empty.
 std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::filesystem::path& adapter = {});
 
-/// In training after TrainingMemory::settle(), in another thread beside passes too, until the next
-/// update. On every rank of the tensor axis and of the pipeline, and of the data axis where it
-/// shares parameters, of which the first writes (the others' paths are not used): writes model
-/// weights in `dtype` with config.json (sizes, torch_dtype updated); carries over tokenizer and
-/// other files from `carry_from` if not empty.
+/// Writes the weights in `dtype` with a config.json that fits them (sizes, torch_dtype), and copies
+/// tokenizer and other files from `carry_from`, unless that is empty. Collective over the tensor
+/// axis and the pipeline, and over the data axis if it shares parameters; the first of these ranks
+/// writes, and the paths of the others are not used. In training, call it after
+/// TrainingMemory::settle(); it may then run in a thread beside passes until the next update.
 void save(const CausalLM& model, const std::filesystem::path& directory, DType dtype,
           const std::filesystem::path& carry_from);
 
-/// What the parameters take: bytes of memory, and how many of it are in blocks.
+/// Bytes of memory that parameters take, and how many of these are blocks.
 struct HeldBytes {
   int64_t all = 0, in_blocks = 0;
 };

@@ -6,66 +6,70 @@
 
 namespace danlu::ops {
 
-/// A window and ALiBi count in keys before the query: both are for causal segments alone. A picture
-/// that is attended to in windows has a segment for each of them (Qwen2.5-VL).
+/// A window and ALiBi count the keys before a query, so both need causal segments. A picture with
+/// window attention (Qwen2.5-VL) has a segment for each window instead.
 struct AttentionOptions {
   double scale = 1.0;  ///< on q k^T, before bias and softmax; 1/sqrt(D) in every model here
-  int64_t window = 0;  ///< a query sees at most this many keys, itself included; 0: all before it
+  int64_t window = 0;  ///< a query sees at most this many keys, its own included; 0: no limit
   at::Tensor alibi_slopes_Q;  ///< f32 [Q], or undefined; adds slope * (key index - query index)
 };
 
-/// Queries of head h use key/value head h / (Q/K). No key of another segment is seen, and in a
-/// causal one no later key; indices count within the segment, the last query at the last key.
+/// Query head h uses key/value head h / (Q/K). A query sees the keys of its own segment, and in a
+/// causal segment no later ones. Indices count within the segment, and the last query stands at the
+/// last key.
 ///
 /// Shapes  q_NQD [N, Q, D]; k_MKD [M, K, D]; v_MKD [M, K, Dv]; K divides Q; result [N, Q, Dv]. Dv
-/// is
-///         D but where values are narrower or wider than keys (DeepSeek-V2's latent attention).
-/// Dtypes  one dtype; scores are softmaxed in f32 (f64 for f64). The composite rounds the weights
-///         to the dtype as Hugging Face does, the fused CPU kernel where it multiplies bf16 as it
-///         is (base/cpu_class.h), and else keeps them wide.
+///         differs from D where values are narrower or wider than keys (DeepSeek-V2's latent
+///         attention).
+/// Dtypes  one dtype for all. Softmax is in f32 (f64 for f64). The composite then rounds its
+///         weights to the dtype, as Hugging Face does. The fused CPU kernel rounds them only where
+///         it multiplies bf16 directly (base/cpu_class.h).
 /// Grad    through q, k, v.
-/// Errors  ModelError naming shapes, dtypes, segments that do not cover them, or as require_masks.
+/// Errors  ModelError for wrong shapes or dtypes and for segments that do not cover the tensors,
+///         and as require_masks.
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);
 
-/// Errors: ModelError where a window or ALiBi meets a segment that is not causal.
+/// Refuses a window or ALiBi where a segment is not causal. Errors: ModelError.
 void require_masks(const Segments& segments, const AttentionOptions& options);
 
-/// What queries make of some of the keys that they see.
+/// Attention over some of the keys that queries see.
 struct PartialAttention {
-  at::Tensor out_NQD;  ///< [N, Q, Dv], f32 (f64 of f64); 0 of a query that sees none
-  at::Tensor lse_QN;   ///< the same type: log of the sum of exponentials; -inf of such a query
+  at::Tensor out_NQD;  ///< [N, Q, Dv], f32 (f64 for f64); 0 for a query that sees none of the keys
+  at::Tensor lse_QN;   ///< the same dtype: log of the sum of exponentials; -inf for such a query
 };
-/// Attention over `spans` alone; parts over different keys are merged. Shapes and dtypes as
-/// attention(). Without gradient. Errors: ModelError for shapes and dtypes that do not fit, for
-/// spans outside the tensors, for two whose keys overlap and are not the same ones in succession,
-/// and where a window or ALiBi meets a span that is not causal.
+/// Attention over `spans` alone; merge() joins the results over different keys. Shapes and dtypes
+/// as attention(). Without gradient. Errors: ModelError for shapes and dtypes that do not fit, for
+/// spans outside the tensors, for spans whose keys overlap, unless they follow each other and have
+/// the same keys, and where a window or ALiBi meets a span that is not causal.
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options);
-/// `into` becomes attention over the keys of both (FlashAttention-2's rule, arXiv:2307.08691 §2.3).
+/// Makes `into` the attention over the keys of both (FlashAttention-2, arXiv:2307.08691 §2.3).
 void merge(PartialAttention& into, const PartialAttention& more);
 
-/// Sum over Dv of out_grad · out, which a backward over parts needs of the whole result: f32 [Q, N]
-/// (f64 of f64). Without gradient.
+/// The sum over Dv of out_grad · out of the whole result, which the backward of every part needs:
+/// f32 [Q, N] (f64 for f64). Without gradient.
 at::Tensor attention_delta(const at::Tensor& out_grad_NQD, const at::Tensor& out_NQD);
 
 struct AttentionGrads {
-  at::Tensor q_NQD, k_MKD, v_MKD;  ///< f32 (f64 of f64)
+  at::Tensor q_NQD, k_MKD, v_MKD;  ///< f32 (f64 for f64)
 };
-/// Of the same part: out_grad_NQD is the gradient of the whole result, lse_QN that of all parts,
-/// delta_QN the sum over Dv of out_grad · result; all f32 (f64 of f64). Where bf16 is multiplied as
-/// it is, out_grad is rounded to it for its products. Errors: as attention_part.
+/// What one part adds to the gradients of q, k and v. out_grad_NQD is the gradient of the whole
+/// result, lse_QN the merged one of all parts, delta_QN as attention_delta gives it; all are f32
+/// (f64 for f64). A kernel that multiplies bf16 directly rounds out_grad to bf16 for its products.
+/// Errors: as attention_part.
 AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                        const at::Tensor& v_MKD, const Spans& spans,
                                        const AttentionOptions& options,
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN);
 
-/// Columns of the CPU's packed values: what a head's width is padded to, a multiple of them, where
-/// it is multiplied in this type.
+/// The CPU's kernel pads the width of a head to a multiple of this many columns if it multiplies in
+/// `type`. Plans of memory need it.
 int64_t packed_columns(at::ScalarType type);
 
+/// The composites of ATen's operators, against which kernels are tested.
 namespace oracle {
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);

@@ -1,4 +1,4 @@
-// ops/main_grad.h: where training sums the gradient of a weight, past autograd.
+// ops/main_grad.h: the f32 sum to which operators add the gradient of a weight, past autograd.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,38 +9,39 @@
 
 namespace danlu::ops {
 
-/// What a backward leaves to be done, in its order.
+/// Work that a backward leaves for later, in its order.
 using LaterWork = std::vector<std::function<void()>>;
 
-/// Operators that are given one add a weight's gradient to `sum` as soon as they have it, in f32,
-/// and hand autograd none: no gradient in the weight's own type exists, and none waits.
+/// An operator that has one adds the weight's gradient to `sum` in f32 as soon as it is computed,
+/// and gives none to autograd. So no gradient in the weight's own type takes memory.
 struct MainGrad {
-  /// f32, of the weight's shape; undefined, and nothing makes it: the gradient is autograd's.
+  /// f32, in the weight's shape. If it is undefined and `make` is empty, autograd gets the
+  /// gradient.
   mutable at::Tensor sum;
-  /// Given: gives `sum` memory when the first operator has a gradient for it, so that gradients
-  /// come as the activations they are made from go.
+  /// Makes `sum` when the first operator has a gradient for it, so that gradients take memory only
+  /// when activations have been freed.
   std::function<void()> make = {};
-  /// Nothing has been added yet: what is in `sum` is no number.
+  /// Whether nothing was added to `sum` yet, so that its values mean nothing.
   mutable bool is_fresh = false;
-  /// Given: linear layers leave the weight's gradient there, which is as large a product as that of
-  /// their input's, for when a pipeline has nothing more urgent.
+  /// Where linear layers leave the product that makes the weight's gradient, if a pipeline has more
+  /// urgent work; nullptr: they do it at once.
   LaterWork* later = nullptr;
 };
-/// Null: the gradient is autograd's. Graphs keep it alive.
+/// nullptr: autograd gets the gradient. Graphs keep the object alive.
 using MainGradPtr = std::shared_ptr<const MainGrad>;
 
-/// Whether the gradient goes to `main->sum`, which is there then.
+/// Whether the gradient goes to `main->sum`, which it makes if needed.
 inline bool has_place(const MainGradPtr& main) {
   if (!main) return false;
   if (!main->sum.defined() && main->make) main->make();
   return main->sum.defined();
 }
 
-/// For an operator that can overwrite: true once for a fresh sum, all of which the caller sets,
-/// then; asked when it does, not before. REQUIRES: has_place.
+/// For an operator that can overwrite the sum. True if the sum is fresh, and then no more: the
+/// caller sets all of it. Call it only right before. REQUIRES: has_place.
 inline bool is_first(const MainGradPtr& main) { return std::exchange(main->is_fresh, false); }
 
-/// For operators that add: has_place, and a fresh sum is 0.
+/// For an operator that adds to the sum: has_place, after setting a fresh sum to 0.
 inline bool takes_grad(const MainGradPtr& main) {
   if (!has_place(main)) return false;
   if (is_first(main)) main->sum.zero_();

@@ -8,30 +8,31 @@
 
 namespace danlu::ops {
 
-/// Of M pairs of a row and an id. f32 (f64 of f64).
+/// Results for M pairs of a row and an id; f32 (f64 for f64).
 struct TokenLogprobs {
   at::Tensor logprobs_M;  ///< logits - norms, with grad
-  // Without.
+  // Without grad.
   at::Tensor logits_M, norms_M;  ///< norm: log of the sum of exponentials over the vocabulary
-  at::Tensor is_largest_M;       ///< bool: no logit is larger; of equal ones the first, or, of a
-                                 ///< head that ranks share, any
+  /// bool: the id has the largest logit. Among equal logits only the first has; if ranks share the
+  /// head, all of them have.
+  at::Tensor is_largest_M;
 };
 
-/// Of logits that `logits_of` gives on the host [C, V] for C rows of hidden_NH, `chunk_rows` at a
-/// time (0: as many as about 64 MB hold of a vocabulary of `vocab`). rows_M, ids_M as below.
-/// Without gradient.
+/// Without gradient, for logits [C, V] that `logits_of` gives on the host for C rows of hidden_NH.
+/// It is called for chunk_rows rows at a time (0: for as many as about 64 MB hold with a vocabulary
+/// of `vocab`). rows_M, ids_M as below.
 TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
                              const at::Tensor& ids_M, int64_t chunk_rows, int64_t vocab,
                              const std::function<at::Tensor(const at::Tensor&)>& logits_of);
 
-/// Of logits = hidden weight^T + addition, which are made a chunk of rows at a time, in forward and
-/// again in backward: nothing of their size is kept.
+/// With gradient, for logits = hidden weight^T + addition. They are made a chunk of rows at a time,
+/// in forward and again in backward, so nothing of their size is kept.
 /// Shapes  hidden_NH [N, H]; weight_VH [V, H], or this rank's rows of it (options.share); rows_M,
-///         ids_M int64 [M] on the host: rows ascend, one may be there several times.
+///         ids_M int64 [M] on the host: rows ascend and may repeat.
 /// Dtypes  as head_cross_entropy. Grad  through all four factors.
-/// Options share, chunk_tokens and main_grad alone. With a share, gradients of `hidden` and of an
-///         addition's low_NR are this rank's part of the sum.
-/// Errors  ModelError for rows or ids that are not there.
+/// Options only share, chunk_tokens and main_grad are used. With a share, the gradients of `hidden`
+///         and of an addition's low_NR are this rank's part of a sum.
+/// Errors  ModelError for rows or ids that do not exist.
 TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                   const at::Tensor& rows_M, const at::Tensor& ids_M,
                                   const HeadOptions& options = {},

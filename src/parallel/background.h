@@ -1,4 +1,4 @@
-// parallel/background.h: a thread beside a rank's own, for exchanges while it computes.
+// parallel/background.h: a thread that exchanges while the rank's own thread computes.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,32 +17,33 @@
 
 namespace danlu::parallel {
 
-/// Has this thread compute alone: the processor's threads belong to the passes.
+/// Makes this thread compute alone, because the other threads of the processor belong to passes.
 void leave_threads_to_passes();
 
 /// Does one job after the other, in the order given. Jobs use groups that nobody else uses
-/// (Mesh::background): ranks that give the same jobs in the same order meet. What a job has a
-/// device do is in a stream of this thread's, after all that the giver's stream had been given, and
-/// before all that the stream of who waits for the job is given then.
+/// (Mesh::background), so ranks that give the same jobs in the same order meet. On a device, jobs
+/// run in a stream of this thread's own. A job begins after the work that the giver's stream had
+/// before run(), and later work of a thread's stream waits for the job if that thread has called
+/// get().
 class Background {
  public:
-  /// give_up: has the job at hand throw, whatever it waits for; called from another thread.
+  /// give_up: makes the current job throw, whatever it waits for; called from another thread.
   explicit Background(std::function<void()> give_up) : give_up_(std::move(give_up)) {}
-  /// Waits for all jobs. When an exception ends it, other ranks may no longer meet them: gives up.
+  /// Waits for all jobs. During an exception it gives up instead, because other ranks may not come.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  /// A job that was given, or none.
+  /// A job that was given to run(), or none.
   class Job {
    public:
     Job() = default;
     bool valid() const { return end_.valid(); }
-    /// Waits, and throws what the job threw. After a job that threw the others throw the same: the
-    /// ranks no longer do the same things. On a device the host waits for the job's thread alone,
-    /// and the calling thread's stream for what the device was given there.
+    /// Waits, and throws what the job threw. All jobs behind one that threw throw the same, because
+    /// the ranks no longer do the same things. On a device the host waits only until the job has
+    /// given its work, and the calling thread's stream waits until the work is done.
     void get() const;
-    /// get() would not wait, nor the stream.
+    /// Whether neither get() nor the stream would wait.
     bool is_over() const;
 
    private:
@@ -56,10 +57,10 @@ class Background {
     std::shared_future<End> end_;
     at::Device device_ = at::kCPU;
   };
-  /// device: what the job computes on and exchanges. uses: tensors of the giver that it reads or
-  /// writes there, whose memory nobody else gets before the device is done with them; who gave them
-  /// may let them go at once. Where the giver has a virtual clock, the job begins when it was given
-  /// or when the last one was over, the later; who waits for it goes on from its end.
+  /// Gives a job. device: where the job computes. uses: the giver's tensors that the job reads or
+  /// writes there; their memory is held until the device is done with them, so the giver may free
+  /// them at once. If the giver has a virtual clock, the job begins when it is given or when the
+  /// last one ends, whichever is later, and a thread that waits for it goes on from its end.
   Job run(std::function<void()> job, const at::Device& device, std::vector<at::Tensor> uses = {});
 
  private:

@@ -9,12 +9,11 @@
 namespace danlu::parallel {
 
 using ops::Range;
-/// What lies in both, counted from the beginning of `a`; {0, 0} where they do not meet.
+/// The intersection of both, counted from the beginning of `a`; {0, 0} if it is empty.
 Range overlap_in(const Range& a, const Range& b);
 
-/// Where each tensor lies. Every one begins at a multiple of 256 elements: 512 bytes of the
-/// narrowest type, which suits devices, pages and direct file access. The whole divides into equal
-/// shares that begin so too.
+/// Where each tensor lies. Tensors, and the equal shares of the whole, begin at multiples of 256
+/// elements. That is 512 bytes of the narrowest type, which devices and direct file access need.
 class FlatLayout {
  public:
   explicit FlatLayout(const std::vector<int64_t>& sizes, int64_t shares = 1);

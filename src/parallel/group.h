@@ -8,7 +8,7 @@
 
 namespace danlu::parallel {
 
-/// What a rank has sent to others: payload, counted by the transport.
+/// The payload that a rank has sent to others, as the transport counts it.
 struct Traffic {
   int64_t calls = 0;
   int64_t bytes = 0;
@@ -31,27 +31,26 @@ class Group {
   void all_reduce_max(at::Tensor& tensor) const;
   /// The tensors of all ranks in rank order, joined along `dim`.
   at::Tensor all_gather(const at::Tensor& tensor, int64_t dim) const;
-  /// Row r: rank r's tensor, flat; undefined on others than `root`.
+  /// On `root` a matrix whose row r is rank r's tensor, flat; undefined on other ranks.
   at::Tensor gather(const at::Tensor& tensor, int64_t root) const;
   /// This rank's block (along `dim`, equal blocks) of the sum over ranks.
   at::Tensor reduce_scatter_sum(const at::Tensor& tensor, int64_t dim) const;
-  /// all_gather of flat tensors: `all` [size · n] from everybody's `mine` [n], which may be this
-  /// rank's part of it.
+  /// all_gather of flat tensors into `all` [size · n]. `mine` [n] may be this rank's part of `all`.
   void all_gather_into(const at::Tensor& mine, at::Tensor& all) const;
-  /// `mine` [n]: this rank's part of the sum of `all` [size · n], of which it may be that part.
-  /// Takes no more than 16 MiB of further memory.
+  /// Makes `mine` [n] this rank's part of the sum of `all` [size · n]. `mine` may be that part of
+  /// `all`. It takes no more than 16 MiB of further memory.
   void reduce_scatter_into(const at::Tensor& all, at::Tensor& mine) const;
-  /// Rank `from`'s values in rank `to`'s tensor; the others give and get nothing.
+  /// Copies rank `from`'s values into rank `to`'s tensor; the other ranks give and get nothing.
   void pass_on(at::Tensor& tensor, int64_t from, int64_t to) const;
-  /// sends[r] goes to rank r, which gave a tensor of that size and dtype to receive it in as
-  /// receives[this rank]; own to own too. Flat and contiguous; undefined: nothing.
+  /// sends[r] goes to rank r, whose receives[this rank] has the same size and dtype; this rank
+  /// sends to itself too. Tensors are flat and contiguous; an undefined one stands for nothing.
   void all_to_all(const Tensors& sends, const Tensors& receives) const;
-  /// In place: rank `root`'s values everywhere.
+  /// In place: gives every rank the values of rank `root`.
   void broadcast(at::Tensor& tensor, int64_t root) const;
   void barrier() const;
 
-  /// From another thread than the one that waits in a collective: it throws CommError, as do all
-  /// further calls of this rank.
+  /// Called from another thread while this rank waits in a collective: makes that call, and all
+  /// later ones of this rank, throw CommError.
   virtual void abort() const {}
 
   bool is_alone() const { return size() == 1; }
@@ -61,25 +60,26 @@ class Group {
   static const Group& alone();
 
  protected:
-  /// sends[r] goes to rank r, receives[r] is filled by it; an undefined one is of nobody, and this
-  /// rank's own are left alone. Flat contiguous tensors without gradient. Then `then` is called.
+  /// One exchange. sends[r] goes to rank r, and rank r fills receives[r]. Undefined tensors, and
+  /// this rank's own, are left alone. Tensors are flat and contiguous, without gradient. `then` is
+  /// called at the end.
   struct Round {
     Tensors sends, receives;
     std::function<void()> then;
   };
 
  private:
-  /// All that a transport does: the rounds in their order, of which the next may begin while one is
-  /// under way, not the one after it. `what` is a literal: the collective, for whoever watches.
-  /// Never called in a group of one.
+  /// All that a transport has to do: the rounds, in their order. A round may begin while the one
+  /// before it is under way, but not the one before that. `what` is a literal that names the
+  /// collective for the watch. Never called in a group of one.
   virtual void do_rounds(const char* what, const std::vector<Round>& rounds) const = 0;
 
   void reduce(at::Tensor& tensor, bool sums) const;
   void reduce_at_once(const char* what, const at::Tensor& flat, bool sums) const;
   void reduce_in_parts(const char* what, const at::Tensor& flat, bool sums) const;
   Round gathering(const at::Tensor& mine, const at::Tensor& all_RN) const;
-  /// This rank's row of the sum (or maximum) of all_RN into mine_N, which it may be; theirs_RN is
-  /// room for what comes.
+  /// Makes mine_N this rank's row of the sum (or maximum) of all_RN, which mine_N may lie in. What
+  /// comes is received in theirs_RN.
   Round reducing(const at::Tensor& all_RN, bool sums, const at::Tensor& theirs_RN,
                  const at::Tensor& mine_N) const;
   void count(int64_t bytes) const;

@@ -1,4 +1,4 @@
-// parallel/mesh.h: where a rank stands among all, and the groups it belongs to.
+// parallel/mesh.h: where a rank stands in the mesh of ranks, and the groups it belongs to.
 #pragma once
 #include <array>
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace danlu::parallel {
 
-/// All ranks of a job as one of them sees them; makes the groups that collectives go over.
+/// All ranks of a job, as one of them sees them. It makes the groups that collectives go over.
 class World {
  public:
   virtual ~World() = default;
@@ -27,29 +27,30 @@ class World {
   /// The group of these world ranks, ascending. Every rank of the world makes the same groups in
   /// the same order; nullptr where it is not a member.
   virtual std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) = 0;
-  /// Every one of `groups`; returns this rank's, or nullptr where it is alone in it.
+  /// Makes every one of `groups` and returns the one that this rank is in, or nullptr if it is
+  /// alone there.
   std::unique_ptr<Group> make_groups(const settings::RankGroups& groups);
-  /// That of all ranks.
+  /// The group of all ranks.
   std::unique_ptr<Group> make_group_of_all();
   /// Leaves a note that every rank can see.
   virtual void post(const std::string& note) = 0;
-  /// Returns when somebody has posted it, however long that takes. Errors: CommError when rank 0,
-  /// which keeps the notes, is gone.
+  /// Returns when some rank has posted `note`, however long that takes. Errors: CommError when
+  /// rank 0, which keeps the notes, is gone.
   virtual void wait_for(const std::string& note) = 0;
-  /// The step of the training that this rank is in, for messages about it.
+  /// Says which step of the training this rank is in, for messages about the rank.
   virtual void note_step(int64_t /*step*/) {}
-  /// This rank is about to end with an error; where that is of communication, waits for what the
-  /// ranks find to be its cause, and may not return.
+  /// Says that this rank is about to end with `error`. If it is an error of communication, waits
+  /// until the ranks have found its cause, and may not return.
   virtual void give_up(const Error& /*error*/) {}
 };
 
 using settings::MeshShape;
 
-/// Groups by the axes that they go along; axes along which one rank stands count for nothing.
+/// Finds a group by the axes that it goes along. An axis of size 1 makes no difference, so sets
+/// that differ only by such axes have one group.
 class GroupsOver {
  public:
-  /// With `ranks_of` made for each set of axes that differs from the others in this shape.
-  /// Collective.
+  /// Makes the groups of ranks that ranks_of(axes) lists, for every set in `sets`. Collective.
   GroupsOver(World& world, const MeshShape& shape, const std::vector<arch::Axes>& sets,
              const std::function<settings::RankGroups(arch::Axes)>& ranks_of);
   /// Errors: InternalError for a set that was not among `sets`.
@@ -61,30 +62,30 @@ class GroupsOver {
   std::map<arch::Axes, std::unique_ptr<Group>> groups_;
 };
 
-/// The ranks that hold one model between them. Immutable; owns its groups.
+/// The groups in which ranks hold parts, shares or stages of one model. Immutable; owns its groups.
 ///
-/// `copied_on`: the axes on which a parameter is copied, as ParamSpec::copied_on says; of the
-/// tensor axis each piece says for itself (Piece::copies), and it counts for nothing here.
+/// `copied_on`: the axes on which a parameter is copied, as ParamSpec::copied_on says. The tensor
+/// axis is ignored in it, because there each piece has copies of its own (Piece::copies).
 class ModelGroups {
  public:
-  /// REQUIRES: the world has shape.size() ranks. Collective.
-  /// with_stages: else pipeline() is of this rank alone.
+  /// with_stages: false makes pipeline() the group of this rank alone. REQUIRES: the world has
+  /// shape.size() ranks. Collective.
   ModelGroups(World& world, const MeshShape& shape, bool with_stages = true);
   virtual ~ModelGroups() = default;
   ModelGroups(const ModelGroups&) = delete;
   ModelGroups& operator=(const ModelGroups&) = delete;
 
   const Group& tensor() const { return cutting({arch::Axis::kTensor}); }
-  /// The ranks of a stage that hold the parts of what is cut on these axes, once.
+  /// The ranks of one stage that together hold, once, a parameter that is cut on these axes.
   const Group& cutting(arch::Axes cut_on) const;
-  /// Those that hold the same, and keep shares of one copy of it between them.
+  /// The ranks that hold the same parameter and share one copy of it, each keeping a part.
   const Group& sharers(arch::Axes copied_on = kEveryCopy) const;
-  /// Those of the stages, in their order.
+  /// One rank of each stage, in the order of the stages.
   const Group& pipeline() const { return or_alone(own_pipeline_); }
   /// Group::abort of every group.
   virtual void abort() const;
 
-  /// Where parameters are copied that are no expert's.
+  /// The axes on which parameters other than experts' are copied.
   static constexpr arch::Axes kEveryCopy = {arch::Axis::kContext, arch::Axis::kExpert,
                                             arch::Axis::kData};
 
@@ -95,22 +96,22 @@ class ModelGroups {
   }
 
  private:
-  std::optional<GroupsOver> cutting_, sharers_;  ///< none: of one rank
+  std::optional<GroupsOver> cutting_, sharers_;  ///< empty in the mesh of one rank
   std::unique_ptr<Group> own_pipeline_;
 };
 
-/// And those with which they sum gradients.
+/// ModelGroups, and the groups that sum gradients.
 class PassGroups : public ModelGroups {
  public:
   PassGroups(World& world, const MeshShape& shape, bool with_stages = true);
 
-  /// The ranks that hold the same.
+  /// All ranks that hold the same parameter, whether or not they share one copy.
   const Group& copies(arch::Axes copied_on) const;
-  /// Those of them that keep the same share.
+  /// The ranks among them that keep the same share.
   const Group& replicas(arch::Axes copied_on = kEveryCopy) const;
-  /// The ranks between whom the samples of a step are divided, and the tokens of a sample.
+  /// The ranks that divide the samples of a step, and the tokens of a sample, among them.
   const Group& data() const { return copies(kEveryCopy); }
-  /// The ranks of the tensor axis that hold one piece in common: `copies` neighbours.
+  /// The `copies` neighbours on the tensor axis that hold the same piece of a parameter.
   const Group& neighbours(int64_t copies) const;
   void abort() const override;
 
@@ -118,46 +119,47 @@ class PassGroups : public ModelGroups {
   PassGroups() = default;
 
  private:
-  std::map<int64_t, std::unique_ptr<Group>> neighbours_;  ///< 1 < number < the tensor axis' size
-  std::optional<GroupsOver> copies_, replicas_;           ///< where not all copies share
+  std::map<int64_t, std::unique_ptr<Group>> neighbours_;  ///< by `copies`, where a part of the axis
+  std::optional<GroupsOver> copies_, replicas_;           ///< only where not all copies share
 };
 
-/// Where a rank stands among all, and its groups: those of its passes, all ranks, and the same
-/// again for what goes on beside passes.
+/// Where a rank stands in the mesh, and its groups: those of its passes, and further ones of the
+/// same ranks for threads beside passes, since a group belongs to one thread.
 class Mesh : public PassGroups {
  public:
-  /// REQUIRES: the world has shape.size() ranks. all: the group of all ranks, if it was needed
-  /// before. Collective.
+  /// all: the group of all ranks, if there is one already. REQUIRES: the world has shape.size()
+  /// ranks. Collective.
   Mesh(World& world, const MeshShape& shape, std::unique_ptr<Group> all = nullptr);
 
   const MeshShape& shape() const { return shape_; }
   int64_t rank() const { return rank_; }
   const Group& all() const { return or_alone(all_); }
   int64_t stage() const { return shape_.stage(rank_); }
-  /// The first stage and the last; alone() in between.
+  /// This rank and its counterpart at the other end of the pipeline, if it is in the first or the
+  /// last stage; else this rank alone.
   const Group& ends() const { return or_alone(own_ends_); }
-  /// A stage and the next, which is the first after the last in a ring: one gives hidden states
-  /// (kHidden), the other their gradients back (kGrad). Exchanges beside all others. REQUIRES: they
-  /// are stages.
+  /// This rank and its counterpart in the next or the previous stage; with virtual stages the first
+  /// stage follows the last. Hidden states go to the next stage (kHidden) and their gradients back
+  /// (kGrad), and each way has a group of its own. REQUIRES: that stage exists.
   enum class Way { kHidden, kGrad };
   const Group& with_next(Way way) const { return *links_[static_cast<size_t>(way)].next; }
   const Group& with_previous(Way way) const { return *links_[static_cast<size_t>(way)].previous; }
-  /// The ranks that hold the tokens of one micro-batch between them.
+  /// The ranks that divide the tokens of one micro-batch among them.
   const Context& context() const { return *context_; }
-  /// The borders of what the tensor axis divides.
+  /// The exchanges at the borders of what the tensor axis divides.
   Region region() const { return {tensor(), shape_.sequence_parallel}; }
-  /// For exchanges beside those of a pass, which are within a stage.
+  /// Groups for exchanges that run beside a pass. They stay within a stage.
   const PassGroups& background() const {
     if (background_) return *background_;
     return *this;
   }
-  /// For files that are written beside passes and their background.
+  /// Groups for writing files, which runs beside both passes and background().
   const ModelGroups& saving() const {
     if (saving_) return *saving_;
     return *this;
   }
   void abort() const override;
-  /// Where this rank stands on the axes that cut parameters.
+  /// This rank's position on the axes that cut parameters.
   arch::Coord coord() const { return shape_.coord(rank_); }
 
   /// The mesh of one rank.
@@ -174,8 +176,8 @@ class Mesh : public PassGroups {
     std::unique_ptr<Group> previous, next;
   };
   std::array<Link, 2> links_;               ///< by Way
-  std::unique_ptr<PassGroups> background_;  ///< none of one rank, as saving_
-  std::unique_ptr<ModelGroups> saving_;
+  std::unique_ptr<PassGroups> background_;  ///< nullptr in the mesh of one rank
+  std::unique_ptr<ModelGroups> saving_;     ///< the same
 };
 
 }  // namespace danlu::parallel

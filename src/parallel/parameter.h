@@ -13,10 +13,11 @@
 
 namespace danlu::parallel {
 
-/// A rectangle of a parameter's matrix that this rank holds, and how many ranks of the tensor axis
-/// hold the same (a key head that several share; what is not cut at all).
+/// A rectangle of a parameter's matrix that this rank holds.
 struct Piece {
   arch::Rect rect;
+  /// How many ranks of the tensor axis hold the same. A key head may be held by several, and what
+  /// is not cut is held by all.
   int64_t copies = 1;
 };
 
@@ -27,18 +28,18 @@ struct Parameter {
   at::Tensor tensor;          ///< the live leaf; undefined: the layer has none (no bias)
   int64_t place = 0;          ///< in the chain that a pass goes through (arch/pipeline.h)
   bool trainable = true;
-  /// Along which axes the gradients are parts of a sum that ranks have of what they hold in common.
-  /// The pipeline: the first and the last stage hold it, an embedding that the head is tied to.
+  /// The axes along which ranks hold the same and each has a part of its gradient, so that it must
+  /// be summed. With the pipeline axis it is a tied table that the first and the last stage hold.
   arch::Axes sums_on = {arch::Axis::kContext, arch::Axis::kExpert, arch::Axis::kData};
-  /// Trained: where operators sum its gradient, shared with what is tied to it.
+  /// Where operators sum the gradient, if it is trained; a parameter tied to this one has the same.
   std::shared_ptr<ops::MainGrad> main_grad = {};
-  /// For answering alone: the values, of which `tensor` then has the shape and no memory.
+  /// The values in blocks, in a model that only answers. `tensor` then has a shape and no memory.
   ops::QuantizedPtr quantized = {};
 
   bool defined() const { return tensor.defined(); }
   bool in_both_ends() const { return sums_on.has(arch::Axis::kPipeline); }
   const std::string& name() const { return spec.name; }
-  /// Elements of the whole.
+  /// The number of elements of the whole parameter.
   int64_t whole_numel() const {
     int64_t count = 1;
     for (const int64_t size : spec.shape) count *= size;
@@ -47,19 +48,18 @@ struct Parameter {
   bool is_whole() const { return defined() && tensor.sizes() == at::IntArrayRef(spec.shape); }
 };
 
-/// What the rank at `coord` holds of `spec`; copies are counted along the tensor axis. REQUIRES: as
-/// arch::shard.
+/// The pieces of `spec` that the rank at `coord` holds. REQUIRES: as arch::shard.
 std::vector<Piece> pieces_of(const arch::ModelConfig& config, const arch::ParamSpec& spec,
                              const arch::Coord& coord);
 
-/// Shape of the tensor that joins the pieces.
+/// The shape of the tensor that joins the pieces.
 std::vector<int64_t> joined_shape(const std::vector<int64_t>& whole,
                                   const std::vector<Piece>& pieces);
 
-/// What elements `held` of the joined pieces are: rectangles of the whole, in their order.
+/// The rectangles of the whole that elements `held` of the joined pieces make up, in their order.
 std::vector<Piece> pieces_of(const Parameter& parameter, const Range& held);
 
-/// Visits every piece with its rows of a tensor that joins them: `visit(piece, rows)`.
+/// Calls visit(piece, rows) for every piece, with its rows of a tensor that joins the pieces.
 template <typename Visit>
 void for_each_piece(const Parameter& parameter, const at::Tensor& joined, const Visit& visit) {
   int64_t row = 0;
@@ -70,10 +70,10 @@ void for_each_piece(const Parameter& parameter, const at::Tensor& joined, const 
   }
 }
 
-/// The rows and columns of `whole` that the pieces are, joined (a copy).
+/// A copy of the pieces of `whole`, joined.
 at::Tensor cut_out(const at::Tensor& whole, const std::vector<Piece>& pieces);
 
-/// A tensor that is not cut: a layer made by hand.
+/// A parameter that is not cut, for layers that are made by hand.
 Parameter whole_parameter(const std::string& name, const at::Tensor& tensor);
 
 }  // namespace danlu::parallel

@@ -1,4 +1,4 @@
-// parallel/whole_tensors.h: what ranks of the tensor axis hold in pieces, put together to be
+// parallel/whole_tensors.h: puts tensors together that ranks hold in pieces, so that they can be
 // written.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -12,16 +12,15 @@
 
 namespace danlu::parallel {
 
-/// The first rank asks for tensors, in any order; the others serve it: those of its tensor axis, of
-/// the other stages, and where a store shares parameters those that have the other shares, over
-/// Mesh::saving(), so that passes may go on meanwhile, until the next update. The tensors live as
-/// long as this does.
+/// The first rank asks for tensors, in any order, and the other ranks serve it with what they hold:
+/// pieces of the tensor axis, other stages, other shares. They use Mesh::saving(), so passes may go
+/// on meanwhile, until the next update. Parameters live at least as long as this object.
 class WholeTensors {
  public:
-  /// `parts`: of a stage, the same parameters in the same order on every rank of it. store: theirs,
-  /// or none. Collective. Errors: as whole().
+  /// parts: the parameters of this stage, in the same order on each of its ranks. store: given if
+  /// it shares them. Collective. Errors: as whole().
   WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store = nullptr);
-  /// Lets the others go.
+  /// On the first rank, ends serve() of the others.
   ~WholeTensors();
   WholeTensors(const WholeTensors&) = delete;
   WholeTensors& operator=(const WholeTensors&) = delete;
@@ -32,20 +31,22 @@ class WholeTensors {
     std::vector<int64_t> shape;
     at::ScalarType dtype;
     int64_t stage;
-    size_t index;   ///< among its stage's parts
-    int64_t layer;  ///< -1: none
+    size_t index;   ///< in the `parts` of its stage
+    int64_t layer;  ///< -1: not in a layer
   };
-  /// Of every stage, in their order; what two hold is the first one's. Where asks().
+  /// The tensors of all stages, in the order of the stages. One that two stages hold is listed with
+  /// the first. REQUIRES: asks().
   const std::vector<Description>& all() const { return all_; }
   // Errors of both: CommError; BrokenExchange where this rank fails in their midst.
-  /// REQUIRES: asks(). Tensor `index` of all() whole, on its device, until the next is asked for.
+  /// Tensor `index` of all(), put together on its device; valid until the next call. REQUIRES:
+  /// asks().
   at::Tensor whole(size_t index) const;
-  /// REQUIRES: !asks(). Gives pieces until the first rank has all that it wants.
+  /// Gives pieces until the first rank has all that it wants. REQUIRES: !asks().
   void serve() const;
 
  private:
   bool is_alone() const { return holders().is_alone() && groups_.pipeline().is_alone() && !store_; }
-  /// Of a stage, once.
+  /// The ranks of this stage that together hold it once.
   const Group& holders() const {
     return groups_.cutting({arch::Axis::kTensor, arch::Axis::kExpert});
   }
@@ -55,16 +56,16 @@ class WholeTensors {
   int64_t agree(int64_t number) const;
   /// A part of this stage; undefined unless leads_stage().
   at::Tensor gather(size_t index) const;
-  /// As whole(), on every rank; undefined on those that serve.
+  /// The work of whole(), on every rank; undefined on those that serve.
   at::Tensor fetch(const Description& tensor) const;
-  /// This rank's piece of it, which its sharers have put together for the first of them.
+  /// This rank's piece of a parameter, gathered from its sharers on the first of them.
   at::Tensor piece(const Parameter& part) const;
 
   const ModelGroups& groups_;
   const std::vector<Parameter> parts_;
   std::vector<Description> all_;
-  ParameterStore* store_;                   ///< where it shares parameters
-  mutable std::optional<size_t> gathered_;  ///< unit whose elements `unit_` has
+  ParameterStore* store_;                   ///< nullptr unless it shares parameters
+  mutable std::optional<size_t> gathered_;  ///< the unit whose elements `unit_` has
   mutable at::Tensor unit_;
   mutable bool failed_ = false;
 };

@@ -23,20 +23,20 @@ struct Elements {
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);
 
-/// A pass of one layer, for kinds of their own.
+/// A pass of one micro-batch through one layer, as kinds of layers are asked for its cost.
 arch::LayerPass pass_of(const Request& request);
 
-/// Of the stage's layers, those that are recomputed so; without layers 0.
+/// The share of the stage's layers that are recomputed in that way; 0 without layers.
 double share_again(const Request& request, const arch::Stage& stage, settings::LayerRecompute kind);
 
 struct Memory {
   int64_t weights = 0, gradients = 0, masters = 0, moments = 0;  ///< between passes
   int64_t activations = 0;  ///< kept for backwards, of all micro-batches under way
-  /// Of the layer at hand in backward, or of the head if that is more, beside all activations:
-  /// below 0 where more of them has been let go by then.
+  /// What the layer that the backward is at, or the head if that takes more, needs beside all
+  /// activations. It is below 0 if more activations have been freed by then.
   int64_t working = 0;
-  /// Gradients that have no memory yet when activations and working are what they are: they come
-  /// with a step's first backward, as the activations go.
+  /// Gradients that have no memory yet at the moment that `activations` and `working` describe.
+  /// They get it during the first backward of a step, while activations are freed.
   int64_t gradients_to_come = 0;
   int64_t communication = 0;  ///< gathered parameters, gradients and exchanges under way
   int64_t allocator = 0;      ///< what devices' allocators lose to rounding and gaps
@@ -44,18 +44,20 @@ struct Memory {
   int64_t kept() const { return weights + gradients + masters + moments; }
   int64_t pass() const { return activations + working + communication - gradients_to_come; }
   int64_t total() const { return kept() + pass() + allocator; }
-  /// As people are told: what has been let go by then is no part of the activations.
+  /// As it is shown: activations that are freed by that moment are subtracted, so no part is
+  /// negative.
   Memory in_parts() const;
 };
 
-/// Of a rank of the stage that acts so. Kernels as those of CPUs: none keeps scores of attention.
+/// The memory of one rank of `stage`, whose passes follow `schedule`. It assumes kernels that keep
+/// no attention scores, as the CPU's do.
 Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule);
 
 struct StageMemory {
   arch::Stage stage;
   Memory memory;
 };
-/// Of every stage. Errors: UsageError of sizes that do not go together.
+/// The memory of each stage. Errors: UsageError for sizes that do not go together.
 std::vector<StageMemory> memory_by_stage(const Request& request);
 /// What stage `index` does in a step.
 arch::Schedule schedule_of(const Request& request, const arch::Stage& stage, int64_t index);

@@ -16,55 +16,58 @@ struct MeshShape {
   int64_t tensor = 1, data = 1, pipeline = 1;
   ContextShape context = {};
   bool sequence_parallel = false;  ///< between regions, ranks of the tensor axis share the rows
-  /// Neighbours among the copies of whom each keeps its share of what Keeping says; other
-  /// neighbours keep the same again (hybrid sharding). 0: all copies.
+  /// How many neighbours among the ranks that hold the same share what Keeping says. With fewer
+  /// than all of them, each group of neighbours shares for itself (hybrid sharding). 0: all of
+  /// them.
   int64_t sharers = 0;
-  /// Stages hold several runs of layers each (arch::Stage): the last one gives to the first.
+  /// Stages hold several chunks of layers each (arch::Stage), so the last stage gives to the first.
   bool ring = false;
-  /// Neighbours of the data axis over whom a layer's experts are dealt; divides `data`.
+  /// How many neighbours on the data axis a layer's experts are divided among; divides `data`.
   int64_t expert = 1;
 
-  /// Ranks along an axis; along the data axis without the expert axis, which is its inner part.
+  /// The number of ranks along an axis. Those along the data axis are counted without the expert
+  /// axis, which is its inner part.
   int64_t size_of(arch::Axis axis) const;
-  /// Where `rank` stands along it.
+  /// The position of `rank` along an axis.
   int64_t place_on(arch::Axis axis, int64_t rank) const;
-  /// Where it stands on the axes that cut parameters.
+  /// The position of `rank` on the axes that cut parameters.
   arch::Coord coord(int64_t rank) const;
-  /// Those of `axes` along which more than one rank stands.
+  /// The axes in `axes` along which more than one rank stands.
   arch::Axes several_of(arch::Axes axes) const;
 
-  /// Ranks that hold the same parameters, experts aside: those of the data and the context axis.
+  /// The number of ranks that hold the same parameters, experts aside: those along the data and the
+  /// context axis.
   int64_t copies() const { return data * context.size(); }
   bool are_some_sharers() const { return sharers > 1 && sharers < copies(); }
   int64_t size() const { return tensor * copies() * pipeline; }
-  /// Ranks that compute one micro-batch between them.
+  /// The number of ranks that compute one micro-batch together.
   int64_t per_batch() const { return tensor * context.size() * pipeline; }
-  /// Of a stage.
+  /// The number of ranks in a stage.
   int64_t stage_size() const { return tensor * copies(); }
-  /// Of whom the batches are.
+  /// The number by which `rank` takes its batches; ranks that compute one together have the same.
   int64_t data_rank(int64_t rank) const { return rank / tensor / context.size() % data; }
   int64_t stage(int64_t rank) const { return place_on(arch::Axis::kPipeline, rank); }
 
  private:
-  /// Between the numbers of neighbours along an axis.
+  /// The difference between the numbers of two neighbours along an axis.
   int64_t stride_of(arch::Axis axis) const;
 };
 
-/// All ranks of a mesh in groups, each rank in one; ascending.
+/// The ranks of a mesh in groups. Each rank is in one; ranks ascend within a group.
 using RankGroups = std::vector<std::vector<int64_t>>;
 
-/// Those that differ in nothing but their places on `axes`.
+/// Puts ranks into one group if they differ only in their positions on `axes`.
 RankGroups ranks_over(const MeshShape& shape, arch::Axes axes);
-/// `size` neighbours of a group at a time. REQUIRES: it divides every group's size.
+/// Divides every group into groups of `size` neighbours. REQUIRES: `size` divides their sizes.
 RankGroups neighbours_in(const RankGroups& groups, int64_t size);
-/// Those that are in one group of both.
+/// Puts ranks into one group if both `one` and `other` have them in one group.
 RankGroups together_in(const RankGroups& one, const RankGroups& other);
-/// Those of a group of `whole` that have the same place in the parts of it that they stand in.
-/// REQUIRES: `parts` divide the groups of `whole` into parts of one size.
+/// Puts ranks of a group of `whole` into one group if they have the same position in their parts.
+/// REQUIRES: `parts` divides each group of `whole` into parts of one size.
 RankGroups across(const RankGroups& parts, const RankGroups& whole);
 
-/// Those that hold the same of a parameter that is copied on `axes`, and keep shares of it between
-/// them.
+/// Puts ranks into one group if they hold the same of a parameter that is copied on `axes`, and
+/// share it.
 RankGroups sharers_over(const MeshShape& shape, arch::Axes axes);
 
 }  // namespace danlu::settings

@@ -5,14 +5,16 @@
 
 namespace danlu::train {
 
-/// What this rank of the context axis holds of a batch, which all of that axis have; alone: all.
+/// The part of a batch that this rank of the context axis works on. All ranks of the axis are given
+/// the same batch; a rank that is alone on it gets all of it.
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch);
 
-/// A batch as a pass takes it, on the model's device; a view of the batch's memory, which is kept
-/// until the pass is over. dropout_seed: of the step; adapters drop as their config says.
+/// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
+/// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the
+/// step's, for the dropout of adapters.
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     uint64_t dropout_seed);
-/// The same without dropout.
+/// A batch as a pass without dropout takes it.
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch);
 
 }  // namespace danlu::train

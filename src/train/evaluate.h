@@ -14,7 +14,7 @@
 namespace danlu::train {
 
 struct EvaluationSettings {
-  int64_t batch_size = 1;   ///< samples of a batch
+  int64_t batch_size = 1;   ///< samples in a batch
   int64_t max_tokens = 0;   ///< > 0: regroup samples into batches of at most so many tokens
   int64_t max_batches = 0;  ///< 0: all
   std::function<void(int64_t num_batches)> on_start = {};
@@ -28,15 +28,15 @@ struct Evaluation {
   double seconds = 0;
 };
 
-/// No gradients, no dropout. Deterministic. Ranks of the data axis share the samples, and all come
-/// to the same. Errors: DataError if nothing of them weighs anything. The loss may be infinite or
-/// NaN.
+/// Evaluates without gradients and dropout; the result is deterministic. Ranks of the data axis
+/// divide the samples, and all ranks get the same result. The loss may be infinite or NaN. Errors:
+/// DataError if no sample weighs anything.
 Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
                     std::shared_ptr<const data::SampleSource> samples,
                     const EvaluationSettings& settings);
 
-/// Loss of one batch, as evaluate; on every stage of a pipeline. Of those that this rank of the
-/// context axis has; 0 where it has none.
+/// The loss of one batch, without gradients and dropout, on every stage of a pipeline. On a context
+/// axis it is that of this rank's part of the batch; 0 if that part weighs nothing.
 double loss_of(const models::CausalLM& model, const Objective& objective, const data::Batch& batch);
 
 }  // namespace danlu::train

@@ -1,5 +1,5 @@
-// train/forward_passes.h: passes of a stage without gradients: evaluation, and what objectives need
-// before a step.
+// train/forward_passes.h: passes of a stage without gradients, for evaluation and for what
+// objectives need before a step.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,21 +14,22 @@ namespace danlu::train {
 
 class ForwardPasses {
  public:
-  /// What is given outlives it.
+  /// Both arguments outlive the object.
   ForwardPasses(const models::CausalLM& stage, StageLinks& links) : stage_(stage), links_(links) {}
 
   const models::CausalLM& stage() const { return stage_; }
 
   struct How {
-    bool adapters = true;                    ///< false: passes are the base model's
-    models::PassResults* results = nullptr;  ///< of layers
+    bool adapters = true;                    ///< false: passes leave adapters out
+    models::PassResults* results = nullptr;  ///< collects what layers give
   };
-  /// On the last stage: of batches[index], what forward() gave.
+  /// Called on the last stage with what forward() gave for batches[index].
   using OnHidden = std::function<void(size_t index, const at::Tensor& hidden_nH,
                                       const models::ForwardInput& input)>;
-  /// The stage's part of passes of `batches`, what this rank has of them, and of nothing where
-  /// others of the data axis have more. Without dropout. Collective over the data axis and the
-  /// pipeline, whose stages have the same batches.
+  /// Runs the stage's part of a pass for each of `batches`, which are this rank's parts of whole
+  /// batches. If other ranks of the data axis have more batches, this rank joins in their
+  /// exchanges. There is no dropout. Collective over the data axis and the pipeline; every stage
+  /// gets the same batches.
   void run(const std::vector<const data::Batch*>& batches, const How& how,
            const OnHidden& on_hidden) const;
 

@@ -44,7 +44,7 @@ struct Run {
 /// saving.
 void run_loop(Run& run);
 
-/// As require_finite, on every rank where it fails on one.
+/// require_finite, which fails on every rank if it fails on one.
 void require_finite_everywhere(const Run& run);
 
 }  // namespace danlu::train

@@ -1,4 +1,4 @@
-// train/metrics.h: figures of a step or an evaluation by their names.
+// train/metrics.h: named figures of a step or an evaluation.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,19 +10,21 @@
 
 namespace danlu::train {
 
-/// Shown as sum / weight, both over all micro-batches and ranks: never a mean of means.
+/// A figure that is shown as sum / weight. Both are summed over all micro-batches and ranks, so
+/// that it is never a mean of means.
 struct Metric {
   double sum = 0, weight = 0;
 };
 using Metrics = std::map<std::string, Metric>;
 
-/// The same of one pass, where it was computed.
+/// The Metric of one pass, on the device that computed it.
 struct PassMetric {
   at::Tensor sum;     ///< scalar, without grad
   at::Tensor weight;  ///< scalar of any type
 };
 
-/// Scalars of passes, read after the last of them, which waits for the device once.
+/// Collects the metrics of passes and reads them after the last one, so that a step waits for the
+/// device once.
 class MetricSums {
  public:
   void add(const std::string& name, const PassMetric& metric);
@@ -32,12 +34,13 @@ class MetricSums {
   std::map<std::string, std::vector<PassMetric>> passes_;
 };
 
-/// Every number becomes the sum over the group's ranks.
+/// Replaces every number by its sum over the group's ranks.
 void sum_over(const parallel::Group& group, std::vector<double>& numbers);
-/// Rank 0's numbers: unlike processors may compute the same in other last bits.
+/// Replaces the numbers by those of the group's first rank, because unlike processors may round
+/// differently.
 void take_first(const parallel::Group& group, std::vector<double>& numbers);
 
-/// Of each name that is there: sum / weight; without a weight there is nothing to show.
+/// sum / weight of each metric; one whose weight is 0 is left out.
 std::map<std::string, double> values_of(const Metrics& metrics);
 
 }  // namespace danlu::train

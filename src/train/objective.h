@@ -1,4 +1,5 @@
-// train/objective.h: what a pass is for: from the hidden states of the last stage to a scalar.
+// train/objective.h: what a training minimises: from the hidden states of the last stage to a
+// scalar.
 #pragma once
 #include <map>
 #include <memory>
@@ -12,49 +13,54 @@
 
 namespace danlu::train {
 
-/// Of the passes of one micro-batch through the last stage.
+/// What the last stage finds for one micro-batch.
 struct Loss {
-  /// Scalar with grad, to be divided by the weight of all micro-batches and ranks of a step: never
-  /// a mean of means. On ranks of the context axis a part of the whole; of what the whole is
-  /// needed for, its value is on the axis' first rank and its gradient on all.
+  /// Scalar with grad. The step divides it by the weight of all micro-batches and ranks, so that
+  /// nobody takes a mean of means. Ranks of the context axis each give a part of the sum. Where a
+  /// term needs whole sequences, every rank computes it: the first rank of the axis gives its
+  /// value, the others 0, and all of them its gradient.
   at::Tensor sum;
-  at::Tensor scale;  ///< as evaluate was given it: what a backward of `sum` begins with
-  std::map<std::string, PassMetric> metrics = {};  ///< those that Objective::metrics names
+  at::Tensor scale;  ///< evaluate's `scale` as a tensor, which the backward of `sum` begins with
+  std::map<std::string, PassMetric> metrics = {};  ///< by the names of Objective::metrics
 };
 
-/// What prepare() found for a micro-batch, by names that the objective chooses.
+/// What prepare() found for one micro-batch, under names that the objective chooses.
 using Columns = std::map<std::string, at::Tensor>;
 
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// Of the metrics that evaluate() gives. Every rank has the same.
+  /// The names of the metrics that evaluate() gives; the same on every rank.
   virtual std::vector<std::string> metrics() const = 0;
-  /// What a batch weighs, known before any pass. 0: it trains nothing, and is not passed.
+  /// What the loss of `batch` is divided by, such as its number of targets. It must not need a
+  /// pass. A batch that weighs 0 trains nothing, and is left out.
   virtual double weight(const data::Batch& batch) const = 0;
-  /// Passes before those that are evaluated, such as a reference model's. batches: what this rank
-  /// has of those that weigh anything. The result is as long, with what the last stage found.
-  /// Collective as the passes.
+  /// Runs passes without gradient that evaluate() needs the results of, such as those of a
+  /// reference model. batches: this rank's part of each batch that weighs anything. The result has
+  /// one entry for each of them, which the last stage fills. Collective like ForwardPasses::run.
   virtual std::vector<Columns> prepare(const ForwardPasses& passes,
                                        const std::vector<const data::Batch*>& batches) const;
-  /// `policy`: the last stage. hidden_nH: what its forward() gave for `input`, of `batch`. columns:
-  /// what prepare() found for it. scale: the factor that will be put on the sum before backward.
-  /// Collective as the policy's passes.
+  /// The loss of `batch`, on the last stage, which `policy` is. input: `batch` as a pass takes it.
+  /// hidden_nH: what policy.forward(input) gave. columns: what prepare() found for the batch.
+  /// scale: the factor that will be put on the sum before backward. Collective like
+  /// policy.forward().
   virtual Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                         const models::ForwardInput& input, const data::Batch& batch,
                         const Columns& columns, double scale) const = 0;
 };
 
-/// Cross-entropy of the next token, over tokens that are targets; metric: token_acc.
+/// Cross-entropy of the next token over tokens that are targets. Its metric is token_acc.
 std::shared_ptr<const Objective> language_modelling();
 
-/// The log-probability of each segment's targets, of what forward() gave for `input`, of `batch`,
-/// on the last stage: f64 [S] with grad, on every rank of the context axis those of whole segments.
+/// For each of the batch's S segments the sum of its targets' log-probabilities: f64 [S] with grad.
+/// hidden_nH: what policy.forward(input) gave on the last stage. On a context axis every rank gets
+/// the sums of whole segments.
 at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                             const models::ForwardInput& input, const data::Batch& batch);
 
-/// Over all ranks of the policy's mesh: what the objective names, of each rank's passes, and what
-/// layers gave, to be divided by `weight`, the objective's of all ranks. Collective.
+/// Sums metrics over all ranks of the policy's mesh. own: the objective's, from this rank's passes.
+/// results: what layers gave in them; these figures are divided by `weight`, the weight of the
+/// batches of all ranks. Collective.
 Metrics metrics_of_all(const Objective& objective, const models::CausalLM& policy,
                        const Metrics& own, const models::PassResults& results, double weight);
 

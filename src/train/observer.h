@@ -29,12 +29,12 @@ class RunObserver {
   virtual Json on_step(const StepRecord& record) = 0;
   virtual Json on_evaluation(const Evaluation& evaluation, int64_t step, int64_t total_steps,
                              double epoch) = 0;
-  /// Of a step or an evaluation that takes long, while it runs; from another thread.
+  /// Called from another thread while a step or an evaluation takes long.
   virtual void on_slow(const std::string& line) = 0;
   virtual void on_finish(const RunSummary& summary) = 0;
-  /// Looks whether the run's directory is still there; one that was removed is made again, with
-  /// what was logged, `history`, and it is said what is lost. Where it cannot be: said once, or, if
-  /// it is `needed`, an IoError.
+  /// Looks whether the run's directory is still there. If it was removed, makes it again with what
+  /// was logged (`history`) and says what is lost. If that fails, says so once. Errors: IoError if
+  /// it fails and the directory is `needed`.
   virtual void look_after_directory(const Json& history, bool needed) = 0;
 };
 
@@ -42,7 +42,7 @@ class RunObserver {
 struct DirectoryHold {
   /// Whether no other run can have begun there.
   std::function<bool()> is_ours;
-  /// After it was removed. Errors: IoError.
+  /// Makes the directory again after it was removed. Errors: IoError.
   std::function<void()> make_again;
 };
 
@@ -58,7 +58,7 @@ struct RunDescription {
 std::unique_ptr<RunObserver> make_observer(const TrainConfig& config, const RunPlan& plan,
                                            int64_t start_step, const RunDescription& description,
                                            DirectoryHold hold);
-/// Tells nothing: of ranks that another one speaks for.
+/// Shows nothing; for ranks whose figures another rank shows.
 std::unique_ptr<RunObserver> make_silent_observer(DirectoryHold hold);
 
 }  // namespace danlu::train

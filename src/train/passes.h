@@ -14,20 +14,21 @@ namespace danlu::train {
 
 /// Sums over this rank's micro-batches.
 struct PassSums {
-  double loss = 0;              ///< of a last stage, else 0
-  Metrics metrics = {};         ///< the objective's, of a last stage
+  double loss = 0;              ///< 0 unless this is the last stage
+  Metrics metrics = {};         ///< the objective's; empty unless this is the last stage
   models::PassResults results;  ///< what the stage's layers gave
 };
 
 class Passes {
  public:
-  /// What is given outlives it. observer: told of every action, if there is one.
+  /// All arguments outlive the object. observer: hears of every action; may be nullptr.
   Passes(const models::CausalLM& stage, const Objective& objective, optim::GradBuffer& gradients,
          StageLinks& links, ActionObserver* observer = nullptr);
-  /// batches: those of this rank that weigh anything; where others of the data axis have more, the
-  /// schedule's further micro-batches are passes of nothing. scale: put on every sum before its
-  /// backward. Collective over the data axis and the pipeline, whose stages have the same batches.
-  /// columns: what the objective prepared for each batch.
+  /// Carries out `schedule`. batches: this rank's batches that weigh anything. If other ranks of
+  /// the data axis have more, the schedule has more micro-batches, and in these this rank only
+  /// joins in exchanges. columns: what the objective prepared for each batch. scale: the factor of
+  /// every loss before its backward. Collective over the data axis and the pipeline; every stage
+  /// gets the same batches.
   PassSums run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
                const std::vector<Columns>& columns, uint64_t dropout_seed, double scale);
 
@@ -36,13 +37,14 @@ class Passes {
   struct Flight {
     at::Tensor entered;  ///< what the stage before gave; undefined on the first
     at::Tensor left;     ///< hidden states for the next stage, or the loss
-    at::Tensor grad;     ///< of `left`; on the last stage the scale
+    at::Tensor grad;     ///< the gradient of `left`; on the last stage the scale
     const Columns* columns = nullptr;
     ops::LaterWork later;
   };
   void expect(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches);
   void forward(Flight& flight, const data::Batch& batch, int64_t chunk);
-  /// last: through this chunk in the step. later: weights' gradients are left to the flight.
+  /// last: no further backward of the step goes through this chunk. later: gradients of weights are
+  /// left in flight.later.
   void backward(Flight& flight, bool is_idle, int64_t chunk, bool last, bool later);
   void act(const arch::Action& action, const data::Batch* batch, bool last, Flight& flight);
 
@@ -53,7 +55,8 @@ class Passes {
   ActionObserver* observer_;
   uint64_t dropout_seed_ = 0;
   double scale_ = 1;
-  /// Of each micro-batch, where it was computed: read, which waits for it, after the last.
+  /// One loss for each micro-batch, on the device. They are read after the last one, because
+  /// reading waits for the device.
   std::vector<at::Tensor> losses_;
   MetricSums metrics_;
   models::PassResults results_;

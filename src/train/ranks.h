@@ -13,7 +13,8 @@
 
 namespace danlu::train {
 
-/// Of a process that ends before it is one of them: they do not wait for it.
+/// Tells the ranks that this process ends before it has become one of them, so that they do not
+/// wait for it.
 void tell_ranks(const RankPlace& place, const Error& why);
 
 class Ranks {
@@ -29,18 +30,18 @@ class Ranks {
   int64_t size() const { return all().size(); }
   /// Rank 0 speaks, writes and prepares for all.
   bool is_first() const { return rank() == 0; }
-  /// The first rank of every machine, ascending; that of this one.
+  /// leads(): the first rank of every machine, ascending. lead(): that of this rank's machine.
   const std::vector<int64_t>& leads() const { return leads_; }
   int64_t lead() const { return lead_; }
 
   void wait_for_all() const { all().barrier(); }
   const parallel::Group& all() const { return all_ ? *all_ : mesh().all(); }
-  /// These alone, ascending; nullptr where this rank is not one of them. Collective.
+  /// A group of these ranks, ascending; nullptr if this rank is not among them. Collective.
   std::unique_ptr<parallel::Group> group_of(const std::vector<int64_t>& ranks) const {
     return world_->make_group(ranks);
   }
-  /// make(), by rank `first` first and by the others who name it when it is done, however long it
-  /// takes: they find what it left on disk.
+  /// Calls make() on rank `first`, and after it, however long that takes, on the other ranks that
+  /// name `first`, so that they find what it left on disk.
   template <typename Make>
   auto in_turn(int64_t first, const Make& make) const {
     wait_for_turn(first);
@@ -48,20 +49,20 @@ class Ranks {
     end_turn(first);
     return made;
   }
-  /// Returns when rank `first` has come here too, however long that takes: unlike in an exchange.
+  /// Returns when rank `first` has come here too. Unlike in an exchange, that may take any time.
   void wait_for(int64_t first) const {
     wait_for_turn(first);
     end_turn(first);
   }
-  /// What rank 0 says, to everybody.
+  /// Rank 0's text, on every rank.
   std::string from_first(const std::string& text) const { return from(0, text); }
   std::string from(int64_t rank, const std::string& text) const;
   /// The largest of everybody's numbers.
   int64_t largest(int64_t number) const;
   /// Warns on rank 0, naming the first rank that computes with another number of threads.
   void compare_threads() const;
-  /// Errors, on every rank: UsageError naming the first rank whose `value` of `what` is not rank
-  /// 0's, with both, and where they are of.
+  /// Refuses ranks that differ. Errors, on every rank: UsageError naming `what`, the first rank
+  /// whose `value` is not rank 0's, both values, and `where` they come from.
   void require_same(const std::string& what, const std::string& value,
                     const std::string& where = "") const;
 
@@ -69,7 +70,7 @@ class Ranks {
   void note_step(int64_t step) const {
     if (world_) world_->note_step(step);
   }
-  /// work(); where it fails, so do the other ranks, and say why.
+  /// Calls work(). If it fails, the other ranks end too and say why.
   template <typename Work>
   auto do_or_give_up(const Work& work) const {
     try {

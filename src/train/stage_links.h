@@ -1,4 +1,4 @@
-// train/stage_links.h: what neighbouring stages of a pipeline give each other in a pass.
+// train/stage_links.h: the exchanges between neighbouring stages of a pipeline.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,20 +11,21 @@
 
 namespace danlu::train {
 
-/// Hidden states on the way forward, their gradients on the way back. What is sent leaves beside
-/// the computing, in the order given; what is received is asked for ahead, and waited for when it
-/// is needed. The neighbours name the same micro-batches in the same order. With several chunks the
-/// last stage gives to the first. Errors: CommError. Not thread-safe.
+/// Sends hidden states to the next stage and their gradients to the stage before. Tensors are sent
+/// beside the computing, in the order in which they are given. A tensor that is expected is asked
+/// for ahead and waited for when it is needed. Neighbours must exchange the same micro-batches in
+/// the same order. With several chunks the last stage gives to the first. Errors: CommError. Not
+/// thread-safe.
 class StageLinks {
  public:
-  /// Of a model of several stages or one, which outlives it.
+  /// `stage` outlives it. A model that is one stage has no exchanges.
   explicit StageLinks(const models::CausalLM& stage);
 
-  // What is to be received before the next finish(), in order, by its tokens
-  // (models::CausalLM::hidden_shape).
+  // Announce what is received before the next finish(), in order; the number of tokens gives the
+  // shape (models::CausalLM::hidden_shape).
   void expect_hidden(int64_t tokens);
   void expect_grad(int64_t tokens);
-  // The next of those.
+  // Return the next tensor that was announced.
   at::Tensor receive_hidden();
   at::Tensor receive_grad();
   void send_hidden(const at::Tensor& hidden_nH);

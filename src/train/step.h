@@ -20,14 +20,14 @@
 
 namespace danlu::train {
 
-/// What changes while training.
+/// The state of a training, which every step changes.
 struct TrainState {
   std::unique_ptr<models::CausalLM> model;
-  std::shared_ptr<const Objective> objective = language_modelling();  ///< what it is trained for
+  std::shared_ptr<const Objective> objective = language_modelling();
   std::unique_ptr<optim::GradBuffer> gradients;
   std::unique_ptr<optim::AdamW> optimizer;
   std::unique_ptr<StageLinks> links;
-  ActionObserver* observer = nullptr;  ///< of the passes, if there is one
+  ActionObserver* observer = nullptr;  ///< hears of every action of the passes; may be nullptr
   optim::LossScaler loss_scaler;
   int64_t step = 0;  ///< finished steps, skipped ones included
   int64_t bad_steps_in_row = 0;
@@ -37,16 +37,16 @@ struct TrainState {
 
 struct StepResult {
   double loss = 0;                        ///< the objective's sum / weight of the whole step
-  std::map<std::string, double> metrics;  ///< of the objective and of layers, by name
+  std::map<std::string, double> metrics;  ///< those of the objective and of layers, by name
   double grad_norm = 0;                   ///< before clipping
   double lr = 0;
   double loss_scale = 1;
   int64_t num_tokens = 0, num_targets = 0, num_samples = 0;
-  bool skipped = false;  ///< not finite: parameters and moments are untouched
-  /// Skipped, and no step finished: the same step, with the same batches, is to be taken again at
-  /// the loss scale as it is now.
+  bool skipped = false;  ///< loss or gradient is not finite: parameters and moments are untouched
+  /// The step does not count: the caller takes it again with the same batches at the loss scale as
+  /// it is now.
   bool repeats = false;
-  std::vector<std::string> bad_parameters;  ///< some whose gradient was not finite
+  std::vector<std::string> bad_parameters;  ///< names of some whose gradient was not finite
 };
 
 /// Errors: NumericError naming the first weight, or state of the optimizer, that is not finite:
@@ -56,13 +56,13 @@ void require_finite(const TrainState& state);
 /// The error of a training that has diverged: "[train] step <step>: <what>".
 [[noreturn]] void throw_diverged(int64_t step, const std::string& what);
 
-/// The gradient is that of (the objective's sums) / (its weight of the step), whatever the cut into
-/// micro-batches; sums over micro-batches are kept in f32. Dropout follows from (seed, step,
-/// sample, place in the sample), the module and the column. Every rank of the model's mesh takes
-/// the step, with its own part of the data axis, and comes to the same result. Gradients that
-/// overflow while the loss scale is searched for repeat the step. Errors: DataError if no token of
-/// the step is a target; NumericError if they overflow at the least loss scale; what the model
-/// throws.
+/// Takes one step. Its gradient is that of (sum over the objective's losses) / (weight of the whole
+/// step), so it does not depend on the cut into micro-batches; gradients are summed in f32. Dropout
+/// follows from the seed, the step, the sample, the token's place in it, the module and the column.
+/// Every rank of the model's mesh takes the step with its own batches and gets the same result.
+/// While the loss scale is searched for, an overflow asks for the step again (StepResult::repeats).
+/// Errors: DataError if no token of the step is a target; NumericError if gradients overflow at the
+/// smallest loss scale; what the model throws.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule);
 
