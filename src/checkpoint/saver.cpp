@@ -31,16 +31,16 @@ namespace danlu::checkpoint {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-// Small files, headers and directory blocks on top of the tensors.
-constexpr uint64_t kSlackBytes = 16'000'000;
-
 /// What one rank writes of the optimizer's state.
 struct OwnState {
   HeldParts held;
   std::vector<optim::StateValues> values;  ///< of the live state, of what is written
 };
+
+namespace {
+
+// Small files, headers and directory blocks on top of the tensors.
+constexpr uint64_t kSlackBytes = 16'000'000;
 
 at::Device device_of(const optim::AdamW& optimizer) {
   const auto& parameters = optimizer.parameters();

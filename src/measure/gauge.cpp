@@ -129,8 +129,6 @@ double fastest_pass(size_t num_threads, const std::function<void(int, size_t)>& 
 
 }  // namespace
 
-using kPassWords;
-
 Gauge::Gauge(size_t threads)
     : threads_(threads),
       words_(words_needed(threads)),

@@ -44,9 +44,9 @@ struct LeftRows {
   size_t row, step;  ///< bytes
 };
 
-class Product {
+class Gemm {
  public:
-  explicit Product(const MatrixProduct& product)
+  explicit Gemm(const MatrixProduct& product)
       : p_(product),
         arithmetic_(arithmetic_of(product.left.element == Element::kBF16 &&
                                   product.right.element == Element::kBF16)),
@@ -233,7 +233,7 @@ class Product {
 
 void multiply(const MatrixProduct& product) {
   if (product.m == 0 || product.n == 0) return;
-  Product(product).run();
+  Gemm(product).run();
 }
 
 }  // namespace danlu::ops::cpu

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "models/rope.h"
 #include "models/tensor_io.h"
+#include "models/weight_files.h"
 #include "support/shared_data.h"
 #include "support/tiny_model.h"
 #include "weights/tensor_source.h"
@@ -108,7 +109,7 @@ TEST(RopeAxes, EqualPositionsHaveTheBitsOfOne) {
 TEST(RopeAxes, APassTakesPositionsOfThreeAxes) {
   const arch::ModelConfig config = config_of_axes({1, 1, 2});
   CausalLM model(config, parallel::Mesh::single(), at::kFloat, at::kCPU);
-  model.initialize(1);
+  initialize(model, 1);
   const at::Tensor one_N = at::arange(9);
   ForwardInput input{.ids_N = at::arange(9), .positions_N = one_N, .segments = {{0, 9}, {0, 9}}};
   const at::Tensor plain = model.forward_hidden(input);

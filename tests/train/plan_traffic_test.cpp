@@ -103,7 +103,7 @@ Sent counted(const plan::Request& request, int64_t stage = 0) {
     const Sent before = sent();
     run_step(state, test::step_of(source, 1, request.num_micro_batches, 0, 0), settings,
              settings.schedule.shape);
-    state.model->settle();  // what of the update is on its way
+    state.model->memory().settle();  // what of the update is on its way
     const Sent after = sent();
     if (mesh.stage() != stage) return;
     const std::lock_guard lock(mutex);

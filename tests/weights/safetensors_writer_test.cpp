@@ -7,7 +7,6 @@
 #include <random>
 
 #include "base/error.h"
-#include "models/weight_files.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
 #include "weights/bytes.h"
@@ -203,7 +202,7 @@ TEST(SaveSafetensors, AFullDiskIsAnErrorAndLeavesTheOldWeightsAlone) {
   ::setrlimit(RLIMIT_FSIZE, &small);
   std::string error;
   try {
-    models::save(big, directory.path());
+    big.save(directory.path());
   } catch (const IoError& e) {
     error = e.what();
   }
