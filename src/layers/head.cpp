@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 
+#include "base/error.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
@@ -84,6 +85,9 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
                                         const at::Tensor& ids_M, int64_t chunk_rows,
                                         const HeadPass& pass) const {
   const at::Tensor inside_NH = region.enter(hidden_NH);
+  const bool wants_grad = at::GradMode::is_enabled() && inside_NH.requires_grad();
+  if (wants_grad && linear.weight.quantized)
+    throw InternalError("[head] a head in blocks gives log-probabilities without gradient");
   if (!at::GradMode::is_enabled() || linear.weight.quantized) {
     const auto logits = [&](const at::Tensor& rows_CH) {
       const at::Tensor logits_CV = this->logits(rows_CH, pass.adapters);

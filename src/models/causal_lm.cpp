@@ -78,8 +78,13 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   const int64_t first = rows_divide_over() > 1 ? mesh.region().group().rank() * rows : 0;
   pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
   pass->adapters = input.adapters;
-  if (!input.adapters && !saved_modules.empty())
-    throw InternalError("[model] modules that are trained whole have no base beside them");
+  // Of the configuration, which every stage has alike.
+  if (!input.adapters && lora && !lora->modules_to_save.empty()) {
+    throw UsageError(
+        tr("[lora] modules_to_save: a pass without adapters needs these modules as they "
+           "were, which is not kept"),
+        tr("leave modules_to_save out"));
+  }
   pass->results = input.results;
   pass->loss_scale = input.loss_scale;
   return pass;
@@ -99,7 +104,8 @@ const parallel::Mesh& CausalLM::mesh() const { return impl_->mesh; }
 at::ScalarType CausalLM::dtype() const { return impl_->dtype; }
 at::Device CausalLM::device() const { return impl_->device; }
 const std::optional<weights::PeftConfig>& CausalLM::lora() const { return impl_->lora; }
-TrainingMemory& CausalLM::memory() const { return impl_->memory; }
+TrainingMemory& CausalLM::memory() { return impl_->memory; }
+const TrainingMemory& CausalLM::memory() const { return impl_->memory; }
 
 std::vector<Parameter> CausalLM::parameters() const {
   std::vector<Parameter> result;

@@ -121,7 +121,8 @@ class CausalLM {
   /// The configuration of its adapters (models/adapters.h); empty without adapters.
   const std::optional<weights::PeftConfig>& lora() const;
   /// Where its parameters and activations are in training.
-  TrainingMemory& memory() const;
+  TrainingMemory& memory();
+  const TrainingMemory& memory() const;
   /// How far the passes have come. Any thread may ask while another one computes.
   LayerPasses layer_passes() const;
   /// Final hidden states [N, hidden], on every rank.

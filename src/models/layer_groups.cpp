@@ -64,8 +64,8 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
                                          const at::Tensor& hidden_NH, const Through& through,
                                          const layers::Leaving& leaving) const {
   const bool keeps = at::GradMode::is_enabled();
-  // What is `first` is there in the forward alone, which is over when this function is.
-  // What layers give beside hidden states is taken in the forward.
+  // `first` lives as long as the forward, so the second run must not touch it. Layers give what
+  // they have beside hidden states in the forward alone.
   const auto silent = std::make_shared<layers::Pass>(*through.pass);
   silent->results = nullptr;
   const layers::Body body = [this, group, keeps, pass = std::shared_ptr<const layers::Pass>(silent),

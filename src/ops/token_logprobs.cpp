@@ -197,11 +197,16 @@ void require_pairs(const at::Tensor& rows_M, const at::Tensor& ids_M, int64_t vo
           " is outside the vocabulary of ", vocab);
 }
 
-/// It hangs on the graph, whose backward goes through all the same.
-TokenLogprobs no_pairs(const at::Tensor& hidden_NH) {
+/// They hang on the graph of every factor, so that its backward goes through all the same.
+TokenLogprobs no_pairs(const std::vector<at::Tensor>& factors) {
+  const at::Tensor& hidden_NH = factors[0];
   const at::ScalarType wide = device::wide_type(hidden_NH.scalar_type());
   const at::Tensor none = at::empty({0}, hidden_NH.options().dtype(wide));
-  return {hidden_NH.narrow(0, 0, 0).sum(1).to(wide), none, none, none.to(at::kBool)};
+  at::Tensor logprobs = hidden_NH.narrow(0, 0, 0).sum(1).to(wide);
+  for (size_t i = 1; i < factors.size(); ++i) {
+    if (factors[i].defined()) logprobs = logprobs + factors[i].narrow(0, 0, 0).sum().to(wide);
+  }
+  return {logprobs, none, none, none.to(at::kBool)};
 }
 
 /// Rows that are used, once each, and of every pair which of them its row is.
@@ -232,7 +237,7 @@ TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows
                              const std::function<at::Tensor(const at::Tensor&)>& logits_of) {
   const at::NoGradGuard no_grad;
   require_pairs(rows_M, ids_M, vocab);
-  if (ids_M.numel() == 0) return no_pairs(hidden_NH);
+  if (ids_M.numel() == 0) return no_pairs({hidden_NH});
   const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
   const Pairs pairs{to_tensor(used.place_of_pair), ids_M};
   HeadOptions options;
@@ -258,7 +263,8 @@ TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor&
           " must be [N, H] and [V, H] of one dtype");
   const int64_t vocab = options.share.is_part() ? options.share.vocab : weight_VH.size(0);
   require_pairs(rows_M, ids_M, vocab);
-  if (ids_M.numel() == 0) return no_pairs(hidden_NH);
+  if (ids_M.numel() == 0)
+    return no_pairs({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR});
   const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
   auto call = c10::make_intrusive<LogprobsCall>();
   call->pairs = {to_tensor(used.place_of_pair), ids_M.to(hidden_NH.device())};

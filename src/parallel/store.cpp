@@ -215,6 +215,7 @@ void ParameterStore::unshard(size_t index) {
 
 void ParameterStore::reshard(size_t index) {
   State& state = states_[index];
+  if (state.users == 0) throw InternalError("[store] a place was left that was not entered");
   if (--state.users == 0 && shares_parameters()) free(units_[index]);
 }
 

@@ -23,7 +23,7 @@ struct EvaluationSums {
 /// Adds what this rank's passes of `batches` come to.
 void pass(const ForwardPasses& passes, const models::CausalLM& stage, const Objective& objective,
           const std::vector<const data::Batch*>& batches, EvaluationSums& sums) {
-  const std::vector<Columns> columns = objective.prepare(passes, batches);
+  const std::vector<Columns> columns = prepared(objective, passes, batches);
   passes.run(batches, {.results = &sums.results},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
                const Loss loss =
@@ -58,16 +58,21 @@ Own own_of(const std::vector<data::StepBatches>& rounds, const Objective& object
 }  // namespace
 
 double loss_of(const models::CausalLM& model, const Objective& objective,
-               const data::Batch& batch) {
+               const data::Batch* batch) {
   const at::NoGradGuard no_grad;
   const parallel::Mesh& mesh = model.mesh();
   StageLinks links(model);
-  const data::Batch own = own_part(mesh, batch);
+  data::Batch own;
+  std::vector<const data::Batch*> batches;
+  if (batch) {
+    own = own_part(mesh, *batch);
+    batches.push_back(&own);
+  }
   EvaluationSums sums;
-  pass(ForwardPasses(model, links), model, objective, {&own}, sums);
+  pass(ForwardPasses(model, links), model, objective, batches, sums);
   std::vector<double> sum = {sums.loss};
   sum_over(mesh.pipeline(), sum);
-  return sum[0] / std::max(1.0, objective.weight(own));
+  return batch ? sum[0] / std::max(1.0, objective.weight(own)) : 0;
 }
 
 Evaluation evaluate(const models::CausalLM& model, const Objective& objective,

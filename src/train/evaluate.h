@@ -37,6 +37,7 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
 
 /// The loss of one batch, without gradients and dropout, on every stage of a pipeline. On a context
 /// axis it is that of this rank's part of the batch; 0 if that part weighs nothing.
-double loss_of(const models::CausalLM& model, const Objective& objective, const data::Batch& batch);
+/// nullptr: this rank has no batch, while others of the data axis may; it gives 0.
+double loss_of(const models::CausalLM& model, const Objective& objective, const data::Batch* batch);
 
 }  // namespace danlu::train

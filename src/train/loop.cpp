@@ -34,9 +34,8 @@ StepRecord record_of(const Run& run, const StepResult& last, double elapsed_s, i
   record.total_steps = run.plan.total_steps;
   record.epoch = run.stream.epoch();
   record.loss = window.counted > 0 ? window.loss / static_cast<double>(window.counted) : last.loss;
-  for (const auto& [name, sum] : window.metrics) {
-    if (window.counted > 0) record.metrics[name] = sum / static_cast<double>(window.counted);
-  }
+  for (const auto& [name, metric] : window.metrics)
+    record.metrics[name] = metric.sum / static_cast<double>(metric.steps);
   record.grad_norm = last.grad_norm;
   record.lr = last.lr;
   record.loss_scale = last.loss_scale;
@@ -93,9 +92,10 @@ int64_t layers_of(const Run& run) {
 
 void watch_step(const Run& run, const data::StepBatches& batches, SlowWatch& watch) {
   const int64_t passes =
-      layers_of(run) *
-      std::count_if(batches.micro_batches.begin(), batches.micro_batches.end(),
-                    [](const data::Batch& batch) { return batch.num_targets > 0; });
+      layers_of(run) * std::count_if(batches.micro_batches.begin(), batches.micro_batches.end(),
+                                     [&](const data::Batch& batch) {
+                                       return run.state.objective->weight(batch) > 0;
+                                     });
   watch.begin(fmt::format("step {} of {}", run.state.step + 1, run.plan.total_steps), "a step",
               work_done({.forward = passes, .backward = passes}));
 }
@@ -141,15 +141,14 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
   if (wanted || (last_step && output.save != Interval::kNo)) begin_checkpoint(run);
 }
 
-/// Of the first batch that this rank has, else 0.
+/// The loss of this rank's first batch that weighs anything; a rank without one gives 0, and takes
+/// part in the passes of the others.
 double loss_after_update(Run& run, const data::StepBatches& batches) {
+  const Objective& objective = *run.state.objective;
   const auto batch = std::find_if(batches.micro_batches.begin(), batches.micro_batches.end(),
-                                  [](const data::Batch& b) { return b.num_targets > 0; });
-  if (batch != batches.micro_batches.end())
-    return loss_of(*run.state.model, *run.state.objective, *batch);
-  for (int64_t chunk = 0; chunk < run.state.model->stage().num_chunks(); ++chunk)
-    run.state.model->memory().forward_idly(/*keeps=*/false, chunk);
-  return 0;
+                                  [&](const data::Batch& b) { return objective.weight(b) > 0; });
+  const bool has_one = batch != batches.micro_batches.end();
+  return loss_of(*run.state.model, objective, has_one ? &*batch : nullptr);
 }
 
 /// No step follows the last one and would tell what its update made of the model: finite weights

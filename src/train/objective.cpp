@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "arch/layer_kind.h"
+#include "base/error.h"
 #include "base/ignore_label.h"
 
 namespace danlu::train {
@@ -37,6 +38,14 @@ class LanguageModelling : public Objective {
 std::vector<Columns> Objective::prepare(const ForwardPasses&,
                                         const std::vector<const data::Batch*>& batches) const {
   return std::vector<Columns>(batches.size());
+}
+
+std::vector<Columns> prepared(const Objective& objective, const ForwardPasses& passes,
+                              const std::vector<const data::Batch*>& batches) {
+  std::vector<Columns> columns = objective.prepare(passes, batches);
+  if (columns.size() != batches.size())
+    throw InternalError("[objective] columns are of every batch, on every stage");
+  return columns;
 }
 
 std::shared_ptr<const Objective> language_modelling() {

@@ -52,9 +52,14 @@ class Objective {
 /// Cross-entropy of the next token over tokens that are targets. Its metric is token_acc.
 std::shared_ptr<const Objective> language_modelling();
 
+/// objective.prepare(), of which the result has a place for each batch. Errors: InternalError.
+std::vector<Columns> prepared(const Objective& objective, const ForwardPasses& passes,
+                              const std::vector<const data::Batch*>& batches);
+
 /// For each of the batch's S segments the sum of its targets' log-probabilities: f64 [S] with grad.
 /// hidden_nH: what policy.forward(input) gave on the last stage. On a context axis every rank gets
 /// the sums of whole segments.
+/// REQUIRES: no target crosses a segment's border (data::Sample::labels_are_targets is false).
 at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                             const models::ForwardInput& input, const data::Batch& batch);
 

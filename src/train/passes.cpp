@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "models/training_memory.h"
 #include "train/batch_input.h"
 
@@ -27,6 +28,8 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;
   const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, *flight.columns, scale_);
+  if (!loss.scale.defined())
+    throw InternalError("[objective] a loss comes with what its backward begins with");
   flight.left = loss.sum;
   flight.grad = loss.scale;
   losses_.push_back(loss.sum.detach());

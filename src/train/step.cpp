@@ -122,7 +122,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   result.num_tokens = static_cast<int64_t>(counts.tokens);
   result.num_targets = static_cast<int64_t>(counts.targets);
   result.num_samples = static_cast<int64_t>(counts.samples);
-  if (result.num_targets == 0) {
+  if (!(counts.weight > 0)) {
     throw DataError(
         tr("[train] step {}: none of its {} tokens is a target", state.step + 1, result.num_tokens),
         tr("check the masks: the banner shows a decoded example"));
@@ -132,7 +132,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   std::deque<data::Batch> parts;
   const std::vector<const data::Batch*> own = with_weight(batches, objective, mesh, parts);
   const std::vector<Columns> columns =
-      objective.prepare(ForwardPasses(*state.model, *state.links), own);
+      prepared(objective, ForwardPasses(*state.model, *state.links), own);
   state.gradients->zero();
   const int64_t stages = mesh.shape().pipeline, chunks = state.model->stage().num_chunks();
   int64_t passes = parallel::largest_of(data, static_cast<int64_t>(own.size()));

@@ -61,8 +61,9 @@ void require_finite(const TrainState& state);
 /// follows from the seed, the step, the sample, the token's place in it, the module and the column.
 /// Every rank of the model's mesh takes the step with its own batches and gets the same result.
 /// While the loss scale is searched for, an overflow asks for the step again (StepResult::repeats).
-/// Errors: DataError if no token of the step is a target; NumericError if gradients overflow at the
-/// smallest loss scale; what the model throws.
+/// Terms that layers add to the loss are in the gradient and in `metrics`, not in `loss`.
+/// Errors: DataError if nothing of the step weighs anything for the objective; NumericError if
+/// gradients overflow at the smallest loss scale; what the model throws.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule);
 

@@ -91,11 +91,15 @@ TEST(TokenLogprobs, PutTheWeightsGradientWhereItIsSummed) {
 }
 
 TEST(TokenLogprobs, OfNoTokenHangOnTheGraph) {
-  const at::Tensor hidden = random_f64({3, 5}, 1).requires_grad_(true);
-  const TokenLogprobs found =
-      head_token_logprobs(hidden, random_f64({11, 5}, 2), integers({}), integers({}));
-  EXPECT_EQ(found.logprobs_M.numel(), 0);
-  EXPECT_TRUE(found.logprobs_M.requires_grad());
+  for (const size_t trained : {0, 1, 2, 3}) {
+    std::vector<at::Tensor> factors = {random_f64({3, 5}, 1), random_f64({11, 5}, 2),
+                                       random_f64({3, 2}, 3), random_f64({11, 2}, 4)};
+    factors[trained].requires_grad_(true);
+    const TokenLogprobs found = head_token_logprobs(factors[0], factors[1], integers({}),
+                                                    integers({}), {}, {factors[2], factors[3]});
+    EXPECT_EQ(found.logprobs_M.numel(), 0);
+    EXPECT_TRUE(found.logprobs_M.requires_grad()) << trained;
+  }
 }
 
 TEST(TokenLogprobs, RowsAndIdsMustBeThere) {

@@ -106,10 +106,12 @@ TEST(OwnLayer, TheTermOfTheLossHasItsGradient) {
   models::initialize(model, 3);
   randomise(model, at::kDouble);
   const data::Batch batch = data::make_batch(test::toy_samples(3));
+  // The factor that a step puts on its loss, which the layers' term gets too.
+  constexpr double kScale = 3;
   models::ForwardInput input = evaluation_input(model, batch);
-  input.loss_scale = 1;
-  const models::LossSum loss = model.loss(input, at::tensor(batch.targets, at::kLong));
-  torch::autograd::backward({loss.sum});
+  input.loss_scale = kScale;
+  const models::LossSum loss = model.loss(input, at::tensor(batch.targets, at::kLong), kScale);
+  torch::autograd::backward({loss.sum}, {loss.factor});
   int64_t checked = 0;
   for (const parallel::Parameter& parameter : model.parameters()) {
     if (parameter.name().find("layers.1.gate") == std::string::npos &&
@@ -126,13 +128,39 @@ TEST(OwnLayer, TheTermOfTheLossHasItsGradient) {
         return result;
       };
       const double slope = (at_distance(kStep) - at_distance(-kStep)) / (2 * kStep);
-      EXPECT_NEAR(parameter.tensor.grad().view({-1})[i].item<double>(), slope,
+      EXPECT_NEAR(parameter.tensor.grad().view({-1})[i].item<double>() / kScale, slope,
                   1e-5 * std::max(1.0, std::fabs(slope)))
           << parameter.name() << " " << i;
       ++checked;
     }
   }
   EXPECT_EQ(checked, 6);
+}
+
+TEST(OwnLayer, AStepDividesTheTermAsItDividesTheLossOfTokens) {
+  const Case c = gated();
+  const Outcome step = train(c, {}, 1);
+  // The same by hand: every sample alone, divided by the targets of all.
+  const TrainState reference = state_of(c, Mesh::single());
+  models::CausalLM model(reference.model->config(), Mesh::single(), at::kFloat, at::kCPU);
+  models::initialize(model, 3);
+  randomise(model, at::kFloat);
+  const data::StepBatches batches = batches_of(Mesh::single(), 0);
+  const double scale = 1.0 / static_cast<double>(batches.num_targets);
+  for (const data::Batch& batch : batches.micro_batches) {
+    models::ForwardInput input = evaluation_input(model, batch);
+    input.loss_scale = scale;
+    const models::LossSum loss = model.loss(input, at::tensor(batch.targets, at::kLong), scale);
+    torch::autograd::backward({loss.sum}, {loss.factor});
+  }
+  for (const parallel::Parameter& parameter : model.parameters()) {
+    const at::Tensor &expected = parameter.tensor.grad(),
+                     &found = step.gradients.at(parameter.name());
+    const at::NoGradGuard no_grad;
+    EXPECT_LE((found - expected).abs().max().item<double>(),
+              1e-4 * expected.abs().max().item<double>())
+        << parameter.name();
+  }
 }
 
 TEST(OwnLayer, IsFrozenSavedLoadedAndEvaluated) {

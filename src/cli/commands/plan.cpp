@@ -126,15 +126,15 @@ std::string title_of(const plan::Request& request) {
                      request.num_micro_batches);
 }
 
-}  // namespace
-
-/// Nothing but a picture is replaced by one.
+/// Refuses a --draw file that does not end in .svg, so that no other file is overwritten.
 void require_picture(const Options& options) {
   if (!options.has_value("draw")) return;
   const std::string name = options.get_string("draw");
   if (name.ends_with(".svg")) return;
   throw UsageError(tr("[plan] --draw {}: the picture is SVG", name), tr("name it FILE.svg"));
 }
+
+}  // namespace
 
 int run_plan(const Options& line) {
   const Options options = verb_of(line) == settings::kPlanVerb ? line.without_ignored() : line;

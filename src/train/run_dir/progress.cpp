@@ -12,8 +12,11 @@ namespace danlu::train {
 namespace {
 
 Json window_json(const LogWindow& window) {
+  Json metrics = Json::object();
+  for (const auto& [name, metric] : window.metrics)
+    metrics[name] = {{"sum", metric.sum}, {"steps", metric.steps}};
   return {{"steps", window.steps},     {"tokens", window.tokens}, {"samples", window.samples},
-          {"counted", window.counted}, {"loss", window.loss},     {"metrics", window.metrics},
+          {"counted", window.counted}, {"loss", window.loss},     {"metrics", metrics},
           {"seconds", window.seconds}, {"wait_s", window.wait_s}};
 }
 
@@ -25,9 +28,15 @@ LogWindow window_from(const Json& saved) {
   window.counted = saved.at("counted").get<int64_t>();
   window.loss = saved.at("loss").get<double>();
   // Until the 28th of November 2026 there was one metric.
-  if (saved.contains("accuracy")) window.metrics["token_acc"] = saved["accuracy"].get<double>();
-  if (saved.contains("metrics"))
-    window.metrics = saved["metrics"].get<std::map<std::string, double>>();
+  if (saved.contains("accuracy"))
+    window.metrics["token_acc"] = {saved["accuracy"].get<double>(), window.counted};
+  const Json metrics = saved.value("metrics", Json::object());
+  for (const auto& [name, metric] : metrics.items()) {
+    // What is not finite is null in JSON.
+    const Json& sum = metric.at("sum");
+    window.metrics[name] = {sum.is_null() ? std::nan("") : sum.get<double>(),
+                            metric.at("steps").get<int64_t>()};
+  }
   window.seconds = saved.at("seconds").get<double>();
   window.wait_s = saved.at("wait_s").get<double>();
   return window;
@@ -44,7 +53,10 @@ void LogWindow::add(const StepResult& result, double step_s, double data_wait_s)
   if (result.skipped) return;
   ++counted;
   loss += result.loss;
-  for (const auto& [name, value] : result.metrics) metrics[name] += value;
+  for (const auto& [name, value] : result.metrics) {
+    metrics[name].sum += value;
+    ++metrics[name].steps;
+  }
 }
 
 Json trainer_state(const RunProgress& progress, const TrainState& state, const RunPlan& plan,

@@ -18,7 +18,11 @@ struct LogWindow {
   int64_t steps = 0, tokens = 0, samples = 0;
   int64_t counted = 0;  ///< steps whose loss counts: those not skipped
   double loss = 0, seconds = 0, wait_s = 0;
-  std::map<std::string, double> metrics;  ///< of those steps
+  struct OfSteps {
+    double sum = 0;
+    int64_t steps = 0;  ///< of those that count, which gave it
+  };
+  std::map<std::string, OfSteps> metrics;
 
   void add(const StepResult& result, double step_s, double data_wait_s);
 };
