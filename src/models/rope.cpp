@@ -108,7 +108,8 @@ at::Tensor dynamic_rows(const arch::ModelConfig& config, const at::Tensor& posit
   return at::cat(rows, 0).to(positions_N.device());
 }
 
-/// Of all pairs of an axis from each a table; they lie beside each other as the axes do.
+/// The table of positions on three axes: each axis turns a run of the pairs, and the runs lie one
+/// behind the other in the order of the axes.
 ops::RotaryTable table_of_axes(const std::vector<int64_t>& sections, const at::Tensor& positions_3N,
                                const at::Tensor& frequencies, double attention_factor) {
   std::vector<at::Tensor> cos, sin;

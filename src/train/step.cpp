@@ -72,7 +72,7 @@ bool is_to_repeat(TrainState& state, const StepResult& result, const TrainConfig
   return true;
 }
 
-/// Of all ranks.
+/// Sums the loss and the metrics over all ranks, and puts their values into `result`.
 void take_figures(const TrainState& state, const PassSums& sums, double weight,
                   StepResult& result) {
   const parallel::Mesh& mesh = state.model->mesh();

@@ -439,7 +439,8 @@ Precision training_precision(const Options& options) {
 
 namespace {
 
-/// By the process, or of a plan the processes, of `place`. `model`: what it is.
+/// Reads the options of one process of a job, or, for a plan, those of the job that `place`
+/// describes. `model` becomes the model that they name.
 TrainConfig read_config(const std::string& verb, const Options& options, const RankPlace& place,
                         bool is_planned, arch::ModelConfig& model) {
   if (!options.get_bool_or("do_train", true)) {
