@@ -82,7 +82,8 @@ Results results_of(const at::Device& device, at::ScalarType dtype, Tuned tuned,
     models::add_lora(model, adapters, 5);
     const at::NoGradGuard no_grad;
     for (const parallel::Parameter& p : model.adapter_parameters())
-      at::Tensor(p.tensor).add_(models::normal_values(p.tensor.sizes().vec(), 0.1, 3).to(device));
+      at::Tensor(p.tensor).copy_(p.tensor.cpu() +
+                                 models::normal_values(p.tensor.sizes().vec(), 0.1, 3));
   }
   parallel::ParameterStore& store = models::keep(model, {});
   optim::GradBuffer gradients(store);
