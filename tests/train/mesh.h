@@ -282,6 +282,23 @@ inline Outcome train(const Case& c, const MeshShape& shape, int64_t steps, const
   return outcome;
 }
 
+/// That a mesh came to one rank's losses, norms and first gradients, none of which is 0.
+inline void expect_numbers_of(const Outcome& one, const Outcome& got) {
+  constexpr double kTolerance = 1e-5;
+  ASSERT_EQ(got.gradients.size(), one.gradients.size());
+  for (const auto& [name, gradient] : one.gradients) {
+    const double largest = gradient.abs().max().item<double>();
+    EXPECT_GT(largest, 0) << name;
+    const double far = (got.gradients.at(name) - gradient).abs().max().item<double>();
+    EXPECT_LE(far / largest, kTolerance) << name;
+  }
+  ASSERT_EQ(got.losses.size(), one.losses.size());
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(got.losses[step], one.losses[step], kTolerance * one.losses[step]);
+    EXPECT_NEAR(got.norms[step], one.norms[step], kTolerance * one.norms[step]);
+  }
+}
+
 /// The largest relative deviations of a mesh from one rank.
 struct Deviation {
   double loss = 0, norm = 0, gradient = 0;

@@ -23,10 +23,9 @@ namespace danlu::train {
 namespace mesh_test {
 namespace {
 
-Case gated(const std::string& name = "gated") {
+Case gated() {
   add_gated_residual();
-  static const std::string kept = name;
-  Case c{kept.c_str(), "gated_residual", Json::object()};
+  Case c{"gated", "gated_residual", Json::object()};
   c.layers = 4;
   return c;
 }
@@ -36,19 +35,12 @@ void expect_as_alone(const Case& c) {
   SCOPED_TRACE(name_of({c, 0}));
   constexpr int64_t kSteps = 3;
   const Outcome one = train(without_schemes(c), {}, kSteps), got = train(c, c.shape, kSteps);
-  ASSERT_EQ(got.gradients.size(), one.gradients.size());
-  bool has_gate = false;
-  for (const auto& [name, gradient] : one.gradients) {
-    const double largest = gradient.abs().max().item<double>();
-    EXPECT_GT(largest, 0) << name;
-    EXPECT_LE((got.gradients.at(name) - gradient).abs().max().item<double>() / largest, 1e-5)
-        << name;
-    has_gate |= name.find("gate.weight") != std::string::npos;
-  }
+  expect_numbers_of(one, got);
+  const bool has_gate = std::any_of(
+      one.gradients.begin(), one.gradients.end(),
+      [](const auto& item) { return item.first.find("gate.weight") != std::string::npos; });
   EXPECT_TRUE(has_gate || c.tuning != Tuning::kFull);
   for (size_t step = 0; step < kSteps; ++step) {
-    EXPECT_NEAR(got.losses[step], one.losses[step], 1e-5 * one.losses[step]);
-    EXPECT_NEAR(got.norms[step], one.norms[step], 1e-5 * one.norms[step]);
     EXPECT_GT(one.metrics[step].at(kGateTerm), 0.05);
     EXPECT_NEAR(got.metrics[step].at(kGateTerm), one.metrics[step].at(kGateTerm),
                 1e-5 * one.metrics[step].at(kGateTerm));
