@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arch/axes.h"
+#include "arch/vision_config.h"
 #include "base/dtype.h"
 #include "base/json.h"
 
@@ -79,6 +80,8 @@ struct ModelConfig {
   std::vector<int64_t> sliding_window;
   /// For each layer its kind, or nullptr for attention and an MLP. Empty: all layers are these.
   std::vector<const LayerKind*> own_kinds;
+  /// The tower that turns pictures into hidden states of the decoder; empty: a model of text alone.
+  std::optional<VisionConfig> vision;
   double initializer_range = 0.02;
   DType dtype = DType::kF32;     ///< torch_dtype of the files
   std::vector<int64_t> eos_ids;  ///< config.json / generation_config.json
@@ -138,6 +141,7 @@ enum class Split {
   kCopiedInside,
   kRows,      ///< dim 0, equal blocks (vocabulary: padded)
   kColumns,   ///< dim 1, equal blocks
+  kThirds,    ///< dim 0 is queries, keys and values, as many of each: equal blocks of each
   kKvGroups,  ///< dim 0, by KV group (q: group's query heads; fused: see QkvLayout)
 };
 
@@ -152,6 +156,9 @@ struct ParamSpec {
   /// Sources may lack it (tied head): then it aliases this parameter.
   std::string tied_to = {};
   int64_t expert = -1;  ///< number of the routed expert within its layer; -1: not part of one
+  /// Its place in the vision tower (arch/chain.h); -1: it is the decoder's. Then `layer` is -1 and
+  /// the role kOwn.
+  int64_t tower_place = -1;
 
   /// The axes along which ranks hold different parts of it. On the tensor axis several neighbours
   /// may hold the same key head.

@@ -15,6 +15,13 @@ class ParameterList {
   ParameterList(std::string prefix, int64_t layer, std::vector<ParamSpec>& out, int64_t expert = -1)
       : prefix_(std::move(prefix)), layer_(layer), out_(out), expert_(expert) {}
 
+  /// Of a place of the vision tower.
+  static ParameterList of_tower(std::string prefix, int64_t place, std::vector<ParamSpec>& out) {
+    ParameterList list(std::move(prefix), -1, out);
+    list.tower_place_ = place;
+    return list;
+  }
+
   /// Appends to the same list under a longer prefix.
   ParameterList within(const std::string& name, int64_t expert = -1) const {
     return {prefix_ + name, layer_, out_, expert};
@@ -43,13 +50,15 @@ class ParameterList {
                     .layer = layer_,
                     .is_bias = is_bias,
                     .split = split,
-                    .expert = expert_});
+                    .expert = expert_,
+                    .tower_place = tower_place_});
   }
 
   std::string prefix_;
   int64_t layer_;
   std::vector<ParamSpec>& out_;
   int64_t expert_;
+  int64_t tower_place_ = -1;
 };
 
 }  // namespace danlu::arch

@@ -6,56 +6,118 @@
 
 namespace danlu::arch {
 
-bool Stage::holds(const ParamSpec& spec) const {
-  if (spec.layer >= 0) {
-    return std::any_of(chunks.begin(), chunks.end(), [&](const LayerRange& range) {
-      return spec.layer >= range.first && spec.layer < range.end;
-    });
-  }
-  return spec.role == Role::kEmbedding ? has_embedding || copies_embedding : has_head;
+bool Stage::has(int64_t place) const {
+  return std::any_of(chunks.begin(), chunks.end(),
+                     [&](const PlaceRange& range) { return range.has(place); });
 }
 
-int64_t place_of_head(const ModelConfig& config) { return place_of_layer(config.num_layers); }
+bool Stage::holds(const ParamSpec& spec) const {
+  return has(place_of(spec)) || (spec.role == Role::kEmbedding && copies_embedding);
+}
 
-int64_t Stage::place_of(const ModelConfig& config, const ParamSpec& spec) const {
-  if (spec.layer >= 0) return place_of_layer(spec.layer);
-  return spec.role == Role::kEmbedding && has_embedding ? 0 : place_of_head(config);
+int64_t Stage::place_of(const ParamSpec& spec) const {
+  if (spec.tower_place >= 0) return spec.tower_place;
+  if (spec.layer >= 0) return chain.layer(spec.layer);
+  return spec.role == Role::kEmbedding && !copies_embedding ? chain.embedding() : chain.head();
+}
+
+namespace {
+
+/// The numbers of what stands at the places of `range`, where number 0 stands at `first`.
+LayerRange numbers_in(const PlaceRange& range, int64_t first, int64_t count) {
+  const int64_t begin = std::clamp<int64_t>(range.first - first, 0, count);
+  return {begin, std::max(begin, std::clamp<int64_t>(range.end - first, 0, count))};
+}
+
+}  // namespace
+
+LayerRange Stage::layers_of(int64_t number) const {
+  return numbers_in(chunk(number), chain.layer(0), chain.layers);
+}
+
+LayerRange Stage::blocks_of(int64_t number) const {
+  if (!chain.has_tower()) return {};
+  return numbers_in(chunk(number), chain.block(0), chain.blocks);
 }
 
 std::vector<int64_t> Stage::layers() const {
   std::vector<int64_t> all;
-  for (const LayerRange& range : chunks) {
+  for (int64_t number = 0; number < num_chunks(); ++number) {
+    const LayerRange range = layers_of(number);
     for (int64_t layer = range.first; layer < range.end; ++layer) all.push_back(layer);
   }
   return all;
 }
 
-Stage whole_of(const ModelConfig& config) { return {.chunks = {{0, config.num_layers}}}; }
+Stage whole_of(const ModelConfig& config) {
+  const Chain chain = chain_of(config);
+  return {.chain = chain, .chunks = {{0, chain.size()}}};
+}
+
+namespace {
+
+/// Cuts the chain where `blocks[i]` and `layers[i]` numbers of blocks and layers follow each other.
+/// What stands before the first of a kind goes with it, and what stands behind the last one too.
+std::vector<PlaceRange> cut_chain(const Chain& chain, const std::vector<int64_t>& blocks,
+                                  const std::vector<int64_t>& layers) {
+  std::vector<PlaceRange> ranges;
+  int64_t place = 0, block = 0, layer = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const int64_t first = place;
+    if (blocks[i] > 0) {
+      block += blocks[i];
+      place = block == chain.blocks ? chain.merger() + 1 : chain.block(block);
+    }
+    // Without a tower the embedding is the first stage's, even if no layer follows it there.
+    if (layers[i] > 0 || (i == 0 && !chain.has_tower())) {
+      layer += layers[i];
+      place = chain.layer(layer);
+    }
+    if (i + 1 == layers.size()) place = chain.size();
+    ranges.push_back({first, place});
+  }
+  return ranges;
+}
+
+int64_t real_layers(const std::vector<int64_t>& slots) {
+  return static_cast<int64_t>(slots.size()) - std::count(slots.begin(), slots.end(), kNoopLayer);
+}
+
+}  // namespace
 
 std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split) {
+  const Chain chain = chain_of(config);
   const Placement placement = place_layers(split, config.num_layers);
+  const std::vector<std::vector<int64_t>> blocks = place_blocks(split, placement, chain.blocks);
   const size_t num_stages = placement.size(), num_chunks = placement.front().size();
-  std::vector<Stage> stages(num_stages);
-  int64_t next = 0;
+  std::vector<int64_t> blocks_in_order, layers_in_order;
   for (size_t chunk = 0; chunk < num_chunks; ++chunk) {
     for (size_t s = 0; s < num_stages; ++s) {
-      const auto& slots = placement[s][chunk];
-      const int64_t layers =
-          static_cast<int64_t>(slots.size()) - std::count(slots.begin(), slots.end(), kNoopLayer);
-      stages[s].chunks.push_back({next, next + layers});
-      next += layers;
+      blocks_in_order.push_back(blocks[chunk][s]);
+      layers_in_order.push_back(real_layers(placement[s][chunk]));
     }
   }
+  const std::vector<PlaceRange> ranges = cut_chain(chain, blocks_in_order, layers_in_order);
+  std::vector<Stage> stages(num_stages);
   for (size_t s = 0; s < num_stages; ++s) {
     Stage& stage = stages[s];
-    if (stage.layers().empty() && num_stages > 1) {
+    stage.chain = chain;
+    for (size_t chunk = 0; chunk < num_chunks; ++chunk)
+      stage.chunks.push_back(ranges[chunk * num_stages + s]);
+    const bool is_empty = std::all_of(stage.chunks.begin(), stage.chunks.end(),
+                                      [](const PlaceRange& r) { return r.first == r.end; });
+    if (is_empty && num_stages > 1) {
       throw UsageError(tr("[split] pipeline stage {} of {} is left without a layer", s, num_stages),
                        tr("the model has {} layers: take fewer stages, or another --num-layer-list",
                           config.num_layers));
     }
-    stage.has_embedding = s == 0;
-    stage.has_head = s + 1 == num_stages;
-    stage.copies_embedding = stage.has_head && !stage.has_embedding && config.tie_embeddings;
+    stage.copies_embedding = stage.has_head() && !stage.has_embedding() && config.tie_embeddings;
+  }
+  if (config.tie_embeddings && !stages.front().has_embedding()) {
+    throw UsageError(tr("[split] the head is tied to the embedding, which must then stand in the "
+                        "first pipeline stage"),
+                     tr("give the first stage all blocks of the vision tower and a layer of the "
+                        "decoder"));
   }
   return stages;
 }

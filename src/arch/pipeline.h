@@ -4,38 +4,49 @@
 #include <cstdint>
 #include <vector>
 
+#include "arch/chain.h"
 #include "arch/model_config.h"
 #include "arch/placement.h"
 
 namespace danlu::arch {
 
-/// A place says where in a decoder a pass is, and so which parameters it needs: 0 is the embedding,
-/// then comes each layer, and the last place is the final norm with the head.
-inline constexpr int64_t place_of_layer(int64_t layer) { return layer + 1; }
-int64_t place_of_head(const ModelConfig& config);
-
 struct LayerRange {
   int64_t first = 0, end = 0;
   bool operator==(const LayerRange&) const = default;
 };
+/// Neighbouring places of the chain; empty where first == end.
+struct PlaceRange {
+  int64_t first = 0, end = 0;
+  bool operator==(const PlaceRange&) const = default;
+  bool has(int64_t place) const { return place >= first && place < end; }
+};
 
-/// What one stage holds of a decoder. Its layers are one chunk of neighbouring layers, or with
-/// virtual stages several chunks, between which other stages have theirs.
+/// What one stage holds of a model: one chunk of neighbouring places, or with virtual stages several
+/// chunks, between which other stages have theirs.
 struct Stage {
-  std::vector<LayerRange> chunks = {};  ///< ascending
-  bool has_embedding = true;            ///< before the first chunk
-  bool has_head = true;                 ///< the final norm and the head, behind the last chunk
+  Chain chain = {};
+  std::vector<PlaceRange> chunks = {};  ///< ascending
   /// The head is tied to an embedding that another stage has. Both stages hold the table, and its
   /// gradient is the sum of theirs.
   bool copies_embedding = false;
 
-  bool holds(const ParamSpec& spec) const;
-  std::vector<int64_t> layers() const;
-  /// The place at which a pass needs the parameter. For a copied embedding that is the head's.
-  int64_t place_of(const ModelConfig& config, const ParamSpec& spec) const;
   int64_t num_chunks() const { return static_cast<int64_t>(chunks.size()); }
-  bool begins_at(int64_t chunk) const { return has_embedding && chunk == 0; }
-  bool ends_at(int64_t chunk) const { return has_head && chunk + 1 == num_chunks(); }
+  const PlaceRange& chunk(int64_t number) const { return chunks[static_cast<size_t>(number)]; }
+  bool has(int64_t place) const;
+  bool has_embedding() const { return has(chain.embedding()); }
+  bool has_head() const { return has(chain.head()); }  ///< the final norm and the head
+  bool holds(const ParamSpec& spec) const;
+  /// The decoder's layers of a chunk, and those of all chunks.
+  LayerRange layers_of(int64_t chunk) const;
+  std::vector<int64_t> layers() const;
+  /// The tower's blocks of a chunk.
+  LayerRange blocks_of(int64_t chunk) const;
+  /// The place at which a pass needs the parameter. For a copied embedding that is the head's.
+  int64_t place_of(const ParamSpec& spec) const;
+  /// Whether a pass begins, meets the embedding, or ends in that chunk.
+  bool begins_at(int64_t number) const { return chunk(number).has(0); }
+  bool embeds_at(int64_t number) const { return chunk(number).has(chain.embedding()); }
+  bool ends_at(int64_t number) const { return chunk(number).has(chain.head()); }
   /// Whether it is the copy of a table that an earlier stage holds too.
   bool is_copy(const ParamSpec& spec) const {
     return copies_embedding && spec.role == Role::kEmbedding;
@@ -43,8 +54,9 @@ struct Stage {
 };
 /// The one stage of a model that is not cut by a pipeline.
 Stage whole_of(const ModelConfig& config);
-/// The stages of a pipeline. Errors: as place_layers; UsageError for a stage without layers. A
-/// chunk of a stage may be without layers (no-op slots).
+/// The stages of a pipeline. The embedding stands with the first layer, and the patches and the
+/// merger of a tower with its first and last block. Errors: as place_layers; UsageError for a stage
+/// without layers and blocks. A chunk of a stage may be without any (no-op slots).
 std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split);
 
 /// What a stage does with one micro-batch. It receives and sends hidden states in the forward, and

@@ -78,7 +78,80 @@ void require_divides(const char* what, int64_t size, const char* of, int64_t num
                    tr("sizes that do: {}", fmt::join(divisors(number, kMostNamed), ", ")));
 }
 
+namespace {
+
+/// `what` names the list in messages.
+void require_list(const char* what, const std::vector<std::vector<int64_t>>& list,
+                  const PipelineSplit& split, int64_t count) {
+  int64_t sum = 0;
+  bool fits = true;
+  for (const std::vector<int64_t>& chunk : list) {
+    fits = fits && static_cast<int64_t>(chunk.size()) == split.stages;
+    for (const int64_t n : chunk) {
+      fits = fits && n >= 0 && n <= count;
+      sum += fits ? n : 0;
+    }
+  }
+  if (fits && sum == count) return;
+  std::vector<std::string> chunks;
+  for (const std::vector<int64_t>& chunk : list)
+    chunks.push_back(fmt::format("[{}]", fmt::join(chunk, ",")));
+  throw UsageError(tr("[{}] {} does not cut {} layers into {} pipeline stages", what,
+                      fmt::join(chunks, ","), count, split.stages),
+                   tr("one number per stage, which sum to the layers; with virtual stages one such "
+                      "list for each chunk"));
+}
+
+Placement place_list(const PipelineSplit& split, int64_t num_layers) {
+  require_list("pipeline_num_layers", split.chunk_list, split, num_layers);
+  if (!split.layer_list.empty() || split.layers_per_virtual_stage > 0 ||
+      split.virtual_stages > 0 || !split.noop_layers.empty()) {
+    throw UsageError(tr("[pipeline_num_layers] says which layers each stage has, so no other flag "
+                        "may say it too"));
+  }
+  Placement placement(static_cast<size_t>(split.stages));
+  int64_t next = 0;
+  for (const std::vector<int64_t>& chunk : split.chunk_list) {
+    for (size_t stage = 0; stage < chunk.size(); ++stage) {
+      std::vector<int64_t>& layers = placement[stage].emplace_back();
+      for (int64_t i = 0; i < chunk[stage]; ++i) layers.push_back(next++);
+    }
+  }
+  return placement;
+}
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> place_blocks(const PipelineSplit& split,
+                                               const Placement& placement, int64_t num_blocks) {
+  const size_t stages = placement.size(), chunks = placement.front().size();
+  std::vector<std::vector<int64_t>> blocks(chunks, std::vector<int64_t>(stages, 0));
+  if (num_blocks < 1 && split.block_list.empty()) return blocks;
+  if (split.block_list.empty()) {
+    blocks.front().front() = num_blocks;
+    return blocks;
+  }
+  require_list("vit pipeline_num_layers", split.block_list, split, std::max<int64_t>(num_blocks, 0));
+  if (split.block_list.size() != chunks) {
+    throw UsageError(tr("[vit pipeline_num_layers] has {} lists where the decoder's has {}",
+                        split.block_list.size(), chunks));
+  }
+  bool has_layers = false;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    for (size_t stage = 0; stage < stages; ++stage) {
+      if (split.block_list[chunk][stage] > 0 && has_layers) {
+        throw UsageError(tr("[vit pipeline_num_layers] blocks of the vision tower must come before "
+                            "all layers of the decoder; chunk {} of stage {} is behind one",
+                            chunk, stage));
+      }
+      has_layers = has_layers || !placement[stage][chunk].empty();
+    }
+  }
+  return split.block_list;
+}
+
 Placement place_layers(const PipelineSplit& split, int64_t num_layers) {
+  if (!split.chunk_list.empty()) return place_list(split, num_layers);
   const std::vector<int64_t> layers = layers_of_slots(split, num_layers);
   const auto slots = static_cast<int64_t>(layers.size());
   const auto run = [&](int64_t begin, int64_t count) {

@@ -93,6 +93,13 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
     }
     case Split::kKvGroups:
       return kv_groups(config, spec, matrix.cols, coord);
+    case Split::kThirds: {
+      const int64_t third = matrix.rows / 3, mine = third / coord.tp_size;
+      std::vector<Rect> parts;
+      for (int64_t part = 0; part < 3; ++part)
+        parts.push_back({part * third + coord.tp_rank * mine, mine, 0, matrix.cols});
+      return parts;
+    }
     case Split::kRows:
       break;
   }
@@ -110,6 +117,11 @@ void require_divides(const ModelConfig& config, int64_t tp_size) {
       found.push_back(tr("{} key-value heads", config.num_kv_heads));
     if (config.ffn_size % n != 0)
       found.push_back(tr("a feed-forward width of {}", config.ffn_size));
+    if (!config.vision) return found;
+    if (config.vision->num_heads % n != 0)
+      found.push_back(tr("{} attention heads of the vision tower", config.vision->num_heads));
+    if (config.vision->ffn_size % n != 0)
+      found.push_back(tr("a feed-forward width of {} in the vision tower", config.vision->ffn_size));
     return found;
   };
   const std::vector<std::string> found = causes(tp_size);

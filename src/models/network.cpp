@@ -108,14 +108,14 @@ StageParameters::StageParameters(const arch::ModelConfig& config, const arch::St
     if (spec.tied_to.empty()) {
       parameter = describe(config, mesh, spec, options);
       if (spec.role == Role::kEmbedding && config.tie_embeddings &&
-          stage.has_embedding != stage.has_head)
+          stage.has_embedding() != stage.has_head())
         parameter.sums_on = parameter.sums_on.with(arch::Axis::kPipeline);
     } else {
       parameter.spec = spec;
       parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
       parameter.tensor = tensors.at(spec.tied_to);
     }
-    parameter.place = stage.place_of(config, spec);
+    parameter.place = stage.place_of(spec);
     tensors[spec.name] = parameter.tensor;
     if (spec.role == Role::kOwn) {
       by_name_.emplace(std::pair(spec.layer, spec.name), parameter);
@@ -187,11 +187,11 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
                  const parallel::Mesh& mesh, const at::TensorOptions& options)
     : stage(part) {
   const StageParameters by_role(config, stage, mesh, options);
-  if (stage.has_embedding || stage.copies_embedding)
+  if (stage.has_embedding() || stage.copies_embedding)
     embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
   const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
   for (const int64_t i : stage.layers()) layers[i] = block({config, mesh, by_role, i, slopes});
-  if (stage.has_head) {
+  if (stage.has_head()) {
     final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
     head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};
   }
@@ -231,7 +231,7 @@ std::vector<layers::Linear*> Network::linears() {
 
 std::vector<layers::Linear*> Network::adaptable() {
   std::vector<layers::Linear*> result = linears();
-  if (stage.has_head) result.push_back(&head.linear);
+  if (stage.has_head()) result.push_back(&head.linear);
   return result;
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_copy.h>
+#include <ATen/ops/index_fill.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -149,7 +151,34 @@ class OwnRows : public torch::autograd::Function<OwnRows> {
   }
 };
 
+class OwnRowsPut : public torch::autograd::Function<OwnRowsPut> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_NH, const at::Tensor& index_n,
+                            const at::Tensor& rows_nH) {
+    ctx->save_for_backward({index_n});
+    return x_NH.index_copy(0, index_n, rows_nH);
+  }
+  static List backward(AutogradContext* ctx, const List& grads) {
+    const at::Tensor index_n = ctx->get_saved_variables()[0];
+    const at::Tensor d_x = ctx->needs_input_grad(0) ? grads[0].index_fill(0, index_n, 0)
+                                                    : at::Tensor();
+    const at::Tensor d_rows = ctx->needs_input_grad(2)
+                                  ? table_of(grads[0]).take_rows(grads[0], index_n)
+                                  : at::Tensor();
+    return {d_x, {}, d_rows};
+  }
+};
+
 }  // namespace
+
+at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH) {
+  require(rows_nH.dim() == 2 && rows_nH.size(0) == index_n.size(0) &&
+              rows_nH.size(1) == x_NH.size(1) && rows_nH.scalar_type() == x_NH.scalar_type(),
+          "with_rows", "rows ", rows_nH.sizes(), " at ", index_n.sizes(), " places do not fit into ",
+          x_NH.sizes());
+  if (needs_no_graph({&x_NH, &rows_nH})) return x_NH.index_copy(0, index_n, rows_nH);
+  return OwnRowsPut::apply(x_NH, index_n, rows_nH);
+}
 
 at::Tensor add(const at::Tensor& a, const at::Tensor& b) {
   require(a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type(), "add", "terms ", a.sizes(),

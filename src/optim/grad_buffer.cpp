@@ -307,7 +307,7 @@ double GradBuffer::norm(double scale) const {
   std::map<arch::Axes, double> totals{{mesh.shape().several_of(parallel::Mesh::kEveryCopy), 0.0}};
   for (size_t i = 0; i < units_.size(); ++i) {
     const parallel::Unit& unit = store_.units()[i];
-    if (unit.trainable && !unit.is_copy()) totals[unit.copied_on] += squares_of(unit, share(i));
+    if (unit.trainable && !unit.is_copy) totals[unit.copied_on] += squares_of(unit, share(i));
   }
   at::Tensor everywhere = at::zeros({1}, at::kDouble);
   for (const auto& [copied_on, total] : totals) {

@@ -50,6 +50,7 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
     Unit& unit = fresh[{place, !trained, in_both_ends, copied_on, parameter->tensor.scalar_type()}];
     unit.place = place;
     unit.in_both_ends = in_both_ends;
+    unit.is_copy = in_both_ends && place == places_.last_of_all;
     unit.copied_on = copied_on;
     unit.trainable = trained;
     unit.parameters.push_back(parameter);

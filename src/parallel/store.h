@@ -31,6 +31,9 @@ struct Unit {
   FlatLayout layout{{}};
   /// Its one parameter is a table that the first and the last stage of a pipeline both hold.
   bool in_both_ends = false;
+  /// It is the last stage's copy of such a table; the first stage's is the one that is saved and
+  /// counted.
+  bool is_copy = false;
   /// The axes, but for the tensor axis, whose ranks hold the same unit, and so may share it.
   arch::Axes copied_on = ModelGroups::kEveryCopy;
   Range share;       ///< the elements that this rank keeps and updates
@@ -42,9 +45,6 @@ struct Unit {
   /// The same elements, counted from the share's first.
   Range place_in_share(size_t index) const { return overlap_in(share, layout.range(index)); }
   std::string name() const { return parameters.front()->name(); }
-  /// Whether it is the last stage's copy of a tied table; the first stage's is the one that is
-  /// saved and counted.
-  bool is_copy() const { return in_both_ends && place > 0; }
 };
 
 /// The places of the network that this rank has.

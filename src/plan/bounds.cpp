@@ -16,7 +16,7 @@ bool have_equal_layers(const arch::ModelConfig& model) {
 
 bool have_equal_runs(const arch::Stage& a, const arch::Stage& b) {
   return std::equal(a.chunks.begin(), a.chunks.end(), b.chunks.begin(), b.chunks.end(),
-                    [](const arch::LayerRange& x, const arch::LayerRange& y) {
+                    [](const arch::PlaceRange& x, const arch::PlaceRange& y) {
                       return x.end - x.first == y.end - y.first;
                     });
 }

@@ -55,7 +55,8 @@ double share_run_again(const Request& request) {
   double most = 0;
   for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
     double again = 0, all = 0;
-    for (const arch::LayerRange& range : stage.chunks) {
+    for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
+      const arch::LayerRange range = stage.layers_of(chunk);
       for (const settings::RecomputeGroup& group :
            settings::recompute_groups(request.recompute, range.end - range.first)) {
         for (int64_t i = group.first; i < group.end; ++i) {
@@ -73,8 +74,8 @@ double share_run_again(const Request& request) {
 std::vector<RecomputeFlags> ways_to_recompute(const Request& request) {
   int64_t layers = 0;  // of the longest virtual stage
   for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
-    for (const arch::LayerRange& range : stage.chunks)
-      layers = std::max(layers, range.end - range.first);
+    for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk)
+      layers = std::max(layers, stage.layers_of(chunk).end - stage.layers_of(chunk).first);
   }
   std::vector<RecomputeFlags> all{
       {}, {.norm = true}, {.activation_function = true}, {.granularity = "selective"}};

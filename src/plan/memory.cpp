@@ -65,6 +65,7 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
   const arch::Coord coord{.tp_size = request.mesh.tensor};
   const Uses uses = uses_of(request);
   Elements elements;
+  const arch::Stage whole = arch::whole_of(request.model);
   std::map<int64_t, int64_t> units;
   std::map<int64_t, int64_t>& trained_units = elements.trained_by_place;
   for (const arch::ParamSpec& spec : arch::parameters_of(request.model)) {
@@ -76,16 +77,16 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
       cols = rect.cols;
     }
     if (is_product(spec)) elements.products += own;
-    const bool alias = !spec.tied_to.empty() && stage.has_embedding;
+    const bool alias = !spec.tied_to.empty() && stage.has_embedding();
     if (alias || (!spec.tied_to.empty() && stage.copies_embedding)) continue;
     const Use& use = uses.at(spec.name);
     const int64_t adapter = use.adapter_rank * (rows + cols);  // A [r, in] and B [out, r]
     const int64_t trained = adapter + (use.is_trained ? own : 0);
-    const int64_t place = arch::whole_of(request.model).place_of(request.model, spec);
+    const int64_t place = whole.place_of(spec);
     elements.all += own + adapter;
     elements.trained += trained;
     if (is_end(spec)) elements.ends += own;
-    const bool in_both_ends = request.model.tie_embeddings && stage.has_embedding != stage.has_head;
+    const bool in_both_ends = request.model.tie_embeddings && stage.has_embedding() != stage.has_head();
     if (in_both_ends && spec.role == arch::Role::kEmbedding && use.is_trained) elements.tied += own;
     units[place] += own + adapter;
     trained_units[place] += trained;
@@ -399,8 +400,9 @@ std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& s
   const std::vector<arch::ParamSpec> specs = arch::parameters_of(request.model);
   const int64_t first_trained = first_trained_layer(uses, specs, request.model.num_layers);
   std::vector<ChunkBytes> chunks;
-  for (const arch::LayerRange& range : stage.chunks) {
-    const bool begins = stage.begins_at(static_cast<int64_t>(chunks.size()));
+  for (int64_t number = 0; number < stage.num_chunks(); ++number) {
+    const arch::LayerRange range = stage.layers_of(number);
+    const bool begins = stage.begins_at(number);
     std::vector<LayerBytes> groups;
     for (const settings::RecomputeGroup& group :
          settings::recompute_groups(request.recompute, range.end - range.first)) {
@@ -410,7 +412,7 @@ std::vector<ChunkBytes> chunk_bytes(const Request& request, const arch::Stage& s
       }
       groups.push_back(group_bytes(request, uses, specs, group, range.first));
       for (int64_t layer = range.first + group.first; layer < range.first + group.end; ++layer) {
-        const auto found = gradients.find(arch::place_of_layer(layer));
+        const auto found = gradients.find(stage.chain.layer(layer));
         if (found != gradients.end()) groups.back().gradients += found->second;
       }
       // What came from another stage is held until its gradient is sent.
@@ -440,8 +442,9 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
   int64_t kept = 0, to_come = 0;
   for (const ChunkBytes& chunk : chunks) to_come += chunk.gradients;
   // The head's is made where the loss is; so is that of a table it is tied to.
-  const bool waits = gradients.count(0) > 0 && !request.model.tie_embeddings;
-  int64_t table = waits ? gradients.at(0) : 0;
+  const int64_t embedding = stage.chain.embedding();
+  const bool waits = gradients.count(embedding) > 0 && !request.model.tie_embeddings;
+  int64_t table = waits ? gradients.at(embedding) : 0;
   to_come += table;
   const auto need = [&](int64_t working, int64_t still_to_come) {
     if (kept + working - still_to_come <=
@@ -463,7 +466,7 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
                                   ? std::exchange(chunk.first_backward, chunk.backward)
                                   : chunk.backward_input;
       need(working, to_come);
-      if (stage.begins_at(action.chunk)) to_come -= std::exchange(table, 0);
+      if (stage.embeds_at(action.chunk)) to_come -= std::exchange(table, 0);
       kept -= chunk.kept - (action.work == Work::kBackwardInput ? chunk.later : 0);
     } else if (action.work == Work::kBackwardWeight) {
       kept -= chunk.later;
@@ -492,7 +495,8 @@ arch::LayerPass pass_of(const Request& request) {
 double share_again(const Request& request, const arch::Stage& stage, LayerRecompute kind) {
   int64_t again = 0;
   const auto layers = static_cast<int64_t>(stage.layers().size());
-  for (const arch::LayerRange& range : stage.chunks) {
+  for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
+    const arch::LayerRange range = stage.layers_of(chunk);
     for (const settings::RecomputeGroup& group :
          settings::recompute_groups(request.recompute, range.end - range.first))
       again += group.kind == kind ? group.end - group.first : 0;

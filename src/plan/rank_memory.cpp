@@ -15,12 +15,18 @@ Alone alone(const Request& request, const arch::Stage& stage) {
   Alone own{request, stage};
   // Layers may differ by their kind, or by the number that a pattern names.
   const bool differ = !request.model.experts.sparse_layer.empty() ||
-                      !request.model.own_kinds.empty() || !request.freeze.empty();
+                      !request.model.own_kinds.empty() || request.model.vision ||
+                      !request.freeze.empty();
   if (differ) return own;
+  own.stage.chain.layers = static_cast<int64_t>(stage.layers().size());
   int64_t layers = 0;
-  for (arch::LayerRange& range : own.stage.chunks) {
-    range = {layers, layers + range.end - range.first};
-    layers = range.end;
+  for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
+    const arch::LayerRange range = stage.layers_of(chunk);
+    const int64_t first = own.stage.chain.layer(layers);
+    layers += range.end - range.first;
+    own.stage.chunks[static_cast<size_t>(chunk)] = {
+        stage.embeds_at(chunk) ? own.stage.chain.embedding() : first,
+        stage.ends_at(chunk) ? own.stage.chain.size() : own.stage.chain.layer(layers)};
   }
   own.request.model.num_layers = layers;
   return own;

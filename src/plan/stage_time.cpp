@@ -58,9 +58,8 @@ Parts Parts::operator*(double times) const {
 }
 
 arch::Stage chunk_of(const arch::Stage& stage, int64_t chunk) {
-  return {.chunks = {stage.chunks[static_cast<size_t>(chunk)]},
-          .has_embedding = stage.begins_at(chunk),
-          .has_head = stage.ends_at(chunk),
+  return {.chain = stage.chain,
+          .chunks = {stage.chunk(chunk)},
           .copies_embedding = stage.copies_embedding && stage.ends_at(chunk)};
 }
 
@@ -88,7 +87,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
   const bool cut = request_.mesh.sequence_parallel;
   WorkTimes& work = times.work;
   Parts& parts = times.parts;
-  const arch::LayerRange range = chunk.chunks[0];
+  const arch::LayerRange range = chunk.layers_of(0);
   for (const settings::RecomputeGroup& group :
        settings::recompute_groups(request_.recompute, range.end - range.first)) {
     for (int64_t index = group.first; index < group.end; ++index) {
@@ -139,12 +138,12 @@ void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
     times.parts.products += end.products;
     times.parts.moved += end.forward + end.backward_input + end.backward_weight - end.products;
   };
-  if (chunk.has_embedding) {
+  if (chunk.has_embedding()) {
     add(embedding_times(request_, machine_));
     times.work.forward += exchange;
     times.parts.tensor += exchange;
   }
-  if (chunk.has_head) {
+  if (chunk.has_head()) {
     add(head_times(request_, machine_, engine_));
     times.work.backward_input += exchange;
     times.parts.tensor += exchange;
@@ -190,7 +189,7 @@ DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& el
   const auto width = static_cast<double>(request_.element_bytes());
   const bool in_passes = request_.sharding >= Sharding::kGradients;
   for (int64_t c = 0; c < stage.num_chunks(); ++c) {
-    const arch::LayerRange range = stage.chunks[static_cast<size_t>(c)];
+    const arch::LayerRange range = stage.layers_of(c);
     const int64_t count = range.end - range.first;
     const double unit = trained / layers;
     double summed = half_sum_seconds(paths_.data, 4 * unit), gathered = 0;

@@ -17,7 +17,7 @@ double data_bytes(const Request& request, const arch::Stage& stage, const Elemen
              all = static_cast<double>(elements.all);
   const double part = (ranks - 1) / ranks;
   // A table that the head of the same stage is tied to is let go of between the two.
-  const bool returns = request.model.tie_embeddings && stage.has_embedding && stage.has_head;
+  const bool returns = request.model.tie_embeddings && stage.has_embedding() && stage.has_head();
   const auto once = returns ? 0.0 : static_cast<double>(elements.ends);
   switch (request.sharding) {
     case Sharding::kNone:
@@ -87,7 +87,7 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   traffic.data = data_bytes(request, stage, elements);
   traffic.tied = tied_bytes(request, elements);
   traffic.tensor_of_layer = (4 + 2 * again + gathered) * all_reduce;
-  const double ends = (stage.has_embedding ? 1 : 0) + (stage.has_head ? 1 : 0);
+  const double ends = (stage.has_embedding() ? 1 : 0) + (stage.has_head() ? 1 : 0);
   traffic.tensor = passes * (layers * traffic.tensor_of_layer + ends * all_reduce);
   traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
   const ContextBytes context = context_bytes(request);
@@ -98,7 +98,7 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   traffic.context =
       passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward);
   const double borders = 2 * static_cast<double>(stage.num_chunks()) -
-                         (stage.has_embedding ? 1 : 0) - (stage.has_head ? 1 : 0);
+                         (stage.has_embedding() ? 1 : 0) - (stage.has_head() ? 1 : 0);
   const double messages = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;
   traffic.pipeline = messages + traffic.tied;
   return traffic;

@@ -284,11 +284,12 @@ std::string stages_text(const ModelConfig& config, const PipelineSplit& split) {
   std::string text;
   for (const Stage& stage : stages_of(config, split)) {
     text += text.empty() ? "" : " ";
-    for (const LayerRange& chunk : stage.chunks) {
-      text += (chunk == stage.chunks.front() ? "" : "+") + std::to_string(chunk.first) + "-" +
+    for (int64_t number = 0; number < stage.num_chunks(); ++number) {
+      const LayerRange chunk = stage.layers_of(number);
+      text += (number == 0 ? "" : "+") + std::to_string(chunk.first) + "-" +
               std::to_string(chunk.end);
     }
-    text += std::string() + (stage.has_embedding ? "e" : "") + (stage.has_head ? "h" : "") +
+    text += std::string() + (stage.has_embedding() ? "e" : "") + (stage.has_head() ? "h" : "") +
             (stage.copies_embedding ? "c" : "");
   }
   return text;

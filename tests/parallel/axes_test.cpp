@@ -186,7 +186,7 @@ TEST(Axes, ExpertsOfOtherRanksAreSavedToo) {
       for (const ParamSpec& spec : arch::parameters_of(config)) {
         Parameter part;
         part.spec = spec;
-        part.place = arch::whole_of(config).place_of(config, spec);
+        part.place = arch::whole_of(config).place_of(spec);
         part.pieces = pieces_of(config, spec, mesh.coord());
         part.tensor = cut_out(values_of(spec), part.pieces);
         parts.push_back(part);

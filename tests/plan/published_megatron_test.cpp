@@ -154,7 +154,7 @@ TEST(PublishedMegatron, TimesOfOneLayer) {
     request.micro_batch_size = 4;
     request.recompute = {.granularity = row.recompute};
     const arch::Stage layer{
-        .chunks = {{0, 1}}, .has_embedding = false, .has_head = false, .copies_embedding = false};
+        .chain = {.layers = 48}, .chunks = {{1, 2}}, .copies_embedding = false};
     StageClock clock(request, machine, kOf2022);
     const WorkTimes times =
         clock.chunk(layer, 0, traffic_of(request, layer), elements_of(request, layer)).work;

@@ -13,5 +13,7 @@ Family internlm2_family();
 Family mixtral_family();
 Family qwen2_moe_family();
 Family qwen3_moe_family();
+Family qwen2_vl_family();
+Family qwen2_5_vl_family();
 
 }  // namespace danlu::arch

@@ -87,7 +87,8 @@ std::string memory_table(const plan::Request& request) {
   for (size_t s = 0; s < stages.size(); ++s) {
     const plan::Memory memory = stages[s].memory.in_parts();
     std::string layers;
-    for (const arch::LayerRange& range : stages[s].stage.chunks) {
+    for (int64_t chunk = 0; chunk < stages[s].stage.num_chunks(); ++chunk) {
+      const arch::LayerRange range = stages[s].stage.layers_of(chunk);
       if (range.end > range.first)
         layers += fmt::format("{}{}-{}", layers.empty() ? "" : ",", range.first, range.end - 1);
     }
