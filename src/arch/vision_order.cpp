@@ -23,7 +23,8 @@ std::vector<Window> windows_of(int64_t height, int64_t width, int64_t side) {
 }  // namespace
 
 VisionOrder vision_order(const VisionConfig& vision, const std::vector<media::Grid>& grids) {
-  VisionOrder result{.frame_starts = {0}, .window_starts = {0}};
+  VisionOrder result;
+  result.frame_starts = result.window_starts = {0};
   const int64_t merge = vision.merge_size;
   const int64_t side = vision.window_size / (vision.patch_size * merge);  // in visual tokens
   int64_t before = 0;  // visual tokens of the frames so far

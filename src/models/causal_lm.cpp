@@ -170,8 +170,14 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
   const auto report = [&](int64_t index, const at::Tensor& hidden_NH) {
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };
-  if (stage().begins_at(chunk)) {
-    hidden_NH = memory.pass_place(0, {}, [&] { return network.embedding.forward(input.ids_N); });
+  if (stage().chain.has_tower() && stage().chain.is_in_tower(stage().chunk(chunk).first)) {
+    static const Visuals none;
+    hidden_NH = through_tower(input.visuals ? *input.visuals : none, hidden_NH, chunk,
+                              input.adapters);
+  }
+  if (stage().embeds_at(chunk)) {
+    hidden_NH = memory.pass_place(stage().chain.embedding(), hidden_NH,
+                                  [&] { return embedded(input, hidden_NH); });
     report(0, hidden_NH);
   }
   hidden_NH = through_layers(input, hidden_NH, chunk);
@@ -180,7 +186,7 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
     if (!run.is_empty()) memory.begin_backward_at(hidden_NH, run.last);
     return hidden_NH;
   }
-  memory.enter_place(arch::place_of_head(config), hidden_NH);
+  memory.enter_place(stage().chain.head(), hidden_NH);
   hidden_NH = network.final_norm.forward(hidden_NH);
   report(config.num_layers, hidden_NH);
   return hidden_NH;
@@ -203,9 +209,15 @@ at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
 }
 
-std::vector<int64_t> CausalLM::hidden_shape(int64_t tokens) const {
+std::vector<int64_t> CausalLM::shape_before(int64_t place, const PassSize& size) const {
+  const arch::Chain& chain = impl_->stage().chain;
+  if (chain.has_tower() && place <= chain.embedding()) {
+    const arch::VisionConfig& vision = *impl_->config.vision;
+    if (place <= chain.merger()) return {size.patches, vision.width};
+    return {size.patches / (vision.merge_size * vision.merge_size), impl_->config.hidden_size};
+  }
   const int64_t ranks = impl_->rows_divide_over();
-  return {(tokens + ranks - 1) / ranks, impl_->config.hidden_size};
+  return {(size.tokens + ranks - 1) / ranks, impl_->config.hidden_size};
 }
 
 at::Tensor CausalLM::forward(const ForwardInput& input, const at::Tensor& hidden_nH,
@@ -230,7 +242,7 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
       input.dropout_keys_N.defined() ? padded(input, impl_->rows_divide_over()) : input);
   const ops::TokenLogprobs result =
       impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, chunk_rows, pass);
-  const int64_t place = arch::place_of_head(impl_->config);
+  const int64_t place = impl_->stage().chain.head();
   impl_->memory.leave_place(place, result.logprobs_M.requires_grad());
   impl_->memory.begin_backward_at(result.logprobs_M, place);
   return result;
@@ -246,7 +258,7 @@ LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& inp
   const at::Tensor targets = at::constant_pad_nd(targets_N, {0, more}, kIgnoreLabel);
   const ops::CrossEntropy result =
       impl_->network.head.loss(hidden_nH, targets, options, impl_->head_pass(whole));
-  const int64_t place = arch::place_of_head(impl_->config);
+  const int64_t place = impl_->stage().chain.head();
   impl_->memory.leave_place(place, result.sum.requires_grad());
   impl_->memory.begin_backward_at(result.sum, place);
   return {result.sum, result.num_targets, result.num_correct, result.factor};

@@ -14,6 +14,7 @@
 #include "arch/pipeline.h"
 #include "base/row_range.h"
 #include "layers/pass_results.h"
+#include "models/visuals.h"
 #include "ops/attention.h"
 #include "ops/segments.h"
 #include "ops/token_logprobs.h"
@@ -57,6 +58,8 @@ struct ForwardInput {
   std::vector<int64_t> segment_lengths = {};
   /// How many of the N tokens are the batch's; the rest is filling behind them. -1: all are.
   int64_t num_tokens = -1;
+  /// Of a model with a vision tower; nullptr: the pass has no pictures.
+  std::shared_ptr<const Visuals> visuals = {};
   bool adapters = true;  ///< false: the pass leaves adapters out
   /// Collects what layers give beside hidden states; nullptr: it is dropped.
   PassResults* results = nullptr;
@@ -74,6 +77,12 @@ struct LossSum {
   int64_t num_targets = 0;
   at::Tensor num_correct;  ///< int64 scalar: argmax equals target (token accuracy)
   at::Tensor factor;       ///< grad_scale, which backward begins with (ops/cross_entropy.h)
+};
+
+/// How much goes through a pass.
+struct PassSize {
+  int64_t tokens = 0;
+  int64_t patches = 0;  ///< of pictures
 };
 
 /// How many passes through layers there were so far. A backward pass counts when the gradient of
@@ -129,8 +138,12 @@ class CausalLM {
   at::Tensor forward_hidden(const ForwardInput& input) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
-  /// The shape [n, H] of what a stage gives the next for a pass of so many tokens.
-  std::vector<int64_t> hidden_shape(int64_t tokens) const;
+  /// The shape of what enters a place of the chain (arch/chain.h), and so of what one stage gives
+  /// the next: [P, D] inside a vision tower, [M, H] of visual tokens behind it, then [n, H].
+  std::vector<int64_t> shape_before(int64_t place, const PassSize& size) const;
+  /// What the vision tower makes of pictures: [M, H], visual tokens in the order of
+  /// Visuals::visual_rows. REQUIRES: the stage has the whole tower.
+  at::Tensor visual_tokens(const Visuals& visuals) const;
   /// The pass of one chunk of the stage, in training or evaluation. hidden_nH: what the chunk
   /// before gave; undefined for the first chunk of the model. The result goes to the next chunk,
   /// and that of the model's last chunk to head_loss or token_logprobs.

@@ -2,7 +2,9 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "models/causal_lm.h"
 #include "models/network.h"
@@ -54,11 +56,24 @@ struct CausalLM::Impl {
                          int64_t chunk = 0) const;
   /// The output of the chunk's layers, without embedding and final norm.
   at::Tensor through_layers(const ForwardInput& input, at::Tensor hidden_NH, int64_t chunk) const;
-  /// What goes through all layers of one pass.
+  /// The same of the chunk's part of the vision tower. given_PD: what the chunk before gave.
+  at::Tensor through_tower(const Visuals& visuals, at::Tensor given_PD, int64_t chunk,
+                           bool adapters) const;
+  /// Tokens, with what the tower gave in their places; under sequence parallelism this rank's rows.
+  at::Tensor embedded(const ForwardInput& input, const at::Tensor& visual_MH) const;
+  /// What goes through all layers of one pass: the decoder's, or the blocks of the tower.
   struct Through {
+    const std::map<int64_t, std::unique_ptr<layers::Block>>& blocks;  ///< by number
+    const std::vector<settings::RecomputeGroup>& groups;              ///< of those numbers
+    int64_t first_place;                                              ///< that of number 0
     std::shared_ptr<const layers::Pass> pass;
-    std::function<void(int64_t layer, const at::Tensor& output_NH)> done;
+    std::function<void(int64_t number, const at::Tensor& output_NH)> done;
+    std::function<void(const at::Tensor& input_NH)> begin;  ///< hears of each layer's input
+
+    const layers::Block& block(int64_t number) const;
+    int64_t place(int64_t number) const { return first_place + number; }
   };
+  at::Tensor through_blocks(const Through& through, at::Tensor hidden_NH, int64_t chunk) const;
   /// Runs layers that are recomputed together: they keep the input of the first alone.
   at::Tensor through_group(const settings::RecomputeGroup& group, const at::Tensor& hidden_NH,
                            const Through& through, const layers::Leaving& leaving) const;

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include "base/error.h"
 #include "layers/recompute.h"
 #include "layers/saved_tensors.h"
 #include "models/causal_lm_impl.h"
@@ -32,23 +33,44 @@ void CausalLM::Impl::count_backward(const at::Tensor& input_NH) const {
   input_NH.register_hook([counters = counters](const at::Tensor&) { ++counters->backward; });
 }
 
+const layers::Block& CausalLM::Impl::Through::block(int64_t number) const {
+  const auto found = blocks.find(number);
+  if (found == blocks.end())
+    throw InternalError("[network] layer " + std::to_string(number) + " is another stage's");
+  return *found->second;
+}
+
 at::Tensor CausalLM::Impl::through_layers(const ForwardInput& input, at::Tensor hidden_NH,
                                           int64_t chunk) const {
-  const Through through{pass_for(input), [&](int64_t layer, const at::Tensor& output_NH) {
-                          ++counters->forward;
-                          if (input.on_hidden && layer + 1 < config.num_layers)
-                            input.on_hidden(layer + 1, output_NH);
-                        }};
+  const Through through{
+      .blocks = network.layers,
+      .groups = memory.groups(chunk),
+      .first_place = stage().chain.layer(0),
+      .pass = pass_for(input),
+      .done =
+          [&](int64_t layer, const at::Tensor& output_NH) {
+            ++counters->forward;
+            if (input.on_hidden && layer + 1 < config.num_layers)
+              input.on_hidden(layer + 1, output_NH);
+          },
+      .begin = [this](const at::Tensor& input_NH) { count_backward(input_NH); }};
+  return through_blocks(through, std::move(hidden_NH), chunk);
+}
+
+at::Tensor CausalLM::Impl::through_blocks(const Through& through, at::Tensor hidden_NH,
+                                          int64_t chunk) const {
   std::shared_ptr<layers::LeavingLayer> before;
-  for (const RecomputeGroup& group : memory.groups(chunk)) {
-    count_backward(hidden_NH);
-    const auto layer = memory.leaving_layer(group, chunk, hidden_NH, *through.pass);
+  const bool may_leave = &through.blocks == &network.layers;  // a tower's activations stay
+  for (const RecomputeGroup& group : through.groups) {
+    through.begin(hidden_NH);
+    const auto layer =
+        may_leave ? memory.leaving_layer(group, chunk, hidden_NH, *through.pass) : nullptr;
     const layers::Leaving leaving = memory.parts_of(layer.get());
     if (group.kind == LayerRecompute::kFull) {
       hidden_NH = through_group(group, hidden_NH, through, leaving);
     } else {
-      hidden_NH = memory.pass_place(arch::place_of_layer(group.first), hidden_NH, [&] {
-        return network.layer(group.first)
+      hidden_NH = memory.pass_place(through.place(group.first), hidden_NH, [&] {
+        return through.block(group.first)
             .forward(hidden_NH, through.pass, again_of(group.kind), leaving);
       });
       through.done(group.first, hidden_NH);
@@ -69,28 +91,29 @@ at::Tensor CausalLM::Impl::through_group(const settings::RecomputeGroup& group,
   const auto silent = std::make_shared<layers::Pass>(*through.pass);
   silent->results = nullptr;
   const layers::Body body = [this, group, keeps, pass = std::shared_ptr<const layers::Pass>(silent),
+                             blocks = &through.blocks, begin = through.begin,
                              first = &through](const std::vector<at::Tensor>& inputs) {
     const bool is_again = keeps && at::GradMode::is_enabled();
     at::Tensor layer_NH = inputs[0];
     for (int64_t i = group.first; i < group.end; ++i) {
       if (is_again) {  // every place of the group is there (parallel/store.h)
-        if (i > group.first) count_backward(layer_NH);
-        layer_NH = network.layer(i).forward(layer_NH, pass, {}, {});
+        if (i > group.first) begin(layer_NH);
+        layer_NH = blocks->at(i)->forward(layer_NH, pass, {}, {});
         continue;
       }
-      memory.enter_place(arch::place_of_layer(i), {});
-      layer_NH = network.layer(i).forward(layer_NH, first->pass, {}, {});
-      memory.leave_place(arch::place_of_layer(i), keeps);
+      memory.enter_place(first->place(i), {});
+      layer_NH = first->block(i).forward(layer_NH, first->pass, {}, {});
+      memory.leave_place(first->place(i), keeps);
       first->done(i, layer_NH);
     }
     return layer_NH;
   };
   std::vector<at::Tensor> parameters;
   for (int64_t i = group.first; i < group.end; ++i) {
-    const auto read = layers::tensors_of(network.layer(i));
+    const auto read = layers::tensors_of(through.block(i));
     parameters.insert(parameters.end(), read.begin(), read.end());
   }
-  memory.reach_backward_with(hidden_NH, arch::place_of_layer(group.first) - 1);
+  memory.reach_backward_with(hidden_NH, through.place(group.first) - 1);
   const auto scope = leaving.scope(leaving.input_norm);
   return layers::recomputed(body, {hidden_NH}, parameters);
 }

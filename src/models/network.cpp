@@ -167,6 +167,21 @@ layers::Linear StageParameters::own_linear(const std::string& name, int64_t laye
   return result;
 }
 
+Parameter StageParameters::of_tower(const std::string& name) const {
+  const auto found = by_name_.find({-1, name});
+  return found == by_name_.end() ? Parameter{} : found->second;
+}
+
+layers::Linear StageParameters::linear_of_tower(const std::string& name) const {
+  layers::Linear result;
+  result.weight = of_tower(name + ".weight");
+  if (!result.weight.defined())
+    throw InternalError("[network] the vision tower declares no weight " + name);
+  result.bias = of_tower(name + ".bias");
+  result.path = name;
+  return result;
+}
+
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, const at::TensorOptions& options) {
   Parameter parameter;
@@ -176,7 +191,9 @@ Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
       device::tensor_without_memory(parallel::joined_shape(spec.shape, parameter.pieces), options)
           .requires_grad_(true);
   parameter.sums_on = spec.copied_on();
-  if (spec.split != arch::Split::kCopiedBetween || mesh.shape().sequence_parallel)
+  // The tower's patches are not cut by rows (layers/vision.h).
+  const bool cuts_rows = mesh.shape().sequence_parallel && spec.tower_place < 0;
+  if (spec.split != arch::Split::kCopiedBetween || cuts_rows)
     parameter.sums_on = parameter.sums_on.with(arch::Axis::kTensor);
   else
     parameter.sums_on = parameter.sums_on.without(arch::Axis::kTensor);
@@ -187,6 +204,7 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
                  const parallel::Mesh& mesh, const at::TensorOptions& options)
     : stage(part) {
   const StageParameters by_role(config, stage, mesh, options);
+  if (config.vision) add_tower(config, mesh, by_role);
   if (stage.has_embedding() || stage.copies_embedding)
     embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
   const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
@@ -208,29 +226,61 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   }
 }
 
-const layers::Block& Network::layer(int64_t number) const {
-  const auto found = layers.find(number);
-  if (found == layers.end())
-    throw InternalError("[network] layer " + std::to_string(number) + " is another stage's");
-  return *found->second;
+void Network::add_tower(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                        const StageParameters& parameters) {
+  const arch::VisionConfig& vision = *config.vision;
+  const arch::Chain& chain = stage.chain;
+  const parallel::Region region(mesh.tensor(), /*sequence=*/false);
+  const auto norm = [&](const std::string& name) {
+    return layers::TowerNorm{parameters.of_tower(name + ".weight"),
+                             parameters.of_tower(name + ".bias"), vision.norm_eps};
+  };
+  const auto linear = [&](const std::string& name) { return parameters.linear_of_tower(name); };
+  if (stage.has(chain.patches()))
+    patches.weight = parameters.of_tower("visual.patch_embed.proj.weight");
+  for (int64_t number = 0; number < chain.blocks; ++number) {
+    if (!stage.has(chain.block(number))) continue;
+    const std::string name = "visual.blocks." + std::to_string(number) + ".";
+    auto block = std::make_unique<layers::VisionBlock>();
+    block->norm1 = norm(name + "norm1");
+    block->norm2 = norm(name + "norm2");
+    block->num_heads = heads_of_rank(vision.num_heads, mesh);
+    block->head_dim = vision.width / vision.num_heads;
+    block->sees_frame = vision.sees_frame(number);
+    block->qkv = linear(name + "attn.qkv");
+    block->proj = linear(name + "attn.proj");
+    if (vision.is_gated) {
+      block->gated = {linear(name + "mlp.gate_proj"), linear(name + "mlp.up_proj"),
+                      linear(name + "mlp.down_proj"), region};
+    } else {
+      block->fc1 = linear(name + "mlp.fc1");
+      block->fc2 = linear(name + "mlp.fc2");
+    }
+    block->region = region;
+    blocks[number] = std::move(block);
+  }
+  if (stage.has(chain.merger())) {
+    merger = {norm("visual.merger.ln_q"), linear("visual.merger.mlp.0"),
+              linear("visual.merger.mlp.2"), region};
+  }
 }
 
 void Network::visit(layers::Visitor& visitor) {
+  patches.visit(visitor);
+  for (const auto& [number, block] : blocks) block->visit(visitor);
+  merger.visit(visitor);
   embedding.visit(visitor);
   for (const auto& [number, block] : layers) block->visit(visitor);
   final_norm.visit(visitor);
   head.visit(visitor);
 }
 
-std::vector<layers::Linear*> Network::linears() {
+std::vector<layers::Linear*> Network::adaptable() {
   std::vector<layers::Linear*> result;
   layers::LinearVisitor take([&](layers::Linear& linear) { result.push_back(&linear); });
+  for (const auto& [number, block] : blocks) block->visit(take);
+  merger.visit(take);
   for (const auto& [number, block] : layers) block->visit(take);
-  return result;
-}
-
-std::vector<layers::Linear*> Network::adaptable() {
-  std::vector<layers::Linear*> result = linears();
   if (stage.has_head()) result.push_back(&head.linear);
   return result;
 }

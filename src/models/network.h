@@ -9,14 +9,21 @@
 #include "layers/head.h"
 #include "layers/module.h"
 #include "layers/norm.h"
+#include "layers/vision.h"
 #include "parallel/mesh.h"
 
 namespace danlu::models {
 
 using parallel::Parameter;
 
+class StageParameters;
+
 struct Network {
   arch::Stage stage;
+  layers::VisionPatches patches;  ///< undefined in stages without it, as the rest of the tower
+  /// The blocks of the vision tower, by their numbers in the whole tower.
+  std::map<int64_t, std::unique_ptr<layers::Block>> blocks;
+  layers::VisionMerger merger;
   layers::Embedding embedding;  ///< undefined in stages that hold neither it nor its copy
   /// The layers of all chunks of the stage, by their numbers in the whole model.
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;
@@ -33,14 +40,15 @@ struct Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  /// The layer with that number in the whole model. REQUIRES: the stage has it.
-  const layers::Block& layer(int64_t number) const;
   void visit(layers::Visitor& visitor);
 
-  /// The linear layers of the blocks, in model order; they are what "all-linear" means.
-  std::vector<layers::Linear*> linears();
-  /// linears() and the head, if the stage has it: all layers that can have an adapter.
+  /// The linear layers of the vision tower and of the decoder's layers, and the head, if the stage
+  /// has it: all layers that can have an adapter, in model order.
   std::vector<layers::Linear*> adaptable();
+
+ private:
+  void add_tower(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                 const StageParameters& parameters);
 };
 
 /// This rank's pieces of `spec`, as a parameter without memory.

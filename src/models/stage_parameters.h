@@ -35,6 +35,9 @@ class StageParameters {
   /// The linear layer of `name`.weight and, if there is one, `name`.bias. Errors: InternalError if
   /// there is no weight.
   layers::Linear own_linear(const std::string& name, int64_t layer) const;
+  /// The same of a vision tower's parameters, by their whole names.
+  Parameter of_tower(const std::string& name) const;
+  layers::Linear linear_of_tower(const std::string& name) const;
 
  private:
   std::map<std::tuple<arch::Role, int64_t, bool>, Parameter> by_role_;

@@ -27,14 +27,22 @@ void TrainingMemory::set_recompute(const settings::RecomputeFlags& flags) {
 void TrainingMemory::divide_into_groups() {
   std::vector<parallel::Places::Run> joint;
   groups_.clear();
-  for (const arch::LayerRange& chunk : stage().chunks) {
-    groups_.push_back(settings::recompute_groups(recompute_, chunk.end - chunk.first));
-    for (settings::RecomputeGroup& group : groups_.back()) {
-      group.first += chunk.first;
-      group.end += chunk.first;
+  tower_groups_.clear();
+  const auto divide = [&](const arch::LayerRange& range, int64_t first_place) {
+    std::vector<settings::RecomputeGroup> groups =
+        settings::recompute_groups(recompute_, range.end - range.first);
+    for (settings::RecomputeGroup& group : groups) {
+      group.first += range.first;
+      group.end += range.first;
       if (group.end - group.first > 1)
-        joint.push_back({arch::place_of_layer(group.first), arch::place_of_layer(group.end) - 1});
+        joint.push_back({first_place + group.first, first_place + group.end - 1});
     }
+    return groups;
+  };
+  const arch::Chain& chain = stage().chain;
+  for (int64_t chunk = 0; chunk < stage().num_chunks(); ++chunk) {
+    tower_groups_.push_back(divide(stage().blocks_of(chunk), chain.block(0)));
+    groups_.push_back(divide(stage().layers_of(chunk), chain.layer(0)));
   }
   if (store_) store_->join_in_backward(std::move(joint));
 }
@@ -58,13 +66,13 @@ MovedBytes TrainingMemory::moved_activations() const {
 std::shared_ptr<layers::LeavingLayer> TrainingMemory::leaving_layer(
     const settings::RecomputeGroup& group, int64_t chunk, const at::Tensor& hidden_NH,
     const layers::Pass& pass) const {
-  const int64_t first = stage().chunks[static_cast<size_t>(chunk)].first;
+  const int64_t first = stage().layers_of(chunk).first;
   if (!offload_ || !at::GradMode::is_enabled() || !offload_flags_.takes(group.first - first))
     return nullptr;
   auto layer = offload_->layer();
   std::vector<at::Tensor> living{pass.rotary.cos_NE, pass.rotary.sin_NE, pass.dropout_keys_N};
   for (int64_t i = group.first; i < group.end; ++i) {
-    const auto read = layers::tensors_of(network_.layer(i));
+    const auto read = layers::tensors_of(*network_.layers.at(i));
     living.insert(living.end(), read.begin(), read.end());
   }
   // What another stage gave is held until its gradient is sent.
@@ -82,14 +90,11 @@ layers::Leaving TrainingMemory::parts_of(layers::LeavingLayer* layer) const {
 }
 
 parallel::Places::Run TrainingMemory::run_of(int64_t chunk) const {
-  const arch::LayerRange& layers = stage().chunks[static_cast<size_t>(chunk)];
-  return {
-      stage().begins_at(chunk) ? 0 : arch::place_of_layer(layers.first),
-      stage().ends_at(chunk) ? arch::place_of_head(config_) : arch::place_of_layer(layers.end) - 1};
+  return {stage().chunk(chunk).first, stage().chunk(chunk).end - 1};
 }
 
 parallel::Places TrainingMemory::places() const {
-  parallel::Places places{{}, arch::place_of_head(config_)};
+  parallel::Places places{{}, stage().chain.head()};
   for (int64_t chunk = 0; chunk < stage().num_chunks(); ++chunk)
     places.runs.push_back(run_of(chunk));
   return places;

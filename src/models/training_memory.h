@@ -77,6 +77,10 @@ class TrainingMemory {
   const std::vector<settings::RecomputeGroup>& groups(int64_t chunk) const {
     return groups_[static_cast<size_t>(chunk)];
   }
+  /// The same of the blocks of a vision tower.
+  const std::vector<settings::RecomputeGroup>& tower_groups(int64_t chunk) const {
+    return tower_groups_[static_cast<size_t>(chunk)];
+  }
   /// The places of a chunk.
   parallel::Places::Run run_of(int64_t chunk) const;
   /// Collects what is to be moved out of a group whose forward begins; nullptr: nothing is.
@@ -99,7 +103,7 @@ class TrainingMemory {
   settings::RecomputeFlags recompute_;
   settings::ActivationOffload offload_flags_;
   std::unique_ptr<layers::Offload> offload_;  ///< null: nothing leaves
-  std::vector<std::vector<settings::RecomputeGroup>> groups_;
+  std::vector<std::vector<settings::RecomputeGroup>> groups_, tower_groups_;
   std::unique_ptr<parallel::ParameterStore> store_;
   bool has_stored_adapters_ = false;
 };
