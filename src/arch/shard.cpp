@@ -83,17 +83,17 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
     if (!holds_expert(config, spec, coord)) return {};
     if (coord.tp_extends_ep) return {matrix};
   }
-  switch (spec.split) {
-    case Split::kCopiedBetween:
-    case Split::kCopiedInside:
+  switch (spec.cut) {
+    case Cut::kCopiedBetween:
+    case Cut::kCopiedInside:
       return {matrix};
-    case Split::kColumns: {
+    case Cut::kColumns: {
       const int64_t cols = matrix.cols / coord.tp_size;
       return {{0, matrix.rows, coord.tp_rank * cols, cols}};
     }
-    case Split::kKvGroups:
+    case Cut::kKvGroups:
       return kv_groups(config, spec, matrix.cols, coord);
-    case Split::kRows:
+    case Cut::kRows:
       break;
   }
   if (spec.role == Role::kEmbedding || spec.role == Role::kHead)

@@ -109,10 +109,10 @@ StageParameters::StageParameters(const arch::ModelConfig& config, const arch::St
       parameter = describe(config, mesh, spec, options);
       if (spec.role == Role::kEmbedding && config.tie_embeddings &&
           stage.has_embedding != stage.has_head)
-        parameter.sums_on = parameter.sums_on.with(arch::Axis::kPipeline);
+        parameter.in_both_ends = true;
     } else {
       parameter.spec = spec;
-      parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
+      parameter.rects = parallel::held_rects(config, spec, mesh.coord());
       parameter.tensor = tensors.at(spec.tied_to);
     }
     parameter.place = stage.place_of(config, spec);
@@ -171,15 +171,12 @@ Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, const at::TensorOptions& options) {
   Parameter parameter;
   parameter.spec = spec;
-  parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
+  parameter.rects = parallel::held_rects(config, spec, mesh.coord());
   parameter.tensor =
-      device::tensor_without_memory(parallel::joined_shape(spec.shape, parameter.pieces), options)
+      device::tensor_without_memory(parallel::joined_shape(spec.shape, parameter.rects), options)
           .requires_grad_(true);
-  parameter.sums_on = spec.copied_on();
-  if (spec.split != arch::Split::kCopiedBetween || mesh.shape().sequence_parallel)
-    parameter.sums_on = parameter.sums_on.with(arch::Axis::kTensor);
-  else
-    parameter.sums_on = parameter.sums_on.without(arch::Axis::kTensor);
+  parameter.sums_over_tensor =
+      spec.cut != arch::Cut::kCopiedBetween || mesh.shape().sequence_parallel;
   return parameter;
 }
 

@@ -43,7 +43,7 @@ struct Network {
   std::vector<layers::Linear*> adaptable();
 };
 
-/// This rank's pieces of `spec`, as a parameter without memory.
+/// What this rank holds of `spec`, as a parameter without memory.
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, const at::TensorOptions& options);
 
