@@ -129,46 +129,46 @@ namespace {
 void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
   const int64_t q_rows = c.num_heads * c.head_dim, kv_rows = c.num_kv_heads * c.head_dim;
   if (c.qkv_layout == QkvLayout::kSeparate) {
-    list.linear(Role::kQ, names.q, q_rows, c.hidden_size, Split::kKvGroups, c.qkv_bias);
-    list.linear(Role::kK, names.k, kv_rows, c.hidden_size, Split::kKvGroups, c.qkv_bias);
-    list.linear(Role::kV, names.v, kv_rows, c.hidden_size, Split::kKvGroups, c.qkv_bias);
+    list.linear(Role::kQ, names.q, q_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
+    list.linear(Role::kK, names.k, kv_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
+    list.linear(Role::kV, names.v, kv_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
   } else {
-    list.linear(Role::kQkv, names.qkv, q_rows + 2 * kv_rows, c.hidden_size, Split::kKvGroups,
+    list.linear(Role::kQkv, names.qkv, q_rows + 2 * kv_rows, c.hidden_size, Cut::kKvGroups,
                 c.qkv_bias);
   }
-  list.linear(Role::kO, names.o, c.hidden_size, q_rows, Split::kColumns, c.o_bias);
+  list.linear(Role::kO, names.o, c.hidden_size, q_rows, Cut::kColumns, c.o_bias);
   if (c.qk_norm) {
-    list.weight(Role::kQNorm, names.q_norm, {c.head_dim}, Split::kCopiedInside);
-    list.weight(Role::kKNorm, names.k_norm, {c.head_dim}, Split::kCopiedInside);
+    list.weight(Role::kQNorm, names.q_norm, {c.head_dim}, Cut::kCopiedInside);
+    list.weight(Role::kKNorm, names.k_norm, {c.head_dim}, Cut::kCopiedInside);
   }
 }
 
 void add_dense_mlp(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
-  list.linear(Role::kGate, names.gate, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
-  list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Split::kRows, c.mlp_bias);
-  list.linear(Role::kDown, names.down, c.hidden_size, c.ffn_size, Split::kColumns, c.mlp_bias);
+  list.linear(Role::kGate, names.gate, c.ffn_size, c.hidden_size, Cut::kRows, c.mlp_bias);
+  list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Cut::kRows, c.mlp_bias);
+  list.linear(Role::kDown, names.down, c.hidden_size, c.ffn_size, Cut::kColumns, c.mlp_bias);
 }
 
 /// Every rank routes alike; an expert is cut as a dense MLP is. Which rank owns which expert is
 /// decided by ParamSpec::expert where experts are placed.
 void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
   const ExpertConfig& e = c.experts;
-  list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Split::kCopiedBetween);
+  list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Cut::kCopiedBetween);
   for (int64_t expert = 0; expert < e.count; ++expert) {
     ParameterList one = list.within(names.expert + std::to_string(expert) + ".", expert);
-    one.weight(Role::kExpertGate, names.expert_gate, {e.ffn_size, c.hidden_size}, Split::kRows);
-    one.weight(Role::kExpertUp, names.expert_up, {e.ffn_size, c.hidden_size}, Split::kRows);
-    one.weight(Role::kExpertDown, names.expert_down, {c.hidden_size, e.ffn_size}, Split::kColumns);
+    one.weight(Role::kExpertGate, names.expert_gate, {e.ffn_size, c.hidden_size}, Cut::kRows);
+    one.weight(Role::kExpertUp, names.expert_up, {e.ffn_size, c.hidden_size}, Cut::kRows);
+    one.weight(Role::kExpertDown, names.expert_down, {c.hidden_size, e.ffn_size}, Cut::kColumns);
   }
   if (e.shared_ffn_size == 0) return;
   const int64_t width = e.shared_ffn_size;
   ParameterList shared = list.within(names.shared_expert);
-  shared.weight(Role::kSharedGateProj, names.expert_gate, {width, c.hidden_size}, Split::kRows);
-  shared.weight(Role::kSharedUp, names.expert_up, {width, c.hidden_size}, Split::kRows);
-  shared.weight(Role::kSharedDown, names.expert_down, {c.hidden_size, width}, Split::kColumns);
+  shared.weight(Role::kSharedGateProj, names.expert_gate, {width, c.hidden_size}, Cut::kRows);
+  shared.weight(Role::kSharedUp, names.expert_up, {width, c.hidden_size}, Cut::kRows);
+  shared.weight(Role::kSharedDown, names.expert_down, {c.hidden_size, width}, Cut::kColumns);
   if (e.shared_gate) {
     list.weight(Role::kSharedExpertGate, names.shared_expert_gate, {1, c.hidden_size},
-                Split::kCopiedBetween);
+                Cut::kCopiedBetween);
   }
 }
 
@@ -177,24 +177,24 @@ void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList&
 std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNames& names) {
   std::vector<ParamSpec> all;
   ParameterList outside("", -1, all);
-  outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Split::kRows);
+  outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Cut::kRows);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
     if (const LayerKind* kind = c.own_kind(layer)) {
       kind->parameters(c, list);
       continue;
     }
-    list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Split::kCopiedBetween);
+    list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Cut::kCopiedBetween);
     add_attention(c, names, list);
-    list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Split::kCopiedBetween);
+    list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Cut::kCopiedBetween);
     if (c.is_sparse(layer)) {
       add_experts(c, names, list);
     } else {
       add_dense_mlp(c, names, list);
     }
   }
-  outside.weight(Role::kFinalNorm, names.final_norm, {c.hidden_size}, Split::kCopiedBetween);
-  outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Split::kRows);
+  outside.weight(Role::kFinalNorm, names.final_norm, {c.hidden_size}, Cut::kCopiedBetween);
+  outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Cut::kRows);
   if (c.tie_embeddings) all.back().tied_to = all.front().name;
   return all;
 }

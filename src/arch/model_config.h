@@ -136,7 +136,7 @@ enum class Role {
 /// How the tensor axis cuts a parameter. One that is not cut says where it works, because that
 /// decides about its gradient. Inside a region (parallel/region.h) each rank has a part of a sum.
 /// Between regions each rank has all of it, or under sequence parallelism the part of its rows.
-enum class Split {
+enum class Cut {
   kCopiedBetween,
   kCopiedInside,
   kRows,      ///< dim 0, equal blocks (vocabulary: padded)
@@ -152,7 +152,7 @@ struct ParamSpec {
   Role role;
   int64_t layer = -1;  ///< -1: not in a layer
   bool is_bias = false;
-  Split split;
+  Cut cut;
   /// Sources may lack it (tied head): then it aliases this parameter.
   std::string tied_to = {};
   int64_t expert = -1;  ///< number of the routed expert within its layer; -1: not part of one

@@ -27,29 +27,28 @@ class ParameterList {
     return {prefix_ + name, layer_, out_, expert};
   }
 
-  void weight(Role role, const std::string& name, std::vector<int64_t> shape, Split split) {
-    add(role, name + ".weight", std::move(shape), false, split);
+  void weight(Role role, const std::string& name, std::vector<int64_t> shape, Cut cut) {
+    add(role, name + ".weight", std::move(shape), false, cut);
   }
-  void bias(Role role, const std::string& name, int64_t size, Split split) {
-    add(role, name + ".bias", {size}, true, split);
+  void bias(Role role, const std::string& name, int64_t size, Cut cut) {
+    add(role, name + ".bias", {size}, true, cut);
   }
   /// weight [rows, columns] and, if `has_bias`, bias [rows].
-  void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Split split,
+  void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Cut cut,
               bool has_bias) {
-    weight(role, name, {rows, columns}, split);
-    // A column-split product is summed over ranks: its bias is added once, by all alike.
-    if (has_bias) bias(role, name, rows, split == Split::kColumns ? Split::kCopiedBetween : split);
+    weight(role, name, {rows, columns}, cut);
+    // A column-cut product is summed over ranks: its bias is added once, by all alike.
+    if (has_bias) bias(role, name, rows, cut == Cut::kColumns ? Cut::kCopiedBetween : cut);
   }
 
  private:
-  void add(Role role, const std::string& name, std::vector<int64_t> shape, bool is_bias,
-           Split split) {
+  void add(Role role, const std::string& name, std::vector<int64_t> shape, bool is_bias, Cut cut) {
     out_.push_back({.name = prefix_ + name,
                     .shape = std::move(shape),
                     .role = role,
                     .layer = layer_,
                     .is_bias = is_bias,
-                    .split = split,
+                    .cut = cut,
                     .expert = expert_,
                     .tower_place = tower_place_});
   }

@@ -111,8 +111,7 @@ std::vector<std::string> result_names(const ModelConfig& config) {
 
 Axes ParamSpec::cut_on() const {
   Axes axes = {Axis::kPipeline};
-  if (split != Split::kCopiedBetween && split != Split::kCopiedInside)
-    axes = axes.with(Axis::kTensor);
+  if (cut != Cut::kCopiedBetween && cut != Cut::kCopiedInside) axes = axes.with(Axis::kTensor);
   return expert < 0 ? axes : axes.with(Axis::kExpert);
 }
 

@@ -83,24 +83,24 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
     if (!holds_expert(config, spec, coord)) return {};
     if (coord.tp_extends_ep) return {matrix};
   }
-  switch (spec.split) {
-    case Split::kCopiedBetween:
-    case Split::kCopiedInside:
+  switch (spec.cut) {
+    case Cut::kCopiedBetween:
+    case Cut::kCopiedInside:
       return {matrix};
-    case Split::kColumns: {
+    case Cut::kColumns: {
       const int64_t cols = matrix.cols / coord.tp_size;
       return {{0, matrix.rows, coord.tp_rank * cols, cols}};
     }
-    case Split::kKvGroups:
+    case Cut::kKvGroups:
       return kv_groups(config, spec, matrix.cols, coord);
-    case Split::kThirds: {
+    case Cut::kThirds: {
       const int64_t third = matrix.rows / 3, mine = third / coord.tp_size;
       std::vector<Rect> parts;
       for (int64_t part = 0; part < 3; ++part)
         parts.push_back({part * third + coord.tp_rank * mine, mine, 0, matrix.cols});
       return parts;
     }
-    case Split::kRows:
+    case Cut::kRows:
       break;
   }
   if (spec.role == Role::kEmbedding || spec.role == Role::kHead)

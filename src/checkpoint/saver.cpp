@@ -49,7 +49,7 @@ at::Device device_of(const optim::AdamW& optimizer) {
 
 /// Whether the first stage of the pipeline holds it too, and writes it.
 bool is_copy(const parallel::Mesh& mesh, const parallel::Parameter& parameter) {
-  return parameter.in_both_ends() && mesh.stage() > 0;
+  return parameter.in_both_ends && mesh.stage() > 0;
 }
 
 OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bool exact_weights) {
@@ -57,16 +57,16 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
   for (const optim::StatePart& state : optimizer.state(exact_weights)) {
     const arch::Axes copied_on = state.parameter->spec.copied_on();
     const parallel::Group& same =
-        optimizer.is_shared() ? mesh.replicas(copied_on) : mesh.copies(copied_on);
+        optimizer.is_shared() ? mesh.replicas(copied_on) : mesh.holders(copied_on);
     if (same.rank() > 0) continue;
     int64_t at = 0;
-    for (const parallel::Piece& piece : parallel::pieces_of(*state.parameter, state.held)) {
-      const int64_t size = piece.rect.rows * piece.rect.cols;
+    for (const parallel::HeldRect& held : parallel::held_rects(*state.parameter, state.held)) {
+      const int64_t size = held.rect.rows * held.rect.cols;
       // Of what several ranks hold, the first of them writes it.
       const bool writes =
-          mesh.tensor().rank() % piece.copies == 0 && !is_copy(mesh, *state.parameter);
+          mesh.tensor().rank() % held.holders == 0 && !is_copy(mesh, *state.parameter);
       auto& list = writes ? own.held.written : own.held.copies;
-      list.push_back({state.name, state.parameter->spec.shape, piece.rect});
+      list.push_back({state.name, state.parameter->spec.shape, held.rect});
       if (writes) own.values.push_back(state.values.narrow(at, size));
       at += size;
     }

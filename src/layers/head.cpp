@@ -17,7 +17,7 @@ namespace {
 
 /// The first row of the vocabulary that this rank has.
 int64_t first_row(const Parameter& weight) {
-  return weight.pieces.empty() ? weight.spec.shape[0] : weight.pieces.front().rect.row;
+  return weight.rects.empty() ? weight.spec.shape[0] : weight.rects.front().rect.row;
 }
 
 ops::VocabularyShare share_of(const Parameter& weight, const parallel::Region& region) {

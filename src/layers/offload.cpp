@@ -34,7 +34,7 @@ struct Elsewhere {
 };
 
 /// The memory that some saved tensors share. Here, or elsewhere, or on its way.
-struct LeavingLayer::Piece {
+struct LeavingLayer::SavedMemory {
   std::shared_ptr<Elsewhere> elsewhere;
   at::Tensor here;     ///< all its elements, contiguous
   at::Tensor in_host;  ///< the same there
@@ -43,7 +43,7 @@ struct LeavingLayer::Piece {
   at::TensorOptions options;
   int64_t elements = 0;
 
-  ~Piece() {
+  ~SavedMemory() {
     if (in_file) elsewhere->file->give_back(*in_file);
   }
   int64_t bytes() const { return elements * static_cast<int64_t>(options.dtype().itemsize()); }
@@ -52,9 +52,9 @@ struct LeavingLayer::Piece {
 struct LeavingLayer::State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::weak_ptr<Piece>> pieces;  ///< in the order in which they were saved
-  /// While the forward is under way, when every piece is here and addresses tell them apart.
-  std::map<const void*, std::weak_ptr<Piece>> by_storage;
+  std::vector<std::weak_ptr<SavedMemory>> memories;  ///< in the order in which they were saved
+  /// While the forward is under way, when all of them are here and addresses tell them apart.
+  std::map<const void*, std::weak_ptr<SavedMemory>> by_storage;
   std::set<const void*> staying;
   bool is_asked_back = false;
 };
@@ -90,36 +90,36 @@ Restore LeavingLayer::take(const at::Tensor& tensor) {
   const auto width = static_cast<int64_t>(tensor.element_size());
   if (bytes < kSmall || bytes % width != 0 || state_->staying.count(storage)) return {};
   const std::lock_guard lock(state_->mutex);
-  std::weak_ptr<Piece>& known = state_->by_storage[storage];
-  std::shared_ptr<Piece> piece = known.lock();
-  if (piece && piece->options.dtype() != tensor.dtype()) return {};
-  if (!piece) {
+  std::weak_ptr<SavedMemory>& known = state_->by_storage[storage];
+  std::shared_ptr<SavedMemory> memory = known.lock();
+  if (memory && memory->options.dtype() != tensor.dtype()) return {};
+  if (!memory) {
     const at::NoGradGuard no_grad;
-    piece = std::make_shared<Piece>();
-    piece->elsewhere = elsewhere_;
-    piece->options = tensor.options();
-    piece->elements = bytes / width;
-    piece->here = tensor.detach().as_strided({piece->elements}, {1}, 0);
-    known = piece;
-    state_->pieces.push_back(piece);
+    memory = std::make_shared<SavedMemory>();
+    memory->elsewhere = elsewhere_;
+    memory->options = tensor.options();
+    memory->elements = bytes / width;
+    memory->here = tensor.detach().as_strided({memory->elements}, {1}, 0);
+    known = memory;
+    state_->memories.push_back(memory);
   }
-  return [layer = shared_from_this(), piece, sizes = tensor.sizes().vec(),
+  return [layer = shared_from_this(), memory, sizes = tensor.sizes().vec(),
           strides = tensor.strides().vec(), offset = tensor.storage_offset()] {
-    return layer->get(*piece).as_strided(sizes, strides, offset);
+    return layer->get(*memory).as_strided(sizes, strides, offset);
   };
 }
 
-at::Tensor LeavingLayer::get(Piece& piece) {
+at::Tensor LeavingLayer::get(SavedMemory& memory) {
   come_back();
   std::unique_lock lock(state_->mutex);
   std::exception_ptr failed;
   state_->changed.wait(lock,
-                       [&] { return piece.here.defined() || (failed = elsewhere_->failure()); });
-  if (!piece.here.defined()) std::rethrow_exception(failed);
+                       [&] { return memory.here.defined() || (failed = elsewhere_->failure()); });
+  if (!memory.here.defined()) std::rethrow_exception(failed);
   const auto stream = device::Stream::current(device_);
-  stream.wait_for(piece.come);
-  stream.hold(piece.here);
-  return piece.here;
+  stream.wait_for(memory.come);
+  stream.hold(memory.here);
+  return memory.here;
 }
 
 void LeavingLayer::come_back() {
@@ -132,22 +132,22 @@ void LeavingLayer::come_back() {
 
 void LeavingLayer::leave() {
   if (elsewhere_->failure()) return;
-  for (size_t i = 0; i < state_->pieces.size(); ++i) {
-    const std::shared_ptr<Piece> piece = state_->pieces[i].lock();
-    if (!piece) continue;
+  for (size_t i = 0; i < state_->memories.size(); ++i) {
+    const std::shared_ptr<SavedMemory> memory = state_->memories[i].lock();
+    if (!memory) continue;
     at::Tensor here, in_host;
     std::optional<device::ScratchFile::Place> in_file;
     {
       const std::lock_guard lock(state_->mutex);
       if (state_->is_asked_back) return;
-      here = piece->here;
+      here = memory->here;
     }
     try {
       if (elsewhere_->file) {
-        in_file = elsewhere_->file->take(piece->bytes());
+        in_file = elsewhere_->file->take(memory->bytes());
         elsewhere_->file->write(here, *in_file);
       } else {
-        in_host = at::empty({piece->elements}, piece->options.device(at::kCPU));
+        in_host = at::empty({memory->elements}, memory->options.device(at::kCPU));
         in_host.copy_(here);
       }
     } catch (...) {
@@ -155,32 +155,32 @@ void LeavingLayer::leave() {
       elsewhere_->fail();
       return;
     }
-    elsewhere_->bytes_out += piece->bytes();
+    elsewhere_->bytes_out += memory->bytes();
     const std::lock_guard lock(state_->mutex);
-    piece->in_host = std::move(in_host);
-    piece->in_file = in_file;
-    if (!state_->is_asked_back) piece->here = at::Tensor();
+    memory->in_host = std::move(in_host);
+    memory->in_file = in_file;
+    if (!state_->is_asked_back) memory->here = at::Tensor();
   }
 }
 
 void LeavingLayer::fetch() {
   // Backward needs last what was saved first.
-  for (size_t i = state_->pieces.size(); i-- > 0;) {
-    const std::shared_ptr<Piece> piece = state_->pieces[i].lock();
-    if (!piece || piece->here.defined()) continue;
+  for (size_t i = state_->memories.size(); i-- > 0;) {
+    const std::shared_ptr<SavedMemory> memory = state_->memories[i].lock();
+    if (!memory || memory->here.defined()) continue;
     try {
       if (const std::exception_ptr failed = elsewhere_->failure()) std::rethrow_exception(failed);
-      at::Tensor here = at::empty({piece->elements}, piece->options);
-      if (piece->in_file) {
-        elsewhere_->file->read(here, *piece->in_file);
+      at::Tensor here = at::empty({memory->elements}, memory->options);
+      if (memory->in_file) {
+        elsewhere_->file->read(here, *memory->in_file);
       } else {
-        here.copy_(piece->in_host);
+        here.copy_(memory->in_host);
       }
-      elsewhere_->bytes_back += piece->bytes();
+      elsewhere_->bytes_back += memory->bytes();
       const std::lock_guard lock(state_->mutex);
-      piece->come = device::Stream::current(device_).record();
-      piece->here = std::move(here);
-      piece->in_host = at::Tensor();
+      memory->come = device::Stream::current(device_).record();
+      memory->here = std::move(here);
+      memory->in_host = at::Tensor();
     } catch (...) {
       const std::lock_guard lock(state_->mutex);  // who is about to wait hears of it
       elsewhere_->fail();

@@ -29,9 +29,9 @@ class LeavingLayer : public std::enable_shared_from_this<LeavingLayer> {
 
  private:
   friend class Offload;
-  struct Piece;
+  struct SavedMemory;
   Restore take(const at::Tensor& tensor);
-  at::Tensor get(Piece& piece);
+  at::Tensor get(SavedMemory& memory);
   void leave();
   void fetch();
 

@@ -82,7 +82,7 @@ struct CausalLM::Impl {
   /// Whether this rank writes the files of the model or gives pieces to the rank that does.
   bool takes_part_in_saving() const {
     using arch::Axis;
-    return mesh.copies({Axis::kContext, Axis::kData}).rank() == 0 ||
+    return mesh.holders({Axis::kContext, Axis::kData}).rank() == 0 ||
            (memory.sharing_store() && mesh.replicas().rank() == 0);
   }
 

@@ -118,7 +118,7 @@ void initialize(CausalLM& model, uint64_t seed) {
       const at::Tensor whole = normal_values(spec.shape, impl.config.initializer_range,
                                              mix64(seed, hash_bytes(spec.name)));
       parameter.tensor.copy_(parameter.is_whole() ? whole
-                                                  : parallel::cut_out(whole, parameter.pieces));
+                                                  : parallel::cut_out(whole, parameter.rects));
     }
   });
 }

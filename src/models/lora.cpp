@@ -89,13 +89,13 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   const at::NoGradGuard no_grad;
   const Parameter& weight = linear.weight;
   const int64_t rank = peft.rank_of(linear.path);
-  const bool cuts_columns = weight.spec.split == arch::Split::kColumns;
+  const bool cuts_columns = weight.spec.cut == arch::Cut::kColumns;
   const auto part = [&](AdapterPart which, bool cut) {
     arch::ParamSpec spec = weight.spec;
     spec.name = weights::adapter_tensor_name(linear.path, which);
     spec.shape = weights::adapter_shape(weight.spec, which, rank);
     spec.tied_to.clear();
-    if (!cut) spec.split = arch::Split::kCopiedInside;
+    if (!cut) spec.cut = arch::Cut::kCopiedInside;
     Parameter described =
         describe(config, mesh, spec, weight.tensor.options().requires_grad(false));
     described.place = weight.place;
@@ -108,12 +108,12 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   adapter.dropout_salt = hash_bytes(linear.path);
   if (cuts_columns) {
     adapter.columns = &mesh.tensor();
-    adapter.first_column = weight.pieces.front().rect.col;
+    adapter.first_column = weight.rects.front().rect.col;
   }
   adapter.a_RI = part(AdapterPart::kLoraA, cuts_columns);
   adapter.a_RI.tensor.copy_(
       parallel::cut_out(uniform_a(rank, weight.spec.shape[1], mix64(seed, hash_bytes(linear.path))),
-                        adapter.a_RI.pieces));
+                        adapter.a_RI.rects));
   adapter.b_OR = part(AdapterPart::kLoraB, !cuts_columns);
   adapter.b_OR.tensor.zero_();
   if (peft.dora) {
@@ -216,7 +216,7 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
     place->quantized.reset();
     place->spec.name = "base_model.model." + place->name();
     place->spec.tied_to.clear();
-    place->sums_on = place->sums_on.without(arch::Axis::kPipeline);
+    place->in_both_ends = false;
     place->trainable = true;
   }
   for (Parameter* parameter : impl.base()) parameter->trainable = false;

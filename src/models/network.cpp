@@ -109,10 +109,10 @@ StageParameters::StageParameters(const arch::ModelConfig& config, const arch::St
       parameter = describe(config, mesh, spec, options);
       if (spec.role == Role::kEmbedding && config.tie_embeddings &&
           stage.has_embedding() != stage.has_head())
-        parameter.sums_on = parameter.sums_on.with(arch::Axis::kPipeline);
+        parameter.in_both_ends = true;
     } else {
       parameter.spec = spec;
-      parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
+      parameter.rects = parallel::held_rects(config, spec, mesh.coord());
       parameter.tensor = tensors.at(spec.tied_to);
     }
     parameter.place = stage.place_of(spec);
@@ -186,17 +186,13 @@ Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, const at::TensorOptions& options) {
   Parameter parameter;
   parameter.spec = spec;
-  parameter.pieces = parallel::pieces_of(config, spec, mesh.coord());
+  parameter.rects = parallel::held_rects(config, spec, mesh.coord());
   parameter.tensor =
-      device::tensor_without_memory(parallel::joined_shape(spec.shape, parameter.pieces), options)
+      device::tensor_without_memory(parallel::joined_shape(spec.shape, parameter.rects), options)
           .requires_grad_(true);
-  parameter.sums_on = spec.copied_on();
   // The tower's patches are not cut by rows (layers/vision.h).
   const bool cuts_rows = mesh.shape().sequence_parallel && spec.tower_place < 0;
-  if (spec.split != arch::Split::kCopiedBetween || cuts_rows)
-    parameter.sums_on = parameter.sums_on.with(arch::Axis::kTensor);
-  else
-    parameter.sums_on = parameter.sums_on.without(arch::Axis::kTensor);
+  parameter.sums_over_tensor = spec.cut != arch::Cut::kCopiedBetween || cuts_rows;
   return parameter;
 }
 

@@ -51,7 +51,7 @@ struct Network {
                  const StageParameters& parameters);
 };
 
-/// This rank's pieces of `spec`, as a parameter without memory.
+/// What this rank holds of `spec`, as a parameter without memory.
 Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                    const arch::ParamSpec& spec, const at::TensorOptions& options);
 

@@ -137,9 +137,10 @@ void read_pieces(const weights::TensorSource& source, const std::string& name,
   if (target.numel() == 0) return;
   RectReader reader(source, *info);
   const int64_t rows = target.dim() == 0 ? 1 : target.size(0);
-  parallel::for_each_piece(
-      parameter, target.view({rows, -1}),
-      [&](const parallel::Piece& piece, const at::Tensor& part) { reader.read(piece.rect, part); });
+  parallel::for_each_rect(parameter, target.view({rows, -1}),
+                          [&](const parallel::HeldRect& held, const at::Tensor& part) {
+                            reader.read(held.rect, part);
+                          });
 }
 
 }  // namespace

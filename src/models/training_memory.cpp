@@ -113,7 +113,7 @@ parallel::ParameterStore& TrainingMemory::keep(const parallel::Keeping& keeping,
     divide_into_groups();
   }
   if (!adapters.empty() && !has_stored_adapters_) {
-    store_->lay_out(adapters, /*copies=*/true);
+    store_->lay_out(adapters, /*keeps_values=*/true);
     has_stored_adapters_ = true;
   }
   return *store_;

@@ -174,7 +174,7 @@ void AdamW::load_state(const Reader& read, int64_t updates) {
     const bool is_master = part.name.starts_with("master.");
     int64_t at = 0;
     const std::vector<int64_t>& shape = part.parameter->spec.shape;
-    for (const auto& [rect, copies] : parallel::pieces_of(*part.parameter, part.held)) {
+    for (const auto& [rect, holders] : parallel::held_rects(*part.parameter, part.held)) {
       const StateValues values = part.values.narrow(at, rect.rows * rect.cols);
       at += rect.rows * rect.cols;
       const auto take = [&, rect = rect](const std::string& name) {

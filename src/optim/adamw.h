@@ -19,7 +19,7 @@ namespace danlu::optim {
 struct StatePart {
   std::string name;
   const Parameter* parameter;
-  Range held;          ///< of the elements of `parameter->pieces`, joined
+  Range held;          ///< of the elements of `parameter->rects`, joined
   StateValues values;  ///< those elements, which stay where they are
 };
 

@@ -20,36 +20,37 @@ namespace {
 
 using parallel::Unit;
 
-/// Consecutive elements of a unit that `copies` ranks of the tensor axis hold.
+/// Consecutive elements of a unit that `holders` ranks of the tensor axis hold.
 struct Span {
   Range at;
-  int64_t copies;
+  int64_t holders;
 };
 std::vector<Span> spans_of(const Unit& unit, size_t index) {
   std::vector<Span> spans;
   int64_t at = unit.layout.range(index).begin;
-  for (const parallel::Piece& piece : unit.parameters[index]->pieces) {
-    const int64_t size = piece.rect.rows * piece.rect.cols;
-    spans.push_back({{at, at + size}, piece.copies});
+  for (const parallel::HeldRect& held : unit.parameters[index]->rects) {
+    const int64_t size = held.rect.rows * held.rect.cols;
+    spans.push_back({{at, at + size}, held.holders});
     at += size;
   }
   return spans;
 }
 
 /// Where the ranks of the tensor axis have parts of one sum, the sum.
-void sum_copies(const parallel::PassGroups& groups, const Unit& unit, const at::Tensor& whole) {
+void sum_over_holders(const parallel::PassGroups& groups, const Unit& unit,
+                      const at::Tensor& whole) {
   // Few and small: norms, adapters, shared key heads. One exchange for each size of group.
-  std::map<int64_t, std::vector<at::Tensor>> by_copies;
+  std::map<int64_t, std::vector<at::Tensor>> by_holders;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
-    if (!unit.parameters[i]->sums_on.has(arch::Axis::kTensor)) continue;
+    if (!unit.parameters[i]->sums_over_tensor) continue;
     for (const Span& span : spans_of(unit, i)) {
-      if (span.copies > 1)
-        by_copies[span.copies].push_back(whole.narrow(0, span.at.begin, span.at.size()));
+      if (span.holders > 1)
+        by_holders[span.holders].push_back(whole.narrow(0, span.at.begin, span.at.size()));
     }
   }
-  for (auto& [copies, parts] : by_copies) {
+  for (auto& [holders, parts] : by_holders) {
     at::Tensor joined = ops::joined(parts, 0);
-    groups.neighbours(copies).all_reduce_sum(joined);
+    groups.neighbours(holders).all_reduce_sum(joined);
     int64_t at = 0;
     for (at::Tensor& part : parts) {
       part.copy_(joined.narrow(0, at, part.numel()));
@@ -63,10 +64,10 @@ void sum_copies(const parallel::PassGroups& groups, const Unit& unit, const at::
 void sum_over_ranks(const parallel::ParameterStore& store, const Unit& unit, at::Tensor whole,
                     at::Tensor share, bool last) {
   const parallel::PassGroups& groups = store.mesh().background();
-  sum_copies(groups, unit, whole);
+  sum_over_holders(groups, unit, whole);
   const parallel::Group& sharers = groups.sharers(unit.copied_on);
   if (store.sharding() == parallel::Sharding::kNone) {
-    groups.copies(unit.copied_on).all_reduce_sum(whole);
+    groups.holders(unit.copied_on).all_reduce_sum(whole);
   } else if (store.sharding() == parallel::Sharding::kState) {
     sharers.reduce_scatter_into(whole, share);  // of which it is a part
   } else {
@@ -81,18 +82,18 @@ void sum_over_ranks(const parallel::ParameterStore& store, const Unit& unit, at:
 /// The sum of squares of the share, what several ranks hold in parts.
 double squares_of(const Unit& unit, const at::Tensor& share) {
   std::vector<Range> ranges;
-  std::vector<int64_t> copies;
+  std::vector<int64_t> holders;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     for (const Span& span : spans_of(unit, i)) {
       ranges.push_back(parallel::overlap_in(unit.share, span.at));
-      copies.push_back(span.copies);
+      holders.push_back(span.holders);
     }
   }
   const std::vector<Chunk> chunks = chunks_of(ranges);
   const std::vector<double> sums = ops::sums_of_squares(share, chunks);
   double total = 0;
   for (size_t i = 0; i < sums.size(); ++i)
-    total += sums[i] / static_cast<double>(copies[chunks[i].index]);
+    total += sums[i] / static_cast<double>(holders[chunks[i].index]);
   return total;
 }
 

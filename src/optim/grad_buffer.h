@@ -41,7 +41,7 @@ class GradBuffer {
   /// After each backward.
   void end_pass();
   /// After the last one: waits for the sums over the data axis, and over the ranks of the
-  /// tensor axis whose gradients of a piece are parts of one sum.
+  /// tensor axis whose gradients of a rectangle are parts of one sum.
   void finish();
 
   const parallel::ParameterStore& store() const { return store_; }

@@ -90,32 +90,32 @@ void ModelGroups::abort() const {
 PassGroups::PassGroups(World& world, const MeshShape& shape, bool with_stages)
     : ModelGroups(world, shape, with_stages) {
   if (shape.are_some_sharers()) {
-    copies_.emplace(world, shape, kCopied,
-                    [&](Axes axes) { return settings::ranks_over(shape, axes); });
+    holders_.emplace(world, shape, kCopied,
+                     [&](Axes axes) { return settings::ranks_over(shape, axes); });
     replicas_.emplace(world, shape, kCopied, [&](Axes axes) {
       return settings::across(settings::sharers_over(shape, axes),
                               settings::ranks_over(shape, axes));
     });
   }
   const settings::RankGroups tensor = settings::ranks_over(shape, {Axis::kTensor});
-  for (int64_t copies = 2; copies < shape.tensor; ++copies) {
-    if (shape.tensor % copies == 0)
-      neighbours_[copies] = world.make_groups(settings::neighbours_in(tensor, copies));
+  for (int64_t count = 2; count < shape.tensor; ++count) {
+    if (shape.tensor % count == 0)
+      neighbours_[count] = world.make_groups(settings::neighbours_in(tensor, count));
   }
 }
 
-const Group& PassGroups::copies(Axes copied_on) const {
-  return copies_ ? copies_->at(copied_on.without(Axis::kTensor)) : sharers(copied_on);
+const Group& PassGroups::holders(Axes copied_on) const {
+  return holders_ ? holders_->at(copied_on.without(Axis::kTensor)) : sharers(copied_on);
 }
 
 const Group& PassGroups::replicas(Axes copied_on) const {
   return replicas_ ? replicas_->at(copied_on.without(Axis::kTensor)) : Group::alone();
 }
 
-const Group& PassGroups::neighbours(int64_t copies) const {
-  if (copies == 1) return Group::alone();
-  if (copies == tensor().size()) return tensor();
-  return *neighbours_.at(copies);
+const Group& PassGroups::neighbours(int64_t count) const {
+  if (count == 1) return Group::alone();
+  if (count == tensor().size()) return tensor();
+  return *neighbours_.at(count);
 }
 
 void PassGroups::abort() const {
@@ -123,7 +123,7 @@ void PassGroups::abort() const {
   for (const auto& [size, group] : neighbours_) {
     if (group) group->abort();
   }
-  if (copies_) copies_->abort();
+  if (holders_) holders_->abort();
   if (replicas_) replicas_->abort();
 }
 

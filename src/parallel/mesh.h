@@ -65,7 +65,7 @@ class GroupsOver {
 /// The groups in which ranks hold parts, shares or stages of one model. Immutable; owns its groups.
 ///
 /// `copied_on`: the axes on which a parameter is copied, as ParamSpec::copied_on says. The tensor
-/// axis is ignored in it, because there each piece has copies of its own (Piece::copies).
+/// axis is ignored in it, because there each rectangle has holders of its own (HeldRect::holders).
 class ModelGroups {
  public:
   /// with_stages: false makes pipeline() the group of this rank alone. REQUIRES: the world has
@@ -106,21 +106,21 @@ class PassGroups : public ModelGroups {
   PassGroups(World& world, const MeshShape& shape, bool with_stages = true);
 
   /// All ranks that hold the same parameter, whether or not they share one copy.
-  const Group& copies(arch::Axes copied_on) const;
+  const Group& holders(arch::Axes copied_on) const;
   /// The ranks among them that keep the same share.
   const Group& replicas(arch::Axes copied_on = kEveryCopy) const;
-  /// The ranks that divide the samples of a step, and the tokens of a sample, among them.
-  const Group& data() const { return copies(kEveryCopy); }
-  /// The `copies` neighbours on the tensor axis that hold the same piece of a parameter.
-  const Group& neighbours(int64_t copies) const;
+  /// The ranks that divide the batch of a step among them: its samples, and the tokens of a sample.
+  const Group& batch_ranks() const { return holders(kEveryCopy); }
+  /// The `count` neighbours on the tensor axis that hold the same rectangle of a parameter.
+  const Group& neighbours(int64_t count) const;
   void abort() const override;
 
  protected:
   PassGroups() = default;
 
  private:
-  std::map<int64_t, std::unique_ptr<Group>> neighbours_;  ///< by `copies`, where a part of the axis
-  std::optional<GroupsOver> copies_, replicas_;           ///< only where not all copies share
+  std::map<int64_t, std::unique_ptr<Group>> neighbours_;  ///< by count, where a part of the axis
+  std::optional<GroupsOver> holders_, replicas_;          ///< only where not all holders share
 };
 
 /// Where a rank stands in the mesh, and its groups: those of its passes, and further ones of the

@@ -14,30 +14,31 @@
 namespace danlu::parallel {
 
 /// A rectangle of a parameter's matrix that this rank holds.
-struct Piece {
+struct HeldRect {
   arch::Rect rect;
-  /// How many ranks of the tensor axis hold the same. A key head may be held by several, and what
-  /// is not cut is held by all.
-  int64_t copies = 1;
+  /// The number of ranks of the tensor axis that hold it. Several may hold the same key head, and
+  /// all hold what is not cut.
+  int64_t holders = 1;
 };
 
 /// What a rank holds of one parameter of the model or of an adapter.
 struct Parameter {
-  arch::ParamSpec spec{};     ///< the whole: name in HF's or PEFT's files, shape, role
-  std::vector<Piece> pieces;  ///< in the order in which `tensor` joins them, one below the other
-  at::Tensor tensor;          ///< the live leaf; undefined: the layer has none (no bias)
-  int64_t place = 0;          ///< in the chain that a pass goes through (arch/pipeline.h)
+  arch::ParamSpec spec{};       ///< the whole: name in HF's or PEFT's files, shape, role
+  std::vector<HeldRect> rects;  ///< in the order in which `tensor` joins them, one below the other
+  at::Tensor tensor;            ///< the live leaf; undefined: the layer has none (no bias)
+  int64_t place = 0;            ///< in the chain that a pass goes through (arch/pipeline.h)
   bool trainable = true;
-  /// The axes along which ranks hold the same and each has a part of its gradient, so that it must
-  /// be summed. With the pipeline axis it is a tied table that the first and the last stage hold.
-  arch::Axes sums_on = {arch::Axis::kContext, arch::Axis::kExpert, arch::Axis::kData};
+  /// Whether ranks of the tensor axis that hold the same rectangle each have a part of its
+  /// gradient. It is then summed over them, as every gradient is over the axes of spec.copied_on().
+  bool sums_over_tensor = false;
+  /// Whether it is a tied table that the first and the last stage of a pipeline both hold.
+  bool in_both_ends = false;
   /// Where operators sum the gradient, if it is trained; a parameter tied to this one has the same.
   std::shared_ptr<ops::MainGrad> main_grad = {};
   /// The values in blocks, in a model that only answers. `tensor` then has a shape and no memory.
   ops::QuantizedPtr quantized = {};
 
   bool defined() const { return tensor.defined(); }
-  bool in_both_ends() const { return sums_on.has(arch::Axis::kPipeline); }
   const std::string& name() const { return spec.name; }
   /// The number of elements of the whole parameter.
   int64_t whole_numel() const {
@@ -48,30 +49,30 @@ struct Parameter {
   bool is_whole() const { return defined() && tensor.sizes() == at::IntArrayRef(spec.shape); }
 };
 
-/// The pieces of `spec` that the rank at `coord` holds. REQUIRES: as arch::shard.
-std::vector<Piece> pieces_of(const arch::ModelConfig& config, const arch::ParamSpec& spec,
-                             const arch::Coord& coord);
+/// The rectangles of `spec` that the rank at `coord` holds. REQUIRES: as arch::shard.
+std::vector<HeldRect> held_rects(const arch::ModelConfig& config, const arch::ParamSpec& spec,
+                                 const arch::Coord& coord);
 
-/// The shape of the tensor that joins the pieces.
+/// The shape of the tensor that joins the rectangles.
 std::vector<int64_t> joined_shape(const std::vector<int64_t>& whole,
-                                  const std::vector<Piece>& pieces);
+                                  const std::vector<HeldRect>& rects);
 
-/// The rectangles of the whole that elements `held` of the joined pieces make up, in their order.
-std::vector<Piece> pieces_of(const Parameter& parameter, const Range& held);
+/// The rectangles of the whole that elements `held` of the joined ones make up, in their order.
+std::vector<HeldRect> held_rects(const Parameter& parameter, const Range& held);
 
-/// Calls visit(piece, rows) for every piece, with its rows of a tensor that joins the pieces.
+/// Calls visit(held, rows) for every rectangle, with its rows of a tensor that joins them.
 template <typename Visit>
-void for_each_piece(const Parameter& parameter, const at::Tensor& joined, const Visit& visit) {
+void for_each_rect(const Parameter& parameter, const at::Tensor& joined, const Visit& visit) {
   int64_t row = 0;
   const bool scalar = joined.dim() == 0;
-  for (const Piece& piece : parameter.pieces) {
-    visit(piece, scalar ? joined : joined.narrow(0, row, piece.rect.rows));
-    row += piece.rect.rows;
+  for (const HeldRect& held : parameter.rects) {
+    visit(held, scalar ? joined : joined.narrow(0, row, held.rect.rows));
+    row += held.rect.rows;
   }
 }
 
-/// A copy of the pieces of `whole`, joined.
-at::Tensor cut_out(const at::Tensor& whole, const std::vector<Piece>& pieces);
+/// A copy of these rectangles of `whole`, joined.
+at::Tensor cut_out(const at::Tensor& whole, const std::vector<HeldRect>& rects);
 
 /// A parameter that is not cut, for layers that are made by hand.
 Parameter whole_parameter(const std::string& name, const at::Tensor& tensor);

@@ -32,7 +32,7 @@ ParameterStore::ParameterStore(const Mesh& mesh, const Keeping& keeping, const P
       first_trained_(places.last_of_all + 1),
       background_(std::make_unique<Background>([&mesh] { mesh.background().abort(); })) {}
 
-void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool copies) {
+void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool keeps_values) {
   const at::NoGradGuard no_grad;
   std::map<std::tuple<int64_t, bool, bool, arch::Axes, at::ScalarType>, Unit> fresh;
   std::map<std::string, Parameter*> ends;
@@ -44,7 +44,7 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
     if (trained) first_trained_ = std::min(first_trained_, place);
     if (!trained && !shares_parameters()) continue;
     // Alone in its unit, it is divided alike at both ends.
-    const bool in_both_ends = parameter->in_both_ends();
+    const bool in_both_ends = parameter->in_both_ends;
     const arch::Axes copied_on =
         mesh_.shape().several_of(parameter->spec.copied_on().without(arch::Axis::kTensor));
     Unit& unit = fresh[{place, !trained, in_both_ends, copied_on, parameter->tensor.scalar_type()}];
@@ -55,7 +55,7 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
     unit.trainable = trained;
     unit.parameters.push_back(parameter);
   }
-  for (auto& [key, unit] : fresh) lay_out_unit(std::move(unit), copies);
+  for (auto& [key, unit] : fresh) lay_out_unit(std::move(unit), keeps_values);
   for (Parameter* parameter : parameters) {
     if (parameter->spec.tied_to.empty()) continue;
     const Parameter* end = ends.at(parameter->spec.tied_to);
@@ -72,7 +72,7 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool cop
   }
 }
 
-void ParameterStore::lay_out_unit(Unit unit, bool copies) {
+void ParameterStore::lay_out_unit(Unit unit, bool keeps_values) {
   std::vector<int64_t> sizes;
   for (const Parameter* parameter : unit.parameters) sizes.push_back(parameter->tensor.numel());
   const bool divided = sharding_ != Sharding::kNone;
@@ -82,15 +82,15 @@ void ParameterStore::lay_out_unit(Unit unit, bool copies) {
   const auto options = unit.parameters.front()->tensor.options().requires_grad(false);
   unit.flat = shares_parameters() ? device::tensor_without_memory({unit.layout.total()}, options)
                                   : kept_memory(unit.layout.total(), options);
-  if (shares_parameters() && copies) allocate(unit);
+  if (shares_parameters() && keeps_values) allocate(unit);
   // What lies between tensors travels with them.
-  if (copies || !shares_parameters()) unit.flat.zero_();
+  if (keeps_values || !shares_parameters()) unit.flat.zero_();
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     Parameter& parameter = *unit.parameters[i];
     const Range& range = unit.layout.range(i);
     at::Tensor view =
         alias_of(unit.flat.narrow(0, range.begin, range.size()).view(parameter.tensor.sizes()));
-    if (copies) view.copy_(parameter.tensor.detach());
+    if (keeps_values) view.copy_(parameter.tensor.detach());
     parameter.tensor = view.requires_grad_(unit.trainable);
     parameter.main_grad = unit.trainable ? std::make_shared<ops::MainGrad>() : nullptr;
   }
@@ -103,7 +103,7 @@ void ParameterStore::lay_out_unit(Unit unit, bool copies) {
   units_.push_back(std::move(unit));
   states_.emplace_back();
   if (!shares_parameters()) return;
-  if (copies) keep_share(units_.back());
+  if (keeps_values) keep_share(units_.back());
 }
 
 at::Tensor ParameterStore::kept_memory(int64_t elements, const at::TensorOptions& options) const {

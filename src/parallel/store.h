@@ -73,9 +73,8 @@ class ParameterStore {
   bool shares_parameters() const { return sharding_ == Sharding::kParameters; }
   /// Moves parameters into units. A parameter that is neither trained nor shared stays where it is.
   /// The pointers stay valid, but each parameter gets a new leaf tensor. REQUIRES: a parameter that
-  /// is tied to another stands behind it. copies: true keeps the values; false leaves them to
-  /// fill().
-  void lay_out(const std::vector<Parameter*>& parameters, bool copies);
+  /// is tied to another stands behind it. keeps_values: false leaves the values to fill().
+  void lay_out(const std::vector<Parameter*>& parameters, bool keeps_values);
   const std::vector<Unit>& units() const { return units_; }
   std::vector<Unit>& units() { return units_; }
 
@@ -138,7 +137,7 @@ class ParameterStore {
     int64_t users = 0;
     Background::Job coming;
   };
-  void lay_out_unit(Unit unit, bool copies);
+  void lay_out_unit(Unit unit, bool keeps_values);
   /// Memory that lasts as long as the store. Where a file holds it, it begins as zeros.
   at::Tensor kept_memory(int64_t elements, const at::TensorOptions& options) const;
   void allocate(Unit& unit);

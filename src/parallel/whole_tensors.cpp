@@ -24,14 +24,14 @@ constexpr int64_t kEnough = -1;
 constexpr int64_t kMostPieces = 4;  // a fused matrix has three
 
 /// Pieces as numbers: how many, then row, rows, col, cols of each.
-at::Tensor table_of(const std::vector<Piece>& pieces) {
-  if (pieces.size() > kMostPieces)
+at::Tensor table_of(const std::vector<HeldRect>& rects) {
+  if (rects.size() > kMostPieces)
     throw InternalError("[whole tensors] a parameter of more pieces than any has");
   at::Tensor table = at::zeros({1 + 4 * kMostPieces}, at::kLong);
   auto* at = table.data_ptr<int64_t>();
-  *at++ = static_cast<int64_t>(pieces.size());
-  for (const Piece& piece : pieces) {
-    for (const int64_t n : {piece.rect.row, piece.rect.rows, piece.rect.col, piece.rect.cols})
+  *at++ = static_cast<int64_t>(rects.size());
+  for (const HeldRect& held : rects) {
+    for (const int64_t n : {held.rect.row, held.rect.rows, held.rect.col, held.rect.cols})
       *at++ = n;
   }
   return table;
@@ -134,7 +134,7 @@ void WholeTensors::serve() const {
   }
 }
 
-at::Tensor WholeTensors::piece(const Parameter& part) const {
+at::Tensor WholeTensors::own_part(const Parameter& part) const {
   const std::optional<size_t> unit = store_ ? store_->unit_of(part.name()) : std::nullopt;
   if (!unit) return part.tensor.detach();
   if (gathered_ != unit) {
@@ -163,11 +163,11 @@ at::Tensor WholeTensors::gather(size_t index) const {
   const at::NoGradGuard no_grad;
   const Parameter& part = parts_[index];
   const Group& group = groups_.cutting(part.spec.cut_on().with(arch::Axis::kTensor));
-  const at::Tensor own = piece(part);
+  const at::Tensor own = own_part(part);
   if (groups_.sharers(part.spec.copied_on()).rank() > 0) return {};
   if (group.is_alone()) return own;
   const at::Tensor tables =
-      group.all_gather(table_of(part.pieces), 0).view({group.size(), -1}).contiguous();
+      group.all_gather(table_of(part.rects), 0).view({group.size(), -1}).contiguous();
   // The last rank's share of a vocabulary may be smaller.
   at::Tensor largest = at::full({1}, own.numel(), at::kLong);
   group.all_reduce_max(largest);

@@ -1,4 +1,4 @@
-// parallel/whole_tensors.h: puts tensors together that ranks hold in pieces, so that they can be
+// parallel/whole_tensors.h: puts tensors together that ranks hold in parts, so that they can be
 // written.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 namespace danlu::parallel {
 
 /// The first rank asks for tensors, in any order, and the other ranks serve it with what they hold:
-/// pieces of the tensor axis, other stages, other shares. They use Mesh::saving(), so passes may go
+/// parts of the tensor axis, other stages, other shares. They use Mesh::saving(), so passes may go
 /// on meanwhile, until the next update. Parameters live at least as long as this object.
 class WholeTensors {
  public:
@@ -41,7 +41,7 @@ class WholeTensors {
   /// Tensor `index` of all(), put together on its device; valid until the next call. REQUIRES:
   /// asks().
   at::Tensor whole(size_t index) const;
-  /// Gives pieces until the first rank has all that it wants. REQUIRES: !asks().
+  /// Gives parts until the first rank has all that it wants. REQUIRES: !asks().
   void serve() const;
 
  private:
@@ -58,8 +58,8 @@ class WholeTensors {
   at::Tensor gather(size_t index) const;
   /// The work of whole(), on every rank; undefined on those that serve.
   at::Tensor fetch(const Description& tensor) const;
-  /// This rank's piece of a parameter, gathered from its sharers on the first of them.
-  at::Tensor piece(const Parameter& part) const;
+  /// This rank's part of a parameter, gathered from its sharers on the first of them.
+  at::Tensor own_part(const Parameter& part) const;
 
   const ModelGroups& groups_;
   const std::vector<Parameter> parts_;

@@ -116,7 +116,7 @@ void time_stages(const std::vector<Elements>& elements, const Engine& engine, Pl
   }
   const std::vector<StageLink> links = links_of(request, plan.machine, plan.stages);
   plan.simulated = simulate(schedules, alone, links);
-  if (request.mesh.copies() == 1) return;
+  if (request.mesh.model_copies() == 1) return;
   const double without = plan.simulated.seconds;
   Simulated with = simulate(schedules, with_copies, links, exchanges);
   plan.exposed_s = with.with_sums - without;

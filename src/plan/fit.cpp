@@ -95,7 +95,7 @@ std::vector<Request> candidates(const Request& request, bool may_adapt) {
       const int64_t micro = request.micro_batch_size / parts;
       for (int level = static_cast<int>(request.sharding); level <= 3; ++level) {
         const bool shares = level > static_cast<int>(request.sharding);
-        if (shares && request.mesh.copies() == 1) break;
+        if (shares && request.mesh.model_copies() == 1) break;
         // Weights' gradients that come later need all of them in place.
         if (shares && level > 1 && request.order == arch::PipelineOrder::kZeroBubble) break;
         for (const RecomputeFlags& recompute : with_less_kept(request.recompute)) {

@@ -277,7 +277,8 @@ int64_t pass_bytes(const Request& request) {
 int64_t communication_bytes(const Request& request, const Elements& elements) {
   const int64_t ranks = request.sharers();
   int64_t bytes = 0;
-  if (request.mesh.copies() > 1) bytes += elements.largest_trained_unit * 4 * (ranks - 1) / ranks;
+  if (request.mesh.model_copies() > 1)
+    bytes += elements.largest_trained_unit * 4 * (ranks - 1) / ranks;
   if (ranks > 1 && request.sharding >= Sharding::kGradients)
     bytes += 2 * elements.largest_trained_unit * 4;
   if (ranks > 1 && request.sharding == Sharding::kParameters)

@@ -56,7 +56,7 @@ struct Request {
     return precision == settings::Precision::kBF16 && !state_in_files ? 2 : 4;
   }
   /// The number of ranks that share what `sharding` names.
-  int64_t sharers() const { return mesh.are_some_sharers() ? mesh.sharers : mesh.copies(); }
+  int64_t sharers() const { return mesh.are_some_sharers() ? mesh.sharers : mesh.model_copies(); }
 };
 
 /// The request for the training that `config` describes, with samples of up to `longest` tokens.

@@ -90,7 +90,7 @@ Candidate best_of(const Request& split, const Machine& machine) {
   Bounds bounds(split, machine);
   Candidate best;
   bool first = true;
-  const bool copies = split.mesh.copies() > 1;
+  const bool copies = split.mesh.model_copies() > 1;
   for (const RecomputeFlags& recompute : recomputes(split)) {
     for (const bool offload : {false, true}) {
       if (offload && machine.is_host) break;  // there is nowhere else

@@ -183,7 +183,7 @@ ChunkTimes StageClock::chunk(const arch::Stage& stage, int64_t chunk, const Traf
 
 DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& elements) const {
   DataExchanges all;
-  if (request_.mesh.copies() == 1) return all;
+  if (request_.mesh.model_copies() == 1) return all;
   const auto layers = static_cast<double>(std::max<size_t>(1, stage.layers().size()));
   const auto trained = static_cast<double>(elements.trained);
   const auto width = static_cast<double>(request_.element_bytes());

@@ -10,7 +10,7 @@ using settings::Sharding;
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
 /// (D - 1) / D of what is summed or gathered.
 double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {
-  const auto ranks = static_cast<double>(request.mesh.copies());
+  const auto ranks = static_cast<double>(request.mesh.model_copies());
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
   const auto trained = static_cast<double>(elements.trained),

@@ -116,7 +116,7 @@ void check_output(const Checker& check, const TrainConfig& config) {
 
 }  // namespace
 
-std::string stage_name(Stage stage) { return stage == Stage::kPretrain ? "pretrain" : "sft"; }
+std::string task_name(Task task) { return task == Task::kPretrain ? "pretrain" : "sft"; }
 
 std::string tuner_name(Tuner tuner) {
   return tuner == Tuner::kFull ? "full" : tuner == Tuner::kLora ? "lora" : "freeze";

@@ -26,7 +26,7 @@
 
 namespace danlu::settings {
 
-enum class Stage { kPretrain, kSft };
+enum class Task { kPretrain, kSft };
 enum class Tuner { kFull, kLora, kFreeze };
 enum class Precision { kF32, kBF16, kF16 };
 enum class Interval { kNo, kSteps, kEpoch };
@@ -35,7 +35,7 @@ enum class SaveFormat { kHf, kMegatron };
 /// Where in its directory a run keeps checkpoints in Megatron's format.
 inline constexpr const char* kMegatronFolder = "megatron";
 
-std::string stage_name(Stage stage);
+std::string task_name(Task task);
 std::string tuner_name(Tuner tuner);
 std::string precision_name(Precision precision);
 
@@ -124,7 +124,7 @@ struct ProfileInForce {
 struct TrainConfig {
   std::string verb = "sft";
   ProfileInForce profile;
-  Stage stage = Stage::kSft;
+  Task task = Task::kSft;
   Tuner tuner = Tuner::kLora;
   Precision precision = Precision::kBF16;
   RecomputeFlags recompute;

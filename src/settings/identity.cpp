@@ -59,7 +59,7 @@ constexpr bool kFixed = false, kMayChange = true;
 const std::vector<Row>& rows_of_run() {
   using F = const Facts&;
   static const std::vector<Row> list = {
-      {"stage", kFixed, [](F f) -> Json { return stage_name(f.config.stage); }},
+      {"stage", kFixed, [](F f) -> Json { return task_name(f.config.task); }},
       {"tuner", kFixed, [](F f) -> Json { return tuner_name(f.config.tuner); }},
       {"precision", kMayChange, [](F f) -> Json { return precision_name(f.config.precision); }},
       {"seed", kFixed, [](F f) -> Json { return f.config.seed; }},

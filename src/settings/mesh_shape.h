@@ -37,13 +37,13 @@ struct MeshShape {
 
   /// The number of ranks that hold the same parameters, experts aside: those along the data and the
   /// context axis.
-  int64_t copies() const { return data * context.size(); }
-  bool are_some_sharers() const { return sharers > 1 && sharers < copies(); }
-  int64_t size() const { return tensor * copies() * pipeline; }
+  int64_t model_copies() const { return data * context.size(); }
+  bool are_some_sharers() const { return sharers > 1 && sharers < model_copies(); }
+  int64_t size() const { return tensor * model_copies() * pipeline; }
   /// The number of ranks that compute one micro-batch together.
   int64_t per_batch() const { return tensor * context.size() * pipeline; }
   /// The number of ranks in a stage.
-  int64_t stage_size() const { return tensor * copies(); }
+  int64_t stage_size() const { return tensor * model_copies(); }
   /// The number by which `rank` takes its batches; ranks that compute one together have the same.
   int64_t data_rank(int64_t rank) const { return rank / tensor / context.size() % data; }
   int64_t stage(int64_t rank) const { return place_on(arch::Axis::kPipeline, rank); }

@@ -119,8 +119,8 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
     pass(passes, model, objective, own.batches, sums);
   }
   std::vector<double> loss = {sums.loss};
-  sum_over(mesh.data(), loss);
-  sum_over(mesh.data(), counts);
+  sum_over(mesh.batch_ranks(), loss);
+  sum_over(mesh.batch_ranks(), counts);
   sum_over(mesh.pipeline(), loss);
   take_first(mesh.tensor(), loss);
   result.weight = counts[0];

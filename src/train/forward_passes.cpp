@@ -13,7 +13,8 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& batches, const Ho
                         const OnHidden& on_hidden) const {
   const at::NoGradGuard no_grad;
   const parallel::Mesh& mesh = stage_.mesh();
-  const int64_t passes = parallel::largest_of(mesh.data(), static_cast<int64_t>(batches.size()));
+  const int64_t passes =
+      parallel::largest_of(mesh.batch_ranks(), static_cast<int64_t>(batches.size()));
   const arch::Schedule schedule =
       arch::forward_only(mesh.stage(), mesh.shape().pipeline, stage_.stage().num_chunks(), passes);
   const auto batch_of = [&](const arch::Action& action) -> const data::Batch* {

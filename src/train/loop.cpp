@@ -248,7 +248,7 @@ void stop_on_signal(Run& run) {
   prepare_last_words(run, /*is_saved=*/true);
   const std::string message = words_of_stop(run, signal, own);
   run.ranks.wait_for_all();  // whoever leaves earlier takes the writer along
-  if (run.ranks.is_first()) run.copies.wait();
+  if (run.ranks.is_first()) run.megatron_copies.wait();
   run.ranks.wait_for(0);  // copies take as long as they take: outside of exchanges
   const std::string hint = how_to_go_on(run);
   throw_interrupted(signal, message, hint);

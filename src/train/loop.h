@@ -28,7 +28,7 @@ struct Run {
   RunObserver& observer;
   const Ranks& ranks;
   checkpoint::Saver& saver;
-  MegatronCopies& copies;
+  MegatronCopies& megatron_copies;
   const Shared& run_dir;  ///< whose it is
   const plan::Request& planned;
   CountedMemory& counted;

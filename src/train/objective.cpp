@@ -91,7 +91,7 @@ Metrics metrics_of_all(const Objective& objective, const models::CausalLM& polic
   }
   const parallel::Mesh& mesh = policy.mesh();
   for (std::vector<double>* list : {&numbers, &sums}) {
-    sum_over(mesh.data(), *list);
+    sum_over(mesh.batch_ranks(), *list);
     sum_over(mesh.pipeline(), *list);
   }
   // Under sequence parallelism each rank's layers saw a part of the rows.

@@ -166,7 +166,7 @@ class RunReporter : public RunObserver {
     card.title = directory_name();
     card.base_model = description_.from_scratch ? "" : config_.model.path.string();
     card.adapter = config_.tuner == Tuner::kLora;
-    card.task = stage_name(config_.stage);
+    card.task = task_name(config_.task);
     for (const std::string& name : config_.data.train)
       card.datasets.push_back({name, description_.num_train_samples, description_.data_hash});
     card.hyperparameters = {

@@ -55,7 +55,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   spec.append_eod_text = config.data.append_eod;
   spec.pack_sequences = config.data.pack_sequences;
   spec.val_ratio = config.data.validation.empty() ? config.data.validation_ratio : 0;
-  if (config.stage == Stage::kSft) spec.split_text = config.data.megatron_split;
+  if (config.task == Task::kSft) spec.split_text = config.data.megatron_split;
   spec.seed = config.data.seed;
   spec.strict = config.data.strict;
   spec.max_dropped_ratio = config.data.max_dropped_ratio;
@@ -251,7 +251,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
                         config.model.tokenizer.string(), text.tokenizer->size(), model.vocab_size),
                      tr("use the tokenizer that came with the model"));
   }
-  if (config.stage == Stage::kPretrain) return text;
+  if (config.task == Task::kPretrain) return text;
   const text::TemplateRequest request = {
       .named = config.data.template_name,
       .templates_file = config.data.templates_file,
@@ -274,7 +274,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
 
 PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
                           int64_t global_batch_size) {
-  PreparedData prepared = config.stage == Stage::kPretrain
+  PreparedData prepared = config.task == Task::kPretrain
                               ? prepare_pretrain(config, text, global_batch_size)
                               : prepare_sft(config, text);
   if (!prepared.train || prepared.train->size() == 0)

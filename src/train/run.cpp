@@ -133,8 +133,7 @@ TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalL
 
 std::string next_command(const TrainConfig& config) {
   const std::string run = shell_quoted(config.output.directory.string());
-  if (config.stage == Stage::kPretrain)
-    return "danlu infer --model " + run + " --raw --prompt \"…\"";
+  if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =
       config.data.template_name == "auto" || config.data.template_name == "hf";
   const std::string named =
@@ -255,7 +254,7 @@ void prepare_run_directory(const TrainConfig& config, const PreparedText& text,
   const fs::path& run_dir = config.output.directory;
   mark_unfinished(run_dir);
   write_run_settings(config);
-  const bool from_the_split = config.stage == Stage::kSft && config.data.validation.empty();
+  const bool from_the_split = config.task == Task::kSft && config.data.validation.empty();
   if (from_the_split && data.validation && text.tokenizer)
     write_held_out(run_dir, *data.validation, *text.tokenizer);
 }
@@ -388,7 +387,7 @@ void require_space(const TrainConfig& config, const models::CausalLM& model, con
 void finish(Run& job) {
   job.observer.look_after_directory(job.progress.log_history, /*needed=*/true);
   publish(job);
-  job.copies.wait();
+  job.megatron_copies.wait();
   if (job.ranks.is_first()) {
     job.observer.on_finish(summarise(job));
     // Last of all: what is killed before this is made good by the same command.
@@ -489,7 +488,7 @@ void make_good(Run& job, const checkpoint::Loaded& from) {
   const bool keeps = job.run_dir.keeper == job.ranks.rank();
   if (!keeps || !is_newest(from, job.config.output.directory)) return;
   settle_checkpoints(job.config.output, from.directory, job.progress.best_step);
-  if (job.ranks.is_first()) job.copies.catch_up();
+  if (job.ranks.is_first()) job.megatron_copies.catch_up();
 }
 
 int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ranks) {
@@ -540,9 +539,9 @@ int run_connected(TrainConfig& config, const at::Device& device, const Ranks& ra
   const auto observer = observe(config, plan, state, text, data, ranks, held, log_file);
   checkpoint::Saver saver(ranks.mesh(), *state.optimizer);
   require_space_to_save(config, *state.model, saver, held.shared);
-  MegatronCopies copies(config);
-  Run job{config,    plan,  identity, data,   state,       progress, stream,
-          *observer, ranks, saver,    copies, held.shared, planned,  counted};
+  MegatronCopies megatron_copies(config);
+  Run job{config, plan,  identity,        data,        state,   progress, stream, *observer,
+          ranks,  saver, megatron_copies, held.shared, planned, counted};
   job.flops_per_token = flops_per_token(*state.model, data.lengths);
   job.peak_flops = peak_flops(config, device) * static_cast<double>(ranks.size());
   if (checkpoint) job.last_saved_step = state.step;

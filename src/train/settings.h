@@ -7,9 +7,9 @@ namespace danlu::train {
 
 using settings::BatchConfig, settings::DataConfig, settings::OutputConfig, settings::ProfileInForce,
     settings::TrainConfig;
-using settings::Interval, settings::Precision, settings::Stage, settings::Tuner;
+using settings::Interval, settings::Precision, settings::Task, settings::Tuner;
 using settings::ModelSource, settings::describe_weights, settings::open_model;
-using settings::precision_name, settings::stage_name, settings::tuner_name;
+using settings::precision_name, settings::task_name, settings::tuner_name;
 using settings::RunPlan, settings::plan_run, settings::samples_of_step;
 
 }  // namespace danlu::train

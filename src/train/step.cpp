@@ -35,7 +35,7 @@ Counts count(const data::StepBatches& batches, const Objective& objective,
     }
   }
   std::vector<double> numbers = {counts.weight, counts.targets, counts.tokens, counts.samples};
-  sum_over(mesh.data(), numbers);
+  sum_over(mesh.batch_ranks(), numbers);
   return {numbers[0], numbers[1], numbers[2], numbers[3]};
 }
 
@@ -77,7 +77,7 @@ void take_figures(const TrainState& state, const PassSums& sums, double weight,
                   StepResult& result) {
   const parallel::Mesh& mesh = state.model->mesh();
   std::vector<double> loss = {sums.loss};
-  sum_over(mesh.data(), loss);
+  sum_over(mesh.batch_ranks(), loss);
   sum_over(mesh.pipeline(), loss);
   take_first(mesh.tensor(), loss);
   result.loss = loss[0] / weight;
@@ -113,7 +113,7 @@ void require_finite(const TrainState& state) {
 
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule) {
-  const parallel::Group& data = state.model->mesh().data();
+  const parallel::Group& data = state.model->mesh().batch_ranks();
   const Objective& objective = *state.objective;
   const parallel::Mesh& mesh = state.model->mesh();
   const Counts counts = count(batches, objective, mesh);

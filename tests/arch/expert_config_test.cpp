@@ -159,9 +159,9 @@ TEST(Experts, EveryExpertTensorSaysWhoseItIsAndHowItIsCut) {
       EXPECT_EQ(std::to_string(spec.expert), spec.name.substr(at + 8, 1));
     }
     if (spec.role == Role::kRouter || spec.role == Role::kSharedExpertGate) {
-      EXPECT_EQ(spec.split, Split::kCopiedBetween) << spec.name;
+      EXPECT_EQ(spec.cut, Cut::kCopiedBetween) << spec.name;
     } else if (spec.name.find("expert") != std::string::npos) {
-      EXPECT_EQ(spec.split, is_down ? Split::kColumns : Split::kRows) << spec.name;
+      EXPECT_EQ(spec.cut, is_down ? Cut::kColumns : Cut::kRows) << spec.name;
     }
   }
   EXPECT_EQ(of_experts, 2 * 4 * 3);

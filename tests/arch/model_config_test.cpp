@@ -352,7 +352,7 @@ TEST(Parameters, InternLm2NamesAndFusedRows) {
   EXPECT_EQ(specs[2].name, "model.layers.0.attention.wqkv.weight");
   // 4 query heads + 2 keys + 2 values of 8.
   EXPECT_THAT(specs[2].shape, ElementsAre(64, 32));
-  EXPECT_EQ(specs[2].split, Split::kKvGroups);
+  EXPECT_EQ(specs[2].cut, Cut::kKvGroups);
   EXPECT_EQ(specs[3].name, "model.layers.0.attention.wo.weight");
   EXPECT_EQ(specs[5].name, "model.layers.0.feed_forward.w1.weight");
   EXPECT_EQ(specs[5].role, Role::kGate);
@@ -366,9 +366,9 @@ TEST(Parameters, BiasOfAColumnSplitProductIsReplicated) {
   json["attention_bias"] = true;
   for (const ParamSpec& spec : parameters_of(parse(json))) {
     if (spec.role == Role::kO) {
-      EXPECT_EQ(spec.split, spec.is_bias ? Split::kCopiedBetween : Split::kColumns) << spec.name;
+      EXPECT_EQ(spec.cut, spec.is_bias ? Cut::kCopiedBetween : Cut::kColumns) << spec.name;
     } else if (spec.role == Role::kQ) {
-      EXPECT_EQ(spec.split, Split::kKvGroups) << spec.name;
+      EXPECT_EQ(spec.cut, Cut::kKvGroups) << spec.name;
     }
   }
 }

@@ -335,7 +335,7 @@ TEST_F(Checkpoints, TheFailureOfOneRankIsEverybodys) {
     const parallel::Mesh mesh(world, {.data = 3});
     parallel::Parameter parameter = parallel::whole_parameter("w", at::ones({600}));
     parallel::ParameterStore store(mesh, {.sharding = parallel::Sharding::kState}, {{{0, 1}}, 1});
-    store.lay_out({&parameter}, /*copies=*/true);
+    store.lay_out({&parameter}, /*keeps_values=*/true);
     optim::AdamW optimizer(store, optim::AdamWConfig{});
     Saver saver(mesh, optimizer);
     for (const bool fails : {true, false}) {
@@ -366,7 +366,7 @@ TEST_F(Checkpoints, MayTakeLongerThanAnExchange) {
     const parallel::Mesh mesh(world, {.data = 2});
     parallel::Parameter parameter = parallel::whole_parameter("w", at::ones({600}));
     parallel::ParameterStore store(mesh, {}, {{{0, 1}}, 1});
-    store.lay_out({&parameter}, /*copies=*/true);
+    store.lay_out({&parameter}, /*keeps_values=*/true);
     optim::AdamW optimizer(store, optim::AdamWConfig{});
     const optim::GradBuffer gradients(store);
     Saver saver(mesh, optimizer);

@@ -202,7 +202,7 @@ struct Wide {
                 const parallel::Keeping& keeping = {})
       : store(mesh, keeping, {{{0, 1}}, 1}) {
     parameter.spec.role = arch::Role::kEmbedding;
-    store.lay_out({&parameter}, /*copies=*/true);
+    store.lay_out({&parameter}, /*keeps_values=*/true);
     gradients = std::make_unique<GradBuffer>(store);
     optimizer = std::make_unique<AdamW>(store, config_with(DecayRule::kAll));
   }

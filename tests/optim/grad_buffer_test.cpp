@@ -159,12 +159,12 @@ TEST(GradBuffer, ExpertsAreSummedOverTheRanksThatHoldThem) {
         parameters.push_back(parallel::whole_parameter("expert", at::ones({mine ? 3 : 0})));
         parameters.back().spec.expert = expert;
         parameters.back().spec.name += std::to_string(expert);
-        if (!mine) parameters.back().pieces.clear();
+        if (!mine) parameters.back().rects.clear();
       }
       std::vector<parallel::Parameter*> places;
       for (parallel::Parameter& parameter : parameters) places.push_back(&parameter);
       parallel::ParameterStore store(mesh, {.sharding = sharding}, {{{0, 1}}, 1});
-      store.lay_out(places, /*copies=*/true);
+      store.lay_out(places, /*keeps_values=*/true);
       GradBuffer gradients(store);
       gradients.zero();
       store.before_forward(0);

@@ -59,10 +59,10 @@ at::Tensor holders_of(const arch::ModelConfig& config, const ParamSpec& spec,
   const arch::Rect matrix = arch::matrix_of(spec.shape);
   at::Tensor held = at::zeros({matrix.rows, matrix.cols}, at::kDouble);
   for (const int64_t rank : ranks) {
-    for (const auto& [rect, copies] : pieces_of(config, spec, shape.coord(rank))) {
+    for (const auto& [rect, holders] : held_rects(config, spec, shape.coord(rank))) {
       held.narrow(0, rect.row, rect.rows)
           .narrow(1, rect.col, rect.cols)
-          .add_(weighted ? 1.0 / static_cast<double>(copies) : 1.0);
+          .add_(weighted ? 1.0 / static_cast<double>(holders) : 1.0);
     }
   }
   return held;
@@ -160,7 +160,7 @@ TEST(Axes, AMeshHasTheGroupsOfEveryParameter) {
     for (const ParamSpec& spec : arch::parameters_of(config)) {
       const Axes copied_on = spec.copied_on().without(Axis::kTensor);
       const Axes cut_on = spec.cut_on().with(Axis::kTensor).without(Axis::kPipeline);
-      EXPECT_EQ(sum_over(mesh.copies(spec.copied_on())), sum_of(copied_on)) << spec.name;
+      EXPECT_EQ(sum_over(mesh.holders(spec.copied_on())), sum_of(copied_on)) << spec.name;
       EXPECT_EQ(sum_over(mesh.background().sharers(spec.copied_on())), sum_of(copied_on));
       EXPECT_EQ(sum_over(mesh.saving().cutting(cut_on)), sum_of(cut_on)) << spec.name;
     }
@@ -187,16 +187,16 @@ TEST(Axes, ExpertsOfOtherRanksAreSavedToo) {
         Parameter part;
         part.spec = spec;
         part.place = arch::whole_of(config).place_of(spec);
-        part.pieces = pieces_of(config, spec, mesh.coord());
-        part.tensor = cut_out(values_of(spec), part.pieces);
+        part.rects = held_rects(config, spec, mesh.coord());
+        part.tensor = cut_out(values_of(spec), part.rects);
         parts.push_back(part);
       }
       std::vector<Parameter*> places;
       for (Parameter& part : parts) places.push_back(&part);
       ParameterStore store(mesh, {.sharding = Sharding::kParameters},
                            {{{0, config.num_layers + 1}}, config.num_layers + 1});
-      if (shares) store.lay_out(places, /*copies=*/true);
-      if (!shares && mesh.copies({Axis::kContext, Axis::kData}).rank() > 0) return;
+      if (shares) store.lay_out(places, /*keeps_values=*/true);
+      if (!shares && mesh.holders({Axis::kContext, Axis::kData}).rank() > 0) return;
       const WholeTensors whole(mesh, parts, shares ? &store : nullptr);
       if (!whole.asks()) return whole.serve();
       ASSERT_EQ(whole.all().size(), parts.size());

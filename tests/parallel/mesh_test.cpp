@@ -83,15 +83,15 @@ TEST_P(Contract, NeighboursShareTheTensorAxis) {
     const Mesh mesh(world, {.tensor = 4, .data = 2});
     EXPECT_EQ(mesh.tensor().size(), 4);
     EXPECT_EQ(mesh.tensor().rank(), world.rank() % 4);
-    EXPECT_EQ(mesh.data().size(), 2);
-    EXPECT_EQ(mesh.data().rank(), world.rank() / 4);
+    EXPECT_EQ(mesh.batch_ranks().size(), 2);
+    EXPECT_EQ(mesh.batch_ranks().rank(), world.rank() / 4);
     EXPECT_EQ(world.make_group_of_all()->size(), 8);
     EXPECT_EQ(mesh.neighbours(2).size(), 2);
     at::Tensor mine = at::full({1}, world.rank(), at::kLong);
     mesh.neighbours(2).all_reduce_sum(mine);
     EXPECT_EQ(mine.item<int64_t>(), world.rank() / 2 * 4 + 1);
     at::Tensor across = at::full({1}, world.rank(), at::kLong);
-    mesh.data().all_reduce_sum(across);
+    mesh.batch_ranks().all_reduce_sum(across);
     EXPECT_EQ(across.item<int64_t>(), world.rank() % 4 * 2 + 4);
   });
 }
@@ -107,7 +107,7 @@ void expect_collectives(Transport transport, at::ScalarType dtype, int64_t colum
   sum = sum.to(dtype);
   run_ranks(transport, kRanks, [&](World& world) {
     const Mesh mesh(world, {.data = kRanks});
-    const Group& group = mesh.data();
+    const Group& group = mesh.batch_ranks();
     const at::Tensor mine = inputs[static_cast<size_t>(world.rank())];
     at::Tensor reduced = mine.clone();
     group.all_reduce_sum(reduced);
@@ -175,7 +175,7 @@ TEST_P(Contract, SumsOfManyPieces) {
     for (size_t rank = 1; rank < inputs.size(); ++rank) sum = sum + inputs[rank];
     run_ranks(GetParam(), ranks, [&](World& world) {
       const Mesh mesh(world, {.data = ranks});
-      const Group& group = mesh.data();
+      const Group& group = mesh.batch_ranks();
       at::Tensor all = inputs[static_cast<size_t>(world.rank())].clone();
       at::Tensor mine = all.narrow(0, world.rank() * part, part);
       group.reduce_scatter_into(all, mine);
@@ -194,10 +194,10 @@ TEST_P(Contract, NothingIsNothingsSum) {
   run_ranks(GetParam(), 2, [](World& world) {
     const Mesh mesh(world, {.data = 2});
     at::Tensor nothing = at::full({0}, 1, at::kFloat);
-    mesh.data().all_reduce_sum(nothing);
-    mesh.data().reduce_scatter_into(nothing, nothing);
-    mesh.data().all_gather_into(nothing, nothing);
-    EXPECT_EQ(mesh.data().traffic().bytes, 0);
+    mesh.batch_ranks().all_reduce_sum(nothing);
+    mesh.batch_ranks().reduce_scatter_into(nothing, nothing);
+    mesh.batch_ranks().all_gather_into(nothing, nothing);
+    EXPECT_EQ(mesh.batch_ranks().traffic().bytes, 0);
   });
 }
 
@@ -256,8 +256,8 @@ TEST_P(Contract, SumsAreMadeInF32) {
     const Mesh mesh(world, {.data = 4});
     at::Tensor x = at::full({3}, world.rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
     const at::Tensor whole = x.repeat({4});
-    EXPECT_EQ(mesh.data().reduce_scatter_sum(whole, 0)[0].item<double>(), 260);
-    mesh.data().all_reduce_sum(x);
+    EXPECT_EQ(mesh.batch_ranks().reduce_scatter_sum(whole, 0)[0].item<double>(), 260);
+    mesh.batch_ranks().all_reduce_sum(x);
     EXPECT_EQ(x[0].item<double>(), 260);
   });
 }
@@ -265,7 +265,7 @@ TEST_P(Contract, SumsAreMadeInF32) {
 TEST_P(Contract, CountsTheTextbooksBytes) {
   run_ranks(GetParam(), 4, [&](World& world) {
     const Mesh mesh(world, {.data = 4});
-    const Group& group = mesh.data();
+    const Group& group = mesh.batch_ranks();
     constexpr int64_t kBytes = 800 * 4;
     at::Tensor x = at::ones({800}, at::kFloat);
     group.all_reduce_sum(x);
@@ -372,7 +372,7 @@ TEST(LocalRanks, ARankThatFailsEndsTheOthersAndItsErrorIsTheOneSeen) {
       const Mesh mesh(world, {.data = 3});
       if (world.rank() == 1) throw DataError("rank 1 has no rows");
       try {
-        mesh.data().barrier();
+        mesh.batch_ranks().barrier();
       } catch (const CommError&) {
         ++ended;
         throw;

@@ -42,13 +42,13 @@ TEST(PiecesOf, RangesOfElementsAreRectanglesThatCoverTheTensorOnce) {
     Parameter parameter = whole_parameter("w", at::zeros({rows, cols}));
     // Rows in an order of their own, as a fused matrix has them.
     const int64_t cut = below(rows + 1);
-    parameter.pieces = {{{cut, rows - cut, 0, cols}, 1}, {{0, cut, 0, cols}, 2}};
+    parameter.rects = {{{cut, rows - cut, 0, cols}, 1}, {{0, cut, 0, cols}, 2}};
     const int64_t middle = below(rows * cols + 1);
     at::Tensor seen = at::zeros({rows, cols});
     int64_t count = 0;
     for (const Range& held : {Range{0, middle}, Range{middle, rows * cols}}) {
-      for (const auto& [rect, copies] : pieces_of(parameter, held)) {
-        EXPECT_EQ(copies, rect.row < cut ? 2 : 1);
+      for (const auto& [rect, holders] : held_rects(parameter, held)) {
+        EXPECT_EQ(holders, rect.row < cut ? 2 : 1);
         seen.narrow(0, rect.row, rect.rows).narrow(1, rect.col, rect.cols).add_(1);
         count += rect.rows * rect.cols;
       }
@@ -92,7 +92,7 @@ TEST(ParameterStore, ParametersAreThereWhereAPassIs) {
   on_ranks(3, [&](const Mesh& mesh) {
     Net net, original;
     ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
-    store.lay_out(net.places, /*copies=*/true);
+    store.lay_out(net.places, /*keeps_values=*/true);
     const auto is_there = [&](size_t index) {
       return net.places[index]->tensor.storage().nbytes() > 0;
     };
@@ -135,7 +135,7 @@ TEST(ParameterStore, AForwardBetweenForwardAndBackward) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;
     ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
-    store.lay_out(net.places, /*copies=*/true);
+    store.lay_out(net.places, /*keeps_values=*/true);
     const auto is_there = [&](size_t index) {
       return net.places[index]->tensor.storage().nbytes() > 0;
     };
@@ -171,7 +171,7 @@ TEST(ParameterStore, AnIdlePassMeetsAnotherRanks) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;
     ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
-    store.lay_out(net.places, true);
+    store.lay_out(net.places, /*keeps_values=*/true);
     std::vector<std::string> told;
     store.listen({[&](size_t unit) { told.push_back("to " + store.units()[unit].name()); },
                   [&](size_t unit) { told.push_back("after " + store.units()[unit].name()); }});
@@ -200,10 +200,10 @@ TEST(ParameterStore, AnIdlePassOfFrozenLayersHasNoBackwardAsOthersHaveNone) {
     net.places.resize(4);  // as in a stage without the head
     for (Parameter* parameter : net.places) parameter->trainable = false;
     ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 2}}, 3});
-    store.lay_out(net.places, true);
+    store.lay_out(net.places, /*keeps_values=*/true);
     store.join_in_backward({{1, 2}});
     const auto sent = [&] {
-      return mesh.background().data().traffic().bytes + mesh.data().traffic().bytes;
+      return mesh.background().batch_ranks().traffic().bytes + mesh.batch_ranks().traffic().bytes;
     };
     store.forward_idly(0, true);
     const int64_t forward = sent();
@@ -219,7 +219,7 @@ TEST(ParameterStore, APublishedUnitIsEverybodysWhereAPassComesToIt) {
   on_ranks(2, [&](const Mesh& mesh) {
     Net net;
     ParameterStore store(mesh, {.sharding = Sharding::kState}, {{{0, 3}}, 3});
-    store.lay_out(net.places, true);
+    store.lay_out(net.places, /*keeps_values=*/true);
     for (size_t unit = 0; unit < store.units().size(); ++unit) {
       at::Tensor(store.units()[unit].shard).fill_(static_cast<double>(10 + mesh.rank()));
       store.publish(unit);
@@ -236,7 +236,7 @@ TEST(ParameterStore, WhatIsFilledIsKeptInShares) {
     Net net;
     for (Parameter* parameter : net.places) parameter->trainable = false;
     ParameterStore store(mesh, {.sharding = Sharding::kParameters}, {{{0, 3}}, 3});
-    store.lay_out(net.places, /*copies=*/false);
+    store.lay_out(net.places, /*keeps_values=*/false);
     store.fill(1, [&] {
       net.places[1]->tensor.fill_(7);
       net.places[2]->tensor.fill_(8);
@@ -266,7 +266,7 @@ TEST(Background, AnExceptionDoesNotWaitForRanksThatNeverCome) {
   const auto leave = [](const Mesh& mesh) {
     Net net;
     ParameterStore store(mesh, {.sharding = Sharding::kState}, {{{0, 3}}, 3});
-    store.lay_out(net.places, true);
+    store.lay_out(net.places, /*keeps_values=*/true);
     store.publish(0);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until its thread waits there
     throw UsageError("rank 0 leaves");

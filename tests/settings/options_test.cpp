@@ -108,7 +108,7 @@ TEST_F(TrainOptions, MegatronFlagsThatAgreeWithTheConfigAreSilent) {
                                                "1",
                                                "--no-load-optim",
                                                "--bf16"});
-  EXPECT_EQ(config.stage, Stage::kPretrain);
+  EXPECT_EQ(config.task, Task::kPretrain);
   EXPECT_EQ(config.data.max_length, 64);
   EXPECT_EQ(config.batch.max_steps, 100);
   // Of what is loaded; scripts carry the flag, and are begun again with it.

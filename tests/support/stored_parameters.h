@@ -17,7 +17,7 @@ struct StoredParameters {
       parameter.spec.role = arch::Role::kEmbedding;
       places.push_back(&parameter);
     }
-    store.lay_out(places, /*copies=*/true);
+    store.lay_out(places, /*keeps_values=*/true);
   }
   StoredParameters(const StoredParameters&) = delete;
   StoredParameters& operator=(const StoredParameters&) = delete;

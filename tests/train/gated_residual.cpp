@@ -15,11 +15,11 @@ namespace danlu::train {
 namespace {
 
 void gated_parameters(const arch::ModelConfig& config, arch::ParameterList& list) {
-  using arch::Role, arch::Split;
-  list.weight(Role::kOwn, "norm", {config.hidden_size}, Split::kCopiedBetween);
-  list.weight(Role::kOwn, "gate", {config.hidden_size}, Split::kCopiedBetween);
-  list.linear(Role::kOwn, "up", config.ffn_size, config.hidden_size, Split::kRows, true);
-  list.linear(Role::kOwn, "down", config.hidden_size, config.ffn_size, Split::kColumns, true);
+  using arch::Role, arch::Cut;
+  list.weight(Role::kOwn, "norm", {config.hidden_size}, Cut::kCopiedBetween);
+  list.weight(Role::kOwn, "gate", {config.hidden_size}, Cut::kCopiedBetween);
+  list.linear(Role::kOwn, "up", config.ffn_size, config.hidden_size, Cut::kRows, true);
+  list.linear(Role::kOwn, "down", config.hidden_size, config.ffn_size, Cut::kColumns, true);
 }
 
 arch::LayerCost gated_cost(const arch::ModelConfig& config, const arch::LayerPass& pass) {

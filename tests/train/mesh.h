@@ -113,7 +113,7 @@ inline void randomise(const std::vector<parallel::Parameter>& parameters, double
   for (const parallel::Parameter& p : parameters) {
     at::Tensor whole = models::normal_values(p.spec.shape, deviation, hash_bytes(p.name()));
     if (p.spec.shape.size() == 1 && !p.spec.is_bias) whole = whole.abs() + 0.7;
-    at::Tensor(p.tensor).copy_(parallel::cut_out(whole, p.pieces).to(values));
+    at::Tensor(p.tensor).copy_(parallel::cut_out(whole, p.rects).to(values));
   }
 }
 
@@ -217,7 +217,7 @@ inline void assemble(const parallel::Parameter& p, const parallel::Range& held,
   at::Tensor& whole =
       wholes.try_emplace(p.name(), at::zeros(p.spec.shape, values.options())).first->second;
   int64_t at = 0;
-  for (const auto& [rect, copies] : parallel::pieces_of(p, held)) {
+  for (const auto& [rect, holders] : parallel::held_rects(p, held)) {
     at::Tensor place = whole.narrow(0, rect.row, rect.rows);
     if (whole.dim() == 2) place = place.narrow(1, rect.col, rect.cols);
     place.copy_(values.narrow(0, at, rect.rows * rect.cols).view(place.sizes()));

@@ -107,8 +107,8 @@ TEST(Mesh, TwoRunsGiveTheSameBits) {
 std::vector<int64_t> sent_by_passes(const Mesh& mesh) {
   std::vector<int64_t> bytes;
   for (const parallel::Group* group :
-       {&mesh.tensor(), &mesh.data(), &mesh.all(), &mesh.background().tensor(),
-        &mesh.background().data(), &mesh.sharers(), &mesh.background().sharers()})
+       {&mesh.tensor(), &mesh.batch_ranks(), &mesh.all(), &mesh.background().tensor(),
+        &mesh.background().batch_ranks(), &mesh.sharers(), &mesh.background().sharers()})
     bytes.push_back(group->traffic().bytes);
   return bytes;
 }
@@ -151,10 +151,11 @@ TEST(Mesh, AStepSendsTheTextbooksBytes) {
         const TrainConfig config = config_of(c);
         const data::StepBatches batches = batches_of(mesh, 0);
         const auto sent = [&] {
-          return mesh.data().traffic().bytes + mesh.background().data().traffic().bytes;
+          return mesh.batch_ranks().traffic().bytes +
+                 mesh.background().batch_ranks().traffic().bytes;
         };
         const auto own = static_cast<int64_t>(batches.micro_batches.size());
-        const auto passes = static_cast<double>(parallel::largest_of(mesh.data(), own));
+        const auto passes = static_cast<double>(parallel::largest_of(mesh.batch_ranks(), own));
         const int64_t before = sent();
         run_step(state, batches, config, config.schedule.shape);
         state.gradients->finish();

@@ -92,7 +92,7 @@ Sent counted(const plan::Request& request, int64_t stage = 0) {
         return static_cast<double>(group.traffic().bytes);
       };
       Sent bytes{static_cast<double>(mesh.context().traffic().bytes), of(mesh.tensor()),
-                 of(mesh.ends()), of(mesh.data()) + of(mesh.background().data())};
+                 of(mesh.ends()), of(mesh.batch_ranks()) + of(mesh.background().batch_ranks())};
       for (const auto way : {parallel::Mesh::Way::kHidden, parallel::Mesh::Way::kGrad}) {
         if (mesh.shape().pipeline == 1) break;
         if (mesh.stage() + 1 < mesh.shape().pipeline) bytes.pipeline += of(mesh.with_next(way));

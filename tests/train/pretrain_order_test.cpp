@@ -26,7 +26,7 @@ class PretrainOrder : public testing::Test {
 
   PreparedData prepared(int64_t max_steps) const {
     TrainConfig config;
-    config.stage = Stage::kPretrain;
+    config.task = Task::kPretrain;
     config.data.train = {(folder_ / "text_document").string()};
     config.data.cache_dir = folder_ / "cache";
     config.data.max_length = 16;

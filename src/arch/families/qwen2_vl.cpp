@@ -145,8 +145,8 @@ ModelConfig parse_qwen2_5_vl(const Json& config_json) {
 
 /// A LayerNorm has a bias, an RMSNorm has none.
 void add_norm(const VisionConfig& vision, const std::string& name, ParameterList& list) {
-  list.weight(Role::kOwn, name, {vision.width}, Split::kCopiedBetween);
-  if (!vision.is_gated) list.bias(Role::kOwn, name, vision.width, Split::kCopiedBetween);
+  list.weight(Role::kOwn, name, {vision.width}, Cut::kCopiedBetween);
+  if (!vision.is_gated) list.bias(Role::kOwn, name, vision.width, Cut::kCopiedBetween);
 }
 
 void add_tower(const VisionConfig& vision, int64_t hidden, std::vector<ParamSpec>& all) {
@@ -156,29 +156,29 @@ void add_tower(const VisionConfig& vision, int64_t hidden, std::vector<ParamSpec
   patches.weight(own, "proj",
                  {vision.width, vision.channels, vision.temporal_patch_size, vision.patch_size,
                   vision.patch_size},
-                 Split::kCopiedBetween);
+                 Cut::kCopiedBetween);
   for (int64_t number = 0; number < vision.depth; ++number) {
     ParameterList block = ParameterList::of_tower(
         "visual.blocks." + std::to_string(number) + ".", chain.block(number), all);
     const int64_t width = vision.width, wide = vision.ffn_size;
     add_norm(vision, "norm1", block);
     add_norm(vision, "norm2", block);
-    block.linear(own, "attn.qkv", 3 * width, width, Split::kThirds, true);
-    block.linear(own, "attn.proj", width, width, Split::kColumns, true);
+    block.linear(own, "attn.qkv", 3 * width, width, Cut::kThirds, true);
+    block.linear(own, "attn.proj", width, width, Cut::kColumns, true);
     if (vision.is_gated) {
-      block.linear(own, "mlp.gate_proj", wide, width, Split::kRows, true);
-      block.linear(own, "mlp.up_proj", wide, width, Split::kRows, true);
-      block.linear(own, "mlp.down_proj", width, wide, Split::kColumns, true);
+      block.linear(own, "mlp.gate_proj", wide, width, Cut::kRows, true);
+      block.linear(own, "mlp.up_proj", wide, width, Cut::kRows, true);
+      block.linear(own, "mlp.down_proj", width, wide, Cut::kColumns, true);
     } else {
-      block.linear(own, "mlp.fc1", wide, width, Split::kRows, true);
-      block.linear(own, "mlp.fc2", width, wide, Split::kColumns, true);
+      block.linear(own, "mlp.fc1", wide, width, Cut::kRows, true);
+      block.linear(own, "mlp.fc2", width, wide, Cut::kColumns, true);
     }
   }
   ParameterList merger = ParameterList::of_tower("visual.merger.", chain.merger(), all);
   const int64_t merged = vision.merged_width();
   add_norm(vision, "ln_q", merger);
-  merger.linear(own, "mlp.0", merged, merged, Split::kRows, true);
-  merger.linear(own, "mlp.2", hidden, merged, Split::kColumns, true);
+  merger.linear(own, "mlp.0", merged, merged, Cut::kRows, true);
+  merger.linear(own, "mlp.2", hidden, merged, Cut::kColumns, true);
 }
 
 std::vector<ParamSpec> vl_parameters(const ModelConfig& config) {

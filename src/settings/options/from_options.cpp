@@ -33,20 +33,20 @@
 namespace danlu::settings {
 namespace {
 
-Stage stage_from(const std::string& verb, const Options& options) {
+Task task_from(const std::string& verb, const Options& options) {
   const std::string stage = options.get_string_or("stage", verb == "pretrain" ? "pretrain" : "sft");
-  if (stage == "sft") return Stage::kSft;
-  if (stage == "pretrain" || stage == "pt") return Stage::kPretrain;
+  if (stage == "sft") return Task::kSft;
+  if (stage == "pretrain" || stage == "pt") return Task::kPretrain;
   throw UsageError(
       tr("[train] {} {}: this version trains pretrain and sft", options.given_as("stage"), stage),
       tr("dpo, simpo, orm, prm and the others are not built in"));
 }
 
-Tuner tuner_from(const std::string& verb, Stage stage, const Options& options) {
+Tuner tuner_from(const std::string& verb, Task task, const Options& options) {
   // MindSpeed-LLM's posttrain has no word for LoRA: targets ask for it there, and a rank does here.
   const bool lora =
       verb == "sft" || options.is_given("lora_rank") || options.is_given("lora_target");
-  const std::string fallback = stage == Stage::kSft && lora ? "lora" : "full";
+  const std::string fallback = task == Task::kSft && lora ? "lora" : "full";
   const std::string name = options.get_string_or("tuner", fallback);
   if (name == "qlora" || options.get_int("quantization_bit") != 0) {
     const char* flag = name == "qlora" ? "tuner" : "quantization_bit";
@@ -110,7 +110,7 @@ std::string split_from(const Options& options) {
 }
 
 /// `looks`: for what the names mean on this machine.
-DataConfig data_from(const Options& options, Stage stage, uint64_t seed, bool looks) {
+DataConfig data_from(const Options& options, Task task, uint64_t seed, bool looks) {
   DataConfig data;
   data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
                                                   : data::default_cache_dir();
@@ -122,7 +122,7 @@ DataConfig data_from(const Options& options, Stage stage, uint64_t seed, bool lo
     }
   }
   data.validation_ratio =
-      options.get_float_or("val_ratio", stage == Stage::kSft && evaluates(options) ? 0.01 : 0.0);
+      options.get_float_or("val_ratio", task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
   data.megatron_split = split_from(options);
   data.max_length = options.get_int_or("max_length", 0);
   data.truncation = options.get_string("truncation");
@@ -453,8 +453,8 @@ TrainConfig read_config(const std::string& verb, const Options& options, const R
   config.verb = verb;
   config.is_planned = is_planned;
   config.profile = {options.profile().name, options.profile().by, options.from_profile().size()};
-  config.stage = stage_from(verb, options);
-  config.tuner = tuner_from(verb, config.stage, options);
+  config.task = task_from(verb, options);
+  config.tuner = tuner_from(verb, config.task, options);
   config.precision = training_precision(options);
   config.recompute = recompute_from(options);
   config.activation_offload = activation_offload_from(options);
@@ -462,14 +462,14 @@ TrainConfig read_config(const std::string& verb, const Options& options, const R
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
   config.checks_plan = options.get_bool("plan_check");
-  NamedModel named = is_planned ? model_to_plan(options, config.stage, verb != kPlanVerb)
-                                : model_to_train(options, config.stage);
+  NamedModel named = is_planned ? model_to_plan(options, config.task, verb != kPlanVerb)
+                                : model_to_train(options, config.task);
   config.model = std::move(named.source);
   model = std::move(named.config);
   arch::require_runnable(model);
   config.lora = lora_from(options, model);
   config.freeze = options.get_list("freeze");
-  config.data = data_from(options, config.stage, config.seed, /*looks=*/!is_planned);
+  config.data = data_from(options, config.task, config.seed, /*looks=*/!is_planned);
   config.data.max_length = max_length_from(options, window_of(verb, model));
   config.batch = batch_from(options);
   put_processes(options, place, config);

@@ -44,7 +44,7 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
 }
 
 std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
-  const bool lora = config.tuner == Tuner::kLora, pretrain = config.stage == Stage::kPretrain;
+  const bool lora = config.tuner == Tuner::kLora, pretrain = config.task == Task::kPretrain;
   const bool of_megatron = config.output.save_format == SaveFormat::kMegatron;
   const auto interval = [](Interval value) { return value == Interval::kNo ? "no" : "epoch"; };
   return {

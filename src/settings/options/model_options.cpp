@@ -14,16 +14,16 @@ namespace {
 
 /// Megatron begins pre-training with random weights where --load holds none, unless a flag forbids
 /// it; no other training does.
-bool may_be_random(const Options& options, Stage stage) {
+bool may_be_random(const Options& options, Task task) {
   if (options.has_value("from_scratch") && options.is_given("from_scratch"))
     return options.get_bool("from_scratch");
-  return stage == Stage::kPretrain && !options.get_bool("exit_on_missing_checkpoint") &&
+  return task == Task::kPretrain && !options.get_bool("exit_on_missing_checkpoint") &&
          !options.get_bool("finetune") && !options.get_bool("no_load_optim");
 }
 
 /// Where --load names a run: its own directory goes on as the run that it is; of another's, what it
 /// has kept in Megatron's format is meant, as where Megatron saved it.
-void load_run(const Options& options, Stage stage, ModelSource& source) {
+void load_run(const Options& options, Task task, ModelSource& source) {
   std::error_code unknown;
   if (fs::equivalent(source.path, options.get_string_or("output_dir", ""), unknown)) {
     const bool goes_on = !options.get_bool("finetune") &&
@@ -39,7 +39,7 @@ void load_run(const Options& options, Stage stage, ModelSource& source) {
     return;
   }
   const bool as_megatron =
-      stage == Stage::kPretrain || options.get_string_or("save_format", "") == "mcore";
+      task == Task::kPretrain || options.get_string_or("save_format", "") == "mcore";
   if (as_megatron && source.continues && !source.from_scratch)
     source.path = kept_in_megatrons_format(source.path);
 }
@@ -72,7 +72,7 @@ ModelSource source_from(const Options& options, bool loads,
 }
 
 /// No weights are there: random ones are taken. Errors: ModelError where that was not meant.
-void begin_at_random(const Options& options, Stage stage, const char* flag, ModelSource& source) {
+void begin_at_random(const Options& options, Task task, const char* flag, ModelSource& source) {
   // What is resumed begins with what it saved, wherever the weights of its first step were.
   const bool is_output = source.path.lexically_normal() / "" ==
                          fs::path(options.get_string_or("output_dir", "")).lexically_normal() / "";
@@ -84,7 +84,7 @@ void begin_at_random(const Options& options, Stage stage, const char* flag, Mode
   // something beside it or below.
   const std::string near = below.empty() ? did_you_mean_path(source.path) : below;
   const bool is_mistaken = (!of_run.empty() && !goes_on) || (!near.empty() && !is_output);
-  if (!may_be_random(options, stage) || is_mistaken) {
+  if (!may_be_random(options, task) || is_mistaken) {
     throw ModelError(
         tr("[train] {} {}: no weights there", options.given_as(flag), source.path.string()),
         !of_run.empty()  ? of_run
@@ -100,12 +100,12 @@ void begin_at_random(const Options& options, Stage stage, const char* flag, Mode
 
 }  // namespace
 
-NamedModel model_to_train(const Options& options, Stage stage) {
+NamedModel model_to_train(const Options& options, Task task) {
   const bool loads = options.has_value("load");
   ModelSource source = source_from(options, loads, locate_model);
-  if (loads) load_run(options, stage, source);
+  if (loads) load_run(options, task, source);
   if (!source.from_scratch && holds_no_weights(source.path))
-    begin_at_random(options, stage, loads ? "load" : "model", source);
+    begin_at_random(options, task, loads ? "load" : "model", source);
   weights::CheckpointSource opened = open_model(source);
   weights::report_idle_iteration(opened, source.iteration, options.given_as("iteration"));
   source.companions = opened.companions;
@@ -114,10 +114,10 @@ NamedModel model_to_train(const Options& options, Stage stage) {
   return {std::move(source), std::move(opened.config)};
 }
 
-NamedModel model_to_plan(const Options& options, Stage stage, bool may_load) {
+NamedModel model_to_plan(const Options& options, Task task, bool may_load) {
   const bool loads = may_load && options.has_value("load");
   ModelSource source = source_from(options, loads, located_if_named);
-  if (loads) load_run(options, stage, source);
+  if (loads) load_run(options, task, source);
   ModelSource described = source;
   described.from_scratch |= source.path.extension() == ".json" || holds_no_weights(source.path) ||
                             fs::exists(source.path / "config.json");

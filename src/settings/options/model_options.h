@@ -14,11 +14,11 @@ struct NamedModel {
 /// --load where it holds weights or nothing else could; the model of --model else. Reads headers
 /// only. Errors: UsageError where none is named; ModelError where it has no weights and may not
 /// begin with random ones, and as open_model.
-NamedModel model_to_train(const Options& options, Stage stage);
+NamedModel model_to_train(const Options& options, Task task);
 
 /// The same of a training that is planned, for which a description is enough, be it a config.json
 /// alone. `may_load`: there is a --load beside --model. Errors: the same, but for weights that are
 /// not there.
-NamedModel model_to_plan(const Options& options, Stage stage, bool may_load);
+NamedModel model_to_plan(const Options& options, Task task, bool may_load);
 
 }  // namespace danlu::settings

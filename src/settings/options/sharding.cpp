@@ -72,14 +72,15 @@ void put_sharers(const std::string& fsdp, TrainConfig& config) {
                         fsdp, here, config.place.size, tensor),
                      tr("as many processes on every machine, a multiple of --tp; or full_shard"));
   }
-  config.mesh.sharers = std::min(here / tensor, config.mesh.copies());
-  if (config.mesh.copies() % config.mesh.sharers != 0 || here / tensor % config.mesh.sharers != 0) {
+  config.mesh.sharers = std::min(here / tensor, config.mesh.model_copies());
+  if (config.mesh.model_copies() % config.mesh.sharers != 0 ||
+      here / tensor % config.mesh.sharers != 0) {
     throw UsageError(tr("[train] --fsdp {}: {} processes a machine, {} copies of the model: they "
                         "do not share alike",
-                        fsdp, here, config.mesh.copies()),
+                        fsdp, here, config.mesh.model_copies()),
                      tr("as many copies on every machine; or full_shard"));
   }
-  if (config.mesh.sharers == config.mesh.copies() && config.mesh.copies() > 1) {
+  if (config.mesh.sharers == config.mesh.model_copies() && config.mesh.model_copies() > 1) {
     say_always(
         tr("--fsdp \"{}\": all processes are on one machine and share one copy, as without hybrid",
            fsdp));
@@ -194,9 +195,9 @@ void put_sharding(const Options& options, TrainConfig& config) {
   if (all.empty() || all.front().sharding == Sharding::kNone) return;
   config.keeping.sharding = all.front().sharding;
   put_sharers(options.get_string_or("fsdp", ""), config);
-  if (config.mesh.copies() > 1 && config.mesh.sharers != 1) return;
+  if (config.mesh.model_copies() > 1 && config.mesh.sharers != 1) return;
   log::notice("{}: there is one copy of the model{}, and nobody to share it with", all.front().flag,
-              config.mesh.copies() > 1 ? tr(" on each machine") : "");
+              config.mesh.model_copies() > 1 ? tr(" on each machine") : "");
   config.keeping.sharding = Sharding::kNone;
 }
 

@@ -65,7 +65,7 @@ std::string steps_of_an_epoch(double steps) {
 }
 
 void add_run(const TrainConfig& config, bool all, std::string& out) {
-  const std::string run = fmt::format("danlu {} · {} · {}", config.verb, stage_name(config.stage),
+  const std::string run = fmt::format("danlu {} · {} · {}", config.verb, task_name(config.task),
                                       tuner_name(config.tuner));
   add_line(out, "run", all ? run : tr("{}, output {}", run, config.output.directory.string()));
   if (all || !config.profile.by.empty()) add_line(out, "defaults", profile_line(config.profile));

@@ -117,10 +117,11 @@ void go_on_saving(Run& run, bool waits) {
   outlives_removal(run, [&] { saved = waits ? run.saver.finish() : run.saver.poll(); });
   if (!saved || run.run_dir.keeper != run.ranks.rank()) return;
   // A directory that is gone is said at the next line of the log.
-  if (!settle_checkpoints(run.config.output, *saved, run.best_when_saved, run.copies.sources()))
+  if (!settle_checkpoints(run.config.output, *saved, run.best_when_saved,
+                          run.megatron_copies.sources()))
     return;
   log::info("saved {}", saved->string());
-  if (run.ranks.is_first()) run.copies.begin(*saved, run.last_saved_step);
+  if (run.ranks.is_first()) run.megatron_copies.begin(*saved, run.last_saved_step);
 }
 
 bool settle_checkpoints(const OutputConfig& output, const std::filesystem::path& newest,
