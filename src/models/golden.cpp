@@ -4,15 +4,19 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "models/batch.h"
+#include "models/golden_pictures.h"
 #include "models/tensor_io.h"
 
 namespace danlu::models {
@@ -41,13 +45,20 @@ class GradientsOn {
 class Comparison {
  public:
   Comparison(CausalLM& model, const weights::TensorSource& golden, double tolerance)
-      : model_(&model), golden_(golden), tolerance_(tolerance) {}
+      : model_(&model), golden_(golden), tolerance_(tolerance) {
+    if (model.config().vision) {
+      pictures_.emplace(*model.config().vision,
+                        [this](const std::string& name) { return take(name); });
+    }
+  }
 
   GoldenReport run(const std::function<CausalLM&()>& merged) {
     if (has("input_ids")) compare_batch();
     if (has("long_input_ids") && has("long_logits"))
       compare_logits("long_input_ids", "", "long_logits");
-    if (has("gen_prompt_ids") && has("gen_output_ids")) compare_greedy();
+    if (has("gen_prompt_ids") && has("gen_output_ids"))
+      compare_greedy("gen_prompt_ids", "gen_output_ids");
+    if (pictures_) compare_pictures();
     if (has("input_ids") && has("logits_merged") && merged) {
       model_ = &merged();
       compare_logits("input_ids", "attention_mask", "logits_merged");
@@ -92,8 +103,60 @@ class Comparison {
     return full_BTX.reshape({-1, full_BTX.size(2)}).index_select(0, batch.index_N);
   }
 
+  /// pack_padded, with the pictures that the ids name. rows: of the file.
+  PaddedBatch packed(const at::Tensor& ids_BT, const at::Tensor& mask_BT,
+                     const at::Tensor& labels_BT, std::vector<int64_t> rows = {}) {
+    PaddedBatch batch = pack_padded(ids_BT, mask_BT, labels_BT);
+    if (!pictures_) return batch;
+    for (int64_t row = static_cast<int64_t>(rows.size()); row < ids_BT.size(0); ++row)
+      rows.push_back(row);
+    behind_ = pictures_->attach(batch, ids_BT, mask_BT, rows);
+    return batch;
+  }
+
+  /// What the tower makes of each picture, and positions.
+  void compare_pictures() {
+    for (const auto& [name, picture] : pictures_->by_name()) {
+      const at::Tensor theirs = take(name + ".vision_embeds");
+      if (!theirs.defined()) continue;
+      const at::NoGradGuard no_grad;
+      Visuals visuals;
+      visuals.grids = {picture.grid};
+      visuals.pixels_PX = picture.pixels_PX;
+      judge(name + ".vision_embeds", model_->visual_tokens(visuals), theirs);
+    }
+    if (has("input_ids") && has("position_ids")) {
+      const at::Tensor ids = take("input_ids"), mask = take("attention_mask");
+      const PaddedBatch batch = packed(ids, mask, {});
+      const at::Tensor theirs = take("position_ids").reshape({3, -1}).index_select(1, batch.index_N);
+      at::Tensor ours = batch.input.positions_N;
+      if (ours.dim() == 1) ours = ours.unsqueeze(0).expand({3, -1});
+      judge("position_ids", ours, theirs);
+      std::vector<int64_t> deltas;
+      for (const int64_t behind : behind_) deltas.push_back(behind - ids.size(1));
+      if (has("rope_deltas"))
+        judge("rope_deltas", at::tensor(deltas, at::TensorOptions(at::kLong)),
+              take("rope_deltas").reshape({-1}));
+    }
+    for (const std::string name : {"gen_image", "gen_video", "gen_text"}) {
+      if (has(name + ".prompt_ids") && has(name + ".output_ids"))
+        compare_greedy(name + ".prompt_ids", name + ".output_ids");
+    }
+  }
+
+  /// The row of input_ids that begins as the prompt does; 0 if none does.
+  int64_t row_of_prompt(const at::Tensor& prompt_P) {
+    const at::Tensor ids = take("input_ids");
+    for (int64_t row = 0; ids.defined() && row < ids.size(0); ++row) {
+      if (prompt_P.size(0) <= ids.size(1) &&
+          at::equal(ids[row].narrow(0, 0, prompt_P.size(0)), prompt_P))
+        return row;
+    }
+    return 0;
+  }
+
   void compare_batch() {
-    PaddedBatch batch = pack_padded(take("input_ids"), take("attention_mask"), take("labels"));
+    PaddedBatch batch = packed(take("input_ids"), take("attention_mask"), take("labels"));
     batch.input.on_hidden = [&](int64_t index, const at::Tensor& hidden_NH) {
       const std::string name = "hidden_states." + std::to_string(index);
       if (has(name)) judge(name, hidden_NH, packed_rows(take(name), batch));
@@ -146,20 +209,22 @@ class Comparison {
 
   void compare_logits(const std::string& ids, const std::string& mask, const std::string& logits) {
     const at::NoGradGuard no_grad;
-    const PaddedBatch batch = pack_padded(take(ids), take(mask));
+    const PaddedBatch batch = packed(take(ids), take(mask), {});
     judge(logits, model_->logits(model_->forward_hidden(batch.input)),
           packed_rows(take(logits), batch));
   }
 
-  void compare_greedy() {
-    const at::Tensor prompts = take("gen_prompt_ids"), outputs = take("gen_output_ids");
+  void compare_greedy(const std::string& prompt_name, const std::string& output_name) {
+    const at::Tensor prompts = take(prompt_name), outputs = take(output_name);
     int64_t wrong = 0;
     for (int64_t row = 0; row < prompts.size(0); ++row) {
-      const at::Tensor ours =
-          greedy_tokens(*model_, prompts[row], outputs.size(1) - prompts.size(1));
+      const int64_t of_file = pictures_ ? row_of_prompt(prompts[row]) : 0;
+      const at::Tensor ours = greedy_tokens(
+          *model_, prompts[row], outputs.size(1) - prompts.size(1),
+          [&](const at::Tensor& ids_BT) { return packed(ids_BT, {}, {}, {of_file}); });
       wrong += (ours != outputs[row]).sum().item<int64_t>();
     }
-    TensorDifference difference{"gen_output_ids", static_cast<double>(wrong), 0,
+    TensorDifference difference{output_name, static_cast<double>(wrong), 0,
                                 wrong ? kInfinity : 0, wrong == 0};
     difference.max_rel = static_cast<double>(wrong) / static_cast<double>(outputs.numel());
     differences_.push_back(difference);
@@ -205,6 +270,8 @@ class Comparison {
   const weights::TensorSource& golden_;
   double tolerance_;
   std::set<std::string> used_;
+  std::optional<GoldenPictures> pictures_;  ///< of a model that sees pictures
+  std::vector<int64_t> behind_;             ///< positions behind the rows of the last batch
   std::vector<TensorDifference> differences_;
 };
 
@@ -215,11 +282,13 @@ GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& g
   return Comparison(model, golden, tolerance).run(merged);
 }
 
-at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens) {
+at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens,
+                         const std::function<PaddedBatch(const at::Tensor& ids_BT)>& packed) {
   const at::NoGradGuard no_grad;
   at::Tensor ids = prompt_P.to(at::kLong);
   for (int64_t i = 0; i < new_tokens; ++i) {
-    const PaddedBatch batch = pack_padded(ids.unsqueeze(0));
+    const PaddedBatch batch =
+        packed ? packed(ids.unsqueeze(0)) : pack_padded(ids.unsqueeze(0));
     const at::Tensor hidden_NH = model.forward_hidden(batch.input);
     const at::Tensor next = model.logits(hidden_NH.narrow(0, hidden_NH.size(0) - 1, 1)).argmax(-1);
     ids = at::cat({ids, next.cpu()});

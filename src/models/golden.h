@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "models/batch.h"
 #include "models/causal_lm.h"
 #include "weights/tensor_source.h"
 
@@ -28,7 +29,9 @@ struct GoldenReport {
 /// Runs the inputs found in `golden` and compares what is found there: input_ids [B,T] with
 /// attention_mask and labels (-100 ignored, shifted here), logits, loss, grad.<parameter>,
 /// hidden_states.<k>, long_input_ids and long_logits, gen_prompt_ids and gen_output_ids (greedy),
-/// logits_merged (with `merged`). Masked positions are not compared. `merged` gives the model with
+/// logits_merged (with `merged`). Of a model that sees pictures also the pictures
+/// (models/golden_pictures.h), image<i>.vision_embeds, position_ids [3,B,T], rope_deltas, and
+/// gen_image, gen_video, gen_text with .prompt_ids and .output_ids. Masked positions are not compared. `merged` gives the model with
 /// its adapters merged; it is called last of all, and may let `model` go: one is needed at a time.
 /// Gradients are taken of the parameters the file names, frozen ones included; they are left
 /// cleared, and what was frozen stays so. Errors: ModelError if
@@ -37,7 +40,9 @@ GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& g
                                  double tolerance, const std::function<CausalLM&()>& merged = {});
 
 /// Greedy continuation of one row by full forward passes. Shapes  ids [P]; result [P + new_tokens],
-/// int64, CPU.
-at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens);
+/// int64, CPU. packed: makes the batch of a pass, as where ids stand for pictures; empty:
+/// pack_padded.
+at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens,
+                         const std::function<PaddedBatch(const at::Tensor& ids_BT)>& packed = {});
 
 }  // namespace danlu::models

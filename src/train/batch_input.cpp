@@ -17,6 +17,10 @@ at::Tensor to_tensor(const std::vector<int64_t>& values) {
 
 }  // namespace
 
+models::PassSize size_of(const data::Batch& batch) {
+  return {.tokens = static_cast<int64_t>(batch.ids.size())};
+}
+
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
   models::ForwardInput input;
   input.ids_N = to_tensor(batch.ids);

@@ -24,7 +24,7 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& batches, const Ho
   for (const arch::Action& action : schedule) {
     const data::Batch* batch = batch_of(action);
     if (batch && action.work == arch::Work::kReceiveHidden)
-      links_.expect_hidden(static_cast<int64_t>(batch->ids.size()));
+      links_.expect_hidden(action.chunk, size_of(*batch));
   }
   at::Tensor hidden_nH;  // of the action before
   for (const arch::Action& action : schedule) {

@@ -89,10 +89,9 @@ void Passes::expect(const arch::Schedule& schedule,
                     const std::vector<const data::Batch*>& batches) {
   for (const arch::Action& action : schedule) {
     if (action.micro_batch >= static_cast<int64_t>(batches.size())) continue;
-    const auto tokens =
-        static_cast<int64_t>(batches[static_cast<size_t>(action.micro_batch)]->ids.size());
-    if (action.work == arch::Work::kReceiveHidden) links_.expect_hidden(tokens);
-    if (action.work == arch::Work::kReceiveGrad) links_.expect_grad(tokens);
+    const models::PassSize size = size_of(*batches[static_cast<size_t>(action.micro_batch)]);
+    if (action.work == arch::Work::kReceiveHidden) links_.expect_hidden(action.chunk, size);
+    if (action.work == arch::Work::kReceiveGrad) links_.expect_grad(action.chunk, size);
   }
 }
 

@@ -29,17 +29,18 @@ StageLinks::StageLinks(const models::CausalLM& stage)
   }
 }
 
-void StageLinks::expect(Incoming& incoming, const parallel::Group& group, int64_t tokens) {
-  incoming.tokens.push_back(tokens);
+void StageLinks::expect(Incoming& incoming, const parallel::Group& group,
+                        std::vector<int64_t> shape) {
+  incoming.shapes.push_back(std::move(shape));
   // The first of a step, too, travels while something else is computed.
   if (incoming.coming.empty()) ask(incoming, group);
 }
 
 void StageLinks::ask(Incoming& incoming, const parallel::Group& group) {
-  if (incoming.tokens.empty()) return;
-  const at::Tensor what = at::empty(stage_.hidden_shape(incoming.tokens.front()),
+  if (incoming.shapes.empty()) return;
+  const at::Tensor what = at::empty(incoming.shapes.front(),
                                     at::TensorOptions(stage_.dtype()).device(stage_.device()));
-  incoming.tokens.pop_front();
+  incoming.shapes.pop_front();
   auto done = incoming.thread->run(
       [&group, what = at::Tensor(what)]() mutable {
         group.pass_on(what, 1 - group.rank(), group.rank());
@@ -74,11 +75,13 @@ void StageLinks::send(Outgoing& outgoing, const parallel::Group& group, const at
       what.device(), {what}));
 }
 
-void StageLinks::expect_hidden(int64_t tokens) {
-  expect(hidden_in_, mesh_.with_previous(Way::kHidden), tokens);
+void StageLinks::expect_hidden(int64_t chunk, const models::PassSize& size) {
+  expect(hidden_in_, mesh_.with_previous(Way::kHidden),
+         stage_.shape_before(stage_.stage().chunk(chunk).first, size));
 }
-void StageLinks::expect_grad(int64_t tokens) {
-  expect(grad_in_, mesh_.with_next(Way::kGrad), tokens);
+void StageLinks::expect_grad(int64_t chunk, const models::PassSize& size) {
+  expect(grad_in_, mesh_.with_next(Way::kGrad),
+         stage_.shape_before(stage_.stage().chunk(chunk).end, size));
 }
 at::Tensor StageLinks::receive_hidden() {
   return receive(hidden_in_, mesh_.with_previous(Way::kHidden));

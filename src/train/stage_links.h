@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "models/causal_lm.h"
 #include "parallel/background.h"
@@ -21,10 +22,10 @@ class StageLinks {
   /// `stage` outlives it. A model that is one stage has no exchanges.
   explicit StageLinks(const models::CausalLM& stage);
 
-  // Announce what is received before the next finish(), in order; the number of tokens gives the
-  // shape (models::CausalLM::hidden_shape).
-  void expect_hidden(int64_t tokens);
-  void expect_grad(int64_t tokens);
+  // Announce what is received before the next finish(), in order: the shape of what enters the
+  // chunk, and of what it gave (models::CausalLM::shape_before).
+  void expect_hidden(int64_t chunk, const models::PassSize& size);
+  void expect_grad(int64_t chunk, const models::PassSize& size);
   // Return the next tensor that was announced.
   at::Tensor receive_hidden();
   at::Tensor receive_grad();
@@ -40,12 +41,12 @@ class StageLinks {
     std::unique_ptr<parallel::Background> thread;
   };
   struct Incoming {
-    std::deque<int64_t> tokens;  ///< not asked for yet
+    std::deque<std::vector<int64_t>> shapes;  ///< of what was not asked for yet
     std::deque<std::pair<at::Tensor, parallel::Background::Job>> coming;
     std::unique_ptr<parallel::Background> thread;
   };
   void send(Outgoing& outgoing, const parallel::Group& group, const at::Tensor& what);
-  void expect(Incoming& incoming, const parallel::Group& group, int64_t tokens);
+  void expect(Incoming& incoming, const parallel::Group& group, std::vector<int64_t> shape);
   void ask(Incoming& incoming, const parallel::Group& group);
   at::Tensor receive(Incoming& incoming, const parallel::Group& group);
 
