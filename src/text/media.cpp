@@ -28,12 +28,12 @@ std::string_view first_pad_in(std::string_view text) {
   return {};
 }
 
-std::string_view first_pad_in(const Json& value) {
+std::string_view first_pad_within(const Json& value) {
   if (value.is_string()) return first_pad_in(value.get_ref<const std::string&>());
   if (!value.is_structured()) return {};
   for (const auto& [key, member] : value.items()) {
     if (const auto found = first_pad_in(std::string_view(key)); !found.empty()) return found;
-    if (const auto found = first_pad_in(member); !found.empty()) return found;
+    if (const auto found = first_pad_within(member); !found.empty()) return found;
   }
   return {};
 }
@@ -83,9 +83,9 @@ Conversation with_placeholders(const Conversation& conversation, bool add_vision
 std::string_view placeholder_written_in(const Conversation& conversation) {
   for (const Message& message : conversation.messages) {
     if (const auto found = first_pad_in(message.content); !found.empty()) return found;
-    if (const auto found = first_pad_in(message.extra); !found.empty()) return found;
+    if (const auto found = first_pad_within(message.extra); !found.empty()) return found;
   }
-  return first_pad_in(conversation.tools);
+  return first_pad_within(conversation.tools);
 }
 
 }  // namespace danlu::text

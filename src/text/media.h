@@ -20,9 +20,7 @@ inline constexpr std::string_view kVisionStart = "<|vision_start|>", kVisionEnd 
 struct MediaTokens {
   TokenId image_pad = -1, video_pad = -1;
   bool is_pad(TokenId id) const { return id == image_pad || id == video_pad; }
-  TokenId pad_of(MediaKind kind) const {
-    return kind == MediaKind::kImage ? image_pad : video_pad;
-  }
+  TokenId pad_of(MediaKind kind) const { return kind == MediaKind::kImage ? image_pad : video_pad; }
 };
 /// Nothing if the vocabulary lacks one of the four tokens above.
 std::optional<MediaTokens> media_tokens(const Tokenizer& tokenizer);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/lower_case.h"
 #include "data/formats/columns.h"
+#include "data/formats/media_values.h"
 
 namespace danlu::data {
 namespace {
@@ -57,8 +58,7 @@ std::string_view kind_of_block(std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> media_in(const Json& row, bool text_is_named,
-                                    const MediaColumns* read) {
+std::optional<std::string> media_in(const Json& row, bool text_is_named, const MediaColumns* read) {
   if (!row.is_object()) return std::nullopt;
   for (const auto& [column, value] : row.items()) {
     if (read && read->holds(column)) continue;
@@ -103,10 +103,56 @@ void refuse_media(const std::string& what) {
 }
 
 void refuse_unread_media(const std::string& what) {
-  throw DataError(
-      tr("{}: nothing here would read it", what),
-      tr("pictures and videos belong to conversations, in columns images and videos "
-         "(--columns '{{\"photo\":\"images\"}}' names another); sound is not read"));
+  throw DataError(tr("{}: nothing here would read it", what),
+                  tr("pictures and videos belong to conversations, in columns images and videos "
+                     "(--columns '{{\"photo\":\"images\"}}' names another); sound is not read"));
+}
+
+namespace {
+
+[[noreturn]] void refuse_problem(const std::string& origin, const RowProblem& problem) {
+  throw DataError(tr("{}: {}{}", origin, translated_filled(problem.reason),
+                     problem.detail.empty() ? "" : " (" + problem.detail + ")"));
+}
+
+/// A content that is a list without pictures goes to the template as it is.
+void take_parts(const std::string& origin, bool reads_media, text::Message* message) {
+  const auto content = message->extra.find("content");
+  if (content == message->extra.end() || !content->is_array()) return;
+  if (std::none_of(content->begin(), content->end(), is_media_block)) return;
+  RowProblem problem;
+  for (const Json& part : *content) {
+    const std::string name = media_block_name(part);
+    if (is_media_block(part)) {
+      const std::string what = tr("{}: a message holds \"{}\"", origin, name);
+      if (!reads_media) refuse_media(what);
+      if (is_audio_block(part)) refuse_unread_media(what);
+      text::MediaPlace& place = message->media.emplace_back();
+      place.offset = message->content.size();
+      if (!read_media_part(part, &place.media, &problem)) refuse_problem(origin, problem);
+      continue;
+    }
+    const Json* text = part.is_object() ? find_value(part, "text") : nullptr;
+    if (!text || !text->is_string())
+      refuse_problem(origin, {"a message holds something other than text and pictures", name});
+    message->content += text->get_ref<const std::string&>();
+  }
+  message->extra.erase("content");
+}
+
+}  // namespace
+
+void take_media(const Json& row, const std::string& origin, bool reads_media,
+                text::Conversation* conversation) {
+  const MediaColumns columns = media_columns({}, ColumnNames(Json::object()));
+  if (const auto what = media_in(row, false, reads_media ? &columns : nullptr)) {
+    const std::string where = fmt::format("{}: {}", origin, *what);
+    reads_media ? refuse_unread_media(where) : refuse_media(where);
+  }
+  for (text::Message& message : conversation->messages) take_parts(origin, reads_media, &message);
+  RowProblem problem;
+  if (row.is_object() && !attach_media(row, columns, true, conversation, &problem))
+    refuse_problem(origin, problem);
 }
 
 }  // namespace danlu::data

@@ -25,6 +25,13 @@ bool is_audio_block(const Json& block);
 /// What a part calls itself, for messages: its type, or the key that it has in its place.
 std::string media_block_name(const Json& block);
 
+/// Pictures and videos of a conversation given as `row` (see text::parse_conversation), from the
+/// parts of its messages and from its columns image, images, video and videos. `origin` begins
+/// error texts. Errors: DataError for what cannot be read, and for any of them without
+/// `reads_media`.
+void take_media(const Json& row, const std::string& origin, bool reads_media,
+                text::Conversation* conversation);
+
 /// Errors: DataError "<what>: the model reads text alone".
 [[noreturn]] void refuse_media(const std::string& what);
 /// Errors: DataError "<what>: …" about a row whose pictures or sound have no place in a model that

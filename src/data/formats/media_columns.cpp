@@ -19,11 +19,15 @@ using text::MediaReference;
 constexpr std::string_view kImageTag = "<image>", kVideoTag = "<video>";
 
 std::vector<std::string> columns_of(const FormatOptions& options, const ColumnNames& names,
-                                    const char* one, const char* many) {
-  const auto mapped = options.map_keys.is_object() ? options.map_keys.find(many)
-                                                   : options.map_keys.end();
+                                    const char* one, const char* many,
+                                    std::vector<std::string>* unused) {
+  const auto mapped =
+      options.map_keys.is_object() ? options.map_keys.find(many) : options.map_keys.end();
   if (mapped == options.map_keys.end()) return {names.actual(many), names.actual(one)};
-  if (mapped->is_null()) return {};
+  if (mapped->is_null()) {
+    unused->insert(unused->end(), {one, many});
+    return {};
+  }
   if (!mapped->is_string()) {
     throw UsageError(tr("[map_keys] \"{}\" must name a column, got {}", many, kind_of(*mapped)));
   }
@@ -64,8 +68,7 @@ struct ColumnMedia {
 bool read_columns(const Json& row, const MediaColumns& columns, ColumnMedia* media,
                   RowProblem* problem) {
   for (const MediaKind kind : {MediaKind::kImage, MediaKind::kVideo}) {
-    for (const std::string& column :
-         kind == MediaKind::kImage ? columns.images : columns.videos) {
+    for (const std::string& column : kind == MediaKind::kImage ? columns.images : columns.videos) {
       const Json* value = find_value(row, column);
       if (!value) continue;
       media->has_column = true;
@@ -86,10 +89,10 @@ bool require_counts(const std::array<size_t, 2>& places, ColumnMedia& media, con
     const size_t wanted = places[static_cast<size_t>(kind)], given = media.of(kind).size();
     if (wanted == given) continue;
     const bool is_image = kind == MediaKind::kImage;
-    *problem = {is_image ? "<image> and pictures differ in number"
-                         : "<video> and videos differ in number",
-                fmt::format("{}, {}", counted(wanted, place),
-                            counted(given, is_image ? "picture" : "video"))};
+    *problem = {
+        is_image ? "<image> and pictures differ in number" : "<video> and videos differ in number",
+        fmt::format("{}, {}", counted(wanted, place),
+                    counted(given, is_image ? "picture" : "video"))};
     return false;
   }
   return true;
@@ -145,13 +148,16 @@ bool put_first(text::Conversation* conversation, ColumnMedia& media) {
 }  // namespace
 
 bool MediaColumns::holds(const std::string& column) const {
-  return std::find(images.begin(), images.end(), column) != images.end() ||
-         std::find(videos.begin(), videos.end(), column) != videos.end();
+  return std::ranges::any_of(std::array{&images, &videos, &unused}, [&](const auto* names) {
+    return std::find(names->begin(), names->end(), column) != names->end();
+  });
 }
 
 MediaColumns media_columns(const FormatOptions& options, const ColumnNames& names) {
-  return {columns_of(options, names, "image", "images"),
-          columns_of(options, names, "video", "videos")};
+  MediaColumns columns;
+  columns.images = columns_of(options, names, "image", "images", &columns.unused);
+  columns.videos = columns_of(options, names, "video", "videos", &columns.unused);
+  return columns;
 }
 
 bool attach_media(const Json& row, const MediaColumns& columns, bool lone_media_first,

@@ -13,6 +13,7 @@ namespace danlu::data {
 /// Under the names of the files.
 struct MediaColumns {
   std::vector<std::string> images, videos;
+  std::vector<std::string> unused;  ///< those that map_keys says are not to be read
 
   bool holds(const std::string& column) const;
 };

@@ -89,14 +89,13 @@ bool read_text(const std::string& text, MediaPiece* piece, RowProblem* problem) 
   if (text.starts_with(kData)) return read_data_url(text, piece, problem);
   if (is_raw_base64(text)) {
     std::string bytes;
-    if (!text::decode_base64(text, &bytes))
-      return refuse_value("base64 that is damaged", problem);
+    if (!text::decode_base64(text, &bytes)) return refuse_value("base64 that is damaged", problem);
     piece->name = "base64";
     piece->bytes = shared(std::move(bytes));
     return true;
   }
-  piece->name = text.starts_with(kFile) ? decoded_uri(std::string_view(text).substr(kFile.size()))
-                                        : text;
+  piece->name =
+      text.starts_with(kFile) ? decoded_uri(std::string_view(text).substr(kFile.size())) : text;
   if (piece->name.find('\0') != std::string::npos)
     return refuse_value("a name with a zero byte", problem);
   return true;

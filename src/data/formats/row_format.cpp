@@ -161,7 +161,8 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
 
 std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const FormatOptions& options) {
   const Json& map_keys = options.map_keys;
-  check_map_keys(map_keys, {"prompt", "query", "response", "system", "history", "tools", "images", "videos"},
+  check_map_keys(map_keys,
+                 {"prompt", "query", "response", "system", "history", "tools", "images", "videos"},
                  options.map_keys_from);
   PairColumns columns;
   const auto set = [&](std::string* column, const char* role, const char* standard, bool needed) {
@@ -248,7 +249,8 @@ Json sample_message(const FirstRows& first, const std::string& column) {
 std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const FormatOptions& options,
                                              std::optional<RowFormat> wanted) {
   const Json& map_keys = options.map_keys;
-  check_map_keys(map_keys, {"messages", "system", "tools", "tags", "images", "videos"}, options.map_keys_from);
+  check_map_keys(map_keys, {"messages", "system", "tools", "tags", "images", "videos"},
+                 options.map_keys_from);
   const Json tags_json = map_keys.value("tags", Json::object());
   check_map_keys(tags_json,
                  {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag",

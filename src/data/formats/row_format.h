@@ -49,7 +49,7 @@ class RowHandler {
   virtual std::vector<std::string> columns_read() const = 0;
   void refuse_late_columns(const Json& row) const;
   bool add_media(const Json& row, Row* read, RowProblem* problem) const;
-  bool text_is_named_ = false;  ///< as media_in's
+  bool text_is_named_ = false;                 ///< as media_in's
   std::optional<MediaColumns> media_columns_;  ///< of a model that reads pictures
   bool lone_media_first_ = false;              ///< as attach_media's
   std::vector<std::string> columns_;
