@@ -63,6 +63,7 @@ void append_sample(const Sample& sample, uint64_t number, Batch& batch) {
     throw DataError(tr("[make_batch] a micro-batch of more than {} tokens",
                        std::numeric_limits<int32_t>::max()));
   }
+  append_spans(sample.media, static_cast<int64_t>(base), &batch.media);
   batch.ids.insert(batch.ids.end(), sample.ids.begin(), sample.ids.end());
   for (size_t i = 0; i < count; ++i) batch.token_keys.push_back(mix64(number, i));
   append_targets(sample, batch);
@@ -108,6 +109,7 @@ Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
   part.rows = rows;
   if (rows.empty()) part.rows.push_back({0, 0});  // a part without a row: no ranges are the whole
   part.segment_starts = batch.segment_starts;
+  part.media = batch.media;
   if (!rows.empty() && rows.front().begin == 0) part.num_samples = batch.num_samples;
   const auto take = [](const auto& from, const RowRange& range, auto& to) {
     to.insert(to.end(), from.begin() + range.begin, from.begin() + range.end);

@@ -5,6 +5,7 @@
 
 #include "base/ignore_label.h"
 #include "base/row_range.h"
+#include "data/media_span.h"
 
 namespace danlu::data {
 
@@ -25,6 +26,9 @@ struct Batch {
   /// In a part of a batch (part_of), segment_starts still counts the tokens of the whole. `rows`
   /// says which of these are here, in their order. Empty: all; one empty range: none.
   std::vector<RowRange> rows;
+  /// Pictures and videos in order of appearance, `begin` counting the tokens of the batch: in a
+  /// part of a batch all of the whole, counting the tokens of the whole.
+  std::vector<MediaSpan> media;
   /// In a part of a batch: one more than the largest position of each whole segment.
   std::vector<int64_t> segment_lengths;
 };
@@ -40,6 +44,7 @@ struct Sample {
   bool labels_are_targets = false;
   /// Where positions restart, if not at `segments`. Empty: at `segments`.
   std::vector<int32_t> position_starts{};
+  std::vector<MediaSpan> media{};  ///< in order of appearance
 };
 
 /// The part of a whole batch that has these tokens. The part with the first token counts the

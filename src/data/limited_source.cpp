@@ -21,11 +21,14 @@ std::vector<int32_t> starts_within(const std::vector<int32_t>& starts, int64_t d
   return kept;
 }
 
+/// REQUIRES: a sample with pictures is cut at its end alone.
 void cut_sample(const LengthLimit& limit, Sample* sample) {
   const auto size = static_cast<int64_t>(sample->ids.size());
   if (size <= limit.max_length) return;
-  const int64_t begin = limit.truncation == Truncation::kLeft ? size - limit.max_length : 0;
-  const int64_t end = begin + limit.max_length;
+  const int64_t kept = uncut_length(sample->media, limit.max_length);
+  const int64_t begin = limit.truncation == Truncation::kLeft ? size - kept : 0;
+  const int64_t end = begin + kept;
+  keep_spans_before(&sample->media, kept);
   for (std::vector<int32_t>* values : {&sample->ids, &sample->labels}) {
     values->erase(values->begin() + end, values->end());
     values->erase(values->begin(), values->begin() + begin);
@@ -104,6 +107,10 @@ class Limiter {
         fmt::format("{}: sample {}: {} tokens", name_, index, sample.ids.size());
     if (limit_.truncation == Truncation::kDelete || limit_.truncation == Truncation::kSplit) {
       drop(reason, example);
+      return false;
+    }
+    if (limit_.truncation == Truncation::kLeft && !sample.media.empty()) {
+      drop(reason + ", and a cut at its front would take pictures", example);
       return false;
     }
     cut_sample(limit_, &sample);

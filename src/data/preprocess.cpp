@@ -51,6 +51,8 @@ EncodeSettings settings_for(const PreprocessSpec& spec, const PreprocessText& te
   settings.max_length = spec.seq_length > 0 ? spec.seq_length - 1 : 0;
   settings.truncation = spec.pack == PackMode::kNeat ? Truncation::kRight : Truncation::kDelete;
   if (text.load_tokenizer) settings.tokenizer = text.load_tokenizer();
+  if (settings.kind == EncodedKind::kSamples)
+    settings.media = make_media_encoder(spec.media, settings.tokenizer.get());
   const bool has_conversations = std::any_of(plan.begin(), plan.end(), [](const auto& item) {
     return !is_text(item) && item.handler->format() != RowFormat::kTokens;
   });
@@ -130,10 +132,15 @@ PreprocessReport make_files(const PreprocessSpec& spec, const std::vector<Planne
   const fs::path work = work_directory(spec, key);
   const bool is_texts = settings.kind == EncodedKind::kTexts;
   // Work that has passed over bad rows is not continued by a run that refuses them.
-  TokenStore store(work, spec.strict ? key + " strict" : key, is_texts ? num_outputs : 2);
+  TokenStore store(work, spec.strict ? key + " strict" : key,
+                   is_texts ? num_outputs : num_sample_streams(settings));
   if (spec.overwrite) write_file_atomic(work / kMayReplace, "");
-  const RunSettings run{spec.num_workers, spec.strict, spec.max_dropped_ratio, spec.show_progress,
-                        spec.commit_interval_s};
+  const RunSettings run{.num_workers = spec.num_workers,
+                        .strict = spec.strict,
+                        .max_dropped_ratio = spec.max_dropped_ratio,
+                        .max_rows_of_all = spec.max_rows_of_all,
+                        .show_progress = spec.show_progress,
+                        .commit_interval_s = spec.commit_interval_s};
   PreprocessReport report = encode_datasets(plan, settings, run, &store);
   // From here on the files are neither the old nor the new ones until the manifest says so.
   write_file_atomic(work / kMayReplace, "");
@@ -154,14 +161,17 @@ PreprocessReport make_files(const PreprocessSpec& spec, const std::vector<Planne
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text) {
   check_spec(spec);
   const MadeDirectory made(fs::absolute(spec.output_prefix).parent_path());
-  const auto plan = plan_datasets(spec.inputs, spec.format, {}, spec.document_per_file);
+  FormatOptions format = spec.format;
+  format.reads_media = spec.media.has_value();
+  const auto plan = plan_datasets(spec.inputs, format, {}, spec.document_per_file);
   for (const PlannedDataset& item : plan) log::info("{}", translated_filled(item.description));
   const EncodeSettings settings = settings_for(spec, text, plan);
   if (settings.kind == EncodedKind::kTexts && spec.pack != PackMode::kNone) {
     throw UsageError(tr("[pack] plain texts are not packed: pre-training joins them itself"),
                      tr("leave out --pack"));
   }
-  const Json pack{static_cast<int>(spec.pack), spec.seq_length};
+  Json pack{static_cast<int>(spec.pack), spec.seq_length};
+  if (spec.max_rows_of_all >= 0) pack.push_back(spec.max_rows_of_all);
   const std::string key = content_key(plan, settings, pack);
 
   PreprocessResult result;
@@ -180,7 +190,8 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
     fs::remove_all(work, ignored);
   } else {
     auto earlier = read_manifest(spec.output_prefix);
-    if (earlier && earlier->key == key && describes_files(*earlier, result.outputs) &&
+    if (earlier && earlier->key == key &&
+        describes_files(*earlier, with_media_output(spec.output_prefix, result.outputs)) &&
         // Files that lack more rows than are allowed are no answer: encoding again names them.
         !(spec.strict && earlier->report.rows_dropped() > 0) &&
         earlier->report.dropped_ratio <= spec.max_dropped_ratio) {
@@ -206,6 +217,8 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   }
   const std::string tokenizer =
       settings.tokenizer ? fmt::format("{:016x}", settings.tokenizer->content_hash()) : "";
+  if (!result.report.visual.empty())
+    result.outputs = with_media_output(spec.output_prefix, std::move(result.outputs));
   write_manifest(spec.output_prefix, {key, {}, result.report, result.recorded_template, tokenizer},
                  result.outputs);
   fs::remove_all(work, ignored);

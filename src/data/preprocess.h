@@ -3,10 +3,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/formats/format_options.h"
+#include "data/media_settings.h"
 #include "data/preprocess_manifest.h"
 #include "data/preprocess_output.h"
 #include "data/preprocess_report.h"
@@ -24,9 +26,12 @@ struct PreprocessSpec {
   int64_t seq_length = 0;  ///< 0: no limit; else samples of seq_length tokens or more are dropped
                            ///< (kNeat: cut to seq_length - 1), as MindSpeed-LLM does
   bool document_per_file = false;
-  size_t num_workers = 0;  ///< 0: every CPU; the result does not depend on it
+  int64_t max_rows_of_all = -1;  ///< as RunSettings'
+  size_t num_workers = 0;        ///< 0: every CPU; the result does not depend on it
   bool strict = false;
   double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
+  /// How pictures and videos are read; empty: the model reads text alone.
+  std::optional<MediaSettings> media;
   /// Replace a data set of other content, or files without a manifest, at the prefix; do the work
   /// again although nothing changed.
   bool overwrite = false;
@@ -51,7 +56,8 @@ struct PreprocessResult {
 };
 
 /// Plain text becomes `<prefix>_<key>_document`, everything else
-/// `<prefix>_packed_{input_ids,attention_mask,labels}_document`; `<prefix>_preprocess.json` holds
+/// `<prefix>_packed_{input_ids,attention_mask,labels}_document`, with pictures or videos also
+/// `<prefix>_packed_media_document` (see media_record.h); `<prefix>_preprocess.json` holds
 /// the report and what the files were made from. Killed work is continued by the same call, which
 /// may then replace the files that it had begun to write. Errors: UsageError (packing without
 /// seq_length, packing of texts, texts mixed with conversations; other data at the prefix without

@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "data/media_record.h"
 #include "data/readers/row_json.h"
+#include "text/media.h"
 
 namespace danlu::data {
 namespace {
@@ -61,6 +63,7 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
   } else if (format == RowFormat::kText && handler.text_keys().size() != 1) {
     throw UsageError(tr("[json_keys] several text columns make several data sets; name one"));
   }
+  if (settings_.kind == EncodedKind::kSamples) num_streams_ = num_sample_streams(settings_);
   if (format != RowFormat::kTokens && !settings_.tokenizer) {
     throw UsageError(
         tr("[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model"),
@@ -96,7 +99,7 @@ void RowEncoder::encode(const Dataset& dataset, const RawRow& row, EncodedBatch*
   } else if (settings_.kind == EncodedKind::kTexts) {
     kept = append_texts(std::get<TextRow>(std::get<Row>(result)), batch, &event);
   } else {
-    kept = append_sample(std::move(std::get<Row>(result)), batch, &event);
+    kept = append_sample(std::move(std::get<Row>(result)), dataset, batch, &event);
   }
   if (kept) ++batch->rows_kept;
   event.dropped = !kept;
@@ -111,7 +114,9 @@ bool RowEncoder::append_texts(const TextRow& row, EncodedBatch* batch, RowEvent*
     if (text.empty()) continue;
     settings_.tokenizer->encode_append(text, true, ids[stream]);
     if (settings_.append_eod) ids[stream].push_back(eod_);
-    if (!cut(&ids[stream], nullptr, event)) return false;
+    Pieces pieces{std::move(ids[stream]), {}, {}};
+    if (!cut(&pieces, event)) return false;
+    ids[stream] = std::move(pieces.ids);
   }
   for (size_t stream = 0; stream < num_streams_; ++stream) {
     if (!ids[stream].empty()) append_stream(batch, stream, ids[stream].data(), ids[stream].size());
@@ -119,70 +124,128 @@ bool RowEncoder::append_texts(const TextRow& row, EncodedBatch* batch, RowEvent*
   return true;
 }
 
-bool RowEncoder::append_sample(Row row, EncodedBatch* batch, RowEvent* event) const {
-  std::vector<int32_t> ids, labels;
+bool RowEncoder::append_sample(Row row, const Dataset& dataset, EncodedBatch* batch,
+                               RowEvent* event) const {
+  Pieces pieces;
   if (auto* text_row = std::get_if<TextRow>(&row)) {
-    settings_.tokenizer->encode_append(text_row->texts[0], true, ids);
-    if (eod_ >= 0) ids.push_back(eod_);
+    settings_.tokenizer->encode_append(text_row->texts[0], true, pieces.ids);
+    if (eod_ >= 0) pieces.ids.push_back(eod_);
+    if (!has_no_placeholder(pieces.ids, event)) return false;
     if (settings_.truncation == Truncation::kSplit) {
-      if (append_pieces(ids, batch)) return true;
+      if (append_pieces(pieces.ids, batch)) return true;
       event->reason = "too short: nothing to predict";
       return false;
     }
-    labels = ids;
+    pieces.labels = pieces.ids;
   } else if (auto* tokens = std::get_if<TokenRow>(&row)) {
-    if (!check_vocabulary(*tokens, event)) return false;
-    ids = std::move(tokens->ids);
-    labels = std::move(tokens->labels);
+    if (!check_vocabulary(*tokens, event) || !has_no_placeholder(tokens->ids, event)) return false;
+    pieces.ids = std::move(tokens->ids);
+    pieces.labels = std::move(tokens->labels);
   } else {
-    try {
-      auto encoded = settings_.chat_encoder->encode(std::get<text::Conversation>(row));
-      ids = std::move(encoded.ids);
-      labels = std::move(encoded.labels);
-    } catch (const DataError& error) {
-      event->reason = "the chat template cannot render it";
-      event->detail = error.what();
+    if (!encode_conversation(std::get<text::Conversation>(row), dataset, &pieces, event))
       return false;
-    }
     if (settings_.append_eod) {
-      ids.push_back(eod_);
-      labels.push_back(eod_);
+      pieces.ids.push_back(eod_);
+      pieces.labels.push_back(eod_);
     }
   }
-  int64_t targets = count_targets(labels);
+  int64_t targets = count_targets(pieces.labels);
   if (targets == 0) {
     event->reason = "no token carries loss (all labels masked)";
     return false;
   }
-  const size_t whole_length = labels.size();
-  if (!cut(&ids, &labels, event)) return false;
-  if (labels.size() != whole_length) targets = count_targets(labels);
+  const size_t whole_length = pieces.labels.size();
+  if (!cut(&pieces, event)) return false;
+  if (pieces.labels.size() != whole_length) targets = count_targets(pieces.labels);
   if (targets == 0) {
     event->reason = "no token carries loss after truncation";
     return false;
   }
   batch->target_tokens += targets;
-  append_stream(batch, 0, ids.data(), ids.size());
-  append_stream(batch, 1, labels.data(), labels.size());
+  append_stream(batch, 0, pieces.ids.data(), pieces.ids.size());
+  append_stream(batch, 1, pieces.labels.data(), pieces.labels.size());
+  if (num_streams_ < 3) return true;
+  const std::vector<int32_t> record = media_record(pieces.media);
+  append_stream(batch, 2, record.data(), record.size());
+  batch->visual.add(pieces.media);
   return true;
 }
 
-/// False: the row is to be dropped. `labels` may be null.
-bool RowEncoder::cut(std::vector<int32_t>* ids, std::vector<int32_t>* labels,
-                     RowEvent* event) const {
-  const auto limit = static_cast<size_t>(settings_.max_length);
-  if (settings_.max_length <= 0 || ids->size() <= limit) return true;
-  event->reason = fmt::format("longer than {} tokens", limit);
-  event->detail = fmt::format("{} tokens", ids->size());
+bool RowEncoder::encode_conversation(const text::Conversation& conversation, const Dataset& dataset,
+                                     Pieces* pieces, RowEvent* event) const {
+  RowProblem problem;
+  const text::Conversation* written = &conversation;
+  text::Conversation with_media;
+  if (settings_.media) {
+    if (const auto pad = text::placeholder_written_in(conversation); !pad.empty()) {
+      event->reason = "the text holds a token that stands for pictures";
+      event->detail = pad;
+      return false;
+    }
+    const fs::path& file = dataset.files[event->file].path;
+    const std::string name = fmt::format("{}: row {}", file.filename().string(), event->index + 1);
+    if (!settings_.media->measure(conversation, file.parent_path(), name, &pieces->media,
+                                  &problem)) {
+      event->reason = std::move(problem.reason);
+      event->detail = std::move(problem.detail);
+      return false;
+    }
+    if (!pieces->media.empty()) {
+      with_media = text::with_placeholders(conversation, settings_.media->settings().add_vision_id);
+      written = &with_media;
+    }
+  }
+  text::EncodedConversation encoded;
+  try {
+    encoded = settings_.chat_encoder->encode(*written);
+  } catch (const DataError& error) {
+    event->reason = "the chat template cannot render it";
+    event->detail = error.what();
+    return false;
+  }
+  if (settings_.media && !settings_.media->expand(&encoded, &pieces->media, &problem)) {
+    event->reason = std::move(problem.reason);
+    event->detail = std::move(problem.detail);
+    return false;
+  }
+  pieces->ids = std::move(encoded.ids);
+  pieces->labels = std::move(encoded.labels);
+  return true;
+}
+
+/// Of rows that hold no picture.
+bool RowEncoder::has_no_placeholder(const std::vector<int32_t>& ids, RowEvent* event) const {
+  if (!settings_.media) return true;
+  const text::MediaTokens& tokens = settings_.media->tokens();
+  if (std::none_of(ids.begin(), ids.end(), [&](int32_t id) { return tokens.is_pad(id); }))
+    return true;
+  event->reason = "the text holds a token that stands for pictures";
+  return false;
+}
+
+/// False: the row is to be dropped. Labels may be absent. A picture is never cut.
+bool RowEncoder::cut(Pieces* pieces, RowEvent* event) const {
+  const int64_t size = std::ssize(pieces->ids);
+  if (settings_.max_length <= 0 || size <= settings_.max_length) return true;
+  event->reason = fmt::format("longer than {} tokens", settings_.max_length);
+  event->detail = fmt::format("{} tokens", size);
   if (settings_.truncation == Truncation::kDelete || settings_.truncation == Truncation::kSplit) {
     return false;
   }
-  for (std::vector<int32_t>* values : {ids, labels}) {
-    if (!values) continue;
-    if (settings_.truncation == Truncation::kLeft) {
-      values->erase(values->begin(), values->end() - static_cast<ptrdiff_t>(limit));
+  const bool keeps_end = settings_.truncation == Truncation::kLeft;
+  if (keeps_end && !pieces->media.empty()) {
+    // What follows may be about the pictures that would go.
+    event->reason += ", and a cut at its front would take pictures";
+    return false;
+  }
+  const int64_t kept = uncut_length(pieces->media, settings_.max_length);
+  keep_spans_before(&pieces->media, kept);
+  for (std::vector<int32_t>* values : {&pieces->ids, &pieces->labels}) {
+    if (values->empty()) continue;
+    if (keeps_end) {
+      values->erase(values->begin(), values->end() - static_cast<ptrdiff_t>(kept));
     } else {
-      values->resize(limit);
+      values->resize(static_cast<size_t>(kept));
     }
   }
   return true;
@@ -208,6 +271,7 @@ bool RowEncoder::append_pieces(const std::vector<int32_t>& ids, EncodedBatch* ba
     if (count < 2) break;
     append_stream(batch, 0, ids.data() + begin, count);
     append_stream(batch, 1, ids.data() + begin, count);
+    if (num_streams_ > 2) append_stream(batch, 2, nullptr, 0);
     batch->target_tokens += static_cast<int64_t>(count) - 1;
   }
   return ids.size() >= 2;

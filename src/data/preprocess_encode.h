@@ -8,6 +8,8 @@
 
 #include "data/formats/row_format.h"
 #include "data/formats/unread_columns.h"
+#include "data/media_encoder.h"
+#include "data/preprocess_report.h"
 #include "data/readers/row_reader.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
@@ -26,7 +28,7 @@ Truncation truncation_from_name(const std::string& name);
 
 enum class EncodedKind {
   kTexts,    ///< one stream per text column: ids only
-  kSamples,  ///< two streams: ids, labels
+  kSamples,  ///< two streams: ids, labels; with EncodeSettings::media a third: media_record
 };
 
 struct EncodeSettings {
@@ -37,7 +39,12 @@ struct EncodeSettings {
   Truncation truncation = Truncation::kDelete;
   bool append_eod = false;       ///< end of text after every sample or text
   bool append_eod_text = false;  ///< … after plain texts only (kSamples)
+  /// Of a model that reads pictures and videos; null: text alone.
+  std::shared_ptr<const MediaEncoder> media;
 };
+
+/// Streams of samples: see EncodedKind.
+inline size_t num_sample_streams(const EncodeSettings& settings) { return settings.media ? 3 : 2; }
 
 /// A row that was dropped or cut.
 struct RowEvent {
@@ -53,6 +60,7 @@ struct EncodedBatch {
   std::vector<std::vector<int32_t>> lengths;  ///< per stream, one per sample
   std::vector<RowEvent> events;
   ColumnCounts unread;  ///< columns that were passed by
+  VisualCounts visual;
   int64_t rows = 0, rows_kept = 0, target_tokens = 0;
 };
 
@@ -74,8 +82,16 @@ class RowEncoder {
 
  private:
   bool append_texts(const TextRow& row, EncodedBatch* batch, RowEvent* event) const;
-  bool append_sample(Row row, EncodedBatch* batch, RowEvent* event) const;
-  bool cut(std::vector<int32_t>* ids, std::vector<int32_t>* labels, RowEvent* event) const;
+  /// A row on its way to be a sample.
+  struct Pieces {
+    std::vector<int32_t> ids, labels;
+    std::vector<MediaSpan> media;
+  };
+  bool append_sample(Row row, const Dataset& dataset, EncodedBatch* batch, RowEvent* event) const;
+  bool encode_conversation(const text::Conversation& conversation, const Dataset& dataset,
+                           Pieces* pieces, RowEvent* event) const;
+  bool has_no_placeholder(const std::vector<int32_t>& ids, RowEvent* event) const;
+  bool cut(Pieces* pieces, RowEvent* event) const;
   bool check_vocabulary(const TokenRow& row, RowEvent* event) const;
   bool append_pieces(const std::vector<int32_t>& ids, EncodedBatch* batch) const;
 

@@ -110,7 +110,7 @@ RecordedTemplate read_recorded_template(const fs::path& prefix) {
   for (const char* field : {"input_ids", "attention_mask", "labels"}) {
     outputs.emplace_back(instruction_field_prefix(prefix.string(), field));
   }
-  if (!manifest || !describes_files(*manifest, outputs)) return {};
+  if (!manifest || !describes_files(*manifest, with_media_output(prefix, outputs))) return {};
   return manifest->recorded_template;
 }
 

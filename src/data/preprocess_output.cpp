@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "base/ignore_label.h"
 #include "base/threads.h"
+#include "data/media_record.h"
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
 #include "data/packing.h"
@@ -73,15 +75,24 @@ void run_together(std::initializer_list<std::function<void()>> jobs) {
   parallel_for(jobs.size(), jobs.size(), [&](size_t i) { jobs.begin()[i](); });
 }
 
+constexpr size_t kMediaStream = 2;
+
+bool holds_media(const TokenStore& store) {
+  return store.num_streams() > kMediaStream && !store.stream(kMediaStream).tokens().empty();
+}
+
 struct InstructionWriters {
-  explicit InstructionWriters(const fs::path& prefix)
+  InstructionWriters(const fs::path& prefix, bool has_media)
       : ids(writer_of(prefix, "input_ids")),
         mask(writer_of(prefix, "attention_mask")),
-        labels(writer_of(prefix, "labels")) {}
+        labels(writer_of(prefix, "labels")) {
+    if (has_media) media.emplace(writer_of(prefix, kMediaField));
+  }
   static IndexedWriter writer_of(const fs::path& prefix, const char* field) {
     return IndexedWriter(instruction_field_prefix(prefix.string(), field), TokenType::kI32);
   }
   IndexedWriter ids, mask, labels;
+  std::optional<IndexedWriter> media;
 };
 
 /// Every sample alone, in order.
@@ -89,7 +100,10 @@ void add_samples(const TokenStore& store, InstructionWriters* writers) {
   // Each has a mapping of its own of what it reads, to give back.
   run_together({[&] { add_sequences(store.stream(0), &writers->ids); },
                 [&] { add_ones(store.stream(1), &writers->mask); },
-                [&] { add_sequences(store.stream(1), &writers->labels); }});
+                [&] { add_sequences(store.stream(1), &writers->labels); },
+                [&] {
+                  if (writers->media) add_sequences(store.stream(kMediaStream), &*writers->media);
+                }});
 }
 
 /// Gives back what was read of the streams after every 64 MiB.
@@ -117,13 +131,20 @@ void add_packs(const TokenStore& store, const PackSettings& settings, Instructio
   const bool is_neat = settings.mode == PackMode::kNeat;
   const auto seq_length = static_cast<size_t>(settings.seq_length);
   ReadMemory memory({&id_stream, &label_stream});
+  const TokenStore::Stream media_stream = store.stream(writers->media ? kMediaStream : 0);
+  const Sequences media(media_stream);
   std::vector<int32_t> packed_ids, packed_labels, mask;
   for (int64_t group = 0; group < packs.size(); ++group) {
     packed_ids.clear();
     packed_labels.clear();
     mask.clear();
     int32_t segment = 1;
+    std::vector<MediaSpan> spans;
     for (const int64_t sample : packs.group(group)) {
+      if (writers->media) {
+        append_spans(read_media_record(media[sample], "the token store"), std::ssize(packed_ids),
+                     &spans);
+      }
       packed_ids.insert(packed_ids.end(), ids[sample].begin(), ids[sample].end());
       packed_labels.insert(packed_labels.end(), labels[sample].begin(), labels[sample].end());
       mask.resize(packed_ids.size(), is_neat ? segment++ : 1);
@@ -136,10 +157,14 @@ void add_packs(const TokenStore& store, const PackSettings& settings, Instructio
     writers->ids.add_document(packed_ids);
     writers->labels.add_document(packed_labels);
     writers->mask.add_document(mask);
+    if (writers->media) writers->media->add_document(media_record(spans));
   }
   report->packed_sequences = packs.size();
   run_together({[&] { writers->ids.finish(); }, [&] { writers->mask.finish(); },
-                [&] { writers->labels.finish(); }});
+                [&] { writers->labels.finish(); },
+                [&] {
+                  if (writers->media) writers->media->finish();
+                }});
 }
 
 }  // namespace
@@ -156,11 +181,20 @@ void write_text_datasets(const TokenStore& store, const fs::path& prefix,
 
 void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
                                 const PackSettings& settings, PreprocessReport* report) {
-  InstructionWriters writers(prefix);
+  InstructionWriters writers(prefix, holds_media(store));
   if (settings.mode == PackMode::kNone) {
     add_samples(store, &writers);
   } else {
     add_packs(store, settings, &writers, report);
+  }
+  if (writers.media) {
+    writers.media->commit();
+  } else {
+    // Of other data at this prefix, which are replaced.
+    const fs::path media = media_output_of(prefix);
+    std::error_code ignored;
+    fs::remove(index_path(media), ignored);
+    fs::remove(tokens_path(media), ignored);
   }
   for (IndexedWriter* writer : {&writers.ids, &writers.mask, &writers.labels}) writer->commit();
 }

@@ -26,7 +26,8 @@ struct PackSettings {
 };
 
 /// `<prefix>_packed_{input_ids,attention_mask,labels}_document`, int32, from streams 0 (ids) and 1
-/// (labels). Sets report->packed_sequences and padding_tokens.
+/// (labels), and, if stream 2 says that samples have pictures or videos, media_output_of(prefix).
+/// Sets report->packed_sequences and padding_tokens.
 /// Source  MindSpeed-LLM: groups hold at most seq_length - 1 tokens of samples.
 void write_instruction_datasets(const TokenStore& store, const std::filesystem::path& prefix,
                                 const PackSettings& settings, PreprocessReport* report);

@@ -15,6 +15,7 @@ namespace danlu::data {
 namespace {
 
 constexpr size_t kMaxShownTokens = 2048;
+constexpr int64_t kSmallestBin = 64;
 
 Json reasons_to_json(const std::vector<ReasonCount>& reasons) {
   Json list = Json::array();
@@ -100,6 +101,36 @@ void add_reasons(std::vector<ReasonCount>* reasons, const std::vector<ReasonCoun
   }
 }
 
+Json stats_to_json(const LengthStats& stats) {
+  return {{"count", stats.count},
+          {"sum", stats.sum},
+          {"min", stats.min},
+          {"max", stats.max},
+          {"sum_of_squares", stats.sum_of_squares}};
+}
+
+LengthStats stats_member(const Json& object, const char* key) {
+  const Json stats = member<Json>(object, key);
+  return {member<int64_t>(stats, "count"), member<int64_t>(stats, "sum"),
+          member<int64_t>(stats, "min"), member<int64_t>(stats, "max"),
+          member<double>(stats, "sum_of_squares")};
+}
+
+/// Absent where no sample has pictures, and in what earlier versions wrote.
+VisualCounts visual_member(const Json& object, const char* key) {
+  VisualCounts counts;
+  if (!object.contains(key)) return counts;
+  const Json json = member<Json>(object, key);
+  counts.pictures = member<int64_t>(json, "pictures");
+  counts.videos = member<int64_t>(json, "videos");
+  counts.tokens = stats_member(json, "tokens");
+  for (const Json& samples : list_member(json, "histogram")) {
+    if (!samples.is_number_integer()) throw_wrong_type("histogram", "a list of numbers", samples);
+    counts.histogram.push_back(samples.get<int64_t>());
+  }
+  return counts;
+}
+
 double share(int64_t part, int64_t whole) {
   return whole <= 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -138,6 +169,38 @@ double LengthStats::deviation() const {
   return std::sqrt(std::max(0.0, variance));
 }
 
+void VisualCounts::add(const std::vector<MediaSpan>& spans) {
+  if (spans.empty()) return;
+  int64_t sum = 0;
+  for (const MediaSpan& span : spans) {
+    ++(span.kind == text::MediaKind::kImage ? pictures : videos);
+    sum += span.count;
+  }
+  tokens.add(sum);
+  size_t bin = 0;
+  while (sum > kSmallestBin << bin) ++bin;
+  histogram.resize(std::max(histogram.size(), bin + 1));
+  ++histogram[bin];
+}
+
+void VisualCounts::add(const VisualCounts& other) {
+  pictures += other.pictures;
+  videos += other.videos;
+  tokens.add(other.tokens);
+  histogram.resize(std::max(histogram.size(), other.histogram.size()));
+  for (size_t i = 0; i < other.histogram.size(); ++i) histogram[i] += other.histogram[i];
+}
+
+std::string VisualCounts::histogram_text() const {
+  std::string text;
+  for (size_t i = 0; i < histogram.size(); ++i) {
+    if (histogram[i] == 0) continue;
+    text += fmt::format("{}≤ {}: {}", text.empty() ? "" : ", ", kSmallestBin << i,
+                        format_count(static_cast<uint64_t>(histogram[i])));
+  }
+  return text;
+}
+
 void PreprocessReport::add(const PreprocessReport& other) {
   datasets.insert(datasets.end(), other.datasets.begin(), other.datasets.end());
   unread_columns.insert(unread_columns.end(), other.unread_columns.begin(),
@@ -147,6 +210,7 @@ void PreprocessReport::add(const PreprocessReport& other) {
   add_reasons(&dropped, other.dropped);
   add_reasons(&truncated, other.truncated);
   lengths.add(other.lengths);
+  visual.add(other.visual);
   target_tokens += other.target_tokens;
   packed_sequences += other.packed_sequences;
   padding_tokens += other.padding_tokens;
@@ -155,23 +219,25 @@ void PreprocessReport::add(const PreprocessReport& other) {
 }
 
 Json PreprocessReport::to_json() const {
-  return Json{{"datasets", datasets},
-              {"rows_read", rows_read},
-              {"rows_kept", rows_kept},
-              {"dropped", reasons_to_json(dropped)},
-              {"truncated", reasons_to_json(truncated)},
-              {"unread_columns", unread_columns},
-              {"lengths",
-               {{"count", lengths.count},
-                {"sum", lengths.sum},
-                {"min", lengths.min},
-                {"max", lengths.max},
-                {"sum_of_squares", lengths.sum_of_squares}}},
-              {"target_tokens", target_tokens},
-              {"packed_sequences", packed_sequences},
-              {"padding_tokens", padding_tokens},
-              {"dropped_ratio", dropped_ratio},
-              {"sample", sample}};
+  Json json{{"datasets", datasets},
+            {"rows_read", rows_read},
+            {"rows_kept", rows_kept},
+            {"dropped", reasons_to_json(dropped)},
+            {"truncated", reasons_to_json(truncated)},
+            {"unread_columns", unread_columns},
+            {"lengths", stats_to_json(lengths)},
+            {"target_tokens", target_tokens},
+            {"packed_sequences", packed_sequences},
+            {"padding_tokens", padding_tokens},
+            {"dropped_ratio", dropped_ratio},
+            {"sample", sample}};
+  if (!visual.empty()) {
+    json["visual"] = {{"pictures", visual.pictures},
+                      {"videos", visual.videos},
+                      {"tokens", stats_to_json(visual.tokens)},
+                      {"histogram", visual.histogram}};
+  }
+  return json;
 }
 
 PreprocessReport PreprocessReport::from_json(const Json& json) {
@@ -182,10 +248,8 @@ PreprocessReport PreprocessReport::from_json(const Json& json) {
   report.dropped = reasons_member(json, "dropped");
   report.truncated = reasons_member(json, "truncated");
   report.unread_columns = counts_member(json, "unread_columns");
-  const Json lengths = member<Json>(json, "lengths");
-  report.lengths = {member<int64_t>(lengths, "count"), member<int64_t>(lengths, "sum"),
-                    member<int64_t>(lengths, "min"), member<int64_t>(lengths, "max"),
-                    member<double>(lengths, "sum_of_squares")};
+  report.lengths = stats_member(json, "lengths");
+  report.visual = visual_member(json, "visual");
   report.target_tokens = member<int64_t>(json, "target_tokens");
   report.packed_sequences = member<int64_t>(json, "packed_sequences");
   report.padding_tokens = member<int64_t>(json, "padding_tokens");
@@ -260,6 +324,15 @@ std::string PreprocessReport::text() const {
   text += fmt::format("\n{:<10}{:.1f} ± {:.1f} tokens, min {}, max {}, {} samples\n", "length",
                       lengths.mean(), lengths.deviation(), lengths.min, lengths.max,
                       format_count(lengths.count));
+  if (!visual.empty()) {
+    text +=
+        fmt::format("{:<10}{} pictures, {} videos in {} samples; {} tokens, {:.1f} a sample\n",
+                    "visual", format_count(static_cast<uint64_t>(visual.pictures)),
+                    format_count(static_cast<uint64_t>(visual.videos)),
+                    format_count(static_cast<uint64_t>(visual.tokens.count)),
+                    format_count(static_cast<uint64_t>(visual.tokens.sum)), visual.tokens.mean());
+    text += fmt::format("{:<10}samples by visual tokens: {}\n", "", visual.histogram_text());
+  }
   if (packed_sequences > 0) {
     text += fmt::format(
         "{:<10}{} sequences, {:.2f} % padding\n", "packed", format_count(packed_sequences),
@@ -270,12 +343,46 @@ std::string PreprocessReport::text() const {
   return text;
 }
 
+std::string describe_media(const std::vector<MediaSpan>& media) {
+  std::string text;
+  int pictures = 0, videos = 0;
+  for (const MediaSpan& span : media) {
+    const bool is_picture = span.kind == text::MediaKind::kImage;
+    std::string from = span.files.empty() ? "" : span.files[0].path;
+    if (span.is_frame_list) from += fmt::format(" and {} more frames", span.files.size() - 1);
+    if (!span.frames.empty()) from += fmt::format(", {} frames of it", span.frames.size());
+    text += fmt::format(
+        "[{} {}] {}: grid {} x {} x {}, {} tokens at {}{}\n", is_picture ? "PICTURE" : "VIDEO",
+        is_picture ? ++pictures : ++videos, from, span.grid.t, span.grid.h, span.grid.w, span.count,
+        span.begin, is_picture ? "" : fmt::format(", {:g} s a step of time", span.second_per_grid));
+  }
+  return text;
+}
+
+std::string decode_with_media(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
+                              const std::vector<MediaSpan>& media) {
+  std::string text;
+  size_t at = 0;
+  for (const MediaSpan& span : media) {
+    const auto begin = static_cast<size_t>(span.begin), end = static_cast<size_t>(span.end());
+    if (begin >= ids.size()) break;
+    const size_t shown = std::min(end, ids.size());
+    text += decode(tokenizer, ids.subspan(at, begin - at));
+    text += fmt::format("[{} * {}]", decode(tokenizer, ids.subspan(begin, 1)), shown - begin);
+    at = shown;
+  }
+  return text + decode(tokenizer, ids.subspan(at));
+}
+
 std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
-                            std::span<const int32_t> labels) {
-  const size_t shown = std::min(ids.size(), kMaxShownTokens);
-  std::string text = "[INPUT]  " + decode(tokenizer, ids.first(shown));
+                            std::span<const int32_t> labels, const std::vector<MediaSpan>& media) {
+  size_t visual = 0;
+  for (const MediaSpan& span : media) visual += static_cast<size_t>(span.count);
+  const size_t shown = std::min(ids.size(), kMaxShownTokens + visual);
+  std::string text = "[INPUT]  " + decode_with_media(tokenizer, ids.first(shown), media);
   if (shown < ids.size()) text += tr(" … ({} more tokens)", ids.size() - shown);
   text += "\n";
+  text += describe_media(media);
   if (labels.empty()) return text;
   text += "[LABELS] ";
   for (size_t i = 0; i < shown;) {

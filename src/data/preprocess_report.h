@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "data/formats/unread_columns.h"
+#include "data/media_span.h"
 #include "text/tokenizer.h"
 
 namespace danlu::data {
@@ -24,6 +25,21 @@ struct LengthStats {
   double mean() const;
   /// Population standard deviation.
   double deviation() const;
+};
+
+/// Pictures and videos of the samples kept, and the tokens that stand for them.
+struct VisualCounts {
+  int64_t pictures = 0, videos = 0;
+  LengthStats tokens;  ///< of each sample that has any
+  /// Samples with up to 64, 128, 256, … visual tokens, each counted once.
+  std::vector<int64_t> histogram;
+
+  bool empty() const { return pictures + videos == 0; }
+  /// Of one sample.
+  void add(const std::vector<MediaSpan>& spans);
+  void add(const VisualCounts& other);
+  /// "≤ 64: 3, ≤ 128: 12".
+  std::string histogram_text() const;
 };
 
 /// Rows that share a fate, with the first few named.
@@ -53,6 +69,7 @@ struct PreprocessReport {
   std::vector<ReasonCount> dropped, truncated;
   std::vector<ColumnCounts> unread_columns;  ///< of each data set
   LengthStats lengths;                       ///< of the samples kept, before packing
+  VisualCounts visual;                       ///< of the samples kept
   int64_t target_tokens = 0;     ///< tokens that carry loss; 0 for plain pre-training texts
   int64_t packed_sequences = 0;  ///< 0: not packed
   int64_t padding_tokens = 0;
@@ -83,8 +100,14 @@ std::string reasons_of_error(const std::vector<ReasonCount>& dropped);
 std::string hint_about(const std::vector<ReasonCount>& dropped);
 
 /// Decoded ids and labels as ms-swift shows them: masked runs read [-100 * 27]. labels may be
-/// empty.
+/// empty. The placeholders of `media` read [<|image_pad|> * 27]; a line for each says what it is.
 std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
-                            std::span<const int32_t> labels);
+                            std::span<const int32_t> labels,
+                            const std::vector<MediaSpan>& media = {});
+/// "picture 1: a.png, grid 1 x 6 x 6, 9 tokens at 15": one line for each.
+std::string describe_media(const std::vector<MediaSpan>& media);
+/// `ids` decoded, with the placeholders of `media` as describe_sample shows them.
+std::string decode_with_media(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
+                              const std::vector<MediaSpan>& media);
 
 }  // namespace danlu::data

@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "data/formats/columns.h"
+#include "data/media_record.h"
 #include "data/preprocess_pipeline.h"
 #include "data/readers/row_json.h"
 
@@ -127,7 +128,7 @@ class Run {
     }
     rows_at_start_ = rows_read();
     tokens_at_start_ = all_.lengths.sum + report_.lengths.sum;
-    for (; dataset_ < plan_.size(); ++dataset_, row_ = 0) {
+    for (; dataset_ < plan_.size() && rows_left() != 0; ++dataset_, row_ = 0) {
       encode_dataset(plan_[dataset_]);
       judge_dropped(&report_, run_.max_dropped_ratio);
       all_.add(std::exchange(report_, {}));
@@ -184,7 +185,12 @@ class Run {
     report_.unread_columns.resize(1);
     const RowEncoder encoder(settings_, *item.handler);
     const size_t workers = run_.num_workers ? run_.num_workers : default_thread_count();
-    EncodePipeline pipeline(item.dataset, encoder, workers, row_);
+    Dataset dataset = item.dataset;
+    if (const int64_t left = rows_left(); left >= 0) {
+      const int64_t of_this = left + row_;
+      dataset.max_rows = dataset.max_rows < 0 ? of_this : std::min(dataset.max_rows, of_this);
+    }
+    EncodePipeline pipeline(dataset, encoder, workers, row_);
     EncodedBatch batch;
     while (pipeline.next(&batch)) {
       take(batch, item.dataset);
@@ -208,6 +214,7 @@ class Run {
     report_.rows_read += batch.rows;
     report_.rows_kept += batch.rows_kept;
     report_.target_tokens += batch.target_tokens;
+    report_.visual.add(batch.visual);
     row_ += batch.rows;
     for (size_t stream = 0; stream < batch.tokens.size(); ++stream) {
       store_->append(stream, batch.tokens[stream], batch.lengths[stream]);
@@ -218,8 +225,14 @@ class Run {
       const auto length = static_cast<size_t>(batch.lengths[0][0]);
       const auto labels = counts_every_stream() ? std::span<const int32_t>()
                                                 : std::span(batch.tokens[1]).first(length);
-      report_.sample = describe_sample(settings_.tokenizer.get(),
-                                       std::span(batch.tokens[0]).first(length), labels);
+      const bool has_media = batch.tokens.size() > 2 && batch.lengths[2][0] > 0;
+      report_.sample = describe_sample(
+          settings_.tokenizer.get(), std::span(batch.tokens[0]).first(length), labels,
+          has_media
+              ? read_media_record(
+                    std::span(batch.tokens[2]).first(static_cast<size_t>(batch.lengths[2][0])),
+                    "the first sample")
+              : std::vector<MediaSpan>());
     }
   }
 
@@ -240,6 +253,12 @@ class Run {
   }
 
   int64_t rows_read() const { return all_.rows_read + report_.rows_read; }
+
+  /// -1: any number.
+  int64_t rows_left() const {
+    if (run_.max_rows_of_all < 0) return -1;
+    return std::max<int64_t>(0, run_.max_rows_of_all - rows_read());
+  }
 
   Json cursor() const {
     return Json{{"dataset", dataset_},
@@ -318,6 +337,14 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
   parts["settings"] = {static_cast<int>(settings.kind), settings.max_length,
                        static_cast<int>(settings.truncation), settings.append_eod,
                        settings.append_eod_text};
+  if (settings.media) {
+    Json media = settings.media->settings().to_json();
+    for (const PlannedDataset& item : plan) {
+      for (const DataFile& file : item.dataset.files)
+        media["folders"].push_back(fs::absolute(file.path).parent_path().string());
+    }
+    parts["media"] = std::move(media);
+  }
   if (settings.tokenizer) parts["tokenizer"] = settings.tokenizer->content_hash();
   if (settings.chat_encoder) parts["template"] = settings.chat_encoder->content_hash();
   return fmt::format("{:016x}",

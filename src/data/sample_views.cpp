@@ -25,6 +25,7 @@ class Packed : public SampleSource {
       const Sample sample = base_->get(member);
       const auto offset = static_cast<int32_t>(result.ids.size());
       for (const int32_t start : sample.segments) result.segments.push_back(offset + start);
+      append_spans(sample.media, offset, &result.media);
       result.ids.insert(result.ids.end(), sample.ids.begin(), sample.ids.end());
       result.labels.insert(result.labels.end(), sample.labels.begin(), sample.labels.end());
     }

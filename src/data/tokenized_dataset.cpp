@@ -39,6 +39,7 @@ EncodeSettings encode_settings(const SampleSpec& spec, EncodedKind kind) {
   settings.max_length = spec.max_length;
   settings.truncation = spec.truncation;
   settings.append_eod_text = spec.append_eod_text;
+  settings.media = make_media_encoder(spec.media, spec.tokenizer.get());
   return settings;
 }
 
@@ -79,7 +80,9 @@ template <typename Publish>
 CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDataset>& plan,
                          const EncodeSettings& settings, const char* kind, size_t num_streams,
                          Publish publish) {
-  const std::string key = content_key(plan, settings, kind);
+  Json extra = kind;
+  if (spec.max_rows_of_all >= 0) extra = {kind, spec.max_rows_of_all};
+  const std::string key = content_key(plan, settings, extra);
   const fs::path entry = cache_root(spec) / kind / key;
   const fs::path building = entry.string() + ".building";
   require_cache_directory(entry.parent_path());
@@ -103,6 +106,7 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
     run.num_workers = spec.num_workers;
     run.strict = spec.strict;
     run.max_dropped_ratio = spec.max_dropped_ratio;
+    run.max_rows_of_all = spec.max_rows_of_all;
     result.report = encode_datasets(plan, settings, run, &store);
     write_directory_atomic(entry, [&](const fs::path& directory) {
       publish(store, directory / "data", &result.report);
@@ -152,10 +156,13 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
     beforehand->push_back({name, read_recorded_template(name)});
   }
   if (!raw.empty()) {
-    const auto plan = plan_datasets(raw, spec.format, spec.dataset_info_dir);
+    FormatOptions format = spec.format;
+    format.reads_media = spec.media.has_value();
+    const auto plan = plan_datasets(raw, format, spec.dataset_info_dir);
     report_plan(plan);
+    const EncodeSettings settings = encode_settings(spec, EncodedKind::kSamples);
     const CacheEntry entry = open_or_build(
-        spec, plan, encode_settings(spec, EncodedKind::kSamples), "samples", 2,
+        spec, plan, settings, "samples", num_sample_streams(settings),
         [](const TokenStore& store, const fs::path& prefix, PreprocessReport* of_entry) {
           write_instruction_datasets(store, prefix, PackSettings{}, of_entry);
         });

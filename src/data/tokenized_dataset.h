@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct SampleSpec {
   /// instruction data (legacy_split_ranges). The test share is left out. Wins over val_ratio.
   std::string split_text = {};
   uint64_t seed = 42;
+  int64_t max_rows_of_all = -1;  ///< as RunSettings', of training and of validation each
+  /// How pictures and videos are read; empty: the model reads text alone.
+  std::optional<MediaSettings> media = {};
   bool strict = false;                          ///< bad rows are errors
   double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
   std::filesystem::path cache_dir = {};         ///< "": default_cache_dir()

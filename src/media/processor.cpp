@@ -110,7 +110,7 @@ class StepList {
   explicit StepList(Size from) : from_(from), now_(from) {}
 
   Size now() const { return now_; }
-  const std::vector<ResizeStep>& steps() const { return steps_; }
+  std::vector<ResizeStep> steps() const { return steps_; }
 
   void add(Size to, Filter filter, bool in_rgb) {
     if (to.width <= 0 || to.height <= 0) {
@@ -201,28 +201,41 @@ ImageProcessor read_image_processor(const std::filesystem::path& directory) {
   return parse_image_processor(read_json_file(plain), plain.string());
 }
 
-std::vector<ResizeStep> resize_steps(Size from, const ImageProcessor& processor,
-                                     const PreResize& pre_resize) {
+std::vector<ResizeStep> tool_steps(Size from, const ImageProcessor& processor,
+                                   const PreResize& pre_resize) {
   StepList list(from);
   if (from.width <= 0 || from.height <= 0) list.add(from, Filter::kNearest, true);
   if (pre_resize.rule == PreResizeRule::kQwenUtils) {
     list.add(smart_resize_qwen_utils(from, processor.cell(), pre_resize.min_pixels,
                                      pre_resize.max_pixels),
              Filter::kBicubic, true);
-    return list.steps();
+  } else if (pre_resize.rule != PreResizeRule::kNone) {
+    add_tool_steps(list, pre_resize);
   }
-  if (pre_resize.rule != PreResizeRule::kNone) add_tool_steps(list, pre_resize);
+  return list.steps();
+}
+
+Size processor_size(Size from, const ImageProcessor& processor, const PreResize& pre_resize) {
+  if (pre_resize.rule == PreResizeRule::kQwenUtils) return from;
   if (processor.do_resize) {
-    list.add(smart_resize(list.now(), processor.cell(), processor.min_pixels, processor.max_pixels),
-             processor.filter, true);
-  } else if (list.now().width % processor.cell() != 0 ||
-             list.now().height % processor.cell() != 0) {
+    return smart_resize(from, processor.cell(), processor.min_pixels, processor.max_pixels);
+  }
+  if (from.width % processor.cell() != 0 || from.height % processor.cell() != 0) {
     throw MediaError(MediaFault::kBadShape,
                      tr("a picture of {} x {} pixels cannot be cut into cells of {}: do_resize is "
                         "false in preprocessor_config.json",
-                        list.now().width, list.now().height, processor.cell()));
+                        from.width, from.height, processor.cell()));
   }
-  return list.steps();
+  return from;
+}
+
+std::vector<ResizeStep> resize_steps(Size from, const ImageProcessor& processor,
+                                     const PreResize& pre_resize) {
+  auto steps = tool_steps(from, processor, pre_resize);
+  const Size before = steps.empty() ? from : steps.back().to;
+  const Size size = processor_size(before, processor, pre_resize);
+  if (size != before) steps.push_back({size, processor.filter, true});
+  return steps;
 }
 
 Grid grid_of(int64_t width, int64_t height, const ImageProcessor& processor,

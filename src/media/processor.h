@@ -87,8 +87,16 @@ struct ResizeStep {
       true;  ///< false: before the picture is made RGB, so a palette is resized by its indices
 };
 
-/// The resizes of a picture of `from` pixels, in order; those that change nothing are left out.
-/// Errors: MediaError kBadShape (ratio, a side of 0, no multiple of cell() without do_resize).
+/// What the tool does to a picture of `from` pixels before the processor, in order; resizes that
+/// change nothing are left out. Errors: MediaError kBadShape (ratio, a side of 0).
+std::vector<ResizeStep> tool_steps(Size from, const ImageProcessor& processor,
+                                   const PreResize& pre_resize);
+
+/// The size that the processor makes of what tool_steps left. Errors: MediaError kBadShape (ratio,
+/// no multiple of cell() without do_resize).
+Size processor_size(Size from, const ImageProcessor& processor, const PreResize& pre_resize);
+
+/// Both, one after the other. Errors: of both.
 std::vector<ResizeStep> resize_steps(Size from, const ImageProcessor& processor,
                                      const PreResize& pre_resize);
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,27 @@
 #include "text/tokenizer.h"
 
 namespace danlu::text {
+
+enum class MediaKind { kImage, kVideo };
+
+/// A file of a picture, a video or a frame, as a row names it. Nothing was opened yet.
+struct MediaPiece {
+  std::string name = {};  ///< path or URL as written; beside `bytes` for messages only
+  std::shared_ptr<const std::string> bytes = {};  ///< the file's content, where the row holds it
+};
+
+/// A picture or a video of a message.
+struct MediaReference {
+  MediaKind kind = MediaKind::kImage;
+  std::vector<MediaPiece> pieces = {};  ///< one; of a list of frames one for each
+  bool is_frame_list = false;           ///< a video given as pictures
+  std::optional<double> fps = {};       ///< frames of the list in a second, where the row says it
+};
+
+struct MediaPlace {
+  size_t offset = 0;  ///< byte of the message's content before which it stands
+  MediaReference media = {};
+};
 
 /// One message. role: "system", "user", "assistant", "tool" (others are passed to templates as they
 /// are).
@@ -22,6 +44,9 @@ struct Message {
   /// keys "instruction" and "input" on the user message let `stanford_alpaca` choose its prompt.
   Json extra = Json::object();
   bool train = true;  ///< false: this assistant message gets no loss
+  /// Pictures and videos, by ascending offset. Encoders pass them by: text/media.h writes the
+  /// placeholders into the content before.
+  std::vector<MediaPlace> media = {};
 };
 
 struct Conversation {

@@ -42,6 +42,10 @@ std::vector<OptionSpec> multimodal_options() {
   return {unavailable({"mm_data", "mm_model", "mm_tool"}, kNoMultimodal, {}, kTextOnlyHint)};
 }
 
+std::vector<OptionSpec> multimodal_model_options() {
+  return {unavailable({"mm_model", "mm_tool"}, kNoMultimodal, {}, kTextOnlyHint)};
+}
+
 std::vector<OptionSpec> reinforcement_options() {
   return {unavailable({"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
                        "generate_config", "actor_rollout", "adv_estimator", "rlhf_type",

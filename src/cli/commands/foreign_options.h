@@ -23,6 +23,8 @@ OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames 
 
 /// Flags and keys that ask for multimodal models or for reinforcement learning: said as such.
 std::vector<OptionSpec> multimodal_options();
+/// Those of a verb that reads --mm-data itself.
+std::vector<OptionSpec> multimodal_model_options();
 std::vector<OptionSpec> reinforcement_options();
 
 }  // namespace danlu::cli

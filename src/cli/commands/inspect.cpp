@@ -13,6 +13,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/inspect_model.h"
 #include "cli/commands/inspect_rows.h"
+#include "cli/commands/media_options.h"
 #include "data/megatron/describe.h"
 #include "data/readers/data_files.h"
 #include "settings/options/model_names.h"
@@ -199,24 +200,26 @@ void inspect_path(const fs::path& path, const Options& options) {
 }  // namespace
 
 OptionTable inspect_options() {
-  return OptionTable(
-      "inspect", "say what a model, weight file, adapter, data set or run is",
-      "danlu inspect PATH [flags]",
-      {{.name = "path", .help = "what to look at (or the first word)", .word = 1},
-       {.name = "tensors",
-        .type = OptionType::kBool,
-        .default_text = "false",
-        .help = "list every tensor with its file instead of one line per kind"},
-       {.name = "sample",
-        .type = OptionType::kInt,
-        .help = "data sets: show this row or sequence (from 0)",
-        .range = at_least(0)},
-       {.name = "model",
-        .type = OptionType::kString,
-        .help =
-            "data sets: model directory or tokenizer file; shows a row as training sees it, ids as "
-            "text",
-        .aliases = {"tokenizer", "tokenizer_name_or_path"}}});
+  std::vector<OptionSpec> specs = {
+      {.name = "path", .help = "what to look at (or the first word)", .word = 1},
+      {.name = "tensors",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "list every tensor with its file instead of one line per kind"},
+      {.name = "sample",
+       .type = OptionType::kInt,
+       .help = "data sets: show this row or sequence (from 0)",
+       .range = at_least(0)},
+      {.name = "model",
+       .type = OptionType::kString,
+       .help =
+           "data sets: model directory or tokenizer file; shows a row as training sees it, ids as "
+           "text",
+       .aliases = {"tokenizer", "tokenizer_name_or_path"}}};
+  const std::vector<OptionSpec> media = media_options();
+  specs.insert(specs.end(), media.begin(), media.end());
+  return OptionTable("inspect", "say what a model, weight file, adapter, data set or run is",
+                     "danlu inspect PATH [flags]", std::move(specs));
 }
 
 int run_inspect(const Options& options) {

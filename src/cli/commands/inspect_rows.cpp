@@ -14,10 +14,12 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/inspect_model.h"
+#include "data/media_record.h"
 #include "data/preprocess_encode.h"
 #include "data/preprocess_report.h"
 #include "data/readers/row_json.h"
 #include "data/readers/row_reader.h"
+#include "settings/options/media_flags.h"
 #include "text/template_choice.h"
 
 namespace danlu::cli {
@@ -164,9 +166,11 @@ std::string on_one_line(std::string text) {
 
 /// The row as training sees it: ids decoded, what carries no loss as [-100 * n].
 std::string rendered(const data::Dataset& dataset, const data::RowHandler& handler,
-                     const data::RawRow& row, const std::string& model) {
+                     const data::RawRow& row, const std::string& model,
+                     const std::optional<data::MediaSettings>& media) {
   data::EncodeSettings settings;
   settings.tokenizer = text::Tokenizer::load(model);
+  settings.media = data::make_media_encoder(media, settings.tokenizer.get());
   const bool is_conversation =
       handler.format() != data::RowFormat::kText && handler.format() != data::RowFormat::kTokens;
   if (is_conversation) {
@@ -185,7 +189,9 @@ std::string rendered(const data::Dataset& dataset, const data::RowHandler& handl
     return fmt::format("dropped: {}{}\n", event.reason,
                        event.detail.empty() ? "" : " (" + event.detail + ")");
   }
-  return data::describe_sample(settings.tokenizer.get(), batch.tokens[0], batch.tokens[1]);
+  return data::describe_sample(settings.tokenizer.get(), batch.tokens[0], batch.tokens[1],
+                               settings.media ? data::read_media_record(batch.tokens[2], "the row")
+                                              : std::vector<data::MediaSpan>());
 }
 
 }  // namespace
@@ -201,7 +207,15 @@ bool is_row_dataset(const std::string& path) {
 }
 
 void inspect_rows(const std::string& path, const Options& options) {
-  const data::Dataset dataset = data::resolve_dataset(path);
+  std::optional<data::MediaSettings> media;
+  if (options.is_set("model")) {
+    media = settings::media_settings_from(options,
+                                          text::directory_of_model(options.get_string("model")));
+  }
+  data::FormatOptions format;
+  // Without a model the columns are shown all the same.
+  format.reads_media = media || !options.is_set("model");
+  const data::Dataset dataset = data::resolve_dataset(path, format);
   const int64_t shown_row = options.is_set("sample") ? options.get_int("sample") : 0;
   const Survey survey = survey_rows(dataset, shown_row);
   if (!survey.shown) {
@@ -229,7 +243,7 @@ void inspect_rows(const std::string& path, const Options& options) {
   print_line(fmt::format("row {}", shown_row),
              shortened(on_one_line(survey.shown->text), kShownRowBytes));
   if (!options.is_set("model")) return;
-  std::fputs(rendered(dataset, *handler, *survey.shown, options.get_string("model")).c_str(),
+  std::fputs(rendered(dataset, *handler, *survey.shown, options.get_string("model"), media).c_str(),
              stdout);
 }
 

@@ -13,9 +13,13 @@
 #include "base/progress.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_options.h"
+#include "cli/commands/media_options.h"
 #include "cli/commands/row_options.h"
+#include "settings/options/media_flags.h"
+#include "settings/options/mm_data.h"
 #include "settings/options/model_names.h"
 #include "text/template_choice.h"
+#include "text/trained_part.h"
 
 namespace danlu::cli {
 namespace {
@@ -27,8 +31,16 @@ std::vector<OptionSpec> input_options() {
        .type = OptionType::kList,
        .help = "files, directories, globs or names in dataset_info.json: path[:split][#n]",
        .aliases = {"i", "dataset", "data_path"},
-       .group = group,
-       .required = true},
+       .group = group},
+      {.name = "mm_data",
+       .help = "MindSpeed-MM's data.json: its data sets, columns, template and picture limits",
+       .group = group},
+      {.name = "max_total_samples",
+       .type = OptionType::kInt,
+       .default_text = "-1",
+       .help = "use only the first n rows of all data sets together (-1: all)",
+       .range = at_least(1).or_value(-1),
+       .group = group},
       {.name = "handler_name",
        .help = "row layout by MindSpeed's handler name (default: detected and printed)",
        .group = group},
@@ -70,6 +82,11 @@ std::vector<OptionSpec> text_options() {
        .aliases = {"template", "template_type"},
        .group = group},
       {.name = "prompt_type_path", .help = "file of further named templates", .group = group},
+      {.name = "loss_scale",
+       .default_text = "default",
+       .help = "what is learnt, in ms-swift's words: default, last_round, all, each with "
+               "+ignore_empty_think",
+       .group = group},
       {.name = "append_eod",
        .type = OptionType::kBool,
        .default_text = "false",
@@ -160,6 +177,7 @@ data::PreprocessSpec spec_from(const Options& options) {
   if (options.has_value("map_keys")) spec.format.map_keys = options.get_json("map_keys");
   if (options.has_value("columns")) spec.format.columns = options.get_json("columns");
   spec.format.text_first = true;
+  spec.max_rows_of_all = options.get_int("max_total_samples");
   spec.append_eod = options.get_bool("append_eod");
   spec.seq_length = options.get_int_or("seq_length", 0);
   if (options.get_bool("pack")) spec.pack = data::PackMode::kPack;
@@ -173,21 +191,30 @@ data::PreprocessSpec spec_from(const Options& options) {
   return spec;
 }
 
+/// Where the tokenizer lies; empty: none is named.
+fs::path named_tokenizer(const Options& options) {
+  if (!options.has_value("tokenizer_name_or_path")) return {};
+  return settings::located_if_named(options.get_string("tokenizer_name_or_path"));
+}
+
 data::PreprocessText text_from(const Options& options) {
   data::PreprocessText text;
-  fs::path named;
-  if (options.has_value("tokenizer_name_or_path")) {
-    named = settings::located_if_named(options.get_string("tokenizer_name_or_path"));
+  const fs::path named = named_tokenizer(options);
+  if (!named.empty()) {
     text.load_tokenizer = [path = named] { return text::Tokenizer::load(path); };
   }
   const fs::path directory = text::directory_of_model(named);
-  text.make_chat_encoder = [request = text::TemplateRequest{
+  const text::TrainedPart learnt = text::trained_part_from_name(options.get_string("loss_scale"),
+                                                                options.given_as("loss_scale"));
+  text.make_chat_encoder = [learnt,
+                            request = text::TemplateRequest{
                                 .named = options.get_string_or("prompt_type", ""),
                                 .templates_file = options.get_string_or("prompt_type_path", ""),
                                 .recorded_in = directory,
                                 .family_default = arch::default_template_in(
                                     directory)}](std::shared_ptr<const text::Tokenizer> tokenizer) {
-    return text::choose_template(std::move(tokenizer), request).required();
+    return text::with_trained_part(text::choose_template(tokenizer, request).required(), tokenizer,
+                                   learnt);
   };
   return text;
 }
@@ -218,7 +245,7 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
 OptionTable preprocess_options() {
   std::vector<OptionSpec> specs;
   for (auto group : {input_options(), text_options(), output_options(), compatible_options(),
-                     multimodal_options(), reinforcement_options()}) {
+                     media_options(), multimodal_model_options(), reinforcement_options()}) {
     specs.insert(specs.end(), group.begin(), group.end());
   }
   return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",
@@ -227,7 +254,19 @@ OptionTable preprocess_options() {
                      std::move(specs));
 }
 
-int run_preprocess(const Options& options) {
+int run_preprocess(const Options& given) {
+  const Options options =
+      settings::with_mm_data(given, {{"dataset", "input"},
+                                     {"tokenizer", "tokenizer_name_or_path"},
+                                     {"template", "prompt_type"},
+                                     {"packing", "neat_pack"},
+                                     {"val_dataset", ""},  // a data set of its own
+                                     {"val_ratio", ""},
+                                     {"shuffle", ""}});
+  if (!options.has_value("input")) {
+    throw UsageError(tr("[preprocess] --input is required: the data sets to read"),
+                     tr("or --mm-data, MindSpeed-MM's data.json, which names them"));
+  }
   if (options.has_value("merge_group_keys")) {
     const std::vector<std::string> inputs = options.get_list("input");
     if (inputs.size() != 1) throw UsageError(tr("[input] merging takes one directory"));
@@ -240,7 +279,9 @@ int run_preprocess(const Options& options) {
   }
   watch_interrupts();
   const auto start = std::chrono::steady_clock::now();
-  const data::PreprocessSpec spec = spec_from(options);
+  data::PreprocessSpec spec = spec_from(options);
+  spec.media =
+      settings::media_settings_from(options, text::directory_of_model(named_tokenizer(options)));
   if (spec.num_workers == 0) warn_of_many_threads();
   const data::PreprocessResult result = data::preprocess(spec, text_from(options));
   if (result.up_to_date) {

@@ -12,10 +12,15 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/media_options.h"
 #include "cli/commands/text_input.h"
 #include "data/formats/media.h"
+#include "data/media_encoder.h"
+#include "data/preprocess_report.h"
+#include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "text/conversation.h"
+#include "text/media.h"
 #include "text/template_choice.h"
 #include "text/tokenizer.h"
 
@@ -27,19 +32,8 @@ struct Rendering {
   std::string text;
   std::vector<text::TokenId> ids;
   std::vector<text::TokenId> labels;
+  std::vector<data::MediaSpan> media;
 };
-
-/// A content that is a list of parts goes to the template as it is.
-void refuse_media_blocks(const text::Message& message, const std::string& origin) {
-  const auto content = message.extra.find("content");
-  if (content == message.extra.end()) return;
-  for (const Json& block : *content) {
-    const auto type = block.is_object() ? block.find("type") : block.end();
-    if (type == block.end() || !type->is_string()) continue;
-    if (const auto& name = type->get_ref<const std::string&>(); data::is_media_block(name))
-      data::refuse_media(tr("{}: a message holds \"{}\"", origin, name));
-  }
-}
 
 /// Whether a value holds a number as an integer beyond 64 bits becomes one.
 bool holds_large_number(const Json& value) {
@@ -61,15 +55,13 @@ void refuse_wide_integers(const text::Conversation& conversation, std::string_vi
       tr("write it as a string"));
 }
 
-text::Conversation read_conversation(const Options& options) {
+text::Conversation read_conversation(const Options& options, bool reads_media) {
   const std::string input = options.get_string("input");
   const std::string origin = input_name(input);
   const std::string text = whole_input(input);
   const Json given = parse_json(text, origin);
-  if (const auto what = data::media_in(given, /*text_is_named=*/false))
-    data::refuse_media(fmt::format("{}: {}", origin, *what));
   text::Conversation conversation = text::parse_conversation(given, origin);
-  for (const text::Message& message : conversation.messages) refuse_media_blocks(message, origin);
+  data::take_media(given, origin, reads_media, &conversation);
   refuse_wide_integers(conversation, text, origin);
   if (conversation.messages.empty()) throw DataError(tr("{}: there are no messages", origin));
   if (options.has_value("tools")) conversation.tools = read_json_file(options.get_string("tools"));
@@ -77,6 +69,24 @@ text::Conversation read_conversation(const Options& options) {
     throw DataError(tr("tools must be a list, got {}", conversation.tools.type_name()));
   }
   return conversation;
+}
+
+/// The grids of its pictures and videos, and placeholders as many as they need.
+/// Errors: DataError naming what is wrong with one.
+void expand_media(const data::MediaEncoder& media, const text::Conversation& given,
+                  const std::string& input, Rendering* result) {
+  data::RowProblem problem;
+  const fs::path folder = input == "-" ? fs::path() : fs::path(input).parent_path();
+  text::EncodedConversation encoded{result->ids, result->labels};
+  const bool has_labels = !encoded.labels.empty();
+  encoded.labels.resize(encoded.ids.size(), kIgnoreLabel);
+  if (!media.measure(given, folder, input_name(input), &result->media, &problem) ||
+      !media.expand(&encoded, &result->media, &problem)) {
+    throw DataError(tr("{}: {}{}", input_name(input), translated_filled(problem.reason),
+                       problem.detail.empty() ? "" : " (" + problem.detail + ")"));
+  }
+  result->ids = std::move(encoded.ids);
+  if (has_labels) result->labels = std::move(encoded.labels);
 }
 
 Rendering render(const text::ChatEncoder& encoder, const text::Tokenizer& tokenizer,
@@ -111,10 +121,24 @@ std::string with_masked_runs(const std::vector<text::TokenId>& labels, const Sho
   return out;
 }
 
+/// "[1, 2, 151655 * 64, 3]": runs of placeholders as their number.
+std::string folded_ids(const Rendering& r) {
+  std::vector<std::string> shown;
+  size_t at = 0;
+  for (const data::MediaSpan& span : r.media) {
+    for (; at < static_cast<size_t>(span.begin); ++at) shown.push_back(std::to_string(r.ids[at]));
+    shown.push_back(fmt::format("{} * {}", r.ids[at], span.count));
+    at = static_cast<size_t>(span.end());
+  }
+  for (; at < r.ids.size(); ++at) shown.push_back(std::to_string(r.ids[at]));
+  return fmt::format("[{}]", fmt::join(shown, ", "));
+}
+
 void print_readable(const Rendering& r, const text::ChatEncoder& encoder,
                     const text::Tokenizer& tokenizer) {
   std::string out = fmt::format("[TEMPLATE] {}\n[INPUT] {}\n[INPUT_IDS] {}\n",
-                                encoder.description(), r.text, r.ids);
+                                encoder.description(), r.text, folded_ids(r));
+  out += data::describe_media(r.media);
   size_t targets = 0;
   if (!r.labels.empty()) {
     for (const text::TokenId label : r.labels) targets += label != kIgnoreLabel;
@@ -132,6 +156,13 @@ void print_readable(const Rendering& r, const text::ChatEncoder& encoder,
 void print_json(const Rendering& r, const text::ChatEncoder& encoder) {
   Json json = {{"template", encoder.description()}, {"text", r.text}, {"input_ids", r.ids}};
   if (!r.labels.empty()) json["labels"] = r.labels;
+  for (const data::MediaSpan& span : r.media) {
+    json["media"].push_back({{"kind", span.kind == text::MediaKind::kImage ? "image" : "video"},
+                             {"file", span.files.at(0).path},
+                             {"grid_thw", {span.grid.t, span.grid.h, span.grid.w}},
+                             {"begin", span.begin},
+                             {"tokens", span.count}});
+  }
   json["stop_ids"] = encoder.stop_ids();
   std::fputs((json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
 }
@@ -140,51 +171,50 @@ void print_json(const Rendering& r, const text::ChatEncoder& encoder) {
 
 OptionTable render_options() {
   const std::string input = "Input", chosen = "Template", output = "Output";
-  return OptionTable(
-      "render", "show the text, ids and training mask a template makes of messages",
-      "danlu render --model DIR [--input messages.json|-] [flags]",
-      {
-          {.name = "model",
-           .help = "model directory or tokenizer file",
-           .aliases = {"model_name_or_path", "tokenizer", "tokenizer_name_or_path", "m"},
-           .group = input,
-           .required = true},
-          {.name = "input",
-           .default_text = "-",
-           .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard "
-                   "input (or the first word)",
-           .aliases = {"i"},
-           .group = input,
-           .word = 1},
-          {.name = "tools",
-           .help = "JSON file: list of tools, as OpenAI's `tools`",
-           .group = input},
-          {.name = "prompt_type",
-           .default_text = "auto",
-           .help = "auto or hf (the model's own), a template's name, or a .jinja file",
-           .aliases = {"template", "template_type"},
-           .group = chosen},
-          {.name = "prompt_type_path",
-           .help = "file of further named templates",
-           .aliases = {"template_file"},
-           .group = chosen},
-          {.name = "chat_template_kwargs",
-           .type = OptionType::kJson,
-           .help =
-               "JSON object of further template variables, such as {\"enable_thinking\": false}",
-           .group = chosen},
-          {.name = "add_generation_prompt",
-           .type = OptionType::kBool,
-           .help = "end where the assistant's answer begins; default: true unless the last message "
-                   "is the "
-                   "assistant's",
-           .group = output},
-          {.name = "json",
-           .type = OptionType::kBool,
-           .default_text = "false",
-           .help = "print one JSON object: template, text, input_ids, labels, stop_ids",
-           .group = output},
-      });
+  std::vector<OptionSpec> specs = {
+      {.name = "model",
+       .help = "model directory or tokenizer file",
+       .aliases = {"model_name_or_path", "tokenizer", "tokenizer_name_or_path", "m"},
+       .group = input,
+       .required = true},
+      {.name = "input",
+       .default_text = "-",
+       .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard "
+               "input (or the first word)",
+       .aliases = {"i"},
+       .group = input,
+       .word = 1},
+      {.name = "tools", .help = "JSON file: list of tools, as OpenAI's `tools`", .group = input},
+      {.name = "prompt_type",
+       .default_text = "auto",
+       .help = "auto or hf (the model's own), a template's name, or a .jinja file",
+       .aliases = {"template", "template_type"},
+       .group = chosen},
+      {.name = "prompt_type_path",
+       .help = "file of further named templates",
+       .aliases = {"template_file"},
+       .group = chosen},
+      {.name = "chat_template_kwargs",
+       .type = OptionType::kJson,
+       .help = "JSON object of further template variables, such as {\"enable_thinking\": false}",
+       .group = chosen},
+      {.name = "add_generation_prompt",
+       .type = OptionType::kBool,
+       .help = "end where the assistant's answer begins; default: true unless the last message "
+               "is the "
+               "assistant's",
+       .group = output},
+      {.name = "json",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "print one JSON object: template, text, input_ids, labels, media, stop_ids",
+       .group = output},
+  };
+  const std::vector<OptionSpec> media = media_options();
+  specs.insert(specs.end(), media.begin(), media.end());
+  return OptionTable("render", "show the text, ids and training mask a template makes of messages",
+                     "danlu render --model DIR [--input messages.json|-] [flags]",
+                     std::move(specs));
 }
 
 int run_render(const Options& options) {
@@ -201,10 +231,19 @@ int run_render(const Options& options) {
                                 ? options.get_json("chat_template_kwargs")
                                 : Json())
           .required();
-  const text::Conversation conversation = read_conversation(options);
+  const auto media =
+      data::make_media_encoder(settings::media_settings_from(options, directory), tokenizer.get());
+  const text::Conversation given = read_conversation(options, media != nullptr);
+  if (const auto pad = media ? text::placeholder_written_in(given) : ""; !pad.empty()) {
+    throw DataError(tr("{}: the text holds {}, which stands for a picture",
+                       input_name(options.get_string("input")), pad));
+  }
+  const text::Conversation conversation =
+      media ? text::with_placeholders(given, media->settings().add_vision_id) : given;
   const bool answered = conversation.messages.back().role == "assistant";
-  const Rendering rendering = render(*encoder, *tokenizer, conversation,
-                                     options.get_bool_or("add_generation_prompt", !answered));
+  Rendering rendering = render(*encoder, *tokenizer, conversation,
+                               options.get_bool_or("add_generation_prompt", !answered));
+  if (media) expand_media(*media, given, options.get_string("input"), &rendering);
   options.get_bool("json") ? print_json(rendering, *encoder)
                            : print_readable(rendering, *encoder, *tokenizer);
   return 0;

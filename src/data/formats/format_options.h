@@ -25,6 +25,9 @@ struct FormatOptions {
   /// Rows are questions: an answer may be missing (or empty), as where a model is to give it. Not
   /// part of to_json(): such rows are never cached.
   bool answers_optional = false;
+  /// The model reads pictures and videos: conversations may hold them. Not part of to_json(): the
+  /// settings for pictures are part of cache keys.
+  bool reads_media = false;
 
   bool operator==(const FormatOptions&) const = default;
   /// All of it as JSON: part of cache keys.

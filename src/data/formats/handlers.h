@@ -25,6 +25,7 @@ struct MessageTags {
   std::string role = "from", content = "value";
   std::string user, assistant, observation, function, system_role;  ///< "": all usual names
   bool answers_optional = false;                                    ///< as in FormatOptions
+  bool reads_media = false;                                         ///< as in FormatOptions
 };
 /// format: kShareGpt or kMessages.
 std::unique_ptr<RowHandler> make_messages_handler(RowFormat format, MessageTags tags);

@@ -9,6 +9,7 @@
 #include "base/message.h"
 #include "data/formats/handlers.h"
 #include "data/formats/media.h"
+#include "data/formats/media_values.h"
 
 namespace danlu::data {
 namespace {
@@ -92,6 +93,7 @@ class MessagesHandler : public RowHandler {
 
   static bool is_lone_answer(const text::Conversation& conversation) {
     return conversation.messages.size() == 1 && conversation.messages[0].role == "assistant" &&
+           conversation.messages[0].media.empty() &&
            !conversation.messages[0].extra.contains("tool_calls");
   }
 
@@ -179,6 +181,16 @@ class MessagesHandler : public RowHandler {
     }
   }
 
+  /// A picture or a video at the end of what was read of the message.
+  bool add_media(const Json& block, text::Message* result, RowProblem* problem) const {
+    const std::string what = tr("a message holds \"{}\"", media_block_name(block));
+    if (!tags_.reads_media) refuse_media(what);
+    if (is_audio_block(block)) refuse_unread_media(what);
+    text::MediaPlace& place = result->media.emplace_back();
+    place.offset = result->content.size();
+    return read_media_part(block, &place.media, problem);
+  }
+
   bool read_content(const Json& message, text::Message* result, RowProblem* problem) const {
     const Json* content = find_value(message, tags_.content);
     if (!content) {
@@ -195,7 +207,9 @@ class MessagesHandler : public RowHandler {
       return false;
     }
     for (const Json& block : *content) {
-      if (!add_block(block, result, problem)) return false;
+      const bool is_read = is_media_block(block) ? add_media(block, result, problem)
+                                                 : add_block(block, result, problem);
+      if (!is_read) return false;
     }
     return true;
   }
@@ -219,7 +233,6 @@ class MessagesHandler : public RowHandler {
       for (const Json& call : calls) result->extra["tool_calls"].push_back(call);
       if (!calls.is_null()) return true;
     }
-    if (is_media_block(type)) refuse_media(tr("a message holds \"{}\"", type));
     *problem = {"a message holds something other than text",
                 type.empty() ? "got " + kind_of(block) : fmt::format("got \"{}\"", type)};
     return false;
@@ -263,7 +276,7 @@ class MessagesHandler : public RowHandler {
         if (before != "user" && before != "tool") {
           return out_of_order(i, "an answer follows a question or a tool result");
         }
-        if (messages[i].content.empty() && !has_calls) {
+        if (messages[i].content.empty() && messages[i].media.empty() && !has_calls) {
           *problem = {"empty answer", fmt::format("message {}", i + 1)};
           return false;
         }

@@ -149,8 +149,7 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
       throw UsageError(
           tr("[{}] \"{}\" belongs to preference training, which is not available", what, role));
     }
-    if (role == "images" || role == "videos" || role == "audios")
-      throw UsageError(tr("[{}] \"{}\": {}", what, role, kNoMultimodal), kTextOnlyHint);
+    if (role == "audios") throw UsageError(tr("[{}] \"{}\": sound is not read", what, role));
     if (std::find(roles.begin(), roles.end(), role) != roles.end()) continue;
     std::string hint = tr("known: {}", fmt::join(roles, ", "));
     if (const auto near = nearest_name(role, roles)) {
@@ -162,7 +161,8 @@ void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
 
 std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const FormatOptions& options) {
   const Json& map_keys = options.map_keys;
-  check_map_keys(map_keys, {"prompt", "query", "response", "system", "history", "tools"},
+  check_map_keys(map_keys,
+                 {"prompt", "query", "response", "system", "history", "tools", "images", "videos"},
                  options.map_keys_from);
   PairColumns columns;
   const auto set = [&](std::string* column, const char* role, const char* standard, bool needed) {
@@ -249,7 +249,8 @@ Json sample_message(const FirstRows& first, const std::string& column) {
 std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const FormatOptions& options,
                                              std::optional<RowFormat> wanted) {
   const Json& map_keys = options.map_keys;
-  check_map_keys(map_keys, {"messages", "system", "tools", "tags"}, options.map_keys_from);
+  check_map_keys(map_keys, {"messages", "system", "tools", "tags", "images", "videos"},
+                 options.map_keys_from);
   const Json tags_json = map_keys.value("tags", Json::object());
   check_map_keys(tags_json,
                  {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag",
@@ -262,6 +263,7 @@ std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const Forma
   if (column.empty()) column = wanted == RowFormat::kMessages ? "messages" : "conversations";
   MessageTags tags;
   tags.answers_optional = options.answers_optional;
+  tags.reads_media = options.reads_media;
   tags.messages = mapped(map_keys, "messages", column);
   tags.system = mapped(map_keys, "system", first.names.actual("system"));
   tags.tools = mapped(map_keys, "tools", first.names.actual("tools"));
@@ -410,9 +412,24 @@ std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
 
 RowResult RowHandler::read(const Json& row) const {
   if (has_no_value(row)) return RowProblem{"no column has a value", row.empty() ? "{}" : ""};
-  if (const auto what = media_in(row, text_is_named_)) refuse_media(*what);
+  if (const auto what = media_in(row, text_is_named_, media_columns_ ? &*media_columns_ : nullptr))
+    media_columns_ ? refuse_unread_media(*what) : refuse_media(*what);
   refuse_late_columns(row);
-  return read_row(row);
+  RowResult result = read_row(row);
+  RowProblem problem;
+  if (Row* read = std::get_if<Row>(&result); read && !add_media(row, read, &problem))
+    return problem;
+  return result;
+}
+
+/// False: *problem is set.
+bool RowHandler::add_media(const Json& row, Row* read, RowProblem* problem) const {
+  if (!media_columns_ || !row.is_object()) return true;
+  if (auto* conversation = std::get_if<text::Conversation>(read))
+    return attach_media(row, *media_columns_, lone_media_first_, conversation, problem);
+  const auto what = media_in(row, text_is_named_);
+  if (what) *problem = {"pictures or videos beside text that is no conversation", *what};
+  return !what;
 }
 
 void RowHandler::refuse_late_columns(const Json& row) const {
@@ -442,6 +459,14 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
   auto handler = choose_handler(options, first_rows, plain_text);
   handler->text_is_named_ = !options.json_keys.empty();
   handler->columns_ = handler->columns_read();
+  if (options.reads_media) {
+    handler->media_columns_ =
+        media_columns(options, ColumnNames(FirstRows::present(first_rows, options.columns)));
+    // Of ms-swift's own layout; its messages look like everybody's.
+    handler->lone_media_first_ = handler->format() == RowFormat::kQueryResponse;
+    for (const auto* columns : {&handler->media_columns_->images, &handler->media_columns_->videos})
+      handler->columns_.insert(handler->columns_.end(), columns->begin(), columns->end());
+  }
   const bool is_named =
       !options.handler_name.empty() || !options.map_keys.empty() || !options.json_keys.empty();
   if (is_named || plain_text) return handler;

@@ -1,11 +1,13 @@
 // data/formats/row_format.h: recognising the layout of rows, and reading rows of each layout.
 #pragma once
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "data/formats/format_options.h"
+#include "data/formats/media_columns.h"
 #include "data/formats/row.h"
 
 namespace danlu::data {
@@ -25,8 +27,10 @@ class RowHandler {
   virtual ~RowHandler() = default;
   virtual RowFormat format() const = 0;
   /// A row in its meaning, or what is wrong with it. `row` is any JSON value. Errors: DataError if
-  /// it holds pictures, video or audio (see media_in): dropping such rows would hide that they are
-  /// of no use here; if it has a standard column that the layout was chosen without.
+  /// it holds pictures, video or audio that are not read (see media_in; with
+  /// FormatOptions::reads_media conversations may have pictures and video): dropping such rows
+  /// would hide that they are of no use here; if it has a standard column that the layout was
+  /// chosen without.
   RowResult read(const Json& row) const;
   /// A .txt line or document. Default: a problem.
   virtual RowResult read_text(const std::string& text) const;
@@ -44,7 +48,10 @@ class RowHandler {
   virtual RowResult read_row(const Json& row) const = 0;
   virtual std::vector<std::string> columns_read() const = 0;
   void refuse_late_columns(const Json& row) const;
-  bool text_is_named_ = false;  ///< as media_in's
+  bool add_media(const Json& row, Row* read, RowProblem* problem) const;
+  bool text_is_named_ = false;                 ///< as media_in's
+  std::optional<MediaColumns> media_columns_;  ///< of a model that reads pictures
+  bool lone_media_first_ = false;              ///< as attach_media's
   std::vector<std::string> columns_;
   std::set<std::string> late_columns_;  ///< standard ones that neither are read nor were seen first
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "data/media_record.h"
 #include "data/vocabulary_check.h"
 
 namespace danlu::data {
@@ -34,6 +35,15 @@ bool instruction_dataset_exists(const std::string& prefix) {
   return true;
 }
 
+fs::path media_output_of(const fs::path& prefix) {
+  return instruction_field_prefix(prefix.string(), kMediaField);
+}
+
+std::vector<fs::path> with_media_output(const fs::path& prefix, std::vector<fs::path> outputs) {
+  if (indexed_dataset_exists(media_output_of(prefix))) outputs.push_back(media_output_of(prefix));
+  return outputs;
+}
+
 InstructionDataset::InstructionDataset(const std::string& prefix,
                                        std::optional<int32_t> segment_end_id, int64_t vocab_size)
     : ids_(instruction_field_prefix(prefix, "input_ids")),
@@ -43,6 +53,14 @@ InstructionDataset::InstructionDataset(const std::string& prefix,
       vocab_size_(vocab_size) {
   require_same_shape(ids_, mask_);
   require_same_shape(ids_, labels_);
+  const std::string media = instruction_field_prefix(prefix, kMediaField);
+  if (!indexed_dataset_exists(media)) return;
+  media_.emplace(media);
+  if (media_->num_sequences() != ids_.num_sequences()) {
+    throw DataError(tr("{}: has {} samples, {} has {}", index_path(media).string(),
+                       media_->num_sequences(), index_path(ids_.prefix()).string(),
+                       ids_.num_sequences()));
+  }
 }
 
 Sample InstructionDataset::get(int64_t index) const {
@@ -67,12 +85,24 @@ Sample InstructionDataset::get(int64_t index) const {
     sample.ids.push_back(ids[i]);
     sample.labels.push_back(labels[i]);
   }
+  if (!media_ || media_->length(index) == 0) return sample;
+  const std::string origin =
+      fmt::format("{}: sample {}", tokens_path(media_->prefix()).string(), index);
+  sample.media = read_media_record(media_->tokens(index), origin);
+  const int64_t size = std::ssize(sample.ids);
+  int64_t behind = 0;
+  for (const MediaSpan& span : sample.media) {
+    if (span.begin < behind || span.count <= 0 || span.count > size - span.begin)
+      throw DataError(tr("{}: pictures outside of its {} tokens", origin, size));
+    behind = span.end();
+  }
   return sample;
 }
 
 uint64_t InstructionDataset::content_hash() const {
   uint64_t hash = ids_.content_hash();
-  for (const IndexedDataset* part : {&mask_, &labels_}) {
+  for (const IndexedDataset* part : {&mask_, &labels_, media_ ? &*media_ : nullptr}) {
+    if (!part) continue;
     const uint64_t one = part->content_hash();
     hash = hash_bytes({reinterpret_cast<const char*>(&one), sizeof one}, hash);
   }

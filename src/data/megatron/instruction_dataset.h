@@ -1,6 +1,7 @@
 // data/megatron/instruction_dataset.h: instruction samples stored as three indexed data sets.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,11 +15,17 @@ namespace danlu::data {
 std::string instruction_field_prefix(const std::string& prefix, const std::string& field);
 /// True if input_ids, attention_mask and labels of `prefix` all exist.
 bool instruction_dataset_exists(const std::string& prefix);
+/// The field of pictures and videos, which files of text lack.
+inline constexpr const char* kMediaField = "media";
+std::filesystem::path media_output_of(const std::filesystem::path& prefix);
+/// `outputs` and that field, if it is there.
+std::vector<std::filesystem::path> with_media_output(const std::filesystem::path& prefix,
+                                                     std::vector<std::filesystem::path> outputs);
 
 /// Reads `<prefix>_packed_{input_ids,attention_mask,labels}_document` as MindSpeed-LLM writes them.
 /// One sequence is one sample. Attention mask 0 is padding and left out; each change of a non-zero
 /// mask value starts a segment (1,2,3,… in packed samples). Labels are not shifted; kIgnoreLabel =
-/// no loss.
+/// no loss. Where `<prefix>_packed_media_document` exists, it holds a media_record for each sample.
 ///
 /// Errors  IoError, DataError as IndexedDataset; DataError naming the file if the three do not
 /// agree
@@ -40,6 +47,7 @@ class InstructionDataset : public SampleSource {
 
  private:
   IndexedDataset ids_, mask_, labels_;
+  std::optional<IndexedDataset> media_;  ///< of files with pictures or videos
   std::optional<int32_t> segment_end_id_;
   int64_t vocab_size_;
 };

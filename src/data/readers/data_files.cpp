@@ -169,6 +169,7 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   if (!user.json_keys.empty()) merged.json_keys = user.json_keys;
   merged.answers_optional = user.answers_optional;
   merged.text_first = user.text_first;
+  merged.reads_media = user.reads_media;
   return merged;
 }
 

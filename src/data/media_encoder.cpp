@@ -1,0 +1,155 @@
+#include "data/media_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "media/media_error.h"
+#include "media/media_file.h"
+#include "media/picture_end.h"
+#include "media/picture_size.h"
+
+namespace danlu::data {
+namespace {
+
+using text::MediaKind;
+
+/// Frames of one list; more is a mistake or an attack, and each is opened.
+constexpr size_t kMaxListedFrames = 4096;
+
+bool is_on_the_web(const std::string& name) {
+  return name.starts_with("http://") || name.starts_with("https://");
+}
+
+media::PictureSize size_from_header(const MediaFile& file) {
+  const auto look = [&](std::span<const std::byte> bytes) {
+    const media::PictureSize size = media::picture_size(bytes, file.path);
+    media::require_picture_end(bytes, size.format, file.path);
+    return size;
+  };
+  if (file.bytes)
+    return look({reinterpret_cast<const std::byte*>(file.bytes->data()), file.bytes->size()});
+  const MappedFile map = media::open_media_file(file.path);
+  return look(map.bytes());
+}
+
+}  // namespace
+
+media::Grid MediaEncoder::measure_picture(const MediaFile& file,
+                                          const media::PreResize& resize) const {
+  const media::PictureSize size = size_from_header(file);
+  const media::Size shown = settings_.upright ? size.upright() : size.stored;
+  try {
+    return media::grid_of(shown.width, shown.height, settings_.processor, resize);
+  } catch (const media::MediaError& error) {
+    throw media::MediaError(error.fault(), fmt::format("{}: {}", file.path, error.what()),
+                            error.hint());
+  }
+}
+
+/// The processor resizes all frames to the size that the first one gets.
+media::Grid MediaEncoder::measure_frames(const MediaSpan& span) const {
+  media::Grid grid;
+  for (size_t i = 0; i < span.files.size(); ++i) {
+    const media::Grid frame = measure_picture(span.files[i], settings_.frame_resize);
+    if (i == 0) grid = frame;
+    if (frame == grid) continue;
+    throw media::MediaError(
+        media::MediaFault::kBadShape,
+        tr("{}: another size than the first frame, {}", span.files[i].path, span.files[0].path));
+  }
+  const int64_t of_patch = settings_.processor.temporal_patch_size;
+  grid.t = (static_cast<int64_t>(span.files.size()) + of_patch - 1) / of_patch;
+  return grid;
+}
+
+bool MediaEncoder::measure_one(const text::MediaReference& reference,
+                               const std::filesystem::path& row_folder, MediaSpan* span,
+                               RowProblem* problem) const {
+  span->kind = reference.kind;
+  span->is_frame_list = reference.is_frame_list;
+  if (reference.pieces.size() > kMaxListedFrames) {
+    *problem = {"a video of too many frames", fmt::format("{} of them", reference.pieces.size())};
+    return false;
+  }
+  for (const text::MediaPiece& piece : reference.pieces) {
+    if (!piece.bytes && is_on_the_web(piece.name)) {
+      *problem = {"a picture on the web, which is not fetched", piece.name};
+      return false;
+    }
+    span->files.push_back(
+        {piece.bytes ? piece.name : locate_media(piece.name, settings_, row_folder).string(),
+         piece.bytes});
+  }
+  if (reference.kind == MediaKind::kImage) {
+    span->grid = measure_picture(span->files.at(0), settings_.image_resize);
+  } else if (reference.is_frame_list) {
+    span->grid = measure_frames(*span);
+    span->second_per_grid = static_cast<double>(settings_.processor.temporal_patch_size) /
+                            reference.fps.value_or(settings_.video_fps);
+  } else {
+    *problem = {"a video file, which is not read", span->files.at(0).path};
+    return false;
+  }
+  span->count = span->grid.visual_tokens(settings_.processor.merge_size);
+  return true;
+}
+
+bool MediaEncoder::measure(const text::Conversation& conversation,
+                           const std::filesystem::path& row_folder, const std::string& row,
+                           std::vector<MediaSpan>* spans, RowProblem* problem) const {
+  for (const text::MediaReference* reference : text::media_of(conversation)) {
+    MediaSpan& span = spans->emplace_back();
+    span.row = row;
+    try {
+      if (!measure_one(*reference, row_folder, &span, problem)) return false;
+    } catch (const media::MediaError& error) {
+      *problem = {media::reason_of(error.fault()), error.what()};
+      return false;
+    }
+  }
+  return true;
+}
+
+bool MediaEncoder::expand(text::EncodedConversation* encoded, std::vector<MediaSpan>* spans,
+                          RowProblem* problem) const {
+  const auto pads = std::count_if(encoded->ids.begin(), encoded->ids.end(),
+                                  [&](text::TokenId id) { return tokens_.is_pad(id); });
+  if (pads == 0 && spans->empty()) return true;
+  text::EncodedConversation expanded;
+  size_t next = 0;
+  for (size_t i = 0; i < encoded->ids.size(); ++i) {
+    const text::TokenId id = encoded->ids[i];
+    if (!tokens_.is_pad(id)) {
+      expanded.ids.push_back(id);
+      expanded.labels.push_back(encoded->labels[i]);
+      continue;
+    }
+    if (next == spans->size() || id != tokens_.pad_of((*spans)[next].kind)) break;
+    MediaSpan& span = (*spans)[next++];
+    span.begin = static_cast<int64_t>(expanded.ids.size());
+    expanded.ids.insert(expanded.ids.end(), static_cast<size_t>(span.count), id);
+    expanded.labels.resize(expanded.ids.size(), kIgnoreLabel);
+  }
+  if (next != spans->size() || pads != std::ssize(*spans)) {
+    *problem = {"the text has other placeholders than pictures and videos",
+                fmt::format("{} for {}", pads, spans->size())};
+    return false;
+  }
+  *encoded = std::move(expanded);
+  return true;
+}
+
+std::shared_ptr<const MediaEncoder> make_media_encoder(const std::optional<MediaSettings>& settings,
+                                                       const text::Tokenizer* tokenizer) {
+  if (!settings || !tokenizer) return nullptr;
+  const auto tokens = text::media_tokens(*tokenizer);
+  if (!tokens) {
+    throw ModelError(tr("the tokenizer has no {}, which stands for pictures", text::kImagePad),
+                     tr("use the tokenizer that came with the model"));
+  }
+  return std::make_shared<MediaEncoder>(*settings, *tokens);
+}
+
+}  // namespace danlu::data

@@ -1,0 +1,52 @@
+// data/media_encoder.h: from the pictures and videos of a conversation to placeholders among its
+// tokens. Of the files the headers are read, no pixel.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/formats/row.h"
+#include "data/media_settings.h"
+#include "data/media_span.h"
+#include "text/media.h"
+
+namespace danlu::data {
+
+/// Immutable; thread-safe.
+class MediaEncoder {
+ public:
+  MediaEncoder(MediaSettings settings, text::MediaTokens tokens)
+      : settings_(std::move(settings)), tokens_(tokens) {}
+
+  const MediaSettings& settings() const { return settings_; }
+  const text::MediaTokens& tokens() const { return tokens_; }
+
+  /// Files and grids of all pictures and videos, in order; spans without a place yet. `row` names
+  /// the row in messages. False: *problem is set (a file that is missing or broken, one on the web,
+  /// a grid beyond limits).
+  bool measure(const text::Conversation& conversation, const std::filesystem::path& row_folder,
+               const std::string& row, std::vector<MediaSpan>* spans, RowProblem* problem) const;
+
+  /// Makes as many placeholders of each as its grid has tokens, sets the places of `spans`, and
+  /// takes placeholders out of the targets. False: *problem is set (the template wrote other
+  /// placeholders than one for each).
+  bool expand(text::EncodedConversation* encoded, std::vector<MediaSpan>* spans,
+              RowProblem* problem) const;
+
+ private:
+  bool measure_one(const text::MediaReference& reference, const std::filesystem::path& row_folder,
+                   MediaSpan* span, RowProblem* problem) const;
+  media::Grid measure_picture(const MediaFile& file, const media::PreResize& resize) const;
+  media::Grid measure_frames(const MediaSpan& span) const;
+
+  MediaSettings settings_;
+  text::MediaTokens tokens_;
+};
+
+/// Null without settings. Errors: ModelError if the tokenizer lacks the tokens for pictures.
+std::shared_ptr<const MediaEncoder> make_media_encoder(const std::optional<MediaSettings>& settings,
+                                                       const text::Tokenizer* tokenizer);
+
+}  // namespace danlu::data

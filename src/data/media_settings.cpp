@@ -1,0 +1,137 @@
+#include "data/media_settings.h"
+
+#include <system_error>
+
+#include "base/error.h"
+
+namespace danlu::data {
+namespace {
+
+constexpr const char *kNone = "none", *kQwenUtils = "qwen_vl_utils",
+                     *kLlamaFactory = "llamafactory", *kMindSpeed20 = "mindspeed-mm-2.0",
+                     *kMindSpeed21 = "mindspeed-mm-2.1";
+
+void require_order(const char* flag, int64_t least, int64_t most) {
+  if (least <= most) return;
+  throw UsageError(tr("[{}] the least area of a picture, {} pixels, is above the largest, {}", flag,
+                      least, most));
+}
+
+/// Of pictures or of frames; `image` and `video` limits have defaults of their own.
+media::PreResize resize_by_rule(const std::string& rule, std::optional<int64_t> least,
+                                std::optional<int64_t> most, bool is_video) {
+  if (rule == kLlamaFactory) {
+    return media::PreResize::llama_factory(least.value_or(is_video ? 16 * 16 : 32 * 32),
+                                           most.value_or(is_video ? 256 * 256 : 768 * 768));
+  }
+  const int64_t usual_most = is_video ? 128 * 128 : 512 * 512;
+  if (rule == kMindSpeed20) return media::PreResize::mindspeed20(most.value_or(usual_most));
+  return media::PreResize::mindspeed21(least.value_or(0), most.value_or(usual_most));
+}
+
+Json resize_json(const media::PreResize& resize) {
+  return {static_cast<int>(resize.rule), resize.min_pixels, resize.max_pixels};
+}
+
+}  // namespace
+
+Json MediaSettings::to_json() const {
+  std::error_code ignored;
+  // mean and std change pixels, not tokens; a path may mean another file in another directory.
+  return {{"processor",
+           {processor.patch_size, processor.temporal_patch_size, processor.merge_size,
+            processor.min_pixels, processor.max_pixels, processor.do_resize}},
+          {"image_resize", resize_json(image_resize)},
+          {"frame_resize", resize_json(frame_resize)},
+          {"upright", upright},
+          {"add_vision_id", add_vision_id},
+          {"video_fps", video_fps},
+          {"video_max_frames", video_max_frames},
+          {"media_dir", media_dir.empty() ? "" : std::filesystem::absolute(media_dir).string()},
+          {"working_directory", std::filesystem::current_path(ignored).string()}};
+}
+
+std::filesystem::path locate_media(const std::string& name, const MediaSettings& settings,
+                                   const std::filesystem::path& row_folder) {
+  const std::filesystem::path path = name;
+  if (path.is_absolute()) return path;
+  std::vector<std::filesystem::path> places;
+  if (!settings.media_dir.empty()) places.push_back(settings.media_dir);
+  places.emplace_back();
+  places.push_back(row_folder);
+  std::error_code ignored;
+  for (const std::filesystem::path& place : places) {
+    if (std::filesystem::exists(place / path, ignored))
+      return std::filesystem::absolute(place / path).lexically_normal();
+  }
+  return std::filesystem::absolute(places.front() / path).lexically_normal();
+}
+
+const std::vector<std::string>& pre_resize_names() {
+  static const std::vector<std::string> kNames{kNone, kQwenUtils, kLlamaFactory, kMindSpeed20,
+                                               kMindSpeed21};
+  return kNames;
+}
+
+bool reads_media(const std::filesystem::path& model_directory) {
+  for (const char* name : {"preprocessor_config.json", "processor_config.json"}) {
+    std::error_code ignored;
+    const auto path = model_directory / name;
+    if (model_directory.empty() || !std::filesystem::is_regular_file(path, ignored)) continue;
+    const Json json = read_json_file(path);
+    const Json& config =
+        json.is_object() && json.contains("image_processor") ? json["image_processor"] : json;
+    if (!config.is_object()) continue;
+    const std::string type = json_get<std::string>(config, "image_processor_type").value_or("");
+    if (type.find("Qwen2VL") != type.npos || type.find("Qwen2_5_VL") != type.npos) return true;
+    // Older files do not say it; nobody else merges patches.
+    if (type.empty() && config.contains("merge_size")) return true;
+  }
+  return false;
+}
+
+std::optional<MediaSettings> media_settings_of(const std::filesystem::path& model_directory,
+                                               const MediaFlags& flags) {
+  if (!reads_media(model_directory)) return std::nullopt;
+  MediaSettings settings;
+  settings.processor = media::read_image_processor(model_directory);
+  const bool has_own_limits = flags.image_min_pixels || flags.image_max_pixels ||
+                              flags.video_min_pixels || flags.video_max_pixels;
+  if (flags.pre_resize == kQwenUtils) {
+    settings.image_resize = media::PreResize::qwen_utils();
+    if (flags.min_pixels) settings.image_resize.min_pixels = *flags.min_pixels;
+    if (flags.max_pixels) settings.image_resize.max_pixels = *flags.max_pixels;
+    require_order("max_pixels", settings.image_resize.min_pixels, settings.image_resize.max_pixels);
+    // A list of frames is a list of pictures there.
+    settings.frame_resize = settings.image_resize;
+  } else {
+    if (flags.min_pixels) settings.processor.min_pixels = *flags.min_pixels;
+    if (flags.max_pixels) settings.processor.max_pixels = *flags.max_pixels;
+    require_order("max_pixels", settings.processor.min_pixels, settings.processor.max_pixels);
+    if (flags.pre_resize != kNone) {
+      settings.image_resize =
+          resize_by_rule(flags.pre_resize, flags.image_min_pixels, flags.image_max_pixels, false);
+      settings.frame_resize =
+          resize_by_rule(flags.pre_resize, flags.video_min_pixels, flags.video_max_pixels, true);
+      require_order("image_max_pixels", settings.image_resize.min_pixels,
+                    settings.image_resize.max_pixels);
+      require_order("video_max_pixels", settings.frame_resize.min_pixels,
+                    settings.frame_resize.max_pixels);
+    }
+  }
+  if (has_own_limits && (flags.pre_resize == kNone || flags.pre_resize == kQwenUtils)) {
+    throw UsageError(
+        tr("[pre_resize] {} has no image_max_pixels, image_min_pixels, video_max_pixels or "
+           "video_min_pixels",
+           flags.pre_resize),
+        tr("--max_pixels and --min_pixels are the limits there"));
+  }
+  settings.upright = flags.upright;
+  settings.add_vision_id = flags.add_vision_id;
+  settings.video_fps = flags.video_fps.value_or(2.0);
+  settings.video_max_frames = flags.video_max_frames.value_or(0);
+  settings.media_dir = flags.media_dir;
+  return settings;
+}
+
+}  // namespace danlu::data

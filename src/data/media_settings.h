@@ -1,0 +1,61 @@
+// data/media_settings.h: how the pictures and videos of rows become what a model reads.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "media/processor.h"
+
+namespace danlu::data {
+
+struct MediaSettings {
+  media::ImageProcessor processor;  ///< of the model
+  media::PreResize image_resize;    ///< what a training tool does to pictures before
+  media::PreResize frame_resize;    ///< … and to the frames of videos
+  bool upright = true;              ///< turn pictures as EXIF says; false: as they lie in the file
+  bool add_vision_id = false;       ///< "Picture 1: " before each
+  double video_fps = 2.0;           ///< frames taken of a second of video; of lists, their rate
+  int64_t video_max_frames = 0;     ///< 0: by the rule of image_resize
+  std::filesystem::path media_dir = {};  ///< where relative paths are looked for first
+
+  /// All that tokens depend on: part of cache keys.
+  Json to_json() const;
+};
+
+/// What a user says about pictures. What is not said, the model's processor or the tool's rule
+/// says.
+struct MediaFlags {
+  /// What is done to pictures before the processor: see pre_resize_names().
+  std::string pre_resize = "none";
+  std::optional<int64_t> min_pixels, max_pixels;  ///< of the processor, or of qwen_vl_utils
+  /// Of the rules of LLaMA-Factory and MindSpeed-MM; areas.
+  std::optional<int64_t> image_min_pixels, image_max_pixels, video_min_pixels, video_max_pixels;
+  bool upright = true, add_vision_id = false;
+  std::optional<double> video_fps;
+  std::optional<int64_t> video_max_frames;
+  std::filesystem::path media_dir = {};
+
+  bool operator==(const MediaFlags&) const = default;
+};
+
+/// "none", "qwen_vl_utils", "llamafactory", "mindspeed-mm-2.0", "mindspeed-mm-2.1".
+const std::vector<std::string>& pre_resize_names();
+
+/// Whether the processor of Qwen2-VL or Qwen2.5-VL lies in a model's directory.
+bool reads_media(const std::filesystem::path& model_directory);
+
+/// Nothing if reads_media says no. Errors: ModelError (a processor that is not supported);
+/// UsageError (limits that the rule has not, or that contradict each other).
+std::optional<MediaSettings> media_settings_of(const std::filesystem::path& model_directory,
+                                               const MediaFlags& flags);
+
+/// The file that a row calls `name`: as it is if absolute; else below media_dir, else in the
+/// working directory, else in `row_folder`, the folder of the row's file. Where it is in none, the
+/// first of these places. Absolute.
+std::filesystem::path locate_media(const std::string& name, const MediaSettings& settings,
+                                   const std::filesystem::path& row_folder);
+
+}  // namespace danlu::data

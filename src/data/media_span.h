@@ -1,0 +1,43 @@
+// data/media_span.h: a picture or a video of a sample: where it lies, and which tokens stand for
+// it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "media/grid.h"
+#include "text/conversation.h"
+
+namespace danlu::data {
+
+/// The file of a picture, of a video, or of one of its frames.
+struct MediaFile {
+  std::string path;  ///< absolute; beside `bytes` a name for messages
+  std::shared_ptr<const std::string> bytes = nullptr;  ///< its content, where a row held it
+};
+
+/// No pixels: data/media_loader.h makes them when a step is near.
+struct MediaSpan {
+  text::MediaKind kind = text::MediaKind::kImage;
+  media::Grid grid;              ///< patches
+  int64_t begin = 0;             ///< the first placeholder's place in the sample or batch
+  int64_t count = 0;             ///< of placeholders, all neighbours
+  double second_per_grid = 0;    ///< seconds between neighbours in time; 0 of pictures
+  std::vector<MediaFile> files;  ///< one; of a list of frames one for each
+  bool is_frame_list = false;
+  std::vector<int32_t> frames;  ///< of a video file: those to take, the last one perhaps twice
+  std::string row;              ///< "rows.jsonl: row 3", for messages
+
+  int64_t end() const { return begin + count; }
+};
+
+/// How many of `length` tokens may stay if at most `max_length` may, so that no picture is cut, and
+/// none loses the tokens around it (<|vision_start|>, <|vision_end|>). `spans` ascend.
+int64_t uncut_length(const std::vector<MediaSpan>& spans, int64_t max_length);
+/// Leaves the spans that lie in [0, length).
+void keep_spans_before(std::vector<MediaSpan>* spans, int64_t length);
+/// Adds `spans`, shifted by `offset` tokens, to `all`.
+void append_spans(const std::vector<MediaSpan>& spans, int64_t offset, std::vector<MediaSpan>* all);
+
+}  // namespace danlu::data

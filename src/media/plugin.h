@@ -1,0 +1,11 @@
+// media/plugin.h: libraries of this room that are opened when they are needed.
+#pragma once
+
+namespace danlu::media {
+
+/// The function `symbol` of `library` (libdanlu_….so beside the program), opened once and never
+/// closed. `packages`: of Debian, what it needs. Errors: DeviceError naming the library, the
+/// system's reason and the packages; InternalError.
+void* from_media_plugin(const char* library, const char* symbol, const char* packages);
+
+}  // namespace danlu::media

@@ -1,0 +1,175 @@
+// Rows with pictures and videos in every layout: ids, targets and grids as the systems make them
+// whose layouts these are (golden/vl/rows).
+#include "media_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "media/media_error.h"
+#include "preprocess_fakes.h"
+#include "text/trained_part.h"
+
+namespace danlu::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const Json& expected_rows() {
+  static const Json json = read_json_file(golden_rows() / "expected.json");
+  return json;
+}
+
+/// [begin, end) of each run of targets.
+std::vector<std::vector<int>> target_runs(const Sample& sample) {
+  std::vector<std::vector<int>> runs;
+  for (int i = 0; i < std::ssize(sample.labels); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (sample.labels[at] == kIgnoreLabel) continue;
+    EXPECT_EQ(sample.labels[at], sample.ids[at]);
+    if (runs.empty() || runs.back()[1] != i) runs.push_back({i, i});
+    runs.back()[1] = i + 1;
+  }
+  return runs;
+}
+
+std::vector<std::vector<int64_t>> grids(const Sample& sample, text::MediaKind kind) {
+  std::vector<std::vector<int64_t>> all;
+  for (const MediaSpan& span : sample.media) {
+    if (span.kind == kind) all.push_back({span.grid.t, span.grid.h, span.grid.w});
+  }
+  return all;
+}
+
+int64_t targets_of(const Sample& sample) {
+  return std::count_if(sample.labels.begin(), sample.labels.end(),
+                       [](int32_t label) { return label != kIgnoreLabel; });
+}
+
+/// Every placeholder belongs to exactly one span, and none is a target.
+void expect_spans_cover_placeholders(const Sample& sample) {
+  constexpr int32_t kImage = 151655, kVideo = 151656;
+  std::vector<int32_t> ids = sample.ids;
+  for (const MediaSpan& span : sample.media) {
+    EXPECT_EQ(span.count, span.grid.visual_tokens(2));
+    for (int64_t i = span.begin; i < span.end(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      EXPECT_EQ(ids[at], span.kind == text::MediaKind::kImage ? kImage : kVideo);
+      EXPECT_EQ(sample.labels[at], kIgnoreLabel);
+      ids[at] = 0;
+    }
+  }
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), kImage), 0);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), kVideo), 0);
+}
+
+struct Layout {
+  const char *name, *file;
+};
+constexpr Layout kLayouts[] = {{"llava", "llava.json"},
+                               {"sharegpt4v", "sharegpt4v.json"},
+                               {"llamafactory", "llamafactory.json"},
+                               {"mllm", "mllm.json"},
+                               {"swift", "swift.jsonl"},
+                               {"openai", "openai.jsonl"}};
+
+TEST(MediaRows, EveryLayoutGivesTheRecordedIdsTargetsAndGrids) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  int lists = 0;
+  for (const char* settings : {"hf", "lf", "mm20"}) {
+    for (const Layout& layout : kLayouts) {
+      SampleSpec spec = media_spec(golden_rows() / layout.file, settings, directory / "cache");
+      if (layout.name == std::string("llava")) spec.media->media_dir = golden_rows() / "media";
+      const TrainValSamples samples = open_or_build_samples(spec);
+      const auto rows = expected_rows()["row_of_line"][layout.name].get<std::vector<int>>();
+      ASSERT_EQ(samples.train->size(), std::ssize(rows)) << layout.name;
+      for (size_t line = 0; line < rows.size(); ++line, ++lists) {
+        SCOPED_TRACE(fmt::format("{} line {} by {}", layout.name, line, settings));
+        const Json& want = expected_rows()["rows"][std::to_string(rows[line])][settings];
+        const Sample got = samples.train->get(static_cast<int64_t>(line));
+        EXPECT_EQ(Json(got.ids), want["input_ids"]);
+        EXPECT_EQ(Json(target_runs(got)), want["label_spans"]);
+        EXPECT_EQ(Json(targets_of(got)), want["targets"]);
+        EXPECT_EQ(Json(grids(got, text::MediaKind::kImage)), want["image_grid_thw"]);
+        EXPECT_EQ(Json(grids(got, text::MediaKind::kVideo)), want["video_grid_thw"]);
+        expect_spans_cover_placeholders(got);
+      }
+    }
+  }
+  EXPECT_EQ(lists, 156);
+}
+
+TEST(MediaRows, TheLastRoundAloneIsTrained) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  SampleSpec spec = media_spec(golden_rows() / "mllm.json", "mm20", directory / "cache");
+  text::TrainedPart last;
+  last.base = text::TrainedPart::Base::kLastRound;
+  spec.chat_encoder = text::with_trained_part(spec.chat_encoder, spec.tokenizer, last);
+  const TrainValSamples samples = open_or_build_samples(spec);
+  for (int64_t i = 0; i < samples.train->size(); ++i) {
+    EXPECT_EQ(Json(targets_of(samples.train->get(i))),
+              expected_rows()["rows"][std::to_string(i)]["mm20"]["last_turn_targets"]);
+  }
+}
+
+// Everything is trained, and pictures still are not.
+TEST(MediaRows, PlaceholdersAreNeverTargets) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  SampleSpec spec = media_spec(golden_rows() / "mllm.json", "hf", directory / "cache");
+  text::TrainedPart all;
+  all.base = text::TrainedPart::Base::kAll;
+  spec.chat_encoder = text::with_trained_part(spec.chat_encoder, spec.tokenizer, all);
+  const Sample first = open_or_build_samples(spec).train->get(0);
+  EXPECT_EQ(targets_of(first), 43 - 9);
+  directory.write("a.jsonl",
+                  R"({"messages": [{"role": "user", "content": "draw"}, {"role": "assistant",)"
+                  R"( "content": "<image> there"}], "images": ["a.png"]})"
+                  "\n");
+  SampleSpec drawn = media_spec(directory / "a.jsonl", "hf", directory / "cache");
+  drawn.media->media_dir = golden_rows() / "media";
+  const Sample sample = open_or_build_samples(drawn).train->get(0);
+  ASSERT_EQ(sample.media.size(), 1u);
+  expect_spans_cover_placeholders(sample);
+}
+
+TEST(MediaRows, BadRowsAreDroppedAndNamed) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  SampleSpec spec = media_spec(golden_rows() / "bad_mllm.json", "mm20", directory / "cache");
+  spec.max_dropped_ratio = 1;
+  const TrainValSamples samples = open_or_build_samples(spec);
+  EXPECT_EQ(samples.train->size(), 1);
+  std::vector<std::string> dropped;
+  for (const ReasonCount& reason : samples.report.dropped) {
+    for (const std::string& example : reason.examples)
+      dropped.push_back(fs::path(example).filename().string() + " | " + reason.reason);
+  }
+  const std::string all = fmt::format("{}", fmt::join(dropped, "\n"));
+  EXPECT_EQ(samples.report.rows_dropped(), 5) << all;
+  ASSERT_EQ(samples.report.dropped.size(), 4u) << all;
+  const auto reason_of = [&](const char* detail) -> std::string {
+    for (const ReasonCount& reason : samples.report.dropped) {
+      for (const std::string& example : reason.examples) {
+        if (example.find(detail) != example.npos) return reason.reason;
+      }
+    }
+    return "";
+  };
+  EXPECT_EQ(reason_of("2 tags, 1 picture"), "<image> and pictures differ in number");
+  EXPECT_EQ(reason_of("0 tags, 1 picture"), "<image> and pictures differ in number");
+  EXPECT_EQ(reason_of("nope.png"), media::reason_of(media::MediaFault::kMissing));
+  EXPECT_EQ(reason_of("truncated.png"), media::reason_of(media::MediaFault::kTruncated));
+  EXPECT_EQ(reason_of("an answer must come before"), "roles out of order");
+  spec.strict = true;
+  EXPECT_THAT(error_text<DataError>([&] { open_or_build_samples(spec); }),
+              HasSubstr("bad_mllm.json:2: <image> and pictures differ in number"));
+}
+
+}  // namespace
+}  // namespace danlu::data

@@ -1,0 +1,171 @@
+// The recorded videos: facts, frames that each tool takes, pixels.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "media/golden.h"
+#include "media/media_error.h"
+#include "media/video.h"
+
+namespace danlu::media {
+namespace {
+
+struct GoldenVideos : testing::Test {
+  const std::filesystem::path dir = golden_dir() / "video";
+  Json vectors() const { return read_json_file(dir / "vectors.json"); }
+};
+
+TEST_F(GoldenVideos, SayOfThemselvesWhatIsRecorded) {
+  DANLU_REQUIRES_SHARED();
+  const Json recorded = vectors();
+  for (const char* name : {"clip.mp4", "clip.webm", "clip.mkv", "clip.gif"}) {
+    SCOPED_TRACE(name);
+    const Json& wanted = recorded[name];
+    const MappedFile map(dir / name);
+    const VideoFacts facts = video_facts(map.bytes(), name, VideoRule::llama_factory());
+    EXPECT_EQ(facts.total_frames, wanted["frames_header"].get<int64_t>());
+    EXPECT_EQ(facts.size,
+              (Size{wanted["size_wh"][0].get<int64_t>(), wanted["size_wh"][1].get<int64_t>()}));
+    EXPECT_NEAR(facts.frames_per_second, wanted["average_rate"].get<double>(), 1e-9);
+    ASSERT_EQ(facts.duration_s.has_value(), !wanted["duration"].is_null());
+    if (facts.duration_s) {
+      EXPECT_NEAR(*facts.duration_s, wanted["duration"].get<double>(), 1e-9);
+    }
+    EXPECT_EQ(video_facts(map.bytes(), name, VideoRule::qwen_utils()).total_frames,
+              wanted["frames_decoded"].get<int64_t>());
+  }
+}
+
+TEST_F(GoldenVideos, TheToolsFramesAreChosen) {
+  DANLU_REQUIRES_SHARED();
+  const Json recorded = vectors();
+  size_t compared = 0;
+  for (const char* name : {"clip.mp4", "clip.webm", "clip.mkv", "clip.gif"}) {
+    for (const double fps : {1.0, 2.0, 4.0}) {
+      const std::string of_fps = " fps " + std::string(fps == 1 ? "1.0" : fps == 2 ? "2.0" : "4.0");
+      const MappedFile map(dir / name);
+      for (const bool is_qwen : {true, false}) {
+        VideoRule rule = is_qwen ? VideoRule::qwen_utils() : VideoRule::llama_factory();
+        rule.fps = fps;
+        const VideoFacts facts = video_facts(map.bytes(), name, rule);
+        if (is_qwen) {
+          const Json& wanted = recorded[name]["qwen_vl_utils" + of_fps];
+          const FrameChoice choice = choose_frames(facts, rule);
+          EXPECT_EQ(choice.indices, wanted["indices"].get<std::vector<int64_t>>())
+              << name << of_fps;
+          EXPECT_NEAR(choice.fps, wanted["sample_fps"].get<double>(), 1e-9) << name << of_fps;
+          ++compared;
+          continue;
+        }
+        for (const int64_t most : {128, 5}) {
+          rule.max_frames = most;
+          const std::string tail = of_fps + " maxlen " + std::to_string(most);
+          for (const auto& [tool, words] :
+               {std::pair(PreResizeRule::kLlamaFactory, "llamafactory"),
+                std::pair(PreResizeRule::kMindSpeed20, "mindspeed_mm 2.0")}) {
+            rule.tool = tool;
+            if (!recorded[name].contains(words + tail)) {
+              EXPECT_THROW(choose_frames(facts, rule), MediaError) << name << tail;
+              continue;
+            }
+            EXPECT_EQ(choose_frames(facts, rule).indices,
+                      recorded[name][words + tail].get<std::vector<int64_t>>())
+                << name << ' ' << words << tail;
+            ++compared;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(compared, 48u);
+}
+
+TEST_F(GoldenVideos, NumbersOfFramesAreQwenVlUtils) {
+  DANLU_REQUIRES_SHARED();
+  const Json table = vectors()["nframes_table"];
+  for (const Json& row : table) {
+    VideoRule rule = VideoRule::qwen_utils();
+    rule.fps = row[2].get<double>();
+    const auto count = [&] {
+      return qwen_utils_num_frames(row[0].get<int64_t>(), row[1].get<double>(), rule);
+    };
+    if (row[3].is_number()) {
+      EXPECT_EQ(count(), row[3].get<int64_t>()) << row.dump();
+    } else {
+      EXPECT_THROW(count(), MediaError) << row.dump();
+    }
+  }
+  EXPECT_GT(table.size(), 50u);
+}
+
+TEST_F(GoldenVideos, PixelsAreThoseOfPyAv) {
+  DANLU_REQUIRES_SHARED();
+  const Golden golden(dir / "golden.safetensors");
+  for (const char* name : {"clip.mp4", "clip.webm", "clip.mkv", "clip.gif"}) {
+    SCOPED_TRACE(name);
+    const MappedFile map(dir / name);
+    const VideoFrames video = video_frames(map.bytes(), name, VideoRule::qwen_utils());
+    const auto wanted = golden.values<uint8_t>(std::string(name) + ".qwen_frames");
+    ASSERT_EQ(video.frames.size(), video.choice.indices.size());
+    size_t at = 0;
+    int worst = 0;
+    for (const Picture& frame : video.frames) {
+      ASSERT_LE(at + static_cast<size_t>(frame.rgb.size()), wanted.size());
+      for (int64_t i = 0; i < frame.rgb.size(); ++i) {
+        worst = std::max(worst, std::abs(frame.rgb.data()[i] - wanted[at++]));
+      }
+    }
+    EXPECT_EQ(at, wanted.size());
+    EXPECT_LE(worst, 3);
+    RecordProperty(std::string("worst_") + name, worst);
+  }
+}
+
+TEST_F(GoldenVideos, AListOfFramesIsTheTinyModelsVideo) {
+  DANLU_REQUIRES_SHARED();
+  for (const char* model : {"qwen2_vl", "qwen2_5_vl"}) {
+    SCOPED_TRACE(model);
+    const auto folder = golden_dir() / model;
+    const ImageProcessor processor = read_image_processor(folder);
+    const Golden golden(folder / "golden.safetensors");
+    std::vector<std::filesystem::path> files;
+    while (true) {
+      auto file = folder / ("video_frame" + std::to_string(files.size()) + ".png");
+      if (!std::filesystem::exists(file)) break;
+      files.push_back(file);
+    }
+    const VideoPatches video = process_frame_files(files, 2.0, processor);
+    const Grid grid = video.patches.grid;
+    EXPECT_EQ((std::vector<int64_t>{grid.t, grid.h, grid.w}),
+              golden.values<int64_t>("video0.grid_thw"));
+    EXPECT_EQ(grid, grid_of_frame_files(files, processor));
+    const auto wanted = golden.values<float>("video0.pixel_values");
+    ASSERT_EQ(video.patches.values.size(), wanted.size());
+    float worst = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      worst = std::max(worst, std::abs(wanted[i] - video.patches.values[i]));
+    }
+    EXPECT_LE(worst, 1e-6f);
+    EXPECT_EQ(video.second_per_grid, 1.0);
+  }
+}
+
+TEST_F(GoldenVideos, BecomePatchesOfThePromisedGrid) {
+  DANLU_REQUIRES_SHARED();
+  const ImageProcessor processor;
+  for (const char* name : {"clip.mp4", "clip.webm", "clip.mkv", "clip.gif"}) {
+    for (const VideoRule& rule :
+         {VideoRule::qwen_utils(), VideoRule::llama_factory(), VideoRule::mindspeed21()}) {
+      SCOPED_TRACE(name);
+      const VideoPatches video = process_video(dir / name, processor, rule);
+      const auto [grid, second_per_grid] = grid_of_video(dir / name, processor, rule);
+      EXPECT_EQ(video.patches.grid, grid);
+      EXPECT_EQ(video.second_per_grid, second_per_grid);
+      EXPECT_EQ(video.patches.values.size(), static_cast<size_t>(grid.patches() * 1176));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace danlu::media
