@@ -17,15 +17,18 @@ at::Device select_device(const settings::TrainConfig& config) {
   return device;
 }
 
-void settle_activation_offload(const at::Device& device, settings::TrainConfig& config) {
-  if (!device.is_cpu() || config.activation_offload.to != settings::OffloadTo::kHost) return;
+settings::ActivationOffload activation_offload_on(const at::Device& device,
+                                                  const settings::TrainConfig& config) {
+  settings::ActivationOffload offload = config.activation_offload;
+  if (!device.is_cpu() || offload.to != settings::OffloadTo::kHost) return offload;
   const char* const asked =
       config.given_as.count("swap_attention") ? "swap_attention" : "activation_offload";
   log::warning(
       "{}: a CPU has its activations in host memory, so nothing moves; "
       "--activation_offload file --offload_dir DIR has a file hold them",
       config.flag(asked));
-  config.activation_offload.to = settings::OffloadTo::kNone;
+  offload.to = settings::OffloadTo::kNone;
+  return offload;
 }
 
 }  // namespace danlu::train

@@ -11,7 +11,9 @@ namespace danlu::train {
 /// it is no CPU; those of device::select.
 at::Device select_device(const settings::TrainConfig& config);
 
-/// On a CPU what leaves for host memory would stay where it is: the flag goes, with a warning.
-void settle_activation_offload(const at::Device& device, settings::TrainConfig& config);
+/// The offload of activations that `config` asks for. On a CPU what leaves for host memory would
+/// stay where it is: then there is none, with a warning.
+settings::ActivationOffload activation_offload_on(const at::Device& device,
+                                                  const settings::TrainConfig& config);
 
 }  // namespace danlu::train

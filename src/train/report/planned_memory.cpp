@@ -101,9 +101,8 @@ std::string memory_table(const plan::Request& request) {
   return table;
 }
 
-std::string choose_recompute(TrainConfig& config, plan::Request& request,
-                             uint64_t available_bytes) {
-  if (config.recompute.granularity != "auto") return "";
+ChosenRecompute choose_recompute(const TrainConfig& config, const plan::Request& request,
+                                 uint64_t available_bytes) {
   if (available_bytes == 0) {
     throw UsageError(tr("[train] {} auto: how much memory there is, is not known here",
                         config.flag("recompute")),
@@ -116,13 +115,7 @@ std::string choose_recompute(TrainConfig& config, plan::Request& request,
   const uint64_t room = available_bytes - available_bytes / 8;
   const auto available = static_cast<int64_t>(room > kOfNoTensor ? room - kOfNoTensor : 0);
   const plan::RecomputeChoice choice = plan::least_recompute(request, available);
-  config.recompute = request.recompute = choice.flags;
-  config.args["recompute"] = choice.flags.granularity;
-  if (!choice.flags.method.empty()) config.args["recompute_method"] = choice.flags.method;
-  if (choice.flags.num_layers) config.args["recompute_num_layers"] = *choice.flags.num_layers;
-  if (choice.flags.norm) config.args["recompute_norm"] = true;
-  if (choice.flags.activation_function) config.args["recompute_activation_function"] = true;
-  return tr("recompute auto: {}", plan::explain(choice, available));
+  return {choice.flags, tr("recompute auto: {}", plan::explain(choice, available))};
 }
 
 namespace {

@@ -24,10 +24,14 @@ std::string memory_line(const plan::Request& request, uint64_t available_bytes);
 /// What each stage's ranks hold, line by line, for --dry_run.
 std::string memory_table(const plan::Request& request);
 
-/// --recompute auto: puts into `config`, its args too, and `request` the least recomputation that
-/// fits into `available_bytes`, which are the same on all ranks; "" where something else was asked
-/// for, else what was chosen and why. Errors: UsageError where they are 0, unknown.
-std::string choose_recompute(TrainConfig& config, plan::Request& request, uint64_t available_bytes);
+struct ChosenRecompute {
+  settings::RecomputeFlags flags;
+  std::string why;  ///< one line for the user
+};
+/// --recompute auto: the least recomputation that fits into `available_bytes`, which are the same
+/// on all ranks. Errors: UsageError where they are 0, unknown.
+ChosenRecompute choose_recompute(const TrainConfig& config, const plan::Request& request,
+                                 uint64_t available_bytes);
 
 /// Errors: MemoryError (exit 6) where a rank will need more than is available (0: unknown), with
 /// the nearest that fits; adapters have nothing to adapt in a model made from_scratch.

@@ -220,19 +220,17 @@ OwnRun own_run(const TrainConfig& config) {
   return resumable ? OwnRun::kUnfinished : OwnRun::kNone;
 }
 
-bool go_on_with_own(TrainConfig& config) {
+OwnRun find_own_run(const TrainConfig& config) {
   const OwnRun own = config.place.rank == 0 ? own_run(config) : OwnRun::kNone;
   const std::string directory = config.output.directory.string();
   if (own == OwnRun::kModelAlone) {
     log::info("this run is complete: {} holds what this very line left at its end", directory);
-    return true;
   }
   if (own == OwnRun::kUnfinished) {
     log::info("{}: an unfinished run of this very line is there, and {} goes on with it", directory,
               config.flag("finetune"));
   }
-  if (own != OwnRun::kNone) config.output.resume = "auto";
-  return false;
+  return own;
 }
 
 void write_run_settings(const TrainConfig& config) {

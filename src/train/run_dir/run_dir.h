@@ -23,10 +23,9 @@ enum class OwnRun { kNone, kUnfinished, kFinished, kModelAlone };
 /// kNone also where somebody trains there.
 OwnRun own_run(const TrainConfig& config);
 
-/// A script that says --finetune, given again: its own run is what it means, which is said. One
-/// rank decides for all. Returns whether there is nothing left to do, nor a checkpoint to tell so
-/// from.
-bool go_on_with_own(TrainConfig& config);
+/// own_run, which is told to the user: a script that says --finetune and is given again means its
+/// own run. kNone on other ranks than the first, which decides for all.
+OwnRun find_own_run(const TrainConfig& config);
 
 /// args.json as it is read back, a copy under ms-swift's name, and config.yaml with what was set.
 void write_run_settings(const TrainConfig& config);

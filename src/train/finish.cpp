@@ -1,0 +1,96 @@
+#include "train/finish.h"
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/shell_quote.h"
+#include "device/dtype.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
+#include "train/run_dir/run_dir.h"
+
+namespace danlu::train {
+namespace {
+
+std::string next_command(const TrainConfig& config) {
+  const std::string run = shell_quoted(config.output.directory.string());
+  if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
+  const bool own_template =
+      config.data.template_name == "auto" || config.data.template_name == "hf";
+  const std::string named =
+      own_template ? "" : " --template " + shell_quoted(config.data.template_name);
+  if (config.tuner == Tuner::kLora)
+    return "danlu chat --model " + shell_quoted(config.model.path.string()) + " --adapters " + run +
+           named;
+  return "danlu chat --model " + run + named;
+}
+
+fs::path checkpoint_of(const Run& run, int64_t step) {
+  return run.config.output.directory / fmt::format("checkpoint-{}", step);
+}
+
+/// The finished model in the run directory itself.
+void publish(Run& run) {
+  const OutputConfig& output = run.config.output;
+  const DType trained = device::dtype_of(run.state.model->dtype());
+  const DType wanted = output.final_dtype.value_or(trained);
+  const bool best = output.load_best_at_end && run.progress.best_step > 0 &&
+                    run.progress.best_step != run.state.step;
+  const fs::path checkpoint = checkpoint_of(run, best ? run.progress.best_step : run.state.step);
+  // Ranks agree on what only rank 0 needs to see.
+  const bool saved =
+      run.ranks.from_first(fs::exists(checkpoint / "DONE") ? "saved" : "") == "saved";
+  if (best && !saved)
+    log::warning("{}, the best, is gone: the last step's weights are taken", checkpoint.string());
+  if (saved && (wanted == trained || run.config.tuner == Tuner::kLora)) {
+    if (run.ranks.is_first()) publish_model(checkpoint, output.directory);
+  } else if (best && saved) {
+    if (!run.ranks.is_first()) return;
+    const auto model = models::load_model(checkpoint, parallel::Mesh::single(),
+                                          run.state.model->dtype(), at::kCPU);
+    write_model_files(*model, run.config, wanted, output.directory);
+  } else {
+    run.state.model->memory().settle();
+    write_model_files(*run.state.model, run.config, wanted, output.directory);
+  }
+}
+
+RunSummary summarise(const Run& run) {
+  RunSummary summary;
+  summary.steps = run.state.step;
+  summary.samples = run.stream.consumed();
+  summary.tokens = run.state.tokens_seen;
+  summary.skipped_steps = run.state.skipped_steps;
+  summary.train_seconds = run.progress.train_seconds;
+  summary.mean_loss = run.progress.loss_steps > 0
+                          ? run.progress.loss_sum / static_cast<double>(run.progress.loss_steps)
+                          : 0;
+  summary.best_eval_loss = run.progress.best_loss;
+  summary.best_step = run.progress.best_step;
+  summary.model_directory = run.config.output.directory;
+  if (fs::exists(checkpoint_of(run, run.state.step)))
+    summary.last_checkpoint = checkpoint_of(run, run.state.step);
+  if (run.progress.best_step > 0)
+    summary.best_checkpoint = checkpoint_of(run, run.progress.best_step);
+  std::error_code unknown;  // nothing may have been saved there, or somebody has removed it
+  if (!fs::exists(summary.best_checkpoint / "DONE", unknown)) summary.best_checkpoint.clear();
+  summary.next_command = next_command(run.config);
+  return summary;
+}
+
+}  // namespace
+
+void finish(Run& run) {
+  run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
+  publish(run);
+  run.megatron_copies.wait();
+  if (run.ranks.is_first()) {
+    run.observer.on_finish(summarise(run));
+    // Last of all: what is killed before this is made good by the same command.
+    mark_finished(run.config.output.directory, run.state.step);
+  }
+  run.ranks.wait_for(0);
+}
+
+}  // namespace danlu::train

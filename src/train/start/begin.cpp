@@ -1,0 +1,114 @@
+#include "train/start/begin.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "models/adapters.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
+#include "parallel/agree.h"
+#include "train/precision.h"
+#include "train/report/banner.h"
+#include "weights/lora/peft.h"
+
+namespace danlu::train {
+namespace {
+
+/// The model without adapters that are to be made or loaded.
+std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
+  const TrainConfig& config = run.config;
+  const std::optional<checkpoint::Loaded>& checkpoint = run.earlier.checkpoint;
+  const parallel::Mesh& mesh = run.ranks.mesh();
+  const at::ScalarType dtype = scalar_type_of(config.precision);
+  const bool lora = config.tuner == Tuner::kLora;
+  const auto settle = [&](models::CausalLM& model) {
+    if (lora) model.freeze({"."});  // as adapters will
+    if (!config.freeze.empty()) model.freeze(config.freeze);
+    models::keep(model, config.keeping, /*holds_values=*/false);
+  };
+  const arch::Stage stage =
+      arch::stages_of(run.source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
+  if (config.model.from_scratch && !checkpoint) {
+    auto model =
+        std::make_unique<models::CausalLM>(run.source.config, stage, mesh, dtype, run.device);
+    settle(*model);
+    models::initialize(*model, config.seed);
+    return model;
+  }
+  if (checkpoint && !lora) {
+    // A full checkpoint holds the model; adapters go on top of the base.
+    return models::load_model(
+        weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true}), mesh, dtype,
+        run.device, settle, stage);
+  }
+  return models::load_model(run.source, mesh, dtype, run.device, settle, stage);
+}
+
+void add_adapters(const Prepared& run, models::CausalLM& model) {
+  const TrainConfig& config = run.config;
+  const std::optional<checkpoint::Loaded>& checkpoint = run.earlier.checkpoint;
+  const bool lora = config.tuner == Tuner::kLora;
+  if (model.lora() && (!lora || checkpoint || !config.model.adapter.empty())) {
+    throw ModelError(
+        tr("[train] {}: a model with LoRA adapters on it", config.model.path.string()),
+        tr("train them further with --tuner lora, or convert --to hf merges them first"));
+  }
+  if (!lora || model.lora()) return;
+  const fs::path adapter = checkpoint ? checkpoint->directory : config.model.adapter;
+  if (adapter.empty()) {
+    models::add_lora(model, config.lora, config.seed);
+  } else {
+    if (!checkpoint) weights::report_other_base(adapter, config.model.path);
+    models::load_adapter(model, adapter, config.model.adapter_alpha);
+  }
+}
+
+std::unique_ptr<models::CausalLM> make_model(const Prepared& run) {
+  std::unique_ptr<models::CausalLM> model = load_or_initialise(run);
+  add_adapters(run, *model);
+  model->memory().set_recompute(run.config.recompute);
+  model->memory().set_activation_offload(run.config.activation_offload);
+  return model;
+}
+
+TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalLM> model) {
+  TrainState state;
+  state.model = std::move(model);
+  const auto trained = static_cast<int64_t>(state.model->trainable_parameters().size());
+  if (parallel::sum_of(state.model->mesh().pipeline(), trained) == 0)
+    throw UsageError(tr("[train] every parameter is frozen: nothing to train"));
+  parallel::ParameterStore& store = models::keep(*state.model, config.keeping);
+  state.gradients = std::make_unique<optim::GradBuffer>(store);
+  state.optimizer = std::make_unique<optim::AdamW>(store, config.adamw);
+  state.links = std::make_unique<StageLinks>(*state.model);
+  if (config.precision == Precision::kF16) state.loss_scaler = optim::LossScaler(config.loss_scale);
+  return state;
+}
+
+/// Returns the number of samples that the interrupted run had consumed.
+int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainState& state) {
+  checkpoint::load_optimizer(from, *state.optimizer);
+  restore_progress(from.trainer_state, progress, state);
+  log::info("resuming from {} at step {}", from.directory.string(), state.step);
+  const auto consumed = json_get<int64_t>(from.data_state, "consumed_samples");
+  if (!consumed) {
+    throw IoError(tr("{}: data_state.json lacks consumed_samples", from.directory.string()));
+  }
+  return *consumed;
+}
+
+}  // namespace
+
+Begun begin_training(const Prepared& run) {
+  Begun begun{make_state(run.config, make_model(run)), {}, 0};
+  if (run.earlier.checkpoint) {
+    begun.consumed_samples = restore(*run.earlier.checkpoint, begun.progress, begun.state);
+  } else if (run.origin.continued) {
+    begun.consumed_samples =
+        restore_continued(*run.origin.continued, run.steps.plan, run.config, begun.state);
+  }
+  if (!run.earlier.is_own) begun.progress.forget_best();
+  log::info("{}", parameter_line(*begun.state.model));
+  return begun;
+}
+
+}  // namespace danlu::train

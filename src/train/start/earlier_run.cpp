@@ -1,0 +1,60 @@
+#include "train/start/earlier_run.h"
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "train/run_dir/resume.h"
+#include "train/run_dir/resume_everywhere.h"
+#include "train/run_dir/run_dir.h"
+#include "train/run_dir/save.h"
+
+namespace danlu::train {
+namespace {
+
+bool is_newest(const checkpoint::Loaded& checkpoint, const fs::path& run_dir) {
+  const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);
+  return !found.empty() && found.back().directory.filename() == checkpoint.directory.filename();
+}
+
+}  // namespace
+
+EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const Shared& run_dir) {
+  EarlierRun earlier{find_checkpoint_everywhere(config, ranks, run_dir)};
+  earlier.is_own = earlier.checkpoint && is_of_run(*earlier.checkpoint, config.output.directory);
+  if (!earlier.is_own) refuse_to_lose_files(config);
+  return earlier;
+}
+
+Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& source,
+                 const Json& identity, const EarlierRun& earlier) {
+  Origin origin{describe_weights(config.model, source, config.seed), std::nullopt};
+  if (!earlier.checkpoint)
+    origin.continued = continued_from(config, source, identity, origin.described);
+  return origin;
+}
+
+bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state,
+                 const Ranks& ranks) {
+  if (state.step < plan.total_steps) return false;
+  if (ranks.from_first(is_finished(config.output.directory) ? "finished" : "").empty())
+    return false;
+  log::info(
+      "this run is complete: {} steps are done, {} are asked for. To train on, raise {} and add "
+      "--resume {}",
+      state.step, plan.total_steps,
+      config.flag(config.batch.max_steps > 0       ? "max_steps"
+                  : config.batch.train_samples > 0 ? "train_samples"
+                                                   : "epochs"),
+      (config.output.directory / fmt::format("checkpoint-{}", state.step)).string());
+  return true;
+}
+
+void make_good(Run& run, const checkpoint::Loaded& from) {
+  const bool keeps = run.run_dir.keeper == run.ranks.rank();
+  if (!keeps || !is_newest(from, run.config.output.directory)) return;
+  settle_checkpoints(run.config.output, from.directory, run.progress.best_step);
+  if (run.ranks.is_first()) run.megatron_copies.catch_up();
+}
+
+}  // namespace danlu::train

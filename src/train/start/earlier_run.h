@@ -1,0 +1,43 @@
+// train/start/earlier_run.h: what a run that begins goes on from, and what an earlier call of the
+// same run left undone.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "train/loop.h"
+#include "train/ranks.h"
+#include "train/run_dir/continued.h"
+#include "train/run_dir/storage.h"
+#include "train/settings.h"
+#include "weights/convert/checkpoint_source.h"
+
+namespace danlu::train {
+
+struct EarlierRun {
+  std::optional<checkpoint::Loaded> checkpoint;  ///< that the run goes on from
+  bool is_own = false;                           ///< the checkpoint is of the run's own directory
+};
+
+/// Errors: as find_checkpoint_everywhere; of a run that begins anew, as refuse_to_lose_files.
+/// Collective.
+EarlierRun find_earlier_run(const TrainConfig& config, const Ranks& ranks, const Shared& run_dir);
+
+/// Where the weights of a run come from, and the training of another program that they bring along.
+struct Origin {
+  std::string described;
+  std::optional<Continued> continued;  ///< nothing where a checkpoint of ours is gone on from
+};
+/// Errors: as continued_from.
+Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& source,
+                 const Json& identity, const EarlierRun& earlier);
+
+/// Whether all steps are done and the reports in place, which is then said. Collective.
+bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state,
+                 const Ranks& ranks);
+
+/// Does what a kill behind the newest checkpoint left undone. REQUIRES: `from` is of the run's own
+/// directory.
+void make_good(Run& run, const checkpoint::Loaded& from);
+
+}  // namespace danlu::train

@@ -1,0 +1,105 @@
+#include "train/start/inputs.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "train/run_dir/run_dir.h"
+#include "train/run_dir/storage.h"
+
+namespace danlu::train {
+namespace {
+
+/// The rank that prepares the data that this rank reads.
+int64_t preparer_of(const TrainConfig& config, const Ranks& ranks) {
+  if (ranks.leads().size() == 1 || config.data.cache_dir.empty()) return 0;
+  if (!config.shares_cache) return ranks.lead();
+  const Shared cache = find_shared(config.data.cache_dir, ranks, [&] {
+    std::error_code ignored;  // said by who writes there
+    fs::create_directories(config.data.cache_dir, ignored);
+  });
+  if (!cache.by_all()) {
+    log::info("machines do not share {}: ranks {} prepare the data, each for its own",
+              config.data.cache_dir.string(), fmt::join(cache.keepers, ", "));
+  }
+  return cache.keeper;
+}
+
+/// `config` with the template that the base's record names, which does not go with this run: the
+/// run's own record names it again.
+TrainConfig with_recorded_template(const TrainConfig& config, const text::TemplateChoice& choice) {
+  if (choice.origin != text::TemplateOrigin::kRecord) return config;
+  TrainConfig named = config;
+  const bool is_file = choice.name.ends_with(".jinja");
+  named.args["template"] = is_file ? fs::absolute(choice.name).string() : choice.name;
+  if (!choice.templates_file.empty())
+    named.args["templates_file"] = fs::absolute(choice.templates_file).string();
+  return named;
+}
+
+/// `config` with the template that files tokenised beforehand were made with, because chat and
+/// infer need its name.
+TrainConfig with_tokenised_template(const TrainConfig& config, const std::string& tokenised_with) {
+  const auto names = text::ChatEncoder::names(config.data.templates_file);
+  if (std::find(names.begin(), names.end(), tokenised_with) == names.end()) return config;
+  TrainConfig named = config;
+  named.args["template"] = tokenised_with;
+  named.data.template_name = tokenised_with;
+  return named;
+}
+
+void check_validation(const TrainConfig& config, const PreparedData& data) {
+  if (data.validation) return;
+  for (const char* asked : {"eval_strategy", "eval_steps", "eval_iters", "do_eval"}) {
+    if (config.output.evaluate == Interval::kNo || !config.given_as.count(asked)) continue;
+    log::warning("{}: nothing is held out, so nothing is evaluated (--val_dataset, --val_ratio)",
+                 config.flag(asked));
+    break;
+  }
+  if (!config.output.load_best_at_end) return;
+  throw UsageError(tr("[train] {} true: nothing is held out to evaluate on",
+                      config.flag("load_best_model_at_end")),
+                   tr("give --val_dataset FILE or --val_ratio 0.01"));
+}
+
+/// Errors: UsageError where a rank would never see a sample of its own.
+void require_samples(const TrainConfig& config, int64_t samples) {
+  if (samples >= config.batch.ranks) return;
+  throw UsageError(tr("[train] {} training samples for {} processes that share them", samples,
+                      config.batch.ranks),
+                   tr("start at most as many processes as there are samples"));
+}
+
+}  // namespace
+
+OpenedModel open_checked(const TrainConfig& agreed) {
+  refuse_other_format(agreed.output.directory);
+  OpenedModel opened{agreed, open_model(agreed.model)};
+  ModelSource& model = opened.config.model;
+  model.companions = opened.source.companions;
+  if (opened.source.megatron) {
+    // What is written down must mean these weights when the tracker has moved on.
+    const fs::path& directory = opened.source.megatron->place.directory;
+    if (model.tokenizer == model.path) model.tokenizer = directory;
+    model.path = directory;
+  }
+  return opened;
+}
+
+Inputs prepare_inputs(const OpenedModel& model, const Ranks& ranks) {
+  PreparedText text = prepare_text(model.config, model.source.config);
+  const TrainConfig config = with_recorded_template(model.config, text.choice);
+  PreparedData data = ranks.in_turn(preparer_of(config, ranks), [&] {
+    return prepare_data(config, text, samples_of_step(config.batch));
+  });
+  Inputs inputs{with_tokenised_template(config, data.tokenised_with), std::move(text),
+                std::move(data)};
+  check_validation(inputs.config, inputs.data);
+  require_samples(inputs.config, inputs.data.train->size());
+  return inputs;
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,29 @@
+#include "train/start/meet.h"
+
+#include "base/descriptor.h"
+#include "base/log.h"
+
+namespace danlu::train {
+
+Ranks connect(const TrainConfig& config) {
+  Json settings = config.args;
+  for (const std::string& name : config.of_machine) settings.erase(name);
+  if (config.mesh.sharers > 0) settings["nproc_per_node"] = config.place.local_size;
+  return config.dry_run ? Ranks({}, {}, config.dist_timeout_s, settings)
+                        : Ranks(config.place, config.mesh, config.dist_timeout_s, settings);
+}
+
+TrainConfig agree(const TrainConfig& own, const Ranks& ranks) {
+  TrainConfig config = own;
+  config.output.directory = ranks.from_first(own.output.directory.string());
+  const std::string host = ranks.from_first(host_name());
+  if (ranks.rank() == ranks.lead() && host != host_name()) {
+    log::info("[ranks] ranks from {} of {} train here; rank 0 on {} speaks for all: {}",
+              ranks.rank(), ranks.size(), host, (config.output.directory / "train.log").string());
+  }
+  if (!ranks.is_first()) log::set_level(log::Level::kError);
+  config.output.resume = ranks.from_first(own.output.resume);
+  return config;
+}
+
+}  // namespace danlu::train

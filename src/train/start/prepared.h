@@ -1,0 +1,25 @@
+// train/start/prepared.h: all that is known of a run before its weights are read.
+#pragma once
+#include <c10/core/Device.h>
+
+#include "plan/request.h"
+#include "train/start/earlier_run.h"
+#include "train/start/inputs.h"
+#include "train/start/same_run.h"
+
+namespace danlu::train {
+
+struct Prepared {
+  const TrainConfig& config;  ///< complete
+  const at::Device& device;
+  const Ranks& ranks;
+  const weights::CheckpointSource& source;
+  const PreparedText& text;
+  const PreparedData& data;
+  const PlannedSteps& steps;
+  const EarlierRun& earlier;
+  const Origin& origin;
+  const plan::Request& memory;
+};
+
+}  // namespace danlu::train

@@ -1,0 +1,39 @@
+#include "train/start/same_run.h"
+
+#include <fmt/format.h>
+
+#include "base/descriptor.h"
+#include "settings/identity.h"
+#include "train/run_dir/resume.h"
+
+namespace danlu::train {
+namespace {
+
+/// Errors: UsageError where a rank would train something else.
+void require_same_run(const Ranks& ranks, const Inputs& inputs, const at::Device& device,
+                      const Json& identity, const EarlierRun& earlier) {
+  const auto& checkpoint = earlier.checkpoint;
+  ranks.require_same("version", DANLU_VERSION);
+  ranks.require_same("checkpoint", checkpoint ? checkpoint->directory.string() : "-");
+  ranks.require_same("device", at::DeviceTypeName(device.type(), /*lower_case=*/true));
+  ranks.require_same("precision", precision_name(inputs.config.precision));
+  ranks.require_same("data set", fmt::format("{:016x}", inputs.data.content_hash), host_name());
+  for (const auto& [key, value] : identity.items()) ranks.require_same(key, dump_text(value));
+}
+
+}  // namespace
+
+PlannedSteps plan_same_run(const Inputs& inputs, const weights::CheckpointSource& source,
+                           const at::Device& device, const Ranks& ranks,
+                           const EarlierRun& earlier) {
+  const TrainConfig& config = inputs.config;
+  const PreparedData& data = inputs.data;
+  PlannedSteps steps{plan_run(config, data.train->size(), data.last_batch), {}};
+  steps.identity = settings::run_identity(config, source, steps.plan);
+  require_same_run(ranks, inputs, device, steps.identity, earlier);
+  if (earlier.checkpoint)
+    check_resumable(*earlier.checkpoint, config, steps.identity, data.content_hash);
+  return steps;
+}
+
+}  // namespace danlu::train
