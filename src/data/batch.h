@@ -1,6 +1,7 @@
 // data/batch.h: what a training step eats: token ids without padding, cut into segments.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/ignore_label.h"
@@ -8,6 +9,8 @@
 #include "data/media_span.h"
 
 namespace danlu::data {
+
+class PendingPixels;
 
 /// A packed micro-batch. Tokens of all samples lie one after the other; no padding exists.
 /// Attention never crosses a segment border.
@@ -29,6 +32,8 @@ struct Batch {
   /// Pictures and videos in order of appearance, `begin` counting the tokens of the batch: in a
   /// part of a batch all of the whole, counting the tokens of the whole.
   std::vector<MediaSpan> media;
+  /// The pixels of `media`, which threads are making; null: there are none, or nobody asked.
+  std::shared_ptr<PendingPixels> pixels;
   /// In a part of a batch: one more than the largest position of each whole segment.
   std::vector<int64_t> segment_lengths;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/media_loader.h"
 
 namespace danlu::data {
 
@@ -131,7 +132,9 @@ Batch BatchStream::load(const std::vector<int64_t>& samples,
     loaded.push_back(source_->get(index));
     if (options_.vocab_size > 0) check_vocabulary(loaded.back(), index);
   }
-  return make_batch(loaded, numbers);
+  Batch batch = make_batch(loaded, numbers);
+  if (options_.media) batch.pixels = options_.media->start(batch.media);
+  return batch;
 }
 
 void BatchStream::check_vocabulary(const Sample& sample, int64_t index) const {

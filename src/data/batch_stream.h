@@ -12,6 +12,8 @@
 
 namespace danlu::data {
 
+class MediaLoader;
+
 /// What happens when an epoch does not divide into whole steps.
 enum class LastBatch {
   kPartial,  ///< the epoch's last step is smaller (HF Trainer's default)
@@ -33,6 +35,8 @@ struct BatchStreamOptions {
   int64_t max_tokens_per_micro_batch = 0;
   int64_t vocab_size = 0;      ///< > 0: ids and targets beyond it are an error, not a crash later
   int64_t prefetch_steps = 2;  ///< steps prepared ahead by a thread; 0: none
+  /// Makes the pixels of batches (data/media_loader.h); null: batches come without.
+  std::shared_ptr<MediaLoader> media = {};
 
   /// Samples of all ranks in one step.
   int64_t global_batch_size() const { return micro_batch_size * accumulation_steps * dp_size; }

@@ -5,6 +5,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "base/rng.h"
+#include "train/visual_input.h"
 
 namespace danlu::train {
 namespace {
@@ -15,13 +16,8 @@ at::Tensor to_tensor(const std::vector<int64_t>& values) {
                        at::kLong);
 }
 
-}  // namespace
-
-models::PassSize size_of(const data::Batch& batch) {
-  return {.tokens = static_cast<int64_t>(batch.ids.size())};
-}
-
-models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
+/// Without pictures and without dropout.
+models::ForwardInput text_input(const data::Batch& batch) {
   models::ForwardInput input;
   input.ids_N = to_tensor(batch.ids);
   input.positions_N = to_tensor(batch.positions);
@@ -32,15 +28,25 @@ models::ForwardInput evaluation_input(const models::CausalLM& model, const data:
   return input;
 }
 
+}  // namespace
+
+models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
+  models::ForwardInput input = text_input(batch);
+  add_visuals(model, batch, 0, input);
+  return input;
+}
+
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     uint64_t dropout_seed) {
-  models::ForwardInput input = evaluation_input(model, batch);
-  if (!model.lora() || !(model.lora()->dropout > 0)) return input;
-  std::vector<int64_t> keys;
-  keys.reserve(batch.token_keys.size());
-  for (const uint64_t token : batch.token_keys)
-    keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
-  input.dropout_keys_N = at::tensor(keys, at::kLong);
+  models::ForwardInput input = text_input(batch);
+  if (model.lora() && model.lora()->dropout > 0) {
+    std::vector<int64_t> keys;
+    keys.reserve(batch.token_keys.size());
+    for (const uint64_t token : batch.token_keys)
+      keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
+    input.dropout_keys_N = at::tensor(keys, at::kLong);
+  }
+  add_visuals(model, batch, dropout_seed, input);
   return input;
 }
 

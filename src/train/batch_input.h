@@ -9,8 +9,6 @@ namespace danlu::train {
 /// the same batch; a rank that is alone on it gets all of it.
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch);
 
-models::PassSize size_of(const data::Batch& batch);
-
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
 /// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the
 /// step's, for the dropout of adapters.

@@ -6,6 +6,7 @@
 #include "models/training_memory.h"
 #include "parallel/agree.h"
 #include "train/batch_input.h"
+#include "train/visual_input.h"
 
 namespace danlu::train {
 

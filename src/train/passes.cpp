@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "models/training_memory.h"
 #include "train/batch_input.h"
+#include "train/visual_input.h"
 
 namespace danlu::train {
 

@@ -21,6 +21,7 @@
 #include "support/comes_true.h"
 #include "train/evaluate.h"
 #include "train/mesh_cases.h"
+#include "train/visual_input.h"
 
 namespace danlu::train {
 namespace mesh_test {

@@ -1,0 +1,22 @@
+// train/visual_input.h: the pictures and videos of a batch as a model takes them.
+#pragma once
+#include <memory>
+
+#include "data/batch.h"
+#include "models/causal_lm.h"
+
+namespace danlu::train {
+
+/// How much of a batch goes through a pass. On a context axis a rank has the pictures that stand,
+/// wholly or in part, at its own tokens.
+models::PassSize size_of(const data::Batch& batch);
+
+/// Gives `input` the pictures of `batch` and rotary positions in time, height and width, if the
+/// model has a vision tower and the batch pictures; otherwise leaves it as it is. Pixels are waited
+/// for where the model's stage begins a pass. dropout_seed: 0: no dropout.
+/// Errors: DataError naming the row whose picture cannot be read; ModelError for pictures that the
+/// model's tower does not take.
+void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64_t dropout_seed,
+                 models::ForwardInput& input);
+
+}  // namespace danlu::train
