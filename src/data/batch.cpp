@@ -110,6 +110,7 @@ Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
   if (rows.empty()) part.rows.push_back({0, 0});  // a part without a row: no ranges are the whole
   part.segment_starts = batch.segment_starts;
   part.media = batch.media;
+  part.pixels = batch.pixels;
   if (!rows.empty() && rows.front().begin == 0) part.num_samples = batch.num_samples;
   const auto take = [](const auto& from, const RowRange& range, auto& to) {
     to.insert(to.end(), from.begin() + range.begin, from.begin() + range.end);

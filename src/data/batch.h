@@ -5,6 +5,7 @@
 
 #include "base/ignore_label.h"
 #include "base/row_range.h"
+#include "data/media_loader.h"
 #include "data/media_span.h"
 
 namespace danlu::data {
@@ -29,6 +30,8 @@ struct Batch {
   /// Pictures and videos in order of appearance, `begin` counting the tokens of the batch: in a
   /// part of a batch all of the whole, counting the tokens of the whole.
   std::vector<MediaSpan> media;
+  /// The pixels of `media`, on their way; null without media, or where nobody loads them.
+  std::shared_ptr<PendingPixels> pixels;
   /// In a part of a batch: one more than the largest position of each whole segment.
   std::vector<int64_t> segment_lengths;
 };

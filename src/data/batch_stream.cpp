@@ -131,7 +131,9 @@ Batch BatchStream::load(const std::vector<int64_t>& samples,
     loaded.push_back(source_->get(index));
     if (options_.vocab_size > 0) check_vocabulary(loaded.back(), index);
   }
-  return make_batch(loaded, numbers);
+  Batch batch = make_batch(loaded, numbers);
+  if (options_.media_loader) batch.pixels = options_.media_loader->start(batch.media);
+  return batch;
 }
 
 void BatchStream::check_vocabulary(const Sample& sample, int64_t index) const {
