@@ -15,19 +15,16 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 OpenVideo& video_opener() {
-  static const auto opener = reinterpret_cast<OpenVideo*>(
-      from_media_plugin("libdanlu_video.so", "danlu_video_open",
-                        "libavformat, libavcodec and libswscale (Debian 12: libavformat59 "
-                        "libavcodec59 libswscale6)"));
+  static const auto opener = reinterpret_cast<OpenVideo*>(from_media_plugin(
+      "libdanlu_video.so", "danlu_video_open", "libavformat, libavcodec, libswscale"));
   return *opener;
 }
 
 [[noreturn]] void throw_video_status(DecodeStatus status, const std::string& name,
                                      const std::string& why) {
-  if (why == "too large") {
-    throw MediaError(MediaFault::kTooLarge, tr("{}: its frames have too many pixels", name));
-  }
   switch (status) {
+    case DecodeStatus::kTooLarge:
+      throw MediaError(MediaFault::kTooLarge, tr("{}: its frames have too many pixels", name));
     case DecodeStatus::kTruncated:
       throw MediaError(MediaFault::kTruncated, tr("{}: the file ends within its video", name),
                        tr("copy or download it again, or drop the row"));
