@@ -84,6 +84,7 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
   options.micro_batch_size = settings.batch_size;
   options.max_tokens_per_micro_batch = settings.max_tokens;
   options.vocab_size = model.config().vocab_size;
+  if (model.stage().has(model.stage().chain.patches())) options.media_loader = settings.media;
   const parallel::Mesh& mesh = model.mesh();
   options.dp_rank = mesh.shape().data_rank(mesh.rank());
   options.dp_size = mesh.shape().data;

@@ -17,6 +17,7 @@ struct EvaluationSettings {
   int64_t batch_size = 1;   ///< samples in a batch
   int64_t max_tokens = 0;   ///< > 0: regroup samples into batches of at most so many tokens
   int64_t max_batches = 0;  ///< 0: all
+  std::shared_ptr<data::MediaLoader> media = {};  ///< of samples with pictures
   std::function<void(int64_t num_batches)> on_start = {};
 };
 

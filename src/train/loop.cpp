@@ -108,6 +108,7 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
   settings.max_tokens =
       run.config.data.share_passes ? run.config.data.max_length * settings.batch_size : 0;
   settings.max_batches = run.config.output.eval_batches;
+  settings.media = run.data.media;
   settings.on_start = [&](int64_t num_batches) {
     watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",
                 work_done({.forward = num_batches * layers_of(run)}));

@@ -41,6 +41,8 @@ std::vector<std::string> limited(const std::vector<std::string>& datasets, int64
   return result;
 }
 
+constexpr int64_t kMediaWorkers = 2;
+
 data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
   data::SampleSpec spec;
   spec.datasets = limited(config.data.train, config.data.max_rows);
@@ -111,6 +113,12 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   PreparedData prepared;
   prepared.train = samples.train;
   prepared.validation = samples.val;
+  if (spec.media) {
+    // Beside the threads that compute; decoding waits for disks too.
+    const int64_t workers = config.data.workers > 0 ? config.data.workers : kMediaWorkers;
+    prepared.media =
+        std::make_shared<data::MediaLoader>(*spec.media, static_cast<size_t>(workers));
+  }
   prepared.report = samples.report;
   std::set<std::string> templates;
   for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand) {

@@ -27,6 +27,8 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
 
 struct PreparedData {
   std::shared_ptr<const data::SampleSource> train, validation;  ///< validation may be nullptr
+  /// Makes the pixels of batches; nullptr: the model reads text alone.
+  std::shared_ptr<data::MediaLoader> media;
   data::BatchStream::Order order;
   data::LastBatch last_batch = data::LastBatch::kPartial;
   data::PreprocessReport report;  ///< of raw rows; empty for preprocessed files

@@ -22,7 +22,13 @@
 namespace danlu::train {
 namespace {
 
-data::BatchStreamOptions stream_options(const Prepared& run) {
+/// Pixels are made where a pass begins.
+std::shared_ptr<data::MediaLoader> loader_for(const models::CausalLM& model,
+                                              const PreparedData& data) {
+  return model.stage().has(model.stage().chain.patches()) ? data.media : nullptr;
+}
+
+data::BatchStreamOptions stream_options(const Prepared& run, const models::CausalLM& model) {
   const TrainConfig& config = run.config;
   const RunPlan& plan = run.steps.plan;
   data::BatchStreamOptions options;
@@ -34,6 +40,7 @@ data::BatchStreamOptions stream_options(const Prepared& run) {
   options.max_tokens_per_micro_batch =
       config.data.share_passes ? config.data.max_length * plan.micro_batch_size : 0;
   options.vocab_size = run.source.config.vocab_size;
+  options.media_loader = loader_for(model, run.data);
   return options;
 }
 
@@ -101,7 +108,7 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
   require_space_to_finish(config, *begun.state.model, run.ranks);
   watch_interrupts();
   take_directory(run, held);
-  data::BatchStream stream(run.data.train, run.data.order, stream_options(run),
+  data::BatchStream stream(run.data.train, run.data.order, stream_options(run, *begun.state.model),
                            begun.consumed_samples);
   const auto observer = observe(run, begun.state.step, held, log_file);
   checkpoint::Saver saver(run.ranks.mesh(), *begun.state.optimizer);
