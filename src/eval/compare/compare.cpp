@@ -165,7 +165,7 @@ void say_unmatched(const std::string& task, const MatchReport& report,
 }
 
 /// "acc,none" of each metric and filter.
-std::vector<std::string> metrics_of(const std::vector<SampleLine>& lines) {
+std::vector<std::string> metrics_in(const std::vector<SampleLine>& lines) {
   std::set<std::string> names;
   for (const SampleLine& line : lines) {
     for (const auto& [name, value] : line.values) names.insert(name + "," + line.filter);
@@ -184,7 +184,7 @@ std::string joined(const std::vector<std::string>& all, const char* separator = 
 
 void say_no_metric(const std::string& task, const std::vector<SampleLine>& a,
                    const std::vector<SampleLine>& b, std::vector<std::string>& warnings) {
-  const std::vector<std::string> of_a = metrics_of(a), of_b = metrics_of(b);
+  const std::vector<std::string> of_a = metrics_in(a), of_b = metrics_in(b);
   if (std::find_first_of(of_a.begin(), of_a.end(), of_b.begin(), of_b.end()) != of_a.end()) return;
   const auto named = [](const std::vector<std::string>& names) {
     return names.empty() ? std::string("-") : joined(names);
