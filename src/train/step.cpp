@@ -22,7 +22,7 @@ struct Counts {
   double weight = 0, targets = 0, tokens = 0, samples = 0;
 };
 
-/// Of the whole step, over the data axis.
+/// The counts of the whole step, over the data axis.
 Counts counts_of_step(const data::StepBatches& batches, const Objective& objective,
                       const parallel::Mesh& mesh) {
   Counts counts;

@@ -166,7 +166,7 @@ std::string joined_text(const std::vector<std::string>& elements) {
   return fmt::format("{}", fmt::join(elements, ","));
 }
 
-/// As torch's Python writes it, and lm-eval with it.
+/// The name that torch's Python writes, and lm-eval with it.
 std::string name_of_scalar(at::ScalarType type) {
   switch (type) {
     case at::kDouble:

@@ -57,8 +57,8 @@ struct Merge {
   }
 };
 
-/// That the merged model says what the adapted one does, and what rounding to `dtype` costs. One of
-/// them is in memory at a time. Errors: ModelError where it does not.
+/// Proves that the merged model says what the adapted one does, and tells what rounding to `dtype`
+/// costs. One of them is in memory at a time. Errors: ModelError where it does not.
 void prove(const Merge& merge, DType dtype, double tolerance) {
   const at::Device cpu(at::kCPU);
   at::Tensor base, adapted;

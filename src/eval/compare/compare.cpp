@@ -103,7 +103,7 @@ std::optional<LeafMetric> compare_metric(const std::string& task, const std::str
   LeafMetric metric;
   MetricComparison& said = metric.said;
   const PairedValue kind = paired_value_of(aggregation);
-  // Of likelihoods, of which a perplexity is made, more is better whatever becomes of it.
+  // A perplexity is made of likelihoods, of which more is better whatever becomes of them.
   const double sign = kind != PairedValue::kMean || higher_is_better ? 1 : -1;
   std::vector<PairedItem> items;
   std::vector<Json> values_a, values_b;

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of "rank-12.safetensors".
+/// The number in "rank-12.safetensors".
 std::optional<int64_t> rank_in_name(const std::string& file) {
   constexpr std::string_view kStart = "rank-";
   if (!file.starts_with(kStart)) return std::nullopt;
