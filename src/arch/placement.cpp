@@ -34,7 +34,7 @@ std::vector<int64_t> layers_of_slots(const PipelineSplit& split, int64_t num_lay
   return layers;
 }
 
-/// As even as it gets, the longer stages first.
+/// Sizes as even as they get, the longer stages first.
 std::vector<int64_t> even_list(int64_t stages, int64_t slots) {
   std::vector<int64_t> list(static_cast<size_t>(stages), slots / stages);
   for (int64_t i = 0; i < slots % stages; ++i) ++list[static_cast<size_t>(i)];

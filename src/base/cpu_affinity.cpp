@@ -37,7 +37,7 @@ Bound bound;
          "range) or 2 (each thread on a processor of its own)"));
 }
 
-std::optional<int64_t> whole_number(std::string_view text) {
+std::optional<int64_t> whole_number_in(std::string_view text) {
   int64_t number = 0;
   const char* end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, number);
@@ -54,8 +54,8 @@ std::string_view bare(std::string_view text) {
 /// "3" and "0-3", both ends included.
 std::optional<std::vector<int>> range_of(std::string_view text) {
   const size_t dash = text.find('-');
-  const auto first = whole_number(text.substr(0, dash));
-  const auto last = dash == text.npos ? first : whole_number(text.substr(dash + 1));
+  const auto first = whole_number_in(text.substr(0, dash));
+  const auto last = dash == text.npos ? first : whole_number_in(text.substr(dash + 1));
   if (!first || !last || *last < *first || *last > kMostProcessors) return std::nullopt;
   std::vector<int> processors;
   for (int64_t i = *first; i <= *last; ++i) processors.push_back(static_cast<int>(i));
@@ -83,7 +83,7 @@ bool take_part(CpuAffinity& affinity, std::string_view part) {
     affinity.without_effect.emplace_back(part);
     return true;
   }
-  const int64_t card = key.starts_with("npu") ? whole_number(key.substr(3)).value_or(-1) : -1;
+  const int64_t card = key.starts_with("npu") ? whole_number_in(key.substr(3)).value_or(-1) : -1;
   const auto range = range_of(value);
   if (card < 0 || !range) return false;
   affinity.ranges[card] = united(affinity.ranges[card], *range);
@@ -152,7 +152,7 @@ CpuAffinity parse_cpu_affinity(std::string_view text) {
     begin = end + 1;
     if (std::exchange(is_first, false)) {
       if (part.starts_with("mode:")) part.remove_prefix(5);
-      const auto mode = whole_number(part);
+      const auto mode = whole_number_in(part);
       if (!mode || *mode > 2) refuse_affinity(text, part);
       affinity.mode = static_cast<int>(*mode);
     } else if (!take_part(affinity, part)) {

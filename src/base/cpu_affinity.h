@@ -26,7 +26,7 @@ struct CpuAffinity {
 
 /// Errors: UsageError naming the part that is not of that form.
 CpuAffinity parse_cpu_affinity(std::string_view text);
-/// Of the environment; off where it is not set. Errors: as parse_cpu_affinity.
+/// What the environment asks for; off where it is not set. Errors: as parse_cpu_affinity.
 CpuAffinity cpu_affinity_from_environment();
 
 struct CpuBinding {
@@ -41,7 +41,8 @@ struct CpuBinding {
 CpuBinding cpu_binding(const CpuAffinity& affinity, int64_t local_rank, int64_t local_size,
                        const std::vector<int>& online, const std::vector<int>& allowed);
 
-/// Of this machine and process. Empty where the system does not say.
+/// The processors of this machine, and those that this process may use. Empty where the system does
+/// not say.
 std::vector<int> online_cpus();
 std::vector<int> allowed_cpus();
 
@@ -49,9 +50,9 @@ std::vector<int> allowed_cpus();
 /// rank; a warning where that cannot be. Call it before libraries make threads.
 /// Errors: as parse_cpu_affinity.
 void bind_process(const RankPlace& place);
-/// Of mode 2: keeps the calling thread to the one processor of the `number`-th compute thread. The
-/// first is left in the whole range, since threads that it makes inherit its processors. Nothing
-/// in other modes, and where there are more threads than processors.
+/// In mode 2, keeps the calling thread to the one processor of the `number`-th compute thread. The
+/// first is left in the whole range, since threads that it makes inherit its processors. Nothing in
+/// other modes, and where there are more threads than processors.
 void bind_compute_thread(int64_t number, int64_t count);
 /// True if bind_compute_thread() does something.
 bool binds_compute_threads();

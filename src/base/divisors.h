@@ -6,7 +6,7 @@
 
 namespace danlu {
 
-/// Those of `number` up to `most`, ascending.
+/// The divisors of `number` up to `most`, ascending.
 inline std::vector<int64_t> divisors(int64_t number, int64_t most = INT64_MAX) {
   std::vector<int64_t> all;
   for (int64_t size = 1; size <= std::min(number, most); ++size) {

@@ -30,7 +30,8 @@ inline const TypeTraits& type_traits(TensorType type) {
   return *type_traits(static_cast<uint32_t>(type));
 }
 
-/// Of the block types that are read. Plain types and other blocks: none.
+/// The block type that the file calls `type`, if its blocks can be read. Plain types and other
+/// blocks: none.
 std::optional<BlockType> block_type(uint32_t type);
 
 struct Array;

@@ -19,7 +19,7 @@ namespace danlu {
 namespace {
 
 std::atomic<int> pending{0}, allowed{1};
-// Of the parent process, which may pass on what it got, and of everybody else.
+// Signals from the parent process, which may pass on what it got, and from everybody else.
 std::atomic<int> from_parent{0}, from_others{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not take a lock");
 
@@ -139,7 +139,7 @@ int interrupts_received() { return std::max(from_parent.load(), from_others.load
 void set_last_words(const std::string& text, int file) {
   const std::string line = text.empty() ? "" : text + "\n";
   const auto with_end = [&](int signal) { return line + words_of_stop(signal); };
-  // Those before may be read at this moment: they stay.
+  // Earlier words may be read at this moment: they stay.
   static std::mutex mutex;
   static auto& all = *new std::vector<std::unique_ptr<const LastWords>>;
   const std::lock_guard lock(mutex);

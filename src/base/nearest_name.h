@@ -16,7 +16,7 @@ std::optional<std::string> nearest_name(std::string_view word,
 /// "did you mean DIR/modle? " for a path that is not there, after what lies beside it; else "".
 std::string did_you_mean_path(const std::filesystem::path& path);
 
-/// Of a directory that is no model: those just below it of which `is_one` says that they are
+/// A hint for a directory that is no model: it names the models just below it, which `is_one` tells
 /// (convert writes one into mg2hf); "" where there is none. Hidden ones and those past the first
 /// 1000 entries are not looked at.
 std::string hint_of_models_below(const std::filesystem::path& directory,

@@ -69,9 +69,9 @@ void dequantize(BlockType type, const std::byte* blocks, size_t count, float* nu
 float largest_quantizable(BlockType type);
 
 /// Q8_0: scale = largest magnitude / 127, quotients to the nearest integer, halves away from zero.
-/// Q4_0: scale = the number of the largest magnitude / -8, quotients to the nearest of -8 … 7.
-/// Both as ggml's reference rounds. REQUIRES: one of these two; a multiple of 32 numbers, up to
-/// ±largest_quantizable.
+/// Q4_0: scale = the number of the largest magnitude / -8, quotients to the nearest of -8 … 7. The
+/// blocks are those that ggml's reference makes. REQUIRES: one of these two; a multiple of 32
+/// numbers, up to ±largest_quantizable.
 void quantize(BlockType type, const float* numbers, size_t count, std::byte* blocks);
 
 }  // namespace danlu

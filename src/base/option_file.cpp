@@ -18,8 +18,9 @@ namespace {
 
 constexpr size_t kMaxIncludeDepth = 16;
 constexpr int kMaxNesting = 64;
-/// Of the values of all files with every alias and variable written out, a node counted as
-/// kNodeBytes beside its text: far above any configuration, and what it becomes fits any machine.
+/// The most bytes of the values of all files with every alias and variable written out, a node
+/// counted as kNodeBytes beside its text: far above any configuration, and what it becomes fits any
+/// machine.
 constexpr size_t kMaxExpandedBytes = 32 << 20;
 constexpr size_t kNodeBytes = 64;
 

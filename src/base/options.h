@@ -42,10 +42,10 @@ struct OptionSpec {
   int word =
       0;  ///< 1, 2, …: given too by the word in this place, among those that no flag or file gives
   bool required = false;
-  /// Of kString: the flag may stand without a value and is "true" then, --no-flag is "false";
+  /// For kString: the flag may stand without a value and is "true" then, --no-flag is "false";
   /// other words for these two become them.
   bool may_be_alone = false;
-  /// Of kList: a map in a file is one element, its JSON.
+  /// For kList: a map in a file is one element, its JSON.
   bool takes_map = false;
   OptionScope scope = OptionScope::kRun;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.

@@ -26,7 +26,7 @@ std::string_view variable(const char* name) {
   return value ? value : "";
 }
 
-std::optional<int64_t> number(const char* name, int64_t least, int64_t most) {
+std::optional<int64_t> number_in_environment(const char* name, int64_t least, int64_t most) {
   const std::string_view text = variable(name);
   if (text.empty()) return std::nullopt;
   int64_t value = 0;
@@ -40,7 +40,7 @@ std::optional<int64_t> number(const char* name, int64_t least, int64_t most) {
 }
 
 int64_t needed(const char* name, int64_t most, const char* why) {
-  const auto value = number(name, 0, most);
+  const auto value = number_in_environment(name, 0, most);
   if (value) return *value;
   throw UsageError(tr("[ranks] {} is missing: {} says that several processes run", name, why),
                    tr("launchers set it; danlu launch --nproc N -- COMMAND sets all of them"));
@@ -63,17 +63,18 @@ int64_t port_beside(int64_t port) {
 RankPlace rank_place_from_environment() {
   constexpr int64_t kMost = 1'000'000;
   for (const Names& names : kLaunchers) {
-    const auto size = number(names.size, 1, kMost);
+    const auto size = number_in_environment(names.size, 1, kMost);
     if (!size) continue;
     // The innermost launcher decides: one process inside an allocation of many is alone.
     if (*size == 1) return {};
     RankPlace place;
     place.size = *size;
     place.rank = needed(names.rank, *size - 1, names.size);
-    const auto local_size = number(names.local_size, 1, *size);
+    const auto local_size = number_in_environment(names.local_size, 1, *size);
     place.says_local_size = local_size.has_value();
     place.local_size = local_size.value_or(*size);
-    const auto local_rank = number(names.local_rank, 0, std::min(place.rank, place.local_size - 1));
+    const auto local_rank =
+        number_in_environment(names.local_rank, 0, std::min(place.rank, place.local_size - 1));
     place.says_local_rank = local_rank || place.says_local_size;
     place.local_rank = local_rank.value_or(place.rank % place.local_size);
     place.master_address = variable("MASTER_ADDR");
@@ -94,9 +95,10 @@ RankPlace rank_place_from_environment() {
 
 Restart restart_from_environment() {
   constexpr int64_t kMost = int64_t{1} << 40;
-  const auto of_torchrun = number("TORCHELASTIC_RESTART_COUNT", 0, kMost);
-  return {number("DANLU_RESTARTS", 0, kMost).value_or(of_torchrun.value_or(0)),
-          std::string(variable("DANLU_JOB")), number("DANLU_JOB_RANKS", 0, kMost).value_or(0)};
+  const auto of_torchrun = number_in_environment("TORCHELASTIC_RESTART_COUNT", 0, kMost);
+  return {number_in_environment("DANLU_RESTARTS", 0, kMost).value_or(of_torchrun.value_or(0)),
+          std::string(variable("DANLU_JOB")),
+          number_in_environment("DANLU_JOB_RANKS", 0, kMost).value_or(0)};
 }
 
 }  // namespace danlu

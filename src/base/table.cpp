@@ -7,7 +7,7 @@
 namespace danlu {
 namespace {
 
-/// Of a terminal: an East Asian character takes two places.
+/// The width on a terminal, where an East Asian character takes two places.
 size_t width_of(const std::string& text) {
   size_t width = 0;
   for (const char c : text) {

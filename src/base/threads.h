@@ -34,13 +34,13 @@ size_t default_thread_count();
 /// A warning if OMP_NUM_THREADS asks for more than 4 threads for each of them: for commands that
 /// compute, once, on one rank. Errors: UsageError as above.
 void warn_of_many_threads();
-/// Of OMP_NUM_THREADS, which may be a list with one number for each level of nesting; nothing if it
-/// is no list of whole numbers from 1.
+/// The first number of OMP_NUM_THREADS, which may be a list with one number for each level of
+/// nesting; nothing if it is no list of whole numbers from 1.
 std::optional<size_t> first_thread_count(std::string_view list);
 /// More than this on so many processors are refused.
 size_t most_threads(size_t usable);
-/// That of one of `sharers` processes of this machine that compute together: its part, unless
-/// OMP_NUM_THREADS is set or it is bound to some of the processors.
+/// The threads of one of `sharers` processes of this machine that compute together: its part,
+/// unless OMP_NUM_THREADS is set or it is bound to some of the processors.
 size_t thread_count_of_sharer(size_t sharers);
 
 /// Calls body(i) for i in [0, count) on up to `num_threads` threads; rethrows the first exception.

@@ -19,7 +19,7 @@ constexpr size_t kYamlNodeBytes = 64;
 constexpr std::string_view kYamlTags = "tag:yaml.org,2002:";
 
 template <typename... Base>
-std::optional<int64_t> whole_number(std::string_view digits, Base... base) {
+std::optional<int64_t> digits_as_number(std::string_view digits, Base... base) {
   int64_t number = 0;
   const char* end = digits.data() + digits.size();
   const auto got = std::from_chars(digits.data(), end, number, base...);
@@ -109,16 +109,16 @@ Json yaml_scalar(const std::string& text, bool is_plain) {
     return nullptr;
   std::string_view digits = text;
   if (digits.starts_with("0x")) {
-    if (const auto number = whole_number(digits.substr(2), 16); number && *number >= 0)
+    if (const auto number = digits_as_number(digits.substr(2), 16); number && *number >= 0)
       return *number;
   }
   if (digits.starts_with("0o")) {
-    if (const auto number = whole_number(digits.substr(2), 8); number && *number >= 0)
+    if (const auto number = digits_as_number(digits.substr(2), 8); number && *number >= 0)
       return *number;
   }
   if (digits.starts_with("+")) digits.remove_prefix(1);
   if (digits.starts_with("-") && digits.size() < text.size()) return text;  // "+-1"
-  if (const auto number = whole_number(digits)) return *number;
+  if (const auto number = digits_as_number(digits)) return *number;
   // from_chars reads "inf" and "nan" too, which JSON cannot hold.
   if (digits.find_first_not_of("0123456789+-.eE") == std::string_view::npos) {
     double number = 0;

@@ -16,7 +16,7 @@ Change change_of(double ratio, bool is_steady, double limit) {
   return ratio < 1 / limit ? Change::kFaster : Change::kNone;
 }
 
-std::string word_of(Change change) {
+std::string word_of_change(Change change) {
   switch (change) {
     case Change::kSlower:
       return tr("SLOWER");
@@ -131,7 +131,7 @@ std::string describe(const std::vector<RowChange>& changes, double limit) {
     }
     const double ratio = change.recorded > 0 ? change.ratio() : 0;
     table.add_row({change.id, share_text(change.recorded), share_text(change.now),
-                   ratio > 0 ? fmt::format("{:.2f}", ratio) : "-", word_of(change.change)});
+                   ratio > 0 ? fmt::format("{:.2f}", ratio) : "-", word_of_change(change.change)});
   }
   std::string out = same < static_cast<int64_t>(changes.size()) ? table.drawn() : std::string();
   out += tr("{} as recorded (within {:.2f} times the share of the limit), {} failed\n", same, limit,

@@ -35,7 +35,7 @@ std::string maker(const std::string& vendor) {
   return word.empty() ? "unknown" : word;
 }
 
-const char* word_of(CpuClass cpu_class) {
+const char* word_of_class(CpuClass cpu_class) {
   switch (cpu_class) {
     case CpuClass::kPlain:
       return "plain";
@@ -60,7 +60,7 @@ Processor processor_of(const std::string& cpuinfo) {
   for (const char* key :
        {is_arm ? "CPU architecture" : "cpu family", is_arm ? "CPU part" : "model"})
     if (const std::string value = value_of(cpuinfo, key); !value.empty()) result.key += "-" + value;
-  result.key += std::string("-") + word_of(cpu_class());
+  result.key += std::string("-") + word_of_class(cpu_class());
   return result;
 }
 

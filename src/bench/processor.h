@@ -9,7 +9,7 @@ struct Processor {
   std::string key;   ///< "amd-25-17-avx512bf16": maker, family, model, class of instructions
 };
 
-/// Of a text in the form of /proc/cpuinfo, and base/cpu_class.h's class.
+/// The processor that a text in the form of /proc/cpuinfo describes, with base/cpu_class.h's class.
 Processor processor_of(const std::string& cpuinfo);
 /// This machine's.
 Processor this_processor();

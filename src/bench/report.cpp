@@ -50,7 +50,7 @@ double Row::share_spread() const { return spread(shares()); }
 
 namespace {
 
-/// Of each limit what pick() makes of its readings.
+/// Limits, each of which is what pick() makes of its readings.
 template <typename Pick>
 Limits limits_by(const std::vector<Limits>& readings, const Pick& pick) {
   const auto of = [&](double Limits::* member) {

@@ -18,17 +18,18 @@ struct Row {
   Work work;
   double tokens = 0;  ///< of a run, where tokens a second mean something; else 0
   std::vector<Sample> samples;
-  /// Of another run, from which the row was taken over: its undisturbed_limits(). Else all 0.
+  /// undisturbed_limits() of the run from which the row was taken over. All 0 if it was not taken
+  /// over.
   Limits of_run = {};
 
   std::string id() const { return name + "." + dtype; }
   double seconds() const;  ///< median
   double share() const;    ///< median over samples of share_of_limit
   double share_spread() const;
-  /// Of the fastest sample, at the limits of the whole run, or at the best that were read beside
-  /// the row's own samples where the machine was slower than `may_move` allows all that time and
-  /// that bounds the work. This is compared: a neighbour slows most samples of a busy machine, but
-  /// seldom all, and few readings scatter more than many.
+  /// The share that the fastest sample reached, at the limits of the whole run, or at the best that
+  /// were read beside the row's own samples where the machine was slower than `may_move` allows all
+  /// that time and that bounds the work. This is compared: a neighbour slows most samples of a busy
+  /// machine, but seldom all, and few readings scatter more than many.
   double best_share(const Limits& of_run, double may_move = Sampling{}.may_move) const;
   /// At least half of its samples are steady, and those count alone.
   bool is_steady() const;

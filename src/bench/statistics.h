@@ -4,7 +4,7 @@
 
 namespace danlu::bench {
 
-/// Of an even count the mean of the two in the middle. REQUIRES: not empty.
+/// For an even count, the mean of the two in the middle. REQUIRES: not empty.
 double median(std::vector<double> values);
 
 /// What a share of `below` (0 to 1) of the values is at most. REQUIRES: not empty.

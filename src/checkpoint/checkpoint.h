@@ -25,7 +25,7 @@ struct Found {
 /// Complete checkpoints of `run_dir`, oldest step first; incomplete ones are left out. Sizes are
 /// compared, not contents.
 std::vector<Found> list(const std::filesystem::path& run_dir);
-/// Those left out.
+/// A checkpoint that list() leaves out.
 struct Damaged {
   std::filesystem::path directory;
   std::string what;  ///< is wrong with it

@@ -30,7 +30,7 @@ class ReadableFile {
   ReadableFile(const ReadableFile&) = delete;
   ReadableFile& operator=(const ReadableFile&) = delete;
 
-  /// Of the bytes [begin, end), or as many as there are.
+  /// The digest of the bytes [begin, end), or of as many as there are.
   uint64_t digest(int64_t begin, int64_t end) const {
     weights::DigestStream digest;
     std::vector<std::byte> buffer(kBufferBytes);

@@ -39,7 +39,7 @@ std::string damage_of(const fs::path& directory, Json& done) {
   return "";
 }
 
-/// As damage_of, for files whose content is not what was written.
+/// Says, as damage_of does, which files have other content than was written.
 std::string changed_content(const fs::path& directory, const Json& done) {
   if (!done.contains("xxh3")) {
     log::info("{}: saved by a version that kept no checksums: only sizes were compared",

@@ -62,7 +62,7 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
     int64_t at = 0;
     for (const parallel::HeldRect& held : parallel::held_rects(*state.parameter, state.held)) {
       const int64_t size = held.rect.rows * held.rect.cols;
-      // Of what several ranks hold, the first of them writes it.
+      // What several ranks hold is written by the first of them.
       const bool writes =
           mesh.tensor().rank() % held.holders == 0 && !is_copy(mesh, *state.parameter);
       auto& list = writes ? own.held.written : own.held.copies;
@@ -93,7 +93,7 @@ void write_state(OwnState& own, const fs::path& folder, int64_t rank,
   own.held.file = {fs::file_size(file), checksum_of(file)};
 }
 
-/// Of all stages. Collective.
+/// The bytes of all stages' states. Collective.
 uint64_t state_bytes(const parallel::Mesh& mesh, const optim::AdamW& optimizer,
                      bool exact_weights) {
   uint64_t elements = 0;
@@ -164,8 +164,8 @@ struct Saver::Work {
   std::atomic<bool> abandoned = false;
   std::future<void> job;
   std::exception_ptr broken;  ///< of the job that is over: others still wait for this rank in it
-  /// Of all ranks, who write what training changes; then of keepers, who write the rest, and give
-  /// the name when all have.
+  /// All ranks write what training changes; then keepers write the rest, and give the name when all
+  /// have.
   enum class Phase { kTrained, kRest, kName } phase = Phase::kTrained;
 
   bool is_ready() const {
@@ -264,7 +264,7 @@ void Saver::begin(SaveRequest request) {
   try {
     parallel::together(mesh_.all(), [&] { start(*work_); });
   } catch (...) {
-    // Those that have begun may exchange with one that has not.
+    // Ranks that have begun may exchange with one that has not.
     mesh_.saving().abort();
     work_.reset();
     throw;

@@ -40,16 +40,16 @@ struct SaveRequest {
 /// Who holds what of a state on `mesh`, whose data axis shares it or not.
 Holders holders_of(const parallel::Mesh& mesh, bool is_shared);
 
-/// One for each rank of a mesh: each writes its part of the optimizer's state, in a thread, into
-/// the directory of its keeper, keepers the index and what describes the run, rank 0 the model.
-/// Both are written from where they are, with a copy of a block at most: the optimizer's next
-/// update waits until that is done. A checkpoint is first under a temporary name; it gets its own,
-/// at every keeper, when every file of every rank is on the disk. require_room, begin, poll and
-/// finish are collective. Errors, on every rank: IoError (space, permission), with the rank; what
-/// was there before is then intact. Not thread-safe.
+/// Every rank of a mesh has a saver, which writes its part of the optimizer's state, in a thread,
+/// into the directory of the rank's keeper. Keepers also write the index and what describes the
+/// run, and rank 0 writes the model. State and model are written from where they are, with a copy
+/// of a block at most: the optimizer's next update waits until that is done. A checkpoint is first
+/// under a temporary name; it gets its own, at every keeper, when every file of every rank is on
+/// the disk. require_room, begin, poll and finish are collective. Errors, on every rank: IoError
+/// (space, permission), with the rank; what was there before is then intact. Not thread-safe.
 class Saver {
  public:
-  /// Both outlive it.
+  /// The mesh and the optimizer outlive the saver.
   Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer);
   /// A checkpoint that is not whole is gone.
   ~Saver();

@@ -25,15 +25,15 @@ struct Command {
   bool trains = false;
   /// Several processes may do it together (danlu launch, --nproc); one that trains always.
   bool shares_work = false;
-  /// Of several processes, as other systems' lines start them, the first does it and the others
-  /// end.
+  /// Where several processes run it, as other systems' lines start them, the first does all and the
+  /// others end.
   bool first_does_all = false;
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error
   /// Torch-free verbs: runs and returns an exit code. nullptr: the engine library runs it.
   int (*run)(const Options& options) = nullptr;
-  /// Of a verb that the engine runs: called before that is opened and counts processors.
+  /// For a verb that the engine runs: called before the engine is opened and counts processors.
   void (*before_engine)(const Options& options) = nullptr;
   std::vector<std::string> aliases = {};
   std::vector<std::string> subcommands = {};  ///< the first word must be one of these
@@ -41,8 +41,9 @@ struct Command {
   bool makes_files = false;
   /// The first word that names a command, and all behind it, are that command's.
   bool runs_another = false;
-  /// Of a verb that reads lines of those that train: the options of one. The name, anywhere in the
-  /// line, then comes to run() as its first word, and a configuration file is read as there.
+  /// For a verb that reads lines of verbs that train: the options of one of them. The name,
+  /// anywhere in the line, then comes to run() as its first word, and a configuration file is read
+  /// as there.
   OptionTable (*options_for)(const Command& trains) = nullptr;
 };
 

@@ -34,9 +34,9 @@ bool asks_for_processes(const Options& options);
 /// memory holds; IoError where no port is free.
 JobPlace job_place_from(const Options& options);
 
-/// Of a process whose words cannot all be read: as its launcher's variables say it, else that of
-/// the first process that these words would have started on this machine; one alone where the
-/// others do not wait for it. Errors: as job_place_from and rank_place_from_environment.
+/// The place of a process whose words cannot all be read: as its launcher's variables say it, else
+/// that of the first process that these words would have started on this machine; one alone where
+/// the others do not wait for it. Errors: as job_place_from and rank_place_from_environment.
 RankPlace place_despite(const std::vector<std::string>& unread);
 
 }  // namespace danlu::cli

@@ -182,7 +182,7 @@ struct Server {
   bool seat(Guest& guest, Machine machine);
   void pulse();
   void refuse_twice();
-  /// Of several launchers with this number the one that came first.
+  /// The launcher with this number that came first, if there are several.
   Guest* first_of(int64_t machine);
   /// The one that waits for the next life, and is known to be the machine.
   Guest* find(int64_t machine);
@@ -225,7 +225,8 @@ void Server::welcome() {
   // A machine that lost its power does not close: what it does not acknowledge ends the connection.
   const unsigned int milliseconds = 5000;
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
-  // Of one that takes part nothing is heard, and nothing is said to it.
+  // A launcher that takes part says nothing and is told nothing, so only its connection shows that
+  // it lives.
   const int yes = 1, seconds = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));

@@ -25,7 +25,7 @@ class EncodePipeline {
   /// The next batch, or an empty one if a signal came (see interrupt.h); false at the end.
   /// Errors: those of RowReader and RowEncoder.
   bool next(EncodedBatch* batch);
-  /// Of the files' sizes, how much was read.
+  /// How many of the files' bytes were read.
   uint64_t bytes_read() const;
 
  private:

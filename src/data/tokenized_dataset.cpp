@@ -94,7 +94,7 @@ CacheEntry open_or_build(const SampleSpec& spec, const std::vector<PlannedDatase
     fs::remove_all(building, ignored);
   }
   if (auto report = finished_report(spec, plan, entry)) {
-    // Of a process that was killed between the last two steps below.
+    // A process that was killed between the last two steps below may have left it.
     fs::remove_all(building, ignored);
     return {entry / "data", std::move(*report)};
   }

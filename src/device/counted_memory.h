@@ -15,8 +15,8 @@ namespace danlu::device {
 /// than "pool" or "malloc".
 void count_host_memory();
 
-/// As the allocator rounds them, of all threads; 0 before count_host_memory(). Blocks that are kept
-/// free are not in it.
+/// Bytes that all threads have, as the allocator rounds them; 0 before count_host_memory(). Blocks
+/// that are kept free are not in it.
 int64_t host_memory();
 /// The most at one time since reset_peak_host_memory().
 int64_t peak_host_memory();

@@ -21,7 +21,7 @@
 #include "device/file_transfer.h"
 
 namespace danlu::device {
-/// Of whole blocks of the alignment.
+/// The file consists of whole blocks of the alignment.
 struct FileTensor::File {
   std::filesystem::path directory;
   int blocks = -1;  ///< a descriptor, past the cache where that is possible

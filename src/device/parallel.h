@@ -26,7 +26,7 @@ class InsideLoop {
   const int threads_before_;
 };
 
-/// As at::parallel_for: body(first, past) over parts of [begin, end) of one size, in at most
+/// Like at::parallel_for, calls body(first, past) for parts of [begin, end) of one size, in at most
 /// ceil((end - begin) / grain) parts and at::get_num_threads() threads; but these are of a
 /// ThreadTeam, which does not sleep between two loops. Errors: the first that a part throws.
 template <typename Body>

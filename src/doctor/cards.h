@@ -7,7 +7,7 @@
 
 namespace danlu::doctor {
 
-/// Those of `folder` that are `prefix` and a number, sorted.
+/// The files of `folder` whose name is `prefix` and a number, sorted.
 std::vector<fs::path> numbered_files(const fs::path& folder, const std::string& prefix);
 
 /// A device file of an NPU, its driver's folder or its tool: then what is missing is a fault.

@@ -38,7 +38,8 @@ struct Result {
   std::string name;
   Finding finding;
 };
-/// Those named by `only`, all if it is empty. Errors: UsageError for a name that is none.
+/// Makes the checks that `only` names, all if it is empty. Errors: UsageError for a name that is
+/// none.
 std::vector<Result> examine(const SystemRoots& roots, const std::vector<std::string>& only = {});
 
 /// "ok", "warning", "failed", "not_here": the same in every language.

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Both ends, closed when it goes.
+/// Both ends of a pipe, closed when the object goes.
 struct Pipe {
   int ends[2] = {-1, -1};
   Pipe() { is_open = ::pipe2(ends, O_CLOEXEC) == 0; }

@@ -13,7 +13,7 @@
 namespace danlu::doctor {
 namespace {
 
-/// Those of /proc/cpuinfo that Danlu or the libraries under it have kernels for.
+/// The features in /proc/cpuinfo that Danlu or the libraries under it have kernels for.
 std::vector<std::string> vector_features(const std::string& cpuinfo) {
   const auto listed = value_of(cpuinfo, "flags");
   const auto words = words_of(listed ? *listed : value_of(cpuinfo, "Features").value_or(""));

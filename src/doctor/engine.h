@@ -17,7 +17,7 @@ struct LibtorchBuild {
   std::string blas;          ///< as libtorch's build calls it: "open", "mkl"
   std::string capability;    ///< of its kernels in use: "AVX2"
 };
-/// Of what at::show_config() says.
+/// Reads what at::show_config() says.
 LibtorchBuild parse_torch_config(const std::string& config);
 
 struct EngineAnswer {

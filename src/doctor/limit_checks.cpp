@@ -15,7 +15,7 @@ struct ProcessLimit {
   int64_t soft = kUnlimited, hard = kUnlimited;
 };
 
-/// Of /proc/self/limits: "Max open files            1024                 524288 files".
+/// Reads /proc/self/limits: "Max open files            1024                 524288 files".
 std::optional<ProcessLimit> limit_named(const std::string& limits, const std::string& name) {
   for (const std::string& line : lines_of(limits)) {
     if (!line.starts_with(name)) continue;

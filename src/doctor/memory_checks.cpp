@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20, kGiB = uint64_t{1} << 30;
 
-/// Of /proc/meminfo, whose lines say "MemTotal:  65812932 kB".
+/// Reads /proc/meminfo, whose lines say "MemTotal:  65812932 kB".
 uint64_t meminfo_bytes(const std::string& meminfo, const char* key) {
   const auto words = words_of(value_of(meminfo, key).value_or(""));
   const auto kibibytes = words.empty() ? std::nullopt : number_of(words.front());

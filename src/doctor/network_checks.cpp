@@ -118,7 +118,7 @@ std::vector<std::string> interfaces(const SystemRoots& roots) {
   return names;
 }
 
-/// Of /proc/net/route (destination 00000000) and ipv6_route (thirty-two zeros, of length 00).
+/// Reads /proc/net/route (destination 00000000) and ipv6_route (thirty-two zeros, of length 00).
 bool has_default_route(const SystemRoots& roots) {
   for (const std::string& line : lines_of(text_in(roots.proc / "net/route").value_or(""))) {
     const auto words = words_of(line);

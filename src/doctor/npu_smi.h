@@ -14,7 +14,8 @@ struct Usage {
   int64_t used = 0, total = 0;
 };
 
-/// Of `npu-smi info`. What a card does not say ("-", "NA", a column that is not there) is empty.
+/// A chip as `npu-smi info` shows it. What a card does not say ("-", "NA", a column that is not
+/// there) is empty.
 struct NpuChip {
   int64_t npu = 0;                       ///< the card
   int64_t chip = 0;                      ///< of the card
@@ -55,7 +56,7 @@ Topology parse_topology(std::string_view text);
 
 /// As a table for the terminal, with what the kinds of links mean.
 std::string describe(const Topology& topology);
-/// Of all chips, then of the processes that hold their memory.
+/// A text with all chips, then with the processes that hold their memory.
 std::string describe(const NpuInfo& info);
 
 }  // namespace danlu::doctor

@@ -18,7 +18,7 @@ namespace danlu::doctor {
 int try_port(int64_t port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
-  // As whoever listens there would: a connection that just ended is no hindrance.
+  // Listens as whoever is to listen there would: a connection that just ended is no hindrance.
   const int yes = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};

@@ -119,7 +119,7 @@ Finding abilities_of(const fs::path& directory) {
   const std::string kind = network_file_system(place);
   const std::string shown =
       kind.empty() ? directory.string() : fmt::format("{} ({})", directory.string(), kind);
-  // Of a killed process it goes with the next command that writes there.
+  // If this process is killed, the directory goes with the next command that writes there.
   const Temporary trial(place / "danlu-doctor", Temporary::Kind::kDirectory);
   if (trial.fd() < 0) {
     return {Verdict::kWarning, tr("{}: nothing can be made there: {}", shown, std::strerror(errno)),

@@ -32,7 +32,7 @@ struct SystemRoots {
   int64_t now_s = 0;                               ///< since 1970
   std::optional<bool> clock_is_synchronised = {};  ///< as the kernel says; nothing: it does not
 
-  /// Of the machine this process runs on.
+  /// The files and commands of the machine this process runs on.
   static SystemRoots of_this_machine();
   /// Everything below one folder, which holds proc/, sys/, dev/, …, bin/ and packages/; without
   /// environment, engine, storage and network.
@@ -61,7 +61,7 @@ std::optional<int64_t> number_of(std::string_view text);
 std::optional<std::vector<int>> processors_of(std::string_view list);
 /// The same backwards; "" for none.
 std::string processor_list(const std::vector<int>& processors);
-/// Those that this process may run on, as /proc says; empty: not said.
+/// The processors that this process may run on, as /proc says; empty: not said.
 std::vector<int> allowed_processors(const SystemRoots& roots);
 
 /// "512 MiB", "62.8 GiB".

@@ -82,7 +82,7 @@ Topology parse_topology(std::string_view text) {
           tr("[topology] line {} of the answer cannot be read: {}", i + 1, trimmed(lines[i])));
     }
     topology.links.emplace_back(words.begin() + 1, words.begin() + 1 + static_cast<long>(count));
-    // Of a row's further words the first that is a list: names of columns differ.
+    // The first of a row's further words that is a list counts: names of columns differ.
     const bool has_list = words.size() > count + 1 && processors_of(words[count + 1]).has_value();
     topology.processors.push_back(has_list ? words[count + 1] : "");
   }

@@ -28,8 +28,8 @@ struct GenerationRules {
   int64_t num_beams = 1;
 };
 
-/// As lm-eval: a temperature alone switches sampling on, zero switches it off; what is not drawn
-/// has no temperature.
+/// Settles it as lm-eval does: a temperature alone switches sampling on, zero switches it off; what
+/// is not drawn has no temperature.
 inline void settle_sampling(GenerationRules& rules, bool says_temperature) {
   if (says_temperature && !rules.says_sampling) rules.do_sample = rules.temperature > 0;
   if (!rules.do_sample || rules.temperature == 0) {

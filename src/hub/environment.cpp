@@ -15,7 +15,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// As Python's tools read a switch.
+/// Reads a switch as Python's tools do.
 bool is_on(const char* name) {
   std::string value = variable(name);
   std::transform(value.begin(), value.end(), value.begin(), ::toupper);

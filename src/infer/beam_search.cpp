@@ -51,7 +51,7 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
 std::vector<Candidate> best_candidates(const models::CausalLM& model, at::Tensor logits_BV,
                                        const std::vector<Beam>& beams, const Request& request,
                                        size_t step) {
-  // As HF: so many that every beam can go on though each stop id takes a place of every beam.
+  // As many as HF takes: every beam can go on though each stop id takes a place of every beam.
   const size_t of_each = std::max<size_t>(2, 1 + request.stop_ids.size());
   const size_t wanted = of_each * static_cast<size_t>(request.sampling.num_beams);
   const int64_t vocab = logits_BV.size(1);
@@ -112,7 +112,7 @@ std::vector<Beam> grow(const std::vector<Candidate>& candidates, const std::vect
     const std::vector<text::TokenId>& ids = beams[candidate.beam].ids;
     if (std::find(request.stop_ids.begin(), request.stop_ids.end(), candidate.id) !=
         request.stop_ids.end()) {
-      // As HF: an ending that did not make it into the first num_beams is not kept.
+      // HF does the same: an ending that did not make it into the first num_beams is not kept.
       if (rank < num_beams) {
         add_hypothesis(
             finished,

@@ -95,7 +95,7 @@ void warn_of_keys_not_built(const Json& json, const fs::path& file) {
     if (value->is_structured() && value->empty()) continue;
     warn(key, *value, "answers may differ from Hugging Face's");
   }
-  // As HF: max_length, 20 unless said otherwise, gives way to max_new_tokens.
+  // HF has it so: max_length, 20 unless said otherwise, gives way to max_new_tokens.
   const auto length = json.find("max_length");
   const bool outweighed = json.contains("max_new_tokens") && !json["max_new_tokens"].is_null();
   if (length != json.end() && !length->is_null() && *length != 20 && !outweighed)

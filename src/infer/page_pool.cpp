@@ -12,7 +12,7 @@
 namespace danlu::infer {
 namespace {
 
-// Of a pool that grows. What no token has been written to costs address space alone.
+// The slab by which a pool grows. What no token has been written to costs address space alone.
 constexpr int64_t kSlabBytes = int64_t{16} << 20;
 constexpr int64_t kMostPagesOfSlab = 64;
 

@@ -29,7 +29,8 @@ class Maker {
  private:
   const Ids& at(size_t place) const { return sequences_[order_[place]]; }
 
-  /// Of the sequences in [low, high): they are sorted, so the first and the last differ first.
+  /// The tokens that the sequences in [low, high) have in common: they are sorted, so the first and
+  /// the last differ first.
   int64_t num_common(size_t low, size_t high) const {
     const Ids &first = at(low), &last = at(high - 1);
     return std::ranges::mismatch(first, last).in1 - first.begin();

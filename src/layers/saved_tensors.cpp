@@ -20,7 +20,7 @@ thread_local const SavedTensors* innermost = nullptr;
 
 }  // namespace
 
-/// Of one saved tensor.
+/// The hooks of one saved tensor.
 class ScopeHooks : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {

@@ -31,9 +31,9 @@ class Decoding {
   const std::vector<std::vector<int64_t>>& prompts() const;
   /// What was chosen of each so far.
   const std::vector<std::vector<int64_t>>& chosen() const;
-  /// Of one token() with this many sequences: every weight is multiplied once for each; read is
-  /// every weight once, without a table that the head is not tied to (some of its rows), and the
-  /// keys and values of `context` tokens once for each sequence.
+  /// The work of one token() with this many sequences: every weight is multiplied once for each;
+  /// read is every weight once, without a table that the head is not tied to (some of its rows),
+  /// and the keys and values of `context` tokens once for each sequence.
   bench::Work work() const;
 
  private:

@@ -119,7 +119,7 @@ double fastest_pass(size_t num_threads, const std::function<void(int, size_t)>& 
       });
     }
   } catch (...) {
-    // Those that are there must not wait for those that never come.
+    // Threads that are there must not wait for those that never come.
     for (size_t i = threads.size(); i < num_threads; ++i) barrier.arrive_and_drop();
     throw;
   }

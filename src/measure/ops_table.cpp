@@ -130,7 +130,7 @@ void add_linear(std::vector<OpMaker>& ops, const OpShapes& s, at::ScalarType typ
         return std::vector{leaf(random({s.tokens, in}, type)), random({out, in}, type, scale)};
       },
       linear));
-  // As training sums it: into f32, which is read and written.
+  // The gradient is summed as in training: into f32, which is read and written.
   ops.push_back(backward_op(
       s, name + ".weight_grad", group, type,
       {flops, bf16, size * n * (o + i) + 4 * o * i, 4 * o * i},

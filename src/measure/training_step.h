@@ -40,8 +40,8 @@ class TrainingStep {
   /// 6 multiplications and additions a parameter and token, as is usual (arXiv:2001.08361 §2.1);
   /// of frozen weights 4, since they have no gradient.
   bench::Work work() const;
-  /// Of the update: gradients, moments and masters read (of bf16 the weight is half of one), the
-  /// latter two and the weights written.
+  /// The work of the update: gradients, moments and masters are read (of bf16 the weight is half of
+  /// one), the latter two and the weights written.
   bench::Work update_work() const;
   bench::Work norm_work() const;
 

@@ -5,8 +5,8 @@
 
 namespace danlu::models {
 
-/// As add_lora. from_file: as PEFT does, targets that this model lacks are passed over while one is
-/// found.
+/// Does what add_lora does. from_file: as in PEFT, targets that this model lacks are passed over
+/// while one is found.
 void add_adapters(CausalLM::Impl& model, const weights::PeftConfig& config, uint64_t seed,
                   bool from_file);
 

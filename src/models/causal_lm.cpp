@@ -78,7 +78,7 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   const int64_t first = rows_divide_over() > 1 ? mesh.region().group().rank() * rows : 0;
   pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
   pass->adapters = input.adapters;
-  // Of the configuration, which every stage has alike.
+  // The configuration decides, which every stage has alike.
   if (!input.adapters && lora && !lora->modules_to_save.empty()) {
     throw UsageError(
         tr("[lora] modules_to_save: a pass without adapters needs these modules as they "

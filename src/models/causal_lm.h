@@ -121,7 +121,7 @@ class CausalLM {
   std::vector<Parameter> parameters() const;
   /// Adapter tensors under PEFT names (empty without adapters).
   std::vector<Parameter> adapter_parameters() const;
-  /// Those of parameters() and adapter_parameters() with trainable == true.
+  /// The members of parameters() and adapter_parameters() that are trained.
   std::vector<Parameter> trainable_parameters() const;
   /// Freezes base parameters in whose HF names a regular expression (base/pattern.h) finds a match.
   /// A pattern that starts with '!' makes its matches trainable again. Later patterns win. Errors:

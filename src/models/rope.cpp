@@ -147,7 +147,7 @@ double rope_attention_factor(const arch::ModelConfig& config) {
   const arch::RopeConfig& rope = config.rope;
   if (rope.scaling != arch::RopeScaling::kYarn) return 1.0;
   if (rope.attention_factor) return *rope.attention_factor;
-  // As HF, which asks whether both are true: 0 counts as missing.
+  // HF asks whether both are true: 0 counts as missing.
   const double mscale = rope.mscale.value_or(0), all_dim = rope.mscale_all_dim.value_or(0);
   if (mscale != 0 && all_dim != 0) {
     return yarn_temperature(rope.factor, mscale) / yarn_temperature(rope.factor, all_dim);

@@ -52,8 +52,8 @@ void require_mask(bool causal, const AttentionOptions& options) {
           " where queries see later keys too: both are for causal segments");
 }
 
-void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Segments& segments,
-           const AttentionOptions& options) {
+void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const Segments& segments, const AttentionOptions& options) {
   check_tensors(q, k, v, options);
   const auto covers = [](const std::vector<int64_t>& starts, int64_t size) {
     if (starts.empty() || starts.front() != 0 || starts.back() != size) return false;
@@ -226,7 +226,7 @@ void check_gradients(const at::Tensor& q, const at::Tensor& v, const at::Tensor&
 
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options) {
-  check(q_NQD, k_MKD, v_MKD, segments, options);
+  check_attention(q_NQD, k_MKD, v_MKD, segments, options);
   const Backend* const table = table_for(q_NQD, k_MKD, v_MKD, segments);
   if (!table) return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
   const Spans spans = spans_of(segments);
@@ -238,7 +238,7 @@ at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at:
 at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                              const at::Tensor& v_MKD, const Segments& segments,
                              const AttentionOptions& options) {
-  check(q_NQD, k_MKD, v_MKD, segments, options);
+  check_attention(q_NQD, k_MKD, v_MKD, segments, options);
   if (segments.count() == 1)
     return one_segment(q_NQD, k_MKD, v_MKD, segments.is_causal(0), options);
   // split, not narrow: its backward is one concatenation instead of a padded copy per segment.

@@ -170,7 +170,7 @@ Keys met_in_block(const Tile& tile, int64_t block) {
   return {std::max<int64_t>(tile.first_key - first, 0),
           std::min<int64_t>(tile.end_key - first, kBlockKeys)};
 }
-/// Of these, those that one query sees.
+/// The keys of the block that one query sees.
 Keys seen_in_block(const Tile& tile, int64_t query, int64_t window, int64_t block, Keys met) {
   const Keys all = seen_by(query, tile.span, window);
   const int64_t first = block * kBlockKeys;

@@ -124,7 +124,7 @@ struct Backend {
                                        const AttentionOptions& options,
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) = nullptr;
-  /// Of attention() with fewer new tokens than this a segment, and keys before them, `attention`
+  /// Where attention() gets fewer new tokens than this a segment, and keys before them, `attention`
   /// costs more than it saves: the composite is used there. 0: never.
   int64_t fewest_queries = 0;
 
@@ -139,7 +139,8 @@ struct Backend {
   at::Tensor (*attention_over_pages)(const at::Tensor& q_NQD, const Pages& pages,
                                      const CachedSequences& sequences, int64_t layer,
                                      const AttentionOptions& options) = nullptr;
-  /// Of the same name there, changing pages. Empty: a copy for each page and layer.
+  /// Does what the op of the same name there does, in the pages themselves. Empty: a copy for each
+  /// page and layer.
   void (*store_in_pages)(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
                          const CachedSequences& sequences, int64_t layer) = nullptr;
 
@@ -158,10 +159,10 @@ struct Backend {
                               double attention_factor) = nullptr;
   // Cross entropy of ranks that share a vocabulary, who exchange what each of the first three
   // gives.
-  /// Of each row [C, 1]; -inf where v is 0.
+  /// The largest logit of each row, [C, 1]; -inf where v is 0.
   at::Tensor (*largest_of_share)(const at::Tensor& logits_Cv) = nullptr;
-  /// Of each row the sum of exp(logit - largest), which the logits become, and the target's logit
-  /// before, 0 where it is another rank's: [C, 2].
+  /// [C, 2]: for each row the sum of exp(logit - largest), which the logits become, and the
+  /// target's logit before, 0 where it is another rank's.
   at::Tensor (*sums_of_share)(const SharedChunk& chunk, const at::Tensor& largest_C1) = nullptr;
   /// -first_row where a row's largest logit is here, else -inf: [C, 1].
   at::Tensor (*place_of_largest)(const at::Tensor& own_C1, const at::Tensor& largest_C1,
@@ -226,7 +227,7 @@ const Backend& composite_backend();
 const Backend* fused_for(Work work, const at::Tensor& x);
 
 namespace cpu {
-/// Of the kernels in *_cpu.cpp.
+/// The table of the kernels in *_cpu.cpp.
 const Backend& backend();
 }  // namespace cpu
 

@@ -77,7 +77,7 @@ struct Part {
   bool is_only;
 };
 
-/// Those of a token lie beside each other. They depend on lengths alone: any number of threads
+/// The parts of a token lie beside each other. They depend on lengths alone: any number of threads
 /// gives the same bits.
 std::vector<Part> parts_of(const CachedSequences& sequences, int64_t window) {
   std::vector<Part> parts;

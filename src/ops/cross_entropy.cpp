@@ -82,7 +82,7 @@ at::Tensor add_shared_chunk(const LossSums& sums, const SharedChunk& chunk, doub
   at::Tensor sums_C2 = table.sums_of_share(chunk, largest_C1);
   share.sum_over_ranks(sums_C2);
   if (z_weight > 0 && make_grad) {
-    // Of equal logits the first counts, on whichever rank it is.
+    // Where logits are equal, the first counts, on whichever rank it is.
     first_C1 = table.place_of_largest(own_C1, largest_C1, chunk.first_row);
     share.max_over_ranks(first_C1);
   }

@@ -14,15 +14,16 @@ namespace danlu::ops {
 struct CrossEntropy {
   at::Tensor sum;           ///< f32 (f64 for f64) scalar with grad
   int64_t num_targets = 0;  ///< targets that are not kIgnoreLabel
-  /// Of these, how many have the largest logit (ties count): int64 scalar, there when it is read.
+  /// The number of targets that have the largest logit (ties count): int64 scalar, there when it is
+  /// read.
   at::Tensor num_correct;
   /// HeadOptions' factor as a scalar of `sum`'s type, of head_cross_entropy: a backward that begins
   /// with this very tensor need not read a number from its device.
   at::Tensor factor = {};
 };
 
-/// A head of which this rank has some rows. Both work in place, in the same order on every rank;
-/// wide (f32 or f64) tensors.
+/// A head of which this rank has some rows. Both functions work in place, in the same order on
+/// every rank; wide (f32 or f64) tensors.
 struct VocabularyShare {
   int64_t first_row = 0;
   int64_t vocab = 0;     ///< rows in all; 0: the head is whole
@@ -45,8 +46,8 @@ struct HeadOptions {
   /// Then losses are those of all rows, and gradients of `hidden` and of an addition's low_NR this
   /// rank's part of the sum.
   VocabularyShare share = {};
-  /// Of the weight. Where it has a sum before the backward, the gradient is in it when the forward
-  /// pass is over, made with grad_scale, and backward must bring just that factor.
+  /// The main gradient of the weight. Where it has a sum before the backward, the gradient is in it
+  /// when the forward pass is over, made with grad_scale, and backward must bring just that factor.
   MainGradPtr main_grad = {};
 };
 

@@ -58,7 +58,7 @@ at::Tensor stretched(const at::Tensor& y_NO, const at::Tensor& magnitude_O,
   const bool is_own = main || given.scale_columns || given.stretch_factor;
   if (is_own && !needs_no_graph({&y_NO, &magnitude_O}))
     return OwnStretch::apply(y_NO, magnitude_O, squares_O, change, main);
-  // Of ATen, autograd's as well.
+  // No graph is needed, or the operators are ATen's, whose graph autograd makes.
   const auto& table = dora_table(y_NO);
   const at::Tensor factor_O =
       table.stretch_factor(magnitude_O, squares_O, change, y_NO.scalar_type());

@@ -19,7 +19,7 @@
 namespace danlu::ops {
 namespace {
 
-void check(const at::Tensor& x_NI, double p, const at::Tensor& keys_N) {
+void check_dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N) {
   require(p >= 0 && p < 1, "dropout", "probability ", p, " must be in [0, 1)");
   require(x_NI.dim() == 2 && keys_N.dim() == 1 && keys_N.size(0) == x_NI.size(0) &&
               keys_N.scalar_type() == at::kLong,
@@ -83,7 +83,7 @@ class KeyedDropout : public torch::autograd::Function<KeyedDropout> {
 
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                    int64_t first_column) {
-  check(x_NI, p, keys_N);
+  check_dropout(x_NI, p, keys_N);
   if (p == 0) return x_NI;
   const Backend* const table = fused_for(Work::kDropout, x_NI);
   if (!table || !table->dropout) return oracle::dropout(x_NI, p, keys_N, salt, first_column);
@@ -92,7 +92,7 @@ at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, u
 
 at::Tensor oracle::dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N,
                            uint64_t salt, int64_t first_column) {
-  check(x_NI, p, keys_N);
+  check_dropout(x_NI, p, keys_N);
   const at::ScalarType wide = device::wide_type(x_NI.scalar_type());
   const at::Tensor factor_NI =
       kept(x_NI, p, keys_N, salt, first_column).to(wide) * (1.0 / (1.0 - p));

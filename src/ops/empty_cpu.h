@@ -5,8 +5,9 @@
 
 namespace danlu::ops::cpu {
 
-/// As at::empty, past libtorch's dispatcher: in the pass of one token, behind whose weights nothing
-/// is in a cache, the way through it takes longer than most of what is not a product.
+/// Does what at::empty does, past libtorch's dispatcher: in the pass of one token, behind whose
+/// weights nothing is in a cache, the way through it takes longer than most of what is not a
+/// product.
 inline at::Tensor empty_cpu(at::IntArrayRef sizes, at::ScalarType type) {
   return at::Tensor(at::detail::empty_cpu(sizes, type));
 }

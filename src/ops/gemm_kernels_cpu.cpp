@@ -353,7 +353,7 @@ void multiply_all_rows(const TileProduct& p) {
     c += kCount * p.c_row;
     rows -= kCount;
   };
-  // Of few vectors more rows at once, or each sum would wait for its last addition.
+  // With few vectors more rows are taken at once, or each sum would wait for its last addition.
   if constexpr (kUsed < kVectors)
     while (rows >= 2 * kRows) next.template operator()<2 * kRows>();
   while (rows >= kRows) next.template operator()<kRows>();

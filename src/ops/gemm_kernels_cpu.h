@@ -57,7 +57,7 @@ struct TileProduct {
   /// The panel that this thread reads next: f32 tiles ask for it while they compute. May be null.
   const void* next = nullptr;
   size_t next_bytes = 0;
-  /// Of c that are wanted; vectors of others may be left out. 0: the panel's.
+  /// Columns of c that are wanted; vectors of others may be left out. 0: the panel's.
   size_t columns = 0;
 };
 void multiply_tile(Arithmetic arithmetic, const TileProduct& product);

@@ -46,7 +46,7 @@ at::Tensor attention_over_pages(const at::Tensor& q_NQD, const Pages& pages,
 void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,
                     const CachedSequences& sequences, int64_t layer);
 void cross_entropy(const CrossEntropyChunk& chunk);
-/// Of f64 too.
+/// Takes f64 too.
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                    int64_t first_column);
 void add_to(const at::Tensor& sum, const at::Tensor& x);

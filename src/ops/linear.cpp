@@ -22,7 +22,7 @@
 namespace danlu::ops {
 namespace {
 
-void check(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O) {
+void check_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O) {
   require(weight_OI.dim() == 2 && x_NI.dim() > 0 && x_NI.size(-1) == weight_OI.size(1), "linear",
           "x ", x_NI.sizes(), " must end in I of the weight [O, I] ", weight_OI.sizes());
   require(!bias_O.defined() || (bias_O.dim() == 1 && bias_O.size(0) == weight_OI.size(0)), "linear",
@@ -109,7 +109,7 @@ const Backend* products_for(const at::Tensor& weight_OI) {
 
 at::Tensor linear(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
                   const LinearGrads& main) {
-  check(x_NI, weight_OI, bias_O);
+  check_linear(x_NI, weight_OI, bias_O);
   const bool has_main = main.weight || main.bias, records = at::GradMode::is_enabled();
   const Backend* const own = products_for(weight_OI);
   const bool composite = kernels() == Kernels::kComposite && x_NI.is_cpu();
@@ -131,7 +131,7 @@ std::vector<at::Tensor> linears(const at::Tensor& x_NI, const std::vector<Linear
   const at::NoGradGuard no_grad;
   const Backend* const own = products_for(factors.front().weight_OI);
   if (own && own->products && x_NI.dim() == 2) {
-    for (const auto& [weight_OI, bias_O] : factors) check(x_NI, weight_OI, bias_O);
+    for (const auto& [weight_OI, bias_O] : factors) check_linear(x_NI, weight_OI, bias_O);
     return own->products(x_NI, factors);
   }
   std::vector<at::Tensor> results;
@@ -142,7 +142,7 @@ std::vector<at::Tensor> linears(const at::Tensor& x_NI, const std::vector<Linear
 
 at::Tensor oracle::linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const at::Tensor& bias_O) {
-  check(x_NI, weight_OI, bias_O);
+  check_linear(x_NI, weight_OI, bias_O);
   if (device::has_matmul(x_NI.device(), x_NI.scalar_type(), x_NI.numel() * weight_OI.size(0)))
     return at::linear(x_NI, weight_OI, bias_O);
   const at::Tensor bias = bias_O.defined() ? bias_O.to(at::kFloat) : bias_O;

@@ -28,7 +28,7 @@ void check_chunks(const std::vector<Chunk>& chunks, int64_t size) {
   }
 }
 
-void check(const AdamWState& state, const std::vector<Chunk>& chunks, size_t num_scalars) {
+void check_update(const AdamWState& state, const std::vector<Chunk>& chunks, size_t num_scalars) {
   const int64_t size = state.exp_avg.numel();
   const auto is_f32 = [&](const at::Tensor& x) { return is_flat(x, size, at::kFloat); };
   require(is_f32(state.exp_avg) && is_f32(state.exp_avg_sq) && is_f32(state.grad), "optimizer",
@@ -49,7 +49,7 @@ void check(const AdamWState& state, const std::vector<Chunk>& chunks, size_t num
 
 void adamw_update(const AdamWState& state, const std::vector<Chunk>& chunks,
                   std::span<const AdamWScalars> scalars) {
-  check(state, chunks, scalars.size());
+  check_update(state, chunks, scalars.size());
   completed_backend(state.exp_avg.device().type()).adamw_update(state, chunks, scalars);
 }
 

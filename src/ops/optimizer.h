@@ -45,7 +45,7 @@ void split_master(const at::Tensor& master, const at::Tensor& weight, const at::
 /// The f32 master that split_master has made these of.
 at::Tensor join_master(const at::Tensor& weight, const at::Tensor& low);
 
-/// Of each chunk of a flat f32 tensor the sum of squares, in f64, added in a fixed order.
+/// The sum of squares of each chunk of a flat f32 tensor, in f64, added in a fixed order.
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks);
 
 /// Whether no element is infinite or NaN.

@@ -16,7 +16,8 @@ inline constexpr int64_t kPageTokens = 32;
 /// latent, one row that all heads make theirs of: heads 1, value_dim 0.
 struct PageShape {
   int64_t layers = 0, heads = 0, key_dim = 0, value_dim = 0;
-  /// Of a layer: keys [heads, kPageTokens, key_dim], then values [heads, kPageTokens, value_dim].
+  /// The elements of a layer in a page: keys [heads, kPageTokens, key_dim], then values [heads,
+  /// kPageTokens, value_dim].
   int64_t layer_elements() const { return heads * kPageTokens * (key_dim + value_dim); }
   int64_t elements() const { return layers * layer_elements(); }
   bool operator==(const PageShape&) const = default;
@@ -71,7 +72,7 @@ struct CachedSequences {
             {lengths.begin() + begin, lengths.begin() + end}};
   }
 };
-/// Of these tables, one for each sequence, of pages on `device`.
+/// Sequences with these tables, one for each, of pages on `device`.
 CachedSequences cached_sequences(const std::vector<std::vector<int32_t>>& tables,
                                  std::vector<int64_t> num_new, std::vector<int64_t> lengths,
                                  const at::Device& device);

@@ -27,7 +27,7 @@ using namespace cpu;
 constexpr int64_t kGroup = kBlockGroup, kBand = kBandRows, kGroupsOfSuper = 8;
 /// Rows of input for which a band is read once: their codes stay in the second-level cache.
 constexpr int64_t kInputRows = 64;
-/// Of codes a piece of work has at least.
+/// The bytes of codes that a part of the work has at least.
 constexpr int64_t kGrainBytes = int64_t{64} << 10;
 
 size_t as_size(int64_t value) { return static_cast<size_t>(value); }
@@ -307,7 +307,7 @@ class Product {
         to_(sums_.data_ptr<float>()) {}
 
   int64_t num_bands() const { return weight_.num_bands(); }
-  /// Of a band.
+  /// The bytes of a band's codes.
   int64_t code_bytes() const { return code_bytes_; }
 
   void multiply(const QuantizedInput& input, int64_t begin, int64_t end) const {

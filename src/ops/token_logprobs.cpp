@@ -31,7 +31,7 @@ struct Pairs {
   at::Tensor ids_M;   ///< on the device
   int64_t first = 0;  ///< which of all pairs is the first of these
 
-  /// Those whose rows are in [begin, end), with rows on the device, counted from `begin`.
+  /// The pairs whose rows are in [begin, end), with rows on the device, counted from `begin`.
   Pairs of_rows(int64_t begin, int64_t end) const {
     const int64_t* rows = rows_M.data_ptr<int64_t>();
     const int64_t* const all = rows + rows_M.numel();

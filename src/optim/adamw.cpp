@@ -115,7 +115,7 @@ void AdamW::update(size_t unit, const at::Tensor& gradient,
   const std::span own(scalars.begin() + static_cast<std::ptrdiff_t>(state.first_parameter),
                       state.ranges.size());
   const at::Tensor& shard = store_.units()[unit].shard;
-  // Of a share elsewhere: rounded below, in one piece.
+  // A share elsewhere is rounded below, at once.
   const bool is_here = shard.device() == state.exp_avg.device();
   const bool rounds = !state.is_own_master && is_here;
   if (state.files.empty()) {

@@ -40,8 +40,8 @@ class BrokenExchange : public Error {
 /// BrokenExchange are thrown at once: the others are not there to be told. body may exchange what
 /// it likes if it fails outside of that, or so.
 std::optional<RankFailure> first_failure(const Group& group, const std::function<void()>& body);
-/// As first_failure; where body() throws on one rank, all throw: their own error, or one of the
-/// first failure's kind and hint that says "rank N: " before what that one says.
+/// Calls body() as first_failure does; where it throws on one rank, all throw: their own error, or
+/// one of the first failure's kind and hint that says "rank N: " before what that one says.
 void together(const Group& group, const std::function<void()>& body);
 
 }  // namespace danlu::parallel

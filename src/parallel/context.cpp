@@ -208,7 +208,7 @@ class Ring {
     int64_t first_key, num_keys;
     ops::Spans spans;
   };
-  /// Of a step's two chunks of keys, those that are met.
+  /// Which of a step's two chunks of keys are met.
   std::vector<Meeting> meetings(int64_t step) const {
     std::vector<Meeting> found;
     int64_t before = 0;

@@ -263,7 +263,7 @@ int64_t ParameterStore::first_with(int64_t place) const {
 void ParameterStore::begin_backward(int64_t place) {
   backward_at_ = place;
   const int64_t first = first_with(place);
-  // Those of the last place are there since the forward.
+  // The parameters of the last place are there since the forward.
   for (int64_t other = place - 1; other >= first; --other) need_in_backward(other);
   if (first - 1 >= std::max<int64_t>(1, lowest_of(run_of(place)))) prefetch_place(first - 1);
   for (int64_t other = place; other >= first; --other) announce(other);

@@ -35,7 +35,7 @@ struct ModelledLink {
 struct VirtualTime {
   int64_t devices_per_node = std::numeric_limits<int64_t>::max();  ///< ranks, by their number
   ModelledLink node = {}, network = {};  ///< between ranks of a node, and of different ones
-  /// Of the thread that calls it; ascends.
+  /// The seconds that the calling thread has computed; ascends.
   double (*processor_seconds)() = thread_processor_seconds;
 
   const ModelledLink& between(int64_t rank, int64_t other) const {
@@ -69,10 +69,11 @@ class VirtualClock {
  public:
   /// A rank's own, which begins at 0. time outlives it.
   explicit VirtualClock(const VirtualTime& time);
-  /// That of a thread beside, which outlives neither. Counts what it exchanges with this one's.
+  /// The clock of a thread beside this one's, which outlives neither. What that thread exchanges is
+  /// counted with what this one does.
   std::unique_ptr<VirtualClock> beside() const;
 
-  /// Of this thread; nullptr: it has only the time of the wall.
+  /// The clock of this thread; nullptr: it has only the time of the wall.
   static VirtualClock* of_thread();
   /// Makes a clock this thread's.
   class InForce {
@@ -100,7 +101,7 @@ class VirtualClock {
   /// Waits for a round of an exchange.
   void wait_for(const RoundTimes& round);
 
-  /// Of the rank, all threads.
+  /// The exchanges of all threads of the rank.
   ExchangeTimes exchanges() const;
 
  private:

@@ -82,7 +82,7 @@ void WholeTensors::describe_all() {
                         part[3].get<int64_t>()});
     }
   }
-  // As one rank has them, although stages may hold layers in turns.
+  // The order is that of one rank, although stages may hold layers in turns.
   const auto place = [](const Description& tensor) {
     if (tensor.layer >= 0) return tensor.layer;
     return tensor.stage == 0 ? -1 : std::numeric_limits<int64_t>::max();

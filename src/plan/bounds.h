@@ -12,7 +12,7 @@
 
 namespace danlu::plan {
 
-/// Of requests that differ in ZeRO, recompute and the optimizer's offload alone.
+/// Bounds of requests that differ in ZeRO, recompute and the optimizer's offload alone.
 class Bounds {
  public:
   /// `machine` outlives it. Errors: UsageError of sizes that do not go together.
@@ -21,9 +21,9 @@ class Bounds {
   /// No step of make_plan is shorter. REQUIRES: an order other than zero bubble, whose last work
   /// is not a backward.
   double seconds(const Request& request) const;
-  /// Of the fullest rank, the allocator's part included.
+  /// The bytes of the fullest rank, with the allocator's part.
   int64_t bytes(const Request& request);
-  /// Of a node's host, where the fullest rank is.
+  /// The bytes of the host of the node where the fullest rank is.
   double host_bytes(const Request& request);
 
  private:

@@ -40,7 +40,7 @@ std::string colour(arch::Work work, int64_t chunk) {
                      static_cast<int>(rgb[1] * shade), static_cast<int>(rgb[2] * shade));
 }
 
-std::string name_of(arch::Work work) {
+std::string name_of_work(arch::Work work) {
   switch (work) {
     case arch::Work::kForward:
       return tr("forward");
@@ -64,7 +64,7 @@ void add_legend(const Simulated& simulated, std::string& out) {
   double x = kLeft;
   for (const auto& [work, chunk] : kinds) {
     const std::string name =
-        chunks > 1 ? tr("{}, layers' run {}", name_of(work), chunk) : name_of(work);
+        chunks > 1 ? tr("{}, layers' run {}", name_of_work(work), chunk) : name_of_work(work);
     fmt::format_to(std::back_inserter(out),
                    "<path d=\"M{:.0f} 32h14v14h-14z\" fill=\"{}\"/>"
                    "<text x=\"{:.0f}\" y=\"43\">{}</text>\n",

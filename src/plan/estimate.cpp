@@ -11,7 +11,7 @@
 namespace danlu::plan {
 namespace {
 
-/// Of a whole forward pass.
+/// The operations of a whole forward pass.
 double forward_flops(const Request& request) {
   Request alone = request;
   alone.mesh = {};
@@ -162,7 +162,7 @@ Plan make_plan(const Request& request, const Machine& machine, const Engine& eng
   for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
     elements.push_back(elements_alone(request, stage));
     plan.stages.push_back({.stage = stage, .traffic = traffic_of(request, stage, elements.back())});
-    // Of the whole model: a table that both ends hold counts once.
+    // The whole model counts: a table that both ends hold counts once.
     Request one = request;
     one.mesh.tensor = 1;
     plan.trained +=

@@ -50,7 +50,7 @@ std::vector<RecomputeFlags> with_less_kept(const RecomputeFlags& from) {
   return all;
 }
 
-/// Of the stage that runs the most again, as a share of what its layers have.
+/// What the stage that runs the most again runs again, as a share of what its layers have.
 double share_run_again(const Request& request) {
   double most = 0;
   for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {

@@ -34,9 +34,9 @@ struct RecomputeChoice {
   std::optional<settings::RecomputeFlags> cheaper = {};
   int64_t cheaper_bytes = 0;
 };
-/// Of nothing, norms, the activation function, selective, and whole layers of each virtual stage
-/// from one to all: what runs the fewest operations again of those that need at most `bytes` a
-/// rank. None does: what needs the fewest bytes.
+/// Chooses among nothing, norms, the activation function, selective, and whole layers of each
+/// virtual stage from one to all: what runs the fewest operations again and needs at most `bytes` a
+/// rank. Where none does, what needs the fewest bytes.
 RecomputeChoice least_recompute(const Request& request, int64_t bytes);
 /// "full block 3: 9.1 GB, of 10.2 GB that are available; selective would need 12.0 GB": the reasons
 /// of a choice.

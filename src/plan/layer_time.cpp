@@ -59,7 +59,7 @@ Attention attention_times(const Request& request, const Clock& clock, const Engi
   const auto dim = static_cast<double>(request.model.head_dim);
   const auto tokens = static_cast<double>(request.tokens);
   if (!engine.keeps_scores) {
-    // Of a causal square half is seen; backward makes the scores again: five products for two.
+    // Half of a causal square is seen; backward makes the scores again: five products for two.
     const double seen = keys < tokens ? keys : tokens / 2;
     const double forward = clock.fused_attention(4 * of.rows * seen * of.query);
     return {forward, 2.5 * forward};

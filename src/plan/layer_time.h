@@ -18,7 +18,7 @@ struct Engine {
   bool gates_in_steps = false, rotates_in_steps = false;
   bool wide_loss = false;   ///< logits as f32 through every operation of the loss
   bool adds_apart = false;  ///< weights' gradients are made, then added to the step's sum
-  /// Of a layer's backward, exchanges of the tensor axis go beside the weights' gradients.
+  /// In a layer's backward, exchanges of the tensor axis go beside the weights' gradients.
   bool hides_exchanges = false;
   bool repeats_attention_alone = false;  ///< selective recompute: not the gated product
 };
@@ -37,7 +37,8 @@ struct LayerTimes {
 LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
                        int64_t keys);
 
-/// Of a layer of its own kind: its products alone, at the share of the peak that large ones reach.
+/// The times of a layer of its own kind: its products alone, at the share of the peak that large
+/// ones reach.
 LayerTimes own_layer_times(const Request& request, const Machine& machine,
                            const arch::LayerKind& kind);
 

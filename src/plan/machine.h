@@ -58,7 +58,7 @@ struct Machine {
   Path between(int64_t rank, int64_t other) const;
 };
 
-/// Those that come with Danlu.
+/// The machines that come with Danlu.
 std::vector<std::string> machine_names();
 /// A name of the above, or a YAML file with the keys of recipes/machines.
 /// Errors: UsageError naming file and line of an unknown or missing key or a value that is no

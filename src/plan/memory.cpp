@@ -111,7 +111,7 @@ struct Sizes {
   int64_t wide_parts;  ///< keys' and values' gradients of the parts of groups of heads but one
 };
 
-/// Of attention's backward, of one sample: parts_of_group in ops/attention_cpu.cpp.
+/// The parts of one sample in attention's backward: parts_of_group in ops/attention_cpu.cpp.
 constexpr int64_t kAttentionParts = 64;
 
 Sizes sizes_of(const Request& request) {
@@ -266,7 +266,7 @@ int64_t head_bytes(const Request& request) {
   return of.rows + of.rstd + 2 * of.inside + made;
 }
 
-/// Of a micro-batch under way: angles of the positions, what ranks are given as integers.
+/// Bytes of a micro-batch under way: angles of the positions, what ranks are given as integers.
 int64_t pass_bytes(const Request& request) {
   const int64_t angles = request.model.alibi ? 0 : request.model.head_dim * 4;
   return request.pass_tokens() * (angles + 24);
@@ -289,14 +289,14 @@ int64_t communication_bytes(const Request& request, const Elements& elements) {
   return bytes;
 }
 
-/// Of a run of layers of a stage.
+/// Bytes of a run of layers of a stage.
 struct ChunkBytes {
   int64_t kept = 0, later = 0;
   /// Beside what all chunks keep, at most: of a backward with all its gradients, and of one that
   /// leaves weights' for later. What is kept and done with by then is taken off.
   int64_t backward = 0, backward_input = 0;
-  /// Of the backward that its gradients come with: of those, what has no memory by then is taken
-  /// off too.
+  /// Bytes of the backward that its gradients come with; what of these has no memory by then is
+  /// taken off too.
   int64_t first_backward = 0;
   int64_t gradients = 0;
   int64_t leaving = 0;  ///< on its way out when the forward is over
@@ -317,20 +317,21 @@ int64_t first_trained_layer(const Uses& uses, const std::vector<arch::ParamSpec>
   return first;
 }
 
-/// Of layers that no gradient goes through: a hidden state in and out, and the widest between.
+/// Bytes of layers that no gradient goes through: a hidden state in and out, and the widest
+/// between.
 LayerBytes passing_bytes(const Request& request) {
   const Sizes of = sizes_of(request);
   const int64_t attention = 2 * (of.query + 2 * of.met_key) + of.query;
   return {.passing = 2 * of.rows + of.inside + std::max(3 * of.ffn, attention)};
 }
 
-/// Of a layer of its own kind.
+/// Bytes of a layer of its own kind.
 LayerBytes own_bytes(const Request& request, const arch::LayerKind& kind) {
   const arch::LayerCost cost = kind.cost(request.model, pass_of(request));
   return {.kept = cost.kept, .backward = cost.backward, .passing = cost.passing};
 }
 
-/// Of layers that keep nothing, at most.
+/// The most bytes of layers that keep nothing.
 LayerBytes passing_bytes_of(const Request& request, const settings::RecomputeGroup& group,
                             int64_t first_layer) {
   LayerBytes bytes;
@@ -342,7 +343,7 @@ LayerBytes passing_bytes_of(const Request& request, const settings::RecomputeGro
   return bytes;
 }
 
-/// Of one group, in the order of forward.
+/// Bytes of one group, in the order of forward.
 LayerBytes group_bytes(const Request& request, const Uses& uses,
                        const std::vector<arch::ParamSpec>& specs,
                        const settings::RecomputeGroup& group, int64_t first_layer) {

@@ -44,8 +44,8 @@ struct Memory {
   int64_t kept() const { return weights + gradients + masters + moments; }
   int64_t pass() const { return activations + working + communication - gradients_to_come; }
   int64_t total() const { return kept() + pass() + allocator; }
-  /// As it is shown: activations that are freed by that moment are subtracted, so no part is
-  /// negative.
+  /// The memory as it is shown: activations that are freed by that moment are subtracted, so no
+  /// part is negative.
   Memory in_parts() const;
 };
 

@@ -57,7 +57,7 @@ double offloaded_bytes(const Request& request, const Memory& memory) {
 double away_bytes(const Request& request, const arch::Stage& stage) {
   if (request.offload.to == settings::OffloadTo::kNone) return 0;
   const Alone own = alone(request, stage);
-  // Of one forward alone: what it keeps, here and there.
+  // One forward alone shows what it keeps, here and there.
   arch::Schedule forward;
   for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk)
     forward.push_back({arch::Work::kForward, 0, chunk});

@@ -49,7 +49,7 @@ std::vector<std::pair<std::string, double>> costs_of(const Plan& plan) {
   return costs;
 }
 
-std::string sent(const Sent& bytes) {
+std::string sent_text(const Sent& bytes) {
   if (bytes.network == 0) return gb(bytes.node);
   if (bytes.node == 0) return tr("{} by network", gb(bytes.network));
   return tr("{} in the node, {} by network", gb(bytes.node), gb(bytes.network));
@@ -115,10 +115,10 @@ std::string describe(const Plan& plan) {
          fmt::format("{} / {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
   line(tr("sent a step and rank"),
        gb(stage.data.all() + stage.tensor.all() + stage.context.all() + stage.pipeline.all()));
-  line("  " + tr("data axis"), sent(stage.data));
-  line("  " + tr("tensor axis"), sent(stage.tensor));
-  line("  " + tr("context axis"), sent(stage.context));
-  line("  " + tr("pipeline axis"), sent(stage.pipeline));
+  line("  " + tr("data axis"), sent_text(stage.data));
+  line("  " + tr("tensor axis"), sent_text(stage.tensor));
+  line("  " + tr("context axis"), sent_text(stage.context));
+  line("  " + tr("pipeline axis"), sent_text(stage.pipeline));
   line(tr("bubble"), fmt::format("{:.1f} %", 100 * plan.simulated.bubble));
   line(tr("step time"), tr("{:.4g} s: passes {:.4g}, data exchanges {:.4g}, optimizer {:.4g}",
                            plan.step_s, plan.simulated.seconds, plan.exposed_s, plan.optimizer_s));
@@ -149,7 +149,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-const char* name_of(arch::PipelineOrder order) {
+const char* name_of_order(arch::PipelineOrder order) {
   if (order == arch::PipelineOrder::kZeroBubble) return "zero_bubble";
   return order == arch::PipelineOrder::kInterleaved ? "interleaved" : "1f1b";
 }
@@ -184,7 +184,7 @@ Json request_json(const Request& request, int64_t runs) {
       {"sequence_parallel", mesh.sequence_parallel},
       {"pp", mesh.pipeline},
       {"vpp", runs},
-      {"order", name_of(request.order)},
+      {"order", name_of_order(request.order)},
       {"layer_list", request.pipeline.layer_list},
       {"noop_layers", request.pipeline.noop_layers},
       {"cp", mesh.context.size()},

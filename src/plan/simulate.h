@@ -23,7 +23,7 @@ struct Units {
   int64_t count = 0;
   double seconds = 0;  ///< each
 };
-/// Those of a stage with its copies, by chunk; empty: none.
+/// The exchanges of a stage with its copies, by chunk; empty: none.
 struct DataExchanges {
   /// What the last update left at other copies comes before the first forward goes through it.
   std::vector<Units> gathered = {};

@@ -22,7 +22,7 @@ double sum_seconds(const Path& path, double bytes) {
 }
 double half_sum_seconds(const Path& path, double bytes) { return sum_seconds(path, bytes) / 2; }
 
-/// Of a full backward, what is run again.
+/// The time that a full backward spends on running a layer again.
 double repeated(const LayerTimes& layer, const Engine& engine, LayerRecompute kind) {
   switch (kind) {
     case LayerRecompute::kNone:
@@ -98,7 +98,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const double again = repeated(layer, engine_, group.kind);
       const bool full = group.kind == LayerRecompute::kFull;
       const bool core_again = full || group.kind == LayerRecompute::kSelective;
-      // Of the exchanges keys and values of the ring alone travel while others are met.
+      // Only the ring's keys and values travel while others are met.
       const auto travels = [&](double bytes, double beside) {
         return std::max(0.0, paths_.context.seconds(traffic.context_keys) - beside) +
                paths_.context.seconds(bytes - traffic.context_keys);

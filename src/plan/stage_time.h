@@ -39,7 +39,7 @@ class StageClock {
   /// All outlive it.
   StageClock(const Request& request, const Machine& machine, const Engine& engine);
 
-  /// Of chunk `chunk`; traffic: of a stage of this request.
+  /// The times of chunk `chunk`; traffic: of a stage of this request.
   ChunkTimes chunk(const arch::Stage& stage, int64_t chunk, const Traffic& traffic,
                    const Elements& elements);
   /// Once a step.

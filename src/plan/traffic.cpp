@@ -33,8 +33,8 @@ double data_bytes(const Request& request, const arch::Stage& stage, const Elemen
   return 0;
 }
 
-/// Of one pass through a layer (docs/context_parallel.md): heads exchanged for tokens within a
-/// group, keys and values round the ring, their gradients in f32.
+/// Bytes of one pass through a layer (docs/context_parallel.md): heads exchanged for tokens within
+/// a group, keys and values round the ring, their gradients in f32.
 struct ContextBytes {
   double heads = 0, keys = 0, gradients = 0;
 };

@@ -16,7 +16,7 @@ struct Traffic {
   double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
   double message = 0;           ///< of the pipeline, one way, of one micro-batch
 };
-/// Of a rank of either end: the sum of a tied table's gradients between them.
+/// The bytes of a rank of either end of the pipeline for the sum of a tied table's gradients.
 double tied_bytes(const Request& request, const Elements& elements);
 Traffic traffic_of(const Request& request, const arch::Stage& stage);
 /// The same of a stage whose elements are known.

@@ -90,7 +90,8 @@ struct ScheduleChoice {
 };
 
 struct OutputConfig {
-  /// Of this run; versioned: what its directory, vN-date, is made in or found in (train::run).
+  /// The run's directory; versioned: the one in which its directory, vN-date, is made or found
+  /// (train::run).
   std::filesystem::path directory;
   bool versioned = false;
   bool overwrite = false;
@@ -103,7 +104,7 @@ struct OutputConfig {
   int64_t save_total_limit = 2;              ///< 0: all
   bool save_only_model = false, load_best_at_end = false;
   SaveFormat save_format = SaveFormat::kHf;  ///< kMegatron: checkpoints in that format as well
-  /// Of Megatron's checkpoints, as the run that goes on from them has it: there the optimizer is a
+  /// What Megatron's checkpoints say of the run that goes on from them: there the optimizer is a
   /// distributed one where the line asks for it, though there be one copy of the model.
   bool distributed_optimizer = false, overlap_grad_reduce = false, transformer_engine = false;
   int64_t vocab_divisor = 1;
@@ -162,7 +163,7 @@ struct TrainConfig {
 
   Json args = Json::object();      ///< every option with its value, as args.json holds it
   Json settings = Json::object();  ///< those that were given: config.yaml
-  /// Of their keys those that may differ from rank to rank, and those that say how this call begins
+  /// The keys of `args` that may differ from rank to rank, and those that say how this call begins
   /// and not which run it is (OptionScope).
   std::set<std::string> of_machine, of_start;
 

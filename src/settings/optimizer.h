@@ -39,7 +39,7 @@ struct AdamWConfig {
   void validate() const;
 };
 
-/// Of the factor that the loss is multiplied with before backward, in fp16.
+/// The factor that the loss is multiplied with before backward, in fp16.
 struct LossScaleConfig {
   double fixed_scale = 0;          ///< > 0: constant; 0: dynamic
   double initial_scale = 65536.0;  ///< 2^16

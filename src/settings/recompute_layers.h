@@ -18,7 +18,7 @@ enum class LayerRecompute {
   kFull,                ///< all but the input of its group
 };
 
-/// As --recompute takes it.
+/// The word that --recompute takes.
 std::string recompute_name(Recompute recompute);
 
 /// Megatron's and MindSpeed's flags as given; an absent number means what its comment says.

@@ -16,7 +16,7 @@ struct RunPlan {
   int64_t total_steps = 0;
   /// Not whole where steps run on over the end of an epoch (LastBatch::kWrap).
   double steps_of_an_epoch = 0;
-  /// That the steps go through; 0 if an epoch has no step.
+  /// The epochs that the steps go through; 0 if an epoch has no step.
   double epochs() const {
     return steps_of_an_epoch > 0 ? static_cast<double>(total_steps) / steps_of_an_epoch : 0;
   }

@@ -12,7 +12,7 @@
 namespace danlu::text {
 
 struct TemplateRequest {
-  /// As ChatEncoder::create takes it; "" or "auto": the user named none.
+  /// The name, as ChatEncoder::create takes it; "" or "auto": the user gave none.
   std::string named = {};
   std::filesystem::path templates_file = {};  ///< of the user; may be empty
   /// The directory whose args.json counts (of the model or its adapter); empty: none.

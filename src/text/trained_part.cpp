@@ -76,7 +76,7 @@ class TrainedPartEncoder final : public ChatEncoder {
     return conversation;
   }
 
-  /// Of the labels from `begin` on, those of an empty thought.
+  /// The number of labels from `begin` on that are of an empty thought.
   size_t thought_at(const EncodedConversation& encoded, size_t begin, size_t end) const {
     size_t found = 0;
     for (size_t count = 1; count <= std::min(kMostTokens, end - begin); ++count) {

@@ -7,8 +7,8 @@
 
 namespace danlu::train {
 
-/// Of --device, for this rank. Errors: UsageError if files are to hold what the device trains and
-/// it is no CPU; those of device::select.
+/// The device that --device means for this rank. Errors: UsageError if files are to hold what the
+/// device trains and it is no CPU; those of device::select.
 at::Device select_device(const settings::TrainConfig& config);
 
 /// The offload of activations that `config` asks for. On a CPU what leaves for host memory would

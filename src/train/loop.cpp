@@ -85,7 +85,7 @@ WorkDone work_done(const models::LayerPasses& passes) {
           static_cast<double>(passes.forward) + 2 * static_cast<double>(passes.backward)};
 }
 
-/// Of this rank's stage.
+/// The layers of this rank's stage.
 int64_t layers_of(const Run& run) {
   return static_cast<int64_t>(run.state.model->stage().layers().size());
 }
@@ -185,7 +185,7 @@ std::string how_to_go_on(const Run& run) {
       "run the same command with --resume auto and without --overwrite_output_dir to continue");
 }
 
-/// Of a second signal while a checkpoint is written because of the first.
+/// Prepares what is said at a second signal while a checkpoint is written because of the first.
 void prepare_last_words(const Run& run, bool is_saved) {
   const std::vector<checkpoint::Found> found = checkpoint::list(run.config.output.directory);
   const std::string newest = found.empty() ? "" : found.back().directory.filename().string();

@@ -13,7 +13,7 @@
 namespace danlu::train {
 namespace {
 
-at::Tensor count(int64_t number) { return at::scalar_tensor(number, at::kLong); }
+at::Tensor count_tensor(int64_t number) { return at::scalar_tensor(number, at::kLong); }
 
 class LanguageModelling : public Objective {
  public:
@@ -29,7 +29,8 @@ class LanguageModelling : public Objective {
         at::from_blob(const_cast<int64_t*>(batch.targets.data()),
                       {static_cast<int64_t>(batch.targets.size())}, at::kLong);
     const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_N, scale);
-    return {loss.sum, loss.factor, {{"token_acc", {loss.num_correct, count(loss.num_targets)}}}};
+    return {
+        loss.sum, loss.factor, {{"token_acc", {loss.num_correct, count_tensor(loss.num_targets)}}}};
   }
 };
 

@@ -84,7 +84,7 @@ class Ranks {
  private:
   /// REQUIRES: called inside a catch block.
   void give_up() const;
-  /// As require_same, of each member of an object.
+  /// Does what require_same does for each member of an object.
   void require_same_settings(const Json& settings) const;
   /// Errors: UsageError with `difference` of the first rank where it is not empty.
   void refuse(const std::string& what, const std::string& difference) const;

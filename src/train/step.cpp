@@ -22,9 +22,9 @@ struct Counts {
   double weight = 0, targets = 0, tokens = 0, samples = 0;
 };
 
-/// Of the whole step, over the data axis.
-Counts count(const data::StepBatches& batches, const Objective& objective,
-             const parallel::Mesh& mesh) {
+/// The counts of the whole step, over the data axis.
+Counts counts_of_step(const data::StepBatches& batches, const Objective& objective,
+                      const parallel::Mesh& mesh) {
   Counts counts;
   if (mesh.context().rank() == 0) {  // all ranks of that axis have the same batches
     counts.targets = static_cast<double>(batches.num_targets);
@@ -116,7 +116,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   const parallel::Group& data = state.model->mesh().batch_ranks();
   const Objective& objective = *state.objective;
   const parallel::Mesh& mesh = state.model->mesh();
-  const Counts counts = count(batches, objective, mesh);
+  const Counts counts = counts_of_step(batches, objective, mesh);
   StepResult result;
   result.loss_scale = state.loss_scaler.scale();
   result.num_tokens = static_cast<int64_t>(counts.tokens);

@@ -71,7 +71,7 @@ class TensorSource {
   virtual const Json& metadata() const = 0;
 };
 
-/// Those tensors of a source whose numbers are blocks (base/number_blocks.h), as they are stored.
+/// The tensors of a source whose numbers are blocks (base/number_blocks.h), as they are stored.
 struct BlockTensors {
   std::map<std::string, BlockType> types;
   /// Under the same names: U8 [rows, bytes of a row].

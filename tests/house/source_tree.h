@@ -47,6 +47,10 @@ IncludeReport check_includes(const fs::path& root, const std::map<std::string, R
 /// Device names outside the device seam.
 std::vector<std::string> seam_violations(const fs::path& root);
 
+/// "name: paths" of names that stand in the anonymous namespaces of several sources of a room.
+/// Sources that are compiled as one unit would overload or redefine them.
+std::vector<std::string> names_met_twice(const fs::path& root);
+
 /// "path: lines" of files over `max_lines`, and "path:function: lines" of functions over
 /// `max_function_lines`. Functions are recognised by the project's formatting.
 std::map<std::string, int> long_files(const fs::path& root, int max_lines);

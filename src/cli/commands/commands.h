@@ -48,7 +48,7 @@ int run_launch(const Options& options);
 /// Runs `command`, its name and its words, in the processes that `options` ask for.
 int launch_job(const Options& options, const std::vector<std::string>& command);
 OptionTable plan_options();
-/// Of a line that names the training it plans: that command's options, and those of a plan.
+/// The options of a line that names the training it plans: that command's and those of a plan.
 OptionTable plan_options_for(const Command& trains);
 int run_plan(const Options& options);
 OptionTable devices_options();

@@ -108,7 +108,7 @@ Split split_for(const ConvertRequest& request, const ConvertPlan& plan) {
   return split;
 }
 
-/// As the source has it, but for what the flags say.
+/// The shape that the source has, but for what the flags say.
 weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
                                                   const ConvertPlan& plan) {
   const auto args =

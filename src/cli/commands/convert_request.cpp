@@ -48,7 +48,7 @@ void read_places(const Options& options, ConvertRequest& request) {
 void read_target(const Options& options, ConvertRequest& request) {
   const bool has_short = options.is_set("to");
   const bool to_legacy = options.get_bool_or("save_to_legacy", false);
-  // As the name or llama.cpp's flag says.
+  // The name or llama.cpp's flag may say it.
   const bool means_gguf = !has_short && !options.is_set("save_model_type") && !to_legacy &&
                           !options.get_bool_or("use_mcore_models", false) &&
                           (request.output.extension() == ".gguf" || options.is_given("outtype"));

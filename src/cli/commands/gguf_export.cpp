@@ -13,7 +13,7 @@ namespace {
 
 using weights::gguf::Metadata;
 
-/// As they are: whoever wrote them, they go with these weights.
+/// Copies its entries as they are: whoever wrote them, they go with these weights.
 void copy_vocabulary(const std::filesystem::path& file, int64_t vocab_size, Metadata& metadata) {
   const MappedFile mapped(file);
   const gguf::Header header = gguf::parse_header(mapped.bytes(), file.string());

@@ -65,7 +65,7 @@ std::vector<std::pair<int64_t, fs::path>> checkpoints_of(const fs::path& run) {
   return found;
 }
 
-/// Of machines that shared no storage each has a part, which it takes all of them to resume.
+/// Machines that shared no storage have a part each, and it takes all parts to resume.
 void print_part(const weights::MachinePart& part) {
   std::string text = part.has_model ? "the model and " : "";
   text += weights::describe(part);
@@ -140,8 +140,8 @@ void require_reachable(const fs::path& path) {
                         : tr("cannot be looked at: {}", error.message())));
 }
 
-/// Of a directory without rows of its own, what lies below would else be read as rows, a model's
-/// config.json among them.
+/// Below a directory without rows of its own, everything would else be read as rows, a model's
+/// config.json too.
 void refuse_directory_of_models(const fs::path& path) {
   if (!fs::is_directory(path) || weights::detect_format(path)) return;
   for (const auto& entry : fs::directory_iterator(path)) {

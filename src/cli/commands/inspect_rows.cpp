@@ -32,7 +32,7 @@ constexpr uint64_t kSlowKb = 100'000;
 constexpr size_t kShownRowBytes = 600;
 constexpr size_t kShownColumns = 40;
 
-std::string type_name(const Json& value) {
+std::string json_type_name(const Json& value) {
   if (value.is_number_integer()) return "integer";
   if (value.is_number()) return "number";
   if (value.is_boolean()) return "true/false";
@@ -45,7 +45,7 @@ class ColumnTypes {
   void add(const Json& row) {
     ++rows_;
     if (!row.is_object()) {
-      ++other_rows_[type_name(row)];
+      ++other_rows_[json_type_name(row)];
       return;
     }
     for (const auto& [name, value] : row.items()) {
@@ -54,7 +54,7 @@ class ColumnTypes {
         found = index_.emplace(name, columns_.size()).first;
         columns_.push_back({name, {}});
       }
-      ++columns_[found->second].counts[type_name(value)];
+      ++columns_[found->second].counts[json_type_name(value)];
     }
   }
 

@@ -54,7 +54,8 @@ struct Rank {
   int status = 0;
 };
 
-/// Of a rank that its environment says nothing of: a part of this process's, or its own processors.
+/// The threads of a rank that its environment says nothing of: a part of this process's, or its own
+/// processors.
 size_t threads_of_rank(const JobPlace& place, int64_t local_rank) {
   const size_t share = default_thread_count() / static_cast<size_t>(place.nproc);
   const CpuBinding binding = cpu_binding(cpu_affinity_from_environment(), local_rank, place.nproc,
@@ -86,7 +87,7 @@ std::vector<std::string> environment_of(const JobPlace& place, int64_t local_ran
   return lines;
 }
 
-/// As exec takes them.
+/// The words as exec takes them.
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());

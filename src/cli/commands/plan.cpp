@@ -60,7 +60,7 @@ int64_t world_of(const Options& options, const plan::Machine& machine) {
 }
 
 /// --auto looks for these itself.
-void require_free(const Options& options) {
+void require_free_of_run(const Options& options) {
   for (const char* name :
        {"tp", "pp", "dp", "batch_size", "accum", "shard", "use_distributed_optimizer", "deepspeed",
         "fsdp", "num_layer_list", "noop_layers", "num_layers_per_virtual_pipeline_stage",
@@ -92,7 +92,7 @@ int64_t samples_of(const Options& options, const settings::TrainConfig& config, 
 }
 
 int search(const Options& options, const plan::Machine& machine, int64_t world) {
-  require_free(options);
+  require_free_of_run(options);
   const settings::ContextShape context = settings::mesh_from(options, world).context;
   // One copy of the model: how many there are is looked for too.
   const settings::PlannedTraining planned = settings::planned_training(

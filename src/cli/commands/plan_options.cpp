@@ -16,7 +16,8 @@
 namespace danlu::cli {
 namespace {
 
-/// Of the training verbs, what a plan depends on beside the groups of recompute and of splits.
+/// The options of training verbs that a plan depends on, beside the groups of recompute and of
+/// splits.
 const std::set<std::string>& planned() {
   static const std::set<std::string> names = {"model",
                                               "tuner",

@@ -41,7 +41,7 @@ bool holds_large_number(const Json& value) {
   return value.is_structured() && std::any_of(value.begin(), value.end(), holds_large_number);
 }
 
-/// As rows of a data set do, whose digits would change as well.
+/// Refuses what rows of a data set refuse, because digits would change here as well.
 void refuse_wide_integers(const text::Conversation& conversation, std::string_view text,
                           const std::string& origin) {
   const std::string_view digits = wide_integer_in(text);

@@ -111,7 +111,7 @@ Json tokenizer_config(const std::vector<std::string>& specials, size_t first_id,
   return config;
 }
 
-void require_free(const fs::path& directory, bool overwrite) {
+void require_free_directory(const fs::path& directory, bool overwrite) {
   const fs::path file = directory / kTokenizerFile;
   if (!overwrite && fs::exists(file)) throw_taken(file);
 }
@@ -189,7 +189,7 @@ int run_tokenizer(const Options& options) {
     refuse_to_replace_inputs(output / file, {texts.begin(), texts.end()});
   // In the directory, which may be there already and hold other things.
   const FileLock lock = lock_output(output / kTokenizerFile);
-  require_free(output, overwrite);
+  require_free_directory(output, overwrite);
   const bool chatml = options.get_string("chat_template") == "chatml";
   const std::vector<std::string> specials = special_tokens(options, chatml);
   const int64_t vocab_size = options.get_int("vocab_size");
@@ -215,7 +215,7 @@ int run_tokenizer(const Options& options) {
     log::warning("the text gives only {} tokens: no pair is left that occurs {} times",
                  trained.tokens.size() + specials.size(), training.min_frequency);
   }
-  require_free(output, overwrite);
+  require_free_directory(output, overwrite);
   // The tokenizer last: where it is, both are.
   write_json_file(output / kConfigFile, tokenizer_config(specials, trained.tokens.size(), chatml,
                                                          options.get_int("model_max_length")));

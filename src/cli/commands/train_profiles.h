@@ -113,7 +113,7 @@ inline OptionProfile swift24_profile() {
                     {"push_hub_strategy"}}};
 }
 
-/// Of stanford_alpaca's train.py, and of the TrainingArguments that it inherits.
+/// The defaults of stanford_alpaca's train.py, and of the TrainingArguments that it inherits.
 inline OptionProfile alpaca_profile() {
   return {.name = "alpaca",
           .system = "Stanford Alpaca's train.py (HF Trainer)",

@@ -91,7 +91,7 @@ measure::SuiteOptions suite_from(const Options& options) {
   return suite;
 }
 
-/// Of figures of this kind of processor, with so many threads.
+/// The name of a record of figures of this kind of processor, with so many threads.
 std::string record_name(const bench::Circumstances& on) {
   return fmt::format("bench_{}_{}threads.json", on.processor_key, on.threads);
 }

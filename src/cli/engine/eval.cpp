@@ -97,7 +97,7 @@ std::string short_name(const ModelLocation& where) {
   return name;
 }
 
-fs::path output_of(const Options& options, const ModelLocation& where) {
+fs::path results_directory(const Options& options, const ModelLocation& where) {
   if (!options.has_value("output_path")) return fs::path("eval_result") / short_name(where);
   const fs::path path = options.get_string("output_path");
   // lm-eval takes the name of a results file too.
@@ -166,8 +166,8 @@ std::string joined_text(const std::vector<std::string>& elements) {
   return fmt::format("{}", fmt::join(elements, ","));
 }
 
-/// As torch's Python writes it, and lm-eval with it.
-std::string type_name(at::ScalarType type) {
+/// The name that torch's Python writes, and lm-eval with it.
+std::string name_of_scalar(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
       return "torch.float64";
@@ -188,7 +188,7 @@ Json config_of(const Options& options, const EvalPlan& plan, const InferenceMode
                  {"model_source", loaded.model_directory.string()},
                  {"adapter", loaded.adapter_directory.string()},
                  {"model_num_parameters", arch::parameter_count(loaded.model->config())},
-                 {"model_dtype", type_name(loaded.model->dtype())},
+                 {"model_dtype", name_of_scalar(loaded.model->dtype())},
                  {"quantize", loaded.quantize},
                  {"batch_size", options.get_string("batch_size")},
                  {"device", loaded.model->device().str()},
@@ -522,7 +522,7 @@ int run_eval(const Options& given) {
   ranks.do_or_give_up([&] {
     const std::unique_ptr<EvalPlan> plan = make_eval_plan(options);
     const ModelLocation where = locate_model(options);
-    const fs::path directory = ranks.from_first(output_of(options, where).string());
+    const fs::path directory = ranks.from_first(results_directory(options, where).string());
     const std::unique_ptr<MadeDirectory> made = made_output(directory);
     say_what_is_asked(*plan, options, directory);
     const InferenceModel loaded =

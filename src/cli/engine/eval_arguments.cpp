@@ -72,7 +72,7 @@ bool switch_of(const std::string& key, const std::string& text) {
                         : tr("it has: {}", fmt::format("{}", fmt::join(known, ", "))));
 }
 
-/// Of lm-eval's names of types, this program's.
+/// This program's name for one of lm-eval's names of types.
 std::string dtype_name(const std::string& named) {
   const std::string lower = lower_case(named.starts_with("torch.") ? named.substr(6) : named);
   if (lower == "float32" || lower == "float") return "fp32";

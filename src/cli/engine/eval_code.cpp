@@ -36,8 +36,8 @@ class CodeExam : public RowsExam {
   }
 
  private:
-  /// Of the metric that runs answers. Errors: UsageError if there are several that differ, since a
-  /// sample has one program.
+  /// The template of the metric that runs answers. Errors: UsageError if there are several that
+  /// differ, since a sample has one program.
   static std::string solution_template(const eval::Task& task) {
     std::optional<std::string> found;
     for (const eval::Metric& metric : task.metrics) {

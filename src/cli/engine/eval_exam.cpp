@@ -90,7 +90,8 @@ void take_shots_file(const Options& options, std::vector<eval::Task>& tasks) {
 /// What is named for several benchmarks is opened, and unpacked, once.
 using Trees = std::map<fs::path, eval::DataTree>;
 
-/// As eval::DataTree::open, and where the data come from where it has no better hint.
+/// Opens as eval::DataTree::open does; where an error has no better hint, it says where the data
+/// come from.
 const eval::DataTree& open_data(const Options& options, const eval::Benchmark& benchmark,
                                 Trees& trees) {
   const fs::path folder = data_folder_of(options, benchmark);
@@ -123,7 +124,7 @@ void say_fixed_shots(const std::vector<eval::Task>& tasks, const eval::PromptSet
   }
 }
 
-/// Of each benchmark once: its subjects are all asked in one way.
+/// Says it once for each benchmark, whose subjects are all asked in one way.
 void say_plain_frames(const std::vector<eval::Task>& tasks, const eval::PromptSettings& prompts) {
   if (!prompts.apply_chat_template) return;
   std::set<std::string> said;

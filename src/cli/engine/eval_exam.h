@@ -73,8 +73,8 @@ struct EvalPlan {
   GenerationOverrides generation;
 };
 
-/// Of --data_dir, else of the hubs' caches, into which it is fetched with --download.
-/// Errors: DataError: it is not here, with what to type.
+/// The folder of a benchmark's data: in --data_dir, else in the hubs' caches, into which --download
+/// fetches it. Errors: DataError: it is not here, with what to type.
 std::filesystem::path data_folder_of(const Options& options, const eval::Benchmark& benchmark);
 
 /// All benchmarks that there are: those of --include_path too. Errors: as eval::Catalogue.

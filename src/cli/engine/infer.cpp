@@ -245,7 +245,7 @@ std::string problem_in_english(const std::function<void()>& make_request) {
   return "";
 }
 
-/// Of questions[from …]. Those that no request can be made of get their outcome at once. Errors:
+/// Plans questions[from …]. Those that no request can be made of get their outcome at once. Errors:
 /// DataError of the first of them that is no blank line if that leaves none.
 Work plan_work(const std::vector<Question>& questions, size_t from, const InferenceModel& loaded,
                const infer::SamplingParams& sampling, int64_t max_new_tokens,

@@ -14,7 +14,7 @@
 #include "models/adapters.h"
 #include "models/weight_files.h"
 #include "ops/quantized_linear.h"
-#include "settings/options/from_options.h"
+#include "settings/options/precision.h"
 #include "settings/options/model_names.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"

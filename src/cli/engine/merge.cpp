@@ -23,7 +23,7 @@
 namespace danlu::cli {
 namespace {
 
-fs::path output_of(const Options& options, const fs::path& adapters) {
+fs::path merged_directory(const Options& options, const fs::path& adapters) {
   const std::string named = options.get_string_or("output", "");
   if (!named.empty()) return named;
   return fs::absolute(adapters / "").parent_path().string() + "-merged";
@@ -57,8 +57,8 @@ struct Merge {
   }
 };
 
-/// That the merged model says what the adapted one does, and what rounding to `dtype` costs. One of
-/// them is in memory at a time. Errors: ModelError where it does not.
+/// Proves that the merged model says what the adapted one does, and tells what rounding to `dtype`
+/// costs. One of them is in memory at a time. Errors: ModelError where it does not.
 void prove(const Merge& merge, DType dtype, double tolerance) {
   const at::Device cpu(at::kCPU);
   at::Tensor base, adapted;
@@ -108,7 +108,7 @@ int run_merge(const Options& options) {
                             ? model_path(options.get_string("model"), "--model")
                             : base_of_adapter(adapters);
   if (options.has_value("model")) weights::report_other_base(adapters, base);
-  const fs::path output = output_of(options, adapters);
+  const fs::path output = merged_directory(options, adapters);
   const NewDirectory made(
       output, options.get_bool("overwrite"), {base, adapters},
       [](const fs::path& old) { weights::require_replaceable(old, /*is_file=*/false); });

@@ -44,7 +44,7 @@ class RowHandler {
  private:
   friend std::unique_ptr<RowHandler> make_row_handler(const FormatOptions&,
                                                       const std::vector<Json>&, bool);
-  /// As read; `row` is no object without values.
+  /// Makes samples of a row as it was read. `row` is no object without values.
   virtual RowResult read_row(const Json& row) const = 0;
   virtual std::vector<std::string> columns_read() const = 0;
   void refuse_late_columns(const Json& row) const;

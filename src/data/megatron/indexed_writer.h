@@ -44,9 +44,9 @@ class IndexedWriter {
   int64_t num_documents() const;
   int64_t num_tokens() const;
 
-  /// Both files are on disk, only their names are missing; nothing can be appended any more. For
-  /// data sets that belong together: finish all, then commit all. Errors: InternalError if a
-  /// document was left open; IoError (disk full).
+  /// Puts both files on the disk, where only their names are missing; nothing can be appended any
+  /// more. For data sets that belong together: finish all, then commit all. Errors: InternalError
+  /// if a document was left open; IoError (disk full).
   void finish();
   /// finish, if that was not done; then publishes .bin, then .idx. Errors: as finish.
   void commit();

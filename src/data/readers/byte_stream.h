@@ -55,7 +55,7 @@ class LineReader {
   /// False at the end. Errors: DataError at file:line for one longer than kMaxRecordBytes; those of
   /// ByteStream::read.
   bool next(std::string* line);
-  /// Of the line that next() gave last, from 1.
+  /// The number, from 1, of the line that next() gave last.
   int64_t line_number() const { return line_number_; }
   uint64_t file_bytes_read() const { return stream_->file_bytes_read(); }
 

@@ -126,7 +126,7 @@ void CsvRecords::take_quoted(Field* field) {
 }
 
 void CsvRecords::add_byte(Field* field, char c) {
-  // As where a quote was opened and not closed.
+  // This happens where a quote was opened and not closed.
   if (record_bytes_++ == kMaxRecordBytes)
     refuse_long_record(fmt::format("{}:{}", path_.string(), record_line_));
   field->text.push_back(c);

@@ -46,7 +46,7 @@ bool JsonRecords::next(std::string_view* record) {
   return !over_;
 }
 
-/// Of a text that begins with a list: whether that is a line, and other lines follow.
+/// Whether, in a text that begins with a list, the list is a line and other lines follow.
 bool JsonRecords::is_line_among_others() {
   size_t line_end = window_.find('\n', at_);
   while (line_end == window_.npos && window_.size() - at_ < kWindowBytes && more()) {

@@ -6,8 +6,8 @@
 
 namespace danlu::data {
 
-/// Of a record's text as it stands in the (unpacked) file, and of a table's row as JSON. Readers
-/// hold a small multiple of it at most.
+/// The largest text of a record as it stands in the (unpacked) file, and of a table's row as JSON.
+/// Readers hold a small multiple of it at most.
 inline constexpr size_t kMaxRecordBytes = size_t{128} << 20;
 /// Keys of one object, columns of a table.
 inline constexpr size_t kMaxColumns = 10'000;

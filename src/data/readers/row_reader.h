@@ -30,7 +30,7 @@ class RowReader {
   /// Errors: DataError at file:line:column for malformed JSON, at the file for a damaged table;
   /// IoError if a file cannot be read.
   bool next_block(std::vector<RawRow>* rows);
-  /// Of the files' sizes, how much is behind us.
+  /// How many of the files' bytes were read.
   uint64_t bytes_read() const;
 
  private:

@@ -82,7 +82,7 @@ struct UnusableFile {
 /// Every benchmark that is known: built in, or read from a user's files.
 class Catalogue {
  public:
-  /// Those that come with the program.
+  /// The benchmarks that come with the program.
   static Catalogue built_in();
   /// Adds a file, or all *.yaml and *.yml below a directory, of which those that cannot be used are
   /// passed over with a warning. Errors: of a file that is named itself as parse_benchmark;

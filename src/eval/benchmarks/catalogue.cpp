@@ -110,7 +110,7 @@ class Chooser {
            benchmark.aliases.end();
   }
 
-  /// Of groups and leaves, whatever the style: names are the same in all.
+  /// The names of groups and leaves, which are the same in all styles.
   static std::vector<std::string> names_of(const Benchmark& benchmark) {
     std::vector<std::string> names = {benchmark.name};
     names.insert(names.end(), benchmark.aliases.begin(), benchmark.aliases.end());
@@ -249,7 +249,7 @@ std::optional<Benchmark> readable(const fs::path& file, std::vector<UnusableFile
     try {
       one.text = read_file(file);
     } catch (const IoError&) {
-      // That it cannot be read is what `error` says.
+      // `error` says that it cannot be read.
     }
     return std::nullopt;
   }

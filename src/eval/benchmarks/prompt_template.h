@@ -17,7 +17,8 @@ class PromptTemplate {
   /// `name` begins messages: "mmlu: doc_to_text". Errors: UsageError if it does not parse.
   PromptTemplate(std::string source, std::string name);
 
-  /// As text. Errors: DataError "<place>: …" of a field that is not there, or of a wrong type.
+  /// The row put into the template, as text. Errors: DataError "<place>: …" of a field that is not
+  /// there, or of a wrong type.
   std::string text(const Json& row, const std::string& place) const;
   /// `{{ expression }}` and a field keep their type, other templates give a text.
   Json value(const Json& row, const std::string& place) const;

@@ -30,7 +30,7 @@ bool ends_with_space(std::string_view text) {
   return text::jinja::strip(text, false, true).size() < text.size();
 }
 
-/// Both, with `between` if neither has white space where they meet.
+/// Both texts, with `between` if neither has white space where they meet.
 std::string delimited(const std::string& first, const std::string& second,
                       const std::string& between) {
   if (first.empty() || second.empty()) return first + second;

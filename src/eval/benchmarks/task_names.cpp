@@ -43,7 +43,7 @@ bool has_all_words(const std::string& name, const std::vector<std::string>& want
   });
 }
 
-/// Those that `is_meant`, the shortest first, each once.
+/// The known names for which `is_meant` holds, the shortest first, each once.
 std::vector<std::string> those(const std::vector<std::string>& known,
                                const std::function<bool(const std::string&)>& is_meant) {
   std::vector<std::string> found;

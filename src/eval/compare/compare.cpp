@@ -103,7 +103,7 @@ std::optional<LeafMetric> compare_metric(const std::string& task, const std::str
   LeafMetric metric;
   MetricComparison& said = metric.said;
   const PairedValue kind = paired_value_of(aggregation);
-  // Of likelihoods, of which a perplexity is made, more is better whatever becomes of it.
+  // A perplexity is made of likelihoods, of which more is better whatever becomes of them.
   const double sign = kind != PairedValue::kMean || higher_is_better ? 1 : -1;
   std::vector<PairedItem> items;
   std::vector<Json> values_a, values_b;
@@ -165,7 +165,7 @@ void say_unmatched(const std::string& task, const MatchReport& report,
 }
 
 /// "acc,none" of each metric and filter.
-std::vector<std::string> metrics_of(const std::vector<SampleLine>& lines) {
+std::vector<std::string> metrics_in(const std::vector<SampleLine>& lines) {
   std::set<std::string> names;
   for (const SampleLine& line : lines) {
     for (const auto& [name, value] : line.values) names.insert(name + "," + line.filter);
@@ -184,7 +184,7 @@ std::string joined(const std::vector<std::string>& all, const char* separator = 
 
 void say_no_metric(const std::string& task, const std::vector<SampleLine>& a,
                    const std::vector<SampleLine>& b, std::vector<std::string>& warnings) {
-  const std::vector<std::string> of_a = metrics_of(a), of_b = metrics_of(b);
+  const std::vector<std::string> of_a = metrics_in(a), of_b = metrics_in(b);
   if (std::find_first_of(of_a.begin(), of_a.end(), of_b.begin(), of_b.end()) != of_a.end()) return;
   const auto named = [](const std::vector<std::string>& names) {
     return names.empty() ? std::string("-") : joined(names);

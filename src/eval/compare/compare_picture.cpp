@@ -21,7 +21,7 @@ struct Bars {
   double a = 0, b = 0, error_a = 0, error_b = 0;
 };
 
-/// Of each the first metric whose values lie between 0 and `largest`.
+/// Bars of the first metric of each task whose values lie between 0 and `largest`.
 std::vector<Bars> bars_of(const std::vector<TaskComparison>& tasks, double largest) {
   std::vector<Bars> all;
   for (const TaskComparison& task : tasks) {

@@ -17,7 +17,7 @@ std::string with_sign(double value) {
 
 std::string p_text(double p) { return p < 0.0001 ? "<0.0001" : fmt::format("{:.4f}", p); }
 
-void add_rows(const TaskComparison& task, std::vector<Row>& rows) {
+void add_rows_of_task(const TaskComparison& task, std::vector<Row>& rows) {
   bool is_first = true;
   for (const MetricComparison& metric : task.metrics) {
     rows.push_back(
@@ -35,8 +35,8 @@ void add_rows(const TaskComparison& task, std::vector<Row>& rows) {
 std::string table(const RunComparison& comparison) {
   std::vector<Row> rows = {{"Tasks", "Filter", "Metric", "Items", "A", "B", "B - A",
                             "95 % of B - A", "better", "worse", "p"}};
-  for (const TaskComparison& group : comparison.groups) add_rows(group, rows);
-  for (const TaskComparison& task : comparison.tasks) add_rows(task, rows);
+  for (const TaskComparison& group : comparison.groups) add_rows_of_task(group, rows);
+  for (const TaskComparison& task : comparison.tasks) add_rows_of_task(task, rows);
   return markdown_table(rows,
                         {false, false, false, true, true, true, true, true, true, true, true});
 }

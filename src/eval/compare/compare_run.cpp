@@ -50,7 +50,7 @@ std::optional<double> number_of(const Json& value) {
 }
 
 /// The log-likelihood in "[[["-1.5", "False"]], …]" of each choice; empty if it is something else.
-std::vector<double> likelihoods_of(const Json& record) {
+std::vector<double> recorded_likelihoods(const Json& record) {
   std::vector<double> values;
   const auto responses = record.find("resps");
   if (responses == record.end() || !responses->is_array() || responses->size() < 2) return {};
@@ -73,8 +73,8 @@ std::string choice_text(const Json& record, size_t place) {
   return fmt::format("{}: {}", place, text::jinja::strip(text));
 }
 
-std::string answer_of(const Json& record) {
-  const std::vector<double> values = likelihoods_of(record);
+std::string shown_answer(const Json& record) {
+  const std::vector<double> values = recorded_likelihoods(record);
   if (!values.empty()) {
     const auto best = std::max_element(values.begin(), values.end());
     return choice_text(record, static_cast<size_t>(best - values.begin()));
@@ -90,10 +90,11 @@ std::string target_of(const Json& record) {
   const char* end = target.data() + target.size();
   const auto [read, problem] = std::from_chars(target.data(), end, place);
   const bool is_place = problem == std::errc() && read == end;
-  return is_place && place < likelihoods_of(record).size() ? choice_text(record, place) : target;
+  return is_place && place < recorded_likelihoods(record).size() ? choice_text(record, place)
+                                                                 : target;
 }
 
-SampleLine line_of(const Json& record, const std::string& origin) {
+SampleLine sample_line(const Json& record, const std::string& origin) {
   if (!record.is_object()) throw DataError(tr("{}: a sample must be an object", origin));
   SampleLine line;
   line.doc_id = record.value("doc_id", Json());
@@ -106,7 +107,7 @@ SampleLine line_of(const Json& record, const std::string& origin) {
   }
   line.filter = record.contains("filter") ? text_in(record, "filter") : "none";
   line.target = target_of(record);
-  line.answer = answer_of(record);
+  line.answer = shown_answer(record);
   const Json names = record.value("metrics", Json::array());
   for (const Json& name : names) {
     if (name.is_string() && record.contains(name.get<std::string>()))
@@ -125,7 +126,7 @@ std::vector<SampleLine> read_samples(const fs::path& path) {
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string origin = fmt::format("{}:{}", path.string(), number);
-    lines.push_back(line_of(parse_json(text, origin), origin));
+    lines.push_back(sample_line(parse_json(text, origin), origin));
   }
   return lines;
 }

@@ -112,7 +112,7 @@ std::vector<std::string> incomplete_subjects(const Place& place, const Layout& l
   return incomplete;
 }
 
-/// Of subjects that lack a split and have another: which they lack.
+/// The subjects that lack a split and have another, with those that they lack.
 std::vector<std::string> subjects_in_part(const Place& place, const Layout& layout,
                                           const WantedData& wanted) {
   std::vector<std::string> in_part;

@@ -23,7 +23,7 @@ struct ChosenLayout {
   size_t index = 0;  ///< into `layouts`
   DataTree tree;     ///< reads from where the layout begins, and from nowhere else
   std::vector<std::string> left_out = {};  ///< subjects that lack a file
-  /// Of those, the ones that have another: "virology (dev)", with the splits that they lack.
+  /// Subjects that have a part of their splits, with those that they lack: "virology (dev)".
   std::vector<std::string> in_part = {};
 };
 

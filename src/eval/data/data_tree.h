@@ -41,11 +41,11 @@ class DataTree {
 
   /// Whether the files of a split are there; split empty: of any.
   bool has(const Layout& layout, const std::string& split, const std::string& subject) const;
-  /// Those files, sorted; empty: none is. Archives below `path` are opened, with a notice, if no
-  /// file of the layout lies outside of them. A tree that choose_layout did not give looks wherever
-  /// the layout may begin and takes the first place that has the split.
-  /// Errors: DataError for parts of a set ("-00001-of-00003") that are missing; a pattern with
-  /// ".."; those of unpack_archive.
+  /// The files of a split, sorted; empty: there are none. Archives below `path` are opened, with a
+  /// notice, if no file of the layout lies outside of them. A tree that choose_layout did not give
+  /// looks wherever the layout may begin and takes the first place that has the split. Errors:
+  /// DataError for parts of a set ("-00001-of-00003") that are missing; a pattern with ".."; those
+  /// of unpack_archive.
   std::vector<std::filesystem::path> files(const Layout& layout, const std::string& split,
                                            const std::string& subject) const;
   /// All rows of a split in order, each an object. Cells of CSV files are texts, empty ones too.

@@ -33,7 +33,7 @@ struct Field {
   double mean_top() const { return bottom() + kGap; }
 };
 
-/// Of the values that are there; NaN without one.
+/// The mean of the values that are there; NaN without one.
 class Mean {
  public:
   void add(double value) {

@@ -19,8 +19,8 @@ struct HeatMap {
   double low = 0, high = 100;  ///< ends of the scale; what lies beyond has the colour of its end
 };
 
-/// Of a value's place between the ends, 0 to 1: dark blue to yellow, ever lighter, so that the
-/// order is seen in grey and by the colour-blind too.
+/// The colour of a value's place between the ends, 0 to 1: dark blue to yellow, ever lighter, so
+/// that the order is seen in grey and by the colour-blind too.
 pictures::Color heat_color(double part);
 
 /// Each cell has its value written in it where there is room; beside the field stand the means of

@@ -30,7 +30,7 @@ struct NeedleCell {
 /// `wanted` that stand in `answer`, whatever their case, times 100; 0 without words.
 double needle_words_score(std::string_view answer, std::string_view wanted);
 
-/// Of the answer to an item of a NeedleSource, from its `doc`: one for each keyword, by
+/// The scores of the answer to an item of a NeedleSource, from its `doc`: one for each keyword, by
 /// needle_score where the doc has a "reference", needle_words_score where its kind is "m_rs", else
 /// 100 or 0.
 std::vector<NeedleCell> needle_cells(const Json& doc, std::string_view answer);

@@ -14,7 +14,7 @@ class SentenceWalk {
  public:
   explicit SentenceWalk(std::string_view text) : text_(text) {}
 
-  /// Of the sentence that begins at `begin`.
+  /// The end of the sentence that begins at `begin`.
   size_t end_of(size_t begin, size_t most_characters) const {
     size_t last_blank = 0, characters = 0;
     for (size_t at = begin; at < text_.size();) {

@@ -34,10 +34,10 @@ class TokenRuler {
   std::string name_;
 };
 
-/// Of a tokenizer's file or directory. A `.tiktoken` file, or one under the name that tiktoken's
-/// cache gives cl100k_base's, counts tokens of the whole text, one that reaches over a border where
-/// it ends; any other tokenizer counts each part by itself.
-/// Errors: as load_tiktoken and Tokenizer::load; ModelError if cl100k_base's file is not whole.
+/// A ruler that counts by the tokenizer of a file or directory. A `.tiktoken` file, or one under
+/// the name that tiktoken's cache gives cl100k_base's, counts tokens of the whole text, one that
+/// reaches over a border where it ends; any other tokenizer counts each part by itself. Errors: as
+/// load_tiktoken and Tokenizer::load; ModelError if cl100k_base's file is not whole.
 std::unique_ptr<TokenRuler> open_token_ruler(const std::filesystem::path& path);
 
 /// By the model's own tokenizer, each part by itself. `model` must outlive it.

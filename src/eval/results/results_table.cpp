@@ -13,7 +13,7 @@ using Cells = std::vector<std::string>;
 /// Version, n-shot, value and error.
 const std::vector<bool> kIsRight = {false, true, false, true, false, false, true, false, true};
 
-void add_rows(const TreeRow& row, const std::string& alias, std::vector<Cells>& rows) {
+void add_cells(const TreeRow& row, const std::string& alias, std::vector<Cells>& rows) {
   std::vector<const MetricResult*> metrics;
   for (const MetricResult& metric : row.result->metrics) metrics.push_back(&metric);
   std::sort(metrics.begin(), metrics.end(), [](const auto* a, const auto* b) {
@@ -45,8 +45,8 @@ Cells head(const char* first) {
 std::string results_table(const Evaluation& evaluation) {
   std::vector<Cells> tasks = {head("Tasks")}, groups = {head("Groups")};
   for (const TreeRow& row : tree_rows(evaluation)) {
-    add_rows(row, row.alias(), tasks);
-    if (row.group) add_rows(row, row.alias(), groups);
+    add_cells(row, row.alias(), tasks);
+    if (row.group) add_cells(row, row.alias(), groups);
   }
   std::string out = markdown_table(tasks, kIsRight);
   if (groups.size() > 1) out += "\n" + markdown_table(groups, kIsRight);

@@ -12,7 +12,7 @@ struct TreeRow {
   const Task* task = nullptr;  ///< of a leaf
   const Group* group = nullptr;
   const TaskResult* result = nullptr;
-  /// As lm-eval indents it: "mmlu", " - stem", "  - anatomy".
+  /// The name, indented as lm-eval does it: "mmlu", " - stem", "  - anatomy".
   std::string alias() const;
 };
 

@@ -10,7 +10,8 @@ namespace danlu::eval {
 /// Numbers as hexadecimal texts; text that is no UTF-8 (a token may end within a character) as a
 /// list of bytes.
 Json answer_json(const Answer& answer);
-/// Of an object that may have other members too; nothing if it is not what answer_json gave.
+/// Reads it from an object that may have other members too; nothing if that is not what answer_json
+/// gave.
 std::optional<Answer> read_answer(const Json& json);
 
 }  // namespace danlu::eval

@@ -95,7 +95,7 @@ Encoded Encoder::prompt(const Call& call) const {
 }
 
 std::vector<Encoded> Encoder::rolling(const Call& call) const {
-  // As the harness has it: special ids are not written around the text unless that was asked for,
+  // The harness has it so: special ids are not written around the text unless that was asked for,
   // and BOS stands before the text, it is never predicted.
   const bool has_prefix = !prefix_text_.empty() && call.continuation.starts_with(prefix_text_);
   std::vector<text::TokenId> ids =

@@ -54,7 +54,7 @@ class KeyBytes {
   std::string bytes_;
 };
 
-std::string line_of(const std::string& key, const Answer& answer) {
+std::string journal_line(const std::string& key, const Answer& answer) {
   Json line = {{"key", key}};
   line.update(answer_json(answer));
   return line.dump() + "\n";
@@ -277,7 +277,7 @@ std::optional<Answer> Journal::find(const Call& call) const {
 
 void Journal::add(const Call& call, const Answer& answer) {
   const std::string key = call_key(call);
-  state_->append(line_of(key, answer));
+  state_->append(journal_line(key, answer));
   state_->answers[key] = answer;
 }
 

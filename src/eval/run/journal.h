@@ -15,7 +15,7 @@ namespace danlu::eval {
 /// What identifies a call: a hash of 128 bits, in hexadecimal, of all its fields.
 std::string call_key(const Call& call);
 
-/// Of the ranks of a run, each has a file of its own.
+/// A rank of a run. Each has a file of its own.
 struct JournalRank {
   int rank = 0, num_ranks = 1;
   bool goes_on = true;  ///< false: what is there is taken away unread
@@ -40,7 +40,7 @@ class Journal {
   std::optional<Answer> find(const Call& call) const;
   /// Errors: IoError naming the file (disk full); what was added before stays readable.
   void add(const Call& call, const Answer& answer);
-  /// Of all calls with an answer.
+  /// The number of calls that have an answer.
   size_t size() const;
   /// The run is whole: takes away the files that this rank answers for (of ranks that are no more,
   /// some). find goes on to work, add does not. Errors: IoError.

@@ -37,7 +37,7 @@ print('\n' + json.dumps({'executable': own, 'paths': paths, 'modules': modules,
          "interpreter"));
 }
 
-Json answer_of(const std::string& python) {
+Json asked_of_interpreter(const std::string& python) {
   const ChildResult result =
       ask_child({python, "-I", "-S", "-c", kQuestion}, "", kPatienceMs, kMaxAnswerBytes);
   if (result.start_error != 0)
@@ -125,7 +125,7 @@ std::vector<std::string> without_nested(std::vector<std::string> paths) {
 }  // namespace
 
 Interpreter find_interpreter(const std::string& python) {
-  const Json answer = answer_of(python);
+  const Json answer = asked_of_interpreter(python);
   Interpreter found;
   found.executable = json_get<std::string>(answer, "executable").value_or("");
   found.version = json_get<std::string>(answer, "version").value_or("");

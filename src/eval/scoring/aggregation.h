@@ -45,7 +45,8 @@ std::optional<double> standard_error(const std::string& aggregation, std::string
 double mean_of(std::span<const double> values);
 /// With n - 1; REQUIRES: two values.
 double sample_deviation(std::span<const double> values);
-/// Of the mean of all items from those of parts: the pooled variance. Nothing if no part has two.
+/// The standard error of the mean of all items, from those of parts, by the pooled variance.
+/// Nothing if no part has two.
 std::optional<double> pooled_standard_error(std::span<const double> errors,
                                             std::span<const int64_t> sizes);
 

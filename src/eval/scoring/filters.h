@@ -32,7 +32,7 @@ struct FilteredTexts {
 /// The target is never looked at. Errors: PatternError; DataError if take_first_k lacks draws.
 FilteredTexts apply_filter(const Filter& filter, const Item& item, std::vector<std::string> texts);
 
-/// Of all steps that apply_filter knows.
+/// The names of all steps that apply_filter knows.
 std::vector<std::string> filter_names();
 
 /// Errors: DataError naming step and argument: an unknown one, a wrong type, a broken pattern.

@@ -129,7 +129,7 @@ std::optional<std::string> ChoiceFinder::find(const std::string& text) const {
   };
   if (auto found = not_empty(selected_match(pattern_, text, select_))) return found;
   if (auto found = not_empty(selected_match(*choice_texts_, without_ignored(text), select_))) {
-    // Of choices with the same text the last one counts.
+    // Where choices have the same text, the last one counts.
     for (size_t i = letters_.size(); i-- > 0;) {
       if (letters_[i].first == *found) return letters_[i].second;
     }

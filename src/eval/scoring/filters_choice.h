@@ -12,7 +12,7 @@
 
 namespace danlu::eval {
 
-/// Of all matches in `text` the one at `select` (negative: from the end): its first group that is
+/// Takes the match at `select` of all in `text` (negative: from the end): its first group that is
 /// not empty, without groups all of it; stripped. Nothing where there is no such match or all of
 /// its groups are empty. Errors: PatternError.
 std::optional<std::string> selected_match(const Pattern& pattern, const std::string& text,

@@ -14,7 +14,7 @@ namespace danlu::eval {
 /// (two units, \sqrt at the end).
 std::optional<std::string> normal_math_text(std::string text);
 
-/// Both have the same normal form; where one has none, both are the same text.
+/// True if both have the same normal form, or, where one has none, are the same text.
 bool math_equal(const std::string& a, const std::string& b);
 
 /// The answer in a text that explains it: what the last \boxed{} holds, else what stands between

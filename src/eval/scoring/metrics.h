@@ -23,17 +23,17 @@ bool runs_answers(const Metric& metric);
 /// are put into ItemScore::values by them, under the metric's name.
 bool is_measured_elsewhere(const Metric& metric);
 
-/// Of a multiple choice: "acc", "acc_norm", "acc_bytes", "ppl_acc", "exact_match" (the right choice
-/// is what the model would have written). `is_near_tie` is set where the two best are.
+/// A metric of a multiple choice: "acc", "acc_norm", "acc_bytes", "ppl_acc", "exact_match" (the
+/// right choice is what the model would have written). `is_near_tie` is set where the two best are.
 /// Errors: DataError if the target is no choice.
 double choice_metric(const Metric& metric, const Item& item, const std::vector<Answer>& answers,
                      bool& is_near_tie);
 
-/// Of one continuation: "acc" (greedy), "perplexity"; of a rolling text: "word_perplexity",
-/// "byte_perplexity", "bits_per_byte" as [log-likelihood, words or bytes].
+/// A metric of one continuation: "acc" (greedy), "perplexity"; of a rolling text:
+/// "word_perplexity", "byte_perplexity", "bits_per_byte" as [log-likelihood, words or bytes].
 Json likelihood_metric(const Metric& metric, const Item& item, const Answer& answer);
 
-/// Of what was written: 1 if any of the targets is met; of several answers the mean.
+/// A metric of what was written: 1 if any of the targets is met; of several answers the mean.
 ///   exact_match {ignore_case, ignore_punctuation, ignore_numbers, regexes_to_ignore}: both sides
 ///     without what the patterns match, then without case, ASCII punctuation, digits;
 ///   math_equal {parse_target}: eval/scoring/math_equal.h; with parse_target the target too is

@@ -31,7 +31,7 @@ std::vector<std::string> texts_of_answers(const std::vector<Answer>& answers) {
   return texts;
 }
 
-/// As the harness has them: a pair, of a rolling text its likelihood alone.
+/// Likelihoods as the harness has them: a pair, or for a rolling text its likelihood alone.
 Json likelihoods_of(const Task& task, const std::vector<Answer>& answers) {
   Json all = Json::array();
   for (const Answer& answer : answers) {

@@ -30,9 +30,9 @@ struct C10dJob {
 /// naming both places of a rank that is there twice.
 std::unique_ptr<World> connect_c10d(const C10dJob& job);
 
-/// Of a rank that will not come: the others, who wait for it in connect_c10d, fail with the same
-/// code and say why. Waits 30 s for a rank 0 that is not there yet, and says so. Rank 0 keeps the
-/// meeting place for that: until all others know, for eight seconds at most.
+/// Says that this rank will not come: the others, who wait for it in connect_c10d, fail with the
+/// same code and say why. Waits 30 s for a rank 0 that is not there yet, and says so. Rank 0 keeps
+/// the meeting place for that: until all others know, for eight seconds at most.
 void say_absent(const C10dJob& job, const Error& why);
 
 }  // namespace danlu::parallel

@@ -59,7 +59,7 @@ class GroupCalls {
   double since_s_ = 0;
 };
 
-/// Those of all groups of a rank. Thread-safe.
+/// The calls of all groups of a rank. Thread-safe.
 class RankCalls {
  public:
   std::shared_ptr<GroupCalls> add(int64_t group, std::vector<int64_t> ranks) {

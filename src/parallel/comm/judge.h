@@ -43,7 +43,7 @@ class Judge {
   /// for others in an exchange.
   Judge(int64_t size, double silence_s, double timeout_s);
   void hear(int64_t rank, RankReport report);
-  /// Those that were not heard yet are silent from now on.
+  /// Ranks that were not heard yet are silent from now on.
   void expect_all();
   /// `seconds` have passed since the last call, in which every rank could have been heard.
   std::optional<Verdict> judge(double seconds);

@@ -185,7 +185,7 @@ Json outcome_of(const Error& why) {
   return {static_cast<int>(why.code()), std::string(why.what()), why.hint()};
 }
 
-/// Of rank 0, with whom the store goes: until the others that may come know.
+/// Rank 0, with whom the store goes, waits until the others that may come know.
 void hold_place(const C10dJob& job, c10d::Store& store, int64_t others) {
   // Less than a launcher grants the ranks of its machine when one of them has failed.
   constexpr std::chrono::seconds kLongest{8};
@@ -200,7 +200,8 @@ void hold_place(const C10dJob& job, c10d::Store& store, int64_t others) {
   }
 }
 
-/// Of a rank that knows that the meeting has failed, and of the others that may come.
+/// Says that this rank knows that the meeting has failed; rank 0 waits for the others that may
+/// come.
 void leave(const C10dJob& job, c10d::Store& store, int64_t others) {
   if (job.rank == 0) {
     hold_place(job, store, others);

@@ -45,8 +45,8 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
   return names;
 }
 
-void check_targets(AdapterCheck& check, const std::vector<std::string>& targets,
-                   const weights::PeftConfig& peft, const arch::ModelConfig& model) {
+void compare_targets(AdapterCheck& check, const std::vector<std::string>& targets,
+                     const weights::PeftConfig& peft, const arch::ModelConfig& model) {
   if (!check.given("lora_target")) return;
   weights::PeftConfig given;
   weights::set_targets(given, targets);
@@ -67,7 +67,7 @@ void check_adapter_flags(const Options& options, const std::filesystem::path& ad
   check.number("lora_dropout", options.get_float("lora_dropout"), peft.dropout);
   check.flag("use_rslora", peft.rslora);
   check.flag("use_dora", peft.dora);
-  check_targets(check, targets, peft, model);
+  compare_targets(check, targets, peft, model);
   const std::vector<std::string> saved = sorted(options.get_list("lora_modules_to_save"));
   if (check.given("lora_modules_to_save") && saved != sorted(peft.modules_to_save)) {
     check.differ("lora_modules_to_save", fmt::format("{}", fmt::join(saved, ",")),

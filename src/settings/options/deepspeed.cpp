@@ -437,12 +437,13 @@ std::optional<int64_t> deepspeed_stage(const std::string& text) {
   });
 }
 
-void apply_deepspeed(const std::string& text, const Options& options, TrainConfig& config) {
-  if (text.empty()) return;
+TrainConfig with_deepspeed(const std::string& text, const Options& options, TrainConfig config) {
+  if (text.empty()) return config;
   as_settings([&] {
     const Json json = read(text);
     Applier(json, options, config).run();
   });
+  return config;
 }
 
 }  // namespace danlu::settings

@@ -1,6 +1,5 @@
 // settings/options/from_options.h: the one place where option names become a TrainConfig.
 #pragma once
-#include <optional>
 #include <string>
 
 #include "base/options.h"
@@ -27,10 +26,5 @@ struct PlannedTraining {
 /// Errors: as config_from_options.
 PlannedTraining planned_training(const std::string& verb, const Options& options, int64_t ranks,
                                  int64_t of_machine);
-
-/// --dtype, --bf16 and --fp16; none: auto. Errors: UsageError for two that disagree.
-std::optional<Precision> precision_of(const Options& options);
-/// The same for training, where auto is bf16.
-Precision training_precision(const Options& options);
 
 }  // namespace danlu::settings

@@ -97,7 +97,7 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
   };
 }
 
-/// Of a pipeline that there is none of: what was asked for is more than a flag.
+/// For a pipeline that there is none of: what was asked for is more than a flag.
 Rule pipeline_rule(const Options& options, const TrainConfig& config) {
   return {config.mesh.pipeline == 1,
           {"num_layer_list", "noop_layers", "num_layers_per_virtual_pipeline_stage",

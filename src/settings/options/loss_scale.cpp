@@ -24,18 +24,20 @@ bool names_learnt_part(const Options& options) {
   return !number_in(options.get_string("loss_scale"));
 }
 
-void put_loss_scale(const Options& options, TrainConfig& config) {
-  LossScaleConfig& scale = config.loss_scale;
-  const std::string text = options.get_string("loss_scale");
-  if (const auto number = number_in(text)) {
-    scale.fixed_scale = *number;
-  } else {
-    config.data.learnt = text::trained_part_from_name(text, options.given_as("loss_scale"));
-  }
+text::TrainedPart learnt_from(const Options& options) {
+  if (!names_learnt_part(options)) return {};
+  return text::trained_part_from_name(options.get_string("loss_scale"),
+                                      options.given_as("loss_scale"));
+}
+
+LossScaleConfig loss_scale_from(const Options& options) {
+  LossScaleConfig scale;
+  if (const auto number = number_in(options.get_string("loss_scale"))) scale.fixed_scale = *number;
   scale.initial_scale = options.get_float("initial_loss_scale");
   scale.window = options.get_int("loss_scale_window");
   scale.hysteresis = options.get_int("hysteresis");
   scale.min_scale = options.get_float("min_loss_scale");
+  return scale;
 }
 
 void report_loss_scale(const TrainConfig& config) {

@@ -5,12 +5,14 @@
 
 namespace danlu::settings {
 
-/// config.loss_scale; and where --loss_scale is a word of ms-swift's, config.data.learnt.
-/// Errors: UsageError for a value that is neither a number of at least 0 nor such a word.
-void put_loss_scale(const Options& options, TrainConfig& config);
+/// fixed_scale is left where --loss_scale is a word of ms-swift's.
+LossScaleConfig loss_scale_from(const Options& options);
 
 /// Whether --loss_scale is a word that says what is learnt, not a scale.
 bool names_learnt_part(const Options& options);
+/// What it says. Errors: UsageError for a value that is neither a number of at least 0 nor such a
+/// word.
+text::TrainedPart learnt_from(const Options& options);
 
 /// Says that a scale is above what gradients in fp16 bear, and what is done about it.
 void report_loss_scale(const TrainConfig& config);

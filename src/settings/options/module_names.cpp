@@ -30,7 +30,7 @@ std::string nearest_hint(const std::string& word, const std::vector<std::string>
   return tr("did you mean {}?", *near);
 }
 
-void check_targets(const TrainConfig& config, const arch::ModelConfig& model) {
+void check_lora_targets(const TrainConfig& config, const arch::ModelConfig& model) {
   const std::string flag = config.flag("lora_target");
   const std::vector<std::string> idle = [&] {
     try {
@@ -110,7 +110,7 @@ std::vector<std::string> layers_called(const std::string& word, const arch::Mode
 
 void check_module_names(const TrainConfig& config, const arch::ModelConfig& model) {
   if (config.tuner == Tuner::kLora && config.model.adapter.empty()) {
-    check_targets(config, model);
+    check_lora_targets(config, model);
     check_saved_modules(config, model);
   }
   check_freeze(config, model);

@@ -202,4 +202,29 @@ arch::PipelineOrder order_from(const Options& options, const arch::PipelineSplit
   return split.is_virtual() ? PipelineOrder::kInterleaved : PipelineOrder::kOneForwardOneBackward;
 }
 
+Processes processes_from(const Options& options, const RankPlace& place, bool is_planned) {
+  Processes processes;
+  processes.place = place;
+  const int64_t all =
+      is_planned ? place.size : std::max(place.size, restart_from_environment().ranks);
+  processes.mesh = mesh_from(options, all);
+  processes.data_ranks_of_job = processes.mesh.data;
+  const int64_t copy = processes.mesh.per_batch();
+  if (place.size % copy != 0) {
+    throw UsageError(tr("[train] a micro-batch takes {} ranks: of {} ranks {} are left, "
+                        "which are no multiple of it",
+                        copy, all, place.size),
+                     tr("the same command goes on when all machines are there again"));
+  }
+  processes.mesh.data = place.size / copy;
+  processes.pipeline = pipeline_from(options);
+  processes.order = order_from(options, processes.pipeline);
+  processes.mesh.ring = processes.pipeline.is_virtual();
+  processes.shares_cache = !options.get_bool_or("no_shared_storage", false);
+  processes.dist_timeout_s = options.has_value("distributed_timeout_minutes")
+                                 ? 60 * options.get_float("distributed_timeout_minutes")
+                                 : options.get_float("ddp_timeout");
+  return processes;
+}
+
 }  // namespace danlu::settings

@@ -7,6 +7,7 @@
 #include "arch/placement.h"
 #include "base/options.h"
 #include "base/rank_place.h"
+#include "settings/config.h"
 #include "settings/mesh_shape.h"
 #include "settings/sharing.h"
 
@@ -15,6 +16,20 @@ namespace danlu::settings {
 /// Says what of --fsdp, --shard, --offload is ignored, and that a line's number of processes is not
 /// that of those that were started. Errors: UsageError for words that these flags do not have.
 void explain_processes(const Options& options, const RankPlace& place);
+
+/// How the processes of a job share the work, and wait for each other.
+struct Processes {
+  RankPlace place;
+  int64_t data_ranks_of_job = 1;  ///< more than mesh.data where some ranks of a job are lost
+  MeshShape mesh;                 ///< of those that are there
+  arch::PipelineSplit pipeline;
+  arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
+  bool shares_cache = true;
+  double dist_timeout_s = 0;
+};
+/// place: of this process; of a plan, that of rank 0. Errors: as mesh_from, pipeline_from and
+/// order_from; UsageError where the ranks that are left cannot compute whole micro-batches.
+Processes processes_from(const Options& options, const RankPlace& place, bool is_planned);
 
 /// How `processes` share the work. Errors: UsageError for axes that this version does not have,
 /// sizes that do not divide, and those of several processes where one runs.

@@ -1,8 +1,5 @@
 #include "settings/options/recorded_settings.h"
 
-#include <set>
-#include <string>
-
 namespace danlu::settings {
 namespace {
 
@@ -24,21 +21,24 @@ bool is_outweighed(const Options& options, const TrainConfig& config, const std:
 
 }  // namespace
 
-void record_settings(const Options& options, TrainConfig& config) {
-  config.args = options.to_json();
-  for (const auto& [key, value] : config.args.items()) {
+RecordedSettings recorded_settings(const Options& options, const TrainConfig& config) {
+  RecordedSettings recorded;
+  recorded.args = options.to_json();
+  for (const auto& [key, value] : recorded.args.items()) {
     if (options.is_set(key) && options.source(key) != OptionSource::kEnvironment &&
         !is_outweighed(options, config, key))
-      config.settings[key] = value;
+      recorded.settings[key] = value;
   }
-  config.of_machine = options.names(OptionScope::kMachine);
-  config.of_start = options.names(OptionScope::kStart);
+  recorded.of_machine = options.names(OptionScope::kMachine);
+  recorded.of_start = options.names(OptionScope::kStart);
   // A rank in the record must not make a full run one of LoRA.
-  config.settings["tuner"] = tuner_name(config.tuner);
+  recorded.settings["tuner"] = tuner_name(config.tuner);
   // A profile's length may be more than the model has, which is no error; the same length typed is.
   if (options.is_set("max_length") && options.source("max_length") == OptionSource::kProfile)
-    config.settings["max_length"] = config.data.max_length;
-  config.settings["profile"] = config.profile.name;  // the file's own keys must not choose another
+    recorded.settings["max_length"] = config.data.max_length;
+  recorded.settings["profile"] =
+      config.profile.name;  // the file's own keys must not choose another
+  return recorded;
 }
 
 }  // namespace danlu::settings

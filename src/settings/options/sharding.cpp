@@ -57,34 +57,36 @@ std::optional<Sharding> of_fsdp(const std::string& text) {
   return sharding;
 }
 
-/// FSDP's hybrid words: the processes of each machine share, and machines keep copies. Errors:
-/// UsageError where machines do not hold whole copies.
-void put_sharers(const std::string& fsdp, TrainConfig& config) {
-  if (fsdp.find("hybrid") == std::string::npos) return;
-  const int64_t here = config.place.local_size, tensor = config.mesh.tensor;
-  if (!config.place.says_local_size) {
+/// MeshShape::sharers by FSDP's hybrid words: the processes of each machine share, and machines
+/// keep copies. Errors: UsageError where machines do not hold whole copies.
+int64_t sharers_from(const std::string& fsdp, const Processes& processes) {
+  const RankPlace& place = processes.place;
+  const MeshShape& mesh = processes.mesh;
+  if (fsdp.find("hybrid") == std::string::npos) return mesh.sharers;
+  const int64_t here = place.local_size, tensor = mesh.tensor;
+  if (!place.says_local_size) {
     throw UsageError(tr("[train] --fsdp {}: how many processes each machine has is not said", fsdp),
                      tr("set LOCAL_WORLD_SIZE for every process (Slurm: --ntasks-per-node)"));
   }
-  if (here % tensor != 0 || config.place.size % here != 0) {
+  if (here % tensor != 0 || place.size % here != 0) {
     throw UsageError(tr("[train] --fsdp {}: {} processes a machine, {} in all and --tp {}: no "
                         "machine holds whole copies of the model",
-                        fsdp, here, config.place.size, tensor),
+                        fsdp, here, place.size, tensor),
                      tr("as many processes on every machine, a multiple of --tp; or full_shard"));
   }
-  config.mesh.sharers = std::min(here / tensor, config.mesh.model_copies());
-  if (config.mesh.model_copies() % config.mesh.sharers != 0 ||
-      here / tensor % config.mesh.sharers != 0) {
+  const int64_t sharers = std::min(here / tensor, mesh.model_copies());
+  if (mesh.model_copies() % sharers != 0 || here / tensor % sharers != 0) {
     throw UsageError(tr("[train] --fsdp {}: {} processes a machine, {} copies of the model: they "
                         "do not share alike",
-                        fsdp, here, config.mesh.model_copies()),
+                        fsdp, here, mesh.model_copies()),
                      tr("as many copies on every machine; or full_shard"));
   }
-  if (config.mesh.sharers == config.mesh.model_copies() && config.mesh.model_copies() > 1) {
+  if (sharers == mesh.model_copies() && mesh.model_copies() > 1) {
     say_always(
         tr("--fsdp \"{}\": all processes are on one machine and share one copy, as without hybrid",
            fsdp));
   }
+  return sharers;
 }
 
 /// What was asked for, and by which flag.
@@ -128,7 +130,7 @@ std::vector<Asked> asked_alike(const Options& options) {
 
 /// --offload optimizer, params; without --offload_dir to the memory of the host, where a CPU has
 /// them anyway.
-void put_offload(const Options& options, TrainConfig& config) {
+void read_offload(const Options& options, const SharingOf& of, SharingOptions& sharing) {
   const std::vector<std::string> what = options.get_list("offload");
   for (const std::string& word : what) {
     if (word != "optimizer" && word != "params")
@@ -136,14 +138,14 @@ void put_offload(const Options& options, TrainConfig& config) {
                        tr("it says what is kept in host memory: --offload optimizer,params"));
   }
   const bool is_fsdps = options.get_string_or("fsdp", "").find("offload") != std::string::npos;
-  const bool activations = config.activation_offload.to == OffloadTo::kFile;
+  const bool activations = of.activations_to == OffloadTo::kFile;
   const auto is_named = [&](const char* word) {
     return std::find(what.begin(), what.end(), word) != what.end();
   };
-  config.wants_state_in_host = is_named("optimizer") || is_fsdps;
-  config.wants_parameters_in_host = is_named("params");
+  sharing.wants_state_in_host = is_named("optimizer") || is_fsdps;
+  sharing.wants_parameters_in_host = is_named("params");
   if (!options.has_value("offload_dir")) {
-    if (config.is_planned) return;
+    if (of.is_planned) return;
     if (activations) {
       throw UsageError(tr("[train] --activation_offload file: no directory was named"),
                        tr("--offload_dir DIR has a file of that directory hold them"));
@@ -155,14 +157,14 @@ void put_offload(const Options& options, TrainConfig& config) {
     return;
   }
   const fs::path directory = options.get_string("offload_dir");
-  if (!config.is_planned && !fs::is_directory(directory)) {
+  if (!of.is_planned && !fs::is_directory(directory)) {
     throw UsageError(tr("[train] --offload_dir {}: no such directory", directory.string()),
                      did_you_mean_path(directory));
   }
-  if (activations) config.activation_offload.directory = directory;
+  if (activations) sharing.activations_in = directory;
   // The state alone is the larger part and is read once a step.
-  if ((what.empty() && !activations) || is_named("optimizer")) config.keeping.state_in = directory;
-  if (is_named("params")) config.keeping.parameters_in = directory;
+  if ((what.empty() && !activations) || is_named("optimizer")) sharing.keeping.state_in = directory;
+  if (is_named("params")) sharing.keeping.parameters_in = directory;
 }
 
 }  // namespace
@@ -182,7 +184,7 @@ Sharding sharding_from(const Options& options) {
   return all.empty() ? Sharding::kNone : all.front().sharding;
 }
 
-void put_sharding(const Options& options, TrainConfig& config) {
+SharingOptions sharing_from(const Options& options, const SharingOf& of) {
   const bool has_fsdp = !options.get_string_or("fsdp", "").empty();
   if (has_fsdp && !options.get_string_or("deepspeed", "").empty()) {
     throw UsageError(tr("[train] {} and {} are two ways to divide one training; give one",
@@ -191,14 +193,19 @@ void put_sharding(const Options& options, TrainConfig& config) {
                         "and the schedule"));
   }
   const std::vector<Asked> all = asked_alike(options);
-  put_offload(options, config);
-  if (all.empty() || all.front().sharding == Sharding::kNone) return;
-  config.keeping.sharding = all.front().sharding;
-  put_sharers(options.get_string_or("fsdp", ""), config);
-  if (config.mesh.model_copies() > 1 && config.mesh.sharers != 1) return;
+  SharingOptions sharing;
+  sharing.sharers = of.processes.mesh.sharers;
+  read_offload(options, of, sharing);
+  if (all.empty() || all.front().sharding == Sharding::kNone) return sharing;
+  sharing.sharers = sharers_from(options.get_string_or("fsdp", ""), of.processes);
+  const int64_t copies = of.processes.mesh.model_copies();
+  if (copies > 1 && sharing.sharers != 1) {
+    sharing.keeping.sharding = all.front().sharding;
+    return sharing;
+  }
   log::notice("{}: there is one copy of the model{}, and nobody to share it with", all.front().flag,
-              config.mesh.model_copies() > 1 ? tr(" on each machine") : "");
-  config.keeping.sharding = Sharding::kNone;
+              copies > 1 ? tr(" on each machine") : "");
+  return sharing;
 }
 
 }  // namespace danlu::settings

@@ -56,7 +56,7 @@ Value replace(Interpreter& in, Input v, const Arguments& a) {
   return replaced(in, to_text(v), to_text(s.required(0)), to_text(s.required(1)), s.integer(2, -1));
 }
 
-/// As evaluation harnesses add it to Jinja2: Python's re.sub.
+/// Python's re.sub, which evaluation harnesses add to Jinja2.
 Value regex_replace(Interpreter& in, Input v, const Arguments& a) {
   const Signature s("regex_replace", a, {"pattern", "repl", "count"});
   const std::string text = to_text(v);

@@ -23,7 +23,7 @@ class PieceTable {
   TokenId unk_id() const { return unk_id_; }
   /// The piece's id if merging or cutting may give it (normal, user-defined, unused), else -1.
   TokenId find_cuttable(std::string_view piece) const;
-  /// Of the user-defined pieces.
+  /// Finds the user-defined pieces.
   const TokenMatcher& kept() const { return kept_; }
   bool byte_fallback() const { return byte_ids_[0] >= 0; }
   TokenId byte_id(unsigned char byte) const { return byte_ids_[byte]; }

@@ -32,7 +32,7 @@ void refuse_tiktoken(std::string_view text, const std::string& origin) {
   }
 }
 
-SentencePieceFile read_model(std::string_view bytes, const std::string& origin, bool modern) {
+SentencePieceFile read_checked(std::string_view bytes, const std::string& origin, bool modern) {
   refuse_tiktoken(bytes, origin);
   SentencePieceFile file = read_sentencepiece_file(bytes, origin);
   check_sentencepiece_file(file, origin);
@@ -199,7 +199,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 std::shared_ptr<const Tokenizer> parse_sentencepiece(std::string_view bytes,
                                                      const std::string& origin) {
-  return std::make_shared<SentencePieceTokenizer>(read_model(bytes, origin, /*modern=*/false),
+  return std::make_shared<SentencePieceTokenizer>(read_checked(bytes, origin, /*modern=*/false),
                                                   origin, /*modern=*/false, Companions(),
                                                   std::vector<fs::path>());
 }
@@ -208,7 +208,7 @@ std::shared_ptr<const Tokenizer> load_sentencepiece(const fs::path& path) {
   const MappedFile bytes(path);
   Companions companions = read_companions(path.parent_path());
   const bool modern = companions.flag("legacy") == std::optional(false);
-  return std::make_shared<SentencePieceTokenizer>(read_model(bytes.text(), path.string(), modern),
+  return std::make_shared<SentencePieceTokenizer>(read_checked(bytes.text(), path.string(), modern),
                                                   path.string(), modern, std::move(companions),
                                                   std::vector<fs::path>{path});
 }
@@ -216,7 +216,7 @@ std::shared_ptr<const Tokenizer> load_sentencepiece(const fs::path& path) {
 std::shared_ptr<const Tokenizer> make_sentencepiece(std::string_view bytes, Companions companions,
                                                     const fs::path& file) {
   const bool modern = companions.flag("legacy") == std::optional(false);
-  return std::make_shared<SentencePieceTokenizer>(read_model(bytes, file.string(), modern),
+  return std::make_shared<SentencePieceTokenizer>(read_checked(bytes, file.string(), modern),
                                                   file.string(), modern, std::move(companions),
                                                   std::vector<fs::path>{file}, bytes);
 }

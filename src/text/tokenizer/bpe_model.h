@@ -18,7 +18,7 @@ class MergeTable {
     TokenId left, right, result;
     uint32_t rank;  ///< the lowest goes first; of equal ones the leftmost
   };
-  /// Of merges of the same pair the last one counts.
+  /// Where merges are of the same pair, the last one counts.
   void build(const std::vector<Merge>& merges);
   /// Rank of the merge of two tokens, or kNone.
   uint32_t rank(TokenId left, TokenId right) const { return slot_of(left, right).rank; }

@@ -15,7 +15,7 @@ class Lattice {
  public:
   /// For a text of `length` bytes.
   void reset(size_t length) { nodes_.assign(length + 1, Node{}); }
-  /// Of the best way to a place; 0 at the beginning.
+  /// The score of the best way to a place; 0 at the beginning.
   Score score(size_t at) const { return nodes_[at].score; }
   /// A way that ends in the piece of `length` bytes at `begin`; of equal ones the first counts.
   template <typename S>

@@ -68,7 +68,7 @@ struct BpeToken {
 struct MergeScratch {
   std::vector<TokenId> symbols;
   std::vector<uint32_t> ranks;  ///< of the pair that each symbol begins
-  // Of the stretch at hand: the same, neighbours, queue of candidate merges.
+  // Symbols and ranks of the stretch at hand, its neighbours, and the queue of candidate merges.
   std::vector<TokenId> part_symbols;
   std::vector<uint32_t> part_ranks, next, previous;
   std::vector<uint64_t> queue;

@@ -76,7 +76,7 @@ std::shared_ptr<const Tokenizer> load_vocab_and_merges(const std::filesystem::pa
                                                        const std::filesystem::path& merges);
 /// tokenizer.model: a SentencePiece model. Errors: ModelError naming the file and what is wrong.
 std::shared_ptr<const Tokenizer> load_sentencepiece(const std::filesystem::path& path);
-/// As make_tokenizer_json, of a tokenizer.model.
+/// Makes of a tokenizer.model what make_tokenizer_json makes of a tokenizer.json.
 std::shared_ptr<const Tokenizer> make_sentencepiece(std::string_view bytes, Companions companions,
                                                     const std::filesystem::path& file);
 /// The same from bytes in memory, without companion files (tests, fuzzing). origin: for errors.

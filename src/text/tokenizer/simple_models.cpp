@@ -19,7 +19,7 @@ std::vector<PrefixTree::Entry> entries_of(const Vocabulary& vocabulary) {
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     if (!vocabulary.has(id) || vocabulary.token(id).empty()) continue;
-    // Of two ids with one text the lookup's answer counts.
+    // Where two ids have one text, the lookup's answer counts.
     if (vocabulary.find(vocabulary.token(id)) == id) entries.emplace_back(vocabulary.token(id), id);
   }
   return entries;

@@ -94,7 +94,7 @@ void read_merges(JsonScanner& json, ModelSource& source) {
   });
 }
 
-void read_model(JsonScanner& json, ModelSource& source) {
+void read_model_member(JsonScanner& json, ModelSource& source) {
   json.object([&](std::string_view key) {
     if ((key == "vocab" && source.has_vocabulary) || (key == "merges" && source.has_merges))
       fail_given_twice(json, key);
@@ -225,7 +225,7 @@ Pipeline read_pipeline(std::string_view text, const std::string& origin) {
     if (key == "model") {
       if (has_model) fail_given_twice(json, key);
       has_model = true;
-      read_model(json, source);
+      read_model_member(json, source);
     } else {
       const std::string name(key);
       parts[name] = json.value();

@@ -97,8 +97,7 @@ void draw_frame(Painter& painter, const Frame& frame) {
   rule(left, kBottom, kRight, kBottom, kGrey);
 }
 
-/// Of the points that fall on half a unit, the first, lowest, highest and last: more cannot be
-/// seen.
+/// The first, lowest, highest and last of the points that fall on half a unit: more cannot be seen.
 std::vector<Point> visible(const Series& points, std::span<const double> values,
                            const Frame& frame) {
   std::vector<Point> all;

@@ -20,7 +20,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
-/// Both ends of a line that is too long.
+/// The two ends of a line that is too long.
 std::string ends_of(std::string_view line) {
   constexpr size_t kMost = 200, kHead = 120, kTail = 40;
   std::vector<size_t> begins;  // of characters of UTF-8

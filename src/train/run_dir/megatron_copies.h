@@ -22,7 +22,8 @@ class MegatronCopies {
   MegatronCopies(const MegatronCopies&) = delete;
   MegatronCopies& operator=(const MegatronCopies&) = delete;
 
-  /// Of RUN/checkpoint-<step>, which stays as long as sources() names it. Does not wait.
+  /// Begins the copy of RUN/checkpoint-<step>, which stays as long as sources() names it. Does not
+  /// wait.
   void begin(const std::filesystem::path& checkpoint, int64_t step);
   /// Checkpoints that are being read, or will be.
   std::vector<std::filesystem::path> sources() const;

@@ -66,8 +66,8 @@ class Everywhere {
     for (const int64_t keeper : run_dir.keepers) hosts_[keeper] = ranks.from(keeper, host_name());
   }
 
-  /// Of the run's directory, or of those that `job` has written; the same on every rank. Errors:
-  /// IoError where there are finished ones, and none of them is whole or can be made so.
+  /// The newest of the run's directory, or of those that `job` has written; the same on every rank.
+  /// Errors: IoError where there are finished ones, and none of them is whole or can be made so.
   std::optional<checkpoint::Loaded> newest_whole(const std::string& job) const {
     std::vector<std::string> passed_over;
     bool any_finished = false;
@@ -193,7 +193,7 @@ class Everywhere {
     return "";
   }
 
-  /// Of what is about to be copied.
+  /// The damage of what is about to be copied.
   std::string damage_of_own(const fs::path& directory) const {
     std::error_code ignored;
     std::optional<checkpoint::Loaded> opened;
@@ -302,7 +302,7 @@ class Everywhere {
   std::map<int64_t, std::string> hosts_;  ///< of keepers
 };
 
-/// Of a directory that all ranks see: rank 0 reads all of it, however long that takes.
+/// Finds it in a directory that all ranks see: rank 0 reads all of it, however long that takes.
 std::optional<checkpoint::Loaded> find_in_common(const TrainConfig& config, const Ranks& ranks) {
   std::optional<checkpoint::Loaded> found;
   const std::string named = ranks.from_first(ranks.in_turn(0, [&] {

@@ -53,9 +53,10 @@ void clear_run_directory(const std::filesystem::path& run_dir);
 /// read in place of what this run leaves there.
 void refuse_other_format(const std::filesystem::path& run_dir);
 
-/// Of a run that begins. Errors: UsageError if it overwrites its directory and would thereby remove
-/// a model, tokenizer, adapter, template, data set or checkpoint that it reads; if it does not, and
-/// the directory is no run's but holds a file that this one would write over: somebody's README.md.
+/// Checks what a run that begins would remove or write over. Errors: UsageError if it overwrites
+/// its directory and would thereby remove a model, tokenizer, adapter, template, data set or
+/// checkpoint that it reads; if it does not, and the directory is no run's but holds a file that
+/// this one would write over: somebody's README.md.
 void refuse_to_lose_files(const TrainConfig& config);
 
 /// RUN/DONE says that the run took all its steps and that its model and reports are in place.

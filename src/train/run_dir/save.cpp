@@ -85,7 +85,7 @@ void begin_checkpoint(Run& run) {
   request.keeper = run.run_dir.keeper;
   const models::CausalLM& model = *run.state.model;
   model.memory().settle();
-  // Of what outlives the saver.
+  // What is captured outlives the saver.
   request.write_model = [&model, &config = run.config](const std::filesystem::path& directory) {
     write_model_files(model, config, device::dtype_of(model.dtype()), directory);
   };

@@ -22,12 +22,12 @@ const char* format_name(Format format);
 /// What a path holds; nullopt: nothing known. Looks at names only, never throws.
 std::optional<Format> detect_format(const std::filesystem::path& path);
 
-/// Of a directory without weights in which a training run has begun: how to go on with what it
-/// saved; "" where it saved none.
+/// A hint for a directory without weights in which a training run has begun: how to go on with what
+/// it saved; "" where it saved none.
 std::string hint_of_unfinished_run(const std::filesystem::path& directory);
 
-/// Of a directory without weights: the models in the directories below it, as `danlu convert
-/// --save-model-type hf` writes one into mg2hf; "" where there is none.
+/// A hint for a directory without weights: it names the models in the directories below it, as
+/// `danlu convert --save-model-type hf` writes one into mg2hf; "" where there is none.
 std::string hint_of_models_below(const std::filesystem::path& directory);
 
 struct SourceOptions {

@@ -263,7 +263,7 @@ class Meter {
 /// Errors: IoError naming the first difference.
 std::vector<TensorDigest> check_copy(const Conversion& conversion, const fs::path& staging) {
   const auto result = conversion.reopen(staging);
-  // As stored: GGUF keeps vectors wider than matrices.
+  // Types as they are stored: GGUF keeps vectors wider than matrices.
   std::map<std::string, DType> dtypes;
   const Layout& layout = conversion.target.layout;
   for (const StoredTensor& stored : layout.tensors) {

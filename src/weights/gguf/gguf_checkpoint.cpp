@@ -25,7 +25,7 @@ namespace danlu::weights::gguf {
 namespace {
 
 constexpr const char* kRopeFactors = "rope_freqs.weight";
-/// Of a file that names no base of its rotary embedding.
+/// The base of the rotary embedding in a file that names none.
 constexpr double kUsualRopeBase = 10000;
 
 /// Writes config.json as the families read it, from what the file says.

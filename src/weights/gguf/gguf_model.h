@@ -12,7 +12,8 @@
 namespace danlu::weights::gguf {
 
 struct ModelOptions {
-  /// Of matrices; vectors and routers are always F32, with Q4_0 the embedding and the head Q8_0.
+  /// The type of matrices; vectors and routers are always F32, with Q4_0 the embedding and the head
+  /// Q8_0.
   TensorType type = TensorType::kF16;
   std::string model_name = {};  ///< general.name; empty: left out
   std::string file_name = "model.gguf";

@@ -46,7 +46,7 @@ constexpr std::array<FormatType, 22> kTypes = {{
     {"U64", DType::kU64},
 }};
 
-size_t rank_of(DType dtype) {
+size_t alignment_rank(DType dtype) {
   for (size_t rank = 0; rank < kTypes.size(); ++rank) {
     if (kTypes[rank].dtype == dtype) return rank;
   }
@@ -286,7 +286,8 @@ std::vector<size_t> safetensors_file_order(const std::vector<TensorInfo>& tensor
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    const size_t rank_a = rank_of(tensors[a].dtype), rank_b = rank_of(tensors[b].dtype);
+    const size_t rank_a = alignment_rank(tensors[a].dtype),
+                 rank_b = alignment_rank(tensors[b].dtype);
     return rank_a != rank_b ? rank_a > rank_b : tensors[a].name < tensors[b].name;
   });
   return order;

@@ -54,7 +54,7 @@ PeftConfig load_peft_config(const std::filesystem::path& path);
 void report_other_base(const std::filesystem::path& adapter, const std::filesystem::path& base);
 PeftConfig parse_peft_config(const Json& json, const std::string& origin);
 
-/// As PEFT writes it: every key, sorted, inference_mode true.
+/// The file as PEFT writes it: every key, sorted, inference_mode true.
 Json peft_config_json(const PeftConfig& config);
 
 /// target_modules from a list that people gave: a single "all-linear" or regex is a pattern, any

@@ -67,8 +67,9 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
 /// unknown.
 Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions& options = {});
 
-/// As open_checkpoint, of adapters for the model `config` describes; base weights beside them are
-/// not read. Errors: also ModelError for an adapter on a module that the model has not.
+/// Opens, as open_checkpoint does, adapters for the model that `config` describes; base weights
+/// beside them are not read. Errors: also ModelError for an adapter on a module that the model has
+/// not.
 Checkpoint open_adapters(const std::filesystem::path& path, const arch::ModelConfig& config,
                          const OpenOptions& options = {});
 

@@ -39,7 +39,7 @@ void note_form(const TorchDocument& document, Form& form) {
 }
 
 /// The numbers of "mp_rank_00_001", which is_rank_folder keeps small.
-std::vector<int64_t> parts_of(const std::string& rank) {
+std::vector<int64_t> numbers_in_folder(const std::string& rank) {
   std::vector<int64_t> parts;
   for (size_t begin = std::string_view("mp_rank_").size(); begin <= rank.size();) {
     const size_t end = std::min(rank.find('_', begin), rank.size());
@@ -55,7 +55,7 @@ bool is_second_expert(const std::vector<std::string>& ranks,
                       const std::vector<int64_t>& embedding_rows, bool has_experts) {
   bool any = false, on_other = false;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    const std::vector<int64_t> parts = parts_of(ranks[i]);
+    const std::vector<int64_t> parts = numbers_in_folder(ranks[i]);
     any |= embedding_rows[i] > 0;
     on_other |= embedding_rows[i] > 0 && parts.size() > 1 && parts[1] > 0;
   }
@@ -66,7 +66,7 @@ bool is_second_expert(const std::vector<std::string>& ranks,
 Split split_of_folders(const std::vector<std::string>& ranks, bool second_is_expert) {
   std::vector<int64_t> largest;
   for (const std::string& rank : ranks) {
-    const std::vector<int64_t> parts = parts_of(rank);
+    const std::vector<int64_t> parts = numbers_in_folder(rank);
     largest.resize(std::max(largest.size(), parts.size()));
     for (size_t i = 0; i < parts.size(); ++i) largest[i] = std::max(largest[i], parts[i]);
   }
@@ -157,7 +157,7 @@ FoundStages stages_of(const std::vector<std::string>& ranks, std::vector<FoundCh
                       const Split& split) {
   std::vector<std::pair<int64_t, FoundChunks>> by_stage;
   for (size_t i = 0; i < ranks.size(); ++i)
-    by_stage.emplace_back(split.pp > 1 ? parts_of(ranks[i])[1] : 0, std::move(chunks[i]));
+    by_stage.emplace_back(split.pp > 1 ? numbers_in_folder(ranks[i])[1] : 0, std::move(chunks[i]));
   return join_stages(by_stage, split.pp);
 }
 

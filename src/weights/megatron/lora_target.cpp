@@ -78,7 +78,7 @@ class Blocks final : public SourceBase<std::vector<Block>> {
 };
 
 /// The modules that a stored matrix is made of, in its order; empty: it is no linear layer's.
-std::vector<size_t> parts_of(const StoredTensor& stored) {
+std::vector<size_t> globals_of(const StoredTensor& stored) {
   std::vector<size_t> parts;
   if (!stored.info.name.ends_with(kMatrix) || stored.info.shape.size() != 2) return parts;
   for (const Piece& piece : stored.sections.front().pieces) {
@@ -141,7 +141,7 @@ class Fuser {
   void find_groups() {
     std::set<std::string> found;
     for (size_t i = 0; i < model_.layout.tensors.size(); ++i) {
-      const std::vector<size_t> parts = parts_of(model_.layout.tensors[i]);
+      const std::vector<size_t> parts = globals_of(model_.layout.tensors[i]);
       int64_t rank = 0;
       for (const size_t part : parts) rank += is_adapted(part) ? ranks_.at(module(part)) : 0;
       if (rank == 0) continue;
@@ -261,7 +261,7 @@ class Adder {
     return index_.at(adapter_tensor_name(module(of), part));
   }
   bool is_adapted(const StoredTensor& stored) const {
-    const std::vector<size_t> parts = parts_of(stored);
+    const std::vector<size_t> parts = globals_of(stored);
     return !parts.empty() &&
            index_.contains(adapter_tensor_name(module(parts.front()), AdapterPart::kLoraA));
   }
@@ -363,7 +363,7 @@ UnfusedAdapters unfuse_adapters(const ModelLayout& model, std::shared_ptr<const 
   };
   for (const StoredTensor& stored : model.layout.tensors) {
     int64_t at = 0;
-    for (const size_t part : parts_of(stored)) {
+    for (const size_t part : globals_of(stored)) {
       const TensorInfo& base = model.layout.globals[part];
       const std::string module = arch::module_of(base.name);
       const std::string a = adapter_tensor_name(module, AdapterPart::kLoraA);

@@ -87,7 +87,7 @@ PyValue nested(const std::vector<std::pair<std::string, size_t>>& tensors) {
   return root;
 }
 
-/// As MindSpeed-LLM's own command line has it.
+/// Puts them as MindSpeed-LLM's own command line has them.
 void put_adapters(const FusedAdapters& adapters, bool alone, PyValue& args) {
   PyValue modules = PyValue::list();
   for (const std::string& module : adapters.modules) modules.append(PyValue::string(module));

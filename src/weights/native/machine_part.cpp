@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of "rank-12.safetensors".
-std::optional<int64_t> rank_of(const std::string& file) {
+/// The number in "rank-12.safetensors".
+std::optional<int64_t> rank_in_name(const std::string& file) {
   constexpr std::string_view kStart = "rank-";
   if (!file.starts_with(kStart)) return std::nullopt;
   int64_t rank = 0;
@@ -45,7 +45,7 @@ MachinePart read(const fs::path& checkpoint) {
   part.has_model = kept.contains("config.json") || kept.contains("adapter_config.json");
   for (const Json& entry : index.at("files")) {
     const auto name = entry.get<std::string>();
-    const auto rank = rank_of(name);
+    const auto rank = rank_in_name(name);
     if (!rank) continue;
     part.all_ranks.push_back(*rank);
     if (kept.contains("optim/" + name)) part.ranks.push_back(*rank);

@@ -16,8 +16,8 @@ struct MachinePart {
   bool is_all() const { return has_model && ranks.size() == all_ranks.size(); }
 };
 
-/// Of a finished checkpoint, or of the newest one of a run's directory; nullopt: it is neither, or
-/// keeps no state. Never throws.
+/// Reads it from a finished checkpoint, or from the newest one of a run's directory; nullopt: it is
+/// neither, or keeps no state. Never throws.
 std::optional<MachinePart> machine_part(const std::filesystem::path& directory);
 
 /// "optimizer state of ranks 4-7 (of 0-7)".

@@ -14,7 +14,7 @@ namespace danlu::weights::native {
 
 inline constexpr const char* kIndexFile = "danlu_checkpoint.json";
 inline constexpr int kVersion = 1;
-/// Of an index whose tensors may lie in a file in several stored tensors.
+/// The version of an index whose tensors may lie in a file in several stored tensors.
 inline constexpr int kVersionOfParts = 2;
 
 bool is_native_directory(const std::filesystem::path& path);

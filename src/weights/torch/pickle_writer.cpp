@@ -30,10 +30,10 @@ constexpr char kMark = '(', kStop = '.', kNone = 'N', kTrue = '\x88', kFalse = '
                kGet = 'h', kLongGet = 'j';
 }  // namespace op
 
-/// Of a tensor whose elements lie in row-major order.
+/// The strides of a tensor whose elements lie in row-major order.
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
-  // As torch has it: an extent of 0 counts as 1, so that no stride is 0.
+  // Torch has it so: an extent of 0 counts as 1, so that no stride is 0.
   for (size_t d = shape.size(); d-- > 1;)
     strides[d - 1] = strides[d] * std::max<int64_t>(shape[d], 1);
   return strides;

@@ -125,7 +125,7 @@ class PyValue {
   /// REQUIRES: has_items(). Returns the place of the value.
   PyValue& append(PyValue value);
 
-  /// As Python's repr prints it, shortened where long: 'adam', (torch.bfloat16, 3), True,
+  /// The text that Python's repr prints, shortened where long: 'adam', (torch.bfloat16, 3), True,
   /// megatron.core.enums.ModelType(1).
   std::string repr() const;
   /// The text that stands for this value as a dict key in tensor names: strings and ints plain,

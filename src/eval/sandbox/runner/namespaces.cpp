@@ -103,7 +103,7 @@ std::string ProcFolder::namespace_id(const char* name, Layer layer) const {
 void ProcFolder::leave(int flag, const char* name, Layer layer) const {
   const std::string before = namespace_id(name, layer);
   require(::unshare(flag) == 0, layer);
-  // That of the next child has no process, and no id, yet.
+  // The namespace of the next child has no process, and no id, yet.
   if (flag == CLONE_NEWPID) return;
   errno = EPERM;
   require(namespace_id(name, layer) != before, layer);

@@ -1,0 +1,12 @@
+// settings/options/adapter_options.h: the LoRA adapters that a run makes.
+#pragma once
+#include "arch/model_config.h"
+#include "base/options.h"
+#include "weights/lora/peft.h"
+
+namespace danlu::settings {
+
+/// --lora_rank and the flags beside it; targets have the names of `model`.
+weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model);
+
+}  // namespace danlu::settings

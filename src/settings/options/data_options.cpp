@@ -1,0 +1,84 @@
+#include "settings/options/data_options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "data/tokenized_dataset.h"
+#include "settings/options/from_options.h"
+#include "settings/options/model_names.h"
+#include "settings/options/output_options.h"
+#include "settings/options/media_flags.h"
+
+namespace danlu::settings {
+namespace {
+
+/// A profile's split gives way to what the user said of held-out data in other words.
+std::string split_from(const Options& options) {
+  const bool own = options.is_given("split");
+  const bool otherwise = options.is_given("val_dataset") || options.is_given("val_ratio");
+  return own || !otherwise ? options.get_string_or("split", "") : "";
+}
+
+/// --max_length, or 2048 and never more than `window`.
+int64_t max_length_from(const Options& options, int64_t window) {
+  const bool chosen =
+      options.has_value("max_length") && options.source("max_length") != OptionSource::kProfile;
+  if (chosen) return options.get_int("max_length");
+  return std::min(window, options.get_int_or("max_length", 2048));
+}
+
+}  // namespace
+
+DataConfig data_from(const Options& options, const DataOf& of) {
+  const bool looks = !of.is_planned;
+  DataConfig data;
+  data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
+                                                  : data::default_cache_dir();
+  data.train = options.get_list("dataset");
+  data.validation = options.get_list("val_dataset");
+  for (auto* list : {&data.train, &data.validation}) {
+    for (std::string& item : *list) {
+      if (looks) item = locate_dataset(item, data.cache_dir);
+    }
+  }
+  data.validation_ratio =
+      options.get_float_or("val_ratio", of.task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
+  data.megatron_split = split_from(options);
+  data.max_length = max_length_from(options, of.window);
+  data.truncation = options.get_string("truncation");
+  data.share_passes = options.get_bool("packing");
+  data.pack_sequences = options.get_bool("pack_sequences");
+  data.shuffle = options.get_bool("shuffle") && !options.get_bool("no_shuffle");
+  data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
+  data.max_rows = options.get_int("max_samples");
+  data.max_rows_of_all = options.get_int("max_total_samples");
+  data.media = media_flags_from(options);
+  data.strict = options.get_bool("strict");
+  data.max_dropped_ratio = options.get_float("max_dropped_ratio");
+  data.workers = options.get_int("workers");
+  data.dataset_dir = options.get_string_or("dataset_dir", "");
+  if (looks && !data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {
+    throw UsageError(tr("[train] {} {}: no such directory", options.given_as("dataset_dir"),
+                        data.dataset_dir.string()));
+  }
+  data.overwrite_cache = options.get_bool("overwrite_cache");
+  data.append_eod = options.get_bool("append_eod");
+  data.eod_mask_loss = options.get_bool("eod_mask_loss");
+  data.reset_position_ids = options.get_bool("reset_position_ids");
+  data.reset_attention_mask = options.get_bool("reset_attention_mask");
+  data.handler_name = options.get_string_or("handler_name", "");
+  if (options.has_value("columns")) data.columns = options.get_json("columns");
+  if (options.has_value("map_keys")) data.map_keys = options.get_json("map_keys");
+  data.json_keys = options.get_list("json_keys");
+  data.template_name = options.get_string("template");
+  data.templates_file = options.get_string_or("templates_file", "");
+  data.system = options.get_string_or("system", "");
+  return data;
+}
+
+int64_t longest_sample(const std::string& verb, const arch::ModelConfig& model) {
+  return model.max_positions > 0 && verb != kPlanVerb ? model.max_positions : INT64_MAX;
+}
+
+}  // namespace danlu::settings

@@ -1,0 +1,25 @@
+// settings/options/data_options.h: the data sets of a run and what becomes of their rows.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "arch/model_config.h"
+#include "base/options.h"
+#include "settings/config.h"
+
+namespace danlu::settings {
+
+/// What the meaning of the options depends on.
+struct DataOf {
+  Task task = Task::kSft;
+  uint64_t seed = 0;        ///< of the run: where data have none of their own
+  int64_t window = 0;       ///< longest_sample()
+  bool is_planned = false;  ///< data sets and directories need not be there
+};
+/// Everything but `learnt` (learnt_from). Errors: UsageError, also as locate_dataset.
+DataConfig data_from(const Options& options, const DataOf& of);
+
+/// Tokens that a sample may have at most. A plan without a command asks what other lengths take.
+int64_t longest_sample(const std::string& verb, const arch::ModelConfig& model);
+
+}  // namespace danlu::settings

@@ -1,0 +1,53 @@
+#include "settings/options/optimizer_options.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace danlu::settings {
+namespace {
+
+bool is_group_rule(const Json& rule) {
+  if (!rule.is_object() || !rule.contains("pattern")) return false;
+  for (const auto& [key, value] : rule.items()) {
+    const bool is_number = key == "lr_scale" || key == "weight_decay";
+    if (is_number ? !value.is_number() : key != "pattern" || !value.is_string()) return false;
+  }
+  return true;
+}
+
+/// Errors: UsageError unless it is a list of such rules.
+std::vector<GroupRule> group_rules_from(const Json& rules) {
+  if (!rules.is_array() || !std::all_of(rules.begin(), rules.end(), is_group_rule)) {
+    throw UsageError(
+        tr("[train] --param_groups: a list of {{\"pattern\", \"lr_scale\", "
+           "\"weight_decay\"}} is expected, got {}",
+           rules.dump(-1, ' ', false, Json::error_handler_t::replace)),
+        tr("as '[{{\"pattern\": \"embed\", \"lr_scale\": 0.1}}]': a pattern is a text, "
+           "the others are numbers and may be left out"));
+  }
+  std::vector<GroupRule> result;
+  for (const Json& rule : rules) {
+    result.push_back({rule["pattern"].get<std::string>(), rule.value("lr_scale", 1.0),
+                      rule.value("weight_decay", -1.0)});
+  }
+  return result;
+}
+
+}  // namespace
+
+AdamWConfig adamw_from(const Options& options) {
+  AdamWConfig adamw;
+  adamw.beta1 = options.get_float("adam_beta1");
+  adamw.beta2 = options.get_float("adam_beta2");
+  adamw.eps = options.get_float("adam_epsilon");
+  adamw.groups.weight_decay = options.get_float("weight_decay");
+  adamw.groups.decay_rule = decay_rule_from_name(options.get_string("weight_decay_on"));
+  if (options.has_value("param_groups"))
+    adamw.groups.rules = group_rules_from(options.get_json("param_groups"));
+  return adamw;
+}
+
+}  // namespace danlu::settings

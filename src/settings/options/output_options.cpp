@@ -1,0 +1,93 @@
+#include "settings/options/output_options.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/nearest_name.h"
+#include "settings/options/sharding.h"
+
+namespace danlu::settings {
+namespace {
+
+Interval interval_from(const Options& options, const char* name) {
+  const std::string text = options.get_string_or(name, "steps");
+  return text == "no" ? Interval::kNo : text == "epoch" ? Interval::kEpoch : Interval::kSteps;
+}
+
+/// Errors: UsageError for trackers that are not built in, and for words that name none.
+bool wants_tensorboard(const Options& options) {
+  static const std::vector<std::string> kBuiltIn = {"tensorboard", "all", "none"};
+  static const std::vector<std::string> kElsewhere = {
+      "wandb",      "swanlab", "mlflow",  "comet_ml", "clearml", "neptune", "azure_ml",
+      "codecarbon", "dagshub", "dvclive", "flyte",    "trackio", "mtrl"};
+  bool wanted = true;
+  for (const std::string& word : options.get_list("report_to")) {
+    if (word == "none") wanted = false;
+    if (std::count(kBuiltIn.begin(), kBuiltIn.end(), word)) continue;
+    const std::string flag = options.given_as("report_to");
+    if (std::count(kElsewhere.begin(), kElsewhere.end(), word)) {
+      throw UsageError(
+          tr("[train] {} {}: not available; there are tensorboard and none", flag, word),
+          tr("logging.jsonl and TensorBoard files hold every figure; nothing is sent anywhere"));
+    }
+    std::string hint;
+    std::vector<std::string> known = kBuiltIn;
+    if (const auto near = nearest_name(word, known)) hint = tr("did you mean '{}'?", *near);
+    throw UsageError(tr("[train] {}: expected tensorboard or none, got '{}'", flag, word), hint);
+  }
+  return wanted;
+}
+
+}  // namespace
+
+OutputConfig output_from(const Options& options, const std::string& model_name) {
+  OutputConfig output;
+  output.save = interval_from(options, "save_strategy");
+  output.evaluate = evaluates(options) ? interval_from(options, "eval_strategy") : Interval::kNo;
+  output.save_steps = options.get_int_or("save_steps", output.save_steps);
+  output.eval_steps = options.get_int_or("eval_steps", 0);
+  output.save_total_limit = std::max<int64_t>(0, options.get_int("save_total_limit"));
+  output.save_only_model = options.get_bool("save_only_model");
+  const bool in_megatrons = options.get_string("save_format") == "mcore";
+  output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
+  output.distributed_optimizer = sharding_from(options) != Sharding::kNone;
+  output.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 1);
+  output.adapters_alone = options.get_bool_or("lora_ckpt_filter", false);
+  output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
+  output.transformer_engine =
+      options.get_string_or("transformer_impl", "local") == "transformer_engine";
+  output.load_best_at_end = options.get_bool("load_best_model_at_end");
+  output.eval_batches = options.get_int_or("eval_iters", 0);
+  output.logging_steps = options.get_int("logging_steps");
+  output.log_first_step = options.get_bool("logging_first_step");
+  output.hf_log_format = options.get_string("log_format") == "hf";
+  output.tensorboard = wants_tensorboard(options);
+  output.run_name = options.get_string_or("run_name", "");
+  std::replace(output.run_name.begin(), output.run_name.end(), '/', '_');  // one folder
+  output.plot_loss = options.get_bool("plot_loss");
+  output.device_tflops = options.get_float_or("device_tflops", 0);
+  if (options.has_value("save_dtype"))
+    output.final_dtype = dtype_from_name(options.get_string("save_dtype"));
+  output.overwrite = options.get_bool("overwrite_output_dir");
+  output.begins_anew = options.get_bool("finetune") && !options.is_given("resume");
+  output.resume = output.begins_anew ? "none" : options.get_string("resume");
+  if (output.resume == "true" || output.resume == "True") output.resume = "auto";
+  if (output.resume == "false" || output.resume == "False") output.resume = "none";
+
+  // A directory the user named is taken as it is, so that the same command resumes; Danlu's own
+  // `output` collects runs side by side.
+  output.versioned = options.get_bool_or("version_dir", !options.is_set("output_dir"));
+  const fs::path base = options.get_string("output_dir");
+  output.directory = output.versioned ? base / model_name : base;
+  return output;
+}
+
+bool evaluates(const Options& options) {
+  if (options.has_value("eval_strategy")) return options.get_string("eval_strategy") != "no";
+  if (!options.get_bool_or("do_eval", true)) return false;
+  return !(options.is_set("eval_iters") && options.get_int("eval_iters") == 0);
+}
+
+}  // namespace danlu::settings
