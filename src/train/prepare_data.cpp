@@ -41,6 +41,13 @@ std::vector<std::string> limited(const std::vector<std::string>& datasets, int64
   return result;
 }
 
+/// Where the processor of pictures lies: with the weights, or with the tokenizer if these are of a
+/// format that has none.
+fs::path processor_directory(const TrainConfig& config) {
+  if (data::reads_media(config.model.path)) return config.model.path;
+  return text::directory_of_model(config.model.tokenizer);
+}
+
 constexpr int64_t kMediaWorkers = 2;
 
 data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
@@ -54,7 +61,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (!config.data.map_keys.is_null()) spec.format.map_keys = config.data.map_keys;
   spec.format.json_keys = config.data.json_keys;
   spec.max_rows_of_all = config.data.max_rows_of_all;
-  spec.media = settings::fetching_media_settings(config.model.path, config.data.media);
+  spec.media = settings::fetching_media_settings(processor_directory(config), config.data.media);
   spec.max_length = config.data.max_length;
   spec.truncation = data::truncation_from_name(config.data.truncation);
   spec.append_eod_text = config.data.append_eod;

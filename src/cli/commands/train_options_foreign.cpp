@@ -39,7 +39,6 @@ std::vector<OptionSpec> without_effect() {
       ignored({"torch_compile_backend", "torch_compile_mode", "tuner_backend", "template_backend",
                "experts_impl"},
               "there is one implementation"),
-      ignored_switch({"freeze_vit", "freeze_aligner"}, "models here are text models"),
       ignored_switch({"auto_find_batch_size"}, "the batch size is the one that is given"),
       ignored_switch({"prediction_loss_only", "eval_do_concat_batches",
                       "include_inputs_for_metrics", "batch_eval_metrics"},
@@ -77,7 +76,7 @@ std::vector<OptionSpec> model_and_tuner() {
                   "LoRA+ is not built in; --param_groups sets rates by name, e.g. for lora_B"),
       unavailable({"create_new_adapter"}, "one adapter is trained at a time"),
       unavailable({"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules",
-                   "freeze_parameters_ratio", "trainable_parameters", "freeze_llm"},
+                   "freeze_parameters_ratio", "trainable_parameters"},
                   "--tuner freeze --freeze PATTERN… says which parameters stay as they are"),
       unavailable({"use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon",
                    "galore_rank", "lisa_activated_layers"},
@@ -132,7 +131,7 @@ std::vector<OptionSpec> data_and_run() {
 
 std::vector<OptionSpec> train_foreign_options() {
   std::vector<OptionSpec> all = without_effect();
-  for (auto* part : {model_and_tuner, data_and_run, multimodal_options, reinforcement_options}) {
+  for (auto* part : {model_and_tuner, data_and_run, reinforcement_options}) {
     for (OptionSpec& spec : part()) all.push_back(std::move(spec));
   }
   return all;

@@ -30,16 +30,43 @@ std::vector<std::string> lora_targets_from(const Options& options, const arch::M
   return targets;
 }
 
+/// "all-linear" is spelled out, so that layers of the tower can stand beside it.
+std::vector<std::string> with_tower(const std::vector<std::string>& targets,
+                                    const VisionTraining& vision,
+                                    const arch::ModelConfig& model) {
+  std::vector<std::string> all;
+  for (const std::string& target : targets) {
+    if (!vision.adapts_decoder) break;
+    if (target != "all-linear") {
+      all.push_back(target);
+      continue;
+    }
+    for (const arch::ParamSpec& spec : arch::parameters_of(model)) {
+      if (spec.layer == 0 && spec.shape.size() == 2)
+        all.push_back(arch::last_name(arch::module_of(spec.name)));
+    }
+  }
+  all.insert(all.end(), vision.lora_targets.begin(), vision.lora_targets.end());
+  return all;
+}
+
 }  // namespace
 
-weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model) {
+weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model,
+                              const VisionTraining& vision) {
   weights::PeftConfig lora;
   lora.rank = options.get_int("lora_rank");
   lora.alpha = options.get_float("lora_alpha");
   lora.dropout = options.get_float("lora_dropout");
   lora.rslora = options.get_bool("use_rslora");
   lora.dora = options.get_bool("use_dora");
-  weights::set_targets(lora, lora_targets_from(options, model));
+  std::vector<std::string> targets = lora_targets_from(options, model);
+  if (!vision.lora_targets.empty()) {
+    targets = with_tower(targets, vision, model);
+    log::info("{}", tr("adapters on the vision tower too: {} linear layers there",
+                       vision.lora_targets.size()));
+  }
+  weights::set_targets(lora, targets);
   lora.modules_to_save = options.get_list("lora_modules_to_save");
   return lora;
 }

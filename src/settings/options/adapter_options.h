@@ -2,11 +2,13 @@
 #pragma once
 #include "arch/model_config.h"
 #include "base/options.h"
+#include "settings/options/vision_options.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::settings {
 
 /// --lora_rank and the flags beside it; targets have the names of `model`.
-weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model);
+weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model,
+                              const VisionTraining& vision);
 
 }  // namespace danlu::settings

@@ -23,6 +23,7 @@
 #include "settings/options/recorded_settings.h"
 #include "settings/options/schedule_options.h"
 #include "settings/options/sharding.h"
+#include "settings/options/vision_options.h"
 #include "settings/options/task_options.h"
 #include "settings/options/with_model.h"
 
@@ -118,13 +119,18 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
   config.model = std::move(named.source);
   model = std::move(named.config);
   arch::require_runnable(model);
-  config.lora = lora_from(options, model);
-  config.freeze = options.get_list("freeze");
+  const VisionTraining vision = vision_training_from(options, model);
+  config.lora = lora_from(options, model, vision);
+  config.freeze = vision.freeze;
+  const std::vector<std::string> named_patterns = options.get_list("freeze");
+  config.freeze.insert(config.freeze.end(), named_patterns.begin(), named_patterns.end());
   config.data =
       data_from(options, {config.task, config.seed, longest_sample(verb, model), is_planned});
   config.batch = batch_from(options);
   const Processes processes = processes_from(options, place, is_planned);
   take(processes, config);
+  config.pipeline.chunk_list = vision.layer_list;
+  config.pipeline.block_list = vision.block_list;
   take(sharing_from(options, {processes, config.activation_offload.to, is_planned}), config);
   config.schedule = schedule_from(options, config.tuner);
   config.adamw = adamw_from(options);
@@ -140,9 +146,10 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
 
 /// Reads the options of one process of a job, or, for a plan, those of the job that `place`
 /// describes. `model` becomes the model that they name.
-TrainConfig read_config(const std::string& verb, const Options& options, const RankPlace& place,
+TrainConfig read_config(const std::string& verb, const Options& given, const RankPlace& place,
                         bool is_planned, arch::ModelConfig& model) {
-  require_training(options);
+  require_training(given);
+  const Options options = with_multimodal(verb, given);
   TrainConfig config = read_parts(verb, options, place, is_planned, model);
   if (options.has_value("deepspeed"))
     config = with_deepspeed(options.get_string("deepspeed"), options, std::move(config));
