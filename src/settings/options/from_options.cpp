@@ -29,6 +29,7 @@
 #include "settings/options/recorded_settings.h"
 #include "settings/options/sharding.h"
 #include "settings/run_plan.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::settings {
 namespace {
@@ -90,6 +91,7 @@ weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& m
   lora.rslora = options.get_bool("use_rslora");
   lora.dora = options.get_bool("use_dora");
   weights::set_targets(lora, lora_targets_from(options, model));
+  weights::keep_out_of_tower(lora, model);
   lora.modules_to_save = options.get_list("lora_modules_to_save");
   return lora;
 }
