@@ -98,7 +98,7 @@ ConvertRequest read_mm_request(const Options& options) {
   for (const char* word : {"converter", "action"}) {
     if (options.is_set(word)) continue;
     throw UsageError(tr("[mm-convert] {} is not named", translated(word)),
-                     "danlu mm-convert Qwen2VLConverter hf_to_mm --cfg.mm_dir DIR …");
+                     tr("danlu mm-convert Qwen2VLConverter hf_to_mm --cfg.mm_dir DIR …"));
   }
   ConvertRequest request;
   const std::string action = options.get_string("action");
