@@ -212,6 +212,13 @@ class FileReader {
       }
       return;
     }
+    if (value.IsMap() && is_group_(key + ".")) {
+      refuse_repeated_keys(value);
+      for (const auto& pair : value) {
+        read_entry(key + "." + key_of(pair.first), pair.first, pair.second, false);
+      }
+      return;
+    }
     OptionFileEntry entry;
     entry.key = key;
     entry.origin = where(at);

@@ -433,6 +433,12 @@ void OptionTable::refuse_unavailable(const std::vector<OptionFileEntry>& entries
 
 bool OptionTable::is_group(const std::string& key) const {
   if (find_spec(key)) return false;
+  if (key.ends_with('.')) {
+    const std::string prefix = normalise_name(key);
+    return std::any_of(specs_.begin(), specs_.end(), [&](const OptionSpec& spec) {
+      return normalise_name(spec.name).starts_with(prefix);
+    });
+  }
   return std::any_of(specs_.begin(), specs_.end(), [&](const OptionSpec& spec) {
     return !spec.group.empty() && group_key(spec.group) == group_key(key);
   });

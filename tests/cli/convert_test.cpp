@@ -397,13 +397,5 @@ TEST_F(ConvertBad, AdaptersToMergeAreNoSourceOfPeft) {
   expect_refused({"convert", "m", "x", "--to", "peft", "--adapters", "nowhere"}, 2, {"--adapters"});
 }
 
-TEST_F(ConvertBad, MultimodalConversionSaysThatItIsNotThere) {
-  expect_refused(
-      {"mm-convert", "Qwen2VLConverter", "hf_to_mm", "--cfg.mm_dir", "a", "--cfg.hf_config.hf_dir",
-       "b", "--cfg.parallel_config.llm_pp_layers", "[[28]]", "--cfg.parallel_config.vit_pp_layers",
-       "[[32]]", "--cfg.parallel_config.tp_size", "1"},
-      2, {"multimodal models are not part of this version"});
-}
-
 }  // namespace
 }  // namespace danlu::test

@@ -35,9 +35,47 @@ inline std::string config_text(const ModelShape& shape) {
          "\"torch_dtype\": \"bfloat16\", \"bos_token_id\": 1, \"eos_token_id\": 2}\n";
 }
 
+/// Names and shapes, in file order.
+using NamedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+/// A safetensors file of bf16, finite random bits.
+inline void write_random_tensors(const std::filesystem::path& path, const NamedShapes& tensors) {
+  std::string header = "{\"__metadata__\": {\"format\": \"pt\"}";
+  uint64_t offset = 0;
+  for (const auto& [name, sizes] : tensors) {
+    uint64_t bytes = 2;
+    std::string list;
+    for (const int64_t size : sizes) {
+      bytes *= static_cast<uint64_t>(size);
+      list += (list.empty() ? "" : ", ") + std::to_string(size);
+    }
+    header += ", \"" + name + "\": {\"dtype\": \"BF16\", \"shape\": [" + list +
+              "], \"data_offsets\": [" + std::to_string(offset) + ", " +
+              std::to_string(offset + bytes) + "]}";
+    offset += bytes;
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::ofstream file(path, std::ios::binary);
+  const uint64_t length = header.size();
+  file.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file << header;
+  // One block again and again, from another place each time, so that no two stretches are alike.
+  std::mt19937_64 random(17);
+  std::vector<uint64_t> block(1 << 17);
+  for (uint64_t& word : block) word = random() & 0xBFFFBFFFBFFFBFFFull;  // no infinities, no NaNs
+  const auto* bytes = reinterpret_cast<const char*>(block.data());
+  uint64_t start = 0;
+  for (uint64_t left = offset; left > 0; start = (start + 10) % 4096) {
+    const uint64_t count = std::min<uint64_t>(left, block.size() * 8 - start);
+    file.write(bytes + start, static_cast<std::streamsize>(count));
+    left -= count;
+  }
+}
+
 /// config.json, model.safetensors (bf16, finite random bits) and a stand-in for a tokenizer file.
 inline void write_random_model(const std::filesystem::path& directory, const ModelShape& shape) {
-  std::vector<std::pair<std::string, std::vector<int64_t>>> tensors;
+  NamedShapes tensors;
   const int64_t d = shape.hidden / shape.heads;
   tensors.push_back({"model.embed_tokens.weight", {shape.vocab, shape.hidden}});
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -56,40 +94,9 @@ inline void write_random_model(const std::filesystem::path& directory, const Mod
   }
   tensors.push_back({"model.norm.weight", {shape.hidden}});
   if (!shape.tied) tensors.push_back({"lm_head.weight", {shape.vocab, shape.hidden}});
-
-  std::string header = "{\"__metadata__\": {\"format\": \"pt\"}";
-  uint64_t offset = 0;
-  for (const auto& [name, sizes] : tensors) {
-    uint64_t bytes = 2;
-    std::string list;
-    for (const int64_t size : sizes) {
-      bytes *= static_cast<uint64_t>(size);
-      list += (list.empty() ? "" : ", ") + std::to_string(size);
-    }
-    header += ", \"" + name + "\": {\"dtype\": \"BF16\", \"shape\": [" + list +
-              "], \"data_offsets\": [" + std::to_string(offset) + ", " +
-              std::to_string(offset + bytes) + "]}";
-    offset += bytes;
-  }
-  header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');
   std::filesystem::create_directories(directory);
   write_content(directory / "config.json", config_text(shape));
-  std::ofstream file(directory / "model.safetensors", std::ios::binary);
-  const uint64_t length = header.size();
-  file.write(reinterpret_cast<const char*>(&length), sizeof length);
-  file << header;
-  // One block again and again, from another place each time, so that no two stretches are alike.
-  std::mt19937_64 random(17);
-  std::vector<uint64_t> block(1 << 17);
-  for (uint64_t& word : block) word = random() & 0xBFFFBFFFBFFFBFFFull;  // no infinities, no NaNs
-  const auto* bytes = reinterpret_cast<const char*>(block.data());
-  uint64_t start = 0;
-  for (uint64_t left = offset; left > 0; start = (start + 10) % 4096) {
-    const uint64_t count = std::min<uint64_t>(left, block.size() * 8 - start);
-    file.write(bytes + start, static_cast<std::streamsize>(count));
-    left -= count;
-  }
+  write_random_tensors(directory / "model.safetensors", tensors);
 }
 
 }  // namespace danlu::test

@@ -92,10 +92,11 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       {"eval", {"style=mindspeed-cot", "chain_of_thought=true"}},
       {"infer", {"load_dataset_config=true"}},
       {"convert",
-       {"to=peft", "moe_tp_extend_ep=true", "with_optimizer=true", "use_distributed_optimizer=true",
-        "use_distributed_optimizer=false", "overlap_grad_reduce=true", "overlap_grad_reduce=false",
-        "load_model_type=mg", "load_model_type=optim", "save_model_type=hf",
-        "load_from_legacy=true", "add_qkv_bias=false", "add_dense_bias=true", "w_pack=true"}},
+       {"to=peft", "to=mm", "moe_tp_extend_ep=true", "with_optimizer=true",
+        "use_distributed_optimizer=true", "use_distributed_optimizer=false",
+        "overlap_grad_reduce=true", "overlap_grad_reduce=false", "load_model_type=mg",
+        "load_model_type=optim", "save_model_type=hf", "load_from_legacy=true",
+        "add_qkv_bias=false", "add_dense_bias=true", "w_pack=true"}},
   };
   static const std::set<std::string> none;
   const auto at = by_verb.find(verb);

@@ -15,30 +15,37 @@
 
 namespace danlu::test {
 
-/// The keys of a model that sees pictures: a tower of 4 blocks, width 16, 2 heads.
+/// The tower of a small Qwen2-VL or Qwen2.5-VL.
 inline void add_tiny_tower(Json& config) {
-  config.update({{"rope_scaling", {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}}},
-                 {"rope_theta", 1e4},
-                 {"vision_start_token_id", 93},
-                 {"vision_end_token_id", 94},
-                 {"image_token_id", 95},
-                 {"video_token_id", 96}});
-  Json tower = {{"depth", 4}, {"num_heads", 2}, {"patch_size", 4}};
-  if (config["model_type"] == "qwen2_vl") {
-    tower.update({{"embed_dim", 16}, {"mlp_ratio", 2}, {"hidden_size", config["hidden_size"]}});
+  const bool is_gated = config["model_type"] == "qwen2_5_vl";
+  Json vision = {{"depth", 2},
+                 {"num_heads", 2},
+                 {"in_channels", 3},
+                 {"patch_size", 4},
+                 {"spatial_merge_size", 2},
+                 {"temporal_patch_size", 2},
+                 {"hidden_act", is_gated ? "silu" : "quick_gelu"}};
+  if (is_gated) {
+    vision.update({{"hidden_size", 24},
+                   {"intermediate_size", 20},
+                   {"out_hidden_size", config["hidden_size"]},
+                   {"window_size", 16},
+                   {"fullatt_block_indexes", {1}},
+                   {"tokens_per_second", 2}});
   } else {
-    tower.update({{"hidden_size", 16},
-                  {"intermediate_size", 24},
-                  {"out_hidden_size", config["hidden_size"]},
-                  {"window_size", 16},
-                  {"fullatt_block_indexes", {1, 3}},
-                  {"tokens_per_second", 2}});
+    vision.update({{"embed_dim", 24}, {"mlp_ratio", 2}, {"hidden_size", config["hidden_size"]}});
   }
-  config["vision_config"] = tower;
+  config.update({{"vision_config", vision},
+                 {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}}},
+                 {"vision_start_token_id", 90},
+                 {"vision_end_token_id", 91},
+                 {"image_token_id", 92},
+                 {"video_token_id", 93}});
 }
 
 /// config.json of a small model of any family ("llama", "qwen2", …): 2 layers, width 32, 4 heads, 2
-/// KV heads where the family has them, vocabulary 97; with experts: 4 of them, 2 for each token.
+/// KV heads where the family has them, vocabulary 97; with experts: 4 of them, 2 for each token;
+/// with a vision tower: 2 blocks, width 24, 2 heads, patches of 4 pixels.
 /// Change keys before writing as a test needs.
 inline Json tiny_config(const std::string& model_type = "qwen2") {
   const arch::Family& family = arch::family_named(model_type);
@@ -67,7 +74,7 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
   }
   if (model_type == "qwen2_moe") config["shared_expert_intermediate_size"] = 40;
   if (model_type == "qwen3_moe") config["head_dim"] = 12;
-  if (model_type == "qwen2_vl" || model_type == "qwen2_5_vl") add_tiny_tower(config);
+  if (model_type.ends_with("_vl")) add_tiny_tower(config);
   return config;
 }
 

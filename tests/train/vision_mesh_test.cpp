@@ -11,7 +11,7 @@ namespace {
 
 using parallel::Sharding;
 
-constexpr int32_t kStart = 93, kEnd = 94, kPicture = 95, kVideo = 96;
+constexpr int32_t kStart = 90, kEnd = 91, kPicture = 92, kVideo = 93;
 
 void add_text(int64_t count, int64_t number, data::Sample& sample) {
   for (int64_t t = 0; t < count; ++t) {
@@ -67,7 +67,11 @@ std::shared_ptr<const data::SampleSource> samples_with_pictures() {
 }
 
 Case seeing(const char* family, MeshShape shape = {}, Sharding sharding = Sharding::kNone) {
-  Case c{family, family, Json::object()};
+  Json config = danlu::test::tiny_config(family);
+  config["vision_config"]["depth"] = 4;
+  if (config["vision_config"].contains("fullatt_block_indexes"))
+    config["vision_config"]["fullatt_block_indexes"] = {1, 3};
+  Case c{family, family, {{"vision_config", config["vision_config"]}}};
   c.layers = 4;
   c.shape = shape;
   c.sharding = sharding;
@@ -157,7 +161,7 @@ TEST(VisionMesh, IsRecomputedAndTakesAdapters) {
 TEST(VisionMesh, RowsWithoutPicturesGiveTheNumbersOfTheTextModel) {
   Case seen = seeing("qwen2_vl");
   seen.samples = nullptr;
-  Case text{"qwen2", "qwen2", {{"rope_theta", 1e4}}};
+  Case text{"qwen2", "qwen2", {{"rope_theta", 1e6}}};
   text.layers = 4;
   const Outcome with = train(seen, {}, 3), without = train(text, {}, 3);
   EXPECT_EQ(with.losses, without.losses);

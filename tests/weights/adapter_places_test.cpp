@@ -48,6 +48,46 @@ TEST(AdapterPlaces, RoutersAreChosenButNeedNoAdapter) {
   EXPECT_FALSE(must_be_adapted(every, weights.at("model.norm"))) << "no matrix";
 }
 
+std::vector<std::string> chosen_by(const std::vector<std::string>& targets) {
+  const arch::ModelConfig config = model("qwen2_5_vl", {{"num_hidden_layers", 1}});
+  PeftConfig peft = with_targets(targets);
+  keep_out_of_tower(peft, config);
+  return chosen_modules(peft, config);
+}
+
+TEST(AdapterPlaces, TargetsMeanTheDecoderWhereATowerHasTheSameNames) {
+  const std::string layer = "model.layers.0.", block = "visual.blocks.";
+  EXPECT_THAT(chosen_by({"all-linear"}),
+              ElementsAre(layer + "self_attn.q_proj", layer + "self_attn.k_proj",
+                          layer + "self_attn.v_proj", layer + "self_attn.o_proj",
+                          layer + "mlp.gate_proj", layer + "mlp.up_proj", layer + "mlp.down_proj"));
+  EXPECT_THAT(chosen_by({"q_proj", "gate_proj"}),
+              ElementsAre(layer + "self_attn.q_proj", layer + "mlp.gate_proj"));
+  // What only the tower has, and what says that it means the tower.
+  EXPECT_THAT(chosen_by({"qkv"}), ElementsAre(block + "0.attn.qkv", block + "1.attn.qkv"));
+  EXPECT_THAT(chosen_by({"proj"}), ElementsAre(block + "0.attn.proj", block + "1.attn.proj"))
+      << "not the patches, which are no matrix";
+  EXPECT_THAT(
+      chosen_by({"down_proj", "visual.merger.mlp.0", "visual.blocks.1.mlp.down_proj"}),
+      ElementsAre(block + "1.mlp.down_proj", "visual.merger.mlp.0", layer + "mlp.down_proj"));
+  EXPECT_THAT(chosen_by({R"(.*\.up_proj)"}),
+              ElementsAre(block + "0.mlp.up_proj", block + "1.mlp.up_proj", layer + "mlp.up_proj"));
+}
+
+TEST(AdapterPlaces, WhatATowerIsSparedStandsInTheConfig) {
+  PeftConfig peft = with_targets({"q_proj", "gate_proj"});
+  keep_out_of_tower(peft, model("qwen2_5_vl"));
+  const Json written = peft_config_json(peft);
+  EXPECT_EQ(written["exclude_modules"], R"((model\.)?visual\..*)");
+  EXPECT_EQ(written["target_modules"], Json({"q_proj", "gate_proj"}));
+  // Nothing to spare: nothing is written.
+  for (const char* family : {"qwen2_vl", "qwen2"}) {
+    PeftConfig names = with_targets({"q_proj", "gate_proj"});
+    keep_out_of_tower(names, model(family));
+    EXPECT_THAT(names.exclude_modules, IsEmpty()) << family;
+  }
+}
+
 TEST(AdapterPlaces, ATargetIsIdleWhereItChoosesNothingAlone) {
   PeftConfig peft = with_targets({"q_proj", "W_pack", ".*_proj"});
   // Excluded and passed over: the word is right all the same. Of several words none is a pattern.

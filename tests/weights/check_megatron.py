@@ -9,29 +9,19 @@ import argparse
 import collections
 import json
 import os
-import struct
 import sys
 
 import torch
 
+from hf_tensors import read_safetensors
+
 CORE, TRANSFORMER_ENGINE, LEGACY = range(3)
 SEQUENTIAL, GROUPED, TE_GROUPED = range(3)
-DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 CONFIG_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 INTERNLM2 = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
              "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
              "mlp.down_proj": "feed_forward.w2"}
-
-
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        data = bytearray(file.read())
-    header.pop("__metadata__", None)
-    return {name: torch.frombuffer(data, dtype=DTYPES[info["dtype"]], offset=info["data_offsets"][0],
-                                   count=torch.Size(info["shape"]).numel()).reshape(info["shape"])
-            for name, info in header.items()}
 
 
 class Model:

@@ -54,11 +54,13 @@ class RandomModels {
     return choices[static_cast<size_t>(between(0, static_cast<int64_t>(choices.size()) - 1))];
   }
 
-  /// config.json of a small model of a random family: grouped and plain heads, tied and untied,
-  /// biased and not, vocabularies that nothing divides.
+  /// config.json of a small model of text of a random family: grouped and plain heads, tied and
+  /// untied, biased and not, vocabularies that nothing divides.
   Json config_json() {
     std::vector<std::string> families;
-    for (const arch::Family& family : arch::families()) families.push_back(family.name);
+    for (const arch::Family& family : arch::families()) {
+      if (!family.name.ends_with("_vl")) families.push_back(family.name);
+    }
     const std::string family = one_of(families);
     Json json = tiny_config(family);
     const int64_t groups = one_of<int64_t>({2, 4}), queries = one_of<int64_t>({1, 2, 3});
@@ -84,6 +86,58 @@ class RandomModels {
     }
     if (json.contains("moe_intermediate_size")) json["moe_intermediate_size"] = 4 * between(1, 4);
     return json;
+  }
+
+  /// The same with a vision tower; vocabulary and widths that 2 divides.
+  Json vision_config_json() {
+    Json json = tiny_config(one_of<std::string>({"qwen2_vl", "qwen2_5_vl"}));
+    const int64_t groups = one_of<int64_t>({2, 4}), queries = one_of<int64_t>({1, 2, 3});
+    const std::vector<int64_t> section = {between(1, 2), between(1, 2), between(1, 2)};
+    json["num_key_value_heads"] = groups;
+    json["num_attention_heads"] = groups * queries;
+    const int64_t hidden = groups * queries * 2 * (section[0] + section[1] + section[2]);
+    json["hidden_size"] = hidden;
+    json["rope_scaling"]["mrope_section"] = section;
+    json["intermediate_size"] = 4 * between(1, 6);
+    json["num_hidden_layers"] = between(2, 6);
+    json["vocab_size"] = 2 * between(48, 60);
+    json["tie_word_embeddings"] = coin();
+    json["torch_dtype"] = one_of<std::string>({"float32", "bfloat16", "float16"});
+    Json& vision = json["vision_config"];
+    const bool is_gated = json["model_type"] == "qwen2_5_vl";
+    vision["depth"] = between(2, 5);
+    vision["num_heads"] = one_of<int64_t>({2, 4});
+    vision[is_gated ? "hidden_size" : "embed_dim"] =
+        vision["num_heads"].get<int64_t>() * 4 * between(1, 3);
+    vision[is_gated ? "out_hidden_size" : "hidden_size"] = hidden;
+    if (is_gated) vision["intermediate_size"] = 2 * between(1, 12);
+    return json;
+  }
+
+  /// Lists of MindSpeed-MM that the model allows; several chunks where there are several stages.
+  weights::megatron::Split vision_split(const arch::ModelConfig& config) {
+    weights::megatron::Split split;
+    split.tp = one_of<int64_t>({1, 2});
+    split.pp = between(1, 4);
+    const int64_t chunks = split.pp == 1 ? 1 : between(1, 3), cells = chunks * split.pp;
+    const int64_t blocks = config.vision->depth, parts = blocks + config.num_layers;
+    std::vector<bool> has_some;
+    do {
+      std::vector<int64_t> cuts = {0, parts};
+      for (int64_t cell = 1; cell < cells; ++cell) cuts.push_back(between(0, parts));
+      std::sort(cuts.begin(), cuts.end());
+      split.chunk_list.assign(static_cast<size_t>(chunks), {});
+      split.block_list.assign(static_cast<size_t>(chunks), {});
+      has_some.assign(static_cast<size_t>(split.pp), false);
+      for (size_t cell = 0; cell + 1 < cuts.size(); ++cell) {
+        const int64_t begin = cuts[cell], end = cuts[cell + 1];
+        const size_t chunk = cell / static_cast<size_t>(split.pp);
+        split.block_list[chunk].push_back(std::min(end, blocks) - std::min(begin, blocks));
+        split.chunk_list[chunk].push_back(std::max(end, blocks) - std::max(begin, blocks));
+        if (end > begin) has_some[cell % static_cast<size_t>(split.pp)] = true;
+      }
+    } while (std::count(has_some.begin(), has_some.end(), false) > 0);
+    return split;
   }
 
   arch::ModelConfig parse(const Json& json) {

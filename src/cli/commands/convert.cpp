@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/not_here.h"
 #include "base/progress.h"
 #include "base/shell_quote.h"
 #include "base/threads.h"
@@ -49,7 +48,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
   weights::report_idle_iteration(plan.source, request.source_options.iteration, "--iteration");
-  check_described(options, request, plan.source);
+  if (request.check_source) request.check_source(plan.source);
   if (plan.source.format == weights::Format::kGguf && !request.tokenizer.empty()) {
     text::refuse_other_tokenizer(request.source, *text::Tokenizer::load(request.tokenizer),
                                  request.tokenizer.string());
@@ -124,6 +123,7 @@ weights::megatron::OptimizerShape optimizer_shape(const ConvertRequest& request,
 
 std::optional<int64_t> target_iteration(const ConvertRequest& request, const ConvertPlan& plan) {
   if (!request.target_iteration) {
+    if (request.to == ConvertTo::kMm && !plan.source.megatron) return std::nullopt;
     if (plan.source.megatron) return plan.source.iteration;
     const int64_t trained = plan.source.optimizer.settings.iteration;
     return trained > 0 ? trained : plan.source.iteration.value_or(1);
@@ -164,8 +164,10 @@ void plan_megatron(const ConvertRequest& request, const ConvertPlan& plan, Conve
   const auto& megatron = plan.source.megatron;
   weights::megatron::TargetOptions target;
   target.split = split_for(request, plan);
-  const bool is_core = megatron && megatron->form.dialect != Dialect::kLegacy;
+  const bool is_core = megatron && megatron->form.dialect != Dialect::kLegacy &&
+                       megatron->form.dialect != Dialect::kMindSpeedMm;
   target.form.dialect = request.dialect.value_or(is_core ? megatron->form.dialect : Dialect::kCore);
+  if (request.to == ConvertTo::kMm) target.form.dialect = Dialect::kMindSpeedMm;
   if (request.experts) {
     target.form.experts = *request.experts;
   } else if (megatron && plan.config.has_experts()) {
@@ -205,7 +207,10 @@ void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion&
     throw UsageError(tr("[--with-optimizer] a Hugging Face directory holds no optimizer state"),
                      tr("use --to mcore or --to native"));
   }
-  conversion.target = weights::plan_hf_directory(plan.globals, request.max_shard_bytes);
+  const fs::path index = request.shards_like / "model.safetensors.index.json";
+  conversion.target = !request.shards_like.empty() && fs::exists(index)
+                          ? weights::plan_hf_directory_like(plan.globals, index)
+                          : weights::plan_hf_directory(plan.globals, request.max_shard_bytes);
   conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
 }
 
@@ -272,6 +277,7 @@ void plan_target(const ConvertRequest& request, ConvertPlan& plan, Conversion& c
   switch (request.to) {
     case ConvertTo::kCore:
     case ConvertTo::kLegacy:
+    case ConvertTo::kMm:
       plan_megatron(request, plan, conversion);
       break;
     case ConvertTo::kNative:
@@ -469,15 +475,13 @@ void log_next_step(const ConvertRequest& request) {
   const std::string output = shell_quoted(request.output.string());
   if (request.to == ConvertTo::kHf) log::info("next: danlu chat --model {}", output);
   if (request.to == ConvertTo::kCore || request.to == ConvertTo::kLegacy ||
-      request.to == ConvertTo::kNative)
+      request.to == ConvertTo::kMm || request.to == ConvertTo::kNative)
     log::info("next: danlu inspect {}", output);
 }
 
 }  // namespace
 
-int run_convert(const Options& options) {
-  ConvertRequest request = read_convert_request(options);
-  take_trained(options, request);
+int convert_as_asked(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan = open_plan(options, request);
   Conversion conversion;
   conversion.output = request.output;
@@ -520,9 +524,13 @@ int run_convert(const Options& options) {
   return 0;
 }
 
-int run_mm_convert(const Options&) {
-  throw UsageError(tr("[mm-convert] {}", kNoMultimodal),
-                   tr("text models are converted by danlu convert"));
+int run_convert(const Options& options) {
+  ConvertRequest request = read_convert_request(options);
+  take_trained(options, request);
+  request.check_source = [&](const CheckpointSource& source) {
+    check_described(options, request, source);
+  };
+  return convert_as_asked(options, request);
 }
 
 }  // namespace danlu::cli

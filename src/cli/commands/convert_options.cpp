@@ -1,8 +1,35 @@
 // The flags of `danlu convert`: its own short ones and MindSpeed-LLM's convert_ckpt.py.
 #include "cli/commands/commands.h"
+#include "cli/commands/convert_plan.h"
 #include "cli/commands/foreign_options.h"
 
 namespace danlu::cli {
+
+std::vector<OptionSpec> conversion_run_options() {
+  return {
+      {.name = "check",
+       .type = OptionType::kBool,
+       .help = "read the result back and compare every bit (default: below 2 GB)",
+       .group = "Running"},
+      {.name = "checksums",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "print the checksum of every tensor, and write them to OUTPUT.checksums",
+       .group = "Running"},
+      {.name = "overwrite",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "replace an existing output",
+       .group = "Running"},
+      {.name = "threads",
+       .type = OptionType::kInt,
+       .help = "writing threads (default: the CPUs, at most 8)",
+       .aliases = {"workers", "num_workers"},
+       .range = at_least(1).up_to(64),
+       .group = "Running"},
+  };
+}
+
 namespace {
 
 std::vector<OptionSpec> place_options() {
@@ -19,7 +46,7 @@ std::vector<OptionSpec> place_options() {
        .word = 2},
       {.name = "to",
        .help = "format to write",
-       .choices = {"hf", "mcore", "legacy", "native", "gguf", "peft"},
+       .choices = {"hf", "mcore", "legacy", "mm", "native", "gguf", "peft"},
        .group = "What"},
       {.name = "dtype",
        .help = "type to store (default: the source's, tensor by tensor)",
@@ -83,6 +110,14 @@ std::vector<OptionSpec> split_options() {
       {.name = "num_layer_list",
        .type = OptionType::kList,
        .help = "layers of each pipeline stage, e.g. 11,13,19,21",
+       .group = "Split"},
+      {.name = "llm_pp_layers",
+       .type = OptionType::kList,
+       .help = "MindSpeed-MM: decoder layers of each stage, e.g. [1,10,10,7], or of each chunk",
+       .group = "Split"},
+      {.name = "vit_pp_layers",
+       .type = OptionType::kList,
+       .help = "MindSpeed-MM: blocks of the vision tower, likewise (default: all in the first)",
        .group = "Split"},
       {.name = "noop_layers",
        .type = OptionType::kList,
@@ -150,31 +185,6 @@ std::vector<OptionSpec> optimizer_options() {
        .type = OptionType::kBool,
        .help = "the next run overlaps gradient reduction: cuts flat buffers into buckets",
        .group = "Optimizer"},
-  };
-}
-
-std::vector<OptionSpec> run_options() {
-  return {
-      {.name = "check",
-       .type = OptionType::kBool,
-       .help = "read the result back and compare every bit (default: below 2 GB)",
-       .group = "Running"},
-      {.name = "checksums",
-       .type = OptionType::kBool,
-       .default_text = "false",
-       .help = "print the checksum of every tensor, and write them to OUTPUT.checksums",
-       .group = "Running"},
-      {.name = "overwrite",
-       .type = OptionType::kBool,
-       .default_text = "false",
-       .help = "replace an existing output",
-       .group = "Running"},
-      {.name = "threads",
-       .type = OptionType::kInt,
-       .help = "writing threads (default: the CPUs, at most 8)",
-       .aliases = {"workers", "num_workers"},
-       .range = at_least(1).up_to(64),
-       .group = "Running"},
   };
 }
 
@@ -265,31 +275,14 @@ std::vector<OptionSpec> foreign_convert_options() {
 OptionTable convert_options() {
   std::vector<OptionSpec> all;
   for (auto& part : {place_options(), split_options(), form_options(), optimizer_options(),
-                     run_options(), described_options(), foreign_convert_options()})
+                     conversion_run_options(), described_options(), foreign_convert_options()})
     all.insert(all.end(), part.begin(), part.end());
   return OptionTable(
       "convert",
       "Convert a checkpoint between Hugging Face, Megatron, Danlu and GGUF,\n"
       "streamed and checked; nothing about the model has to be typed",
-      "danlu convert SRC DST --to hf|mcore|legacy|native|gguf|peft [--tp N] [--pp N] …",
+      "danlu convert SRC DST --to hf|mcore|legacy|mm|native|gguf|peft [--tp N] [--pp N] …",
       std::move(all));
-}
-
-OptionTable mm_convert_options() {
-  const auto text = [](std::string name, std::string help) {
-    return OptionSpec{.name = std::move(name), .help = std::move(help)};
-  };
-  return OptionTable(
-      "mm-convert", "Convert multimodal checkpoints, with MindSpeed-MM's flags",
-      "danlu mm-convert CONVERTER hf_to_mm|mm_to_hf|resplit --cfg.mm_dir DIR …",
-      {text("cfg.mm_dir", "MindSpeed-MM checkpoint"),
-       text("cfg.hf_config.hf_dir", "Hugging Face directory"),
-       text("cfg.save_hf_dir", "where mm_to_hf writes"),
-       text("cfg.source_dir", "resplit: checkpoint to cut again"),
-       text("cfg.target_dir", "resplit: where to write"),
-       text("cfg.parallel_config.llm_pp_layers", "language layers of each stage, e.g. [[28]]"),
-       text("cfg.parallel_config.vit_pp_layers", "vision layers of each stage"),
-       text("cfg.parallel_config.tp_size", "tensor parallel size")});
 }
 
 }  // namespace danlu::cli

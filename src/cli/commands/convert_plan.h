@@ -25,6 +25,14 @@ struct ConvertPlan {
 /// Errors: UsageError for adapters that do not go together; as settings::find_trained_run, base_of.
 void take_trained(const Options& options, ConvertRequest& request);
 
+/// Plans, checks and writes what `request` asks for, and says so; of `options` only those of
+/// conversion_run_options count, and all for telling one conversion from another. Returns the exit
+/// code. Errors: as weights::open_checkpoint_source, the formats' planners and weights::convert.
+int convert_as_asked(const Options& options, const ConvertRequest& request);
+
+/// Flags of every verb that converts: --check, --checksums, --overwrite, --threads.
+std::vector<OptionSpec> conversion_run_options();
+
 /// Merges the adapters that lie in the source checkpoint itself.
 /// Errors: ModelError as weights::merge_adapters; UsageError if flags describe others.
 void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan);

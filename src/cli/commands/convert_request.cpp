@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/shell_quote.h"
+#include "cli/commands/stage_lists.h"
 #include "settings/options/model_names.h"
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
@@ -54,14 +55,15 @@ void read_target(const Options& options, ConvertRequest& request) {
                           (request.output.extension() == ".gguf" || options.is_given("outtype"));
   if (!has_short && !options.is_set("save_model_type") && !means_gguf) {
     throw UsageError(tr("[convert] what to write is not said"),
-                     tr("--to hf, mcore, legacy, native, gguf or peft"));
+                     tr("--to hf, mcore, legacy, mm, native, gguf or peft"));
   }
   if (means_gguf) {
     request.to = ConvertTo::kGguf;
   } else if (has_short) {
     static const std::map<std::string, ConvertTo> names = {
-        {"hf", ConvertTo::kHf},         {"mcore", ConvertTo::kCore}, {"legacy", ConvertTo::kLegacy},
-        {"native", ConvertTo::kNative}, {"gguf", ConvertTo::kGguf},  {"peft", ConvertTo::kPeft}};
+        {"hf", ConvertTo::kHf},    {"mcore", ConvertTo::kCore},    {"legacy", ConvertTo::kLegacy},
+        {"mm", ConvertTo::kMm},    {"native", ConvertTo::kNative}, {"gguf", ConvertTo::kGguf},
+        {"peft", ConvertTo::kPeft}};
     request.to = names.at(options.get_string("to"));
   } else if (options.get_string("save_model_type") == "hf") {
     request.to = ConvertTo::kHf;
@@ -97,6 +99,21 @@ void read_source(const Options& options, ConvertRequest& request) {
   if (request.expect_legacy) request.expected_source = Format::kMegatron;
 }
 
+/// The lists of MindSpeed-MM say all that others flags could.
+void refuse_other_cuts(const Options& options, const ConvertRequest& request) {
+  const std::string given = options.given_as("llm_pp_layers");
+  if (request.to != ConvertTo::kMm)
+    throw UsageError(tr("[{}] belongs to MindSpeed-MM's format: --to mm", given));
+  for (const char* name :
+       {"pp", "vpp", "num_layers_per_virtual_pipeline_stage", "num_layer_list", "noop_layers"}) {
+    const bool agrees = std::string_view(name) == "pp" && options.get_int("pp") == request.split.pp;
+    if (!options.is_set(name) || agrees) continue;
+    throw UsageError(
+        tr("[{}] says which layers each stage has, so no other flag may say it too: {}", given,
+           options.given_as(name)));
+  }
+}
+
 void read_split(const Options& options, ConvertRequest& request) {
   auto& split = request.split;
   split.tp = options.get_int("tp");
@@ -112,6 +129,8 @@ void read_split(const Options& options, ConvertRequest& request) {
   if (request.virtual_stages > 0 && split.layers_per_virtual_stage > 0)
     throw UsageError(
         tr("[--vpp] and --num-layers-per-virtual-pipeline-stage say the same: give one"));
+  put_stage_lists(options, "llm_pp_layers", "vit_pp_layers", split);
+  if (!split.chunk_list.empty()) refuse_other_cuts(options, request);
   const bool is_split = split.tp > 1 || split.pp > 1 || split.ep > 1 || !split.layer_list.empty() ||
                         !split.noop_layers.empty() || split.layers_per_virtual_stage > 0 ||
                         request.virtual_stages > 0 || split.tp_extends_ep;

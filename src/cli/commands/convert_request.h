@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 
 namespace danlu::cli {
 
-enum class ConvertTo { kHf, kCore, kLegacy, kNative, kGguf, kPeft };
+enum class ConvertTo { kHf, kCore, kLegacy, kMm, kNative, kGguf, kPeft };
 
 struct ConvertRequest {
   std::filesystem::path source, output;
@@ -35,6 +36,11 @@ struct ConvertRequest {
   std::filesystem::path tokenizer;  ///< directory whose tokenizer files go along; may be empty
   std::string gguf_type = "f16";
   uint64_t max_shard_bytes = 5'000'000'000;
+  /// Hugging Face: a directory whose index says which file a tensor goes into; empty or without
+  /// an index: max_shard_bytes decides.
+  std::filesystem::path shards_like;
+  /// Asked about the source as soon as it is open; throws what does not go with the flags.
+  std::function<void(const weights::CheckpointSource& source)> check_source;
   bool with_optimizer = false;
   std::optional<bool> distributed_optimizer;  ///< empty: as the source
   std::optional<int64_t> data_parallel;

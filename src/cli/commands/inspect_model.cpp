@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -18,6 +19,7 @@
 #include "text/tokenizer.h"
 #include "weights/compare/describe.h"
 #include "weights/convert/checkpoint_source.h"
+#include "weights/hf/tower_names.h"
 #include "weights/native/native.h"
 
 namespace danlu::cli {
@@ -33,6 +35,9 @@ std::string rope_text(const arch::ModelConfig& config) {
                   theta == std::floor(theta) && theta < 1e15 ? fmt::format("{:.0f}", theta)
                                                              : fmt::format("{}", theta),
                   kScaling[static_cast<int>(config.rope.scaling)]);
+  if (!config.rope.mrope_section.empty())
+    text +=
+        fmt::format(", of time, height and width by {}", fmt::join(config.rope.mrope_section, "/"));
   if (config.rope.scaling != arch::RopeScaling::kNone)
     text += fmt::format(" scaling by {:g}", config.rope.factor);
   return text;
@@ -63,6 +68,19 @@ std::string experts_text(const arch::ModelConfig& config) {
     text += fmt::format(", a shared one of width {}", experts.shared_ffn_size);
   if (sparse < config.num_layers)
     text += fmt::format(", in {} of {} layers", sparse, config.num_layers);
+  return text;
+}
+
+std::string tower_text(const arch::VisionConfig& vision) {
+  std::string text = fmt::format(
+      "{} blocks, width {}, {} heads of {}, FFN {}{}, patches of {} pixels, {} to a token",
+      vision.depth, vision.width, vision.num_heads, vision.width / vision.num_heads,
+      vision.ffn_size, vision.is_gated ? " (gated)" : "", vision.patch_size,
+      vision.merge_size * vision.merge_size);
+  if (vision.window_size > 0) {
+    text += fmt::format("; windows of {} pixels but in blocks {}", vision.window_size,
+                        fmt::join(vision.full_blocks, ", "));
+  }
   return text;
 }
 
@@ -140,6 +158,7 @@ void print_config(const arch::ModelConfig& config) {
                  config.max_positions > 0 ? std::to_string(config.max_positions) : "unlimited"));
   if (config.has_experts()) print_line("experts", experts_text(config));
   print_line("attention", attention_text(config));
+  if (config.vision) print_line("vision", tower_text(*config.vision));
   if (!config.eos_ids.empty())
     print_line("stops at", fmt::format("ids {}", fmt::join(config.eos_ids, ", ")));
 }
@@ -182,8 +201,14 @@ void inspect_model(const fs::path& directory, bool every_tensor) {
   }
   print_companions(directory);
   if (!weights::has_weights(directory)) return print_line("weights", "none here");
-  const auto source = weights::open_weights(directory);
-  if (config) print_fit(*config, *source);
+  auto source = weights::open_weights(directory);
+  if (config) {
+    const auto as_stored =
+        std::exchange(source, weights::with_hub_names(source, *config, directory));
+    if (source != as_stored)
+      print_line("names", "newer ones (model.visual., model.language_model.), shown as the hub's");
+    print_fit(*config, *source);
+  }
   print_weights(*source, every_tensor);
 }
 

@@ -50,6 +50,7 @@ void compare_targets(AdapterCheck& check, const std::vector<std::string>& target
   if (!check.given("lora_target")) return;
   weights::PeftConfig given;
   weights::set_targets(given, targets);
+  weights::keep_out_of_tower(given, model);
   if (weights::chosen_modules(given, model) == weights::chosen_modules(peft, model)) return;
   check.differ("lora_target", fmt::format("{}", fmt::join(targets, ",")),
                fmt::format("{}", fmt::join(sorted(peft.target_modules), ",")));

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "settings/options/module_names.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::settings {
 namespace {
@@ -67,6 +68,7 @@ weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& m
                        vision.lora_targets.size()));
   }
   weights::set_targets(lora, targets);
+  weights::keep_out_of_tower(lora, model);
   lora.modules_to_save = options.get_list("lora_modules_to_save");
   return lora;
 }

@@ -13,7 +13,9 @@
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
+#include "weights/hf/tower_names.h"
 #include "weights/hf/wrapped_names.h"
+#include "weights/lora/adapter_places.h"
 #include "weights/megatron/names.h"
 #include "weights/native/native.h"
 
@@ -102,7 +104,8 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   // What is no file of weights at all says so before a configuration is looked for beside it.
   const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions);
-  const auto all = without_wrappers(is_directory ? open_weights(path) : file, path);
+  const auto all = with_hub_names(without_wrappers(is_directory ? open_weights(path) : file, path),
+                                  source.config, path);
   source.description = fmt::format("Hugging Face, {}", source.config.family);
   if (options.all_tensors) {
     source.model = all;
@@ -134,7 +137,10 @@ CheckpointSource open_megatron(const fs::path& path, const SourceOptions& option
   source.companions = opened.companions;
   source.model = opened.model;
   source.optimizer = std::move(opened.optimizer);
-  source.has_optimizer = opened.header.has_optimizer;
+  const bool is_mm = header.form.dialect == megatron::Dialect::kMindSpeedMm;
+  if (is_mm && header.has_optimizer)
+    log::warning("{}: its optimizer's state is MindSpeed-MM's own and is not read", path.string());
+  source.has_optimizer = header.has_optimizer && !is_mm;
   source.adapters = opened.adapters;
   source.peft = std::move(opened.peft);
   source.megatron = std::move(opened.header);
@@ -327,7 +333,9 @@ AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig&
     return {Format::kMegatron, std::move(opened.adapters), std::move(*opened.peft)};
   }
   PeftConfig peft = load_peft_config(path);
-  return {Format::kPeft, as_adapter_file(open_weights(path), path), std::move(peft)};
+  auto tensors = with_hub_names(as_adapter_file(open_weights(path), path), config, path);
+  if (!has_tower_adapters(*tensors)) keep_out_of_tower(peft, config);
+  return {Format::kPeft, std::move(tensors), std::move(peft)};
 }
 
 std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
@@ -340,6 +348,7 @@ std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
     if (!fs::exists(directory / "config.json")) return all;
     try {
       const arch::ModelConfig config = arch::load_model_config(directory);
+      all = with_hub_names(all, config, path);
       if (mismatches(config, *all).empty()) return std::make_shared<ModelView>(all, config);
     } catch (const ModelError&) {
       // Another architecture's tensors can be looked at all the same.

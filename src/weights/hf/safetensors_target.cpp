@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
 #include "weights/hf/safetensors_header.h"
 #include "weights/hf/shard_plan.h"
+#include "weights/hf/tower_names.h"
 
 namespace danlu::weights {
 
@@ -42,6 +47,69 @@ Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_byt
   target.layout.globals = std::move(globals);
   target.description =
       fmt::format("Hugging Face, {} file{}", shards.size(), shards.size() == 1 ? "" : "s");
+  return target;
+}
+
+namespace {
+
+/// File of each tensor, under the hub's names.
+std::map<std::string, std::string> file_of_tensors(const std::filesystem::path& index) {
+  Json json;
+  try {
+    json = read_json_file(index);
+  } catch (const DataError& error) {
+    throw ModelError(error.what());
+  }
+  const Json map = json_get<Json>(json, "weight_map").value_or(Json());
+  if (!map.is_object()) throw ModelError(tr("{}: weight_map must be an object", index.string()));
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : map.items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : std::string();
+    const bool is_plain = name.ends_with(".safetensors") && name.front() != '.' &&
+                          name.find('/') == std::string::npos;
+    if (!is_plain) {
+      throw ModelError(tr("{}: {} lies in {}, which is no safetensors file beside it",
+                          index.string(), tensor,
+                          file.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)));
+    }
+    files.emplace(hub_name(tensor), name);
+  }
+  return files;
+}
+
+}  // namespace
+
+Target plan_hf_directory_like(std::vector<TensorInfo> globals, const std::filesystem::path& index) {
+  const std::map<std::string, std::string> file_of = file_of_tensors(index);
+  std::map<std::string, std::vector<size_t>> by_file;
+  std::map<std::string, std::string> weight_map;
+  uint64_t total_bytes = 0;
+  for (size_t i = 0; i < globals.size(); ++i) {
+    const auto at = file_of.find(globals[i].name);
+    if (at == file_of.end()) {
+      throw ModelError(tr("{}: does not say where {} goes", index.string(), globals[i].name),
+                       tr("is it the index of this model?"));
+    }
+    by_file[at->second].push_back(i);
+    weight_map.emplace(globals[i].name, at->second);
+    total_bytes += globals[i].size_bytes();
+  }
+  Target target;
+  for (const auto& [file, tensors] : by_file) {
+    std::vector<TensorInfo> infos;
+    for (const size_t i : tensors) {
+      infos.push_back(globals[i]);
+      target.layout.tensors.push_back(
+          whole_tensor(target.layout.files.size(), globals[i].name, i, globals[i]));
+    }
+    target.layout.files.push_back(file);
+    target.plans.push_back(plan_safetensors_file(infos, {{"format", "pt"}}));
+  }
+  const Json text = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
+  target.texts.emplace_back("model.safetensors.index.json", text.dump(2) + "\n");
+  target.description =
+      fmt::format("Hugging Face, {} file{}", by_file.size(), by_file.size() == 1 ? "" : "s");
+  target.layout.globals = std::move(globals);
   return target;
 }
 

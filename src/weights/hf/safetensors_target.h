@@ -1,6 +1,8 @@
 // weights/hf/safetensors_target.h: planning safetensors files: those of a Hugging Face directory,
 // and single ones.
 #pragma once
+#include <filesystem>
+
 #include "weights/convert/target.h"
 
 namespace danlu::weights {
@@ -13,5 +15,10 @@ PlannedFile plan_safetensors_file(const std::vector<TensorInfo>& tensors, const 
 /// order, in the dtypes to store.
 Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_bytes,
                          const std::string& base_name = "model");
+
+/// The same in the files that another directory's index (model.safetensors.index.json) names, each
+/// tensor where that has it, under either of its names (hf/tower_names.h). Errors: ModelError for
+/// an index that is broken, lacks a tensor, or names files that are no safetensors files beside it.
+Target plan_hf_directory_like(std::vector<TensorInfo> globals, const std::filesystem::path& index);
 
 }  // namespace danlu::weights

@@ -5,61 +5,15 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "weights/source_base.h"
+#include "weights/hf/renamed_source.h"
 
 namespace danlu::weights {
 namespace {
-
-using Names = std::map<std::string, std::string>;  ///< of a tensor: in the file
-
-/// Another source's tensors under other names.
-class Renamed final : public SourceBase<std::string> {
- public:
-  Renamed(std::shared_ptr<const TensorSource> from, const Names& names) : from_(std::move(from)) {
-    std::vector<std::pair<TensorInfo, std::string>> tensors;
-    for (const auto& [name, in_file] : names) {
-      TensorInfo info = *from_->find(in_file);
-      info.name = name;
-      tensors.emplace_back(std::move(info), in_file);
-    }
-    set_tensors(std::move(tensors));
-    metadata_ = from_->metadata();
-  }
-  void read(const std::string& name, std::span<std::byte> out) const override {
-    from_->read(in_file(name), out);
-  }
-  void read_range(const std::string& name, int64_t begin, int64_t end,
-                  std::span<std::byte> out) const override {
-    from_->read_range(in_file(name), begin, end, out);
-  }
-  void read_rect(const std::string& name, const Rect& rect, std::byte* out,
-                 int64_t out_stride) const override {
-    from_->read_rect(in_file(name), rect, out, out_stride);
-  }
-  std::span<const std::byte> mapped(const std::string& name) const override {
-    return from_->mapped(in_file(name));
-  }
-  Storage storage(const std::string& name) const override { return from_->storage(in_file(name)); }
-  std::filesystem::path file_of(const std::string& name) const override {
-    return from_->file_of(in_file(name));
-  }
-  std::vector<std::filesystem::path> files() const override { return from_->files(); }
-  void forget() const override { from_->forget(); }
-
- private:
-  const std::string& in_file(const std::string& name) const {
-    return locations_[index_of(name, from_->tensors().empty()
-                                         ? std::filesystem::path()
-                                         : from_->file_of(from_->tensors().front().name))];
-  }
-  std::shared_ptr<const TensorSource> from_;
-};
 
 std::vector<std::string> parts_of(const std::string& name) {
   std::vector<std::string> parts;
@@ -122,7 +76,7 @@ template <typename Change>
 std::shared_ptr<const TensorSource> renamed(std::shared_ptr<const TensorSource> source,
                                             const std::filesystem::path& path,
                                             const Change& change) {
-  Names names;
+  RenamedSource::Names names;
   for (const TensorInfo& info : source->tensors()) {
     const auto [at, is_new] = names.emplace(change(info.name), info.name);
     if (is_new) continue;
@@ -130,7 +84,7 @@ std::shared_ptr<const TensorSource> renamed(std::shared_ptr<const TensorSource> 
                         path.string(), at->second, info.name, at->first),
                      tr("save the model itself, not its wrapper"));
   }
-  return std::make_shared<Renamed>(std::move(source), names);
+  return std::make_shared<RenamedSource>(std::move(source), names);
 }
 
 }  // namespace

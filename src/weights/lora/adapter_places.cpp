@@ -10,6 +10,14 @@ namespace danlu::weights {
 using arch::ParamSpec;
 using arch::Role;
 
+namespace {
+
+constexpr std::string_view kWholeTower = R"((model\.)?visual\..*)";
+
+bool is_in_tower(const std::string& module) { return module.starts_with("visual."); }
+
+}  // namespace
+
 std::map<std::string, ParamSpec> module_weights(const arch::ModelConfig& config) {
   std::map<std::string, ParamSpec> weights;
   for (ParamSpec& spec : arch::parameters_of(config)) {
@@ -40,6 +48,45 @@ std::vector<std::string> linear_modules(const arch::ModelConfig& config) {
   PeftConfig every;
   set_targets(every, {"all-linear"});
   return chosen_modules(every, config);
+}
+
+void keep_out_of_tower(PeftConfig& peft, const arch::ModelConfig& config) {
+  if (!config.vision || peft.target_modules.empty() || !peft.exclude_modules.empty()) return;
+  const bool all_linear = peft.target_modules.front() == "all-linear";
+  if (peft.targets_are_pattern && !all_linear) return;
+  if (all_linear) {
+    peft.exclude_modules = {std::string(kWholeTower)};
+    peft.excludes_are_pattern = true;
+    return;
+  }
+  // Names that reach into both.
+  PeftConfig shared = peft;
+  std::erase_if(shared.target_modules, [&](const std::string& target) {
+    PeftConfig alone;
+    alone.target_modules = {target};
+    const std::vector<std::string> chosen = chosen_modules(alone, config);
+    return std::all_of(chosen.begin(), chosen.end(), is_in_tower);
+  });
+  PeftConfig asked = peft;
+  std::erase_if(asked.target_modules, [&](const std::string& target) {
+    return std::count(shared.target_modules.begin(), shared.target_modules.end(), target) > 0;
+  });
+  const std::vector<std::string> wanted = chosen_modules(asked, config);
+  for (const std::string& module : chosen_modules(shared, config)) {
+    if (is_in_tower(module) && std::count(wanted.begin(), wanted.end(), module) == 0)
+      peft.exclude_modules.push_back(module);
+  }
+  if (peft.exclude_modules.empty() || !wanted.empty()) return;
+  peft.exclude_modules = {std::string(kWholeTower)};
+  peft.excludes_are_pattern = true;
+}
+
+bool has_tower_adapters(const TensorSource& adapter) {
+  return std::any_of(adapter.tensors().begin(), adapter.tensors().end(),
+                     [](const TensorInfo& info) {
+                       const auto name = parse_adapter_name(info.name);
+                       return name && is_in_tower(name->module);
+                     });
 }
 
 std::vector<std::string> idle_targets(const PeftConfig& peft, const arch::ModelConfig& config) {

@@ -8,6 +8,7 @@
 
 #include "arch/model_config.h"
 #include "weights/lora/peft.h"
+#include "weights/tensor_source.h"
 
 namespace danlu::weights {
 
@@ -24,8 +25,18 @@ bool must_be_adapted(const PeftConfig& peft, const arch::ParamSpec& weight);
 /// The modules that must_be_adapted, in model order.
 std::vector<std::string> chosen_modules(const PeftConfig& peft, const arch::ModelConfig& config);
 
-/// What "all-linear" chooses, in model order: not the head.
+/// What "all-linear" chooses, in model order: not the head. Of a model with a vision tower also
+/// what keep_out_of_tower would leave out: all that can be named.
 std::vector<std::string> linear_modules(const arch::ModelConfig& config);
+
+/// Targets as people mean them on a model with a vision tower: "all-linear", and names that modules
+/// of the decoder have, choose the decoder's modules only. What names the tower's alone ("qkv",
+/// "visual.merger.mlp.0") and regular expressions choose as PEFT lets them. Says so in
+/// exclude_modules, where PEFT finds it; nothing else changes, nor does anything of other models.
+void keep_out_of_tower(PeftConfig& peft, const arch::ModelConfig& config);
+
+/// Whether an adapter, under the hub's names, has a part in a vision tower.
+bool has_tower_adapters(const TensorSource& adapter);
 
 /// Targets that, alone and without exclusions, choose no module. Errors: PatternError.
 std::vector<std::string> idle_targets(const PeftConfig& peft, const arch::ModelConfig& config);

@@ -11,6 +11,7 @@
 #include "base/lfs_pointer.h"
 #include "base/log.h"
 #include "base/pattern.h"
+#include "weights/hf/tower_names.h"
 #include "weights/megatron/place.h"
 
 namespace danlu::weights {
@@ -114,7 +115,10 @@ void refuse_other_arithmetic(const AdapterReader& reader) {
 }
 
 bool listed(const std::vector<std::string>& entries, bool is_pattern, const std::string& module) {
-  if (is_pattern) return Pattern(entries.front()).matches(module);
+  if (is_pattern) {
+    const std::string& pattern = entries.front();
+    return Pattern(pattern).matches(speaks_of_newer_names(pattern) ? newer_name(module) : module);
+  }
   return std::any_of(entries.begin(), entries.end(),
                      [&](const std::string& entry) { return is_named(module, entry); });
 }
@@ -313,7 +317,8 @@ void set_targets(PeftConfig& config, const std::vector<std::string>& targets) {
 }
 
 bool is_named(const std::string& module, const std::string& entry) {
-  return module == entry || module.ends_with("." + entry);
+  const std::string name = hub_name(entry);
+  return module == name || module.ends_with("." + name);
 }
 
 bool peft_targets(const PeftConfig& config, const std::string& module, bool is_linear,

@@ -68,7 +68,8 @@ void set_targets(PeftConfig& config, const std::vector<std::string>& targets);
 bool peft_targets(const PeftConfig& config, const std::string& module, bool is_linear = true,
                   bool is_head = false);
 
-/// Whether an entry of a list is a module's name, or its end after a dot.
+/// Whether an entry of a list is a module's name, or its end after a dot. Entries and regular
+/// expressions may speak of the newer names of a model with a vision tower (hf/tower_names.h).
 bool is_named(const std::string& module, const std::string& entry);
 
 /// What an adapter tensor's file name says.

@@ -47,6 +47,13 @@ void check_arguments(const Header& header, const arch::ModelConfig& config,
 
 arch::ModelConfig config_of_arguments(const Header& header) {
   const std::string where = header.place.directory.string();
+  if (header.form.dialect == Dialect::kMindSpeedMm) {
+    throw ModelError(
+        tr("{}: there is no config.json beside it, and a MindSpeed-MM checkpoint does not say what "
+           "its model is",
+           where),
+        tr("name the Hugging Face directory of the model it was made from: --hf-config DIR"));
+  }
   if (!header.args.has_entries()) {
     throw ModelError(
         tr("{}: neither a config.json nor args say what its architecture is", where),
@@ -61,6 +68,7 @@ arch::ModelConfig config_of_arguments(const Header& header) {
 Split complete_split(const Header& header, int64_t num_layers) {
   const std::string where = header.place.directory.string();
   Split split = header.split;
+  if (header.form.dialect == Dialect::kMindSpeedMm) return split;
   if (count_layers(header.stages) == num_layers) split = with_stages(split, header.stages, where);
   const auto slots = num_layers + static_cast<int64_t>(split.noop_layers.size());
   if (!split.layer_list.empty() || slots % split.pp == 0) return split;
@@ -217,6 +225,8 @@ OptimizerShape shape_of(const Header& header, const TensorSource& first_model_fi
 
 OptimizerState open_optimizer(const Header& header, const Parts& opened) {
   const std::string where = header.place.directory.string();
+  if (header.form.dialect == Dialect::kMindSpeedMm)
+    throw ModelError(tr("{}: optimizer states of MindSpeed-MM are not read", where));
   if (!header.has_optimizer) throw ModelError(tr("{}: no optimizer state is in it", where));
   if (header.has_adapters)
     throw ModelError(tr("{}: optimizer states of adapters are not converted", where));
@@ -315,7 +325,8 @@ Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions&
     checkpoint.config = config_of_arguments(header);
   } else {
     checkpoint.config = arch::load_model_config(checkpoint.companions);
-    check_arguments(header, checkpoint.config, checkpoint.companions);
+    if (header.form.dialect != Dialect::kMindSpeedMm)
+      check_arguments(header, checkpoint.config, checkpoint.companions);
   }
   checkpoint.parts = open_parts(header, checkpoint.config);
   const Parts& parts = *checkpoint.parts;

@@ -34,13 +34,14 @@ bool has_gaps(const std::set<int64_t>& indices) {
 
 }  // namespace
 
-FoundChunks find_chunks(const std::vector<TensorInfo>& tensors, Dialect dialect) {
-  const std::string layer = "." + names_of(dialect).layer;
+FoundChunks find_chunks(const std::vector<TensorInfo>& tensors, const std::string& layer) {
   FoundChunks chunks;
   for (const TensorInfo& info : tensors) {
     std::string_view name = info.name;
     if (!take(name, "model")) continue;
     const int64_t chunk = take_number(name).value_or(0);
+    if (!take(name, ".")) continue;
+    chunks.try_emplace(chunk);
     if (!take(name, layer)) continue;
     const auto index = take_number(name);
     if (index && name.starts_with('.')) chunks[chunk].insert(*index);
@@ -99,6 +100,30 @@ Split with_stages(Split split, const FoundStages& stages, const std::string& whe
                      tr("no-op layers are known from args.noop_layers alone, which are not in it"));
   }
   split.layers_per_virtual_stage = counts.front();
+  return split;
+}
+
+namespace {
+
+/// [stage][chunk] -> [chunk][stage].
+std::vector<std::vector<int64_t>> lists_of(const FoundStages& stages) {
+  std::vector<std::vector<int64_t>> lists(stages.front().size());
+  for (const auto& chunks : stages) {
+    for (size_t chunk = 0; chunk < chunks.size(); ++chunk) lists[chunk].push_back(chunks[chunk]);
+  }
+  return lists;
+}
+
+}  // namespace
+
+Split with_lists(Split split, const FoundStages& layers, const FoundStages& blocks,
+                 const std::string& where) {
+  if (layers.empty() || blocks.empty()) {
+    throw ModelError(tr("{}: the numbers of its layers or vision blocks leave gaps", where),
+                     tr("a copy may be incomplete, or two checkpoints are mixed in one folder"));
+  }
+  split.chunk_list = lists_of(layers);
+  split.block_list = lists_of(blocks);
   return split;
 }
 

@@ -34,6 +34,8 @@ bool any_name(const TorchDocument& document, std::string_view part) {
 void note_form(const TorchDocument& document, Form& form) {
   if (any_name(document, "language_model.")) form.dialect = Dialect::kLegacy;
   if (any_name(document, ".layer_norm_weight")) form.dialect = Dialect::kTransformerEngine;
+  if (any_name(document, ".text_decoder.") || any_name(document, ".image_encoder."))
+    form.dialect = Dialect::kMindSpeedMm;
   if (any_name(document, "mlp.experts.weight1")) form.experts = ExpertForm::kGrouped;
   if (any_name(document, "mlp.experts.linear_fc1.weight0")) form.experts = ExpertForm::kTeGrouped;
 }
@@ -208,18 +210,28 @@ void note_rank(const TorchDocument& document, Header& header, Seen& seen) {
 
 void find_split(const Seen& seen, const std::string& first_file, Header& header) {
   const Place& place = header.place;
-  const bool has_sizes = header.args.find("tensor_model_parallel_size") != nullptr;
-  header.split = has_sizes ? split_of_arguments(header.args, first_file)
-                           : split_of_folders(
-                                 place.ranks,
-                                 is_second_expert(place.ranks, seen.embedding_rows, seen.experts));
+  // MindSpeed-MM's args do not say what its models are: those have files of their own.
+  const bool is_mm = header.form.dialect == Dialect::kMindSpeedMm;
+  const bool has_sizes = !is_mm && header.args.find("tensor_model_parallel_size") != nullptr;
+  header.split =
+      has_sizes ? split_of_arguments(header.args, first_file)
+                : split_of_folders(
+                      place.ranks,
+                      !is_mm && is_second_expert(place.ranks, seen.embedding_rows, seen.experts));
   const int64_t rows = *std::max_element(seen.embedding_rows.begin(), seen.embedding_rows.end());
   if (rows > 0) header.split.vocab_divisor = rows;
   check_ranks(place, header.split);
-  std::vector<FoundChunks> chunks;
-  for (const auto& of_rank : seen.tensors)
-    chunks.push_back(find_chunks(of_rank, header.form.dialect));
-  header.stages = stages_of(place.ranks, std::move(chunks), header.split);
+  const auto stages_by = [&](const std::string& layer) {
+    std::vector<FoundChunks> chunks;
+    for (const auto& of_rank : seen.tensors) chunks.push_back(find_chunks(of_rank, layer));
+    return stages_of(place.ranks, std::move(chunks), header.split);
+  };
+  header.stages = stages_by(names_of(header.form.dialect).layer);
+  if (is_mm) {
+    header.split = with_lists(header.split, header.stages, stages_by(tower_names().block),
+                              place.directory.string());
+    return;
+  }
   // Adapters may leave layers out: how many there are, config.json must say first.
   if (!header.only_adapters)
     header.split = with_stages(header.split, header.stages, place.directory.string());

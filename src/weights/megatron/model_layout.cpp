@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "arch/pipeline.h"
 #include "base/error.h"
 #include "weights/megatron/pieces.h"
 
@@ -29,9 +30,23 @@ class RankBuilder {
         file_(file),
         cut_{split.tp, rank_.tp} {}
 
-  void add_chunk(const std::string& key, const std::vector<int64_t>& layers, bool first,
-                 bool last) {
-    rank_.chunks.push_back({key, {}});
+  /// The parts of a vision tower that stand in the chunk; before its layers.
+  void add_tower_part(const arch::Stage& stage, int64_t chunk) {
+    prefix_ = "";
+    if (stage.chunk(chunk).has(stage.chain.patches()))
+      add_tensor(tower_names().patches + ".weight", "visual.patch_embed.proj.weight");
+    const arch::LayerRange blocks = stage.blocks_of(chunk);
+    for (int64_t block = blocks.first; block < blocks.end; ++block) {
+      prefix_ = tower_names().block + std::to_string(block - blocks.first) + ".";
+      add_block("visual.blocks." + std::to_string(block) + ".");
+    }
+    prefix_ = "";
+    if (stage.chunk(chunk).has(stage.chain.merger())) add_merger();
+  }
+
+  void begin_chunk(const std::string& key) { rank_.chunks.push_back({key, {}}); }
+
+  void add_layers(const std::vector<int64_t>& layers, bool first, bool last) {
     prefix_ = "";
     if (first) add_vocabulary(names_.embedding, Role::kEmbedding, false);
     for (size_t local = 0; local < layers.size(); ++local) {
@@ -108,6 +123,67 @@ class RankBuilder {
     if (!c_.tie_embeddings) return add_vocabulary(names_.head, Role::kHead, false);
     // With both ends of the pipeline in one chunk the head is the embedding itself.
     if (!has_embedding || split_.pp > 1) add_vocabulary(names_.tied_head, Role::kEmbedding, true);
+  }
+
+  // --- the vision tower ---------------------------------------------------------------------
+  size_t named(const std::string& name) const {
+    const size_t global = globals_.named(name);
+    if (global == GlobalIndex::kNone)
+      throw InternalError(fmt::format("[megatron] {} is not among the global tensors", name));
+    return global;
+  }
+  Rect matrix(size_t global) const { return matrix_of(info(global).shape); }
+
+  /// Whole, on every tensor rank.
+  void add_tensor(const std::string& name, const std::string& global_name) {
+    const size_t global = named(global_name);
+    Section section = whole_section(info(global));
+    section.pieces.push_back({.global = global, .of = matrix(global)});
+    add(name, info(global).shape, std::move(section), on_other_rank());
+  }
+  void add_tower_norm(const std::string& name, const std::string& module) {
+    add_tensor(name + ".weight", module + ".weight");
+    if (!c_.vision->is_gated) add_tensor(name + ".bias", module + ".bias");
+  }
+  /// Rows of weight and bias by `rows_of(kind)`, where kind is ".weight" or ".bias".
+  template <typename RowsOf>
+  void add_cut_rows(const std::string& name, const RowsOf& rows_of) {
+    add_matrix(name + ".weight", rows_of(".weight"), false);
+    add_vector(name + ".bias", rows_of(".bias"), false);
+  }
+  void add_cut_rows_of(const std::string& name, const std::string& module) {
+    add_cut_rows(name, [&](const char* kind) {
+      const size_t global = named(module + kind);
+      return row_block(global, matrix(global), cut_);
+    });
+  }
+  void add_cut_columns(const std::string& name, const std::string& module) {
+    const size_t global = named(module + ".weight");
+    add_matrix(name + ".weight", column_block(global, matrix(global), cut_), false);
+    add_tensor(name + ".bias", module + ".bias");
+  }
+  void add_block(const std::string& block) {
+    add_tower_norm(names_.attention_norm, block + "norm1");
+    add_cut_rows(names_.qkv, [&](const char* kind) {
+      const size_t global = named(block + "attn.qkv" + kind);
+      return tower_qkv_rows(*c_.vision, global, matrix(global).cols, cut_);
+    });
+    add_cut_columns(names_.o, block + "attn.proj");
+    add_tower_norm(names_.mlp_norm, block + "norm2");
+    if (!c_.vision->is_gated) {
+      add_cut_rows_of(names_.fc1, block + "mlp.fc1");
+      return add_cut_columns(names_.fc2, block + "mlp.fc2");
+    }
+    add_cut_rows(names_.fc1, [&](const char* kind) {
+      const size_t gate = named(block + "mlp.gate_proj" + kind);
+      return two_halves(gate, named(block + "mlp.up_proj" + kind), matrix(gate), cut_);
+    });
+    add_cut_columns(names_.fc2, block + "mlp.down_proj");
+  }
+  void add_merger() {
+    add_tower_norm(tower_names().merger_norm, "visual.merger.ln_q");
+    add_cut_rows_of(tower_names().merger_fc1, "visual.merger.mlp.0");
+    add_cut_columns(tower_names().merger_fc2, "visual.merger.mlp.2");
   }
 
   // --- a layer ------------------------------------------------------------------------------
@@ -246,14 +322,45 @@ std::vector<TensorInfo> global_tensors(const ModelConfig& config, DType dtype) {
   return globals;
 }
 
-ModelLayout model_layout(const ModelConfig& config, const Split& split, const Form& form,
-                         std::vector<TensorInfo> globals) {
-  check_split(config, split);
+namespace {
+
+/// Errors: ModelError where the dialect cannot hold the model, UsageError where it holds no
+/// padding.
+void check_dialect(const ModelConfig& config, const Split& split, const Form& form) {
+  const bool is_mm = form.dialect == Dialect::kMindSpeedMm;
+  if (config.vision && !is_mm) {
+    throw ModelError(tr("[{}] {} has a vision tower, which this format has no names for",
+                        describe(form.dialect), config.family),
+                     tr("MindSpeed-MM's format has: --to mm"));
+  }
+  if (!config.vision && is_mm) {
+    throw ModelError(tr("[MindSpeed-MM] {} has no vision tower", config.family),
+                     tr("Megatron-core's format is for models of text: --to mcore"));
+  }
   if (form.dialect == Dialect::kLegacy && config.has_experts()) {
     throw ModelError(
         tr("[legacy Megatron] {} has experts, which the legacy format has not", config.family),
         tr("convert to Megatron-core"));
   }
+  if (is_mm && split.vocab_divisor == 1)
+    arch::require_divides("tensor parallel", split.tp, "rows of the vocabulary", config.vocab_size);
+}
+
+/// The stages as arch cuts the chain. Files hold a tied embedding wherever its ends stand, so that
+/// a training could not use the cut does not matter.
+std::vector<arch::Stage> stages_in_files(ModelConfig config, const Split& split) {
+  config.tie_embeddings = false;
+  return arch::stages_of(config, split.pipeline());
+}
+
+}  // namespace
+
+ModelLayout model_layout(const ModelConfig& config, const Split& split, const Form& form,
+                         std::vector<TensorInfo> globals) {
+  check_split(config, split);
+  check_dialect(config, split, form);
+  std::vector<arch::Stage> stages;
+  if (config.vision) stages = stages_in_files(config, split);
   const GlobalIndex index(config, globals);
   ModelLayout out;
   out.layout.globals = std::move(globals);
@@ -271,8 +378,16 @@ ModelLayout model_layout(const ModelConfig& config, const Split& split, const Fo
     RankBuilder builder(config, split, form, index, out, file);
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       const std::string key = chunks.size() == 1 ? "model" : "model" + std::to_string(chunk);
-      builder.add_chunk(key, chunks[chunk], rank.pp == 0 && chunk == 0,
-                        rank.pp == split.pp - 1 && chunk + 1 == chunks.size());
+      builder.begin_chunk(key);
+      if (stages.empty()) {
+        builder.add_layers(chunks[chunk], rank.pp == 0 && chunk == 0,
+                           rank.pp == split.pp - 1 && chunk + 1 == chunks.size());
+        continue;
+      }
+      const arch::Stage& stage = stages[static_cast<size_t>(rank.pp)];
+      const auto number = static_cast<int64_t>(chunk);
+      builder.add_tower_part(stage, number);
+      builder.add_layers(chunks[chunk], stage.embeds_at(number), stage.ends_at(number));
     }
   }
   return out;

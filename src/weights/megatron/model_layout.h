@@ -44,8 +44,8 @@ struct ModelLayout {
 std::vector<TensorInfo> global_tensors(const arch::ModelConfig& config, DType dtype);
 
 /// `globals`: as global_tensors names them; their dtypes are what is stored.
-/// Errors: UsageError as check_split; ModelError where a dialect has no such model (legacy with
-/// experts).
+/// Errors: UsageError as check_split, and for MindSpeed-MM as arch::stages_of; ModelError where a
+/// dialect has no such model (legacy with experts, a vision tower outside MindSpeed-MM).
 ModelLayout model_layout(const arch::ModelConfig& config, const Split& split, const Form& form,
                          std::vector<TensorInfo> globals);
 

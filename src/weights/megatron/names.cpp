@@ -3,12 +3,12 @@
 namespace danlu::weights::megatron {
 namespace {
 
-Names core_names(bool transformer_engine) {
-  return {.embedding = "embedding.word_embeddings",
-          .layer = "decoder.layers.",
-          .final_norm = "decoder.final_layernorm",
-          .head = "output_layer",
-          .tied_head = "output_layer",
+Names core_names(bool transformer_engine, const std::string& decoder = "") {
+  return {.embedding = decoder + "embedding.word_embeddings",
+          .layer = decoder + "decoder.layers.",
+          .final_norm = decoder + "decoder.final_layernorm",
+          .head = decoder + "output_layer",
+          .tied_head = decoder + "output_layer",
           .attention_norm = "input_layernorm",
           .qkv = "self_attention.linear_qkv",
           .o = "self_attention.linear_proj",
@@ -24,7 +24,8 @@ Names core_names(bool transformer_engine) {
 }  // namespace
 
 const Names& names_of(Dialect dialect) {
-  static const Names core = core_names(false), engine = core_names(true);
+  static const Names core = core_names(false), engine = core_names(true),
+                     multimodal = core_names(false, "text_decoder.");
   static const Names legacy = {.embedding = "language_model.embedding.word_embeddings",
                                .layer = "language_model.encoder.layers.",
                                .final_norm = "language_model.encoder.final_norm",
@@ -47,8 +48,19 @@ const Names& names_of(Dialect dialect) {
       return engine;
     case Dialect::kLegacy:
       return legacy;
+    case Dialect::kMindSpeedMm:
+      return multimodal;
   }
   return core;
+}
+
+const TowerNames& tower_names() {
+  static const TowerNames names = {.patches = "image_encoder.encoder.patch_embed.proj",
+                                   .block = "image_encoder.encoder.blocks.layers.",
+                                   .merger_norm = "image_encoder.projector.layernorm",
+                                   .merger_fc1 = "image_encoder.projector.encoder.linear_fc1",
+                                   .merger_fc2 = "image_encoder.projector.encoder.linear_fc2"};
+  return names;
 }
 
 const char* describe(Dialect dialect) {
@@ -59,6 +71,8 @@ const char* describe(Dialect dialect) {
       return "Megatron-core with Transformer-Engine names";
     case Dialect::kLegacy:
       return "legacy Megatron";
+    case Dialect::kMindSpeedMm:
+      return "MindSpeed-MM";
   }
   return "";
 }

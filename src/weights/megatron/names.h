@@ -1,4 +1,5 @@
-// weights/megatron/names.h: what Megatron's dialects call the parts of a decoder.
+// weights/megatron/names.h: what Megatron's dialects call the parts of a decoder, and of a vision
+// tower.
 #pragma once
 #include <string>
 
@@ -9,6 +10,7 @@ enum class Dialect {
   kCore,               ///< Megatron-core, local spec (MindSpeed-LLM's default)
   kTransformerEngine,  ///< Megatron-core with fused Transformer-Engine modules
   kLegacy,             ///< before Megatron-core: nested state dicts
+  kMindSpeedMm,        ///< MindSpeed-MM: a decoder of Megatron-core behind a vision tower
 };
 
 /// How a mixture-of-experts layer keeps its experts.
@@ -33,6 +35,12 @@ struct Names {
   bool o_before_qkv;      ///< order of registration, which numbers the optimizer's parameters
 };
 const Names& names_of(Dialect dialect);
+
+/// Of kMindSpeedMm, likewise. In blocks the parts are called as in layers (Names).
+struct TowerNames {
+  std::string patches, block /* "<block><index>." */, merger_norm, merger_fc1, merger_fc2;
+};
+const TowerNames& tower_names();
 
 const char* describe(Dialect dialect);
 

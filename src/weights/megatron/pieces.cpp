@@ -3,22 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "base/error.h"
 
 namespace danlu::weights::megatron {
 
 GlobalIndex::GlobalIndex(const arch::ModelConfig& config, const std::vector<TensorInfo>& globals) {
-  std::unordered_map<std::string, size_t> by_name;
-  for (size_t i = 0; i < globals.size(); ++i) by_name.emplace(globals[i].name, i);
+  for (size_t i = 0; i < globals.size(); ++i) by_name_.emplace(globals[i].name, i);
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
     if (!spec.tied_to.empty()) continue;
-    const auto at = by_name.find(spec.name);
-    if (at == by_name.end())
+    const auto at = by_name_.find(spec.name);
+    if (at == by_name_.end())
       throw InternalError(fmt::format("[megatron] {} is not among the global tensors", spec.name));
     by_role_.emplace(std::tuple{spec.role, spec.layer, spec.expert, spec.is_bias}, at->second);
   }
+}
+
+size_t GlobalIndex::named(const std::string& name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? kNone : at->second;
 }
 
 size_t GlobalIndex::find(arch::Role role, int64_t layer, int64_t expert, bool is_bias) const {
@@ -35,22 +38,30 @@ size_t GlobalIndex::at(arch::Role role, int64_t layer, int64_t expert, bool is_b
   return global;
 }
 
-Section qkv_rows(const arch::ModelConfig& c, const QkvGlobals& from, int64_t cols,
-                 const RankCut& cut) {
-  const int64_t d = c.head_dim, groups = c.num_kv_heads / cut.count;
-  const int64_t queries = c.num_heads / c.num_kv_heads * d;  // rows of a group's query heads
+namespace {
+
+/// Heads of an attention whose rows are laid out.
+struct HeadCounts {
+  int64_t queries, keys, head_dim;
+  arch::QkvLayout layout;
+};
+
+Section rows_by_group(const HeadCounts& heads, const QkvGlobals& from, int64_t cols,
+                      const RankCut& cut) {
+  const int64_t d = heads.head_dim, groups = heads.keys / cut.count;
+  const int64_t queries = heads.queries / heads.keys * d;  // rows of a group's query heads
   const int64_t group_rows = queries + 2 * d;
   Section section{.rows = groups * group_rows, .cols = cols};
   const auto add = [&](size_t global, int64_t from_row, int64_t rows, int64_t to_row) {
     section.pieces.push_back({.global = global, .of = {from_row, rows, 0, cols}, .row = to_row});
   };
-  if (c.qkv_layout == arch::QkvLayout::kInterleaved) {
+  if (heads.layout == arch::QkvLayout::kInterleaved) {
     add(from.q, cut.rank * section.rows, section.rows, 0);
     return section;
   }
-  const bool thirds = c.qkv_layout == arch::QkvLayout::kThirds;
-  const int64_t k_begin = thirds ? c.num_heads * d : 0;
-  const int64_t v_begin = thirds ? k_begin + c.num_kv_heads * d : 0;
+  const bool thirds = heads.layout == arch::QkvLayout::kThirds;
+  const int64_t k_begin = thirds ? heads.queries * d : 0;
+  const int64_t v_begin = thirds ? k_begin + heads.keys * d : 0;
   for (int64_t local = 0; local < groups; ++local) {
     const int64_t group = cut.rank * groups + local, to = local * group_rows;
     add(from.q, group * queries, queries, to);
@@ -58,6 +69,20 @@ Section qkv_rows(const arch::ModelConfig& c, const QkvGlobals& from, int64_t col
     add(thirds ? from.q : from.v, v_begin + group * d, d, to + queries + d);
   }
   return section;
+}
+
+}  // namespace
+
+Section qkv_rows(const arch::ModelConfig& c, const QkvGlobals& from, int64_t cols,
+                 const RankCut& cut) {
+  return rows_by_group({c.num_heads, c.num_kv_heads, c.head_dim, c.qkv_layout}, from, cols, cut);
+}
+
+Section tower_qkv_rows(const arch::VisionConfig& vision, size_t global, int64_t cols,
+                       const RankCut& cut) {
+  return rows_by_group({vision.num_heads, vision.num_heads, vision.width / vision.num_heads,
+                        arch::QkvLayout::kThirds},
+                       {global, global, global}, cols, cut);
 }
 
 Section two_halves(size_t gate, size_t up, const Rect& matrix, const RankCut& cut) {

@@ -2,7 +2,9 @@
 // matrices, as pieces. Formulas: docs/formats/megatron.md.
 #pragma once
 #include <map>
+#include <string>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -18,8 +20,11 @@ class GlobalIndex {
   GlobalIndex(const arch::ModelConfig& config, const std::vector<TensorInfo>& globals);
   size_t find(arch::Role role, int64_t layer, int64_t expert, bool is_bias) const;
   size_t at(arch::Role role, int64_t layer, int64_t expert, bool is_bias) const;
+  /// By its HF name; kNone if the model has no such parameter.
+  size_t named(const std::string& name) const;
 
  private:
+  std::unordered_map<std::string, size_t> by_name_;
   std::map<std::tuple<arch::Role, int64_t, int64_t, bool>, size_t> by_role_;
 };
 
@@ -37,6 +42,9 @@ struct QkvGlobals {
 /// `cols`: columns of the matrices (1 for biases).
 Section qkv_rows(const arch::ModelConfig& config, const QkvGlobals& from, int64_t cols,
                  const RankCut& cut);
+/// The rank's heads of a vision tower: of each its query, key and value rows.
+Section tower_qkv_rows(const arch::VisionConfig& vision, size_t global, int64_t cols,
+                       const RankCut& cut);
 /// The rank's gate rows, then its up rows. `matrix`: of either.
 Section two_halves(size_t gate, size_t up, const Rect& matrix, const RankCut& cut);
 Section row_block(size_t global, const Rect& matrix, const RankCut& cut);

@@ -27,6 +27,22 @@ void check_padding(int64_t vocab_size, const Split& split) {
                    tr("at most {} rows of padding are written; 128 is usual", most));
 }
 
+/// "1,10,10,7", and with virtual stages "[0,4],[4,3]".
+std::string list_text(const std::vector<std::vector<int64_t>>& list) {
+  if (list.size() == 1) return fmt::format("{}", fmt::join(list.front(), ","));
+  std::vector<std::string> chunks;
+  for (const std::vector<int64_t>& chunk : list)
+    chunks.push_back(fmt::format("[{}]", fmt::join(chunk, ",")));
+  return fmt::format("{}", fmt::join(chunks, ","));
+}
+
+void check_tower(const arch::VisionConfig& vision, int64_t tp) {
+  arch::require_divides("tensor parallel", tp, "heads of the vision tower", vision.num_heads);
+  arch::require_divides("tensor parallel", tp, "FFN columns of the vision tower", vision.ffn_size);
+  arch::require_divides("tensor parallel", tp, "columns of the vision tower's merger",
+                        vision.merged_width());
+}
+
 }  // namespace
 
 void check_split(const arch::ModelConfig& config, const Split& split) {
@@ -35,7 +51,7 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
     if (size < 1 || size > 4096)
       throw UsageError(tr("[split] {} parallel size must be from 1 to 4096, got {}", name, size));
   }
-  if (split.layers_per_virtual_stage > 0 && split.pp == 1) {
+  if ((split.layers_per_virtual_stage > 0 || split.chunk_list.size() > 1) && split.pp == 1) {
     throw UsageError(tr("[split] virtual pipeline stages need more than one pipeline stage"),
                      tr("give --pp, or leave them out"));
   }
@@ -62,14 +78,18 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
     throw UsageError(tr("[split] {} has no experts: --moe-tp-extend-ep deals none", config.family),
                      tr("leave it out"));
   }
-  (void)arch::place_layers(split.pipeline(), config.num_layers);
+  if (config.vision) check_tower(*config.vision, split.tp);
+  const arch::Placement placement = arch::place_layers(split.pipeline(), config.num_layers);
+  (void)arch::place_blocks(split.pipeline(), placement, config.vision ? config.vision->depth : -1);
 }
 
 arch::PipelineSplit Split::pipeline() const {
   return {.stages = pp,
           .layers_per_virtual_stage = layers_per_virtual_stage,
           .layer_list = layer_list,
-          .noop_layers = noop_layers};
+          .noop_layers = noop_layers,
+          .chunk_list = chunk_list,
+          .block_list = block_list};
 }
 
 int64_t padded_vocab(int64_t vocab_size, const Split& split) {
@@ -88,6 +108,10 @@ std::string describe(const Split& split) {
   std::string text = fmt::format("TP{} PP{}", split.tp, split.pp);
   if (!split.layer_list.empty())
     text += fmt::format(" ({} layers)", fmt::join(split.layer_list, ","));
+  if (!split.chunk_list.empty() && split.pp > 1)
+    text += fmt::format(" (layers {})", list_text(split.chunk_list));
+  if (!split.block_list.empty() && split.pp > 1)
+    text += fmt::format(" (vision blocks {})", list_text(split.block_list));
   if (split.layers_per_virtual_stage > 0)
     text += fmt::format(" VPP (chunks of {} layers)", split.layers_per_virtual_stage);
   if (split.ep > 1) text += fmt::format(" EP{}", split.ep);

@@ -19,6 +19,9 @@ struct Split {
   int64_t layers_per_virtual_stage = 0;
   std::vector<int64_t> layer_list = {};   ///< --num-layer-list: slots of each stage; empty: equal
   std::vector<int64_t> noop_layers = {};  ///< --noop-layers: global slots without tensors
+  /// MindSpeed-MM's lists of layers and of a vision tower's blocks, [chunk][stage]
+  /// (arch::PipelineSplit), in place of the settings above.
+  std::vector<std::vector<int64_t>> chunk_list = {}, block_list = {};
   /// --moe-tp-extend-ep: experts are dealt over tp·ep ranks and not cut inside.
   bool tp_extends_ep = false;
   /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
@@ -28,7 +31,8 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
-/// Errors: UsageError naming the valid sizes: tp must divide KV groups, FFN and expert widths; ep
+/// Errors: UsageError naming the valid sizes: tp must divide KV groups, FFN and expert widths, and
+/// a vision tower's heads and widths; ep
 /// the experts; layers as arch::place_layers; the vocabulary's padding must stay within reason (16
 /// times the vocabulary, and a million rows).
 void check_split(const arch::ModelConfig& config, const Split& split);

@@ -108,6 +108,14 @@ class Planner {
         has_optimizer_(options.optimizer && options.optimizer->tensors),
         model_(model_layout(config, options.split, options.form, std::move(globals))) {
     const DType dtype = model_.layout.globals.front().dtype;
+    if (options.form.dialect == Dialect::kMindSpeedMm) {
+      if (has_optimizer_ || options.adapters) {
+        throw UsageError(
+            tr("[MindSpeed-MM] of this format the model's weights are written, nothing "
+               "beside them"));
+      }
+      return;
+    }
     args_ = options.args.is_none()
                 ? make_arguments(config, options.split, options.form, dtype)
                 : update_arguments(options.args, config, options.split, options.form, dtype);
@@ -169,9 +177,12 @@ class Planner {
 
   PyValue model_root(size_t rank) const {
     PyValue root = PyValue::dict();
-    root.put("args", args_)
-        .put("checkpoint_version", PyValue::real(3.0))
-        .put("iteration", PyValue::integer(options_.iteration.value_or(0)));
+    // MindSpeed-MM's own converter writes the state dicts alone.
+    if (options_.form.dialect != Dialect::kMindSpeedMm) {
+      root.put("args", args_)
+          .put("checkpoint_version", PyValue::real(3.0))
+          .put("iteration", PyValue::integer(options_.iteration.value_or(0)));
+    }
     for (const Chunk& chunk : model_.ranks[rank].chunks) {
       std::vector<std::pair<std::string, size_t>> tensors;
       for (const size_t i : chunk.tensors) tensors.emplace_back(model_.traits[i].key, index_.at(i));
