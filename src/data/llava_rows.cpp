@@ -107,16 +107,22 @@ class LlavaRows {
   PreprocessReport report_;
 };
 
+void require_free(const fs::path& output) {
+  if (!is_taken(place_of(output))) return;
+  throw UsageError(tr("[output] {} exists, and is never replaced", output.string()),
+                   tr("choose another name"));
+}
+
 }  // namespace
 
 PreprocessReport convert_llava_rows(const LlavaRowsSpec& spec) {
   const fs::path output = place_of(spec.output);
-  if (is_taken(output)) throw_taken(spec.output);
+  require_free(spec.output);
   LlavaRows rows(spec);
   refuse_to_replace_inputs(output, rows.inputs());
   const MadeDirectory parent = parent_of(output);
   const FileLock lock = lock_output(output);
-  if (is_taken(output)) throw_taken(spec.output);
+  require_free(spec.output);
   AtomicFile file(output);
   PreprocessReport report = rows.write(&file);
   judge_dropped(&report, spec.max_dropped_ratio);

@@ -45,6 +45,9 @@ class Examples {
       rows << Json{{"instruction", words}, {"output", "fox"}} << "\n";
       plain << Json{{"text", words}} << "\n";
     }
+    const Json message = {{"from", "human"}, {"value", "fox"}};
+    const Json llava = {{"conversations", Json::array({message})}};
+    write_json_file(at("llava.json"), Json::array({llava}));
     write_json_file(at("talk.json"), Json::array({{{"role", "user"}, {"content", "fox"}}}));
     std::filesystem::create_directories(at("boolq"));
     const Json question = {
@@ -65,6 +68,8 @@ ExampleLine other_line(const std::string& verb, Examples& made) {
   if (verb == "diff") return {{made.at("model"), made.at("model")}, Reach::kEnd};
   if (verb == "init")
     return {{"--config", made.at("config.json"), "--output", made.fresh()}, Reach::kEnd};
+  if (verb == "convert-rows")
+    return {{"llava", "--input", made.at("llava.json"), "--output", made.fresh()}, Reach::kEnd};
   if (verb == "merge")
     return {made.model() + Words{"--adapters", made.at("run/last"), "--output", made.fresh()},
             Reach::kEnd};
