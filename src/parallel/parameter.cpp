@@ -32,13 +32,20 @@ std::vector<int64_t> joined_shape(const std::vector<int64_t>& whole,
 
 at::Tensor cut_out(const at::Tensor& whole, const std::vector<HeldRect>& rects) {
   if (whole.dim() == 0) return whole.clone();
+  // A rectangle is of the matrix that has all other sizes as columns.
+  const at::Tensor matrix = whole.dim() > 2 ? whole.reshape({whole.size(0), -1}) : whole;
   std::vector<at::Tensor> parts;
   for (const HeldRect& held_rect : rects) {
-    const at::Tensor rows = whole.narrow(0, held_rect.rect.row, held_rect.rect.rows);
-    parts.push_back(whole.dim() < 2 ? rows
-                                    : rows.narrow(1, held_rect.rect.col, held_rect.rect.cols));
+    const arch::Rect& rect = held_rect.rect;
+    const at::Tensor rows = matrix.narrow(0, rect.row, rect.rows);
+    parts.push_back(matrix.dim() < 2 ? rows : rows.narrow(1, rect.col, rect.cols));
   }
-  return parts.empty() ? whole.narrow(0, 0, 0).clone() : at::cat(parts).contiguous();
+  const at::Tensor joined = parts.empty() ? matrix.narrow(0, 0, 0).clone()
+                                          : at::cat(parts).contiguous();
+  if (whole.dim() <= 2 || joined.size(1) != matrix.size(1)) return joined;
+  std::vector<int64_t> shape = whole.sizes().vec();
+  shape[0] = joined.size(0);
+  return joined.view(shape);
 }
 
 std::vector<HeldRect> held_rects(const Parameter& parameter, const Range& held) {

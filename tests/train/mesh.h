@@ -229,8 +229,9 @@ inline void assemble(const parallel::Parameter& p, const parallel::Range& held,
       wholes.try_emplace(p.name(), at::zeros(p.spec.shape, values.options())).first->second;
   int64_t at = 0;
   for (const auto& [rect, holders] : parallel::held_rects(p, held)) {
-    at::Tensor place = whole.narrow(0, rect.row, rect.rows);
-    if (whole.dim() == 2) place = place.narrow(1, rect.col, rect.cols);
+    at::Tensor place =
+        (whole.dim() > 2 ? whole.view({whole.size(0), -1}) : whole).narrow(0, rect.row, rect.rows);
+    if (place.dim() == 2) place = place.narrow(1, rect.col, rect.cols);
     place.copy_(values.narrow(0, at, rect.rows * rect.cols).view(place.sizes()));
     at += rect.rows * rect.cols;
   }

@@ -142,7 +142,8 @@ MmModel read_mm_model(const std::filesystem::path& path, const arch::ModelConfig
 
 VisionTraining vision_training_from(const Options& options, const arch::ModelConfig& model) {
   VisionTraining result;
-  MmModel described{.freezes_merger = true};
+  MmModel described;
+  described.freezes_merger = true;
   if (options.has_value("mm_model"))
     described = read_mm_model(options.get_string("mm_model"), model);
   if (!model.vision) {
