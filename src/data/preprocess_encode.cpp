@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/nearest_name.h"
 #include "data/media_record.h"
 #include "data/readers/row_json.h"

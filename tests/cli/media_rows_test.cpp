@@ -71,7 +71,7 @@ TEST_F(PictureRows, BadOnesAreCountedAndStrictRefusesThem) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("6 read, 1 kept, 5 dropped"));
   EXPECT_THAT(result.out, HasSubstr("<image> and pictures differ in number"));
-  EXPECT_THAT(result.out, HasSubstr("bad_mllm.json:16: 0 tags, 1 picture"));
+  EXPECT_THAT(result.out, HasSubstr("bad_mllm.json:17: 0 tags, 1 picture"));
   std::vector<std::string> strict = words;
   strict.push_back("--strict");
   EXPECT_EQ(run(strict).exit_code, 3);
@@ -109,7 +109,7 @@ TEST_F(PictureRows, InspectShowsARowAsTrainingSeesIt) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("[<|video_pad|> * 12]"));
   EXPECT_THAT(result.out, HasSubstr("[VIDEO 1] "));
-  EXPECT_THAT(result.out, HasSubstr("and 3 more frames: grid 2 x 4 x 6, 12 tokens at 15, 1 s"));
+  EXPECT_THAT(result.out, HasSubstr("and 3 more frames: grid 2 x 4 x 6, 12 tokens at 25, 1 s"));
   EXPECT_THAT(result.out, HasSubstr("[PICTURE 1] "));
 }
 
