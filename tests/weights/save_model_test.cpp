@@ -15,6 +15,25 @@ namespace save_model_test {
 using test::error_of;
 using testing::HasSubstr;
 
+TEST(SavedConfig, ANestedOneSaysItWhereItIsRead) {
+  Json json = test::tiny_config("qwen2_5_vl");
+  Json decoder = Json::object();
+  for (const char* key :
+       {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "intermediate_size", "vocab_size", "torch_dtype", "rope_scaling"})
+    decoder[key] = json[key];
+  decoder["tie_word_embeddings"] = true;
+  json["text_config"] = decoder;
+  arch::ModelConfig config = arch::family_of(json).parse(json);
+  ASSERT_TRUE(config.tie_embeddings);
+  config.tie_embeddings = false;
+  const Json saved = saved_config(config, DType::kBF16);
+  const arch::ModelConfig again = arch::family_of(saved).parse(saved);
+  EXPECT_FALSE(again.tie_embeddings);
+  EXPECT_EQ(again.dtype, DType::kBF16);
+  EXPECT_EQ(saved["tie_word_embeddings"], false) << "the top agrees";
+}
+
 TEST(SaveModel, HasTheBytesThatTheModelWasWrittenWith) {
   const test::TemporaryDirectory folder;
   const arch::ModelConfig config = test::write_tiny_model(folder / "model");

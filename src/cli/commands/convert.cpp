@@ -24,6 +24,7 @@
 #include "weights/convert/joined_source.h"
 #include "weights/gguf/gguf_reader.h"
 #include "weights/hf/safetensors_target.h"
+#include "weights/hf/save_model.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/target.h"
@@ -307,19 +308,6 @@ void check_source(const CheckpointSource& source, size_t num_threads) {
 
 // --- companions ----------------------------------------------------------------------------------
 
-const char* torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::kBF16:
-      return "bfloat16";
-    case DType::kF16:
-      return "float16";
-    case DType::kF64:
-      return "float64";
-    default:
-      return "float32";
-  }
-}
-
 bool is_model_configuration(const std::string& name) {
   return name == "config.json" || name == "generation_config.json" ||
          name == "preprocessor_config.json" || name == "processor_config.json" ||
@@ -340,10 +328,8 @@ void copy_some(const fs::path& from, const fs::path& to,
 void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
                       const fs::path& directory) {
   if (plan.config_changed) {
-    Json config = plan.config.raw;
-    config[config.contains("dtype") ? "dtype" : "torch_dtype"] =
-        torch_name(plan.globals.front().dtype);
-    write_json_file(directory / "config.json", config);
+    write_json_file(directory / "config.json",
+                    weights::saved_config(plan.config, plan.globals.front().dtype));
   }
   const fs::path& companions = plan.source.companions;
   const bool has_own = !companions.empty();

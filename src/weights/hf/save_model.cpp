@@ -29,14 +29,33 @@ std::string torch_name_of_weights(DType dtype) {
   }
 }
 
+/// Where transformers has the decoder's keys of a model that sees pictures; nullptr: at the top.
+Json* decoder_in(Json& config_json) {
+  const auto found = config_json.find("text_config");
+  return found != config_json.end() && found->is_object() ? &*found : nullptr;
+}
+
 }  // namespace
+
+void set_tied(Json& config_json, bool is_tied) {
+  config_json["tie_word_embeddings"] = is_tied;
+  Json* const decoder = decoder_in(config_json);
+  if (decoder && decoder->contains("tie_word_embeddings"))
+    (*decoder)["tie_word_embeddings"] = is_tied;
+}
 
 Json saved_config(const arch::ModelConfig& config, DType dtype) {
   Json json = config.raw;
-  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = torch_name_of_weights(dtype);
+  const std::string name = torch_name_of_weights(dtype);
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = name;
+  if (Json* const decoder = decoder_in(json)) {
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      if (decoder->contains(key)) (*decoder)[key] = name;
+    }
+  }
   // A head that has weights of its own by now must say so.
-  if (json.contains("tie_word_embeddings") || config.tie_embeddings)
-    json["tie_word_embeddings"] = config.tie_embeddings;
+  if (json.contains("tie_word_embeddings") || config.tie_embeddings || decoder_in(json))
+    set_tied(json, config.tie_embeddings);
   return json;
 }
 

@@ -7,8 +7,12 @@
 
 namespace danlu::weights {
 
+/// Says in a config.json whether head and embedding are one tensor; also in its text_config, which
+/// counts where both say something.
+void set_tied(Json& config_json, bool is_tied);
+
 /// config.json of a model whose weights are stored in `dtype`: what `config` was read from, with
-/// the dtype and tie_word_embeddings as they are now.
+/// the dtype and tie_word_embeddings as they are now, in a text_config too where that has them.
 /// Errors: UsageError for types that weights are not stored in.
 Json saved_config(const arch::ModelConfig& config, DType dtype);
 

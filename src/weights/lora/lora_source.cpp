@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "weights/cast.h"
+#include "weights/hf/save_model.h"
 #include "weights/lora/lora_plan.h"
 #include "weights/lora/low_rank_update.h"
 #include "weights/source_base.h"
@@ -136,7 +137,7 @@ MergedModel merge_adapters(std::shared_ptr<const TensorSource> base,
   MergedModel merged{nullptr, config};
   if (plan.unties_head) {
     merged.config.tie_embeddings = false;
-    merged.config.raw["tie_word_embeddings"] = false;
+    set_tied(merged.config.raw, false);
   }
   merged.source =
       std::make_shared<MergedSource>(std::move(base), std::move(adapter), plan, changed);
