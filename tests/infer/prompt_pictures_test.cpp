@@ -117,7 +117,7 @@ class PicturesGolden : public testing::TestWithParam<const char*> {
   }
 
   std::unique_ptr<models::CausalLM> model_;
-  std::unique_ptr<weights::TensorSource> golden_;
+  std::shared_ptr<const weights::TensorSource> golden_;
   int num_made_ = 0;
 };
 

@@ -84,6 +84,7 @@ OptionTable infer_options() {
          .help = "chat: turns to remember (0 = as many as fit)",
          .range = at_least(0),
          .group = "Generation"}},
+       prompt_media_options(),
        sampling_options()});
   return with_inference_profiles(OptionTable(
       "infer", "Answer prompts, files or data sets with a model",

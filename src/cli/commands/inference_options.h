@@ -14,6 +14,8 @@ std::vector<OptionSpec> checkpoint_options(const std::string& group);
 std::vector<OptionSpec> opened_model_options(const std::string& group);
 /// Model, adapters, template, dtype.
 std::vector<OptionSpec> model_options();
+/// Pictures and videos of a prompt, and what is done to them.
+std::vector<OptionSpec> prompt_media_options();
 /// Sampling and lengths.
 std::vector<OptionSpec> sampling_options();
 /// What other systems have and Danlu does not: taken with a notice, or refused. Flags that
