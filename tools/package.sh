@@ -13,9 +13,10 @@ fail() {
   exit 1
 }
 
-# Name and file of every library that the programs and libraries under $1 need, those under $1 left out.
+# Name and file of every library that the programs and libraries under $1 need, those under $1 left out. FFmpeg's
+# are not copied: whoever has videos installs them.
 needed_libraries() {
-  find "$1/bin" "$1/lib" -type f -exec ldd {} + >"$work/ldd"
+  find "$1/bin" "$1/lib" -type f ! -name libdanlu_video.so -exec ldd {} + >"$work/ldd"
   ! grep 'not found' "$work/ldd" || fail 'a library is missing on this machine'
   awk -v own="$1/" '$2 == "=>" && index($3, "/") == 1 && index($3, own) != 1 {print $1, $3}' "$work/ldd" | sort -u
 }

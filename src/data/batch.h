@@ -1,16 +1,14 @@
 // data/batch.h: what a training step eats: token ids without padding, cut into segments.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "base/ignore_label.h"
 #include "base/row_range.h"
+#include "data/media_loader.h"
 #include "data/media_span.h"
 
 namespace danlu::data {
-
-class PendingPixels;
 
 /// A packed micro-batch. Tokens of all samples lie one after the other; no padding exists.
 /// Attention never crosses a segment border.
@@ -32,7 +30,7 @@ struct Batch {
   /// Pictures and videos in order of appearance, `begin` counting the tokens of the batch: in a
   /// part of a batch all of the whole, counting the tokens of the whole.
   std::vector<MediaSpan> media;
-  /// The pixels of `media`, which threads are making; null: there are none, or nobody asked.
+  /// The pixels of `media`, on their way; null without media, or where nobody loads them.
   std::shared_ptr<PendingPixels> pixels;
   /// In a part of a batch: one more than the largest position of each whole segment.
   std::vector<int64_t> segment_lengths;

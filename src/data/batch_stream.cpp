@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "data/media_loader.h"
 
 namespace danlu::data {
 
@@ -133,7 +132,7 @@ Batch BatchStream::load(const std::vector<int64_t>& samples,
     if (options_.vocab_size > 0) check_vocabulary(loaded.back(), index);
   }
   Batch batch = make_batch(loaded, numbers);
-  if (options_.media) batch.pixels = options_.media->start(batch.media);
+  if (options_.media_loader) batch.pixels = options_.media_loader->start(batch.media);
   return batch;
 }
 

@@ -12,8 +12,6 @@
 
 namespace danlu::data {
 
-class MediaLoader;
-
 /// What happens when an epoch does not divide into whole steps.
 enum class LastBatch {
   kPartial,  ///< the epoch's last step is smaller (HF Trainer's default)
@@ -35,8 +33,8 @@ struct BatchStreamOptions {
   int64_t max_tokens_per_micro_batch = 0;
   int64_t vocab_size = 0;      ///< > 0: ids and targets beyond it are an error, not a crash later
   int64_t prefetch_steps = 2;  ///< steps prepared ahead by a thread; 0: none
-  /// Makes the pixels of batches (data/media_loader.h); null: batches come without.
-  std::shared_ptr<MediaLoader> media = {};
+  /// Begins with the pixels of each micro-batch as it is prepared; null: nobody needs them.
+  std::shared_ptr<MediaLoader> media_loader = nullptr;
 
   /// Samples of all ranks in one step.
   int64_t global_batch_size() const { return micro_batch_size * accumulation_steps * dp_size; }

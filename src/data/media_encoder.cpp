@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <tuple>
 
 #include "base/error.h"
 #include "media/media_error.h"
 #include "media/media_file.h"
+#include "media/named.h"
 #include "media/picture_end.h"
 #include "media/picture_size.h"
+#include "media/video.h"
 
 namespace danlu::data {
 namespace {
@@ -40,12 +44,9 @@ media::Grid MediaEncoder::measure_picture(const MediaFile& file,
                                           const media::PreResize& resize) const {
   const media::PictureSize size = size_from_header(file);
   const media::Size shown = settings_.upright ? size.upright() : size.stored;
-  try {
+  return media::named(file.path, [&] {
     return media::grid_of(shown.width, shown.height, settings_.processor, resize);
-  } catch (const media::MediaError& error) {
-    throw media::MediaError(error.fault(), fmt::format("{}: {}", file.path, error.what()),
-                            error.hint());
-  }
+  });
 }
 
 /// The processor resizes all frames to the size that the first one gets.
@@ -54,10 +55,6 @@ media::Grid MediaEncoder::measure_frames(const MediaSpan& span) const {
   for (size_t i = 0; i < span.files.size(); ++i) {
     const media::Grid frame = measure_picture(span.files[i], settings_.frame_resize);
     if (i == 0) grid = frame;
-    if (frame == grid) continue;
-    throw media::MediaError(
-        media::MediaFault::kBadShape,
-        tr("{}: another size than the first frame, {}", span.files[i].path, span.files[0].path));
   }
   const int64_t of_patch = settings_.processor.temporal_patch_size;
   grid.t = (static_cast<int64_t>(span.files.size()) + of_patch - 1) / of_patch;
@@ -75,8 +72,14 @@ bool MediaEncoder::measure_one(const text::MediaReference& reference,
   }
   for (const text::MediaPiece& piece : reference.pieces) {
     if (!piece.bytes && is_on_the_web(piece.name)) {
-      *problem = {"a picture on the web, which is not fetched", piece.name};
-      return false;
+      if (!settings_.fetch) {
+        *problem = {"a picture on the web: --allow_media_domains says from where they are fetched",
+                    piece.name};
+        return false;
+      }
+      span->files.push_back(
+          {piece.name, std::make_shared<const std::string>(settings_.fetch(piece.name))});
+      continue;
     }
     span->files.push_back(
         {piece.bytes ? piece.name : locate_media(piece.name, settings_, row_folder).string(),
@@ -86,11 +89,19 @@ bool MediaEncoder::measure_one(const text::MediaReference& reference,
     span->grid = measure_picture(span->files.at(0), settings_.image_resize);
   } else if (reference.is_frame_list) {
     span->grid = measure_frames(*span);
-    span->second_per_grid = static_cast<double>(settings_.processor.temporal_patch_size) /
-                            reference.fps.value_or(settings_.video_fps);
-  } else {
-    *problem = {"a video file, which is not read", span->files.at(0).path};
+    span->second_per_grid =
+        media::second_per_grid(reference.fps.value_or(settings_.video.fps), settings_.processor);
+  } else if (reference.fps && *reference.fps != settings_.video.fps) {
+    *problem = {"a video file with a rate of its own",
+                fmt::format("fps {}; --video_fps holds for all", *reference.fps)};
     return false;
+  } else {
+    const MediaFile& file = span->files.at(0);
+    std::tie(span->grid, span->second_per_grid) =
+        file.bytes ? media::grid_of_video(std::as_bytes(std::span(*file.bytes)), file.path,
+                                          settings_.processor, settings_.video)
+                   : media::grid_of_video(std::filesystem::path(file.path), settings_.processor,
+                                          settings_.video);
   }
   span->count = span->grid.visual_tokens(settings_.processor.merge_size);
   return true;

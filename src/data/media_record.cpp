@@ -30,7 +30,6 @@ Json span_json(const MediaSpan& span) {
             {"row", span.row}};
   if (span.second_per_grid != 0) json["second_per_grid"] = span.second_per_grid;
   if (span.is_frame_list) json["frame_list"] = true;
-  if (!span.frames.empty()) json["frames"] = span.frames;
   for (const MediaFile& file : span.files) {
     Json entry{{"path", file.path}};
     if (file.bytes) entry["bytes"] = file.bytes->size();
@@ -76,8 +75,6 @@ MediaSpan read_span(const Json& json, RecordReader& bytes) {
   span.row = required<std::string>(json, "row");
   span.second_per_grid = json_get<double>(json, "second_per_grid").value_or(0);
   span.is_frame_list = json_get<bool>(json, "frame_list").value_or(false);
-  if (const auto frames = json_get<Json>(json, "frames"))
-    span.frames = frames->get<std::vector<int32_t>>();
   for (const Json& file : required<Json>(json, "files")) {
     span.files.push_back({required<std::string>(file, "path")});
     if (const auto size = json_get<uint64_t>(file, "bytes"))

@@ -17,16 +17,23 @@ void require_order(const char* flag, int64_t least, int64_t most) {
                       least, most));
 }
 
-/// Of pictures or of frames; `image` and `video` limits have defaults of their own.
-media::PreResize resize_by_rule(const std::string& rule, std::optional<int64_t> least,
-                                std::optional<int64_t> most, bool is_video) {
-  if (rule == kLlamaFactory) {
-    return media::PreResize::llama_factory(least.value_or(is_video ? 16 * 16 : 32 * 32),
-                                           most.value_or(is_video ? 256 * 256 : 768 * 768));
-  }
-  const int64_t usual_most = is_video ? 128 * 128 : 512 * 512;
-  if (rule == kMindSpeed20) return media::PreResize::mindspeed20(most.value_or(usual_most));
-  return media::PreResize::mindspeed21(least.value_or(0), most.value_or(usual_most));
+media::VideoRule video_by_rule(const std::string& rule) {
+  if (rule == kLlamaFactory) return media::VideoRule::llama_factory();
+  if (rule == kMindSpeed20) return media::VideoRule::mindspeed20();
+  if (rule == kMindSpeed21) return media::VideoRule::mindspeed21();
+  return media::VideoRule::qwen_utils();
+}
+
+media::PreResize pictures_by_rule(const std::string& rule, std::optional<int64_t> least,
+                                  std::optional<int64_t> most) {
+  constexpr int64_t kMindSpeedsArea = 512 * 512;
+  if (rule == kMindSpeed20) return media::PreResize::mindspeed20(most.value_or(kMindSpeedsArea));
+  if (rule == kMindSpeed21)
+    return media::PreResize::mindspeed21(least.value_or(0), most.value_or(kMindSpeedsArea));
+  media::PreResize resize = media::PreResize::llama_factory();
+  resize.min_pixels = least.value_or(resize.min_pixels);
+  resize.max_pixels = most.value_or(resize.max_pixels);
+  return resize;
 }
 
 Json resize_json(const media::PreResize& resize) {
@@ -45,8 +52,10 @@ Json MediaSettings::to_json() const {
           {"frame_resize", resize_json(frame_resize)},
           {"upright", upright},
           {"add_vision_id", add_vision_id},
-          {"video_fps", video_fps},
-          {"video_max_frames", video_max_frames},
+          {"fetches", fetch != nullptr},
+          {"video",
+           {static_cast<int>(video.tool), video.fps, video.min_frames, video.max_frames,
+            video.min_pixels, video.max_pixels, video.total_pixels}},
           {"media_dir", media_dir.empty() ? "" : std::filesystem::absolute(media_dir).string()},
           {"working_directory", std::filesystem::current_path(ignored).string()}};
 }
@@ -95,6 +104,7 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
   if (!reads_media(model_directory)) return std::nullopt;
   MediaSettings settings;
   settings.processor = media::read_image_processor(model_directory);
+  settings.video = video_by_rule(flags.pre_resize);
   const bool has_own_limits = flags.image_min_pixels || flags.image_max_pixels ||
                               flags.video_min_pixels || flags.video_max_pixels;
   if (flags.pre_resize == kQwenUtils) {
@@ -110,9 +120,10 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
     require_order("max_pixels", settings.processor.min_pixels, settings.processor.max_pixels);
     if (flags.pre_resize != kNone) {
       settings.image_resize =
-          resize_by_rule(flags.pre_resize, flags.image_min_pixels, flags.image_max_pixels, false);
-      settings.frame_resize =
-          resize_by_rule(flags.pre_resize, flags.video_min_pixels, flags.video_max_pixels, true);
+          pictures_by_rule(flags.pre_resize, flags.image_min_pixels, flags.image_max_pixels);
+      settings.video.min_pixels = flags.video_min_pixels.value_or(settings.video.min_pixels);
+      settings.video.max_pixels = flags.video_max_pixels.value_or(settings.video.max_pixels);
+      settings.frame_resize = media::pre_resize_of_frames(settings.video, 2);
       require_order("image_max_pixels", settings.image_resize.min_pixels,
                     settings.image_resize.max_pixels);
       require_order("video_max_pixels", settings.frame_resize.min_pixels,
@@ -128,8 +139,10 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
   }
   settings.upright = flags.upright;
   settings.add_vision_id = flags.add_vision_id;
-  settings.video_fps = flags.video_fps.value_or(2.0);
-  settings.video_max_frames = flags.video_max_frames.value_or(0);
+  settings.video.fps = flags.video_fps.value_or(settings.video.fps);
+  settings.video.max_frames = flags.video_max_frames.value_or(settings.video.max_frames);
+  if (settings.video.min_frames > settings.video.max_frames)
+    settings.video.min_frames = settings.video.max_frames;
   settings.media_dir = flags.media_dir;
   return settings;
 }

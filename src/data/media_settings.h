@@ -2,24 +2,28 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "media/processor.h"
+#include "media/sampling.h"
 
 namespace danlu::data {
 
 struct MediaSettings {
   media::ImageProcessor processor;  ///< of the model
   media::PreResize image_resize;    ///< what a training tool does to pictures before
-  media::PreResize frame_resize;    ///< … and to the frames of videos
-  bool upright = true;              ///< turn pictures as EXIF says; false: as they lie in the file
-  bool add_vision_id = false;       ///< "Picture 1: " before each
-  double video_fps = 2.0;           ///< frames taken of a second of video; of lists, their rate
-  int64_t video_max_frames = 0;     ///< 0: by the rule of image_resize
+  media::PreResize frame_resize;    ///< … and to the frames of videos that are lists of pictures
+  media::VideoRule video =
+      media::VideoRule::qwen_utils();  ///< of video files; its fps also of lists
+  bool upright = true;         ///< turn pictures as EXIF says; false: as they lie in the file
+  bool add_vision_id = false;  ///< "Picture 1: " before each
   std::filesystem::path media_dir = {};  ///< where relative paths are looked for first
+  /// Gets the file of an http or https URL; empty: nothing is fetched, and such rows are dropped.
+  std::function<std::string(const std::string& url)> fetch = {};
 
   /// All that tokens depend on: part of cache keys.
   Json to_json() const;
@@ -37,6 +41,7 @@ struct MediaFlags {
   std::optional<double> video_fps;
   std::optional<int64_t> video_max_frames;
   std::filesystem::path media_dir = {};
+  std::vector<std::string> allowed_domains = {};  ///< of pictures on the web; empty: none
 
   bool operator==(const MediaFlags&) const = default;
 };

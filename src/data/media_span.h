@@ -1,6 +1,7 @@
 // data/media_span.h: a picture or a video of a sample: where it lies, and which tokens stand for
 // it.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,8 +27,7 @@ struct MediaSpan {
   double second_per_grid = 0;    ///< seconds between neighbours in time; 0 of pictures
   std::vector<MediaFile> files;  ///< one; of a list of frames one for each
   bool is_frame_list = false;
-  std::vector<int32_t> frames;  ///< of a video file: those to take, the last one perhaps twice
-  std::string row;              ///< "rows.jsonl: row 3", for messages
+  std::string row;  ///< "rows.jsonl: row 3", for messages
 
   int64_t end() const { return begin + count; }
 };
@@ -37,6 +37,20 @@ struct MediaSpan {
 int64_t uncut_length(const std::vector<MediaSpan>& spans, int64_t max_length);
 /// Leaves the spans that lie in [0, length).
 void keep_spans_before(std::vector<MediaSpan>* spans, int64_t length);
+/// Walks through [0, length) in order: text(begin, end) for what stands between spans, pads(begin,
+/// count) for the placeholders of each.
+template <typename Text, typename Pads>
+void each_part(int64_t length, const std::vector<MediaSpan>& spans, Text text, Pads pads) {
+  int64_t at = 0;
+  for (const MediaSpan& span : spans) {
+    if (span.begin >= length) break;
+    if (span.begin > at) text(at, span.begin);
+    pads(span.begin, std::min(span.count, length - span.begin));
+    at = std::min(span.end(), length);
+  }
+  if (at < length) text(at, length);
+}
+
 /// Adds `spans`, shifted by `offset` tokens, to `all`.
 void append_spans(const std::vector<MediaSpan>& spans, int64_t offset, std::vector<MediaSpan>* all);
 

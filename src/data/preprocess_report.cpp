@@ -307,14 +307,18 @@ void judge_dropped(PreprocessReport* of_one, double max_dropped_ratio) {
                   tr("{}; if the others are all you want, --max_dropped_ratio 1", hint));
 }
 
-std::string PreprocessReport::text() const {
+std::string PreprocessReport::rows_text() const {
   std::string text;
   for (const std::string& dataset : datasets)
     text += fmt::format("{:<10}{}\n", "data set", dataset);
   text += fmt::format("{:<10}{} read, {} kept, {} dropped\n", "rows", format_count(rows_read),
                       format_count(rows_kept), format_count(rows_dropped()));
   text += reasons_text("dropped", dropped);
-  text += reasons_text("truncated", truncated);
+  return text + reasons_text("truncated", truncated);
+}
+
+std::string PreprocessReport::text() const {
+  std::string text = rows_text();
   text += fmt::format("{:<10}{}", "tokens", format_count(lengths.sum));
   if (target_tokens > 0) {
     text += tr(", {} with loss ({:.1f} %)", format_count(target_tokens),
@@ -350,7 +354,6 @@ std::string describe_media(const std::vector<MediaSpan>& media) {
     const bool is_picture = span.kind == text::MediaKind::kImage;
     std::string from = span.files.empty() ? "" : span.files[0].path;
     if (span.is_frame_list) from += fmt::format(" and {} more frames", span.files.size() - 1);
-    if (!span.frames.empty()) from += fmt::format(", {} frames of it", span.frames.size());
     text += fmt::format(
         "[{} {}] {}: grid {} x {} x {}, {} tokens at {}{}\n", is_picture ? "PICTURE" : "VIDEO",
         is_picture ? ++pictures : ++videos, from, span.grid.t, span.grid.h, span.grid.w, span.count,
@@ -362,16 +365,15 @@ std::string describe_media(const std::vector<MediaSpan>& media) {
 std::string decode_with_media(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
                               const std::vector<MediaSpan>& media) {
   std::string text;
-  size_t at = 0;
-  for (const MediaSpan& span : media) {
-    const auto begin = static_cast<size_t>(span.begin), end = static_cast<size_t>(span.end());
-    if (begin >= ids.size()) break;
-    const size_t shown = std::min(end, ids.size());
-    text += decode(tokenizer, ids.subspan(at, begin - at));
-    text += fmt::format("[{} * {}]", decode(tokenizer, ids.subspan(begin, 1)), shown - begin);
-    at = shown;
-  }
-  return text + decode(tokenizer, ids.subspan(at));
+  const auto part = [&](int64_t begin, int64_t count) {
+    return decode(tokenizer, ids.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
+  };
+  each_part(
+      std::ssize(ids), media, [&](int64_t begin, int64_t end) { text += part(begin, end - begin); },
+      [&](int64_t begin, int64_t count) {
+        text += fmt::format("[{} * {}]", part(begin, 1), count);
+      });
+  return text;
 }
 
 std::string describe_sample(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,

@@ -87,6 +87,8 @@ struct PreprocessReport {
   static PreprocessReport from_json(const Json& json);
   /// Several lines for people.
   std::string text() const;
+  /// Those of them about rows.
+  std::string rows_text() const;
 };
 
 /// Sets dropped_ratio of the report on one data set. Blank lines of .txt files do not count,

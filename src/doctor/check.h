@@ -58,6 +58,7 @@ Finding check_locks(const SystemRoots& roots);
 Finding check_ports(const SystemRoots& roots);
 Finding check_environment(const SystemRoots& roots);
 Finding check_libtorch(const SystemRoots& roots);
+Finding check_media(const SystemRoots& roots);
 Finding check_numa(const SystemRoots& roots);
 Finding check_network(const SystemRoots& roots);
 Finding check_hub(const SystemRoots& roots);

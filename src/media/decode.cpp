@@ -11,7 +11,7 @@ namespace {
 DecodePicture& stills_decoder() {
   static const auto decoder = reinterpret_cast<DecodePicture*>(
       from_media_plugin("libdanlu_stills.so", "danlu_stills_decode",
-                        "libjpeg62-turbo libpng16-16 libwebp7 libwebpdemux2 libgif7"));
+                        "libjpeg, libpng, libwebp, libwebpdemux, libgif"));
   return *decoder;
 }
 

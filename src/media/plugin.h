@@ -4,8 +4,8 @@
 namespace danlu::media {
 
 /// The function `symbol` of `library` (libdanlu_….so beside the program), opened once and never
-/// closed. `packages`: of Debian, what it needs. Errors: DeviceError naming the library, the
+/// closed. `libraries`: what it needs of the system. Errors: DeviceError naming the library, the
 /// system's reason and the packages; InternalError.
-void* from_media_plugin(const char* library, const char* symbol, const char* packages);
+void* from_media_plugin(const char* library, const char* symbol, const char* libraries);
 
 }  // namespace danlu::media

@@ -15,19 +15,16 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 OpenVideo& video_opener() {
-  static const auto opener = reinterpret_cast<OpenVideo*>(
-      from_media_plugin("libdanlu_video.so", "danlu_video_open",
-                        "libavformat, libavcodec and libswscale (Debian 12: libavformat59 "
-                        "libavcodec59 libswscale6)"));
+  static const auto opener = reinterpret_cast<OpenVideo*>(from_media_plugin(
+      "libdanlu_video.so", "danlu_video_open", "libavformat, libavcodec, libswscale"));
   return *opener;
 }
 
 [[noreturn]] void throw_video_status(DecodeStatus status, const std::string& name,
                                      const std::string& why) {
-  if (why == "too large") {
-    throw MediaError(MediaFault::kTooLarge, tr("{}: its frames have too many pixels", name));
-  }
   switch (status) {
+    case DecodeStatus::kTooLarge:
+      throw MediaError(MediaFault::kTooLarge, tr("{}: its frames have too many pixels", name));
     case DecodeStatus::kTruncated:
       throw MediaError(MediaFault::kTruncated, tr("{}: the file ends within its video", name),
                        tr("copy or download it again, or drop the row"));
@@ -212,11 +209,25 @@ VideoPatches process_frame_files(std::span<const std::filesystem::path> files, d
   if (files.empty()) {
     throw MediaError(MediaFault::kBadShape, tr("a video that is a list of no pictures"));
   }
-  SizedFrames frames(processor, pre_resize);
+  std::vector<MappedFile> maps;
+  std::vector<NamedBytes> bytes;
   for (const auto& file : files) {
-    const MappedFile map = open_media_file(file);
-    RawPicture raw = decode_raw(map.bytes(), file.string(), options);
-    named(file.string(), [&] { return frames.add(std::move(raw)); });
+    maps.push_back(open_media_file(file));
+    bytes.push_back({file.string(), maps.back().bytes()});
+  }
+  return process_frames(bytes, fps, processor, pre_resize, options);
+}
+
+VideoPatches process_frames(std::span<const NamedBytes> files, double fps,
+                            const ImageProcessor& processor, const PreResize& pre_resize,
+                            const DecodeOptions& options) {
+  if (files.empty()) {
+    throw MediaError(MediaFault::kBadShape, tr("a video that is a list of no pictures"));
+  }
+  SizedFrames frames(processor, pre_resize);
+  for (const NamedBytes& file : files) {
+    RawPicture raw = decode_raw(file.bytes, file.name, options);
+    named(file.name, [&] { return frames.add(std::move(raw)); });
   }
   return {frames.patches(), second_per_grid(fps, processor)};
 }
@@ -225,8 +236,13 @@ std::pair<Grid, double> grid_of_video(const std::filesystem::path& file,
                                       const ImageProcessor& processor, const VideoRule& rule,
                                       int64_t max_pixels) {
   const MappedFile map = open_media_file(file);
-  const std::string name = file.string();
-  const KnownVideo known = known_video(map.bytes(), name, rule, max_pixels);
+  return grid_of_video(map.bytes(), file.string(), processor, rule, max_pixels);
+}
+
+std::pair<Grid, double> grid_of_video(Bytes bytes, const std::string& name,
+                                      const ImageProcessor& processor, const VideoRule& rule,
+                                      int64_t max_pixels) {
+  const KnownVideo known = known_video(bytes, name, rule, max_pixels);
   const int64_t count = even_count(known.choice.indices.size());
   const auto [width, height] = known.facts.size;
   Grid grid = named(name, [&, w = width, h = height] {

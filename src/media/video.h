@@ -52,10 +52,23 @@ VideoPatches process_frame_files(std::span<const std::filesystem::path> files, d
                                  const ImageProcessor& processor, const PreResize& pre_resize = {},
                                  const DecodeOptions& options = {});
 
+/// A picture's file as it lies in memory.
+struct NamedBytes {
+  std::string name;  ///< for errors
+  std::span<const std::byte> bytes;
+};
+/// The same of frames in memory.
+VideoPatches process_frames(std::span<const NamedBytes> files, double fps,
+                            const ImageProcessor& processor, const PreResize& pre_resize = {},
+                            const DecodeOptions& options = {});
+
 /// The grid that process_video will give, without decoding more than video_facts does, and the
 /// seconds between its entries. A container without a count of frames may hold fewer than the
 /// others' rule names: then frames are counted too. Errors: as process_video.
 std::pair<Grid, double> grid_of_video(const std::filesystem::path& file,
+                                      const ImageProcessor& processor, const VideoRule& rule,
+                                      int64_t max_pixels = kMaxPixels);
+std::pair<Grid, double> grid_of_video(std::span<const std::byte> bytes, const std::string& name,
                                       const ImageProcessor& processor, const VideoRule& rule,
                                       int64_t max_pixels = kMaxPixels);
 /// Of a list of picture files, from the header of the first. Errors: as grid_of_file.

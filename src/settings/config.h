@@ -14,6 +14,7 @@
 #include "arch/placement.h"
 #include "base/json.h"
 #include "base/rank_place.h"
+#include "data/media_settings.h"
 #include "settings/activation_offload.h"
 #include "settings/mesh_shape.h"
 #include "settings/model_setup.h"
@@ -65,7 +66,9 @@ struct DataConfig {
   std::string template_name = "auto";
   std::filesystem::path templates_file;
   std::string system;
-  text::TrainedPart learnt;  ///< of each conversation
+  text::TrainedPart learnt;      ///< of each conversation
+  int64_t max_rows_of_all = -1;  ///< of all data sets together; -1: all
+  data::MediaFlags media;        ///< of models that read pictures
 };
 
 struct BatchConfig {

@@ -39,6 +39,23 @@ Json group_rules(const TrainConfig& config) {
   return rules;
 }
 
+/// Null of models that read text alone: their runs know no pictures.
+Json media_identity(const TrainConfig& config) {
+  if (!data::reads_media(config.model.path)) return nullptr;
+  const data::MediaFlags& media = config.data.media;
+  const auto limit = [](const std::optional<int64_t>& pixels) {
+    return pixels ? Json(*pixels) : Json(nullptr);
+  };
+  return {{"pre_resize", media.pre_resize},
+          {"pixels", {limit(media.min_pixels), limit(media.max_pixels)}},
+          {"image_pixels", {limit(media.image_min_pixels), limit(media.image_max_pixels)}},
+          {"video_pixels", {limit(media.video_min_pixels), limit(media.video_max_pixels)}},
+          {"video_fps", media.video_fps ? Json(*media.video_fps) : Json(nullptr)},
+          {"video_max_frames", limit(media.video_max_frames)},
+          {"upright", media.upright},
+          {"add_vision_id", media.add_vision_id}};
+}
+
 /// What an identity is made from.
 struct Facts {
   const TrainConfig& config;
@@ -70,6 +87,7 @@ const std::vector<Row>& rows_of_run() {
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},
       {"packing", kMayChange, [](F f) -> Json { return f.config.data.share_passes; }},
       {"pack_sequences", kFixed, [](F f) -> Json { return f.config.data.pack_sequences; }},
+      {"pictures", kFixed, [](F f) -> Json { return media_identity(f.config); }},
       {"shuffle", kFixed, [](F f) -> Json { return f.config.data.shuffle; }},
       {"data_seed", kFixed, [](F f) -> Json { return f.config.data.seed; }},
       {"batch_size", kMayChange, [](F f) -> Json { return f.config.batch.micro_batch_size; }},

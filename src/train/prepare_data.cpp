@@ -16,6 +16,7 @@
 #include "data/preprocess_manifest.h"
 #include "data/readers/dataset_name.h"
 #include "data/tokenized_dataset.h"
+#include "settings/options/media_flags.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_record.h"
 #include "text/trained_part.h"
@@ -50,6 +51,8 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (!config.data.columns.is_null()) spec.format.columns = config.data.columns;
   if (!config.data.map_keys.is_null()) spec.format.map_keys = config.data.map_keys;
   spec.format.json_keys = config.data.json_keys;
+  spec.max_rows_of_all = config.data.max_rows_of_all;
+  spec.media = settings::fetching_media_settings(config.model.path, config.data.media);
   spec.max_length = config.data.max_length;
   spec.truncation = data::truncation_from_name(config.data.truncation);
   spec.append_eod_text = config.data.append_eod;

@@ -39,9 +39,9 @@ TEST(DoctorCommand, ThisMachineIsWell) {
     EXPECT_NE(check["verdict"], "failed") << check;
   }
   for (const char* name :
-       {"cpu",   "quota",   "numa",      "memory", "shm",      "limits",   "disk",
-        "locks", "network", "hub",       "clock",  "ports",    "libtorch", "cuda",
-        "npu",   "cann",    "torch_npu", "hccl",   "affinity", "queue",    "visible"})
+       {"cpu",       "quota", "numa",     "memory", "shm",      "limits", "disk", "locks",
+        "network",   "hub",   "clock",    "ports",  "libtorch", "cuda",   "npu",  "cann",
+        "torch_npu", "hccl",  "affinity", "queue",  "visible",  "media"})
     EXPECT_TRUE(names.count(name)) << name;
 }
 

@@ -12,6 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kNoMultimodal = "multimodal models are not part of this version";
+constexpr const char* kTextAlone = "the model reads text alone";
 
 class NotHere : public BadInput {
  protected:
@@ -47,20 +48,20 @@ TEST_F(NotHere, PicturesInAnyLayoutAreAnErrorOfEveryTextVerb) {
     std::erase(line, '\n');
     const fs::path rows = write("rows.jsonl", line + "\n");
     expect_error(preprocess(rows), 3,
-                 {"rows.jsonl:1: ", what, kNoMultimodal, "hint: to use the text alone"});
+                 {"rows.jsonl:1: ", what, kTextAlone, "hint: pictures need a model such as"});
   }
   const fs::path rows = (*this) / "rows.jsonl";
-  expect_error(train(rows), 3, {"rows.jsonl:1: ", "image_url", kNoMultimodal});
+  expect_error(train(rows), 3, {"rows.jsonl:1: ", "image_url", kTextAlone});
   expect_error(run({"infer", "--model", good("model"), "--dataset", rows, "--max_new_tokens", "1"}),
-               3, {"rows.jsonl:1: ", kNoMultimodal});
+               3, {"rows.jsonl:1: ", kTextAlone});
   EXPECT_FALSE(fs::exists((*this) / "ids"));
   const fs::path asked = write("asked.json", R"({"images": ["1.jpg"],
       "messages": [{"role": "user", "content": "<image>Who?"}]})");
   expect_error(run({"render", "--model", good("model"), "--input", asked}), 3,
-               {"asked.json: column \"images\"", kNoMultimodal});
+               {"asked.json: column \"images\"", kTextAlone});
   write("asked.json", R"([{"role": "user", "content": [{"type": "image", "image": "1.jpg"}]}])");
   expect_error(run({"render", "--model", good("model"), "--input", asked}), 3,
-               {"asked.json: a message holds \"image\"", kNoMultimodal});
+               {"asked.json: a message holds \"image\"", kTextAlone});
 }
 
 // LLaVA's file has rows without pictures; the layout is told from the first rows.
@@ -71,7 +72,7 @@ TEST_F(NotHere, APictureFarDownIsFoundToo) {
             "\n";
   rows += R"({"instruction": "a", "input": "", "output": "b", "images": ["1.jpg"]})"
           "\n";
-  expect_error(preprocess(write("rows.jsonl", rows)), 3, {"rows.jsonl:101: ", kNoMultimodal});
+  expect_error(preprocess(write("rows.jsonl", rows)), 3, {"rows.jsonl:101: ", kTextAlone});
 }
 
 TEST_F(NotHere, TextAboutPicturesIsText) {
@@ -99,11 +100,11 @@ TEST_F(NotHere, MultimodalFlagsAndCommands) {
   }
   for (const char* flag : {"--mm-data", "--mm-tool"})
     expect_error(run({"pretrain", flag, "x.json"}), 2, {flag, "is not available", kNoMultimodal});
-  expect_error(run({"llava_instruct_2_mllm_demo_format.py"}), 2, {kNoMultimodal});
+  expect_error(run({"llava_instruct_2_mllm_demo_format.py"}), 2, {"danlu convert-rows llava"});
   write("dataset_info.json", R"({"mllm": {"file_name": "rows.json", "formatting": "sharegpt",
-      "columns": {"messages": "messages", "images": "images"}}})");
-  write("rows.json", R"([{"messages": [{"role": "user", "content": "a"}], "images": []}])");
-  expect_error(preprocess("mllm"), 2, {"\"images\"", kNoMultimodal});
+      "columns": {"messages": "messages", "audios": "sounds"}}})");
+  write("rows.json", R"([{"messages": [{"role": "user", "content": "a"}], "sounds": []}])");
+  expect_error(preprocess("mllm"), 2, {"\"audios\": sound is not read"});
 }
 
 // --- reinforcement learning ----------------------------------------------------------------------

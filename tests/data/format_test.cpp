@@ -182,7 +182,7 @@ TEST(Media, RowsThatHoldMoreThanTextAreRefused) {
     return error_text<DataError>([&] { told(row, options); });
   };
   EXPECT_THAT(refusal(R"({"query":"a","response":"b","videos":["v"]})"),
-              HasSubstr("column \"videos\" holds video: multimodal models"));
+              HasSubstr("column \"videos\" holds video: the model reads text alone"));
   // Hugging Face's image column.
   EXPECT_THAT(refusal(R"({"query":"a","response":"b","image":{"bytes":null,"path":"x"}})"),
               HasSubstr("column \"image\" holds pictures"));
@@ -313,7 +313,7 @@ TEST(Messages, RefuseContentThatIsNotText) {
   EXPECT_THAT(error_text<DataError>([] {
                 told(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})");
               }),
-              HasSubstr("a message holds \"image_url\": multimodal models are not part"));
+              HasSubstr("a message holds \"image_url\": the model reads text alone"));
 }
 
 TEST(Messages, ALoneAnswerIsPlainText) {

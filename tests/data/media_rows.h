@@ -20,9 +20,11 @@ inline MediaSettings golden_media_settings(const std::string& name) {
   settings.upright = false;
   if (name == "lf") {
     settings.image_resize = media::PreResize::llama_factory(1024, 6400);
+    settings.video = media::VideoRule::llama_factory();
     settings.frame_resize = media::PreResize::llama_factory(256, 4096);
   } else if (name == "mm20") {
     settings.image_resize = media::PreResize::mindspeed20(6400);
+    settings.video = media::VideoRule::mindspeed20();
     settings.frame_resize = media::PreResize::mindspeed20(4096);
   }
   return settings;

@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/file.h"
 #include "media/media_error.h"
 #include "preprocess_fakes.h"
+#include "text/media.h"
 #include "text/trained_part.h"
 
 namespace danlu::data {
@@ -101,6 +103,57 @@ TEST(MediaRows, EveryLayoutGivesTheRecordedIdsTargetsAndGrids) {
     }
   }
   EXPECT_EQ(lists, 156);
+}
+
+/// What Qwen2-VL's template does, for messages whose content may be a list of parts.
+constexpr const char* kPartsTemplate =
+    "{% set seen = namespace(p=0, v=0) %}{% for m in messages %}"
+    "{% if loop.first and m['role'] != 'system' %}<|im_start|>system\nYou are a helpful "
+    "assistant.<|im_end|>\n{% endif %}<|im_start|>{{ m['role'] }}\n"
+    "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
+    "{% if part['type'] == 'image' %}{% set seen.p = seen.p + 1 %}"
+    "{% if add_vision_id %}Picture {{ seen.p }}: {% endif %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif part['type'] == 'video' %}{% set seen.v = seen.v + 1 %}"
+    "{% if add_vision_id %}Video {{ seen.v }}: {% endif %}"
+    "<|vision_start|><|video_pad|><|vision_end|>"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+// Placeholders are written into the text before the template sees it: the text is the same as of a
+// template that writes them itself.
+TEST(MediaRows, TextIsTheRecordedOneByNamedTemplatesAndByTheModelsOwn) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  directory.write("own.jinja", kPartsTemplate);
+  const auto named = text::ChatEncoder::create(qwen_tokenizer(), "qwen2vl");
+  const std::string lines = read_file(golden_rows() / "swift.jsonl");
+  std::istringstream stream(lines);
+  FormatOptions options;
+  options.reads_media = true;
+  int row_number = 0, with_parts = 0;
+  for (std::string line; std::getline(stream, line); ++row_number) {
+    const Json row = parse_json(line, "swift.jsonl");
+    const auto handler = make_row_handler(options, {row}, false);
+    const auto conversation = std::get<text::Conversation>(std::get<Row>(handler->read(row)));
+    const Json& want = expected_rows()["rows"][std::to_string(row_number)];
+    const std::string text = want["text"], numbered = want["text_add_vision_id"];
+    for (const bool ids : {false, true}) {
+      const auto own = text::ChatEncoder::create(qwen_tokenizer(), directory / "own.jinja", {},
+                                                 Json{{"add_vision_id", ids}});
+      const auto written = text::with_placeholders(conversation, ids);
+      EXPECT_EQ(named->render(written, false), ids ? numbered : text) << row_number;
+      EXPECT_EQ(own->render(written, false), ids ? numbered : text) << row_number;
+      // As the template is given the parts by others.
+      const bool has_parts = std::ranges::any_of(
+          row["messages"], [](const Json& message) { return message["content"].is_array(); });
+      if (!has_parts) continue;
+      ++with_parts;
+      EXPECT_EQ(own->render(text::parse_conversation(row, "row"), false), ids ? numbered : text);
+    }
+  }
+  EXPECT_EQ(row_number, 12);
+  EXPECT_EQ(with_parts, 8);
 }
 
 TEST(MediaRows, TheLastRoundAloneIsTrained) {

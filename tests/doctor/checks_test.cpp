@@ -162,6 +162,15 @@ TEST_F(Machine, AnEngineThatIsMissingOrNoLibrary) {
   EXPECT_THAT(check_libtorch(roots_).read, HasSubstr("cannot be loaded"));
 }
 
+TEST_F(Machine, DecodersThatAreMissingOrNoLibrary) {
+  roots_.engine = folder_ / "libdanlu_engine.so";
+  EXPECT_EQ(check_media(roots_).verdict, Verdict::kWarning);
+  EXPECT_THAT(check_media(roots_).read, HasSubstr("libdanlu_video.so is not there"));
+  write("libdanlu_stills.so", "no ELF file, but long enough to be read as its head: ............");
+  EXPECT_THAT(check_media(roots_).read, HasSubstr("libdanlu_stills.so: cannot be loaded"));
+  EXPECT_THAT(check_media(roots_).remedy, HasSubstr("libavformat"));
+}
+
 TEST(LibtorchBuildText, IsReadFromWhatLibtorchSays) {
   const LibtorchBuild build = parse_torch_config(
       "PyTorch built with:\n  - GCC 13.2\n  - CPU capability usage: AVX512\n"

@@ -15,6 +15,28 @@
 
 namespace danlu::test {
 
+/// The keys of a model that sees pictures: a tower of 4 blocks, width 16, 2 heads.
+inline void add_tiny_tower(Json& config) {
+  config.update({{"rope_scaling", {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}}},
+                 {"rope_theta", 1e4},
+                 {"vision_start_token_id", 93},
+                 {"vision_end_token_id", 94},
+                 {"image_token_id", 95},
+                 {"video_token_id", 96}});
+  Json tower = {{"depth", 4}, {"num_heads", 2}, {"patch_size", 4}};
+  if (config["model_type"] == "qwen2_vl") {
+    tower.update({{"embed_dim", 16}, {"mlp_ratio", 2}, {"hidden_size", config["hidden_size"]}});
+  } else {
+    tower.update({{"hidden_size", 16},
+                  {"intermediate_size", 24},
+                  {"out_hidden_size", config["hidden_size"]},
+                  {"window_size", 16},
+                  {"fullatt_block_indexes", {1, 3}},
+                  {"tokens_per_second", 2}});
+  }
+  config["vision_config"] = tower;
+}
+
 /// config.json of a small model of any family ("llama", "qwen2", …): 2 layers, width 32, 4 heads, 2
 /// KV heads where the family has them, vocabulary 97; with experts: 4 of them, 2 for each token.
 /// Change keys before writing as a test needs.
@@ -45,6 +67,7 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
   }
   if (model_type == "qwen2_moe") config["shared_expert_intermediate_size"] = 40;
   if (model_type == "qwen3_moe") config["head_dim"] = 12;
+  if (model_type == "qwen2_vl" || model_type == "qwen2_5_vl") add_tiny_tower(config);
   return config;
 }
 

@@ -27,6 +27,7 @@
 #include "parallel/comm/local.h"
 #include "support/temporary_directory.h"
 #include "support/tiny_model.h"
+#include "train/drawn_pixels.h"
 #include "train/step.h"
 #include "train/support.h"
 
@@ -61,6 +62,8 @@ struct Case {
   at::Device (*device)(const Mesh&) = nullptr;  ///< a rank's; null: the CPU
   std::shared_ptr<const Objective> objective = language_modelling();
   std::shared_ptr<const data::SampleSource> samples = {};  ///< 64 of them; null: toys
+  /// As arch::PipelineSplit's; empty: even.
+  std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -137,9 +140,12 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   }
   if (c.layers > 0) json["num_hidden_layers"] = c.layers;
   const arch::ModelConfig model_config = arch::family_of(json).parse(json);
+  const int64_t virtual_stages = c.chunks > 1 && c.layer_lists.empty() ? c.chunks : 0;
   const auto stages = arch::stages_of(model_config, {.stages = mesh.shape().pipeline,
-                                                     .virtual_stages = c.chunks > 1 ? c.chunks : 0,
-                                                     .noop_layers = c.noops});
+                                                     .virtual_stages = virtual_stages,
+                                                     .noop_layers = c.noops,
+                                                     .chunk_list = c.layer_lists,
+                                                     .block_list = c.block_lists});
   auto model = std::make_unique<models::CausalLM>(
       model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype,
       c.device ? c.device(mesh) : at::Device(at::kCPU));
@@ -172,6 +178,7 @@ inline Case without_schemes(Case c) {
   c.chunks = 1;
   c.zero_bubble = false;
   c.noops = {};
+  c.layer_lists = c.block_lists = {};
   c.recompute = models::Recompute::kNone;
   c.by_layer = {};
   c.by_layer_name = {};
@@ -200,7 +207,11 @@ inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& c
   options.max_tokens_per_micro_batch = cut.max_tokens;
   options.prefetch_steps = 0;
   const data::BatchStream stream(source, [](int64_t i) { return i % 64; }, options, 0);
-  return stream.step_at(step * kGlobalBatch);
+  data::StepBatches batches = stream.step_at(step * kGlobalBatch);
+  for (data::Batch& batch : batches.micro_batches) {
+    if (!batch.media.empty()) batch.pixels = std::make_shared<test::DrawnPixels>(batch.media);
+  }
+  return batches;
 }
 
 struct Outcome {

@@ -20,6 +20,8 @@ OptionTable render_options();
 int run_render(const Options& options);
 OptionTable preprocess_options();
 int run_preprocess(const Options& options);
+OptionTable convert_rows_options();
+int run_convert_rows(const Options& options);
 OptionTable sft_options();
 OptionTable pretrain_options();
 OptionTable train_options();

@@ -31,6 +31,13 @@ std::vector<OptionSpec> media_options() {
        .aliases = {"image_folder"},
        .group = group,
        .environment = "ROOT_IMAGE_DIR"},
+      {.name = "allow_media_domains",
+       .type = OptionType::kList,
+       .help =
+           "hosts (and those below them) from which pictures named by http(s) URLs are fetched; "
+           "none unless given",
+       .aliases = {"allowed_media_domains"},
+       .group = group},
       area_option("max_pixels", "largest area of a picture (default: preprocessor_config.json's)",
                   {}, "MAX_PIXELS"),
       area_option("min_pixels", "smallest area of a picture (default: preprocessor_config.json's)",

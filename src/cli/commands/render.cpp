@@ -124,13 +124,15 @@ std::string with_masked_runs(const std::vector<text::TokenId>& labels, const Sho
 /// "[1, 2, 151655 * 64, 3]": runs of placeholders as their number.
 std::string folded_ids(const Rendering& r) {
   std::vector<std::string> shown;
-  size_t at = 0;
-  for (const data::MediaSpan& span : r.media) {
-    for (; at < static_cast<size_t>(span.begin); ++at) shown.push_back(std::to_string(r.ids[at]));
-    shown.push_back(fmt::format("{} * {}", r.ids[at], span.count));
-    at = static_cast<size_t>(span.end());
-  }
-  for (; at < r.ids.size(); ++at) shown.push_back(std::to_string(r.ids[at]));
+  const auto id = [&](int64_t at) { return std::to_string(r.ids[static_cast<size_t>(at)]); };
+  data::each_part(
+      std::ssize(r.ids), r.media,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) shown.push_back(id(at));
+      },
+      [&](int64_t begin, int64_t count) {
+        shown.push_back(fmt::format("{} * {}", id(begin), count));
+      });
   return fmt::format("[{}]", fmt::join(shown, ", "));
 }
 

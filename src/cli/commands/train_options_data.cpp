@@ -1,4 +1,5 @@
 // Data sets, template, lengths.
+#include "cli/commands/media_options.h"
 #include "cli/commands/row_options.h"
 #include "cli/commands/train_options.h"
 
@@ -6,7 +7,7 @@ namespace danlu::cli {
 
 std::vector<OptionSpec> train_data_options() {
   const std::string data = "Data", text = "Template";
-  return {
+  std::vector<OptionSpec> specs = {
       {.name = "dataset",
        .type = OptionType::kList,
        .help = "files, directories, globs (path[:split][#n]) or Megatron .bin/.idx prefixes",
@@ -73,6 +74,12 @@ std::vector<OptionSpec> train_data_options() {
        .default_text = "-1",
        .help = "use only the first n rows of each data set (-1: all)",
        .aliases = {"train_dataset_sample"},
+       .range = at_least(1).or_value(-1),
+       .group = data},
+      {.name = "max_total_samples",
+       .type = OptionType::kInt,
+       .default_text = "-1",
+       .help = "use only the first n rows of all data sets together (-1: all)",
        .range = at_least(1).or_value(-1),
        .group = data},
       {.name = "shuffle",
@@ -183,6 +190,9 @@ std::vector<OptionSpec> train_data_options() {
        .aliases = {"default_system", "system_prompt"},
        .group = text},
   };
+  const std::vector<OptionSpec> media = media_options();
+  specs.insert(specs.end(), media.begin(), media.end());
+  return specs;
 }
 
 }  // namespace danlu::cli

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "data/megatron/indexed_dataset.h"
 #include "data/megatron/instruction_dataset.h"
+#include "data/preprocess_report.h"
 
 namespace danlu::data {
 namespace {
@@ -48,6 +49,26 @@ std::string ids_text(const std::vector<int32_t>& ids) {
   return text;
 }
 
+/// The same of samples with pictures, whose placeholders are folded: "151652 [151655 * 9] 151653".
+std::string ids_text(const Sample& sample) {
+  if (sample.media.empty()) return ids_text(sample.ids);
+  std::vector<std::string> parts;
+  const auto id = [&](int64_t at) { return std::to_string(sample.ids[static_cast<size_t>(at)]); };
+  each_part(
+      std::ssize(sample.ids), sample.media,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) parts.push_back(id(at));
+      },
+      [&](int64_t begin, int64_t count) {
+        parts.push_back(fmt::format("[{} * {}]", id(begin), count));
+      });
+  const size_t shown = std::min(parts.size(), kShownIds);
+  std::string text = fmt::format(
+      "{}", fmt::join(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(shown), " "));
+  if (shown < parts.size()) text += fmt::format(" … ({} more)", parts.size() - shown);
+  return text;
+}
+
 /// Labels with runs of "no loss" folded: "[-100 * 27] 15 8 2".
 std::string labels_text(const std::vector<int32_t>& labels) {
   std::string text;
@@ -79,14 +100,25 @@ std::string describe_instruction_sample(const std::string& prefix, int64_t index
   std::string text = fmt::format("sample {}: {} tokens in {} segment(s)\n", index,
                                  sample.ids.size(), sample.segments.size());
   text += fmt::format("segment starts: {}\n", ids_text(sample.segments));
-  text += fmt::format("input_ids: {}\n", ids_text(sample.ids));
+  text += fmt::format("input_ids: {}\n", ids_text(sample));
+  text += describe_media(sample.media);
   text += fmt::format("labels: {}\n", labels_text(sample.labels));
   if (!decode) return text;
   std::vector<int32_t> answer;
   for (const int32_t label : sample.labels) {
     if (label != kIgnoreLabel) answer.push_back(label);
   }
-  text += fmt::format("text: {}\n", decode(sample.ids));
+  std::string whole;
+  const auto part = [&](int64_t begin, int64_t end) {
+    return decode({sample.ids.begin() + begin, sample.ids.begin() + end});
+  };
+  each_part(
+      std::ssize(sample.ids), sample.media,
+      [&](int64_t begin, int64_t end) { whole += part(begin, end); },
+      [&](int64_t begin, int64_t count) {
+        whole += fmt::format("[{} * {}]", part(begin, begin + 1), count);
+      });
+  text += fmt::format("text: {}\n", whole);
   return text + fmt::format("text with loss: {}\n", decode(answer));
 }
 

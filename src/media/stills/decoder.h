@@ -10,7 +10,7 @@
 
 namespace danlu::media {
 
-enum class DecodeStatus { kDone, kTruncated, kDamaged, kUnsupported, kNoMemory };
+enum class DecodeStatus { kDone, kTruncated, kDamaged, kTooLarge, kUnsupported, kNoMemory };
 
 struct EncodedPicture {
   const uint8_t* bytes = nullptr;

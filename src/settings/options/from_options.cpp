@@ -20,6 +20,7 @@
 #include "settings/options/deepspeed.h"
 #include "settings/options/idle_flags.h"
 #include "settings/options/loss_scale.h"
+#include "settings/options/media_flags.h"
 #include "settings/options/megatron_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/model_options.h"
@@ -131,6 +132,8 @@ DataConfig data_from(const Options& options, Task task, uint64_t seed, bool look
   data.shuffle = options.get_bool("shuffle") && !options.get_bool("no_shuffle");
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(seed)));
   data.max_rows = options.get_int("max_samples");
+  data.max_rows_of_all = options.get_int("max_total_samples");
+  data.media = media_flags_from(options);
   data.strict = options.get_bool("strict");
   data.max_dropped_ratio = options.get_float("max_dropped_ratio");
   data.workers = options.get_int("workers");

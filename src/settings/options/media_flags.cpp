@@ -1,9 +1,14 @@
 #include "settings/options/media_flags.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <array>
 #include <string>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "settings/web_pictures.h"
 
 namespace danlu::settings {
 namespace {
@@ -12,7 +17,7 @@ constexpr std::array kMediaFlags{"pre_resize",       "max_pixels",       "min_pi
                                  "image_max_pixels", "image_min_pixels", "video_max_pixels",
                                  "video_min_pixels", "image_resolution", "video_resolution",
                                  "video_fps",        "video_maxlen",     "exif",
-                                 "add_vision_id",    "media_dir"};
+                                 "add_vision_id",    "media_dir",        "allow_media_domains"};
 
 std::optional<int64_t> area(const Options& options, const char* name) {
   if (!options.has_value(name)) return std::nullopt;
@@ -58,21 +63,36 @@ data::MediaFlags media_flags_from(const Options& options) {
   flags.upright = options.get_string("exif") != "ignore";
   flags.add_vision_id = options.get_bool("add_vision_id");
   flags.media_dir = options.get_string_or("media_dir", "");
+  flags.allowed_domains = options.get_list("allow_media_domains");
   return flags;
+}
+
+std::vector<std::string> given_media_flags(const Options& options) {
+  std::vector<std::string> given;
+  for (const char* name : kMediaFlags) {
+    if (options.is_given(name)) given.push_back(options.given_as(name));
+  }
+  return given;
+}
+
+std::optional<data::MediaSettings> fetching_media_settings(
+    const std::filesystem::path& model_directory, const data::MediaFlags& flags) {
+  auto settings = data::media_settings_of(model_directory, flags);
+  if (settings && !flags.allowed_domains.empty()) {
+    settings->fetch = [domains = flags.allowed_domains](const std::string& url) {
+      return fetch_web_picture(url, domains);
+    };
+  }
+  return settings;
 }
 
 std::optional<data::MediaSettings> media_settings_from(
     const Options& options, const std::filesystem::path& model_directory) {
-  auto settings = data::media_settings_of(model_directory, media_flags_from(options));
-  if (settings) return settings;
-  for (const char* name : kMediaFlags) {
-    if (!options.is_given(name)) continue;
-    throw UsageError(
-        tr("{}: the model reads text alone", options.given_as(name)),
-        tr("pictures need a model such as Qwen2-VL, with preprocessor_config.json in its "
-           "directory"));
-  }
-  return std::nullopt;
+  auto settings = fetching_media_settings(model_directory, media_flags_from(options));
+  const std::vector<std::string> given = given_media_flags(options);
+  if (!settings && !given.empty())
+    log::notice("{}: without effect, the model reads text alone", fmt::join(given, ", "));
+  return settings;
 }
 
 }  // namespace danlu::settings

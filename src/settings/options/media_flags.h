@@ -2,6 +2,8 @@
 #pragma once
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "data/media_settings.h"
@@ -13,8 +15,15 @@ namespace danlu::settings {
 /// names none. Errors: UsageError (limits of two rules).
 data::MediaFlags media_flags_from(const Options& options);
 
-/// Nothing if the model in the directory reads text alone. Errors: those of both functions;
-/// UsageError if it does and a flag about pictures was given.
+/// data::media_settings_of, and fetching from the domains that are allowed.
+std::optional<data::MediaSettings> fetching_media_settings(
+    const std::filesystem::path& model_directory, const data::MediaFlags& flags);
+
+/// The options about pictures that were given.
+std::vector<std::string> given_media_flags(const Options& options);
+
+/// Nothing if the model in the directory reads text alone, with a notice of the flags that then
+/// have no effect. Errors: those of media_flags_from and data::media_settings_of.
 std::optional<data::MediaSettings> media_settings_from(
     const Options& options, const std::filesystem::path& model_directory);
 

@@ -94,10 +94,7 @@ class AvReader : public VideoReader {
       if (format_->streams[i] != stream_) format_->streams[i]->discard = AVDISCARD_ALL;
     }
     const Size size{stream_->codecpar->width, stream_->codecpar->height};
-    if (size.area() > max_pixels) {
-      why = "too large";
-      return DecodeStatus::kUnsupported;
-    }
+    if (size.area() > max_pixels) return DecodeStatus::kTooLarge;
     max_pixels_ = max_pixels;
     if (const int code = open_decoder(decoder, max_pixels); code < 0) {
       return status_of_error(code, why);

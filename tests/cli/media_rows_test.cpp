@@ -1,0 +1,143 @@
+// Rows with pictures on the command line: preprocess, render, inspect, convert-rows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "cli/run_program.h"
+#include "support/shared_data.h"
+#include "support/temporary_directory.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+/// A directory with the tokenizer and the picture processor of a model, and the golden rows beside.
+class PictureRows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    DANLU_REQUIRES_SHARED();
+    for (const auto& file : fs::directory_iterator(unpacked("tokenizers") / "qwen2_5"))
+      fs::copy(file, model() / file.path().filename());
+    fs::copy_file(shared_dir() / "golden/vl/qwen2_vl/preprocessor_config.json",
+                  model() / "preprocessor_config.json");
+  }
+  fs::path model() const {
+    fs::create_directories(directory_.path() / "model");
+    return directory_.path() / "model";
+  }
+  fs::path path(const std::string& name) const { return directory_.path() / name; }
+  fs::path write(const std::string& name, const std::string& content) const {
+    fs::create_directories(path(name).parent_path());
+    std::ofstream(path(name)) << content;
+    return path(name);
+  }
+  ProgramResult run(std::vector<std::string> words) const {
+    return run_danlu(words, {.directory = golden()});
+  }
+  static fs::path golden() { return shared_dir() / "golden/vl/rows"; }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(PictureRows, DataJsonSaysWhatPreprocessReads) {
+  const ProgramResult result = run({"preprocess", "--mm-data", "data.json", "--model", model(),
+                                    "--output-prefix", path("out/x"), "--cache-dir", path("work")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("8 read, 8 kept"));
+  EXPECT_THAT(result.out, HasSubstr("11 pictures, 0 videos in 7 samples"));
+  EXPECT_THAT(result.out, HasSubstr("samples by visual tokens: ≤ 64: 7"));
+  EXPECT_TRUE(fs::exists(path("out/x_packed_media_document.idx")));
+  const ProgramResult shown = run({"inspect", path("out/x"), "--sample", "0", "--model", model()});
+  EXPECT_THAT(shown.out, HasSubstr("151652 [151655 * 9] 151653"));
+  EXPECT_THAT(shown.out, HasSubstr("a.png: grid 1 x 6 x 6, 9 tokens at 15"));
+  EXPECT_THAT(shown.out, HasSubstr("<|vision_start|>[<|image_pad|> * 9]<|vision_end|>"));
+  const ProgramResult both =
+      run({"preprocess", "--mm-data", "data.json", "--input", "mllm.json#2", "--model", model(),
+           "--output-prefix", path("out/y"), "--cache-dir", path("work")});
+  EXPECT_THAT(both.out, HasSubstr("2 read, 2 kept")) << "a flag beside it wins";
+}
+
+TEST_F(PictureRows, BadOnesAreCountedAndStrictRefusesThem) {
+  const std::vector<std::string> words{
+      "preprocess", "--input", "bad_mllm.json",   "--model",     model(),
+      "--template", "qwen2vl", "--output-prefix", path("out/x"), "--max_dropped_ratio",
+      "1"};
+  const ProgramResult result = run(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("6 read, 1 kept, 5 dropped"));
+  EXPECT_THAT(result.out, HasSubstr("<image> and pictures differ in number"));
+  EXPECT_THAT(result.out, HasSubstr("bad_mllm.json:16: 0 tags, 1 picture"));
+  std::vector<std::string> strict = words;
+  strict.push_back("--strict");
+  EXPECT_EQ(run(strict).exit_code, 3);
+}
+
+TEST_F(PictureRows, RenderShowsGridsAndFoldedIds) {
+  const fs::path rows = write("ask.json", R"({"images": ["media/a.png"], "messages": [
+      {"role": "user", "content": "<image>\nWhat is in the picture?"},
+      {"role": "assistant", "content": "A red bus."}]})");
+  const ProgramResult result = run(
+      {"render", "--model", model(), "--input", rows, "--template", "qwen2vl", "--exif", "ignore"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("151652, 151655 * 9, 151653"));
+  EXPECT_THAT(result.out, HasSubstr("a.png: grid 1 x 6 x 6, 9 tokens at 15"));
+  EXPECT_THAT(result.out, HasSubstr("[-100 * 37]A red bus.<|im_end|>\n"));
+  EXPECT_THAT(result.out, HasSubstr("[TOKENS] 43, of which 6 are targets"));
+  const fs::path parts = write("parts.json", R"([{"role": "user", "content": [
+      {"type": "text", "text": "Who? "}, {"type": "image_url", "image_url": {"url": "media/c.webp"}}]}])");
+  const auto json =
+      nlohmann::json::parse(run({"render", "--model", model(), "--input", parts, "--template",
+                                 "qwen2vl", "--json", "--add_vision_id"})
+                                .out);
+  EXPECT_THAT(json["text"].get<std::string>(),
+              HasSubstr("Who? Picture 1: <|vision_start|><|image_pad|><|vision_end|><|im_end|>"));
+  EXPECT_EQ(json["media"][0]["grid_thw"], nlohmann::json::array({1, 4, 8}));
+  const fs::path literal =
+      write("literal.json", R"([{"role": "user", "content": "<|image_pad|>"}])");
+  EXPECT_THAT(run({"render", "--model", model(), "--input", literal}).err,
+              HasSubstr("holds <|image_pad|>, which stands for a picture"));
+}
+
+TEST_F(PictureRows, InspectShowsARowAsTrainingSeesIt) {
+  const ProgramResult result =
+      run({"inspect", "llamafactory.json", "--model", model(), "--sample", "10"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[<|video_pad|> * 12]"));
+  EXPECT_THAT(result.out, HasSubstr("[VIDEO 1] "));
+  EXPECT_THAT(result.out, HasSubstr("and 3 more frames: grid 2 x 4 x 6, 12 tokens at 15, 1 s"));
+  EXPECT_THAT(result.out, HasSubstr("[PICTURE 1] "));
+}
+
+TEST_F(PictureRows, FlagsOfPicturesAreSaidToBeIdleForTextModels) {
+  fs::remove(model() / "preprocessor_config.json");
+  const ProgramResult result =
+      run({"preprocess", "--input", write("a.jsonl", "{\"query\": \"a\", \"response\": \"b\"}\n"),
+           "--model", model(), "--output-prefix", path("out/x"), "--max_pixels", "9999"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--max_pixels: without effect, the model reads text alone"));
+}
+
+TEST_F(PictureRows, LlavaRowsAreConvertedOnce) {
+  const fs::path out = path("mllm.json");
+  const std::vector<std::string> words{"convert-rows", "llava", "--input",  "llava.json",
+                                       "--image_dir",  "media", "--output", out};
+  const ProgramResult result = run(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("6 read, 6 kept"));
+  EXPECT_EQ(nlohmann::json::parse(read_file(out))[0]["images"][0], "media/a.png");
+  const ProgramResult again = run(words);
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("mllm.json"));
+  EXPECT_THAT(run({"preprocess", "--input", out, "--model", model(), "--output-prefix",
+                   path("out/x"), "--template", "qwen2vl"})
+                  .out,
+              HasSubstr("6 read, 6 kept"));
+}
+
+}  // namespace
+}  // namespace danlu::test

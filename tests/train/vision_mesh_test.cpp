@@ -1,0 +1,170 @@
+// Promise 4 of models that see pictures: the numbers do not depend on the mesh. The oracle is one
+// rank.
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include "train/mesh.h"
+
+namespace danlu::train {
+namespace mesh_test {
+namespace {
+
+using parallel::Sharding;
+
+constexpr int32_t kStart = 93, kEnd = 94, kPicture = 95, kVideo = 96;
+
+void add_text(int64_t count, int64_t number, data::Sample& sample) {
+  for (int64_t t = 0; t < count; ++t) {
+    const auto token = static_cast<int32_t>(3 + (number * 7 + t * 13 + t * t) % 89);
+    sample.ids.push_back(token);
+    sample.labels.push_back(t < 2 ? -100 : token);
+  }
+}
+
+/// Placeholders of one picture or video, and what stands around them.
+void add_picture(const media::Grid& grid, bool is_video, data::Sample& sample) {
+  const auto put = [&](int32_t token) {
+    sample.ids.push_back(token);
+    sample.labels.push_back(-100);
+  };
+  put(kStart);
+  data::MediaSpan span;
+  span.kind = is_video ? text::MediaKind::kVideo : text::MediaKind::kImage;
+  span.grid = grid;
+  span.begin = static_cast<int64_t>(sample.ids.size());
+  span.count = grid.visual_tokens(2);
+  span.second_per_grid = is_video ? 0.75 : 0;
+  span.row = "row " + std::to_string(sample.ids.size()) + " " + std::to_string(grid.h) + " " +
+             std::to_string(sample.ids[0]);
+  for (int64_t i = 0; i < span.count; ++i) put(is_video ? kVideo : kPicture);
+  put(kEnd);
+  sample.media.push_back(span);
+}
+
+/// Texts, pictures of several sizes, two pictures, videos; every second step of 8 samples begins
+/// with text alone.
+std::shared_ptr<const data::SampleSource> samples_with_pictures() {
+  static const auto source = [] {
+    std::vector<data::Sample> samples;
+    for (int64_t i = 0; i < 64; ++i) {
+      data::Sample sample;
+      add_text(3 + i % 3, i, sample);
+      const int64_t kind = i / 8 % 2 == 1 && i % 8 < 4 ? 0 : i % 5;
+      if (kind == 1) add_picture({1, 4, 6}, false, sample);
+      if (kind == 2) add_picture({1, 6, 2}, false, sample);
+      if (kind == 3) {
+        add_picture({1, 2, 2}, false, sample);
+        add_text(2, i, sample);
+        add_picture({1, 4, 4}, false, sample);
+      }
+      if (kind == 4) add_picture({3, 2, 4}, true, sample);
+      add_text(4 + i % 4, i + 1, sample);
+      samples.push_back(std::move(sample));
+    }
+    return std::make_shared<data::VectorSource>(std::move(samples));
+  }();
+  return source;
+}
+
+Case seeing(const char* family, MeshShape shape = {}, Sharding sharding = Sharding::kNone) {
+  Case c{family, family, Json::object()};
+  c.layers = 4;
+  c.shape = shape;
+  c.sharding = sharding;
+  c.samples = samples_with_pictures();
+  return c;
+}
+
+constexpr int64_t kSteps = 10;
+
+const Outcome& outcome_alone(const Case& c) {
+  static std::map<std::string, Outcome> known;
+  const Case plain = without_schemes(c);
+  const std::string name = name_of({plain, 0}) + plain.changes.dump();
+  const auto [found, is_new] = known.try_emplace(name);
+  if (is_new) found->second = train(plain, {}, kSteps, {2, 48});
+  return found->second;
+}
+
+void expect_one_rank(const Case& c) {
+  SCOPED_TRACE(name_of({c, 0}));
+  const Outcome &one = outcome_alone(c), got = train(c, c.shape, kSteps, {2, 48});
+  if (c.tuning == Tuning::kFull) {
+    EXPECT_GT(one.gradients.at("visual.patch_embed.proj.weight").abs().max().item<double>(), 0);
+  }
+  expect_numbers_of(one, got);
+}
+
+TEST(VisionMesh, TrainsOnEveryAxisAsOnOneRank) {
+  for (const char* family : {"qwen2_vl", "qwen2_5_vl"}) {
+    expect_one_rank(seeing(family, {.data = 2}));
+    expect_one_rank(seeing(family, {.data = 2}, Sharding::kState));
+    expect_one_rank(seeing(family, {.data = 2}, Sharding::kGradients));
+    expect_one_rank(seeing(family, {.data = 4}, Sharding::kParameters));
+    expect_one_rank(seeing(family, {.tensor = 2}));
+    expect_one_rank(seeing(family, {.tensor = 2, .sequence_parallel = true}));
+    expect_one_rank(seeing(family, {.context = {.ring = 2, .window = 2}}));
+    expect_one_rank(seeing(family, {.context = {.ulysses = 2}}));
+  }
+}
+
+TEST(VisionMesh, StagesMayDivideTheTower) {
+  for (const char* family : {"qwen2_vl", "qwen2_5_vl"}) {
+    Case c = seeing(family, {.pipeline = 2});
+    c.block_lists = {{4, 0}};
+    c.layer_lists = {{1, 3}};
+    expect_one_rank(c);
+    c.layer_lists = {{0, 4}};
+    expect_one_rank(c);
+    c.block_lists = {{3, 1}};
+    expect_one_rank(c);
+    c.shape = {.tensor = 2, .data = 2, .pipeline = 2, .sequence_parallel = true};
+    c.sharding = Sharding::kState;
+    expect_one_rank(c);
+    c.sharding = Sharding::kParameters;
+    expect_one_rank(c);
+  }
+}
+
+/// MindSpeed-MM's nested lists: [chunk][stage].
+TEST(VisionMesh, VirtualStagesMayDivideTheTower) {
+  Case c = seeing("qwen2_5_vl", {.pipeline = 2});
+  c.chunks = 2;
+  c.block_lists = {{2, 2}, {0, 0}};
+  c.layer_lists = {{0, 1}, {2, 1}};
+  expect_one_rank(c);
+}
+
+TEST(VisionMesh, IsRecomputedAndTakesAdapters) {
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    for (const models::Recompute recompute :
+         {models::Recompute::kSelective, models::Recompute::kFull}) {
+      Case c = seeing("qwen2_5_vl", {.data = 2}, Sharding::kParameters);
+      c.tuning = tuning;
+      c.recompute = recompute;
+      expect_one_rank(c);
+    }
+    for (const MeshShape& shape :
+         std::vector<MeshShape>{{.tensor = 2}, {.tensor = 2, .sequence_parallel = true}}) {
+      Case c = seeing("qwen2_5_vl", shape);
+      c.tuning = tuning;
+      expect_one_rank(c);
+    }
+  }
+}
+
+/// The decoder alone has as many parameters as the text model, and gives its numbers.
+TEST(VisionMesh, RowsWithoutPicturesGiveTheNumbersOfTheTextModel) {
+  Case seen = seeing("qwen2_vl");
+  seen.samples = nullptr;
+  Case text{"qwen2", "qwen2", {{"rope_theta", 1e4}}};
+  text.layers = 4;
+  const Outcome with = train(seen, {}, 3), without = train(text, {}, 3);
+  EXPECT_EQ(with.losses, without.losses);
+  for (const auto& [name, weight] : without.weights)
+    EXPECT_TRUE(at::equal(weight, with.weights.at(name))) << name;
+}
+
+}  // namespace
+}  // namespace mesh_test
+}  // namespace danlu::train
