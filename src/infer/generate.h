@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "infer/kv_cache.h"
 #include "infer/prompt_pictures.h"
 #include "infer/sampling.h"
@@ -96,6 +97,10 @@ struct GenerationDefaults {
 };
 GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
                                             const std::filesystem::path& directory);
+/// The same from `json`, a generation_config that stands in another file. Its eos_token_id replaces
+/// the model's.
+GenerationDefaults generation_defaults_of(const arch::ModelConfig& model, const Json& json,
+                                          const std::filesystem::path& file);
 
 /// Throws what generate() would throw for this prompt. Window: config.max_positions (0 =
 /// unlimited).

@@ -100,6 +100,14 @@ std::vector<OptionSpec> model_options() {
   return joined({std::move(model), opened_model_options("Model"), std::move(rest)});
 }
 
+std::vector<OptionSpec> processor_options() {
+  return joined({{{.name = "image_processor",
+                   .help = "directory with preprocessor_config.json (default: the model's)",
+                   .aliases = {"image_processer_path"},
+                   .group = "Pictures and video"}},
+                 media_options()});
+}
+
 std::vector<OptionSpec> prompt_media_options() {
   const std::string group = "Pictures and video";
   return joined({{{.name = "image",
@@ -112,12 +120,8 @@ std::vector<OptionSpec> prompt_media_options() {
                    .type = OptionType::kList,
                    .help = "videos of the prompt: where it has <video>, else before it",
                    .aliases = {"videos"},
-                   .group = group},
-                  {.name = "image_processor",
-                   .help = "directory with preprocessor_config.json (default: the model's)",
-                   .aliases = {"image_processer_path"},
                    .group = group}},
-                 media_options()});
+                 processor_options()});
 }
 
 std::vector<OptionSpec> sampling_options() {

@@ -14,7 +14,9 @@ std::vector<OptionSpec> checkpoint_options(const std::string& group);
 std::vector<OptionSpec> opened_model_options(const std::string& group);
 /// Model, adapters, template, dtype.
 std::vector<OptionSpec> model_options();
-/// Pictures and videos of a prompt, and what is done to them.
+/// What is done to pictures and videos, and whose processor does it.
+std::vector<OptionSpec> processor_options();
+/// processor_options, and the pictures and videos of a prompt.
 std::vector<OptionSpec> prompt_media_options();
 /// Sampling and lengths.
 std::vector<OptionSpec> sampling_options();

@@ -35,6 +35,7 @@ serve::ChatMedia chat_media(const InferenceModel& loaded) {
 
 int run_chat_with(const Options& options, InferenceModel& loaded,
                   const infer::SamplingParams& sampling) {
+  if (!loaded.media) require_no_media(options);
   if (!loaded.encoder) {
     throw ModelError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
                      tr("name one with --template, or complete text with danlu infer; built in: {}",

@@ -20,6 +20,7 @@
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
 #include "settings/options/media_flags.h"
+#include "settings/options/mm_inference.h"
 #include "text/raw_encoder.h"
 
 namespace danlu::cli {
@@ -414,7 +415,8 @@ std::vector<fs::path> files_read(const Options& options, const ModelLocation& wh
 
 }  // namespace
 
-int run_infer(const Options& options) {
+int run_infer(const Options& typed) {
+  const Options options = settings::with_mm_inference(typed);
   const ModelLocation where = locate_model(options);
   const std::string checkpoint = (where.adapter.empty() ? where.model : where.adapter).string();
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
@@ -439,6 +441,11 @@ int run_infer(const Options& options) {
         require_usable_output(options, files_read(options, where, std::move(found.files))));
   InferenceModel loaded =
       load_for_inference(options, where, options.get_bool("raw"), /*tells_apart=*/chat);
+  if (!loaded.media) require_no_media(options);
+  if (const auto generation = settings::mm_generation_config(options)) {
+    loaded.defaults = infer::generation_defaults_of(loaded.model->config(), *generation,
+                                                    options.get_string("mm_model"));
+  }
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(options, task, sampling);
   if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample")) {

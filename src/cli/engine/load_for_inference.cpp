@@ -1,6 +1,7 @@
 #include "cli/engine/load_for_inference.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -15,6 +16,7 @@
 #include "models/weight_files.h"
 #include "ops/quantized_linear.h"
 #include "settings/options/from_options.h"
+#include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
@@ -207,9 +209,21 @@ weights::CheckpointSource open_model(const Options& options, const fs::path& pat
              .lora_alpha = lora_alpha_from(options)});
 }
 
+namespace {
+
+/// Of a model that reads text alone.
+void report_idle_media(const Options& options) {
+  const std::vector<std::string> idle = settings::given_media_flags(options);
+  if (!idle.empty())
+    log::notice("{}: without effect, the model reads text alone", fmt::join(idle, ", "));
+}
+
+}  // namespace
+
 fs::path processor_directory(const Options& options, const ModelLocation& where) {
   if (options.has_value("image_processor")) {
-    const fs::path named = options.get_string("image_processor");
+    fs::path named = options.get_string("image_processor");
+    if (named.filename() == "preprocessor_config.json") named = fs::absolute(named).parent_path();
     if (data::reads_media(named)) return named;
     throw ModelError(tr("[{}] {}: no preprocessor_config.json of Qwen2-VL or Qwen2.5-VL there",
                         options.given_as("image_processor"), named.string()),
@@ -239,7 +253,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
       source.config.vision && !place.empty())
     loaded.media = PromptMedia::of(options, place, *loaded.tokenizer, tells_apart);
   else
-    require_no_media(options);
+    report_idle_media(options);
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
   const at::Device device = device::select(options.get_string("device"));
   const models::Quantisation quantisation = quantisation_from(options, source, device);
