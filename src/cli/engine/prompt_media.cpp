@@ -119,4 +119,39 @@ void PromptMedia::encode(const text::ChatEncoder& encoder, const text::Conversat
     request->pictures.push_back(picture_of(span, loader_, tells_apart_));
 }
 
+std::string PromptMedia::marked(const std::string& text) {
+  constexpr std::string_view kTag = "<image>";
+  std::string result;
+  size_t begin = 0;
+  for (size_t at = text.find(kTag); at != text.npos; at = text.find(kTag, begin)) {
+    result.append(text, begin, at - begin);
+    for (const std::string_view token : {text::kVisionStart, text::kImagePad, text::kVisionEnd})
+      result += token;
+    begin = at + kTag.size();
+  }
+  return result.append(text, begin);
+}
+
+std::vector<infer::PromptPicture> PromptMedia::expand(const std::vector<std::string>& images,
+                                                      const std::filesystem::path& folder,
+                                                      std::vector<text::TokenId>* ids) const {
+  text::Conversation conversation;
+  text::Message& message = conversation.messages.emplace_back(text::Message{"user", ""});
+  for (const std::string& image : images)
+    message.media.push_back({0, {.kind = text::MediaKind::kImage, .pieces = {{.name = image}}}});
+  const std::string place = images.empty() ? "" : images.front();
+  std::vector<data::MediaSpan> spans;
+  data::RowProblem problem;
+  text::EncodedConversation encoded{*ids, {}};
+  encoded.labels.resize(ids->size(), kIgnoreLabel);
+  if (!encoder_->measure(conversation, folder, place, &spans, &problem) ||
+      !encoder_->expand(&encoded, &spans, &problem))
+    refuse_media_of(place, problem);
+  *ids = std::move(encoded.ids);
+  std::vector<infer::PromptPicture> pictures;
+  for (const data::MediaSpan& span : spans)
+    pictures.push_back(picture_of(span, loader_, tells_apart_));
+  return pictures;
+}
+
 }  // namespace danlu::cli

@@ -48,6 +48,14 @@ class PromptMedia {
               const std::filesystem::path& folder, const std::string& place,
               infer::Request* request) const;
 
+  /// A text with <image> where a picture stands, as the model's vocabulary has it.
+  static std::string marked(const std::string& text);
+  /// The pictures of a text of marked(), of which `ids` has one placeholder each: it gets as many
+  /// as they need. Errors: as encode.
+  std::vector<infer::PromptPicture> expand(const std::vector<std::string>& images,
+                                           const std::filesystem::path& folder,
+                                           std::vector<text::TokenId>* ids) const;
+
  private:
   std::shared_ptr<const data::MediaEncoder> encoder_;
   std::shared_ptr<data::MediaLoader> loader_;
