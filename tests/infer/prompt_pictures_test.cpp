@@ -11,9 +11,14 @@
 #include "base/error.h"
 #include "infer/generate.h"
 #include "infer/likelihood.h"
+#include "models/adapters.h"
+#include "models/merge.h"
 #include "models/tensor_io.h"
 #include "models/weight_files.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
+#include "weights/convert/checkpoint_source.h"
+#include "weights/lora/lora_source.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::infer {
@@ -218,6 +223,27 @@ TEST_P(PicturesGolden, PlaceholdersWithoutTheirPictureAreRefused) {
   EXPECT_THROW(generate(*model_, {request}, 1), DataError);
   request.pictures.pop_back();
   EXPECT_THROW(generate(*model_, {request}, 1), DataError);
+}
+
+TEST_P(PicturesGolden, AnAdapterAnswersMergedAsItDoesApart) {
+  const fs::path directory = test::shared_dir() / "golden/vl" / GetParam();
+  const test::TemporaryDirectory adapter;
+  fs::copy_file(directory / "lora/adapter_config.json", adapter.path() / "adapter_config.json");
+  fs::copy_file(directory / "lora/adapter_final.safetensors",
+                adapter.path() / "adapter_model.safetensors");
+  const weights::CheckpointSource base = weights::open_checkpoint_source(directory, {});
+  const weights::AdapterSource adapters =
+      weights::open_adapter_source(adapter.path(), base.config, {});
+  const std::vector<Request> requests = all_requests();
+  models::load_adapter(*model_, adapter.path());
+  const std::vector<Answer> apart = generate(*model_, requests, 3);
+  const auto merged =
+      models::load_merged(weights::merge_adapters(base.model, adapters.tensors, adapters.peft,
+                                                  base.config, DType::kF32),
+                          parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const std::vector<Answer> together = generate(*merged, requests, 3);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(apart[i].ids, together[i].ids);
+  EXPECT_NE(apart[0].ids, expected("gen_image")) << "the adapter does nothing";
 }
 
 INSTANTIATE_TEST_SUITE_P(Infer, PicturesGolden, testing::Values("qwen2_vl", "qwen2_5_vl"));
