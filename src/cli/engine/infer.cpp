@@ -413,6 +413,24 @@ std::vector<fs::path> files_read(const Options& options, const ModelLocation& wh
   return files;
 }
 
+/// The inference json's outweighs the model's own.
+void take_generation_config(const Options& options, InferenceModel& loaded) {
+  if (const auto generation = settings::mm_generation_config(options)) {
+    loaded.defaults = infer::generation_defaults_of(loaded.model->config(), *generation,
+                                                    options.get_string("mm_model"));
+  }
+}
+
+/// Gives questions that are ids their texts.
+void decode_tokenised(const text::Tokenizer& tokenizer, std::vector<Question>& questions) {
+  for (Question& question : questions) {
+    if (question.prompt_ids.empty()) continue;
+    question.plain = tokenizer.decode(question.prompt_ids);
+    if (!question.reference_ids.empty())
+      question.reference = tokenizer.decode(question.reference_ids, true);
+  }
+}
+
 }  // namespace
 
 int run_infer(const Options& typed) {
@@ -442,10 +460,7 @@ int run_infer(const Options& typed) {
   InferenceModel loaded =
       load_for_inference(options, where, options.get_bool("raw"), /*tells_apart=*/chat);
   if (!loaded.media) require_no_media(options);
-  if (const auto generation = settings::mm_generation_config(options)) {
-    loaded.defaults = infer::generation_defaults_of(loaded.model->config(), *generation,
-                                                    options.get_string("mm_model"));
-  }
+  take_generation_config(options, loaded);
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(options, task, sampling);
   if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample")) {
@@ -464,12 +479,7 @@ int run_infer(const Options& typed) {
   }
 
   std::vector<Question>& questions = found.rows;
-  for (Question& question : questions) {
-    if (question.prompt_ids.empty()) continue;
-    question.plain = loaded.tokenizer->decode(question.prompt_ids);
-    if (!question.reference_ids.empty())
-      question.reference = loaded.tokenizer->decode(question.reference_ids, true);
-  }
+  decode_tokenised(*loaded.tokenizer, questions);
   watch_interrupts();
   const int64_t max_new_tokens = max_new_tokens_from(options, loaded.defaults);
   const bool single =
