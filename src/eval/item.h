@@ -46,7 +46,9 @@ struct Call {
   std::string continuation;
   bool wants_whole = false;  ///< kLikelihood: Answer::whole_log_likelihood is asked for
   GenerationRules rules;     ///< kGeneration
-  int64_t repeat = 0;        ///< of the draws of one context: separates their random numbers
+  /// Files of pictures, one for each <image> in the context.
+  std::vector<std::string> images = {};
+  int64_t repeat = 0;  ///< of the draws of one context: separates their random numbers
   /// The context was made by a chat template that wrote its own BOS: none is added.
   bool has_own_bos = false;
 };

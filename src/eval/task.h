@@ -68,6 +68,9 @@ struct Task {
   // Jinja templates over a row's fields, or the name of one. doc_to_choice may also be a JSON array
   // of texts that stand as they are.
   std::string description, doc_to_text, doc_to_target, doc_to_choice;
+  /// Fields whose values name the pictures of a question, a path or a list of such. They stand
+  /// where doc_to_text writes <image>, or before a question that has none.
+  std::vector<std::string> image_fields = {};
   std::string gen_prefix = {};  ///< what the answer begins with, given to the model
   std::string target_delimiter = " ", fewshot_delimiter = "\n\n";
   std::string system_instruction = {};

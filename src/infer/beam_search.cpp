@@ -167,7 +167,7 @@ Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& be
 Answer beam_search(const models::CausalLM& model, const Request& request, GenerationStats* stats,
                    const IsCancelled& is_cancelled) {
   request.sampling.validate();
-  check_prompt(model.config(), request.prompt);
+  check_prompt(model.config(), request.prompt, request.pictures);
   const double start_s = steady_now_s();
   const int64_t window = model.config().max_positions;
   const auto room = window - static_cast<int64_t>(request.prompt.size());
@@ -178,7 +178,9 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
   SequenceCache cache(model.config(), model.dtype(), model.device());
   std::vector<Beam> beams{{cache.add(), {}, 0.0}};
   std::vector<Hypothesis> finished;
-  std::vector<StepInput> inputs{{beams[0].sequence, request.prompt}};
+  const auto pictures =
+      PromptPictures::of(model.config(), std::ssize(request.prompt), request.pictures);
+  std::vector<StepInput> inputs{{beams[0].sequence, request.prompt, pictures.get()}};
   FinishReason reason = FinishReason::kLength;
   for (size_t step = 0; step < max_length; ++step) {
     const at::Tensor logits_BV = next_logits(model, cache, inputs);
@@ -203,7 +205,8 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
       break;
     }
     inputs.clear();
-    for (const Beam& beam : beams) inputs.push_back({beam.sequence, {beam.ids.back()}});
+    for (const Beam& beam : beams)
+      inputs.push_back({beam.sequence, {beam.ids.back()}, pictures.get()});
   }
   const Answer answer = best_answer(std::move(finished), beams, request, reason);
   if (stats) {

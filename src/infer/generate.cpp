@@ -26,6 +26,7 @@ struct Running {
   SequenceId sequence;
   std::vector<text::TokenId> seen;     ///< prompt and answer
   std::vector<text::TokenId> pending;  ///< ids the next forward consumes
+  std::shared_ptr<PromptPictures> pictures;
   Answer answer;
 };
 
@@ -63,16 +64,113 @@ bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
          static_cast<int64_t>(running.answer.ids.size()) >= running.request->max_new_tokens;
 }
 
-/// What was answered so far stays; the requests from `next` on were not begun.
-void cancel_unfinished(std::vector<Running>& running, size_t next, std::vector<Answer>& answers) {
-  for (Running& r : running) answers[r.index] = std::move(r.answer);
-  for (Running& r : running) answers[r.index].reason = FinishReason::kCancelled;
-  for (size_t i = next; i < answers.size(); ++i) answers[i].reason = FinishReason::kCancelled;
-}
+class Generation {
+ public:
+  Generation(const models::CausalLM& model, const std::vector<Request>& requests,
+             int64_t batch_size, const OnToken& on_token, const OnAnswer& on_answer,
+             GenerationStats& counts)
+      : model_(model),
+        requests_(requests),
+        batch_size_(static_cast<size_t>(std::max<int64_t>(1, batch_size))),
+        on_token_(on_token),
+        on_answer_(on_answer),
+        counts_(counts),
+        cache_(model.config(), model.dtype(), model.device()),
+        answers_(requests.size()) {}
+
+  bool is_done() const { return next_ >= requests_.size() && running_.empty(); }
+
+  /// A pass over all requests that are being answered and those that now begin.
+  void step() {
+    const double start_s = steady_now_s();
+    const bool prefill = admit();
+    if (running_.empty()) return;
+    std::vector<StepInput> inputs;
+    for (const Running& r : running_) inputs.push_back({r.sequence, r.pending, r.pictures.get()});
+    const at::Tensor logits_BV = next_logits(model_, cache_, inputs);
+    const std::vector<text::TokenId> ids = next_tokens(model_, logits_BV, running_);
+    std::vector<Running> still;
+    for (size_t i = 0; i < running_.size(); ++i) {
+      Running& r = running_[i];
+      ++counts_.new_tokens;
+      if (r.pictures) r.pictures->release();
+      if (accept_token(r, ids[i], model_.config().max_positions, on_token_)) {
+        cache_.remove(r.sequence);
+        finish(r.index, std::move(r.answer));
+      } else {
+        still.push_back(std::move(r));
+      }
+    }
+    running_ = std::move(still);
+    (prefill ? counts_.prefill_s : counts_.decode_s) += steady_now_s() - start_s;
+  }
+
+  /// What was answered so far stays; the others were not begun.
+  void cancel() {
+    for (Running& r : running_) {
+      answers_[r.index] = std::move(r.answer);
+      answers_[r.index].reason = FinishReason::kCancelled;
+    }
+    for (size_t i = next_; i < answers_.size(); ++i) answers_[i].reason = FinishReason::kCancelled;
+  }
+
+  std::vector<Answer> take() { return std::move(answers_); }
+
+ private:
+  /// Pictures of a pass that others join. One request's go through whatever their size.
+  static constexpr int64_t kPassPatches = int64_t{1} << 15;
+
+  void finish(size_t index, Answer answer) {
+    answers_[index] = std::move(answer);
+    if (on_answer_) on_answer_(index, answers_[index]);
+  }
+
+  /// Whether any began.
+  bool admit() {
+    int64_t patches = 0;
+    bool begins = false;
+    for (; next_ < requests_.size() && running_.size() < batch_size_; ++next_) {
+      const Request& request = requests_[next_];
+      if (request.max_new_tokens <= 0) {
+        finish(next_, {});
+        continue;
+      }
+      const auto pictures =
+          PromptPictures::of(model_.config(), std::ssize(request.prompt), request.pictures);
+      if (pictures) {
+        if (patches > 0 && patches + pictures->patches() > kPassPatches) break;
+        patches += pictures->patches();
+        try {
+          pictures->load();
+        } catch (const DataError& error) {
+          finish(next_, {.ids = {}, .reason = FinishReason::kFailed, .problem = error.what()});
+          continue;
+        }
+      }
+      running_.push_back(
+          {next_, &request, cache_.add(), request.prompt, request.prompt, pictures, {}});
+      counts_.prompt_tokens += std::ssize(request.prompt);
+      begins = true;
+    }
+    return begins;
+  }
+
+  const models::CausalLM& model_;
+  const std::vector<Request>& requests_;
+  const size_t batch_size_;
+  const OnToken& on_token_;
+  const OnAnswer& on_answer_;
+  GenerationStats& counts_;
+  SequenceCache cache_;
+  std::vector<Answer> answers_;
+  std::vector<Running> running_;
+  size_t next_ = 0;
+};
 
 }  // namespace
 
-void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt) {
+void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt,
+                  const std::vector<PromptPicture>& pictures) {
   if (prompt.empty()) {
     throw DataError(tr("[generate] the prompt is empty after tokenisation"),
                     tr("give some text, or a model whose tokenizer adds a BOS token"));
@@ -89,6 +187,7 @@ void check_prompt(const arch::ModelConfig& config, const std::vector<text::Token
                        prompt.size(), config.max_positions),
                     tr("shorten the prompt"));
   }
+  check_pictures(config, prompt, pictures);
 }
 
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
@@ -96,55 +195,18 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
                              const IsCancelled& is_cancelled, const OnAnswer& on_answer) {
   for (const Request& request : requests) {
     request.sampling.validate();
-    check_prompt(model.config(), request.prompt);
+    check_prompt(model.config(), request.prompt, request.pictures);
   }
   GenerationStats local;
-  GenerationStats& counts = stats ? *stats : local;
-  SequenceCache cache(model.config(), model.dtype(), model.device());
-  std::vector<Answer> answers(requests.size());
-  std::vector<Running> running;
-  size_t next = 0;
-  while (next < requests.size() || !running.empty()) {
+  Generation generation(model, requests, batch_size, on_token, on_answer, stats ? *stats : local);
+  while (!generation.is_done()) {
     if (is_cancelled && is_cancelled()) {
-      cancel_unfinished(running, next, answers);
+      generation.cancel();
       break;
     }
-    const double start_s = steady_now_s();
-    bool prefill = false;
-    while (next < requests.size() &&
-           static_cast<int64_t>(running.size()) < std::max<int64_t>(1, batch_size)) {
-      const Request& request = requests[next];
-      if (request.max_new_tokens <= 0) {
-        if (on_answer) on_answer(next, answers[next]);
-        ++next;
-        continue;
-      }
-      running.push_back({next++, &request, cache.add(), request.prompt, request.prompt, {}});
-      counts.prompt_tokens += static_cast<int64_t>(request.prompt.size());
-      prefill = true;
-    }
-    if (running.empty()) break;
-    std::vector<StepInput> inputs;
-    for (const Running& r : running) inputs.push_back({r.sequence, r.pending});
-    at::Tensor logits_BV = next_logits(model, cache, inputs);
-    const std::vector<text::TokenId> ids = next_tokens(model, logits_BV, running);
-    std::vector<Running> still;
-    for (size_t i = 0; i < running.size(); ++i) {
-      Running& r = running[i];
-      const text::TokenId id = ids[i];
-      ++counts.new_tokens;
-      if (accept_token(r, id, model.config().max_positions, on_token)) {
-        cache.remove(r.sequence);
-        answers[r.index] = std::move(r.answer);
-        if (on_answer) on_answer(r.index, answers[r.index]);
-      } else {
-        still.push_back(std::move(r));
-      }
-    }
-    running = std::move(still);
-    (prefill ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;
+    generation.step();
   }
-  return answers;
+  return generation.take();
 }
 
 Session::Session(const models::CausalLM& model)
@@ -154,31 +216,38 @@ Session::Session(const models::CausalLM& model)
 
 Answer Session::answer(const Request& request, const OnToken& on_token, GenerationStats* stats) {
   request.sampling.validate();
-  check_prompt(model_.config(), request.prompt);
+  check_prompt(model_.config(), request.prompt, request.pictures);
   GenerationStats local;
   GenerationStats& counts = stats ? *stats : local;
+  const auto pictures =
+      PromptPictures::of(model_.config(), std::ssize(request.prompt), request.pictures);
+  const std::vector<text::TokenId> named = names_.named(request.prompt, pictures.get());
   const auto [mismatch, unused] =
-      std::mismatch(cached_.begin(), cached_.end(), request.prompt.begin(), request.prompt.end());
+      std::mismatch(cached_.begin(), cached_.end(), named.begin(), named.end());
   // At least one token must run: its logits are the answer's first.
   const size_t shared =
       std::min<size_t>(static_cast<size_t>(mismatch - cached_.begin()), request.prompt.size() - 1);
   cache_.truncate(sequence_, static_cast<int64_t>(shared));
-  cached_.assign(request.prompt.begin(),
-                 request.prompt.begin() + static_cast<std::ptrdiff_t>(shared));
-  Running running{
-      0,
-      &request,
-      sequence_,
-      request.prompt,
-      {request.prompt.begin() + static_cast<std::ptrdiff_t>(shared), request.prompt.end()},
-      {}};
+  const auto split = static_cast<std::ptrdiff_t>(shared);
+  cached_.assign(named.begin(), named.begin() + split);
+  Running running{0,
+                  &request,
+                  sequence_,
+                  request.prompt,
+                  {request.prompt.begin() + split, request.prompt.end()},
+                  pictures,
+                  {}};
   counts.prompt_tokens += static_cast<int64_t>(request.prompt.size());
   bool done = request.max_new_tokens <= 0;
   bool first = true;
   while (!done) {
     const double start_s = steady_now_s();
-    at::Tensor logits_BV = next_logits(model_, cache_, {{sequence_, running.pending}});
-    cached_.insert(cached_.end(), running.pending.begin(), running.pending.end());
+    at::Tensor logits_BV =
+        next_logits(model_, cache_, {{sequence_, running.pending, pictures.get()}});
+    if (first)
+      cached_ = named;
+    else
+      cached_.push_back(running.pending.front());
     const text::TokenId id = next_token(model_, logits_BV, 0, running);
     ++counts.new_tokens;
     (first ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;

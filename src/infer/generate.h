@@ -4,19 +4,25 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "infer/kv_cache.h"
+#include "infer/prompt_pictures.h"
 #include "infer/sampling.h"
 #include "models/causal_lm.h"
 #include "text/tokenizer.h"
 
 namespace danlu::infer {
 
-enum class FinishReason { kStop, kLength, kCancelled };
+/// kFailed: a picture could not be read.
+enum class FinishReason { kStop, kLength, kCancelled, kFailed };
 
 struct Request {
   std::vector<text::TokenId> prompt;  ///< not empty
+  /// In order. A picture's placeholders stand in `prompt`, one for each visual token.
+  std::vector<PromptPicture> pictures = {};
   SamplingParams sampling;
   int64_t max_new_tokens = 512;
   std::vector<text::TokenId> stop_ids;  ///< an answer ends before any of these
@@ -28,6 +34,7 @@ struct Request {
 struct Answer {
   std::vector<text::TokenId> ids;  ///< without the stop token
   FinishReason reason = FinishReason::kLength;
+  std::string problem = {};  ///< of kFailed: why
 };
 
 /// Called for every new token of request `index`; false cancels that request.
@@ -48,8 +55,8 @@ struct GenerationStats {
 /// Answers all requests, at most `batch_size` at a time; a finished one makes room for the next.
 /// on_answer is told of each that ended by itself or by on_token. The answer to a request does not
 /// depend on what else is in the batch, beyond rounding of the arithmetic. Errors: DataError if a
-/// prompt is empty, holds an id outside the vocabulary, or does not fit the model's window;
-/// NumericError if the model gives logits that are not numbers.
+/// prompt is empty, holds an id outside the vocabulary, does not fit the model's window, or has
+/// other placeholders than pictures; NumericError if the model gives logits that are not numbers.
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token = {},
                              GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {},
@@ -58,15 +65,16 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
 /// Beam search over one request (sampling.num_beams >= 2), scored as HF's beam search:
 /// log-probability divided by length^length_penalty, max(2, 1 + stop ids) * num_beams candidates a
 /// step, ended as transformers does since 4.51. With do_sample, candidates are drawn without
-/// replacement, then ranked by score. Errors: as generate.
+/// replacement, then ranked by score. Errors: as generate; those of PromptPicture::pixels.
 Answer beam_search(const models::CausalLM& model, const Request& request,
                    GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {});
 
 /// A conversation that keeps its cache: each call reuses the longest common prefix with the call
-/// before.
+/// before, of ids and of what pictures show.
 class Session {
  public:
   explicit Session(const models::CausalLM& model);
+  /// Errors: as beam_search's.
   Answer answer(const Request& request, const OnToken& on_token = {},
                 GenerationStats* stats = nullptr);
 
@@ -74,7 +82,8 @@ class Session {
   const models::CausalLM& model_;
   SequenceCache cache_;
   SequenceId sequence_;
-  std::vector<text::TokenId> cached_;
+  std::vector<text::TokenId> cached_;  ///< as names_ writes them
+  PictureNames names_;
 };
 
 /// Sampling defaults, stop ids and lengths of a model directory's generation_config.json
@@ -88,9 +97,14 @@ struct GenerationDefaults {
 };
 GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
                                             const std::filesystem::path& directory);
+/// The same from `json`, a generation_config that stands in another file. Its eos_token_id replaces
+/// the model's.
+GenerationDefaults generation_defaults_of(const arch::ModelConfig& model, const Json& json,
+                                          const std::filesystem::path& file);
 
 /// Throws what generate() would throw for this prompt. Window: config.max_positions (0 =
 /// unlimited).
-void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt);
+void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt,
+                  const std::vector<PromptPicture>& pictures = {});
 
 }  // namespace danlu::infer

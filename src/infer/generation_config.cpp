@@ -123,20 +123,18 @@ void check(SamplingParams& sampling, const fs::path& file) {
   }
 }
 
-}  // namespace
-
-GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
-                                            const std::filesystem::path& directory) {
-  GenerationDefaults defaults;
-  // load_model_config already merges the eos ids of both files.
-  for (const int64_t id : model.eos_ids) {
+std::vector<text::TokenId> stop_ids_of(const std::vector<int64_t>& ids) {
+  std::vector<text::TokenId> stops;
+  for (const int64_t id : ids) {
     // No vocabulary reaches beyond: such an id can never come.
     if (id <= std::numeric_limits<text::TokenId>::max())
-      defaults.stop_ids.push_back(static_cast<text::TokenId>(id));
+      stops.push_back(static_cast<text::TokenId>(id));
   }
-  const std::filesystem::path file = directory / "generation_config.json";
-  if (directory.empty() || !std::filesystem::exists(file)) return defaults;
-  const Json json = read_json_file(file);
+  return stops;
+}
+
+/// All but the ids that end an answer.
+void read_generation_config(const Json& json, const fs::path& file, GenerationDefaults& defaults) {
   const Fields fields(json, file);
   SamplingParams& sampling = defaults.sampling;
   sampling.do_sample = fields.boolean("do_sample");
@@ -160,6 +158,38 @@ GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
   }
   check(sampling, file);
   warn_of_keys_not_built(json, file);
+}
+
+}  // namespace
+
+GenerationDefaults generation_defaults_of(const arch::ModelConfig& model, const Json& json,
+                                          const std::filesystem::path& file) {
+  GenerationDefaults defaults;
+  defaults.stop_ids = stop_ids_of(model.eos_ids);
+  if (const auto eos = json.find("eos_token_id"); eos != json.end() && !eos->is_null()) {
+    std::vector<int64_t> ids;
+    for (const Json& id : eos->is_array() ? *eos : Json::array({*eos})) {
+      if (!id.is_number_integer()) {
+        throw ModelError(tr("{}: {} must be {}, got {}", file.string(), "eos_token_id",
+                            "a whole number",
+                            id.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      }
+      ids.push_back(id.get<int64_t>());
+    }
+    defaults.stop_ids = stop_ids_of(ids);
+  }
+  read_generation_config(json, file, defaults);
+  return defaults;
+}
+
+GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
+                                            const std::filesystem::path& directory) {
+  GenerationDefaults defaults;
+  // load_model_config already merges the eos ids of both files.
+  defaults.stop_ids = stop_ids_of(model.eos_ids);
+  const std::filesystem::path file = directory / "generation_config.json";
+  if (directory.empty() || !std::filesystem::exists(file)) return defaults;
+  read_generation_config(read_json_file(file), file, defaults);
   return defaults;
 }
 

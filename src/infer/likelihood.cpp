@@ -53,9 +53,14 @@ class Scorer {
                                model.config().head_dim *
                                static_cast<int64_t>(c10::elementSize(model.dtype()))) {
     std::vector<std::span<const text::TokenId>> inputs;
+    named_.reserve(texts.size());
+    PictureNames names;
     for (const ScoredText& text : texts) {
+      pictures_.push_back(PromptPictures::of(model.config(), std::ssize(text.ids), text.pictures));
+      const PromptPictures* own = pictures_.back().get();
+      if (own) named_.push_back(names.named(text.ids, own));
       // The last id is predicted, never read.
-      inputs.push_back(std::span(text.ids).first(text.ids.size() - 1));
+      inputs.push_back(std::span(own ? named_.back() : text.ids).first(text.ids.size() - 1));
       stats_.given_tokens += std::ssize(inputs.back());
     }
     tree_ = make_prefix_tree(inputs, settings.share_prefixes);
@@ -117,7 +122,7 @@ class Scorer {
 
   void run_pass(std::span<const int> pass) {
     std::vector<SequenceCache::Growth> growth;
-    std::vector<int64_t> ids, positions;
+    PassTokens tokens;
     std::vector<Wanted> wanted;
     for (const int index : pass) {
       const Node& here = node(index);
@@ -126,24 +131,18 @@ class Scorer {
       own.sequence = here.parent < 0 ? cache_.add() : cache_.fork(progress(here.parent).sequence);
       growth.push_back({own.sequence, num_new});
       if (here.parent >= 0) own.whole_sum += progress(here.parent).whole_sum;
-      want(index, static_cast<int64_t>(ids.size()), wanted);
-      const std::vector<text::TokenId>& example = texts_[here.example].ids;
-      for (int64_t i = here.begin; i < here.end; ++i) {
-        ids.push_back(example[static_cast<size_t>(i)]);
-        positions.push_back(i);
-      }
+      want(index, tokens.size(), wanted);
+      const std::span<const text::TokenId> example(texts_[here.example].ids);
+      tokens.add(example.subspan(static_cast<size_t>(here.begin), static_cast<size_t>(num_new)),
+                 here.begin, pictures_[here.example].get());
     }
-    stats_.computed_tokens += std::ssize(ids);
-    add_up(forward(growth, ids, positions), wanted);
+    stats_.computed_tokens += tokens.size();
+    add_up(forward(growth, tokens), wanted);
     for (const int index : pass) finish(index);
   }
 
-  at::Tensor forward(const std::vector<SequenceCache::Growth>& growth,
-                     const std::vector<int64_t>& ids, const std::vector<int64_t>& positions) {
-    models::ForwardInput input;
-    const at::TensorOptions options(at::kLong);
-    input.ids_N = at::tensor(ids, options);
-    input.positions_N = at::tensor(positions, options);
+  at::Tensor forward(const std::vector<SequenceCache::Growth>& growth, const PassTokens& tokens) {
+    models::ForwardInput input = tokens.input();
     input.segments = cache_.begin(growth);
     input.cache = &cache_;
     const at::Tensor hidden_NH = model_.forward_hidden(input);
@@ -238,6 +237,9 @@ class Scorer {
   const OnLikelihood& on_likelihood_;
   LikelihoodStats& stats_;
   const IsCancelled& is_cancelled_;
+  std::vector<std::shared_ptr<const PromptPictures>> pictures_;  ///< of each text; null for none
+  std::vector<std::vector<text::TokenId>>
+      named_;  ///< ids of texts with pictures, as names write them
   PrefixTree tree_;
   std::vector<Progress> progress_;  ///< of each node
   std::vector<Likelihood> results_;
@@ -259,6 +261,12 @@ void check_scored(const arch::ModelConfig& config, const ScoredText& text) {
     throw DataError(tr("[likelihood] a text of {} tokens, the model's window holds {}",
                        text.ids.size(), config.max_positions),
                     tr("cut it on the left"));
+  }
+  check_pictures(config, text.ids, text.pictures);
+  const int64_t scored = text.wants_whole ? 1 : text.num_context;
+  for (const PromptPicture& picture : text.pictures) {
+    if (picture.begin + picture.grid.visual_tokens(config.vision->merge_size) > scored)
+      throw InternalError("[likelihood] placeholders of a picture are no text to score");
   }
 }
 

@@ -17,6 +17,8 @@ struct ScoredText {
   std::vector<text::TokenId> ids;
   int64_t num_context = 1;
   bool wants_whole = false;  ///< all but the first id are asked for too
+  /// In the context, in order; none beside wants_whole.
+  std::vector<PromptPicture> pictures = {};
 };
 
 /// Natural logarithms of softmax in f32, added in double.
@@ -48,13 +50,14 @@ using OnLikelihood = std::function<void(size_t index, const Likelihood& likeliho
 /// Scores all texts; false if is_cancelled() ended it before (those that on_likelihood was told of
 /// are whole). Longest first, so that what does not fit into memory is known early. In f32 the
 /// numbers differ from those of one text a pass by rounding alone.
-/// Errors: DataError as check_scored; NumericError if logits are not numbers.
+/// Errors: DataError as check_scored, and those of PromptPicture::pixels; NumericError if logits
+/// are not numbers.
 bool score_texts(const models::CausalLM& model, const std::vector<ScoredText>& texts,
                  const LikelihoodSettings& settings, const OnLikelihood& on_likelihood,
                  LikelihoodStats* stats = nullptr, const IsCancelled& is_cancelled = {});
 
-/// Errors: DataError if an id is outside the vocabulary, or the window (config.max_positions, 0:
-/// none) does not hold all ids but the last.
+/// Errors: DataError if an id is outside the vocabulary, the window (config.max_positions, 0: none)
+/// does not hold all ids but the last, or placeholders are not those of the pictures.
 void check_scored(const arch::ModelConfig& config, const ScoredText& text);
 
 }  // namespace danlu::infer

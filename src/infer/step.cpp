@@ -15,27 +15,22 @@ at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
                        const std::vector<StepInput>& inputs) {
   const c10::InferenceMode no_autograd;
   std::vector<SequenceCache::Growth> growth;
-  std::vector<int64_t> ids, positions, last;
+  PassTokens tokens;
+  std::vector<int64_t> last;
   for (const StepInput& input : inputs) {
     if (input.ids.empty()) throw InternalError("[infer] a step without a token");
-    const int64_t start = cache.length(input.sequence);
-    for (size_t i = 0; i < input.ids.size(); ++i) {
-      ids.push_back(input.ids[i]);
-      positions.push_back(start + static_cast<int64_t>(i));
-    }
-    last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    tokens.add(input.ids, cache.length(input.sequence), input.pictures);
+    last.push_back(tokens.size() - 1);
     growth.push_back({input.sequence, static_cast<int64_t>(input.ids.size())});
   }
-  models::ForwardInput forward;
+  models::ForwardInput forward = tokens.input();
   const at::TensorOptions options = at::TensorOptions(at::kLong);
-  forward.ids_N = at::tensor(ids, options);
-  forward.positions_N = at::tensor(positions, options);
   forward.segments = cache.begin(growth);
   forward.cache = &cache;
   const at::Tensor hidden_NH = model.forward_hidden(forward);
   cache.end();
   const at::Tensor last_BH =
-      last.size() == ids.size()
+      std::ssize(last) == tokens.size()
           ? hidden_NH
           : ops::take_rows(hidden_NH, at::tensor(last, options).to(model.device()));
   return model.logits(last_BH).to(at::kCPU, at::kFloat).contiguous();

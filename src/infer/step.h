@@ -13,7 +13,8 @@ namespace danlu::infer {
 
 struct StepInput {
   SequenceId sequence;
-  std::vector<text::TokenId> ids;  ///< appended to the sequence; not empty
+  std::vector<text::TokenId> ids;            ///< appended to the sequence; not empty
+  const PromptPictures* pictures = nullptr;  ///< of the whole sequence
 };
 
 /// Appends the ids and returns the logits after the last of each: f32 [B, vocab] on the CPU,

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -172,8 +173,11 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
   };
   if (stage().chain.has_tower() && stage().chain.is_in_tower(stage().chunk(chunk).first)) {
     static const Visuals none;
-    hidden_NH = through_tower(input.visuals ? *input.visuals : none, hidden_NH, chunk,
-                              input.adapters);
+    // Answers go on token by token, with nothing to see.
+    const bool skips = input.cache && !input.visuals && stage().embeds_at(chunk);
+    hidden_NH = skips ? at::empty({0, config.hidden_size}, at::TensorOptions(dtype).device(device))
+                      : through_tower(input.visuals ? *input.visuals : none, hidden_NH, chunk,
+                                      input.adapters);
   }
   if (stage().embeds_at(chunk)) {
     hidden_NH = memory.pass_place(stage().chain.embedding(), hidden_NH,

@@ -3,12 +3,15 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "arch/visual_positions.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "device/dtype.h"
@@ -17,6 +20,40 @@
 #include "models/weight_files.h"
 
 namespace danlu::models {
+namespace {
+
+/// Gives the pass a picture of random pixels in its first row, so that what is in the tower counts.
+void add_probe_picture(const arch::VisionConfig& vision, int64_t columns, uint64_t seed,
+                       ForwardInput& input) {
+  const int64_t first = columns / 4, side = 2 * vision.merge_size;
+  auto visuals = std::make_shared<Visuals>();
+  visuals->grids = {{1, side, side}};
+  const int64_t count = visuals->grids[0].visual_tokens(vision.merge_size);
+  if (first + count > columns) return;
+  for (int64_t i = 0; i < count; ++i) {
+    visuals->visual_rows.push_back(i);
+    visuals->token_rows.push_back(first + i);
+  }
+  std::vector<float> pixels;
+  for (int64_t i = 0; i < visuals->patches() * vision.patch_columns(); ++i) {
+    const uint64_t bits = mix64(seed + 1, static_cast<uint64_t>(i)) >> 40;
+    pixels.push_back(static_cast<float>(bits) / static_cast<float>(1 << 22) - 2);
+  }
+  visuals->pixels_PX = at::tensor(pixels, at::TensorOptions(at::kFloat))
+                           .view({visuals->patches(), vision.patch_columns()});
+  const auto found =
+      arch::visual_positions(vision, columns, {{first, visuals->grids[0], false, 1}});
+  const at::Tensor flat_N = input.positions_N;
+  std::vector<at::Tensor> axes;
+  for (const std::vector<int64_t>& axis : found.axes) {
+    const at::Tensor of_row = at::tensor(axis, at::TensorOptions(at::kLong));
+    axes.push_back(at::cat({of_row, flat_N.narrow(0, columns, flat_N.size(0) - columns)}));
+  }
+  input.positions_N = at::stack(axes);
+  input.visuals = visuals;
+}
+
+}  // namespace
 
 std::unique_ptr<CausalLM> load_merged(const weights::MergedModel& merged,
                                       const parallel::Mesh& mesh, at::ScalarType dtype,
@@ -36,7 +73,9 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
                                        static_cast<uint64_t>(model.config().vocab_size)));
   }
   const at::Tensor ids_BT = at::tensor(ids, at::TensorOptions(at::kLong)).view({rows, columns});
-  return model.logits(model.forward_hidden(pack_padded(ids_BT).input));
+  ForwardInput input = pack_padded(ids_BT).input;
+  if (model.config().vision) add_probe_picture(*model.config().vision, columns, seed, input);
+  return model.logits(model.forward_hidden(input));
 }
 
 MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, const at::Tensor& base,

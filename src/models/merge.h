@@ -14,7 +14,7 @@ std::unique_ptr<CausalLM> load_merged(const weights::MergedModel& merged,
                                       const at::Device& device);
 
 /// Logits [n, vocab] of a fixed batch of random token ids (a function of `seed` and the
-/// vocabulary).
+/// vocabulary), for a model that sees pictures with one of random pixels.
 at::Tensor probe_logits(const CausalLM& model, uint64_t seed = 1);
 
 struct MergeReport {

@@ -17,6 +17,8 @@ namespace {
 constexpr const char* kHelp =
     "/clear         forget the conversation\n"
     "/system TEXT   set the system message (and forget the conversation)\n"
+    "/image PATH    a picture of the next message, before it or where it has <image>\n"
+    "/video PATH    the same of a video, <video>\n"
     "/multi         switch: messages end with a line holding only #\n"
     "\"\"\"            begins and ends one message of several lines\n"
     "/exit          leave (also Ctrl-D); Ctrl-C stops an answer\n";
@@ -27,6 +29,8 @@ enum class ReplCommand {
   kClear,
   kSystem,
   kResetSystem,
+  kImage,
+  kVideo,
   kMulti,
   kSingle,
   kHelp,
@@ -37,6 +41,16 @@ struct ReplLine {
   ReplCommand command = ReplCommand::kNone;
   std::string argument;
 };
+
+/// Without the blanks, and the quotes, that a terminal puts around a path dropped on it.
+std::string trimmed_path(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == text.npos) return {};
+  std::string path = text.substr(first, text.find_last_not_of(" \t") - first + 1);
+  const bool is_quoted = path.size() > 1 && (path.front() == '\'' || path.front() == '"') &&
+                         path.back() == path.front();
+  return is_quoted ? path.substr(1, path.size() - 2) : path;
+}
 
 ReplLine parse_line(const std::string& line) {
   static const std::pair<const char*, ReplCommand> kWords[] = {
@@ -61,6 +75,10 @@ ReplLine parse_line(const std::string& line) {
   }
   if (line == "/system") return {ReplCommand::kResetSystem, {}};
   if (line.rfind("/system ", 0) == 0) return {ReplCommand::kSystem, line.substr(8)};
+  for (const auto& [word, command] :
+       {std::pair("/image ", ReplCommand::kImage), std::pair("/video ", ReplCommand::kVideo)}) {
+    if (line.starts_with(word)) return {command, trimmed_path(line.substr(7))};
+  }
   if (line.rfind('/', 0) == 0 && line.find(' ') == std::string::npos)
     return {ReplCommand::kUnknown, line};
   return {};
@@ -121,6 +139,12 @@ class Repl {
         session_.set_system("");
         out_ << translated("(the template's own system message)\n");
         break;
+      case ReplCommand::kImage:
+        add_media(text::MediaKind::kImage, line.argument);
+        break;
+      case ReplCommand::kVideo:
+        add_media(text::MediaKind::kVideo, line.argument);
+        break;
       case ReplCommand::kMulti:
         multi_ = !multi_;
         out_ << translated(multi_ ? "(several lines; end with #)\n" : "(one line)\n");
@@ -136,6 +160,17 @@ class Repl {
         out_ << translated(kHelp);
         break;
     }
+  }
+
+  void add_media(text::MediaKind kind, const std::string& path) {
+    try {
+      session_.add_media(kind, path);
+    } catch (const Error& e) {
+      log::write(log::Level::kError, e.what());
+      return;
+    }
+    out_ << translated(kind == text::MediaKind::kImage ? "(a picture of the next message)\n"
+                                                       : "(a video of the next message)\n");
   }
 
   /// Ctrl-C is for one answer; SIGTERM and SIGHUP are for the program, wherever they come.

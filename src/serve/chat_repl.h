@@ -13,7 +13,8 @@ struct ReplSettings {
   std::ostream* prompts = nullptr;  ///< where they go if not among the answers
 };
 
-/// Reads until /exit or the end of the input. Commands: /help, /clear, /system TEXT, /multi, /exit;
+/// Reads until /exit or the end of the input. Commands: /help, /clear, /system TEXT, /image PATH,
+/// /video PATH, /multi, /exit;
 /// the words of the systems we replace work too (exit, quit, q, clear, new, multi-line,
 /// single-line, reset-system). A message may span lines between two lines of """, or in /multi mode
 /// up to a line holding only #. Ctrl-C stops one answer. An error in one message (too long, …) is

@@ -9,42 +9,66 @@ namespace danlu::serve {
 
 ChatSession::ChatSession(AnswerFn answer, int64_t max_positions,
                          std::shared_ptr<const text::Tokenizer> tokenizer,
-                         std::shared_ptr<const text::ChatEncoder> encoder, ChatSettings settings)
+                         std::shared_ptr<const text::ChatEncoder> encoder, ChatSettings settings,
+                         ChatMedia media)
     : answer_(std::move(answer)),
       max_positions_(max_positions),
       tokenizer_(std::move(tokenizer)),
       encoder_(std::move(encoder)),
-      settings_(std::move(settings)) {}
+      settings_(std::move(settings)),
+      media_(std::move(media)) {}
 
-text::Conversation ChatSession::conversation(const std::string& user) const {
+void ChatSession::add_media(text::MediaKind kind, const std::string& path) {
+  if (!media_.message) {
+    throw UsageError(tr("[chat] {}: the model reads text alone", path),
+                     tr("pictures need a model such as Qwen2-VL, with preprocessor_config.json in "
+                        "its directory"));
+  }
+  const bool is_image = kind == text::MediaKind::kImage;
+  text::Conversation alone;
+  alone.messages.push_back(is_image ? media_.message("", {path}, {})
+                                    : media_.message("", {}, {path}));
+  infer::Request unused;
+  media_.encode(alone, &unused);
+  (is_image ? next_images_ : next_videos_).push_back(path);
+}
+
+text::Conversation ChatSession::conversation(const text::Message& user) const {
   text::Conversation result;
   if (!settings_.system.empty()) result.messages.push_back({"system", settings_.system});
   result.messages.insert(result.messages.end(), history_.begin(), history_.end());
-  result.messages.push_back({"user", user});
+  result.messages.push_back(user);
   return result;
 }
 
-std::vector<text::TokenId> ChatSession::fitting_prompt(const std::string& user) {
+void ChatSession::encode(const text::Conversation& conversation, infer::Request* request) const {
+  if (media_.encode)
+    media_.encode(conversation, request);
+  else
+    request->prompt = encoder_->encode_prompt(conversation);
+}
+
+void ChatSession::fit_prompt(const text::Message& user, infer::Request* request) {
   const std::vector<text::Message> before = history_;
   auto drop_oldest = [&] { history_.erase(history_.begin(), history_.begin() + 2); };
   while (settings_.max_history_turns > 0 &&
          static_cast<int64_t>(num_turns()) > settings_.max_history_turns)
     drop_oldest();
   for (;;) {
-    std::vector<text::TokenId> prompt = encoder_->encode_prompt(conversation(user));
-    if (max_positions_ == 0) return prompt;
+    encode(conversation(user), request);
+    if (max_positions_ == 0) return;
     // Leave room for an answer, but never more than half the window: long limits must not erase the
     // history.
     const int64_t room = std::min(settings_.max_new_tokens, max_positions_ / 2);
-    const int64_t size = static_cast<int64_t>(prompt.size());
+    const int64_t size = static_cast<int64_t>(request->prompt.size());
     if (size + room <= max_positions_ || (history_.empty() && size < max_positions_)) {
       dropped_turns_ += static_cast<int64_t>(before.size() - history_.size()) / 2;
-      return prompt;
+      return;
     }
     if (history_.empty()) {
       history_ = before;
-      throw DataError(tr("[chat] this message has {} tokens, the model's window holds {}",
-                         prompt.size(), max_positions_),
+      throw DataError(tr("[chat] this message has {} tokens, the model's window holds {}", size,
+                         max_positions_),
                       tr("send a shorter message"));
     }
     drop_oldest();
@@ -54,7 +78,9 @@ std::vector<text::TokenId> ChatSession::fitting_prompt(const std::string& user) 
 std::string ChatSession::ask(const std::string& user,
                              const std::function<bool(const std::string&)>& on_text) {
   infer::Request request;
-  request.prompt = fitting_prompt(user);
+  const text::Message message = media_.message ? media_.message(user, next_images_, next_videos_)
+                                               : text::Message{"user", user};
+  fit_prompt(message, &request);
   request.sampling = settings_.sampling;
   request.max_new_tokens = settings_.max_new_tokens;
   request.stop_ids = encoder_->stop_ids();
@@ -77,14 +103,18 @@ std::string ChatSession::ask(const std::string& user,
     on_text(rest);
   }
   if (settings_.keeps_history) {
-    history_.push_back({"user", user});
+    history_.push_back(message);
     history_.push_back({"assistant", answer});
   }
+  next_images_.clear();
+  next_videos_.clear();
   return answer;
 }
 
 void ChatSession::clear() {
   history_.clear();
+  next_images_.clear();
+  next_videos_.clear();
   dropped_turns_ = 0;
 }
 

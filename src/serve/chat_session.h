@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "infer/generate.h"
 #include "text/conversation.h"
@@ -22,13 +23,30 @@ struct ChatSettings {
 using AnswerFn = std::function<infer::Answer(const infer::Request&, const infer::OnToken&,
                                              infer::GenerationStats*)>;
 
+/// What a model that sees pictures adds to a chat; without functions it reads text alone.
+struct ChatMedia {
+  /// A user's message with files: where `content` has <image> and <video>, else before it. The
+  /// message holds what the files hold now. Errors: DataError if they cannot be read, or tags and
+  /// files differ in number.
+  std::function<text::Message(const std::string& content, const std::vector<std::string>& images,
+                              const std::vector<std::string>& videos)>
+      message = {};
+  /// The prompt of a conversation, with its pictures. Errors: DataError of one that is broken.
+  std::function<void(const text::Conversation&, infer::Request*)> encode = {};
+};
+
 /// Keeps the messages of one conversation. Not thread-safe.
 class ChatSession {
  public:
   /// max_positions: the model's window in tokens, 0 = unlimited.
   ChatSession(AnswerFn answer, int64_t max_positions,
               std::shared_ptr<const text::Tokenizer> tokenizer,
-              std::shared_ptr<const text::ChatEncoder> encoder, ChatSettings settings);
+              std::shared_ptr<const text::ChatEncoder> encoder, ChatSettings settings,
+              ChatMedia media = {});
+
+  /// A picture or video of the next message. Errors: DataError if it cannot be used, UsageError if
+  /// the model reads text alone; nothing is added.
+  void add_media(text::MediaKind kind, const std::string& path);
 
   /// Answers `user`; `on_text` receives the answer piece by piece (whole characters) and returns
   /// false to stop it. What was answered so far enters the history, also when stopped. Oldest turns
@@ -44,15 +62,19 @@ class ChatSession {
   size_t num_turns() const { return history_.size() / 2; }
 
  private:
-  text::Conversation conversation(const std::string& user) const;
-  std::vector<text::TokenId> fitting_prompt(const std::string& user);
+  text::Conversation conversation(const text::Message& user) const;
+  void encode(const text::Conversation& conversation, infer::Request* request) const;
+  /// Gives the request its prompt.
+  void fit_prompt(const text::Message& user, infer::Request* request);
 
   AnswerFn answer_;
   int64_t max_positions_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::shared_ptr<const text::ChatEncoder> encoder_;
   ChatSettings settings_;
-  std::vector<text::Message> history_;  ///< user, assistant, user, assistant, …
+  ChatMedia media_;
+  std::vector<std::string> next_images_, next_videos_;  ///< of the next message
+  std::vector<text::Message> history_;                  ///< user, assistant, user, assistant, …
   infer::GenerationStats stats_;
   int64_t dropped_turns_ = 0;
   uint64_t num_answers_ = 0;

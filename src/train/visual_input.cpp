@@ -12,7 +12,6 @@
 #include "arch/visual_positions.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "data/media_loader.h"
 
 namespace danlu::train {
 namespace {
@@ -82,11 +81,7 @@ at::Tensor positions_3N(const arch::VisionConfig& vision, const data::Batch& bat
 /// The pixels of some pictures of the batch, of which all are made.
 at::Tensor pixels_of(const data::Batch& batch, const std::vector<size_t>& numbers) {
   if (!batch.pixels) throw InternalError("[train] nobody has asked for the batch's pixels");
-  data::MediaPixels made = batch.pixels->take();
-  const at::Tensor all = at::from_blob(
-      made.values.get(), {made.patches, made.patch_values},
-      [memory = made.values.get()](void*) { delete[] memory; }, at::TensorOptions(at::kFloat));
-  (void)made.values.release();
+  const at::Tensor all = tensor_of(batch.pixels->take());
   if (numbers.size() == batch.media.size()) return all;
   std::vector<at::Tensor> parts;
   int64_t row = 0;
@@ -123,6 +118,14 @@ at::Tensor patch_keys(const data::Batch& batch, const std::vector<size_t>& numbe
 
 }  // namespace
 
+at::Tensor tensor_of(data::MediaPixels made) {
+  const at::Tensor all = at::from_blob(
+      made.values.get(), {made.patches, made.patch_values},
+      [memory = made.values.get()](void*) { delete[] memory; }, at::TensorOptions(at::kFloat));
+  (void)made.values.release();
+  return all;
+}
+
 models::PassSize size_of(const data::Batch& batch) {
   models::PassSize size{.tokens = static_cast<int64_t>(batch.ids.size())};
   for (const size_t number : pictures_here(batch))
@@ -134,8 +137,8 @@ void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64
                  models::ForwardInput& input) {
   if (batch.media.empty()) return;
   if (!model.config().vision) {
-    throw ModelError(tr("[train] {}: the row has a picture, and the model sees none",
-                        batch.media.front().row));
+    throw ModelError(
+        tr("[train] {}: the row has a picture, and the model sees none", batch.media.front().row));
   }
   const arch::VisionConfig& vision = *model.config().vision;
   input.positions_N = positions_3N(vision, batch);
@@ -152,7 +155,8 @@ void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64
     });
     visual += span.count;
   }
-  if (model.stage().has(model.stage().chain.patches())) visuals->pixels_PX = pixels_of(batch, numbers);
+  if (model.stage().has(model.stage().chain.patches()))
+    visuals->pixels_PX = pixels_of(batch, numbers);
   if (input.dropout_keys_N.defined())
     visuals->dropout_keys_P = patch_keys(batch, numbers, dropout_seed);
   input.visuals = visuals;

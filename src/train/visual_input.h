@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "data/batch.h"
+#include "data/media_loader.h"
 #include "models/causal_lm.h"
 
 namespace danlu::train {
@@ -10,6 +11,9 @@ namespace danlu::train {
 /// How much of a batch goes through a pass. On a context axis a rank has the pictures that stand,
 /// wholly or in part, at its own tokens.
 models::PassSize size_of(const data::Batch& batch);
+
+/// Their memory as a tensor, f32 [patches, patch_values].
+at::Tensor tensor_of(data::MediaPixels made);
 
 /// Gives `input` the pictures of `batch` and rotary positions in time, height and width, if the
 /// model has a vision tower and the batch pictures; otherwise leaves it as it is. Pixels are waited

@@ -94,7 +94,7 @@ TEST_F(NotHere, TextAboutPicturesIsText) {
 }
 
 TEST_F(NotHere, MultimodalFlagsAndCommands) {
-  for (const char* verb : {"pretrain", "posttrain", "infer"}) {
+  for (const char* verb : {"pretrain", "posttrain", "chat"}) {
     expect_error(run({verb, "--model", good("model"), "--mm-model", "model.json"}), 2,
                  {"--mm-model is not available", kNoMultimodal, "hint: "});
   }

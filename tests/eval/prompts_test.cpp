@@ -292,5 +292,26 @@ TEST(Rows, ErrorsNameTheLineOfACsvAndTheFileOfSeveral) {
               HasSubstr((dir / "b.csv").string() + ":2: "));
 }
 
+TEST(Prompts, PicturesStandWhereTheQuestionSaysOrBeforeIt) {
+  Task task = choice_task();
+  task.description = "";
+  task.image_fields = {"picture"};
+  Rows rows = rows_of("a", 2);
+  rows.rows[0]["picture"] = "a.png";
+  rows.rows[1]["picture"] = {"b.png", "c.png"};
+  const std::vector<Item> items = make_items(task, rows, {}, shots(0));
+  EXPECT_EQ(items[0].calls[0].context, "<image>Q: a0\nA:");
+  EXPECT_THAT(items[0].calls[1].images, ElementsAre("a.png"));
+  EXPECT_EQ(items[1].calls[0].context, "<image><image>Q: a1\nA:");
+  EXPECT_THAT(items[1].calls[0].images, ElementsAre("b.png", "c.png"));
+  task.doc_to_text = "Q: {{q}} <image>\nA:";
+  EXPECT_EQ(make_items(task, rows, {}, shots(0))[0].calls[0].context, "Q: a0 <image>\nA:");
+  EXPECT_THAT(error_of([&] { make_items(task, rows, rows_of("d", 3), shots(1)); }),
+              HasSubstr("questions with pictures have no shots"));
+  rows.rows[0].erase("picture");
+  EXPECT_THAT(error_of([&] { make_items(task, rows, {}, shots(0)); }),
+              HasSubstr("'picture' must name the file of a picture, got null"));
+}
+
 }  // namespace
 }  // namespace danlu::eval

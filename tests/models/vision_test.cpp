@@ -1,10 +1,13 @@
 // A model that sees pictures against the tensors that another implementation gave.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "arch/vision_order.h"
 #include "models/golden.h"
+#include "models/merge.h"
 #include "models/tensor_io.h"
 #include "models/weight_files.h"
 #include "support/shared_data.h"
@@ -49,6 +52,20 @@ INSTANTIATE_TEST_SUITE_P(Models, VisionGolden,
 std::vector<int64_t> integers(const weights::TensorSource& source, const std::string& name) {
   const at::Tensor tensor = read_tensor(source, name).to(at::kLong).reshape({-1});
   return {tensor.data_ptr<int64_t>(), tensor.data_ptr<int64_t>() + tensor.numel()};
+}
+
+/// A merge is proved by probes: they notice what changes in the tower.
+TEST(VisionMerge, ProbesOfAMergeSeeTheTower) {
+  DANLU_REQUIRES_SHARED();
+  const auto model = load_model(test::shared_dir() / "golden/vl/qwen2_5_vl",
+                                parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const at::Tensor before = probe_logits(*model);
+  for (Parameter parameter : model->parameters()) {
+    if (parameter.name() != "visual.blocks.0.attn.proj.weight") continue;
+    at::Tensor values = parameter.tensor.detach();
+    values.mul_(2);
+  }
+  EXPECT_GT((probe_logits(*model) - before).abs().max().item<double>(), 1e-3);
 }
 
 TEST(VisionOrder, WindowsComeInTheOrderOfTheFile) {

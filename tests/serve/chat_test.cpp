@@ -207,5 +207,44 @@ TEST(ChatRepl, AnErrorInOneMessageDoesNotEndTheChat) {
   EXPECT_EQ(out.str(), "ok1\n");
 }
 
+/// Media as text: "[a.png]" in front of the message.
+ChatMedia media_as_text() {
+  ChatMedia media;
+  media.message = [](const std::string& content, const std::vector<std::string>& images,
+                     const std::vector<std::string>& videos) {
+    std::string text;
+    for (const std::string& name : images) {
+      if (name == "missing") throw DataError("missing: no such file");
+      text += "[" + name + "]";
+    }
+    for (const std::string& name : videos) text += "<" + name + ">";
+    return text::Message{"user", text + content};
+  };
+  media.encode = [](const text::Conversation& conversation, infer::Request* request) {
+    request->prompt = PlainEncoder().encode_prompt(conversation);
+  };
+  return media;
+}
+
+TEST(ChatRepl, PicturesBelongToTheNextMessageAndStayInTheHistory) {
+  EchoModel model;
+  ChatSession chat(model.fn(), 0, std::make_shared<ByteTokenizer>(),
+                   std::make_shared<PlainEncoder>(), {}, media_as_text());
+  std::istringstream in(
+      "/image  'a.png' \n/video v.mp4\n/image missing\none\ntwo\n/image b.png\n/clear\nthree\n");
+  std::ostringstream out;
+  run_chat(chat, {.show_prompt = false, .show_speed = false}, in, out);
+  EXPECT_THAT(
+      model.prompts,
+      ElementsAre("u:[a.png]<v.mp4>one|a:", "u:[a.png]<v.mp4>one|a:ok1|u:two|a:", "u:three|a:"));
+  EXPECT_THAT(out.str(), HasSubstr("(a picture of the next message)\n(a video of the next"));
+}
+
+TEST(ChatSession, AModelOfTextRefusesPictures) {
+  EchoModel model;
+  ChatSession chat = session_of(model);
+  EXPECT_THROW(chat.add_media(text::MediaKind::kImage, "a.png"), UsageError);
+}
+
 }  // namespace chat_test
 }  // namespace danlu::serve

@@ -8,6 +8,7 @@ namespace danlu::cli {
 OptionTable chat_options() {
   const std::vector<OptionSpec> own =
       joined({model_options(),
+              prompt_media_options(),
               sampling_options(),
               {{.name = "history_turns",
                 .type = OptionType::kInt,

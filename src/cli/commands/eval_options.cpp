@@ -226,9 +226,9 @@ std::vector<OptionSpec> examined_model_options() {
 }  // namespace
 
 OptionTable eval_options() {
-  const std::vector<OptionSpec> own =
-      joined({examined_model_options(), benchmark_options(), prompt_options(), answer_options(),
-              examination_options(), train_launch_options(), foreign_eval_options()});
+  const std::vector<OptionSpec> own = joined(
+      {examined_model_options(), processor_options(), benchmark_options(), prompt_options(),
+       answer_options(), examination_options(), train_launch_options(), foreign_eval_options()});
   std::vector<OptionSpec> foreign = foreign_inference_options(own);
   // lm-eval's is a path, not a switch.
   for (OptionSpec& spec : foreign) std::erase(spec.aliases, "use_cache");

@@ -84,6 +84,11 @@ OptionTable infer_options() {
          .help = "chat: turns to remember (0 = as many as fit)",
          .range = at_least(0),
          .group = "Generation"}},
+       prompt_media_options(),
+       {{.name = "mm_model",
+         .help = "MindSpeed-MM's inference json (inference_qwen2vl_7b.json): prompt, picture, "
+                 "tokenizer and generation_config",
+         .group = "Input"}},
        sampling_options()});
   return with_inference_profiles(OptionTable(
       "infer", "Answer prompts, files or data sets with a model",

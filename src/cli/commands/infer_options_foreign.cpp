@@ -1,5 +1,6 @@
 // Flags of ms-swift's infer, HF's generate scripts and MindSpeed-LLM's inference.py that Danlu does
 // not have. What cannot change an answer is taken with a notice; what would is refused.
+#include <algorithm>
 #include <set>
 
 #include "cli/commands/foreign_options.h"
@@ -193,7 +194,13 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
       unavailable({"logprobs", "top_logprobs"}, "answers are text"),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
   };
-  for (OptionSpec& spec : multimodal_options()) foreign.push_back(std::move(spec));
+  const bool reads_mm_model = std::any_of(
+      own.begin(), own.end(), [](const OptionSpec& spec) { return spec.name == "mm_model"; });
+  if (reads_mm_model) {
+    foreign.push_back(ignored({"mm_data", "mm_tool"}, "they are for training"));
+  } else {
+    for (OptionSpec& spec : multimodal_options()) foreign.push_back(std::move(spec));
+  }
   std::vector<OptionSpec> all = own;
   all.insert(all.end(), foreign.begin(), foreign.end());
   return joined({std::move(foreign), repeated_from_training(all)});

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "cli/commands/media_options.h"
+
 namespace danlu::cli {
 
 std::vector<OptionSpec> checkpoint_options(const std::string& group) {
@@ -96,6 +98,30 @@ std::vector<OptionSpec> model_options() {
        .group = "Template"},
   };
   return joined({std::move(model), opened_model_options("Model"), std::move(rest)});
+}
+
+std::vector<OptionSpec> processor_options() {
+  return joined({{{.name = "image_processor",
+                   .help = "directory with preprocessor_config.json (default: the model's)",
+                   .aliases = {"image_processer_path"},
+                   .group = "Pictures and video"}},
+                 media_options()});
+}
+
+std::vector<OptionSpec> prompt_media_options() {
+  const std::string group = "Pictures and video";
+  return joined({{{.name = "image",
+                   .type = OptionType::kList,
+                   .help = "pictures of the prompt: where it has <image>, else before it; in a "
+                           "chat, of the first message",
+                   .aliases = {"images"},
+                   .group = group},
+                  {.name = "video",
+                   .type = OptionType::kList,
+                   .help = "videos of the prompt: where it has <video>, else before it",
+                   .aliases = {"videos"},
+                   .group = group}},
+                 processor_options()});
 }
 
 std::vector<OptionSpec> sampling_options() {

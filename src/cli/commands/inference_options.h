@@ -14,6 +14,10 @@ std::vector<OptionSpec> checkpoint_options(const std::string& group);
 std::vector<OptionSpec> opened_model_options(const std::string& group);
 /// Model, adapters, template, dtype.
 std::vector<OptionSpec> model_options();
+/// What is done to pictures and videos, and whose processor does it.
+std::vector<OptionSpec> processor_options();
+/// processor_options, and the pictures and videos of a prompt.
+std::vector<OptionSpec> prompt_media_options();
 /// Sampling and lengths.
 std::vector<OptionSpec> sampling_options();
 /// What other systems have and Danlu does not: taken with a notice, or refused. Flags that

@@ -15,9 +15,27 @@
 #include "text/raw_encoder.h"
 
 namespace danlu::cli {
+namespace {
+
+serve::ChatMedia chat_media(const InferenceModel& loaded) {
+  if (!loaded.media) return {};
+  serve::ChatMedia media;
+  media.message = [&loaded](const std::string& content, const std::vector<std::string>& images,
+                            const std::vector<std::string>& videos) {
+    return message_with_media(content, {images, videos}, loaded.media->settings(),
+                              /*holds_files=*/true, "[chat]");
+  };
+  media.encode = [&loaded](const text::Conversation& conversation, infer::Request* request) {
+    loaded.media->encode(*loaded.encoder, conversation, {}, "[chat]", request);
+  };
+  return media;
+}
+
+}  // namespace
 
 int run_chat_with(const Options& options, InferenceModel& loaded,
                   const infer::SamplingParams& sampling) {
+  if (!loaded.media) require_no_media(options);
   if (!loaded.encoder) {
     throw ModelError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
                      tr("name one with --template, or complete text with danlu infer; built in: {}",
@@ -43,7 +61,10 @@ int run_chat_with(const Options& options, InferenceModel& loaded,
     return found;
   };
   serve::ChatSession chat(answer, loaded.model->config().max_positions, loaded.tokenizer,
-                          loaded.encoder, settings);
+                          loaded.encoder, settings, chat_media(loaded));
+  const GivenMedia given = given_media(options);
+  for (const std::string& path : given.images) chat.add_media(text::MediaKind::kImage, path);
+  for (const std::string& path : given.videos) chat.add_media(text::MediaKind::kVideo, path);
   serve::ReplSettings repl;
   // Lines of other systems end in `| tee`: who types is to see where.
   repl.show_prompt = ::isatty(STDIN_FILENO) != 0;

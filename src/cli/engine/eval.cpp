@@ -63,6 +63,7 @@ EvalModelSettings model_settings(const Options& options, const ModelArguments& a
   }
   const std::vector<int64_t> seeds = options.get_int_list("seed");
   settings.seed = static_cast<uint64_t>(seeds.size() == 1 ? seeds[0] : seeds.at(2));
+  settings.media_folder = options.get_string_or("data_dir", "");
   settings.encoder.window = config.max_positions;
   if (arguments.max_length) {
     if (config.max_positions > 0 && *arguments.max_length > config.max_positions) {

@@ -46,28 +46,29 @@ struct AskedTexts {
   std::vector<eval::Answer> answers;
 };
 
-AskedTexts encode_likelihoods(const eval::Encoder& encoder, const std::vector<eval::Call>& calls,
-                              const std::vector<size_t>& which) {
-  std::vector<std::vector<eval::Encoded>> encoded(which.size());
-  parallel_for(which.size(), default_thread_count(), [&](size_t i) {
-    const eval::Call& call = calls[which[i]];
-    if (call.kind == eval::CallKind::kRolling) {
-      encoded[i] = encoder.rolling(call);
-    } else {
-      encoded[i] = {encoder.pair(call)};
-    }
-  });
+/// The ids of a call, in windows, and its pictures.
+struct EncodedCall {
+  std::vector<eval::Encoded> parts;
+  std::vector<infer::PromptPicture> pictures = {};
+};
+
+AskedTexts asked_texts(const std::vector<eval::Call>& calls, const std::vector<size_t>& which,
+                       const std::function<EncodedCall(const eval::Call&)>& encode) {
+  std::vector<EncodedCall> encoded(which.size());
+  parallel_for(which.size(), default_thread_count(),
+               [&](size_t i) { encoded[i] = encode(calls[which[i]]); });
   AskedTexts asked;
   asked.num_open.resize(which.size());
   asked.answers.resize(which.size());
   for (size_t i = 0; i < which.size(); ++i) {
-    for (eval::Encoded& part : encoded[i]) {
+    for (eval::Encoded& part : encoded[i].parts) {
       eval::Answer& answer = asked.answers[i];
       answer.is_greedy = true;
       answer.num_tokens += std::ssize(part.ids) - part.num_context;
       answer.num_cut_tokens += part.num_cut;
       if (calls[which[i]].wants_whole) answer.num_whole_tokens += std::ssize(part.ids);
-      asked.texts.push_back({std::move(part.ids), part.num_context, calls[which[i]].wants_whole});
+      asked.texts.push_back({std::move(part.ids), part.num_context, calls[which[i]].wants_whole,
+                             encoded[i].pictures});
       asked.call_of.push_back(i);
       ++asked.num_open[i];
     }
@@ -100,7 +101,11 @@ void EvalModel::answer_likelihoods(const std::vector<eval::Call>& calls,
                                    const OnAnswer& on_answer) {
   const std::vector<size_t> which = calls_that(calls, /*generate=*/false);
   if (which.empty()) return;
-  AskedTexts asked = encode_likelihoods(encoder_, calls, which);
+  AskedTexts asked = asked_texts(calls, which, [&](const eval::Call& call) {
+    if (call.kind == eval::CallKind::kRolling) return EncodedCall{encoder_.rolling(call)};
+    Asked one = with_pictures(call, [&](const eval::Call& text) { return encoder_.pair(text); });
+    return EncodedCall{{std::move(one.text)}, std::move(one.pictures)};
+  });
   infer::LikelihoodStats stats;
   infer::score_texts(
       *loaded_.model, asked.texts, settings_.likelihood,
@@ -117,9 +122,28 @@ void EvalModel::answer_likelihoods(const std::vector<eval::Call>& calls,
   counts_.likelihood.computed_tokens += stats.computed_tokens;
 }
 
-infer::Request EvalModel::request_of(const eval::Call& call, const eval::Encoded& prompt) const {
+EvalModel::Asked EvalModel::with_pictures(
+    const eval::Call& call, const std::function<eval::Encoded(const eval::Call&)>& encode) const {
+  if (call.images.empty()) return {encode(call), {}};
+  if (!loaded_.media) {
+    throw UsageError(tr("[eval] {}: a question with a picture, and the model reads text alone",
+                        call.images.front()));
+  }
+  if (call.wants_whole)
+    throw UsageError(tr("[eval] a metric over context and answer has no pictures"));
+  eval::Call marked = call;
+  marked.context = PromptMedia::marked(call.context);
+  Asked asked{encode(marked), {}};
+  const int64_t before = std::ssize(asked.text.ids);
+  asked.pictures = loaded_.media->expand(call.images, settings_.media_folder, &asked.text.ids);
+  asked.text.num_context += std::ssize(asked.text.ids) - before;
+  return asked;
+}
+
+infer::Request EvalModel::request_of(const eval::Call& call, const Asked& prompt) const {
   infer::Request request;
-  request.prompt = prompt.ids;
+  request.prompt = prompt.text.ids;
+  request.pictures = prompt.pictures;
   request.max_new_tokens = call.rules.max_tokens;
   request.num_tokens = static_cast<int64_t>(loaded_.tokenizer->size());
   request.stop_ids = loaded_.defaults.stop_ids;
@@ -150,13 +174,15 @@ void EvalModel::answer_by_beams(const infer::Request& request, const eval::Call&
 void EvalModel::answer_generations(const std::vector<eval::Call>& calls,
                                    const OnAnswer& on_answer) {
   std::vector<size_t> which = calls_that(calls, /*generate=*/true);
-  std::vector<eval::Encoded> prompts(which.size());
-  parallel_for(which.size(), default_thread_count(),
-               [&](size_t i) { prompts[i] = encoder_.prompt(calls[which[i]]); });
+  std::vector<Asked> prompts(which.size());
+  parallel_for(which.size(), default_thread_count(), [&](size_t i) {
+    prompts[i] = with_pictures(calls[which[i]],
+                               [&](const eval::Call& text) { return encoder_.prompt(text); });
+  });
   std::vector<size_t> order(which.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return prompts[a].ids.size() > prompts[b].ids.size();
+    return prompts[a].text.ids.size() > prompts[b].text.ids.size();
   });
   std::vector<infer::Request> requests;
   std::vector<size_t> asked;  // index into which and prompts, of each request
@@ -165,7 +191,7 @@ void EvalModel::answer_generations(const std::vector<eval::Call>& calls,
     const infer::Request request = request_of(call, prompts[i]);
     if (call.rules.num_beams > 1) {
       if (is_eval_interrupted()) return;
-      answer_by_beams(request, call, which[i], prompts[i].num_cut, on_answer);
+      answer_by_beams(request, call, which[i], prompts[i].text.num_cut, on_answer);
       continue;
     }
     requests.push_back(request);
@@ -183,7 +209,7 @@ void EvalModel::answer_generations(const std::vector<eval::Call>& calls,
         [&](size_t request) -> const eval::Call& { return calls[which[asked[from + request]]]; },
         [&](size_t request, const std::string& text) {
           const size_t i = asked[from + request];
-          on_answer(which[i], generated(text, calls[which[i]], prompts[i].num_cut));
+          on_answer(which[i], generated(text, calls[which[i]], prompts[i].text.num_cut));
         });
     from = end;
   }
@@ -219,6 +245,7 @@ void EvalModel::generate_texts(const std::vector<infer::Request>& requests, int6
       },
       &counts_.generation, is_eval_interrupted,
       [&](size_t request, const infer::Answer& answer) {
+        if (answer.reason == infer::FinishReason::kFailed) throw DataError(answer.problem);
         // Cancelled here is what a stop string ended; of an interrupt nobody is told.
         if (answer.reason != infer::FinishReason::kCancelled)
           texts[request].text += texts[request].stream.finish();

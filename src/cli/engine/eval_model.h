@@ -19,7 +19,8 @@ struct EvalModelSettings {
   int64_t generation_batch = 0;  ///< answers at a time; 0: as many as memory is thought to allow
   uint64_t seed = 0;             ///< of sampled answers
   eval::EncoderSettings encoder;
-  bool applies_template = false;  ///< answers end where a turn of the template does, too
+  std::filesystem::path media_folder = {};  ///< where pictures of questions may lie
+  bool applies_template = false;            ///< answers end where a turn of the template does, too
 };
 
 /// What was computed, for a line at the end.
@@ -44,7 +45,16 @@ class EvalModel : public eval::Model {
  private:
   void answer_likelihoods(const std::vector<eval::Call>& calls, const OnAnswer& on_answer);
   void answer_generations(const std::vector<eval::Call>& calls, const OnAnswer& on_answer);
-  infer::Request request_of(const eval::Call& call, const eval::Encoded& prompt) const;
+  /// A call's text with its pictures.
+  struct Asked {
+    eval::Encoded text;
+    std::vector<infer::PromptPicture> pictures;
+  };
+  /// The ids that `encode` makes of a call, and its pictures. Errors: DataError naming what cannot
+  /// be used; UsageError if there are pictures and the model reads text alone.
+  Asked with_pictures(const eval::Call& call,
+                      const std::function<eval::Encoded(const eval::Call&)>& encode) const;
+  infer::Request request_of(const eval::Call& call, const Asked& prompt) const;
   int64_t batch_of(const infer::Request& longest) const;
   void generate_texts(const std::vector<infer::Request>& requests, int64_t batch,
                       const std::function<const eval::Call&(size_t)>& call_of,

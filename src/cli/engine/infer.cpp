@@ -19,6 +19,8 @@
 #include "cli/engine/infer_resume.h"
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
+#include "settings/options/media_flags.h"
+#include "settings/options/mm_inference.h"
 #include "text/raw_encoder.h"
 
 namespace danlu::cli {
@@ -54,7 +56,13 @@ infer::Request request_of(const Question& question, const InferenceModel& loaded
     return request;
   }
   if (!loaded.encoder) {
-    request.prompt = loaded.tokenizer->encode(text_to_complete(question));
+    const std::string& text = text_to_complete(question);
+    if (!loaded.media || question.conversation.messages.empty()) {
+      request.prompt = loaded.tokenizer->encode(text);
+    } else {
+      loaded.media->encode(text::RawTextEncoder(loaded.tokenizer), question.conversation,
+                           question.folder, question.place, &request);
+    }
     return request;
   }
   text::Conversation conversation = question.conversation;
@@ -63,13 +71,22 @@ infer::Request request_of(const Question& question, const InferenceModel& loaded
     conversation.messages.insert(conversation.messages.begin(),
                                  text::Message{"system", loaded.system});
   }
-  request.prompt = loaded.encoder->encode_prompt(conversation);
+  if (loaded.media) {
+    loaded.media->encode(*loaded.encoder, conversation, question.folder, question.place, &request);
+  } else {
+    request.prompt = loaded.encoder->encode_prompt(conversation);
+  }
   return request;
 }
 
 WorkDone layers_walked(const models::CausalLM& model) {
   const int64_t passes = model.layer_passes().forward;
   return {passes, static_cast<double>(passes)};
+}
+
+/// Errors: DataError for an answer that failed.
+void require_made(const infer::Answer& answer) {
+  if (answer.reason == infer::FinishReason::kFailed) throw DataError(answer.problem);
 }
 
 /// Streams one answer to the screen. Until its first token nothing else would be seen.
@@ -86,7 +103,7 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
   const int64_t num_layers = loaded.model->config().num_layers;
   watch.begin(tr("prompt of {} tokens", request.prompt.size()), "in all",
               {num_layers, static_cast<double>(num_layers)});
-  infer::generate(
+  const std::vector<infer::Answer> made = infer::generate(
       *loaded.model, {request}, 1,
       [&](size_t, text::TokenId id) {
         watch.end();
@@ -94,6 +111,7 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
         return !is_interrupted();
       },
       stats);
+  require_made(made.front());
   show(decoder.finish() + "\n");
   return answer;
 }
@@ -117,6 +135,8 @@ const char* name_of(infer::FinishReason reason) {
       return "stop";
     case infer::FinishReason::kLength:
       return "length";
+    case infer::FinishReason::kFailed:
+      return "error";
     case infer::FinishReason::kCancelled:
       break;
   }
@@ -185,6 +205,15 @@ class OrderedResults {
   size_t next_ = 0, num_done_ = 0, done_end_ = 0, with_reference_ = 0, equal_ = 0;
 };
 
+infer::Answer searched(const InferenceModel& loaded, const infer::Request& request,
+                       infer::GenerationStats* stats) {
+  try {
+    return infer::beam_search(*loaded.model, request, stats, is_interrupted);
+  } catch (const DataError& error) {
+    return {.ids = {}, .reason = infer::FinishReason::kFailed, .problem = error.what()};
+  }
+}
+
 /// Hands over each answer once it is finished; the cancelled ones last.
 void answer_requests(const InferenceModel& loaded, const std::vector<infer::Request>& requests,
                      int64_t batch_size, infer::GenerationStats* stats,
@@ -200,8 +229,7 @@ void answer_requests(const InferenceModel& loaded, const std::vector<infer::Requ
   if (!requests.empty() && requests.front().sampling.num_beams > 1) {
     for (size_t i = 0; i < requests.size(); ++i) {
       infer::Answer answer{.ids = {}, .reason = infer::FinishReason::kCancelled};
-      if (!is_interrupted())
-        answer = infer::beam_search(*loaded.model, requests[i], stats, is_interrupted);
+      if (!is_interrupted()) answer = searched(loaded, requests[i], stats);
       finished(i, answer);
     }
   } else {
@@ -221,7 +249,7 @@ infer::Request checked_request(const Question& question, const InferenceModel& l
   try {
     if (question.is_blank) throw DataError(tr("blank line"));
     infer::Request request = request_of(question, loaded, sampling, max_new_tokens, stream);
-    infer::check_prompt(loaded.model->config(), request.prompt);
+    infer::check_prompt(loaded.model->config(), request.prompt, request.pictures);
     return request;
   } catch (const DataError& error) {
     throw DataError(tr("{}: {}", question.place, error.what()), error.hint());
@@ -243,6 +271,19 @@ std::string problem_in_english(const std::function<void()>& make_request) {
     return error.what();
   }
   return "";
+}
+
+Outcome outcome_of(const InferenceModel& loaded, const infer::Request& request,
+                   const infer::Answer& answer) {
+  Outcome outcome{.answer = loaded.tokenizer->decode(answer.ids, true),
+                  .finish_reason = name_of(answer.reason),
+                  .error = answer.problem};
+  if (answer.reason == infer::FinishReason::kFailed && speaks_chinese()) {
+    outcome.error = problem_in_english([&] {
+      for (const infer::PromptPicture& picture : request.pictures) picture.pixels();
+    });
+  }
+  return outcome;
 }
 
 /// Plans questions[from …]. Those that no request can be made of get their outcome at once. Errors:
@@ -297,9 +338,7 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
   answer_requests(loaded, work.requests, options.get_int("batch_size"), &stats,
                   [&](size_t index, const infer::Answer& answer) {
                     results.put(work.question_of[index],
-                                {.answer = loaded.tokenizer->decode(answer.ids, true),
-                                 .finish_reason = name_of(answer.reason),
-                                 .error = ""});
+                                outcome_of(loaded, work.requests[index], answer));
                   });
   report_speed(stats, stats.prefill_s + stats.decode_s);
   if (results.num_done() < questions.size()) {
@@ -319,6 +358,7 @@ void answer_one(const Options& options, const InferenceModel& loaded, const Ques
     stream_answer(loaded, request, &stats);
   } else {
     answer_requests(loaded, {request}, 1, &stats, [&](size_t, const infer::Answer& answer) {
+      require_made(answer);
       print_text(loaded.tokenizer->decode(answer.ids, true) + "\n");
     });
   }
@@ -348,6 +388,15 @@ void require_beams_of(const Options& options, const std::string& task) {
                    tr("leave out --num_beams for 2 beams, or --task for none"));
 }
 
+/// Nothing if the model reads text alone. Errors: UsageError if it does and a picture is named.
+std::optional<data::MediaSettings> media_settings(const Options& options,
+                                                  const ModelLocation& where) {
+  const fs::path place = processor_directory(options, where);
+  if (!place.empty()) return data::media_settings_of(place, settings::media_flags_from(options));
+  require_no_media(options);
+  return std::nullopt;
+}
+
 /// The data sets, and what the model, adapter and template are read from.
 std::vector<fs::path> files_read(const Options& options, const ModelLocation& where,
                                  std::vector<fs::path> files) {
@@ -364,9 +413,28 @@ std::vector<fs::path> files_read(const Options& options, const ModelLocation& wh
   return files;
 }
 
+/// The inference json's outweighs the model's own.
+void take_generation_config(const Options& options, InferenceModel& loaded) {
+  if (const auto generation = settings::mm_generation_config(options)) {
+    loaded.defaults = infer::generation_defaults_of(loaded.model->config(), *generation,
+                                                    options.get_string("mm_model"));
+  }
+}
+
+/// Gives questions that are ids their texts.
+void decode_tokenised(const text::Tokenizer& tokenizer, std::vector<Question>& questions) {
+  for (Question& question : questions) {
+    if (question.prompt_ids.empty()) continue;
+    question.plain = tokenizer.decode(question.prompt_ids);
+    if (!question.reference_ids.empty())
+      question.reference = tokenizer.decode(question.reference_ids, true);
+  }
+}
+
 }  // namespace
 
-int run_infer(const Options& options) {
+int run_infer(const Options& typed) {
+  const Options options = settings::with_mm_inference(typed);
   const ModelLocation where = locate_model(options);
   const std::string checkpoint = (where.adapter.empty() ? where.model : where.adapter).string();
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
@@ -374,7 +442,10 @@ int run_infer(const Options& options) {
   const bool chat =
       task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
                          !options.get_bool("load_dataset_config"));
-  Questions found = chat ? Questions{} : read_questions(options, where.run_args, checkpoint);
+  const auto media = media_settings(options, where);
+  Questions found =
+      chat ? Questions{}
+           : read_questions(options, where.run_args, checkpoint, media ? &*media : nullptr);
   std::optional<FileLock> lock;
   fs::path output = options.get_string_or("output", "");
   const bool has_data_set = options.has_value("dataset") || options.get_bool("load_dataset_config");
@@ -386,7 +457,10 @@ int run_infer(const Options& options) {
   if (!chat && options.has_value("output"))
     lock.emplace(
         require_usable_output(options, files_read(options, where, std::move(found.files))));
-  InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"));
+  InferenceModel loaded =
+      load_for_inference(options, where, options.get_bool("raw"), /*tells_apart=*/chat);
+  if (!loaded.media) require_no_media(options);
+  take_generation_config(options, loaded);
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(options, task, sampling);
   if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample")) {
@@ -405,12 +479,7 @@ int run_infer(const Options& options) {
   }
 
   std::vector<Question>& questions = found.rows;
-  for (Question& question : questions) {
-    if (question.prompt_ids.empty()) continue;
-    question.plain = loaded.tokenizer->decode(question.prompt_ids);
-    if (!question.reference_ids.empty())
-      question.reference = loaded.tokenizer->decode(question.reference_ids, true);
-  }
+  decode_tokenised(*loaded.tokenizer, questions);
   watch_interrupts();
   const int64_t max_new_tokens = max_new_tokens_from(options, loaded.defaults);
   const bool single =

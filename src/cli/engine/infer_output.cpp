@@ -74,6 +74,28 @@ void report_earlier_run(const fs::path& partial) {
       partial.string(), count_lines(partial), free_name_for(partial).string());
 }
 
+/// With <image> and <video> where pictures and videos stand.
+std::string tagged_content(const text::Message& message) {
+  std::string content;
+  size_t begin = 0;
+  for (const text::MediaPlace& place : message.media) {
+    content.append(message.content, begin, place.offset - begin);
+    content += place.media.kind == text::MediaKind::kImage ? "<image>" : "<video>";
+    begin = place.offset;
+  }
+  return content.append(message.content, begin);
+}
+
+/// As rows name them; a list of frames as a list.
+void name_media(const text::Message& message, Json* images, Json* videos) {
+  for (const text::MediaPlace& place : message.media) {
+    Json names = Json::array();
+    for (const text::MediaPiece& piece : place.media.pieces) names.push_back(piece.name);
+    if (names.size() == 1 && !place.media.is_frame_list) names = Json(names.front());
+    (place.media.kind == text::MediaKind::kImage ? images : videos)->push_back(std::move(names));
+  }
+}
+
 }  // namespace
 
 fs::path partial_of(const fs::path& output) { return output.string() + ".partial"; }
@@ -232,10 +254,12 @@ void AnswerFile::finish() {
 
 Json result_row(const Question& question, const Outcome& outcome) {
   Json row = Json::object();
+  Json images = Json::array(), videos = Json::array();
   if (!question.conversation.messages.empty()) {
     row["messages"] = Json::array();
     for (const text::Message& message : question.conversation.messages) {
-      Json one = {{"role", message.role}, {"content", message.content}};
+      Json one = {{"role", message.role}, {"content", tagged_content(message)}};
+      name_media(message, &images, &videos);
       for (const auto& [key, value] : message.extra.items()) {
         // The parts of an Alpaca question: the content already holds them.
         if (key != "instruction" && key != "input") one[key] = value;
@@ -245,6 +269,8 @@ Json result_row(const Question& question, const Outcome& outcome) {
   } else {
     row["query"] = question.plain;
   }
+  if (!images.empty()) row["images"] = std::move(images);
+  if (!videos.empty()) row["videos"] = std::move(videos);
   row["response"] = outcome.answer;
   if (question.reference) row["labels"] = *question.reference;
   row["finish_reason"] = outcome.finish_reason;
@@ -255,7 +281,7 @@ Json result_row(const Question& question, const Outcome& outcome) {
 std::string result_text(const Question& question, const Outcome& outcome) {
   const std::string asked = question.conversation.messages.empty()
                                 ? question.plain
-                                : question.conversation.messages.back().content;
+                                : tagged_content(question.conversation.messages.back());
   std::string text = fmt::format("[QUERY] {}\n", asked);
   text += outcome.error.empty() ? fmt::format("[RESPONSE] {}\n", outcome.answer)
                                 : fmt::format("[ERROR] {}\n", outcome.error);

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cli/engine/prompt_media.h"
 #include "data/preprocess_run.h"
 #include "data/readers/text_encoding.h"
 
@@ -87,6 +88,7 @@ std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t 
       ++report.rows_kept;
       questions.push_back(question_of(std::move(std::get<data::Row>(result))));
       questions.back().place = place;
+      questions.back().folder = planned.dataset.files[raw.file].path.parent_path();
     }
     block.clear();
   }
@@ -115,6 +117,15 @@ std::vector<Question> read_lines(std::istream& in, int64_t limit) {
   return questions;
 }
 
+/// A prompt that has pictures is a conversation.
+void add_given_media(const Options& options, const data::MediaSettings& media, Question* question) {
+  text::Message message = message_with_media(question->plain, given_media(options), media,
+                                             /*holds_files=*/false, options.given_as("prompt"));
+  if (message.media.empty()) return;
+  question->conversation.messages.push_back(std::move(message));
+  question->plain.clear();
+}
+
 /// The rows that a run held out lie beside its checkpoints.
 std::string held_out_file(const std::string& checkpoint_directory, const Json& run_args) {
   const fs::path checkpoint = fs::path(checkpoint_directory);
@@ -134,7 +145,8 @@ std::string held_out_file(const std::string& checkpoint_directory, const Json& r
 }  // namespace
 
 Questions read_questions(const Options& options, const Json& run_args,
-                         const std::string& checkpoint_directory) {
+                         const std::string& checkpoint_directory,
+                         const data::MediaSettings* media) {
   const int64_t limit = std::max<int64_t>(0, options.get_int_or("max_samples", 0));
   Questions found;
   std::vector<Question>& questions = found.rows;
@@ -143,9 +155,15 @@ Questions read_questions(const Options& options, const Json& run_args,
     questions.back().plain = options.get_string("prompt");
     data::require_utf8_argument(options.given_as("prompt"), questions.back().plain);
     questions.back().place = "--prompt";
+    if (media) add_given_media(options, *media, &questions.back());
+  } else if (const GivenMedia given = given_media(options); !given.empty()) {
+    throw UsageError(tr("[{}] goes with a prompt, and there is none",
+                        options.given_as(given.images.empty() ? "video" : "image")),
+                     tr("add --prompt TEXT; rows of a data set name their own pictures"));
   }
   data::FormatOptions format;
   format.answers_optional = true;
+  format.reads_media = media != nullptr;
   if (options.has_value("handler_name")) format.handler_name = options.get_string("handler_name");
   if (options.has_value("columns")) {
     // MindSpeed maps roles to columns, ms-swift columns to roles; both mean the same to the reader.

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/options.h"
+#include "data/media_settings.h"
 #include "text/conversation.h"
 
 namespace danlu::cli {
@@ -20,6 +21,7 @@ struct Question {
   std::optional<std::string> reference;      ///< the data set's own answer
   std::vector<text::TokenId> reference_ids;  ///< the same for tokenised rows
   std::string place;                         ///< file:line
+  fs::path folder = {};                      ///< of the row's file: where its pictures may lie
   bool is_blank = false;  ///< an empty line of a text file: it keeps its place, without an answer
 };
 
@@ -30,8 +32,9 @@ struct Questions {
 
 /// Everything --prompt, --dataset and --load_dataset_config name, in order. A data set's last
 /// answer is its reference, and may be missing. Text files give a question for every line. Errors:
-/// DataError if nothing usable is found; those of the readers.
+/// DataError if nothing usable is found; those of the readers. media: null if the model reads text
+/// alone.
 Questions read_questions(const Options& options, const Json& run_args,
-                         const std::string& checkpoint_directory);
+                         const std::string& checkpoint_directory, const data::MediaSettings* media);
 
 }  // namespace danlu::cli

@@ -1,6 +1,7 @@
 #include "cli/engine/load_for_inference.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -14,8 +15,9 @@
 #include "models/adapters.h"
 #include "models/weight_files.h"
 #include "ops/quantized_linear.h"
-#include "settings/options/precision.h"
+#include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
+#include "settings/options/precision.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
@@ -207,7 +209,35 @@ weights::CheckpointSource open_model(const Options& options, const fs::path& pat
              .lora_alpha = lora_alpha_from(options)});
 }
 
-InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw) {
+namespace {
+
+/// Of a model that reads text alone.
+void report_idle_media(const Options& options) {
+  const std::vector<std::string> idle = settings::given_media_flags(options);
+  if (!idle.empty())
+    log::notice("{}: without effect, the model reads text alone", fmt::join(idle, ", "));
+}
+
+}  // namespace
+
+fs::path processor_directory(const Options& options, const ModelLocation& where) {
+  if (options.has_value("image_processor")) {
+    fs::path named = options.get_string("image_processor");
+    if (named.filename() == "preprocessor_config.json") named = fs::absolute(named).parent_path();
+    if (data::reads_media(named)) return named;
+    throw ModelError(tr("[{}] {}: no preprocessor_config.json of Qwen2-VL or Qwen2.5-VL there",
+                        options.given_as("image_processor"), named.string()),
+                     tr("name the model's directory as it was downloaded"));
+  }
+  for (const fs::path& place : {where.model, fs::path(options.get_string_or("hf_config", "")),
+                                text::directory_of_model(options.get_string_or("tokenizer", ""))}) {
+    if (!place.empty() && data::reads_media(place)) return place;
+  }
+  return {};
+}
+
+InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw,
+                                  bool tells_apart) {
   report_profile(options);
   InferenceModel loaded;
   loaded.model_directory = where.model;
@@ -219,6 +249,11 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
+  if (const fs::path place = processor_directory(options, where);
+      source.config.vision && !place.empty())
+    loaded.media = PromptMedia::of(options, place, *loaded.tokenizer, tells_apart);
+  else
+    report_idle_media(options);
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
   const at::Device device = device::select(options.get_string("device"));
   const models::Quantisation quantisation = quantisation_from(options, source, device);

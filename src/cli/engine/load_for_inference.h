@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/options.h"
+#include "cli/engine/prompt_media.h"
 #include "infer/generate.h"
 #include "models/causal_lm.h"
 #include "text/conversation.h"
@@ -23,6 +24,7 @@ struct InferenceModel {
   infer::GenerationDefaults defaults;
   std::string quantize = "none";  ///< the flag's value where matrices are held in blocks
   std::string system;
+  std::shared_ptr<const PromptMedia> media;  ///< null if the model reads text alone
 };
 
 /// Where the weights are: --model and --adapters, or one checkpoint directory that names its base
@@ -34,6 +36,10 @@ struct ModelLocation {
   Json run_args = Json::object();  ///< that args.json; empty if there is none
 };
 ModelLocation locate_model(const Options& options);
+
+/// Where the processor of pictures is: in the directory that --image_processor names, the model's,
+/// that of its config.json or of its tokenizer. Empty: the model reads text alone.
+std::filesystem::path processor_directory(const Options& options, const ModelLocation& where);
 
 /// A path as it is, or a hub id or short name found in the local caches. Errors: ModelError.
 std::filesystem::path model_path(const std::string& name, const char* flag);
@@ -51,9 +57,9 @@ std::filesystem::path base_of_adapter(const std::filesystem::path& adapter);
 
 /// Loads everything. Errors: those of the loaders; ModelError if the tokenizer is larger than the
 /// model's vocabulary.
-/// raw: no chat template is wanted (encoder stays nullptr).
+/// raw: no chat template is wanted (encoder stays nullptr). tells_apart: as PromptMedia's.
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where,
-                                  bool raw = false);
+                                  bool raw = false, bool tells_apart = true);
 
 /// Flags over generation_config.json over defaults.
 infer::SamplingParams sampling_from(const Options& options,

@@ -239,11 +239,25 @@ std::string template_or_value(CheckedObject& keys, const char* key) {
   return value.dump();
 }
 
+/// lm-eval: the name of a field, or a list of such.
+std::vector<std::string> image_fields_of(CheckedObject& keys, OutputType output) {
+  const Json& value = keys.at("doc_to_image");
+  std::vector<std::string> fields;
+  for (const Json& field : value.is_array() ? value : Json::array({value})) {
+    if (value.is_null()) break;
+    if (!field.is_string()) keys.fail("doc_to_image", tr("the name of a field, or a list of such"));
+    fields.push_back(field.get<std::string>());
+  }
+  if (!fields.empty() && output == OutputType::kRollingLikelihood)
+    keys.fail("doc_to_image", tr("nothing: a perplexity has no pictures"));
+  return fields;
+}
+
 void refuse_what_is_python(CheckedObject& keys) {
   for (const char* key : {"process_docs", "process_results"}) {
     if (!keys.at(key).is_null()) refuse_python(keys.where(), key);
   }
-  for (const char* key : {"use_prompt", "doc_to_image", "doc_to_audio"}) {
+  for (const char* key : {"use_prompt", "doc_to_audio"}) {
     if (!keys.at(key).is_null())
       throw UsageError(tr("{}: '{}' cannot be done here", keys.where(), key));
   }
@@ -272,6 +286,7 @@ Task parse_task(const Json& json, const std::string& origin) {
   task.doc_to_text = keys.text("doc_to_text").value_or("");
   task.doc_to_target = template_or_value(keys, "doc_to_target");
   task.doc_to_choice = template_or_value(keys, "doc_to_choice");
+  task.image_fields = image_fields_of(keys, task.output);
   task.gen_prefix = keys.text("gen_prefix").value_or("");
   task.target_delimiter = keys.text("target_delimiter").value_or(" ");
   task.fewshot_delimiter = keys.text("fewshot_delimiter").value_or("\n\n");

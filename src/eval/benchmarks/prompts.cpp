@@ -17,6 +17,9 @@ namespace {
 /// What prompts call PromptSettings::language.
 constexpr const char* kEvalLanguage = "eval_language";
 
+/// Where a picture stands in a prompt.
+constexpr const char* kImageTag = "<image>";
+
 /// A message, and what follows it where messages are plain text.
 struct Turn {
   std::string role, content, after = {};
@@ -92,6 +95,8 @@ class ItemMaker {
 
   void require_shots() const {
     if (num_shots_ == 0) return;
+    if (!task_.image_fields.empty())
+      throw UsageError(tr("{}: questions with pictures have no shots", task_.name));
     if (task_.output == OutputType::kRollingLikelihood)
       throw UsageError(tr("{}: a perplexity has no shots", task_.name));
     const size_t others = task_.leaves_question_out && task_.fewshot_split == task_.test_split;
@@ -221,13 +226,30 @@ class ItemMaker {
     return turns_of_shots_.emplace(std::pair(index, number), std::move(turns)).first->second;
   }
 
+  /// Of a row: what its fields name, in order.
+  std::vector<std::string> images_of(const Json& row, const std::string& place) const {
+    std::vector<std::string> images;
+    for (const std::string& field : task_.image_fields) {
+      const auto found = row.find(field);
+      const Json value = found == row.end() ? Json(nullptr) : *found;
+      for (const Json& one : value.is_array() ? value : Json::array({value})) {
+        if (!one.is_string() || one.get_ref<const std::string&>().empty()) {
+          throw DataError(tr("{}: '{}' must name the file of a picture, got {}", place, field,
+                             dump_text(one).substr(0, 80)));
+        }
+        images.push_back(one.get<std::string>());
+      }
+    }
+    return images;
+  }
+
   std::string delimiter_for(const std::string& question, const std::string& prefix) const {
     if (prefix.empty() || question.empty()) return "";
     return ends_with_space(question) || starts_with_space(prefix) ? "" : task_.target_delimiter;
   }
 
   std::vector<Turn> turns_of(const Json& row, const Json& known, const std::string& place,
-                             const std::string& prefix) {
+                             const std::string& prefix, size_t num_images) {
     std::vector<Turn> turns;
     const std::string own_system = settings_.system_instruction.value_or(task_.system_instruction);
     const std::string description = description_.text(known, place);
@@ -243,7 +265,10 @@ class ItemMaker {
       const std::vector<Turn>& both = shot_turns(shot, ++number);
       turns.insert(turns.end(), both.begin(), both.end());
     }
-    const std::string question = question_.text(known, place);
+    std::string question = question_.text(known, place);
+    if (question.find(kImageTag) == question.npos) {
+      for (size_t i = 0; i < num_images; ++i) question.insert(0, kImageTag);
+    }
     turns.push_back({"user", question, delimiter_for(question, prefix)});
     return turns;
   }
@@ -283,8 +308,9 @@ class ItemMaker {
       return item;
     }
     const std::string prefix = gen_prefix_.text(known, place);
-    const std::vector<Turn> turns = turns_of(row, known, place, prefix);
     Call call;
+    call.images = images_of(row, place);
+    const std::vector<Turn> turns = turns_of(row, known, place, prefix, call.images.size());
     if (by_template_) {
       call.context = chat_text(turns);
       call.has_own_bos = model_->chat_text_has_bos();

@@ -72,6 +72,7 @@ Json config_json(const Task& task) {
                  {"filter_list", filters_json(task.filters)},
                  {"style", task.style},
                  {"metadata", {{"version", task.version}}}};
+  if (!task.image_fields.empty()) config["doc_to_image"] = task.image_fields;
   if (task.output == OutputType::kGenerateUntil) {
     config["generation_kwargs"] = {{"until", task.generation.until},
                                    {"max_gen_toks", task.generation.max_tokens},

@@ -175,6 +175,7 @@ std::string call_key(const Call& call) {
   bytes.add(call.rules.top_p);
   bytes.add(call.rules.top_k);
   bytes.add(call.rules.num_beams);
+  for (const std::string& image : call.images) bytes.add(image);
   return bytes.hash();
 }
 
