@@ -4,10 +4,6 @@
 
 namespace danlu {
 
-inline constexpr const char* kNoMultimodal = "multimodal models are not part of this version";
-inline const std::string kTextOnlyHint =
-    tr("Danlu prepares data for, trains, converts and runs text models");
-
 inline constexpr const char* kNoReinforcement =
     "this describes reinforcement learning (R1, GRPO, PPO), which is not part of this version: "
     "sampling answers, rewards for them and the update of the policy are missing";

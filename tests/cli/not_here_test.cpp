@@ -11,7 +11,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kNoMultimodal = "multimodal models are not part of this version";
 constexpr const char* kTextAlone = "the model reads text alone";
 
 class NotHere : public BadInput {
@@ -94,12 +93,14 @@ TEST_F(NotHere, TextAboutPicturesIsText) {
 }
 
 TEST_F(NotHere, MultimodalFlagsAndCommands) {
-  for (const char* verb : {"pretrain", "posttrain", "chat"}) {
-    expect_error(run({verb, "--model", good("model"), "--mm-model", "model.json"}), 2,
-                 {"--mm-model is not available", kNoMultimodal, "hint: "});
+  expect_error(run({"chat", "--model", good("model"), "--mm-model", "model.json"}), 2,
+               {"--mm-model is not available", "danlu infer"});
+  for (const char* verb : {"sft", "posttrain"}) {
+    expect_error(run({verb, "--model", good("model"), "--dataset", good("good.jsonl"), "--mm-model",
+                      "model.json"}),
+                 2, {"model.json describes a model that sees pictures", "llama"});
   }
-  for (const char* flag : {"--mm-data", "--mm-tool"})
-    expect_error(run({"pretrain", flag, "x.json"}), 2, {flag, "is not available", kNoMultimodal});
+  expect_error(run({"pretrain_sora.py"}), 2, {"make pictures or videos are not part"});
   expect_error(run({"llava_instruct_2_mllm_demo_format.py"}), 2, {"danlu convert-rows llava"});
   write("dataset_info.json", R"({"mllm": {"file_name": "rows.json", "formatting": "sharegpt",
       "columns": {"messages": "messages", "audios": "sounds"}}})");

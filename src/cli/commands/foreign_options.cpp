@@ -39,11 +39,9 @@ OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames 
 }
 
 std::vector<OptionSpec> multimodal_options() {
-  return {unavailable({"mm_data", "mm_model", "mm_tool"}, kNoMultimodal, {}, kTextOnlyHint)};
-}
-
-std::vector<OptionSpec> multimodal_model_options() {
-  return {unavailable({"mm_model", "mm_tool"}, kNoMultimodal, {}, kTextOnlyHint)};
+  return {unavailable({"mm_data", "mm_model", "mm_tool"},
+                      "MindSpeed-MM's files describe its training and its inference", {},
+                      tr("danlu pretrain and danlu infer read them"))};
 }
 
 std::vector<OptionSpec> reinforcement_options() {

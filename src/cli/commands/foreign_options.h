@@ -21,10 +21,9 @@ OptionSpec ignored_switch(const ForeignNames& names, std::string why);
 OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames neutral = {},
                        std::string hint = {});
 
-/// Flags and keys that ask for multimodal models or for reinforcement learning: said as such.
+/// MindSpeed-MM's flags, of verbs that do not read its files.
 std::vector<OptionSpec> multimodal_options();
-/// Those of a verb that reads --mm-data itself.
-std::vector<OptionSpec> multimodal_model_options();
+/// Flags and keys that ask for reinforcement learning: said as such.
 std::vector<OptionSpec> reinforcement_options();
 
 }  // namespace danlu::cli

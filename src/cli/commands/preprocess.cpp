@@ -156,6 +156,8 @@ std::vector<OptionSpec> compatible_options() {
   };
   const std::string by_content = "the tokenizer's kind is read from its files";
   return {
+      ignored("mm_model", OptionType::kString, "rows do not depend on it"),
+      ignored("mm_tool", OptionType::kString, "rows do not depend on it"),
       ignored("tokenizer_type", OptionType::kString, by_content),
       ignored("tokenizer_not_use_fast", OptionType::kBool, by_content),
       ignored("n_subs", OptionType::kInt,
@@ -245,7 +247,7 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
 OptionTable preprocess_options() {
   std::vector<OptionSpec> specs;
   for (auto group : {input_options(), text_options(), output_options(), compatible_options(),
-                     media_options(), multimodal_model_options(), reinforcement_options()}) {
+                     media_options(), reinforcement_options()}) {
     specs.insert(specs.end(), group.begin(), group.end());
   }
   return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",

@@ -1,0 +1,219 @@
+// Guide (d) from its first line to its last, with its own names of files: a model of 28 layers and
+// 32 blocks is converted, LLaVA's rows too, four stages train it, and it is converted back and
+// asked.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/free_port.h"
+#include "cli/run_program.h"
+#include "support/shared_data.h"
+#include "support/temporary_directory.h"
+
+namespace danlu::test {
+namespace mindspeed_mm_chain {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr const char* kHf = "ckpt/hf_path/Qwen2-VL-7B-Instruct";
+constexpr const char* kMm = "ckpt/mm_path/Qwen2-VL-7B-Instruct";
+
+class MindSpeedMmChain : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    DANLU_REQUIRES_SHARED();
+    fs::create_directories(*this / kHf);
+    write(std::string(kHf) + "/config.json", config());
+    ok({"init", "--config", std::string(kHf) + "/config.json", "--output", "first"});
+    fs::rename(*this / "first/model.safetensors", *this / kHf / "model.safetensors");
+    for (const auto& file : fs::directory_iterator(unpacked("tokenizers") / "qwen2_5"))
+      fs::copy(file, *this / kHf / file.path().filename());
+    fs::copy_file(shared_dir() / "golden/qwen2_vl/preprocessor_config.json",
+                  *this / kHf / "preprocessor_config.json");
+    write_rows();
+    write("model.json", model_json());
+    write("data.json", data_json());
+    write("tools.json", {{"profile", {{"enable", false}}}});
+  }
+
+  /// As wide as makes sense for 28 layers, with the real vocabulary.
+  static json config() {
+    return {{"architectures", {"Qwen2VLForConditionalGeneration"}},
+            {"model_type", "qwen2_vl"},
+            {"hidden_size", 16},
+            {"intermediate_size", 24},
+            {"num_hidden_layers", 28},
+            {"num_attention_heads", 2},
+            {"num_key_value_heads", 2},
+            {"max_position_embeddings", 32768},
+            {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {2, 1, 1}}}},
+            {"tie_word_embeddings", false},
+            {"torch_dtype", "bfloat16"},
+            {"vocab_size", 152064},
+            {"bos_token_id", 151643},
+            {"eos_token_id", 151645},
+            {"vision_start_token_id", 151652},
+            {"vision_end_token_id", 151653},
+            {"image_token_id", 151655},
+            {"video_token_id", 151656},
+            {"vision_config",
+             {{"depth", 32}, {"embed_dim", 16}, {"mlp_ratio", 2}, {"num_heads", 2},
+              {"hidden_size", 16}}}};
+  }
+  static json model_json() {
+    return {{"model_id", "qwen2vl"},
+            {"img_context_token_id", 151655},
+            {"vision_start_token_id", 151652},
+            {"image_encoder",
+             {{"vision_encoder",
+               {{"model_id", "qwen2vit"},
+                {"num_layers", 32},
+                {"hidden_size", 16},
+                {"ffn_hidden_size", 32},
+                {"num_attention_heads", 2},
+                {"pipeline_num_layers", {32, 0, 0, 0}},
+                {"freeze", true}}},
+              {"vision_projector", {{"model_id", "lnmlp"}, {"freeze", true}}}}},
+            {"text_decoder",
+             {{"model_id", "qwen2lm"},
+              {"num_layers", 28},
+              {"hidden_size", 16},
+              {"vocab_size", 152064},
+              {"pipeline_num_layers", {1, 10, 10, 7}}}}};
+  }
+  static json data_json() {
+    return {{"dataset_param",
+             {{"dataset_type", "huggingface"},
+              {"preprocess_parameters",
+               {{"model_name_or_path", std::string("./") + kHf},
+                {"image_resolution", 262144},
+                {"video_resolution", 16384},
+                {"video_fps", 2.0},
+                {"video_maxlen", 64}}},
+              {"basic_parameters",
+               {{"template", "qwen2vl"},
+                {"dataset_dir", "./data"},
+                {"dataset", "./data/mllm_format_llava_instruct_data.json"},
+                {"cache_dir", "./data/cache_dir"},
+                {"max_samples", nullptr}}},
+              {"attr",
+               {{"images", "images"},
+                {"messages", "messages"},
+                {"role_tag", "role"},
+                {"content_tag", "content"},
+                {"user_tag", "user"},
+                {"assistant_tag", "assistant"}}}}}};
+  }
+
+  /// LLaVA's file, as the guide's reader downloads it: twelve rows, one whose picture is missing.
+  void write_rows() const {
+    const fs::path pictures = *this / "data/COCO2017/train2017";
+    fs::create_directories(pictures);
+    json rows = json::array();
+    for (int i = 0; i < 12; ++i) {
+      const std::string name = "00000003347" + std::to_string(i) + ".jpg";
+      json row = {{"id", std::to_string(i)},
+                  {"conversations",
+                   {{{"from", "human"}, {"value", "What colour is number " + std::to_string(i)}},
+                    {{"from", "gpt"}, {"value", "It is the colour of " + std::to_string(7 * i)}}}}};
+      if (i % 3 != 2) {
+        row["image"] = name;
+        row["conversations"][0]["value"] = "<image>\nWhat is it?";
+        if (i != 7)
+          fs::copy_file(shared_dir() / "golden/vl/rows/media" / (i % 2 ? "b.jpg" : "e.jpg"),
+                        pictures / name);
+      }
+      rows.push_back(row);
+    }
+    write("data/llava_instruct_150k.json", rows);
+  }
+
+  Words train_line(const Words& launch, const Words& more = {}) const {
+    Words words = {"launch"};
+    words.insert(words.end(), launch.begin(), launch.end());
+    for (const char* word :
+         {"pretrain", "--use-mcore-models", "--tensor-model-parallel-size", "1",
+          "--pipeline-model-parallel-size", "4", "--micro-batch-size", "1", "--global-batch-size",
+          "4", "--tokenizer-type", "NullTokenizer", "--vocab-size", "152064", "--seq-length",
+          "1024", "--make-vocab-size-divisible-by", "1", "--normalization", "RMSNorm",
+          "--use-fused-rmsnorm", "--swiglu", "--use-fused-swiglu", "--lr", "1.0e-5",
+          "--lr-decay-style", "cosine", "--weight-decay", "0", "--train-iters", "2",
+          "--lr-warmup-fraction", "0.1", "--clip-grad", "0.0", "--adam-beta1", "0.9",
+          "--adam-beta2", "0.999", "--no-gradient-accumulation-fusion", "--seed", "42", "--bf16",
+          "--load", kMm, "--variable-seq-lengths", "--use-distributed-optimizer",
+          "--use-flash-attn", "--no-load-optim", "--no-load-rng", "--no-save-optim",
+          "--no-save-rng", "--num-workers", "8", "--mm-data", "data.json", "--mm-model",
+          "model.json", "--mm-tool", "tools.json", "--log-interval", "1", "--save-interval",
+          "10000", "--eval-interval", "10000", "--eval-iters", "5000", "--save", "save_dir",
+          "--distributed-backend", "nccl"})
+      words.emplace_back(word);
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  ProgramResult run(const Words& words) const {
+    return run_danlu(words, {.directory = folder_.path()});
+  }
+  ProgramResult ok(const Words& words) const {
+    ProgramResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << words[0] << "\n" << result.err << result.out;
+    return result;
+  }
+  void write(const std::string& name, const json& content) const {
+    fs::create_directories((*this / name).parent_path());
+    std::ofstream(*this / name) << content.dump();
+  }
+  fs::path operator/(const std::string& name) const { return folder_ / name; }
+  TemporaryDirectory folder_;
+};
+
+TEST_F(MindSpeedMmChain, RunsFromTheFirstLineToTheLast) {
+  ok({"mm-convert", "Qwen2VLConverter", "hf_to_mm", "--cfg.mm_dir", kMm, "--cfg.hf_config.hf_dir",
+      kHf, "--cfg.parallel_config.llm_pp_layers", "[[1,10,10,7]]",
+      "--cfg.parallel_config.vit_pp_layers", "[[32,0,0,0]]", "--cfg.parallel_config.tp_size", "1"});
+  const ProgramResult rows = ok({"convert-rows", "llava"});
+  EXPECT_THAT(rows.out + rows.err, HasSubstr("dropped   1 row: missing file"));
+  const ProgramResult trained =
+      ok(train_line({"--nproc_per_node", "4", "--nnodes", "1", "--node_rank", "0", "--master_addr",
+                     "localhost", "--master_port", std::to_string(free_port())}));
+  EXPECT_THAT(trained.err + trained.out, HasSubstr("finished 2 steps"));
+  EXPECT_THAT(trained.err + trained.out, HasSubstr("[PICTURE 1]"));
+  const ProgramResult told = run({"diff", kHf, "save_dir"});
+  EXPECT_THAT(told.out, HasSubstr("model.layers.27.mlp.down_proj.weight"));
+  EXPECT_THAT(told.out, testing::Not(HasSubstr("visual.blocks")));  // it was frozen
+  ok({"mm-convert", "Qwen2VLConverter", "mm_to_hf", "--cfg.save_hf_dir",
+      "ckpt/mm_to_hf/Qwen2-VL-7B-Instruct", "--cfg.mm_dir", "save_dir", "--cfg.hf_config.hf_dir",
+      kHf, "--cfg.parallel_config.llm_pp_layers", "[1,10,10,7]",
+      "--cfg.parallel_config.vit_pp_layers", "[32,0,0,0]", "--cfg.parallel_config.tp_size", "1"});
+  const ProgramResult same = run({"diff", "save_dir", "ckpt/mm_to_hf/Qwen2-VL-7B-Instruct"});
+  EXPECT_EQ(same.exit_code, 0) << same.out;
+  const ProgramResult answer =
+      ok({"infer", "--model", "ckpt/mm_to_hf/Qwen2-VL-7B-Instruct", "--image",
+          "data/COCO2017/train2017/000000033470.jpg", "--prompt", "<image>\nWhat is it?",
+          "--max_new_tokens", "4", "--template", "qwen2vl"});
+  EXPECT_FALSE(answer.out.empty());
+}
+
+TEST_F(MindSpeedMmChain, AModelJsonOfAnotherSizeIsRefusedByItsKey) {
+  json wrong = model_json();
+  wrong["text_decoder"]["hidden_size"] = 3584;
+  write("model.json", wrong);
+  ok({"convert-rows", "llava"});
+  const ProgramResult result =
+      run({"pretrain", "--mm-data", "data.json", "--mm-model", "model.json", "--load", kHf,
+           "--save", "save_dir"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("text_decoder.hidden_size is 3584, the model in the checkpoint "
+                                    "has 16"));
+  EXPECT_FALSE(fs::exists(*this / "save_dir"));
+}
+
+}  // namespace mindspeed_mm_chain
+}  // namespace danlu::test
