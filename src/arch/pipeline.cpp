@@ -104,9 +104,9 @@ std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& spl
     stage.chain = chain;
     for (size_t chunk = 0; chunk < num_chunks; ++chunk)
       stage.chunks.push_back(ranges[chunk * num_stages + s]);
-    const bool is_empty = std::all_of(stage.chunks.begin(), stage.chunks.end(),
-                                      [](const PlaceRange& r) { return r.first == r.end; });
-    if (is_empty && num_stages > 1) {
+    int64_t num_blocks = 0;
+    for (size_t chunk = 0; chunk < num_chunks; ++chunk) num_blocks += blocks[chunk][s];
+    if (stage.layers().empty() && num_blocks == 0 && num_stages > 1) {
       throw UsageError(tr("[split] pipeline stage {} of {} is left without a layer", s, num_stages),
                        tr("the model has {} layers: take fewer stages, or another --num-layer-list",
                           config.num_layers));

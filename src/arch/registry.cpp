@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void unsupported(const std::string& what, const std::vector<std::string>& supported) {
   auto nearest = nearest_name(what, supported);
   if (!nearest) {
-    // qwen2_vl, llama4_text, …: what stands before the suffix is the kin.
+    // llama4_text, internlm2_reward_model, …: what stands before the suffix is the kin.
     const auto kin = std::find_if(supported.begin(), supported.end(), [&](const std::string& name) {
       return what.rfind(name, 0) == 0;
     });

@@ -322,10 +322,11 @@ TEST(ModelConfigErrors, UnsupportedArchitecturesListTheSupportedAndTheNearest) {
   const std::string ministral = model_error({{"model_type", "ministral"}});
   EXPECT_THAT(ministral,
               HasSubstr("unsupported architecture \"ministral\"; supported: llama, qwen2, qwen3, "
-                        "mistral, baichuan, internlm2, mixtral, qwen2_moe, qwen3_moe"));
+                        "mistral, baichuan, internlm2, mixtral, qwen2_moe, qwen3_moe, qwen2_vl, "
+                        "qwen2_5_vl"));
   EXPECT_THAT(ministral, HasSubstr("nearest supported one is mistral"));
-  EXPECT_THAT(model_error({{"model_type", "qwen2_vl"}}),
-              HasSubstr("nearest supported one is qwen2"));
+  EXPECT_THAT(model_error({{"model_type", "internlm2_reward_model"}}),
+              HasSubstr("nearest supported one is internlm2"));
   EXPECT_THAT(model_error({{"model_type", "gpt2"}}),
               HasSubstr("unsupported architecture \"gpt2\""));
   // A known body under another head is another model.

@@ -20,6 +20,7 @@ using testing::IsEmpty;
 ModelConfig config_of(const std::string& family, const Json& changes = Json::object()) {
   Json json = test::tiny_config(family);
   json.update(changes);
+  if (family.ends_with("_vl")) test::add_tiny_tower(json);  // as wide as the decoder is now
   return parse_model_config(json, family);
 }
 
