@@ -2,6 +2,7 @@
 #include "cli/commands/foreign_options.cpp"
 #include "cli/commands/inference_options.cpp"
 #include "cli/commands/train_options.cpp"
+#include "cli/commands/media_options.cpp"
 #include "cli/commands/train_options_data.cpp"
 #include "cli/commands/train_options_foreign.cpp"
 #include "cli/commands/train_options_launch.cpp"
