@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "cli/bad_input.h"
 #include "cli/run_program.h"
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
@@ -51,7 +52,7 @@ class AnswersAboutPictures : public ::testing::Test {
                              {"eos_token_id", 151645}};
     if (sees) {
       const nlohmann::json vl =
-          nlohmann::json::parse(read_file(shared_dir() / "golden/vl/qwen2_5_vl/config.json"));
+          nlohmann::json::parse(content_of(shared_dir() / "golden/vl/qwen2_5_vl/config.json"));
       config["vision_config"] = vl["vision_config"];
       for (const char* width : {"out_hidden_size"}) config["vision_config"][width] = 32;
       config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {1, 1, 2}}};
@@ -173,7 +174,7 @@ TEST_F(AnswersAboutPictures, WhatIsWrongIsSaid) {
 
 /// The header is whole, the content is not.
 TEST_F(AnswersAboutPictures, ABrokenPictureMarksItsRowAlone) {
-  std::string png = read_file(media("a.png"));
+  std::string png = content_of(media("a.png"));
   for (size_t i = png.size() / 2; i < png.size() / 2 + 40; ++i) png[i] = '\0';
   write("broken.png", png);
   const auto row = [&](const std::string& image) {

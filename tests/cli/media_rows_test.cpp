@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "cli/bad_input.h"
 #include "cli/run_program.h"
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
@@ -129,7 +130,7 @@ TEST_F(PictureRows, LlavaRowsAreConvertedOnce) {
   const ProgramResult result = run(words);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("6 read, 6 kept"));
-  EXPECT_EQ(nlohmann::json::parse(read_file(out))[0]["images"][0], "media/a.png");
+  EXPECT_EQ(nlohmann::json::parse(content_of(out))[0]["images"][0], "media/a.png");
   const ProgramResult again = run(words);
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_THAT(again.err, HasSubstr("mllm.json"));

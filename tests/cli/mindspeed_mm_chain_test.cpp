@@ -182,7 +182,7 @@ TEST_F(MindSpeedMmChain, RunsFromTheFirstLineToTheLast) {
   EXPECT_THAT(rows.out + rows.err, HasSubstr("dropped   1 row: missing file"));
   const ProgramResult trained =
       ok(train_line({"--nproc_per_node", "4", "--nnodes", "1", "--node_rank", "0", "--master_addr",
-                     "localhost", "--master_port", std::to_string(free_port())}));
+                     "localhost", "--master_port", std::to_string(free_port().value())}));
   EXPECT_THAT(trained.err + trained.out, HasSubstr("finished 2 steps"));
   EXPECT_THAT(trained.err + trained.out, HasSubstr("[PICTURE 1]"));
   const ProgramResult told = run({"diff", kHf, "save_dir"});
