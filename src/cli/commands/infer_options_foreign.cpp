@@ -182,6 +182,8 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
               "a checkpoint's files say how its vocabulary is padded and its modules are called"),
       ignored({"load_args_from_ckpt_dir", "load_args"},
               "what a run recorded is read, and flags outweigh it"),
+      ignored({"log_interval", "save_interval", "eval_interval", "eval_iters"},
+              "nothing is trained"),
       unavailable({"quant_method", "quantization_bit", "load_in_8bit", "load_in_4bit",
                    "bnb_4bit_comp_dtype"},
                   "quantised weights are not in this version"),
