@@ -43,9 +43,10 @@ std::shared_ptr<const std::string> content_now(const std::string& name,
                                              bytes.size());
 }
 
-[[noreturn]] void refuse_media_of(const std::string& place, const data::RowProblem& problem) {
-  throw DataError(tr("{}: {}{}", place, translated_filled(problem.reason),
-                     problem.detail.empty() ? "" : " (" + problem.detail + ")"));
+/// Callers say whose it is.
+[[noreturn]] void refuse_media_of(const data::RowProblem& problem) {
+  throw DataError(translated_filled(problem.reason) +
+                  (problem.detail.empty() ? "" : " (" + problem.detail + ")"));
 }
 
 }  // namespace
@@ -102,17 +103,16 @@ void PromptMedia::encode(const text::ChatEncoder& encoder, const text::Conversat
                          const std::filesystem::path& folder, const std::string& place,
                          infer::Request* request) const {
   if (const auto pad = text::placeholder_written_in(conversation); !pad.empty())
-    refuse_media_of(place, {"the text holds a token that stands for pictures", std::string(pad)});
+    refuse_media_of({"the text holds a token that stands for pictures", std::string(pad)});
   std::vector<data::MediaSpan> spans;
   data::RowProblem problem;
-  if (!encoder_->measure(conversation, folder, place, &spans, &problem))
-    refuse_media_of(place, problem);
+  if (!encoder_->measure(conversation, folder, place, &spans, &problem)) refuse_media_of(problem);
   text::EncodedConversation encoded;
   encoded.ids = encoder.encode_prompt(
       spans.empty() ? conversation
                     : text::with_placeholders(conversation, settings().add_vision_id));
   encoded.labels.resize(encoded.ids.size(), kIgnoreLabel);
-  if (!encoder_->expand(&encoded, &spans, &problem)) refuse_media_of(place, problem);
+  if (!encoder_->expand(&encoded, &spans, &problem)) refuse_media_of(problem);
   request->prompt = std::move(encoded.ids);
   request->pictures.clear();
   for (const data::MediaSpan& span : spans)
@@ -146,7 +146,7 @@ std::vector<infer::PromptPicture> PromptMedia::expand(const std::vector<std::str
   encoded.labels.resize(ids->size(), kIgnoreLabel);
   if (!encoder_->measure(conversation, folder, place, &spans, &problem) ||
       !encoder_->expand(&encoded, &spans, &problem))
-    refuse_media_of(place, problem);
+    refuse_media_of(problem);
   *ids = std::move(encoded.ids);
   std::vector<infer::PromptPicture> pictures;
   for (const data::MediaSpan& span : spans)
