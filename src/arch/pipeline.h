@@ -21,8 +21,8 @@ struct PlaceRange {
   bool has(int64_t place) const { return place >= first && place < end; }
 };
 
-/// What one stage holds of a model: one chunk of neighbouring places, or with virtual stages several
-/// chunks, between which other stages have theirs.
+/// What one stage holds of a model: one chunk of neighbouring places, or with virtual stages
+/// several chunks, between which other stages have theirs.
 struct Stage {
   Chain chain = {};
   std::vector<PlaceRange> chunks = {};  ///< ascending

@@ -104,10 +104,11 @@ void require_list(const char* what, const std::vector<std::vector<int64_t>>& lis
 
 Placement place_list(const PipelineSplit& split, int64_t num_layers) {
   require_list("pipeline_num_layers", split.chunk_list, split, num_layers);
-  if (!split.layer_list.empty() || split.layers_per_virtual_stage > 0 ||
-      split.virtual_stages > 0 || !split.noop_layers.empty()) {
-    throw UsageError(tr("[pipeline_num_layers] says which layers each stage has, so no other flag "
-                        "may say it too"));
+  if (!split.layer_list.empty() || split.layers_per_virtual_stage > 0 || split.virtual_stages > 0 ||
+      !split.noop_layers.empty()) {
+    throw UsageError(
+        tr("[pipeline_num_layers] says which layers each stage has, so no other flag "
+           "may say it too"));
   }
   Placement placement(static_cast<size_t>(split.stages));
   int64_t next = 0;
@@ -131,18 +132,20 @@ std::vector<std::vector<int64_t>> place_blocks(const PipelineSplit& split,
     blocks.front().front() = num_blocks;
     return blocks;
   }
-  require_list("vit pipeline_num_layers", split.block_list, split, std::max<int64_t>(num_blocks, 0));
+  require_list("vit_pipeline_num_layers", split.block_list, split,
+               std::max<int64_t>(num_blocks, 0));
   if (split.block_list.size() != chunks) {
-    throw UsageError(tr("[vit pipeline_num_layers] has {} lists where the decoder's has {}",
+    throw UsageError(tr("[vit_pipeline_num_layers] has {} lists where the decoder's has {}",
                         split.block_list.size(), chunks));
   }
   bool has_layers = false;
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
     for (size_t stage = 0; stage < stages; ++stage) {
       if (split.block_list[chunk][stage] > 0 && has_layers) {
-        throw UsageError(tr("[vit pipeline_num_layers] blocks of the vision tower must come before "
-                            "all layers of the decoder; chunk {} of stage {} is behind one",
-                            chunk, stage));
+        throw UsageError(
+            tr("[vit_pipeline_num_layers] blocks of the vision tower must come before "
+               "all layers of the decoder; chunk {} of stage {} is behind one",
+               chunk, stage));
       }
       has_layers = has_layers || !placement[stage][chunk].empty();
     }

@@ -16,10 +16,11 @@ struct PipelineSplit {
   int64_t virtual_stages = 0;             ///< the same by their number in each stage; 0: not said
   std::vector<int64_t> layer_list = {};   ///< --num-layer-list: slots of each stage; empty: equal
   std::vector<int64_t> noop_layers = {};  ///< --noop-layers: global slots without tensors
-  /// Layers of each chunk of each stage (MindSpeed-MM's nested pipeline_num_layers), [chunk][stage];
-  /// empty: not said so. It takes the place of the settings above.
+  /// Layers of each chunk of each stage (MindSpeed-MM's nested pipeline_num_layers),
+  /// [chunk][stage]; empty: not said so. It takes the place of the settings above.
   std::vector<std::vector<int64_t>> chunk_list = {};
-  /// The same of the blocks of a vision tower; empty: all are in the first chunk of the first stage.
+  /// The same of the blocks of a vision tower; empty: all are in the first chunk of the first
+  /// stage.
   std::vector<std::vector<int64_t>> block_list = {};
   bool is_virtual() const {
     return layers_per_virtual_stage > 0 || virtual_stages > 0 || chunk_list.size() > 1;

@@ -121,7 +121,8 @@ void require_divides(const ModelConfig& config, int64_t tp_size) {
     if (config.vision->num_heads % n != 0)
       found.push_back(tr("{} attention heads of the vision tower", config.vision->num_heads));
     if (config.vision->ffn_size % n != 0)
-      found.push_back(tr("a feed-forward width of {} in the vision tower", config.vision->ffn_size));
+      found.push_back(
+          tr("a feed-forward width of {} in the vision tower", config.vision->ffn_size));
     return found;
   };
   const std::vector<std::string> found = causes(tp_size);

@@ -1,6 +1,6 @@
-// arch/vision_config.h: the vision tower of a model that sees pictures (Qwen2-VL, Qwen2.5-VL): patches
-// of pixels go through blocks of attention, and a merger makes one hidden state of the decoder from
-// each square of neighbouring patches.
+// arch/vision_config.h: the vision tower of a model that sees pictures (Qwen2-VL, Qwen2.5-VL):
+// patches of pixels go through blocks of attention, and a merger makes one hidden state of the
+// decoder from each square of neighbouring patches.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -27,9 +27,7 @@ struct VisionConfig {
   int64_t image_token = 0, video_token = 0;  ///< ids that stand for one visual token each
   int64_t start_token = 0, end_token = 0;    ///< ids around a picture's or a video's tokens
 
-  int64_t patch_columns() const {
-    return channels * temporal_patch_size * patch_size * patch_size;
-  }
+  int64_t patch_columns() const { return channels * temporal_patch_size * patch_size * patch_size; }
   int64_t merged_width() const { return width * merge_size * merge_size; }
   bool sees_frame(int64_t block) const {
     if (window_size == 0) return true;

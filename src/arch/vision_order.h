@@ -26,7 +26,8 @@ struct VisionOrder {
 
 /// Of all pictures and videos of a pass, one behind the other. REQUIRES: merge_size divides the
 /// height and the width of each grid.
-/// Source  Qwen2.5-VL's report (arXiv:2502.13923 §2.1) for windows. A window is cut from the corner;
+/// Source  Qwen2.5-VL's report (arXiv:2502.13923 §2.1) for windows. A window is cut from the
+/// corner;
 ///         those at the right and at the bottom are smaller.
 VisionOrder vision_order(const VisionConfig& vision, const std::vector<media::Grid>& grids);
 

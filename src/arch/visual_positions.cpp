@@ -16,10 +16,9 @@ void add_text(int64_t count, VisualPositions& to) {
 void add_visual(const VisionConfig& vision, const VisualSpan& span, VisualPositions& to) {
   const int64_t height = span.grid.h / vision.merge_size, width = span.grid.w / vision.merge_size;
   // Where a model counts frames and not seconds, a step is a frame. The product is cut off last.
-  const double step =
-      span.is_video && vision.tokens_per_second > 0
-          ? span.second_per_grid * vision.tokens_per_second
-          : 1.0;
+  const double step = span.is_video && vision.tokens_per_second > 0
+                          ? span.second_per_grid * vision.tokens_per_second
+                          : 1.0;
   const int64_t start = to.next;
   for (int64_t t = 0; t < span.grid.t; ++t) {
     const auto time = static_cast<int64_t>(std::floor(static_cast<double>(t) * step));

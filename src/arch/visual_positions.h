@@ -12,8 +12,8 @@ namespace danlu::arch {
 
 /// The placeholders of one picture or video in a sequence.
 struct VisualSpan {
-  int64_t begin = 0;           ///< the first placeholder's place in the sequence
-  media::Grid grid;            ///< in patches
+  int64_t begin = 0;  ///< the first placeholder's place in the sequence
+  media::Grid grid;   ///< in patches
   bool is_video = false;
   double second_per_grid = 1;  ///< of a video: seconds between neighbours in time
 };

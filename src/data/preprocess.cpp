@@ -156,6 +156,17 @@ PreprocessReport make_files(const PreprocessSpec& spec, const std::vector<Planne
   return report;
 }
 
+/// What of packing and limits the key of the work holds. Errors: UsageError for packed texts.
+Json packing_of(const PreprocessSpec& spec, const EncodeSettings& settings) {
+  if (settings.kind == EncodedKind::kTexts && spec.pack != PackMode::kNone) {
+    throw UsageError(tr("[pack] plain texts are not packed: pre-training joins them itself"),
+                     tr("leave out --pack"));
+  }
+  Json pack{static_cast<int>(spec.pack), spec.seq_length};
+  if (spec.max_rows_of_all >= 0) pack.push_back(spec.max_rows_of_all);
+  return pack;
+}
+
 }  // namespace
 
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text) {
@@ -166,13 +177,7 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   const auto plan = plan_datasets(spec.inputs, format, {}, spec.document_per_file);
   for (const PlannedDataset& item : plan) log::info("{}", translated_filled(item.description));
   const EncodeSettings settings = settings_for(spec, text, plan);
-  if (settings.kind == EncodedKind::kTexts && spec.pack != PackMode::kNone) {
-    throw UsageError(tr("[pack] plain texts are not packed: pre-training joins them itself"),
-                     tr("leave out --pack"));
-  }
-  Json pack{static_cast<int>(spec.pack), spec.seq_length};
-  if (spec.max_rows_of_all >= 0) pack.push_back(spec.max_rows_of_all);
-  const std::string key = content_key(plan, settings, pack);
+  const std::string key = content_key(plan, settings, packing_of(spec, settings));
 
   PreprocessResult result;
   result.outputs = output_prefixes(spec, plan);

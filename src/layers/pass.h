@@ -16,7 +16,7 @@ class PassResults;
 /// Immutable during the pass; recomputation in backward reads it again, so layers keep it alive.
 struct Pass {
   ops::Segments segments;
-  ops::Segments windows;  ///< of a vision tower, whose blocks see segments or windows
+  ops::Segments windows;    ///< of a vision tower, whose blocks see segments or windows
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
   /// Stores the new keys and values of a layer and gives attention over these and the earlier ones.
   /// Empty: there are no earlier ones.

@@ -17,8 +17,7 @@ namespace danlu::layers {
 
 at::Tensor TowerNorm::forward(const at::Tensor& x_ND) const {
   if (!bias.defined()) return ops::rms_norm(x_ND, weight.tensor, eps, weight.main_grad);
-  return ops::layer_norm(x_ND, weight.tensor, bias.tensor, eps,
-                         {weight.main_grad, bias.main_grad});
+  return ops::layer_norm(x_ND, weight.tensor, bias.tensor, eps, {weight.main_grad, bias.main_grad});
 }
 
 at::Tensor VisionPatches::forward(const at::Tensor& pixels_PX) const {
@@ -29,9 +28,9 @@ at::Tensor VisionPatches::forward(const at::Tensor& pixels_PX) const {
 at::Tensor VisionBlock::attention(const at::Tensor& x_PD, const Pass& pass,
                                   const Again& again) const {
   const int64_t p = x_PD.size(0);
-  const auto heads = ops::parts_of(
-      ops::shaped(qkv.forward(x_PD, pass), {p, 3 * num_heads, head_dim}),
-      {num_heads, num_heads, num_heads}, 1);
+  const auto heads =
+      ops::parts_of(ops::shaped(qkv.forward(x_PD, pass), {p, 3 * num_heads, head_dim}),
+                    {num_heads, num_heads, num_heads}, 1);
   const at::Tensor q_PQD = ops::rotary(heads[0], pass.rotary),
                    k_PQD = ops::rotary(heads[1], pass.rotary);
   const Body core = [segments = sees_frame ? pass.segments : pass.windows,
@@ -64,8 +63,8 @@ at::Tensor VisionBlock::forward(const at::Tensor& x_PD, const std::shared_ptr<co
     return ops::add(given[1], part(region.enter(norm.forward(given[0]))));
   };
   const auto scope = leaving.scope(leaving.self_attention);
-  const at::Tensor middle_PD = through(
-      x_PD, norm1, [&](const at::Tensor& in_PD) { return attention(in_PD, *pass, again); });
+  const at::Tensor middle_PD =
+      through(x_PD, norm1, [&](const at::Tensor& in_PD) { return attention(in_PD, *pass, again); });
   return through(middle_PD, norm2,
                  [&](const at::Tensor& in_PD) { return mlp(in_PD, pass, again); });
 }
@@ -83,8 +82,7 @@ void VisionBlock::visit(Visitor& visitor) {
 at::Tensor VisionMerger::forward(const at::Tensor& x_PD,
                                  const std::shared_ptr<const Pass>& pass) const {
   const int64_t merged = fc1.weight.spec.shape[1], patches = merged / x_PD.size(1);
-  const at::Tensor normed_MX =
-      ops::shaped(norm.forward(x_PD), {x_PD.size(0) / patches, merged});
+  const at::Tensor normed_MX = ops::shaped(norm.forward(x_PD), {x_PD.size(0) / patches, merged});
   const at::Tensor wide_MX = fc1.forward(region.enter(normed_MX), *pass);
   const at::Tensor active_MX = ops::activation(wide_MX, ops::Activation::kGelu);
   return fc2.leave(fc2.partial(active_MX, *pass, region), region);

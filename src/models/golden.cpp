@@ -128,7 +128,8 @@ class Comparison {
     if (has("input_ids") && has("position_ids")) {
       const at::Tensor ids = take("input_ids"), mask = take("attention_mask");
       const PaddedBatch batch = packed(ids, mask, {});
-      const at::Tensor theirs = take("position_ids").reshape({3, -1}).index_select(1, batch.index_N);
+      const at::Tensor theirs =
+          take("position_ids").reshape({3, -1}).index_select(1, batch.index_N);
       at::Tensor ours = batch.input.positions_N;
       if (ours.dim() == 1) ours = ours.unsqueeze(0).expand({3, -1});
       judge("position_ids", ours, theirs);
@@ -224,8 +225,8 @@ class Comparison {
           [&](const at::Tensor& ids_BT) { return packed(ids_BT, {}, {}, {of_file}); });
       wrong += (ours != outputs[row]).sum().item<int64_t>();
     }
-    TensorDifference difference{output_name, static_cast<double>(wrong), 0,
-                                wrong ? kInfinity : 0, wrong == 0};
+    TensorDifference difference{output_name, static_cast<double>(wrong), 0, wrong ? kInfinity : 0,
+                                wrong == 0};
     difference.max_rel = static_cast<double>(wrong) / static_cast<double>(outputs.numel());
     differences_.push_back(difference);
   }
@@ -287,8 +288,7 @@ at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int6
   const at::NoGradGuard no_grad;
   at::Tensor ids = prompt_P.to(at::kLong);
   for (int64_t i = 0; i < new_tokens; ++i) {
-    const PaddedBatch batch =
-        packed ? packed(ids.unsqueeze(0)) : pack_padded(ids.unsqueeze(0));
+    const PaddedBatch batch = packed ? packed(ids.unsqueeze(0)) : pack_padded(ids.unsqueeze(0));
     const at::Tensor hidden_NH = model.forward_hidden(batch.input);
     const at::Tensor next = model.logits(hidden_NH.narrow(0, hidden_NH.size(0) - 1, 1)).argmax(-1);
     ids = at::cat({ids, next.cpu()});

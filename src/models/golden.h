@@ -31,10 +31,10 @@ struct GoldenReport {
 /// hidden_states.<k>, long_input_ids and long_logits, gen_prompt_ids and gen_output_ids (greedy),
 /// logits_merged (with `merged`). Of a model that sees pictures also the pictures
 /// (models/golden_pictures.h), image<i>.vision_embeds, position_ids [3,B,T], rope_deltas, and
-/// gen_image, gen_video, gen_text with .prompt_ids and .output_ids. Masked positions are not compared. `merged` gives the model with
-/// its adapters merged; it is called last of all, and may let `model` go: one is needed at a time.
-/// Gradients are taken of the parameters the file names, frozen ones included; they are left
-/// cleared, and what was frozen stays so. Errors: ModelError if
+/// gen_image, gen_video, gen_text with .prompt_ids and .output_ids. Masked positions are not
+/// compared. `merged` gives the model with its adapters merged; it is called last of all, and may
+/// let `model` go: one is needed at a time. Gradients are taken of the parameters the file names,
+/// frozen ones included; they are left cleared, and what was frozen stays so. Errors: ModelError if
 /// the file has none of it, or a shape that does not fit.
 GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& golden,
                                  double tolerance, const std::function<CausalLM&()>& merged = {});

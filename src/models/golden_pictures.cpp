@@ -12,15 +12,16 @@
 namespace danlu::models {
 namespace {
 
-media::Grid grid_of(const at::Tensor& thw) {
-  const at::Tensor flat = thw.reshape({-1}).to(at::kLong).contiguous();
-  const int64_t* values = flat.data_ptr<int64_t>();
-  return {values[0], values[1], values[2]};
+std::vector<int64_t> numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.reshape({-1});
+  std::vector<int64_t> result;
+  for (int64_t i = 0; i < flat.numel(); ++i) result.push_back(flat[i].item<int64_t>());
+  return result;
 }
 
-std::vector<int64_t> numbers(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.reshape({-1}).to(at::kLong).contiguous();
-  return {flat.data_ptr<int64_t>(), flat.data_ptr<int64_t>() + flat.numel()};
+media::Grid grid_of(const at::Tensor& thw) {
+  const std::vector<int64_t> values = numbers(thw);
+  return {values.at(0), values.at(1), values.at(2)};
 }
 
 /// The pictures of a row that its ids have not met yet.
@@ -57,8 +58,8 @@ GoldenPictures::GoldenPictures(const arch::VisionConfig& vision, const Take& tak
     if (!picture.pixels_PX.defined()) return false;
     picture.grid = grid_of(take(name + ".grid_thw"));
     if (is_video && seconds.defined())
-      picture.second_per_grid = seconds[static_cast<int64_t>(std::stoi(name.substr(5)))]
-                                    .item<double>();
+      picture.second_per_grid =
+          seconds[static_cast<int64_t>(std::stoi(name.substr(5)))].item<double>();
     by_name_.emplace_back(name, picture);
     return true;
   };
@@ -132,8 +133,7 @@ std::vector<int64_t> GoldenPictures::attach(PaddedBatch& batch, const at::Tensor
       }
       i += static_cast<size_t>(count);
     }
-    const auto found =
-        arch::visual_positions(vision_, static_cast<int64_t>(ids.size()), spans);
+    const auto found = arch::visual_positions(vision_, static_cast<int64_t>(ids.size()), spans);
     for (size_t axis = 0; axis < 3; ++axis)
       positions[axis].insert(positions[axis].end(), found.axes[axis].begin(),
                              found.axes[axis].end());

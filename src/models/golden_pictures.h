@@ -1,5 +1,5 @@
-// models/golden_pictures.h: the pictures and videos of a file of tensors that another implementation
-// dumped. Internal to models/golden.cpp.
+// models/golden_pictures.h: the pictures and videos of a file of tensors that another
+// implementation dumped. Internal to models/golden.cpp.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,9 +10,10 @@
 
 namespace danlu::models {
 
-/// Names in the file: picture k belongs to row image_row[k] and is image{image_file[k]}.pixel_values
-/// and .grid_thw; video k belongs to row video_row[k] and is video{k}; second_per_grid_ts. Or, where
-/// these are missing, pixel_values and image_grid_thw of all pictures, in the order of their tokens.
+/// Names in the file: picture k belongs to row image_row[k] and is
+/// image{image_file[k]}.pixel_values and .grid_thw; video k belongs to row video_row[k] and is
+/// video{k}; second_per_grid_ts. Or, where these are missing, pixel_values and image_grid_thw of
+/// all pictures, in the order of their tokens.
 class GoldenPictures {
  public:
   /// take: gives a tensor of the file, undefined where it has none of that name.
@@ -25,9 +26,9 @@ class GoldenPictures {
     bool is_video = false;
     double second_per_grid = 1;
   };
-  /// Gives a batch its pictures and positions, as its ids name them. rows: the file's row of each row
-  /// of ids_BT. Gives the position behind each row's tokens. Errors: ModelError where the ids have
-  /// more placeholders than pictures.
+  /// Gives a batch its pictures and positions, as its ids name them. rows: the file's row of each
+  /// row of ids_BT. Gives the position behind each row's tokens. Errors: ModelError where the ids
+  /// have more placeholders than pictures.
   std::vector<int64_t> attach(PaddedBatch& batch, const at::Tensor& ids_BT,
                               const at::Tensor& mask_BT, const std::vector<int64_t>& rows) const;
   /// The pictures by their files' names, for what the tower makes of each alone.

@@ -42,18 +42,17 @@ const layers::Block& CausalLM::Impl::Through::block(int64_t number) const {
 
 at::Tensor CausalLM::Impl::through_layers(const ForwardInput& input, at::Tensor hidden_NH,
                                           int64_t chunk) const {
-  const Through through{
-      .blocks = network.layers,
-      .groups = memory.groups(chunk),
-      .first_place = stage().chain.layer(0),
-      .pass = pass_for(input),
-      .done =
-          [&](int64_t layer, const at::Tensor& output_NH) {
-            ++counters->forward;
-            if (input.on_hidden && layer + 1 < config.num_layers)
-              input.on_hidden(layer + 1, output_NH);
-          },
-      .begin = [this](const at::Tensor& input_NH) { count_backward(input_NH); }};
+  const Through through{.blocks = network.layers,
+                        .groups = memory.groups(chunk),
+                        .first_place = stage().chain.layer(0),
+                        .pass = pass_for(input),
+                        .done =
+                            [&](int64_t layer, const at::Tensor& output_NH) {
+                              ++counters->forward;
+                              if (input.on_hidden && layer + 1 < config.num_layers)
+                                input.on_hidden(layer + 1, output_NH);
+                            },
+                        .begin = [this](const at::Tensor& input_NH) { count_backward(input_NH); }};
   return through_blocks(through, std::move(hidden_NH), chunk);
 }
 

@@ -73,9 +73,8 @@ at::Tensor CausalLM::Impl::through_tower(const Visuals& visuals, at::Tensor give
   if (visuals.dropout_keys_P.defined())
     pass->dropout_keys_N = as_they_go(visuals.dropout_keys_P).to(device);
   if (range.has(chain.patches())) {
-    const at::Tensor pixels = visuals.pixels_PX.defined()
-                                  ? visuals.pixels_PX
-                                  : at::empty({0, vision.patch_columns()});
+    const at::Tensor pixels =
+        visuals.pixels_PX.defined() ? visuals.pixels_PX : at::empty({0, vision.patch_columns()});
     if (pixels.size(0) != order.patches() || pixels.size(1) != vision.patch_columns()) {
       throw InternalError("[model] " + std::to_string(pixels.size(0)) + " patches of " +
                           std::to_string(pixels.size(1)) + " columns for grids of " +
@@ -95,8 +94,7 @@ at::Tensor CausalLM::Impl::through_tower(const Visuals& visuals, at::Tensor give
   if (!range.has(chain.merger())) return given_PD;
   auto merging = std::make_shared<layers::Pass>(*pass);
   if (pass->dropout_keys_N.defined()) {  // a visual token's are its first patch's
-    merging->dropout_keys_N =
-        pass->dropout_keys_N.view({-1, of_token}).select(1, 0).contiguous();
+    merging->dropout_keys_N = pass->dropout_keys_N.view({-1, of_token}).select(1, 0).contiguous();
   }
   return memory.pass_place(chain.merger(), given_PD,
                            [&] { return network.merger.forward(given_PD, merging); });
@@ -134,12 +132,10 @@ at::Tensor CausalLM::Impl::embedded(const ForwardInput& input, const at::Tensor&
 
 at::Tensor CausalLM::visual_tokens(const Visuals& visuals) const {
   Impl& impl = *impl_;
-  if (!impl.config.vision || !impl.stage().has(0) ||
-      !impl.stage().has(impl.stage().chain.merger()))
+  if (!impl.config.vision || !impl.stage().has(0) || !impl.stage().has(impl.stage().chain.merger()))
     throw InternalError("[model] the vision tower is not this stage's");
   const at::Tensor given_MH = impl.through_tower(visuals, {}, 0, /*adapters=*/true);
-  const std::vector<int64_t> order =
-      arch::vision_order(*impl.config.vision, visuals.grids).order;
+  const std::vector<int64_t> order = arch::vision_order(*impl.config.vision, visuals.grids).order;
   if (order.empty()) return given_MH;
   at::Tensor result_MH = at::empty(given_MH.sizes(), given_MH.options());
   result_MH.index_copy_(0, int64s(order).to(given_MH.device()), given_MH);

@@ -10,8 +10,8 @@
 namespace danlu::models {
 
 /// All pictures and videos of a pass, in the order of their tokens. A visual token is
-/// merge_size x merge_size patches of one frame; they are counted over all grids, frame by frame and
-/// row by row.
+/// merge_size x merge_size patches of one frame; they are counted over all grids, frame by frame
+/// and row by row.
 struct Visuals {
   /// f32 [P, X] on the host: patches as media's processors give them, the merge_size² patches of a
   /// visual token behind each other. Undefined where no stage of this rank begins a pass.

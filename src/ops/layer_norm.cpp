@@ -23,9 +23,8 @@ class OwnLayerNorm : public torch::autograd::Function<OwnLayerNorm> {
                             const at::Tensor& weight_D, const at::Tensor& bias_D, double eps,
                             const NormMains& main) {
     const at::ScalarType wide = device::wide_type(x_ND.scalar_type());
-    const auto [y_ND, mean_N1, rstd_N1] =
-        at::native_layer_norm(x_ND.to(wide), {x_ND.size(-1)}, weight_D.to(wide), bias_D.to(wide),
-                              eps);
+    const auto [y_ND, mean_N1, rstd_N1] = at::native_layer_norm(
+        x_ND.to(wide), {x_ND.size(-1)}, weight_D.to(wide), bias_D.to(wide), eps);
     ctx->save_for_backward({x_ND, weight_D, bias_D, mean_N1, rstd_N1});
     ctx->saved_data["main"] = held(main);
     return y_ND.to(x_ND.scalar_type());
@@ -37,9 +36,9 @@ class OwnLayerNorm : public torch::autograd::Function<OwnLayerNorm> {
     const at::ScalarType wide = device::wide_type(x_ND.scalar_type());
     const std::array<bool, 3> wanted = {ctx->needs_input_grad(0), ctx->needs_input_grad(1),
                                         ctx->needs_input_grad(2)};
-    auto [d_x, d_weight, d_bias] = at::native_layer_norm_backward(
-        grads[0].to(wide), x_ND.to(wide), {x_ND.size(-1)}, saved[3], saved[4], weight_D.to(wide),
-        bias_D.to(wide), wanted);
+    auto [d_x, d_weight, d_bias] =
+        at::native_layer_norm_backward(grads[0].to(wide), x_ND.to(wide), {x_ND.size(-1)}, saved[3],
+                                       saved[4], weight_D.to(wide), bias_D.to(wide), wanted);
     const auto& main = held_in<NormMains>(ctx->saved_data["main"]);
     const auto given = [&](const at::Tensor& grad, const MainGradPtr& to) {
       if (!grad.defined()) return grad;
@@ -47,8 +46,11 @@ class OwnLayerNorm : public torch::autograd::Function<OwnLayerNorm> {
       add_to(to->sum, grad);
       return at::Tensor();
     };
-    return {wanted[0] ? d_x.to(x_ND.scalar_type()) : at::Tensor(), given(d_weight, main.weight),
-            given(d_bias, main.bias), {}, {}};
+    return {wanted[0] ? d_x.to(x_ND.scalar_type()) : at::Tensor(),
+            given(d_weight, main.weight),
+            given(d_bias, main.bias),
+            {},
+            {}};
   }
 };
 

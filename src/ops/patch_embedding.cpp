@@ -36,8 +36,8 @@ class OwnPatches : public torch::autograd::Function<OwnPatches> {
       add_weight_grad(grads[0], pixels_PX, as_matrix(main->sum), is_fresh);
       return {at::Tensor(), at::Tensor(), at::Tensor()};
     }
-    const at::Tensor sum = at::zeros(
-        weight.sizes(), weight.options().dtype(device::wide_type(weight.scalar_type())));
+    const at::Tensor sum =
+        at::zeros(weight.sizes(), weight.options().dtype(device::wide_type(weight.scalar_type())));
     add_weight_grad(grads[0], pixels_PX, as_matrix(sum));
     return {at::Tensor(), sum.to(weight.scalar_type()), at::Tensor()};
   }

@@ -160,11 +160,10 @@ class OwnRowsPut : public torch::autograd::Function<OwnRowsPut> {
   }
   static List backward(AutogradContext* ctx, const List& grads) {
     const at::Tensor index_n = ctx->get_saved_variables()[0];
-    const at::Tensor d_x = ctx->needs_input_grad(0) ? grads[0].index_fill(0, index_n, 0)
-                                                    : at::Tensor();
-    const at::Tensor d_rows = ctx->needs_input_grad(2)
-                                  ? table_of(grads[0]).take_rows(grads[0], index_n)
-                                  : at::Tensor();
+    const at::Tensor d_x =
+        ctx->needs_input_grad(0) ? grads[0].index_fill(0, index_n, 0) : at::Tensor();
+    const at::Tensor d_rows =
+        ctx->needs_input_grad(2) ? table_of(grads[0]).take_rows(grads[0], index_n) : at::Tensor();
     return {d_x, {}, d_rows};
   }
 };
@@ -174,8 +173,8 @@ class OwnRowsPut : public torch::autograd::Function<OwnRowsPut> {
 at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH) {
   require(rows_nH.dim() == 2 && rows_nH.size(0) == index_n.size(0) &&
               rows_nH.size(1) == x_NH.size(1) && rows_nH.scalar_type() == x_NH.scalar_type(),
-          "with_rows", "rows ", rows_nH.sizes(), " at ", index_n.sizes(), " places do not fit into ",
-          x_NH.sizes());
+          "with_rows", "rows ", rows_nH.sizes(), " at ", index_n.sizes(),
+          " places do not fit into ", x_NH.sizes());
   if (needs_no_graph({&x_NH, &rows_nH})) return x_NH.index_copy(0, index_n, rows_nH);
   return OwnRowsPut::apply(x_NH, index_n, rows_nH);
 }

@@ -28,8 +28,8 @@ std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<int64_t>
 at::Tensor shaped(const at::Tensor& x, at::IntArrayRef sizes);
 /// Rows `index_n` (int64 on x's device, each inside x) of x_NH. Grad through x.
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);
-/// x_NH with the rows `index_n` (int64 on x's device, each inside x and there once) of rows_nH. Grad
-/// through both.
+/// x_NH with the rows `index_n` (int64 on x's device, each inside x and there once) of rows_nH.
+/// Grad through both.
 at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
 
 /// sum += x, which is rounded to the sum's type if that is narrower. Same shape; any strides.

@@ -40,8 +40,8 @@ at::Tensor cut_out(const at::Tensor& whole, const std::vector<HeldRect>& rects) 
     const at::Tensor rows = matrix.narrow(0, rect.row, rect.rows);
     parts.push_back(matrix.dim() < 2 ? rows : rows.narrow(1, rect.col, rect.cols));
   }
-  const at::Tensor joined = parts.empty() ? matrix.narrow(0, 0, 0).clone()
-                                          : at::cat(parts).contiguous();
+  const at::Tensor joined =
+      parts.empty() ? matrix.narrow(0, 0, 0).clone() : at::cat(parts).contiguous();
   if (whole.dim() <= 2 || joined.size(1) != matrix.size(1)) return joined;
   std::vector<int64_t> shape = whole.sizes().vec();
   shape[0] = joined.size(0);

@@ -86,7 +86,8 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     elements.all += own + adapter;
     elements.trained += trained;
     if (is_end(spec)) elements.ends += own;
-    const bool in_both_ends = request.model.tie_embeddings && stage.has_embedding() != stage.has_head();
+    const bool in_both_ends =
+        request.model.tie_embeddings && stage.has_embedding() != stage.has_head();
     if (in_both_ends && spec.role == arch::Role::kEmbedding && use.is_trained) elements.tied += own;
     units[place] += own + adapter;
     trained_units[place] += trained;

@@ -123,8 +123,7 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   if (spec.media) {
     // Beside the threads that compute; decoding waits for disks too.
     const int64_t workers = config.data.workers > 0 ? config.data.workers : kMediaWorkers;
-    prepared.media =
-        std::make_shared<data::MediaLoader>(*spec.media, static_cast<size_t>(workers));
+    prepared.media = std::make_shared<data::MediaLoader>(*spec.media, static_cast<size_t>(workers));
   }
   prepared.report = samples.report;
   std::set<std::string> templates;

@@ -38,8 +38,8 @@ void StageLinks::expect(Incoming& incoming, const parallel::Group& group,
 
 void StageLinks::ask(Incoming& incoming, const parallel::Group& group) {
   if (incoming.shapes.empty()) return;
-  const at::Tensor what = at::empty(incoming.shapes.front(),
-                                    at::TensorOptions(stage_.dtype()).device(stage_.device()));
+  const at::Tensor what =
+      at::empty(incoming.shapes.front(), at::TensorOptions(stage_.dtype()).device(stage_.device()));
   incoming.shapes.pop_front();
   auto done = incoming.thread->run(
       [&group, what = at::Tensor(what)]() mutable {

@@ -286,8 +286,8 @@ std::string stages_text(const ModelConfig& config, const PipelineSplit& split) {
     text += text.empty() ? "" : " ";
     for (int64_t number = 0; number < stage.num_chunks(); ++number) {
       const LayerRange chunk = stage.layers_of(number);
-      text += (number == 0 ? "" : "+") + std::to_string(chunk.first) + "-" +
-              std::to_string(chunk.end);
+      text +=
+          (number == 0 ? "" : "+") + std::to_string(chunk.first) + "-" + std::to_string(chunk.end);
     }
     text += std::string() + (stage.has_embedding() ? "e" : "") + (stage.has_head() ? "h" : "") +
             (stage.copies_embedding ? "c" : "");

@@ -63,7 +63,7 @@ TEST(Shard, RectanglesOfAllRanksCoverEveryParameterOnce) {
       Json changes = {{"num_attention_heads", kv_heads * group},
                       {"hidden_size", 8 * kv_heads * group},
                       {"intermediate_size", 8 * draw(4)},
-                      {"vocab_size", 90 + draw(20)}};
+                      {"vocab_size", 94 + draw(20)}};
       if (family.name != "baichuan") changes["num_key_value_heads"] = kv_heads;
       const ModelConfig config = config_of(family.name, changes);
       for (const int64_t tp : {1, 2, 4, 8}) {

@@ -64,7 +64,10 @@ class MindSpeedMmChain : public ::testing::Test {
             {"image_token_id", 151655},
             {"video_token_id", 151656},
             {"vision_config",
-             {{"depth", 32}, {"embed_dim", 16}, {"mlp_ratio", 2}, {"num_heads", 2},
+             {{"depth", 32},
+              {"embed_dim", 16},
+              {"mlp_ratio", 2},
+              {"num_heads", 2},
               {"hidden_size", 16}}}};
   }
   static json model_json() {
@@ -138,21 +141,78 @@ class MindSpeedMmChain : public ::testing::Test {
   Words train_line(const Words& launch, const Words& more = {}) const {
     Words words = {"launch"};
     words.insert(words.end(), launch.begin(), launch.end());
-    for (const char* word :
-         {"pretrain", "--use-mcore-models", "--tensor-model-parallel-size", "1",
-          "--pipeline-model-parallel-size", "4", "--micro-batch-size", "1", "--global-batch-size",
-          "4", "--tokenizer-type", "NullTokenizer", "--vocab-size", "152064", "--seq-length",
-          "1024", "--make-vocab-size-divisible-by", "1", "--normalization", "RMSNorm",
-          "--use-fused-rmsnorm", "--swiglu", "--use-fused-swiglu", "--lr", "1.0e-5",
-          "--lr-decay-style", "cosine", "--weight-decay", "0", "--train-iters", "2",
-          "--lr-warmup-fraction", "0.1", "--clip-grad", "0.0", "--adam-beta1", "0.9",
-          "--adam-beta2", "0.999", "--no-gradient-accumulation-fusion", "--seed", "42", "--bf16",
-          "--load", kMm, "--variable-seq-lengths", "--use-distributed-optimizer",
-          "--use-flash-attn", "--no-load-optim", "--no-load-rng", "--no-save-optim",
-          "--no-save-rng", "--num-workers", "8", "--mm-data", "data.json", "--mm-model",
-          "model.json", "--mm-tool", "tools.json", "--log-interval", "1", "--save-interval",
-          "10000", "--eval-interval", "10000", "--eval-iters", "5000", "--save", "save_dir",
-          "--distributed-backend", "nccl"})
+    for (const char* word : {"pretrain",
+                             "--use-mcore-models",
+                             "--tensor-model-parallel-size",
+                             "1",
+                             "--pipeline-model-parallel-size",
+                             "4",
+                             "--micro-batch-size",
+                             "1",
+                             "--global-batch-size",
+                             "4",
+                             "--tokenizer-type",
+                             "NullTokenizer",
+                             "--vocab-size",
+                             "152064",
+                             "--seq-length",
+                             "1024",
+                             "--make-vocab-size-divisible-by",
+                             "1",
+                             "--normalization",
+                             "RMSNorm",
+                             "--use-fused-rmsnorm",
+                             "--swiglu",
+                             "--use-fused-swiglu",
+                             "--lr",
+                             "1.0e-5",
+                             "--lr-decay-style",
+                             "cosine",
+                             "--weight-decay",
+                             "0",
+                             "--train-iters",
+                             "2",
+                             "--lr-warmup-fraction",
+                             "0.1",
+                             "--clip-grad",
+                             "0.0",
+                             "--adam-beta1",
+                             "0.9",
+                             "--adam-beta2",
+                             "0.999",
+                             "--no-gradient-accumulation-fusion",
+                             "--seed",
+                             "42",
+                             "--bf16",
+                             "--load",
+                             kMm,
+                             "--variable-seq-lengths",
+                             "--use-distributed-optimizer",
+                             "--use-flash-attn",
+                             "--no-load-optim",
+                             "--no-load-rng",
+                             "--no-save-optim",
+                             "--no-save-rng",
+                             "--num-workers",
+                             "8",
+                             "--mm-data",
+                             "data.json",
+                             "--mm-model",
+                             "model.json",
+                             "--mm-tool",
+                             "tools.json",
+                             "--log-interval",
+                             "1",
+                             "--save-interval",
+                             "10000",
+                             "--eval-interval",
+                             "10000",
+                             "--eval-iters",
+                             "5000",
+                             "--save",
+                             "save_dir",
+                             "--distributed-backend",
+                             "nccl"})
       words.emplace_back(word);
     words.insert(words.end(), more.begin(), more.end());
     return words;
@@ -206,9 +266,8 @@ TEST_F(MindSpeedMmChain, AModelJsonOfAnotherSizeIsRefusedByItsKey) {
   wrong["text_decoder"]["hidden_size"] = 3584;
   write("model.json", wrong);
   ok({"convert-rows", "llava"});
-  const ProgramResult result =
-      run({"pretrain", "--mm-data", "data.json", "--mm-model", "model.json", "--load", kHf,
-           "--save", "save_dir"});
+  const ProgramResult result = run({"pretrain", "--mm-data", "data.json", "--mm-model",
+                                    "model.json", "--load", kHf, "--save", "save_dir"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("text_decoder.hidden_size is 3584, the model in the checkpoint "
                                     "has 16"));

@@ -74,8 +74,9 @@ TEST(GoldenOthers, MoeModelsAreRefusedByName) {
     load_model(golden_dir("mixtral"), parallel::Mesh::single(), at::kFloat, at::kCPU);
     ADD_FAILURE() << "loaded";
   } catch (const ModelError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr(
-                                  "mixtral: mixture-of-experts models are converted and inspected"));
+    EXPECT_THAT(
+        error.what(),
+        testing::HasSubstr("mixtral: mixture-of-experts models are converted and inspected"));
   }
 }
 

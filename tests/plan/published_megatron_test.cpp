@@ -153,8 +153,7 @@ TEST(PublishedMegatron, TimesOfOneLayer) {
     request.mesh.sequence_parallel = row.sequence;
     request.micro_batch_size = 4;
     request.recompute = {.granularity = row.recompute};
-    const arch::Stage layer{
-        .chain = {.layers = 48}, .chunks = {{1, 2}}, .copies_embedding = false};
+    const arch::Stage layer{.chain = {.layers = 48}, .chunks = {{1, 2}}, .copies_embedding = false};
     StageClock clock(request, machine, kOf2022);
     const WorkTimes times =
         clock.chunk(layer, 0, traffic_of(request, layer), elements_of(request, layer)).work;

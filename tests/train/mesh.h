@@ -209,7 +209,8 @@ inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& c
   const data::BatchStream stream(source, [](int64_t i) { return i % 64; }, options, 0);
   data::StepBatches batches = stream.step_at(step * kGlobalBatch);
   for (data::Batch& batch : batches.micro_batches) {
-    if (!batch.media.empty()) batch.pixels = std::make_shared<danlu::test::DrawnPixels>(batch.media);
+    if (!batch.media.empty())
+      batch.pixels = std::make_shared<danlu::test::DrawnPixels>(batch.media);
   }
   return batches;
 }

@@ -1,6 +1,6 @@
 // Ten steps of models that see pictures against Hugging Face and torch.optim.AdamW
-// (shared/golden/vl): all parameters, with the tower frozen, LoRA on the decoder, and steps of which
-// some have no picture.
+// (shared/golden/vl): all parameters, with the tower frozen, LoRA on the decoder, and steps of
+// which some have no picture.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
@@ -171,8 +171,7 @@ TEST_P(VisionGoldenTraining, TenStepsOfAllParameters) {
   const TrainConfig config = recipe_of(3e-4);
   TrainState state = state_of(golden, config, false);
   expect_steps(golden, state, config, "train_full", kAllRows, {1e-4, 1e-2});
-  const auto final_model =
-      weights::open_safetensors(golden.directory() / "final_full.safetensors");
+  const auto final_model = weights::open_safetensors(golden.directory() / "final_full.safetensors");
   for (const auto& parameter : state.model->parameters()) {
     const at::Tensor theirs = models::read_tensor(*final_model, parameter.name());
     EXPECT_LT((parameter.tensor.detach() - theirs).abs().max().item<double>(), 1e-3)
@@ -218,7 +217,8 @@ TEST_P(VisionGoldenTraining, TenStepsOfLora) {
                                           at::Device(at::kCPU), start),
                        config);
   expect_steps(golden, state, config, "train_lora", kAllRows, {});
-  const auto last = weights::open_safetensors(golden.directory() / "lora/adapter_final.safetensors");
+  const auto last =
+      weights::open_safetensors(golden.directory() / "lora/adapter_final.safetensors");
   EXPECT_EQ(state.model->adapter_parameters().size(), last->tensors().size());
   for (const auto& parameter : state.model->adapter_parameters()) {
     const at::Tensor theirs = models::read_tensor(*last, parameter.name());
@@ -227,8 +227,7 @@ TEST_P(VisionGoldenTraining, TenStepsOfLora) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, VisionGoldenTraining,
-                         testing::Values("qwen2_vl", "qwen2_5_vl"),
+INSTANTIATE_TEST_SUITE_P(Models, VisionGoldenTraining, testing::Values("qwen2_vl", "qwen2_5_vl"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace vision_golden

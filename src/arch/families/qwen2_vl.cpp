@@ -28,8 +28,8 @@ int64_t special_token(const ConfigReader& config, const char* key, int64_t vocab
   const auto id = config.integer(key);
   if (!id) throw ModelError(tr("[config.json] required key {} is missing", key));
   if (*id < 0 || *id >= vocab_size) {
-    throw ModelError(tr("[config.json] {}={} is no token of a vocabulary of {}", key, *id,
-                        vocab_size));
+    throw ModelError(
+        tr("[config.json] {}={} is no token of a vocabulary of {}", key, *id, vocab_size));
   }
   return *id;
 }
@@ -48,22 +48,23 @@ VisionConfig parse_tower(const ConfigReader& reader) {
   vision.patch_size = reader.size_or("patch_size", 14, 1024);
   vision.temporal_patch_size = reader.size_or("temporal_patch_size", 2, 64);
   vision.merge_size = reader.size_or("spatial_merge_size", 2, 64);
-  vision.channels =
-      reader.size_or(reader.has("in_channels") ? "in_channels" : "in_chans", 3, 64);
+  vision.channels = reader.size_or(reader.has("in_channels") ? "in_channels" : "in_chans", 3, 64);
   return vision;
 }
 
 /// Errors: ModelError if the tower does not fit together, or not to the decoder.
 void check_tower(const VisionConfig& vision, int64_t given_width, const ModelConfig& model) {
   if (vision.width % vision.num_heads != 0 || vision.width / vision.num_heads % 4 != 0) {
-    throw ModelError(tr("[config.json] the vision tower has {} heads of {} columns: each needs a "
-                        "multiple of 4",
-                        vision.num_heads, vision.width));
+    throw ModelError(
+        tr("[config.json] the vision tower has {} heads of {} columns: each needs a "
+           "multiple of 4",
+           vision.num_heads, vision.width));
   }
   if (given_width != model.hidden_size) {
-    throw ModelError(tr("[config.json] the vision tower gives {} columns, the decoder's "
-                        "hidden_size is {}",
-                        given_width, model.hidden_size));
+    throw ModelError(
+        tr("[config.json] the vision tower gives {} columns, the decoder's "
+           "hidden_size is {}",
+           given_width, model.hidden_size));
   }
   if (model.rope.mrope_section.empty()) {
     throw ModelError(tr("[config.json] rope_scaling has no mrope_section"));
@@ -72,11 +73,9 @@ void check_tower(const VisionConfig& vision, int64_t given_width, const ModelCon
 
 ModelConfig parse_decoder_of(const Json& config_json, const std::string& family) {
   const Json keys = decoder_keys(config_json);
-  ModelConfig model = parse_decoder(keys, family,
-                                    {.norm_eps = 1e-6,
-                                     .rope_theta = 1e6,
-                                     .max_positions = 32768,
-                                     .has_three_axes = true});
+  ModelConfig model = parse_decoder(
+      keys, family,
+      {.norm_eps = 1e-6, .rope_theta = 1e6, .max_positions = 32768, .has_three_axes = true});
   model.raw = config_json;
   model.qkv_bias = true;
   model.sliding_window = qwen_windows(ConfigReader(keys), model.num_layers);
@@ -105,8 +104,7 @@ ModelConfig parse_qwen2_vl(const Json& config_json) {
   require_activation(reader, "quick_gelu");
   VisionConfig vision = parse_tower(reader);
   vision.width = reader.size_or("embed_dim", 1280, kMaxWidth);
-  const double ffn =
-      static_cast<double>(vision.width) * reader.number_or("mlp_ratio", 4.0);
+  const double ffn = static_cast<double>(vision.width) * reader.number_or("mlp_ratio", 4.0);
   if (!(ffn >= 1) || ffn > static_cast<double>(kMaxFfn)) {
     throw ModelError(tr("[config.json] vision_config.mlp_ratio gives a width of {}", ffn));
   }
@@ -133,9 +131,10 @@ ModelConfig parse_qwen2_5_vl(const Json& config_json) {
                            : std::vector<int64_t>{7, 15, 23, 31};
   const int64_t cell = vision.patch_size * vision.merge_size;
   if (vision.window_size < cell) {
-    throw ModelError(tr("[config.json] vision_config.window_size={} is below the {} pixels of a "
-                        "visual token",
-                        vision.window_size, cell));
+    throw ModelError(
+        tr("[config.json] vision_config.window_size={} is below the {} pixels of a "
+           "visual token",
+           vision.window_size, cell));
   }
   check_tower(vision, reader.size_or("out_hidden_size", 3584, kMaxWidth), model);
   model.vision = vision;
@@ -158,8 +157,8 @@ void add_tower(const VisionConfig& vision, int64_t hidden, std::vector<ParamSpec
                   vision.patch_size},
                  Cut::kCopiedBetween);
   for (int64_t number = 0; number < vision.depth; ++number) {
-    ParameterList block = ParameterList::of_tower(
-        "visual.blocks." + std::to_string(number) + ".", chain.block(number), all);
+    ParameterList block = ParameterList::of_tower("visual.blocks." + std::to_string(number) + ".",
+                                                  chain.block(number), all);
     const int64_t width = vision.width, wide = vision.ffn_size;
     add_norm(vision, "norm1", block);
     add_norm(vision, "norm2", block);

@@ -145,11 +145,12 @@ void check_found_split(const Options& options, const std::string& prefix,
 
 void check_mm_source(const Options& options, const ConvertRequest& request,
                      const weights::CheckpointSource& source) {
-  const bool is_ready = options.get_string("action") == "mm_to_hf" &&
-                        source.format == weights::Format::kHuggingFace;
+  const bool is_ready =
+      options.get_string("action") == "mm_to_hf" && source.format == weights::Format::kHuggingFace;
   if (is_ready) {
-    log::info("{}", tr("{} is in Hugging Face's format, as danlu saves what it trains: it is copied",
-                       source.path.string()));
+    log::info("{}",
+              tr("{} is in Hugging Face's format, as danlu saves what it trains: it is copied",
+                 source.path.string()));
   } else if (*request.expected_source != source.format) {
     throw UsageError(tr("[mm-convert] {} reads {}, but {} is: {}", options.get_string("action"),
                         weights::format_name(*request.expected_source), source.path.string(),

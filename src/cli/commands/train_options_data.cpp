@@ -4,10 +4,11 @@
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
+namespace {
 
-std::vector<OptionSpec> train_data_options() {
+std::vector<OptionSpec> options_of_rows() {
   const std::string data = "Data", text = "Template";
-  std::vector<OptionSpec> specs = {
+  return {
       {.name = "dataset",
        .type = OptionType::kList,
        .help = "files, directories, globs (path[:split][#n]) or Megatron .bin/.idx prefixes",
@@ -197,6 +198,12 @@ std::vector<OptionSpec> train_data_options() {
        .aliases = {"default_system", "system_prompt"},
        .group = text},
   };
+}
+
+}  // namespace
+
+std::vector<OptionSpec> train_data_options() {
+  std::vector<OptionSpec> specs = options_of_rows();
   const std::vector<OptionSpec> media = media_options();
   specs.insert(specs.end(), media.begin(), media.end());
   return specs;

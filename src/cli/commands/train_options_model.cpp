@@ -119,7 +119,8 @@ std::vector<OptionSpec> train_model_options() {
        .group = tuner},
       {.name = "freeze_aligner",
        .type = OptionType::kBool,
-       .help = "the same of what makes hidden states of the decoder from its output (default: true)",
+       .help =
+           "the same of what makes hidden states of the decoder from its output (default: true)",
        .aliases = {"freeze_multi_modal_projector"},
        .group = tuner},
       {.name = "freeze_llm",
@@ -128,8 +129,9 @@ std::vector<OptionSpec> train_model_options() {
        .aliases = {"freeze_language_model"},
        .group = tuner},
       {.name = "mm_model",
-       .help = "MindSpeed-MM's model.json: layers of each pipeline stage and frozen parts; sizes are "
-               "compared with the checkpoint",
+       .help =
+           "MindSpeed-MM's model.json: layers of each pipeline stage and frozen parts; sizes are "
+           "compared with the checkpoint",
        .group = tuner},
       {.name = "lora_fusion",
        .type = OptionType::kBool,

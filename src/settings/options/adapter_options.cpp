@@ -33,8 +33,7 @@ std::vector<std::string> lora_targets_from(const Options& options, const arch::M
 
 /// "all-linear" is spelled out, so that layers of the tower can stand beside it.
 std::vector<std::string> with_tower(const std::vector<std::string>& targets,
-                                    const VisionTraining& vision,
-                                    const arch::ModelConfig& model) {
+                                    const VisionTraining& vision, const arch::ModelConfig& model) {
   std::vector<std::string> all;
   for (const std::string& target : targets) {
     if (!vision.adapts_decoder) break;

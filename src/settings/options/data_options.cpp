@@ -6,9 +6,9 @@
 #include "base/file.h"
 #include "data/tokenized_dataset.h"
 #include "settings/options/from_options.h"
+#include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/output_options.h"
-#include "settings/options/media_flags.h"
 
 namespace danlu::settings {
 namespace {

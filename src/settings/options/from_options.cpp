@@ -23,8 +23,8 @@
 #include "settings/options/recorded_settings.h"
 #include "settings/options/schedule_options.h"
 #include "settings/options/sharding.h"
-#include "settings/options/vision_options.h"
 #include "settings/options/task_options.h"
+#include "settings/options/vision_options.h"
 #include "settings/options/with_model.h"
 
 namespace danlu::settings {

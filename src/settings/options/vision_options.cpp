@@ -123,9 +123,10 @@ Options with_multimodal(const std::string& verb, const Options& options) {
 
 MmModel read_mm_model(const std::filesystem::path& path, const arch::ModelConfig& model) {
   if (!model.vision) {
-    throw UsageError(tr("[--mm-model] {} describes a model that sees pictures; the checkpoint's "
-                        "is {}",
-                        path.string(), model.family));
+    throw UsageError(
+        tr("[--mm-model] {} describes a model that sees pictures; the checkpoint's "
+           "is {}",
+           path.string(), model.family));
   }
   const Json json = read_json_file(path);
   const MmPart all{&json, ""};
