@@ -246,8 +246,9 @@ TEST_F(MindSpeedMmChain, RunsFromTheFirstLineToTheLast) {
   EXPECT_THAT(trained.err + trained.out, HasSubstr("finished 2 steps"));
   EXPECT_THAT(trained.err + trained.out, HasSubstr("[PICTURE 1]"));
   const ProgramResult told = run({"diff", kHf, "save_dir"});
-  EXPECT_THAT(told.out, HasSubstr("model.layers.27.mlp.down_proj.weight"));
-  EXPECT_THAT(told.out, testing::Not(HasSubstr("visual.blocks")));  // it was frozen
+  // The decoder alone: 28 layers of at most 12 tensors, embedding, norm and head.
+  EXPECT_THAT(told.out, HasSubstr("lm_head.weight"));
+  EXPECT_THAT(told.out, testing::Not(HasSubstr("visual.")));
   ok({"mm-convert", "Qwen2VLConverter", "mm_to_hf", "--cfg.save_hf_dir",
       "ckpt/mm_to_hf/Qwen2-VL-7B-Instruct", "--cfg.mm_dir", "save_dir", "--cfg.hf_config.hf_dir",
       kHf, "--cfg.parallel_config.llm_pp_layers", "[1,10,10,7]",

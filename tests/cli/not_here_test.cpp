@@ -98,7 +98,7 @@ TEST_F(NotHere, MultimodalFlagsAndCommands) {
   for (const char* verb : {"sft", "posttrain"}) {
     expect_error(run({verb, "--model", good("model"), "--dataset", good("good.jsonl"), "--mm-model",
                       "model.json"}),
-                 2, {"model.json describes a model that sees pictures", "llama"});
+                 2, {"model.json describes a model that sees pictures", "qwen2"});
   }
   expect_error(run({"pretrain_sora.py"}), 2, {"make pictures or videos are not part"});
   expect_error(run({"llava_instruct_2_mllm_demo_format.py"}), 2, {"danlu convert-rows llava"});
