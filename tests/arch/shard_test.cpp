@@ -49,7 +49,8 @@ bool divides(const ModelConfig& c, int64_t tp) {
       c.num_heads % tp == 0 && (c.num_kv_heads % tp == 0 || tp % c.num_kv_heads == 0);
   const bool experts =
       !c.has_experts() || (c.experts.ffn_size % tp == 0 && c.experts.shared_ffn_size % tp == 0);
-  return heads && c.ffn_size % tp == 0 && experts;
+  const bool tower = !c.vision || (c.vision->num_heads % tp == 0 && c.vision->ffn_size % tp == 0);
+  return heads && c.ffn_size % tp == 0 && experts && tower;
 }
 
 TEST(Shard, RectanglesOfAllRanksCoverEveryParameterOnce) {

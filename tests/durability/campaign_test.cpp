@@ -207,7 +207,11 @@ INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                                          Share{"tokenizer", 5, 3}, Share{"convert-rows", 5, 3},
                                          Share{"merge", 2, 1}, Share{"download", 8, 4},
                                          Share{"eval", 8, 4}, Share{"compare", 4, 2}),
-                         [](const auto& info) { return std::string(info.param.command); });
+                         [](const auto& info) {
+                           std::string name = info.param.command;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(KilledByHand, WhereAskedFor) {
   const char* asked = std::getenv("DANLU_KILL");
