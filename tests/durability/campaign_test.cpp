@@ -116,13 +116,6 @@ Command command_named(const std::string& name) {
             {"tokenizer", "train", "--input", in / "texts.txt", "--vocab_size", "290", "--output",
              "ROOT/tokenizer"},
             true};
-  if (name == "convert-rows") {
-    std::ofstream(in / "llava.json")
-        << R"([{"conversations": [{"from": "human", "value": "fox"}]}])";
-    return {name,
-            {"convert-rows", "llava", "--input", in / "llava.json", "--output", "ROOT/rows.json"},
-            true};
-  }
   if (name == "download") return {name, download_of_two_files()};
   if (name == "eval") return {name, evaluation("ROOT/out")};
   if (name == "compare") {
@@ -204,14 +197,10 @@ INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                          testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
                                          Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},
-                                         Share{"tokenizer", 5, 3}, Share{"convert-rows", 5, 3},
-                                         Share{"merge", 2, 1}, Share{"download", 8, 4},
-                                         Share{"eval", 8, 4}, Share{"compare", 4, 2}),
-                         [](const auto& info) {
-                           std::string name = info.param.command;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                                         Share{"tokenizer", 5, 3}, Share{"merge", 2, 1},
+                                         Share{"download", 8, 4}, Share{"eval", 8, 4},
+                                         Share{"compare", 4, 2}),
+                         [](const auto& info) { return std::string(info.param.command); });
 
 TEST(KilledByHand, WhereAskedFor) {
   const char* asked = std::getenv("DANLU_KILL");
