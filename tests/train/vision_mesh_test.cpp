@@ -95,6 +95,12 @@ void expect_one_rank(const Case& c) {
   const Outcome &one = outcome_alone(c), got = train(c, c.shape, kSteps, {2, 48});
   if (c.tuning == Tuning::kFull) {
     EXPECT_GT(one.gradients.at("visual.patch_embed.proj.weight").abs().max().item<double>(), 0);
+  } else {  // adapters sit on the tower, on the merger and on the decoder
+    for (const char* part : {"visual.blocks.0.", "visual.merger.", "model.layers.0."}) {
+      EXPECT_TRUE(std::any_of(one.gradients.begin(), one.gradients.end(), [&](const auto& item) {
+        return item.first.find(part) != std::string::npos;
+      })) << part;
+    }
   }
   expect_numbers_of(one, got);
 }
