@@ -96,20 +96,16 @@ at::Tensor pixels_of(const data::Batch& batch, const std::vector<size_t>& number
   return parts.empty() ? all.narrow(0, 0, 0) : at::cat(parts);
 }
 
-/// A patch's key follows from that of the picture's first placeholder, whose number in the sample
-/// is the same in every cut of a step. On a context axis that token may be another rank's: then the
-/// first that is here stands for it.
+/// A patch's key follows from its row's name and from which of the row's pictures it is in, so that
+/// it is the same in every cut of a step and on every rank of a context axis.
 at::Tensor patch_keys(const data::Batch& batch, const std::vector<size_t>& numbers,
                       uint64_t dropout_seed) {
   std::vector<int64_t> keys;
   for (const size_t number : numbers) {
     const MediaSpan& span = batch.media[number];
-    uint64_t first = 0;
-    bool has_first = false;
-    for_placeholders(span, rows_here(batch), [&](int64_t, int64_t part) {
-      if (!std::exchange(has_first, true)) first = batch.token_keys[static_cast<size_t>(part)];
-    });
-    const uint64_t picture = mix64(dropout_seed, first);
+    uint64_t of_row = 0;
+    while (of_row < number && batch.media[number - of_row - 1].row == span.row) ++of_row;
+    const uint64_t picture = mix64(dropout_seed, mix64(hash_bytes(span.row), of_row));
     for (int64_t patch = 0; patch < span.grid.patches(); ++patch)
       keys.push_back(static_cast<int64_t>(mix64(picture, static_cast<uint64_t>(patch) + 1)));
   }

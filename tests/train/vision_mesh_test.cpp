@@ -160,6 +160,13 @@ TEST(VisionMesh, IsRecomputedAndTakesAdapters) {
       c.tuning = tuning;
       expect_one_rank(c);
     }
+    Case c = seeing("qwen2_5_vl", {.context = {.ring = 2, .window = 2}});
+    c.tuning = tuning;
+    expect_one_rank(c);
+    c.shape = {.pipeline = 2};
+    c.block_lists = {{3, 1}};
+    c.layer_lists = {{0, 4}};
+    expect_one_rank(c);
   }
 }
 
