@@ -14,7 +14,7 @@
 
 namespace danlu::arch {
 
-enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
+enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
 
 struct RopeConfig {
   bool enabled = true;  ///< false: no rotary embedding (ALiBi models)
@@ -29,6 +29,15 @@ struct RopeConfig {
   /// In models that see pictures (Qwen2-VL's M-RoPE): how many pairs of a head are rotated by a
   /// token's position in time, by its row and by its column. Empty: each token has one position.
   std::vector<int64_t> mrope_section;
+  /// How many of a head's first dimensions are rotated; 0: all of them.
+  int64_t rotated_dims = 0;
+  /// Dimensions 2j and 2j+1 are rotated together; false: j and j + half.
+  bool is_pairwise = false;
+  /// longrope: a divisor of each pair's frequency, for sequences up to original_max_positions and
+  /// for longer ones.
+  std::vector<double> short_factors, long_factors;
+  /// longrope: cosines and sines are multiplied by these; default sqrt(1 + ln s / ln original).
+  std::optional<double> short_mscale, long_mscale;
 };
 
 /// How the query, key and value weights lie on disk (and in Danlu's parameters, which keep HF
@@ -37,6 +46,14 @@ enum class QkvLayout {
   kSeparate,     ///< three matrices
   kThirds,       ///< one matrix, rows q | k | v (Baichuan W_pack)
   kInterleaved,  ///< one matrix, per KV group: its query heads, its key, its value (InternLM2 wqkv)
+  kJoined,       ///< one matrix, rows q | k | v of unequal sizes (Phi-3, ChatGLM)
+};
+
+/// How a router turns logits into scores.
+enum class RouterScore {
+  kSoftmax,
+  kSigmoid,
+  kSparseMixer,  ///< Phi-3.5-MoE: two picks, each a softmax over the logits near the largest
 };
 
 /// Feed-forward layers made of experts, of which a router picks a few for each token.
@@ -51,6 +68,42 @@ struct ExpertConfig {
   /// ModelConfig::ffn_size.
   std::vector<bool> sparse_layer;
   std::optional<double> aux_loss_coef;  ///< factor of the load-balancing loss
+  RouterScore score = RouterScore::kSoftmax;
+  /// A vector [count] is added to the scores for the choice alone; the weights are without it.
+  bool has_choice_bias = false;
+  /// Experts stand in `groups` equal groups, and a token may choose among those of the best
+  /// `chosen_groups`.
+  int64_t groups = 1, chosen_groups = 1;
+  /// A group is as good as the sum of its two best choices; false: as its best score.
+  bool sums_two_of_group = false;
+  double weight_scale = 1.0;  ///< factor of the weights, after they were made to sum to 1
+  bool scales_input = false;  ///< the weight multiplies an expert's input instead of its output
+  double jitter = 0.0;        ///< sparsemixer: how near to the largest logit is near, by half
+  /// Layers behind the last that predict tokens further ahead (multi-token prediction).
+  int64_t prediction_layers = 0;
+};
+
+/// Multi-head latent attention (DeepSeek-V2): queries and keys-with-values come from short vectors.
+/// A head's query and key have nope_dim dimensions without rotary embedding, then rope_dim with it;
+/// the latter are one for all key heads.
+struct LatentConfig {
+  int64_t q_rank = 0;  ///< of the queries' vector; 0: queries come from the hidden state
+  int64_t kv_rank = 0;
+  int64_t nope_dim = 0, rope_dim = 0, v_dim = 0;
+  double norm_eps = 1e-6;  ///< of the norms of both vectors
+};
+
+enum class NormKind {
+  kRms,        ///< x / rms(x) * w
+  kRmsOffset,  ///< x / rms(x) * (1 + w)
+  kLayer,      ///< (x - mean) / deviation * w + b
+};
+
+/// Of feed-forward layers.
+enum class Activation {
+  kSilu,
+  kGelu,      ///< with the error function
+  kGeluTanh,  ///< its approximation by tanh
 };
 
 struct LayerKind;
@@ -72,7 +125,29 @@ struct ModelConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;  ///< RMSNorm per head on q and k, before rotary
   bool alibi = false;
-  bool norm_head = false;  ///< head rows are L2-normalised in every forward
+  bool norm_head = false;              ///< head rows are L2-normalised in every forward
+  std::optional<LatentConfig> latent;  ///< attention is latent; head_dim is then that of a query
+  NormKind norm = NormKind::kRms;
+  Activation activation = Activation::kSilu;
+  bool is_gated = true;         ///< MLP: down(act(gate x) * up x); false: down(act(up x))
+  bool joins_gate_up = false;   ///< gate and up are one matrix in files, gate first
+  bool has_post_norms = false;  ///< what attention and MLP give is normed before it is added
+  bool head_bias = false;
+  double attention_scale = 0.0;  ///< 0: head_dim ^ -0.5
+  /// cap * tanh(score / cap) of attention's scores and of logits; 0: none.
+  double attention_softcap = 0.0, logit_softcap = 0.0;
+  /// Factors of token embeddings, of what attention and MLP add, and of the head's input.
+  double embedding_scale = 1.0, residual_scale = 1.0, logit_scale = 1.0;
+  std::optional<RopeConfig> window_rope;  ///< of layers with a window, where it is another
+  /// Llama-4. Tokens of layers with rotary embedding see their own chunk of this many positions; 0:
+  /// no chunks. Their queries and keys are divided by their rms behind the rotation. The layers
+  /// that unrotated_layers lists see everything, and their queries are multiplied by
+  /// 1 + query_growth * ln(1 + floor((position + 1) / query_growth_from)).
+  int64_t attention_chunk = 0;
+  bool norms_rotated = false;
+  std::vector<int64_t> unrotated_layers;
+  double query_growth = 0.0, query_growth_from = 1.0;
+  int64_t learned_positions = 0;  ///< rows of a table of position embeddings; 0: there is none
   bool tie_embeddings = false;
   double z_loss_weight = 0.0;
   /// Window of each layer in tokens (a position sees itself and the window - 1 before it), 0 =
@@ -130,7 +205,17 @@ enum class Role {
   kSharedUp,
   kSharedDown,
   kSharedExpertGate,  ///< [1, hidden]: sigmoid that scales the shared expert's output
-  kOwn,               ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
+  kRouterBias,        ///< [experts]: of the choice alone (ExpertConfig::has_choice_bias)
+  kPostAttentionNorm,
+  kPostMlpNorm,
+  kGateUp,     ///< gate and up in one
+  kPositions,  ///< [positions, hidden]: learned position embeddings
+  kQDown,      ///< [q_rank, hidden] of latent attention; then kQ is [heads * head_dim, q_rank]
+  kQDownNorm,
+  kKvDown,  ///< [kv_rank + rope_dim, hidden]
+  kKvDownNorm,
+  kKvUp,  ///< [heads * (nope_dim + v_dim), kv_rank]: of each head its key, then its value
+  kOwn,   ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
 };
 
 /// How the tensor axis cuts a parameter. One that is not cut says where it works, because that
@@ -141,6 +226,7 @@ enum class Cut {
   kCopiedInside,
   kRows,      ///< dim 0, equal blocks (vocabulary: padded)
   kColumns,   ///< dim 1, equal blocks
+  kHalves,    ///< dim 0 is gate and up: equal blocks of each
   kThirds,    ///< dim 0 is queries, keys and values, as many of each: equal blocks of each
   kKvGroups,  ///< dim 0, by KV group (q: group's query heads; fused: see QkvLayout)
 };

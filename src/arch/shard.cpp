@@ -61,6 +61,15 @@ std::vector<Rect> vocabulary_rows(const Rect& matrix, const Coord& coord) {
   return {{first, real, 0, matrix.cols}};
 }
 
+/// The matrix is `count` equal parts below each other: this rank's block of each.
+std::vector<Rect> equal_parts(int64_t count, const Rect& matrix, const Coord& coord) {
+  const int64_t part_rows = matrix.rows / count, mine = part_rows / coord.tp_size;
+  std::vector<Rect> parts;
+  for (int64_t part = 0; part < count; ++part)
+    parts.push_back({part * part_rows + coord.tp_rank * mine, mine, 0, matrix.cols});
+  return parts;
+}
+
 /// Whether the expert that `spec` is part of is this rank's; experts are dealt in order.
 bool holds_expert(const ModelConfig& c, const ParamSpec& spec, const Coord& coord) {
   const int64_t owners = coord.ep_size * (coord.tp_extends_ep ? coord.tp_size : 1);
@@ -93,13 +102,10 @@ std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const 
     }
     case Cut::kKvGroups:
       return kv_groups(config, spec, matrix.cols, coord);
-    case Cut::kThirds: {
-      const int64_t third = matrix.rows / 3, mine = third / coord.tp_size;
-      std::vector<Rect> parts;
-      for (int64_t part = 0; part < 3; ++part)
-        parts.push_back({part * third + coord.tp_rank * mine, mine, 0, matrix.cols});
-      return parts;
-    }
+    case Cut::kHalves:
+      return equal_parts(2, matrix, coord);
+    case Cut::kThirds:
+      return equal_parts(3, matrix, coord);
     case Cut::kRows:
       break;
   }

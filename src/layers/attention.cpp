@@ -33,7 +33,7 @@ Attention::Heads Attention::project(const at::Tensor& x_NH, const Pass& pass) co
             ops::shaped(parts[2], {n, num_kv_heads, head_dim})};
   }
   const at::Tensor all = qkv.forward(x_NH, pass);
-  if (qkv_layout == arch::QkvLayout::kThirds) {
+  if (qkv_layout != arch::QkvLayout::kInterleaved) {
     const auto parts = ops::parts_of(all.view({n, num_heads + 2 * num_kv_heads, head_dim}),
                                      {num_heads, num_kv_heads, num_kv_heads}, 1);
     return {parts[0], parts[1], parts[2]};

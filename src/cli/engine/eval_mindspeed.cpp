@@ -131,6 +131,8 @@ const char* scaling_name(arch::RopeScaling scaling) {
       return "llama3";
     case arch::RopeScaling::kYarn:
       return "yarn";
+    case arch::RopeScaling::kLongRope:
+      return "longrope";
   }
   throw InternalError("[eval] unknown scaling");
 }

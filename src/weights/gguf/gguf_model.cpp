@@ -214,7 +214,10 @@ class Planner {
       case arch::QkvLayout::kSeparate:
         break;
       case arch::QkvLayout::kThirds:
-        return (static_cast<int64_t>(part) * heads + head) * config_.head_dim;
+      case arch::QkvLayout::kJoined: {
+        const int64_t before = part == Part::kQ ? 0 : part == Part::kK ? heads : heads + groups;
+        return (before + head) * config_.head_dim;
+      }
       case arch::QkvLayout::kInterleaved: {
         const int64_t per_group = heads / groups;
         const int64_t group = part == Part::kQ ? head / per_group : head;
