@@ -55,6 +55,7 @@ struct DecoderNames {
   std::string mlp_norm = "post_attention_layernorm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   std::string router = "mlp.gate";
+  std::string router_bias = "mlp.gate.e_score_correction_bias";  ///< the whole name
   std::string expert = "mlp.experts.";  ///< followed by "<number>."
   std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string shared_expert = "mlp.shared_expert.";  ///< followed by the names of an expert's parts

@@ -30,6 +30,10 @@ class ParameterList {
   void weight(Role role, const std::string& name, std::vector<int64_t> shape, Cut cut) {
     add(role, name + ".weight", std::move(shape), false, cut);
   }
+  /// `name` is the whole name.
+  void vector(Role role, const std::string& name, int64_t size, Cut cut) {
+    add(role, name, {size}, false, cut);
+  }
   void bias(Role role, const std::string& name, int64_t size, Cut cut) {
     add(role, name + ".bias", {size}, true, cut);
   }

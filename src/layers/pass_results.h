@@ -32,4 +32,7 @@ class PassResults {
 at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, const at::Tensor& sum,
                           const Pass& pass);
 
+/// The same without a name: the value is added nowhere.
+at::Tensor with_gradient_of(const at::Tensor& hidden, const at::Tensor& sum, const Pass& pass);
+
 }  // namespace danlu::layers

@@ -78,6 +78,7 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   const int64_t tokens = input.num_tokens < 0 ? input.ids_N.size(0) : input.num_tokens;
   const int64_t first = rows_divide_over() > 1 ? mesh.region().group().rank() * rows : 0;
   pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
+  pass->num_tokens = tokens;
   pass->adapters = input.adapters;
   // The configuration decides, which every stage has alike.
   if (!input.adapters && lora && !lora->modules_to_save.empty()) {
