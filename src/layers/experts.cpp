@@ -149,6 +149,9 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   routing.experts_NK.narrow(0, pass->num_tokens, x_NH.size(0) - pass->num_tokens).fill_(-1);
   const Dispatch to =
       dispatch(routing.experts_NK, static_cast<int64_t>(experts.size()), x_NH.device());
+  if (pass->results) count(to.counts, *pass->results);
+  if (pass->results && pass->results->on_routing)
+    pass->results->on_routing(layer, logits_NE, routing);
   const at::Tensor weights_R1 = ops::take_rows(routing.weights_NK.reshape({-1, 1}), to.pick_R);
   at::Tensor rows_RH = ops::take_rows(x_NH, to.token_R);
   if (scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
@@ -163,6 +166,13 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   if (!scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
   const at::Tensor sum_NH = ops::rows_summed(rows_RH, to.token_R, x_NH.size(0));
   return with_terms(sum_NH, {logits[1], logits[2]}, routing.experts_NK, *pass);
+}
+
+void Experts::count(const std::vector<int64_t>& rows, PassResults& results) const {
+  const at::Tensor load_LE =
+      at::zeros({num_layers, static_cast<int64_t>(rows.size())}, at::kDouble);
+  std::copy(rows.begin(), rows.end(), load_LE[layer].data_ptr<double>());
+  results.add(kExpertLoad, load_LE);
 }
 
 at::Tensor Experts::through(const at::Tensor& x_RH, const Dispatch& to,

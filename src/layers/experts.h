@@ -13,6 +13,8 @@ namespace danlu::layers {
 
 /// Names in PassResults. The terms of the loss are sums over segments, weighted as Balance says.
 inline const std::string kBalanceTerm = "aux_loss", kRouterZTerm = "z_loss";
+/// Tokens of each layer of the model that went to each expert: [layers, experts].
+inline const std::string kExpertLoad = "expert_load";
 
 struct Expert {
   Linear gate, up, down;
@@ -34,8 +36,9 @@ struct Experts : FeedForward {
   ops::RoutingRule rule;
   bool scales_input = false;  ///< weights multiply what experts are given
   std::vector<Expert> experts;
-  std::optional<Mlp> shared;  ///< the expert that every token passes
-  Linear shared_gate;         ///< [1, H], or undefined
+  std::optional<Mlp> shared;          ///< the expert that every token passes
+  Linear shared_gate;                 ///< [1, H], or undefined
+  int64_t layer = 0, num_layers = 1;  ///< in the whole model
 
   explicit Experts(const parallel::Region& region) : FeedForward(region) {}
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
@@ -48,6 +51,7 @@ struct Experts : FeedForward {
   /// What the experts make of rows sorted by expert.
   at::Tensor through(const at::Tensor& x_RH, const Dispatch& to,
                      const std::shared_ptr<const Pass>& pass, const Again& again) const;
+  void count(const std::vector<int64_t>& rows, PassResults& results) const;
   at::Tensor with_terms(const at::Tensor& hidden_NH, const std::vector<at::Tensor>& logits,
                         const at::Tensor& experts_NK, const Pass& pass) const;
 };

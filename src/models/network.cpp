@@ -106,6 +106,8 @@ std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
   result->choice_bias = parameters.optional(Role::kRouterBias, at.layer, false);
   result->rule = routing_rule(config);
   result->scales_input = config.scales_input;
+  result->layer = at.layer;
+  result->num_layers = at.config.num_layers;
   for (int64_t expert = 0; expert < config.count; ++expert) {
     if (!parameters.optional(Role::kExpertGate, at.layer, false, expert).defined()) continue;
     result->experts.push_back({parameters.linear(Role::kExpertGate, at.layer, expert),
