@@ -9,12 +9,20 @@
 namespace danlu::arch {
 namespace {
 
+/// DeepSeek-V3's files: they are dequantised as they are read.
+bool is_read_block_by_block(const Json& quantisation) {
+  const ConfigReader reader(quantisation, "quantization_config.");
+  return reader.text("quant_method") == "fp8" && reader.text("fmt").value_or("e4m3") == "e4m3" &&
+         reader.integers("weight_block_size") == std::vector<int64_t>{128, 128};
+}
+
 void refuse_what_changes_the_maths(const ConfigReader& config) {
   const std::string activation = config.text("hidden_act").value_or("silu");
   if (activation != "silu" && activation != "swish") {
     throw ModelError(tr("[config.json] hidden_act must be silu, got \"{}\"", activation));
   }
-  if (const Json* quantisation = config.value("quantization_config")) {
+  const Json* quantisation = config.value("quantization_config");
+  if (quantisation && !is_read_block_by_block(*quantisation)) {
     const auto method = ConfigReader(*quantisation, "quantization_config.").text("quant_method");
     throw ModelError(
         tr("[config.json] quantised weights ({}) are not supported", method.value_or("?")),
@@ -126,7 +134,29 @@ std::vector<int64_t> qwen_windows(const ConfigReader& config, int64_t num_layers
 
 namespace {
 
+/// Each rank makes both short vectors whole, and of them its own heads. Only those matrices that
+/// read the hidden state have biases.
+void add_latent_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+  const LatentConfig& l = *c.latent;
+  const int64_t q_rows = c.num_heads * c.head_dim;
+  if (l.q_rank > 0) {
+    list.linear(Role::kQDown, names.q_down, l.q_rank, c.hidden_size, Cut::kCopiedInside,
+                c.qkv_bias);
+    list.weight(Role::kQDownNorm, names.q_down_norm, {l.q_rank}, Cut::kCopiedInside);
+    list.weight(Role::kQ, names.q_up, {q_rows, l.q_rank}, Cut::kRows);
+  } else {
+    list.weight(Role::kQ, names.q, {q_rows, c.hidden_size}, Cut::kRows);
+  }
+  list.linear(Role::kKvDown, names.kv_down, l.kv_rank + l.rope_dim, c.hidden_size,
+              Cut::kCopiedInside, c.qkv_bias);
+  list.weight(Role::kKvDownNorm, names.kv_down_norm, {l.kv_rank}, Cut::kCopiedInside);
+  list.weight(Role::kKvUp, names.kv_up, {c.num_heads * (l.nope_dim + l.v_dim), l.kv_rank},
+              Cut::kRows);
+  list.linear(Role::kO, names.o, c.hidden_size, c.num_heads * l.v_dim, Cut::kColumns, c.o_bias);
+}
+
 void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+  if (c.latent) return add_latent_attention(c, names, list);
   const int64_t q_rows = c.num_heads * c.head_dim, kv_rows = c.num_kv_heads * c.head_dim;
   if (c.qkv_layout == QkvLayout::kSeparate) {
     list.linear(Role::kQ, names.q, q_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
@@ -154,6 +184,8 @@ void add_dense_mlp(const ModelConfig& c, const DecoderNames& names, ParameterLis
 void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
   const ExpertConfig& e = c.experts;
   list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Cut::kCopiedBetween);
+  if (e.has_choice_bias)
+    list.tensor(Role::kRouterBias, names.router_bias, {e.count}, Cut::kCopiedBetween);
   for (int64_t expert = 0; expert < e.count; ++expert) {
     ParameterList one = list.within(names.expert + std::to_string(expert) + ".", expert);
     one.weight(Role::kExpertGate, names.expert_gate, {e.ffn_size, c.hidden_size}, Cut::kRows);

@@ -52,10 +52,16 @@ struct DecoderNames {
   std::string qkv = {};  ///< fused families: in place of q, k, v
   std::string o = "self_attn.o_proj";
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
+  // Of latent attention; q is that of a model without q_down.
+  std::string q_down = "self_attn.q_a_proj", q_down_norm = "self_attn.q_a_layernorm";
+  std::string q_up = "self_attn.q_b_proj";
+  std::string kv_down = "self_attn.kv_a_proj_with_mqa", kv_down_norm = "self_attn.kv_a_layernorm";
+  std::string kv_up = "self_attn.kv_b_proj";
   std::string mlp_norm = "post_attention_layernorm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   std::string router = "mlp.gate";
-  std::string expert = "mlp.experts.";  ///< followed by "<number>."
+  std::string router_bias = "mlp.gate.e_score_correction_bias";  ///< the whole name
+  std::string expert = "mlp.experts.";                           ///< followed by "<number>."
   std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string shared_expert = "mlp.shared_expert.";  ///< followed by the names of an expert's parts
   std::string shared_expert_gate = "mlp.shared_expert_gate";

@@ -33,6 +33,10 @@ class ParameterList {
   void bias(Role role, const std::string& name, int64_t size, Cut cut) {
     add(role, name + ".bias", {size}, true, cut);
   }
+  /// Under a name of its own, neither weight nor bias of a module.
+  void tensor(Role role, const std::string& name, std::vector<int64_t> shape, Cut cut) {
+    add(role, name, std::move(shape), true, cut);
+  }
   /// weight [rows, columns] and, if `has_bias`, bias [rows].
   void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Cut cut,
               bool has_bias) {

@@ -11,7 +11,7 @@ namespace danlu::layers {
 
 struct DecoderLayer : Block {
   RmsNorm attention_norm;
-  Attention attention;
+  std::unique_ptr<SelfAttention> attention;
   RmsNorm mlp_norm;
   Mlp mlp;
 

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ops/attention.h"
+#include "ops/cached_attention.h"
 #include "ops/rotary.h"
 #include "ops/segments.h"
 
@@ -23,6 +24,10 @@ struct Pass {
   std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                            const at::Tensor& v_NKD, const ops::AttentionOptions& options)>
       attend;
+  /// The same of latent attention, which keeps rows of its own.
+  std::function<at::Tensor(int64_t layer, const ops::LatentQueries& queries,
+                           const ops::AttentionOptions& options)>
+      attend_latent;
   at::Tensor dropout_keys_N;  ///< dropout masks follow from them; undefined: no dropout
   bool adapters = true;       ///< false: layers leave their adapters out
   /// Collects what layers give beside hidden states (layers/pass_results.h). nullptr: it is

@@ -72,6 +72,10 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
                                          const ops::AttentionOptions& options) {
       return cache->attend(layer, q_NQD, k_NKD, v_NKD, options);
     };
+    pass->attend_latent = [cache = input.cache](int64_t layer, const ops::LatentQueries& queries,
+                                                const ops::AttentionOptions& options) {
+      return cache->attend_latent(layer, queries, options);
+    };
   }
   if (input.dropout_keys_N.defined()) pass->dropout_keys_N = input.dropout_keys_N.to(device);
   const int64_t rows = input.ids_N.size(0) / rows_divide_over();

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "device/late_memory.h"
 #include "layers/decoder_layer.h"
+#include "layers/latent_attention.h"
 #include "models/stage_parameters.h"
 #include "ops/alibi.h"
 
@@ -35,12 +36,49 @@ at::Tensor alibi_slopes(const arch::ModelConfig& config, const parallel::Mesh& m
       .to(device);
 }
 
-layers::Attention attention(const arch::ModelConfig& config, const parallel::Mesh& mesh,
-                            const StageParameters& parameters, int64_t layer,
-                            const at::Tensor& alibi_slopes_Q) {
+/// What every kind of attention has.
+void place_attention(const BlockPlace& at, layers::SelfAttention& attention) {
+  const arch::ModelConfig& config = at.config;
+  attention.layer = at.layer;
+  attention.num_heads = heads_of_rank(config.num_heads, at.mesh);
+  attention.options.scale = config.attention_scale > 0
+                                ? config.attention_scale
+                                : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  if (!config.sliding_window.empty()) attention.options.window = config.sliding_window[at.layer];
+  attention.options.alibi_slopes_Q = at.alibi_slopes_Q;
+  attention.o = at.parameters.linear(Role::kO, at.layer);
+  attention.region = at.mesh.region();
+  attention.context = &at.mesh.context();
+}
+
+layers::LatentAttention latent_attention(const BlockPlace& at) {
+  const arch::LatentConfig& latent = *at.config.latent;
+  const StageParameters& parameters = at.parameters;
+  layers::LatentAttention result;
+  place_attention(at, result);
+  result.nope_dim = latent.nope_dim;
+  result.rope_dim = latent.rope_dim;
+  result.v_dim = latent.v_dim;
+  result.kv_rank = latent.kv_rank;
+  result.is_pairwise = at.config.rope.is_pairwise;
+  if (latent.q_rank > 0) {
+    result.q_down = parameters.linear(Role::kQDown, at.layer);
+    result.q_norm = layers::RmsNorm{parameters.weight(Role::kQDownNorm, at.layer), latent.norm_eps};
+  }
+  result.q = parameters.linear(Role::kQ, at.layer);
+  result.kv_down = parameters.linear(Role::kKvDown, at.layer);
+  result.kv_norm = {parameters.weight(Role::kKvDownNorm, at.layer), latent.norm_eps};
+  result.kv_up = parameters.linear(Role::kKvUp, at.layer);
+  return result;
+}
+
+layers::Attention plain_attention(const BlockPlace& at) {
+  const arch::ModelConfig& config = at.config;
+  const parallel::Mesh& mesh = at.mesh;
+  const StageParameters& parameters = at.parameters;
+  const int64_t layer = at.layer;
   layers::Attention result;
-  result.layer = layer;
-  result.num_heads = heads_of_rank(config.num_heads, mesh);
+  place_attention(at, result);
   result.num_kv_heads = heads_of_rank(config.num_kv_heads, mesh);
   result.head_dim = config.head_dim;
   result.qkv_layout = config.qkv_layout;
@@ -55,13 +93,12 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
     result.q_norm = layers::RmsNorm{parameters.weight(Role::kQNorm, layer), config.norm_eps};
     result.k_norm = layers::RmsNorm{parameters.weight(Role::kKNorm, layer), config.norm_eps};
   }
-  result.options.scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-  if (!config.sliding_window.empty()) result.options.window = config.sliding_window[layer];
-  result.options.alibi_slopes_Q = alibi_slopes_Q;
-  result.o = parameters.linear(Role::kO, layer);
-  result.region = mesh.region();
-  result.context = &mesh.context();
   return result;
+}
+
+std::unique_ptr<layers::SelfAttention> self_attention(const BlockPlace& at) {
+  if (at.config.latent) return std::make_unique<layers::LatentAttention>(latent_attention(at));
+  return std::make_unique<layers::Attention>(plain_attention(at));
 }
 
 /// The decoder's own kind of layer.
@@ -71,7 +108,7 @@ std::unique_ptr<layers::Block> decoder_layer(const BlockPlace& at) {
   const int64_t i = at.layer;
   auto layer = std::make_unique<layers::DecoderLayer>();
   layer->attention_norm = {parameters.weight(Role::kAttentionNorm, i), eps};
-  layer->attention = attention(at.config, at.mesh, parameters, i, at.alibi_slopes_Q);
+  layer->attention = self_attention(at);
   layer->mlp_norm = {parameters.weight(Role::kMlpNorm, i), eps};
   layer->mlp = {parameters.linear(Role::kGate, i), parameters.linear(Role::kUp, i),
                 parameters.linear(Role::kDown, i), at.mesh.region()};

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "arch/attention_size.h"
 #include "base/error.h"
 #include "ops/pointwise.h"
 
@@ -43,15 +44,15 @@ double llama3(double frequency, const arch::RopeConfig& rope, double original) {
 
 /// Which pair turns `rotations` times over the original context.
 double yarn_pair(double rotations, const arch::ModelConfig& config, double original) {
-  return static_cast<double>(config.head_dim) * std::log(original / (rotations * kTwoPi)) /
-         (2 * std::log(config.rope.theta));
+  return static_cast<double>(arch::rotated_dims(config)) *
+         std::log(original / (rotations * kTwoPi)) / (2 * std::log(config.rope.theta));
 }
 
 void yarn(std::vector<double>& frequencies, const arch::ModelConfig& config) {
   const double original = static_cast<double>(original_positions(config));
   const double low = std::max(std::floor(yarn_pair(config.rope.beta_fast, config, original)), 0.0);
   double high = std::min(std::ceil(yarn_pair(config.rope.beta_slow, config, original)),
-                         static_cast<double>(config.head_dim - 1));
+                         static_cast<double>(arch::rotated_dims(config) - 1));
   if (low == high) high += 0.001;
   for (size_t j = 0; j < frequencies.size(); ++j) {
     const double interpolated = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
@@ -63,7 +64,7 @@ void yarn(std::vector<double>& frequencies, const arch::ModelConfig& config) {
 double dynamic_theta(const arch::ModelConfig& config, int64_t sequence_length) {
   const double original = static_cast<double>(original_positions(config));
   const double length = std::max(static_cast<double>(sequence_length), original);
-  const double dim = static_cast<double>(config.head_dim);
+  const double dim = static_cast<double>(arch::rotated_dims(config));
   return config.rope.theta *
          std::pow(config.rope.factor * length / original - (config.rope.factor - 1),
                   dim / (dim - 2));
@@ -104,7 +105,8 @@ at::Tensor dynamic_rows(const arch::ModelConfig& config, const at::Tensor& posit
   int64_t known = 0;
   for (const at::Tensor& row : rows) known += row.size(0);
   if (const int64_t more = positions_N.size(-1) - known; more > 0 || rows.empty())
-    rows.push_back(at::zeros({more, config.head_dim / 2}, at::TensorOptions(at::kFloat)));
+    rows.push_back(
+        at::zeros({more, arch::rotated_dims(config) / 2}, at::TensorOptions(at::kFloat)));
   return at::cat(rows, 0).to(positions_N.device());
 }
 
@@ -130,8 +132,8 @@ ops::RotaryTable table_of_axes(const std::vector<int64_t>& sections, const at::T
 std::vector<double> rope_frequencies(const arch::ModelConfig& config, int64_t sequence_length) {
   const arch::RopeConfig& rope = config.rope;
   const bool dynamic = rope.scaling == arch::RopeScaling::kDynamic;
-  std::vector<double> frequencies =
-      plain(dynamic ? dynamic_theta(config, sequence_length) : rope.theta, config.head_dim);
+  std::vector<double> frequencies = plain(
+      dynamic ? dynamic_theta(config, sequence_length) : rope.theta, arch::rotated_dims(config));
   if (rope.scaling == arch::RopeScaling::kLinear) {
     for (double& frequency : frequencies) frequency /= rope.factor;
   } else if (rope.scaling == arch::RopeScaling::kLlama3) {

@@ -75,7 +75,17 @@ const std::vector<Variant>& variants() {
       {"baichuan_alibi",
        "baichuan",
        {{"max_position_embeddings", nullptr}, {"model_max_length", 64}}},
-      {"internlm2", "internlm2", Json::object()}};
+      {"internlm2", "internlm2", Json::object()},
+      {"deepseek_v3",
+       "deepseek_v3",
+       {{"attention_bias", true},
+        {"rope_scaling",
+         {{"type", "yarn"},
+          {"factor", 40.0},
+          {"original_max_position_embeddings", 4},
+          {"mscale", 1.0},
+          {"mscale_all_dim", 0.8}}}}},
+      {"deepseek_v2_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}}};
   return list;
 }
 
@@ -128,8 +138,18 @@ class PlainCache : public KvCache {
     return ops::attention(q_NQD, k, v, {{0, q_NQD.size(0)}, {0, k.size(0)}}, options);
   }
 
+  at::Tensor attend_latent(int64_t layer, const ops::LatentQueries& queries,
+                           const ops::AttentionOptions& options) override {
+    at::Tensor& rows = rows_[layer];
+    rows = rows.defined() ? at::cat({rows, queries.rows_NR}) : queries.rows_NR;
+    const auto made = queries.expand(rows);
+    return ops::attention(queries.q_NQD, made.k_MQD, made.v_MQD,
+                          {{0, queries.q_NQD.size(0)}, {0, rows.size(0)}}, options);
+  }
+
  private:
   std::map<int64_t, std::pair<at::Tensor, at::Tensor>> stored_;
+  std::map<int64_t, at::Tensor> rows_;
 };
 
 class EveryVariant : public testing::TestWithParam<Variant> {

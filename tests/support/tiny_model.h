@@ -44,9 +44,9 @@ inline void add_tiny_tower(Json& config) {
 }
 
 /// config.json of a small model of any family ("llama", "qwen2", …): 2 layers, width 32, 4 heads, 2
-/// KV heads where the family has them, vocabulary 97; with experts: 4 of them, 2 for each token;
-/// with a vision tower: 2 blocks, width 24, 2 heads, patches of 4 pixels.
-/// Change keys before writing as a test needs.
+/// KV heads where the family has them, vocabulary 97; with latent attention vectors of 20 and 12
+/// and dense layers alone; with experts: 4 of them, 2 for each token; with a vision tower: 2
+/// blocks, width 24, 2 heads, patches of 4 pixels. Change keys before writing as a test needs.
 inline Json tiny_config(const std::string& model_type = "qwen2") {
   const arch::Family& family = arch::family_named(model_type);
   Json config = {{"architectures", {family.architectures.front()}},
@@ -75,6 +75,14 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
   if (model_type == "qwen2_moe") config["shared_expert_intermediate_size"] = 40;
   if (model_type == "qwen3_moe") config["head_dim"] = 12;
   if (model_type.ends_with("_vl")) add_tiny_tower(config);
+  if (model_type.starts_with("deepseek")) {
+    config.update({{"num_key_value_heads", 4},
+                   {"q_lora_rank", 20},
+                   {"kv_lora_rank", 12},
+                   {"qk_nope_head_dim", 6},
+                   {"qk_rope_head_dim", 4},
+                   {"v_head_dim", 7}});
+  }
   return config;
 }
 

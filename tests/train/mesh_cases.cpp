@@ -33,7 +33,10 @@ const std::vector<Case>& families() {
       {"baichuan_alibi",
        "baichuan",
        {{"max_position_embeddings", nullptr}, {"model_max_length", 64}}},
-      {"mistral", "mistral", {{"sliding_window", 3}}}};
+      {"mistral", "mistral", {{"sliding_window", 3}}},
+      {"latent", "deepseek_v3", none},
+      {"latent_bias", "deepseek_v3", {{"attention_bias", true}}},
+      {"latent_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}}};
   return list;
 }
 const Case& deep() {
@@ -63,7 +66,8 @@ Case of(const std::string& name, Tuning tuning, const MeshShape& shape,
 /// As many heads and key heads as the family's models have here.
 std::pair<int64_t, int64_t> heads_of(const Case& c) {
   const int64_t heads = c.changes.value("num_attention_heads", 4);
-  return {heads, c.family == std::string("baichuan") ? heads : 2};
+  const std::string family = c.family;
+  return {heads, family == "baichuan" || family.starts_with("deepseek") ? heads : 2};
 }
 
 /// Heads are exchanged whole; a key head may go to several.
@@ -234,6 +238,42 @@ std::vector<Case> contexts() {
   list.push_back(bent);
   list.push_back(of("baichuan2", Tuning::kDora, beside(both, 1, 1, 1)));
   list.push_back(of("mistral", Tuning::kFull, beside(rings, 1, 1, 1)));
+  return list;
+}
+
+/// Latent attention, whose short vectors each tensor rank makes whole, and whose values are of
+/// another width than its keys.
+std::vector<Case> latents() {
+  using settings::ContextShape;
+  const MeshShape tp4{.tensor = 4}, sp2{.tensor = 2, .sequence_parallel = true};
+  const MeshShape both{.tensor = 2, .data = 2, .sequence_parallel = true};
+  const auto context = [](const ContextShape& shape, int64_t tensor) {
+    return MeshShape{.tensor = tensor, .context = shape, .sequence_parallel = tensor > 1};
+  };
+  const ContextShape heads{2, 1, 1}, ring{1, 2, 2}, rings{2, 2, 2};
+  std::vector<Case> list = {
+      of("latent", Tuning::kFull, tp4),
+      of("latent_bias", Tuning::kFull, sp2),
+      of("latent_lite", Tuning::kFull, tp4),
+      of("latent_lite", Tuning::kLora, sp2),
+      of("latent", Tuning::kLora, sp2),
+      of("latent", Tuning::kDora, sp2),
+      of("latent", Tuning::kFull, {.pipeline = 2}),
+      of("latent", Tuning::kFull, both, Sharding::kParameters, true, Recompute::kFull),
+      of("latent", Tuning::kFull, both, Sharding::kState, false, Recompute::kSelective),
+      of("latent", Tuning::kFull, context(heads, 1)),
+      of("latent", Tuning::kFull, context(ring, 1)),
+      of("latent", Tuning::kLora, context(rings, 1)),
+      of("latent_lite", Tuning::kFull, context(ring, 2)),
+      of("latent", Tuning::kFull, context(heads, 2), Sharding::kNone, false,
+         Recompute::kSelective)};
+  for (const auto& [part, name] :
+       {std::pair{settings::RecomputeFlags{.norm = true}, "_norm"},
+        std::pair{settings::RecomputeFlags{.activation_function = true}, "_activation"}}) {
+    list.push_back(of("latent", Tuning::kFull, sp2));
+    list.back().by_layer = part;
+    list.back().by_layer_name = name;
+  }
   return list;
 }
 
@@ -441,6 +481,7 @@ std::vector<Case> quick_cases() {
   for (const Case& hybrid : hybrids()) list.push_back(hybrid);
   for (const Case& pipeline : pipelines()) list.push_back(pipeline);
   for (const Case& context : contexts()) list.push_back(context);
+  for (const Case& latent : latents()) list.push_back(latent);
   for (const Case& order : other_orders()) list.push_back(order);
   for (const Case& layers : recomputed_layers()) list.push_back(layers);
   return list;

@@ -15,5 +15,7 @@ Family qwen2_moe_family();
 Family qwen3_moe_family();
 Family qwen2_vl_family();
 Family qwen2_5_vl_family();
+Family deepseek_v2_family();
+Family deepseek_v3_family();
 
 }  // namespace danlu::arch

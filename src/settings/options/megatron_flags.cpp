@@ -64,7 +64,7 @@ void check_architecture_flags(const Options& options, const arch::ModelConfig& m
       options.has_value("num_query_groups")) {
     check.integer("num_query_groups", model.num_kv_heads);
   }
-  check.integer("kv_channels", model.head_dim);
+  if (!model.latent) check.integer("kv_channels", model.head_dim);
   check.integer("vocab_size", model.vocab_size);
   if (model.max_positions > 0 && options.has_value("max_position_embeddings") &&
       options.get_int("max_position_embeddings") > model.max_positions) {

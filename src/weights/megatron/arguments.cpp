@@ -85,6 +85,27 @@ void put_experts(PyValue& args, const arch::ModelConfig& c) {
       .put("moe_layer_freq", leading ? number(1) : PyValue::none());
 }
 
+/// By MindSpeed-LLM's names.
+void put_latent(PyValue& args, const arch::ModelConfig& c) {
+  const arch::LatentConfig latent = c.latent.value_or(arch::LatentConfig());
+  const auto or_none = [&](int64_t value) { return value > 0 ? number(value) : PyValue::none(); };
+  args.put("multi_head_latent_attention", flag(c.latent.has_value()))
+      .put("q_lora_rank", or_none(latent.q_rank))
+      .put("kv_lora_rank", or_none(latent.kv_rank))
+      .put("qk_rope_head_dim", or_none(latent.rope_dim))
+      .put("qk_nope_head_dim", or_none(latent.nope_dim))
+      .put("v_head_dim", or_none(latent.v_dim));
+  if (!c.latent || c.rope.scaling != arch::RopeScaling::kYarn) return;
+  const auto real = [](double value) { return PyValue::real(value); };
+  args.put("rope_scaling_type", text("yarn"))
+      .put("rope_scaling_factor", real(c.rope.factor))
+      .put("rope_scaling_beta_fast", real(c.rope.beta_fast))
+      .put("rope_scaling_beta_slow", real(c.rope.beta_slow))
+      .put("rope_scaling_mscale", real(c.rope.mscale.value_or(1.0)))
+      .put("rope_scaling_mscale_all_dim", real(c.rope.mscale_all_dim.value_or(0.0)))
+      .put("rope_scaling_original_max_position_embeddings", number(c.rope.original_max_positions));
+}
+
 /// What config.json decides, experts included.
 void put_architecture(PyValue& args, const arch::ModelConfig& c) {
   args.put("hidden_size", number(c.hidden_size))
@@ -92,7 +113,7 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("num_attention_heads", number(c.num_heads))
       .put("group_query_attention", flag(c.num_kv_heads != c.num_heads))
       .put("num_query_groups", number(c.num_kv_heads))
-      .put("kv_channels", number(c.head_dim))
+      .put("kv_channels", number(c.latent ? c.hidden_size / c.num_heads : c.head_dim))
       .put("position_embedding_type", text(c.alibi ? "alibi" : "rope"))
       .put("use_rotary_position_embeddings", flag(c.rope.enabled))
       .put("rotary_base", rope_base(c.rope.theta))
@@ -101,7 +122,7 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("add_bias_linear", flag(c.mlp_bias))
       .put("add_qkv_bias", flag(c.qkv_bias))
       .put("add_dense_bias", flag(c.o_bias))
-      .put("qk_layernorm", flag(c.qk_norm))
+      .put("qk_layernorm", flag(c.qk_norm || c.latent))
       .put("swiglu", flag(true))
       .put("gated_linear_unit", flag(true))
       .put("normalization", text("RMSNorm"))
@@ -110,13 +131,8 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("apply_layernorm_1p", flag(false))
       .put("post_norm", flag(false))
       .put("untie_embeddings_and_output_weights", flag(!c.tie_embeddings))
-      .put("multi_head_latent_attention", flag(false))
-      .put("q_lora_rank", PyValue::none())
-      .put("kv_lora_rank", PyValue::none())
-      .put("qk_rope_head_dim", PyValue::none())
-      .put("qk_nope_head_dim", PyValue::none())
-      .put("v_head_dim", PyValue::none())
       .put("vocab_size", number(c.vocab_size));
+  put_latent(args, c);
   put_experts(args, c);
 }
 
@@ -318,7 +334,7 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
   compare("hidden_size", number(c.hidden_size), "hidden_size");
   compare("ffn_hidden_size", number(c.ffn_size), "intermediate_size");
   compare("num_attention_heads", number(c.num_heads), "num_attention_heads");
-  compare("kv_channels", number(c.head_dim), "head_dim");
+  if (!c.latent) compare("kv_channels", number(c.head_dim), "head_dim");
   if (const PyValue* grouped = args.find("group_query_attention");
       grouped && *grouped == PyValue::boolean(true))
     compare("num_query_groups", number(c.num_kv_heads), "num_key_value_heads");

@@ -188,9 +188,11 @@ class RankBuilder {
 
   // --- a layer ------------------------------------------------------------------------------
   void add_layer() {
-    if (!names_.norms_in_linears) add_whole(names_.attention_norm, Role::kAttentionNorm);
+    // Transformer-Engine fuses no norm with the matrices of latent attention that read it.
+    if (!names_.norms_in_linears || c_.latent)
+      add_whole(names_.attention_norm, Role::kAttentionNorm);
     if (names_.o_before_qkv) add_o();
-    add_qkv();
+    c_.latent ? add_latent() : add_qkv();
     if (!names_.o_before_qkv) add_o();
     if (c_.qk_norm) {
       add_whole(names_.q_norm, Role::kQNorm);
@@ -212,6 +214,83 @@ class RankBuilder {
       is_bias ? add_vector(names_.qkv + ".bias", std::move(section), on_other_expert_rank())
               : add_matrix(names_.qkv + ".weight", std::move(section), on_other_expert_rank());
     }
+  }
+  // --- latent attention -----------------------------------------------------------------------
+  void add_latent() {
+    const bool is_megatron =
+        form_.latent == LatentForm::kMegatron || form_.dialect == Dialect::kTransformerEngine;
+    is_megatron ? add_megatron_latent() : add_mindspeed_latent();
+  }
+  void add_rows(const std::string& name, Role role) {
+    const size_t global = at(role);
+    add_matrix(name + ".weight", row_block(global, matrix_of(info(global).shape), cut_),
+               on_other_expert_rank());
+  }
+  /// One matrix below the other, whole on each rank.
+  void add_stacked(const std::string& name, Role upper, Role lower, bool is_bias) {
+    const size_t first = at(upper, is_bias), second = at(lower, is_bias);
+    const Rect above = matrix_of(info(first).shape), below = matrix_of(info(second).shape);
+    Section section{.rows = above.rows + below.rows, .cols = above.cols};
+    section.pieces.push_back({.global = first, .of = above});
+    section.pieces.push_back({.global = second, .of = below, .row = above.rows});
+    is_bias ? add_vector(name + ".bias", std::move(section), on_other_rank())
+            : add_matrix(name + ".weight", std::move(section), on_other_rank());
+  }
+  void add_mindspeed_latent() {
+    const bool is_short = c_.latent->q_rank > 0;
+    const Role reads_hidden = is_short ? Role::kQDown : Role::kQ;
+    for (const bool is_bias : {false, true}) {
+      if (has(Role::kKvDown, is_bias) && has(reads_hidden, is_bias))
+        add_stacked(names_.qkv, reads_hidden, Role::kKvDown, is_bias);
+    }
+    if (is_short) add_whole(names_.q_norm, Role::kQDownNorm);
+    add_whole(names_.k_norm, Role::kKvDownNorm);
+    const arch::LatentConfig& l = *c_.latent;
+    if (form_.latent == LatentForm::kMindSpeedSplit) {
+      if (is_short) {
+        add_parts_of_heads("self_attention.linear_qk_nope", Role::kQ, 0, l.nope_dim);
+        add_parts_of_heads("self_attention.linear_qk_rope", Role::kQ, l.nope_dim, l.rope_dim);
+      }
+      add_parts_of_heads("self_attention.linear_kv_nope", Role::kKvUp, 0, l.nope_dim);
+      return add_parts_of_heads("self_attention.linear_v", Role::kKvUp, l.nope_dim, l.v_dim);
+    }
+    if (is_short) add_rows("self_attention.linear_qb", Role::kQ);
+    add_rows("self_attention.linear_kvb", Role::kKvUp);
+  }
+  /// Of each head's rows those from `first` on.
+  void add_parts_of_heads(const std::string& name, Role role, int64_t first, int64_t count) {
+    const size_t global = at(role);
+    const Rect matrix = matrix_of(info(global).shape);
+    const int64_t heads = c_.num_heads / cut_.count, rows = matrix.rows / c_.num_heads;
+    Section section{.rows = heads * count, .cols = matrix.cols};
+    for (int64_t head = 0; head < heads; ++head) {
+      section.pieces.push_back(
+          {.global = global,
+           .of = {(cut_.rank * heads + head) * rows + first, count, 0, matrix.cols},
+           .row = head * count});
+    }
+    add_matrix(name + ".weight", std::move(section), on_other_expert_rank());
+  }
+  void add_whole_linear(const std::string& name, Role role) {
+    for (const bool is_bias : {false, true}) {
+      if (has(role, is_bias)) add_whole(name, role, is_bias);
+    }
+  }
+  void add_megatron_latent() {
+    const std::string of = "self_attention.";
+    const auto add_norm = [&](Role role, const char* module, const char* matrix) {
+      names_.norms_in_linears ? add_norm_of(of + matrix, role) : add_whole(of + module, role);
+    };
+    if (c_.latent->q_rank > 0) {
+      add_whole_linear(of + "linear_q_down_proj", Role::kQDown);
+      add_rows(of + "linear_q_up_proj", Role::kQ);
+    } else {
+      add_rows(of + "linear_q_proj", Role::kQ);
+    }
+    add_whole_linear(of + "linear_kv_down_proj", Role::kKvDown);
+    add_rows(of + "linear_kv_up_proj", Role::kKvUp);
+    if (c_.latent->q_rank > 0) add_norm(Role::kQDownNorm, "q_layernorm", "linear_q_up_proj");
+    add_norm(Role::kKvDownNorm, "kv_layernorm", "linear_kv_up_proj");
   }
   /// Transformer-Engine keeps a norm's weight in the matrix that follows it.
   void add_norm_of(const std::string& linear, Role role) {
@@ -246,6 +325,12 @@ class RankBuilder {
   // --- experts ------------------------------------------------------------------------------
   void add_experts() {
     add_whole("mlp.router", Role::kRouter);
+    if (has(Role::kRouterBias, true)) {
+      const size_t global = at(Role::kRouterBias, true);
+      Section section = whole_section(info(global));
+      section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
+      add("mlp.router.expert_bias", info(global).shape, std::move(section), on_other_rank());
+    }
     const int64_t owners = split_.tp_extends_ep ? split_.tp * split_.ep : split_.ep;
     const int64_t owner = split_.tp_extends_ep ? rank_.ep * split_.tp + rank_.tp : rank_.ep;
     const int64_t count = c_.experts.count / owners;
@@ -340,6 +425,12 @@ void check_dialect(const ModelConfig& config, const Split& split, const Form& fo
   if (form.dialect == Dialect::kLegacy && config.has_experts()) {
     throw ModelError(
         tr("[legacy Megatron] {} has experts, which the legacy format has not", config.family),
+        tr("convert to Megatron-core"));
+  }
+  if (form.dialect == Dialect::kLegacy && config.latent) {
+    throw ModelError(
+        tr("[legacy Megatron] {} has latent attention, which the legacy format has not",
+           config.family),
         tr("convert to Megatron-core"));
   }
   if (is_mm && split.vocab_divisor == 1)

@@ -20,10 +20,19 @@ enum class ExpertForm {
   kTeGrouped,   ///< TEGroupedMLP: weight0, weight1, … beside each other
 };
 
+/// How latent attention's matrices are called and put together.
+enum class LatentForm {
+  kMindSpeed,  ///< linear_qkv (both that read the hidden state, whole on each rank), linear_qb, …
+  kMindSpeedSplit,  ///< --mla-mm-split: of linear_qb and linear_kvb the rotated rows, and values,
+                    ///< apart
+  kMegatron,  ///< linear_q_down_proj, linear_q_up_proj, linear_kv_down_proj, … (Megatron 0.9 on)
+};
+
 /// How the checkpoint's tensors are called and laid out, apart from the split.
 struct Form {
   Dialect dialect = Dialect::kCore;
   ExpertForm experts = ExpertForm::kSequential;
+  LatentForm latent = LatentForm::kMindSpeed;  ///< of kCore; kTransformerEngine: always Megatron's
   bool operator==(const Form&) const = default;
 };
 
