@@ -179,13 +179,14 @@ void add_dense_mlp(const ModelConfig& c, const DecoderNames& names, ParameterLis
   list.linear(Role::kDown, names.down, c.hidden_size, c.ffn_size, Cut::kColumns, c.mlp_bias);
 }
 
-/// Every rank routes alike; an expert is cut as a dense MLP is. Which rank owns which expert is
-/// decided by ParamSpec::expert where experts are placed.
+/// Every rank routes alike, but has a part of what experts give, and so of the router's gradient.
+/// An expert is cut as a dense MLP is. Which rank owns which expert is decided by ParamSpec::expert
+/// where experts are placed.
 void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
   const ExpertConfig& e = c.experts;
-  list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Cut::kCopiedBetween);
+  list.weight(Role::kRouter, names.router, {e.count, c.hidden_size}, Cut::kCopiedInside);
   if (e.has_choice_bias)
-    list.tensor(Role::kRouterBias, names.router_bias, {e.count}, Cut::kCopiedBetween);
+    list.vector(Role::kRouterBias, names.router_bias, e.count, Cut::kCopiedInside);
   for (int64_t expert = 0; expert < e.count; ++expert) {
     ParameterList one = list.within(names.expert + std::to_string(expert) + ".", expert);
     one.weight(Role::kExpertGate, names.expert_gate, {e.ffn_size, c.hidden_size}, Cut::kRows);
@@ -200,7 +201,7 @@ void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList&
   shared.weight(Role::kSharedDown, names.expert_down, {c.hidden_size, width}, Cut::kColumns);
   if (e.shared_gate) {
     list.weight(Role::kSharedExpertGate, names.shared_expert_gate, {1, c.hidden_size},
-                Cut::kCopiedBetween);
+                Cut::kCopiedInside);
   }
 }
 

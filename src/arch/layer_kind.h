@@ -35,7 +35,8 @@ struct LayerKind {
   std::vector<std::string> results = {};
 };
 
-/// The `results` of all layers of the model, each name once, in the order of the layers.
+/// The names under which passes of the model may give sums: those of routers of experts, then the
+/// `results` of all layers, each once, in the order of the layers.
 std::vector<std::string> result_names(const ModelConfig& config);
 
 }  // namespace danlu::arch

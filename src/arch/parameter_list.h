@@ -30,12 +30,12 @@ class ParameterList {
   void weight(Role role, const std::string& name, std::vector<int64_t> shape, Cut cut) {
     add(role, name + ".weight", std::move(shape), false, cut);
   }
+  /// `name` is the whole name.
+  void vector(Role role, const std::string& name, int64_t size, Cut cut) {
+    add(role, name, {size}, false, cut);
+  }
   void bias(Role role, const std::string& name, int64_t size, Cut cut) {
     add(role, name + ".bias", {size}, true, cut);
-  }
-  /// Under a name of its own, neither weight nor bias of a module.
-  void tensor(Role role, const std::string& name, std::vector<int64_t> shape, Cut cut) {
-    add(role, name, std::move(shape), true, cut);
   }
   /// weight [rows, columns] and, if `has_bias`, bias [rows].
   void linear(Role role, const std::string& name, int64_t rows, int64_t columns, Cut cut,

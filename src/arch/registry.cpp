@@ -102,6 +102,7 @@ std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
 
 std::vector<std::string> result_names(const ModelConfig& config) {
   std::vector<std::string> names;
+  if (config.has_experts()) names = {"aux_loss", "z_loss"};
   for (const LayerKind* kind : config.own_kinds) {
     if (!kind) continue;
     for (const std::string& name : kind->results) {

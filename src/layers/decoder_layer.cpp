@@ -45,15 +45,15 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x_NH, const std::shared_ptr<c
   const at::Tensor middle_NH =
       through(x_NH, attention_norm, attention->region, {leaving.input_norm, leaving.self_attention},
               [&](const at::Tensor& in_NH) { return attention->forward(in_NH, *pass, again); });
-  return through(middle_NH, mlp_norm, mlp.region, {leaving.post_attention_norm, leaving.mlp},
-                 [&](const at::Tensor& in_NH) { return mlp.forward(in_NH, pass, again); });
+  return through(middle_NH, mlp_norm, mlp->region, {leaving.post_attention_norm, leaving.mlp},
+                 [&](const at::Tensor& in_NH) { return mlp->forward(in_NH, pass, again); });
 }
 
 void DecoderLayer::visit(Visitor& visitor) {
   attention_norm.visit(visitor);
   attention->visit(visitor);
   mlp_norm.visit(visitor);
-  mlp.visit(visitor);
+  mlp->visit(visitor);
 }
 
 }  // namespace danlu::layers

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "layers/attention.h"
-#include "layers/mlp.h"
+#include "layers/feed_forward.h"
 #include "layers/norm.h"
 #include "layers/offload.h"
 
@@ -13,7 +13,7 @@ struct DecoderLayer : Block {
   RmsNorm attention_norm;
   std::unique_ptr<SelfAttention> attention;
   RmsNorm mlp_norm;
-  Mlp mlp;
+  std::unique_ptr<FeedForward> mlp;
 
   /// h = x + attention(norm x); result h + mlp(norm h).
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,

@@ -8,7 +8,7 @@
 
 namespace danlu::layers {
 
-at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
+at::Tensor Mlp::partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                         const Again& again) const {
   const std::vector<at::Tensor> inputs = forward_each({&gate, &up}, x_NH, *pass);
   if (again.activation_output) {
@@ -17,15 +17,14 @@ at::Tensor Mlp::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass
     };
     const at::Tensor active_NF = keeping_inputs(activation, inputs, {});
     const MadeAgain not_kept(active_NF, inputs, activation);
-    return down.leave(down.partial(active_NF, *pass, region), region);
+    return down.partial(active_NF, *pass, region);
   }
   // `down` is part of the body because its weight gradient would keep the product alive otherwise;
   // the exchange is not: backward needs no sum.
   const Body body = [this, pass](const std::vector<at::Tensor>& gate_up) {
     return down.partial(ops::swiglu(gate_up[0], gate_up[1]), *pass, region);
   };
-  if (!again.gated_product) return down.leave(body(inputs), region);
-  return down.leave(recomputed(body, inputs, tensors_of(down)), region);
+  return again.gated_product ? recomputed(body, inputs, tensors_of(down)) : body(inputs);
 }
 
 void Mlp::visit(Visitor& visitor) {

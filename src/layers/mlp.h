@@ -2,19 +2,24 @@
 #pragma once
 #include <memory>
 
+#include "layers/feed_forward.h"
 #include "layers/linear.h"
-#include "layers/recompute.h"
 
 namespace danlu::layers {
 
-struct Mlp {
+struct Mlp : FeedForward {
   Linear gate, up, down;
-  parallel::Region region{parallel::Group::alone(), false};
-  /// Shapes  x_NH [N, H], inside the region (parallel/region.h); result [N, H], or this rank's rows
-  /// of it, outside. `pass` is shared: recomputation reads it again.
+
+  explicit Mlp(const parallel::Region& region = {parallel::Group::alone(), false})
+      : FeedForward(region) {}
   at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
-                     const Again& again = {}) const;
-  void visit(Visitor& visitor);
+                     const Again& again) const override {
+    return down.leave(partial(x_NH, pass, again), region);
+  }
+  /// The same without leaving the region: this rank's part of a sum [N, H].
+  at::Tensor partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
+                     const Again& again) const;
+  void visit(Visitor& visitor) override;
 };
 
 }  // namespace danlu::layers

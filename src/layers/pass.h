@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
@@ -13,6 +14,7 @@
 namespace danlu::layers {
 
 class PassResults;
+struct Balance;
 
 /// Immutable during the pass; recomputation in backward reads it again, so layers keep it alive.
 struct Pass {
@@ -35,6 +37,10 @@ struct Pass {
   PassResults* results = nullptr;
   /// How many of this rank's rows between regions are tokens; the rows behind them are filling.
   int64_t num_rows = 0;
+  /// The same of its rows inside a region (parallel/region.h).
+  int64_t num_tokens = 0;
+  /// What routers of experts add to the loss (layers/balance.h); nullptr: nothing.
+  std::shared_ptr<const Balance> balance;
   double loss_scale = 1;  ///< the factor that the loss gets before backward
 };
 

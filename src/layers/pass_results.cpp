@@ -38,6 +38,10 @@ void PassResults::add(const std::string& name, const at::Tensor& sum) {
 at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, const at::Tensor& sum,
                           const Pass& pass) {
   if (pass.results) pass.results->add(name, sum);
+  return with_gradient_of(hidden, sum, pass);
+}
+
+at::Tensor with_gradient_of(const at::Tensor& hidden, const at::Tensor& sum, const Pass& pass) {
   if (!at::GradMode::is_enabled() || !sum.requires_grad()) return hidden;
   return LossTerm::apply(hidden, sum, pass.loss_scale);
 }

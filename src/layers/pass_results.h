@@ -2,10 +2,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 
 #include "layers/pass.h"
+#include "ops/routing.h"
 
 namespace danlu::layers {
 
@@ -14,8 +16,11 @@ namespace danlu::layers {
 /// rows only.
 class PassResults {
  public:
-  /// Adds the value of a scalar; its gradient is not kept.
+  /// Adds the values of a tensor, of one shape under a name; its gradient is not kept.
   void add(const std::string& name, const at::Tensor& sum);
+  /// Hears what the router of a layer has made of the pass's tokens; may be empty.
+  std::function<void(int64_t layer, const at::Tensor& logits_NE, const ops::Routing& routing)>
+      on_routing;
   /// By name; f64, on the device that computed them, for which reading them waits.
   const std::map<std::string, at::Tensor>& sums() const { return sums_; }
 
@@ -31,5 +36,8 @@ class PassResults {
 ///         all terms by the weight of its batches, so a term's own factor is in `sum` already.
 at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, const at::Tensor& sum,
                           const Pass& pass);
+
+/// The same without a name: the value is added nowhere.
+at::Tensor with_gradient_of(const at::Tensor& hidden, const at::Tensor& sum, const Pass& pass);
 
 }  // namespace danlu::layers

@@ -8,9 +8,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/pattern.h"
+#include "layers/balance.h"
 #include "layers/saved_tensors.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
@@ -32,6 +34,23 @@ ForwardInput padded(const ForwardInput& input, int64_t ranks) {
   result.segments.q_starts.push_back(n + more);
   result.segments.k_starts.push_back(result.segments.k_starts.back() + more);
   return result;
+}
+
+/// The tokens of this rank that belong to each of the pass's segments, in the order of its rows.
+std::vector<ops::SegmentPart> parts_of(const ForwardInput& input, int64_t segments) {
+  std::vector<RowRange> rows = input.rows;
+  if (rows.empty()) rows = {{0, input.segments.q_starts[static_cast<size_t>(segments)]}};
+  std::vector<ops::SegmentPart> parts;
+  int64_t first = 0;  // of the range, among this rank's tokens
+  for (const RowRange& range : rows) {
+    for (int64_t s = 0; s < segments; ++s) {
+      const int64_t begin = std::max(range.begin, input.segments.q_starts[static_cast<size_t>(s)]),
+                    end = std::min(range.end, input.segments.q_starts[static_cast<size_t>(s) + 1]);
+      if (begin < end) parts.push_back({first + begin - range.begin, first + end - range.begin, s});
+    }
+    first += range.size();
+  }
+  return parts;
 }
 
 }  // namespace
@@ -82,6 +101,7 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   const int64_t tokens = input.num_tokens < 0 ? input.ids_N.size(0) : input.num_tokens;
   const int64_t first = rows_divide_over() > 1 ? mesh.region().group().rank() * rows : 0;
   pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
+  pass->num_tokens = tokens;
   pass->adapters = input.adapters;
   // The configuration decides, which every stage has alike.
   if (!input.adapters && lora && !lora->modules_to_save.empty()) {
@@ -90,9 +110,35 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
            "were, which is not kept"),
         tr("leave modules_to_save out"));
   }
+  pass->balance = balance_for(input);
   pass->results = input.results;
   pass->loss_scale = input.loss_scale;
   return pass;
+}
+
+std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
+    const ForwardInput& input) const {
+  if (!config.has_experts() || !input.routers || !input.routers->training.has_terms()) return {};
+  auto balance = std::make_shared<layers::Balance>();
+  balance->training = input.routers->training;
+  balance->context = &mesh.context().all();
+  balance->sparse_layers =
+      std::count(config.experts.sparse_layer.begin(), config.experts.sparse_layer.end(), true);
+  const std::vector<double>& own = input.routers->segment_weights;
+  at::Tensor weights = at::empty({static_cast<int64_t>(own.size())}, at::kDouble);
+  std::copy(own.begin(), own.end(), weights.data_ptr<double>());
+  balance->context->all_reduce_sum(weights);
+  balance->weights.assign(weights.data_ptr<double>(), weights.data_ptr<double>() + own.size());
+  balance->parts = parts_of(input, static_cast<int64_t>(own.size()));
+  const auto& starts = input.segments.q_starts;
+  for (size_t s = 0; s < own.size(); ++s) balance->lengths.push_back(starts[s + 1] - starts[s]);
+  if (balance->training.loss == settings::BalanceLoss::kSequence) return balance;
+  balance->lengths = {starts[own.size()]};
+  balance->weights = {std::accumulate(balance->weights.begin(), balance->weights.end(), 0.0)};
+  for (ops::SegmentPart& part : balance->parts) part.segment = 0;
+  if (balance->training.loss == settings::BalanceLoss::kModel)
+    balance->of_model = std::make_shared<layers::Balance::OfModel>();
+  return balance;
 }
 
 CausalLM::CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh,

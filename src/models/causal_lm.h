@@ -22,6 +22,7 @@
 #include "parallel/mesh.h"
 #include "parallel/parameter.h"
 #include "settings/model_setup.h"
+#include "settings/router_training.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::models {
@@ -43,6 +44,14 @@ class KvCache {
 };
 
 using layers::PassResults;
+
+/// What a training pass asks of routers of experts.
+struct RouterPass {
+  settings::RouterTraining training;
+  /// How much of the step's loss lies in each of the pass's segments; on a context axis in the
+  /// tokens of this rank.
+  std::vector<double> segment_weights;
+};
 
 struct ForwardInput {
   at::Tensor ids_N;  ///< int64 [N]
@@ -70,6 +79,7 @@ struct ForwardInput {
   /// The factor that the loss gets before backward, which terms that layers add to the loss need
   /// too; the same number as head_loss's grad_scale.
   double loss_scale = 1;
+  std::optional<RouterPass> routers = {};  ///< empty: no terms beside the loss
   /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's
   /// hidden_states.
   std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};

@@ -48,6 +48,8 @@ struct CausalLM::Impl {
   void apply_trainable();
 
   std::shared_ptr<const layers::Pass> pass_for(const ForwardInput& input) const;
+  /// nullptr: routers add nothing to the loss. Collective over the context axis.
+  std::shared_ptr<const layers::Balance> balance_for(const ForwardInput& input) const;
   layers::HeadPass head_pass(const ForwardInput& input) const;
   /// The output of one chunk, behind the final norm if it is the model's last; under sequence
   /// parallelism this rank's rows of it. On the last stage it has then entered the place of the

@@ -162,9 +162,16 @@ class Comparison {
       const std::string name = "hidden_states." + std::to_string(index);
       if (has(name)) judge(name, hidden_NH, packed_rows(take(name), batch));
     };
+    PassResults results;
+    results.on_routing = [&](int64_t layer, const at::Tensor& logits_NE,
+                             const ops::Routing& routing) {
+      compare_routing(layer, logits_NE, routing, batch);
+    };
     {
       const at::NoGradGuard no_grad;
+      batch.input.results = &results;
       const at::Tensor hidden_NH = model_->forward_hidden(batch.input);
+      batch.input.results = nullptr;
       if (has("logits"))
         judge("logits", model_->logits(hidden_NH), packed_rows(take("logits"), batch));
     }
@@ -172,33 +179,79 @@ class Comparison {
     if (batch.targets_N.defined()) compare_loss(batch);
   }
 
-  void compare_loss(const PaddedBatch& batch) {
-    const std::vector<Parameter> wanted = parameters_with_gradients();
+  /// What a router made of the batch: logits, and the chosen experts in the order of their numbers.
+  void compare_routing(int64_t layer, const at::Tensor& logits_NE, const ops::Routing& routing,
+                       const PaddedBatch& batch) {
+    const std::string end = "." + std::to_string(layer);
+    const auto theirs = [&](const std::string& name) {
+      return take(name + end).index_select(0, batch.index_N);
+    };
+    if (has("router_logits" + end))
+      judge("router_logits" + end, logits_NE, theirs("router_logits"));
+    if (!has("router_topk_ids" + end)) return;
+    const auto [ids_NK, order_NK] = routing.experts_NK.sort(-1);
+    judge("router_topk_ids" + end, ids_NK, theirs("router_topk_ids"));
+    judge("router_topk_weights" + end, routing.weights_NK.cpu().gather(1, order_NK),
+          theirs("router_topk_weights"));
+  }
+
+  void compare_loss(PaddedBatch& batch) {
+    const double targets =
+        static_cast<double>((batch.targets_N != kIgnoreLabel).sum().item<int64_t>());
+    if (targets == 0) throw ModelError(tr("[golden] labels hold no target"));
+    compare_gradients(batch, "loss", "grad.", 1 / targets);
+    const arch::ModelConfig& config = model_->config();
+    if (!has("loss_with_aux") || !config.experts.aux_loss_coef) return;
+    // The file's is Hugging Face's, of all layers and the whole batch.
+    PassResults results;
+    std::vector<double> weights(batch.input.segments.q_starts.size() - 1, 0.0);
+    weights.front() = targets;  // all segments are one
+    batch.input.routers = {{settings::BalanceLoss::kModel, *config.experts.aux_loss_coef}, weights};
+    batch.input.results = &results;
+    batch.input.loss_scale = 1 / targets;
+    compare_gradients(batch, "loss_with_aux", "grad_with_aux.", 1 / targets, &results);
+  }
+
+  /// The loss, with the terms that `results` collects, and those of its gradients that the file
+  /// has.
+  void compare_gradients(const PaddedBatch& batch, const std::string& loss_name,
+                         const std::string& prefix, double factor,
+                         const PassResults* results = nullptr) {
+    const std::vector<Parameter> wanted = parameters_with_gradients(prefix);
     GradientsOn gradients;
     for (const Parameter& parameter : wanted) gradients.add(parameter.tensor);
-    const LossSum loss = model_->loss(batch.input, batch.targets_N);
-    if (loss.num_targets == 0) throw ModelError(tr("[golden] labels hold no target"));
-    const at::Tensor mean = loss.sum / static_cast<double>(loss.num_targets);
-    if (has("loss")) judge("loss", mean.reshape({1}), take("loss").reshape({1}));
+    const at::Tensor mean = model_->loss(batch.input, batch.targets_N).sum * factor;
+    at::Tensor value = mean.detach().to(at::kDouble);
+    if (results) {
+      for (const auto& [name, sum] : results->sums()) {
+        if (sum.dim() > 0) continue;
+        value = value + sum * factor;
+        if (has(name)) {
+          judge(name, (sum * factor / *model_->config().experts.aux_loss_coef).reshape({1}),
+                take(name).reshape({1}));
+        }
+      }
+    }
+    if (has(loss_name)) judge(loss_name, value.reshape({1}), take(loss_name).reshape({1}));
     if (wanted.empty()) return;
     std::vector<at::Tensor> leaves;
     for (const Parameter& parameter : wanted) leaves.push_back(parameter.tensor);
     const auto grads = torch::autograd::grad({mean}, leaves);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const std::string name = "grad." + wanted[i].name();
+      const std::string name = prefix + wanted[i].name();
       judge(name, grads[i], take(name), /*relative=*/true);
     }
   }
 
-  std::vector<Parameter> parameters_with_gradients() {
+  std::vector<Parameter> parameters_with_gradients(const std::string& prefix) {
     std::map<std::string, Parameter> known;
     for (const auto& list : {model_->parameters(), model_->adapter_parameters()}) {
       for (const Parameter& parameter : list) known[parameter.name()] = parameter;
     }
     std::vector<Parameter> wanted;
     for (const weights::TensorInfo& info : golden_.tensors()) {
-      if (info.name.rfind("grad.", 0) != 0) continue;
-      const auto it = known.find(info.name.substr(5));
+      if (info.name.rfind(prefix, 0) != 0) continue;
+      const auto it = known.find(info.name.substr(prefix.size()));
       if (it == known.end()) {
         throw ModelError(tr("[golden] {} names no parameter of this model", info.name),
                          tr("give --adapters if the file is about adapters"));

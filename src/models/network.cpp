@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "device/late_memory.h"
 #include "layers/decoder_layer.h"
+#include "layers/experts.h"
 #include "layers/latent_attention.h"
 #include "models/stage_parameters.h"
 #include "ops/alibi.h"
@@ -20,6 +21,12 @@ namespace danlu::models {
 using arch::Role;
 
 namespace {
+
+/// Whether this rank has any of the parameter: of experts, its own.
+bool is_held(const arch::ModelConfig& config, const arch::Stage& stage, const parallel::Mesh& mesh,
+             const arch::ParamSpec& spec) {
+  return stage.holds(spec) && (spec.expert < 0 || !arch::shard(config, spec, mesh.coord()).empty());
+}
 
 /// This rank's share of the heads; of key heads, which several ranks may share, at least one.
 int64_t heads_of_rank(int64_t heads, const parallel::Mesh& mesh) {
@@ -101,6 +108,56 @@ std::unique_ptr<layers::SelfAttention> self_attention(const BlockPlace& at) {
   return std::make_unique<layers::Attention>(plain_attention(at));
 }
 
+ops::RoutingRule routing_rule(const arch::ExpertConfig& experts) {
+  using arch::RouterScore;
+  ops::RoutingRule rule{.per_token = experts.per_token,
+                        .groups = experts.groups,
+                        .chosen_groups = experts.chosen_groups,
+                        .sums_two_of_group = experts.sums_two_of_group,
+                        .norm = experts.norm_topk,
+                        .weight_scale = experts.weight_scale,
+                        .jitter = experts.jitter};
+  if (experts.score == RouterScore::kSigmoid) {
+    rule.score = ops::RouterScore::kSigmoid;
+    rule.norm_add = 1e-20;  // scores may all be 0; DeepSeek-V3's own number
+  }
+  if (experts.score == RouterScore::kSparseMixer) rule.score = ops::RouterScore::kSparseMixer;
+  return rule;
+}
+
+layers::Mlp gated_mlp(const BlockPlace& at, Role gate, Role up, Role down) {
+  layers::Mlp mlp(at.mesh.region());
+  mlp.gate = at.parameters.linear(gate, at.layer);
+  mlp.up = at.parameters.linear(up, at.layer);
+  mlp.down = at.parameters.linear(down, at.layer);
+  return mlp;
+}
+
+std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
+  if (!at.config.is_sparse(at.layer))
+    return std::make_unique<layers::Mlp>(gated_mlp(at, Role::kGate, Role::kUp, Role::kDown));
+  const arch::ExpertConfig& config = at.config.experts;
+  const StageParameters& parameters = at.parameters;
+  auto result = std::make_unique<layers::Experts>(at.mesh.region());
+  result->router = parameters.linear(Role::kRouter, at.layer);
+  result->choice_bias = parameters.optional(Role::kRouterBias, at.layer, false);
+  result->rule = routing_rule(config);
+  result->scales_input = config.scales_input;
+  result->layer = at.layer;
+  result->num_layers = at.config.num_layers;
+  for (int64_t expert = 0; expert < config.count; ++expert) {
+    if (!parameters.optional(Role::kExpertGate, at.layer, false, expert).defined()) continue;
+    result->experts.push_back({parameters.linear(Role::kExpertGate, at.layer, expert),
+                               parameters.linear(Role::kExpertUp, at.layer, expert),
+                               parameters.linear(Role::kExpertDown, at.layer, expert)});
+  }
+  if (config.shared_ffn_size > 0)
+    result->shared = gated_mlp(at, Role::kSharedGateProj, Role::kSharedUp, Role::kSharedDown);
+  if (config.shared_gate)
+    result->shared_gate = parameters.linear(Role::kSharedExpertGate, at.layer);
+  return result;
+}
+
 /// The decoder's own kind of layer.
 std::unique_ptr<layers::Block> decoder_layer(const BlockPlace& at) {
   const StageParameters& parameters = at.parameters;
@@ -110,8 +167,7 @@ std::unique_ptr<layers::Block> decoder_layer(const BlockPlace& at) {
   layer->attention_norm = {parameters.weight(Role::kAttentionNorm, i), eps};
   layer->attention = self_attention(at);
   layer->mlp_norm = {parameters.weight(Role::kMlpNorm, i), eps};
-  layer->mlp = {parameters.linear(Role::kGate, i), parameters.linear(Role::kUp, i),
-                parameters.linear(Role::kDown, i), at.mesh.region()};
+  layer->mlp = feed_forward(at);
   return layer;
 }
 
@@ -138,7 +194,7 @@ StageParameters::StageParameters(const arch::ModelConfig& config, const arch::St
                                  const parallel::Mesh& mesh, const at::TensorOptions& options) {
   std::map<std::string, at::Tensor> tensors;
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
-    if (!stage.holds(spec)) continue;
+    if (!is_held(config, stage, mesh, spec)) continue;
     if (!spec.tied_to.empty() && !tensors.count(spec.tied_to))
       throw InternalError("[network] the tied ends of a model must be in one stage");
     Parameter parameter;
@@ -157,18 +213,18 @@ StageParameters::StageParameters(const arch::ModelConfig& config, const arch::St
     if (spec.role == Role::kOwn) {
       by_name_.emplace(std::pair(spec.layer, spec.name), parameter);
     } else {
-      by_role_[{spec.role, spec.layer, spec.is_bias}] = parameter;
+      by_role_[{spec.role, spec.layer, spec.is_bias, spec.expert}] = parameter;
     }
   }
 }
 
-Parameter StageParameters::optional(Role role, int64_t layer, bool is_bias) const {
-  const auto found = by_role_.find({role, layer, is_bias});
+Parameter StageParameters::optional(Role role, int64_t layer, bool is_bias, int64_t expert) const {
+  const auto found = by_role_.find({role, layer, is_bias, expert});
   return found == by_role_.end() ? Parameter{} : found->second;
 }
 
-Parameter StageParameters::weight(Role role, int64_t layer) const {
-  Parameter parameter = optional(role, layer, false);
+Parameter StageParameters::weight(Role role, int64_t layer, int64_t expert) const {
+  Parameter parameter = optional(role, layer, false, expert);
   if (!parameter.defined()) {
     throw InternalError("[network] the family declares no weight for role " +
                         std::to_string(static_cast<int>(role)) + " of layer " +
@@ -177,10 +233,10 @@ Parameter StageParameters::weight(Role role, int64_t layer) const {
   return parameter;
 }
 
-layers::Linear StageParameters::linear(Role role, int64_t layer) const {
+layers::Linear StageParameters::linear(Role role, int64_t layer, int64_t expert) const {
   layers::Linear result;
-  result.weight = weight(role, layer);
-  result.bias = optional(role, layer, true);
+  result.weight = weight(role, layer, expert);
+  result.bias = optional(role, layer, true, expert);
   result.path = arch::module_of(result.weight.name());
   return result;
 }
@@ -229,6 +285,12 @@ Parameter describe(const arch::ModelConfig& config, const parallel::Mesh& mesh,
           .requires_grad_(true);
   // The tower's patches are not cut by rows (layers/vision.h).
   const bool cuts_rows = mesh.shape().sequence_parallel && spec.tower_place < 0;
+  if (spec.role == Role::kRouterBias) {
+    // The bias moves by rates that 16 bits lose, and no gradient moves it.
+    parameter.tensor =
+        device::tensor_without_memory(parameter.tensor.sizes(), options.dtype(at::kFloat));
+    parameter.trainable = false;
+  }
   parameter.sums_over_tensor = spec.cut != arch::Cut::kCopiedBetween || cuts_rows;
   return parameter;
 }
@@ -252,7 +314,7 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
       [&](Parameter& parameter) { by_name[parameter.name()] = &parameter; });
   visit(name);
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
-    if (!stage.holds(spec)) continue;
+    if (!is_held(config, stage, mesh, spec)) continue;
     if (!by_name.count(spec.name))
       throw InternalError("[network] no layer takes the parameter " + spec.name);
     parameters.push_back(by_name[spec.name]);
@@ -283,8 +345,10 @@ void Network::add_tower(const arch::ModelConfig& config, const parallel::Mesh& m
     block->qkv = linear(name + "attn.qkv");
     block->proj = linear(name + "attn.proj");
     if (vision.is_gated) {
-      block->gated = {linear(name + "mlp.gate_proj"), linear(name + "mlp.up_proj"),
-                      linear(name + "mlp.down_proj"), region};
+      block->gated = layers::Mlp(region);
+      block->gated.gate = linear(name + "mlp.gate_proj");
+      block->gated.up = linear(name + "mlp.up_proj");
+      block->gated.down = linear(name + "mlp.down_proj");
     } else {
       block->fc1 = linear(name + "mlp.fc1");
       block->fc2 = linear(name + "mlp.fc2");

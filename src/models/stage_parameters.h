@@ -25,10 +25,10 @@ class StageParameters {
   StageParameters(const arch::ModelConfig& config, const arch::Stage& stage,
                   const parallel::Mesh& mesh, const at::TensorOptions& options);
   /// The parameter with that role; undefined if the family declares none.
-  Parameter optional(arch::Role role, int64_t layer, bool is_bias) const;
+  Parameter optional(arch::Role role, int64_t layer, bool is_bias, int64_t expert = -1) const;
   /// The same. Errors: InternalError if the family declares none.
-  Parameter weight(arch::Role role, int64_t layer = -1) const;
-  layers::Linear linear(arch::Role role, int64_t layer) const;
+  Parameter weight(arch::Role role, int64_t layer = -1, int64_t expert = -1) const;
+  layers::Linear linear(arch::Role role, int64_t layer, int64_t expert = -1) const;
   /// The parameter of a layer with a kind of its own (arch/layer_kind.h) whose name ends in `name`,
   /// such as "gate.weight"; undefined if there is none.
   Parameter own(const std::string& name, int64_t layer) const;
@@ -40,7 +40,8 @@ class StageParameters {
   layers::Linear linear_of_tower(const std::string& name) const;
 
  private:
-  std::map<std::tuple<arch::Role, int64_t, bool>, Parameter> by_role_;
+  /// By role, layer, whether it is a bias, and expert.
+  std::map<std::tuple<arch::Role, int64_t, bool, int64_t>, Parameter> by_role_;
   std::map<std::pair<int64_t, std::string>, Parameter> by_name_;  ///< by layer and name
 };
 

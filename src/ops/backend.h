@@ -99,6 +99,13 @@ struct Backend {
   void (*add_product)(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                       const at::Tensor& y_NO) = nullptr;
 
+  /// ops/grouped_linear.h: product() and input_grad() of each group of rows with its weight, in
+  /// the type of the rows. Empty: one group after the other.
+  at::Tensor (*grouped_product)(const at::Tensor& x_RI, std::span<const at::Tensor> weights_OI,
+                                std::span<const int64_t> counts) = nullptr;
+  at::Tensor (*grouped_input_grad)(const at::Tensor& d_y_RO, std::span<const at::Tensor> weights_OI,
+                                   std::span<const int64_t> counts) = nullptr;
+
   /// ops/rms_norm.h. x contiguous [..., D], weight_D contiguous and of x's dtype.
   NormResult (*rms_norm)(const at::Tensor& x, const at::Tensor& weight_D, double eps) = nullptr;
   /// dy of x's dtype, of any strides. The gradients that are not wanted are left out.
@@ -183,6 +190,10 @@ struct Backend {
   at::Tensor (*take_rows)(const at::Tensor& x_NH, const at::Tensor& index_n) = nullptr;
   void (*add_rows)(const at::Tensor& sum_NH, const at::Tensor& index_n,
                    const at::Tensor& rows_nH) = nullptr;
+  /// Each row of x_NH times its factor (ops/pointwise.h); and the sum of a row of a times that of
+  /// b, f32 [N] (f64 of f64).
+  at::Tensor (*scale_rows)(const at::Tensor& x_NH, const at::Tensor& factor_N) = nullptr;
+  at::Tensor (*row_dots)(const at::Tensor& a_NH, const at::Tensor& b_NH) = nullptr;
   at::Tensor (*column_sums)(const at::Tensor& x_NO) = nullptr;
   /// Sum over Dv of out_grad · out, as attention_backward takes it: f32 [Q, N] (f64 of f64).
   at::Tensor (*attention_delta)(const at::Tensor& out_grad_NQD,

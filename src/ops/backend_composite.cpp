@@ -120,6 +120,15 @@ at::Tensor column_sums(const at::Tensor& x_NO) {
   return x_NO.sum(0, false, device::wide_type(x_NO.scalar_type()));
 }
 
+at::Tensor scale_rows(const at::Tensor& x_NH, const at::Tensor& factor_N) {
+  const at::Tensor factor_N1 = factor_N.reshape({-1, 1});
+  return (x_NH.to(device::wide_type(x_NH.scalar_type())) * factor_N1).to(x_NH.scalar_type());
+}
+
+at::Tensor row_dots(const at::Tensor& a_NH, const at::Tensor& b_NH) {
+  return (a_NH.to(device::wide_type(a_NH.scalar_type())) * b_NH).sum(1);
+}
+
 at::Tensor attention_delta(const at::Tensor& out_grad_NQD, const at::Tensor& out_NQD) {
   const at::ScalarType wide = device::wide_type(out_grad_NQD.scalar_type());
   return (out_grad_NQD.to(wide) * out_NQD).sum(-1).t().contiguous();
@@ -185,6 +194,8 @@ Backend filled() {
   table.take_rows = &take_rows;
   table.add_rows = &add_rows;
   table.column_sums = &column_sums;
+  table.scale_rows = &scale_rows;
+  table.row_dots = &row_dots;
   table.attention_delta = &attention_delta;
   table.largest_of_share = &largest_of_share;
   table.sums_of_share = &sums_of_share;

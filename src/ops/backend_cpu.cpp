@@ -21,6 +21,8 @@ Backend filled_cpu() {
   table.weight_grad = &weight_grad;
   table.add_weight_grad = &add_weight_grad;
   table.add_product = &add_product;
+  table.grouped_product = &grouped_product;
+  table.grouped_input_grad = &grouped_input_grad;
   table.rms_norm = &rms_norm;
   table.rms_norm_backward = &rms_norm_backward;
   table.column_sums = &column_sums;

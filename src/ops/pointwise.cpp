@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device/dtype.h"
 #include "ops/autograd.h"
 #include "ops/backend.h"
 #include "ops/check.h"
@@ -168,7 +169,77 @@ class OwnRowsPut : public torch::autograd::Function<OwnRowsPut> {
   }
 };
 
+at::Tensor sum_of_rows(const at::Tensor& x_nH, const at::Tensor& index_n, int64_t rows) {
+  const auto wide =
+      x_nH.options().requires_grad(false).dtype(device::wide_type(x_nH.scalar_type()));
+  const at::Tensor sum_NH = at::zeros({rows, x_nH.size(1)}, wide);
+  add_rows(sum_NH, index_n, x_nH);
+  return sum_NH.to(x_nH.scalar_type());
+}
+
+class OwnRowSums : public torch::autograd::Function<OwnRowSums> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_nH, const at::Tensor& index_n,
+                            int64_t rows) {
+    ctx->save_for_backward({index_n});
+    return sum_of_rows(x_nH, index_n, rows);
+  }
+  static List backward(AutogradContext* ctx, const List& grads) {
+    return {take_rows(grads[0], ctx->get_saved_variables()[0]), {}, {}};
+  }
+};
+
+class OwnRowFactors : public torch::autograd::Function<OwnRowFactors> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_NH,
+                            const at::Tensor& factor_N) {
+    ctx->save_for_backward({x_NH, factor_N});
+    return table_of(x_NH).scale_rows(x_NH, factor_N);
+  }
+  static List backward(AutogradContext* ctx, const List& grads) {
+    const List saved = ctx->get_saved_variables();
+    const Backend& table = table_of(saved[0]);
+    List result(2);
+    if (ctx->needs_input_grad(0)) result[0] = table.scale_rows(grads[0], saved[1]);
+    if (ctx->needs_input_grad(1))
+      result[1] = table.row_dots(grads[0], saved[0]).view(saved[1].sizes());
+    return result;
+  }
+};
+
+class OwnRowsJoined : public torch::autograd::Function<OwnRowsJoined> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::TensorList parts) {
+    std::vector<int64_t> sizes;
+    for (const at::Tensor& part : parts) sizes.push_back(part.size(0));
+    ctx->saved_data["sizes"] = sizes;
+    return joined(parts.vec(), 0);
+  }
+  static List backward(AutogradContext* ctx, const List& grads) {
+    return cut(grads[0], ctx->saved_data["sizes"].toIntVector(), 0);
+  }
+};
+
 }  // namespace
+
+at::Tensor rows_summed(const at::Tensor& x_nH, const at::Tensor& index_n, int64_t rows) {
+  require(x_nH.dim() == 2 && index_n.dim() == 1 && index_n.size(0) == x_nH.size(0), "rows_summed",
+          "rows ", x_nH.sizes(), " with ", index_n.sizes(), " indices");
+  return needs_no_graph({&x_nH}) ? sum_of_rows(x_nH, index_n, rows)
+                                 : OwnRowSums::apply(x_nH, index_n, rows);
+}
+
+at::Tensor scale_rows(const at::Tensor& x_NH, const at::Tensor& factor_N) {
+  require(x_NH.dim() == 2 && factor_N.numel() == x_NH.size(0), "scale_rows", "rows ", x_NH.sizes(),
+          " with factors ", factor_N.sizes());
+  return needs_no_graph({&x_NH, &factor_N}) ? table_of(x_NH).scale_rows(x_NH, factor_N)
+                                            : OwnRowFactors::apply(x_NH, factor_N);
+}
+
+at::Tensor rows_joined(const std::vector<at::Tensor>& parts) {
+  require(!parts.empty(), "rows_joined", "there is no part");
+  return OwnRowsJoined::apply(at::TensorList(parts));
+}
 
 at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH) {
   require(rows_nH.dim() == 2 && rows_nH.size(0) == index_n.size(0) &&

@@ -32,6 +32,15 @@ at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);
 /// Grad through both.
 at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
 
+/// Row i of the result [rows, H] is the sum of the rows of x_nH whose index is i, summed in f32
+/// (f64 for f64) in their order and rounded once. index_n: int64 on x's device. Grad through x.
+at::Tensor rows_summed(const at::Tensor& x_nH, const at::Tensor& index_n, int64_t rows);
+/// Row i of x_NH times factor_N[i] (f32, f64 for f64; of sizes [N] or [N, 1]), rounded once. Grad
+/// through both.
+at::Tensor scale_rows(const at::Tensor& x_NH, const at::Tensor& factor_N);
+/// `parts` [n_i, H] below each other. Grad through all.
+at::Tensor rows_joined(const std::vector<at::Tensor>& parts);
+
 /// sum += x, which is rounded to the sum's type if that is narrower. Same shape; any strides.
 /// Without gradient.
 void add_to(const at::Tensor& sum, const at::Tensor& x);

@@ -50,6 +50,30 @@ at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::Scal
   return at::empty({rows, columns}, like.options().dtype(rounds ? type : at::kFloat));
 }
 
+/// multiply_into of each group's rows of `rows` with its weight; `k`: the weight's dimension that
+/// products sum over.
+at::Tensor multiply_groups(const at::Tensor& rows_RI, std::span<const at::Tensor> weights,
+                           std::span<const int64_t> counts, int64_t k) {
+  const at::Tensor all_RO =
+      fresh(rows_RI.size(0), weights.front().size(1 - k), rows_RI, rows_RI.scalar_type());
+  int64_t first = 0;
+  for (size_t group = 0; group < counts.size(); ++group) {
+    const int64_t count = counts[group];
+    if (count == 0) continue;
+    const at::Tensor rows_nI = rows_RI.narrow(0, first, count),
+                     to_nO = all_RO.narrow(0, first, count);
+    if (k == 1 && all_RO.scalar_type() == rows_RI.scalar_type() &&
+        takes_few_rows(rows_nI, weights[group])) {
+      const std::array factors{LinearFactor{weights[group]}};
+      to_nO.copy_(few_rows_products(rows_nI, factors).front());
+    } else {
+      multiply_into({rows_nI, 1, weights[group], k}, to_nO, {}, false);
+    }
+    first += count;
+  }
+  return all_RO.to(rows_RI.scalar_type());
+}
+
 }  // namespace
 
 at::Tensor product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& bias_O,
@@ -90,6 +114,16 @@ at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::Sca
 void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI,
                      bool is_fresh) {
   multiply_into({d_y_NO, 0, x_NI, 0}, sum_OI, {}, !is_fresh);
+}
+
+at::Tensor grouped_product(const at::Tensor& x_RI, std::span<const at::Tensor> weights_OI,
+                           std::span<const int64_t> counts) {
+  return multiply_groups(x_RI, weights_OI, counts, 1);
+}
+
+at::Tensor grouped_input_grad(const at::Tensor& d_y_RO, std::span<const at::Tensor> weights_OI,
+                              std::span<const int64_t> counts) {
+  return multiply_groups(d_y_RO, weights_OI, counts, 0);
 }
 
 void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO) {

@@ -29,6 +29,11 @@ at::Tensor weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, at::Sca
 /// sum [O, I] (f32) += d_y^T x, or = that where it is fresh; its rows may lie apart.
 void add_weight_grad(const at::Tensor& d_y_NO, const at::Tensor& x_NI, const at::Tensor& sum_OI,
                      bool is_fresh);
+/// product() and input_grad() of groups of rows, each with a weight of its own, in the rows' type.
+at::Tensor grouped_product(const at::Tensor& x_RI, std::span<const at::Tensor> weights_OI,
+                           std::span<const int64_t> counts);
+at::Tensor grouped_input_grad(const at::Tensor& d_y_RO, std::span<const at::Tensor> weights_OI,
+                              std::span<const int64_t> counts);
 /// y [N, O] (f32) += x weight^T.
 void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO);
 

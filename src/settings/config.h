@@ -21,6 +21,7 @@
 #include "settings/model_source.h"
 #include "settings/optimizer.h"
 #include "settings/recompute_layers.h"
+#include "settings/router_training.h"
 #include "settings/schedule.h"
 #include "settings/sharing.h"
 #include "text/trained_part.h"
@@ -158,6 +159,7 @@ struct TrainConfig {
   AdamWConfig adamw;
   LossScaleConfig loss_scale;
   double max_grad_norm = 1.0;  ///< 0: no clipping
+  RouterTraining routers;      ///< of models with experts
   int64_t max_bad_steps = 5;   ///< skipped steps in a row that end the run
   OutputConfig output;
 

@@ -50,6 +50,16 @@ models::ForwardInput training_input(const models::CausalLM& model, const data::B
   return input;
 }
 
+std::vector<double> segment_weights(const data::Batch& batch, double weight_of_target) {
+  std::vector<double> weights(batch.segment_starts.size() - 1, 0.0);
+  const std::vector<int64_t> segments = data::segment_of_tokens(batch);
+  for (size_t token = 0; token < segments.size(); ++token) {
+    if (batch.targets[token] != kIgnoreLabel)
+      weights[static_cast<size_t>(segments[token])] += weight_of_target;
+  }
+  return weights;
+}
+
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch) {
   const parallel::Context& context = mesh.context();
   if (context.is_alone()) return batch;

@@ -14,6 +14,8 @@ data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch);
 /// step's, for the dropout of adapters.
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     uint64_t dropout_seed);
+/// How much of the step's weight lies in each segment of the batch, by its targets that are here.
+std::vector<double> segment_weights(const data::Batch& batch, double weight_of_target);
 /// A batch as a pass without dropout takes it.
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch);
 

@@ -22,13 +22,16 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
       observer_(observer) {}
 
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
-  models::ForwardInput input = training_input(stage_, batch, dropout_seed_);
+  models::ForwardInput input = training_input(stage_, batch, factors_.dropout_seed);
   input.results = &results_;
-  input.loss_scale = scale_;
+  if (factors_.routers.has_terms())
+    input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target)};
+  input.loss_scale = factors_.scale;
   if (flight.entered.defined()) flight.entered.requires_grad_(true);
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;
-  const Loss loss = objective_.evaluate(stage_, flight.left, input, batch, *flight.columns, scale_);
+  const Loss loss =
+      objective_.evaluate(stage_, flight.left, input, batch, *flight.columns, factors_.scale);
   if (!loss.scale.defined())
     throw InternalError("[objective] a loss comes with what its backward begins with");
   flight.left = loss.sum;
@@ -97,13 +100,12 @@ void Passes::expect(const arch::Schedule& schedule,
 }
 
 PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
-                     const std::vector<Columns>& columns, uint64_t dropout_seed, double scale) {
+                     const std::vector<Columns>& columns, const StepFactors& factors) {
   using arch::Work;
   losses_.clear();
   metrics_ = {};
   results_ = {};
-  dropout_seed_ = dropout_seed;
-  scale_ = scale;
+  factors_ = factors;
   expect(schedule, batches);
   using Key = std::pair<int64_t, int64_t>;  // micro-batch and chunk
   std::map<Key, Flight> flights;

@@ -19,6 +19,14 @@ struct PassSums {
   models::PassResults results;  ///< what the stage's layers gave
 };
 
+/// What all passes of a step have in common.
+struct StepFactors {
+  uint64_t dropout_seed = 0;
+  double scale = 1;  ///< the factor of every loss before its backward
+  settings::RouterTraining routers = {};
+  double weight_of_target = 1;  ///< of the step's weight, how much one target has
+};
+
 class Passes {
  public:
   /// All arguments outlive the object. observer: hears of every action; may be nullptr.
@@ -26,11 +34,10 @@ class Passes {
          StageLinks& links, ActionObserver* observer = nullptr);
   /// Carries out `schedule`. batches: this rank's batches that weigh anything. If other ranks of
   /// the data axis have more, the schedule has more micro-batches, and in these this rank only
-  /// joins in exchanges. columns: what the objective prepared for each batch. scale: the factor of
-  /// every loss before its backward. Collective over the data axis and the pipeline; every stage
-  /// gets the same batches.
+  /// joins in exchanges. columns: what the objective prepared for each batch. Collective over the
+  /// data axis and the pipeline; every stage gets the same batches.
   PassSums run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
-               const std::vector<Columns>& columns, uint64_t dropout_seed, double scale);
+               const std::vector<Columns>& columns, const StepFactors& factors);
 
  private:
   /// A micro-batch between its forward and its backward.
@@ -53,8 +60,7 @@ class Passes {
   optim::GradBuffer& gradients_;
   StageLinks& links_;
   ActionObserver* observer_;
-  uint64_t dropout_seed_ = 0;
-  double scale_ = 1;
+  StepFactors factors_;
   /// One loss for each micro-batch, on the device. They are read after the last one, because
   /// reading waits for the device.
   std::vector<at::Tensor> losses_;

@@ -141,8 +141,10 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   const PassSums sums =
       Passes(*state.model, objective, *state.gradients, *state.links, state.observer)
           .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes), own, columns,
-               mix64(config.seed, static_cast<uint64_t>(state.step)),
-               result.loss_scale / counts.weight);
+               {.dropout_seed = mix64(config.seed, static_cast<uint64_t>(state.step)),
+                .scale = result.loss_scale / counts.weight,
+                .routers = config.routers,
+                .weight_of_target = counts.targets > 0 ? counts.weight / counts.targets : 0});
   take_figures(state, sums, counts.weight, result);
 
   state.gradients->finish();

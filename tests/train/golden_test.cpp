@@ -42,7 +42,8 @@ TrainConfig recipe(double lr) {
 }
 
 void expect_curve(TrainState& state, const TrainConfig& config, const weights::TensorSource& golden,
-                  const std::string& prefix, double loss_tolerance) {
+                  const std::string& prefix, double loss_tolerance,
+                  const std::function<void(int64_t, const StepResult&)>& more = {}) {
   const at::Tensor losses = read_tensor(golden, prefix + "losses"),
                    norms = read_tensor(golden, prefix + "grad_norms");
   for (int64_t step = 0; step < losses.numel(); ++step) {
@@ -51,6 +52,7 @@ void expect_curve(TrainState& state, const TrainConfig& config, const weights::T
     EXPECT_NEAR(result.loss, losses[step].item<float>(), loss_tolerance) << "step " << step;
     EXPECT_NEAR(result.grad_norm, norms[step].item<float>(), 1e-3) << "step " << step;
     EXPECT_FALSE(result.skipped);
+    if (more) more(step, result);
   }
 }
 
@@ -81,6 +83,34 @@ TEST_P(FullTraining, TwentyStepsEqualTorch) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, FullTraining, testing::Values("llama", "qwen2"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(ExpertTraining, TwentyStepsWithHuggingFacesBalanceLossEqualTorch) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden_dir = danlu::test::shared_dir() / "golden" / "moe";
+  const auto golden = weights::open_safetensors(golden_dir / "train_qwen3_moe/golden.safetensors");
+  TrainConfig config = recipe(1e-3);
+  constexpr double kFactor = 0.02;
+  config.routers = {settings::BalanceLoss::kModel, kFactor};
+  TrainState state =
+      test::make_state(models::load_model(golden_dir / "qwen3_moe", parallel::Mesh::single(),
+                                          at::kFloat, at::Device(at::kCPU)),
+                       config);
+  const at::Tensor terms = read_tensor(*golden, "aux_losses");
+  expect_curve(state, config, *golden, "", 1e-4, [&](int64_t step, const StepResult& result) {
+    EXPECT_NEAR(result.metrics.at("aux_loss") / kFactor, terms[step].item<float>(), 1e-4)
+        << "step " << step;
+  });
+  const auto final_model =
+      weights::open_safetensors(golden_dir / "train_qwen3_moe/final_model.safetensors");
+  for (const auto& parameter : state.model->parameters()) {
+    EXPECT_LT((parameter.tensor.detach() - read_tensor(*final_model, parameter.name()))
+                  .abs()
+                  .max()
+                  .item<double>(),
+              1e-3)
+        << parameter.name();
+  }
+}
 
 TEST(LoraTraining, TenStepsEqualPeft) {
   DANLU_REQUIRES_SHARED();

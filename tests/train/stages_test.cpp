@@ -90,7 +90,7 @@ Outcome outcome_of(const arch::ModelConfig& config, int64_t num_stages, const Ca
     const PassSums sums = passes.run(schedule_of(order, mesh.stage(), num_stages, how.chunks,
                                                  static_cast<int64_t>(batches.size())),
                                      batches, std::vector<Columns>(batches.size()),
-                                     /*dropout_seed=*/11, 0.01);
+                                     {.dropout_seed = 11, .scale = 0.01});
     auto grads = state.grads();
     const std::lock_guard lock(mutex);
     outcome.loss += sums.loss;

@@ -325,8 +325,8 @@ class RankBuilder {
   // --- experts ------------------------------------------------------------------------------
   void add_experts() {
     add_whole("mlp.router", Role::kRouter);
-    if (has(Role::kRouterBias, true)) {
-      const size_t global = at(Role::kRouterBias, true);
+    if (has(Role::kRouterBias, false)) {
+      const size_t global = at(Role::kRouterBias);
       Section section = whole_section(info(global));
       section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
       add("mlp.router.expert_bias", info(global).shape, std::move(section), on_other_rank());

@@ -1,0 +1,100 @@
+// Training of models with experts: what routers add to the loss, and the flags by which others
+// describe routers, which follow from config.json.
+#include "cli/commands/train_options.h"
+
+namespace danlu::cli {
+namespace {
+
+const std::string kGroup = "Experts";
+
+std::vector<OptionSpec> balance_options() {
+  return {
+      {.name = "router_aux_loss_coef",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help = "factor of the load-balancing loss (0: none)",
+       .aliases = {"moe_aux_loss_coeff", "aux_loss_coef"},
+       .range = at_least(0),
+       .group = kGroup},
+      {.name = "moe_aux_loss_scope",
+       .default_text = "sequence",
+       .help = "over which tokens it is worked out: of each sequence, which does not depend on "
+               "batches and processes; of a micro-batch, as Megatron's; of a micro-batch in all "
+               "layers at once, as Hugging Face's",
+       .choices = {"sequence", "micro_batch", "model"},
+       .group = kGroup},
+      {.name = "moe_router_load_balancing_type",
+       .default_text = "aux_loss",
+       .help = "none and noaux_tc: no such loss; the others say what router a model has, which "
+               "follows from config.json",
+       .choices = {"aux_loss", "seq_aux_loss", "none", "noaux_tc", "softmax_topk",
+                   "group_limited_greedy", "pai_megatron_aux_loss", "sparsemixer_topk"},
+       .group = kGroup},
+      {.name = "moe_z_loss_coeff",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help = "factor of the mean of squared log-sums of router logits (0: none)",
+       .range = at_least(0),
+       .group = kGroup},
+  };
+}
+
+}  // namespace
+
+std::vector<OptionSpec> train_expert_options() {
+  const auto described = [](std::string name, std::vector<std::string> aliases, OptionType type) {
+    return OptionSpec{.name = std::move(name),
+                      .type = type,
+                      .help = "accepted",
+                      .aliases = std::move(aliases),
+                      .group = kGroup,
+                      .ignored_because = "the architecture follows from config.json"};
+  };
+  const auto built_in = [](std::string name, std::vector<std::string> aliases, OptionType type) {
+    return OptionSpec{.name = std::move(name),
+                      .type = type,
+                      .help = "accepted",
+                      .aliases = std::move(aliases),
+                      .group = kGroup,
+                      .ignored_because = "experts have one implementation"};
+  };
+  std::vector<OptionSpec> all = balance_options();
+  all.push_back(described("num_experts",
+                          {"moe_router_topk",
+                           "moe_router_score_function",
+                           "moe_router_group_topk",
+                           "moe_router_num_groups",
+                           "moe_router_topk_scaling_factor",
+                           "moe_layer_freq",
+                           "moe_intermediate_size",
+                           "moe_ffn_hidden_size",
+                           "n_shared_experts",
+                           "moe_shared_expert_intermediate_size",
+                           "first_k_dense_replace",
+                           "n_group",
+                           "topk_group",
+                           "routed_scaling_factor",
+                           "q_lora_rank",
+                           "kv_lora_rank",
+                           "v_head_dim",
+                           "qk_rope_head_dim",
+                           "qk_nope_head_dim",
+                           "qk_pos_emb_head_dim",
+                           "qk_head_dim"},
+                          OptionType::kString));
+  all.push_back(
+      described("norm_topk_prob",
+                {"shared_expert_gate", "moe_router_enable_expert_bias", "moe_router_pre_softmax",
+                 "multi_head_latent_attention", "multi_latent_attention", "seq_aux"},
+                OptionType::kBool));
+  all.push_back(built_in("moe_token_dispatcher_type", {"moe_router_dtype"}, OptionType::kString));
+  all.push_back(
+      built_in("moe_grouped_gemm",
+               {"moe_permutation_async_comm", "moe_permute_fusion", "moe_alltoall_overlap_comm",
+                "moe_revert_type_after_topk", "use_fused_moe_token_permute_and_unpermute",
+                "moe_zero_memory", "router_gating_in_fp32", "mla_fa_without_pad"},
+               OptionType::kBool));
+  return all;
+}
+
+}  // namespace danlu::cli

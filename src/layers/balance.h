@@ -1,0 +1,47 @@
+// layers/balance.h: what training asks of the routers of a pass beside their choice.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/routing.h"
+#include "parallel/group.h"
+#include "settings/router_training.h"
+
+namespace danlu::layers {
+
+/// Terms that routers add to the loss in one pass (layers/experts.h), and what the pass knows for
+/// them. A term is the mean over segments, weighed by `weights`.
+struct Balance {
+  settings::RouterTraining training;
+  /// The segments: the pass's sequences, or all of it as one (settings::BalanceLoss).
+  std::vector<int64_t>
+      lengths;  ///< of whole segments, of which ranks of the context axis have parts
+  std::vector<double> weights;  ///< how much of the step's loss lies in each
+  /// The tokens of this rank, inside a region, that belong to each segment.
+  std::vector<ops::SegmentPart> parts;
+  const parallel::Group* context = &parallel::Group::alone();
+  int64_t sparse_layers = 0;  ///< of the whole model
+
+  /// Of settings::BalanceLoss::kModel: what the layers have seen so far, divided by their number.
+  struct OfModel {
+    ops::ExpertLoad load;  ///< undefined before the first layer
+    at::Tensor scores_E;   ///< f64: means
+    double value = 0;      ///< of the term, so far
+  };
+  std::shared_ptr<OfModel> of_model;
+
+  /// The factor of Σ load · score for one segment of weight 1.
+  double factor(const ops::RoutingRule& rule, int64_t experts) const;
+  /// The load of this layer, or of all so far, by its picks. records: this is the layer's first
+  /// forward. Collective over the context axis.
+  std::shared_ptr<const ops::ExpertLoad> load_of(const at::Tensor& picks_NK, int64_t experts,
+                                                 bool records) const;
+  /// How much the layer adds to the term's value. sum: of ops::balance_term with `term`.
+  double value_of(const at::Tensor& sum, const at::Tensor& logits_NE,
+                  const ops::BalanceTerm& term) const;
+};
+
+}  // namespace danlu::layers

@@ -1,0 +1,241 @@
+#include "layers/experts.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sigmoid.h>
+
+#include <algorithm>
+
+#include "device/dtype.h"
+#include "layers/balance.h"
+#include "layers/pass_results.h"
+#include "ops/dropout.h"
+#include "ops/grouped_linear.h"
+#include "ops/linear.h"
+#include "ops/pointwise.h"
+#include "ops/swiglu.h"
+
+namespace danlu::layers {
+namespace {
+
+using Group = std::vector<const Linear*>;  // the same linear layer of each expert
+
+std::vector<at::Tensor> tensors_of_each(const Group& linears,
+                                        const Parameter& (*get)(const Linear&),
+                                        std::vector<ops::MainGradPtr>& main) {
+  std::vector<at::Tensor> tensors;
+  for (const Linear* linear : linears) {
+    tensors.push_back(get(*linear).tensor);
+    main.push_back(get(*linear).main_grad);
+  }
+  return tensors;
+}
+
+at::Tensor grouped_product(const Group& linears, const Parameter& (*get)(const Linear&),
+                           const at::Tensor& x_RI, const std::vector<int64_t>& counts) {
+  std::vector<ops::MainGradPtr> main;
+  const std::vector<at::Tensor> weights = tensors_of_each(linears, get, main);
+  return ops::grouped_linear(x_RI, weights, counts, main);
+}
+
+const Parameter& weight_of(const Linear& linear) { return linear.weight; }
+const Parameter& a_of(const Linear& linear) { return linear.adapter->a_RI; }
+const Parameter& b_of(const Linear& linear) { return linear.adapter->b_OR; }
+
+/// Whether the adapter is two products and no more, of equal sizes in all of them.
+bool has_plain_adapters(const Group& linears, const Pass& pass) {
+  const Linear& first = *linears.front();
+  return std::all_of(linears.begin(), linears.end(), [&](const Linear* linear) {
+    if (!linear->is_adapted(pass) || linear->weight.quantized) return false;
+    const LoraAdapter& adapter = *linear->adapter;
+    return !adapter.magnitude_O.defined() && adapter.scale == first.adapter->scale &&
+           adapter.a_RI.tensor.sizes() == first.adapter->a_RI.tensor.sizes() &&
+           !(adapter.dropout > 0 && pass.dropout_keys_N.defined());
+  });
+}
+
+/// What each expert's linear layer makes of its rows. `pass`: with keys of dropout for these rows.
+at::Tensor grouped(const Group& linears, const at::Tensor& x_RI, const std::vector<int64_t>& counts,
+                   const Pass& pass) {
+  const bool is_plain = std::none_of(linears.begin(), linears.end(), [&](const Linear* linear) {
+    return linear->is_adapted(pass) || linear->weight.quantized;
+  });
+  if (is_plain) return grouped_product(linears, weight_of, x_RI, counts);
+  if (has_plain_adapters(linears, pass)) {
+    const auto x = ops::shared_by(2, x_RI);
+    const at::Tensor base_RO = grouped_product(linears, weight_of, x[0], counts);
+    const at::Tensor low_RR = grouped_product(linears, a_of, x[1], counts);
+    const at::Tensor low_RO = grouped_product(linears, b_of, low_RR, counts);
+    return ops::add(base_RO, ops::scaled(low_RO, linears.front()->adapter->scale));
+  }
+  const auto parts = ops::parts_of(x_RI, counts, 0);
+  std::vector<at::Tensor> results;
+  Pass own = pass;
+  int64_t first = 0;
+  for (size_t expert = 0; expert < linears.size(); ++expert) {
+    if (pass.dropout_keys_N.defined())
+      own.dropout_keys_N = pass.dropout_keys_N.narrow(0, first, counts[expert]);
+    first += counts[expert];
+    results.push_back(linears[expert]->forward(parts[expert], own));
+  }
+  return ops::rows_joined(results);
+}
+
+Group group_of(const std::vector<Expert>& experts, Linear Expert::* which) {
+  Group group;
+  for (const Expert& expert : experts) group.push_back(&(expert.*which));
+  return group;
+}
+
+}  // namespace
+
+void Expert::visit(Visitor& visitor) {
+  for (Linear* linear : {&gate, &up, &down}) linear->visit(visitor);
+}
+
+Dispatch dispatch(const at::Tensor& experts_NK, int64_t experts, const at::Device& device) {
+  const int64_t picks = experts_NK.size(1), all = experts_NK.numel();
+  const int64_t* const chosen = experts_NK.data_ptr<int64_t>();
+  Dispatch result;
+  result.counts.assign(static_cast<size_t>(experts), 0);
+  for (int64_t pick = 0; pick < all; ++pick) {
+    if (chosen[pick] >= 0) ++result.counts[static_cast<size_t>(chosen[pick])];
+  }
+  std::vector<int64_t> next(static_cast<size_t>(experts), 0);
+  int64_t rows = 0;
+  for (size_t expert = 0; expert < next.size(); ++expert) {
+    next[expert] = rows;
+    rows += result.counts[expert];
+  }
+  const at::Tensor token_R = at::empty({rows}, at::kLong), pick_R = at::empty({rows}, at::kLong);
+  for (int64_t pick = 0; pick < all; ++pick) {
+    if (chosen[pick] < 0) continue;
+    const int64_t row = next[static_cast<size_t>(chosen[pick])]++;
+    token_R.data_ptr<int64_t>()[row] = pick / picks;
+    pick_R.data_ptr<int64_t>()[row] = pick;
+  }
+  result.token_R = token_R.to(device);
+  result.pick_R = pick_R.to(device);
+  return result;
+}
+
+at::Tensor Experts::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
+                            const Again& again) const {
+  const auto x = ops::shared_by(4, x_NH);
+  const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
+  const at::Tensor logits_NE = router.is_adapted(*pass)
+                                   ? router.forward(x[0], *pass).to(wide)
+                                   : ops::linear(x[0].to(wide), router.weight.tensor.to(wide), {},
+                                                 {router.weight.main_grad});
+  at::Tensor sum_NH = routed(x[1], logits_NE, pass, again);
+  if (shared) {
+    at::Tensor shared_NH = shared->partial(x[2], pass, again);
+    if (shared_gate.defined()) {
+      const at::Tensor gate_N1 = shared_gate.forward(x[3], *pass).to(wide);
+      shared_NH = ops::scale_rows(shared_NH, at::sigmoid(gate_N1));
+    }
+    sum_NH = ops::add(sum_NH, shared_NH);
+  }
+  return region.leave(sum_NH);
+}
+
+at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
+                           const std::shared_ptr<const Pass>& pass, const Again& again) const {
+  const auto logits = ops::shared_by(3, logits_NE);
+  ops::Routing routing = ops::route(logits[0], choice_bias.tensor, rule);
+  // Filling is sent nowhere.
+  routing.experts_NK.narrow(0, pass->num_tokens, x_NH.size(0) - pass->num_tokens).fill_(-1);
+  const Dispatch to =
+      dispatch(routing.experts_NK, static_cast<int64_t>(experts.size()), x_NH.device());
+  if (pass->results) count(to.counts, *pass->results);
+  if (pass->results && pass->results->on_routing)
+    pass->results->on_routing(layer, logits_NE, routing);
+  const at::Tensor weights_R1 = ops::take_rows(routing.weights_NK.reshape({-1, 1}), to.pick_R);
+  at::Tensor rows_RH = ops::take_rows(x_NH, to.token_R);
+  if (scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
+  auto own = pass;
+  if (pass->dropout_keys_N.defined()) {
+    auto keyed = std::make_shared<Pass>(*pass);
+    keyed->dropout_keys_N =
+        ops::take_rows(pass->dropout_keys_N.unsqueeze(1), to.token_R).squeeze(1);
+    own = keyed;
+  }
+  rows_RH = through(rows_RH, to, own, again);
+  if (!scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
+  const at::Tensor sum_NH = ops::rows_summed(rows_RH, to.token_R, x_NH.size(0));
+  return with_terms(sum_NH, {logits[1], logits[2]}, routing.experts_NK, *pass);
+}
+
+void Experts::count(const std::vector<int64_t>& rows, PassResults& results) const {
+  const at::Tensor load_LE =
+      at::zeros({num_layers, static_cast<int64_t>(rows.size())}, at::kDouble);
+  std::copy(rows.begin(), rows.end(), load_LE[layer].data_ptr<double>());
+  results.add(kExpertLoad, load_LE);
+}
+
+at::Tensor Experts::through(const at::Tensor& x_RH, const Dispatch& to,
+                            const std::shared_ptr<const Pass>& pass, const Again& again) const {
+  const auto x = ops::shared_by(2, x_RH);
+  const at::Tensor gate_RF = grouped(group_of(experts, &Expert::gate), x[0], to.counts, *pass),
+                   up_RF = grouped(group_of(experts, &Expert::up), x[1], to.counts, *pass);
+  const Body body = [this, pass, counts = to.counts](const std::vector<at::Tensor>& gate_up) {
+    return grouped(group_of(experts, &Expert::down), ops::swiglu(gate_up[0], gate_up[1]), counts,
+                   *pass);
+  };
+  if (!again.gated_product && !again.activation_output) return body({gate_RF, up_RF});
+  std::vector<at::Tensor> read;
+  for (const Expert& expert : experts) {
+    const auto tensors = tensors_of(const_cast<Linear&>(expert.down));
+    read.insert(read.end(), tensors.begin(), tensors.end());
+  }
+  return recomputed(body, {gate_RF, up_RF}, read);
+}
+
+at::Tensor Experts::with_terms(const at::Tensor& hidden_NH, const std::vector<at::Tensor>& logits,
+                               const at::Tensor& experts_NK, const Pass& pass) const {
+  if (!pass.balance) return hidden_NH;
+  const Balance& balance = *pass.balance;
+  at::Tensor result_NH = hidden_NH;
+  ops::BalanceTerm term;
+  term.score = rule.score;
+  term.parts = balance.parts;
+  term.lengths = balance.lengths;
+  // Each rank of the tensor axis has the whole term, and their gradients are summed.
+  const auto ranks = static_cast<double>(region.group().size());
+  const auto add = [&](const std::string& name, const at::Tensor& sum, double value) {
+    if (pass.results)
+      pass.results->add(name, sum.new_full({}, region.is_sequence() ? value / ranks : value));
+    result_NH = with_gradient_of(result_NH, sum, pass);
+  };
+  if (balance.training.z_loss_coef != 0) {
+    for (const double weight : balance.weights)
+      term.factors.push_back(balance.training.z_loss_coef * weight / ranks);
+    const at::Tensor sum = ops::z_term(logits[0], term);
+    add(kRouterZTerm, sum, sum.item<double>() * ranks);
+  }
+  if (balance.training.aux_loss_coef == 0) return result_NH;
+  const at::Tensor counted_NK = rule.score == ops::RouterScore::kSigmoid
+                                    ? ops::best_experts(logits[1], rule.per_token)
+                                    : experts_NK;
+  const int64_t count = logits[1].size(1);
+  term.load = balance.load_of(counted_NK, count, /*records=*/pass.results != nullptr);
+  term.factors.clear();
+  for (const double weight : balance.weights)
+    term.factors.push_back(balance.factor(rule, count) * weight / ranks);
+  const at::Tensor sum = ops::balance_term(logits[1], term);
+  const double value = pass.results ? balance.value_of(sum, logits[1], term) * ranks : 0;
+  add(kBalanceTerm, sum, value);
+  return result_NH;
+}
+
+void Experts::visit(Visitor& visitor) {
+  router.visit(visitor);
+  visitor.parameter(choice_bias);
+  for (Expert& expert : experts) expert.visit(visitor);
+  if (shared) shared->visit(visitor);
+  shared_gate.visit(visitor);
+}
+
+}  // namespace danlu::layers

@@ -1,0 +1,59 @@
+// layers/experts.h: a feed-forward layer made of experts, of which a router picks a few for each
+// token.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layers/mlp.h"
+#include "ops/routing.h"
+
+namespace danlu::layers {
+
+/// Names in PassResults. The terms of the loss are sums over segments, weighted as Balance says.
+inline const std::string kBalanceTerm = "aux_loss", kRouterZTerm = "z_loss";
+/// Tokens of each layer of the model that went to each expert: [layers, experts].
+inline const std::string kExpertLoad = "expert_load";
+
+struct Expert {
+  Linear gate, up, down;
+  void visit(Visitor& visitor);
+};
+
+/// Where the picks of tokens go: row r of the experts' input is token token_R[r], which is pick
+/// pick_R[r] of all, token by token. Rows are sorted by expert, then by token.
+struct Dispatch {
+  at::Tensor token_R, pick_R;   ///< int64 on the experts' device
+  std::vector<int64_t> counts;  ///< rows of each expert
+};
+/// experts_NK: int64 on the host; a negative number is no pick.
+Dispatch dispatch(const at::Tensor& experts_NK, int64_t experts, const at::Device& device);
+
+struct Experts : FeedForward {
+  Linear router;          ///< [experts, H]; its product is f32 (f64 of f64) whatever the type
+  Parameter choice_bias;  ///< f32 [experts], or undefined
+  ops::RoutingRule rule;
+  bool scales_input = false;  ///< weights multiply what experts are given
+  std::vector<Expert> experts;
+  std::optional<Mlp> shared;          ///< the expert that every token passes
+  Linear shared_gate;                 ///< [1, H], or undefined
+  int64_t layer = 0, num_layers = 1;  ///< in the whole model
+
+  explicit Experts(const parallel::Region& region) : FeedForward(region) {}
+  at::Tensor forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
+                     const Again& again) const override;
+  void visit(Visitor& visitor) override;
+
+ private:
+  at::Tensor routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
+                    const std::shared_ptr<const Pass>& pass, const Again& again) const;
+  /// What the experts make of rows sorted by expert.
+  at::Tensor through(const at::Tensor& x_RH, const Dispatch& to,
+                     const std::shared_ptr<const Pass>& pass, const Again& again) const;
+  void count(const std::vector<int64_t>& rows, PassResults& results) const;
+  at::Tensor with_terms(const at::Tensor& hidden_NH, const std::vector<at::Tensor>& logits,
+                        const at::Tensor& experts_NK, const Pass& pass) const;
+};
+
+}  // namespace danlu::layers

@@ -1,0 +1,85 @@
+// ops/routing.h: how a router of a mixture-of-experts layer sends each token to a few experts, and
+// the terms of the loss that keep routers in balance.
+//
+// Rules and formulas: docs/experts.md. Both are worked out on the host, whatever the device of the
+// logits: products of experts need the numbers of rows there. Equal scores are decided by the
+// expert's number, so that every rank and every processor chooses alike.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace danlu::ops {
+
+enum class RouterScore {
+  kSoftmax,
+  kSigmoid,
+  kSparseMixer,  ///< two picks, each weighed by a softmax over the logits near the largest
+};
+
+struct RoutingRule {
+  RouterScore score = RouterScore::kSoftmax;
+  int64_t per_token = 1;  ///< experts that a token is sent to; sparsemixer: 2
+  /// Experts stand in `groups` equal groups, and a token may choose among those of the best
+  /// `chosen_groups`. A group is as good as its best choice, or as the sum of its two best.
+  int64_t groups = 1, chosen_groups = 1;
+  bool sums_two_of_group = false;
+  bool norm = false;      ///< weights are divided by their sum
+  double norm_add = 0.0;  ///< what is added to that sum
+  double weight_scale = 1.0;
+  double jitter = 0.0;  ///< sparsemixer: logits within twice this part of the largest are near
+};
+
+struct Routing {
+  at::Tensor experts_NK;  ///< int64 on the host, the best choice first
+  at::Tensor weights_NK;  ///< f32 (f64 of f64) on the logits' device
+};
+
+/// The experts of each token, and the weights of what they give. The choice is by score plus
+/// bias_E (f32 [E], or undefined), the weight by the score alone.
+/// Shapes  logits_NE [N, E], f32 or f64. Grad  through the weights to the logits.
+/// Errors  ModelError for shapes that do not fit, more picks than there are to choose from, groups
+///         that do not divide the experts.
+Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule);
+
+/// The `per_token` best experts of each row by score alone, as route() decides: int64 [N, K] on the
+/// host. Without gradient.
+at::Tensor best_experts(const at::Tensor& logits_NE, int64_t per_token);
+
+/// How many of a segment's tokens go to each expert, as a part of its tokens: f64 [S, E] on the
+/// host. A segment's numbers add up to the picks per token. Several layers may share one and add to
+/// it; the backward reads what is there then.
+struct ExpertLoad {
+  at::Tensor parts_SE;
+};
+
+/// Tokens [begin, end) of a pass that belong to one segment.
+struct SegmentPart {
+  int64_t begin = 0, end = 0, segment = 0;
+};
+
+struct BalanceTerm {
+  RouterScore score =
+      RouterScore::kSoftmax;  ///< sigmoid: a token's scores are divided by their sum
+  std::vector<SegmentPart> parts;
+  std::vector<int64_t> lengths;  ///< of whole segments, of which ranks may have parts; [S]
+  std::vector<double> factors;   ///< of each segment's term; [S]
+  std::shared_ptr<const ExpertLoad> load;
+};
+/// The sum over segments s of factor_s · Σ_e load_se · P_se. P_se is the mean score of expert e
+/// over the segment's tokens; tokens that are other ranks' are left out of the sum, not of its
+/// divisor. Shapes  logits_NE [N, E]; tokens in no part count nowhere. Result: a scalar of the
+///         logits' type. Grad  through the scores; the load is a constant.
+at::Tensor balance_term(const at::Tensor& logits_NE, const BalanceTerm& term);
+
+/// Σ_s factor_s · P_se of each expert: f64 [E] on the host. Without gradient.
+at::Tensor mean_scores(const at::Tensor& logits_NE, const BalanceTerm& term);
+
+/// The sum over segments s of factor_s · mean over the segment's tokens of logsumexp(logits)².
+/// `load` and `score` are not read. Else as balance_term.
+at::Tensor z_term(const at::Tensor& logits_NE, const BalanceTerm& term);
+
+}  // namespace danlu::ops

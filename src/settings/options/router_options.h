@@ -1,0 +1,13 @@
+// settings/options/router_options.h: how routers of experts are kept in balance.
+#pragma once
+#include "arch/model_config.h"
+#include "base/options.h"
+#include "settings/router_training.h"
+
+namespace danlu::settings {
+
+/// Errors: UsageError for terms of the loss in a model without experts, and for one over all layers
+/// of a model that a pipeline or the context axis divides.
+RouterTraining router_training_from(const Options& options, const arch::ModelConfig& model);
+
+}  // namespace danlu::settings
