@@ -24,6 +24,7 @@ struct Batch {
   std::vector<int32_t> segment_starts;  ///< [S+1]; 0 … N
   int64_t num_targets = 0;              ///< targets != kIgnoreLabel
   int64_t num_samples = 0;              ///< rows of the data set in this batch
+  bool is_filling = false;              ///< it stands for no samples, and no router sees its tokens
   /// In a part of a batch (part_of), segment_starts still counts the tokens of the whole. `rows`
   /// says which of these are here, in their order. Empty: all; one empty range: none.
   std::vector<RowRange> rows;

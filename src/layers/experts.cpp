@@ -7,6 +7,7 @@
 #include <ATen/ops/sigmoid.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "device/dtype.h"
 #include "layers/balance.h"
@@ -16,6 +17,7 @@
 #include "ops/linear.h"
 #include "ops/pointwise.h"
 #include "ops/swiglu.h"
+#include "parallel/exchange.h"
 
 namespace danlu::layers {
 namespace {
@@ -89,6 +91,54 @@ Group group_of(const std::vector<Expert>& experts, Linear Expert::* which) {
   return group;
 }
 
+/// Which rows go where, if ranks divide the experts among them. Rows come by source, and by expert
+/// within a source.
+struct OwnersRows {
+  std::vector<int64_t> sends, receives;  ///< rows to and from each rank
+  std::vector<int64_t> counts;           ///< of each of this rank's experts, from all ranks
+  at::Tensor by_expert_R;  ///< int64: which of the rows that came is row r by expert, then source
+  at::Tensor by_source_R;  ///< the other way
+
+  /// given: this rank's rows for each expert of the layer. Collective.
+  OwnersRows(const std::vector<int64_t>& given, const parallel::Group& owners) {
+    const auto ranks = static_cast<size_t>(owners.size()), all = given.size(), own = all / ranks;
+    at::Tensor mine_E = at::empty({static_cast<int64_t>(all)}, at::kLong);
+    std::copy(given.begin(), given.end(), mine_E.data_ptr<int64_t>());
+    const at::Tensor all_RE = owners.all_gather(mine_E.unsqueeze(0), 0);
+    const int64_t* const table = all_RE.data_ptr<int64_t>();
+    const size_t first = static_cast<size_t>(owners.rank()) * own;
+    const auto from = [&](size_t rank, size_t expert) {
+      return table[rank * all + first + expert];
+    };
+    counts.assign(own, 0);
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      sends.push_back(std::accumulate(given.begin() + static_cast<std::ptrdiff_t>(rank * own),
+                                      given.begin() + static_cast<std::ptrdiff_t>((rank + 1) * own),
+                                      int64_t{0}));
+      receives.push_back(0);
+      for (size_t expert = 0; expert < own; ++expert) {
+        receives.back() += from(rank, expert);
+        counts[expert] += from(rank, expert);
+      }
+    }
+    const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    by_expert_R = at::empty({rows}, at::kLong);
+    by_source_R = at::empty({rows}, at::kLong);
+    std::vector<int64_t> next(own, 0);
+    for (size_t expert = 1; expert < own; ++expert)
+      next[expert] = next[expert - 1] + counts[expert - 1];
+    int64_t came = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      for (size_t expert = 0; expert < own; ++expert) {
+        for (int64_t i = 0; i < from(rank, expert); ++i, ++came) {
+          by_source_R.data_ptr<int64_t>()[came] = next[expert];
+          by_expert_R.data_ptr<int64_t>()[next[expert]++] = came;
+        }
+      }
+    }
+  }
+};
+
 }  // namespace
 
 void Expert::visit(Visitor& visitor) {
@@ -147,8 +197,7 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   ops::Routing routing = ops::route(logits[0], choice_bias.tensor, rule);
   // Filling is sent nowhere.
   routing.experts_NK.narrow(0, pass->num_tokens, x_NH.size(0) - pass->num_tokens).fill_(-1);
-  const Dispatch to =
-      dispatch(routing.experts_NK, static_cast<int64_t>(experts.size()), x_NH.device());
+  const Dispatch to = dispatch(routing.experts_NK, logits_NE.size(1), x_NH.device());
   if (pass->results) count(to.counts, *pass->results);
   if (pass->results && pass->results->on_routing)
     pass->results->on_routing(layer, logits_NE, routing);
@@ -162,7 +211,7 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
         ops::take_rows(pass->dropout_keys_N.unsqueeze(1), to.token_R).squeeze(1);
     own = keyed;
   }
-  rows_RH = through(rows_RH, to, own, again);
+  rows_RH = through_owners(rows_RH, to.counts, own, again);
   if (!scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
   const at::Tensor sum_NH = ops::rows_summed(rows_RH, to.token_R, x_NH.size(0));
   return with_terms(sum_NH, {logits[1], logits[2]}, routing.experts_NK, *pass);
@@ -175,12 +224,32 @@ void Experts::count(const std::vector<int64_t>& rows, PassResults& results) cons
   results.add(kExpertLoad, load_LE);
 }
 
-at::Tensor Experts::through(const at::Tensor& x_RH, const Dispatch& to,
+at::Tensor Experts::through_owners(const at::Tensor& x_RH, const std::vector<int64_t>& counts,
+                                   const std::shared_ptr<const Pass>& pass,
+                                   const Again& again) const {
+  if (owners->is_alone()) return through(x_RH, counts, pass, again);
+  const OwnersRows rows(counts, *owners);
+  at::Tensor here_RH = parallel::exchange_rows(x_RH, rows.sends, rows.receives, *owners);
+  here_RH = ops::take_rows(here_RH, rows.by_expert_R.to(x_RH.device()));
+  auto own = pass;
+  if (pass->dropout_keys_N.defined()) {
+    auto keyed = std::make_shared<Pass>(*pass);
+    const at::Tensor keys_R1 = parallel::exchange_rows(pass->dropout_keys_N.unsqueeze(1),
+                                                       rows.sends, rows.receives, *owners);
+    keyed->dropout_keys_N = ops::take_rows(keys_R1, rows.by_expert_R.to(x_RH.device())).squeeze(1);
+    own = keyed;
+  }
+  here_RH = through(here_RH, rows.counts, own, again);
+  here_RH = ops::take_rows(here_RH, rows.by_source_R.to(x_RH.device()));
+  return parallel::exchange_rows(here_RH, rows.receives, rows.sends, *owners);
+}
+
+at::Tensor Experts::through(const at::Tensor& x_RH, const std::vector<int64_t>& counts,
                             const std::shared_ptr<const Pass>& pass, const Again& again) const {
   const auto x = ops::shared_by(2, x_RH);
-  const at::Tensor gate_RF = grouped(group_of(experts, &Expert::gate), x[0], to.counts, *pass),
-                   up_RF = grouped(group_of(experts, &Expert::up), x[1], to.counts, *pass);
-  const Body body = [this, pass, counts = to.counts](const std::vector<at::Tensor>& gate_up) {
+  const at::Tensor gate_RF = grouped(group_of(experts, &Expert::gate), x[0], counts, *pass),
+                   up_RF = grouped(group_of(experts, &Expert::up), x[1], counts, *pass);
+  const Body body = [this, pass, counts](const std::vector<at::Tensor>& gate_up) {
     return grouped(group_of(experts, &Expert::down), ops::swiglu(gate_up[0], gate_up[1]), counts,
                    *pass);
   };

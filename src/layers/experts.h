@@ -34,8 +34,11 @@ struct Experts : FeedForward {
   Linear router;          ///< [experts, H]; its product is f32 (f64 of f64) whatever the type
   Parameter choice_bias;  ///< f32 [experts], or undefined
   ops::RoutingRule rule;
-  bool scales_input = false;  ///< weights multiply what experts are given
-  std::vector<Expert> experts;
+  bool scales_input = false;    ///< weights multiply what experts are given
+  std::vector<Expert> experts;  ///< this rank's: as many as each of `owners` has
+  /// The ranks that divide the experts among them, in the order of their numbers. Each has tokens
+  /// of its own, which go to the owners of their experts and come back.
+  const parallel::Group* owners = &parallel::Group::alone();
   std::optional<Mlp> shared;          ///< the expert that every token passes
   Linear shared_gate;                 ///< [1, H], or undefined
   int64_t layer = 0, num_layers = 1;  ///< in the whole model
@@ -48,8 +51,12 @@ struct Experts : FeedForward {
  private:
   at::Tensor routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
                     const std::shared_ptr<const Pass>& pass, const Again& again) const;
-  /// What the experts make of rows sorted by expert.
-  at::Tensor through(const at::Tensor& x_RH, const Dispatch& to,
+  /// What the experts make of rows sorted by expert, on whichever rank they are. counts: rows of
+  /// each expert of the layer.
+  at::Tensor through_owners(const at::Tensor& x_RH, const std::vector<int64_t>& counts,
+                            const std::shared_ptr<const Pass>& pass, const Again& again) const;
+  /// The same of this rank's experts. counts: rows of each of them.
+  at::Tensor through(const at::Tensor& x_RH, const std::vector<int64_t>& counts,
                      const std::shared_ptr<const Pass>& pass, const Again& again) const;
   void count(const std::vector<int64_t>& rows, PassResults& results) const;
   at::Tensor with_terms(const at::Tensor& hidden_NH, const std::vector<at::Tensor>& logits,

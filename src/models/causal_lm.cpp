@@ -25,7 +25,7 @@ ForwardInput padded(const ForwardInput& input, int64_t ranks) {
   const int64_t n = input.ids_N.size(0), more = (ranks - n % ranks) % ranks;
   if (more == 0) return input;
   ForwardInput result = input;
-  result.num_tokens = n;
+  if (result.num_tokens < 0) result.num_tokens = n;
   result.ids_N = at::constant_pad_nd(input.ids_N, {0, more});
   result.positions_N = at::constant_pad_nd(input.positions_N, {0, more});
   if (input.dropout_keys_N.defined())

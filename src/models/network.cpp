@@ -143,6 +143,7 @@ std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
   result->choice_bias = parameters.optional(Role::kRouterBias, at.layer, false);
   result->rule = routing_rule(config);
   result->scales_input = config.scales_input;
+  result->owners = &at.mesh.cutting({arch::Axis::kExpert});
   result->layer = at.layer;
   result->num_layers = at.config.num_layers;
   for (int64_t expert = 0; expert < config.count; ++expert) {

@@ -25,6 +25,7 @@ models::ForwardInput text_input(const data::Batch& batch) {
   input.segments.k_starts = input.segments.q_starts;
   input.rows = batch.rows;
   input.segment_lengths = batch.segment_lengths;
+  if (batch.is_filling) input.num_tokens = 0;
   return input;
 }
 
@@ -58,6 +59,24 @@ std::vector<double> segment_weights(const data::Batch& batch, double weight_of_t
       weights[static_cast<size_t>(segments[token])] += weight_of_target;
   }
   return weights;
+}
+
+data::Batch filling(const parallel::Mesh& mesh) {
+  // Each rank of the context axis has two blocks of a sequence (settings/context_cut.h).
+  const auto tokens = static_cast<size_t>(2 * mesh.context().shape().size());
+  data::Sample sample;
+  sample.ids.assign(tokens, 0);
+  sample.labels.assign(tokens, 0);
+  data::Batch batch = own_part(mesh, data::make_batch({sample}));
+  batch.is_filling = true;
+  return batch;
+}
+
+void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& schedule,
+             const data::Batch& filler) {
+  for (const arch::Action& action : schedule) {
+    while (static_cast<int64_t>(batches.size()) <= action.micro_batch) batches.push_back(&filler);
+  }
 }
 
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch) {

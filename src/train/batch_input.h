@@ -1,5 +1,6 @@
 // train/batch_input.h: a batch as a model takes it.
 #pragma once
+#include "arch/pipeline.h"
 #include "data/batch.h"
 #include "models/causal_lm.h"
 
@@ -8,6 +9,14 @@ namespace danlu::train {
 /// The part of a batch that this rank of the context axis works on. All ranks of the axis are given
 /// the same batch; a rank that is alone on it gets all of it.
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch);
+
+/// The part that this rank has of a batch with tokens and nothing to learn. Where experts are
+/// divided among ranks, one that has no micro-batch takes part in a pass with it, because others
+/// send rows to its experts.
+data::Batch filling(const parallel::Mesh& mesh);
+/// Makes `filler` the micro-batches of the schedule that `batches` lacks.
+void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& schedule,
+             const data::Batch& filler);
 
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
 /// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 
 #include "models/training_memory.h"
 #include "parallel/agree.h"
@@ -10,14 +11,16 @@
 
 namespace danlu::train {
 
-void ForwardPasses::run(const std::vector<const data::Batch*>& batches, const How& how,
+void ForwardPasses::run(const std::vector<const data::Batch*>& own, const How& how,
                         const OnHidden& on_hidden) const {
   const at::NoGradGuard no_grad;
   const parallel::Mesh& mesh = stage_.mesh();
-  const int64_t passes =
-      parallel::largest_of(mesh.batch_ranks(), static_cast<int64_t>(batches.size()));
+  const int64_t passes = parallel::largest_of(mesh.batch_ranks(), static_cast<int64_t>(own.size()));
   const arch::Schedule schedule =
       arch::forward_only(mesh.stage(), mesh.shape().pipeline, stage_.stage().num_chunks(), passes);
+  const data::Batch filler = filling(mesh);
+  std::vector<const data::Batch*> batches = own;
+  if (mesh.shape().expert > 1) fill_up(batches, schedule, filler);
   const auto batch_of = [&](const arch::Action& action) -> const data::Batch* {
     const auto i = static_cast<size_t>(action.micro_batch);
     return i < batches.size() ? batches[i] : nullptr;
@@ -43,8 +46,12 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& batches, const Ho
       input.results = how.results;
       const bool begins = stage_.stage().begins_at(action.chunk);
       hidden_nH = stage_.forward(input, begins ? at::Tensor() : hidden_nH, action.chunk);
-      if (stage_.stage().ends_at(action.chunk))
+      if (!stage_.stage().ends_at(action.chunk)) continue;
+      if (batch->is_filling) {
+        stage_.head_loss(hidden_nH, input, at::zeros(input.ids_N.sizes(), at::kLong), 0);
+      } else {
         on_hidden(static_cast<size_t>(action.micro_batch), hidden_nH, input);
+      }
     }
   }
   links_.finish();

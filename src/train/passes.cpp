@@ -1,6 +1,7 @@
 #include "train/passes.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
@@ -24,12 +25,20 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   models::ForwardInput input = training_input(stage_, batch, factors_.dropout_seed);
   input.results = &results_;
-  if (factors_.routers.has_terms())
+  if (factors_.routers.has_terms() && !batch.is_filling)
     input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target)};
   input.loss_scale = factors_.scale;
   if (flight.entered.defined()) flight.entered.requires_grad_(true);
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;
+  if (batch.is_filling) {
+    // A loss of factor 0: its backward goes through the network, where other ranks wait for it.
+    const at::Tensor targets_N = at::zeros({static_cast<int64_t>(batch.ids.size())}, at::kLong);
+    const models::LossSum nothing = stage_.head_loss(flight.left, input, targets_N, 0);
+    flight.left = nothing.sum;
+    flight.grad = nothing.factor;
+    return;
+  }
   const Loss loss =
       objective_.evaluate(stage_, flight.left, input, batch, *flight.columns, factors_.scale);
   if (!loss.scale.defined())
@@ -99,9 +108,12 @@ void Passes::expect(const arch::Schedule& schedule,
   }
 }
 
-PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& batches,
+PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const data::Batch*>& own,
                      const std::vector<Columns>& columns, const StepFactors& factors) {
   using arch::Work;
+  const data::Batch filler = filling(stage_.mesh());
+  std::vector<const data::Batch*> batches = own;
+  if (stage_.mesh().shape().expert > 1) fill_up(batches, schedule, filler);
   losses_.clear();
   metrics_ = {};
   results_ = {};
@@ -120,7 +132,7 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
     const Key key{action.micro_batch, action.chunk};
     const auto index = static_cast<size_t>(action.micro_batch);
     const bool is_idle = index >= batches.size();
-    if (!is_idle) flights[key].columns = &columns[index];
+    if (index < columns.size()) flights[key].columns = &columns[index];
     if (observer_) observer_->begin(action);
     act(action, is_idle ? nullptr : batches[index], &action == last_gradients[action.chunk],
         flights[key]);

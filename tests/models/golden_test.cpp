@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "models/batch.h"
 #include "models/merge.h"
@@ -68,17 +70,34 @@ TEST(GoldenOthers, WhatWasFrozenStaysFrozen) {
     EXPECT_EQ(parameter.tensor.requires_grad(), parameter.trainable) << parameter.name();
 }
 
-TEST(GoldenOthers, MoeModelsAreRefusedByName) {
+class ExpertGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExpertGolden, RoutersLossesGradientsAndGreedyTokensEqualHuggingFace) {
   DANLU_REQUIRES_SHARED();
-  try {
-    load_model(golden_dir("mixtral"), parallel::Mesh::single(), at::kFloat, at::kCPU);
-    ADD_FAILURE() << "loaded";
-  } catch (const ModelError& error) {
-    EXPECT_THAT(
-        error.what(),
-        testing::HasSubstr("mixtral: mixture-of-experts models are converted and inspected"));
+  const auto model =
+      load_model(golden_dir(GetParam()), parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const auto golden = weights::open_safetensors(golden_dir(GetParam()) / "golden.safetensors");
+  const GoldenReport report = compare_with_golden(*model, *golden, 1e-4);
+  expect_close(report);
+  EXPECT_THAT(report.not_compared, testing::IsEmpty());
+  EXPECT_EQ(report.first_deviation, "");
+  std::set<std::string> compared;
+  for (const TensorDifference& difference : report.differences) compared.insert(difference.name);
+  for (const char* name : {"logits", "loss", "long_logits", "gen_output_ids", "router_logits.1"})
+    EXPECT_EQ(compared.count(name), 1u) << name;
+  for (const Parameter& parameter : model->parameters()) {
+    if (parameter.trainable) {
+      EXPECT_EQ(compared.count("grad." + parameter.name()), 1u) << parameter.name();
+    }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, ExpertGolden,
+                         testing::Values("mixtral", "moe/qwen2_moe", "moe/qwen3_moe"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name.substr(name.rfind('/') + 1);
+                         });
 
 /// AdamW as torch.optim.AdamW, on every tensor given: the curves below were made with it.
 struct PlainAdamW {

@@ -64,6 +64,7 @@ struct Case {
   std::shared_ptr<const data::SampleSource> samples = {};  ///< 64 of them; null: toys
   /// As arch::PipelineSplit's; empty: even.
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
+  settings::RouterTraining routers = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -103,6 +104,7 @@ inline TrainConfig config_of(const Case& c) {
   config.lora.dropout = 0.1;
   config.lora.dora = c.tuning == Tuning::kDora;
   config.keeping.sharding = c.sharding;
+  config.routers = c.routers;
   if (c.chunks > 1) config.order = arch::PipelineOrder::kInterleaved;
   if (c.zero_bubble) config.order = arch::PipelineOrder::kZeroBubble;
   static const danlu::test::TemporaryDirectory directory;

@@ -1,0 +1,119 @@
+// Products of groups of rows against one linear layer for each group.
+#include "ops/grouped_linear.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "base/error.h"
+#include "finite_differences.h"
+#include "ops/linear.h"
+
+namespace danlu::ops {
+namespace {
+
+using test::random_f64;
+
+struct Grouped {
+  at::Tensor x_RI;
+  std::vector<at::Tensor> weights_OI;
+  std::vector<int64_t> counts;
+};
+
+Grouped random_groups(std::mt19937& random, at::ScalarType type) {
+  Grouped g;
+  const auto groups = static_cast<size_t>(1 + random() % 6);
+  const int64_t inputs = 1 + static_cast<int64_t>(random() % 70),
+                outputs = 1 + static_cast<int64_t>(random() % 50);
+  for (size_t i = 0; i < groups; ++i) {
+    // Some are empty, some few rows, some many.
+    const int64_t most = std::vector<int64_t>{1, 4, 130}[random() % 3];
+    g.counts.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(most)));
+    g.weights_OI.push_back(random_f64({outputs, inputs}, random()).to(type));
+  }
+  const int64_t rows = std::accumulate(g.counts.begin(), g.counts.end(), int64_t{0});
+  g.x_RI = random_f64({rows, inputs}, random()).to(type);
+  return g;
+}
+
+TEST(GroupedLinear, EqualsALinearLayerForEachGroup) {
+  std::mt19937 random(11);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    const double limit = type == at::kDouble ? 1e-12 : type == at::kFloat ? 2e-5 : 2e-2;
+    for (int round = 0; round < 25; ++round) {
+      Grouped g = random_groups(random, type);
+      const at::Tensor d_y = random_f64({g.x_RI.size(0), g.weights_OI.front().size(0)}, 7).to(type);
+      std::vector<at::Tensor> inputs{g.x_RI};
+      inputs.insert(inputs.end(), g.weights_OI.begin(), g.weights_OI.end());
+      for (at::Tensor& input : inputs) input.requires_grad_(true);
+      const auto run = [&](const auto& f) {
+        const at::Tensor y = f();
+        auto grads = torch::autograd::grad({y}, inputs, {d_y});
+        grads.push_back(y.detach());
+        return grads;
+      };
+      const auto got = run([&] { return grouped_linear(g.x_RI, g.weights_OI, g.counts); });
+      const auto expected =
+          run([&] { return oracle::grouped_linear(g.x_RI, g.weights_OI, g.counts); });
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (got[i].numel() == 0) continue;
+        const at::Tensor far = (got[i].to(at::kDouble) - expected[i].to(at::kDouble)).abs();
+        EXPECT_LE(far.max().item<double>(),
+                  limit * std::max(1.0, expected[i].to(at::kDouble).abs().max().item<double>()))
+            << c10::toString(type) << " round " << round << " tensor " << i;
+      }
+      const at::NoGradGuard no_grad;
+      const at::Tensor without = grouped_linear(g.x_RI, g.weights_OI, g.counts);
+      if (without.numel() > 0) {
+        EXPECT_LE(
+            (without.to(at::kDouble) - expected.back().to(at::kDouble)).abs().max().item<double>(),
+            limit * std::max(1.0, expected.back().to(at::kDouble).abs().max().item<double>()));
+      }
+    }
+  }
+}
+
+TEST(GroupedLinear, SumsOfAGroupWithoutRowsBecomeZeroAndOthersGrow) {
+  const std::vector<int64_t> counts{3, 0, 2};
+  const at::Tensor x = random_f64({5, 4}, 1).to(at::kFloat).requires_grad_(true);
+  std::vector<at::Tensor> weights;
+  std::vector<MainGradPtr> main;
+  for (uint64_t group = 0; group < 3; ++group) {
+    weights.push_back(random_f64({6, 4}, 2 + group).to(at::kFloat).requires_grad_(true));
+    auto place = std::make_shared<MainGrad>();
+    place->sum = at::zeros({6, 4}, at::kFloat).fill_(std::numeric_limits<float>::quiet_NaN());
+    place->is_fresh = true;
+    main.push_back(place);
+  }
+  at::Tensor expected_first = at::zeros({6, 4}, at::kDouble);
+  for (int pass = 0; pass < 2; ++pass) {
+    const at::Tensor y = grouped_linear(x, weights, counts, main);
+    const at::Tensor d_y = random_f64(y.sizes(), 20 + static_cast<uint64_t>(pass)).to(at::kFloat);
+    torch::autograd::backward({y}, {d_y});
+    expected_first +=
+        d_y.narrow(0, 0, 3).to(at::kDouble).t().mm(x.detach().narrow(0, 0, 3).to(at::kDouble));
+  }
+  EXPECT_LE((main[0]->sum.to(at::kDouble) - expected_first).abs().max().item<double>(), 1e-5);
+  EXPECT_EQ(main[1]->sum.abs().max().item<float>(), 0.0f);
+  EXPECT_FALSE(main[1]->is_fresh);
+  for (const at::Tensor& weight : weights) EXPECT_FALSE(weight.grad().defined());
+}
+
+TEST(GroupedLinear, WhatDoesNotFitIsRefused) {
+  const at::Tensor x = at::zeros({5, 4}), weight = at::zeros({6, 4});
+  EXPECT_THROW(grouped_linear(x, {weight}, {4}), ModelError);
+  EXPECT_THROW(grouped_linear(x, {weight, weight}, {5}), ModelError);
+  EXPECT_THROW(grouped_linear(x, {weight, at::zeros({6, 3})}, {3, 2}), ModelError);
+  EXPECT_THROW(grouped_linear(x, {weight, at::zeros({7, 4})}, {3, 2}), ModelError);
+  EXPECT_THROW(grouped_linear(x, {weight, weight.to(at::kDouble)}, {3, 2}), ModelError);
+}
+
+}  // namespace
+}  // namespace danlu::ops

@@ -1,0 +1,129 @@
+// Experts on meshes: divided among ranks, cut, beside every other axis; the oracle is one rank.
+#include <ATen/core/Tensor.h>
+#include <gtest/gtest.h>
+
+#include "train/evaluate.h"
+#include "train/mesh.h"
+
+namespace danlu::train {
+namespace mesh_test {
+namespace {
+
+using parallel::Sharding;
+
+Case expert_case(const char* family, Tuning tuning, const MeshShape& shape,
+                 Sharding sharding = Sharding::kNone,
+                 models::Recompute recompute = models::Recompute::kNone) {
+  Case c{family, family, Json::object()};
+  c.tuning = tuning;
+  c.shape = shape;
+  c.sharding = sharding;
+  c.recompute = recompute;
+  c.routers = {settings::BalanceLoss::kSequence, 0.05, 0.01};
+  return c;
+}
+
+std::vector<Case> expert_cases() {
+  const MeshShape ep2{.data = 2, .expert = 2}, ep4{.data = 4, .expert = 4};
+  const MeshShape ep2dp2{.data = 4, .expert = 2};
+  const MeshShape ep2tp2{.tensor = 2, .data = 2, .expert = 2};
+  const MeshShape ep2tp2sp{.tensor = 2, .data = 2, .sequence_parallel = true, .expert = 2};
+  const MeshShape ep2pp2{.data = 2, .pipeline = 2, .expert = 2};
+  const MeshShape ep2ring{.data = 2, .context = {1, 2, 2}, .expert = 2};
+  const MeshShape ep2ulysses{.data = 2, .context = {2, 1, 1}, .expert = 2};
+  const MeshShape tp2{.tensor = 2}, dp2{.data = 2}, pp2{.pipeline = 2};
+  std::vector<Case> cases;
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    for (const MeshShape& shape :
+         {ep2, ep4, ep2dp2, ep2tp2, ep2tp2sp, ep2pp2, ep2ring, ep2ulysses, tp2, dp2, pp2})
+      cases.push_back(expert_case("qwen2_moe", tuning, shape));
+    for (const Sharding sharding :
+         {Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
+      cases.push_back(expert_case("qwen3_moe", tuning, ep2dp2, sharding));
+      cases.push_back(expert_case("mixtral", tuning, ep2tp2sp, sharding));
+    }
+    for (const auto recompute : {models::Recompute::kSelective, models::Recompute::kFull})
+      cases.push_back(expert_case("qwen2_moe", tuning, ep2pp2, Sharding::kParameters, recompute));
+  }
+  cases.push_back(expert_case("qwen2_moe", Tuning::kDora, ep2tp2));
+  Case chunks = expert_case("qwen3_moe", Tuning::kFull, ep2pp2);
+  chunks.chunks = 2;
+  chunks.layers = 4;
+  cases.push_back(chunks);
+  Case zero_bubble = expert_case("mixtral", Tuning::kFull, ep2pp2);
+  zero_bubble.zero_bubble = true;
+  cases.push_back(zero_bubble);
+  return cases;
+}
+
+std::string expert_name(const testing::TestParamInfo<Case>& info) {
+  return name_of(info) + "_ep" + std::to_string(info.param.shape.expert);
+}
+
+const Outcome& one_rank(const Case& c) {
+  static std::map<std::string, Outcome> known;
+  const Case plain = without_schemes(c);
+  const auto [found, is_new] = known.try_emplace(name_of({plain, 0}));
+  if (is_new) found->second = train(plain, {}, 10);
+  return found->second;
+}
+
+class ExpertMesh : public testing::TestWithParam<Case> {};
+
+TEST_P(ExpertMesh, GivesTheNumbersOfOneRank) {
+  const Outcome& one = one_rank(GetParam());
+  const Outcome got = train(GetParam(), GetParam().shape, 10);
+  expect_numbers_of(one, got);
+  for (size_t step = 0; step < one.metrics.size(); ++step) {
+    for (const auto& [name, value] : one.metrics[step]) {
+      EXPECT_NEAR(got.metrics[step].at(name), value, 1e-5 * value) << name << " of step " << step;
+    }
+    EXPECT_EQ(got.metrics[step].count("aux_loss"), 1u);
+    EXPECT_EQ(got.metrics[step].count("max_load"), 1u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Experts, ExpertMesh, testing::ValuesIn(expert_cases()), expert_name);
+
+TEST(ExpertMeshes, ARankWithoutMicroBatchesTakesPartInPasses) {
+  // One rank's samples fit into one pass, another's need several.
+  Case c = expert_case("qwen3_moe", Tuning::kFull, {.data = 4, .expert = 4}, Sharding::kParameters);
+  const Cut cut{2, 24};
+  const Outcome one = train(without_schemes(c), {}, 5, cut);
+  std::set<size_t> passes;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    data::BatchStreamOptions options;
+    options.dp_size = 4;
+    options.dp_rank = rank;
+    options.micro_batch_size = cut.samples;
+    options.max_tokens_per_micro_batch = cut.max_tokens;
+    options.accumulation_steps = kGlobalBatch / cut.samples / 4;
+    options.prefetch_steps = 0;
+    const data::BatchStream stream(
+        std::make_shared<data::VectorSource>(test::toy_samples(64)),
+        [](int64_t i) { return i % 64; }, options, 0);
+    passes.insert(stream.step_at(0).micro_batches.size());
+  }
+  EXPECT_GT(passes.size(), 1u) << "every rank has as many passes: nobody is without one";
+  const Outcome got = train(c, c.shape, 5, cut);
+  expect_numbers_of(one, got);
+}
+
+TEST(ExpertMeshes, AnEvaluationIsThatOfOneRank) {
+  const Case c = expert_case("qwen2_moe", Tuning::kFull, {.data = 4, .expert = 2});
+  const auto samples = std::make_shared<data::VectorSource>(test::toy_samples(11));
+  const auto evaluated = [&](const Mesh& mesh) {
+    return evaluate(*state_of(c, mesh).model, *language_modelling(), samples,
+                    {.batch_size = 2, .max_batches = 0});
+  };
+  const Evaluation one = evaluated(Mesh::single());
+  parallel::run_local_ranks(4, [&](parallel::World& world) {
+    const Evaluation all = evaluated(Mesh(world, c.shape));
+    EXPECT_EQ(all.num_samples, one.num_samples);
+    EXPECT_NEAR(all.loss, one.loss, 1e-5 * one.loss);
+  });
+}
+
+}  // namespace
+}  // namespace mesh_test
+}  // namespace danlu::train
