@@ -15,9 +15,11 @@ struct Attention {
   int64_t layer = 0;                                      ///< index in the model, for the cache
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  ///< of this rank
   arch::QkvLayout qkv_layout = arch::QkvLayout::kSeparate;
-  Linear q, k, v;                         ///< of kSeparate
-  Linear qkv;                             ///< of the other layouts
-  std::optional<RmsNorm> q_norm, k_norm;  ///< per head, before rotary
+  Linear q, k, v;                      ///< of kSeparate
+  Linear qkv;                          ///< of the other layouts
+  std::optional<Norm> q_norm, k_norm;  ///< per head, before rotary
+  bool is_rotated = true;              ///< false: without rotary embedding in this layer
+  bool has_window_rotary = false;      ///< by Pass::window_rotary
   ops::AttentionOptions options;
   Linear o;
   parallel::Region region{parallel::Group::alone(), false};

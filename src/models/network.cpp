@@ -35,6 +35,13 @@ at::Tensor alibi_slopes(const arch::ModelConfig& config, const parallel::Mesh& m
       .to(device);
 }
 
+layers::Norm norm_of(const arch::ModelConfig& config, const StageParameters& parameters, Role role,
+                     int64_t layer) {
+  const bool has_bias = config.norm == arch::NormKind::kLayer;
+  return {parameters.weight(role, layer), config.norm_eps, config.norm,
+          has_bias ? parameters.optional(role, layer, /*is_bias=*/true) : Parameter{}};
+}
+
 layers::Attention attention(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                             const StageParameters& parameters, int64_t layer,
                             const at::Tensor& alibi_slopes_Q) {
@@ -52,29 +59,52 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
     result.qkv = parameters.linear(Role::kQkv, layer);
   }
   if (config.qk_norm) {
-    result.q_norm = layers::RmsNorm{parameters.weight(Role::kQNorm, layer), config.norm_eps};
-    result.k_norm = layers::RmsNorm{parameters.weight(Role::kKNorm, layer), config.norm_eps};
+    result.q_norm = norm_of(config, parameters, Role::kQNorm, layer);
+    result.k_norm = norm_of(config, parameters, Role::kKNorm, layer);
   }
-  result.options.scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  result.options.scale = config.attention_scale > 0
+                             ? config.attention_scale
+                             : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   if (!config.sliding_window.empty()) result.options.window = config.sliding_window[layer];
   result.options.alibi_slopes_Q = alibi_slopes_Q;
+  result.options.softcap = config.attention_softcap;
+  result.has_window_rotary = config.window_rope && result.options.window > 0;
   result.o = parameters.linear(Role::kO, layer);
   result.region = mesh.region();
   result.context = &mesh.context();
   return result;
 }
 
+layers::Mlp dense_mlp(const BlockPlace& at) {
+  const StageParameters& parameters = at.parameters;
+  layers::Mlp mlp;
+  if (at.config.joins_gate_up) {
+    mlp.gate_up = parameters.linear(Role::kGateUp, at.layer);
+  } else {
+    mlp.gate = parameters.linear(Role::kGate, at.layer);
+    mlp.up = parameters.linear(Role::kUp, at.layer);
+  }
+  mlp.down = parameters.linear(Role::kDown, at.layer);
+  mlp.region = at.mesh.region();
+  mlp.activation = at.config.activation;
+  return mlp;
+}
+
 /// The decoder's own kind of layer.
 std::unique_ptr<layers::Block> decoder_layer(const BlockPlace& at) {
   const StageParameters& parameters = at.parameters;
-  const double eps = at.config.norm_eps;
   const int64_t i = at.layer;
+  const auto norm = [&](Role role) { return norm_of(at.config, parameters, role, i); };
   auto layer = std::make_unique<layers::DecoderLayer>();
-  layer->attention_norm = {parameters.weight(Role::kAttentionNorm, i), eps};
+  layer->attention_norm = norm(Role::kAttentionNorm);
   layer->attention = attention(at.config, at.mesh, parameters, i, at.alibi_slopes_Q);
-  layer->mlp_norm = {parameters.weight(Role::kMlpNorm, i), eps};
-  layer->mlp = {parameters.linear(Role::kGate, i), parameters.linear(Role::kUp, i),
-                parameters.linear(Role::kDown, i), at.mesh.region()};
+  layer->mlp_norm = norm(Role::kMlpNorm);
+  layer->mlp = dense_mlp(at);
+  if (at.config.has_post_norms) {
+    layer->attention_post_norm = norm(Role::kPostAttentionNorm);
+    layer->mlp_post_norm = norm(Role::kPostMlpNorm);
+  }
+  layer->residual_scale = at.config.residual_scale;
   return layer;
 }
 
@@ -202,12 +232,13 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   const StageParameters by_role(config, stage, mesh, options);
   if (config.vision) add_tower(config, mesh, by_role);
   if (stage.has_embedding() || stage.copies_embedding)
-    embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
+    embedding = {by_role.weight(Role::kEmbedding), mesh.region(), config.embedding_scale};
   const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
   for (const int64_t i : stage.layers()) layers[i] = block({config, mesh, by_role, i, slopes});
   if (stage.has_head()) {
-    final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
-    head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};
+    final_norm = norm_of(config, by_role, Role::kFinalNorm, -1);
+    head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region(), config.logit_scale,
+            config.logit_softcap};
   }
 
   std::map<std::string, Parameter*> by_name;
@@ -228,8 +259,9 @@ void Network::add_tower(const arch::ModelConfig& config, const parallel::Mesh& m
   const arch::Chain& chain = stage.chain;
   const parallel::Region region(mesh.tensor(), /*sequence=*/false);
   const auto norm = [&](const std::string& name) {
-    return layers::TowerNorm{parameters.of_tower(name + ".weight"),
-                             parameters.of_tower(name + ".bias"), vision.norm_eps};
+    const Parameter bias = parameters.of_tower(name + ".bias");
+    return layers::Norm{parameters.of_tower(name + ".weight"), vision.norm_eps,
+                        bias.defined() ? arch::NormKind::kLayer : arch::NormKind::kRms, bias};
   };
   const auto linear = [&](const std::string& name) { return parameters.linear_of_tower(name); };
   if (stage.has(chain.patches()))

@@ -180,7 +180,9 @@ at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
   check_new(k_NKD, v_NKD, pages, sequences, layer);
   check_queries(q_NQD, k_NKD, options);
   const Backend* table = fused_for(Work::kRows, q_NQD);
-  if (table && !table->attention_over_pages) table = nullptr;
+  const bool reads_pages =
+      table && table->attention_over_pages && options.softcap == 0 && options.chunk == 0;
+  if (!reads_pages) table = nullptr;
   std::vector<at::Tensor> parts;
   int64_t first = 0;
   // Neighbours that go one way go together.
