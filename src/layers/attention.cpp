@@ -48,9 +48,10 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
   auto [q_NQD, k_NKD, v_NKD] = project(x_NH, pass);
   if (q_norm) q_NQD = q_norm->forward(q_NQD);
   if (k_norm) k_NKD = k_norm->forward(k_NKD);
-  if (pass.rotary.cos_NE.defined()) {
-    q_NQD = ops::rotary(q_NQD, pass.rotary);
-    k_NKD = ops::rotary(k_NKD, pass.rotary);
+  const ops::RotaryTable& rotary = has_window_rotary ? pass.window_rotary : pass.rotary;
+  if (is_rotated && rotary.cos_NE.defined()) {
+    q_NQD = ops::rotary(q_NQD, rotary);
+    k_NKD = ops::rotary(k_NKD, rotary);
   }
   if (pass.attend) return leave(pass.attend(layer, q_NQD, k_NKD, v_NKD, options), pass);
   return leave(attend(q_NQD, k_NKD, v_NKD, pass, again), pass);

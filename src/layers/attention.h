@@ -37,9 +37,11 @@ struct SelfAttention {
 struct Attention : SelfAttention {
   int64_t num_kv_heads = 0, head_dim = 0;  ///< of this rank
   arch::QkvLayout qkv_layout = arch::QkvLayout::kSeparate;
-  Linear q, k, v;                         ///< of kSeparate
-  Linear qkv;                             ///< of the other layouts
-  std::optional<RmsNorm> q_norm, k_norm;  ///< per head, before rotary
+  Linear q, k, v;                      ///< of kSeparate
+  Linear qkv;                          ///< of the other layouts
+  std::optional<Norm> q_norm, k_norm;  ///< per head, before rotary
+  bool is_rotated = true;              ///< false: without rotary embedding in this layer
+  bool has_window_rotary = false;      ///< by Pass::window_rotary
 
   at::Tensor forward(const at::Tensor& x_NH, const Pass& pass,
                      const Again& again = {}) const override;

@@ -9,9 +9,7 @@
 namespace danlu::layers {
 
 at::Tensor LatentAttention::rotated(const at::Tensor& x_NQD, const Pass& pass) const {
-  if (!pass.rotary.cos_NE.defined()) return x_NQD;
-  // Queries meet keys in sums alone, so an order of dimensions that both have changes nothing.
-  return ops::rotary(is_pairwise ? ops::pairs_as_halves(x_NQD) : x_NQD, pass.rotary);
+  return pass.rotary.cos_NE.defined() ? ops::rotary(x_NQD, pass.rotary) : x_NQD;
 }
 
 LatentAttention::Projected LatentAttention::project(const at::Tensor& x_NH,

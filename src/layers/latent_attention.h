@@ -12,12 +12,11 @@ namespace danlu::layers {
 /// the matrix that would widen them into its queries and results instead.
 struct LatentAttention : SelfAttention {
   int64_t nope_dim = 0, rope_dim = 0, v_dim = 0, kv_rank = 0;
-  bool is_pairwise = false;  ///< dimensions 2j and 2j+1 are rotated together
-  Linear q_down;             ///< undefined: q reads the hidden state
-  std::optional<RmsNorm> q_norm;
+  Linear q_down;  ///< undefined: q reads the hidden state
+  std::optional<Norm> q_norm;
   Linear q;        ///< of each head nope_dim rows, then rope_dim rows
   Linear kv_down;  ///< kv_rank rows, then rope_dim rows of the key that all heads share
-  RmsNorm kv_norm;
+  Norm kv_norm;
   Linear kv_up;  ///< of each head nope_dim rows of its key, then v_dim rows of its value
 
   at::Tensor forward(const at::Tensor& x_NH, const Pass& pass,

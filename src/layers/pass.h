@@ -21,6 +21,8 @@ struct Pass {
   ops::Segments segments;
   ops::Segments windows;    ///< of a vision tower, whose blocks see segments or windows
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
+  /// Of layers with a window, where it is another (ModelConfig::window_rope).
+  ops::RotaryTable window_rotary;
   /// Stores the new keys and values of a layer and gives attention over these and the earlier ones.
   /// Empty: there are no earlier ones.
   std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,

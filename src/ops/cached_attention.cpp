@@ -179,10 +179,12 @@ at::Tensor gathered(const Pages& pages, const CachedSequences& sequences, int64_
 
 namespace {
 
-/// The table that reads pages, or null.
-const Backend* pages_table(const at::Tensor& q_NQD) {
+/// The table that reads pages with these options, or null.
+const Backend* pages_table(const at::Tensor& q_NQD, const AttentionOptions& options) {
   const Backend* const table = fused_for(Work::kRows, q_NQD);
-  return table && table->attention_over_pages ? table : nullptr;
+  const bool reads_pages =
+      table && table->attention_over_pages && options.softcap == 0 && options.chunk == 0;
+  return reads_pages ? table : nullptr;
 }
 
 /// Tokens of neighbouring sequences that go one way, and so go together.
@@ -225,7 +227,7 @@ at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                             const AttentionOptions& options) {
   check_new(k_NKD, v_NKD, pages, sequences, layer);
   check_queries(q_NQD, k_NKD, options);
-  const Backend* const table = pages_table(q_NQD);
+  const Backend* const table = pages_table(q_NQD, options);
   return by_way(sequences, table, [&](const SameWay& here) {
     const at::Tensor q = here.of(q_NQD);
     if (here.way == Way::kPages)
@@ -248,7 +250,7 @@ at::Tensor cached_latent_attention(const LatentQueries& queries, const Pages& pa
               q_NQD.scalar_type() == rows_N1R.scalar_type(),
           "cached_attention", "q ", q_NQD.sizes(), ' ', q_NQD.scalar_type(), " does not fit rows ",
           queries.rows_NR.sizes(), ' ', queries.rows_NR.scalar_type());
-  const Backend* const table = pages_table(q_NQD);
+  const Backend* const table = pages_table(q_NQD, options);
   const auto expanded = [&](const at::Tensor& q, const at::Tensor& rows_MR,
                             const Segments& segments) {
     const LatentQueries::Expanded made = queries.expand(rows_MR);

@@ -104,13 +104,4 @@ at::Tensor turned_products_by_head(const at::Tensor& x_NQI, const at::Tensor& w_
   return batched_product(x_NQI.transpose(0, 1), w_QOI.transpose(1, 2)).transpose(0, 1).contiguous();
 }
 
-at::Tensor pairs_as_halves(const at::Tensor& x_NQD) {
-  require(x_NQD.dim() == 3 && x_NQD.size(2) % 2 == 0, "pairs_as_halves", "x ", x_NQD.sizes(),
-          " must be [N, Q, D] of an even D");
-  const int64_t heads = x_NQD.size(1), dim = x_NQD.size(2);
-  return x_NQD.reshape({x_NQD.size(0), heads, dim / 2, 2})
-      .transpose(2, 3)
-      .reshape({x_NQD.size(0), heads, dim});
-}
-
 }  // namespace danlu::ops

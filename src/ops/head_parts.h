@@ -19,8 +19,4 @@ at::Tensor products_by_head(const at::Tensor& x_NQI, const at::Tensor& w_QIO);
 /// The same with w_QOI[q]^T.
 at::Tensor turned_products_by_head(const at::Tensor& x_NQI, const at::Tensor& w_QOI);
 
-/// The pairs (2j, 2j + 1) of each head's dimensions as the pairs (j, j + D/2), which ops/rotary.h
-/// turns. Shapes  x_NQD [N, Q, D], D even; result as x. Grad through x, by copies.
-at::Tensor pairs_as_halves(const at::Tensor& x_NQD);
-
 }  // namespace danlu::ops

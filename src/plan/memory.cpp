@@ -114,6 +114,7 @@ struct Sizes {
   /// In f32: a number of each row, of each row and head; a query, a key and a value.
   int64_t rstd, per_head, wide_qkv;
   int64_t wide_parts;  ///< keys' and values' gradients of the parts of groups of heads but one
+  int64_t scores;      ///< of one sample in f32, where scores are capped; else 0
 };
 
 /// The parts of one sample in attention's backward: parts_of_group in ops/attention_cpu.cpp.
@@ -129,6 +130,7 @@ Sizes sizes_of(const Request& request) {
   const int64_t met_heads = std::max(kv_heads, request.mesh.context.ulysses);
   const int64_t parts = std::clamp<int64_t>(up(kAttentionParts, met_heads), 1, heads / met_heads);
   const int64_t dv = arch::value_dim(model);
+  const bool caps = model.attention_softcap > 0;
   return {.rows = bytes * model.hidden_size / cut,
           .inside = bytes * model.hidden_size,
           .query = bytes * heads * model.head_dim,
@@ -140,10 +142,11 @@ Sizes sizes_of(const Request& request) {
           .met_value = bytes * met_heads * dv,
           .q_short = model.latent ? bytes * model.latent->q_rank : 0,
           .kv_short = model.latent ? bytes * model.latent->kv_rank : 0,
-          .rstd = tokens * 4 / cut,
+          .rstd = tokens * (model.norm == arch::NormKind::kLayer ? 8 : 4) / cut,
           .per_head = tokens * 4 * heads,
           .wide_qkv = tokens * 4 * (heads * model.head_dim + met_heads * (model.head_dim + dv)),
-          .wide_parts = tokens * 4 * met_heads * (model.head_dim + dv) * (parts - 1)};
+          .wide_parts = tokens * 4 * met_heads * (model.head_dim + dv) * (parts - 1),
+          .scores = caps ? 4 * heads * request.tokens * request.tokens : 0};
 }
 
 /// How often a layer keeps what its products are made of: once for all that take it as it is, once
@@ -170,7 +173,9 @@ Inputs inputs_of(const Request& request, const Uses& uses, int64_t layer,
     if (spec.role == arch::Role::kO) input = &Inputs::seen;
     if (spec.role == arch::Role::kQ && is_short) input = &Inputs::q_short;
     if (spec.role == arch::Role::kKvUp) input = &Inputs::kv_short;
-    if (spec.role == arch::Role::kGate || spec.role == arch::Role::kUp) input = &Inputs::gate_up;
+    if (spec.role == arch::Role::kGate || spec.role == arch::Role::kUp ||
+        spec.role == arch::Role::kGateUp)
+      input = &Inputs::gate_up;
     if (spec.role == arch::Role::kDown) input = &Inputs::product;
     const Use& use = uses.at(spec.name);
     inputs.low += use.adapter_rank;
@@ -198,6 +203,9 @@ struct LayerBytes {
 int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
   const bool is_wide = request.precision == settings::Precision::kF32,
              widens = request.widens && !is_wide;
+  // Scores, weights, gradient and slope of the cap, and what is hidden of them; keys and values
+  // wide. See oracle::attention_part_backward in ops/attention.cpp.
+  if (of.scores > 0) return of.rows + of.query + 2 * of.wide_qkv + of.per_head + of.scores * 9 / 2;
   const int64_t dim = arch::value_dim(request.model), panel = request.packed_columns;
   const int64_t padded = (dim + panel - 1) / panel * panel;
   const int64_t packed =
@@ -220,6 +228,13 @@ int64_t exchange_bytes(const Request& request, const Sizes& of) {
   return of.inside + 2 * piece + (2 * piece + wide) / ranks;
 }
 
+/// What the composite of a GELU has beside the kernel of SwiGLU: everything in f32. See
+/// ops/activation.cpp.
+int64_t gelu_backward_bytes(const Request& request, const Sizes& of) {
+  if (request.model.activation == arch::Activation::kSilu) return 0;
+  return request.precision == settings::Precision::kF32 ? of.ffn : 7 * of.ffn;
+}
+
 LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecompute kind) {
   const Sizes of = sizes_of(request);
   const arch::ModelConfig& model = request.model;
@@ -239,15 +254,18 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
     attention += of.query + of.key;
   if (model.qk_norm) attention += of.query + of.key + of.rstd + of.per_head;
   if (all) attention += of.per_head;  // log-sum-exp
+  if (model.has_post_norms) attention += of.rows + of.rstd;
   // What heads give for all tokens of a group, and what is exchanged for it.
   const bool exchanges = request.mesh.context.ulysses > 1;
   if (exchanges && all) attention += of.seen;
   const int64_t low = inputs.low * request.pass_tokens() * request.element_bytes();
-  const int64_t mlp = of.rows + of.rstd + kept_inputs.mlp(of) + 2 * of.ffn + low;
+  const int64_t post_norm = model.has_post_norms ? of.rows + of.rstd : 0;
+  const int64_t mlp = of.rows + of.rstd + kept_inputs.mlp(of) + 2 * of.ffn + low + post_norm;
 
   LayerBytes bytes{.kept = attention + mlp};
   const int64_t product = inputs.product * of.ffn;
   int64_t in_mlp = of.rows + 3 * of.ffn + (all ? -product : of.inside);
+  in_mlp += gelu_backward_bytes(request, of);
   if (kind == LayerRecompute::kActivationFunction) in_mlp += 2 * product;
   if (kind == LayerRecompute::kNorm) in_mlp += inputs.gate_up * of.inside;
   // What attention gives, and where heads are exchanged what it was given.
@@ -289,7 +307,8 @@ int64_t head_bytes(const Request& request) {
 
 /// Bytes of a micro-batch under way: angles of the positions, what ranks are given as integers.
 int64_t pass_bytes(const Request& request) {
-  const int64_t angles = request.model.alibi ? 0 : arch::rotated_dims(request.model) * 4;
+  const int64_t tables = request.model.window_rope ? 2 : 1;
+  const int64_t angles = request.model.alibi ? 0 : tables * arch::rotated_dims(request.model) * 4;
   return request.pass_tokens() * (angles + 24);
 }
 
@@ -343,7 +362,7 @@ int64_t first_trained_layer(const Uses& uses, const std::vector<arch::ParamSpec>
 LayerBytes passing_bytes(const Request& request) {
   const Sizes of = sizes_of(request);
   const int64_t attention = 2 * (of.query + of.met_key + of.met_value) + of.seen;
-  return {.passing = 2 * of.rows + of.inside + std::max(3 * of.ffn, attention)};
+  return {.passing = 2 * of.rows + of.inside + std::max(3 * of.ffn, attention + 4 * of.scores)};
 }
 
 /// Bytes of a layer of its own kind.

@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "ops/kernels.h"
-#include "ops/rotary.h"
 
 namespace danlu::ops {
 namespace head_parts_test {
@@ -69,16 +68,6 @@ TEST(ProductsByHead, EqualSumsInF64) {
   set_kernels(Kernels::kFused);
   EXPECT_THROW(products_by_head(at::randn({2, 5, 3}), at::randn({5, 4, 3})), ModelError);
   EXPECT_THROW(turned_products_by_head(at::randn({2, 5, 3}), at::randn({4, 4, 3})), ModelError);
-}
-
-TEST(PairsAsHalves, EvenDimensionsComeFirst) {
-  const at::Tensor x = at::randn({3, 2, 9}).narrow(2, 2, 6);
-  const at::Tensor y = pairs_as_halves(x);
-  for (int64_t j = 0; j < 3; ++j) {
-    EXPECT_TRUE(at::equal(y.select(2, j), x.select(2, 2 * j)));
-    EXPECT_TRUE(at::equal(y.select(2, 3 + j), x.select(2, 2 * j + 1)));
-  }
-  EXPECT_THROW(pairs_as_halves(at::randn({3, 2, 5})), ModelError);
 }
 
 }  // namespace head_parts_test

@@ -34,6 +34,19 @@ const std::vector<Case>& families() {
        "baichuan",
        {{"max_position_embeddings", nullptr}, {"model_max_length", 64}}},
       {"mistral", "mistral", {{"sliding_window", 3}}},
+      // Joined q, k and v, joined gate and up; frequencies that a segment's length decides.
+      {"phi3",
+       "phi3",
+       {{"original_max_position_embeddings", 6},
+        {"rope_scaling",
+         {{"type", "longrope"},
+          {"short_factor", {1.0, 1.1, 1.2, 1.3}},
+          {"long_factor", {1.5, 2.5, 4.0, 8.0}}}}}},
+      {"gemma2", "gemma2", none},
+      {"gemma3", "gemma3_text", none},
+      {"glm4", "glm4", {{"attention_bias", true}}},
+      {"chatglm", "chatglm", none},
+      {"minicpm", "minicpm", none},
       {"latent", "deepseek_v3", none},
       {"latent_bias", "deepseek_v3", {{"attention_bias", true}}},
       {"latent_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}}};
@@ -182,6 +195,11 @@ std::vector<Case> pipelines() {
                             of("llama_tied", Tuning::kFull, pp2),
                             of("baichuan2", Tuning::kFull, with_tensor),
                             of("baichuan_alibi", Tuning::kLora, pp2),
+                            of("gemma2", Tuning::kFull, with_tensor),
+                            of("gemma3", Tuning::kLora, pp2),
+                            of("phi3", Tuning::kFull, with_data, Sharding::kParameters, true),
+                            of("minicpm", Tuning::kFull, pp2),
+                            of("chatglm", Tuning::kFull, all),
                             of("qwen2", Tuning::kFull, with_data, Sharding::kParameters, true)};
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
     for (const MeshShape& shape : {pp2, with_tensor, with_data, all})
@@ -221,6 +239,8 @@ std::vector<Case> contexts() {
     list.push_back(of("qwen2", Tuning::kFull, beside(context, 1, 2, 1), Sharding::kGradients));
     list.push_back(of("baichuan_alibi", Tuning::kFull, beside(context, 1, 1, 1)));
     list.push_back(of("mistral", Tuning::kFull, beside(context, 1, 1, 1)));
+    list.push_back(of("gemma2", Tuning::kFull, beside(context, 2, 1, 1)));
+    list.push_back(of("phi3", Tuning::kFull, beside(context, 1, 2, 1)));
     list.push_back(of("llama_tied", Tuning::kFull, beside(context, 1, 1, 2)));
     for (const auto recompute : {Recompute::kFull, Recompute::kSelective})
       list.push_back(
@@ -465,7 +485,17 @@ std::vector<Case> quick_cases() {
                             of("qwen2", Tuning::kFull, dp2, zero3, /*in_files=*/true),
                             of("llama_tied", Tuning::kFull, both, zero3),
                             of("baichuan2", Tuning::kFull, dp2, zero3),
-                            of("internlm2", Tuning::kLora, both, zero3)};
+                            of("internlm2", Tuning::kLora, both, zero3),
+                            of("phi3", Tuning::kFull, tp4),
+                            of("phi3", Tuning::kLora, sp2),
+                            of("gemma2", Tuning::kFull, sp4),
+                            of("gemma2", Tuning::kLora, both, zero3),
+                            of("gemma3", Tuning::kFull, tp2),
+                            of("glm4", Tuning::kFull, tp4),
+                            of("glm4", Tuning::kDora, sp2),
+                            of("chatglm", Tuning::kFull, tp4),
+                            of("chatglm", Tuning::kDora, both),
+                            of("minicpm", Tuning::kFull, sp4)};
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
     for (const MeshShape& shape : {tp2, tp4, dp2, dp4, sp2, sp4, both})
       list.push_back(of("qwen2", tuning, shape));

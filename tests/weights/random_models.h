@@ -84,7 +84,7 @@ class RandomModels {
       json["decoder_sparse_step"] = between(1, 2);
       json["shared_expert_intermediate_size"] = 4 * between(1, 4);
     }
-    if (family.starts_with("deepseek")) add_latent(json);
+    if (json.contains("kv_lora_rank")) add_latent(json);
     if (json.contains("moe_intermediate_size")) json["moe_intermediate_size"] = 4 * between(1, 4);
     return json;
   }
@@ -98,7 +98,7 @@ class RandomModels {
     json["qk_rope_head_dim"] = 2 * between(1, 3);
     json["v_head_dim"] = between(1, 6);
     json["attention_bias"] = coin();
-    if (coin()) return;
+    if (coin() || json["model_type"] == "minicpm3") return;
     json.update({{"n_routed_experts", 4},
                  {"num_experts_per_tok", 2},
                  {"moe_intermediate_size", 24},

@@ -66,10 +66,12 @@ ExpertConfig read_experts(const ConfigReader& config, bool is_v3, int64_t num_la
 
 ModelConfig parse_deepseek(const Json& config_json, bool is_v3) {
   // head_dim in these files is that of the rotated part, or nothing.
+  const ConfigReader config(config_json);
   ModelConfig model =
       parse_decoder(config_json, is_v3 ? "deepseek_v3" : "deepseek_v2",
-                    {.norm_eps = 1e-6, .max_positions = is_v3 ? 4096 : 2048, .head_dim = 1});
-  const ConfigReader config(config_json);
+                    {.norm_eps = 1e-6,
+                     .max_positions = is_v3 ? 4096 : 2048,
+                     .head_dim = config.required_size("qk_rope_head_dim", kMaxWidth)});
   model.qkv_bias = model.o_bias = config.boolean_or("attention_bias", false);
   model.rope.is_pairwise = !is_v3 || config.boolean_or("rope_interleave", true);
   read_latent(config, 0, model);

@@ -106,6 +106,40 @@ void put_latent(PyValue& args, const arch::ModelConfig& c) {
       .put("rope_scaling_original_max_position_embeddings", number(c.rope.original_max_positions));
 }
 
+/// MindSpeed-LLM's settings of families that differ from Llama in more than sizes; the others'
+/// arguments stay as they were.
+void put_dense_quirks(PyValue& args, const arch::ModelConfig& c) {
+  const bool is_offset = c.norm == arch::NormKind::kRmsOffset;
+  if (c.rope.rotated_dims > 0 && !c.latent) {
+    args.put("rotary_percent", PyValue::real(static_cast<double>(c.rope.rotated_dims) /
+                                             static_cast<double>(c.head_dim)));
+  }
+  if (c.rope.is_pairwise && !c.latent) args.put("use_glm_rope", flag(true));
+  if (c.activation != arch::Activation::kSilu) {
+    args.put("swiglu", flag(false)).put("geglu", flag(true));
+    args.put("gelu_tanh", flag(c.activation == arch::Activation::kGeluTanh));
+  }
+  if (is_offset) args.put("add_rmsnorm_offset", flag(true));
+  if (c.norm == arch::NormKind::kLayer) args.put("normalization", text("LayerNorm"));
+  if (c.has_post_norms) args.put("post_norm", flag(true));
+  if (c.head_bias) args.put("add_output_layer_bias", flag(true));
+  // Gemma's embeddings are multiplied by the root of their width, MiniCPM's by a number of its own.
+  if (is_offset) args.put("input_embeds_norm", flag(true));
+  if (!is_offset && c.embedding_scale != 1) args.put("scale_emb", PyValue::real(c.embedding_scale));
+  if (c.residual_scale != 1) {
+    args.put("scale_depth",
+             PyValue::real(c.residual_scale * std::sqrt(static_cast<double>(c.num_layers))));
+  }
+  if (c.logit_scale != 1) {
+    args.put("dim_model_base", PyValue::real(c.logit_scale * static_cast<double>(c.hidden_size)));
+  }
+  if (c.attention_scale > 0 && !c.latent)
+    args.put("query_pre_attn_scalar", PyValue::real(std::pow(c.attention_scale, -2)));
+  if (c.attention_softcap > 0)
+    args.put("attn_logit_softcapping", PyValue::real(c.attention_softcap));
+  if (c.logit_softcap > 0) args.put("output_logit_softcapping", PyValue::real(c.logit_softcap));
+}
+
 /// What config.json decides, experts included.
 void put_architecture(PyValue& args, const arch::ModelConfig& c) {
   args.put("hidden_size", number(c.hidden_size))
@@ -133,6 +167,7 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("untie_embeddings_and_output_weights", flag(!c.tie_embeddings))
       .put("vocab_size", number(c.vocab_size));
   put_latent(args, c);
+  put_dense_quirks(args, c);
   put_experts(args, c);
 }
 

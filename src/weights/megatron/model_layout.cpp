@@ -58,7 +58,7 @@ class RankBuilder {
     prefix_ = "";
     layer_ = -1;
     if (last) {
-      add_whole(names_.final_norm, Role::kFinalNorm);
+      add_norm(names_.final_norm, Role::kFinalNorm);
       add_head(first);
     }
   }
@@ -109,6 +109,12 @@ class RankBuilder {
     add(full, std::move(shape), std::move(section), on_other_rank());
   }
 
+  void add_norm(const std::string& name, Role role) {
+    for (const bool is_bias : {false, true}) {
+      if (has(role, is_bias)) add_whole(name, role, is_bias);
+    }
+  }
+
   // --- embedding and head -------------------------------------------------------------------
   void add_vocabulary(const std::string& name, Role role, bool is_copy) {
     const size_t global = at(role);
@@ -120,9 +126,18 @@ class RankBuilder {
         false, shared);
   }
   void add_head(bool has_embedding) {
-    if (!c_.tie_embeddings) return add_vocabulary(names_.head, Role::kHead, false);
-    // With both ends of the pipeline in one chunk the head is the embedding itself.
-    if (!has_embedding || split_.pp > 1) add_vocabulary(names_.tied_head, Role::kEmbedding, true);
+    if (!c_.tie_embeddings) {
+      add_vocabulary(names_.head, Role::kHead, false);
+    } else if (!has_embedding || split_.pp > 1) {
+      // With both ends of the pipeline in one chunk the head is the embedding itself.
+      add_vocabulary(names_.tied_head, Role::kEmbedding, true);
+    }
+    if (!has(Role::kHead, true)) return;
+    const size_t global = at(Role::kHead, true);
+    const int64_t rows = padded_vocab(c_.vocab_size, split_) / split_.tp;
+    add_vector(names_.head + ".bias",
+               padded_rows(global, matrix_of(info(global).shape), rank_.tp * rows, rows),
+               on_other_expert_rank());
   }
 
   // --- the vision tower ---------------------------------------------------------------------
@@ -190,7 +205,7 @@ class RankBuilder {
   void add_layer() {
     // Transformer-Engine fuses no norm with the matrices of latent attention that read it.
     if (!names_.norms_in_linears || c_.latent)
-      add_whole(names_.attention_norm, Role::kAttentionNorm);
+      add_norm(names_.attention_norm, Role::kAttentionNorm);
     if (names_.o_before_qkv) add_o();
     c_.latent ? add_latent() : add_qkv();
     if (!names_.o_before_qkv) add_o();
@@ -199,8 +214,11 @@ class RankBuilder {
       add_whole(names_.k_norm, Role::kKNorm);
     }
     const bool sparse = c_.is_sparse(layer_);
-    if (!names_.norms_in_linears || sparse) add_whole(names_.mlp_norm, Role::kMlpNorm);
+    if (!names_.norms_in_linears || sparse) add_norm(names_.mlp_norm, Role::kMlpNorm);
     sparse ? add_experts() : add_mlp();
+    if (!c_.has_post_norms) return;
+    add_norm(names_.post_attention_norm, Role::kPostAttentionNorm);
+    add_norm(names_.post_mlp_norm, Role::kPostMlpNorm);
   }
   void add_qkv() {
     if (names_.norms_in_linears) add_norm_of(names_.qkv, Role::kAttentionNorm);
@@ -294,10 +312,14 @@ class RankBuilder {
   }
   /// Transformer-Engine keeps a norm's weight in the matrix that follows it.
   void add_norm_of(const std::string& linear, Role role) {
-    const size_t global = at(role);
-    Section section = whole_section(info(global));
-    section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
-    add(linear + ".layer_norm_weight", info(global).shape, std::move(section), on_other_rank());
+    for (const bool is_bias : {false, true}) {
+      if (!has(role, is_bias)) continue;
+      const size_t global = at(role, is_bias);
+      Section section = whole_section(info(global));
+      section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
+      add(linear + (is_bias ? ".layer_norm_bias" : ".layer_norm_weight"), info(global).shape,
+          std::move(section), on_other_rank());
+    }
   }
   void add_columns(const std::string& name, Role role) {
     const size_t global = at(role);
@@ -314,11 +336,19 @@ class RankBuilder {
     if (is_bias) return add_vector(name + ".bias", std::move(section), is_copy);
     add_matrix(name + ".weight", std::move(section), is_copy, expert >= 0);
   }
+  void add_joined_halves(bool is_bias) {
+    const size_t global = at(Role::kGateUp, is_bias);
+    Section section = joined_halves(global, matrix_of(info(global).shape), cut_);
+    is_bias ? add_vector(names_.fc1 + ".bias", std::move(section), on_other_expert_rank())
+            : add_matrix(names_.fc1 + ".weight", std::move(section), on_other_expert_rank());
+  }
   void add_mlp() {
     if (names_.norms_in_linears) add_norm_of(names_.fc1, Role::kMlpNorm);
-    add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank());
-    if (has(Role::kGate, true))
-      add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank(), true);
+    for (const bool is_bias : {false, true}) {
+      if (has(Role::kGate, is_bias))
+        add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank(), is_bias);
+      if (has(Role::kGateUp, is_bias)) add_joined_halves(is_bias);
+    }
     add_columns(names_.fc2, Role::kDown);
   }
 
@@ -421,6 +451,12 @@ void check_dialect(const ModelConfig& config, const Split& split, const Form& fo
   if (!config.vision && is_mm) {
     throw ModelError(tr("[MindSpeed-MM] {} has no vision tower", config.family),
                      tr("Megatron-core's format is for models of text: --to mcore"));
+  }
+  if (form.dialect == Dialect::kLegacy && config.has_post_norms) {
+    throw ModelError(tr("[legacy Megatron] {} has norms behind attention and MLP, which the legacy "
+                        "format has no names for",
+                        config.family),
+                     tr("convert to Megatron-core"));
   }
   if (form.dialect == Dialect::kLegacy && config.has_experts()) {
     throw ModelError(

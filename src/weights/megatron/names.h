@@ -40,6 +40,8 @@ struct Form {
 struct Names {
   std::string embedding, layer /* "<layer><index>." */, final_norm, head, tied_head;
   std::string attention_norm, qkv, o, q_norm, k_norm, mlp_norm, fc1, fc2;
+  /// MindSpeed-LLM's, registered behind all else of a layer; empty: the dialect has none.
+  std::string post_attention_norm, post_mlp_norm;
   bool norms_in_linears;  ///< Transformer-Engine: norm weights belong to the matrix after them
   bool o_before_qkv;      ///< order of registration, which numbers the optimizer's parameters
 };
