@@ -9,19 +9,24 @@
 namespace danlu::arch {
 namespace {
 
-void refuse_what_changes_the_maths(const ConfigReader& config) {
+/// DeepSeek-V3's files: they are dequantised as they are read.
+bool is_read_block_by_block(const Json& quantisation) {
+  const ConfigReader reader(quantisation, "quantization_config.");
+  return reader.text("quant_method") == "fp8" && reader.text("fmt").value_or("e4m3") == "e4m3" &&
+         reader.integers("weight_block_size") == std::vector<int64_t>{128, 128};
+}
+
+void refuse_what_changes_the_maths(const ConfigReader& config, const DecoderDefaults& defaults) {
   const std::string activation = config.text("hidden_act").value_or("silu");
-  if (activation != "silu" && activation != "swish") {
+  if (!defaults.knows_gelu && activation != "silu" && activation != "swish") {
     throw ModelError(tr("[config.json] hidden_act must be silu, got \"{}\"", activation));
   }
-  if (const Json* quantisation = config.value("quantization_config")) {
+  const Json* quantisation = config.value("quantization_config");
+  if (quantisation && !is_read_block_by_block(*quantisation)) {
     const auto method = ConfigReader(*quantisation, "quantization_config.").text("quant_method");
     throw ModelError(
         tr("[config.json] quantised weights ({}) are not supported", method.value_or("?")),
         tr("use the unquantised release of the model"));
-  }
-  if (const double rotary = config.number_or("partial_rotary_factor", 1.0); rotary != 1.0) {
-    throw ModelError(tr("[config.json] partial_rotary_factor must be 1, got {}", rotary));
   }
 }
 
@@ -47,7 +52,7 @@ std::optional<int64_t> parse_id(const ConfigReader& config, std::string_view key
 ModelConfig parse_decoder(const Json& config_json, std::string family,
                           const DecoderDefaults& defaults) {
   const ConfigReader config(config_json);
-  refuse_what_changes_the_maths(config);
+  refuse_what_changes_the_maths(config, defaults);
   ModelConfig model;
   model.family = std::move(family);
   model.raw = config_json;
@@ -70,8 +75,7 @@ ModelConfig parse_decoder(const Json& config_json, std::string family,
   model.max_positions =
       config.size_or("max_position_embeddings", defaults.max_positions, kMaxPositions);
   model.norm_eps = config.number_or("rms_norm_eps", defaults.norm_eps);
-  model.rope =
-      parse_rope(config, defaults.rope_theta, model.max_positions, defaults.has_three_axes);
+  model.rope = parse_rope(config, model, defaults);
   model.tie_embeddings = config.boolean_or("tie_word_embeddings", defaults.tie_embeddings);
   model.initializer_range = config.number_or("initializer_range", 0.02);
   model.dtype = parse_dtype(config);
@@ -82,6 +86,15 @@ ModelConfig parse_decoder(const Json& config_json, std::string family,
   model.pad_id = parse_id(config, "pad_token_id");
   model.sliding_window.assign(static_cast<size_t>(model.num_layers), 0);
   return model;
+}
+
+Activation parse_activation(std::string_view key, const std::string& name) {
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu") return Activation::kGelu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast")
+    return Activation::kGeluTanh;
+  throw ModelError(
+      tr("[config.json] {} must be silu, gelu or gelu_pytorch_tanh, got \"{}\"", key, name));
 }
 
 std::vector<int64_t> window_per_layer(const ConfigReader& config, int64_t num_layers,
@@ -126,7 +139,34 @@ std::vector<int64_t> qwen_windows(const ConfigReader& config, int64_t num_layers
 
 namespace {
 
+/// Each rank makes both short vectors whole, and of them its own heads. Only those matrices that
+/// read the hidden state have biases.
+void add_latent_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+  const LatentConfig& l = *c.latent;
+  const int64_t q_rows = c.num_heads * c.head_dim;
+  if (l.q_rank > 0) {
+    list.linear(Role::kQDown, names.q_down, l.q_rank, c.hidden_size, Cut::kCopiedInside,
+                c.qkv_bias);
+    list.weight(Role::kQDownNorm, names.q_down_norm, {l.q_rank}, Cut::kCopiedInside);
+    list.weight(Role::kQ, names.q_up, {q_rows, l.q_rank}, Cut::kRows);
+  } else {
+    list.weight(Role::kQ, names.q, {q_rows, c.hidden_size}, Cut::kRows);
+  }
+  list.linear(Role::kKvDown, names.kv_down, l.kv_rank + l.rope_dim, c.hidden_size,
+              Cut::kCopiedInside, c.qkv_bias);
+  list.weight(Role::kKvDownNorm, names.kv_down_norm, {l.kv_rank}, Cut::kCopiedInside);
+  list.weight(Role::kKvUp, names.kv_up, {c.num_heads * (l.nope_dim + l.v_dim), l.kv_rank},
+              Cut::kRows);
+  list.linear(Role::kO, names.o, c.hidden_size, c.num_heads * l.v_dim, Cut::kColumns, c.o_bias);
+}
+
+void add_norm(const ModelConfig& c, Role role, const std::string& name, ParameterList& list) {
+  list.weight(role, name, {c.hidden_size}, Cut::kCopiedBetween);
+  if (c.norm == NormKind::kLayer) list.bias(role, name, c.hidden_size, Cut::kCopiedBetween);
+}
+
 void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
+  if (c.latent) return add_latent_attention(c, names, list);
   const int64_t q_rows = c.num_heads * c.head_dim, kv_rows = c.num_kv_heads * c.head_dim;
   if (c.qkv_layout == QkvLayout::kSeparate) {
     list.linear(Role::kQ, names.q, q_rows, c.hidden_size, Cut::kKvGroups, c.qkv_bias);
@@ -144,8 +184,13 @@ void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterLis
 }
 
 void add_dense_mlp(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
-  list.linear(Role::kGate, names.gate, c.ffn_size, c.hidden_size, Cut::kRows, c.mlp_bias);
-  list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Cut::kRows, c.mlp_bias);
+  if (c.joins_gate_up) {
+    list.linear(Role::kGateUp, names.gate_up, 2 * c.ffn_size, c.hidden_size, Cut::kHalves,
+                c.mlp_bias);
+  } else {
+    list.linear(Role::kGate, names.gate, c.ffn_size, c.hidden_size, Cut::kRows, c.mlp_bias);
+    list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Cut::kRows, c.mlp_bias);
+  }
   list.linear(Role::kDown, names.down, c.hidden_size, c.ffn_size, Cut::kColumns, c.mlp_bias);
 }
 
@@ -187,18 +232,21 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
       kind->parameters(c, list);
       continue;
     }
-    list.weight(Role::kAttentionNorm, names.attention_norm, {c.hidden_size}, Cut::kCopiedBetween);
+    add_norm(c, Role::kAttentionNorm, names.attention_norm, list);
     add_attention(c, names, list);
-    list.weight(Role::kMlpNorm, names.mlp_norm, {c.hidden_size}, Cut::kCopiedBetween);
+    if (c.has_post_norms) add_norm(c, Role::kPostAttentionNorm, names.post_attention_norm, list);
+    add_norm(c, Role::kMlpNorm, names.mlp_norm, list);
     if (c.is_sparse(layer)) {
       add_experts(c, names, list);
     } else {
       add_dense_mlp(c, names, list);
     }
+    if (c.has_post_norms) add_norm(c, Role::kPostMlpNorm, names.post_mlp_norm, list);
   }
-  outside.weight(Role::kFinalNorm, names.final_norm, {c.hidden_size}, Cut::kCopiedBetween);
+  add_norm(c, Role::kFinalNorm, names.final_norm, outside);
   outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Cut::kRows);
   if (c.tie_embeddings) all.back().tied_to = all.front().name;
+  if (c.head_bias) outside.bias(Role::kHead, names.head, c.vocab_size, Cut::kRows);
   return all;
 }
 

@@ -17,18 +17,29 @@ struct DecoderDefaults {
   int64_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
   bool tie_embeddings = false;
   bool has_three_axes = false;  ///< rotary positions may be of time, height and width
+  /// Part of a head's dimensions that is rotated; 0: all are, and no config may say otherwise.
+  double partial_rotary = 0.0;
+  bool knows_gelu = false;  ///< activations other than SiLU are taken
 };
 
 /// Sizes, rotary embedding, dtype and special ids. Family quirks (biases, windows, fused weights)
 /// are left at their defaults; sliding_window is all zero. Errors: ModelError naming a missing or
-/// impossible key; an activation other than SiLU; quantised weights.
+/// impossible key; an activation that the family does not take; quantised weights.
 ModelConfig parse_decoder(const Json& config_json, std::string family,
                           const DecoderDefaults& defaults);
 
+/// Of an activation's name in config.json. Errors: ModelError "<key> must be …".
+Activation parse_activation(std::string_view key, const std::string& name);
+
 /// rope_theta, rope_scaling (keys `type` or `rope_type`) and transformers v5's rope_parameters.
-/// mrope_section, whose type is "mrope" or any other, is refused unless `has_three_axes`.
-RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t max_positions,
-                      bool has_three_axes = false);
+/// Errors: ModelError; mrope_section, whose type is "mrope" or any other, unless
+/// defaults.has_three_axes; a partial_rotary_factor unless defaults.partial_rotary.
+/// REQUIRES: model's head_dim and max_positions are set.
+RopeConfig parse_rope(const ConfigReader& config, const ModelConfig& model,
+                      const DecoderDefaults& defaults);
+/// The same of an object with the keys of transformers v5's rope_parameters.
+RopeConfig parse_rope_parameters(const ConfigReader& parameters, const ModelConfig& model,
+                                 const DecoderDefaults& defaults);
 
 /// Window per layer from `layer_types` if present (transformers ≥ 4.53), else from the rule that
 /// layers with index ≥ first_layer slide. `window` 0: every layer is full.
@@ -52,11 +63,19 @@ struct DecoderNames {
   std::string qkv = {};  ///< fused families: in place of q, k, v
   std::string o = "self_attn.o_proj";
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
+  // Of latent attention; q is that of a model without q_down.
+  std::string q_down = "self_attn.q_a_proj", q_down_norm = "self_attn.q_a_layernorm";
+  std::string q_up = "self_attn.q_b_proj";
+  std::string kv_down = "self_attn.kv_a_proj_with_mqa", kv_down_norm = "self_attn.kv_a_layernorm";
+  std::string kv_up = "self_attn.kv_b_proj";
+  std::string post_attention_norm = {};  ///< of families with norms behind attention and MLP
   std::string mlp_norm = "post_attention_layernorm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string gate_up = {};  ///< fused families: in place of gate and up
+  std::string post_mlp_norm = {};
   std::string router = "mlp.gate";
   std::string router_bias = "mlp.gate.e_score_correction_bias";  ///< the whole name
-  std::string expert = "mlp.experts.";  ///< followed by "<number>."
+  std::string expert = "mlp.experts.";                           ///< followed by "<number>."
   std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   std::string shared_expert = "mlp.shared_expert.";  ///< followed by the names of an expert's parts
   std::string shared_expert_gate = "mlp.shared_expert_gate";

@@ -80,7 +80,7 @@ void ModelConfig::validate() const {
     throw ModelError(tr("[model config] num_attention_heads={} times head_dim={} is beyond {}",
                         num_heads, head_dim, int64_t{1} << 24));
   }
-  if (rope.enabled && head_dim % 2 != 0) {
+  if (rope.enabled && rope.rotated_dims == 0 && head_dim % 2 != 0) {
     throw ModelError(
         tr("[model config] rotary embedding needs an even head_dim, got {}", head_dim));
   }
@@ -154,8 +154,6 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   return config;
 }
 
-void require_runnable(const ModelConfig& config) {
-  (void)config;
-}
+void require_runnable(const ModelConfig& config) { (void)config; }
 
 }  // namespace danlu::arch

@@ -25,8 +25,10 @@ RopeScaling scaling_kind(const std::string& name) {
   if (name == "dynamic") return RopeScaling::kDynamic;
   if (name == "llama3") return RopeScaling::kLlama3;
   if (name == "yarn") return RopeScaling::kYarn;
+  if (name == "longrope" || name == "su") return RopeScaling::kLongRope;
   throw ModelError(
-      tr("[config.json] rope scaling must be default, linear, dynamic, llama3 or yarn, got \"{}\"",
+      tr("[config.json] rope scaling must be default, linear, dynamic, llama3, yarn or longrope, "
+         "got \"{}\"",
          name));
 }
 
@@ -42,8 +44,51 @@ std::vector<int64_t> read_sections(const ConfigReader& scaling) {
   return sections;
 }
 
-void read_scaling(const ConfigReader& scaling, int64_t max_positions, bool has_three_axes,
+/// A divisor for each pair that is rotated.
+std::vector<double> read_divisors(const ConfigReader& scaling, std::string_view key,
+                                  int64_t pairs) {
+  const Json* list = scaling.value(key);
+  std::vector<double> divisors;
+  if (list && list->is_array()) {
+    for (const Json& item : *list) {
+      if (item.is_number() && item.get<double>() > 0) divisors.push_back(item.get<double>());
+    }
+  }
+  if (!list || static_cast<int64_t>(divisors.size()) != pairs ||
+      static_cast<int64_t>(list->size()) != pairs) {
+    throw ModelError(
+        tr("[config.json] rope scaling \"longrope\" needs {} positive numbers in {}, one for each "
+           "pair of a head, got {}",
+           pairs, key, list && list->is_array() ? std::to_string(list->size()) : tr("none")));
+  }
+  return divisors;
+}
+
+void read_longrope(const ConfigReader& scaling, const ModelConfig& model, RopeConfig& rope) {
+  const int64_t pairs = (rope.rotated_dims > 0 ? rope.rotated_dims : model.head_dim) / 2;
+  rope.short_factors = read_divisors(scaling, "short_factor", pairs);
+  rope.long_factors = read_divisors(scaling, "long_factor", pairs);
+  rope.short_mscale = scaling.number("short_mscale");
+  rope.long_mscale = scaling.number("long_mscale");
+  rope.attention_factor = scaling.number("attention_factor");
+  // Phi-3 has it outside of the scaling.
+  const int64_t outside =
+      ConfigReader(model.raw).size_or("original_max_position_embeddings", 0, kMaxPositions);
+  rope.original_max_positions =
+      scaling.size_or("original_max_position_embeddings", outside, kMaxPositions);
+  if (rope.original_max_positions > 0) {
+    rope.factor =
+        static_cast<double>(model.max_positions) / static_cast<double>(rope.original_max_positions);
+    return;
+  }
+  // Without it the short divisors serve every length.
+  rope.original_max_positions = model.max_positions;
+  rope.factor = scaling.number_or("factor", 1.0);
+}
+
+void read_scaling(const ConfigReader& scaling, const ModelConfig& model, bool has_three_axes,
                   RopeConfig& rope) {
+  const int64_t max_positions = model.max_positions;
   const auto type = scaling.text(scaling.has("rope_type") ? "rope_type" : "type");
   if (!type) throw ModelError(tr("[config.json] rope_scaling has neither rope_type nor type"));
   // transformers writes "default" over the "mrope" that it has read.
@@ -56,6 +101,7 @@ void read_scaling(const ConfigReader& scaling, int64_t max_positions, bool has_t
     rope.mrope_section = read_sections(scaling);
   }
   if (rope.scaling == RopeScaling::kNone) return;
+  if (rope.scaling == RopeScaling::kLongRope) return read_longrope(scaling, model, rope);
   rope.original_max_positions =
       scaling.size_or("original_max_position_embeddings", max_positions, kMaxPositions);
   if (rope.scaling == RopeScaling::kYarn && !scaling.has("factor") &&
@@ -104,24 +150,66 @@ void read_scaling(const ConfigReader& scaling, int64_t max_positions, bool has_t
 
 }  // namespace
 
-RopeConfig parse_rope(const ConfigReader& config, double default_theta, int64_t max_positions,
-                      bool has_three_axes) {
-  RopeConfig rope;
-  rope.theta = config.number_or("rope_theta", default_theta);
-  if (const Json* parameters = config.value("rope_parameters")) {
-    const ConfigReader reader(*parameters, "rope_parameters.");
-    rope.theta = reader.number_or("rope_theta", rope.theta);
-    if (const double rotary = reader.number_or("partial_rotary_factor", 1.0); rotary != 1.0) {
-      throw ModelError(tr("[config.json] partial_rotary_factor must be 1, got {}", rotary));
-    }
-    if (reader.has("rope_type") || reader.has("type"))
-      read_scaling(reader, max_positions, has_three_axes, rope);
-  } else if (const Json* scaling = config.value("rope_scaling")) {
-    read_scaling(ConfigReader(*scaling, "rope_scaling."), max_positions, has_three_axes, rope);
+namespace {
+
+/// 0: all. Errors: ModelError for a part that the family does not know, and one of an odd number.
+int64_t rotated_dims(const ConfigReader& config, int64_t head_dim,
+                     const DecoderDefaults& defaults) {
+  const bool is_known = defaults.partial_rotary > 0;
+  const double part =
+      config.number_or("partial_rotary_factor", is_known ? defaults.partial_rotary : 1.0);
+  if (!is_known && part != 1.0) {
+    throw ModelError(tr("[config.json] partial_rotary_factor must be 1, got {}", part));
   }
+  if (part == 1.0) return 0;
+  const auto dims = static_cast<int64_t>(static_cast<double>(head_dim) * part);
+  if (part <= 0 || part > 1 || dims < 2 || dims % 2 != 0) {
+    throw ModelError(
+        tr("[config.json] partial_rotary_factor={} of head_dim={} must be an even number from 2 on",
+           part, head_dim));
+  }
+  return dims;
+}
+
+/// theta and the scaling that `scaling` has, if any.
+void complete_rope(const ConfigReader* scaling, const ModelConfig& model,
+                   const DecoderDefaults& defaults, RopeConfig& rope) {
+  if (scaling) read_scaling(*scaling, model, defaults.has_three_axes, rope);
   if (rope.theta <= 0) {
     throw ModelError(tr("[config.json] rope_theta must be positive, got {}", rope.theta));
   }
+}
+
+}  // namespace
+
+RopeConfig parse_rope_parameters(const ConfigReader& parameters, const ModelConfig& model,
+                                 const DecoderDefaults& defaults) {
+  RopeConfig rope;
+  rope.theta = parameters.number_or("rope_theta", defaults.rope_theta);
+  rope.rotated_dims = rotated_dims(parameters, model.head_dim, defaults);
+  const bool scales = parameters.has("rope_type") || parameters.has("type");
+  complete_rope(scales ? &parameters : nullptr, model, defaults, rope);
+  return rope;
+}
+
+RopeConfig parse_rope(const ConfigReader& config, const ModelConfig& model,
+                      const DecoderDefaults& given) {
+  DecoderDefaults defaults = given;
+  defaults.rope_theta = config.number_or("rope_theta", given.rope_theta);
+  RopeConfig rope;
+  rope.theta = defaults.rope_theta;
+  rope.rotated_dims = rotated_dims(config, model.head_dim, defaults);
+  if (given.partial_rotary > 0)
+    defaults.partial_rotary = config.number_or("partial_rotary_factor", given.partial_rotary);
+  if (const Json* parameters = config.value("rope_parameters"))
+    return parse_rope_parameters(ConfigReader(*parameters, "rope_parameters."), model, defaults);
+  const Json* scaling = config.value("rope_scaling");
+  if (!scaling) {
+    complete_rope(nullptr, model, defaults, rope);
+    return rope;
+  }
+  const ConfigReader reader(*scaling, "rope_scaling.");
+  complete_rope(&reader, model, defaults, rope);
   return rope;
 }
 

@@ -30,6 +30,23 @@ struct Running {
   Answer answer;
 };
 
+/// Whether a text has keys in the cache that turn by other frequencies than the next pass: longrope
+/// has others for texts beyond its original context. Hugging Face begins such a text anew, too.
+bool outgrows_cache(const arch::ModelConfig& config, int64_t cached, int64_t length) {
+  const int64_t original = config.rope.original_max_positions;
+  return config.rope.scaling == arch::RopeScaling::kLongRope && cached > 0 &&
+         (cached > original) != (length > original);
+}
+
+/// Lets the next pass of such a text begin with its first token.
+void begin_anew_if_outgrown(const arch::ModelConfig& config, SequenceCache& cache,
+                            Running& running) {
+  const int64_t cached = cache.length(running.sequence);
+  if (!outgrows_cache(config, cached, cached + std::ssize(running.pending))) return;
+  cache.truncate(running.sequence, 0);
+  running.pending = running.seen;
+}
+
 text::TokenId next_token(const models::CausalLM& model, const at::Tensor& logits_BV, size_t row,
                          const Running& r) {
   return sample_token(answerable(logits_BV, row, *r.request), r.seen, r.request->sampling,
@@ -86,7 +103,10 @@ class Generation {
     const bool prefill = admit();
     if (running_.empty()) return;
     std::vector<StepInput> inputs;
-    for (const Running& r : running_) inputs.push_back({r.sequence, r.pending, r.pictures.get()});
+    for (Running& r : running_) {
+      begin_anew_if_outgrown(model_.config(), cache_, r);
+      inputs.push_back({r.sequence, r.pending, r.pictures.get()});
+    }
     const at::Tensor logits_BV = next_logits(model_, cache_, inputs);
     const std::vector<text::TokenId> ids = next_tokens(model_, logits_BV, running_);
     std::vector<Running> still;
@@ -225,8 +245,10 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
   const auto [mismatch, unused] =
       std::mismatch(cached_.begin(), cached_.end(), named.begin(), named.end());
   // At least one token must run: its logits are the answer's first.
-  const size_t shared =
+  size_t shared =
       std::min<size_t>(static_cast<size_t>(mismatch - cached_.begin()), request.prompt.size() - 1);
+  if (outgrows_cache(model_.config(), cache_.length(sequence_), std::ssize(request.prompt)))
+    shared = 0;
   cache_.truncate(sequence_, static_cast<int64_t>(shared));
   const auto split = static_cast<std::ptrdiff_t>(shared);
   cached_.assign(named.begin(), named.begin() + split);
@@ -242,12 +264,13 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
   bool first = true;
   while (!done) {
     const double start_s = steady_now_s();
+    begin_anew_if_outgrown(model_.config(), cache_, running);
     at::Tensor logits_BV =
         next_logits(model_, cache_, {{sequence_, running.pending, pictures.get()}});
     if (first)
       cached_ = named;
     else
-      cached_.push_back(running.pending.front());
+      cached_.push_back(running.seen.back());
     const text::TokenId id = next_token(model_, logits_BV, 0, running);
     ++counts.new_tokens;
     (first ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;

@@ -2,11 +2,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "arch/attention_size.h"
 #include "base/error.h"
 #include "ops/cached_attention.h"
 
 namespace danlu::infer {
 namespace {
+
+/// Pages as the layers of a whole model need them.
+ops::PageShape page_shape(const arch::ModelConfig& config) {
+  const arch::KeptOfToken kept = arch::kept_of_token(config);
+  return {config.num_layers, kept.heads, kept.key_dim, kept.value_dim};
+}
 
 int64_t pages_for(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
 
@@ -14,8 +21,7 @@ int64_t pages_for(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops
 
 SequenceCache::SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype,
                              const at::Device& device)
-    : SequenceCache({config.num_layers, config.num_kv_heads, config.head_dim, config.head_dim},
-                    dtype, device, 0) {}
+    : SequenceCache(page_shape(config), dtype, device, 0) {}
 
 SequenceCache::SequenceCache(const ops::PageShape& shape, at::ScalarType dtype,
                              const at::Device& device, int64_t max_pages)
@@ -132,6 +138,11 @@ at::Tensor SequenceCache::attend(int64_t layer, const at::Tensor& q_NQD, const a
                                  const at::Tensor& v_NKD, const ops::AttentionOptions& options) {
   ops::store_in_pages(k_NKD, v_NKD, pool_.pages(), growing_, layer);
   return ops::cached_attention(q_NQD, k_NKD, v_NKD, pool_.pages(), growing_, layer, options);
+}
+
+at::Tensor SequenceCache::attend_latent(int64_t layer, const ops::LatentQueries& queries,
+                                        const ops::AttentionOptions& options) {
+  return ops::cached_latent_attention(queries, pool_.pages(), growing_, layer, options);
 }
 
 }  // namespace danlu::infer

@@ -18,8 +18,8 @@ using SequenceId = int64_t;
 
 /// Sequences are added, grow, fork and are removed independently. begin() announces a forward pass,
 /// the model writes and reads through attend(), and end() makes the new keys and values permanent.
-/// Keys and values lie in pages of one pool. Sequences share the pages of a common beginning until
-/// one of them writes there. Not thread-safe.
+/// Keys and values, or what a latent attention keeps, lie in pages of one pool. Sequences share the
+/// pages of a common beginning until one of them writes there. Not thread-safe.
 class SequenceCache : public models::KvCache {
  public:
   /// For a whole model, with pages as its layers need them and no limit.
@@ -56,6 +56,8 @@ class SequenceCache : public models::KvCache {
 
   at::Tensor attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                     const at::Tensor& v_NKD, const ops::AttentionOptions& options) override;
+  at::Tensor attend_latent(int64_t layer, const ops::LatentQueries& queries,
+                           const ops::AttentionOptions& options) override;
 
  private:
   struct Sequence {

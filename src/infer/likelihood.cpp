@@ -10,6 +10,7 @@
 #include <cmath>
 #include <span>
 
+#include "arch/attention_size.h"
 #include "base/error.h"
 #include "infer/kv_cache.h"
 #include "infer/prefix_tree.h"
@@ -49,8 +50,8 @@ class Scorer {
         is_cancelled_(is_cancelled),
         results_(texts.size()),
         cache_(model.config(), model.dtype(), model.device()),
-        cache_bytes_per_token_(2 * model.config().num_layers * model.config().num_kv_heads *
-                               model.config().head_dim *
+        cache_bytes_per_token_(model.config().num_layers *
+                               arch::kept_of_token(model.config()).elements() *
                                static_cast<int64_t>(c10::elementSize(model.dtype()))) {
     std::vector<std::span<const text::TokenId>> inputs;
     named_.reserve(texts.size());

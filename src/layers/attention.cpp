@@ -10,8 +10,8 @@ namespace {
 
 /// Over the tokens of all ranks of the context axis. Rows beyond this rank's tokens, there to
 /// divide over the tensor axis, meet nothing and become 0.
-at::Tensor attend(const parallel::Context& context, const std::vector<at::Tensor>& qkv,
-                  const ops::Segments& segments, const ops::AttentionOptions& options) {
+at::Tensor attend_over_ranks(const parallel::Context& context, const std::vector<at::Tensor>& qkv,
+                             const ops::Segments& segments, const ops::AttentionOptions& options) {
   if (context.is_alone()) return ops::attention(qkv[0], qkv[1], qkv[2], segments, options);
   const int64_t tokens =
       settings::count_context_rows(context.shape(), context.rank(), segments.q_starts.back());
@@ -48,20 +48,27 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
   auto [q_NQD, k_NKD, v_NKD] = project(x_NH, pass);
   if (q_norm) q_NQD = q_norm->forward(q_NQD);
   if (k_norm) k_NKD = k_norm->forward(k_NKD);
-  if (pass.rotary.cos_NE.defined()) {
-    q_NQD = ops::rotary(q_NQD, pass.rotary);
-    k_NKD = ops::rotary(k_NKD, pass.rotary);
+  const ops::RotaryTable& rotary = has_window_rotary ? pass.window_rotary : pass.rotary;
+  if (is_rotated && rotary.cos_NE.defined()) {
+    q_NQD = ops::rotary(q_NQD, rotary);
+    k_NKD = ops::rotary(k_NKD, rotary);
   }
   if (pass.attend) return leave(pass.attend(layer, q_NQD, k_NKD, v_NKD, options), pass);
-  const Body core = [segments = pass.segments, options = options,
-                     context = context](const std::vector<at::Tensor>& qkv_tensors) {
-    return attend(*context, qkv_tensors, segments, options);
-  };
-  const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};
-  return leave(again.attention_core ? recomputed(core, inputs, {}) : core(inputs), pass);
+  return leave(attend(q_NQD, k_NKD, v_NKD, pass, again), pass);
 }
 
-at::Tensor Attention::leave(const at::Tensor& seen_NQD, const Pass& pass) const {
+at::Tensor SelfAttention::attend(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
+                                 const at::Tensor& v_NKD, const Pass& pass,
+                                 const Again& again) const {
+  const Body core = [segments = pass.segments, options = options,
+                     context = context](const std::vector<at::Tensor>& qkv) {
+    return attend_over_ranks(*context, qkv, segments, options);
+  };
+  const std::vector<at::Tensor> inputs{q_NQD, k_NKD, v_NKD};
+  return again.attention_core ? recomputed(core, inputs, {}) : core(inputs);
+}
+
+at::Tensor SelfAttention::leave(const at::Tensor& seen_NQD, const Pass& pass) const {
   const at::Tensor seen_NI =
       ops::shaped(seen_NQD, {seen_NQD.size(0), num_heads * seen_NQD.size(2)});
   return o.leave(o.partial(seen_NI, pass, region), region);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include "base/error.h"
 #include "ops/dropout.h"
@@ -45,7 +46,7 @@ ops::HeadAddition addition(const Linear& head, const at::Tensor& hidden_NH, cons
 
 }  // namespace
 
-at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
+at::Tensor Embedding::rows(const at::Tensor& ids_N) const {
   if (weight.quantized)
     return ops::quantized_embedding(ids_N, *weight.quantized, weight.tensor.scalar_type());
   if (region.is_alone()) return ops::embedding(ids_N, weight.tensor, weight.main_grad);
@@ -53,17 +54,42 @@ at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
                                           weight.spec.shape[0], weight.main_grad));
 }
 
+at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
+  const at::Tensor rows_NH = rows(ids_N);
+  if (scale == 1.0) return rows_NH;
+  // The factor is of the model's type too, as Hugging Face has it for Gemma.
+  const double factor =
+      at::scalar_tensor(scale, at::kDouble).to(rows_NH.scalar_type()).item<double>();
+  return ops::scaled(rows_NH, factor);
+}
+
 at::Tensor Head::effective_weight() const {
   return normalised ? ops::norm_head(linear.weight.tensor, linear.weight.main_grad)
                     : linear.weight.tensor;
 }
 
-at::Tensor Head::logits(const at::Tensor& hidden_nH, bool adapters) const {
-  const at::Tensor own_nv =
+at::Tensor Head::scaled(const at::Tensor& hidden_NH) const {
+  return scale == 1.0 ? hidden_NH : ops::scaled(hidden_NH, scale);
+}
+
+ops::HeadOptions Head::completed(ops::HeadOptions options) const {
+  options.share = share_of(linear.weight, region);
+  options.softcap = softcap;
+  options.bias_V = linear.bias.tensor;
+  options.bias_main = linear.bias.main_grad;
+  if (!normalised) options.main_grad = linear.weight.main_grad;
+  return options;
+}
+
+at::Tensor Head::logits(const at::Tensor& given_nH, bool adapters) const {
+  const at::Tensor hidden_nH = scaled(given_nH);
+  at::Tensor own_nv =
       linear.adapter && adapters ? adapted_linear(hidden_nH, linear.weight.tensor, *linear.adapter,
                                                   {}, linear.weight.quantized)
       : linear.weight.quantized  ? ops::quantized_linear(hidden_nH, *linear.weight.quantized)
                                  : ops::linear(hidden_nH, effective_weight());
+  if (linear.bias.defined()) own_nv = ops::add_bias(own_nv, linear.bias.tensor);
+  if (softcap > 0) own_nv = ops::capped(own_nv, softcap);
   if (region.is_alone()) return own_nv;
   const int64_t vocab = linear.weight.spec.shape[0], ranks = region.group().size();
   const int64_t rows = (vocab + ranks - 1) / ranks;
@@ -73,11 +99,8 @@ at::Tensor Head::logits(const at::Tensor& hidden_nH, bool adapters) const {
 
 ops::CrossEntropy Head::loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
                              ops::HeadOptions options, const HeadPass& pass) const {
-  const at::Tensor inside_NH = region.enter(hidden_NH);
-  options.share = share_of(linear.weight, region);
-  if (!normalised) options.main_grad = linear.weight.main_grad;
-  const auto inside = ops::shared_by(2, inside_NH);
-  return ops::head_cross_entropy(inside[0], effective_weight(), targets_N, options,
+  const auto inside = ops::shared_by(2, region.enter(scaled(hidden_NH)));
+  return ops::head_cross_entropy(inside[0], effective_weight(), targets_N, completed(options),
                                  addition(linear, inside[1], pass));
 }
 
@@ -98,12 +121,10 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
     return ops::token_logprobs(inside_NH, rows_M, ids_M, chunk_rows, linear.weight.spec.shape[0],
                                logits);
   }
-  const auto inside = ops::shared_by(2, inside_NH);
+  const auto inside = ops::shared_by(2, scaled(inside_NH));
   ops::HeadOptions options;
   options.chunk_tokens = chunk_rows;
-  options.share = share_of(linear.weight, region);
-  if (!normalised) options.main_grad = linear.weight.main_grad;
-  return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, options,
+  return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, completed(options),
                                   addition(linear, inside[1], pass));
 }
 

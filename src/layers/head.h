@@ -9,10 +9,14 @@ namespace danlu::layers {
 struct Embedding {
   Parameter weight;  ///< [v, H]: this rank's rows of the vocabulary
   parallel::Region region{parallel::Group::alone(), false};
+  double scale = 1.0;  ///< of the result
 
   void visit(Visitor& visitor) { visitor.parameter(weight); }
   /// Shapes  ids_N [N]; result [N, H], or this rank's rows of it (parallel/region.h).
   at::Tensor forward(const at::Tensor& ids_N) const;
+
+ private:
+  at::Tensor rows(const at::Tensor& ids_N) const;
 };
 
 /// What of a pass the head needs.
@@ -25,6 +29,8 @@ struct Head {
   Linear linear;            ///< [v, H]; a tied head shares the embedding's tensor
   bool normalised = false;  ///< rows are used at length one
   parallel::Region region{parallel::Group::alone(), false};
+  double scale = 1.0;    ///< of the hidden states
+  double softcap = 0.0;  ///< of the logits (ops/cross_entropy.h)
 
   void visit(Visitor& visitor) { linear.visit(visitor); }
   /// Logits [n, V] of the whole vocabulary; hidden_nH is not cut by rows.
@@ -40,6 +46,8 @@ struct Head {
 
  private:
   at::Tensor effective_weight() const;
+  at::Tensor scaled(const at::Tensor& hidden_NH) const;
+  ops::HeadOptions completed(ops::HeadOptions options) const;
 };
 
 }  // namespace danlu::layers

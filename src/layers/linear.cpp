@@ -54,6 +54,13 @@ at::Tensor Linear::partial(const at::Tensor& x_NI, const Pass& pass,
   return region.is_alone() ? forward(x_NI, pass) : product(x_NI, pass);
 }
 
+at::Tensor Linear::whole_weight(const Pass& pass) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor dense_OI =
+      weight.quantized ? weight.quantized->dense().to(weight.tensor.scalar_type()) : weight.tensor;
+  return is_adapted(pass) ? adapted_weight(dense_OI, *adapter) : dense_OI;
+}
+
 at::Tensor Linear::leave(const at::Tensor& partial_NO, const parallel::Region& region) const {
   if (region.is_alone()) return partial_NO;
   const at::Tensor y_NO = region.leave(partial_NO);

@@ -29,6 +29,9 @@ struct Linear {
                      const parallel::Region& region) const;
   at::Tensor leave(const at::Tensor& partial_NO, const parallel::Region& region) const;
   void visit(Visitor& visitor) { visitor.linear(*this); }
+  /// The weight [O, I] that forward() multiplies by, adapter and all, as one dense matrix. Without
+  /// gradient.
+  at::Tensor whole_weight(const Pass& pass) const;
 
  private:
   at::Tensor product(const at::Tensor& x_NI, const Pass& pass) const;

@@ -56,6 +56,18 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
   return ops::add(ops::add(base_NO, change_NO), stretched(low_NO, false));
 }
 
+at::Tensor adapted_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor a_IR = adapter.a_RI.tensor.t().contiguous();
+  const at::Tensor sum_OI =
+      ops::add(weight_OI, ops::scaled(ops::linear(adapter.b_OR.tensor, a_IR), adapter.scale));
+  if (!adapter.magnitude_O.defined()) return sum_OI;
+  const at::Tensor stretched_IO =
+      ops::stretched(sum_OI.t().contiguous(), adapter.magnitude_O.tensor,
+                     squares_of(weight_OI, adapter), /*change=*/false, {});
+  return stretched_IO.t().contiguous();
+}
+
 void LoraAdapter::visit(Visitor& visitor) {
   visitor.parameter(a_RI);
   visitor.parameter(b_OR);

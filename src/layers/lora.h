@@ -35,4 +35,7 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {},
                           const ops::QuantizedPtr& quantized = {});
 
+/// The weight [O, I] whose products adapted_linear gives without dropout. Without gradient.
+at::Tensor adapted_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter);
+
 }  // namespace danlu::layers

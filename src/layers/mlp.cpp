@@ -3,32 +3,47 @@
 #include <ATen/core/Tensor.h>
 
 #include "layers/saved_tensors.h"
+#include "ops/activation.h"
 #include "ops/pointwise.h"
 #include "ops/swiglu.h"
 
 namespace danlu::layers {
 
+at::Tensor Mlp::activated(const at::Tensor& gate_NF, const at::Tensor& up_NF) const {
+  if (activation == arch::Activation::kSilu) return ops::swiglu(gate_NF, up_NF);
+  return ops::gated_activation(
+      gate_NF, up_NF,
+      activation == arch::Activation::kGelu ? ops::Activation::kGelu : ops::Activation::kGeluTanh);
+}
+
 at::Tensor Mlp::partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                         const Again& again) const {
-  const std::vector<at::Tensor> inputs = forward_each({&gate, &up}, x_NH, *pass);
+  std::vector<at::Tensor> inputs;
+  if (gate_up.defined()) {
+    const at::Tensor joined_NF = gate_up.forward(x_NH, *pass);
+    const int64_t width = joined_NF.size(1) / 2;
+    inputs = ops::parts_of(joined_NF, {width, width}, 1);
+  } else {
+    inputs = forward_each({&gate, &up}, x_NH, *pass);
+  }
   if (again.activation_output) {
-    const Make activation = [](const std::vector<at::Tensor>& gate_up) {
-      return ops::swiglu(gate_up[0], gate_up[1]);
+    const Make make = [this](const std::vector<at::Tensor>& parts) {
+      return activated(parts[0], parts[1]);
     };
-    const at::Tensor active_NF = keeping_inputs(activation, inputs, {});
-    const MadeAgain not_kept(active_NF, inputs, activation);
+    const at::Tensor active_NF = keeping_inputs(make, inputs, {});
+    const MadeAgain not_kept(active_NF, inputs, make);
     return down.partial(active_NF, *pass, region);
   }
   // `down` is part of the body because its weight gradient would keep the product alive otherwise;
   // the exchange is not: backward needs no sum.
-  const Body body = [this, pass](const std::vector<at::Tensor>& gate_up) {
-    return down.partial(ops::swiglu(gate_up[0], gate_up[1]), *pass, region);
+  const Body body = [this, pass](const std::vector<at::Tensor>& parts) {
+    return down.partial(activated(parts[0], parts[1]), *pass, region);
   };
   return again.gated_product ? recomputed(body, inputs, tensors_of(down)) : body(inputs);
 }
 
 void Mlp::visit(Visitor& visitor) {
-  for (Linear* linear : {&gate, &up, &down}) linear->visit(visitor);
+  for (Linear* linear : {&gate, &up, &gate_up, &down}) linear->visit(visitor);
 }
 
 }  // namespace danlu::layers

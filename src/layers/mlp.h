@@ -1,7 +1,8 @@
-// layers/mlp.h: the gated feed-forward layer: down(silu(gate x) * up x).
+// layers/mlp.h: the gated feed-forward layer: down(activation(gate x) * up x).
 #pragma once
 #include <memory>
 
+#include "arch/model_config.h"
 #include "layers/feed_forward.h"
 #include "layers/linear.h"
 
@@ -9,6 +10,8 @@ namespace danlu::layers {
 
 struct Mlp : FeedForward {
   Linear gate, up, down;
+  arch::Activation activation = arch::Activation::kSilu;
+  Linear gate_up = {};  ///< both in one, gate first: in place of `gate` and `up`
 
   explicit Mlp(const parallel::Region& region = {parallel::Group::alone(), false})
       : FeedForward(region) {}
@@ -20,6 +23,9 @@ struct Mlp : FeedForward {
   at::Tensor partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                      const Again& again) const;
   void visit(Visitor& visitor) override;
+
+ private:
+  at::Tensor activated(const at::Tensor& gate_NF, const at::Tensor& up_NF) const;
 };
 
 }  // namespace danlu::layers

@@ -1,18 +1,22 @@
-// layers/norm.h: RMSNorm with its weight.
+// layers/norm.h: the norms of a decoder's layers and of a vision tower's.
 #pragma once
+#include "arch/model_config.h"
 #include "layers/module.h"
-#include "ops/rms_norm.h"
 #include "parallel/parameter.h"
 
 namespace danlu::layers {
 
-struct RmsNorm {
+struct Norm {
   parallel::Parameter weight;
   double eps = 1e-6;
-  void visit(Visitor& visitor) { visitor.parameter(weight); }
-  at::Tensor forward(const at::Tensor& x) const {
-    return ops::rms_norm(x, weight.tensor, eps, weight.main_grad);
+  arch::NormKind kind = arch::NormKind::kRms;
+  parallel::Parameter bias = {};  ///< of kLayer
+  void visit(Visitor& visitor) {
+    visitor.parameter(weight);
+    visitor.parameter(bias);
   }
+  /// Shapes  x [..., D], of kLayer [N, D]; result as x.
+  at::Tensor forward(const at::Tensor& x) const;
 };
 
 }  // namespace danlu::layers

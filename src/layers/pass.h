@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "ops/attention.h"
+#include "ops/cached_attention.h"
 #include "ops/rotary.h"
 #include "ops/segments.h"
 
@@ -20,11 +21,17 @@ struct Pass {
   ops::Segments segments;
   ops::Segments windows;    ///< of a vision tower, whose blocks see segments or windows
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
+  /// Of layers with a window, where it is another (ModelConfig::window_rope).
+  ops::RotaryTable window_rotary;
   /// Stores the new keys and values of a layer and gives attention over these and the earlier ones.
   /// Empty: there are no earlier ones.
   std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                            const at::Tensor& v_NKD, const ops::AttentionOptions& options)>
       attend;
+  /// The same of latent attention, which keeps rows of its own.
+  std::function<at::Tensor(int64_t layer, const ops::LatentQueries& queries,
+                           const ops::AttentionOptions& options)>
+      attend_latent;
   at::Tensor dropout_keys_N;  ///< dropout masks follow from them; undefined: no dropout
   bool adapters = true;       ///< false: layers leave their adapters out
   /// Collects what layers give beside hidden states (layers/pass_results.h). nullptr: it is

@@ -7,18 +7,11 @@
 #include "layers/recompute.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
-#include "ops/layer_norm.h"
 #include "ops/patch_embedding.h"
 #include "ops/pointwise.h"
-#include "ops/rms_norm.h"
 #include "ops/rotary.h"
 
 namespace danlu::layers {
-
-at::Tensor TowerNorm::forward(const at::Tensor& x_ND) const {
-  if (!bias.defined()) return ops::rms_norm(x_ND, weight.tensor, eps, weight.main_grad);
-  return ops::layer_norm(x_ND, weight.tensor, bias.tensor, eps, {weight.main_grad, bias.main_grad});
-}
 
 at::Tensor VisionPatches::forward(const at::Tensor& pixels_PX) const {
   return ops::patch_embedding(pixels_PX.to(weight.tensor.scalar_type()), weight.tensor,
@@ -58,7 +51,7 @@ at::Tensor VisionBlock::mlp(const at::Tensor& x_PD, const std::shared_ptr<const 
 
 at::Tensor VisionBlock::forward(const at::Tensor& x_PD, const std::shared_ptr<const Pass>& pass,
                                 const Again& again, const Leaving& leaving) const {
-  const auto through = [&](const at::Tensor& given_PD, const TowerNorm& norm, const auto& part) {
+  const auto through = [&](const at::Tensor& given_PD, const Norm& norm, const auto& part) {
     const auto given = ops::shared_by(2, given_PD);
     return ops::add(given[1], part(region.enter(norm.forward(given[0]))));
   };

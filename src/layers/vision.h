@@ -6,20 +6,10 @@
 #include "layers/linear.h"
 #include "layers/mlp.h"
 #include "layers/module.h"
+#include "layers/norm.h"
 #include "parallel/region.h"
 
 namespace danlu::layers {
-
-/// LayerNorm if it has a bias, else RMSNorm.
-struct TowerNorm {
-  Parameter weight, bias;
-  double eps = 1e-6;
-  void visit(Visitor& visitor) {
-    visitor.parameter(weight);
-    visitor.parameter(bias);
-  }
-  at::Tensor forward(const at::Tensor& x_ND) const;
-};
 
 /// Between the blocks of a tower every rank of the tensor axis has all patches, also under sequence
 /// parallelism: the numbers of patches need not divide over ranks. So `region` is not one of
@@ -35,7 +25,7 @@ struct VisionPatches {
 /// x + attention(norm x), then x + mlp(norm x). Pass::segments are frames and Pass::windows
 /// windows; a patch sees all of its own.
 struct VisionBlock : Block {
-  TowerNorm norm1, norm2;
+  Norm norm1, norm2;
   int64_t num_heads = 0, head_dim = 0;  ///< of this rank
   bool sees_frame = true;               ///< false: it sees its window
   Linear qkv, proj;
@@ -54,7 +44,7 @@ struct VisionBlock : Block {
 };
 
 struct VisionMerger {
-  TowerNorm norm;
+  Norm norm;
   Linear fc1, fc2;
   parallel::Region region{parallel::Group::alone(), false};
 

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "arch/attention_size.h"
 #include "base/rng.h"
 #include "device/parallel.h"
 #include "infer/kv_cache.h"
@@ -116,8 +117,8 @@ bench::Work Decoding::work() const {
   const double size = static_cast<double>(c10::elementSize(type)), weights = multiplied(config);
   double keys = 0;
   for (const infer::StepInput& input : impl_->next) {
-    keys += 2.0 * static_cast<double>(impl_->cache.length(input.sequence)) *
-            static_cast<double>(config.num_layers * config.num_kv_heads * config.head_dim);
+    keys += static_cast<double>(impl_->cache.length(input.sequence)) *
+            static_cast<double>(config.num_layers * arch::kept_of_token(config).elements());
   }
   return {2 * weights * static_cast<double>(impl_->next.size()), type == at::kBFloat16,
           multiplied_bytes(impl_->model) + size * keys, 0};

@@ -84,12 +84,18 @@ void CausalLM::Impl::apply_trainable() {
 std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput& input) const {
   auto pass = std::make_shared<layers::Pass>();
   pass->segments = input.segments;
-  pass->rotary = rope_table(config, input.positions_N.to(device), input);
+  const at::Tensor positions_N = input.positions_N.to(device);
+  pass->rotary = rope_table(config, positions_N, input);
+  pass->window_rotary = window_rope_table(config, positions_N, input);
   if (input.cache) {
     pass->attend = [cache = input.cache](int64_t layer, const at::Tensor& q_NQD,
                                          const at::Tensor& k_NKD, const at::Tensor& v_NKD,
                                          const ops::AttentionOptions& options) {
       return cache->attend(layer, q_NQD, k_NKD, v_NKD, options);
+    };
+    pass->attend_latent = [cache = input.cache](int64_t layer, const ops::LatentQueries& queries,
+                                                const ops::AttentionOptions& options) {
+      return cache->attend_latent(layer, queries, options);
     };
   }
   if (input.dropout_keys_N.defined()) pass->dropout_keys_N = input.dropout_keys_N.to(device);

@@ -16,6 +16,7 @@
 #include "layers/pass_results.h"
 #include "models/visuals.h"
 #include "ops/attention.h"
+#include "ops/cached_attention.h"
 #include "ops/segments.h"
 #include "ops/token_logprobs.h"
 #include "parallel/mesh.h"
@@ -37,6 +38,9 @@ class KvCache {
   /// over all keys and values of the batch's sequences [N, Q, D].
   virtual at::Tensor attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                             const at::Tensor& v_NKD, const ops::AttentionOptions& options) = 0;
+  /// The same of latent attention, as ops::cached_latent_attention [N, Q, Dv].
+  virtual at::Tensor attend_latent(int64_t layer, const ops::LatentQueries& queries,
+                                   const ops::AttentionOptions& options) = 0;
 };
 
 using layers::PassResults;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "arch/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -123,13 +124,32 @@ void initialize(CausalLM& model, uint64_t seed) {
   });
 }
 
+namespace {
+
+/// Of layers that predict further ahead, which are not trained here: as they are in the directory
+/// of the model that training began with.
+MoreTensors predictions_of(const arch::ModelConfig& config,
+                           const std::filesystem::path& directory) {
+  MoreTensors more;
+  if (config.experts.prediction_layers == 0 || directory.empty() ||
+      !weights::has_weights(directory))
+    return more;
+  more.source = weights::open_weights(directory);
+  for (const weights::TensorInfo& info : more.source->tensors()) {
+    if (arch::is_of_prediction_layer(config, info.name)) more.names.push_back(info.name);
+  }
+  return more;
+}
+
+}  // namespace
+
 void save(const CausalLM& model, const std::filesystem::path& directory, DType dtype,
           const std::filesystem::path& carry_from) {
   const CausalLM::Impl& impl = model.impl();
   if (!impl.takes_part_in_saving()) return;
   const bool writes = impl.mesh.rank() == 0;
   write_tensors(directory, model.parameters(), dtype, "model", impl.mesh,
-                impl.memory.sharing_store());
+                impl.memory.sharing_store(), predictions_of(impl.config, carry_from));
   if (!writes) return;
   write_json_file(directory / "config.json", weights::saved_config(impl.config, dtype));
   if (!carry_from.empty()) weights::carry_over_files(carry_from, directory);

@@ -12,6 +12,7 @@
 #include "device/late_memory.h"
 #include "layers/decoder_layer.h"
 #include "layers/experts.h"
+#include "layers/latent_attention.h"
 #include "models/stage_parameters.h"
 #include "ops/alibi.h"
 
@@ -42,12 +43,56 @@ at::Tensor alibi_slopes(const arch::ModelConfig& config, const parallel::Mesh& m
       .to(device);
 }
 
-layers::Attention attention(const arch::ModelConfig& config, const parallel::Mesh& mesh,
-                            const StageParameters& parameters, int64_t layer,
-                            const at::Tensor& alibi_slopes_Q) {
+layers::Norm norm_of(const arch::ModelConfig& config, const StageParameters& parameters, Role role,
+                     int64_t layer) {
+  const bool has_bias = config.norm == arch::NormKind::kLayer;
+  return {parameters.weight(role, layer), config.norm_eps, config.norm,
+          has_bias ? parameters.optional(role, layer, /*is_bias=*/true) : Parameter{}};
+}
+
+/// What every kind of attention has.
+void place_attention(const BlockPlace& at, layers::SelfAttention& attention) {
+  const arch::ModelConfig& config = at.config;
+  attention.layer = at.layer;
+  attention.num_heads = heads_of_rank(config.num_heads, at.mesh);
+  attention.options.scale = config.attention_scale > 0
+                                ? config.attention_scale
+                                : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  if (!config.sliding_window.empty()) attention.options.window = config.sliding_window[at.layer];
+  attention.options.alibi_slopes_Q = at.alibi_slopes_Q;
+  attention.options.softcap = config.attention_softcap;
+  attention.o = at.parameters.linear(Role::kO, at.layer);
+  attention.region = at.mesh.region();
+  attention.context = &at.mesh.context();
+}
+
+layers::LatentAttention latent_attention(const BlockPlace& at) {
+  const arch::LatentConfig& latent = *at.config.latent;
+  const StageParameters& parameters = at.parameters;
+  layers::LatentAttention result;
+  place_attention(at, result);
+  result.nope_dim = latent.nope_dim;
+  result.rope_dim = latent.rope_dim;
+  result.v_dim = latent.v_dim;
+  result.kv_rank = latent.kv_rank;
+  if (latent.q_rank > 0) {
+    result.q_down = parameters.linear(Role::kQDown, at.layer);
+    result.q_norm = layers::Norm{parameters.weight(Role::kQDownNorm, at.layer), latent.norm_eps};
+  }
+  result.q = parameters.linear(Role::kQ, at.layer);
+  result.kv_down = parameters.linear(Role::kKvDown, at.layer);
+  result.kv_norm = {parameters.weight(Role::kKvDownNorm, at.layer), latent.norm_eps};
+  result.kv_up = parameters.linear(Role::kKvUp, at.layer);
+  return result;
+}
+
+layers::Attention plain_attention(const BlockPlace& at) {
+  const arch::ModelConfig& config = at.config;
+  const parallel::Mesh& mesh = at.mesh;
+  const StageParameters& parameters = at.parameters;
+  const int64_t layer = at.layer;
   layers::Attention result;
-  result.layer = layer;
-  result.num_heads = heads_of_rank(config.num_heads, mesh);
+  place_attention(at, result);
   result.num_kv_heads = heads_of_rank(config.num_kv_heads, mesh);
   result.head_dim = config.head_dim;
   result.qkv_layout = config.qkv_layout;
@@ -59,16 +104,16 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
     result.qkv = parameters.linear(Role::kQkv, layer);
   }
   if (config.qk_norm) {
-    result.q_norm = layers::RmsNorm{parameters.weight(Role::kQNorm, layer), config.norm_eps};
-    result.k_norm = layers::RmsNorm{parameters.weight(Role::kKNorm, layer), config.norm_eps};
+    result.q_norm = norm_of(config, parameters, Role::kQNorm, layer);
+    result.k_norm = norm_of(config, parameters, Role::kKNorm, layer);
   }
-  result.options.scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-  if (!config.sliding_window.empty()) result.options.window = config.sliding_window[layer];
-  result.options.alibi_slopes_Q = alibi_slopes_Q;
-  result.o = parameters.linear(Role::kO, layer);
-  result.region = mesh.region();
-  result.context = &mesh.context();
+  result.has_window_rotary = config.window_rope && result.options.window > 0;
   return result;
+}
+
+std::unique_ptr<layers::SelfAttention> self_attention(const BlockPlace& at) {
+  if (at.config.latent) return std::make_unique<layers::LatentAttention>(latent_attention(at));
+  return std::make_unique<layers::Attention>(plain_attention(at));
 }
 
 ops::RoutingRule routing_rule(const arch::ExpertConfig& experts) {
@@ -96,9 +141,22 @@ layers::Mlp gated_mlp(const BlockPlace& at, Role gate, Role up, Role down) {
   return mlp;
 }
 
+layers::Mlp dense_mlp(const BlockPlace& at) {
+  const StageParameters& parameters = at.parameters;
+  layers::Mlp mlp(at.mesh.region());
+  if (at.config.joins_gate_up) {
+    mlp.gate_up = parameters.linear(Role::kGateUp, at.layer);
+  } else {
+    mlp.gate = parameters.linear(Role::kGate, at.layer);
+    mlp.up = parameters.linear(Role::kUp, at.layer);
+  }
+  mlp.down = parameters.linear(Role::kDown, at.layer);
+  mlp.activation = at.config.activation;
+  return mlp;
+}
+
 std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
-  if (!at.config.is_sparse(at.layer))
-    return std::make_unique<layers::Mlp>(gated_mlp(at, Role::kGate, Role::kUp, Role::kDown));
+  if (!at.config.is_sparse(at.layer)) return std::make_unique<layers::Mlp>(dense_mlp(at));
   const arch::ExpertConfig& config = at.config.experts;
   const StageParameters& parameters = at.parameters;
   auto result = std::make_unique<layers::Experts>(at.mesh.region());
@@ -125,13 +183,18 @@ std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
 /// The decoder's own kind of layer.
 std::unique_ptr<layers::Block> decoder_layer(const BlockPlace& at) {
   const StageParameters& parameters = at.parameters;
-  const double eps = at.config.norm_eps;
   const int64_t i = at.layer;
+  const auto norm = [&](Role role) { return norm_of(at.config, parameters, role, i); };
   auto layer = std::make_unique<layers::DecoderLayer>();
-  layer->attention_norm = {parameters.weight(Role::kAttentionNorm, i), eps};
-  layer->attention = attention(at.config, at.mesh, parameters, i, at.alibi_slopes_Q);
-  layer->mlp_norm = {parameters.weight(Role::kMlpNorm, i), eps};
+  layer->attention_norm = norm(Role::kAttentionNorm);
+  layer->attention = self_attention(at);
+  layer->mlp_norm = norm(Role::kMlpNorm);
   layer->mlp = feed_forward(at);
+  if (at.config.has_post_norms) {
+    layer->attention_post_norm = norm(Role::kPostAttentionNorm);
+    layer->mlp_post_norm = norm(Role::kPostMlpNorm);
+  }
+  layer->residual_scale = at.config.residual_scale;
   return layer;
 }
 
@@ -265,12 +328,13 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   const StageParameters by_role(config, stage, mesh, options);
   if (config.vision) add_tower(config, mesh, by_role);
   if (stage.has_embedding() || stage.copies_embedding)
-    embedding = {by_role.weight(Role::kEmbedding), mesh.region()};
+    embedding = {by_role.weight(Role::kEmbedding), mesh.region(), config.embedding_scale};
   const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
   for (const int64_t i : stage.layers()) layers[i] = block({config, mesh, by_role, i, slopes});
   if (stage.has_head()) {
-    final_norm = {by_role.weight(Role::kFinalNorm), config.norm_eps};
-    head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region()};
+    final_norm = norm_of(config, by_role, Role::kFinalNorm, -1);
+    head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region(), config.logit_scale,
+            config.logit_softcap};
   }
 
   std::map<std::string, Parameter*> by_name;
@@ -291,8 +355,9 @@ void Network::add_tower(const arch::ModelConfig& config, const parallel::Mesh& m
   const arch::Chain& chain = stage.chain;
   const parallel::Region region(mesh.tensor(), /*sequence=*/false);
   const auto norm = [&](const std::string& name) {
-    return layers::TowerNorm{parameters.of_tower(name + ".weight"),
-                             parameters.of_tower(name + ".bias"), vision.norm_eps};
+    const Parameter bias = parameters.of_tower(name + ".bias");
+    return layers::Norm{parameters.of_tower(name + ".weight"), vision.norm_eps,
+                        bias.defined() ? arch::NormKind::kLayer : arch::NormKind::kRms, bias};
   };
   const auto linear = [&](const std::string& name) { return parameters.linear_of_tower(name); };
   if (stage.has(chain.patches()))

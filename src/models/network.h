@@ -27,7 +27,7 @@ struct Network {
   layers::Embedding embedding;  ///< undefined in stages that hold neither it nor its copy
   /// The layers of all chunks of the stage, by their numbers in the whole model.
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;
-  layers::RmsNorm final_norm;  ///< undefined without a head
+  layers::Norm final_norm;  ///< undefined without a head
   layers::Head head;
   /// The stage's parameters where they stand in the layers, in the order of arch::parameters_of. A
   /// tied head shares the embedding's tensor.

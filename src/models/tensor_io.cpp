@@ -183,7 +183,7 @@ at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, ui
 
 void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
                    DType dtype, const std::string& base_name, const parallel::Mesh& mesh,
-                   parallel::ParameterStore* store) {
+                   parallel::ParameterStore* store, const MoreTensors& more) {
   const at::NoGradGuard no_grad;
   const parallel::WholeTensors wholes(mesh, parameters, store);
   if (!wholes.asks()) return wholes.serve();
@@ -191,9 +191,13 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
   std::vector<weights::TensorInfo> infos;
   for (const parallel::WholeTensors::Description& tensor : wholes.all())
     infos.push_back({tensor.name, dtype, tensor.shape});
+  const size_t own = infos.size();
+  for (const std::string& name : more.names)
+    infos.push_back({name, dtype, more.source->find(name)->shape});
   at::Tensor held;
   const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
-    const at::Tensor whole = wholes.whole(index);
+    const at::Tensor whole =
+        index < own ? wholes.whole(index) : read_tensor(*more.source, more.names[index - own]);
     held = whole.to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
     if (whole.scalar_type() == held.scalar_type()) {
       refuse_non_finite(held, 0, infos[index].name, "and is not saved");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,12 +52,18 @@ void refuse_tensor_lists(
 /// Normal(0, deviation) f32 values on the CPU, a function of `seed` alone.
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);
 
-/// Writes `parameters`, cast to `dtype`, as <base_name>.safetensors (shards when large). Every rank
-/// of parallel::WholeTensors calls it: the first writes, the others give their pieces.
+/// Tensors that go beside a model's own, as they are but for their type.
+struct MoreTensors {
+  std::shared_ptr<const weights::TensorSource> source = {};
+  std::vector<std::string> names = {};
+};
+
+/// Writes `parameters` and `more`, cast to `dtype`, as <base_name>.safetensors (shards when large).
+/// Every rank of parallel::WholeTensors calls it: the first writes, the others give their pieces.
 /// Errors: ModelError, with nothing written, for one that holds what is not finite then.
 void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
                    DType dtype, const std::string& base_name,
                    const parallel::Mesh& mesh = parallel::Mesh::single(),
-                   parallel::ParameterStore* store = nullptr);
+                   parallel::ParameterStore* store = nullptr, const MoreTensors& more = {});
 
 }  // namespace danlu::models

@@ -48,7 +48,8 @@ std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const pa
                                      const std::filesystem::path& adapter = {});
 
 /// Writes the weights in `dtype` with a config.json that fits them (sizes, torch_dtype), and copies
-/// tokenizer and other files from `carry_from`, unless that is empty. Collective over the tensor
+/// tokenizer and other files from `carry_from`, unless that is empty, with what its weights have of
+/// layers that predict further ahead (arch/prediction.h). Collective over the tensor
 /// axis and the pipeline, and over the data axis if it shares parameters; the first of these ranks
 /// writes, and the paths of the others are not used. In training, call it after
 /// TrainingMemory::settle(); it may then run in a thread beside passes until the next update.

@@ -10,6 +10,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -41,10 +42,12 @@ void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   require(options.window >= 0, "attention", "a window of ", options.window, " keys");
   require(!options.alibi_slopes_Q.defined() || options.alibi_slopes_Q.numel() == q.size(1),
           "attention", "there must be one ALiBi slope for each of the ", q.size(1), " heads");
+  require(options.softcap == 0 || !options.alibi_slopes_Q.defined(), "attention",
+          "a cap on scores and ALiBi together");
 }
 
 bool needs_causality(const AttentionOptions& options) {
-  return options.window > 0 || options.alibi_slopes_Q.defined();
+  return options.window > 0 || options.chunk > 0 || options.alibi_slopes_Q.defined();
 }
 void require_mask(bool causal, const AttentionOptions& options) {
   require(causal || !needs_causality(options), "attention", "a window of ", options.window, " keys",
@@ -72,14 +75,29 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   }
 }
 
-/// The table that attends to these, or null.
-const Backend* table_for(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const Segments& segments) {
+/// The table that attends to such tensors, or null. Kernels know no cap.
+const Backend* table_for(const at::Tensor& q, const AttentionOptions& options) {
   const Backend* const table = fused_for(Work::kRows, q);
+  return table && table->attention && options.softcap == 0 ? table : nullptr;
+}
+
+/// The same where the cost of a kernel is repaid.
+const Backend* table_for(const at::Tensor& q, const at::Tensor& k, const Segments& segments,
+                         const AttentionOptions& options) {
+  const Backend* const table = table_for(q, options);
   const bool takes =
-      table && table->attention &&
-      (q.size(0) >= table->fewest_queries * segments.count() || q.size(0) == k.size(0));
+      table && (q.size(0) >= table->fewest_queries * segments.count() || q.size(0) == k.size(0));
   return takes ? table : nullptr;
+}
+
+/// The result is of q's type.
+PartialAttention seen_in(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
+                         const Spans& spans, const AttentionOptions& options) {
+  const at::ScalarType type = q_NQD.scalar_type();
+  if (const Backend* const table = table_for(q_NQD, options))
+    return table->attention(q_NQD, k_MKD, v_MKD, spans, options, type);
+  const PartialAttention part = oracle::attention_part(q_NQD, k_MKD, v_MKD, spans, options);
+  return {part.out_NQD.to(type), part.lse_QN};
 }
 
 /// Keeps q, k, v, the result and one f32 per query and head.
@@ -91,9 +109,7 @@ class OwnAttention : public torch::autograd::Function<OwnAttention> {
                             const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                             const Meeting& meeting) {
     const auto& [spans, options] = meeting;
-    const auto [result, lse_QN] =
-        backend_of(q_NQD.device().type())
-            .attention(q_NQD, k_MKD, v_MKD, spans, options, q_NQD.scalar_type());
+    const auto [result, lse_QN] = seen_in(q_NQD, k_MKD, v_MKD, spans, options);
     ctx->save_for_backward({q_NQD, k_MKD, v_MKD, result, lse_QN});
     ctx->saved_data["meeting"] = held(meeting);
     return result;
@@ -102,10 +118,14 @@ class OwnAttention : public torch::autograd::Function<OwnAttention> {
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     const List saved = ctx->get_saved_variables();
     const auto& [spans, options] = held_in<Meeting>(ctx->saved_data["meeting"]);
-    const c10::DeviceType device = saved[0].device().type();
+    const Backend* const table = table_for(saved[0], options);
     const at::Tensor delta_QN = ops::attention_delta(grads[0], saved[3]);
-    const AttentionGrads found = backend_of(device).attention_backward(
-        saved[0], saved[1], saved[2], spans, options, grads[0], saved[4], delta_QN);
+    const AttentionGrads found =
+        table ? table->attention_backward(saved[0], saved[1], saved[2], spans, options, grads[0],
+                                          saved[4], delta_QN)
+              : oracle::attention_part_backward(saved[0], saved[1], saved[2], spans, options,
+                                                grads[0].to(saved[4].scalar_type()), saved[4],
+                                                delta_QN);
     const at::ScalarType dtype = saved[0].scalar_type();
     return {found.q_NQD.to(dtype), found.k_MKD.to(dtype), found.v_MKD.to(dtype), {}};
   }
@@ -148,6 +168,7 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k_MKD, const Span& s
                           .to(device::wide_type(q.scalar_type()))
                           .mul(options.scale)
                           .view({kv_heads, group, n, m});
+  if (options.softcap > 0) scores = at::tanh(scores / options.softcap) * options.softcap;
   if (!span.causal) return scores;
   const bool windowed = options.window > 0 && span.lead + n > options.window;
   if (span.lead >= m - 1 && !windowed && !options.alibi_slopes_Q.defined()) return scores;
@@ -227,11 +248,18 @@ void check_gradients(const at::Tensor& q, const at::Tensor& v, const at::Tensor&
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options) {
   check_attention(q_NQD, k_MKD, v_MKD, segments, options);
-  const Backend* const table = table_for(q_NQD, k_MKD, v_MKD, segments);
-  if (!table) return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
+  if (options.chunk > 0) {
+    AttentionOptions within = options;
+    within.chunk = 0;
+    return attention(q_NQD, k_MKD, v_MKD, in_chunks(segments, options.chunk), within);
+  }
+  // A cap has no kernel, but the pieces of one: its graph would keep every score.
+  const bool in_pieces = options.softcap > 0 && fused_for(Work::kRows, q_NQD);
+  if (!in_pieces && !table_for(q_NQD, k_MKD, segments, options))
+    return oracle::attention(q_NQD, k_MKD, v_MKD, segments, options);
   const Spans spans = spans_of(segments);
   if (needs_no_graph({&q_NQD, &k_MKD, &v_MKD}))
-    return table->attention(q_NQD, k_MKD, v_MKD, spans, options, q_NQD.scalar_type()).out_NQD;
+    return seen_in(q_NQD, k_MKD, v_MKD, spans, options).out_NQD;
   return OwnAttention::apply(q_NQD, k_MKD, v_MKD, std::tuple(spans, options));
 }
 
@@ -239,6 +267,11 @@ at::Tensor oracle::attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                              const at::Tensor& v_MKD, const Segments& segments,
                              const AttentionOptions& options) {
   check_attention(q_NQD, k_MKD, v_MKD, segments, options);
+  if (options.chunk > 0) {
+    AttentionOptions within = options;
+    within.chunk = 0;
+    return oracle::attention(q_NQD, k_MKD, v_MKD, in_chunks(segments, options.chunk), within);
+  }
   if (segments.count() == 1)
     return one_segment(q_NQD, k_MKD, v_MKD, segments.is_causal(0), options);
   // split, not narrow: its backward is one concatenation instead of a padded copy per segment.
@@ -261,6 +294,25 @@ Spans spans_of(const Segments& segments) {
   return spans;
 }
 
+Segments in_chunks(const Segments& segments, int64_t chunk) {
+  Segments cut{{0}, {0}};
+  const auto add = [&](int64_t queries, int64_t keys) {
+    cut.q_starts.push_back(cut.q_starts.back() + queries);
+    cut.k_starts.push_back(cut.k_starts.back() + keys);
+  };
+  for (size_t s = 1; s < segments.q_starts.size(); ++s) {
+    const int64_t n = segments.q_starts[s] - segments.q_starts[s - 1],
+                  m = segments.k_starts[s] - segments.k_starts[s - 1];
+    const int64_t first = (m - n) / chunk * chunk;  // of the stretch that the first query is in
+    if (first > 0) add(0, first);
+    for (int64_t begin = first; begin < m; begin += chunk) {
+      const int64_t end = std::min(begin + chunk, m);
+      add(end - std::max(begin, m - n), end - begin);
+    }
+  }
+  return cut;
+}
+
 void require_masks(const Segments& segments, const AttentionOptions& options) {
   const auto count = static_cast<size_t>(segments.count());
   require(segments.causal.size() <= count, "attention", segments.causal.size(),
@@ -273,10 +325,9 @@ PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD
                                 const AttentionOptions& options) {
   check_part(q_NQD, k_MKD, v_MKD, spans, options);
   const at::NoGradGuard no_grad;
-  const Backend* const table = fused_for(Work::kRows, q_NQD);
-  return table && table->attention
-             ? table->attention(q_NQD, k_MKD, v_MKD, spans, options, at::kFloat)
-             : oracle::attention_part(q_NQD, k_MKD, v_MKD, spans, options);
+  const Backend* const table = table_for(q_NQD, options);
+  return table ? table->attention(q_NQD, k_MKD, v_MKD, spans, options, at::kFloat)
+               : oracle::attention_part(q_NQD, k_MKD, v_MKD, spans, options);
 }
 
 PartialAttention oracle::attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
@@ -320,9 +371,8 @@ AttentionGrads attention_part_backward(const at::Tensor& q_NQD, const at::Tensor
   check_part(q_NQD, k_MKD, v_MKD, spans, options);
   check_gradients(q_NQD, v_MKD, out_grad_NQD, lse_QN, delta_QN);
   const at::NoGradGuard no_grad;
-  const Backend* const table = fused_for(Work::kRows, q_NQD);
-  const auto backward = table && table->attention_backward ? table->attention_backward
-                                                           : &oracle::attention_part_backward;
+  const Backend* const table = table_for(q_NQD, options);
+  const auto backward = table ? table->attention_backward : &oracle::attention_part_backward;
   return backward(q_NQD, k_MKD, v_MKD, spans, options, out_grad_NQD, lse_QN, delta_QN);
 }
 
@@ -345,10 +395,16 @@ AttentionGrads oracle::attention_part_backward(const at::Tensor& q_NQD, const at
     const auto of_rows = [&](const at::Tensor& x_QN) {
       return x_QN.narrow(1, span.q, n).reshape({kv_heads, -1, n, 1});
     };
-    const at::Tensor weights = at::exp(scores_of(q, k_MKd, span, options) - of_rows(lse_QN));
-    const at::Tensor d_weights = at::bmm(out_grad, v.transpose(1, 2)).view(weights.sizes());
-    const at::Tensor d_scores =
-        (weights * (d_weights - of_rows(delta_QN)) * options.scale).view({kv_heads, -1, m});
+    const at::Tensor scores = scores_of(q, k_MKd, span, options);
+    const at::Tensor weights = at::exp(scores - of_rows(lse_QN));
+    const at::Tensor d_capped = at::bmm(out_grad, v.transpose(1, 2)).view(weights.sizes());
+    d_capped.sub_(of_rows(delta_QN)).mul_(weights).mul_(options.scale);
+    // The slope of the cap; where a key is hidden the score is infinite and its weight 0.
+    if (options.softcap > 0) {
+      const at::Tensor slope = scores.div(options.softcap).square_().neg_().add_(1);
+      d_capped.mul_(slope.masked_fill_(scores.isinf(), 0));
+    }
+    const at::Tensor d_scores = d_capped.view({kv_heads, -1, m});
     grads.q_NQD.narrow(0, span.q, n).add_(by_row(at::bmm(d_scores, k), n));
     grads.k_MKD.narrow(0, span.k, m)
         .add_(at::bmm(d_scores.transpose(1, 2), q.to(wide)).transpose(0, 1));

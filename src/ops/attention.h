@@ -12,6 +12,10 @@ struct AttentionOptions {
   double scale = 1.0;  ///< on q k^T, before bias and softmax; 1/sqrt(D) in every model here
   int64_t window = 0;  ///< a query sees at most this many keys, its own included; 0: no limit
   at::Tensor alibi_slopes_Q;  ///< f32 [Q], or undefined; adds slope * (key index - query index)
+  double softcap = 0;         ///< scores become cap * tanh(score / cap); 0: they stay
+  /// A query sees the keys of its own stretch of this many indices alone, counted from the first
+  /// key of the segment; 0: no stretches.
+  int64_t chunk = 0;
 };
 
 /// Query head h uses key/value head h / (Q/K). A query sees the keys of its own segment, and in a
@@ -23,14 +27,20 @@ struct AttentionOptions {
 ///         attention).
 /// Dtypes  one dtype for all. Softmax is in f32 (f64 for f64). The composite then rounds its
 ///         weights to the dtype, as Hugging Face does. The fused CPU kernel rounds them only where
-///         it multiplies bf16 directly (base/cpu_class.h).
+///         it multiplies bf16 directly (base/cpu_class.h). With a softcap the composite's pieces
+///         run and round nothing between.
 /// Grad    through q, k, v.
 /// Errors  ModelError for wrong shapes or dtypes and for segments that do not cover the tensors,
 ///         and as require_masks.
 at::Tensor attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
                      const Segments& segments, const AttentionOptions& options);
 
-/// Refuses a window or ALiBi where a segment is not causal. Errors: ModelError.
+/// `segments`, which are causal, cut into stretches of `chunk` indices, counted from the first key
+/// of each: for options with a chunk. Keys before the first query's stretch have a segment without
+/// queries.
+Segments in_chunks(const Segments& segments, int64_t chunk);
+
+/// Refuses a window, a chunk or ALiBi where a segment is not causal. Errors: ModelError.
 void require_masks(const Segments& segments, const AttentionOptions& options);
 
 /// Attention over some of the keys that queries see.
@@ -41,7 +51,8 @@ struct PartialAttention {
 /// Attention over `spans` alone; merge() joins the results over different keys. Shapes and dtypes
 /// as attention(). Without gradient. Errors: ModelError for shapes and dtypes that do not fit, for
 /// spans outside the tensors, for spans whose keys overlap, unless they follow each other and have
-/// the same keys, and where a window or ALiBi meets a span that is not causal.
+/// the same keys, and where a window or ALiBi meets a span that is not causal. Spans are cut by
+/// chunks already (in_chunks): an option is not looked at.
 PartialAttention attention_part(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const Spans& spans,
                                 const AttentionOptions& options);

@@ -142,7 +142,8 @@ struct Backend {
   // ---- Work without autograd that the composite does otherwise, not merely slower.
 
   void (*cross_entropy)(const CrossEntropyChunk& chunk) = nullptr;
-  /// ops/cached_attention.h, reading pages where they are. Empty: keys and values are gathered.
+  /// ops/cached_attention.h, reading pages where they are. Pages without values have a latent's
+  /// rows, which are keys and values both. Empty: keys and values are gathered.
   at::Tensor (*attention_over_pages)(const at::Tensor& q_NQD, const Pages& pages,
                                      const CachedSequences& sequences, int64_t layer,
                                      const AttentionOptions& options) = nullptr;

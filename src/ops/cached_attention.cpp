@@ -91,6 +91,10 @@ void check_queries(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
 
 enum class Way { kAsGiven, kPages, kGathered };
 
+/// New tokens of a sequence from which on making keys and values of all rows of a latent costs less
+/// than wide queries: DeepSeek's heads are about even at 170.
+constexpr int64_t kRepayExpansion = 128;
+
 /// `table` reads pages, or is null. More new tokens than a few repay a copy of the keys.
 Way way_of(const CachedSequences& sequences, int64_t sequence, const Backend* table) {
   const int64_t num_new = sequences.num_new[static_cast<size_t>(sequence)],
@@ -173,37 +177,97 @@ at::Tensor gathered(const Pages& pages, const CachedSequences& sequences, int64_
   return gathered_of(pages, sequences, sequence, layer, which);
 }
 
+namespace {
+
+/// The table that reads pages with these options, or null.
+const Backend* pages_table(const at::Tensor& q_NQD, const AttentionOptions& options) {
+  const Backend* const table = fused_for(Work::kRows, q_NQD);
+  const bool reads_pages =
+      table && table->attention_over_pages && options.softcap == 0 && options.chunk == 0;
+  return reads_pages ? table : nullptr;
+}
+
+/// Tokens of neighbouring sequences that go one way, and so go together.
+struct SameWay {
+  Way way;
+  CachedSequences sequences;
+  int64_t first, count;  ///< new tokens
+
+  at::Tensor of(const at::Tensor& x_N) const {
+    return count == x_N.size(0) ? x_N : x_N.narrow(0, first, count);
+  }
+  bool are_many() const {
+    for (const int64_t num_new : sequences.num_new)
+      if (num_new < kRepayExpansion) return false;
+    return true;
+  }
+};
+
+/// attend(SameWay) of each, together.
+template <typename Attend>
+at::Tensor by_way(const CachedSequences& sequences, const Backend* table, const Attend& attend) {
+  std::vector<at::Tensor> parts;
+  int64_t first = 0;
+  for (int64_t begin = 0, end = 0; begin < sequences.count(); begin = end) {
+    const Way way = way_of(sequences, begin, table);
+    int64_t count = 0;
+    for (; end < sequences.count() && way_of(sequences, end, table) == way; ++end)
+      count += sequences.num_new[static_cast<size_t>(end)];
+    parts.push_back(attend(SameWay{way, sequences.part(begin, end), first, count}));
+    first += count;
+  }
+  return joined(parts, 0);
+}
+
+}  // namespace
+
 at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                             const at::Tensor& v_NKD, const Pages& pages,
                             const CachedSequences& sequences, int64_t layer,
                             const AttentionOptions& options) {
   check_new(k_NKD, v_NKD, pages, sequences, layer);
   check_queries(q_NQD, k_NKD, options);
-  const Backend* table = fused_for(Work::kRows, q_NQD);
-  if (table && !table->attention_over_pages) table = nullptr;
-  std::vector<at::Tensor> parts;
-  int64_t first = 0;
-  // Neighbours that go one way go together.
-  for (int64_t begin = 0, end = 0; begin < sequences.count(); begin = end) {
-    const Way way = way_of(sequences, begin, table);
-    int64_t count = 0;
-    for (; end < sequences.count() && way_of(sequences, end, table) == way; ++end)
-      count += sequences.num_new[static_cast<size_t>(end)];
-    const CachedSequences here = sequences.part(begin, end);
-    const at::Tensor q = count == q_NQD.size(0) ? q_NQD : q_NQD.narrow(0, first, count);
-    if (way == Way::kPages) {
-      parts.push_back(table->attention_over_pages(q, pages, here, layer, options));
-    } else if (way == Way::kAsGiven) {
-      parts.push_back(attention(q, k_NKD.narrow(0, first, count), v_NKD.narrow(0, first, count),
-                                segments_of_cached(here), options));
-    } else {
-      parts.push_back(attention(q, all_gathered(pages, here, layer, 0),
-                                all_gathered(pages, here, layer, 1), segments_of_cached(here),
-                                options));
+  const Backend* const table = pages_table(q_NQD, options);
+  return by_way(sequences, table, [&](const SameWay& here) {
+    const at::Tensor q = here.of(q_NQD);
+    if (here.way == Way::kPages)
+      return table->attention_over_pages(q, pages, here.sequences, layer, options);
+    const Segments segments = segments_of_cached(here.sequences);
+    if (here.way == Way::kAsGiven)
+      return attention(q, here.of(k_NKD), here.of(v_NKD), segments, options);
+    return attention(q, all_gathered(pages, here.sequences, layer, 0),
+                     all_gathered(pages, here.sequences, layer, 1), segments, options);
+  });
+}
+
+at::Tensor cached_latent_attention(const LatentQueries& queries, const Pages& pages,
+                                   const CachedSequences& sequences, int64_t layer,
+                                   const AttentionOptions& options) {
+  const at::Tensor rows_N1R = queries.rows_NR.unsqueeze(1);
+  store_in_pages(rows_N1R, rows_N1R.narrow(2, 0, 0), pages, sequences, layer);
+  const at::Tensor& q_NQD = queries.q_NQD;
+  require(q_NQD.dim() == 3 && q_NQD.size(0) == rows_N1R.size(0) &&
+              q_NQD.scalar_type() == rows_N1R.scalar_type(),
+          "cached_attention", "q ", q_NQD.sizes(), ' ', q_NQD.scalar_type(), " does not fit rows ",
+          queries.rows_NR.sizes(), ' ', queries.rows_NR.scalar_type());
+  const Backend* const table = pages_table(q_NQD, options);
+  const auto expanded = [&](const at::Tensor& q, const at::Tensor& rows_MR,
+                            const Segments& segments) {
+    const LatentQueries::Expanded made = queries.expand(rows_MR);
+    return attention(q, made.k_MQD, made.v_MQD, segments, options);
+  };
+  return by_way(sequences, table, [&](const SameWay& here) {
+    const at::Tensor q = here.of(q_NQD);
+    if (here.way == Way::kPages) {
+      return queries.values(
+          table->attention_over_pages(queries.absorb(q), pages, here.sequences, layer, options));
     }
-    first += count;
-  }
-  return joined(parts, 0);
+    const Segments segments = segments_of_cached(here.sequences);
+    if (here.way == Way::kAsGiven) return expanded(q, here.of(queries.rows_NR), segments);
+    const at::Tensor rows_M1R = all_gathered(pages, here.sequences, layer, 0);
+    if (here.are_many()) return expanded(q, rows_M1R.squeeze(1), segments);
+    return queries.values(attention(queries.absorb(q), rows_M1R, rows_M1R, segments, options));
+  });
 }
 
 }  // namespace danlu::ops

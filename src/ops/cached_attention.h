@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "ops/attention.h"
 #include "ops/pages.h"
@@ -30,5 +31,26 @@ at::Tensor cached_attention(const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                             const at::Tensor& v_NKD, const Pages& pages,
                             const CachedSequences& sequences, int64_t layer,
                             const AttentionOptions& options);
+
+/// New tokens of latent attention (DeepSeek-V2, arXiv:2405.04434 §2.1), of which one row each is
+/// kept [R], in pages of one head with key_dim R and value_dim 0. A row becomes the key and the
+/// value of every head (`expand`), or a query becomes one that meets rows as they are (`absorb`),
+/// whose weighted sum then becomes what the head gives (`values`). Both say the same.
+struct LatentQueries {
+  at::Tensor q_NQD;
+  at::Tensor rows_NR;
+  struct Expanded {
+    at::Tensor k_MQD, v_MQD;  ///< v [M, Q, Dv]
+  };
+  std::function<Expanded(const at::Tensor& rows_MR)> expand;
+  std::function<at::Tensor(const at::Tensor& q_NQD)> absorb;     ///< [N, Q, R]
+  std::function<at::Tensor(const at::Tensor& seen_NQR)> values;  ///< [N, Q, Dv]
+};
+/// Writes the rows to their places and gives attention of the queries over all tokens of their
+/// sequences, causal: expanded where nothing comes before the new tokens or where they are many,
+/// else absorbed. Result [N, Q, Dv]; dtypes and errors as cached_attention(); without gradient.
+at::Tensor cached_latent_attention(const LatentQueries& queries, const Pages& pages,
+                                   const CachedSequences& sequences, int64_t layer,
+                                   const AttentionOptions& options);
 
 }  // namespace danlu::ops

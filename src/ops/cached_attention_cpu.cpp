@@ -20,6 +20,8 @@ constexpr int64_t kGrainProducts = int64_t{1} << 14;
 /// Keys that one task reads: a long context of one sequence with few key heads is work for many
 /// threads.
 constexpr int64_t kPartKeys = 512;
+/// Query heads that one task has: those of a latent all use one key.
+constexpr int64_t kTaskHeads = 32;
 /// Heads whose parts one thread joins.
 constexpr int64_t kGrainHeads = 8;
 static_assert(kPartKeys % kPageTokens == 0);
@@ -151,7 +153,12 @@ CachedScratch& cached_scratch() {
   return memory;
 }
 
-/// One key head and the query heads that use it.
+/// The width of what is summed: where pages have no values, a latent's rows are both.
+int64_t summed_dim(const PageShape& shape) {
+  return shape.value_dim > 0 ? shape.value_dim : shape.key_dim;
+}
+
+/// One key head and some of the query heads that use it.
 class HeadTask {
  public:
   HeadTask(const at::Tensor& q_NQD, const Pages& pages, int64_t layer,
@@ -160,19 +167,25 @@ class HeadTask {
         results_(results),
         element_(element_of(q_NQD)),
         group_(q_NQD.size(1) / pages.shape.heads),
+        splits_((group_ + kTaskHeads - 1) / kTaskHeads),
         key_dim_(pages.shape.key_dim),
-        value_dim_(pages.shape.value_dim),
+        value_dim_(summed_dim(pages.shape)),
         keys_(pages, layer, 0),
-        values_(pages, layer, 1),
+        values_(pages, layer, pages.shape.value_dim > 0 ? 1 : 0),
         options_(options) {}
 
-  void run(const Part& part, size_t index, int64_t kv_head) const {
-    const int64_t keys = part.end - part.begin, first_head = kv_head * group_;
-    const size_t width = unsigned_of(group_ * key_dim_);
-    const size_t result_width = unsigned_of(group_ * value_dim_);
+  /// How many tasks a part has.
+  int64_t count() const { return q_.size(1) / group_ * splits_; }
+
+  void run(const Part& part, size_t index, int64_t number) const {
+    const int64_t kv_head = number / splits_, begin = number % splits_ * kTaskHeads;
+    const int64_t heads = std::min(kTaskHeads, group_ - begin);
+    const int64_t keys = part.end - part.begin, first_head = kv_head * group_ + begin;
+    const size_t width = unsigned_of(heads * key_dim_);
+    const size_t result_width = unsigned_of(heads * value_dim_);
     const int64_t offset = (part.row * q_.size(1) + first_head) * key_dim_;
     float* const query = cached_scratch().query.floats(width);
-    float* const scores = cached_scratch().scores.floats(unsigned_of(group_ * keys));
+    float* const scores = cached_scratch().scores.floats(unsigned_of(heads * keys));
     float* const values = cached_scratch().values.floats(unsigned_of(kPageTokens * value_dim_));
     float* const result = cached_scratch().result.floats(result_width);
     std::fill_n(result, result_width, 0.0f);
@@ -181,10 +194,10 @@ class HeadTask {
         static_cast<const char*>(q_.data_ptr()) + offset * static_cast<int64_t>(q_.element_size()),
         width, query, width);
     each_page(part, kv_head, keys_, key_dim_, [&](const char* k, int64_t at, size_t count) {
-      dot_rows({element_, unsigned_of(group_), count, unsigned_of(key_dim_), query, k, scores + at,
+      dot_rows({element_, unsigned_of(heads), count, unsigned_of(key_dim_), query, k, scores + at,
                 unsigned_of(keys)});
     });
-    for (int64_t h = 0; h < group_; ++h) {
+    for (int64_t h = 0; h < heads; ++h) {
       const float slope = options_.alibi_slopes_Q.defined()
                               ? options_.alibi_slopes_Q.data_ptr<float>()[first_head + h]
                               : 0.0f;
@@ -201,10 +214,10 @@ class HeadTask {
         widen(element_, 1, all, v, all, values, all);
         wide = values;
       }
-      add_weighted_rows({unsigned_of(group_), count, unsigned_of(value_dim_), scores + at,
+      add_weighted_rows({unsigned_of(heads), count, unsigned_of(value_dim_), scores + at,
                          unsigned_of(keys), wide, result});
     });
-    for (int64_t h = 0; h < group_; ++h) {
+    for (int64_t h = 0; h < heads; ++h) {
       std::copy_n(result + h * value_dim_, value_dim_, results_.values(index, first_head + h));
       if (part.is_only) results_.finish(index, index + 1, part.row, first_head + h);
     }
@@ -225,7 +238,7 @@ class HeadTask {
   const at::Tensor& q_;
   const Results& results_;
   const Element element_;
-  const int64_t group_, key_dim_, value_dim_;
+  const int64_t group_, splits_, key_dim_, value_dim_;
   const LayerPages keys_, values_;
   const AttentionOptions& options_;
 };
@@ -249,9 +262,8 @@ at::Tensor attention_over_pages(const at::Tensor& given_NQD, const Pages& pages,
                                 const CachedSequences& sequences, int64_t layer,
                                 const AttentionOptions& given_options) {
   const at::Tensor q_NQD = given_NQD.contiguous();
-  const int64_t kv_heads = pages.shape.heads;
   const at::Tensor out_NQD =
-      empty_cpu({q_NQD.size(0), q_NQD.size(1), pages.shape.value_dim}, q_NQD.scalar_type());
+      empty_cpu({q_NQD.size(0), q_NQD.size(1), summed_dim(pages.shape)}, q_NQD.scalar_type());
   AttentionOptions options = given_options;
   if (options.alibi_slopes_Q.defined())
     options.alibi_slopes_Q = options.alibi_slopes_Q.to(at::kFloat).contiguous();
@@ -260,13 +272,13 @@ at::Tensor attention_over_pages(const at::Tensor& given_NQD, const Pages& pages,
   for (const Part& part : parts)
     products += (part.end - part.begin) * q_NQD.size(1) * q_NQD.size(2);
   const Results results(parts.size(), out_NQD);
-  const int64_t tasks = static_cast<int64_t>(parts.size()) * kv_heads;
-  const int64_t grain = tasks * kGrainProducts / std::max<int64_t>(1, products) + 1;
   const HeadTask task(q_NQD, pages, layer, options, results);
+  const int64_t tasks = static_cast<int64_t>(parts.size()) * task.count();
+  const int64_t grain = tasks * kGrainProducts / std::max<int64_t>(1, products) + 1;
   device::parallel_for(0, tasks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const size_t part = unsigned_of(i / kv_heads);
-      task.run(parts[part], part, i % kv_heads);
+      const size_t part = unsigned_of(i / task.count());
+      task.run(parts[part], part, i % task.count());
     }
   });
   for (size_t first = 0, end = 0; first < parts.size(); first = end) {

@@ -12,6 +12,7 @@
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -117,6 +118,7 @@ at::Tensor add_chunk(const LossSums& sums, const at::Tensor& logits_CV, const at
 /// Where weights' gradients go that backward finds made.
 struct HeldMainGrads : torch::CustomClassHolder {
   MainGradPtr weight, low;
+  std::unique_ptr<HeadBias> bias;
 };
 
 class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
@@ -127,38 +129,47 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
     int64_t chunk_tokens;
     bool recording;
     VocabularyShare share;
-    MainGradPtr weight_main, low_main;
+    MainGradPtr weight_main, low_main, bias_main;
+    double softcap;
     at::Tensor factor;  ///< grad_scale
   };
   /// Returns {sum, correct}.
   static List forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden_nH,
                       const at::Tensor& weight_VH, const at::Tensor& low_nR,
-                      const at::Tensor& weight_VR, const at::Tensor& targets_n,
-                      const Settings& settings) {
+                      const at::Tensor& weight_VR, const at::Tensor& bias_V,
+                      const at::Tensor& targets_n, const Settings& settings) {
     const at::ScalarType dtype = hidden_nH.scalar_type(), wide = device::wide_type(dtype);
     HeadFactor head(hidden_nH, weight_VH, settings.weight_main, settings.recording);
     HeadFactor low(low_nR, weight_VR, settings.low_main, settings.recording);
-    const bool make_grad = head.needs_grad() || low.needs_grad();
+    auto bias = std::make_unique<HeadBias>(bias_V, settings.bias_main, settings.recording);
+    const bool make_grad = head.needs_grad() || low.needs_grad() || bias->needs_grad;
+    const bool is_plain = low.is_absent() && bias->is_absent();
     const at::TensorOptions wide_options = hidden_nH.options().dtype(wide);
     const LossSums sums{at::zeros({}, wide_options), at::zeros({}, wide_options.dtype(at::kLong))};
     const int64_t rows = hidden_nH.size(0);
     for (int64_t begin = 0; begin < rows; begin += settings.chunk_tokens) {
       const int64_t count = std::min(settings.chunk_tokens, rows - begin);
-      at::Tensor logits_CV = head.logits(begin, count, low.is_absent() ? dtype : wide);
+      at::Tensor logits_CV = head.logits(begin, count, is_plain ? dtype : wide);
       if (!low.is_absent()) low.add_logits(logits_CV, begin);
+      logits_CV = capped(bias->added(logits_CV).to(dtype), settings.softcap);
+      // The loss leaves its gradient where the logits were, and the cap's slope needs these.
+      const bool keeps = settings.softcap > 0 && make_grad;
+      const at::Tensor kept_CV = keeps ? logits_CV.clone() : logits_CV;
       const at::Tensor d_logits_CV =
-          add_chunk(sums, logits_CV.to(dtype), targets_n.narrow(0, begin, count), settings.z_weight,
+          add_chunk(sums, logits_CV, targets_n.narrow(0, begin, count), settings.z_weight,
                     settings.grad_scale, make_grad, settings.share);
       if (!make_grad) continue;
-      const at::Tensor d_logits = d_logits_CV.to(dtype);
+      const at::Tensor d_logits = through_cap(d_logits_CV, kept_CV, settings.softcap).to(dtype);
       head.add_gradients(d_logits, begin);
       low.add_gradients(d_logits, begin);
+      bias->add_gradient(d_logits);
     }
     head.finish();
     low.finish();
     auto held = c10::make_intrusive<HeldMainGrads>();
     held->weight = settings.weight_main;
     held->low = settings.low_main;
+    held->bias = std::move(bias);
     ctx->saved_data["main"] = at::IValue::make_capsule(held);
     ctx->saved_data["type"] = weight_VH.scalar_type();
     ctx->saved_data["scale_is_fixed"] = head.main.defined() || low.main.defined();
@@ -202,6 +213,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
                 of_weight("d_weight", main.weight),
                 scaled("d_low"),
                 of_weight("d_low_weight", main.low),
+                main.bias->finish(factor),
                 {},
                 {}};
     ctx->saved_data.clear();
@@ -210,6 +222,12 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
 };
 
 }  // namespace
+
+at::Tensor capped(const at::Tensor& x, double cap) {
+  if (cap == 0) return x;
+  const at::Tensor wide = x.to(device::wide_type(x.scalar_type()));
+  return (at::tanh(wide / cap) * cap).to(x.scalar_type());
+}
 
 CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N,
                            double z_loss_weight) {
@@ -230,7 +248,8 @@ CrossEntropy oracle::head_cross_entropy(const at::Tensor& hidden_NH, const at::T
   at::Tensor logits_NV = ops::linear(hidden_NH, weight_VH);
   if (addition.low_NR.defined())
     logits_NV = logits_NV + ops::linear(addition.low_NR, addition.weight_VR);
-  return cross_entropy(logits_NV, targets_N, options.z_loss_weight);
+  if (options.bias_V.defined()) logits_NV = logits_NV + options.bias_V;
+  return cross_entropy(capped(logits_NV, options.softcap), targets_N, options.z_loss_weight);
 }
 
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
@@ -270,13 +289,16 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
       share,
       options.main_grad,
       addition.main_grad,
+      options.bias_main,
+      options.softcap,
       at::full({}, options.grad_scale,
                hidden_NH.options().dtype(device::wide_type(hidden_NH.scalar_type())))};
   // libtorch 1.13 takes no undefined tensors here: nothing is a factor of width 0.
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const auto result = HeadCrossEntropy::apply(
       counted_rows(hidden_NH), weight_VH, low_NR.defined() ? counted_rows(low_NR) : none,
-      low_NR.defined() ? weight_VR : none, targets_n, settings);
+      low_NR.defined() ? weight_VR : none, options.bias_V.defined() ? options.bias_V : none,
+      targets_n, settings);
   return {result[0], index_n.numel(), result[1], settings.factor};
 }
 

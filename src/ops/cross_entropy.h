@@ -46,10 +46,20 @@ struct HeadOptions {
   /// Then losses are those of all rows, and gradients of `hidden` and of an addition's low_NR this
   /// rank's part of the sum.
   VocabularyShare share = {};
+  /// Logits become cap * tanh(logit / cap); 0: they stay.
+  double softcap = 0.0;
+  /// Added to the logits, [V] of the weight's dtype, or this rank's rows of it; undefined: nothing.
+  /// Grad goes through it too, to `bias_main` if that has a place.
+  at::Tensor bias_V = {};
+  MainGradPtr bias_main = {};
   /// The main gradient of the weight. Where it has a sum before the backward, the gradient is in it
   /// when the forward pass is over, made with grad_scale, and backward must bring just that factor.
   MainGradPtr main_grad = {};
 };
+
+/// cap * tanh(x / cap), computed in f32 (f64 for f64) and rounded to x's type; without a cap (0) x
+/// itself.
+at::Tensor capped(const at::Tensor& x, double cap);
 
 /// sum over targets of logsumexp(logits) - logits[target].
 /// Shapes  logits_NV [N, V]; targets_N int64 [N], kIgnoreLabel skipped. Grad  through logits.
@@ -64,14 +74,14 @@ struct HeadAddition {
   MainGradPtr main_grad = {};  ///< of weight_VR, as HeadOptions'
 };
 
-/// cross_entropy(hidden weight^T + addition): logits exist for one chunk of target tokens at a
-/// time; gradients of every factor are made in the forward pass and only scaled in backward. No
-/// copy of a weight is made where the device multiplies its dtype.
-/// Shapes  hidden_NH [N, H]; weight_VH [V, H]; targets_N on the host, or, at the price of waiting,
+/// cross_entropy(hidden weight^T + bias + addition), capped: logits exist for one chunk of target
+/// tokens at a time; gradients of every factor are made in the forward pass and only scaled in
+/// backward. No copy of a weight is made where the device multiplies its dtype. Shapes  hidden_NH
+/// [N, H]; weight_VH [V, H]; targets_N on the host, or, at the price of waiting,
 ///         on a device.
 /// Dtypes  logits are rounded to hidden's dtype, then f32, as Hugging Face does; the weight's
 ///         gradient is summed over chunks in f32.
-/// Grad    through all four (once: no double backward).
+/// Grad    through every factor and the bias (once: no double backward).
 /// Errors  as cross_entropy; InternalError where a weight's gradient went to its place with another
 ///         factor than backward brings.
 CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,

@@ -24,6 +24,43 @@ inline int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
   return std::clamp<int64_t>((int64_t{16} << 20) / vocab, 256, 8192);
 }
 
+/// The gradient of x, from that of y = capped(x, cap).
+inline at::Tensor through_cap(const at::Tensor& d_y, const at::Tensor& y, double cap) {
+  if (cap == 0) return d_y;
+  const at::Tensor wide = y.to(device::wide_type(y.scalar_type()));
+  return d_y * (1 - (wide / cap).square());
+}
+
+/// What is added to the logits of every row, and its gradient, summed over rows in f32 (f64 of
+/// f64).
+struct HeadBias {
+  at::Tensor bias_V;  ///< of no element: there is none
+  MainGradPtr main_grad;
+  bool needs_grad;
+  at::Tensor d_bias = {};
+
+  HeadBias(const at::Tensor& bias, const MainGradPtr& into, bool recording)
+      : bias_V(bias), main_grad(into), needs_grad(recording && bias.requires_grad()) {
+    if (needs_grad)
+      d_bias = at::zeros(bias.sizes(), bias.options().dtype(device::wide_type(bias.scalar_type())));
+  }
+  bool is_absent() const { return bias_V.numel() == 0; }
+  at::Tensor added(const at::Tensor& logits_CV) const {
+    return is_absent() ? logits_CV : add_bias(logits_CV, bias_V.to(logits_CV.scalar_type()));
+  }
+  void add_gradient(const at::Tensor& d_logits_CV) {
+    if (needs_grad) add_to(d_bias, column_sums(d_logits_CV));
+  }
+  /// The gradient times `factor` for autograd, undefined where it goes to its place instead.
+  at::Tensor finish(double factor = 1) const {
+    if (!needs_grad) return {};
+    const at::Tensor grad = factor == 1 ? d_bias : scaled(d_bias, factor);
+    if (!takes_grad(main_grad)) return grad.to(bias_V.scalar_type());
+    add_to(main_grad->sum, grad);
+    return {};
+  }
+};
+
 /// One of the products whose sum the logits are, and its gradients. The input holds the rows that
 /// have targets only.
 struct HeadFactor {

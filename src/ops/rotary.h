@@ -1,4 +1,4 @@
-// ops/rotary.h: rotary position embedding on half-split heads (pairs (j, j + D/2)).
+// ops/rotary.h: rotary position embedding: of a head's first dimensions, pairs of them turn.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,7 +6,9 @@ namespace danlu::ops {
 
 /// Cosine and sine of every token's angles, shared by all layers. Undefined tensors: no rotation.
 struct RotaryTable {
-  at::Tensor cos_NE, sin_NE;  ///< f32 [N, E], E = D/2
+  at::Tensor cos_NE, sin_NE;  ///< f32 [N, E]; the first 2E dimensions of a head turn
+  /// Dimensions 2j and 2j+1 are a pair; false: j and j+E.
+  bool is_pairwise = false;
 };
 
 /// angle = position * inv_freq; both tables are multiplied by `attention_factor` (yarn).
@@ -15,9 +17,10 @@ struct RotaryTable {
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor);
 
-/// y[j] = x[j] cos - x[j+E] sin;  y[j+E] = x[j+E] cos + x[j] sin.
-/// Shapes  x_NQD [N, heads, D]; result as x. Dtypes: computed in f32 (f64 for f64), rounded once.
-/// Grad    through x. Errors  ModelError if D is odd or the table has other sizes.
+/// Of a pair (a, b): (a cos - b sin, b cos + a sin). Dimensions behind the first 2E stay.
+/// Shapes  x_NQD [N, heads, D], D >= 2E; result as x. Dtypes: computed in f32 (f64 for f64),
+///         rounded once.
+/// Grad    through x. Errors  ModelError if the table has other sizes.
 at::Tensor rotary(const at::Tensor& x_NQD, const RotaryTable& table);
 
 namespace oracle {

@@ -75,11 +75,13 @@ TokenLogprobs joined(const std::vector<TokenLogprobs>& parts) {
           all(&TokenLogprobs::norms_M), all(&TokenLogprobs::is_largest_M)};
 }
 
-at::Tensor logits_of(const HeadFactor& head, const HeadFactor& low, int64_t begin, int64_t count) {
+at::Tensor logits_of(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
+                     double softcap, int64_t begin, int64_t count) {
   const at::ScalarType dtype = head.input_nX.scalar_type(), wide = device::wide_type(dtype);
-  at::Tensor logits_CV = head.logits(begin, count, low.is_absent() ? dtype : wide);
+  const bool is_plain = low.is_absent() && bias.is_absent();
+  at::Tensor logits_CV = head.logits(begin, count, is_plain ? dtype : wide);
   if (!low.is_absent()) low.add_logits(logits_CV, begin);
-  return logits_CV.to(dtype).to(wide);
+  return capped(bias.added(logits_CV).to(dtype), softcap).to(wide);
 }
 
 /// of_logits where this rank has some columns of the logits.
@@ -110,9 +112,10 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
   /// Gives {logprobs, logits, norms, is_largest}.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden_UH,
                                const at::Tensor& weight_VH, const at::Tensor& low_UR,
-                               const at::Tensor& weight_VR,
+                               const at::Tensor& weight_VR, const at::Tensor& bias_V,
                                const c10::intrusive_ptr<LogprobsCall>& call) {
     const HeadFactor head(hidden_UH, weight_VH, {}, false), low(low_UR, weight_VR, {}, false);
+    const HeadBias bias(bias_V, {}, false);
     const bool is_shared = call->options.share.is_part();
     std::vector<TokenLogprobs> parts;
     std::vector<at::Tensor> norms;
@@ -120,7 +123,7 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
     for (int64_t begin = 0; begin < rows; begin += call->chunk) {
       const int64_t count = std::min(call->chunk, rows - begin);
       const Pairs here = call->pairs.of_rows(begin, begin + count);
-      const at::Tensor logits_CV = logits_of(head, low, begin, count);
+      const at::Tensor logits_CV = logits_of(head, low, bias, call->options.softcap, begin, count);
       norms.emplace_back();
       if (is_shared) {
         parts.push_back(of_share(logits_CV, here, call->options.share, norms.back()));
@@ -132,7 +135,7 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
     call->norms_U = at::cat(norms);
     const TokenLogprobs all = joined(parts);
     variable_list result{all.logprobs_M, all.logits_M, all.norms_M, all.is_largest_M};
-    ctx->save_for_backward({hidden_UH, weight_VH, low_UR, weight_VR});
+    ctx->save_for_backward({hidden_UH, weight_VH, low_UR, weight_VR, bias_V});
     ctx->saved_data["call"] = at::IValue::make_capsule(call);
     ctx->mark_non_differentiable({result[1], result[2], result[3]});
     return result;
@@ -144,22 +147,26 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
     const variable_list saved = ctx->get_saved_variables();
     HeadFactor head(saved[0], saved[1], call.options.main_grad, true),
         low(saved[2], saved[3], call.low_main, true);
+    HeadBias bias(saved[4], call.options.bias_main, true);
     const at::Tensor grad_M = grads[0];
     const int64_t rows = saved[0].size(0);
     for (int64_t begin = 0; begin < rows; begin += call.chunk) {
       const int64_t count = std::min(call.chunk, rows - begin);
       const Pairs here = call.pairs.of_rows(begin, begin + count);
       const at::Tensor grad_P = grad_M.narrow(0, here.first, here.ids_M.numel());
-      at::Tensor d_logits_CV = logits_of(head, low, begin, count);
+      at::Tensor d_logits_CV = logits_of(head, low, bias, call.options.softcap, begin, count);
+      const at::Tensor kept_CV = call.options.softcap > 0 ? d_logits_CV.clone() : d_logits_CV;
       // d logprob / d logits is 1 at the id, less every id's probability.
       const at::Tensor total_C =
           at::zeros({count}, grad_M.options()).index_add_(0, here.rows_M, grad_P);
       d_logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
       d_logits_CV.mul_(total_C.neg().unsqueeze(1));
       add_at_ids(d_logits_CV, here, grad_P, call.options.share);
-      const at::Tensor d_logits = d_logits_CV.to(saved[0].scalar_type());
+      const at::Tensor d_logits =
+          through_cap(d_logits_CV, kept_CV, call.options.softcap).to(saved[0].scalar_type());
       head.add_gradients(d_logits, begin);
       low.add_gradients(d_logits, begin);
+      bias.add_gradient(d_logits);
     }
     head.finish();
     low.finish();
@@ -167,7 +174,8 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
       if (!factor.weight_grad || factor.main.defined()) return at::Tensor();
       return factor.d_weight.to(factor.weight_VX.scalar_type());
     };
-    return {head.d_input, of_weight(head), low.d_input, of_weight(low), at::Tensor()};
+    return {head.d_input,   of_weight(head), low.d_input,
+            of_weight(low), bias.finish(),   at::Tensor()};
   }
 
  private:
@@ -264,7 +272,7 @@ TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor&
   const int64_t vocab = options.share.is_part() ? options.share.vocab : weight_VH.size(0);
   require_pairs(rows_M, ids_M, vocab);
   if (ids_M.numel() == 0)
-    return no_pairs({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR});
+    return no_pairs({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V});
   const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
   auto call = c10::make_intrusive<LogprobsCall>();
   call->pairs = {to_tensor(used.place_of_pair), ids_M.to(hidden_NH.device())};
@@ -273,9 +281,9 @@ TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor&
   call->chunk = chunk_size(options, options.share.is_part() ? options.share.max_rows : vocab);
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const bool has_low = addition.low_NR.defined();
-  const variable_list result = HeadTokenLogprobs::apply(used.take(hidden_NH), weight_VH,
-                                                        has_low ? used.take(addition.low_NR) : none,
-                                                        has_low ? addition.weight_VR : none, call);
+  const variable_list result = HeadTokenLogprobs::apply(
+      used.take(hidden_NH), weight_VH, has_low ? used.take(addition.low_NR) : none,
+      has_low ? addition.weight_VR : none, options.bias_V.defined() ? options.bias_V : none, call);
   return {result[0], result[1], result[2], result[3]};
 }
 

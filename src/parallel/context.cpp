@@ -272,10 +272,10 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_LQD, const at::Tensor& k_LKD,
                             const at::Tensor& v_LKD, int64_t context, const ops::Segments& segments,
-                            double scale, int64_t window,
+                            double scale, int64_t window, double softcap,
                             const c10::optional<at::Tensor>& slopes_Q) {
     const Ring ring(*reinterpret_cast<const Context*>(context), segments, window);
-    const ops::AttentionOptions options{scale, window, slopes_Q.value_or(at::Tensor())};
+    const ops::AttentionOptions options{scale, window, slopes_Q.value_or(at::Tensor()), softcap};
     const KeyValueShape shape = KeyValueShape::of(k_LKD, v_LKD);
     const at::Tensor q = q_LQD.contiguous(),
                      kv = at::empty({shape.elements(k_LKD.size(0))}, k_LKD.options());
@@ -298,6 +298,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     ctx->saved_data["shape"] = ops::held(shape);
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
+    ctx->saved_data["softcap"] = softcap;
     return result;
   }
 
@@ -308,7 +309,8 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
                     ops::held_in<ops::Segments>(ctx->saved_data["segments"]),
                     ctx->saved_data["window"].toInt());
     const ops::AttentionOptions options{ctx->saved_data["scale"].toDouble(),
-                                        ctx->saved_data["window"].toInt(), saved[4]};
+                                        ctx->saved_data["window"].toInt(), saved[4],
+                                        ctx->saved_data["softcap"].toDouble()};
     const auto& shape = ops::held_in<KeyValueShape>(ctx->saved_data["shape"]);
     const at::Tensor out_grad = grads[0].to(lse_QN.scalar_type()).contiguous();
     const at::Tensor delta_QN = ops::attention_delta(out_grad, saved[2]);
@@ -330,6 +332,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     return {q_grad.to(dtype),
             shape.keys(kv_grad).to(dtype),
             shape.values(kv_grad).to(dtype),
+            {},
             {},
             {},
             {},
@@ -410,13 +413,16 @@ Background::Job Context::hop(Way way, const at::Tensor& out, const at::Tensor& i
 }
 
 at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,
-                              const at::Tensor& v_nKD, const ops::Segments& segments,
+                              const at::Tensor& v_nKD, const ops::Segments& given_segments,
                               const ops::AttentionOptions& options) const {
-  if (is_alone()) return ops::attention(q_nQD, k_nKD, v_nKD, segments, options);
-  ops::require_masks(segments, options);
+  if (is_alone()) return ops::attention(q_nQD, k_nKD, v_nKD, given_segments, options);
+  ops::require_masks(given_segments, options);
+  const ops::Segments segments =
+      options.chunk > 0 ? ops::in_chunks(given_segments, options.chunk) : given_segments;
   const int64_t members = shape_.ulysses, heads = q_nQD.size(1), kv_heads = k_nKD.size(1);
   at::Tensor q = q_nQD, k = k_nKD, v = v_nKD;
   ops::AttentionOptions of_mine = options;
+  of_mine.chunk = 0;
   const std::vector<int64_t> rows = rows_of_members(*this, segments.q_starts.back());
   if (members > 1) {
     require_shares("query heads", heads, members, false);
@@ -432,7 +438,7 @@ at::Tensor Context::attention(const at::Tensor& q_nQD, const at::Tensor& k_nKD,
       shape_.ring == 1
           ? ops::attention(q, k, v, segments, of_mine)
           : RingAttention::apply(q, k, v, reinterpret_cast<int64_t>(this), segments, of_mine.scale,
-                                 of_mine.window, given(of_mine.alibi_slopes_Q));
+                                 of_mine.window, of_mine.softcap, given(of_mine.alibi_slopes_Q));
   return members > 1 ? exchange_heads(*this, seen, rows, heads, false) : seen;
 }
 

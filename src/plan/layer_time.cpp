@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "arch/attention_size.h"
+
 namespace danlu::plan {
 namespace {
 
@@ -35,6 +37,7 @@ class Clock {
 /// Rows of a micro-batch and widths of what a rank has of a layer.
 struct Widths {
   double rows, cut_rows, hidden, query, key, ffn;
+  double value, seen;  ///< of the key heads; of the query heads
 };
 
 Widths widths_of(const Request& request) {
@@ -42,12 +45,15 @@ Widths widths_of(const Request& request) {
   const auto tensor = static_cast<double>(request.mesh.tensor);
   const auto rows = static_cast<double>(request.pass_tokens());
   const auto dim = static_cast<double>(model.head_dim);
+  const auto value_dim = static_cast<double>(arch::value_dim(model));
   return {.rows = rows,
           .cut_rows = request.mesh.sequence_parallel ? rows / tensor : rows,
           .hidden = static_cast<double>(model.hidden_size),
           .query = std::ceil(static_cast<double>(model.num_heads) / tensor) * dim,
           .key = std::ceil(static_cast<double>(model.num_kv_heads) / tensor) * dim,
-          .ffn = static_cast<double>(model.ffn_size) / tensor};
+          .ffn = static_cast<double>(model.ffn_size) / tensor,
+          .value = std::ceil(static_cast<double>(model.num_kv_heads) / tensor) * value_dim,
+          .seen = std::ceil(static_cast<double>(model.num_heads) / tensor) * value_dim};
 }
 
 struct Attention {
@@ -61,12 +67,12 @@ Attention attention_times(const Request& request, const Clock& clock, const Engi
   if (!engine.keeps_scores) {
     // Half of a causal square is seen; backward makes the scores again: five products for two.
     const double seen = keys < tokens ? keys : tokens / 2;
-    const double forward = clock.fused_attention(4 * of.rows * seen * of.query);
+    const double forward = clock.fused_attention(2 * of.rows * seen * (of.query + of.seen));
     return {forward, 2.5 * forward};
   }
   const double heads = of.query / dim * static_cast<double>(request.micro_batch_size);
   const Product scores{tokens, tokens, dim, heads, clock.width()};
-  const Product values{tokens, dim, tokens, heads, clock.width()};
+  const Product values{tokens, of.seen / of.query * dim, tokens, heads, clock.width()};
   const double square = tokens * tokens * heads;
   // Softmax reads and writes; dropout too, and a mask of a byte. Backward reads what was kept too.
   const double drop = engine.drops ? clock.moved(2.5 * square) : 0;
@@ -131,8 +137,19 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
     products.weight += sum.weight;
     return sum.forward;
   };
-  add(of.hidden, of.query + 2 * of.key);
-  add(of.query, of.hidden);
+  if (const auto& latent = request.model.latent) {
+    const auto q_rank = static_cast<double>(latent->q_rank),
+               kv_rank = static_cast<double>(latent->kv_rank),
+               rope = static_cast<double>(latent->rope_dim);
+    if (q_rank > 0) add(of.hidden, q_rank);
+    add(q_rank > 0 ? q_rank : of.hidden, of.query);
+    add(of.hidden, kv_rank + rope);
+    add(kv_rank,
+        of.seen * (1 + static_cast<double>(latent->nope_dim) / static_cast<double>(latent->v_dim)));
+  } else {
+    add(of.hidden, of.query + of.key + of.value);
+  }
+  add(of.seen, of.hidden);
   add(of.hidden, 2 * of.ffn);
   times.gated = add(of.ffn, of.hidden);
   const Attention core = attention_times(request, clock, engine, of, static_cast<double>(keys));

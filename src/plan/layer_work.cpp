@@ -1,5 +1,7 @@
 #include "plan/layer_work.h"
 
+#include "arch/attention_size.h"
+
 namespace danlu::plan {
 
 double LayerWork::of(settings::LayerRecompute kind) const {
@@ -33,13 +35,26 @@ LayerWork work_of(const Request& request, int64_t layer) {
   const int64_t window = at < model.sliding_window.size() ? model.sliding_window[at] : 0;
   const bool is_cut = window > 0 && window < request.tokens;
   const double keys = is_cut ? real(window) : real(request.tokens) / 2;
-  const double heads = real(model.num_heads * model.head_dim),
-               kv_heads = real(model.num_kv_heads * model.head_dim);
+  const double queries = real(model.num_heads * model.head_dim),
+               seen = real(model.num_heads * arch::value_dim(model)),
+               keys_and_values =
+                   real(model.num_kv_heads * (model.head_dim + arch::value_dim(model)));
   const double hidden = real(model.hidden_size), ffn = real(model.ffn_size);
   LayerWork work;
   work.down = 2 * tokens * hidden * ffn / tensor;
-  work.products = 3 * work.down + 2 * tokens * hidden * 2 * (heads + kv_heads) / tensor;
-  work.core = 4 * tokens * keys * heads / tensor;
+  work.products = 3 * work.down;
+  if (const auto& latent = model.latent) {
+    // Each rank of the tensor axis makes the short vectors.
+    const double q_rank = real(latent->q_rank), kv_rank = real(latent->kv_rank);
+    const double made = real(model.num_heads * (latent->nope_dim + latent->v_dim));
+    work.products +=
+        2 * tokens * hidden * (q_rank + kv_rank + real(latent->rope_dim)) +
+        2 * tokens * ((q_rank > 0 ? q_rank : hidden) * queries + kv_rank * made + hidden * seen) /
+            tensor;
+  } else {
+    work.products += 2 * tokens * hidden * (queries + keys_and_values + seen) / tensor;
+  }
+  work.core = 2 * tokens * keys * (queries + seen) / tensor;
   // A square, a sum and two products; an exponential, a quotient and three products.
   work.norms = 2 * 4 * tokens * hidden;
   work.activation = 5 * tokens * ffn / tensor;

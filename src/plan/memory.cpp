@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "arch/attention_size.h"
 #include "arch/layer_kind.h"
 #include "arch/shard.h"
 #include "base/pattern.h"
@@ -105,11 +106,15 @@ namespace {
 struct Sizes {
   int64_t rows;    ///< a hidden state between regions, where tensor ranks may have a part each
   int64_t inside;  ///< the same inside a region
-  int64_t query, key, ffn;
-  int64_t met_key;  ///< of the heads that attention meets: as many as ranks that exchange heads
+  int64_t query, key, value, ffn;
+  int64_t seen;  ///< what attention gives
+  /// Of the heads that attention meets: as many as ranks that exchange heads.
+  int64_t met_key, met_value;
+  int64_t q_short, kv_short;  ///< the short vectors of latent attention
   /// In f32: a number of each row, of each row and head; a query, a key and a value.
   int64_t rstd, per_head, wide_qkv;
   int64_t wide_parts;  ///< keys' and values' gradients of the parts of groups of heads but one
+  int64_t scores;      ///< of one sample in f32, where scores are capped; else 0
 };
 
 /// The parts of one sample in attention's backward: parts_of_group in ops/attention_cpu.cpp.
@@ -124,44 +129,61 @@ Sizes sizes_of(const Request& request) {
   // Each rank of a group has all rows of one head at least.
   const int64_t met_heads = std::max(kv_heads, request.mesh.context.ulysses);
   const int64_t parts = std::clamp<int64_t>(up(kAttentionParts, met_heads), 1, heads / met_heads);
+  const int64_t dv = arch::value_dim(model);
+  const bool caps = model.attention_softcap > 0;
   return {.rows = bytes * model.hidden_size / cut,
           .inside = bytes * model.hidden_size,
           .query = bytes * heads * model.head_dim,
           .key = bytes * kv_heads * model.head_dim,
+          .value = bytes * kv_heads * dv,
           .ffn = bytes * up(model.ffn_size, tp),
+          .seen = bytes * heads * dv,
           .met_key = bytes * met_heads * model.head_dim,
-          .rstd = tokens * 4 / cut,
+          .met_value = bytes * met_heads * dv,
+          .q_short = model.latent ? bytes * model.latent->q_rank : 0,
+          .kv_short = model.latent ? bytes * model.latent->kv_rank : 0,
+          .rstd = tokens * (model.norm == arch::NormKind::kLayer ? 8 : 4) / cut,
           .per_head = tokens * 4 * heads,
-          .wide_qkv = tokens * 4 * (heads + 2 * met_heads) * model.head_dim,
-          .wide_parts = tokens * 4 * 2 * met_heads * model.head_dim * (parts - 1)};
+          .wide_qkv = tokens * 4 * (heads * model.head_dim + met_heads * (model.head_dim + dv)),
+          .wide_parts = tokens * 4 * met_heads * (model.head_dim + dv) * (parts - 1),
+          .scores = caps ? 4 * heads * request.tokens * request.tokens : 0};
 }
 
 /// How often a layer keeps what its products are made of: once for all that take it as it is, once
 /// for each adapter that drops some of it, not at all for what is not trained.
 struct Inputs {
   int64_t qkv = 0, seen = 0, gate_up = 0, product = 0;
+  int64_t q_short = 0, kv_short = 0;
   int64_t low = 0;  ///< elements of a row that adapters make between their two products
 
-  int64_t attention(const Sizes& of) const { return qkv * of.inside + seen * of.query; }
+  int64_t attention(const Sizes& of) const {
+    return qkv * of.inside + seen * of.seen + q_short * of.q_short + kv_short * of.kv_short;
+  }
   int64_t mlp(const Sizes& of) const { return gate_up * of.inside + product * of.ffn; }
 };
 
 Inputs inputs_of(const Request& request, const Uses& uses, int64_t layer,
                  const std::vector<arch::ParamSpec>& specs) {
   Inputs inputs, as_it_is;
+  const bool is_short = request.model.latent && request.model.latent->q_rank > 0;
   const bool drops = request.adapters && request.adapters->dropout > 0;
   for (const arch::ParamSpec& spec : specs) {
     if (spec.layer != layer || spec.is_bias || !is_product(spec)) continue;
     int64_t Inputs::* input = &Inputs::qkv;
     if (spec.role == arch::Role::kO) input = &Inputs::seen;
-    if (spec.role == arch::Role::kGate || spec.role == arch::Role::kUp) input = &Inputs::gate_up;
+    if (spec.role == arch::Role::kQ && is_short) input = &Inputs::q_short;
+    if (spec.role == arch::Role::kKvUp) input = &Inputs::kv_short;
+    if (spec.role == arch::Role::kGate || spec.role == arch::Role::kUp ||
+        spec.role == arch::Role::kGateUp)
+      input = &Inputs::gate_up;
     if (spec.role == arch::Role::kDown) input = &Inputs::product;
     const Use& use = uses.at(spec.name);
     inputs.low += use.adapter_rank;
     if (use.adapter_rank > 0 && drops) ++(inputs.*input);
     if (use.is_trained || (use.adapter_rank > 0 && !drops)) as_it_is.*input = 1;
   }
-  for (int64_t Inputs::* input : {&Inputs::qkv, &Inputs::seen, &Inputs::gate_up, &Inputs::product})
+  for (int64_t Inputs::* input : {&Inputs::qkv, &Inputs::seen, &Inputs::gate_up, &Inputs::product,
+                                  &Inputs::q_short, &Inputs::kv_short})
     inputs.*input += as_it_is.*input;
   return inputs;
 }
@@ -181,13 +203,16 @@ struct LayerBytes {
 int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
   const bool is_wide = request.precision == settings::Precision::kF32,
              widens = request.widens && !is_wide;
-  const int64_t dim = request.model.head_dim, panel = request.packed_columns;
+  // Scores, weights, gradient and slope of the cap, and what is hidden of them; keys and values
+  // wide. See oracle::attention_part_backward in ops/attention.cpp.
+  if (of.scores > 0) return of.rows + of.query + 2 * of.wide_qkv + of.per_head + of.scores * 9 / 2;
+  const int64_t dim = arch::value_dim(request.model), panel = request.packed_columns;
   const int64_t padded = (dim + panel - 1) / panel * panel;
   const int64_t packed =
-      (2 * of.met_key + of.met_key * padded / dim) * (widens ? 4 / request.element_bytes() : 1);
-  const int64_t narrow = is_wide ? 0 : of.query + 2 * of.met_key;
+      (2 * of.met_key + of.met_value * padded / dim) * (widens ? 4 / request.element_bytes() : 1);
+  const int64_t narrow = is_wide ? 0 : of.query + of.met_key + of.met_value;
   const int64_t copy = widens ? of.query * 4 / request.element_bytes() : 0;
-  return of.rows + of.query + of.wide_qkv + of.wide_parts + of.per_head + std::max(packed, narrow) +
+  return of.rows + of.seen + of.wide_qkv + of.wide_parts + of.per_head + std::max(packed, narrow) +
          copy;
 }
 
@@ -203,6 +228,13 @@ int64_t exchange_bytes(const Request& request, const Sizes& of) {
   return of.inside + 2 * piece + (2 * piece + wide) / ranks;
 }
 
+/// What the composite of a GELU has beside the kernel of SwiGLU: everything in f32. See
+/// ops/activation.cpp.
+int64_t gelu_backward_bytes(const Request& request, const Sizes& of) {
+  if (request.model.activation == arch::Activation::kSilu) return 0;
+  return request.precision == settings::Precision::kF32 ? of.ffn : 7 * of.ffn;
+}
+
 LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecompute kind) {
   const Sizes of = sizes_of(request);
   const arch::ModelConfig& model = request.model;
@@ -213,26 +245,32 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
   // Norms keep their inputs. Rotated queries and keys are tensors of their own, and views of a
   // fused projection keep it whole.
   // Run again, attention is given what it was before heads were exchanged for tokens.
-  int64_t attention =
-      of.rows + of.rstd + kept_inputs.attention(of) + of.query + 2 * (all ? of.met_key : of.key);
-  if (inputs.seen == 0 && all) attention += of.query;
+  int64_t attention = of.rows + of.rstd + kept_inputs.attention(of) + of.query +
+                      (all ? of.met_key + of.met_value : of.key + of.value);
+  // What the norms of the short vectors read, and a number of each row.
+  if (model.latent) attention += of.q_short + of.kv_short + (of.q_short > 0 ? 2 : 1) * of.rstd;
+  if (inputs.seen == 0 && all) attention += of.seen;
   if (model.qkv_layout != arch::QkvLayout::kSeparate && !model.alibi)
     attention += of.query + of.key;
   if (model.qk_norm) attention += of.query + of.key + of.rstd + of.per_head;
   if (all) attention += of.per_head;  // log-sum-exp
+  if (model.has_post_norms) attention += of.rows + of.rstd;
   // What heads give for all tokens of a group, and what is exchanged for it.
   const bool exchanges = request.mesh.context.ulysses > 1;
-  if (exchanges && all) attention += of.query;
+  if (exchanges && all) attention += of.seen;
   const int64_t low = inputs.low * request.pass_tokens() * request.element_bytes();
-  const int64_t mlp = of.rows + of.rstd + kept_inputs.mlp(of) + 2 * of.ffn + low;
+  const int64_t post_norm = model.has_post_norms ? of.rows + of.rstd : 0;
+  const int64_t mlp = of.rows + of.rstd + kept_inputs.mlp(of) + 2 * of.ffn + low + post_norm;
 
   LayerBytes bytes{.kept = attention + mlp};
   const int64_t product = inputs.product * of.ffn;
   int64_t in_mlp = of.rows + 3 * of.ffn + (all ? -product : of.inside);
+  in_mlp += gelu_backward_bytes(request, of);
   if (kind == LayerRecompute::kActivationFunction) in_mlp += 2 * product;
   if (kind == LayerRecompute::kNorm) in_mlp += inputs.gate_up * of.inside;
   // What attention gives, and where heads are exchanged what it was given.
-  const int64_t core_again = of.query + of.per_head + (exchanges ? of.query + 2 * of.met_key : 0);
+  const int64_t core_again =
+      of.seen + of.per_head + (exchanges ? of.query + of.met_key + of.met_value : 0);
   const int64_t in_attention = attention_backward_bytes(request, of) - mlp + (all ? 0 : core_again);
   const int64_t at_border = request.mesh.tensor > 1 ? of.inside + exchange_bytes(request, of) : 0;
   bytes.backward = std::max({in_mlp, in_attention, at_border});
@@ -246,7 +284,7 @@ LayerBytes layer_bytes(const Request& request, const Inputs& inputs, LayerRecomp
                (second ? norm : 0) + (leaves.mlp ? mlp - norm : 0);
   // Inputs of the products and the gradients of what they gave.
   bytes.later =
-      inputs.attention(of) + inputs.mlp(of) + of.query + 2 * of.key + of.rows + 2 * of.ffn;
+      inputs.attention(of) + inputs.mlp(of) + of.query + of.key + of.value + of.rows + 2 * of.ffn;
   return bytes;
 }
 
@@ -269,7 +307,8 @@ int64_t head_bytes(const Request& request) {
 
 /// Bytes of a micro-batch under way: angles of the positions, what ranks are given as integers.
 int64_t pass_bytes(const Request& request) {
-  const int64_t angles = request.model.alibi ? 0 : request.model.head_dim * 4;
+  const int64_t tables = request.model.window_rope ? 2 : 1;
+  const int64_t angles = request.model.alibi ? 0 : tables * arch::rotated_dims(request.model) * 4;
   return request.pass_tokens() * (angles + 24);
 }
 
@@ -322,8 +361,8 @@ int64_t first_trained_layer(const Uses& uses, const std::vector<arch::ParamSpec>
 /// between.
 LayerBytes passing_bytes(const Request& request) {
   const Sizes of = sizes_of(request);
-  const int64_t attention = 2 * (of.query + 2 * of.met_key) + of.query;
-  return {.passing = 2 * of.rows + of.inside + std::max(3 * of.ffn, attention)};
+  const int64_t attention = 2 * (of.query + of.met_key + of.met_value) + of.seen;
+  return {.passing = 2 * of.rows + of.inside + std::max(3 * of.ffn, attention + 4 * of.scores)};
 }
 
 /// Bytes of a layer of its own kind.

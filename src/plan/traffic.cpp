@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "arch/attention_size.h"
+
 namespace danlu::plan {
 namespace {
 
@@ -43,16 +45,17 @@ ContextBytes context_bytes(const Request& request) {
   const arch::ModelConfig& model = request.model;
   const auto tensor = static_cast<double>(request.mesh.tensor);
   const auto tokens = static_cast<double>(request.pass_tokens());
-  const auto dim = static_cast<double>(model.head_dim);
-  const double query = static_cast<double>(model.num_heads) / tensor * dim;
+  // A query and what it sees, or a key and its value.
+  const auto both = static_cast<double>(model.head_dim + arch::value_dim(model));
+  const double queries = static_cast<double>(model.num_heads) / tensor * both;
   const auto width = static_cast<double>(request.element_bytes());
   const auto members = static_cast<double>(shape.ulysses), groups = static_cast<double>(shape.ring);
   // With fewer key heads than members each goes to every member that takes it.
-  const double key = std::max(members, static_cast<double>(model.num_kv_heads) / tensor) * dim;
-  ContextBytes bytes{.heads = tokens * (2 * query + 2 * key) * width * (members - 1) / members};
+  const double keys = std::max(members, static_cast<double>(model.num_kv_heads) / tensor) * both;
+  ContextBytes bytes{.heads = tokens * (queries + keys) * width * (members - 1) / members};
   if (shape.ring == 1) return bytes;
-  bytes.keys = 2 * tokens * key * width * (groups - 1);
-  bytes.gradients = 2 * tokens * key * 4 * groups;
+  bytes.keys = tokens * keys * width * (groups - 1);
+  bytes.gradients = tokens * keys * 4 * groups;
   return bytes;
 }
 

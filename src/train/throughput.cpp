@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "arch/attention_size.h"
 #include "arch/model_config.h"
 #include "device/peak.h"
 #include "train/precision.h"
@@ -41,7 +42,10 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
       lengths.sum > 0 ? lengths.sum_of_squares / static_cast<double>(lengths.sum) : 0;
   const parallel::Group& stages = model.mesh().pipeline();
   return static_cast<double>(parallel::sum_of(stages, static_cast<int64_t>(flops))) +
-         6.0 * static_cast<double>(config.num_layers * config.num_heads * config.head_dim) * length;
+         3.0 *
+             static_cast<double>(config.num_layers * config.num_heads *
+                                 (config.head_dim + arch::value_dim(config))) *
+             length;
 }
 
 double peak_flops(const TrainConfig& config, const at::Device& device) {

@@ -11,9 +11,9 @@ namespace danlu::train {
 
 /// Floating-point operations of forward and backward per real token of samples with these lengths:
 /// 6 for each weight of a matrix product that is trained, 4 for a frozen one (no gradient of its
-/// own), and causal attention: 6 · layers · heads · head_dim · ΣT² / ΣT. Embedding look-ups,
-/// recomputation and padding are no work. Of all stages, and collective over them. (Narayanan et
-/// al. 2021, appendix A, counted per token.)
+/// own), and causal attention: 3 · layers · heads · (head_dim + that of a value) · ΣT² / ΣT.
+/// Embedding look-ups, recomputation and padding are no work. Of all stages, and collective over
+/// them. (Narayanan et al. 2021, appendix A, counted per token.)
 double flops_per_token(const models::CausalLM& model, const data::LengthStats& lengths);
 
 /// Operations per second: --device_tflops, else what device/peak.h knows of the device in the run's

@@ -194,6 +194,49 @@ TEST_F(Convert, TheNewConfigNamesTheTypeThatIsStored) {
   EXPECT_THAT(content_of(*this / "back/config.json"), HasSubstr("\"bfloat16\""));
 }
 
+TEST_F(Convert, MatricesOfEightBitsAreDequantised) {
+  DANLU_REQUIRES_SHARED();
+  const std::string fp8 = (shared_dir() / "golden/moe/deepseek_v3_fp8").string();
+  EXPECT_THAT(ok({"inspect", fp8}).out, HasSubstr("F8_E4M3"));
+  ok({"convert", fp8, "narrow", "--to", "hf", "--dtype", "bf16"});
+  ok({"convert", fp8, "wide", "--to", "hf", "--dtype", "fp32"});
+  for (const char* config : {"narrow/config.json", "wide/config.json"})
+    EXPECT_THAT(content_of(*this / config), Not(HasSubstr("quantization_config")));
+  expect_same(fp8, "wide");
+  // The bias that chooses among experts keeps its type; the others are rounded once.
+  const std::string tensors = ok({"inspect", "narrow", "--tensors"}).out;
+  EXPECT_THAT(tensors, HasSubstr("F32"));
+  EXPECT_THAT(tensors, HasSubstr("BF16"));
+  ok({"convert", "wide", "rounded", "--to", "hf", "--dtype", "bf16"});
+  expect_same("narrow", "rounded");
+}
+
+TEST_F(Convert, LayersThatPredictFurtherAheadStayInHuggingFacesFormat) {
+  DANLU_REQUIRES_SHARED();
+  const std::string v3 = (shared_dir() / "golden/moe/deepseek_v3").string();
+  ok({"convert", v3, "copy", "--to", "hf"});
+  EXPECT_THAT(ok({"inspect", "copy", "--tensors"}).out, HasSubstr("layers.3.eh_proj"));
+  expect_same(v3, "copy");
+  EXPECT_THAT(ok({"convert", v3, "core", "--to", "mcore"}).err,
+              HasSubstr("layers that predict further ahead (MTP) are left out"));
+}
+
+TEST_F(Convert, LatentAttentionGoesThroughMegatronsNamesAndMindSpeeds) {
+  DANLU_REQUIRES_SHARED();
+  for (const char* name : {"deepseek_v2_lite", "deepseek_v2"}) {
+    const std::string model = (shared_dir() / "golden/moe" / name).string(), own = name;
+    ok({"convert", model, own + "_mindspeed", "--to", "mcore", "--tp", "2"});
+    ok({"convert", own + "_mindspeed", own + "_te", "--to", "mcore", "--tp", "1", "--pp", "2",
+        "--transformer-impl", "transformer_engine"});
+    ok({"convert", own + "_te", own + "_back", "--to", "hf"});
+    expect_same(model, own + "_back");
+    EXPECT_THAT(ok({"inspect", own + "_mindspeed", "--tensors"}).out,
+                HasSubstr("self_attention.linear_kvb.weight"));
+    EXPECT_THAT(ok({"inspect", own + "_te", "--tensors"}).out,
+                HasSubstr("self_attention.linear_kv_up_proj.layer_norm_weight"));
+  }
+}
+
 TEST_F(Convert, FormsStayUnlessAskedFor) {
   write_random_model(*this / "hf", {});
   ok({"convert", "hf", "te", "--to", "mcore", "--transformer-impl", "transformer_engine"});

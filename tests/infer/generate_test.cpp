@@ -65,7 +65,10 @@ double log_probability(const models::CausalLM& model, const std::vector<text::To
 
 TEST(Generate, GreedyMatchesTheGoldensOfEveryDenseFamily) {
   DANLU_REQUIRES_SHARED();
-  for (const char* name : {"llama", "llama_sharded_bf16", "qwen2", "qwen3", "baichuan2_7b"}) {
+  for (const char* name :
+       {"llama", "llama_sharded_bf16", "qwen2", "qwen3", "baichuan2_7b", "moe/phi3",
+        "moe/phi3_longrope", "moe/gemma", "moe/gemma2", "moe/gemma3_text", "moe/glm", "moe/glm4",
+        "moe/chatglm3", "moe/minicpm", "moe/internlm2", "moe/internlm3", "moe/llama3_2"}) {
     SCOPED_TRACE(name);
     const std::filesystem::path dir = test::shared_dir() / "golden" / name;
     const auto model =
@@ -84,6 +87,32 @@ TEST(Generate, GreedyMatchesTheGoldensOfEveryDenseFamily) {
     whole.insert(whole.end(), answers[0].ids.begin(), answers[0].ids.end());
     EXPECT_EQ(whole, expected);
   }
+}
+
+// longrope turns the keys of a text that grows beyond its original context by other frequencies:
+// what a whole pass over the text gives is what the answer goes on with.
+TEST(Generate, ATextThatOutgrowsLongropesContextGoesOnAsAWholePassDoes) {
+  const test::TemporaryDirectory directory;
+  Json config = test::tiny_config("phi3");
+  config.update({{"original_max_position_embeddings", 8},
+                 {"rope_scaling",
+                  {{"type", "longrope"},
+                   {"short_factor", {1.0, 1.0, 1.0, 1.0}},
+                   {"long_factor", {1.0, 7.0, 0.3, 40.0}}}}});
+  test::write_tiny_model(directory.path(), config, 3);
+  const auto model =
+      models::load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const std::vector<text::TokenId> prompt{5, 9, 2, 31, 40};
+  const at::Tensor whole = models::greedy_tokens(
+      *model, at::tensor(std::vector<int64_t>(prompt.begin(), prompt.end()), at::kLong), 12);
+  const std::vector<text::TokenId> expected(whole.data_ptr<int64_t>() + prompt.size(),
+                                            whole.data_ptr<int64_t>() + whole.numel());
+  EXPECT_EQ(generate(*model, {request(prompt, 12), request({7, 7}, 12)}, 2)[0].ids, expected);
+  Session session(*model);
+  EXPECT_EQ(session.answer(request(prompt, 12)).ids, expected);
+  // A second question of the same text, which is short again.
+  EXPECT_EQ(session.answer(request(prompt, 3)).ids,
+            std::vector<text::TokenId>(expected.begin(), expected.begin() + 3));
 }
 
 TEST(Generate, AnAnswerDoesNotDependOnItsBatch) {

@@ -17,6 +17,7 @@
 #include "models/tensor_io.h"
 #include "models/weight_files.h"
 #include "support/shared_data.h"
+#include "support/temporary_directory.h"
 #include "weights/lora/lora_source.h"
 
 namespace danlu::models {
@@ -40,11 +41,18 @@ void expect_close(const GoldenReport& report) {
 
 class Golden : public testing::TestWithParam<const char*> {};
 
-TEST_P(Golden, LogitsLossGradientsHiddenStatesAndGreedyTokensEqualHuggingFace) {
-  DANLU_REQUIRES_SHARED();
-  const auto model =
-      load_model(golden_dir(GetParam()), parallel::Mesh::single(), at::kFloat, at::kCPU);
-  const auto golden = weights::open_safetensors(golden_dir(GetParam()) / "golden.safetensors");
+/// The folder, with config.json as transformers 5 writes it.
+std::filesystem::path with_new_config(const std::filesystem::path& golden,
+                                      const std::filesystem::path& directory) {
+  std::filesystem::copy_file(golden / "config_v5.json", directory / "config.json");
+  for (const char* name : {"model.safetensors", "golden.safetensors"})
+    std::filesystem::create_symlink(std::filesystem::absolute(golden / name), directory / name);
+  return directory;
+}
+
+void expect_golden(const std::filesystem::path& directory) {
+  const auto model = load_model(directory, parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const auto golden = weights::open_safetensors(directory / "golden.safetensors");
   const GoldenReport report = compare_with_golden(*model, *golden, 1e-4);
   expect_close(report);
   // logits, loss, long logits, greedy ids, hidden states around every layer, a gradient of every
@@ -53,6 +61,28 @@ TEST_P(Golden, LogitsLossGradientsHiddenStatesAndGreedyTokensEqualHuggingFace) {
   EXPECT_THAT(report.not_compared, testing::IsEmpty());
   EXPECT_EQ(report.first_deviation, "");
 }
+
+TEST_P(Golden, LogitsLossGradientsHiddenStatesAndGreedyTokensEqualHuggingFace) {
+  DANLU_REQUIRES_SHARED();
+  expect_golden(golden_dir(GetParam()));
+}
+
+class FurtherGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(FurtherGolden, BothSpellingsOfTheConfigGiveHuggingFacesNumbers) {
+  DANLU_REQUIRES_SHARED();
+  const std::filesystem::path golden = golden_dir("moe") / GetParam();
+  expect_golden(golden);
+  if (!std::filesystem::exists(golden / "config_v5.json")) return;
+  const test::TemporaryDirectory directory;
+  expect_golden(with_new_config(golden, directory.path()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FurtherGolden,
+                         testing::Values("phi3", "phi3_longrope", "gemma", "gemma2", "gemma3_text",
+                                         "glm", "glm4", "chatglm3", "minicpm", "internlm2",
+                                         "internlm3", "llama3_2"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("llama", "llama_sharded_bf16", "qwen2", "qwen3",

@@ -43,10 +43,34 @@ inline void add_tiny_tower(Json& config) {
                  {"video_token_id", 93}});
 }
 
+/// What sets further dense families apart.
+inline void add_dense_quirks(const std::string& model_type, Json& config) {
+  if (model_type.starts_with("gemma")) {
+    config.update({{"head_dim", 12}, {"hidden_activation", "gelu_pytorch_tanh"}});
+    config["tie_word_embeddings"] = true;
+  }
+  if (model_type == "gemma2" || model_type == "gemma3_text")
+    config.update({{"query_pre_attn_scalar", 10}, {"sliding_window", 3}});
+  if (model_type == "gemma2") config["attn_logit_softcapping"] = 2.0;
+  if (model_type == "gemma3_text") config["sliding_window_pattern"] = 2;
+  if (model_type == "glm") config.update({{"head_dim", 8}, {"attention_bias", true}});
+  if (model_type == "glm4") config["head_dim"] = 8;
+  if (model_type == "chatglm") {
+    config.erase("num_key_value_heads");
+    config.update({{"multi_query_attention", true},
+                   {"multi_query_group_num", 2},
+                   {"add_qkv_bias", true},
+                   {"layernorm_epsilon", 1e-5}});
+  }
+  if (model_type == "minicpm" || model_type == "minicpm3")
+    config.update({{"scale_emb", 12}, {"scale_depth", 1.4}, {"dim_model_base", 16}});
+  if (model_type == "internlm3") config.update({{"head_dim", 12}, {"qkv_bias", true}});
+}
+
 /// config.json of a small model of any family ("llama", "qwen2", …): 2 layers, width 32, 4 heads, 2
-/// KV heads where the family has them, vocabulary 97; with experts: 4 of them, 2 for each token;
-/// with a vision tower: 2 blocks, width 24, 2 heads, patches of 4 pixels.
-/// Change keys before writing as a test needs.
+/// KV heads where the family has them, vocabulary 97; with latent attention vectors of 20 and 12
+/// and dense layers alone; with experts: 4 of them, 2 for each token; with a vision tower: 2
+/// blocks, width 24, 2 heads, patches of 4 pixels. Change keys before writing as a test needs.
 inline Json tiny_config(const std::string& model_type = "qwen2") {
   const arch::Family& family = arch::family_named(model_type);
   Json config = {{"architectures", {family.architectures.front()}},
@@ -75,6 +99,15 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
   if (model_type == "qwen2_moe") config["shared_expert_intermediate_size"] = 40;
   if (model_type == "qwen3_moe") config["head_dim"] = 12;
   if (model_type.ends_with("_vl")) add_tiny_tower(config);
+  if (model_type.starts_with("deepseek") || model_type == "minicpm3") {
+    config.update({{"num_key_value_heads", 4},
+                   {"q_lora_rank", 20},
+                   {"kv_lora_rank", 12},
+                   {"qk_nope_head_dim", 6},
+                   {"qk_rope_head_dim", 4},
+                   {"v_head_dim", 7}});
+  }
+  add_dense_quirks(model_type, config);
   return config;
 }
 
@@ -85,9 +118,9 @@ inline float tiny_normal(uint64_t seed, uint64_t index) {
   return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
 }
 
-/// Writes config.json and weights: matrices N(0, 0.2²), norm weights 1 + N(0, 0.1²), biases N(0,
-/// 0.1²), each from (seed, position in model order), in `dtype` (F32 or BF16). Returns the parsed
-/// config.
+/// Writes config.json and weights: matrices N(0, 0.2²), norm weights N(0, 0.1²) around what changes
+/// nothing, biases N(0, 0.1²), each from (seed, position in model order), in `dtype` (F32 or BF16).
+/// Returns the parsed config.
 inline arch::ModelConfig write_tiny_model(const std::filesystem::path& directory,
                                           const Json& config_json = tiny_config(),
                                           uint64_t seed = 1, DType dtype = DType::kF32,
@@ -107,9 +140,10 @@ inline arch::ModelConfig write_tiny_model(const std::filesystem::path& directory
     const auto count = static_cast<size_t>(infos[index].num_elements());
     std::vector<float> values(count);
     const bool is_norm = infos[index].shape.size() == 1 && !specs[index].is_bias;
+    const float neutral = config.norm == arch::NormKind::kRmsOffset ? 0 : 1;
     for (size_t i = 0; i < count; ++i) {
       const float normal = tiny_normal(seed + 1000 * index, i);
-      values[i] = is_norm                ? 1 + 0.1f * normal
+      values[i] = is_norm                ? neutral + 0.1f * normal
                   : specs[index].is_bias ? 0.1f * normal
                                          : 0.2f * normal;
     }

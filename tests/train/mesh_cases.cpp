@@ -33,7 +33,23 @@ const std::vector<Case>& families() {
       {"baichuan_alibi",
        "baichuan",
        {{"max_position_embeddings", nullptr}, {"model_max_length", 64}}},
-      {"mistral", "mistral", {{"sliding_window", 3}}}};
+      {"mistral", "mistral", {{"sliding_window", 3}}},
+      // Joined q, k and v, joined gate and up; frequencies that a segment's length decides.
+      {"phi3",
+       "phi3",
+       {{"original_max_position_embeddings", 6},
+        {"rope_scaling",
+         {{"type", "longrope"},
+          {"short_factor", {1.0, 1.1, 1.2, 1.3}},
+          {"long_factor", {1.5, 2.5, 4.0, 8.0}}}}}},
+      {"gemma2", "gemma2", none},
+      {"gemma3", "gemma3_text", none},
+      {"glm4", "glm4", {{"attention_bias", true}}},
+      {"chatglm", "chatglm", none},
+      {"minicpm", "minicpm", none},
+      {"latent", "deepseek_v3", none},
+      {"latent_bias", "deepseek_v3", {{"attention_bias", true}}},
+      {"latent_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}}};
   return list;
 }
 const Case& deep() {
@@ -63,7 +79,8 @@ Case of(const std::string& name, Tuning tuning, const MeshShape& shape,
 /// As many heads and key heads as the family's models have here.
 std::pair<int64_t, int64_t> heads_of(const Case& c) {
   const int64_t heads = c.changes.value("num_attention_heads", 4);
-  return {heads, c.family == std::string("baichuan") ? heads : 2};
+  const std::string family = c.family;
+  return {heads, family == "baichuan" || family.starts_with("deepseek") ? heads : 2};
 }
 
 /// Heads are exchanged whole; a key head may go to several.
@@ -178,6 +195,11 @@ std::vector<Case> pipelines() {
                             of("llama_tied", Tuning::kFull, pp2),
                             of("baichuan2", Tuning::kFull, with_tensor),
                             of("baichuan_alibi", Tuning::kLora, pp2),
+                            of("gemma2", Tuning::kFull, with_tensor),
+                            of("gemma3", Tuning::kLora, pp2),
+                            of("phi3", Tuning::kFull, with_data, Sharding::kParameters, true),
+                            of("minicpm", Tuning::kFull, pp2),
+                            of("chatglm", Tuning::kFull, all),
                             of("qwen2", Tuning::kFull, with_data, Sharding::kParameters, true)};
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
     for (const MeshShape& shape : {pp2, with_tensor, with_data, all})
@@ -217,6 +239,8 @@ std::vector<Case> contexts() {
     list.push_back(of("qwen2", Tuning::kFull, beside(context, 1, 2, 1), Sharding::kGradients));
     list.push_back(of("baichuan_alibi", Tuning::kFull, beside(context, 1, 1, 1)));
     list.push_back(of("mistral", Tuning::kFull, beside(context, 1, 1, 1)));
+    list.push_back(of("gemma2", Tuning::kFull, beside(context, 2, 1, 1)));
+    list.push_back(of("phi3", Tuning::kFull, beside(context, 1, 2, 1)));
     list.push_back(of("llama_tied", Tuning::kFull, beside(context, 1, 1, 2)));
     for (const auto recompute : {Recompute::kFull, Recompute::kSelective})
       list.push_back(
@@ -234,6 +258,42 @@ std::vector<Case> contexts() {
   list.push_back(bent);
   list.push_back(of("baichuan2", Tuning::kDora, beside(both, 1, 1, 1)));
   list.push_back(of("mistral", Tuning::kFull, beside(rings, 1, 1, 1)));
+  return list;
+}
+
+/// Latent attention, whose short vectors each tensor rank makes whole, and whose values are of
+/// another width than its keys.
+std::vector<Case> latents() {
+  using settings::ContextShape;
+  const MeshShape tp4{.tensor = 4}, sp2{.tensor = 2, .sequence_parallel = true};
+  const MeshShape both{.tensor = 2, .data = 2, .sequence_parallel = true};
+  const auto context = [](const ContextShape& shape, int64_t tensor) {
+    return MeshShape{.tensor = tensor, .context = shape, .sequence_parallel = tensor > 1};
+  };
+  const ContextShape heads{2, 1, 1}, ring{1, 2, 2}, rings{2, 2, 2};
+  std::vector<Case> list = {
+      of("latent", Tuning::kFull, tp4),
+      of("latent_bias", Tuning::kFull, sp2),
+      of("latent_lite", Tuning::kFull, tp4),
+      of("latent_lite", Tuning::kLora, sp2),
+      of("latent", Tuning::kLora, sp2),
+      of("latent", Tuning::kDora, sp2),
+      of("latent", Tuning::kFull, {.pipeline = 2}),
+      of("latent", Tuning::kFull, both, Sharding::kParameters, true, Recompute::kFull),
+      of("latent", Tuning::kFull, both, Sharding::kState, false, Recompute::kSelective),
+      of("latent", Tuning::kFull, context(heads, 1)),
+      of("latent", Tuning::kFull, context(ring, 1)),
+      of("latent", Tuning::kLora, context(rings, 1)),
+      of("latent_lite", Tuning::kFull, context(ring, 2)),
+      of("latent", Tuning::kFull, context(heads, 2), Sharding::kNone, false,
+         Recompute::kSelective)};
+  for (const auto& [part, name] :
+       {std::pair{settings::RecomputeFlags{.norm = true}, "_norm"},
+        std::pair{settings::RecomputeFlags{.activation_function = true}, "_activation"}}) {
+    list.push_back(of("latent", Tuning::kFull, sp2));
+    list.back().by_layer = part;
+    list.back().by_layer_name = name;
+  }
   return list;
 }
 
@@ -425,7 +485,17 @@ std::vector<Case> quick_cases() {
                             of("qwen2", Tuning::kFull, dp2, zero3, /*in_files=*/true),
                             of("llama_tied", Tuning::kFull, both, zero3),
                             of("baichuan2", Tuning::kFull, dp2, zero3),
-                            of("internlm2", Tuning::kLora, both, zero3)};
+                            of("internlm2", Tuning::kLora, both, zero3),
+                            of("phi3", Tuning::kFull, tp4),
+                            of("phi3", Tuning::kLora, sp2),
+                            of("gemma2", Tuning::kFull, sp4),
+                            of("gemma2", Tuning::kLora, both, zero3),
+                            of("gemma3", Tuning::kFull, tp2),
+                            of("glm4", Tuning::kFull, tp4),
+                            of("glm4", Tuning::kDora, sp2),
+                            of("chatglm", Tuning::kFull, tp4),
+                            of("chatglm", Tuning::kDora, both),
+                            of("minicpm", Tuning::kFull, sp4)};
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
     for (const MeshShape& shape : {tp2, tp4, dp2, dp4, sp2, sp4, both})
       list.push_back(of("qwen2", tuning, shape));
@@ -441,6 +511,7 @@ std::vector<Case> quick_cases() {
   for (const Case& hybrid : hybrids()) list.push_back(hybrid);
   for (const Case& pipeline : pipelines()) list.push_back(pipeline);
   for (const Case& context : contexts()) list.push_back(context);
+  for (const Case& latent : latents()) list.push_back(latent);
   for (const Case& order : other_orders()) list.push_back(order);
   for (const Case& layers : recomputed_layers()) list.push_back(layers);
   return list;

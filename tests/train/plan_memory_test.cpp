@@ -56,6 +56,13 @@ arch::ModelConfig model_of(const Case& c) {
                {"max_position_embeddings", c.tokens}});
   if (c.family != "baichuan") json["num_key_value_heads"] = c.kv_heads;
   if (json.contains("head_dim")) json["head_dim"] = c.hidden / c.heads;
+  if (c.family == "deepseek_v3") {
+    json.update({{"q_lora_rank", 48},
+                 {"kv_lora_rank", 32},
+                 {"qk_nope_head_dim", 16},
+                 {"qk_rope_head_dim", 8},
+                 {"v_head_dim", 16}});
+  }
   return arch::parse_model_config(json, "test");
 }
 
@@ -113,10 +120,11 @@ TEST_P(PlanMemory, OfAPassIsWhatIsAllocated) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   const std::vector<Case> shapes = {
-      {"qwen2", 64, 172, 4, 2, 6, 96, 1024},     {"llama", 128, 512, 8, 8, 4, 200, 512},
-      {"qwen3", 96, 128, 6, 1, 8, 96, 1024},     {"mistral", 128, 128, 8, 1, 4, 96, 1024},
-      {"mistral", 192, 192, 12, 2, 7, 96, 1024}, {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
-      {"baichuan", 96, 256, 2, 2, 6, 128, 1024}, {"gated_residual", 96, 256, 4, 4, 6, 128, 1024}};
+      {"qwen2", 64, 172, 4, 2, 6, 96, 1024},      {"llama", 128, 512, 8, 8, 4, 200, 512},
+      {"qwen3", 96, 128, 6, 1, 8, 96, 1024},      {"mistral", 128, 128, 8, 1, 4, 96, 1024},
+      {"mistral", 192, 192, 12, 2, 7, 96, 1024},  {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
+      {"baichuan", 96, 256, 2, 2, 6, 128, 1024},  {"gated_residual", 96, 256, 4, 4, 6, 128, 1024},
+      {"deepseek_v3", 96, 192, 6, 6, 6, 96, 1024}};
   for (const Case& shape : shapes) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {

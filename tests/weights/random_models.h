@@ -84,8 +84,28 @@ class RandomModels {
       json["decoder_sparse_step"] = between(1, 2);
       json["shared_expert_intermediate_size"] = 4 * between(1, 4);
     }
+    if (json.contains("kv_lora_rank")) add_latent(json);
     if (json.contains("moe_intermediate_size")) json["moe_intermediate_size"] = 4 * between(1, 4);
     return json;
+  }
+
+  /// Latent attention of other sizes, with and without a short vector of queries; dense layers
+  /// alone, or experts behind the first.
+  void add_latent(Json& json) {
+    json["q_lora_rank"] = coin() ? Json(between(3, 9)) : Json();
+    json["kv_lora_rank"] = between(3, 9);
+    json["qk_nope_head_dim"] = between(1, 5);
+    json["qk_rope_head_dim"] = 2 * between(1, 3);
+    json["v_head_dim"] = between(1, 6);
+    json["attention_bias"] = coin();
+    if (coin() || json["model_type"] == "minicpm3") return;
+    json.update({{"n_routed_experts", 4},
+                 {"num_experts_per_tok", 2},
+                 {"moe_intermediate_size", 24},
+                 {"n_shared_experts", between(1, 2)},
+                 {"first_k_dense_replace", 1},
+                 {"n_group", 2},
+                 {"topk_group", 1}});
   }
 
   /// The same with a vision tower; vocabulary and widths that 2 divides.
@@ -184,7 +204,12 @@ class RandomModels {
     using namespace weights::megatron;
     Form form;
     form.dialect = one_of<Dialect>({Dialect::kCore, Dialect::kTransformerEngine});
-    if (!config.has_experts() && coin()) form.dialect = Dialect::kLegacy;
+    if (!config.has_experts() && !config.latent && coin()) form.dialect = Dialect::kLegacy;
+    if (config.latent) {
+      form.latent = one_of<LatentForm>(
+          {LatentForm::kMindSpeed, LatentForm::kMindSpeedSplit, LatentForm::kMegatron});
+      if (form.dialect == Dialect::kTransformerEngine) form.latent = LatentForm::kMegatron;
+    }
     form.experts =
         one_of<ExpertForm>({ExpertForm::kSequential, ExpertForm::kGrouped, ExpertForm::kTeGrouped});
     if (!config.has_experts()) form.experts = ExpertForm::kSequential;

@@ -15,5 +15,17 @@ Family qwen2_moe_family();
 Family qwen3_moe_family();
 Family qwen2_vl_family();
 Family qwen2_5_vl_family();
+Family deepseek_v2_family();
+Family deepseek_v3_family();
+Family minicpm3_family();
+Family phi3_family();
+Family gemma_family();
+Family gemma2_family();
+Family gemma3_text_family();
+Family glm_family();
+Family glm4_family();
+Family chatglm_family();
+Family minicpm_family();
+Family internlm3_family();
 
 }  // namespace danlu::arch

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <set>
 
+#include "arch/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
@@ -45,6 +47,29 @@ constexpr uint64_t kCheckByDefaultBelow = 2'000'000'000;
 
 // --- source --------------------------------------------------------------------------------------
 
+/// Tensors that stay of the type they have: a bias that chooses among experts is f32 in models of
+/// every type.
+std::set<std::string> wide_tensors(const arch::ModelConfig& config) {
+  std::set<std::string> names;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (spec.role == arch::Role::kRouterBias) names.insert(spec.name);
+  }
+  return names;
+}
+
+/// A Hugging Face directory keeps layers that predict further ahead; elsewhere they have no place.
+void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
+  size_t count = 0;
+  for (const TensorInfo& info : plan.model->tensors()) {
+    if (!arch::is_of_prediction_layer(plan.config, info.name)) continue;
+    ++count;
+    if (request.to == ConvertTo::kHf) plan.globals.push_back(info);
+  }
+  if (count == 0 || request.to == ConvertTo::kHf) return;
+  log::warning("{}: {} tensors of layers that predict further ahead (MTP) are left out",
+               request.source.string(), count);
+}
+
 ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
@@ -71,13 +96,17 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   if (request.with_optimizer && (own || !request.adapters.empty()))
     throw UsageError(tr("[--with-optimizer] adapters are merged, so the state fits no longer"));
   plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
+  const std::set<std::string> wide = wide_tensors(plan.config);
+  add_predictions(request, plan);
   for (TensorInfo& info : plan.globals) {
     const DType own = plan.model->find(info.name)->dtype;
-    info.dtype = request.dtype && is_floating(own) ? *request.dtype : own;
+    info.dtype = request.dtype && is_floating(own) && !wide.count(info.name) ? *request.dtype : own;
     plan.config_changed |= info.dtype != own;
   }
   // config.json of the model it was trained from may name another type than the checkpoint has.
   plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
+  // Dequantised as it is read, and written so.
+  plan.config_changed |= plan.config.raw.contains("quantization_config");
   // Without a config.json of its own the source's args or keys said what the model is.
   plan.config_changed |= plan.source.companions.empty();
   return plan;
@@ -169,6 +198,7 @@ void plan_megatron(const ConvertRequest& request, const ConvertPlan& plan, Conve
                        megatron->form.dialect != Dialect::kMindSpeedMm;
   target.form.dialect = request.dialect.value_or(is_core ? megatron->form.dialect : Dialect::kCore);
   if (request.to == ConvertTo::kMm) target.form.dialect = Dialect::kMindSpeedMm;
+  if (is_core) target.form.latent = megatron->form.latent;
   if (request.experts) {
     target.form.experts = *request.experts;
   } else if (megatron && plan.config.has_experts()) {

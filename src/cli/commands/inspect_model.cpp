@@ -27,7 +27,8 @@ namespace {
 
 std::string rope_text(const arch::ModelConfig& config) {
   if (config.alibi) return "ALiBi";
-  constexpr const char* kScaling[] = {"", ", linear", ", dynamic", ", llama3", ", yarn"};
+  constexpr const char* kScaling[] = {"",         ", linear", ", dynamic",
+                                      ", llama3", ", yarn",   ", longrope"};
   const double theta = config.rope.theta;
   // 1000000, not 1e+06: people compare it with config.json.
   std::string text =
@@ -40,6 +41,10 @@ std::string rope_text(const arch::ModelConfig& config) {
         fmt::format(", of time, height and width by {}", fmt::join(config.rope.mrope_section, "/"));
   if (config.rope.scaling != arch::RopeScaling::kNone)
     text += fmt::format(" scaling by {:g}", config.rope.factor);
+  if (config.rope.rotated_dims > 0) {
+    text += fmt::format(", of {} of {} dimensions of a head", config.rope.rotated_dims,
+                        config.head_dim);
+  }
   return text;
 }
 
@@ -47,6 +52,9 @@ std::string attention_text(const arch::ModelConfig& config) {
   std::vector<std::string> parts = {rope_text(config)};
   if (config.qkv_bias) parts.push_back("q/k/v bias");
   if (config.qk_norm) parts.push_back("q/k norm");
+  if (config.has_post_norms) parts.push_back("norms behind attention and MLP");
+  if (config.attention_softcap > 0)
+    parts.push_back(fmt::format("scores capped at {:g}", config.attention_softcap));
   if (config.qkv_layout != arch::QkvLayout::kSeparate) parts.push_back("fused q/k/v");
   const auto sliding = std::count_if(config.sliding_window.begin(), config.sliding_window.end(),
                                      [](int64_t w) { return w > 0; });

@@ -73,19 +73,12 @@ std::vector<OptionSpec> train_expert_options() {
                            "first_k_dense_replace",
                            "n_group",
                            "topk_group",
-                           "routed_scaling_factor",
-                           "q_lora_rank",
-                           "kv_lora_rank",
-                           "v_head_dim",
-                           "qk_rope_head_dim",
-                           "qk_nope_head_dim",
-                           "qk_pos_emb_head_dim",
-                           "qk_head_dim"},
+                           "routed_scaling_factor"},
                           OptionType::kString));
   all.push_back(
       described("norm_topk_prob",
                 {"shared_expert_gate", "moe_router_enable_expert_bias", "moe_router_pre_softmax",
-                 "multi_head_latent_attention", "multi_latent_attention", "seq_aux"},
+                 "seq_aux"},
                 OptionType::kBool));
   all.push_back(built_in("moe_token_dispatcher_type", {"moe_router_dtype"}, OptionType::kString));
   all.push_back(

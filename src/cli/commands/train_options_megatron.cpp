@@ -23,10 +23,11 @@ std::vector<OptionSpec> architecture_options() {
                       .aliases = std::move(aliases),
                       .group = group};
   };
-  const auto flag = [&](std::string name, std::string help) {
+  const auto flag = [&](std::string name, std::string help, std::vector<std::string> aliases = {}) {
     return OptionSpec{.name = std::move(name),
                       .type = OptionType::kBool,
                       .help = std::move(help),
+                      .aliases = std::move(aliases),
                       .group = group};
   };
   return {
@@ -54,6 +55,12 @@ std::vector<OptionSpec> architecture_options() {
       flag("disable_bias_linear", "no biases in linear layers"),
       flag("add_qkv_bias", "biases on q, k, v"),
       flag("qk_layernorm", "norms on q and k"),
+      flag("multi_head_latent_attention", "latent attention", {"multi_latent_attention"}),
+      integer("q_lora_rank", "q_lora_rank"),
+      integer("kv_lora_rank", "kv_lora_rank"),
+      integer("qk_nope_head_dim", "qk_nope_head_dim", {"qk_head_dim"}),
+      integer("qk_rope_head_dim", "qk_rope_head_dim", {"qk_pos_emb_head_dim"}),
+      integer("v_head_dim", "v_head_dim"),
       number("attention_dropout", "0: models are trained without dropout inside"),
       number("hidden_dropout", "0: models are trained without dropout inside"),
   };

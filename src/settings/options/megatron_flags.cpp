@@ -52,6 +52,19 @@ class FlagCheck {
   std::string found_;
 };
 
+/// Of a model without latent attention only a flag that asks for it disagrees: scripts of one may
+/// give sizes without it.
+void check_latent_flags(const Options& options, const arch::ModelConfig& model, FlagCheck& check) {
+  if (options.get_bool_or("multi_head_latent_attention", false))
+    check.flag("multi_head_latent_attention", model.latent.has_value());
+  if (!model.latent) return;
+  check.integer("q_lora_rank", model.latent->q_rank);
+  check.integer("kv_lora_rank", model.latent->kv_rank);
+  check.integer("qk_nope_head_dim", model.latent->nope_dim);
+  check.integer("qk_rope_head_dim", model.latent->rope_dim);
+  check.integer("v_head_dim", model.latent->v_dim);
+}
+
 }  // namespace
 
 void check_architecture_flags(const Options& options, const arch::ModelConfig& model) {
@@ -64,7 +77,7 @@ void check_architecture_flags(const Options& options, const arch::ModelConfig& m
       options.has_value("num_query_groups")) {
     check.integer("num_query_groups", model.num_kv_heads);
   }
-  check.integer("kv_channels", model.head_dim);
+  if (!model.latent) check.integer("kv_channels", model.head_dim);
   check.integer("vocab_size", model.vocab_size);
   if (model.max_positions > 0 && options.has_value("max_position_embeddings") &&
       options.get_int("max_position_embeddings") > model.max_positions) {
@@ -81,7 +94,9 @@ void check_architecture_flags(const Options& options, const arch::ModelConfig& m
   if (options.get_bool_or("disable_bias_linear", false))
     check.flag("disable_bias_linear", !model.o_bias && !model.mlp_bias);
   if (options.get_bool_or("add_qkv_bias", false)) check.flag("add_qkv_bias", model.qkv_bias);
-  if (options.get_bool_or("qk_layernorm", false)) check.flag("qk_layernorm", model.qk_norm);
+  if (options.get_bool_or("qk_layernorm", false))
+    check.flag("qk_layernorm", model.qk_norm || model.latent);
+  check_latent_flags(options, model, check);
   check.number("attention_dropout", 0.0);
   check.number("hidden_dropout", 0.0);
   check.finish();

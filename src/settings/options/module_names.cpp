@@ -85,7 +85,7 @@ void check_freeze(const TrainConfig& config, const arch::ModelConfig& model) {
 std::vector<std::string> layers_called(const std::string& word, const arch::ModelConfig& model) {
   using arch::Role;
   static const std::vector<Role> kQkv = {Role::kQ, Role::kK, Role::kV, Role::kQkv};
-  static const std::vector<Role> kFirst = {Role::kGate, Role::kUp};
+  static const std::vector<Role> kFirst = {Role::kGate, Role::kUp, Role::kGateUp};
   static const std::map<std::string, std::vector<Role>> kWords = {{"DEFAULT", kQkv},
                                                                   {"AUTO", kQkv},
                                                                   {"linear_qkv", kQkv},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "arch/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -22,13 +23,17 @@
 namespace danlu::weights {
 namespace {
 
-/// A view of the tensors `config` names: ignored buffers and a tied head's copy stay out.
+/// A view of the tensors `config` names, with those of its prediction layers: ignored buffers and a
+/// tied head's copy stay out.
 class ModelView final : public TensorSource {
  public:
   ModelView(std::shared_ptr<const TensorSource> all, const arch::ModelConfig& config)
       : all_(std::move(all)) {
     for (const TensorInfo& info : megatron::global_tensors(config, DType::kF32))
       infos_.push_back(*all_->find(info.name));
+    for (const TensorInfo& info : all_->tensors()) {
+      if (arch::is_of_prediction_layer(config, info.name)) infos_.push_back(info);
+    }
     std::sort(infos_.begin(), infos_.end(),
               [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   }
@@ -50,6 +55,7 @@ class ModelView final : public TensorSource {
   std::filesystem::path file_of(const std::string& name) const override {
     return all_->file_of(name);
   }
+  Storage storage(const std::string& name) const override { return all_->storage(name); }
   const Json& metadata() const override { return all_->metadata(); }
   std::vector<std::filesystem::path> files() const override { return all_->files(); }
   void forget() const override { all_->forget(); }

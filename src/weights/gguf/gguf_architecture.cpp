@@ -24,6 +24,10 @@ void check_rope(const ModelConfig& c, const std::string& name) {
   const arch::RopeConfig& rope = c.rope;
   if (rope.scaling == RopeScaling::kDynamic)
     refuse(c, "dynamic rope scaling has no counterpart in llama.cpp");
+  if (rope.scaling == RopeScaling::kLongRope && name != "phi3" && name != "minicpm")
+    refuse(c, tr("longrope is known to llama.cpp's phi3 and minicpm only, not to {}", name));
+  if (rope.short_mscale || rope.long_mscale)
+    refuse(c, "longrope with factors of its own for short and long texts");
   if (rope.scaling == RopeScaling::kLlama3 && name != "llama")
     refuse(c, tr("llama3 rope scaling is known to llama.cpp's llama only, not to {}", name));
   if (rope.scaling != RopeScaling::kYarn) return;
@@ -61,7 +65,8 @@ void check_experts(const ModelConfig& c) {
 /// Architectures of llama.cpp that know biases only where their published models have them.
 void check_biases(const ModelConfig& c, const std::string& name) {
   if (name == "llama") return;
-  const bool may_have_qkv = name == "qwen2" || name == "qwen2moe";
+  const bool may_have_qkv =
+      name == "qwen2" || name == "qwen2moe" || name == "chatglm" || name == "glm4";
   if (c.o_bias || c.mlp_bias || (c.qkv_bias && !may_have_qkv))
     refuse(c, tr("llama.cpp's {} has no such biases", name));
 }
@@ -116,8 +121,14 @@ class Keys {
 
 void add_rope(const ModelConfig& c, Keys& keys) {
   if (!c.rope.enabled) return;
-  keys.size("rope.dimension_count", c.head_dim);
+  keys.size("rope.dimension_count", c.rope.rotated_dims > 0 ? c.rope.rotated_dims : c.head_dim);
   keys.real("rope.freq_base", c.rope.theta);
+  if (c.rope.scaling == RopeScaling::kLongRope) {
+    // The divisors are tensors of their own.
+    keys.text("rope.scaling.type", "longrope");
+    keys.size("rope.scaling.original_context_length", c.rope.original_max_positions);
+    keys.real("rope.scaling.attn_factor", longrope_attention_factor(c));
+  }
   // llama3 scaling is a tensor of its own.
   if (c.rope.scaling != RopeScaling::kLinear && c.rope.scaling != RopeScaling::kYarn) return;
   const bool is_yarn = c.rope.scaling == RopeScaling::kYarn;
@@ -138,20 +149,32 @@ void add_experts(const ModelConfig& c, Keys& keys) {
 
 }  // namespace
 
+double longrope_attention_factor(const ModelConfig& c) {
+  const arch::RopeConfig& rope = c.rope;
+  if (rope.attention_factor) return *rope.attention_factor;
+  const auto original = static_cast<double>(rope.original_max_positions);
+  return rope.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(rope.factor) / std::log(original));
+}
+
 std::string architecture_of(const ModelConfig& c) {
   std::string name = c.family;
   std::erase(name, '_');  // qwen2moe
-  const bool is_llama = name == "llama" || name == "mistral" || name == "mixtral";
-  if (is_llama) name = "llama";
-  const bool is_known = is_llama || name == "qwen2" || name == "qwen3" || name == "qwen2moe" ||
-                        name == "qwen3moe" || name == "baichuan" || name == "internlm2";
-  if (!is_known) refuse(c, "this family is not written as GGUF by this version");
+  if (name.starts_with("gemma"))
+    refuse(c, "GGUF has the weights of its norms with one added, which this version does not do");
+  if (name == "mistral" || name == "mixtral" || name == "internlm3") name = "llama";
+  if (name == "glm") name = "chatglm";
+  const std::vector<std::string> known = {"llama",    "qwen2",    "qwen3",     "qwen2moe",
+                                          "qwen3moe", "baichuan", "internlm2", "phi3",
+                                          "chatglm",  "glm4",     "minicpm"};
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    refuse(c, "this family is not written as GGUF by this version");
   check_rope(c, name);
   check_biases(c, name);
   if (name == "baichuan") check_baichuan(c);
   if (c.has_experts()) check_experts(c);
   // These architectures have no key for the width of a head.
-  if ((name == "qwen2" || name == "qwen2moe" || name == "internlm2" || name == "baichuan") &&
+  if ((name == "qwen2" || name == "qwen2moe" || name == "internlm2" || name == "baichuan" ||
+       name == "phi3") &&
       c.num_heads * c.head_dim != c.hidden_size)
     refuse(c, tr("{} heads of {} must be as wide as hidden_size {}", c.num_heads, c.head_dim,
                  c.hidden_size));
@@ -186,6 +209,15 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
   }
   keys.real("attention.layer_norm_rms_epsilon", c.norm_eps);
   add_rope(c, keys);
+  if (architecture == "phi3") {
+    const auto& windows = c.sliding_window;
+    keys.size("attention.sliding_window", *std::max_element(windows.begin(), windows.end()));
+  }
+  if (architecture == "minicpm") {
+    keys.real("embedding_scale", c.embedding_scale);
+    keys.real("residual_scale", c.residual_scale);
+    keys.real("logit_scale", 1.0 / c.logit_scale);
+  }
   if (c.has_experts()) add_experts(c, keys);
   return metadata;
 }

@@ -24,4 +24,12 @@ Metadata model_metadata(const arch::ModelConfig& config, TensorType type, const 
 /// of dimensions. Source: transformers' _compute_llama3_parameters.
 std::vector<float> llama3_frequency_factors(const arch::ModelConfig& config);
 
+/// Tensors of such factors: of llama3 scaling; of longrope, for long and for short texts.
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";
+inline constexpr const char* kLongFactors = "rope_factors_long.weight";
+inline constexpr const char* kShortFactors = "rope_factors_short.weight";
+
+/// The factor on cosines and sines of a model with longrope.
+double longrope_attention_factor(const arch::ModelConfig& config);
+
 }  // namespace danlu::weights::gguf

@@ -24,7 +24,6 @@
 namespace danlu::weights::gguf {
 namespace {
 
-constexpr const char* kRopeFactors = "rope_freqs.weight";
 /// The base of the rotary embedding in a file that names none.
 constexpr double kUsualRopeBase = 10000;
 
@@ -42,6 +41,7 @@ class ConfigWriter {
     rope();
     if (number(key("expert_count")).value_or(0) > 0) experts();
     biases();
+    quirks();
     config_["torch_dtype"] = dtype();
     stops();
     return config_;
@@ -103,7 +103,10 @@ class ConfigWriter {
     if (architecture_ == "llama") return is_sparse ? "mixtral" : "llama";
     if (architecture_ == "qwen2moe") return "qwen2_moe";
     if (architecture_ == "qwen3moe") return "qwen3_moe";
-    for (const char* same : {"qwen2", "qwen3", "baichuan", "internlm2"}) {
+    // llama.cpp has one architecture for both.
+    if (architecture_ == "chatglm") return tensors_.find("blk.0.attn_q.weight") ? "glm" : "chatglm";
+    for (const char* same :
+         {"qwen2", "qwen3", "baichuan", "internlm2", "phi3", "glm4", "minicpm"}) {
       if (architecture_ == same) return same;
     }
     refuse(tr("the architecture {} is not read by this version", architecture_));
@@ -159,9 +162,15 @@ class ConfigWriter {
     const double head_dim = config_.contains("head_dim")
                                 ? config_["head_dim"].get<double>()
                                 : config_["hidden_size"].get<double>() / heads;
-    if (width && *width != head_dim)
+    const std::string family = config_["model_type"].get<std::string>();
+    if (family == "glm" || family == "glm4") config_["head_dim"] = whole(head_dim);
+    const bool is_half = family == "chatglm", is_partial = is_half || is_partly_rotated(family);
+    if (is_partial && !is_half)
+      config_["partial_rotary_factor"] = width.value_or(head_dim) / head_dim;
+    if (width && (is_half ? *width * 2 != head_dim : !is_partial && *width != head_dim))
       refuse(tr("rotary embedding of {} of {} dimensions of a head", *width, head_dim));
     if (tensors_.find(kRopeFactors)) return llama3_rope();
+    if (tensors_.find(kLongFactors)) return longrope();
     const Value* type = find(header_.metadata, key("rope.scaling.type"));
     const std::string name = type ? text(key("rope.scaling.type")) : "none";
     if (name == "none") return;
@@ -175,14 +184,46 @@ class ConfigWriter {
     config_["rope_scaling"] = scaling;
   }
 
+  static bool is_partly_rotated(const std::string& family) {
+    return family == "phi3" || family == "glm" || family == "glm4";
+  }
+
+  std::vector<float> floats(const char* name) {
+    const TensorInfo* info = tensors_.find(name);
+    if (!info || info->dtype != DType::kF32 || info->num_elements() == 0)
+      refuse(tr("{} is no list of F32", name));
+    std::vector<float> values(static_cast<size_t>(info->num_elements()));
+    tensors_.read(name, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  void longrope() {
+    const auto list = [&](const char* name) {
+      Json values = Json::array();
+      for (const float value : floats(name)) values.push_back(shortest_double(value));
+      return values;
+    };
+    Json scaling = {{"type", "longrope"},
+                    {"rope_type", "longrope"},
+                    {"short_factor", list(kShortFactors)},
+                    {"long_factor", list(kLongFactors)}};
+    const Json original = whole(required("rope.scaling.original_context_length"));
+    if (architecture_ == "phi3") {
+      config_["original_max_position_embeddings"] = original;
+    } else {
+      scaling["original_max_position_embeddings"] = original;
+    }
+    config_["rope_scaling"] = scaling;
+    const auto factor = number(key("rope.scaling.attn_factor"));
+    const double usual = longrope_attention_factor(arch::parse_model_config(config_, origin_));
+    if (factor && std::abs(*factor - usual) > 1e-6 * usual)
+      config_["rope_scaling"]["attention_factor"] = *factor;
+  }
+
   /// The file has the factors that llama3's rule gives, not the rule: the published models' numbers
   /// are tried, and taken if they give these factors.
   void llama3_rope() {
-    const TensorInfo& info = *tensors_.find(kRopeFactors);
-    std::vector<float> factors(static_cast<size_t>(info.num_elements()));
-    if (info.dtype != DType::kF32 || factors.empty())
-      refuse(tr("{} is no list of F32", kRopeFactors));
-    tensors_.read(kRopeFactors, std::as_writable_bytes(std::span(factors)));
+    const std::vector<float> factors = floats(kRopeFactors);
     Json scaling = {{"rope_type", "llama3"},
                     {"factor", *std::max_element(factors.begin(), factors.end())},
                     {"low_freq_factor", 1.0},
@@ -213,9 +254,50 @@ class ConfigWriter {
       config_["mlp_bias"] = has("blk.0.ffn_gate.bias");
     } else if (architecture_ == "internlm2") {
       config_["bias"] = has("blk.0.attn_q.bias");
-    } else if (architecture_ == "qwen3" || architecture_ == "qwen3moe") {
+    } else if (architecture_ == "qwen3" || architecture_ == "qwen3moe" || architecture_ == "glm4" ||
+               config_["model_type"] == "glm") {
       config_["attention_bias"] = has("blk.0.attn_q.bias");
     }
+  }
+
+  /// A number that was f32 when it was written, as the one it was made from.
+  static double rounded(double value) {
+    return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+  }
+
+  /// What sets a family apart from Llama.
+  void quirks() {
+    const std::string family = config_["model_type"].get<std::string>();
+    if (family == "phi3" && number(key("attention.sliding_window")).value_or(0) > 0)
+      put("sliding_window", "attention.sliding_window");
+    if (family == "minicpm") {
+      const auto layers = config_["num_hidden_layers"].get<double>();
+      config_["scale_emb"] = whole(rounded(required("embedding_scale")));
+      config_["scale_depth"] = whole(rounded(required("residual_scale") * std::sqrt(layers)));
+      config_["dim_model_base"] =
+          whole(rounded(config_["hidden_size"].get<double>() / required("logit_scale")));
+    }
+    if (family == "chatglm") as_chatglm();
+  }
+
+  /// Under the keys of that family.
+  void as_chatglm() {
+    for (const auto& [key_here, theirs] :
+         {std::pair("num_hidden_layers", "num_layers"),
+          std::pair("intermediate_size", "ffn_hidden_size"), std::pair("head_dim", "kv_channels"),
+          std::pair("rms_norm_eps", "layernorm_epsilon"),
+          std::pair("max_position_embeddings", "seq_length"),
+          std::pair("vocab_size", "padded_vocab_size")}) {
+      if (!config_.contains(key_here)) continue;
+      config_[theirs] = config_[key_here];
+      config_.erase(key_here);
+    }
+    config_["multi_query_attention"] = config_.contains("num_key_value_heads");
+    if (config_.contains("num_key_value_heads"))
+      config_["multi_query_group_num"] = config_["num_key_value_heads"];
+    config_["rope_ratio"] = whole(rounded(config_["rope_theta"].get<double>() / kUsualRopeBase));
+    config_["add_qkv_bias"] = tensors_.find("blk.0.attn_qkv.bias") != nullptr;
+    for (const char* gone : {"num_key_value_heads", "rope_theta"}) config_.erase(gone);
   }
 
   std::string dtype() const {
@@ -240,7 +322,7 @@ Layout layout_of(const arch::ModelConfig& config, const std::string& file_name) 
 
 /// What the model has no use for would be lost silently.
 void refuse_unknown(const Layout& layout, const TensorSource& tensors, const std::string& origin) {
-  std::set<std::string> known = {kRopeFactors};
+  std::set<std::string> known = {kRopeFactors, kLongFactors, kShortFactors};
   for (const StoredTensor& stored : layout.tensors) known.insert(stored.info.name);
   std::vector<std::string> unknown;
   for (const TensorInfo& info : tensors.tensors()) {

@@ -20,7 +20,12 @@ using arch::Role;
 /// llama.cpp's rotary embedding of these architectures turns neighbours (2j, 2j + 1); Hugging
 /// Face's turns (j, j + d/2): the rows of q and k are put in that order.
 bool turns_neighbours(const std::string& architecture) {
-  return architecture == "llama" || architecture == "baichuan" || architecture == "internlm2";
+  return architecture == "llama" || architecture == "baichuan" || architecture == "internlm2" ||
+         architecture == "minicpm";
+}
+/// q, k and v stay one matrix.
+bool keeps_joined(const std::string& architecture) {
+  return architecture == "phi3" || architecture == "chatglm";
 }
 /// Loaders that do without output.weight take the embedding for it.
 bool needs_output(const std::string& architecture) {
@@ -55,7 +60,12 @@ std::string_view short_name(Role role) {
     case Role::kGate:
       return "ffn_gate";
     case Role::kUp:
+    case Role::kGateUp:
       return "ffn_up";
+    case Role::kPostAttentionNorm:
+      return "post_attention_norm";
+    case Role::kPostMlpNorm:
+      return "post_ffw_norm";
     case Role::kDown:
       return "ffn_down";
     case Role::kRouter:
@@ -75,6 +85,7 @@ std::string_view short_name(Role role) {
     case Role::kSharedExpertGate:
       return "ffn_gate_inp_shexp";
     case Role::kQkv:
+      return "attn_qkv";
     case Role::kOwn:  // GGUF has no name for it
       break;
   }
@@ -95,7 +106,15 @@ class Planner {
 
   ModelPlan plan() {
     for (const ParamSpec& spec : arch::parameters_of(config_)) add(spec);
-    if (config_.rope.scaling == arch::RopeScaling::kLlama3) add_rope_factors();
+    if (config_.rope.scaling == arch::RopeScaling::kLlama3)
+      add_constant(kRopeFactors, llama3_frequency_factors(config_));
+    if (config_.rope.scaling == arch::RopeScaling::kLongRope) {
+      const auto narrow = [](const std::vector<double>& wide) {
+        return std::vector<float>(wide.begin(), wide.end());
+      };
+      add_constant(kLongFactors, narrow(config_.rope.long_factors));
+      add_constant(kShortFactors, narrow(config_.rope.short_factors));
+    }
     const bool in_blocks = !type_traits(options_.type).plain;
     plan_.type = in_blocks && !quantised_ ? TensorType::kF16 : options_.type;
     if (!narrow_.empty()) note_narrow_rows();
@@ -138,7 +157,7 @@ class Planner {
       return;
     }
     const size_t index = global(spec.name);
-    if (spec.role == Role::kQkv) {
+    if (spec.role == Role::kQkv && !keeps_joined(architecture_)) {
       add_part(spec, index, Part::kQ);
       add_part(spec, index, Part::kK);
       add_part(spec, index, Part::kV);
@@ -254,13 +273,11 @@ class Planner {
     tensor.sections.push_back(std::move(section));
   }
 
-  void add_rope_factors() {
-    const std::vector<float> factors = llama3_frequency_factors(config_);
+  void add_constant(const char* name, const std::vector<float>& values) {
     ConstantTensor constant;
-    constant.tensor = {
-        "rope_freqs.weight", {static_cast<int64_t>(factors.size())}, TensorType::kF32};
-    constant.bytes.assign(reinterpret_cast<const char*>(factors.data()),
-                          factors.size() * sizeof(float));
+    constant.tensor = {name, {static_cast<int64_t>(values.size())}, TensorType::kF32};
+    constant.bytes.assign(reinterpret_cast<const char*>(values.data()),
+                          values.size() * sizeof(float));
     plan_.constants.push_back(std::move(constant));
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "arch/prediction.h"
 #include "base/pattern.h"
 
 namespace danlu::weights {
@@ -25,6 +26,7 @@ Misfit misfit_of(const arch::ModelConfig& config, const TensorSource& source) {
     ignored.emplace_back(pattern);
   for (const TensorInfo& info : source.tensors()) {
     const bool is_ignored =
+        arch::is_of_prediction_layer(config, info.name) ||
         std::any_of(ignored.begin(), ignored.end(),
                     [&](const Pattern& pattern) { return pattern.matches(info.name); });
     if (!known.count(info.name) && !is_ignored) misfit.unknown.push_back(info);

@@ -23,7 +23,8 @@ struct Misfit {
   }
 };
 
-/// Tied heads may be absent, ignored buffers (arch::Family::ignored_names) are passed over.
+/// Tied heads may be absent, ignored buffers (arch::Family::ignored_names) and layers
+/// that predict further ahead (arch/prediction.h) are passed over.
 Misfit misfit_of(const arch::ModelConfig& config, const TensorSource& source);
 
 }  // namespace danlu::weights

@@ -187,13 +187,14 @@ void HeaderHandler::finish_tensor() {
   const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const FormatType& t) { return t.name == dtype_name_; });
   if (type == kTypes.end()) fail_tensor(tr("has the unknown dtype {}", dtype_name_));
-  if (!type->dtype) {
+  current_.is_fp8 = dtype_name_ == "F8_E4M3";
+  if (!type->dtype && !current_.is_fp8) {
     throw ModelError(tr("{}: tensor {} has dtype {}, which Danlu does not read", origin_,
                         current_.info.name, dtype_name_),
                      tr("convert it to BF16, F16 or F32 first"));
   }
-  current_.info.dtype = *type->dtype;
-  uint64_t bytes = dtype_size_bytes(*type->dtype);
+  current_.info.dtype = type->dtype.value_or(DType::kF32);
+  uint64_t bytes = current_.is_fp8 ? 1 : dtype_size_bytes(*type->dtype);
   for (const int64_t size : current_.info.shape) {
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes) ||
         bytes > static_cast<uint64_t>(INT64_MAX)) {

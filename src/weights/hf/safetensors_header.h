@@ -12,7 +12,8 @@
 namespace danlu::weights {
 
 struct SafetensorsEntry {
-  TensorInfo info;
+  TensorInfo info;              ///< of F8_E4M3: what it is read as, F32
+  bool is_fp8 = false;          ///< F8_E4M3 in the file: a byte for each element
   uint64_t begin = 0, end = 0;  ///< byte offsets relative to the data section
 };
 

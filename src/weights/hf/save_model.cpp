@@ -46,6 +46,7 @@ void set_tied(Json& config_json, bool is_tied) {
 
 Json saved_config(const arch::ModelConfig& config, DType dtype) {
   Json json = config.raw;
+  json.erase("quantization_config");  // files are written unquantised
   const std::string name = torch_name_of_weights(dtype);
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = name;
   if (Json* const decoder = decoder_in(json)) {

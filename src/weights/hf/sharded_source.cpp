@@ -34,6 +34,7 @@ class ShardedSource final : public SourceBase<const TensorSource*> {
   std::filesystem::path file_of(const std::string& name) const override {
     return shard_of(name).file_of(name);
   }
+  Storage storage(const std::string& name) const override { return shard_of(name).storage(name); }
   void read_rect(const std::string& name, const Rect& rect, std::byte* out,
                  int64_t out_stride) const override {
     shard_of(name).read_rect(name, rect, out, out_stride);

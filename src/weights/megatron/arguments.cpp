@@ -85,6 +85,61 @@ void put_experts(PyValue& args, const arch::ModelConfig& c) {
       .put("moe_layer_freq", leading ? number(1) : PyValue::none());
 }
 
+/// By MindSpeed-LLM's names.
+void put_latent(PyValue& args, const arch::ModelConfig& c) {
+  const arch::LatentConfig latent = c.latent.value_or(arch::LatentConfig());
+  const auto or_none = [&](int64_t value) { return value > 0 ? number(value) : PyValue::none(); };
+  args.put("multi_head_latent_attention", flag(c.latent.has_value()))
+      .put("q_lora_rank", or_none(latent.q_rank))
+      .put("kv_lora_rank", or_none(latent.kv_rank))
+      .put("qk_rope_head_dim", or_none(latent.rope_dim))
+      .put("qk_nope_head_dim", or_none(latent.nope_dim))
+      .put("v_head_dim", or_none(latent.v_dim));
+  if (!c.latent || c.rope.scaling != arch::RopeScaling::kYarn) return;
+  const auto real = [](double value) { return PyValue::real(value); };
+  args.put("rope_scaling_type", text("yarn"))
+      .put("rope_scaling_factor", real(c.rope.factor))
+      .put("rope_scaling_beta_fast", real(c.rope.beta_fast))
+      .put("rope_scaling_beta_slow", real(c.rope.beta_slow))
+      .put("rope_scaling_mscale", real(c.rope.mscale.value_or(1.0)))
+      .put("rope_scaling_mscale_all_dim", real(c.rope.mscale_all_dim.value_or(0.0)))
+      .put("rope_scaling_original_max_position_embeddings", number(c.rope.original_max_positions));
+}
+
+/// MindSpeed-LLM's settings of families that differ from Llama in more than sizes; the others'
+/// arguments stay as they were.
+void put_dense_quirks(PyValue& args, const arch::ModelConfig& c) {
+  const bool is_offset = c.norm == arch::NormKind::kRmsOffset;
+  if (c.rope.rotated_dims > 0 && !c.latent) {
+    args.put("rotary_percent", PyValue::real(static_cast<double>(c.rope.rotated_dims) /
+                                             static_cast<double>(c.head_dim)));
+  }
+  if (c.rope.is_pairwise && !c.latent) args.put("use_glm_rope", flag(true));
+  if (c.activation != arch::Activation::kSilu) {
+    args.put("swiglu", flag(false)).put("geglu", flag(true));
+    args.put("gelu_tanh", flag(c.activation == arch::Activation::kGeluTanh));
+  }
+  if (is_offset) args.put("add_rmsnorm_offset", flag(true));
+  if (c.norm == arch::NormKind::kLayer) args.put("normalization", text("LayerNorm"));
+  if (c.has_post_norms) args.put("post_norm", flag(true));
+  if (c.head_bias) args.put("add_output_layer_bias", flag(true));
+  // Gemma's embeddings are multiplied by the root of their width, MiniCPM's by a number of its own.
+  if (is_offset) args.put("input_embeds_norm", flag(true));
+  if (!is_offset && c.embedding_scale != 1) args.put("scale_emb", PyValue::real(c.embedding_scale));
+  if (c.residual_scale != 1) {
+    args.put("scale_depth",
+             PyValue::real(c.residual_scale * std::sqrt(static_cast<double>(c.num_layers))));
+  }
+  if (c.logit_scale != 1) {
+    args.put("dim_model_base", PyValue::real(c.logit_scale * static_cast<double>(c.hidden_size)));
+  }
+  if (c.attention_scale > 0 && !c.latent)
+    args.put("query_pre_attn_scalar", PyValue::real(std::pow(c.attention_scale, -2)));
+  if (c.attention_softcap > 0)
+    args.put("attn_logit_softcapping", PyValue::real(c.attention_softcap));
+  if (c.logit_softcap > 0) args.put("output_logit_softcapping", PyValue::real(c.logit_softcap));
+}
+
 /// What config.json decides, experts included.
 void put_architecture(PyValue& args, const arch::ModelConfig& c) {
   args.put("hidden_size", number(c.hidden_size))
@@ -92,7 +147,7 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("num_attention_heads", number(c.num_heads))
       .put("group_query_attention", flag(c.num_kv_heads != c.num_heads))
       .put("num_query_groups", number(c.num_kv_heads))
-      .put("kv_channels", number(c.head_dim))
+      .put("kv_channels", number(c.latent ? c.hidden_size / c.num_heads : c.head_dim))
       .put("position_embedding_type", text(c.alibi ? "alibi" : "rope"))
       .put("use_rotary_position_embeddings", flag(c.rope.enabled))
       .put("rotary_base", rope_base(c.rope.theta))
@@ -101,7 +156,7 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("add_bias_linear", flag(c.mlp_bias))
       .put("add_qkv_bias", flag(c.qkv_bias))
       .put("add_dense_bias", flag(c.o_bias))
-      .put("qk_layernorm", flag(c.qk_norm))
+      .put("qk_layernorm", flag(c.qk_norm || c.latent))
       .put("swiglu", flag(true))
       .put("gated_linear_unit", flag(true))
       .put("normalization", text("RMSNorm"))
@@ -110,13 +165,9 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("apply_layernorm_1p", flag(false))
       .put("post_norm", flag(false))
       .put("untie_embeddings_and_output_weights", flag(!c.tie_embeddings))
-      .put("multi_head_latent_attention", flag(false))
-      .put("q_lora_rank", PyValue::none())
-      .put("kv_lora_rank", PyValue::none())
-      .put("qk_rope_head_dim", PyValue::none())
-      .put("qk_nope_head_dim", PyValue::none())
-      .put("v_head_dim", PyValue::none())
       .put("vocab_size", number(c.vocab_size));
+  put_latent(args, c);
+  put_dense_quirks(args, c);
   put_experts(args, c);
 }
 
@@ -318,7 +369,7 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
   compare("hidden_size", number(c.hidden_size), "hidden_size");
   compare("ffn_hidden_size", number(c.ffn_size), "intermediate_size");
   compare("num_attention_heads", number(c.num_heads), "num_attention_heads");
-  compare("kv_channels", number(c.head_dim), "head_dim");
+  if (!c.latent) compare("kv_channels", number(c.head_dim), "head_dim");
   if (const PyValue* grouped = args.find("group_query_attention");
       grouped && *grouped == PyValue::boolean(true))
     compare("num_query_groups", number(c.num_kv_heads), "num_key_value_heads");

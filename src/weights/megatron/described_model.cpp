@@ -86,9 +86,14 @@ class Description {
       refuse(tr("args.position_embedding_type is {}", positions));
     if (value("swiglu") && !is_on("swiglu")) refuse("args.swiglu is False");
     if (number("rotary_percent", 1.0) != 1.0) refuse("args.rotary_percent is not 1");
-    for (const char* other : {"multi_head_latent_attention", "post_norm", "apply_layernorm_1p",
-                              "rotary_interleaved", "embed_layernorm"}) {
+    for (const char* other :
+         {"multi_head_latent_attention", "post_norm", "apply_layernorm_1p", "rotary_interleaved",
+          "embed_layernorm", "use_glm_rope", "add_rmsnorm_offset", "input_embeds_norm"}) {
       if (is_on(other)) refuse(fmt::format("args.{} is True", other));
+    }
+    for (const char* other : {"scale_emb", "scale_depth", "dim_model_base", "query_pre_attn_scalar",
+                              "attn_logit_softcapping", "output_logit_softcapping"}) {
+      if (value(other)) refuse(fmt::format("args.{} is {}", other, value(other)->repr()));
     }
     if (value("rope_scaling_type"))
       refuse(tr("args.rope_scaling_type is {}", value("rope_scaling_type")->repr()));

@@ -36,6 +36,9 @@ void note_form(const TorchDocument& document, Form& form) {
   if (any_name(document, ".layer_norm_weight")) form.dialect = Dialect::kTransformerEngine;
   if (any_name(document, ".text_decoder.") || any_name(document, ".image_encoder."))
     form.dialect = Dialect::kMindSpeedMm;
+  if (any_name(document, "self_attention.linear_kv_up_proj.")) form.latent = LatentForm::kMegatron;
+  if (any_name(document, "self_attention.linear_kv_nope."))
+    form.latent = LatentForm::kMindSpeedSplit;
   if (any_name(document, "mlp.experts.weight1")) form.experts = ExpertForm::kGrouped;
   if (any_name(document, "mlp.experts.linear_fc1.weight0")) form.experts = ExpertForm::kTeGrouped;
 }

@@ -58,7 +58,7 @@ class RankBuilder {
     prefix_ = "";
     layer_ = -1;
     if (last) {
-      add_whole(names_.final_norm, Role::kFinalNorm);
+      add_norm(names_.final_norm, Role::kFinalNorm);
       add_head(first);
     }
   }
@@ -109,6 +109,12 @@ class RankBuilder {
     add(full, std::move(shape), std::move(section), on_other_rank());
   }
 
+  void add_norm(const std::string& name, Role role) {
+    for (const bool is_bias : {false, true}) {
+      if (has(role, is_bias)) add_whole(name, role, is_bias);
+    }
+  }
+
   // --- embedding and head -------------------------------------------------------------------
   void add_vocabulary(const std::string& name, Role role, bool is_copy) {
     const size_t global = at(role);
@@ -120,9 +126,18 @@ class RankBuilder {
         false, shared);
   }
   void add_head(bool has_embedding) {
-    if (!c_.tie_embeddings) return add_vocabulary(names_.head, Role::kHead, false);
-    // With both ends of the pipeline in one chunk the head is the embedding itself.
-    if (!has_embedding || split_.pp > 1) add_vocabulary(names_.tied_head, Role::kEmbedding, true);
+    if (!c_.tie_embeddings) {
+      add_vocabulary(names_.head, Role::kHead, false);
+    } else if (!has_embedding || split_.pp > 1) {
+      // With both ends of the pipeline in one chunk the head is the embedding itself.
+      add_vocabulary(names_.tied_head, Role::kEmbedding, true);
+    }
+    if (!has(Role::kHead, true)) return;
+    const size_t global = at(Role::kHead, true);
+    const int64_t rows = padded_vocab(c_.vocab_size, split_) / split_.tp;
+    add_vector(names_.head + ".bias",
+               padded_rows(global, matrix_of(info(global).shape), rank_.tp * rows, rows),
+               on_other_expert_rank());
   }
 
   // --- the vision tower ---------------------------------------------------------------------
@@ -188,17 +203,22 @@ class RankBuilder {
 
   // --- a layer ------------------------------------------------------------------------------
   void add_layer() {
-    if (!names_.norms_in_linears) add_whole(names_.attention_norm, Role::kAttentionNorm);
+    // Transformer-Engine fuses no norm with the matrices of latent attention that read it.
+    if (!names_.norms_in_linears || c_.latent)
+      add_norm(names_.attention_norm, Role::kAttentionNorm);
     if (names_.o_before_qkv) add_o();
-    add_qkv();
+    c_.latent ? add_latent() : add_qkv();
     if (!names_.o_before_qkv) add_o();
     if (c_.qk_norm) {
       add_whole(names_.q_norm, Role::kQNorm);
       add_whole(names_.k_norm, Role::kKNorm);
     }
     const bool sparse = c_.is_sparse(layer_);
-    if (!names_.norms_in_linears || sparse) add_whole(names_.mlp_norm, Role::kMlpNorm);
+    if (!names_.norms_in_linears || sparse) add_norm(names_.mlp_norm, Role::kMlpNorm);
     sparse ? add_experts() : add_mlp();
+    if (!c_.has_post_norms) return;
+    add_norm(names_.post_attention_norm, Role::kPostAttentionNorm);
+    add_norm(names_.post_mlp_norm, Role::kPostMlpNorm);
   }
   void add_qkv() {
     if (names_.norms_in_linears) add_norm_of(names_.qkv, Role::kAttentionNorm);
@@ -213,12 +233,93 @@ class RankBuilder {
               : add_matrix(names_.qkv + ".weight", std::move(section), on_other_expert_rank());
     }
   }
+  // --- latent attention -----------------------------------------------------------------------
+  void add_latent() {
+    const bool is_megatron =
+        form_.latent == LatentForm::kMegatron || form_.dialect == Dialect::kTransformerEngine;
+    is_megatron ? add_megatron_latent() : add_mindspeed_latent();
+  }
+  void add_rows(const std::string& name, Role role) {
+    const size_t global = at(role);
+    add_matrix(name + ".weight", row_block(global, matrix_of(info(global).shape), cut_),
+               on_other_expert_rank());
+  }
+  /// One matrix below the other, whole on each rank.
+  void add_stacked(const std::string& name, Role upper, Role lower, bool is_bias) {
+    const size_t first = at(upper, is_bias), second = at(lower, is_bias);
+    const Rect above = matrix_of(info(first).shape), below = matrix_of(info(second).shape);
+    Section section{.rows = above.rows + below.rows, .cols = above.cols};
+    section.pieces.push_back({.global = first, .of = above});
+    section.pieces.push_back({.global = second, .of = below, .row = above.rows});
+    is_bias ? add_vector(name + ".bias", std::move(section), on_other_rank())
+            : add_matrix(name + ".weight", std::move(section), on_other_rank());
+  }
+  void add_mindspeed_latent() {
+    const bool is_short = c_.latent->q_rank > 0;
+    const Role reads_hidden = is_short ? Role::kQDown : Role::kQ;
+    for (const bool is_bias : {false, true}) {
+      if (has(Role::kKvDown, is_bias) && has(reads_hidden, is_bias))
+        add_stacked(names_.qkv, reads_hidden, Role::kKvDown, is_bias);
+    }
+    if (is_short) add_whole(names_.q_norm, Role::kQDownNorm);
+    add_whole(names_.k_norm, Role::kKvDownNorm);
+    const arch::LatentConfig& l = *c_.latent;
+    if (form_.latent == LatentForm::kMindSpeedSplit) {
+      if (is_short) {
+        add_parts_of_heads("self_attention.linear_qk_nope", Role::kQ, 0, l.nope_dim);
+        add_parts_of_heads("self_attention.linear_qk_rope", Role::kQ, l.nope_dim, l.rope_dim);
+      }
+      add_parts_of_heads("self_attention.linear_kv_nope", Role::kKvUp, 0, l.nope_dim);
+      return add_parts_of_heads("self_attention.linear_v", Role::kKvUp, l.nope_dim, l.v_dim);
+    }
+    if (is_short) add_rows("self_attention.linear_qb", Role::kQ);
+    add_rows("self_attention.linear_kvb", Role::kKvUp);
+  }
+  /// Of each head's rows those from `first` on.
+  void add_parts_of_heads(const std::string& name, Role role, int64_t first, int64_t count) {
+    const size_t global = at(role);
+    const Rect matrix = matrix_of(info(global).shape);
+    const int64_t heads = c_.num_heads / cut_.count, rows = matrix.rows / c_.num_heads;
+    Section section{.rows = heads * count, .cols = matrix.cols};
+    for (int64_t head = 0; head < heads; ++head) {
+      section.pieces.push_back(
+          {.global = global,
+           .of = {(cut_.rank * heads + head) * rows + first, count, 0, matrix.cols},
+           .row = head * count});
+    }
+    add_matrix(name + ".weight", std::move(section), on_other_expert_rank());
+  }
+  void add_whole_linear(const std::string& name, Role role) {
+    for (const bool is_bias : {false, true}) {
+      if (has(role, is_bias)) add_whole(name, role, is_bias);
+    }
+  }
+  void add_megatron_latent() {
+    const std::string of = "self_attention.";
+    const auto add_norm = [&](Role role, const char* module, const char* matrix) {
+      names_.norms_in_linears ? add_norm_of(of + matrix, role) : add_whole(of + module, role);
+    };
+    if (c_.latent->q_rank > 0) {
+      add_whole_linear(of + "linear_q_down_proj", Role::kQDown);
+      add_rows(of + "linear_q_up_proj", Role::kQ);
+    } else {
+      add_rows(of + "linear_q_proj", Role::kQ);
+    }
+    add_whole_linear(of + "linear_kv_down_proj", Role::kKvDown);
+    add_rows(of + "linear_kv_up_proj", Role::kKvUp);
+    if (c_.latent->q_rank > 0) add_norm(Role::kQDownNorm, "q_layernorm", "linear_q_up_proj");
+    add_norm(Role::kKvDownNorm, "kv_layernorm", "linear_kv_up_proj");
+  }
   /// Transformer-Engine keeps a norm's weight in the matrix that follows it.
   void add_norm_of(const std::string& linear, Role role) {
-    const size_t global = at(role);
-    Section section = whole_section(info(global));
-    section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
-    add(linear + ".layer_norm_weight", info(global).shape, std::move(section), on_other_rank());
+    for (const bool is_bias : {false, true}) {
+      if (!has(role, is_bias)) continue;
+      const size_t global = at(role, is_bias);
+      Section section = whole_section(info(global));
+      section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
+      add(linear + (is_bias ? ".layer_norm_bias" : ".layer_norm_weight"), info(global).shape,
+          std::move(section), on_other_rank());
+    }
   }
   void add_columns(const std::string& name, Role role) {
     const size_t global = at(role);
@@ -235,17 +336,31 @@ class RankBuilder {
     if (is_bias) return add_vector(name + ".bias", std::move(section), is_copy);
     add_matrix(name + ".weight", std::move(section), is_copy, expert >= 0);
   }
+  void add_joined_halves(bool is_bias) {
+    const size_t global = at(Role::kGateUp, is_bias);
+    Section section = joined_halves(global, matrix_of(info(global).shape), cut_);
+    is_bias ? add_vector(names_.fc1 + ".bias", std::move(section), on_other_expert_rank())
+            : add_matrix(names_.fc1 + ".weight", std::move(section), on_other_expert_rank());
+  }
   void add_mlp() {
     if (names_.norms_in_linears) add_norm_of(names_.fc1, Role::kMlpNorm);
-    add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank());
-    if (has(Role::kGate, true))
-      add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank(), true);
+    for (const bool is_bias : {false, true}) {
+      if (has(Role::kGate, is_bias))
+        add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank(), is_bias);
+      if (has(Role::kGateUp, is_bias)) add_joined_halves(is_bias);
+    }
     add_columns(names_.fc2, Role::kDown);
   }
 
   // --- experts ------------------------------------------------------------------------------
   void add_experts() {
     add_whole("mlp.router", Role::kRouter);
+    if (has(Role::kRouterBias, false)) {
+      const size_t global = at(Role::kRouterBias);
+      Section section = whole_section(info(global));
+      section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
+      add("mlp.router.expert_bias", info(global).shape, std::move(section), on_other_rank());
+    }
     const int64_t owners = split_.tp_extends_ep ? split_.tp * split_.ep : split_.ep;
     const int64_t owner = split_.tp_extends_ep ? rank_.ep * split_.tp + rank_.tp : rank_.ep;
     const int64_t count = c_.experts.count / owners;
@@ -337,9 +452,21 @@ void check_dialect(const ModelConfig& config, const Split& split, const Form& fo
     throw ModelError(tr("[MindSpeed-MM] {} has no vision tower", config.family),
                      tr("Megatron-core's format is for models of text: --to mcore"));
   }
+  if (form.dialect == Dialect::kLegacy && config.has_post_norms) {
+    throw ModelError(tr("[legacy Megatron] {} has norms behind attention and MLP, which the legacy "
+                        "format has no names for",
+                        config.family),
+                     tr("convert to Megatron-core"));
+  }
   if (form.dialect == Dialect::kLegacy && config.has_experts()) {
     throw ModelError(
         tr("[legacy Megatron] {} has experts, which the legacy format has not", config.family),
+        tr("convert to Megatron-core"));
+  }
+  if (form.dialect == Dialect::kLegacy && config.latent) {
+    throw ModelError(
+        tr("[legacy Megatron] {} has latent attention, which the legacy format has not",
+           config.family),
         tr("convert to Megatron-core"));
   }
   if (is_mm && split.vocab_divisor == 1)

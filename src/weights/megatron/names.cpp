@@ -17,6 +17,8 @@ Names core_names(bool transformer_engine, const std::string& decoder = "") {
           .mlp_norm = "pre_mlp_layernorm",
           .fc1 = "mlp.linear_fc1",
           .fc2 = "mlp.linear_fc2",
+          .post_attention_norm = "post_attn_norm",
+          .post_mlp_norm = "post_mlp_layernorm",
           .norms_in_linears = transformer_engine,
           .o_before_qkv = true};
 }
@@ -39,6 +41,8 @@ const Names& names_of(Dialect dialect) {
                                .mlp_norm = "post_attention_norm",
                                .fc1 = "mlp.dense_h_to_4h",
                                .fc2 = "mlp.dense_4h_to_h",
+                               .post_attention_norm = "",
+                               .post_mlp_norm = "",
                                .norms_in_linears = false,
                                .o_before_qkv = false};
   switch (dialect) {

@@ -20,10 +20,19 @@ enum class ExpertForm {
   kTeGrouped,   ///< TEGroupedMLP: weight0, weight1, … beside each other
 };
 
+/// How latent attention's matrices are called and put together.
+enum class LatentForm {
+  kMindSpeed,  ///< linear_qkv (both that read the hidden state, whole on each rank), linear_qb, …
+  kMindSpeedSplit,  ///< --mla-mm-split: of linear_qb and linear_kvb the rotated rows, and values,
+                    ///< apart
+  kMegatron,  ///< linear_q_down_proj, linear_q_up_proj, linear_kv_down_proj, … (Megatron 0.9 on)
+};
+
 /// How the checkpoint's tensors are called and laid out, apart from the split.
 struct Form {
   Dialect dialect = Dialect::kCore;
   ExpertForm experts = ExpertForm::kSequential;
+  LatentForm latent = LatentForm::kMindSpeed;  ///< of kCore; kTransformerEngine: always Megatron's
   bool operator==(const Form&) const = default;
 };
 
@@ -31,6 +40,8 @@ struct Form {
 struct Names {
   std::string embedding, layer /* "<layer><index>." */, final_norm, head, tied_head;
   std::string attention_norm, qkv, o, q_norm, k_norm, mlp_norm, fc1, fc2;
+  /// MindSpeed-LLM's, registered behind all else of a layer; empty: the dialect has none.
+  std::string post_attention_norm, post_mlp_norm;
   bool norms_in_linears;  ///< Transformer-Engine: norm weights belong to the matrix after them
   bool o_before_qkv;      ///< order of registration, which numbers the optimizer's parameters
 };

@@ -59,14 +59,14 @@ Section rows_by_group(const HeadCounts& heads, const QkvGlobals& from, int64_t c
     add(from.q, cut.rank * section.rows, section.rows, 0);
     return section;
   }
-  const bool thirds = heads.layout == arch::QkvLayout::kThirds;
-  const int64_t k_begin = thirds ? heads.queries * d : 0;
-  const int64_t v_begin = thirds ? k_begin + heads.keys * d : 0;
+  const bool joined = heads.layout != arch::QkvLayout::kSeparate;  // queries, keys, values
+  const int64_t k_begin = joined ? heads.queries * d : 0;
+  const int64_t v_begin = joined ? k_begin + heads.keys * d : 0;
   for (int64_t local = 0; local < groups; ++local) {
     const int64_t group = cut.rank * groups + local, to = local * group_rows;
     add(from.q, group * queries, queries, to);
-    add(thirds ? from.q : from.k, k_begin + group * d, d, to + queries);
-    add(thirds ? from.q : from.v, v_begin + group * d, d, to + queries + d);
+    add(joined ? from.q : from.k, k_begin + group * d, d, to + queries);
+    add(joined ? from.q : from.v, v_begin + group * d, d, to + queries + d);
   }
   return section;
 }
@@ -91,6 +91,17 @@ Section two_halves(size_t gate, size_t up, const Rect& matrix, const RankCut& cu
   const Rect of{cut.rank * rows, rows, 0, matrix.cols};
   section.pieces.push_back({.global = gate, .of = of});
   section.pieces.push_back({.global = up, .of = of, .row = rows});
+  return section;
+}
+
+Section joined_halves(size_t gate_up, const Rect& matrix, const RankCut& cut) {
+  const int64_t half = matrix.rows / 2, rows = half / cut.count;
+  Section section{.rows = 2 * rows, .cols = matrix.cols};
+  for (const int64_t part : {0, 1}) {
+    section.pieces.push_back({.global = gate_up,
+                              .of = {part * half + cut.rank * rows, rows, 0, matrix.cols},
+                              .row = part * rows});
+  }
   return section;
 }
 

@@ -47,6 +47,8 @@ Section tower_qkv_rows(const arch::VisionConfig& vision, size_t global, int64_t 
                        const RankCut& cut);
 /// The rank's gate rows, then its up rows. `matrix`: of either.
 Section two_halves(size_t gate, size_t up, const Rect& matrix, const RankCut& cut);
+/// The same of a family that has both in one matrix.
+Section joined_halves(size_t gate_up, const Rect& matrix, const RankCut& cut);
 Section row_block(size_t global, const Rect& matrix, const RankCut& cut);
 Section column_block(size_t global, const Rect& matrix, const RankCut& cut);
 /// Rows [first, first + rows) of a matrix that is continued by copies of its last row.
