@@ -120,7 +120,8 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
 
 std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
     const ForwardInput& input) const {
-  if (!config.has_experts() || !input.routers || !input.routers->training.has_terms()) return {};
+  if (!config.has_experts() || !input.routers || !input.routers->training.changes_passes())
+    return {};
   auto balance = std::make_shared<layers::Balance>();
   balance->training = input.routers->training;
   balance->context = &mesh.context().all();
@@ -134,6 +135,8 @@ std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
   balance->parts = parts_of(input, static_cast<int64_t>(own.size()));
   const auto& starts = input.segments.q_starts;
   for (size_t s = 0; s < own.size(); ++s) balance->lengths.push_back(starts[s + 1] - starts[s]);
+  balance->sequences = balance->parts;
+  balance->sequence_lengths = balance->lengths;
   if (balance->training.loss == settings::BalanceLoss::kSequence) return balance;
   balance->lengths = {starts[own.size()]};
   balance->weights = {std::accumulate(balance->weights.begin(), balance->weights.end(), 0.0)};

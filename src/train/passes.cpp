@@ -25,7 +25,7 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   models::ForwardInput input = training_input(stage_, batch, factors_.dropout_seed);
   input.results = &results_;
-  if (factors_.routers.has_terms() && !batch.is_filling)
+  if (factors_.routers.changes_passes() && !batch.is_filling)
     input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target)};
   input.loss_scale = factors_.scale;
   if (flight.entered.defined()) flight.entered.requires_grad_(true);

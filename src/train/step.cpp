@@ -13,6 +13,7 @@
 #include "models/tensor_io.h"
 #include "parallel/agree.h"
 #include "train/batch_input.h"
+#include "train/expert_load.h"
 #include "train/passes.h"
 
 namespace danlu::train {
@@ -163,6 +164,11 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
                             ? std::min(1.0, config.max_grad_norm / (result.grad_norm + 1e-6))
                             : 1.0;
     state.optimizer->step(*state.gradients, result.lr, clip / result.loss_scale);
+    if (config.routers.bias_update_rate > 0) {
+      update_router_biases(*state.model, state.gradients->store(),
+                           load_of_all(*state.model, sums.results),
+                           config.routers.bias_update_rate);
+    }
     state.bad_steps_in_row = 0;
   }
   ++state.step;
