@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -69,6 +70,11 @@ layers::Attention attention(const arch::ModelConfig& config, const parallel::Mes
   result.options.alibi_slopes_Q = alibi_slopes_Q;
   result.options.softcap = config.attention_softcap;
   result.has_window_rotary = config.window_rope && result.options.window > 0;
+  const auto& unrotated = config.unrotated_layers;
+  result.is_rotated = std::find(unrotated.begin(), unrotated.end(), layer) == unrotated.end();
+  if (result.is_rotated) result.options.chunk = config.attention_chunk;
+  if (result.is_rotated && config.norms_rotated) result.rotated_norm_eps = config.norm_eps;
+  result.grows_queries = !result.is_rotated && config.query_growth > 0;
   result.o = parameters.linear(Role::kO, layer);
   result.region = mesh.region();
   result.context = &mesh.context();
