@@ -1,5 +1,6 @@
 #include "models/causal_lm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -87,6 +88,11 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   const at::Tensor positions_N = input.positions_N.to(device);
   pass->rotary = rope_table(config, positions_N, input);
   pass->window_rotary = window_rope_table(config, positions_N, input);
+  if (config.query_growth > 0) {
+    const at::Tensor steps_N =
+        ((positions_N + 1).to(at::kFloat) / config.query_growth_from).floor();
+    pass->query_factors_N11 = (steps_N.log1p() * config.query_growth + 1).view({-1, 1, 1});
+  }
   if (input.cache) {
     pass->attend = [cache = input.cache](int64_t layer, const at::Tensor& q_NQD,
                                          const at::Tensor& k_NKD, const at::Tensor& v_NKD,
