@@ -11,9 +11,9 @@ data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch);
 
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
 /// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the
-/// step's, for the dropout of adapters.
+/// step's, for the dropout of adapters. waited_s: as add_visuals.
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
-                                    uint64_t dropout_seed);
+                                    uint64_t dropout_seed, double* waited_s = nullptr);
 /// A batch as a pass without dropout takes it.
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch);
 

@@ -22,7 +22,7 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
       observer_(observer) {}
 
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
-  models::ForwardInput input = training_input(stage_, batch, dropout_seed_);
+  models::ForwardInput input = training_input(stage_, batch, dropout_seed_, &pixels_wait_s_);
   input.results = &results_;
   input.loss_scale = scale_;
   if (flight.entered.defined()) flight.entered.requires_grad_(true);
@@ -102,6 +102,7 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
   losses_.clear();
   metrics_ = {};
   results_ = {};
+  pixels_wait_s_ = 0;
   dropout_seed_ = dropout_seed;
   scale_ = scale;
   expect(schedule, batches);
@@ -130,6 +131,7 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
   for (const at::Tensor& loss : losses_) sums.loss += loss.item<double>();
   sums.metrics = metrics_.read();
   sums.results = results_;
+  sums.pixels_wait_s = pixels_wait_s_;
   return sums;
 }
 
