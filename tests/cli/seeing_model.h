@@ -82,6 +82,7 @@ inline SeeingModel make_seeing_model(const std::filesystem::path& folder) {
     const ProgramResult result = run_danlu(words, {.directory = folder});
     if (result.exit_code != 0) throw std::runtime_error(result.err);
   };
+  std::filesystem::create_directories(folder);
   std::ofstream texts(folder / "texts.txt"), rows(folder / "seen.jsonl");
   for (int i = 0; i < 24; ++i) {
     texts << "the fox " << i << " jumps over the lazy dog " << i * 7 << "\n";

@@ -53,7 +53,7 @@ class Inputs {
   }
   /// Made when it is first asked for. REQUIRES: shared data.
   static const SeeingModel& seeing() {
-    static const SeeingModel made = make_seeing_model(get().path_);
+    static const SeeingModel made = make_seeing_model(get().path_ / "sees");
     return made;
   }
   static void make(const std::vector<std::string>& arguments) {
