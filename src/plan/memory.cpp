@@ -19,10 +19,6 @@ bool is_product(const arch::ParamSpec& spec) {
   return spec.shape.size() == 2 && spec.role != arch::Role::kEmbedding;
 }
 
-bool is_end(const arch::ParamSpec& spec) {
-  return spec.role == arch::Role::kEmbedding || spec.role == arch::Role::kHead;
-}
-
 int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// What training does with a parameter of the model.
@@ -58,6 +54,28 @@ int64_t share(int64_t bytes, bool shared, int64_t ranks) {
   return shared ? up(bytes, ranks) : bytes;
 }
 
+/// As ParameterStore reads them. held: elements by place.
+void put_read_again(const arch::Stage& stage, const std::map<int64_t, int64_t>& held,
+                    Elements& elements) {
+  int64_t first_trained = stage.chain.size();
+  for (const auto& [place, trained] : elements.trained_by_place) {
+    if (trained > 0 && stage.has(place)) first_trained = std::min(first_trained, place);
+  }
+  for (const arch::PlaceRange& chunk : stage.chunks) {
+    int64_t last = 0;
+    for (int64_t place = chunk.first; place < chunk.end; ++place) {
+      const auto found = held.find(place);
+      const bool is_unread = place == stage.chain.embedding() ||
+                             (stage.chain.has_tower() && place == stage.chain.patches());
+      if (found == held.end() || is_unread) continue;
+      if (chunk.first == 0 && place < first_trained) continue;
+      elements.again += found->second;
+      if (place + 1 == chunk.end) last = found->second;
+    }
+    elements.last.push_back(last);
+  }
+}
+
 }  // namespace
 
 Elements elements_of(const Request& request, const arch::Stage& stage) {
@@ -66,7 +84,7 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
   const Uses uses = uses_of(request);
   Elements elements;
   const arch::Stage whole = arch::whole_of(request.model);
-  std::map<int64_t, int64_t> units;
+  std::map<int64_t, int64_t> units, held;
   std::map<int64_t, int64_t>& trained_units = elements.trained_by_place;
   for (const arch::ParamSpec& spec : arch::parameters_of(request.model)) {
     if (!stage.holds(spec)) continue;
@@ -85,7 +103,9 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     const int64_t place = whole.place_of(spec);
     elements.all += own + adapter;
     elements.trained += trained;
-    if (is_end(spec)) elements.ends += own;
+    held[stage.place_of(spec)] += own + adapter;
+    const bool is_tied = request.model.tie_embeddings && spec.role == arch::Role::kEmbedding;
+    if (is_tied && stage.has_embedding() && stage.has_head()) elements.met_twice += own;
     const bool in_both_ends =
         request.model.tie_embeddings && stage.has_embedding() != stage.has_head();
     if (in_both_ends && spec.role == arch::Role::kEmbedding && use.is_trained) elements.tied += own;
@@ -96,6 +116,7 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     elements.largest_unit = std::max(elements.largest_unit, size);
   for (const auto& [place, size] : trained_units)
     elements.largest_trained_unit = std::max(elements.largest_trained_unit, size);
+  put_read_again(stage, held, elements);
   return elements;
 }
 

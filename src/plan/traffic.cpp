@@ -7,18 +7,41 @@ namespace {
 
 using settings::Sharding;
 
+/// How often in a step a stage's chunk begins to keep something for a backward.
+std::vector<int64_t> beginnings(const Request& request, const arch::Stage& stage) {
+  const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
+  int64_t index = 0;
+  while (index + 1 < static_cast<int64_t>(stages.size()) &&
+         stages[static_cast<size_t>(index)].chunks != stage.chunks)
+    ++index;
+  std::vector<int64_t> counts(stage.chunks.size()), kept(stage.chunks.size());
+  for (const arch::Action& action : schedule_of(request, stage, index)) {
+    const auto chunk = static_cast<size_t>(action.chunk);
+    if (action.work == arch::Work::kForward && kept[chunk]++ == 0) ++counts[chunk];
+    if (action.work == arch::Work::kBackward) --kept[chunk];
+  }
+  return counts;
+}
+
+/// Elements that ZeRO-3 gathers in a step: all in a forward, and in a backward those that it reads.
+/// What is last in a chunk stays between the two, and so from one pass to the next that has begun.
+double gathered(const Request& request, const arch::Stage& stage, const Elements& elements) {
+  const int64_t passes = request.num_micro_batches;
+  int64_t count = passes * (elements.all + elements.again + elements.met_twice);
+  const std::vector<int64_t> times = beginnings(request, stage);
+  for (size_t chunk = 0; chunk < times.size(); ++chunk)
+    count -= (2 * passes - times[chunk]) * elements.last[chunk];
+  return static_cast<double>(count);
+}
+
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
 /// (D - 1) / D of what is summed or gathered.
 double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {
   const auto ranks = static_cast<double>(request.mesh.model_copies());
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
-  const auto trained = static_cast<double>(elements.trained),
-             all = static_cast<double>(elements.all);
+  const auto trained = static_cast<double>(elements.trained);
   const double part = (ranks - 1) / ranks;
-  // A table that the head of the same stage is tied to is let go of between the two.
-  const bool returns = request.model.tie_embeddings && stage.has_embedding() && stage.has_head();
-  const auto once = returns ? 0.0 : static_cast<double>(elements.ends);
   switch (request.sharding) {
     case Sharding::kNone:
       return part * 2 * 4 * trained;
@@ -27,8 +50,7 @@ double data_bytes(const Request& request, const arch::Stage& stage, const Elemen
     case Sharding::kGradients:
       return part * (4 * passes + width) * trained;
     case Sharding::kParameters:
-      // Backward gathers again, but neither the head nor the embedding.
-      return part * passes * (4 * trained + width * (2 * all - once));
+      return part * (4 * passes * trained + width * gathered(request, stage, elements));
   }
   return 0;
 }
