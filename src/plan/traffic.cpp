@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/layer_memory.h"
+
 namespace danlu::plan {
 namespace {
 
@@ -78,6 +80,49 @@ ContextBytes context_bytes(const Request& request) {
   return bytes;
 }
 
+/// Sums of the tensor axis over a pass of a tower's part: blocks as layers of the decoder, once in
+/// the merger's forward and once behind its backward. What is not trained has no backward.
+double tower_sums(const Request& request, const arch::Stage& stage, const Elements& elements) {
+  const arch::Chain& chain = stage.chain;
+  if (!chain.has_tower()) return 0;
+  const auto tensor = static_cast<double>(request.mesh.tensor);
+  const auto patches = static_cast<double>(block_sizes(request).rows),
+             visual = static_cast<double>(visual_bytes(request));
+  int64_t first_trained = chain.size();
+  for (const auto& [place, trained] : elements.trained_by_place) {
+    if (trained > 0) first_trained = std::min(first_trained, place);
+  }
+  double bytes = 0;
+  for (int64_t number = 0; number < stage.num_chunks(); ++number) {
+    const arch::PlaceRange& chunk = stage.chunk(number);
+    const auto goes_back = [&](int64_t place) { return chunk.first > 0 || place >= first_trained; };
+    const arch::LayerRange range = stage.blocks_of(number);
+    for (const settings::RecomputeGroup& group :
+         settings::recompute_groups(request.recompute, range.end - range.first)) {
+      const double again = group.kind == settings::LayerRecompute::kFull ? 2 : 0;
+      for (int64_t block = range.first + group.first; block < range.first + group.end; ++block)
+        bytes += patches * (goes_back(chain.block(block)) ? 4 + again : 2);
+    }
+    if (chunk.has(chain.merger())) bytes += visual + (goes_back(chain.merger()) ? patches : 0);
+    // Each rank of a sequence gives a part of the gradient of what the tower gave.
+    if (chunk.has(chain.embedding()) && request.mesh.sequence_parallel && goes_back(chain.merger()))
+      bytes += visual;
+  }
+  return 2 * (tensor - 1) / tensor * bytes;
+}
+
+/// What the chunks of a stage send in a pass, up and down.
+double border_bytes(const Request& request, const arch::Stage& stage) {
+  double bytes = 0;
+  for (const arch::PlaceRange& chunk : stage.chunks) {
+    for (const int64_t place : {chunk.first, chunk.end}) {
+      if (place > 0 && place < stage.chain.size())
+        bytes += static_cast<double>(bytes_before(request, stage.chain, place));
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 double tied_bytes(const Request& request, const Elements& elements) {
@@ -110,8 +155,13 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   traffic.tied = tied_bytes(request, elements);
   traffic.tensor_of_layer = (4 + 2 * again + gathered) * all_reduce;
   const double ends = (stage.has_embedding() ? 1 : 0) + (stage.has_head() ? 1 : 0);
-  traffic.tensor = passes * (layers * traffic.tensor_of_layer + ends * all_reduce);
+  traffic.tensor_of_tower = tower_sums(request, stage, elements);
+  traffic.tensor =
+      passes * (layers * traffic.tensor_of_layer + ends * all_reduce + traffic.tensor_of_tower);
   traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
+  const int64_t border = stage.chunks.front().end;
+  if (border < stage.chain.size())
+    traffic.message = static_cast<double>(bytes_before(request, stage.chain, border));
   const ContextBytes context = context_bytes(request);
   traffic.context_keys = context.keys;
   traffic.context_forward = context.heads + context.keys;
@@ -119,9 +169,7 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   const double core_again = again + share(LayerRecompute::kSelective);
   traffic.context =
       passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward);
-  const double borders = 2 * static_cast<double>(stage.num_chunks()) -
-                         (stage.has_embedding() ? 1 : 0) - (stage.has_head() ? 1 : 0);
-  const double messages = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;
+  const double messages = request.mesh.pipeline > 1 ? passes * border_bytes(request, stage) : 0;
   traffic.pipeline = messages + traffic.tied;
   return traffic;
 }

@@ -64,6 +64,7 @@ struct Case {
   std::shared_ptr<const data::SampleSource> samples = {};  ///< 64 of them; null: toys
   /// As arch::PipelineSplit's; empty: even.
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
+  std::vector<std::string> modules_to_save = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -102,6 +103,7 @@ inline TrainConfig config_of(const Case& c) {
   config.lora.rank = 3;
   config.lora.dropout = 0.1;
   config.lora.dora = c.tuning == Tuning::kDora;
+  config.lora.modules_to_save = c.modules_to_save;
   config.keeping.sharding = c.sharding;
   if (c.chunks > 1) config.order = arch::PipelineOrder::kInterleaved;
   if (c.zero_bubble) config.order = arch::PipelineOrder::kZeroBubble;
