@@ -56,6 +56,25 @@ std::vector<ops::SegmentPart> parts_of(const ForwardInput& input, int64_t segmen
 
 }  // namespace
 
+AsTheyWere::AsTheyWere(const std::vector<SavedModule>& modules, bool adapters) {
+  if (adapters || modules.empty()) return;
+  if (at::GradMode::is_enabled())
+    throw InternalError("[model] without adapters, passes have no gradient");
+  for (const SavedModule& module : modules) {
+    Parameter& place = *module.place;
+    trained_.push_back({&place, place.tensor, place.quantized});
+    place.tensor = module.original.tensor;
+    place.quantized = module.original.quantized;
+  }
+}
+
+AsTheyWere::~AsTheyWere() {
+  for (Trained& module : trained_) {
+    module.place->tensor = std::move(module.tensor);
+    module.place->quantized = std::move(module.quantized);
+  }
+}
+
 CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& part,
                      const parallel::Mesh& of, at::ScalarType scalar_type,
                      const at::Device& at_device)
@@ -111,13 +130,6 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
   pass->num_tokens = tokens;
   pass->adapters = input.adapters;
-  // The configuration decides, which every stage has alike.
-  if (!input.adapters && lora && !lora->modules_to_save.empty()) {
-    throw UsageError(
-        tr("[lora] modules_to_save: a pass without adapters needs these modules as they "
-           "were, which is not kept"),
-        tr("leave modules_to_save out"));
-  }
   pass->balance = balance_for(input);
   pass->results = input.results;
   pass->loss_scale = input.loss_scale;
@@ -303,6 +315,7 @@ layers::HeadPass CausalLM::Impl::head_pass(const ForwardInput& input) const {
 ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                             const at::Tensor& rows_M, const at::Tensor& ids_M,
                                             int64_t chunk_rows) const {
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
   const layers::HeadPass pass = impl_->head_pass(
       input.dropout_keys_N.defined() ? padded(input, impl_->rows_divide_over()) : input);
   const ops::TokenLogprobs result =
@@ -315,6 +328,7 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
 
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
   const ForwardInput whole = padded(input, impl_->rows_divide_over());
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;

@@ -66,6 +66,7 @@ struct Case {
   /// As arch::PipelineSplit's; empty: even.
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
   settings::RouterTraining routers = {};
+  std::vector<std::string> modules_to_save = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -106,6 +107,7 @@ inline TrainConfig config_of(const Case& c) {
   config.lora.dora = c.tuning == Tuning::kDora;
   if (!c.adapts_tower) config.lora.exclude_modules = {R"(visual\..*)"};
   config.lora.excludes_are_pattern = !c.adapts_tower;
+  config.lora.modules_to_save = c.modules_to_save;
   config.keeping.sharding = c.sharding;
   config.routers = c.routers;
   if (c.chunks > 1) config.order = arch::PipelineOrder::kInterleaved;
