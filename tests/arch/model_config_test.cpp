@@ -272,6 +272,7 @@ TEST(RopeOfThreeAxes, IsReadWhereAModelMayHaveIt) {
   const auto read = [](const Json& scaling) {
     const Json json{{"rope_scaling", scaling}};
     ModelConfig model;
+    model.head_dim = 128;
     model.max_positions = 32768;
     return parse_rope(ConfigReader(json), model, {.rope_theta = 1e6, .has_three_axes = true});
   };
