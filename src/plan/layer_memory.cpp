@@ -4,6 +4,7 @@
 
 #include "arch/layer_kind.h"
 #include "base/pattern.h"
+#include "plan/layer_work.h"
 #include "plan/memory.h"
 #include "weights/lora/adapter_places.h"
 
@@ -17,7 +18,7 @@ constexpr int64_t kAttentionParts = 64;
 
 /// What a layer is made of, beside the tokens that pass it.
 struct LayerShape {
-  int64_t tokens, hidden, heads, kv_heads, head_dim, ffn, met_heads, cut;
+  int64_t tokens, hidden, heads, kv_heads, head_dim, ffn, met_heads, cut, set;
 };
 
 Sizes sizes_of(const Request& request, const LayerShape& shape) {
@@ -37,6 +38,7 @@ Sizes sizes_of(const Request& request, const LayerShape& shape) {
           .per_head = shape.tokens * 4 * shape.heads,
           .wide_qkv = shape.tokens * 4 * (shape.heads * shape.head_dim + 2 * met),
           .wide_parts = shape.tokens * 4 * 2 * met * (parts - 1),
+          .set = shape.set,
           .is_cut = shape.cut > 1};
 }
 
@@ -85,16 +87,31 @@ Inputs inputs_of(const Request& request, const Uses& uses,
   return inputs;
 }
 
+/// How many times as wide packed numbers are.
+int64_t packed_width(const Request& request) {
+  const bool widens = request.widens && request.precision != settings::Precision::kF32;
+  return widens ? 4 / request.element_bytes() : 1;
+}
+
+/// Keys (or values) packed for products of attention on a CPU: turned, where the keys of a set are
+/// filled up to whole panels; and stacked, where the columns are.
+int64_t turned_bytes(const Request& request, const Sizes& of) {
+  const int64_t panel = request.packed_columns, set = std::max<int64_t>(1, of.set);
+  const int64_t keys = up(set, panel) * panel;
+  return packed_width(request) * of.met_key * keys / set;
+}
+int64_t stacked_bytes(const Request& request, const Sizes& of) {
+  const int64_t panel = request.packed_columns;
+  return packed_width(request) * of.met_key * (up(of.head_dim, panel) * panel) / of.head_dim;
+}
+
 /// The gradient of the hidden state and of what attention gave; the gradients found, in f32; keys
 /// twice and values packed for products, or, when these are gone, the gradients narrow. See
 /// ops/attention_cpu.cpp.
 int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
   const bool is_wide = request.precision == settings::Precision::kF32,
              widens = request.widens && !is_wide;
-  const int64_t dim = of.head_dim, panel = request.packed_columns;
-  const int64_t padded = (dim + panel - 1) / panel * panel;
-  const int64_t packed =
-      (2 * of.met_key + of.met_key * padded / dim) * (widens ? 4 / request.element_bytes() : 1);
+  const int64_t packed = 2 * turned_bytes(request, of) + stacked_bytes(request, of);
   const int64_t narrow = is_wide ? 0 : of.query + 2 * of.met_key;
   const int64_t copy = widens ? of.query * 4 / request.element_bytes() : 0;
   return of.rows + of.query + of.wide_qkv + of.wide_parts + of.per_head + std::max(packed, narrow) +
@@ -113,8 +130,12 @@ int64_t exchange_bytes(const Request& request, const Sizes& of) {
   return of.inside + 2 * piece + (2 * piece + wide) / ranks;
 }
 
-/// What the activation of an MLP without gate makes, at once and in f32: ops/activation.cpp.
-constexpr int64_t kActivationParts = 7;
+/// What the backward of quick GELU makes at once: its gradient, and seven or eight tensors in f32
+/// (ops/activation.cpp).
+int64_t activation_backward_bytes(const Request& request, const Sizes& of) {
+  const int64_t wide = of.ffn * 4 / request.element_bytes();
+  return wide == of.ffn ? 7 * wide : of.ffn + 8 * wide;
+}
 
 LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& inputs,
                     LayerRecompute kind) {
@@ -135,13 +156,12 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
   const bool exchanges = of.exchanges_heads;
   if (exchanges && all) attention += of.query;
   const int64_t low = inputs.low * of.tokens * request.element_bytes();
-  const int64_t wide = of.ffn * 4 / request.element_bytes();
   const int64_t entered = of.is_gated ? 2 * of.ffn : of.ffn;
   const int64_t mlp = of.rows + of.stats + kept_inputs.mlp(of) + entered + low;
 
   LayerBytes bytes{.kept = attention + mlp};
   const int64_t product = inputs.product * of.ffn;
-  const int64_t found = of.is_gated ? 3 * of.ffn : kActivationParts * wide;
+  const int64_t found = of.is_gated ? 3 * of.ffn : activation_backward_bytes(request, of);
   int64_t in_mlp = of.rows + found + (all ? -product : of.inside);
   if (kind == LayerRecompute::kActivationFunction) in_mlp += 2 * product;
   if (kind == LayerRecompute::kNorm) in_mlp += inputs.gate_up * of.inside;
@@ -170,10 +190,9 @@ LayerBytes own_bytes(const Request& request, const arch::LayerKind& kind) {
 }
 
 /// A hidden state in and out, and the widest between.
-int64_t passing_bytes(const Request& request, const Sizes& of) {
+int64_t passing_bytes(const Sizes& of) {
   const int64_t attention = 2 * (of.query + 2 * of.met_key) + of.query;
-  const int64_t mlp = of.is_gated ? 3 * of.ffn : of.ffn + 3 * of.ffn * 4 / request.element_bytes();
-  return 2 * of.rows + of.inside + std::max(mlp, attention);
+  return 2 * of.rows + of.inside + std::max(3 * of.ffn, attention);
 }
 
 }  // namespace
@@ -224,14 +243,15 @@ Sizes layer_sizes(const Request& request) {
                                 .ffn = up(model.ffn_size, tp),
                                 // Each rank of a group has all rows of one head at least.
                                 .met_heads = std::max(kv_heads, request.mesh.context.ulysses),
-                                .cut = request.mesh.sequence_parallel ? tp : 1});
+                                .cut = request.mesh.sequence_parallel ? tp : 1,
+                                .set = request.packed_columns});
   of.is_fused = model.qkv_layout != arch::QkvLayout::kSeparate && !model.alibi;
   of.norms_heads = model.qk_norm;
   of.exchanges_heads = request.mesh.context.ulysses > 1;
   return of;
 }
 
-Sizes block_sizes(const Request& request) {
+Sizes block_sizes(const Request& request, int64_t block) {
   const arch::VisionConfig& vision = *request.model.vision;
   const int64_t tp = request.mesh.tensor, heads = up(vision.num_heads, tp);
   // Between blocks every rank has all patches.
@@ -242,7 +262,8 @@ Sizes block_sizes(const Request& request) {
                                 .head_dim = vision.width / vision.num_heads,
                                 .ffn = up(vision.ffn_size, tp),
                                 .met_heads = heads,
-                                .cut = 1});
+                                .cut = 1,
+                                .set = patches_seen(request, block)});
   of.is_fused = true;
   of.is_gated = vision.is_gated;
   if (!vision.is_gated) of.stats *= 2;  // a mean beside the root
@@ -270,8 +291,8 @@ LayerBytes block_bytes(const Request& request, const Uses& uses,
   const bool is_none =
       kind == LayerRecompute::kNorm ||
       (kind == LayerRecompute::kActivationFunction && !request.model.vision->is_gated);
-  LayerBytes bytes =
-      bytes_of(request, block_sizes(request), inputs, is_none ? LayerRecompute::kNone : kind);
+  LayerBytes bytes = bytes_of(request, block_sizes(request, block), inputs,
+                              is_none ? LayerRecompute::kNone : kind);
   bytes.gone = 0;  // a tower's activations stay
   return bytes;
 }
@@ -302,11 +323,17 @@ LayerBytes patches_bytes(const Request& request) {
 LayerBytes passing_layer_bytes(const Request& request, int64_t layer) {
   const arch::LayerKind* own = request.model.own_kind(layer);
   if (own) return {.passing = own_bytes(request, *own).passing};
-  return {.passing = passing_bytes(request, layer_sizes(request))};
+  return {.passing = passing_bytes(layer_sizes(request))};
 }
 
-LayerBytes passing_block_bytes(const Request& request) {
-  return {.passing = passing_bytes(request, block_sizes(request))};
+LayerBytes passing_block_bytes(const Request& request, int64_t block) {
+  const Sizes of = block_sizes(request, block);
+  // The block's input, what its norm gives, and what attention or the MLP makes.
+  const int64_t attention = 2 * of.query + 2 * of.key + of.per_head + turned_bytes(request, of) +
+                            stacked_bytes(request, of);
+  const int64_t wide = of.ffn * 4 / request.element_bytes();
+  const int64_t mlp = of.is_gated ? 3 * of.ffn : wide == of.ffn ? 4 * of.ffn : of.ffn + 4 * wide;
+  return {.passing = 2 * of.rows + std::max(mlp, attention)};
 }
 
 LayerBytes passing_merger_bytes(const Request& request) {
