@@ -241,6 +241,7 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
                         std::to_string(n) + " ids, " + std::to_string(input.positions_N.numel()) +
                         " positions");
   }
+  const AsTheyWere as_they_were(saved_modules, input.adapters);
   const auto report = [&](int64_t index, const at::Tensor& hidden_NH) {
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };
