@@ -378,7 +378,7 @@ LayerBytes patches_bytes(const Request& request) {
 LayerBytes passing_layer_bytes(const Request& request, int64_t layer) {
   const arch::LayerKind* own = request.model.own_kind(layer);
   if (own) return {.passing = own_bytes(request, *own).passing};
-  return {.passing = passing_bytes(layer_sizes(request))};
+  return {.passing = passing_bytes(request, layer_sizes(request))};
 }
 
 LayerBytes passing_block_bytes(const Request& request, int64_t block) {
