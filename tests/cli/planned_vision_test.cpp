@@ -59,15 +59,19 @@ class PlannedVision : public Launch, public testing::WithParamInterface<VisionMe
     ASSERT_EQ(made.exit_code, 0) << made.err;
     for (const auto& file : fs::directory_iterator(unpacked("tokenizers") / "qwen2_5"))
       fs::copy(file, (*this) / "sees", fs::copy_options::skip_existing);
-    write_content((*this) / "sees" / "preprocessor_config.json",
-                  R"({"min_pixels": 430000, "max_pixels": 450000})");
+    Json processor =
+        Json::parse(content_of(shared_dir() / "golden/qwen2_vl/preprocessor_config.json"));
+    processor.update({{"min_pixels", 430000}, {"max_pixels", 450000}});
+    write_content((*this) / "sees" / "preprocessor_config.json", processor.dump());
     const fs::path picture = shared_dir() / "golden/vl/rows/media/b.jpg";
-    std::string rows;
+    // As many targets as the loss takes at once.
+    std::string rows, answer;
+    for (int word = 0; word < 110; ++word) answer += std::to_string(10 + word * word % 89) + " ";
     for (int row = 0; row < 8; ++row) {
       rows += Json{{"images", {picture.string()}},
                    {"messages",
                     {{{"role", "user"}, {"content", "<image>What is it?"}},
-                     {{"role", "assistant"}, {"content", "Number " + std::to_string(row)}}}}}
+                     {{"role", "assistant"}, {"content", answer + std::to_string(row)}}}}}
                   .dump() +
               "\n";
     }
