@@ -123,6 +123,10 @@ void require_divides(const ModelConfig& config, int64_t tp_size) {
       found.push_back(tr("{} key-value heads", config.num_kv_heads));
     if (config.ffn_size % n != 0)
       found.push_back(tr("a feed-forward width of {}", config.ffn_size));
+    if (config.experts.ffn_size % n != 0)
+      found.push_back(tr("experts with a width of {}", config.experts.ffn_size));
+    if (config.experts.shared_ffn_size % n != 0)
+      found.push_back(tr("a shared expert with a width of {}", config.experts.shared_ffn_size));
     if (!config.vision) return found;
     if (config.vision->num_heads % n != 0)
       found.push_back(tr("{} attention heads of the vision tower", config.vision->num_heads));

@@ -96,14 +96,14 @@ void write_state(OwnState& own, const fs::path& folder, int64_t rank,
 /// The bytes of all stages' states. Collective.
 uint64_t state_bytes(const parallel::Mesh& mesh, const optim::AdamW& optimizer,
                      bool exact_weights) {
-  uint64_t elements = 0;
+  int64_t common = 0, of_experts = 0;
   for (const parallel::Parameter* parameter : optimizer.parameters()) {
     if (is_copy(mesh, *parameter)) continue;
     const bool has_master = exact_weights || parameter->tensor.scalar_type() != at::kFloat;
-    elements += static_cast<uint64_t>(parameter->whole_numel()) * (has_master ? 3 : 2);
+    (parameter->spec.expert < 0 ? common : of_experts) +=
+        parameter->whole_numel() * (has_master ? 3 : 2);
   }
-  return static_cast<uint64_t>(parallel::sum_of(mesh.pipeline(), static_cast<int64_t>(elements))) *
-         sizeof(float);
+  return static_cast<uint64_t>(mesh.sum_over_stages(common, of_experts)) * sizeof(float);
 }
 
 /// `written`: what ranks have said of files, which are not read again. Errors: IoError.
@@ -192,7 +192,7 @@ struct Saver::Work {
 
 Holders holders_of(const parallel::Mesh& mesh, bool is_shared) {
   return {mesh.tensor().size(), is_shared ? mesh.sharers().size() : 1, mesh.shape().pipeline,
-          mesh.shape().stage_size()};
+          mesh.shape().stage_size(), mesh.shape().expert};
 }
 
 Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)

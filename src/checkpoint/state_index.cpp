@@ -94,6 +94,10 @@ void write_state_index(const fs::path& folder, const std::vector<std::string>& l
     }
   }
   Json index = weights::native::index_of(files, of_files), reads = Json::array();
+  if (holders.experts > 1) {  // ranks with the same place on the tensor axis hold other experts
+    write_json_file(folder / weights::native::kIndexFile, index);
+    return;
+  }
   for (int64_t holder = 0; holder < holders.count(); ++holder) {
     std::set<size_t> needed;
     const HeldParts& parts = held[static_cast<size_t>(holders.rank_of(holder))];

@@ -29,6 +29,7 @@ struct HeldParts {
 /// hold the same again.
 struct Holders {
   int64_t tensor = 1, sharers = 1, stages = 1, stage_size = 1;
+  int64_t experts = 1;  ///< ranks among which experts are divided; more: nobody's parts are listed
   int64_t per_stage() const { return tensor * sharers; }
   int64_t count() const { return per_stage() * stages; }
   /// The first rank of the job that is holder number `index`.

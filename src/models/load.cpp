@@ -109,7 +109,7 @@ void initialize(CausalLM& model, uint64_t seed) {
   fill(impl, [&](Parameter& parameter) {
     const arch::ParamSpec& spec = parameter.spec;
     device::give_memory(parameter.tensor);
-    if (spec.is_bias) {
+    if (spec.is_bias || spec.role == arch::Role::kRouterBias) {
       parameter.tensor.zero_();
     } else if (spec.shape.size() == 1) {
       parameter.tensor.fill_(1.0);

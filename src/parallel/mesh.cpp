@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "parallel/agree.h"
 
 namespace danlu::parallel {
 
@@ -154,6 +155,10 @@ void Mesh::make_links(World& world) {
     auto group = world.make_group({rank, rank + (shape_.pipeline - 1) * between});
     if (group) own_ends_ = std::move(group);
   }
+}
+
+int64_t Mesh::sum_over_stages(int64_t common, int64_t of_experts) const {
+  return sum_of(pipeline(), common + sum_of(cutting({Axis::kExpert}), of_experts));
 }
 
 void Mesh::abort() const {

@@ -159,6 +159,9 @@ class Mesh : public PassGroups {
     return *this;
   }
   void abort() const override;
+  /// The sum over the stages of what this rank counts of its own: `common` of what ranks of the
+  /// expert axis have alike, and `of_experts`. Collective.
+  int64_t sum_over_stages(int64_t common, int64_t of_experts) const;
   /// This rank's position on the axes that cut parameters.
   arch::Coord coord() const { return shape_.coord(rank_); }
 

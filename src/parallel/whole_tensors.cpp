@@ -56,10 +56,43 @@ WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, Param
       parts_(std::move(parts)),
       store_(store && store->shares_parameters() ? store : nullptr) {
   try {
+    add_experts_of_others();
     describe_all();
   } catch (...) {
     throw_broken_exchange();
   }
+}
+
+void WholeTensors::add_experts_of_others() {
+  const Group& owners = groups_.cutting({arch::Axis::kExpert});
+  if (owners.is_alone()) return;
+  Json own = Json::array();
+  for (const Parameter& part : parts_) {
+    if (part.spec.expert < 0) continue;
+    own.push_back({part.name(), part.spec.shape, static_cast<int>(part.tensor.scalar_type()),
+                   part.spec.layer, part.spec.expert, static_cast<int>(part.spec.cut)});
+  }
+  std::vector<Parameter> all, experts;
+  for (Parameter& part : parts_) (part.spec.expert < 0 ? all : experts).push_back(std::move(part));
+  const std::vector<std::string> said = texts_of_all(owners, dump_text(own));
+  for (size_t rank = 0; rank < said.size(); ++rank) {
+    if (static_cast<int64_t>(rank) == owners.rank()) {
+      all.insert(all.end(), experts.begin(), experts.end());
+      continue;
+    }
+    for (const Json& part : parse_json(said[rank], "the experts of a rank")) {
+      Parameter other;
+      other.spec.name = part[0].get<std::string>();
+      other.spec.shape = part[1].get<std::vector<int64_t>>();
+      other.spec.layer = part[3].get<int64_t>();
+      other.spec.expert = part[4].get<int64_t>();
+      other.spec.cut = static_cast<arch::Cut>(part[5].get<int>());
+      other.tensor = at::empty(joined_shape(other.spec.shape, {}),
+                               at::TensorOptions(static_cast<at::ScalarType>(part[2].get<int>())));
+      all.push_back(std::move(other));
+    }
+  }
+  parts_ = std::move(all);
 }
 
 void WholeTensors::describe_all() {
@@ -82,12 +115,12 @@ void WholeTensors::describe_all() {
                         part[3].get<int64_t>()});
     }
   }
-  // The order is that of one rank, although stages may hold layers in turns.
+  // The order is nearly that of one rank, although stages may hold layers in turns.
   const auto place = [](const Description& tensor) {
     if (tensor.layer >= 0) return tensor.layer;
     return tensor.stage == 0 ? -1 : std::numeric_limits<int64_t>::max();
   };
-  if (stages.is_alone()) return;
+  if (stages.is_alone() && groups_.cutting({arch::Axis::kExpert}).is_alone()) return;
   std::stable_sort(all_.begin(), all_.end(),
                    [&](const Description& a, const Description& b) { return place(a) < place(b); });
 }

@@ -17,7 +17,8 @@ namespace danlu::parallel {
 /// on meanwhile, until the next update. Parameters live at least as long as this object.
 class WholeTensors {
  public:
-  /// parts: the parameters of this stage, in the same order on each of its ranks. store: given if
+  /// parts: the parameters of this stage that this rank has a part of, in the same order on each of
+  /// its ranks; where experts are divided among ranks, each gives its own. store: given if
   /// it shares them. Collective. Errors: as whole().
   WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store = nullptr);
   /// On the first rank, ends serve() of the others.
@@ -51,6 +52,9 @@ class WholeTensors {
     return groups_.cutting({arch::Axis::kTensor, arch::Axis::kExpert});
   }
   bool leads_stage() const { return groups_.tensor().rank() == 0 && groups_.sharers().rank() == 0; }
+  /// Adds what other ranks hold of experts, as parameters of which this rank has nothing: then all
+  /// of the stage have one list.
+  void add_experts_of_others();
   void describe_all();
   /// The first rank's number, on every rank.
   int64_t agree(int64_t number) const;
@@ -62,7 +66,7 @@ class WholeTensors {
   at::Tensor own_part(const Parameter& part) const;
 
   const ModelGroups& groups_;
-  const std::vector<Parameter> parts_;
+  std::vector<Parameter> parts_;
   std::vector<Description> all_;
   ParameterStore* store_;                   ///< nullptr unless it shares parameters
   mutable std::optional<size_t> gathered_;  ///< the unit whose elements `unit_` has

@@ -15,19 +15,28 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
   for (const parallel::Parameter& parameter : model.parameters())
     trained[parameter.name()] = parameter.trainable;
 
+  // Of the rank's experts a token passes as many as of all, on the average over ranks.
+  const auto share = [&](int64_t expert) {
+    if (expert < 0) return 1.0;
+    return static_cast<double>(config.experts.per_token * model.mesh().shape().expert) /
+           static_cast<double>(config.experts.count);
+  };
   double flops = 0;
   for (const arch::ParamSpec& weight : arch::parameters_of(config)) {
     // A tied head multiplies by the embedding's table, which its own look-up does not.
     if (weight.shape.size() != 2 || weight.role == arch::Role::kEmbedding) continue;
     if (!model.stage().holds(weight)) continue;
-    const bool trains = trained[weight.tied_to.empty() ? weight.name : weight.tied_to];
-    flops += (trains ? 6.0 : 4.0) * static_cast<double>(weight.shape[0] * weight.shape[1]);
+    const auto found = trained.find(weight.tied_to.empty() ? weight.name : weight.tied_to);
+    if (found == trained.end()) continue;  // another rank's expert
+    flops += (found->second ? 6.0 : 4.0) * share(weight.expert) *
+             static_cast<double>(weight.shape[0] * weight.shape[1]);
   }
   for (const parallel::Parameter& adapter : model.adapter_parameters()) {
     if (adapter.tensor.dim() != 2) continue;
     // A module trained whole takes the place of a base weight that is counted as frozen above.
     const bool low_rank = adapter.name().find(".lora_") != std::string::npos;
-    flops += (low_rank ? 6.0 : 2.0) * static_cast<double>(adapter.whole_numel());
+    flops += (low_rank ? 6.0 : 2.0) * share(adapter.spec.expert) *
+             static_cast<double>(adapter.whole_numel());
   }
   const double length =
       lengths.sum > 0 ? lengths.sum_of_squares / static_cast<double>(lengths.sum) : 0;

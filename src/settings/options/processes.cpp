@@ -77,12 +77,6 @@ void explain_processes(const Options& options, const RankPlace& place) {
 }
 
 MeshShape mesh_from(const Options& options, int64_t processes) {
-  if (const int64_t ep = options.get_int_or("ep", 1); ep != 1) {
-    throw UsageError(
-        tr("[train] {} {}: this version has no experts to divide", options.given_as("ep"), ep),
-        tr("leave it out; --tensor-model-parallel-size divides every layer, "
-           "--pipeline-model-parallel-size the layers"));
-  }
   MeshShape shape;
   shape.tensor = options.get_int_or("tp", 1);
   shape.pipeline = options.get_int_or("pp", 1);
@@ -117,9 +111,40 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
                         options.given_as("dp"), dp, processes, copy, shape.data),
                      tr("leave it out: it follows from the others"));
   }
+  shape.expert = options.get_int_or("ep", 1);
+  if (shape.data % shape.expert != 0) {
+    throw UsageError(
+        tr("[train] {} {} does not divide the {} data-parallel processes, among which experts are "
+           "divided",
+           options.given_as("ep"), shape.expert, shape.data),
+        tr("one of {}", fmt::join(divisors(shape.data), ", ")));
+  }
   shape.sequence_parallel = shape.tensor > 1 && options.has_value("sequence_parallel") &&
                             options.get_bool("sequence_parallel");
   return shape;
+}
+
+void require_shared_experts(const Options& options, const arch::ModelConfig& model,
+                            const MeshShape& shape) {
+  if (shape.expert == 1) return;
+  if (!model.has_experts()) {
+    throw UsageError(tr("[train] {} {}: {} has no experts to divide", options.given_as("ep"),
+                        shape.expert, model.family),
+                     tr("leave it out; --tensor-model-parallel-size divides every layer, "
+                        "--pipeline-model-parallel-size the layers"));
+  }
+  if (model.experts.count % shape.expert != 0) {
+    throw UsageError(tr("[train] {} {} does not divide the {} experts of a layer",
+                        options.given_as("ep"), shape.expert, model.experts.count),
+                     tr("one of {}", fmt::join(divisors(model.experts.count), ", ")));
+  }
+  const int64_t neighbours = shape.context.size() * shape.expert;
+  if (shape.are_some_sharers() && shape.sharers % neighbours != 0) {
+    throw UsageError(
+        tr("[train] {} neighbours that share cannot have every expert of {} between them",
+           shape.sharers, shape.expert),
+        tr("a multiple of {} can", neighbours));
+  }
 }
 
 void require_shared_heads(const Options& options, const arch::ModelConfig& model,

@@ -35,6 +35,10 @@ Processes processes_from(const Options& options, const RankPlace& place, bool is
 /// sizes that do not divide, and those of several processes where one runs.
 MeshShape mesh_from(const Options& options, int64_t processes);
 
+/// Errors: UsageError where experts cannot be divided as the mesh says.
+void require_shared_experts(const Options& options, const arch::ModelConfig& model,
+                            const MeshShape& shape);
+
 /// Errors: UsageError with the sizes that do, unless the ranks that exchange heads for tokens can
 /// share those that a tensor rank has.
 void require_shared_heads(const Options& options, const arch::ModelConfig& model,

@@ -50,6 +50,7 @@ PipelineWithModel check_with_model(const Options& options, const arch::ModelConf
   require_positions(model, config);
   arch::require_divides(model, config.mesh.tensor);
   require_shared_heads(options, model, config.mesh);
+  require_shared_experts(options, model, config.mesh);
   const std::vector<arch::Stage> stages = arch::stages_of(model, config.pipeline);
   const PipelineWithModel pipeline = pipeline_of_chunks(stages.front().num_chunks(), config);
   size_t layers = 0;

@@ -144,16 +144,21 @@ std::string data_banner(const BannerFacts& facts, bool all) {
 }
 
 std::string parameter_line(const models::CausalLM& model) {
-  int64_t all = 0, trainable = 0;
+  struct Counts {
+    int64_t common = 0, of_experts = 0;
+  } every, trained;
   for (const auto& list : {model.parameters(), model.adapter_parameters()}) {
     for (const auto& parameter : list) {
       if (model.stage().is_copy(parameter.spec)) continue;
-      all += parameter.whole_numel();
-      if (parameter.trainable) trainable += parameter.whole_numel();
+      for (Counts* counts : {&every, &trained}) {
+        if (counts == &trained && !parameter.trainable) continue;
+        (parameter.spec.expert < 0 ? counts->common : counts->of_experts) +=
+            parameter.whole_numel();
+      }
     }
   }
-  all = parallel::sum_of(model.mesh().pipeline(), all);
-  trainable = parallel::sum_of(model.mesh().pipeline(), trainable);
+  const int64_t all = model.mesh().sum_over_stages(every.common, every.of_experts),
+                trainable = model.mesh().sum_over_stages(trained.common, trained.of_experts);
   return tr("trainable params: {} || all params: {} || trainable%: {:.4f}",
             format_count(static_cast<uint64_t>(trainable)),
             format_count(static_cast<uint64_t>(all)),

@@ -248,12 +248,13 @@ FileLock lock_run_directory(const fs::path& directory) {
 }
 
 uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
-  int64_t bytes = 0;
+  int64_t common = 0, of_experts = 0;
   for (const auto& parameter : adapter_only ? model.adapter_parameters() : model.parameters()) {
-    if (!model.stage().is_copy(parameter.spec))
-      bytes += parameter.whole_numel() * static_cast<int64_t>(parameter.tensor.element_size());
+    if (model.stage().is_copy(parameter.spec)) continue;
+    (parameter.spec.expert < 0 ? common : of_experts) +=
+        parameter.whole_numel() * static_cast<int64_t>(parameter.tensor.element_size());
   }
-  return static_cast<uint64_t>(parallel::sum_of(model.mesh().pipeline(), bytes));
+  return static_cast<uint64_t>(model.mesh().sum_over_stages(common, of_experts));
 }
 
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
