@@ -54,6 +54,10 @@ std::vector<int64_t> qwen_windows(const ConfigReader& config, int64_t num_layers
 /// lists it or decoder_sparse_step does not divide its number counted from 1.
 ExpertConfig parse_qwen_experts(const ConfigReader& config, int64_t num_layers);
 
+/// Experts as DeepSeek-V2 (is_v3: V3 and GLM-4.5) describe them: n_routed_experts,
+/// n_shared_experts, first_k_dense_replace, topk_method, n_group, … Empty if no layer has any.
+ExpertConfig parse_deepseek_experts(const ConfigReader& config, bool is_v3, int64_t num_layers);
+
 /// Names of a family's parameters in files, without ".weight"/".bias"; empty: the family has none.
 struct DecoderNames {
   std::string embedding = "model.embed_tokens";

@@ -202,7 +202,10 @@ class Comparison {
     compare_gradients(batch, "loss", "grad.", 1 / targets);
     const arch::ModelConfig& config = model_->config();
     if (!has("loss_with_aux") || !config.experts.aux_loss_coef) return;
-    // The file's is Hugging Face's, of all layers and the whole batch.
+    // Terms of single layers are DeepSeek-V2's, in which padding takes part, and that is never
+    // here.
+    if (has("aux_loss." + std::to_string(config.num_layers - 1))) return;
+    // Else they are Hugging Face's, of all layers and the whole batch.
     PassResults results;
     std::vector<double> weights(batch.input.segments.q_starts.size() - 1, 0.0);
     weights.front() = targets;  // all segments are one
@@ -226,10 +229,9 @@ class Comparison {
       for (const auto& [name, sum] : results->sums()) {
         if (sum.dim() > 0) continue;
         value = value + sum * factor;
-        if (has(name)) {
-          judge(name, (sum * factor / *model_->config().experts.aux_loss_coef).reshape({1}),
-                take(name).reshape({1}));
-        }
+        if (!has(name)) continue;
+        judge(name, (sum * factor / *model_->config().experts.aux_loss_coef).reshape({1}),
+              take(name).reshape({1}));
       }
     }
     if (has(loss_name)) judge(loss_name, value.reshape({1}), take(loss_name).reshape({1}));

