@@ -58,6 +58,7 @@ void store(const at::Tensor& x_NKD, int64_t first, const LayerPages& pages,
            const CachedSequences& sequences, size_t sequence) {
   const int64_t heads = x_NKD.size(1), row = x_NKD.size(2) * pages.item();
   const int64_t length = sequences.lengths[sequence];
+  if (row == 0) return;  // the values of a latent
   each_page_part(pages_of_sequence(sequences, sequence), length - sequences.num_new[sequence],
                  length, [&](int64_t page, int64_t place, int64_t from, int64_t count) {
                    char* to = pages[page] + place * row;

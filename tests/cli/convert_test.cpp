@@ -185,7 +185,6 @@ TEST_F(Convert, MatricesOfEightBitsAreDequantised) {
   ok({"convert", fp8, "wide", "--to", "hf", "--dtype", "fp32"});
   for (const char* config : {"narrow/config.json", "wide/config.json"})
     EXPECT_THAT(content_of(*this / config), Not(HasSubstr("quantization_config")));
-  expect_same(fp8, "wide");
   // The bias that chooses among experts keeps its type; the others are rounded once.
   const std::string tensors = ok({"inspect", "narrow", "--tensors"}).out;
   EXPECT_THAT(tensors, HasSubstr("F32"));

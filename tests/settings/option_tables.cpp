@@ -4,6 +4,7 @@
 #include "cli/commands/media_options.cpp"
 #include "cli/commands/train_options.cpp"
 #include "cli/commands/train_options_data.cpp"
+#include "cli/commands/train_options_experts.cpp"
 #include "cli/commands/train_options_foreign.cpp"
 #include "cli/commands/train_options_launch.cpp"
 #include "cli/commands/train_options_megatron.cpp"

@@ -107,7 +107,8 @@ class RandomModels {
     json["qk_nope_head_dim"] = between(1, 5);
     json["qk_rope_head_dim"] = 2 * between(1, 3);
     json["v_head_dim"] = between(1, 6);
-    json["attention_bias"] = coin();
+    // MindSpeed has no place for a bias of keys without one of queries.
+    json["attention_bias"] = !json["q_lora_rank"].is_null() && coin();
     if (coin() || json["model_type"] == "minicpm3") return;
     json.update({{"n_routed_experts", 4},
                  {"num_experts_per_tok", 2},

@@ -25,6 +25,7 @@
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
 #include "weights/gguf/gguf_reader.h"
+#include "weights/hf/renamed_source.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/hf/save_model.h"
 #include "weights/layout_source.h"
@@ -60,12 +61,17 @@ std::set<std::string> wide_tensors(const arch::ModelConfig& config) {
 /// A Hugging Face directory keeps layers that predict further ahead; elsewhere they have no place.
 void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
   size_t count = 0;
+  weights::RenamedSource::Names others;
   for (const TensorInfo& info : plan.model->tensors()) {
-    if (!arch::is_of_prediction_layer(plan.config, info.name)) continue;
+    if (!arch::is_of_prediction_layer(plan.config, info.name)) {
+      others.emplace(info.name, info.name);
+      continue;
+    }
     ++count;
     if (request.to == ConvertTo::kHf) plan.globals.push_back(info);
   }
   if (count == 0 || request.to == ConvertTo::kHf) return;
+  plan.model = std::make_shared<weights::RenamedSource>(plan.model, others);
   log::warning("{}: {} tensors of layers that predict further ahead (MTP) are left out",
                request.source.string(), count);
 }

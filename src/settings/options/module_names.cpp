@@ -84,12 +84,15 @@ void check_freeze(const TrainConfig& config, const arch::ModelConfig& model) {
 
 std::vector<std::string> layers_called(const std::string& word, const arch::ModelConfig& model) {
   using arch::Role;
-  static const std::vector<Role> kQkv = {Role::kQ, Role::kK, Role::kV, Role::kQkv};
+  static const std::vector<Role> kQkv = {Role::kQ,   Role::kK,     Role::kV,
+                                         Role::kQkv, Role::kQDown, Role::kKvDown};
   static const std::vector<Role> kFirst = {Role::kGate, Role::kUp, Role::kGateUp};
   static const std::map<std::string, std::vector<Role>> kWords = {{"DEFAULT", kQkv},
                                                                   {"AUTO", kQkv},
                                                                   {"linear_qkv", kQkv},
                                                                   {"query_key_value", kQkv},
+                                                                  {"linear_qb", {Role::kQ}},
+                                                                  {"linear_kvb", {Role::kKvUp}},
                                                                   {"linear_proj", {Role::kO}},
                                                                   {"dense", {Role::kO}},
                                                                   {"linear_fc1", kFirst},
@@ -98,10 +101,13 @@ std::vector<std::string> layers_called(const std::string& word, const arch::Mode
                                                                   {"dense_4h_to_h", {Role::kDown}}};
   const auto roles = kWords.find(word);
   if (roles == kWords.end()) return {};
+  // MindSpeed's linear_qkv of latent attention is what reads the hidden state.
+  const bool leaves_q = roles->second == kQkv && model.latent && model.latent->q_rank > 0;
   std::vector<std::string> out;
   for (const arch::ParamSpec& parameter : arch::parameters_of(model)) {
     const auto& wanted = roles->second;
     if (std::find(wanted.begin(), wanted.end(), parameter.role) == wanted.end()) continue;
+    if (leaves_q && parameter.role == Role::kQ) continue;
     if (!parameter.is_bias && parameter.layer == 0)
       out.push_back(arch::last_name(arch::module_of(parameter.name)));
   }

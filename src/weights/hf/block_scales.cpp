@@ -28,7 +28,7 @@ void check_factors(const TensorSource& source, const TensorInfo& factors, const 
          source.file_of(factors.name).string(), factors.name, dtype_name(factors.dtype),
          shape_text(factors.shape), of.name, source.storage(of.name).type, shape_text(of.shape),
          kScaledBlock, kScaledBlock),
-      tr("use the unquantised release of the model"));
+      tr("take the unquantised release of the model"));
 }
 
 /// Location: the name of a tensor's factors; empty: it has none.

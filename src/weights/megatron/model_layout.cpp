@@ -258,7 +258,7 @@ class RankBuilder {
     const bool is_short = c_.latent->q_rank > 0;
     const Role reads_hidden = is_short ? Role::kQDown : Role::kQ;
     for (const bool is_bias : {false, true}) {
-      if (has(Role::kKvDown, is_bias) && has(reads_hidden, is_bias))
+      if (has(Role::kKvDown, is_bias))
         add_stacked(names_.qkv, reads_hidden, Role::kKvDown, is_bias);
     }
     if (is_short) add_whole(names_.q_norm, Role::kQDownNorm);
@@ -296,7 +296,7 @@ class RankBuilder {
   }
   void add_megatron_latent() {
     const std::string of = "self_attention.";
-    const auto add_norm = [&](Role role, const char* module, const char* matrix) {
+    const auto norm = [&](Role role, const char* module, const char* matrix) {
       names_.norms_in_linears ? add_norm_of(of + matrix, role) : add_whole(of + module, role);
     };
     if (c_.latent->q_rank > 0) {
@@ -307,8 +307,8 @@ class RankBuilder {
     }
     add_whole_linear(of + "linear_kv_down_proj", Role::kKvDown);
     add_rows(of + "linear_kv_up_proj", Role::kKvUp);
-    if (c_.latent->q_rank > 0) add_norm(Role::kQDownNorm, "q_layernorm", "linear_q_up_proj");
-    add_norm(Role::kKvDownNorm, "kv_layernorm", "linear_kv_up_proj");
+    if (c_.latent->q_rank > 0) norm(Role::kQDownNorm, "q_layernorm", "linear_q_up_proj");
+    norm(Role::kKvDownNorm, "kv_layernorm", "linear_kv_up_proj");
   }
   /// Transformer-Engine keeps a norm's weight in the matrix that follows it.
   void add_norm_of(const std::string& linear, Role role) {
@@ -468,6 +468,13 @@ void check_dialect(const ModelConfig& config, const Split& split, const Form& fo
         tr("[legacy Megatron] {} has latent attention, which the legacy format has not",
            config.family),
         tr("convert to Megatron-core"));
+  }
+  const bool stacks = form.dialect == Dialect::kCore && form.latent != LatentForm::kMegatron;
+  if (config.latent && config.latent->q_rank == 0 && config.qkv_bias && stacks) {
+    throw ModelError(tr("[{}] {} has a bias on keys and none on queries, which linear_qkv holds "
+                        "in one",
+                        describe(form.dialect), config.family),
+                     tr("--transformer-impl transformer_engine keeps them apart"));
   }
   if (is_mm && split.vocab_divisor == 1)
     arch::require_divides("tensor parallel", split.tp, "rows of the vocabulary", config.vocab_size);
