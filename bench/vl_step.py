@@ -2,10 +2,14 @@
 arithmetic (fp32, all parameters, AdamW), one core, by turns.
 
 usage: vl_step.py BUILD WORK [--turns 3] [--steps 6] [--rows 2]
+       vl_step.py BUILD WORK --wait [--width 256]
 Needs a python3 with torch, numpy and PIL; WORK is a folder for the model, the pictures and the runs. A row is one 448 x 448
 picture (1024 patches, 256 tokens) and some text. Both times are of the processor; Danlu's are those of whole runs of `danlu sft`, a
 short one subtracted from a long one, and hold the decoding of its pictures. Prints a line of JSON: both first losses, the median
 milliseconds of both and their ratio (PyTorch's time by Danlu's).
+
+--wait trains a smaller model on 64 JPEGs of 640 x 480 with two workers and all processors, and prints the pictures a second and core
+and the part of the time that steps waited for data, both of the steps behind the first two.
 """
 
 import argparse
@@ -30,13 +34,23 @@ arguments.add_argument("work")
 arguments.add_argument("--turns", type=int, default=3)
 arguments.add_argument("--steps", type=int, default=6)
 arguments.add_argument("--rows", type=int, default=2)
+arguments.add_argument("--wait", action="store_true")
+arguments.add_argument("--width", type=int, default=256, help="of the smaller model")
 options = arguments.parse_args()
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the child inherits it
+CORES = len(os.sched_getaffinity(0))
+if options.wait:
+    options.rows = 64
+    os.environ["OMP_NUM_THREADS"] = str(CORES)
+else:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the child inherits it
 torch.set_num_threads(1)
 
 SIDE, PATCH, LR = 448, 14, 1e-4
 WIDTH, LAYERS, HEADS, KV, FFN, VOCAB = 512, 8, 8, 4, 1536, 16000
 TOWER, BLOCKS, TOWER_HEADS = 384, 8, 6
+if options.wait:
+    WIDTH, LAYERS, HEADS, KV, FFN, TOWER, BLOCKS = options.width, 4, 4, 2, 3 * options.width, options.width // 64 * 48, 4
+    TOWER_HEADS = TOWER // 48
 SECTIONS = [8, 12, 12]
 MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 
@@ -58,9 +72,10 @@ def make_inputs():
     with open(in_work("rows.jsonl"), "w") as rows:
         for i in range(options.rows):
             small = Image.fromarray(numbers.integers(0, 256, (16, 16, 3), dtype=np.uint8))
-            small.resize((SIDE, SIDE), Image.BICUBIC).save(in_work(f"{i}.png"))
+            size, kind = ((640, 480), "jpg") if options.wait else ((SIDE, SIDE), "png")
+            small.resize(size, Image.BICUBIC).save(in_work(f"{i}.{kind}"))
             answer = " and ".join(["a small red fox", "a lazy dog"] * 6)
-            rows.write(json.dumps({"images": [f"{i}.png"], "messages": [
+            rows.write(json.dumps({"images": [f"{i}.{kind}"], "messages": [
                 {"role": "user", "content": "<image>what is in the picture?"}, {"role": "assistant", "content": answer}]}) + "\n")
     if os.path.exists(in_work("model")):
         return
@@ -204,21 +219,32 @@ class Peer:
         return loss.item()
 
 
+def run(steps, rows, *more):
+    """A training of so many rows a step; what it has logged of its steps."""
+    danlu("sft", "--model", "model", "--dataset", "rows.jsonl", "--output_dir", "run", "--no-version-dir",
+          "--overwrite_output_dir", "--cache_dir", "cache", "--tuner", "full", "--freeze_vit", "false", "--freeze_aligner",
+          "false", "--dtype", "fp32", "--max_steps", steps, "--batch_size", rows, "--global_batch_size", rows,
+          "--val_ratio", 0, "--save_strategy", "no", "--lr", LR, "--lr_scheduler", "constant", "--warmup_ratio", 0,
+          "--logging_steps", 1, "--device", "cpu", "--max_length", 1024 * rows, "--plot_loss", "false", *more)
+    with open(in_work("run/logging.jsonl")) as log:
+        return [line for line in map(json.loads, log) if "loss" in line]
+
+
 def seconds_of_run(steps):
     """Processor time of a run, and its first loss."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    danlu("sft", "--model", "model", "--dataset", "rows.jsonl", "--output_dir", "run", "--no-version-dir",
-          "--overwrite_output_dir", "--cache_dir", "cache", "--tuner", "full", "--freeze_vit", "false", "--freeze_aligner",
-          "false", "--dtype", "fp32", "--max_steps", steps, "--batch_size", options.rows, "--global_batch_size", options.rows,
-          "--val_ratio", 0, "--save_strategy", "no", "--lr", LR, "--lr_scheduler", "constant", "--warmup_ratio", 0,
-          "--logging_steps", 1, "--device", "cpu", "--no_shuffle", "--max_length", 1024 * options.rows, "--plot_loss", "false")
+    first = run(steps, options.rows, "--no_shuffle")[0]["loss"]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with open(in_work("run/logging.jsonl")) as log:
-        first = json.loads(log.readline())["loss"]
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, first
 
 
 make_inputs()
+if options.wait:
+    logged = run(12, 8, "--workers", 2)[2:]
+    seconds = sum(step["train_speed(s/it)"] for step in logged)
+    print(json.dumps({"pictures_per_second_and_core": round(8 * len(logged) / seconds / CORES, 2),
+                      "data_wait": round(sum(step["data_wait"] * step["train_speed(s/it)"] for step in logged) / seconds, 5)}))
+    raise SystemExit
 peer = Peer()
 first_loss = peer.step()  # warm
 ours, theirs = [], []

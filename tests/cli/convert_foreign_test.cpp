@@ -34,7 +34,7 @@ class ForeignConvert : public OwnFolder {
     EXPECT_EQ(run({"convert", "hf", "core", "--to", "mcore", "--tp", "2"}).exit_code, 0);
   }
   fs::path rank_file(const char* rank) const {
-    for (const auto& entry : fs::recursive_folder_iterator(folder_ / "core")) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / "core")) {
       if (entry.path().filename() == "model_optim_rng.pt" &&
           entry.path().parent_path().filename() == rank)
         return entry.path();

@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 std::string base64_of(const std::string& bytes) {
   constexpr const char* kDigits =
@@ -75,6 +74,8 @@ class SeenRows : public OwnFolder {
                 "400",
                 "--logging_steps",
                 "1",
+                "--warmup_ratio",
+                "0",
                 "--lr",
                 "0.01",
                 "--device",
