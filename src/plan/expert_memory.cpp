@@ -75,9 +75,10 @@ struct ExpertSizes {
   int64_t wide;           ///< the same in f32, if that is another type; else 0
   int64_t logits;         ///< f32
   int64_t routed, given;  ///< rows that this rank's tokens make; that its experts are given
-  int64_t ffn, shared;    ///< the width of an expert for rows that are given; of the shared one
-  int64_t numbers;        ///< where rows come from and go, and their weights
-  int64_t router;         ///< the router's weight in f32, if that is another type
+  int64_t dots;         ///< what the gradients of the rows\' weights take, in f32 (row_dots in ops)
+  int64_t ffn, shared;  ///< the width of an expert for rows that are given; of the shared one
+  int64_t numbers;      ///< where rows come from and go, and their weights
+  int64_t router;       ///< the router's weight in f32, if that is another type
 };
 
 ExpertSizes expert_sizes(const Request& request) {
@@ -94,6 +95,7 @@ ExpertSizes expert_sizes(const Request& request) {
           .logits = tokens * experts.count * 4,
           .routed = routed * hidden * bytes,
           .given = given * hidden * bytes,
+          .dots = routed * hidden * 4 * (is_narrow ? 3 : 1),
           .ffn = given * up(experts.ffn_size, tensor) * bytes,
           .shared = tokens * up(experts.shared_ffn_size, tensor) * bytes,
           .numbers = numbers,
@@ -156,7 +158,7 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   const int64_t shared_kept = (2 + shared_product) * of.shared;
   const int64_t in_shared = 3 * of.shared - shared_product * of.shared;
   const int64_t beside = (has_shared ? of.inside : 0) * (experts.shared_gate ? 2 : 1) - shared_kept;
-  const int64_t at_weights = 2 * of.routed;
+  const int64_t at_weights = 2 * of.routed + of.dots;
   const int64_t at_exchange =
       request.mesh.expert > 1 ? std::max(of.given, 2 * of.given - of.routed) : 0;
   const int64_t again = made ? 2 * of.given : 0;
