@@ -75,10 +75,10 @@ struct ExpertSizes {
   int64_t wide;           ///< the same in f32, if that is another type; else 0
   int64_t logits;         ///< f32
   int64_t routed, given;  ///< rows that this rank's tokens make; that its experts are given
-  int64_t dots;         ///< what the gradients of the rows\' weights take, in f32 (row_dots in ops)
-  int64_t ffn, shared;  ///< the width of an expert for rows that are given; of the shared one
-  int64_t numbers;      ///< where rows come from and go, and their weights
-  int64_t router;       ///< the router's weight in f32, if that is another type
+  int64_t dots;           ///< what the gradients of weights take, in f32 (row_dots in ops)
+  int64_t ffn, shared;    ///< the width of an expert for rows that are given; of the shared one
+  int64_t numbers;        ///< where rows come from and go, and their weights
+  int64_t router;         ///< the router's weight in f32, if that is another type
 };
 
 ExpertSizes expert_sizes(const Request& request) {
@@ -164,8 +164,8 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   const int64_t again = made ? 2 * of.given : 0;
   const int64_t at_activation = 3 * of.ffn - product_kept - of.routed + again;
   const int64_t at_input = 2 * of.given - product_kept - of.routed - of.ffn;
-  bytes.backward = std::max(has_shared ? in_shared : 0,
-                            beside + std::max({at_weights, at_exchange, at_activation, at_input}));
+  bytes.early = std::max(has_shared ? in_shared : 0, beside + std::max(at_weights, at_exchange));
+  bytes.backward = beside + std::max({at_exchange, at_activation, at_input});
   bytes.passing = passing_expert_bytes(request).passing;
   bytes.later = (router_reads ? (of.wide > 0 ? of.wide : of.inside) : 0) + of.logits +
                 inputs * of.inside + rows * of.given + product * of.ffn + 2 * of.ffn + of.given +

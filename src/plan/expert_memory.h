@@ -13,6 +13,7 @@ struct ExpertBytes {
   /// At most beside all that the layer keeps, and beside the gradient of its output, while its
   /// backward runs.
   int64_t backward = 0;
+  int64_t early = 0;    ///< the same before the experts' weights have gradients
   int64_t passing = 0;  ///< in a forward that keeps nothing, beside the hidden state
   int64_t later = 0;    ///< kept for weights' gradients that are made later
 };

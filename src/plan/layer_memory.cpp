@@ -366,8 +366,10 @@ LayerBytes layer_bytes(const Request& request, const Uses& uses,
   const ExpertBytes experts = expert_bytes(request, uses, specs, layer, kind);
   // Where the norm's output is made again, it is there as long as something reads it.
   const int64_t again = kind == LayerRecompute::kNorm ? of.inside : 0;
-  return bytes_of(request, of, inputs,
-                  {experts.kept, of.rows + experts.backward + again, experts.later}, kind);
+  LayerBytes bytes = bytes_of(
+      request, of, inputs, {experts.kept, of.rows + experts.backward + again, experts.later}, kind);
+  bytes.early = of.rows + experts.early + again;
+  return bytes;
 }
 
 LayerBytes block_bytes(const Request& request, const Uses& uses,

@@ -160,9 +160,11 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
     // It is back, and the one before it on its way.
     const int64_t back = group.gone + (g > 0 ? groups[g - 1].gone : 0);
     to_come -= group.gradients;
-    chunk.backward = std::max(chunk.backward, group.backward + back - done);
-    chunk.first_backward = std::max(chunk.first_backward, group.backward + back - done - to_come);
-    chunk.backward_input = std::max(chunk.backward_input, group.backward + back - done + later);
+    const int64_t most = std::max(group.backward, group.early),
+                  first = std::max(group.backward, group.early - group.experts);
+    chunk.backward = std::max(chunk.backward, most + back - done);
+    chunk.first_backward = std::max(chunk.first_backward, first + back - done - to_come);
+    chunk.backward_input = std::max(chunk.backward_input, most + back - done + later);
     done += group.kept - group.gone;
     later += group.later;
   }
@@ -172,12 +174,13 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
 /// What a stage's chunks keep, place by place.
 class ChunkPlan {
  public:
-  /// gradients: by place. All outlive it.
+  /// gradients: by place; elements: of the stage. All outlive it.
   ChunkPlan(const Request& request, const arch::Stage& stage,
-            const std::map<int64_t, int64_t>& gradients)
+            const std::map<int64_t, int64_t>& gradients, const Elements& elements)
       : request_(request),
         stage_(stage),
         gradients_(gradients),
+        elements_(elements),
         uses_(uses_of(request)),
         specs_(listing_of(request).specs) {
     // No gradient is asked for below the first place with something trained in or before it.
@@ -220,6 +223,12 @@ class ChunkPlan {
     return found == gradients_.end() ? 0 : found->second;
   }
 
+  int64_t experts_at(int64_t place) const {
+    const auto found = elements_.by_place.find(place);
+    if (gradients_.empty() || found == elements_.by_place.end()) return 0;
+    return found->second.trained_experts * 4;
+  }
+
   void add(int64_t place, const LayerBytes& kept, const LayerBytes& passing) {
     if (!chunk_.has(place)) return;
     groups_.push_back(passes(place) ? passing : kept);
@@ -244,6 +253,7 @@ class ChunkPlan {
       }
       groups_.push_back(group_bytes(group, range.first, is_tower));
       for (int64_t i = 0; i < end - first; ++i) groups_.back().gradients += gradients_at(place + i);
+      groups_.back().experts = experts_at(place + end - first - 1);
       // What came from another stage is held until its gradient is sent.
       const bool comes = place == chunk_.first && chunk_.first > 0;
       if (comes && groups_.back().gone > 0 && request_.offload.input_norm)
@@ -262,9 +272,11 @@ class ChunkPlan {
       bytes.later += one.later;
       bytes.gone += one.gone;
       bytes.backward = std::max(bytes.backward, one.backward);
+      bytes.early = std::max(bytes.early, one.early);
     }
     if (group.kind == LayerRecompute::kFull) {  // its input alone, and all of it made again
       bytes.backward += bytes.kept;
+      if (bytes.early > 0) bytes.early += bytes.kept;
       bytes.kept = is_tower ? block_sizes(request_).rows : layer_sizes(request_).rows;
       bytes.gone = request_.offload.input_norm ? bytes.kept : 0;
     }
@@ -275,6 +287,7 @@ class ChunkPlan {
   const Request& request_;
   const arch::Stage& stage_;
   const std::map<int64_t, int64_t>& gradients_;
+  const Elements& elements_;
   Uses uses_;
   std::vector<arch::ParamSpec> specs_;
   int64_t first_trained_ = 0;
@@ -296,7 +309,7 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
   using arch::Work;
   const std::map<int64_t, int64_t> gradients = coming_gradients(request, elements);
   std::vector<ChunkBytes> chunks;
-  ChunkPlan places(request, stage, gradients);
+  ChunkPlan places(request, stage, gradients, elements);
   for (int64_t number = 0; number < stage.num_chunks(); ++number)
     chunks.push_back(places.bytes_of(number));
   int64_t kept = 0, to_come = 0;
