@@ -2,6 +2,7 @@
 // for its backward, and what exists beside that while it runs.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -69,11 +70,12 @@ Sizes block_sizes(const Request& request);
 /// What one place keeps for its backward, and what exists beside that at once while it runs.
 struct LayerBytes {
   int64_t kept = 0, backward = 0;
-  int64_t early = 0;    ///< in the backward, before experts have gradients
-  int64_t experts = 0;  ///< of `gradients`, what is not there then
-  int64_t passing = 0;  ///< in a forward that keeps nothing
-  int64_t later = 0;    ///< kept for weights' gradients that are made later
-  int64_t gone = 0;     ///< of `kept`, elsewhere between forward and backward
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::min() / 2;
+  int64_t early = kNever;  ///< as `backward`, before experts have gradients
+  int64_t experts = 0;     ///< of `gradients`, what is not there then
+  int64_t passing = 0;     ///< in a forward that keeps nothing
+  int64_t later = 0;       ///< kept for weights' gradients that are made later
+  int64_t gone = 0;        ///< of `kept`, elsewhere between forward and backward
   int64_t gradients = 0;
 };
 /// specs: of listing_of().

@@ -276,7 +276,7 @@ class ChunkPlan {
     }
     if (group.kind == LayerRecompute::kFull) {  // its input alone, and all of it made again
       bytes.backward += bytes.kept;
-      if (bytes.early > 0) bytes.early += bytes.kept;
+      bytes.early += bytes.kept;
       bytes.kept = is_tower ? block_sizes(request_).rows : layer_sizes(request_).rows;
       bytes.gone = request_.offload.input_norm ? bytes.kept : 0;
     }
