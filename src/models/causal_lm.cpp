@@ -1,5 +1,6 @@
 #include "models/causal_lm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -106,6 +107,11 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   const at::Tensor positions_N = input.positions_N.to(device);
   pass->rotary = rope_table(config, positions_N, input);
   pass->window_rotary = window_rope_table(config, positions_N, input);
+  if (config.query_growth > 0) {
+    const at::Tensor steps_N =
+        ((positions_N + 1).to(at::kFloat) / config.query_growth_from).floor();
+    pass->query_factors_N11 = (steps_N.log1p() * config.query_growth + 1).view({-1, 1, 1});
+  }
   if (input.cache) {
     pass->attend = [cache = input.cache](int64_t layer, const at::Tensor& q_NQD,
                                          const at::Tensor& k_NKD, const at::Tensor& v_NKD,
@@ -132,7 +138,8 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
 
 std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
     const ForwardInput& input) const {
-  if (!config.has_experts() || !input.routers || !input.routers->training.has_terms()) return {};
+  if (!config.has_experts() || !input.routers || !input.routers->training.changes_passes())
+    return {};
   auto balance = std::make_shared<layers::Balance>();
   balance->training = input.routers->training;
   balance->context = &mesh.context().all();
@@ -146,6 +153,8 @@ std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
   balance->parts = parts_of(input, static_cast<int64_t>(own.size()));
   const auto& starts = input.segments.q_starts;
   for (size_t s = 0; s < own.size(); ++s) balance->lengths.push_back(starts[s + 1] - starts[s]);
+  balance->sequences = balance->parts;
+  balance->sequence_lengths = balance->lengths;
   if (balance->training.loss == settings::BalanceLoss::kSequence) return balance;
   balance->lengths = {starts[own.size()]};
   balance->weights = {std::accumulate(balance->weights.begin(), balance->weights.end(), 0.0)};
@@ -232,6 +241,7 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
                         std::to_string(n) + " ids, " + std::to_string(input.positions_N.numel()) +
                         " positions");
   }
+  const AsTheyWere as_they_were(saved_modules, input.adapters);
   const auto report = [&](int64_t index, const at::Tensor& hidden_NH) {
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };

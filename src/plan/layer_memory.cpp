@@ -6,6 +6,7 @@
 #include "arch/layer_kind.h"
 #include "base/pattern.h"
 #include "plan/expert_memory.h"
+#include "plan/layer_work.h"
 #include "plan/memory.h"
 #include "weights/lora/adapter_places.h"
 
@@ -19,7 +20,7 @@ constexpr int64_t kAttentionParts = 64;
 
 /// What a layer is made of, beside the tokens that pass it.
 struct LayerShape {
-  int64_t tokens, hidden, heads, kv_heads, head_dim, value_dim, ffn, met_heads, cut;
+  int64_t tokens, hidden, heads, kv_heads, head_dim, value_dim, ffn, met_heads, cut, set;
 };
 
 Sizes sizes_of(const Request& request, const LayerShape& shape) {
@@ -44,6 +45,7 @@ Sizes sizes_of(const Request& request, const LayerShape& shape) {
           .per_head = shape.tokens * 4 * shape.heads,
           .wide_qkv = shape.tokens * 4 * (shape.heads * shape.head_dim + met + met_values),
           .wide_parts = shape.tokens * 4 * (met + met_values) * (parts - 1),
+          .set = shape.set,
           .is_cut = shape.cut > 1};
 }
 
@@ -111,6 +113,24 @@ Inputs inputs_of(const Request& request, const Uses& uses,
   return inputs;
 }
 
+/// How many times as wide packed numbers are.
+int64_t packed_width(const Request& request) {
+  const bool widens = request.widens && request.precision != settings::Precision::kF32;
+  return widens ? 4 / request.element_bytes() : 1;
+}
+
+/// Keys (or values) packed for products of attention on a CPU: turned, where the keys of a set are
+/// filled up to whole panels; and stacked, where the columns are.
+int64_t turned_bytes(const Request& request, const Sizes& of, int64_t met) {
+  const int64_t panel = request.packed_columns, set = std::max<int64_t>(1, of.set);
+  const int64_t keys = up(set, panel) * panel;
+  return packed_width(request) * met * keys / set;
+}
+int64_t stacked_bytes(const Request& request, const Sizes& of) {
+  const int64_t panel = request.packed_columns;
+  return packed_width(request) * of.met_key * (up(of.head_dim, panel) * panel) / of.head_dim;
+}
+
 /// The gradient of the hidden state and of what attention gave; the gradients found, in f32; keys
 /// twice and values packed for products, or, when these are gone, the gradients narrow. See
 /// ops/attention_cpu.cpp.
@@ -120,10 +140,8 @@ int64_t attention_backward_bytes(const Request& request, const Sizes& of) {
   // Scores, weights, gradient and slope of the cap, and what is hidden of them; keys and values
   // wide. See oracle::attention_part_backward in ops/attention.cpp.
   if (of.scores > 0) return of.rows + of.query + 2 * of.wide_qkv + of.per_head + of.scores * 9 / 2;
-  const int64_t dim = of.value_dim, panel = request.packed_columns;
-  const int64_t padded = (dim + panel - 1) / panel * panel;
-  const int64_t packed =
-      (2 * of.met_key + of.met_value * padded / dim) * (widens ? 4 / request.element_bytes() : 1);
+  const int64_t packed = turned_bytes(request, of, of.met_key) +
+                         turned_bytes(request, of, of.met_value) + stacked_bytes(request, of);
   const int64_t narrow = is_wide ? 0 : of.query + of.met_key + of.met_value;
   const int64_t copy = widens ? of.query * 4 / request.element_bytes() : 0;
   return of.rows + of.seen + of.wide_qkv + of.wide_parts + of.per_head + std::max(packed, narrow) +
@@ -149,8 +167,12 @@ int64_t gelu_backward_bytes(const Request& request, const Sizes& of) {
   return request.precision == settings::Precision::kF32 ? of.ffn : 7 * of.ffn;
 }
 
-/// What the activation of an MLP without gate makes, at once and in f32: ops/activation.cpp.
-constexpr int64_t kActivationParts = 7;
+/// What the backward of quick GELU makes at once: its gradient, and seven or eight tensors in f32
+/// (ops/activation.cpp).
+int64_t activation_backward_bytes(const Request& request, const Sizes& of) {
+  const int64_t wide = of.ffn * 4 / request.element_bytes();
+  return wide == of.ffn ? 7 * wide : of.ffn + 8 * wide;
+}
 
 /// A feed-forward part with its norm: what it keeps; the most beside all that the layer keeps while
 /// its backward runs; what is kept for weights' gradients that are made later.
@@ -164,10 +186,9 @@ FeedForward dense_bytes(const Request& request, const Sizes& of, const Inputs& i
   Inputs kept_inputs = inputs;
   if (!all || kind == LayerRecompute::kActivationFunction) kept_inputs.product = 0;
   if (kind == LayerRecompute::kNorm) kept_inputs.gate_up = 0;
-  const int64_t wide = of.ffn * 4 / request.element_bytes();
   const int64_t entered = of.is_gated ? 2 * of.ffn : of.ffn;
   const int64_t product = inputs.product * of.ffn;
-  const int64_t found = of.is_gated ? 3 * of.ffn : kActivationParts * wide;
+  const int64_t found = of.is_gated ? 3 * of.ffn : activation_backward_bytes(request, of);
   FeedForward bytes{.kept = kept_inputs.mlp(of) + entered,
                     .backward = of.rows + found + (all ? -product : of.inside),
                     .later = inputs.mlp(of) + entered};
@@ -318,7 +339,8 @@ Sizes layer_sizes(const Request& request) {
                                 .ffn = up(model.ffn_size, tp),
                                 // Each rank of a group has all rows of one head at least.
                                 .met_heads = std::max(kv_heads, request.mesh.context.ulysses),
-                                .cut = request.mesh.sequence_parallel ? tp : 1});
+                                .cut = request.mesh.sequence_parallel ? tp : 1,
+                                .set = request.packed_columns});
   of.is_fused = model.qkv_layout != arch::QkvLayout::kSeparate && !model.alibi;
   of.norms_heads = model.qk_norm;
   of.exchanges_heads = request.mesh.context.ulysses > 1;
@@ -334,7 +356,7 @@ Sizes layer_sizes(const Request& request) {
   return of;
 }
 
-Sizes block_sizes(const Request& request) {
+Sizes block_sizes(const Request& request, int64_t block) {
   const arch::VisionConfig& vision = *request.model.vision;
   const int64_t tp = request.mesh.tensor, heads = up(vision.num_heads, tp);
   // Between blocks every rank has all patches.
@@ -346,7 +368,8 @@ Sizes block_sizes(const Request& request) {
                                 .value_dim = vision.width / vision.num_heads,
                                 .ffn = up(vision.ffn_size, tp),
                                 .met_heads = heads,
-                                .cut = 1});
+                                .cut = 1,
+                                .set = patches_seen(request, block)});
   of.is_fused = true;
   of.is_gated = vision.is_gated;
   if (!vision.is_gated) of.stats *= 2;  // a mean beside the root
@@ -383,7 +406,7 @@ LayerBytes block_bytes(const Request& request, const Uses& uses,
   const bool is_none =
       kind == LayerRecompute::kNorm ||
       (kind == LayerRecompute::kActivationFunction && !request.model.vision->is_gated);
-  const Sizes of = block_sizes(request);
+  const Sizes of = block_sizes(request, block);
   const LayerRecompute done = is_none ? LayerRecompute::kNone : kind;
   LayerBytes bytes = bytes_of(request, of, inputs, dense_bytes(request, of, inputs, done), done);
   bytes.gone = 0;  // a tower's activations stay
@@ -422,8 +445,14 @@ LayerBytes passing_layer_bytes(const Request& request, int64_t layer) {
                      std::max(passing_expert_bytes(request).passing, passing_attention(of))};
 }
 
-LayerBytes passing_block_bytes(const Request& request) {
-  return {.passing = passing_bytes(request, block_sizes(request))};
+LayerBytes passing_block_bytes(const Request& request, int64_t block) {
+  const Sizes of = block_sizes(request, block);
+  // The block's input, what its norm gives, and what attention or the MLP makes.
+  const int64_t attention = 2 * of.query + 2 * of.key + of.per_head +
+                            turned_bytes(request, of, of.met_key) + stacked_bytes(request, of);
+  const int64_t wide = of.ffn * 4 / request.element_bytes();
+  const int64_t mlp = of.is_gated ? 3 * of.ffn : wide == of.ffn ? 4 * of.ffn : of.ffn + 4 * wide;
+  return {.passing = 2 * of.rows + std::max(mlp, attention)};
 }
 
 LayerBytes passing_merger_bytes(const Request& request) {

@@ -55,6 +55,7 @@ struct Sizes {
   /// Keys' and values' gradients of the parts of groups of heads but one.
   int64_t wide_parts = 0;
   int64_t scores = 0;   ///< of one sample in f32, where scores are capped
+  int64_t set = 0;      ///< tokens that see each other
   bool is_cut = false;  ///< tensor ranks have a part of the rows each
   bool is_gated = true;
   bool is_fused = false;  ///< one product gives queries, keys and values
@@ -65,7 +66,7 @@ struct Sizes {
 };
 Sizes layer_sizes(const Request& request);
 /// Of the tower's blocks. REQUIRES: the model has one.
-Sizes block_sizes(const Request& request);
+Sizes block_sizes(const Request& request, int64_t block = 0);
 
 /// What one place keeps for its backward, and what exists beside that at once while it runs.
 struct LayerBytes {
@@ -90,7 +91,7 @@ LayerBytes merger_bytes(const Request& request, const Uses& uses,
 LayerBytes patches_bytes(const Request& request);
 /// The same of places that no gradient goes through.
 LayerBytes passing_layer_bytes(const Request& request, int64_t layer);
-LayerBytes passing_block_bytes(const Request& request);
+LayerBytes passing_block_bytes(const Request& request, int64_t block);
 LayerBytes passing_merger_bytes(const Request& request);
 /// Pixels that are there while a stage that begins with them goes forward, if nobody keeps them.
 int64_t pixel_bytes(const Request& request);

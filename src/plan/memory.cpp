@@ -245,7 +245,7 @@ class ChunkPlan {
         LayerBytes bytes;
         for (int64_t i = first; i < end; ++i) {
           const LayerBytes one =
-              is_tower ? passing_block_bytes(request_) : passing_layer_bytes(request_, i);
+              is_tower ? passing_block_bytes(request_, i) : passing_layer_bytes(request_, i);
           bytes.passing = std::max(bytes.passing, one.passing);
         }
         groups_.push_back(bytes);

@@ -118,6 +118,7 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
           begun.progress,  stream,         *observer,          run.ranks, saver,
           megatron_copies, held.shared(),  run.memory,         counted};
   job.flops_per_token = flops_per_token(*begun.state.model, run.data.lengths);
+  job.flops_per_visual_token = flops_per_visual_token(*begun.state.model);
   job.peak_flops = peak_flops(config, run.device) * static_cast<double>(run.ranks.size());
   if (run.earlier.checkpoint) job.last_saved_step = begun.state.step;
   if (run.earlier.is_own) make_good(job, *run.earlier.checkpoint);

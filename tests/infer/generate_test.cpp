@@ -14,9 +14,11 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "infer/step.h"
+#include "models/golden.h"
 #include "models/weight_files.h"
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
+#include "support/tiny_model.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::infer {

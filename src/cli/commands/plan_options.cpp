@@ -29,6 +29,7 @@ const std::set<std::string>& planned() {
                                               "freeze_vit",
                                               "freeze_aligner",
                                               "freeze_llm",
+                                              "mm_model",
                                               "max_pixels",
                                               "pre_resize",
                                               "image_max_pixels",
