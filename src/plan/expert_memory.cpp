@@ -157,7 +157,7 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   // then the activation, whose rows behind it are done with.
   const int64_t shared_kept = (2 + shared_product) * of.shared;
   const int64_t in_shared = 3 * of.shared - shared_product * of.shared;
-  const int64_t beside = (has_shared ? of.inside : 0) * (experts.shared_gate ? 2 : 1) - shared_kept;
+  const int64_t beside = has_shared ? of.inside - shared_kept : 0;
   const int64_t at_weights = 2 * of.routed + of.dots;
   const int64_t at_exchange =
       request.mesh.expert > 1 ? std::max(of.given, 2 * of.given - of.routed) : 0;

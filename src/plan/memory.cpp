@@ -223,10 +223,14 @@ class ChunkPlan {
     return found == gradients_.end() ? 0 : found->second;
   }
 
+  /// What comes with the experts' first gradient: they are one unit with the rest of their layer,
+  /// which a shared expert brings before, unless ranks divide them.
   int64_t experts_at(int64_t place) const {
     const auto found = elements_.by_place.find(place);
     if (gradients_.empty() || found == elements_.by_place.end()) return 0;
-    return found->second.trained_experts * 4;
+    if (found->second.trained_experts == 0) return 0;
+    if (request_.mesh.expert > 1) return found->second.trained_experts * 4;
+    return request_.model.experts.shared_ffn_size > 0 ? 0 : gradients_at(place);
   }
 
   void add(int64_t place, const LayerBytes& kept, const LayerBytes& passing) {

@@ -15,6 +15,7 @@
 #include "parallel/comm/local.h"
 #include "plan/traffic.h"
 #include "support/tiny_model.h"
+#include "train/batch_input.h"
 #include "train/precision.h"
 #include "train/support.h"
 
@@ -43,13 +44,13 @@ std::string expert_case_name(const testing::TestParamInfo<ExpertCase>& info) {
 }
 
 /// Routers' and latent vectors' sizes tell the families apart.
-arch::ModelConfig expert_model(const std::string& family, int64_t hidden = 64) {
+arch::ModelConfig expert_model(const std::string& family, int64_t hidden = 64, int64_t layers = 5) {
   Json json = danlu::test::tiny_config(family);
   json.update({{"hidden_size", hidden},
                {"intermediate_size", 160},
                {"num_attention_heads", 4},
                {"num_key_value_heads", 2},
-               {"num_hidden_layers", 5},
+               {"num_hidden_layers", layers},
                {"vocab_size", 96},
                {"max_position_embeddings", 1024}});
   if (family == "mixtral") json.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
@@ -171,7 +172,10 @@ TEST_P(PlanExpertMemory, OfARankIsWhatIsAllocated) {
                 static_cast<double>(memory.communication));
   }
   EXPECT_NEAR(kept / counted.kept, 1, 0.05) << kept << " bytes planned between steps";
-  EXPECT_NEAR(pass / counted.pass, 1, 0.1) << pass << " bytes planned of a pass";
+  // Ranks seldom need the most at one time.
+  const double at_least = request.mesh.size() > 1 ? 0.75 : 0.9;
+  EXPECT_LE(counted.pass, 1.1 * pass) << pass << " bytes planned of a pass";
+  EXPECT_GE(counted.pass, at_least * pass) << pass << " bytes planned of a pass";
 }
 
 std::vector<ExpertCase> expert_memory_cases() {
@@ -192,6 +196,49 @@ std::vector<ExpertCase> expert_memory_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Experts, PlanExpertMemory, testing::ValuesIn(expert_memory_cases()),
                          expert_case_name);
+
+/// What layers keep when their forward is over, of a rank on average.
+double kept_by_layers(const plan::Request& request) {
+  device::count_host_memory();
+  int64_t bytes = 0;
+  parallel::run_local_ranks(request.mesh.size(), [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, request.mesh);
+    models::CausalLM model(request.model, arch::whole_of(request.model), mesh,
+                           scalar_type_of(request.precision), at::Device(at::kCPU));
+    models::initialize(model, 7);
+    model.memory().set_recompute(request.recompute);
+    const data::Batch batch = expert_batches(request).micro_batches.front();
+    mesh.all().barrier();
+    if (world.rank() == 0) bytes = -device::host_memory();
+    mesh.all().barrier();
+    const at::Tensor hidden_nH = model.forward(training_input(model, batch, 0));
+    mesh.all().barrier();
+    if (world.rank() == 0) bytes += device::host_memory();
+    mesh.all().barrier();
+  });
+  return static_cast<double>(bytes) / static_cast<double>(request.mesh.size());
+}
+
+TEST(PlanExpertActivations, OfDividedExpertsAreWhatLayersKeep) {
+  for (const char* family : {"mixtral", "qwen2_moe", "deepseek_v3"}) {
+    for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+      for (const char* recompute : {"none", "selective", "full"}) {
+        const auto of = [&](int64_t layers) {
+          plan::Request request =
+              expert_request({family, precision, recompute, {.data = 2, .expert = 2}});
+          request.model = expert_model(family, 64, layers);
+          return request;
+        };
+        const auto planned = [&](int64_t layers) {
+          return static_cast<double>(plan::memory_by_stage(of(layers))[0].memory.activations);
+        };
+        const double counted = kept_by_layers(of(5)) - kept_by_layers(of(2));
+        EXPECT_NEAR((planned(5) - planned(2)) / counted, 1.0, 0.02)
+            << family << " " << settings::precision_name(precision) << " " << recompute;
+      }
+    }
+  }
+}
 
 /// Bytes of a rank on average in one step: rows to experts and back, and what copies exchange.
 struct ExpertSent {
