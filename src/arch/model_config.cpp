@@ -154,6 +154,4 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   return config;
 }
 
-void require_runnable(const ModelConfig& config) { (void)config; }
-
 }  // namespace danlu::arch

@@ -278,10 +278,6 @@ void add_family(Family family);
 const Family& family_of(const Json& config_json);
 const Family& family_named(const std::string& name);
 
-/// Errors: ModelError if this version cannot train or run what `config` describes
-/// (mixture-of-experts models). Commands that do much before they build the model ask first.
-void require_runnable(const ModelConfig& config);
-
 /// What a config.json of this content describes, validated. Errors: ModelError that begins with
 /// `where`.
 ModelConfig parse_model_config(const Json& config_json, const std::string& where);

@@ -78,8 +78,8 @@ AsTheyWere::~AsTheyWere() {
 CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& part,
                      const parallel::Mesh& of, at::ScalarType scalar_type,
                      const at::Device& at_device)
-    : config((model_config.validate(), arch::require_runnable(model_config),
-              arch::require_divides(model_config, of.shape().tensor), model_config)),
+    : config((model_config.validate(), arch::require_divides(model_config, of.shape().tensor),
+              model_config)),
       mesh(of),
       dtype(scalar_type),
       device(at_device),

@@ -114,7 +114,7 @@ class CausalLM {
  public:
   /// The whole model, with those pieces of its parameters that this rank of `mesh` holds. `mesh`
   /// outlives the model. Parameters get memory when they get values, or by TrainingMemory::keep().
-  /// Errors: as config.validate(), arch::require_runnable() and arch::require_divides().
+  /// Errors: as config.validate() and arch::require_divides().
   CausalLM(const arch::ModelConfig& config, const parallel::Mesh& mesh, at::ScalarType dtype,
            const at::Device& device);
   /// One pipeline stage, whose passes take hidden states from the stage before and give them to the

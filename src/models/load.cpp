@@ -161,7 +161,6 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const std::function<void(CausalLM&)>& before_weights,
                                      const std::optional<arch::Stage>& stage,
                                      const Quantisation& quantisation) {
-  arch::require_runnable(source.config);
   if (!source.model) {
     throw ModelError(
         tr("{}: adapters alone, without the model they belong to", source.path.string()),

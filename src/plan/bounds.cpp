@@ -1,6 +1,7 @@
 #include "plan/bounds.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "plan/update_time.h"
 
@@ -11,8 +12,10 @@ bool have_equal_layers(const arch::ModelConfig& model) {
   const std::vector<int64_t>& windows = model.sliding_window;
   const bool same_windows = std::all_of(windows.begin(), windows.end(),
                                         [&](int64_t window) { return window == windows[0]; });
-  return same_windows && !model.vision && model.experts.sparse_layer.empty() &&
-         model.own_kinds.empty();
+  const std::vector<bool>& sparse = model.experts.sparse_layer;
+  const bool same_experts =
+      std::adjacent_find(sparse.begin(), sparse.end(), std::not_equal_to<>()) == sparse.end();
+  return same_windows && !model.vision && same_experts && model.own_kinds.empty();
 }
 
 bool have_equal_runs(const arch::Stage& a, const arch::Stage& b) {

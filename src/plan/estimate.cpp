@@ -68,6 +68,7 @@ void put_traffic(const Paths& paths, const Machine& machine, Plan& plan) {
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     StagePlan& stage = plan.stages[s];
     stage.data = sent(stage.traffic.data, paths.data.network_share);
+    stage.expert = sent(stage.traffic.expert, paths.expert.network_share);
     stage.tensor = sent(stage.traffic.tensor, paths.tensor.network_share);
     stage.context = sent(stage.traffic.context, paths.context.network_share);
     // Up and down, of as many messages.
@@ -165,7 +166,7 @@ void put_files(const Machine& machine, Plan& plan) {
     const double masters = request.precision == settings::Precision::kF32 ? 0 : 0.5;
     double own =
         static_cast<double>(memory.weights) + (1 + masters) * static_cast<double>(memory.moments);
-    if (request.state_in_files) own += offloaded_bytes(request, memory);
+    if (request.state_in_files) own += offloaded_bytes(memory);
     most = std::max(most, own);
   }
   plan.restart_bytes = devices * most;
@@ -177,7 +178,6 @@ void put_files(const Machine& machine, Plan& plan) {
 }  // namespace
 
 Plan make_plan(const Request& request, const Machine& machine, const Engine& engine) {
-  arch::require_runnable(request.model);
   Plan plan{.request = request, .machine = machine};
   std::vector<Elements> elements;
   for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
@@ -185,9 +185,10 @@ Plan make_plan(const Request& request, const Machine& machine, const Engine& eng
     plan.stages.push_back({.stage = stage, .traffic = traffic_of(request, stage, elements.back())});
     // The whole model counts: a table that both ends hold counts once.
     Request one = request;
-    one.mesh.tensor = 1;
-    plan.trained +=
-        request.mesh.tensor == 1 ? elements.back().trained : elements_alone(one, stage).trained;
+    one.mesh.tensor = one.mesh.expert = 1;
+    plan.trained += request.mesh.tensor * request.mesh.expert == 1
+                        ? elements.back().trained
+                        : elements_alone(one, stage).trained;
   }
   plan.parameters = arch::parameter_count(request.model);
   if (!request.adapters && request.freeze.empty()) plan.trained = plan.parameters;

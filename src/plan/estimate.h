@@ -20,7 +20,7 @@ struct StagePlan {
   arch::Stage stage;
   Memory memory = {};
   Traffic traffic = {};
-  Sent data = {}, tensor = {}, context = {}, pipeline = {};  ///< by axis
+  Sent data = {}, tensor = {}, context = {}, pipeline = {}, expert = {};  ///< by axis
   int64_t in_flight = 0;
 };
 struct Plan {

@@ -5,6 +5,7 @@
 #include "arch/attention_size.h"
 #include "arch/layer_kind.h"
 #include "base/pattern.h"
+#include "plan/expert_memory.h"
 #include "plan/layer_work.h"
 #include "plan/memory.h"
 #include "weights/lora/adapter_places.h"
@@ -173,12 +174,35 @@ int64_t activation_backward_bytes(const Request& request, const Sizes& of) {
   return wide == of.ffn ? 7 * wide : of.ffn + 8 * wide;
 }
 
-LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& inputs,
-                    LayerRecompute kind) {
+/// A feed-forward part with its norm: what it keeps; the most beside all that the layer keeps while
+/// its backward runs; what is kept for weights' gradients that are made later.
+struct FeedForward {
+  int64_t kept = 0, backward = 0, later = 0;
+};
+
+FeedForward dense_bytes(const Request& request, const Sizes& of, const Inputs& inputs,
+                        LayerRecompute kind) {
   const bool all = kind != LayerRecompute::kSelective;
   Inputs kept_inputs = inputs;
   if (!all || kind == LayerRecompute::kActivationFunction) kept_inputs.product = 0;
-  if (kind == LayerRecompute::kNorm) kept_inputs.qkv = kept_inputs.gate_up = 0;
+  if (kind == LayerRecompute::kNorm) kept_inputs.gate_up = 0;
+  const int64_t entered = of.is_gated ? 2 * of.ffn : of.ffn;
+  const int64_t product = inputs.product * of.ffn;
+  const int64_t found = of.is_gated ? 3 * of.ffn : activation_backward_bytes(request, of);
+  FeedForward bytes{.kept = kept_inputs.mlp(of) + entered,
+                    .backward = of.rows + found + (all ? -product : of.inside),
+                    .later = inputs.mlp(of) + entered};
+  bytes.backward += gelu_backward_bytes(request, of);
+  if (kind == LayerRecompute::kActivationFunction) bytes.backward += 2 * product;
+  if (kind == LayerRecompute::kNorm) bytes.backward += inputs.gate_up * of.inside;
+  return bytes;
+}
+
+LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& inputs,
+                    const FeedForward& feed_forward, LayerRecompute kind) {
+  const bool all = kind != LayerRecompute::kSelective;
+  Inputs kept_inputs = inputs;
+  if (kind == LayerRecompute::kNorm) kept_inputs.qkv = 0;
   // Norms keep their inputs. Rotated queries and keys are tensors of their own, and views of a
   // fused projection keep it whole.
   // Run again, attention is given what it was before heads were exchanged for tokens.
@@ -196,22 +220,15 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
   const bool exchanges = of.exchanges_heads;
   if (exchanges && all) attention += of.seen;
   const int64_t low = inputs.low * of.tokens * request.element_bytes();
-  const int64_t entered = of.is_gated ? 2 * of.ffn : of.ffn;
-  const int64_t mlp = of.rows + of.stats + kept_inputs.mlp(of) + entered + low + norm_of_result;
+  const int64_t mlp = of.rows + of.stats + feed_forward.kept + low + norm_of_result;
 
   LayerBytes bytes{.kept = attention + mlp};
-  const int64_t product = inputs.product * of.ffn;
-  const int64_t found = of.is_gated ? 3 * of.ffn : activation_backward_bytes(request, of);
-  int64_t in_mlp = of.rows + found + (all ? -product : of.inside);
-  in_mlp += gelu_backward_bytes(request, of);
-  if (kind == LayerRecompute::kActivationFunction) in_mlp += 2 * product;
-  if (kind == LayerRecompute::kNorm) in_mlp += inputs.gate_up * of.inside;
   // What attention gives, and where heads are exchanged what it was given.
   const int64_t core_again =
       of.seen + of.per_head + (exchanges ? of.query + of.met_key + of.met_value : 0);
   const int64_t in_attention = attention_backward_bytes(request, of) - mlp + (all ? 0 : core_again);
   const int64_t at_border = request.mesh.tensor > 1 ? of.inside + exchange_bytes(request, of) : 0;
-  bytes.backward = std::max({in_mlp, in_attention, at_border});
+  bytes.backward = std::max({feed_forward.backward, in_attention, at_border});
   const settings::ActivationOffload& leaves = request.offload;
   const int64_t norm = of.rows + of.stats;
   // Where a norm's output is made again, its input leaves with what takes that output too.
@@ -221,8 +238,7 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
   bytes.gone = (first ? norm : 0) + (leaves.self_attention ? attention - norm : 0) +
                (second ? norm : 0) + (leaves.mlp ? mlp - norm : 0);
   // Inputs of the products and the gradients of what they gave.
-  bytes.later =
-      inputs.attention(of) + inputs.mlp(of) + of.query + of.key + of.value + of.rows + entered;
+  bytes.later = inputs.attention(of) + of.query + of.key + of.value + of.rows + feed_forward.later;
   return bytes;
 }
 
@@ -232,11 +248,14 @@ LayerBytes own_bytes(const Request& request, const arch::LayerKind& kind) {
   return {.kept = cost.kept, .backward = cost.backward, .passing = cost.passing};
 }
 
+int64_t passing_attention(const Sizes& of) {
+  return 2 * (of.query + of.met_key + of.met_value) + of.seen + 4 * of.scores;
+}
+
 /// A hidden state in and out, and the widest between.
 int64_t passing_bytes(const Request& request, const Sizes& of) {
-  const int64_t attention = 2 * (of.query + of.met_key + of.met_value) + of.seen + 4 * of.scores;
   const int64_t mlp = of.is_gated ? 3 * of.ffn : of.ffn + 3 * of.ffn * 4 / request.element_bytes();
-  return 2 * of.rows + of.inside + std::max(mlp, attention);
+  return 2 * of.rows + of.inside + std::max(mlp, passing_attention(of));
 }
 
 }  // namespace
@@ -245,9 +264,41 @@ bool is_product(const arch::ParamSpec& spec) {
   return spec.shape.size() == 2 && spec.role != arch::Role::kEmbedding;
 }
 
+namespace {
+
+/// Whether something of the request may name an expert by its number.
+bool may_name_experts(const Request& request) {
+  if (!request.freeze.empty()) return true;
+  if (!request.adapters) return false;
+  const weights::PeftConfig& peft = *request.adapters;
+  const bool is_pattern = peft.targets_are_pattern && peft.target_modules.front() != "all-linear";
+  if (is_pattern || peft.excludes_are_pattern || !peft.rank_pattern.empty()) return true;
+  for (const auto* names : {&peft.target_modules, &peft.exclude_modules, &peft.modules_to_save}) {
+    for (const std::string& name : *names) {
+      if (name.find("experts.") != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Listing listing_of(const Request& request) {
+  if (!request.model.has_experts() || may_name_experts(request))
+    return {arch::parameters_of(request.model)};
+  arch::ModelConfig one = request.model;
+  one.experts.count = 1;
+  Listing listing{arch::parameters_of(one), request.model.experts.count / request.mesh.expert};
+  for (arch::ParamSpec& spec : listing.specs) {
+    if (spec.role == arch::Role::kRouter || spec.role == arch::Role::kRouterBias)
+      spec.shape.front() = request.model.experts.count;
+  }
+  return listing;
+}
+
 Uses uses_of(const Request& request) {
   Uses uses;
-  const std::vector<arch::ParamSpec> specs = arch::parameters_of(request.model);
+  const std::vector<arch::ParamSpec> specs = listing_of(request).specs;
   for (const arch::ParamSpec& spec : specs) uses[spec.name].is_trained = !request.adapters;
   for (const std::string& pattern : request.freeze) {
     const bool thaws = pattern.starts_with('!');
@@ -329,10 +380,19 @@ LayerBytes layer_bytes(const Request& request, const Uses& uses,
                        const std::vector<arch::ParamSpec>& specs, int64_t layer,
                        LayerRecompute kind) {
   if (const arch::LayerKind* own = request.model.own_kind(layer)) return own_bytes(request, *own);
-  const Inputs inputs =
-      inputs_of(request, uses, specs, input_of_layer,
-                [layer](const arch::ParamSpec& spec) { return spec.layer == layer; });
-  return bytes_of(request, layer_sizes(request), inputs, kind);
+  const Sizes of = layer_sizes(request);
+  const Inputs inputs = inputs_of(
+      request, uses, specs, input_of_layer,
+      [layer](const arch::ParamSpec& spec) { return spec.layer == layer && !is_of_experts(spec); });
+  if (!request.model.is_sparse(layer))
+    return bytes_of(request, of, inputs, dense_bytes(request, of, inputs, kind), kind);
+  const ExpertBytes experts = expert_bytes(request, uses, specs, layer, kind);
+  // Where the norm's output is made again, it is there as long as something reads it.
+  const int64_t again = kind == LayerRecompute::kNorm ? of.inside : 0;
+  LayerBytes bytes = bytes_of(
+      request, of, inputs, {experts.kept, of.rows + experts.backward + again, experts.later}, kind);
+  bytes.early = of.rows + experts.early + again;
+  return bytes;
 }
 
 LayerBytes block_bytes(const Request& request, const Uses& uses,
@@ -346,8 +406,9 @@ LayerBytes block_bytes(const Request& request, const Uses& uses,
   const bool is_none =
       kind == LayerRecompute::kNorm ||
       (kind == LayerRecompute::kActivationFunction && !request.model.vision->is_gated);
-  LayerBytes bytes = bytes_of(request, block_sizes(request, block), inputs,
-                              is_none ? LayerRecompute::kNone : kind);
+  const Sizes of = block_sizes(request, block);
+  const LayerRecompute done = is_none ? LayerRecompute::kNone : kind;
+  LayerBytes bytes = bytes_of(request, of, inputs, dense_bytes(request, of, inputs, done), done);
   bytes.gone = 0;  // a tower's activations stay
   return bytes;
 }
@@ -378,7 +439,14 @@ LayerBytes patches_bytes(const Request& request) {
 LayerBytes passing_layer_bytes(const Request& request, int64_t layer) {
   const arch::LayerKind* own = request.model.own_kind(layer);
   if (own) return {.passing = own_bytes(request, *own).passing};
+<<<<<<< HEAD
   return {.passing = passing_bytes(request, layer_sizes(request))};
+=======
+  const Sizes of = layer_sizes(request);
+  if (!request.model.is_sparse(layer)) return {.passing = passing_bytes(request, of)};
+  return {.passing = 2 * of.rows + of.inside +
+                     std::max(passing_expert_bytes(request).passing, passing_attention(of))};
+>>>>>>> 9f3a83a31628fc057b37b33681471e9092d5f2c4
 }
 
 LayerBytes passing_block_bytes(const Request& request, int64_t block) {

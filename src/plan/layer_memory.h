@@ -2,6 +2,7 @@
 // for its backward, and what exists beside that while it runs.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,6 +23,14 @@ struct Use {
 };
 using Uses = std::map<std::string, Use>;
 Uses uses_of(const Request& request);
+
+/// The model's parameters. Where all experts of a layer are trained alike, the first of them stands
+/// for all: a model of 60 layers and 256 experts has 44,000 parameters.
+struct Listing {
+  std::vector<arch::ParamSpec> specs;
+  int64_t experts_each = 1;  ///< of a rank's experts, how many each listed one stands for
+};
+Listing listing_of(const Request& request);
 
 /// Whether something of the vision tower is trained, or adapted.
 bool tower_learns(const Request& request);
@@ -62,12 +71,15 @@ Sizes block_sizes(const Request& request, int64_t block = 0);
 /// What one place keeps for its backward, and what exists beside that at once while it runs.
 struct LayerBytes {
   int64_t kept = 0, backward = 0;
-  int64_t passing = 0;  ///< in a forward that keeps nothing
-  int64_t later = 0;    ///< kept for weights' gradients that are made later
-  int64_t gone = 0;     ///< of `kept`, elsewhere between forward and backward
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::min() / 2;
+  int64_t early = kNever;  ///< as `backward`, before experts have gradients
+  int64_t experts = 0;     ///< of `gradients`, what is not there then
+  int64_t passing = 0;     ///< in a forward that keeps nothing
+  int64_t later = 0;       ///< kept for weights' gradients that are made later
+  int64_t gone = 0;        ///< of `kept`, elsewhere between forward and backward
   int64_t gradients = 0;
 };
-/// specs: of the whole model.
+/// specs: of listing_of().
 LayerBytes layer_bytes(const Request& request, const Uses& uses,
                        const std::vector<arch::ParamSpec>& specs, int64_t layer,
                        settings::LayerRecompute kind);

@@ -86,16 +86,17 @@ struct Sum {
   double forward = 0, input = 0, weight = 0;
 };
 
-/// A linear layer from `in` to `out` features.
+/// A linear layer from `in` to `out` features; several of them: each for as many rows.
 Sum linear(const Clock& clock, const Engine& engine, double rows, double in, double out,
-           bool trained) {
+           bool trained, double several = 1) {
   Sum sum;
-  sum.forward = clock.product({rows, out, in, 1, clock.width()});
-  sum.input = clock.product({rows, in, out, 1, clock.width()});
+  const double each = rows / several;
+  sum.forward = clock.product({each, out, in, several, clock.width()});
+  sum.input = clock.product({each, in, out, several, clock.width()});
   if (!trained) return sum;
   // Added to the step's sum, in f32: read and written.
-  sum.weight = clock.product({out, in, rows, 1, engine.adds_apart ? clock.width() : 8});
-  if (engine.adds_apart) sum.weight += clock.moved(out * in * (1 + 8 / clock.width()));
+  sum.weight = clock.product({out, in, each, several, engine.adds_apart ? clock.width() : 8});
+  if (engine.adds_apart) sum.weight += clock.moved(several * out * in * (1 + 8 / clock.width()));
   return sum;
 }
 
@@ -123,20 +124,48 @@ LayerTimes own_layer_times(const Request& request, const Machine& machine,
   return times;
 }
 
+namespace {
+
+/// Rows and widths of a layer's feed-forward parts: an MLP, or experts and the one for all tokens.
+struct ExpertWidths {
+  double routed = 0, given = 0;  ///< rows that a rank's tokens make, that its experts are given
+  double experts = 0, ffn = 0, shared = 0, all = 0;
+};
+
+ExpertWidths expert_widths(const Request& request) {
+  const arch::ExpertConfig& experts = request.model.experts;
+  const auto tensor = static_cast<double>(request.mesh.tensor);
+  return {.routed = static_cast<double>(request.routed_rows()),
+          .given = static_cast<double>(request.expert_rows()),
+          .experts = static_cast<double>(experts.count / request.mesh.expert),
+          .ffn = static_cast<double>(experts.ffn_size) / tensor,
+          .shared = static_cast<double>(experts.shared_ffn_size) / tensor,
+          .all = static_cast<double>(experts.count)};
+}
+
+/// Rows of the hidden size that go where their experts want them: taken, sorted where they come
+/// from other ranks, scaled, summed. Backward moves as many and one more for the weights.
+double moved_rows(const Request& request, const ExpertWidths& of) {
+  return 6 * of.routed + (request.mesh.expert > 1 ? 4 * of.given : 0);
+}
+
+}  // namespace
+
 LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
-                       int64_t keys) {
+                       int64_t keys, bool sparse) {
   const Clock clock(request, machine);
   const Widths of = widths_of(request);
   const bool trained = !request.adapters;
   LayerTimes times;
   Sum products;
-  const auto add = [&](double in, double out) {
-    const Sum sum = linear(clock, engine, of.rows, in, out, trained);
+  const auto add_rows = [&](double rows, double in, double out, double several) {
+    const Sum sum = linear(clock, engine, rows, in, out, trained, several);
     products.forward += sum.forward;
     products.input += sum.input;
     products.weight += sum.weight;
     return sum.forward;
   };
+  const auto add = [&](double in, double out) { return add_rows(of.rows, in, out, 1); };
   if (const auto& latent = request.model.latent) {
     const auto q_rank = static_cast<double>(latent->q_rank),
                kv_rank = static_cast<double>(latent->kv_rank),
@@ -150,8 +179,22 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
     add(of.hidden, of.query + of.key + of.value);
   }
   add(of.seen, of.hidden);
-  add(of.hidden, 2 * of.ffn);
-  times.gated = add(of.ffn, of.hidden);
+  double activated = of.rows * of.ffn, moved = 0;  // elements
+  if (sparse) {
+    const ExpertWidths experts = expert_widths(request);
+    add(of.hidden, experts.all);
+    add_rows(experts.given, of.hidden, 2 * experts.ffn, experts.experts);
+    times.gated = add_rows(experts.given, experts.ffn, of.hidden, experts.experts);
+    if (experts.shared > 0) {
+      add(of.hidden, 2 * experts.shared);
+      times.gated += add(experts.shared, of.hidden);
+    }
+    activated = experts.given * experts.ffn + of.rows * experts.shared;
+    moved = moved_rows(request, experts) * of.hidden;
+  } else {
+    add(of.hidden, 2 * of.ffn);
+    times.gated = add(of.ffn, of.hidden);
+  }
   const Attention core = attention_times(request, clock, engine, of, static_cast<double>(keys));
   // Read and written: norms; rotated queries and keys; sums with the residual, which read twice,
   // and their masks; gate and up, which become one.
@@ -160,20 +203,22 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
   const double rotary =
       clock.moved((engine.rotates_in_steps ? 10 : 2) * of.rows * (of.query + of.key));
   const double sums = 2 * clock.moved((engine.drops ? 3.5 : 3) * of.cut_rows * of.hidden);
-  times.activation = clock.moved((engine.gates_in_steps ? 5 : 3) * of.rows * of.ffn);
+  times.activation = clock.moved((engine.gates_in_steps ? 5 : 3) * activated);
   times.attention = core.forward;
   times.gated += times.activation;
   times.products = products.forward;
   times.attention_back = core.backward;
   times.products_back = products.input;
-  times.forward = products.forward + core.forward + times.norms + rotary + sums + times.activation;
+  const double sorted = sparse ? clock.moved(moved) : 0;
+  times.forward =
+      products.forward + core.forward + times.norms + rotary + sums + times.activation + sorted;
   // Gradients come beside what was kept: norms and the gated activation read both; a sum hands its
   // gradient on, but for what dropout masks.
   const double sums_back = engine.drops ? 2 * clock.moved(2.5 * of.cut_rows * of.hidden)
                                         : 2 * clock.moved(3 * of.cut_rows * of.hidden);
   times.backward_input = products.input + core.backward +
                          2 * clock.moved(3 * of.cut_rows * of.hidden) + rotary + sums_back +
-                         clock.moved((engine.gates_in_steps ? 13 : 5) * of.rows * of.ffn);
+                         clock.moved((engine.gates_in_steps ? 13 : 5) * activated) + sorted;
   times.backward_weight = products.weight;
   return times;
 }

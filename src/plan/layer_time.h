@@ -33,9 +33,10 @@ struct LayerTimes {
   double backward_input = 0, backward_weight = 0;
   double attention_back = 0, products_back = 0;  ///< of `backward_input`
 };
-/// `keys`: that a token sees at most (its window, or all before it).
+/// `keys`: that a token sees at most (its window, or all before it). sparse: of a layer with
+/// experts, on the rank that is given the most rows.
 LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
-                       int64_t keys);
+                       int64_t keys, bool sparse = false);
 
 /// The times of a layer of its own kind: its products alone, at the share of the peak that large
 /// ones reach.

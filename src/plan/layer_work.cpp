@@ -75,8 +75,15 @@ LayerWork work_of(const Request& request, int64_t layer) {
                    real(model.num_kv_heads * (model.head_dim + arch::value_dim(model)));
   const double hidden = real(model.hidden_size), ffn = real(model.ffn_size);
   LayerWork work;
-  work.down = 2 * tokens * hidden * ffn / tensor;
-  work.products = 3 * work.down;
+  double width = ffn;  // of the feed-forward parts that a token passes, together
+  if (model.is_sparse(layer)) {
+    const arch::ExpertConfig& experts = model.experts;
+    width = real(experts.per_token * experts.ffn_size + experts.shared_ffn_size);
+    // Each rank of the tensor axis routes.
+    work.products = 2 * tokens * hidden * real(experts.count + (experts.shared_gate ? 1 : 0));
+  }
+  work.down = 2 * tokens * hidden * width / tensor;
+  work.products += 3 * work.down;
   if (const auto& latent = model.latent) {
     // Each rank of the tensor axis makes the short vectors.
     const double q_rank = real(latent->q_rank), kv_rank = real(latent->kv_rank);
@@ -91,7 +98,7 @@ LayerWork work_of(const Request& request, int64_t layer) {
   work.core = 2 * tokens * keys * (queries + seen) / tensor;
   // A square, a sum and two products; an exponential, a quotient and three products.
   work.norms = 2 * 4 * tokens * hidden;
-  work.activation = 5 * tokens * ffn / tensor;
+  work.activation = 5 * tokens * width / tensor;
   return work;
 }
 

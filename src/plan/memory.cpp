@@ -17,25 +17,29 @@ int64_t share(int64_t bytes, bool shared, int64_t ranks) {
   return shared ? up(bytes, ranks) : bytes;
 }
 
-/// As ParameterStore reads them. held: elements by place.
-void put_read_again(const arch::Stage& stage, const std::map<int64_t, int64_t>& held,
+/// As ParameterStore reads them. held: elements by place, and those of experts.
+void put_read_again(const arch::Stage& stage, const std::map<int64_t, Elements::Unit>& held,
                     Elements& elements) {
   int64_t first_trained = stage.chain.size();
   for (const auto& [place, trained] : elements.trained_by_place) {
     if (trained > 0 && stage.has(place)) first_trained = std::min(first_trained, place);
   }
   for (const arch::PlaceRange& chunk : stage.chunks) {
-    int64_t last = 0;
+    int64_t last = 0, last_experts = 0;
     for (int64_t place = chunk.first; place < chunk.end; ++place) {
       const auto found = held.find(place);
       const bool is_unread = place == stage.chain.embedding() ||
                              (stage.chain.has_tower() && place == stage.chain.patches());
       if (found == held.end() || is_unread) continue;
       if (chunk.first == 0 && place < first_trained) continue;
-      elements.again += found->second;
-      if (place + 1 == chunk.end) last = found->second;
+      elements.again += found->second.all;
+      elements.experts.again += found->second.experts;
+      if (place + 1 < chunk.end) continue;
+      last = found->second.all;
+      last_experts = found->second.experts;
     }
     elements.last.push_back(last);
+    elements.experts.last.push_back(last_experts);
   }
 }
 
@@ -43,19 +47,21 @@ void put_read_again(const arch::Stage& stage, const std::map<int64_t, int64_t>& 
 
 Elements elements_of(const Request& request, const arch::Stage& stage) {
   if (request.mesh.tensor > 1) arch::require_divides(request.model, request.mesh.tensor);
-  const arch::Coord coord{.tp_size = request.mesh.tensor};
+  const arch::Coord coord{.tp_size = request.mesh.tensor, .ep_size = request.mesh.expert};
   const Uses uses = uses_of(request);
+  const Listing listing = listing_of(request);
   Elements elements;
   const arch::Stage whole = arch::whole_of(request.model);
-  std::map<int64_t, int64_t> units, held;
-  std::map<int64_t, int64_t>& trained_units = elements.trained_by_place;
-  for (const arch::ParamSpec& spec : arch::parameters_of(request.model)) {
+  std::map<int64_t, Elements::Unit> held;
+  for (const arch::ParamSpec& spec : listing.specs) {
     if (!stage.holds(spec)) continue;
+    const bool is_expert = spec.expert >= 0;
+    const int64_t each = is_expert ? listing.experts_each : 1;
     int64_t own = 0, rows = 0, cols = 0;
     for (const arch::Rect& rect : arch::shard(request.model, spec, coord)) {
-      own += rect.rows * rect.cols;
-      rows += rect.rows;
-      cols = rect.cols;
+      own += each * rect.rows * rect.cols;
+      rows += each * rect.rows;
+      cols = each * rect.cols;
     }
     if (is_product(spec)) elements.products += own;
     const bool alias = !spec.tied_to.empty() && stage.has_embedding();
@@ -66,19 +72,25 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     const int64_t place = whole.place_of(spec);
     elements.all += own + adapter;
     elements.trained += trained;
-    held[stage.place_of(spec)] += own + adapter;
+    Elements::Unit& unit = elements.by_place[place];
+    Elements::Unit& here = held[stage.place_of(spec)];
+    here.all += own + adapter;
+    unit.all += own + adapter;
+    unit.trained += trained;
+    if (is_expert) {
+      elements.experts.all += own + adapter;
+      elements.experts.trained += trained;
+      here.experts += own + adapter;
+      unit.experts += own + adapter;
+      unit.trained_experts += trained;
+    }
     const bool is_tied = request.model.tie_embeddings && spec.role == arch::Role::kEmbedding;
     if (is_tied && stage.has_embedding() && stage.has_head()) elements.met_twice += own;
     const bool in_both_ends =
         request.model.tie_embeddings && stage.has_embedding() != stage.has_head();
     if (in_both_ends && spec.role == arch::Role::kEmbedding && use.is_trained) elements.tied += own;
-    units[place] += own + adapter;
-    trained_units[place] += trained;
+    elements.trained_by_place[place] += trained;
   }
-  for (const auto& [place, size] : units)
-    elements.largest_unit = std::max(elements.largest_unit, size);
-  for (const auto& [place, size] : trained_units)
-    elements.largest_trained_unit = std::max(elements.largest_trained_unit, size);
   put_read_again(stage, held, elements);
   return elements;
 }
@@ -89,14 +101,20 @@ namespace {
 /// not derived: two units gathered, though up to three may be; two with gradients; one on its way.
 int64_t communication_bytes(const Request& request, const arch::Stage& stage,
                             const Elements& elements) {
-  const int64_t ranks = request.sharers();
-  int64_t bytes = 0;
-  if (request.mesh.model_copies() > 1)
-    bytes += elements.largest_trained_unit * 4 * (ranks - 1) / ranks;
-  if (ranks > 1 && request.sharding >= Sharding::kGradients)
-    bytes += 2 * elements.largest_trained_unit * 4;
-  if (ranks > 1 && request.sharding == Sharding::kParameters)
-    bytes += 2 * elements.largest_unit * request.element_bytes();
+  const int64_t ranks = request.sharers(), of_experts = request.expert_sharers();
+  int64_t summed = 0, found = 0, gathered = 0;  // of a unit, at most
+  for (const auto& [place, unit] : elements.by_place) {
+    const int64_t trained = unit.trained - unit.trained_experts;
+    summed = std::max(summed, trained * (ranks - 1) / ranks +
+                                  unit.trained_experts * (of_experts - 1) / of_experts);
+    found =
+        std::max(found, (ranks > 1 ? trained : 0) + (of_experts > 1 ? unit.trained_experts : 0));
+    gathered = std::max(
+        gathered, (ranks > 1 ? unit.all - unit.experts : 0) + (of_experts > 1 ? unit.experts : 0));
+  }
+  int64_t bytes = request.mesh.model_copies() > 1 ? summed * 4 : 0;
+  if (request.sharding >= Sharding::kGradients) bytes += 2 * found * 4;
+  if (request.sharding == Sharding::kParameters) bytes += 2 * gathered * request.element_bytes();
   int64_t hidden = request.pass_tokens() * request.model.hidden_size * request.element_bytes();
   for (const arch::PlaceRange& chunk : stage.chunks) {
     for (const int64_t place : {chunk.first, chunk.end}) {
@@ -142,9 +160,11 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
     // It is back, and the one before it on its way.
     const int64_t back = group.gone + (g > 0 ? groups[g - 1].gone : 0);
     to_come -= group.gradients;
-    chunk.backward = std::max(chunk.backward, group.backward + back - done);
-    chunk.first_backward = std::max(chunk.first_backward, group.backward + back - done - to_come);
-    chunk.backward_input = std::max(chunk.backward_input, group.backward + back - done + later);
+    const int64_t most = std::max(group.backward, group.early),
+                  first = std::max(group.backward, group.early - group.experts);
+    chunk.backward = std::max(chunk.backward, most + back - done);
+    chunk.first_backward = std::max(chunk.first_backward, first + back - done - to_come);
+    chunk.backward_input = std::max(chunk.backward_input, most + back - done + later);
     done += group.kept - group.gone;
     later += group.later;
   }
@@ -154,14 +174,15 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
 /// What a stage's chunks keep, place by place.
 class ChunkPlan {
  public:
-  /// gradients: by place. All outlive it.
+  /// gradients: by place; elements: of the stage. All outlive it.
   ChunkPlan(const Request& request, const arch::Stage& stage,
-            const std::map<int64_t, int64_t>& gradients)
+            const std::map<int64_t, int64_t>& gradients, const Elements& elements)
       : request_(request),
         stage_(stage),
         gradients_(gradients),
+        elements_(elements),
         uses_(uses_of(request)),
-        specs_(arch::parameters_of(request.model)) {
+        specs_(listing_of(request).specs) {
     // No gradient is asked for below the first place with something trained in or before it.
     const arch::Stage whole = arch::whole_of(request.model);
     first_trained_ = whole.chain.size();
@@ -202,6 +223,16 @@ class ChunkPlan {
     return found == gradients_.end() ? 0 : found->second;
   }
 
+  /// What comes with the experts' first gradient: they are one unit with the rest of their layer,
+  /// which a shared expert brings before, unless ranks divide them.
+  int64_t experts_at(int64_t place) const {
+    const auto found = elements_.by_place.find(place);
+    if (gradients_.empty() || found == elements_.by_place.end()) return 0;
+    if (found->second.trained_experts == 0) return 0;
+    if (request_.mesh.expert > 1) return found->second.trained_experts * 4;
+    return request_.model.experts.shared_ffn_size > 0 ? 0 : gradients_at(place);
+  }
+
   void add(int64_t place, const LayerBytes& kept, const LayerBytes& passing) {
     if (!chunk_.has(place)) return;
     groups_.push_back(passes(place) ? passing : kept);
@@ -226,6 +257,7 @@ class ChunkPlan {
       }
       groups_.push_back(group_bytes(group, range.first, is_tower));
       for (int64_t i = 0; i < end - first; ++i) groups_.back().gradients += gradients_at(place + i);
+      groups_.back().experts = experts_at(place + end - first - 1);
       // What came from another stage is held until its gradient is sent.
       const bool comes = place == chunk_.first && chunk_.first > 0;
       if (comes && groups_.back().gone > 0 && request_.offload.input_norm)
@@ -244,9 +276,11 @@ class ChunkPlan {
       bytes.later += one.later;
       bytes.gone += one.gone;
       bytes.backward = std::max(bytes.backward, one.backward);
+      bytes.early = std::max(bytes.early, one.early);
     }
     if (group.kind == LayerRecompute::kFull) {  // its input alone, and all of it made again
       bytes.backward += bytes.kept;
+      bytes.early += bytes.kept;
       bytes.kept = is_tower ? block_sizes(request_).rows : layer_sizes(request_).rows;
       bytes.gone = request_.offload.input_norm ? bytes.kept : 0;
     }
@@ -257,6 +291,7 @@ class ChunkPlan {
   const Request& request_;
   const arch::Stage& stage_;
   const std::map<int64_t, int64_t>& gradients_;
+  const Elements& elements_;
   Uses uses_;
   std::vector<arch::ParamSpec> specs_;
   int64_t first_trained_ = 0;
@@ -278,7 +313,7 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
   using arch::Work;
   const std::map<int64_t, int64_t> gradients = coming_gradients(request, elements);
   std::vector<ChunkBytes> chunks;
-  ChunkPlan places(request, stage, gradients);
+  ChunkPlan places(request, stage, gradients, elements);
   for (int64_t number = 0; number < stage.num_chunks(); ++number)
     chunks.push_back(places.bytes_of(number));
   int64_t kept = 0, to_come = 0;
@@ -319,6 +354,15 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
 
 }  // namespace
 
+Held Elements::without_experts() const {
+  Held held = *this;
+  held.all -= experts.all;
+  held.trained -= experts.trained;
+  held.again -= experts.again;
+  for (size_t chunk = 0; chunk < held.last.size(); ++chunk) held.last[chunk] -= experts.last[chunk];
+  return held;
+}
+
 Memory Memory::in_parts() const {
   Memory parts = *this;
   parts.activations += std::min<int64_t>(working, 0);
@@ -349,17 +393,21 @@ double share_again(const Request& request, const arch::Stage& stage, LayerRecomp
 
 Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule) {
   const Elements elements = elements_of(request, stage);
-  const int64_t ranks = request.sharers(), bytes = request.element_bytes();
-  const auto shares = [&](Sharding least) { return request.sharding >= least; };
   Memory memory;
-  if (!request.parameters_in_files)
-    memory.weights = share(elements.all * bytes, shares(Sharding::kParameters), ranks);
-  memory.gradients = share(elements.trained * 4, shares(Sharding::kGradients), ranks);
-  if (!request.state_in_files) {
-    memory.masters =
-        share(elements.trained * request.master_bytes(), shares(Sharding::kState), ranks);
-    memory.moments = share(elements.trained * 8, shares(Sharding::kState), ranks);
-  }
+  const auto add = [&](const Held& held, int64_t ranks) {
+    const auto kept = [&](int64_t bytes, Sharding least) {
+      return share(bytes, request.sharding >= least, ranks);
+    };
+    if (!request.parameters_in_files)
+      memory.weights += kept(held.all * request.element_bytes(), Sharding::kParameters);
+    memory.gradients += kept(held.trained * 4, Sharding::kGradients);
+    memory.updated += kept(held.trained, Sharding::kState);
+    if (request.state_in_files) return;
+    memory.masters += kept(held.trained * request.master_bytes(), Sharding::kState);
+    memory.moments += kept(held.trained * 8, Sharding::kState);
+  };
+  add(elements.without_experts(), request.sharers());
+  add(elements.experts, request.expert_sharers());
   add_passes(request, stage, schedule, elements, memory);
   memory.communication = communication_bytes(request, stage, elements);
   return memory;

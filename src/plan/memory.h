@@ -10,17 +10,26 @@
 
 namespace danlu::plan {
 
-/// Elements of a rank (the first of the tensor axis, which has no fewer than others).
-struct Elements {
+/// Elements that a rank holds.
+struct Held {
   int64_t all = 0, trained = 0;
-  int64_t largest_unit = 0;  ///< one layer, the embedding or the head
-  int64_t largest_trained_unit = 0;
   int64_t again = 0;          ///< whose weights a backward reads too
   std::vector<int64_t> last;  ///< of them, those of the last place of each chunk
-  int64_t met_twice = 0;      ///< of a table that embedding and head of the stage share
-  int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
-  int64_t products = 0;       ///< of matrices that hidden states are multiplied by
+};
+/// Of a rank: the first of the tensor axis, which has no fewer than others.
+struct Elements : Held {
+  Held experts;           ///< of all these, what ranks divide among them on the expert axis
+  int64_t met_twice = 0;  ///< of a table that embedding and head of the stage share
+  int64_t tied = 0;       ///< trained, of a table that both ends of a pipeline hold
+  int64_t products = 0;   ///< of matrices that hidden states are multiplied by
+  /// Of a layer, the embedding or the head. Experts are a unit of their own there.
+  struct Unit {
+    int64_t all = 0, trained = 0, experts = 0, trained_experts = 0;
+  };
+  std::map<int64_t, Unit> by_place = {};
   std::map<int64_t, int64_t> trained_by_place = {};  ///< as parallel::Unit::place
+
+  Held without_experts() const;
 };
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);
@@ -42,6 +51,7 @@ struct Memory {
   int64_t gradients_to_come = 0;
   int64_t communication = 0;  ///< gathered parameters, gradients and exchanges under way
   int64_t allocator = 0;      ///< what devices' allocators lose to rounding and gaps
+  int64_t updated = 0;        ///< elements whose optimizer state the rank, or its host, keeps
 
   int64_t kept() const { return weights + gradients + masters + moments; }
   int64_t pass() const { return activations + working + communication - gradients_to_come; }

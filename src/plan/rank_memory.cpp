@@ -1,6 +1,8 @@
 #include "plan/rank_memory.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace danlu::plan {
 namespace {
@@ -14,21 +16,24 @@ struct Alone {
 Alone alone(const Request& request, const arch::Stage& stage) {
   Alone own{request, stage};
   // Layers may differ by their kind, or by the number that a pattern names.
-  const bool differ = !request.model.experts.sparse_layer.empty() ||
-                      !request.model.own_kinds.empty() || request.model.vision ||
-                      !request.freeze.empty();
+  const bool differ =
+      !request.model.own_kinds.empty() || request.model.vision || !request.freeze.empty();
   if (differ) return own;
   own.stage.chain.layers = static_cast<int64_t>(stage.layers().size());
   int64_t layers = 0;
+  std::vector<bool> sparse;
   for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
     const arch::LayerRange range = stage.layers_of(chunk);
     const int64_t first = own.stage.chain.layer(layers);
     layers += range.end - range.first;
+    for (int64_t layer = range.first; layer < range.end; ++layer)
+      sparse.push_back(request.model.is_sparse(layer));
     own.stage.chunks[static_cast<size_t>(chunk)] = {
         stage.embeds_at(chunk) ? own.stage.chain.embedding() : first,
         stage.ends_at(chunk) ? own.stage.chain.size() : own.stage.chain.layer(layers)};
   }
   own.request.model.num_layers = layers;
+  if (request.model.has_experts()) own.request.model.experts.sparse_layer = std::move(sparse);
   return own;
 }
 
@@ -44,14 +49,8 @@ Memory memory_alone(const Request& request, const arch::Stage& stage, int64_t in
   return memory_of(own.request, own.stage, schedule_of(request, stage, index));
 }
 
-double offloaded_bytes(const Request& request, const Memory& memory) {
-  // Masters and moments of the elements that the gradients' shares are of: 4 bytes each there.
-  const bool shares = request.sharding >= settings::Sharding::kState;
-  const bool gradients_shared = request.sharding >= settings::Sharding::kGradients;
-  const auto ranks = static_cast<double>(request.sharers());
-  const double elements =
-      static_cast<double>(memory.gradients) / 4 / (shares && !gradients_shared ? ranks : 1);
-  return 12 * elements;
+double offloaded_bytes(const Memory& memory) {
+  return 12 * static_cast<double>(memory.updated);  // a master and two moments, 4 bytes each
 }
 
 double away_bytes(const Request& request, const arch::Stage& stage) {
@@ -71,7 +70,7 @@ double away_bytes(const Request& request, const arch::Stage& stage) {
 
 double host_bytes(const Request& request, const Machine& machine, const arch::Stage& stage,
                   const Memory& memory, int64_t in_flight) {
-  double bytes = request.state_in_files ? offloaded_bytes(request, memory) : 0;
+  double bytes = request.state_in_files ? offloaded_bytes(memory) : 0;
   if (request.offload.to == settings::OffloadTo::kHost && in_flight > 0)
     bytes += away_bytes(request, stage) * static_cast<double>(in_flight) /
              static_cast<double>(stage.num_chunks());

@@ -12,7 +12,7 @@ Elements elements_alone(const Request& request, const arch::Stage& stage);
 Memory memory_alone(const Request& request, const arch::Stage& stage, int64_t index);
 
 /// What a rank's host keeps of the optimizer's state.
-double offloaded_bytes(const Request& request, const Memory& memory);
+double offloaded_bytes(const Memory& memory);
 /// Activations of a pass that a rank of the stage has elsewhere between forward and backward.
 double away_bytes(const Request& request, const arch::Stage& stage);
 /// What a node's host keeps of ranks of the stage that have activations of `in_flight` runs of

@@ -26,6 +26,7 @@ std::string split_of(const Request& request) {
   if (runs > 1) split += fmt::format(" vpp {}", runs);
   if (request.order == arch::PipelineOrder::kZeroBubble) split += " zero-bubble";
   if (context > 1) split += fmt::format(" cp {}", context);
+  if (request.mesh.expert > 1) split += fmt::format(" ep {}", request.mesh.expert);
   return split + fmt::format(" dp {}", request.mesh.data);
 }
 
@@ -40,6 +41,7 @@ std::vector<std::pair<std::string, double>> costs_of(const Plan& plan) {
       {tr("bubble"), plan.simulated.seconds * plan.simulated.bubble},
       {tr("tensor exchanges"), plan.parts.tensor},
       {tr("context exchanges"), plan.parts.context},
+      {tr("exchanges of experts"), plan.parts.expert},
       {tr("recompute"), plan.parts.recompute},
       {tr("offload of activations"), plan.parts.offload},
       {tr("memory bandwidth"), plan.parts.moved},
@@ -103,6 +105,15 @@ std::string describe(const Plan& plan) {
     line(tr("pictures"), tr("{} visual tokens of a sample, {} patches",
                             request.patches / (merge * merge), request.patches));
   }
+  if (request.model.has_experts()) {
+    line(tr("experts"),
+         tr("{} a layer and rank, {} rows of a pass{}",
+            request.model.experts.count / request.mesh.expert, request.expert_rows(),
+            request.mesh.expert > 1 ? tr(" on the rank with the most ({:.3g} times the mean)",
+                                         static_cast<double>(request.expert_rows()) /
+                                             static_cast<double>(request.routed_rows()))
+                                    : std::string()));
+  }
   line(tr("machine"), fmt::format("{} x {}", plan.world(), plan.machine.name));
   line(tr("parameters"), fmt::format("{} ({} trained)", plan.parameters, plan.trained));
   line(tr("fullest rank"),
@@ -124,11 +135,12 @@ std::string describe(const Plan& plan) {
   if (plan.host_bytes > 0)
     line(tr("memory of a host"),
          fmt::format("{} / {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
-  line(tr("sent a step and rank"),
-       gb(stage.data.all() + stage.tensor.all() + stage.context.all() + stage.pipeline.all()));
+  line(tr("sent a step and rank"), gb(stage.data.all() + stage.tensor.all() + stage.context.all() +
+                                      stage.expert.all() + stage.pipeline.all()));
   line("  " + tr("data axis"), sent_text(stage.data));
   line("  " + tr("tensor axis"), sent_text(stage.tensor));
   line("  " + tr("context axis"), sent_text(stage.context));
+  if (request.mesh.expert > 1) line("  " + tr("expert axis"), sent_text(stage.expert));
   line("  " + tr("pipeline axis"), sent_text(stage.pipeline));
   line(tr("bubble"), fmt::format("{:.1f} %", 100 * plan.simulated.bubble));
   line(tr("step time"), tr("{:.4g} s: passes {:.4g}, data exchanges {:.4g}, optimizer {:.4g}",
@@ -138,6 +150,8 @@ std::string describe(const Plan& plan) {
           "exchanges {:.4g}, context exchanges {:.4g}, offload of activations {:.4g}",
           plan.parts.products, plan.parts.attention, plan.parts.moved, plan.parts.recompute,
           plan.parts.tensor, plan.parts.context, plan.parts.offload));
+  if (request.mesh.expert > 1)
+    line("  " + tr("and of them"), tr("exchanges of experts {:.4g}", plan.parts.expert));
   line(tr("speed"),
        fmt::format("{:.4g} tokens/s, MFU {:.1f} %", plan.tokens_per_s, 100 * plan.mfu));
   line(tr("limited by"), plan.limit());
@@ -203,6 +217,8 @@ Json request_json(const Request& request, int64_t runs) {
       {"cp_ring", mesh.context.ring},
       {"cp_window", mesh.context.window},
       {"dp", mesh.data},
+      {"ep", mesh.expert},
+      {"expert_imbalance", request.expert_imbalance},
       {"sharers", mesh.sharers},
       {"zero", static_cast<int>(request.sharding)},
       {"recompute", settings::recompute_text(request.recompute)},
@@ -250,7 +266,8 @@ Json to_json(const Plan& plan) {
                {"recompute_s", plan.parts.recompute},
                {"offload_s", plan.parts.offload},
                {"tensor_s", plan.parts.tensor},
-               {"context_s", plan.parts.context}});
+               {"context_s", plan.parts.context},
+               {"expert_s", plan.parts.expert}});
   json["stages"] = Json::array();
   for (const StagePlan& stage : plan.stages) {
     const Memory memory = stage.memory.in_parts();
@@ -274,6 +291,7 @@ Json to_json(const Plan& plan) {
                               {"sent_data", sent_json(stage.data)},
                               {"sent_tensor", sent_json(stage.tensor)},
                               {"sent_context", sent_json(stage.context)},
+                              {"sent_expert", sent_json(stage.expert)},
                               {"sent_pipeline", sent_json(stage.pipeline)}});
   }
   return json;

@@ -1,12 +1,23 @@
 #include "plan/request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "data/media_settings.h"
 #include "settings/run_plan.h"
 
 namespace danlu::plan {
+
+int64_t Request::expert_rows() const {
+  const int64_t rows = routed_rows();
+  if (mesh.expert == 1) return rows;
+  // A token goes to an expert once.
+  const int64_t picks = std::min(model.experts.per_token, model.experts.count / mesh.expert);
+  const auto most = static_cast<double>(mesh.expert * pass_tokens() * picks);
+  return static_cast<int64_t>(
+      std::min(most, std::ceil(static_cast<double>(rows) * expert_imbalance)));
+}
 
 int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
                          int64_t longest) {

@@ -39,6 +39,10 @@ struct Request {
   /// stand in one frame, where they see each other (0: all).
   int64_t patches = 0, frame_patches = 0;
 
+  /// Of a model with experts that ranks divide among them: the rows of the rank that is given the
+  /// most, as a multiple of what each has on average.
+  double expert_imbalance = 1.0;
+
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
 
   void set_visual_tokens(int64_t tokens) {
@@ -62,6 +66,10 @@ struct Request {
     const int64_t all = packed > 0 && longest > 0 ? patches * tokens / longest : patches;
     return (all * micro_batch_size + ranks - 1) / ranks;
   }
+  /// Rows that a rank's tokens make of a layer with experts: one for each pick of a token.
+  int64_t routed_rows() const { return pass_tokens() * model.experts.per_token; }
+  /// Rows that the experts of a rank are given, of the rank with the most.
+  int64_t expert_rows() const;
   int64_t element_bytes() const { return precision == settings::Precision::kF32 ? 4 : 2; }
   /// Bytes of memory for an element's f32 master beside the weight. A bf16 weight is itself the
   /// upper half of its master.
@@ -71,6 +79,9 @@ struct Request {
   }
   /// The number of ranks that share what `sharding` names.
   int64_t sharers() const { return mesh.are_some_sharers() ? mesh.sharers : mesh.model_copies(); }
+  /// The number of ranks among them that hold the same experts.
+  int64_t expert_sharers() const { return sharers() / mesh.expert; }
+  int64_t expert_copies() const { return mesh.model_copies() / mesh.expert; }
 };
 
 /// The most visual tokens of one picture in a sample of `longest` tokens: as many as the limits of

@@ -64,13 +64,14 @@ Parts& Parts::operator+=(const Parts& other) {
   recompute += other.recompute;
   tensor += other.tensor;
   context += other.context;
+  expert += other.expert;
   offload += other.offload;
   return *this;
 }
 
 Parts Parts::operator*(double times) const {
   return {products * times, attention * times, moved * times,  recompute * times,
-          tensor * times,   context * times,   offload * times};
+          tensor * times,   context * times,   expert * times, offload * times};
 }
 
 arch::Stage chunk_of(const arch::Stage& stage, int64_t chunk) {
@@ -83,18 +84,24 @@ Paths paths_of(const Request& request, const Machine& machine) {
   const settings::MeshShape& mesh = request.mesh;
   return {.tensor = machine.path(mesh.tensor, 1),
           .context = machine.path(mesh.context.size(), mesh.tensor),
-          .data = machine.path(request.sharers(), mesh.tensor)};
+          .data = machine.path(request.sharers(), mesh.tensor),
+          .expert = machine.path(mesh.expert, mesh.tensor * mesh.context.size()),
+          .expert_copies = machine.path(request.expert_sharers(), mesh.tensor * mesh.expert)};
 }
 
 StageClock::StageClock(const Request& request, const Machine& machine, const Engine& engine)
     : request_(request), machine_(machine), engine_(engine), paths_(paths_of(request, machine)) {
   if (request.model.vision) uses_ = uses_of(request);
+  if (request.mesh.expert > 1)
+    busiest_ =
+        static_cast<double>(request.expert_rows()) / static_cast<double>(request.routed_rows());
 }
 
-const LayerTimes& StageClock::layer(int64_t keys) {
-  auto found = layers_.find(keys);
+const LayerTimes& StageClock::layer(int64_t keys, bool sparse) {
+  const std::pair key(keys, sparse);
+  auto found = layers_.find(key);
   if (found == layers_.end())
-    found = layers_.emplace(keys, layer_times(request_, machine_, engine_, keys)).first;
+    found = layers_.emplace(key, layer_times(request_, machine_, engine_, keys, sparse)).first;
   return found->second;
 }
 
@@ -112,7 +119,9 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const int64_t number = range.first + index;
       const arch::LayerKind* own = request_.model.own_kind(number);
       const LayerTimes layer =
-          own ? own_layer_times(request_, machine_, *own) : this->layer(keys_of(request_, number));
+          own ? own_layer_times(request_, machine_, *own)
+              : this->layer(keys_of(request_, number), request_.model.is_sparse(number));
+      const bool sends = !own && request_.model.is_sparse(number);
       const double again = repeated(layer, engine_, group.kind);
       const bool full = group.kind == LayerRecompute::kFull;
       const bool core_again = full || group.kind == LayerRecompute::kSelective;
@@ -131,8 +140,15 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const double tensor_back = exposed + (full      ? exchange
                                             : gathers ? 2 * half_sum_seconds(paths_.tensor, hidden)
                                                       : 0);
-      work.forward += layer.forward + exchange + context;
-      work.backward_input += layer.backward_input + again + tensor_back + context_back;
+      // Rows come and go while nothing else can be done. The rank with the most takes longest.
+      const auto travels_to_experts = [&](double bytes) {
+        return sends ? 2 * paths_.expert.seconds(bytes / 2 * busiest_) : 0;
+      };
+      const double expert = travels_to_experts(traffic.expert_forward);
+      const double expert_back = travels_to_experts(traffic.expert_backward) + (full ? expert : 0);
+      work.forward += layer.forward + exchange + context + expert;
+      work.backward_input +=
+          layer.backward_input + again + tensor_back + context_back + expert_back;
       work.backward_weight += layer.backward_weight;
       parts.products += layer.products + layer.products_back + layer.backward_weight;
       parts.attention += layer.attention + layer.attention_back;
@@ -141,6 +157,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       parts.recompute += again;
       parts.tensor += exchange + tensor_back;
       parts.context += context + context_back;
+      parts.expert += expert + expert_back;
     }
   }
 }
@@ -215,18 +232,26 @@ void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
   }
 }
 
+double StageClock::half_sum_of_copies(const Elements& elements, int64_t Held::* which,
+                                      double width) const {
+  const auto seconds = [&](const Path& path, const Held& held) {
+    return half_sum_seconds(path, width * static_cast<double>(held.*which));
+  };
+  return seconds(paths_.data, elements.without_experts()) +
+         (elements.experts.all > 0 ? seconds(paths_.expert_copies, elements.experts) : 0);
+}
+
 /// ZeRO-2 and 3 exchange in every pass: sums beside the work, gathers one unit ahead of it.
 void StageClock::add_copies(const arch::Stage& chunk, const Elements& elements, double share,
                             ChunkTimes& times) const {
   times.with_copies = times.work;
   if (request_.sharding < Sharding::kGradients || paths_.data.members == 1) return;
   const double units = units_of_all(chunk);
-  const double summed =
-      half_sum_seconds(paths_.data, 4 * static_cast<double>(elements.trained) * share / units);
+  const double summed = half_sum_of_copies(elements, &Held::trained, 4 * share / units);
   double gathered = 0;
   if (request_.sharding == Sharding::kParameters) {
-    const auto bytes = static_cast<double>(elements.all * request_.element_bytes());
-    gathered = half_sum_seconds(paths_.data, bytes * share / units);
+    const auto width = static_cast<double>(request_.element_bytes());
+    gathered = half_sum_of_copies(elements, &Held::all, width * share / units);
   }
   WorkTimes& work = times.with_copies;
   work.forward = gathered + std::max(work.forward, (units - 1) * gathered);
@@ -250,16 +275,14 @@ DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& el
   DataExchanges all;
   if (request_.mesh.model_copies() == 1) return all;
   const double units = units_of_all(stage);
-  const auto trained = static_cast<double>(elements.trained);
   const auto width = static_cast<double>(request_.element_bytes());
   const bool in_passes = request_.sharding >= Sharding::kGradients;
   for (int64_t c = 0; c < stage.num_chunks(); ++c) {
     const int64_t count = units_of(chunk_of(stage, c));
-    const double unit = trained / units;
-    double summed = half_sum_seconds(paths_.data, 4 * unit), gathered = 0;
-    if (request_.sharding == Sharding::kNone) summed = sum_seconds(paths_.data, 4 * unit);
+    double summed = half_sum_of_copies(elements, &Held::trained, 4 / units), gathered = 0;
+    if (request_.sharding == Sharding::kNone) summed *= 2;
     if (request_.sharding == Sharding::kState || request_.sharding == Sharding::kGradients)
-      gathered = half_sum_seconds(paths_.data, width * unit);
+      gathered = half_sum_of_copies(elements, &Held::trained, width / units);
     // Sums of ZeRO-2 and 3 that go beside passes leave the last unit's behind.
     all.summed.push_back({in_passes ? std::min<int64_t>(1, count) : count, summed});
     all.gathered.push_back({count, gathered});

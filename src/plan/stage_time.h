@@ -2,6 +2,7 @@
 // ranks beside it.
 #pragma once
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "plan/layer_memory.h"
@@ -16,6 +17,7 @@ struct Parts {
   double products = 0, attention = 0;
   double moved = 0;  ///< everything else, which is bound by memory or by issuing
   double recompute = 0, tensor = 0, context = 0;
+  double expert = 0;   ///< rows on their way to experts and back
   double offload = 0;  ///< activations on their way that no work hides
 
   Parts& operator+=(const Parts& other);
@@ -31,6 +33,8 @@ struct ChunkTimes {
 /// The groups that a rank of a request belongs to.
 struct Paths {
   Path tensor, context, data;
+  Path expert;         ///< ranks that divide experts among them
+  Path expert_copies;  ///< ranks that hold the same experts
 };
 Paths paths_of(const Request& request, const Machine& machine);
 
@@ -47,10 +51,13 @@ class StageClock {
   DataExchanges exchanges(const arch::Stage& stage, const Elements& elements) const;
 
  private:
-  const LayerTimes& layer(int64_t keys);
+  const LayerTimes& layer(int64_t keys, bool sparse);
   void add_layers(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times);
   void add_tower(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times) const;
   void add_ends(const arch::Stage& chunk, ChunkTimes& times) const;
+  /// Seconds of half a sum over the copies of what they hold, at so many bytes an element. which:
+  /// all of it or what is trained.
+  double half_sum_of_copies(const Elements& elements, int64_t Held::* which, double width) const;
   void add_copies(const arch::Stage& chunk, const Elements& elements, double share,
                   ChunkTimes& times) const;
 
@@ -58,8 +65,9 @@ class StageClock {
   const Machine& machine_;
   const Engine& engine_;
   Paths paths_;
-  std::map<int64_t, LayerTimes> layers_;  ///< by keys seen
-  Uses uses_;                             ///< of a model with a vision tower
+  double busiest_ = 1;  ///< rows of the rank with the most, as a multiple of the mean
+  std::map<std::pair<int64_t, bool>, LayerTimes> layers_;  ///< by keys seen; with experts or not
+  Uses uses_;                                              ///< of a model with a vision tower
 };
 
 /// One run of layers of a stage, as a stage of its own.

@@ -28,22 +28,24 @@ std::vector<int64_t> beginnings(const Request& request, const arch::Stage& stage
 
 /// Elements that ZeRO-3 gathers in a step: all in a forward, and in a backward those that it reads.
 /// What is last in a chunk stays between the two, and so from one pass to the next that has begun.
-double gathered(const Request& request, const arch::Stage& stage, const Elements& elements) {
+double gathered(const Request& request, const arch::Stage& stage, const Held& held,
+                int64_t met_twice) {
   const int64_t passes = request.num_micro_batches;
-  int64_t count = passes * (elements.all + elements.again + elements.met_twice);
+  int64_t count = passes * (held.all + held.again + met_twice);
   const std::vector<int64_t> times = beginnings(request, stage);
   for (size_t chunk = 0; chunk < times.size(); ++chunk)
-    count -= (2 * passes - times[chunk]) * elements.last[chunk];
+    count -= (2 * passes - times[chunk]) * held.last[chunk];
   return static_cast<double>(count);
 }
 
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
-/// (D - 1) / D of what is summed or gathered.
-double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {
-  const auto ranks = static_cast<double>(request.mesh.model_copies());
+/// (D - 1) / D of what is summed or gathered. copies: ranks that hold the same.
+double held_bytes(const Request& request, const arch::Stage& stage, const Held& held,
+                  int64_t copies, int64_t met_twice) {
+  const auto ranks = static_cast<double>(copies);
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
-  const auto trained = static_cast<double>(elements.trained);
+  const auto trained = static_cast<double>(held.trained);
   const double part = (ranks - 1) / ranks;
   switch (request.sharding) {
     case Sharding::kNone:
@@ -53,9 +55,52 @@ double data_bytes(const Request& request, const arch::Stage& stage, const Elemen
     case Sharding::kGradients:
       return part * (4 * passes + width) * trained;
     case Sharding::kParameters:
-      return part * (4 * passes * trained + width * gathered(request, stage, elements));
+      return part * (4 * passes * trained + width * gathered(request, stage, held, met_twice));
   }
   return 0;
+}
+
+double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {
+  return held_bytes(request, stage, elements.without_experts(), request.mesh.model_copies(),
+                    elements.met_twice) +
+         held_bytes(request, stage, elements.experts, request.expert_copies(), 0);
+}
+
+/// The bytes that a rank's rows make on their way to the owners of their experts, on average, and
+/// on the way back, with how many there are: one pass through a layer with experts.
+struct ExpertRows {
+  double there = 0, back = 0;
+};
+ExpertRows expert_rows_bytes(const Request& request) {
+  const auto ranks = static_cast<double>(request.mesh.expert);
+  if (ranks == 1) return {};
+  const double leaves = static_cast<double>(request.routed_rows()) * (ranks - 1) / ranks;
+  const double row = static_cast<double>(request.model.hidden_size * request.element_bytes());
+  // The number of rows for each expert, and where adapters drop something, a key of each row.
+  const double counts = (ranks - 1) * 8 * static_cast<double>(request.model.experts.count);
+  const bool drops = request.adapters && request.adapters->dropout > 0;
+  return {.there = leaves * (row + (drops ? 8 : 0)) + counts, .back = leaves * row};
+}
+
+/// Layers with experts of the stage, and those of them that are made again from their input.
+struct SparseLayers {
+  double all = 0, again = 0;
+};
+SparseLayers sparse_layers(const Request& request, const arch::Stage& stage) {
+  SparseLayers count;
+  if (!request.model.has_experts()) return count;
+  for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
+    const arch::LayerRange range = stage.layers_of(chunk);
+    for (const settings::RecomputeGroup& group :
+         settings::recompute_groups(request.recompute, range.end - range.first)) {
+      for (int64_t layer = range.first + group.first; layer < range.first + group.end; ++layer) {
+        if (!request.model.is_sparse(layer)) continue;
+        count.all += 1;
+        count.again += group.kind == settings::LayerRecompute::kFull ? 1 : 0;
+      }
+    }
+  }
+  return count;
 }
 
 /// Bytes of one pass through a layer (docs/context_parallel.md): heads exchanged for tokens within
@@ -171,6 +216,12 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   const double core_again = again + share(LayerRecompute::kSelective);
   traffic.context =
       passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward);
+  const ExpertRows rows = expert_rows_bytes(request);
+  const SparseLayers sparse = sparse_layers(request, stage);
+  traffic.expert_forward = rows.there + rows.back;
+  traffic.expert_backward = 2 * rows.back;
+  traffic.expert = passes * (sparse.all * (traffic.expert_forward + traffic.expert_backward) +
+                             sparse.again * traffic.expert_forward);
   const double messages = request.mesh.pipeline > 1 ? passes * border_bytes(request, stage) : 0;
   traffic.pipeline = messages + traffic.tied;
   return traffic;

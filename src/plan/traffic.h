@@ -13,6 +13,9 @@ struct Traffic {
   double context_forward = 0;   ///< of one layer and micro-batch
   double context_backward = 0;  ///< what it recomputes apart
   double context_keys = 0;      ///< of each of these: a ring's keys and values
+  double expert = 0;            ///< rows to and from the owners of their experts, on average
+  double expert_forward = 0;    ///< of one layer and micro-batch
+  double expert_backward = 0;   ///< what is made again apart
   double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
   double tensor_of_tower = 0;   ///< of a vision tower's part, likewise
   double message = 0;           ///< to the next stage, of one micro-batch

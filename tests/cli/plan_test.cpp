@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/run_program.h"
 #include "support/shared_data.h"
+#include "support/tiny_model.h"
 
 namespace danlu::test {
 namespace {
@@ -180,6 +181,39 @@ TEST(PlanCommand, AutoShowsTenAndWhatLimitsThem) {
   EXPECT_THAT(got.out, HasSubstr("limited by"));
 }
 
+TEST(PlanCommand, ExpertsAreDividedAsTheLineSays) {
+  const TemporaryDirectory directory;
+  Json config = tiny_config("qwen3_moe");
+  config.update({{"num_experts", 16}, {"hidden_size", 256}, {"moe_intermediate_size", 128}});
+  write_json_file(directory.path() / "config.json", config);
+  const auto planned = [&](std::vector<std::string> flags) {
+    std::vector<std::string> line = {"plan",      "--model",      directory.path().string(),
+                                     "--machine", "a100-80g",     "--max_length",
+                                     "128",       "--batch_size", "2"};
+    line.insert(line.end(), flags.begin(), flags.end());
+    return run_danlu(line);
+  };
+  const ProgramResult whole = planned({"--json"}), divided = planned({"--ep", "4", "--json"});
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  ASSERT_EQ(divided.exit_code, 0) << divided.err;
+  const Json all = Json::parse(whole.out), part = Json::parse(divided.out);
+  EXPECT_EQ(part["ep"], 4);
+  EXPECT_EQ(part["parameters"], all["parameters"]);
+  const int64_t experts = 2 * 16 * 3 * 256 * 128;
+  EXPECT_EQ(
+      all["stages"][0]["weights"].get<int64_t>() - part["stages"][0]["weights"].get<int64_t>(),
+      2 * (experts - experts / 4));
+  EXPECT_EQ(all["stages"][0]["sent_expert"]["node"], 0);
+  EXPECT_GT(part["stages"][0]["sent_expert"]["node"], 0);
+  const ProgramResult shown =
+      planned({"--expert-model-parallel-size", "4", "--expert_imbalance", "1.5"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("ep 4 dp 8"));
+  EXPECT_THAT(shown.out, HasSubstr("4 a layer and rank, 768 rows of a pass on the rank with the "
+                                   "most (1.5 times the mean)"));
+  EXPECT_THAT(shown.out, HasSubstr("expert axis"));
+}
+
 TEST(PlanCommand, BadInputSaysRuleAndWhatWorks) {
   DANLU_REQUIRES_SHARED();
   struct Case {
@@ -219,6 +253,9 @@ TEST(PlanCommand, BadInputSaysRuleAndWhatWorks) {
             {"--fsdp hybrid_shard", "take full_shard"}},
            {{"--devices", "8", "--nnodes", "2"}, {"--devices is of all machines"}},
            {{"--auto", "--tp", "2"}, {"--auto looks for --tp itself"}},
+           {{"--auto", "--ep", "2"}, {"--auto looks for --ep itself"}},
+           {{"--expert_imbalance", "2"}, {"--expert_imbalance: llama has no experts"}},
+           {{"--expert_imbalance", "0.5"}, {"--expert_imbalance", "0.5"}},
            {{"--auto", "--draw", "a.svg"}, {"--draw draws one"}},
            {{"--offload", "params"}, {"--offload params", "take --offload optimizer"}},
            {{"--learning_rte", "1"}, {"--learning_rte", "learning_rate"}}}) {

@@ -38,12 +38,24 @@ void set_pictures(const Options& options, plan::Request& request) {
   request.set_visual_tokens(tokens);
 }
 
+/// Errors: UsageError for a model without experts, and for less than the mean.
+void set_imbalance(const Options& options, plan::Request& request) {
+  if (!options.has_value("expert_imbalance")) return;
+  const double imbalance = options.get_float("expert_imbalance");
+  if (!request.model.has_experts() && options.is_given("expert_imbalance")) {
+    throw UsageError(tr("[plan] {}: {} has no experts", options.given_as("expert_imbalance"),
+                        request.model.family));
+  }
+  request.expert_imbalance = imbalance;
+}
+
 /// What a machine file says of a training beside what the training is told.
 plan::Request request_on(const Options& options, const plan::Machine& machine,
                          const settings::PlannedTraining& planned) {
   const settings::TrainConfig& config = planned.config;
   plan::Request request = plan::request_of(config, planned.model, config.data.max_length);
   set_pictures(options, request);
+  set_imbalance(options, request);
   request.widens = machine.peak(request.precision) <= machine.f32_flops;
   if (request.mesh.are_some_sharers())
     throw UsageError(tr("[plan] --fsdp {}: sharing within each machine alone is not planned",
@@ -79,10 +91,10 @@ int64_t world_of(const Options& options, const plan::Machine& machine) {
 /// --auto looks for these itself.
 void require_free_of_run(const Options& options) {
   for (const char* name :
-       {"tp", "pp", "dp", "batch_size", "accum", "shard", "use_distributed_optimizer", "deepspeed",
-        "fsdp", "num_layer_list", "noop_layers", "num_layers_per_virtual_pipeline_stage",
-        "num_virtual_stages_per_pipeline_rank", "pipeline_schedule", "enable_zero_bubble",
-        "sequence_parallel"}) {
+       {"tp", "pp", "dp", "ep", "batch_size", "accum", "shard", "use_distributed_optimizer",
+        "deepspeed", "fsdp", "num_layer_list", "noop_layers",
+        "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
+        "pipeline_schedule", "enable_zero_bubble", "sequence_parallel"}) {
     if (options.is_given(name))
       throw UsageError(tr("[plan] --auto looks for {} itself", options.given_as(name)),
                        tr("leave it out; or leave out --auto for the plan of these flags"));

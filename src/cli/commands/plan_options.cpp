@@ -115,6 +115,13 @@ std::vector<OptionSpec> planning_options() {
                "--max_pixels and the model's processor let it be)",
        .range = at_least(0),
        .group = what},
+      {.name = "expert_imbalance",
+       .type = OptionType::kFloat,
+       .default_text = "1",
+       .help = "tokens of the rank whose experts are chosen most, as a multiple of the mean of the "
+               "ranks that divide experts among them (--ep)",
+       .range = at_least(1),
+       .group = what},
       {.name = "auto",
        .type = OptionType::kBool,
        .default_text = "false",

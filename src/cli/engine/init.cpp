@@ -39,7 +39,6 @@ void check_memory(const arch::ModelConfig& config) {
 
 int run_init(const Options& options) {
   const arch::ModelConfig config = arch::load_model_config(options.get_string("config"));
-  arch::require_runnable(config);
   const DType dtype =
       options.has_value("dtype") ? dtype_from_name(options.get_string("dtype")) : config.dtype;
   const fs::path output = options.get_string("output"),

@@ -119,7 +119,6 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
                                 : model_to_train(options, config.task);
   config.model = std::move(named.source);
   model = std::move(named.config);
-  arch::require_runnable(model);
   const VisionTraining vision = vision_training_from(options, model);
   config.lora = lora_from(options, model, vision);
   config.freeze = vision.freeze;

@@ -1,0 +1,308 @@
+// What the plan says of models with experts: the memory of a rank and the bytes that ranks send,
+// against what is allocated and counted.
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "device/counted_memory.h"
+#include "device/select.h"
+#include "models/adapters.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
+#include "ops/attention.h"
+#include "parallel/comm/local.h"
+#include "plan/traffic.h"
+#include "support/tiny_model.h"
+#include "train/batch_input.h"
+#include "train/precision.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace plan_experts_test {
+
+using settings::Precision, settings::Sharding;
+
+struct ExpertCase {
+  const char* family;
+  Precision precision = Precision::kF32;
+  const char* recompute = "none";
+  settings::MeshShape mesh = {};
+  Sharding sharding = Sharding::kNone;
+  double lora_dropout = -1;  ///< below 0: all is trained
+};
+void PrintTo(const ExpertCase& c, std::ostream* out) { *out << c.family << " " << c.recompute; }
+std::string expert_case_name(const testing::TestParamInfo<ExpertCase>& info) {
+  const ExpertCase& c = info.param;
+  return fmt::format("{}_{}_{}_dp{}ep{}tp{}_zero{}{}", c.family,
+                     settings::precision_name(c.precision), c.recompute, c.mesh.data, c.mesh.expert,
+                     c.mesh.tensor, static_cast<int>(c.sharding),
+                     c.lora_dropout < 0   ? ""
+                     : c.lora_dropout > 0 ? "_lora_dropout"
+                                          : "_lora");
+}
+
+/// Routers' and latent vectors' sizes tell the families apart.
+arch::ModelConfig expert_model(const std::string& family, int64_t hidden = 64, int64_t layers = 5) {
+  Json json = danlu::test::tiny_config(family);
+  json.update({{"hidden_size", hidden},
+               {"intermediate_size", 160},
+               {"num_attention_heads", 4},
+               {"num_key_value_heads", 2},
+               {"num_hidden_layers", layers},
+               {"vocab_size", 96},
+               {"max_position_embeddings", 1024}});
+  if (family == "mixtral") json.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
+  if (family.ends_with("_moe")) {
+    json.update({{"num_experts", 16}, {"num_experts_per_tok", 4}, {"moe_intermediate_size", 64}});
+  }
+  if (family == "qwen2_moe") json["shared_expert_intermediate_size"] = 96;
+  if (family == "qwen3_moe") json["head_dim"] = 16;
+  if (family == "deepseek_v3") {
+    json.update({{"num_key_value_heads", 4},
+                 {"q_lora_rank", 48},
+                 {"kv_lora_rank", 32},
+                 {"qk_nope_head_dim", 16},
+                 {"qk_rope_head_dim", 8},
+                 {"v_head_dim", 16},
+                 {"n_routed_experts", 8},
+                 {"num_experts_per_tok", 3},
+                 {"moe_intermediate_size", 64},
+                 {"n_shared_experts", 2},
+                 {"n_group", 4},
+                 {"topk_group", 2},
+                 {"first_k_dense_replace", 1}});
+  }
+  return arch::parse_model_config(json, "test");
+}
+
+plan::Request expert_request(const ExpertCase& c) {
+  plan::Request request;
+  request.model = expert_model(c.family);
+  request.mesh = c.mesh;
+  request.pipeline.stages = c.mesh.pipeline;
+  request.sharding = c.sharding;
+  request.recompute.granularity = c.recompute;
+  request.precision = c.precision;
+  request.tokens = request.longest = 512;
+  request.widens = !device::multiplies_natively(at::kCPU, scalar_type_of(c.precision));
+  request.packed_columns = ops::packed_columns(scalar_type_of(c.precision));
+  if (c.lora_dropout < 0) return request;
+  request.adapters = settings::new_adapters();
+  request.adapters->dropout = c.lora_dropout;
+  weights::set_targets(*request.adapters, {"all-linear"});
+  return request;
+}
+
+data::StepBatches expert_batches(const plan::Request& request) {
+  data::Sample sample;
+  for (int64_t i = 0; i < request.tokens; ++i)
+    sample.ids.push_back(static_cast<int32_t>(i * 7 % 90));
+  sample.labels = sample.ids;
+  const auto source = std::make_shared<data::VectorSource>(std::vector<data::Sample>(4, sample));
+  return test::step_of(source, 1, request.num_micro_batches, 0, 0);
+}
+
+TrainConfig expert_settings(const plan::Request& request) {
+  TrainConfig settings;
+  settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
+  settings.schedule.shape.lr = 1e-4;
+  settings.keeping.sharding = request.sharding;
+  return settings;
+}
+
+TrainState expert_state(const plan::Request& request, const parallel::Mesh& mesh) {
+  auto model = std::make_unique<models::CausalLM>(
+      request.model,
+      arch::stages_of(request.model, request.pipeline)[static_cast<size_t>(mesh.stage())], mesh,
+      scalar_type_of(request.precision), at::Device(at::kCPU));
+  models::initialize(*model, 7);
+  if (request.adapters) models::add_lora(*model, *request.adapters, 5);
+  model->memory().set_recompute(request.recompute);
+  return test::make_state(std::move(model), expert_settings(request));
+}
+
+/// Bytes of a rank on average: between steps, and the most above that in a step.
+struct ExpertMemory {
+  double kept = 0, pass = 0;
+};
+
+ExpertMemory counted_memory(const plan::Request& request) {
+  device::count_host_memory();
+  ExpertMemory memory;
+  const auto ranks = static_cast<double>(request.mesh.size());
+  const int64_t empty = device::host_memory();
+  parallel::run_local_ranks(request.mesh.size(), [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, request.mesh);
+    TrainState state = expert_state(request, mesh);
+    const TrainConfig settings = expert_settings(request);
+    const data::StepBatches batches = expert_batches(request);
+    run_step(state, batches, settings, settings.schedule.shape);
+    state.model->memory().settle();
+    mesh.all().barrier();
+    const int64_t before = device::host_memory();
+    if (world.rank() == 0) device::reset_peak_host_memory();
+    mesh.all().barrier();
+    // Ranks seldom need the most at one time.
+    for (int step = 0; step < (request.mesh.size() > 1 ? 4 : 1); ++step)
+      run_step(state, batches, settings, settings.schedule.shape);
+    state.model->memory().settle();
+    mesh.all().barrier();
+    if (world.rank() == 0) {
+      memory.kept = static_cast<double>(before - empty) / ranks;
+      memory.pass = static_cast<double>(device::peak_host_memory() - before) / ranks;
+    }
+    mesh.all().barrier();
+  });
+  return memory;
+}
+
+class PlanExpertMemory : public testing::TestWithParam<ExpertCase> {};
+
+TEST_P(PlanExpertMemory, OfARankIsWhatIsAllocated) {
+  const plan::Request request = expert_request(GetParam());
+  const plan::Memory memory = plan::memory_by_stage(request)[0].memory;
+  const auto kept = static_cast<double>(memory.kept()), pass = static_cast<double>(memory.pass());
+  const ExpertMemory counted = counted_memory(request);
+  if (std::getenv("DANLU_PRINT_TABLES")) {
+    std::printf("%s: kept %.0f / %.0f (%.3f), pass %.0f / %.0f (%.3f); working %.0f comm %.0f\n",
+                expert_case_name({GetParam(), 0}).c_str(), kept, counted.kept, kept / counted.kept,
+                pass, counted.pass, pass / counted.pass, static_cast<double>(memory.working),
+                static_cast<double>(memory.communication));
+  }
+  EXPECT_NEAR(kept / counted.kept, 1, 0.05) << kept << " bytes planned between steps";
+  // Ranks seldom need the most at one time.
+  const double at_least = request.mesh.size() > 1 ? 0.75 : 0.9;
+  EXPECT_LE(counted.pass, 1.1 * pass) << pass << " bytes planned of a pass";
+  EXPECT_GE(counted.pass, at_least * pass) << pass << " bytes planned of a pass";
+}
+
+std::vector<ExpertCase> expert_memory_cases() {
+  std::vector<ExpertCase> all;
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"}) {
+    for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+      for (const char* recompute : {"none", "selective", "full"})
+        all.push_back({family, precision, recompute});
+      all.push_back({family, precision, "none", {.data = 2, .expert = 2}});
+      all.push_back({.family = family, .precision = precision, .lora_dropout = 0});
+    }
+    all.push_back({family, Precision::kBF16, "full", {.data = 2, .expert = 2}});
+    all.push_back({family, Precision::kF32, "selective", {.data = 2, .expert = 2}});
+  }
+  all.push_back({"qwen2_moe", Precision::kF32, "none", {.tensor = 2}});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Experts, PlanExpertMemory, testing::ValuesIn(expert_memory_cases()),
+                         expert_case_name);
+
+/// What layers keep when their forward is over, of a rank on average.
+double kept_by_layers(const plan::Request& request) {
+  device::count_host_memory();
+  int64_t bytes = 0;
+  parallel::run_local_ranks(request.mesh.size(), [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, request.mesh);
+    models::CausalLM model(request.model, arch::whole_of(request.model), mesh,
+                           scalar_type_of(request.precision), at::Device(at::kCPU));
+    models::initialize(model, 7);
+    model.memory().set_recompute(request.recompute);
+    const data::Batch batch = expert_batches(request).micro_batches.front();
+    mesh.all().barrier();
+    if (world.rank() == 0) bytes = -device::host_memory();
+    mesh.all().barrier();
+    const at::Tensor hidden_nH = model.forward(training_input(model, batch, 0));
+    mesh.all().barrier();
+    if (world.rank() == 0) bytes += device::host_memory();
+    mesh.all().barrier();
+  });
+  return static_cast<double>(bytes) / static_cast<double>(request.mesh.size());
+}
+
+TEST(PlanExpertActivations, OfDividedExpertsAreWhatLayersKeep) {
+  for (const char* family : {"mixtral", "qwen2_moe", "deepseek_v3"}) {
+    for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+      for (const char* recompute : {"none", "selective", "full"}) {
+        const auto of = [&](int64_t layers) {
+          plan::Request request =
+              expert_request({family, precision, recompute, {.data = 2, .expert = 2}});
+          request.model = expert_model(family, 64, layers);
+          return request;
+        };
+        const auto planned = [&](int64_t layers) {
+          return static_cast<double>(plan::memory_by_stage(of(layers))[0].memory.activations);
+        };
+        const double counted = kept_by_layers(of(5)) - kept_by_layers(of(2));
+        EXPECT_NEAR((planned(5) - planned(2)) / counted, 1.0, 0.02)
+            << family << " " << settings::precision_name(precision) << " " << recompute;
+      }
+    }
+  }
+}
+
+/// Bytes of a rank on average in one step: rows to experts and back, and what copies exchange.
+struct ExpertSent {
+  double rows = 0, data = 0;
+};
+
+ExpertSent counted_sent(const plan::Request& request) {
+  ExpertSent sum;
+  std::mutex mutex;
+  const auto ranks = static_cast<double>(request.mesh.size());
+  parallel::run_local_ranks(request.mesh.size(), [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, request.mesh);
+    TrainState state = expert_state(request, mesh);
+    const TrainConfig settings = expert_settings(request);
+    const auto sent = [&mesh] {
+      const auto of = [](const parallel::Group& group) {
+        return static_cast<double>(group.traffic().bytes);
+      };
+      constexpr arch::Axes kOfExperts = {arch::Axis::kContext, arch::Axis::kData};
+      ExpertSent bytes{of(mesh.cutting({arch::Axis::kExpert}))};
+      for (const parallel::PassGroups* groups :
+           std::vector<const parallel::PassGroups*>{&mesh, &mesh.background()})
+        bytes.data += of(groups->batch_ranks()) + of(groups->holders(kOfExperts));
+      return bytes;
+    };
+    const ExpertSent before = sent();
+    run_step(state, expert_batches(request), settings, settings.schedule.shape);
+    state.model->memory().settle();
+    const ExpertSent after = sent();
+    const std::lock_guard lock(mutex);
+    sum.rows += (after.rows - before.rows) / ranks;
+    sum.data += (after.data - before.data) / ranks;
+  });
+  return sum;
+}
+
+class PlanExpertTraffic : public testing::TestWithParam<ExpertCase> {};
+
+TEST_P(PlanExpertTraffic, IsWhatIsSent) {
+  plan::Request request = expert_request(GetParam());
+  request.num_micro_batches = 2;
+  // Of larger parameters less is padding.
+  request.model = expert_model(GetParam().family, 128);
+  const plan::Traffic planned = plan::traffic_of(request, arch::whole_of(request.model));
+  const ExpertSent counted = counted_sent(request);
+  EXPECT_NEAR(counted.rows / planned.expert, 1, 0.02) << counted.rows << " bytes of rows";
+  EXPECT_NEAR(counted.data / planned.data, 1, 0.02) << counted.data << " bytes of copies";
+}
+
+std::vector<ExpertCase> expert_traffic_cases() {
+  const settings::MeshShape ep2{.data = 2, .expert = 2}, ep2dp2{.data = 4, .expert = 2},
+      ep4{.data = 4, .expert = 4};
+  std::vector<ExpertCase> all = {{"mixtral", Precision::kF32, "none", ep2},
+                                 {"qwen2_moe", Precision::kBF16, "full", ep4},
+                                 {"deepseek_v3", Precision::kF32, "selective", ep2},
+                                 {"qwen3_moe", Precision::kF32, "none", ep2, Sharding::kNone, 0.1}};
+  for (const Sharding sharding :
+       {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters})
+    all.push_back({"qwen3_moe", Precision::kF32, "none", ep2dp2, sharding});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Experts, PlanExpertTraffic, testing::ValuesIn(expert_traffic_cases()),
+                         expert_case_name);
+
+}  // namespace plan_experts_test
+}  // namespace danlu::train
