@@ -439,14 +439,10 @@ LayerBytes patches_bytes(const Request& request) {
 LayerBytes passing_layer_bytes(const Request& request, int64_t layer) {
   const arch::LayerKind* own = request.model.own_kind(layer);
   if (own) return {.passing = own_bytes(request, *own).passing};
-<<<<<<< HEAD
-  return {.passing = passing_bytes(request, layer_sizes(request))};
-=======
   const Sizes of = layer_sizes(request);
   if (!request.model.is_sparse(layer)) return {.passing = passing_bytes(request, of)};
   return {.passing = 2 * of.rows + of.inside +
                      std::max(passing_expert_bytes(request).passing, passing_attention(of))};
->>>>>>> 9f3a83a31628fc057b37b33681471e9092d5f2c4
 }
 
 LayerBytes passing_block_bytes(const Request& request, int64_t block) {
