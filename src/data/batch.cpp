@@ -63,9 +63,12 @@ void append_sample(const Sample& sample, uint64_t number, Batch& batch) {
     throw DataError(tr("[make_batch] a micro-batch of more than {} tokens",
                        std::numeric_limits<int32_t>::max()));
   }
+  const size_t spans = batch.media.size();
   append_spans(sample.media, static_cast<int64_t>(base), &batch.media);
   batch.ids.insert(batch.ids.end(), sample.ids.begin(), sample.ids.end());
   for (size_t i = 0; i < count; ++i) batch.token_keys.push_back(mix64(number, i));
+  for (size_t i = spans; i < batch.media.size(); ++i)
+    batch.media[i].key = batch.token_keys[static_cast<size_t>(batch.media[i].begin)];
   append_targets(sample, batch);
   for_each_stretch(restarts, count, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) batch.positions.push_back(static_cast<int64_t>(i - begin));

@@ -117,12 +117,12 @@ void require_free(const fs::path& output) {
 
 PreprocessReport convert_llava_rows(const LlavaRowsSpec& spec) {
   const fs::path output = place_of(spec.output);
+  const MadeDirectory parent = parent_of(output);
+  // Before the refusal: one that was killed behind its last word has left its lock's file.
+  const FileLock lock = lock_output(output);
   require_free(spec.output);
   LlavaRows rows(spec);
   refuse_to_replace_inputs(output, rows.inputs());
-  const MadeDirectory parent = parent_of(output);
-  const FileLock lock = lock_output(output);
-  require_free(spec.output);
   AtomicFile file(output);
   PreprocessReport report = rows.write(&file);
   judge_dropped(&report, spec.max_dropped_ratio);

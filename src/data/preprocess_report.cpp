@@ -272,13 +272,14 @@ std::string reasons_of_error(const std::vector<ReasonCount>& dropped) {
 }
 
 std::string hint_about(const std::vector<ReasonCount>& dropped) {
-  const bool all_too_long =
-      !dropped.empty() && std::all_of(dropped.begin(), dropped.end(), [](const ReasonCount& item) {
-        return item.reason.starts_with("longer than");
-      });
-  if (all_too_long) {
+  const auto all_are = [&](const char* beginning) {
+    return !dropped.empty() &&
+           std::all_of(dropped.begin(), dropped.end(),
+                       [&](const ReasonCount& item) { return item.reason.starts_with(beginning); });
+  };
+  if (all_are("longer than"))
     return tr("raise --max-length; in training, --truncation right cuts long samples");
-  }
+  if (all_are("missing file")) return tr("--media_dir says where relative paths of pictures begin");
   return tr("check the detected layout; --handler-name, --map-keys or --columns change it");
 }
 

@@ -1,9 +1,12 @@
 #include "layers/attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/ones.h>
 
 #include "ops/pointwise.h"
+#include "ops/rms_norm.h"
 
 namespace danlu::layers {
 namespace {
@@ -53,6 +56,12 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
     q_NQD = ops::rotary(q_NQD, rotary);
     k_NKD = ops::rotary(k_NKD, rotary);
   }
+  if (rotated_norm_eps) {
+    const at::Tensor ones_D = at::ones({head_dim}, q_NQD.options().requires_grad(false));
+    q_NQD = ops::rms_norm(q_NQD, ones_D, *rotated_norm_eps);
+    k_NKD = ops::rms_norm(k_NKD, ones_D, *rotated_norm_eps);
+  }
+  if (grows_queries) q_NQD = (q_NQD * pass.query_factors_N11).to(q_NQD.scalar_type());
   if (pass.attend) return leave(pass.attend(layer, q_NQD, k_NKD, v_NKD, options), pass);
   return leave(attend(q_NQD, k_NKD, v_NKD, pass, again), pass);
 }

@@ -42,6 +42,9 @@ struct Attention : SelfAttention {
   std::optional<Norm> q_norm, k_norm;  ///< per head, before rotary
   bool is_rotated = true;              ///< false: without rotary embedding in this layer
   bool has_window_rotary = false;      ///< by Pass::window_rotary
+  /// Rotated queries and keys are divided by their rms, with this eps.
+  std::optional<double> rotated_norm_eps;
+  bool grows_queries = false;  ///< by Pass::query_factors_N11
 
   at::Tensor forward(const at::Tensor& x_NH, const Pass& pass,
                      const Again& again = {}) const override;

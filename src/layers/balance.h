@@ -17,11 +17,14 @@ namespace danlu::layers {
 struct Balance {
   settings::RouterTraining training;
   /// The segments: the pass's sequences, or all of it as one (settings::BalanceLoss).
-  std::vector<int64_t>
-      lengths;  ///< of whole segments, of which ranks of the context axis have parts
+  /// Lengths of whole segments, of which ranks of the context axis have parts.
+  std::vector<int64_t> lengths;
   std::vector<double> weights;  ///< how much of the step's loss lies in each
   /// The tokens of this rank, inside a region, that belong to each segment.
   std::vector<ops::SegmentPart> parts;
+  /// The same of sequences, by which experts have room.
+  std::vector<ops::SegmentPart> sequences;
+  std::vector<int64_t> sequence_lengths;
   const parallel::Group* context = &parallel::Group::alone();
   int64_t sparse_layers = 0;  ///< of the whole model
 

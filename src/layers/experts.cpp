@@ -197,8 +197,10 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   ops::Routing routing = ops::route(logits[0], choice_bias.tensor, rule);
   // Filling is sent nowhere.
   routing.experts_NK.narrow(0, pass->num_tokens, x_NH.size(0) - pass->num_tokens).fill_(-1);
+  const at::Tensor chosen_NK = routing.experts_NK.clone();
+  const int64_t dropped = drop(routing, logits_NE.size(1), *pass);
   const Dispatch to = dispatch(routing.experts_NK, logits_NE.size(1), x_NH.device());
-  if (pass->results) count(to.counts, *pass->results);
+  if (pass->results) count(to.counts, dropped, *pass->results);
   if (pass->results && pass->results->on_routing)
     pass->results->on_routing(layer, logits_NE, routing);
   const at::Tensor weights_R1 = ops::take_rows(routing.weights_NK.reshape({-1, 1}), to.pick_R);
@@ -214,13 +216,23 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   rows_RH = through_owners(rows_RH, to.counts, own, again);
   if (!scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
   const at::Tensor sum_NH = ops::rows_summed(rows_RH, to.token_R, x_NH.size(0));
-  return with_terms(sum_NH, {logits[1], logits[2]}, routing.experts_NK, *pass);
+  return with_terms(sum_NH, {logits[1], logits[2]}, chosen_NK, *pass);
 }
 
-void Experts::count(const std::vector<int64_t>& rows, PassResults& results) const {
+int64_t Experts::drop(ops::Routing& routing, int64_t experts, const Pass& pass) const {
+  if (!pass.balance || !(pass.balance->training.capacity_factor > 0)) return 0;
+  const Balance& balance = *pass.balance;
+  return ops::drop_beyond(
+      balance.training.capacity_factor, balance.training.drop == settings::DropPolicy::kPosition,
+      experts, balance.sequences, balance.sequence_lengths, routing.experts_NK, routing.weights_NK);
+}
+
+void Experts::count(const std::vector<int64_t>& rows, int64_t dropped, PassResults& results) const {
   const at::Tensor load_LE =
-      at::zeros({num_layers, static_cast<int64_t>(rows.size())}, at::kDouble);
-  std::copy(rows.begin(), rows.end(), load_LE[layer].data_ptr<double>());
+      at::zeros({num_layers, static_cast<int64_t>(rows.size()) + 1}, at::kDouble);
+  double* const to = load_LE[layer].data_ptr<double>();
+  std::copy(rows.begin(), rows.end(), to);
+  to[rows.size()] = static_cast<double>(dropped);
   results.add(kExpertLoad, load_LE);
 }
 

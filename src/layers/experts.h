@@ -13,7 +13,8 @@ namespace danlu::layers {
 
 /// Names in PassResults. The terms of the loss are sums over segments, weighted as Balance says.
 inline const std::string kBalanceTerm = "aux_loss", kRouterZTerm = "z_loss";
-/// Tokens of each layer of the model that went to each expert: [layers, experts].
+/// Picks of each layer of the model that went to each expert, and last those that were dropped:
+/// [layers, experts + 1].
 inline const std::string kExpertLoad = "expert_load";
 
 struct Expert {
@@ -58,7 +59,9 @@ struct Experts : FeedForward {
   /// The same of this rank's experts. counts: rows of each of them.
   at::Tensor through(const at::Tensor& x_RH, const std::vector<int64_t>& counts,
                      const std::shared_ptr<const Pass>& pass, const Again& again) const;
-  void count(const std::vector<int64_t>& rows, PassResults& results) const;
+  /// Takes picks out that experts have no room for; returns how many.
+  int64_t drop(ops::Routing& routing, int64_t experts, const Pass& pass) const;
+  void count(const std::vector<int64_t>& rows, int64_t dropped, PassResults& results) const;
   at::Tensor with_terms(const at::Tensor& hidden_NH, const std::vector<at::Tensor>& logits,
                         const at::Tensor& experts_NK, const Pass& pass) const;
 };

@@ -23,6 +23,9 @@ struct Pass {
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
   /// Of layers with a window, where it is another (ModelConfig::window_rope).
   ops::RotaryTable window_rotary;
+  /// f32 [N, 1, 1], the factors of queries in layers that see everything without rotary embedding
+  /// (ModelConfig::query_growth); undefined: there are none.
+  at::Tensor query_factors_N11;
   /// Stores the new keys and values of a layer and gives attention over these and the earlier ones.
   /// Empty: there are no earlier ones.
   std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,

@@ -1,5 +1,6 @@
 #include "models/causal_lm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -55,6 +56,25 @@ std::vector<ops::SegmentPart> parts_of(const ForwardInput& input, int64_t segmen
 
 }  // namespace
 
+AsTheyWere::AsTheyWere(const std::vector<SavedModule>& modules, bool adapters) {
+  if (adapters || modules.empty()) return;
+  if (at::GradMode::is_enabled())
+    throw InternalError("[model] without adapters, passes have no gradient");
+  for (const SavedModule& module : modules) {
+    Parameter& place = *module.place;
+    trained_.push_back({&place, place.tensor, place.quantized});
+    place.tensor = module.original.tensor;
+    place.quantized = module.original.quantized;
+  }
+}
+
+AsTheyWere::~AsTheyWere() {
+  for (Trained& module : trained_) {
+    module.place->tensor = std::move(module.tensor);
+    module.place->quantized = std::move(module.quantized);
+  }
+}
+
 CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& part,
                      const parallel::Mesh& of, at::ScalarType scalar_type,
                      const at::Device& at_device)
@@ -87,6 +107,11 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   const at::Tensor positions_N = input.positions_N.to(device);
   pass->rotary = rope_table(config, positions_N, input);
   pass->window_rotary = window_rope_table(config, positions_N, input);
+  if (config.query_growth > 0) {
+    const at::Tensor steps_N =
+        ((positions_N + 1).to(at::kFloat) / config.query_growth_from).floor();
+    pass->query_factors_N11 = (steps_N.log1p() * config.query_growth + 1).view({-1, 1, 1});
+  }
   if (input.cache) {
     pass->attend = [cache = input.cache](int64_t layer, const at::Tensor& q_NQD,
                                          const at::Tensor& k_NKD, const at::Tensor& v_NKD,
@@ -105,13 +130,6 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
   pass->num_tokens = tokens;
   pass->adapters = input.adapters;
-  // The configuration decides, which every stage has alike.
-  if (!input.adapters && lora && !lora->modules_to_save.empty()) {
-    throw UsageError(
-        tr("[lora] modules_to_save: a pass without adapters needs these modules as they "
-           "were, which is not kept"),
-        tr("leave modules_to_save out"));
-  }
   pass->balance = balance_for(input);
   pass->results = input.results;
   pass->loss_scale = input.loss_scale;
@@ -120,7 +138,8 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
 
 std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
     const ForwardInput& input) const {
-  if (!config.has_experts() || !input.routers || !input.routers->training.has_terms()) return {};
+  if (!config.has_experts() || !input.routers || !input.routers->training.changes_passes())
+    return {};
   auto balance = std::make_shared<layers::Balance>();
   balance->training = input.routers->training;
   balance->context = &mesh.context().all();
@@ -134,6 +153,8 @@ std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
   balance->parts = parts_of(input, static_cast<int64_t>(own.size()));
   const auto& starts = input.segments.q_starts;
   for (size_t s = 0; s < own.size(); ++s) balance->lengths.push_back(starts[s + 1] - starts[s]);
+  balance->sequences = balance->parts;
+  balance->sequence_lengths = balance->lengths;
   if (balance->training.loss == settings::BalanceLoss::kSequence) return balance;
   balance->lengths = {starts[own.size()]};
   balance->weights = {std::accumulate(balance->weights.begin(), balance->weights.end(), 0.0)};
@@ -220,6 +241,7 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
                         std::to_string(n) + " ids, " + std::to_string(input.positions_N.numel()) +
                         " positions");
   }
+  const AsTheyWere as_they_were(saved_modules, input.adapters);
   const auto report = [&](int64_t index, const at::Tensor& hidden_NH) {
     if (input.on_hidden) input.on_hidden(index, hidden_NH);
   };
@@ -294,6 +316,7 @@ layers::HeadPass CausalLM::Impl::head_pass(const ForwardInput& input) const {
 ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                             const at::Tensor& rows_M, const at::Tensor& ids_M,
                                             int64_t chunk_rows) const {
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
   const layers::HeadPass pass = impl_->head_pass(
       input.dropout_keys_N.defined() ? padded(input, impl_->rows_divide_over()) : input);
   const ops::TokenLogprobs result =
@@ -306,6 +329,7 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
 
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
   const ForwardInput whole = padded(input, impl_->rows_divide_over());
   ops::HeadOptions options;
   options.z_loss_weight = impl_->config.z_loss_weight;

@@ -20,6 +20,24 @@ struct SavedModule {
   Parameter original;
 };
 
+/// While it lives, and `adapters` is false, the network has the originals in their places.
+/// REQUIRES: nothing is differentiated then, for a backward would read the copies.
+class AsTheyWere {
+ public:
+  AsTheyWere(const std::vector<SavedModule>& modules, bool adapters);
+  ~AsTheyWere();
+  AsTheyWere(const AsTheyWere&) = delete;
+  AsTheyWere& operator=(const AsTheyWere&) = delete;
+
+ private:
+  struct Trained {
+    Parameter* place;
+    at::Tensor tensor;
+    ops::QuantizedPtr quantized;
+  };
+  std::vector<Trained> trained_;
+};
+
 /// Counts LayerPasses. Graphs keep it alive.
 struct PassCounters {
   std::atomic<int64_t> forward = 0, backward = 0;

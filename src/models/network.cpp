@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -108,6 +109,11 @@ layers::Attention plain_attention(const BlockPlace& at) {
     result.k_norm = norm_of(config, parameters, Role::kKNorm, layer);
   }
   result.has_window_rotary = config.window_rope && result.options.window > 0;
+  const auto& unrotated = config.unrotated_layers;
+  result.is_rotated = std::find(unrotated.begin(), unrotated.end(), layer) == unrotated.end();
+  if (result.is_rotated) result.options.chunk = config.attention_chunk;
+  if (result.is_rotated && config.norms_rotated) result.rotated_norm_eps = config.norm_eps;
+  result.grows_queries = !result.is_rotated && config.query_growth > 0;
   return result;
 }
 

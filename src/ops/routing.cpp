@@ -240,7 +240,7 @@ class OwnRouting : public torch::autograd::Function<OwnRouting> {
     const Routing result = chosen(logits_NE, bias_E.numel() > 0 ? bias_E : at::Tensor(), rule);
     ctx->mark_non_differentiable({result.experts_NK});
     ctx->save_for_backward({logits_NE});
-    ctx->saved_data["experts"] = result.experts_NK;
+    ctx->saved_data["experts"] = result.experts_NK.clone();  // callers take picks out
     ctx->saved_data["rule"] = held(rule);
     return {result.experts_NK, result.weights_NK};
   }
@@ -447,6 +447,38 @@ Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Routi
   const List result = OwnRouting::apply(
       logits_NE, bias_E.defined() ? bias_E.detach() : at::empty({0}, logits_NE.options()), rule);
   return {result[0], result[1]};
+}
+
+int64_t drop_beyond(double factor, bool by_position, int64_t experts,
+                    const std::vector<SegmentPart>& parts, const std::vector<int64_t>& lengths,
+                    const at::Tensor& experts_NK, const at::Tensor& weights_NK) {
+  const int64_t per_token = experts_NK.size(1);
+  int64_t* const picks = experts_NK.data_ptr<int64_t>();
+  const at::Tensor weights = on_host(weights_NK).to(at::kDouble);
+  const double* const weight = weights.data_ptr<double>();
+  // Equal tokens, such as a text that begins with the same word twice, have weights that differ by
+  // rounding alone.
+  const auto steps = [](double value) { return std::llround(value * 1024); };
+  int64_t dropped = 0;
+  std::vector<std::vector<int64_t>> of_expert(static_cast<size_t>(experts));
+  for (const SegmentPart& part : parts) {
+    const double even =
+        static_cast<double>(lengths[static_cast<size_t>(part.segment)] * per_token) /
+        static_cast<double>(experts);
+    const auto room = static_cast<size_t>(std::ceil(even * factor));
+    for (auto& list : of_expert) list.clear();
+    for (int64_t pick = part.begin * per_token; pick < part.end * per_token; ++pick)
+      of_expert[static_cast<size_t>(picks[pick])].push_back(pick);
+    for (auto& list : of_expert) {
+      if (list.size() <= room) continue;
+      if (!by_position) {
+        std::stable_sort(list.begin(), list.end(),
+                         [&](int64_t a, int64_t b) { return steps(weight[a]) > steps(weight[b]); });
+      }
+      for (size_t i = room; i < list.size(); ++i, ++dropped) picks[list[i]] = -1;
+    }
+  }
+  return dropped;
 }
 
 at::Tensor best_experts(const at::Tensor& logits_NE, int64_t per_token) {

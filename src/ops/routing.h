@@ -34,7 +34,7 @@ struct RoutingRule {
 };
 
 struct Routing {
-  at::Tensor experts_NK;  ///< int64 on the host, the best choice first
+  at::Tensor experts_NK;  ///< int64 on the host, the best choice first; the caller's own
   at::Tensor weights_NK;  ///< f32 (f64 of f64) on the logits' device
 };
 
@@ -49,16 +49,26 @@ Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Routi
 /// host. Without gradient.
 at::Tensor best_experts(const at::Tensor& logits_NE, int64_t per_token);
 
+/// Tokens [begin, end) of a pass that belong to one segment.
+struct SegmentPart {
+  int64_t begin = 0, end = 0, segment = 0;
+};
+
+/// Makes picks -1 of which an expert has too many: of each segment it keeps ceil(length · K / E ·
+/// factor), those with the largest weights or, by_position, of the first tokens. Weights that
+/// are the same in steps of 1/1024 go by their order, so that rounding decides nothing. The weights
+/// of others stay as they are. Returns how many were dropped. Shapes  experts_NK int64 [N, K] on
+/// the host, changed; weights_NK [N, K]. REQUIRES: no segment has
+///         two parts.
+int64_t drop_beyond(double factor, bool by_position, int64_t experts,
+                    const std::vector<SegmentPart>& parts, const std::vector<int64_t>& lengths,
+                    const at::Tensor& experts_NK, const at::Tensor& weights_NK);
+
 /// How many of a segment's tokens go to each expert, as a part of its tokens: f64 [S, E] on the
 /// host. A segment's numbers add up to the picks per token. Several layers may share one and add to
 /// it; the backward reads what is there then.
 struct ExpertLoad {
   at::Tensor parts_SE;
-};
-
-/// Tokens [begin, end) of a pass that belong to one segment.
-struct SegmentPart {
-  int64_t begin = 0, end = 0, segment = 0;
 };
 
 struct BalanceTerm {

@@ -249,7 +249,8 @@ void ParameterStore::before_forward(int64_t place) {
 void ParameterStore::after_forward(int64_t place, bool keeps) {
   // The last place is needed again at once.
   const Places::Run& run = run_of(place);
-  if (keeps && place > 0 && place == run.last && lowest_of(run) <= run.last) return;
+  const bool returns = keeps && place == run.last && lowest_of(run) <= run.last;
+  if (returns && is_read_in_backward(place)) return;
   for (const size_t unit : needed_[static_cast<size_t>(place)]) reshard(unit);
 }
 
@@ -265,11 +266,24 @@ void ParameterStore::begin_backward(int64_t place) {
   const int64_t first = first_with(place);
   // The parameters of the last place are there since the forward.
   for (int64_t other = place - 1; other >= first; --other) need_in_backward(other);
-  if (first - 1 >= std::max<int64_t>(1, lowest_of(run_of(place)))) prefetch_place(first - 1);
+  prefetch_behind(first);
   for (int64_t other = place; other >= first; --other) announce(other);
 }
 
+bool ParameterStore::is_read_in_backward(int64_t place) const {
+  const std::vector<int64_t>& unread = places_.unread_in_backward;
+  return std::find(unread.begin(), unread.end(), place) == unread.end();
+}
+
+void ParameterStore::prefetch_behind(int64_t place) {
+  const int64_t lowest = lowest_of(run_of(place));
+  int64_t next = place - 1;
+  while (next >= lowest && !is_read_in_backward(next)) --next;
+  if (next >= lowest) prefetch_place(next);
+}
+
 void ParameterStore::need_in_backward(int64_t place) {
+  if (!is_read_in_backward(place)) return;
   prefetch_place(place);
   for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
 }
@@ -282,18 +296,16 @@ void ParameterStore::announce(int64_t place) const {
 
 void ParameterStore::reach_backward(int64_t place) {
   while (backward_at_ > place) after_backward(backward_at_--);
-  // The embedding's gradient asks for no weight.
-  const int64_t lowest_needed = std::max<int64_t>(1, lowest_of(run_of(place)));
   const int64_t first = first_with(place);
-  for (int64_t needed = place; needed >= std::max(first, lowest_needed); --needed)
+  for (int64_t needed = place; needed >= std::max(first, lowest_of(run_of(place))); --needed)
     need_in_backward(needed);
-  if (first - 1 >= lowest_needed) prefetch_place(first - 1);
+  prefetch_behind(first);
   for (int64_t told = place; told >= first; --told) announce(told);
 }
 
 void ParameterStore::after_backward(int64_t place) {
   for (const size_t unit : needed_[static_cast<size_t>(place)]) {
-    if (place > 0) reshard(unit);
+    if (is_read_in_backward(place)) reshard(unit);
     const bool complete = units_[unit].trainable && units_[unit].place == place;
     if (complete && listener_.after) listener_.after(unit);
   }

@@ -57,6 +57,8 @@ struct Places {
   };
   std::vector<Run> runs;    ///< one for each chunk of the stage; ascending
   int64_t last_of_all = 0;  ///< the last place of the whole model
+  /// Places whose gradients are found without their weights, such as an embedding's.
+  std::vector<int64_t> unread_in_backward = {0};
 };
 
 /// Has parameters in memory where a pass needs them. Passes tell it where in the network they are,
@@ -154,6 +156,9 @@ class ParameterStore {
   /// The first place of the group that `place` is recomputed with (join_in_backward).
   int64_t first_with(int64_t place) const;
   const Places::Run& run_of(int64_t place) const;
+  bool is_read_in_backward(int64_t place) const;
+  /// Has the parameters that the backward reads behind `place` on their way, if it gets there.
+  void prefetch_behind(int64_t place);
   /// The place at which the backward of a run ends; behind its last place if it has no backward.
   int64_t lowest_of(const Places::Run& run) const {
     return run.first == 0 ? first_with(first_trained_) : run.first;

@@ -11,7 +11,8 @@ bool have_equal_layers(const arch::ModelConfig& model) {
   const std::vector<int64_t>& windows = model.sliding_window;
   const bool same_windows = std::all_of(windows.begin(), windows.end(),
                                         [&](int64_t window) { return window == windows[0]; });
-  return same_windows && model.experts.sparse_layer.empty() && model.own_kinds.empty();
+  return same_windows && !model.vision && model.experts.sparse_layer.empty() &&
+         model.own_kinds.empty();
 }
 
 bool have_equal_runs(const arch::Stage& a, const arch::Stage& b) {

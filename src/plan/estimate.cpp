@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "plan/layer_memory.h"
 #include "plan/layer_work.h"
 #include "plan/rank_memory.h"
 #include "plan/update_time.h"
@@ -23,6 +24,26 @@ double forward_flops(const Request& request) {
     flops += work.products + work.core;
   }
   return flops;
+}
+
+/// Operations of the tower in a forward and, as far as something learns there, in a backward.
+double tower_flops(const Request& request) {
+  if (!request.model.vision) return 0;
+  Request alone = request;
+  alone.mesh = {};
+  double flops = around_blocks(alone);
+  for (int64_t block = 0; block < request.model.vision->depth; ++block) {
+    const LayerWork work = block_work(alone, block);
+    flops += work.products + work.core;
+  }
+  bool is_trained = false, learns = false;
+  const Uses uses = uses_of(request);
+  for (const arch::ParamSpec& spec : arch::parameters_of(request.model)) {
+    if (!spec.name.starts_with("visual.blocks.")) continue;
+    is_trained |= uses.at(spec.name).is_trained;
+    learns |= uses.at(spec.name).learns();
+  }
+  return flops * (is_trained ? 3 : learns ? 2 : 1);
 }
 
 std::vector<StageLink> links_of(const Request& request, const Machine& machine,
@@ -189,8 +210,8 @@ Plan make_plan(const Request& request, const Machine& machine, const Engine& eng
       static_cast<double>(request.tokens * request.micro_batch_size) * passes / plan.step_s;
   // With adapters alone no gradients of weights are computed.
   const double passes_of_operations = request.adapters ? 2 : 3;
-  plan.mfu = passes_of_operations * forward_flops(request) * passes / plan.step_s /
-             static_cast<double>(plan.world()) / machine.peak(request.precision);
+  plan.mfu = (passes_of_operations * forward_flops(request) + tower_flops(request)) * passes /
+             plan.step_s / static_cast<double>(plan.world()) / machine.peak(request.precision);
   put_files(machine, plan);
   return plan;
 }

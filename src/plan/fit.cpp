@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "plan/layer_memory.h"
 #include "plan/layer_work.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::plan {
 namespace {
@@ -53,6 +55,7 @@ std::vector<RecomputeFlags> with_less_kept(const RecomputeFlags& from) {
 /// What the stage that runs the most again runs again, as a share of what its layers have.
 double share_run_again(const Request& request) {
   double most = 0;
+  const bool goes_through_tower = tower_learns(request);
   for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
     double again = 0, all = 0;
     for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
@@ -61,6 +64,16 @@ double share_run_again(const Request& request) {
            settings::recompute_groups(request.recompute, range.end - range.first)) {
         for (int64_t i = group.first; i < group.end; ++i) {
           const LayerWork work = work_of(request, range.first + i);
+          again += work.of(group.kind);
+          all += work.of(settings::LayerRecompute::kFull);
+        }
+      }
+      if (!goes_through_tower) continue;
+      const arch::LayerRange blocks = stage.blocks_of(chunk);
+      for (const settings::RecomputeGroup& group :
+           settings::recompute_groups(request.recompute, blocks.end - blocks.first)) {
+        for (int64_t i = group.first; i < group.end; ++i) {
+          const LayerWork work = block_work(request, blocks.first + i);
           again += work.of(group.kind);
           all += work.of(settings::LayerRecompute::kFull);
         }
@@ -100,7 +113,10 @@ std::vector<Request> candidates(const Request& request, bool may_adapt) {
         if (shares && level > 1 && request.order == arch::PipelineOrder::kZeroBubble) break;
         for (const RecomputeFlags& recompute : with_less_kept(request.recompute)) {
           Request candidate = request;
-          if (adapted) candidate.adapters = settings::new_adapters();
+          if (adapted) {
+            candidate.adapters = settings::new_adapters();
+            weights::keep_out_of_tower(*candidate.adapters, candidate.model);
+          }
           candidate.cut_into(request.num_micro_batches * parts, micro);
           candidate.sharding = static_cast<Sharding>(level);
           candidate.recompute = recompute;

@@ -178,6 +178,103 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
   return times;
 }
 
+namespace {
+
+/// Operations of a tower's part one after another.
+class TowerClock {
+ public:
+  TowerClock(const Request& request, const Machine& machine, const TowerBackward& backward)
+      : clock_(request, machine), backward_(backward) {}
+
+  void product(double rows, double in, double out) {
+    const Sum sum = linear(clock_, {}, rows, in, out, backward_.trains);
+    times_.products += sum.forward;
+    times_.forward += sum.forward;
+    if (!backward_.goes_through) return;
+    times_.products_back += sum.input;
+    times_.backward_input += sum.input;
+    times_.backward_weight += sum.weight;
+  }
+  /// Elements that an operation moves in the forward and in the backward.
+  double moved(double forward, double back) {
+    const double seconds = clock_.moved(forward);
+    times_.forward += seconds;
+    if (backward_.goes_through) times_.backward_input += clock_.moved(back);
+    return seconds;
+  }
+  void attention(double rows, double keys, double width) {
+    times_.attention = clock_.fused_attention(4 * rows * keys * width);
+    times_.forward += times_.attention;
+    if (!backward_.goes_through) return;
+    times_.attention_back = 2.5 * times_.attention;  // the scores again: five products for two
+    times_.backward_input += times_.attention_back;
+  }
+  LayerTimes& times() { return times_; }
+
+ private:
+  Clock clock_;
+  TowerBackward backward_;
+  LayerTimes times_;
+};
+
+}  // namespace
+
+LayerTimes block_times(const Request& request, const Machine& machine, int64_t keys,
+                       const TowerBackward& backward) {
+  const arch::VisionConfig& vision = *request.model.vision;
+  const auto rows = static_cast<double>(request.pass_patches()),
+             width = static_cast<double>(vision.width),
+             tensor = static_cast<double>(request.mesh.tensor);
+  const double inside = width / tensor, ffn = static_cast<double>(vision.ffn_size) / tensor;
+  TowerClock clock(request, machine, backward);
+  clock.product(rows, width, 3 * inside);
+  clock.product(rows, inside, width);
+  clock.product(rows, width, (vision.is_gated ? 2 : 1) * ffn);
+  const double before = clock.times().products;
+  clock.product(rows, ffn, width);
+  LayerTimes& times = clock.times();
+  times.gated = times.products - before;
+  clock.attention(rows, static_cast<double>(keys), inside);
+  // As in a layer of the decoder: norms, rotated heads, sums, the activation.
+  times.norms = 2 * clock.moved(2 * rows * width, 3 * rows * width);
+  clock.moved(2 * rows * width, 3 * rows * width);
+  clock.moved(2 * rows * 2 * inside, 2 * rows * 2 * inside);
+  for (int sum = 0; sum < 2; ++sum) clock.moved(3 * rows * width, 3 * rows * width);
+  times.activation =
+      clock.moved((vision.is_gated ? 3 : 2) * rows * ffn, (vision.is_gated ? 5 : 3) * rows * ffn);
+  times.gated += times.activation;
+  return times;
+}
+
+LayerTimes patches_times(const Request& request, const Machine& machine,
+                         const TowerBackward& backward) {
+  const arch::VisionConfig& vision = *request.model.vision;
+  // Pixels have no gradient.
+  LayerTimes times;
+  const Clock clock(request, machine);
+  const Sum sum = linear(clock, {}, static_cast<double>(request.pass_patches()),
+                         static_cast<double>(vision.patch_columns()),
+                         static_cast<double>(vision.width), backward.trains);
+  times.forward = times.products = sum.forward;
+  times.backward_weight = sum.weight;
+  return times;
+}
+
+LayerTimes merger_times(const Request& request, const Machine& machine,
+                        const TowerBackward& backward) {
+  const arch::VisionConfig& vision = *request.model.vision;
+  const auto merge = static_cast<double>(vision.merge_size * vision.merge_size),
+             merged = static_cast<double>(vision.merged_width()),
+             tensor = static_cast<double>(request.mesh.tensor);
+  const double rows = static_cast<double>(request.pass_patches()) / merge;
+  TowerClock clock(request, machine, backward);
+  clock.product(rows, merged, merged / tensor);
+  clock.product(rows, merged / tensor, static_cast<double>(request.model.hidden_size));
+  clock.moved(2 * rows * merged, 3 * rows * merged);
+  clock.moved(2 * rows * merged / tensor, 3 * rows * merged / tensor);
+  return clock.times();
+}
+
 EndTimes embedding_times(const Request& request, const Machine& machine) {
   const Clock clock(request, machine);
   const Widths of = widths_of(request);

@@ -42,6 +42,20 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
 LayerTimes own_layer_times(const Request& request, const Machine& machine,
                            const arch::LayerKind& kind);
 
+/// What a part of a vision tower has to do in a backward.
+struct TowerBackward {
+  bool goes_through = false;  ///< something in or before it is trained
+  bool trains = false;        ///< its own weights are
+};
+/// A block of the vision tower; `keys`: patches that a patch sees.
+LayerTimes block_times(const Request& request, const Machine& machine, int64_t keys,
+                       const TowerBackward& backward);
+/// The patches' product, and the merger's two with what stands between them.
+LayerTimes patches_times(const Request& request, const Machine& machine,
+                         const TowerBackward& backward);
+LayerTimes merger_times(const Request& request, const Machine& machine,
+                        const TowerBackward& backward);
+
 struct EndTimes {
   double forward = 0, backward_input = 0, backward_weight = 0;
   double products = 0;  ///< of all of them

@@ -1,5 +1,7 @@
 #include "plan/layer_work.h"
 
+#include <algorithm>
+
 #include "arch/attention_size.h"
 
 namespace danlu::plan {
@@ -19,6 +21,38 @@ double LayerWork::of(settings::LayerRecompute kind) const {
       return products + core + norms + activation;
   }
   return 0;
+}
+
+int64_t patches_seen(const Request& request, int64_t block) {
+  const arch::VisionConfig& vision = *request.model.vision;
+  const int64_t frame = request.frame_patches > 0 ? request.frame_patches : request.patches;
+  const int64_t side = vision.window_size / vision.patch_size;
+  return vision.sees_frame(block) ? frame : std::min(frame, side * side);
+}
+
+LayerWork block_work(const Request& request, int64_t block) {
+  const arch::VisionConfig& vision = *request.model.vision;
+  const auto patches = static_cast<double>(request.pass_patches()),
+             tensor = static_cast<double>(request.mesh.tensor),
+             width = static_cast<double>(vision.width), ffn = static_cast<double>(vision.ffn_size);
+  LayerWork work;
+  work.down = 2 * patches * width * ffn / tensor;
+  work.products = (vision.is_gated ? 3 : 2) * work.down + 2 * patches * width * 4 * width / tensor;
+  work.core = 4 * patches * static_cast<double>(patches_seen(request, block)) * width / tensor;
+  work.norms = 2 * 4 * patches * width;
+  work.activation = 5 * patches * ffn / tensor;
+  return work;
+}
+
+double around_blocks(const Request& request) {
+  const arch::VisionConfig& vision = *request.model.vision;
+  const auto patches = static_cast<double>(request.pass_patches()),
+             merged = static_cast<double>(vision.merged_width()),
+             tokens = patches / static_cast<double>(vision.merge_size * vision.merge_size);
+  const double pixels =
+      static_cast<double>(vision.patch_columns()) * static_cast<double>(vision.width);
+  const double merger = merged * (merged + static_cast<double>(request.model.hidden_size));
+  return 2 * (patches * pixels + tokens * merger / static_cast<double>(request.mesh.tensor));
 }
 
 LayerWork work_of(const Request& request, int64_t layer) {

@@ -14,5 +14,10 @@ struct LayerWork {
   double of(settings::LayerRecompute kind) const;
 };
 LayerWork work_of(const Request& request, int64_t layer);
+/// The patches that a patch sees in that block of the tower.
+int64_t patches_seen(const Request& request, int64_t block);
+/// The same of a block, and of what stands around the blocks. REQUIRES: the model has a tower.
+LayerWork block_work(const Request& request, int64_t block);
+double around_blocks(const Request& request);
 
 }  // namespace danlu::plan

@@ -15,9 +15,11 @@ struct Elements {
   int64_t all = 0, trained = 0;
   int64_t largest_unit = 0;  ///< one layer, the embedding or the head
   int64_t largest_trained_unit = 0;
-  int64_t ends = 0;      ///< embedding and head
-  int64_t tied = 0;      ///< trained, of a table that both ends of a pipeline hold
-  int64_t products = 0;  ///< of matrices that hidden states are multiplied by
+  int64_t again = 0;          ///< whose weights a backward reads too
+  std::vector<int64_t> last;  ///< of them, those of the last place of each chunk
+  int64_t met_twice = 0;      ///< of a table that embedding and head of the stage share
+  int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
+  int64_t products = 0;       ///< of matrices that hidden states are multiplied by
   std::map<int64_t, int64_t> trained_by_place = {};  ///< as parallel::Unit::place
 };
 /// Errors: UsageError as arch::require_divides.

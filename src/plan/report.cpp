@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -97,11 +98,21 @@ std::string describe(const Plan& plan) {
                                 request.micro_batch_size, request.num_micro_batches));
   line(tr("samples"),
        tr("{} tokens each, {}", request.tokens, settings::precision_name(request.precision)));
+  if (request.patches > 0) {
+    const int64_t merge = request.model.vision->merge_size;
+    line(tr("pictures"), tr("{} visual tokens of a sample, {} patches",
+                            request.patches / (merge * merge), request.patches));
+  }
   line(tr("machine"), fmt::format("{} x {}", plan.world(), plan.machine.name));
   line(tr("parameters"), fmt::format("{} ({} trained)", plan.parameters, plan.trained));
   line(tr("fullest rank"),
        tr("of stage {}: {} of {}, {}", plan.fullest, gb(memory.total()),
           gb(plan.machine.memory_bytes), plan.fits() ? tr("fits") : tr("does not fit")));
+  if (request.model.vision && plan.stages.size() > 1) {
+    std::vector<std::string> each;
+    for (const StagePlan& one : plan.stages) each.push_back(gb(one.memory.total()));
+    line(tr("a rank of each stage"), fmt::format("{}", fmt::join(each, ", ")));
+  }
   line("  " + tr("weights"), gb(memory.weights));
   line("  " + tr("gradients"), gb(memory.gradients - memory.gradients_to_come));
   line("  " + tr("masters"), gb(memory.masters));
@@ -204,6 +215,7 @@ Json request_json(const Request& request, int64_t runs) {
       {"lora_target", request.adapters ? Json(request.adapters->target_modules) : Json(nullptr)},
       {"freeze", request.freeze},
       {"tokens", request.tokens},
+      {"patches", request.patches},
       {"micro_batch_size", request.micro_batch_size},
       {"num_micro_batches", request.num_micro_batches}};
 }
@@ -242,7 +254,13 @@ Json to_json(const Plan& plan) {
   json["stages"] = Json::array();
   for (const StagePlan& stage : plan.stages) {
     const Memory memory = stage.memory.in_parts();
+    int64_t blocks = 0;
+    for (int64_t chunk = 0; chunk < stage.stage.num_chunks(); ++chunk) {
+      const arch::LayerRange range = stage.stage.blocks_of(chunk);
+      blocks += range.end - range.first;
+    }
     json["stages"].push_back({{"layers", stage.stage.layers().size()},
+                              {"blocks", blocks},
                               {"in_flight", stage.in_flight},
                               {"weights", memory.weights},
                               {"gradients", memory.gradients},

@@ -1,10 +1,33 @@
 #include "plan/request.h"
 
 #include <algorithm>
+#include <filesystem>
 
+#include "data/media_settings.h"
 #include "settings/run_plan.h"
 
 namespace danlu::plan {
+
+int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
+                         int64_t longest) {
+  if (!model.vision) return 0;
+  std::filesystem::path directory = config.model.path;
+  if (!std::filesystem::is_directory(directory)) directory = directory.parent_path();
+  const data::MediaFlags& flags = config.data.media;
+  media::ImageProcessor processor;
+  int64_t area = 0, cell = model.vision->patch_size * model.vision->merge_size;
+  if (const auto found = data::media_settings_of(directory, flags)) {
+    const media::PreResize& before = found->image_resize;
+    area = found->processor.max_pixels;
+    if (before.rule == media::PreResizeRule::kQwenUtils) area = before.max_pixels;
+    if (before.max_pixels > 0) area = std::min(area, before.max_pixels);
+  } else {
+    area = flags.max_pixels.value_or(processor.max_pixels);
+    if (flags.image_max_pixels) area = std::min(area, *flags.image_max_pixels);
+  }
+  constexpr int64_t kAround = 2;  // a token before the picture and one behind it
+  return std::clamp<int64_t>(area / (cell * cell), 0, std::max<int64_t>(0, longest - kAround));
+}
 
 Request request_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
                    int64_t longest) {
@@ -21,6 +44,7 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
                   .tokens = longest,
                   .longest = longest,
                   .order = config.order};
+  request.set_visual_tokens(visual_tokens_of(config, model, longest));
   if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;
   if (config.data.share_passes) request.packed = config.data.max_length;
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);

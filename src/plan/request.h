@@ -35,8 +35,16 @@ struct Request {
   /// 0.
   int64_t longest = 0, packed = 0;
 
+  /// Of a model that sees pictures: patches of a sample's pictures, at most, and how many of them
+  /// stand in one frame, where they see each other (0: all).
+  int64_t patches = 0, frame_patches = 0;
+
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
 
+  void set_visual_tokens(int64_t tokens) {
+    const int64_t merge = model.vision ? model.vision->merge_size : 0;
+    patches = tokens * merge * merge;
+  }
   /// Cuts the same step into other micro-batches.
   void cut_into(int64_t micro_batches, int64_t samples) {
     num_micro_batches = micro_batches;
@@ -47,6 +55,12 @@ struct Request {
   int64_t pass_tokens() const {
     const int64_t ranks = mesh.context.size();
     return (tokens * micro_batch_size + ranks - 1) / ranks;
+  }
+  /// The patches of a pass on one rank of the context axis: as many more as it has samples.
+  int64_t pass_patches() const {
+    const int64_t ranks = mesh.context.size();
+    const int64_t all = packed > 0 && longest > 0 ? patches * tokens / longest : patches;
+    return (all * micro_batch_size + ranks - 1) / ranks;
   }
   int64_t element_bytes() const { return precision == settings::Precision::kF32 ? 4 : 2; }
   /// Bytes of memory for an element's f32 master beside the weight. A bf16 weight is itself the
@@ -59,8 +73,14 @@ struct Request {
   int64_t sharers() const { return mesh.are_some_sharers() ? mesh.sharers : mesh.model_copies(); }
 };
 
-/// The request for the training that `config` describes, with samples of up to `longest` tokens.
-/// `widens` and `packed_columns` keep their defaults, because only the device knows them.
+/// The most visual tokens of one picture in a sample of `longest` tokens: as many as the limits of
+/// `config`, else those that stand beside the model, let a picture have. 0: the model sees none.
+int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
+                         int64_t longest);
+
+/// The request for the training that `config` describes, with samples of up to `longest` tokens,
+/// which have one picture of visual_tokens_of() each. `widens` and `packed_columns` keep their
+/// defaults, because only the device knows them.
 Request request_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
                    int64_t longest);
 

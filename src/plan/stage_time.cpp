@@ -1,6 +1,9 @@
 #include "plan/stage_time.h"
 
 #include <algorithm>
+#include <set>
+
+#include "plan/layer_work.h"
 
 namespace danlu::plan {
 namespace {
@@ -39,6 +42,19 @@ double repeated(const LayerTimes& layer, const Engine& engine, LayerRecompute ki
   return 0;
 }
 
+/// Layers, and blocks of a tower.
+int64_t units_of(const arch::Stage& stage) {
+  auto count = static_cast<int64_t>(stage.layers().size());
+  for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
+    const arch::LayerRange blocks = stage.blocks_of(chunk);
+    count += blocks.end - blocks.first;
+  }
+  return count;
+}
+double units_of_all(const arch::Stage& stage) {
+  return static_cast<double>(std::max<int64_t>(1, units_of(stage)));
+}
+
 }  // namespace
 
 Parts& Parts::operator+=(const Parts& other) {
@@ -71,7 +87,9 @@ Paths paths_of(const Request& request, const Machine& machine) {
 }
 
 StageClock::StageClock(const Request& request, const Machine& machine, const Engine& engine)
-    : request_(request), machine_(machine), engine_(engine), paths_(paths_of(request, machine)) {}
+    : request_(request), machine_(machine), engine_(engine), paths_(paths_of(request, machine)) {
+  if (request.model.vision) uses_ = uses_of(request);
+}
 
 const LayerTimes& StageClock::layer(int64_t keys) {
   auto found = layers_.find(keys);
@@ -127,6 +145,53 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
   }
 }
 
+void StageClock::add_tower(const arch::Stage& chunk, const Traffic& traffic,
+                           ChunkTimes& times) const {
+  const arch::Chain& chain = chunk.chain;
+  if (!chain.has_tower() || request_.pass_patches() == 0) return;
+  const arch::PlaceRange& places = chunk.chunk(0);
+  std::set<int64_t> trained, learning;
+  for (const arch::ParamSpec& spec : arch::parameters_of(request_.model)) {
+    if (spec.tower_place < 0) continue;
+    const Use& use = uses_.at(spec.name);
+    if (use.is_trained) trained.insert(spec.tower_place);
+    if (use.learns()) learning.insert(spec.tower_place);
+  }
+  const auto backward_at = [&](int64_t place) {
+    const bool is_behind = !learning.empty() && *learning.begin() <= place;
+    return TowerBackward{places.first > 0 || is_behind, trained.count(place) > 0};
+  };
+  const auto add = [&](const LayerTimes& part, LayerRecompute kind) {
+    const double again = part.backward_input > 0 ? repeated(part, engine_, kind) : 0;
+    times.work.forward += part.forward;
+    times.work.backward_input += part.backward_input + again;
+    times.work.backward_weight += part.backward_weight;
+    times.parts.products += part.products + part.products_back + part.backward_weight;
+    times.parts.attention += part.attention + part.attention_back;
+    times.parts.moved += part.forward - part.products - part.attention + part.backward_input -
+                         part.products_back - part.attention_back;
+    times.parts.recompute += again;
+  };
+  if (places.has(chain.patches()))
+    add(patches_times(request_, machine_, backward_at(chain.patches())), LayerRecompute::kNone);
+  const arch::LayerRange range = chunk.blocks_of(0);
+  for (const settings::RecomputeGroup& group :
+       settings::recompute_groups(request_.recompute, range.end - range.first)) {
+    for (int64_t block = range.first + group.first; block < range.first + group.end; ++block) {
+      add(block_times(request_, machine_, patches_seen(request_, block),
+                      backward_at(chain.block(block))),
+          group.kind);
+    }
+  }
+  if (places.has(chain.merger()))
+    add(merger_times(request_, machine_, backward_at(chain.merger())), LayerRecompute::kNone);
+  if (traffic.tensor_of_tower == 0 || !chain.is_in_tower(places.first)) return;
+  const double exchange = paths_.tensor.seconds(traffic.tensor_of_tower);
+  times.work.forward += exchange / 2;
+  times.work.backward_input += exchange / 2;
+  times.parts.tensor += exchange;
+}
+
 void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
   const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
                                           request_.element_bytes());
@@ -155,7 +220,7 @@ void StageClock::add_copies(const arch::Stage& chunk, const Elements& elements, 
                             ChunkTimes& times) const {
   times.with_copies = times.work;
   if (request_.sharding < Sharding::kGradients || paths_.data.members == 1) return;
-  const auto units = static_cast<double>(std::max<size_t>(1, chunk.layers().size()));
+  const double units = units_of_all(chunk);
   const double summed =
       half_sum_seconds(paths_.data, 4 * static_cast<double>(elements.trained) * share / units);
   double gathered = 0;
@@ -174,24 +239,23 @@ ChunkTimes StageClock::chunk(const arch::Stage& stage, int64_t chunk, const Traf
                              const Elements& elements) {
   const arch::Stage own = chunk_of(stage, chunk);
   ChunkTimes times;
+  add_tower(own, traffic, times);
   if (!own.layers().empty()) add_layers(own, traffic, times);
   add_ends(own, times);
-  const auto layers = static_cast<double>(std::max<size_t>(1, stage.layers().size()));
-  add_copies(own, elements, static_cast<double>(own.layers().size()) / layers, times);
+  add_copies(own, elements, static_cast<double>(units_of(own)) / units_of_all(stage), times);
   return times;
 }
 
 DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& elements) const {
   DataExchanges all;
   if (request_.mesh.model_copies() == 1) return all;
-  const auto layers = static_cast<double>(std::max<size_t>(1, stage.layers().size()));
+  const double units = units_of_all(stage);
   const auto trained = static_cast<double>(elements.trained);
   const auto width = static_cast<double>(request_.element_bytes());
   const bool in_passes = request_.sharding >= Sharding::kGradients;
   for (int64_t c = 0; c < stage.num_chunks(); ++c) {
-    const arch::LayerRange range = stage.layers_of(c);
-    const int64_t count = range.end - range.first;
-    const double unit = trained / layers;
+    const int64_t count = units_of(chunk_of(stage, c));
+    const double unit = trained / units;
     double summed = half_sum_seconds(paths_.data, 4 * unit), gathered = 0;
     if (request_.sharding == Sharding::kNone) summed = sum_seconds(paths_.data, 4 * unit);
     if (request_.sharding == Sharding::kState || request_.sharding == Sharding::kGradients)

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "plan/layer_memory.h"
 #include "plan/layer_time.h"
 #include "plan/simulate.h"
 #include "plan/traffic.h"
@@ -48,6 +49,7 @@ class StageClock {
  private:
   const LayerTimes& layer(int64_t keys);
   void add_layers(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times);
+  void add_tower(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times) const;
   void add_ends(const arch::Stage& chunk, ChunkTimes& times) const;
   void add_copies(const arch::Stage& chunk, const Elements& elements, double share,
                   ChunkTimes& times) const;
@@ -57,6 +59,7 @@ class StageClock {
   const Engine& engine_;
   Paths paths_;
   std::map<int64_t, LayerTimes> layers_;  ///< by keys seen
+  Uses uses_;                             ///< of a model with a vision tower
 };
 
 /// One run of layers of a stage, as a stage of its own.

@@ -3,11 +3,39 @@
 #include <algorithm>
 
 #include "arch/attention_size.h"
+#include "plan/layer_memory.h"
 
 namespace danlu::plan {
 namespace {
 
 using settings::Sharding;
+
+/// How often in a step a stage's chunk begins to keep something for a backward.
+std::vector<int64_t> beginnings(const Request& request, const arch::Stage& stage) {
+  const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
+  int64_t index = 0;
+  while (index + 1 < static_cast<int64_t>(stages.size()) &&
+         stages[static_cast<size_t>(index)].chunks != stage.chunks)
+    ++index;
+  std::vector<int64_t> counts(stage.chunks.size()), kept(stage.chunks.size());
+  for (const arch::Action& action : schedule_of(request, stage, index)) {
+    const auto chunk = static_cast<size_t>(action.chunk);
+    if (action.work == arch::Work::kForward && kept[chunk]++ == 0) ++counts[chunk];
+    if (action.work == arch::Work::kBackward) --kept[chunk];
+  }
+  return counts;
+}
+
+/// Elements that ZeRO-3 gathers in a step: all in a forward, and in a backward those that it reads.
+/// What is last in a chunk stays between the two, and so from one pass to the next that has begun.
+double gathered(const Request& request, const arch::Stage& stage, const Elements& elements) {
+  const int64_t passes = request.num_micro_batches;
+  int64_t count = passes * (elements.all + elements.again + elements.met_twice);
+  const std::vector<int64_t> times = beginnings(request, stage);
+  for (size_t chunk = 0; chunk < times.size(); ++chunk)
+    count -= (2 * passes - times[chunk]) * elements.last[chunk];
+  return static_cast<double>(count);
+}
 
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
 /// (D - 1) / D of what is summed or gathered.
@@ -15,12 +43,8 @@ double data_bytes(const Request& request, const arch::Stage& stage, const Elemen
   const auto ranks = static_cast<double>(request.mesh.model_copies());
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
-  const auto trained = static_cast<double>(elements.trained),
-             all = static_cast<double>(elements.all);
+  const auto trained = static_cast<double>(elements.trained);
   const double part = (ranks - 1) / ranks;
-  // A table that the head of the same stage is tied to is let go of between the two.
-  const bool returns = request.model.tie_embeddings && stage.has_embedding() && stage.has_head();
-  const auto once = returns ? 0.0 : static_cast<double>(elements.ends);
   switch (request.sharding) {
     case Sharding::kNone:
       return part * 2 * 4 * trained;
@@ -29,8 +53,7 @@ double data_bytes(const Request& request, const arch::Stage& stage, const Elemen
     case Sharding::kGradients:
       return part * (4 * passes + width) * trained;
     case Sharding::kParameters:
-      // Backward gathers again, but neither the head nor the embedding.
-      return part * passes * (4 * trained + width * (2 * all - once));
+      return part * (4 * passes * trained + width * gathered(request, stage, elements));
   }
   return 0;
 }
@@ -56,6 +79,49 @@ ContextBytes context_bytes(const Request& request) {
   if (shape.ring == 1) return bytes;
   bytes.keys = tokens * keys * width * (groups - 1);
   bytes.gradients = tokens * keys * 4 * groups;
+  return bytes;
+}
+
+/// Sums of the tensor axis over a pass of a tower's part: blocks as layers of the decoder, once in
+/// the merger's forward and once behind its backward. What is not trained has no backward.
+double tower_sums(const Request& request, const arch::Stage& stage, const Elements& elements) {
+  const arch::Chain& chain = stage.chain;
+  if (!chain.has_tower()) return 0;
+  const auto tensor = static_cast<double>(request.mesh.tensor);
+  const auto patches = static_cast<double>(block_sizes(request).rows),
+             visual = static_cast<double>(visual_bytes(request));
+  int64_t first_trained = chain.size();
+  for (const auto& [place, trained] : elements.trained_by_place) {
+    if (trained > 0) first_trained = std::min(first_trained, place);
+  }
+  double bytes = 0;
+  for (int64_t number = 0; number < stage.num_chunks(); ++number) {
+    const arch::PlaceRange& chunk = stage.chunk(number);
+    const auto goes_back = [&](int64_t place) { return chunk.first > 0 || place >= first_trained; };
+    const arch::LayerRange range = stage.blocks_of(number);
+    for (const settings::RecomputeGroup& group :
+         settings::recompute_groups(request.recompute, range.end - range.first)) {
+      const double again = group.kind == settings::LayerRecompute::kFull ? 2 : 0;
+      for (int64_t block = range.first + group.first; block < range.first + group.end; ++block)
+        bytes += patches * (goes_back(chain.block(block)) ? 4 + again : 2);
+    }
+    if (chunk.has(chain.merger())) bytes += visual + (goes_back(chain.merger()) ? patches : 0);
+    // Each rank of a sequence gives a part of the gradient of what the tower gave.
+    if (chunk.has(chain.embedding()) && request.mesh.sequence_parallel && goes_back(chain.merger()))
+      bytes += visual;
+  }
+  return 2 * (tensor - 1) / tensor * bytes;
+}
+
+/// What the chunks of a stage send in a pass, up and down.
+double border_bytes(const Request& request, const arch::Stage& stage) {
+  double bytes = 0;
+  for (const arch::PlaceRange& chunk : stage.chunks) {
+    for (const int64_t place : {chunk.first, chunk.end}) {
+      if (place > 0 && place < stage.chain.size())
+        bytes += static_cast<double>(bytes_before(request, stage.chain, place));
+    }
+  }
   return bytes;
 }
 
@@ -91,8 +157,13 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   traffic.tied = tied_bytes(request, elements);
   traffic.tensor_of_layer = (4 + 2 * again + gathered) * all_reduce;
   const double ends = (stage.has_embedding() ? 1 : 0) + (stage.has_head() ? 1 : 0);
-  traffic.tensor = passes * (layers * traffic.tensor_of_layer + ends * all_reduce);
+  traffic.tensor_of_tower = tower_sums(request, stage, elements);
+  traffic.tensor =
+      passes * (layers * traffic.tensor_of_layer + ends * all_reduce + traffic.tensor_of_tower);
   traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
+  const int64_t border = stage.chunks.front().end;
+  if (border < stage.chain.size())
+    traffic.message = static_cast<double>(bytes_before(request, stage.chain, border));
   const ContextBytes context = context_bytes(request);
   traffic.context_keys = context.keys;
   traffic.context_forward = context.heads + context.keys;
@@ -100,9 +171,7 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   const double core_again = again + share(LayerRecompute::kSelective);
   traffic.context =
       passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward);
-  const double borders = 2 * static_cast<double>(stage.num_chunks()) -
-                         (stage.has_embedding() ? 1 : 0) - (stage.has_head() ? 1 : 0);
-  const double messages = request.mesh.pipeline > 1 ? passes * borders * traffic.message : 0;
+  const double messages = request.mesh.pipeline > 1 ? passes * border_bytes(request, stage) : 0;
   traffic.pipeline = messages + traffic.tied;
   return traffic;
 }

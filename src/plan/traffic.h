@@ -14,7 +14,8 @@ struct Traffic {
   double context_backward = 0;  ///< what it recomputes apart
   double context_keys = 0;      ///< of each of these: a ring's keys and values
   double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
-  double message = 0;           ///< of the pipeline, one way, of one micro-batch
+  double tensor_of_tower = 0;   ///< of a vision tower's part, likewise
+  double message = 0;           ///< to the next stage, of one micro-batch
 };
 /// The bytes of a rank of either end of the pipeline for the sum of a tied table's gradients.
 double tied_bytes(const Request& request, const Elements& elements);

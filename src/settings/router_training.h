@@ -13,11 +13,26 @@ enum class BalanceLoss {
   kModel,  ///< over the tokens of all layers of a micro-batch at once (Hugging Face's)
 };
 
+/// Which picks an expert keeps that more tokens of a sequence chose than it has room for.
+enum class DropPolicy {
+  kWeights,   ///< those with the largest weights
+  kPosition,  ///< those of the first tokens
+};
+
 struct RouterTraining {
   BalanceLoss loss = BalanceLoss::kSequence;
   double aux_loss_coef = 0;  ///< 0: no such term
   double z_loss_coef = 0;    ///< likewise
+  /// Of each sequence an expert takes at most this multiple of an even share, rounded up; 0: all.
+  double capacity_factor = 0;
+  DropPolicy drop = DropPolicy::kWeights;
+  /// By how much each step moves the bias of an expert's choice: up if it got fewer tokens than the
+  /// mean, else down.
+  double bias_update_rate = 0;
+
   bool has_terms() const { return aux_loss_coef != 0 || z_loss_coef != 0; }
+  /// Whether passes need to know of it.
+  bool changes_passes() const { return has_terms() || capacity_factor > 0; }
   bool operator==(const RouterTraining&) const = default;
 };
 

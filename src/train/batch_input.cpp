@@ -38,7 +38,7 @@ models::ForwardInput evaluation_input(const models::CausalLM& model, const data:
 }
 
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
-                                    uint64_t dropout_seed) {
+                                    uint64_t dropout_seed, double* waited_s) {
   models::ForwardInput input = text_input(batch);
   if (model.lora() && model.lora()->dropout > 0) {
     std::vector<int64_t> keys;
@@ -47,7 +47,7 @@ models::ForwardInput training_input(const models::CausalLM& model, const data::B
       keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
     input.dropout_keys_N = at::tensor(keys, at::kLong);
   }
-  add_visuals(model, batch, dropout_seed, input);
+  add_visuals(model, batch, dropout_seed, input, waited_s);
   return input;
 }
 

@@ -45,9 +45,15 @@ StepRecord record_of(const Run& run, const StepResult& last, double elapsed_s, i
                        static_cast<double>(run.plan.total_steps - run.state.step);
   record.tokens_per_s =
       window.seconds > 0 ? static_cast<double>(window.tokens) / window.seconds : 0;
+  record.visual_tokens_per_s =
+      window.seconds > 0 ? static_cast<double>(window.visual_tokens) / window.seconds : 0;
   record.samples_per_s =
       window.seconds > 0 ? static_cast<double>(window.samples) / window.seconds : 0;
-  if (run.peak_flops > 0) record.mfu = record.tokens_per_s * run.flops_per_token / run.peak_flops;
+  if (run.peak_flops > 0) {
+    record.mfu = (record.tokens_per_s * run.flops_per_token +
+                  record.visual_tokens_per_s * run.flops_per_visual_token) /
+                 run.peak_flops;
+  }
   record.data_wait = window.seconds > 0 ? window.wait_s / window.seconds : 0;
   record.memory_bytes = peak_memory_bytes();
   record.skipped_steps = run.state.skipped_steps;

@@ -32,8 +32,8 @@ struct Run {
   const Shared& run_dir;  ///< whose it is
   const plan::Request& planned;
   CountedMemory& counted;
-  double flops_per_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
-  int64_t last_saved_step = 0;                 ///< 0: none
+  double flops_per_token = 0, flops_per_visual_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
+  int64_t last_saved_step = 0;                                             ///< 0: none
   int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it
 };
 

@@ -6,13 +6,10 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "arch/layer_kind.h"
 #include "base/error.h"
 #include "base/ignore_label.h"
-#include "layers/experts.h"
+#include "train/expert_load.h"
 
 namespace danlu::train {
 namespace {
@@ -79,33 +76,6 @@ at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hi
   return parallel::Region(policy.mesh().context().all(), /*sequence=*/false).leave(own_S);
 }
 
-namespace {
-
-/// Of a model with experts: how many tokens the busiest expert of a layer got, as a multiple of the
-/// mean, in the layer where that is most.
-Metrics load_metrics(const models::CausalLM& policy, const models::PassResults& results) {
-  const arch::ModelConfig& config = policy.config();
-  if (!config.has_experts()) return {};
-  const auto experts = static_cast<size_t>(config.experts.count);
-  std::vector<double> loads(static_cast<size_t>(config.num_layers) * experts, 0.0);
-  if (const auto found = results.sums().find(layers::kExpertLoad); found != results.sums().end())
-    std::copy_n(found->second.cpu().contiguous().data_ptr<double>(), loads.size(), loads.begin());
-  const parallel::Mesh& mesh = policy.mesh();
-  for (const parallel::Group* group : {&mesh.batch_ranks(), &mesh.pipeline()})
-    sum_over(*group, loads);
-  take_first(mesh.tensor(), loads);
-  double most = 0;
-  for (auto layer = loads.begin(); layer != loads.end(); layer += static_cast<int64_t>(experts)) {
-    const auto end = layer + static_cast<int64_t>(experts);
-    const double sum = std::accumulate(layer, end, 0.0);
-    if (sum > 0)
-      most = std::max(most, *std::max_element(layer, end) * static_cast<double>(experts) / sum);
-  }
-  return {{"max_load", {most, most > 0 ? 1.0 : 0.0}}};
-}
-
-}  // namespace
-
 Metrics metrics_of_all(const Objective& objective, const models::CausalLM& policy,
                        const Metrics& own, const models::PassResults& results, double weight) {
   const std::vector<std::string> names = objective.metrics(),
@@ -131,7 +101,7 @@ Metrics metrics_of_all(const Objective& objective, const models::CausalLM& polic
   if (mesh.region().is_sequence()) sum_over(mesh.tensor(), sums);
   take_first(mesh.tensor(), numbers);
   take_first(mesh.tensor(), sums);
-  Metrics metrics = load_metrics(policy, results);
+  Metrics metrics = load_metrics(load_of_all(policy, results));
   for (size_t i = 0; i < names.size(); ++i)
     metrics[names[i]] = {numbers[2 * i], numbers[2 * i + 1]};
   for (size_t i = 0; i < of_layers.size(); ++i)

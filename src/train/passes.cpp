@@ -23,9 +23,10 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
       observer_(observer) {}
 
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
-  models::ForwardInput input = training_input(stage_, batch, factors_.dropout_seed);
+  models::ForwardInput input =
+      training_input(stage_, batch, factors_.dropout_seed, &pixels_wait_s_);
   input.results = &results_;
-  if (factors_.routers.has_terms() && !batch.is_filling)
+  if (factors_.routers.changes_passes() && !batch.is_filling)
     input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target)};
   input.loss_scale = factors_.scale;
   if (flight.entered.defined()) flight.entered.requires_grad_(true);
@@ -118,6 +119,7 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
   metrics_ = {};
   results_ = {};
   factors_ = factors;
+  pixels_wait_s_ = 0;
   expect(schedule, batches);
   using Key = std::pair<int64_t, int64_t>;  // micro-batch and chunk
   std::map<Key, Flight> flights;
@@ -144,6 +146,7 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
   for (const at::Tensor& loss : losses_) sums.loss += loss.item<double>();
   sums.metrics = metrics_.read();
   sums.results = results_;
+  sums.pixels_wait_s = pixels_wait_s_;
   return sums;
 }
 

@@ -17,6 +17,7 @@ struct PassSums {
   double loss = 0;              ///< 0 unless this is the last stage
   Metrics metrics = {};         ///< the objective's; empty unless this is the last stage
   models::PassResults results;  ///< what the stage's layers gave
+  double pixels_wait_s = 0;     ///< seconds in which passes waited for pixels
 };
 
 /// What all passes of a step have in common.
@@ -66,6 +67,7 @@ class Passes {
   std::vector<at::Tensor> losses_;
   MetricSums metrics_;
   models::PassResults results_;
+  double pixels_wait_s_ = 0;
 };
 
 }  // namespace danlu::train

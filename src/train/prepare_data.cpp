@@ -248,6 +248,23 @@ data::LengthStats length_stats(const data::SampleSource& samples) {
   return stats;
 }
 
+// To look at pictures a sample is read: at up to so many, evenly spaced.
+constexpr int64_t kMaxSamplesForPictures = 20'000;
+
+void measure_pictures(PreparedData& prepared) {
+  const data::SampleSource& samples = *prepared.train;
+  const int64_t stride = std::max<int64_t>(1, samples.size() / kMaxSamplesForPictures);
+  for (int64_t i = 0; i < samples.size(); i += stride) {
+    int64_t patches = 0;
+    for (const data::MediaSpan& span : samples.get(i).media) {
+      patches += span.grid.patches();
+      prepared.most_frame_patches =
+          std::max(prepared.most_frame_patches, span.grid.h * span.grid.w);
+    }
+    prepared.most_patches = std::max(prepared.most_patches, patches);
+  }
+}
+
 }  // namespace
 
 PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model) {
@@ -298,6 +315,7 @@ PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
     throw DataError(tr("[train] no usable training sample"));
   if (prepared.validation && prepared.validation->size() == 0) prepared.validation.reset();
   prepared.lengths = length_stats(*prepared.train);
+  if (prepared.media) measure_pictures(prepared);
   prepared.content_hash = prepared.train->content_hash();
   return prepared;
 }

@@ -33,7 +33,9 @@ struct PreparedData {
   data::LastBatch last_batch = data::LastBatch::kPartial;
   data::PreprocessReport report;  ///< of raw rows; empty for preprocessed files
   data::LengthStats lengths;      ///< of the training samples
-  std::string description;        ///< one line: what was read
+  /// Patches of a training sample's pictures, at most, and of one of its frames.
+  int64_t most_patches = 0, most_frame_patches = 0;
+  std::string description;  ///< one line: what was read
   uint64_t content_hash = 0;
   /// The template that files tokenised beforehand were made with, where they say so: the last
   /// one's.

@@ -118,6 +118,7 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
           begun.progress,  stream,         *observer,          run.ranks, saver,
           megatron_copies, held.shared(),  run.memory,         counted};
   job.flops_per_token = flops_per_token(*begun.state.model, run.data.lengths);
+  job.flops_per_visual_token = flops_per_visual_token(*begun.state.model);
   job.peak_flops = peak_flops(config, run.device) * static_cast<double>(run.ranks.size());
   if (run.earlier.checkpoint) job.last_saved_step = begun.state.step;
   if (run.earlier.is_own) make_good(job, *run.earlier.checkpoint);
@@ -128,7 +129,8 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
 
 /// Settings come back from every step that completes them, so that each step sees what is known
 /// by then.
-void run_connected(const TrainConfig& agreed, const at::Device& device, const Ranks& ranks) {
+void run_connected(const TrainConfig& agreed, const at::Device& device, const Ranks& ranks,
+                   const std::shared_ptr<const Objective>& objective) {
   const OpenedModel model = open_checked(agreed);
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
@@ -142,19 +144,19 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
       {told, device, model.source.config, origin.described, text, data, steps.plan}, ranks);
   if (announced.config.dry_run) return;
   train({announced.config, device, ranks, model.source, text, data, steps, earlier, origin,
-         announced.request},
+         announced.request, objective},
         held, log_file);
 }
 
 }  // namespace
 
-int run(const TrainConfig& told) {
+int run(const TrainConfig& told, const std::shared_ptr<const Objective>& objective) {
   const Settled settled = settle(told);
   if (told.dry_run && told.place.rank > 0) return 0;  // rank 0 says it all, and needs nobody
   const Ranks ranks = connect(settled.config);
   const TrainConfig agreed = agree(settled.config, ranks);
   if (!ranks.from_first(settled.is_done ? "done" : "").empty()) return 0;
-  ranks.do_or_give_up([&] { run_connected(agreed, settled.device, ranks); });
+  ranks.do_or_give_up([&] { run_connected(agreed, settled.device, ranks, objective); });
   return 0;
 }
 

@@ -1,11 +1,15 @@
 // train/run.h: a whole training job, from configuration to a finished run directory.
 #pragma once
+#include <memory>
+
+#include "train/objective.h"
 #include "train/settings.h"
 
 namespace danlu::train {
 
 /// Checks everything that can be checked, then loads weights, resumes if there is something to
 /// resume, trains, saves. Returns 0, or throws danlu::Error.
-int run(const TrainConfig& config);
+int run(const TrainConfig& config,
+        const std::shared_ptr<const Objective>& objective = language_modelling());
 
 }  // namespace danlu::train

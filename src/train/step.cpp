@@ -13,13 +13,14 @@
 #include "models/tensor_io.h"
 #include "parallel/agree.h"
 #include "train/batch_input.h"
+#include "train/expert_load.h"
 #include "train/passes.h"
 
 namespace danlu::train {
 namespace {
 
 struct Counts {
-  double weight = 0, targets = 0, tokens = 0, samples = 0;
+  double weight = 0, targets = 0, tokens = 0, samples = 0, visual_tokens = 0;
 };
 
 /// The counts of the whole step, over the data axis.
@@ -32,11 +33,14 @@ Counts counts_of_step(const data::StepBatches& batches, const Objective& objecti
     for (const data::Batch& batch : batches.micro_batches) {
       counts.weight += objective.weight(batch);
       counts.samples += static_cast<double>(batch.num_samples);
+      for (const data::MediaSpan& span : batch.media)
+        counts.visual_tokens += static_cast<double>(span.count);
     }
   }
-  std::vector<double> numbers = {counts.weight, counts.targets, counts.tokens, counts.samples};
+  std::vector<double> numbers = {counts.weight, counts.targets, counts.tokens, counts.samples,
+                                 counts.visual_tokens};
   sum_over(mesh.batch_ranks(), numbers);
-  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
 /// The micro-batches that train anything, on whichever rank of the context axis. `parts`: room for
@@ -122,6 +126,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   result.num_tokens = static_cast<int64_t>(counts.tokens);
   result.num_targets = static_cast<int64_t>(counts.targets);
   result.num_samples = static_cast<int64_t>(counts.samples);
+  result.num_visual_tokens = static_cast<int64_t>(counts.visual_tokens);
   if (!(counts.weight > 0)) {
     throw DataError(
         tr("[train] step {}: none of its {} tokens is a target", state.step + 1, result.num_tokens),
@@ -145,6 +150,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
                 .scale = result.loss_scale / counts.weight,
                 .routers = config.routers,
                 .weight_of_target = counts.targets > 0 ? counts.weight / counts.targets : 0});
+  result.pixels_wait_s = sums.pixels_wait_s;
   take_figures(state, sums, counts.weight, result);
 
   state.gradients->finish();
@@ -163,6 +169,11 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
                             ? std::min(1.0, config.max_grad_norm / (result.grad_norm + 1e-6))
                             : 1.0;
     state.optimizer->step(*state.gradients, result.lr, clip / result.loss_scale);
+    if (config.routers.bias_update_rate > 0) {
+      update_router_biases(*state.model, state.gradients->store(),
+                           load_of_all(*state.model, sums.results),
+                           config.routers.bias_update_rate);
+    }
     state.bad_steps_in_row = 0;
   }
   ++state.step;

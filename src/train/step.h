@@ -42,6 +42,8 @@ struct StepResult {
   double lr = 0;
   double loss_scale = 1;
   int64_t num_tokens = 0, num_targets = 0, num_samples = 0;
+  int64_t num_visual_tokens = 0;  ///< of num_tokens those that stand for pictures and videos
+  double pixels_wait_s = 0;       ///< seconds in which this rank waited for pixels
   bool skipped = false;  ///< loss or gradient is not finite: parameters and moments are untouched
   /// The step does not count: the caller takes it again with the same batches at the loss scale as
   /// it is now.

@@ -16,6 +16,12 @@ namespace danlu::train {
 /// them. (Narayanan et al. 2021, appendix A, counted per token.)
 double flops_per_token(const models::CausalLM& model, const data::LengthStats& lengths);
 
+/// What the vision tower adds for each visual token: its blocks work on the patches that the token
+/// was merged from, the merger on the token. As above; with a tower of which nothing is trained
+/// there is no backward, 2 for each weight. Attention between patches is not counted. 0 without a
+/// tower. Collective over the stages.
+double flops_per_visual_token(const models::CausalLM& model);
+
 /// Operations per second: --device_tflops, else what device/peak.h knows of the device in the run's
 /// own type.
 double peak_flops(const TrainConfig& config, const at::Device& device);

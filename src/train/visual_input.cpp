@@ -79,9 +79,12 @@ at::Tensor positions_3N(const arch::VisionConfig& vision, const data::Batch& bat
 }
 
 /// The pixels of some pictures of the batch, of which all are made.
-at::Tensor pixels_of(const data::Batch& batch, const std::vector<size_t>& numbers) {
+at::Tensor pixels_of(const data::Batch& batch, const std::vector<size_t>& numbers,
+                     double* waited_s) {
   if (!batch.pixels) throw InternalError("[train] nobody has asked for the batch's pixels");
-  const at::Tensor all = tensor_of(batch.pixels->take());
+  double wait_s = 0;
+  const at::Tensor all = tensor_of(batch.pixels->take(&wait_s));
+  if (waited_s) *waited_s += wait_s;
   if (numbers.size() == batch.media.size()) return all;
   std::vector<at::Tensor> parts;
   int64_t row = 0;
@@ -96,16 +99,14 @@ at::Tensor pixels_of(const data::Batch& batch, const std::vector<size_t>& number
   return parts.empty() ? all.narrow(0, 0, 0) : at::cat(parts);
 }
 
-/// A patch's key follows from its row's name and from which of the row's pictures it is in, so that
-/// it is the same in every cut of a step and on every rank of a context axis.
+/// A patch's key follows from that of its picture, so that it is the same in every cut of a step
+/// and on every rank of a context axis.
 at::Tensor patch_keys(const data::Batch& batch, const std::vector<size_t>& numbers,
                       uint64_t dropout_seed) {
   std::vector<int64_t> keys;
   for (const size_t number : numbers) {
     const MediaSpan& span = batch.media[number];
-    uint64_t of_row = 0;
-    while (of_row < number && batch.media[number - of_row - 1].row == span.row) ++of_row;
-    const uint64_t picture = mix64(dropout_seed, mix64(hash_bytes(span.row), of_row));
+    const uint64_t picture = mix64(dropout_seed, span.key);
     for (int64_t patch = 0; patch < span.grid.patches(); ++patch)
       keys.push_back(static_cast<int64_t>(mix64(picture, static_cast<uint64_t>(patch) + 1)));
   }
@@ -130,7 +131,7 @@ models::PassSize size_of(const data::Batch& batch) {
 }
 
 void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64_t dropout_seed,
-                 models::ForwardInput& input) {
+                 models::ForwardInput& input, double* waited_s) {
   if (batch.media.empty()) return;
   if (!model.config().vision) {
     throw ModelError(
@@ -152,7 +153,7 @@ void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64
     visual += span.count;
   }
   if (model.stage().has(model.stage().chain.patches()))
-    visuals->pixels_PX = pixels_of(batch, numbers);
+    visuals->pixels_PX = pixels_of(batch, numbers, waited_s);
   if (input.dropout_keys_N.defined())
     visuals->dropout_keys_P = patch_keys(batch, numbers, dropout_seed);
   input.visuals = visuals;

@@ -17,10 +17,11 @@ at::Tensor tensor_of(data::MediaPixels made);
 
 /// Gives `input` the pictures of `batch` and rotary positions in time, height and width, if the
 /// model has a vision tower and the batch pictures; otherwise leaves it as it is. Pixels are waited
-/// for where the model's stage begins a pass. dropout_seed: 0: no dropout.
+/// for where the model's stage begins a pass; `waited_s`: the seconds are added to it.
+/// dropout_seed: 0: no dropout.
 /// Errors: DataError naming the row whose picture cannot be read; ModelError for pictures that the
 /// model's tower does not take.
 void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64_t dropout_seed,
-                 models::ForwardInput& input);
+                 models::ForwardInput& input, double* waited_s = nullptr);
 
 }  // namespace danlu::train

@@ -271,7 +271,10 @@ TEST(ModelConfigErrors, WrongTypesAreNamedWithTheValue) {
 TEST(RopeOfThreeAxes, IsReadWhereAModelMayHaveIt) {
   const auto read = [](const Json& scaling) {
     const Json json{{"rope_scaling", scaling}};
-    return parse_rope(ConfigReader(json), 1e6, 32768, /*has_three_axes=*/true);
+    ModelConfig model;
+    model.head_dim = 128;
+    model.max_positions = 32768;
+    return parse_rope(ConfigReader(json), model, {.rope_theta = 1e6, .has_three_axes = true});
   };
   EXPECT_THAT(read({{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}).mrope_section,
               ElementsAre(16, 24, 24));

@@ -64,6 +64,12 @@ ProgramResult BadInput::run(const std::vector<std::string>& arguments) const {
   return run_in(folder_, arguments);
 }
 
+ProgramResult BadInput::ok(const std::vector<std::string>& arguments) const {
+  ProgramResult result = run(arguments);
+  EXPECT_EQ(result.exit_code, 0) << arguments[0] << "\n" << result.err;
+  return result;
+}
+
 ProgramResult BadInput::ask(const fs::path& model, const std::string& prompt) const {
   return run({"infer", "--model", model.string(), "--prompt", prompt, "--max_new_tokens", "1"});
 }

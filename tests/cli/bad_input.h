@@ -25,6 +25,8 @@ class BadInput : public ::testing::Test {
 
   /// Runs in the test's folder on one thread.
   ProgramResult run(const std::vector<std::string>& arguments) const;
+  /// A line that is to succeed.
+  ProgramResult ok(const std::vector<std::string>& arguments) const;
   /// `danlu infer --model MODEL --prompt hi`: one answer of one token.
   ProgramResult ask(const std::filesystem::path& model, const std::string& prompt = "hi") const;
   /// `danlu sft` of the good model on this data set, into run/.

@@ -21,11 +21,6 @@ using testing::Not;
 
 class Chain : public BadInput {
  protected:
-  ProgramResult ok(const std::vector<std::string>& arguments) const {
-    ProgramResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << arguments[0] << "\n" << result.err;
-    return result;
-  }
   /// run/: the good model after six steps, far from where it began.
   void train_base() const {
     const ProgramResult trained =

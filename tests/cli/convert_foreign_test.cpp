@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "cli/own_folder.h"
 #include "cli/random_model_dir.h"
-#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace {
@@ -27,17 +27,14 @@ std::string tensor_bytes(const fs::path& file, const std::string& name) {
   return content.substr(8 + header + begin, end - begin);
 }
 
-class ForeignConvert : public ::testing::Test {
+class ForeignConvert : public OwnFolder {
  protected:
   ForeignConvert() {
-    write_random_model(directory_ / "hf", {});
+    write_random_model(folder_ / "hf", {});
     EXPECT_EQ(run({"convert", "hf", "core", "--to", "mcore", "--tp", "2"}).exit_code, 0);
   }
-  ProgramResult run(const std::vector<std::string>& arguments) const {
-    return run_danlu(arguments, {.directory = directory_.path()});
-  }
   fs::path rank_file(const char* rank) const {
-    for (const auto& entry : fs::recursive_directory_iterator(directory_ / "core")) {
+    for (const auto& entry : fs::recursive_folder_iterator(folder_ / "core")) {
       if (entry.path().filename() == "model_optim_rng.pt" &&
           entry.path().parent_path().filename() == rank)
         return entry.path();
@@ -45,15 +42,13 @@ class ForeignConvert : public ::testing::Test {
     ADD_FAILURE() << "no " << rank;
     return {};
   }
-
-  const TemporaryDirectory directory_;
 };
 
 TEST_F(ForeignConvert, InspectSaysWhetherRanksHoldTheSameCopies) {
   EXPECT_THAT(run({"inspect", "core"}).out, HasSubstr("  copies      all ranks agree\n"));
   // A bit of a norm flips on one rank, as a bad disk would do it.
   const std::string norm =
-      tensor_bytes(directory_ / "hf/model.safetensors", "model.layers.1.input_layernorm.weight");
+      tensor_bytes(folder_ / "hf/model.safetensors", "model.layers.1.input_layernorm.weight");
   std::string content = content_of(rank_file("mp_rank_01"));
   const size_t at = content.find(norm);
   ASSERT_NE(at, std::string::npos);
@@ -75,19 +70,19 @@ TEST_F(ForeignConvert, InspectSaysWhetherRanksHoldTheSameCopies) {
 }
 
 TEST_F(ForeignConvert, AConfigThatArgsContradictIsRefusedAndDoubtsAreSaid) {
-  replace_in_file(directory_ / "core/config.json", "1000000.0", "500000.0");
+  replace_in_file(folder_ / "core/config.json", "1000000.0", "500000.0");
   expect_error(run({"convert", "core", "x", "--to", "hf"}), 4,
                {"args.rotary_base is 1000000, config.json's rope_theta makes it 500000"});
-  replace_in_file(directory_ / "core/config.json", "500000.0", "1000000.0");
-  replace_in_file(directory_ / "core/config.json", "\"vocab_size\": 300", "\"vocab_size\": 200");
+  replace_in_file(folder_ / "core/config.json", "500000.0", "1000000.0");
+  replace_in_file(folder_ / "core/config.json", "\"vocab_size\": 300", "\"vocab_size\": 200");
   EXPECT_THAT(run({"convert", "core", "y", "--to", "hf"}).err,
               HasSubstr("the embedding has 300 rows, 100 more than padding"));
 }
 
 TEST_F(ForeignConvert, DistributedCheckpointsAreNamed) {
-  fs::create_directories(directory_ / "dist/iter_0000001");
-  write_content(directory_ / "dist/latest_checkpointed_iteration.txt", "1");
-  write_content(directory_ / "dist/iter_0000001/metadata.json", "{}");
+  fs::create_directories(folder_ / "dist/iter_0000001");
+  write_content(folder_ / "dist/latest_checkpointed_iteration.txt", "1");
+  write_content(folder_ / "dist/iter_0000001/metadata.json", "{}");
   expect_error(run({"convert", "dist", "x", "--to", "hf"}), 4,
                {"torch_dist", "--ckpt-format torch"});
 }

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <sstream>
 
+#include "cli/own_folder.h"
 #include "cli/random_model_dir.h"
 #include "support/shared_data.h"
-#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace {
@@ -17,24 +17,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-class Convert : public ::testing::Test {
- protected:
-  fs::path operator/(const std::string& name) const { return folder_ / name; }
-  ProgramResult run(const std::vector<std::string>& arguments) const {
-    return run_danlu(arguments, {.directory = folder_.path()});
-  }
-  ProgramResult ok(const std::vector<std::string>& arguments) const {
-    ProgramResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  void expect_same(const std::string& a, const std::string& b) const {
-    const ProgramResult result = run({"diff", a, b});
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  }
-
-  const TemporaryDirectory folder_;
-};
+class Convert : public OwnFolder {};
 
 // --- the guides ----------------------------------------------------------------------------------
 

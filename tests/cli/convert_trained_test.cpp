@@ -11,11 +11,6 @@ using testing::HasSubstr;
 
 class ConvertTrained : public BadInput {
  protected:
-  ProgramResult ok(const std::vector<std::string>& arguments) const {
-    ProgramResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
   std::string total(const ProgramResult& converted) const {
     const size_t line = converted.out.rfind("  total of");
     return line == std::string::npos ? "none" : converted.out.substr(line - 16, 16);

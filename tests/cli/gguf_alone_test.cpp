@@ -13,11 +13,6 @@ using testing::Not;
 
 class GgufAlone : public BadInput {
  protected:
-  ProgramResult ok(const std::vector<std::string>& arguments) const {
-    ProgramResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
   std::string answer(const std::string& model, const std::vector<std::string>& more = {}) const {
     std::vector<std::string> line = {"infer",
                                      "--model",

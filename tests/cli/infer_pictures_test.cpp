@@ -9,9 +9,8 @@
 
 #include "base/file.h"
 #include "cli/bad_input.h"
-#include "cli/run_program.h"
+#include "cli/own_folder.h"
 #include "support/shared_data.h"
-#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace {
@@ -21,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 /// A tiny model with random weights, and the tokenizer and processor of Qwen2.5-VL.
-class AnswersAboutPictures : public ::testing::Test {
+class AnswersAboutPictures : public OwnFolder {
  protected:
   static void SetUpTestSuite() {
     if (!fs::exists(shared_dir())) return;
@@ -81,16 +80,9 @@ class AnswersAboutPictures : public ::testing::Test {
   static std::string media(const std::string& name) {
     return shared_dir() / "golden/vl/rows/media" / name;
   }
-  ProgramResult run(std::vector<std::string> words, const std::string& input = {}) const {
-    return run_danlu(words, {.input = input, .directory = own_.path()});
-  }
   ProgramResult infer(std::vector<std::string> words) const {
     words.insert(words.begin(), {"infer", "--model", model(), "--max_new_tokens", "8"});
     return run(words);
-  }
-  fs::path write(const std::string& name, const std::string& content) const {
-    std::ofstream(own_.path() / name) << content;
-    return own_.path() / name;
   }
   static std::vector<nlohmann::json> rows_in(const fs::path& file) {
     std::vector<nlohmann::json> rows;
@@ -100,7 +92,6 @@ class AnswersAboutPictures : public ::testing::Test {
   }
 
   static std::unique_ptr<TemporaryDirectory> made_;
-  TemporaryDirectory own_;
 };
 std::unique_ptr<TemporaryDirectory> AnswersAboutPictures::made_;
 
@@ -118,7 +109,7 @@ TEST_F(AnswersAboutPictures, AFlagAndARowSayTheSame) {
   write("rows.jsonl", row.dump() + "\n" + text.dump() + "\n" + row.dump() + "\n");
   const ProgramResult rows = infer({"--dataset", "rows.jsonl", "--output", "out.jsonl"});
   ASSERT_EQ(rows.exit_code, 0) << rows.err;
-  const std::vector<nlohmann::json> answers = rows_in(own_.path() / "out.jsonl");
+  const std::vector<nlohmann::json> answers = rows_in(folder_.path() / "out.jsonl");
   ASSERT_EQ(answers.size(), 3u);
   EXPECT_EQ(answers[0]["response"].get<std::string>() + "\n", one.out);
   EXPECT_EQ(answers[2]["response"], answers[0]["response"]);
@@ -136,7 +127,7 @@ TEST_F(AnswersAboutPictures, EveryLayoutIsAnswered) {
                                            : shared_dir() / "golden/vl/rows",
          "--output", std::string(name) + ".out.jsonl"});
     EXPECT_EQ(result.exit_code, 0) << name << result.err;
-    for (const nlohmann::json& row : rows_in(own_.path() / (std::string(name) + ".out.jsonl")))
+    for (const nlohmann::json& row : rows_in(folder_.path() / (std::string(name) + ".out.jsonl")))
       EXPECT_NE(row["finish_reason"], "error") << name << row.dump();
   }
 }
@@ -148,7 +139,7 @@ TEST_F(AnswersAboutPictures, VideosAreListsOfFramesOrFiles) {
   write("rows.jsonl", row.dump() + "\n");
   const ProgramResult rows = infer({"--dataset", "rows.jsonl", "--output", "out.jsonl"});
   ASSERT_EQ(rows.exit_code, 0) << rows.err;
-  EXPECT_EQ(rows_in(own_.path() / "out.jsonl")[0]["finish_reason"], "length");
+  EXPECT_EQ(rows_in(folder_.path() / "out.jsonl")[0]["finish_reason"], "length");
 }
 
 TEST_F(AnswersAboutPictures, WhatIsWrongIsSaid) {
@@ -186,7 +177,7 @@ TEST_F(AnswersAboutPictures, ABrokenPictureMarksItsRowAlone) {
   write("rows.jsonl", row(media("a.png")) + row("broken.png") + row(media("b.jpg")));
   const ProgramResult result = infer({"--dataset", "rows.jsonl", "--output", "out.jsonl"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  const std::vector<nlohmann::json> answers = rows_in(own_.path() / "out.jsonl");
+  const std::vector<nlohmann::json> answers = rows_in(folder_.path() / "out.jsonl");
   ASSERT_EQ(answers.size(), 3u);
   EXPECT_EQ(answers[0]["finish_reason"], "length");
   EXPECT_EQ(answers[1]["finish_reason"], "error");
@@ -291,14 +282,32 @@ TEST_F(AnswersAboutPictures, TheInferenceJsonOfMindSpeedMmIsRead) {
   EXPECT_THAT(run(words).err, HasSubstr("did you mean \"image_path\"?"));
 }
 
+/// PEFT would put adapters on Qwen2.5-VL's tower too, whose MLP has the names of the decoder's.
+TEST_F(AnswersAboutPictures, AnAdapterOfTheDecoderLeavesATowerOfTheSameNamesAlone) {
+  for (const std::string name : {"qwen2_5_vl", "qwen2_vl"}) {
+    const fs::path golden = shared_dir() / "golden/vl" / name, adapter = folder_.path() / name;
+    fs::create_directories(adapter);
+    fs::copy_file(golden / "lora/adapter_config.json", adapter / "adapter_config.json");
+    fs::copy_file(golden / "lora/adapter_final.safetensors", adapter / "adapter_model.safetensors");
+    const ProgramResult merged =
+        run({"merge", "--model", golden, "--adapters", name, "--output", name + "-merged"});
+    ASSERT_EQ(merged.exit_code, 0) << merged.err;
+    EXPECT_EQ(merged.err.find("the tower has no adapters") != std::string::npos,
+              name == "qwen2_5_vl")
+        << merged.err;
+    const ProgramResult told = run({"diff", golden, name + "-merged"});
+    EXPECT_THAT(told.out, Not(HasSubstr("visual.")));
+  }
+}
+
 TEST_F(AnswersAboutPictures, AnExaminationShowsThem) {
-  fs::create_directories(own_.path() / "signs");
-  std::ofstream rows(own_.path() / "signs/test.csv");
+  fs::create_directories(folder_.path() / "signs");
+  std::ofstream rows(folder_.path() / "signs/test.csv");
   rows << "image,question,A,B,C,D,answer\n"
        << fs::path(media("a.png")).string() << ",What is this?,bus,dog,cup,sky,A\n"
        << "b.jpg,What is this?,bus,dog,cup,sky,B\n";
   rows.close();
-  fs::copy_file(media("b.jpg"), own_.path() / "signs/b.jpg");
+  fs::copy_file(media("b.jpg"), folder_.path() / "signs/b.jpg");
   write("signs.yaml",
         "task: signs\noutput_type: multiple_choice\ntest_split: test\nnum_fewshot: 0\n"
         "doc_to_image: image\n"

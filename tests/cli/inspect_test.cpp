@@ -266,8 +266,7 @@ TEST(Inspect, AGgufFileOfLlamaCpp) {
               AllOf(HasSubstr("48 tensors"), HasSubstr("general.architecture = \"llama\""),
                     HasSubstr("tokenizer.ggml.tokens = \"(512 of string)\""),
                     HasSubstr("tokenizer   in the file: llama, default, 512 tokens"),
-                    HasSubstr("template    none"),
-                    HasSubstr("tensor types = {\"F32\":48}"),
+                    HasSubstr("template    none"), HasSubstr("tensor types = {\"F32\":48}"),
                     HasSubstr("5 x  F32  [64, 64]             blk.*.attn_q.weight")));
 }
 

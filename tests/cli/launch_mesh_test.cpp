@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "cli/seeing_model.h"
 
 namespace danlu::test {
 namespace {
@@ -204,37 +205,21 @@ struct Part {
   Words flags;
 };
 
-TEST_F(LaunchMesh, ARunGoesOnAtAnotherMesh) {
-  const Part whole_state = {1, {}}, tensor_shares = {4, kTensor + kZero3},
-             context_shares = {4, {"--cp", "2", "--shard", "zero2"}},
-             stages_shares = {4, kStages + kZero1}, virtual_stages = {2, kVirtualStages};
-  std::map<std::string, std::vector<Part>> all = {
-      {"full", {tensor_shares, virtual_stages, context_shares, stages_shares, whole_state}},
-      {"lora", {{2, kTensor}, {2, kStages}, {2, kZero3}, whole_state}}};
-  if (std::getenv("DANLU_SLOW")) {
-    all["full"] = {tensor_shares,
-                   stages_shares,
-                   {4, {"--cp", "2", "--shard", "zero3"}},
-                   whole_state,
-                   {2, kStages},
-                   {4, kTensor},
-                   virtual_stages,
-                   {4, {"--shard", "zero2"}},
-                   context_shares};
-    all["lora"].push_back(tensor_shares);
-    all["dora"] = {tensor_shares, whole_state, {2, kTensor}, {2, kZero3}};
-  }
-  for (const auto& [tuning, parts] : all) {
-    SCOPED_TRACE(tuning);
+class LaunchMeshGoesOn : public LaunchMesh {
+ protected:
+  /// Of parts of two steps each; `more`: flags of every part.
+  void expect_numbers_of_one_run(const std::string& name, const std::vector<Part>& parts,
+                                 const Words& more) const {
+    SCOPED_TRACE(name);
     const auto line = [&](const std::string& run, size_t steps) {
-      auto words = training(run, {"--batch_size", "1", "--global_batch_size", "4", "--max_steps",
-                                  std::to_string(steps), "--lr_scheduler_type", "constant",
-                                  "--warmup_ratio", "0", "--save_steps", "2"});
-      words.insert(words.end(), tunings().at(tuning).begin(), tunings().at(tuning).end());
-      return words;
+      return training(run, {"--batch_size", "1", "--global_batch_size", "4", "--max_steps",
+                            std::to_string(steps), "--lr_scheduler_type", "constant",
+                            "--warmup_ratio", "0", "--save_steps", "2"}) +
+             more;
     };
-    const std::string whole = "whole-" + tuning, cut = "cut-" + tuning;
-    ASSERT_EQ(run_words(line(whole, 2 * parts.size())).exit_code, 0);
+    const std::string whole = "whole-" + name, cut = "cut-" + name;
+    const ProgramResult uncut = run_words(line(whole, 2 * parts.size()));
+    ASSERT_EQ(uncut.exit_code, 0) << uncut.err;
     for (size_t i = 0; i < parts.size(); ++i) {
       auto words = line(cut, 2 * (i + 1));
       if (i > 0) {
@@ -254,6 +239,49 @@ TEST_F(LaunchMesh, ARunGoesOnAtAnotherMesh) {
     }
     expect_numbers_of(whole, cut, 2 * parts.size());
   }
+};
+
+const Part kWholeState = {1, {}}, kTensorShares = {4, kTensor + kZero3},
+           kContextShares = {4, {"--cp", "2", "--shard", "zero2"}},
+           kStagesShares = {4, kStages + kZero1}, kPartsOfVirtualStages = {2, kVirtualStages};
+
+TEST_F(LaunchMeshGoesOn, AtAnotherMesh) {
+  std::map<std::string, std::vector<Part>> all = {
+      {"full", {kTensorShares, kPartsOfVirtualStages, kContextShares, kStagesShares, kWholeState}},
+      {"lora", {{2, kTensor}, {2, kStages}, {2, kZero3}, kWholeState}}};
+  if (std::getenv("DANLU_SLOW")) {
+    all["full"] = {kTensorShares,
+                   kStagesShares,
+                   {4, {"--cp", "2", "--shard", "zero3"}},
+                   kWholeState,
+                   {2, kStages},
+                   {4, kTensor},
+                   kPartsOfVirtualStages,
+                   {4, {"--shard", "zero2"}},
+                   kContextShares};
+    all["lora"].push_back(kTensorShares);
+    all["dora"] = {kTensorShares, kWholeState, {2, kTensor}, {2, kZero3}};
+  }
+  for (const auto& [tuning, parts] : all)
+    expect_numbers_of_one_run(tuning, parts, tunings().at(tuning));
+}
+
+/// The tower and the merger are trained or adapted too, and their part of a state is cut as the
+/// model is. Shares end within rows of the kernel that makes patches.
+TEST_F(LaunchMeshGoesOn, WithAModelThatSees) {
+  DANLU_REQUIRES_SHARED();
+  const SeeingModel seeing = make_seeing_model((*this) / "");
+  const Words all_parts = {"--model",      seeing.model, "--dataset",        seeing.rows,
+                           "--freeze_vit", "false",      "--freeze_aligner", "false",
+                           "--max_length", "256",        "--val_ratio",      "0"};
+  const Part shares = {2, kZero3}, tensor = {2, kSequence}, stages = {2, kStages};
+  std::vector<Part> full = {shares, stages, tensor, kContextShares}, lora = {shares, tensor};
+  if (std::getenv("DANLU_SLOW")) {
+    full.insert(full.end(), {kTensorShares, {2, {}}, kStagesShares, kWholeState});
+    lora.insert(lora.end(), {kStagesShares, kContextShares, kWholeState});
+  }
+  expect_numbers_of_one_run("full", full, all_parts + tunings().at("full"));
+  expect_numbers_of_one_run("lora", lora, all_parts + tunings().at("lora"));
 }
 
 }  // namespace

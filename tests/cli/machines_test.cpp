@@ -1,11 +1,11 @@
-// Several machines: network namespaces on one bridge, as a user without rights can make them.
+// Several machines (cli/two_machines.h) train, lose one another and begin again.
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 
 #include "base/json.h"
 #include "cli/bad_input.h"
 #include "cli/logged_steps.h"
+#include "cli/two_machines.h"
 
 namespace danlu::test {
 namespace {
@@ -13,76 +13,12 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-/// Makes two machines, runs machine-N.sh on each, and `then` (which knows p0, p1: their cables)
-/// when they have saved a checkpoint; each leaves machine-N.err and, in machine-N.end, its exit
-/// code and the seconds since `then`. `hub` is the bridge.
-constexpr const char* kMachines = R"sh(
-export PATH=$PATH:/usr/sbin:/sbin
-set -e
-ip link set lo up
-ip link add name hub type bridge
-ip link set dev hub up
-for i in 0 1; do
-  unshare -n sleep 3600 &
-  machine[$i]=$!
-done
-trap 'kill ${machine[0]} ${machine[1]}' EXIT
-for i in 0 1; do
-  until [ "$(readlink /proc/${machine[$i]}/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do
-    kill -0 ${machine[$i]}
-    sleep 0.05
-  done
-  ip link add name p$i type veth peer name eth0 netns ${machine[$i]}
-  ip link set dev p$i master hub up
-  on="nsenter -t ${machine[$i]} -n"
-  $on ip link set lo up
-  $on ip addr add 10.99.0.$((i + 1))/24 dev eth0
-  $on ip link set eth0 up
-done
-[ "$1" = probe ] && exit 0
-set +e
-rm -f then machine-?.err machine-?.end
-running() { kill -0 ${job[0]} && kill -0 ${job[1]}; } 2> /dev/null
-for i in 0 1; do
-  (nsenter -t ${machine[$i]} -n timeout 1500 bash machine-$i.sh > machine-$i.out 2> machine-$i.err
-   echo "$? $((SECONDS - $(cat then 2> /dev/null || echo $SECONDS)))" > machine-$i.end) &
-  job[$i]=$!
-done
-if [ -e then.sh ]; then
-  until [ -e run/last/DONE ] || ! running; do sleep 0.02; done
-  echo $SECONDS > then
-  . ./then.sh
-fi
-wait ${job[0]} ${job[1]}
-)sh";
-
-struct MachineEnd {
-  int exit_code = -1, seconds = -1;
-  std::string err;
-};
-
 class Machines : public BadInput {
  protected:
   void SetUp() override {
     BadInput::SetUp();
-    write("machines.sh", kMachines);
-    for (const std::vector<std::string>& how :
-         std::vector<std::vector<std::string>>{{"-r", "-n"}, {"-n"}}) {
-      unshare_ = how;
-      const ProgramResult probe = script("probe");
-      if (probe.exit_code == 0) return;
-      why_ += probe.err;
-    }
-    GTEST_SKIP() << "this system lets nobody make network namespaces here: " << why_;
-  }
-  ProgramResult script(const std::string& word) const {
-    ProgramSettings settings;
-    settings.program = "/usr/bin/unshare";
-    settings.directory = (*this) / "";
-    settings.environment = {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", (*this) / "cache"}};
-    std::vector<std::string> words = unshare_;
-    words.insert(words.end(), {"bash", "machines.sh", word});
-    return run_danlu(words, settings);
+    if (const std::string why = machines_.obstacle(); !why.empty())
+      GTEST_SKIP() << "this system lets nobody make network namespaces here: " << why;
   }
   void on_machine(int64_t machine, const std::string& launcher, const std::string& more = "") {
     std::string line = "exec '" + danlu_path() + "' sft --model '" + good("model").string() +
@@ -92,25 +28,14 @@ class Machines : public BadInput {
                        launcher + " " + more + "\n";
     write("machine-" + std::to_string(machine) + ".sh", line);
   }
-  std::vector<MachineEnd> run_machines() {
-    const ProgramResult result = script("run");
-    std::vector<MachineEnd> ends(2);
-    for (size_t i = 0; i < ends.size(); ++i) {
-      const std::string name = "machine-" + std::to_string(i);
-      std::istringstream end(content_of((*this) / (name + ".end")));
-      end >> ends[i].exit_code >> ends[i].seconds;
-      ends[i].err = content_of((*this) / (name + ".err"));
-    }
-    return ends;
-  }
+  std::vector<MachineEnd> run_machines() { return machines_.run(); }
   static std::string of_two(int64_t machine, int64_t nproc) {
     return "--nproc " + std::to_string(nproc) + " --nnodes 2 --node_rank " +
            std::to_string(machine) + " --master_addr 10.99.0.1 --master_port 29511";
   }
 
  private:
-  std::vector<std::string> unshare_;
-  std::string why_;
+  TwoMachines machines_{(*this) / ""};
 };
 
 TEST_F(Machines, TrainTogetherWithTheNumbersOfOne) {

@@ -8,9 +8,8 @@
 
 #include "base/file.h"
 #include "cli/bad_input.h"
-#include "cli/run_program.h"
+#include "cli/own_folder.h"
 #include "support/shared_data.h"
-#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace {
@@ -19,7 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 /// A directory with the tokenizer and the picture processor of a model, and the golden rows beside.
-class PictureRows : public ::testing::Test {
+class PictureRows : public OwnFolder {
  protected:
   void SetUp() override {
     DANLU_REQUIRES_SHARED();
@@ -29,44 +28,40 @@ class PictureRows : public ::testing::Test {
                   model() / "preprocessor_config.json");
   }
   fs::path model() const {
-    fs::create_directories(directory_.path() / "model");
-    return directory_.path() / "model";
+    fs::create_directories(folder_ / "model");
+    return folder_ / "model";
   }
-  fs::path path(const std::string& name) const { return directory_.path() / name; }
-  fs::path write(const std::string& name, const std::string& content) const {
-    fs::create_directories(path(name).parent_path());
-    std::ofstream(path(name)) << content;
-    return path(name);
-  }
-  ProgramResult run(std::vector<std::string> words) const {
+  /// In the folder of the rows.
+  ProgramResult run(const std::vector<std::string>& words) const {
     return run_danlu(words, {.directory = golden()});
   }
   static fs::path golden() { return shared_dir() / "golden/vl/rows"; }
-  TemporaryDirectory directory_;
 };
 
 TEST_F(PictureRows, DataJsonSaysWhatPreprocessReads) {
-  const ProgramResult result = run({"preprocess", "--mm-data", "data.json", "--model", model(),
-                                    "--output-prefix", path("out/x"), "--cache-dir", path("work")});
+  const ProgramResult result =
+      run({"preprocess", "--mm-data", "data.json", "--model", model(), "--output-prefix",
+           *this / "out/x", "--cache-dir", *this / "work"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("8 read, 8 kept"));
   EXPECT_THAT(result.out, HasSubstr("11 pictures, 0 videos in 7 samples"));
   EXPECT_THAT(result.out, HasSubstr("samples by visual tokens: ≤ 64: 7"));
-  EXPECT_TRUE(fs::exists(path("out/x_packed_media_document.idx")));
-  const ProgramResult shown = run({"inspect", path("out/x"), "--sample", "0", "--model", model()});
+  EXPECT_TRUE(fs::exists(*this / "out/x_packed_media_document.idx"));
+  const ProgramResult shown =
+      run({"inspect", *this / "out/x", "--sample", "0", "--model", model()});
   EXPECT_THAT(shown.out, HasSubstr("151652 [151655 * 9] 151653"));
   EXPECT_THAT(shown.out, HasSubstr("a.png: grid 1 x 6 x 6, 9 tokens at 15"));
   EXPECT_THAT(shown.out, HasSubstr("<|vision_start|>[<|image_pad|> * 9]<|vision_end|>"));
   const ProgramResult both =
       run({"preprocess", "--mm-data", "data.json", "--input", "mllm.json#2", "--model", model(),
-           "--output-prefix", path("out/y"), "--cache-dir", path("work")});
+           "--output-prefix", *this / "out/y", "--cache-dir", *this / "work"});
   EXPECT_THAT(both.out, HasSubstr("2 read, 2 kept")) << "a flag beside it wins";
 }
 
 TEST_F(PictureRows, BadOnesAreCountedAndStrictRefusesThem) {
   const std::vector<std::string> words{
-      "preprocess", "--input", "bad_mllm.json",   "--model",     model(),
-      "--template", "qwen2vl", "--output-prefix", path("out/x"), "--max_dropped_ratio",
+      "preprocess", "--input", "bad_mllm.json",   "--model",       model(),
+      "--template", "qwen2vl", "--output-prefix", *this / "out/x", "--max_dropped_ratio",
       "1"};
   const ProgramResult result = run(words);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -118,13 +113,13 @@ TEST_F(PictureRows, FlagsOfPicturesAreSaidToBeIdleForTextModels) {
   fs::remove(model() / "preprocessor_config.json");
   const ProgramResult result =
       run({"preprocess", "--input", write("a.jsonl", "{\"query\": \"a\", \"response\": \"b\"}\n"),
-           "--model", model(), "--output-prefix", path("out/x"), "--max_pixels", "9999"});
+           "--model", model(), "--output-prefix", *this / "out/x", "--max_pixels", "9999"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("--max_pixels: without effect, the model reads text alone"));
 }
 
 TEST_F(PictureRows, LlavaRowsAreConvertedOnce) {
-  const fs::path out = path("mllm.json");
+  const fs::path out = *this / "mllm.json";
   const std::vector<std::string> words{"convert-rows", "llava", "--input",  "llava.json",
                                        "--image_dir",  "media", "--output", out};
   const ProgramResult result = run(words);
@@ -135,7 +130,7 @@ TEST_F(PictureRows, LlavaRowsAreConvertedOnce) {
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_THAT(again.err, HasSubstr("mllm.json"));
   EXPECT_THAT(run({"preprocess", "--input", out, "--model", model(), "--output-prefix",
-                   path("out/x"), "--template", "qwen2vl"})
+                   *this / "out/x", "--template", "qwen2vl"})
                   .out,
               HasSubstr("6 read, 6 kept"));
 }

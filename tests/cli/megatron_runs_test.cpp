@@ -38,11 +38,6 @@ class MegatronRuns : public BadInput {
         "GeneralPretrainHandler", "--output-prefix", "fox", "--json-keys", "text", "--workers", "1",
         "--append-eod"});
   }
-  ProgramResult ok(const Words& words) const {
-    ProgramResult result = run(words);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
   /// Four steps of a random model, unless `more` says otherwise; saved every two.
   Words line(const std::string& load, const std::string& save, const Words& more = {}) const {
     Words words = {"pretrain",

@@ -1,6 +1,6 @@
 // Guide (d) from its first line to its last, with its own names of files: a model of 28 layers and
-// 32 blocks is converted, LLaVA's rows too, four stages train it, and it is converted back and
-// asked.
+// 32 blocks is fetched and converted, LLaVA's rows too, four stages train it, on one machine and on
+// two, and it is converted back and asked.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,11 +8,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "base/free_port.h"
-#include "cli/run_program.h"
+#include "cli/bad_input.h"
+#include "cli/own_folder.h"
+#include "cli/two_machines.h"
+#include "support/fake_hub.h"
 #include "support/shared_data.h"
-#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace mindspeed_mm_chain {
@@ -23,24 +24,25 @@ using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 constexpr const char* kHf = "ckpt/hf_path/Qwen2-VL-7B-Instruct";
+constexpr const char* kPage = "https://huggingface.co/Qwen/Qwen2-VL-7B-Instruct/tree/main";
 constexpr const char* kMm = "ckpt/mm_path/Qwen2-VL-7B-Instruct";
 
-class MindSpeedMmChain : public ::testing::Test {
+class MindSpeedMmChain : public OwnFolder {
  protected:
   void SetUp() override {
     DANLU_REQUIRES_SHARED();
-    fs::create_directories(*this / kHf);
-    write(std::string(kHf) + "/config.json", config());
-    ok({"init", "--config", std::string(kHf) + "/config.json", "--output", "first"});
-    fs::rename(*this / "first/model.safetensors", *this / kHf / "model.safetensors");
+    fs::create_directories((*this / kHf).parent_path());
+    write("hub/config.json", config().dump());
+    ok({"init", "--config", "hub/config.json", "--output", "first"});
+    fs::rename(*this / "first/model.safetensors", *this / "hub/model.safetensors");
     for (const auto& file : fs::directory_iterator(unpacked("tokenizers") / "qwen2_5"))
-      fs::copy(file, *this / kHf / file.path().filename());
+      fs::copy(file, *this / "hub" / file.path().filename());
     fs::copy_file(shared_dir() / "golden/qwen2_vl/preprocessor_config.json",
-                  *this / kHf / "preprocessor_config.json");
+                  *this / "hub/preprocessor_config.json");
     write_rows();
-    write("model.json", model_json());
-    write("data.json", data_json());
-    write("tools.json", {{"profile", {{"enable", false}}}});
+    write("model.json", model_json().dump());
+    write("data.json", data_json().dump());
+    write("tools.json", R"({"profile": {"enable": false}})");
   }
 
   /// As wide as makes sense for 28 layers, with the real vocabulary.
@@ -72,6 +74,8 @@ class MindSpeedMmChain : public ::testing::Test {
   }
   static json model_json() {
     return {{"model_id", "qwen2vl"},
+            {"text_encoder", nullptr},
+            {"video_encoder", nullptr},
             {"img_context_token_id", 151655},
             {"vision_start_token_id", 151652},
             {"image_encoder",
@@ -89,6 +93,9 @@ class MindSpeedMmChain : public ::testing::Test {
               {"num_layers", 28},
               {"hidden_size", 16},
               {"vocab_size", 152064},
+              {"layernorm_epsilon", 1e-6},
+              {"recompute_num_layers", 1},
+              {"llm_hidden_size", 16},
               {"pipeline_num_layers", {1, 10, 10, 7}}}}};
   }
   static json data_json() {
@@ -135,7 +142,24 @@ class MindSpeedMmChain : public ::testing::Test {
       }
       rows.push_back(row);
     }
-    write("data/llava_instruct_150k.json", rows);
+    write("data/llava_instruct_150k.json", rows.dump());
+  }
+
+  /// As the guide has it: from the page that it names to the folder that it names.
+  void download_model() const {
+    FakeHub hub;
+    hub.id = "Qwen/Qwen2-VL-7B-Instruct";
+    for (const auto& file : fs::directory_iterator(*this / "hub")) {
+      const std::string name = file.path().filename();
+      hub.files[name] = {content_of(file.path()), name.ends_with(".safetensors")};
+    }
+    const ProgramResult fetched =
+        run_danlu({"download", kPage, "--local_dir", kHf},
+                  {.environment = {{"HF_ENDPOINT", hub.url()}, {"no_proxy", "127.0.0.1"}},
+                   .directory = folder_.path()});
+    ASSERT_EQ(fetched.exit_code, 0) << fetched.err;
+    for (const auto& [name, file] : hub.files)
+      EXPECT_EQ(content_of(*this / kHf / name), file.content) << name;
   }
 
   Words train_line(const Words& launch, const Words& more = {}) const {
@@ -217,24 +241,10 @@ class MindSpeedMmChain : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-
-  ProgramResult run(const Words& words) const {
-    return run_danlu(words, {.directory = folder_.path()});
-  }
-  ProgramResult ok(const Words& words) const {
-    ProgramResult result = run(words);
-    EXPECT_EQ(result.exit_code, 0) << words[0] << "\n" << result.err << result.out;
-    return result;
-  }
-  void write(const std::string& name, const json& content) const {
-    fs::create_directories((*this / name).parent_path());
-    std::ofstream(*this / name) << content.dump();
-  }
-  fs::path operator/(const std::string& name) const { return folder_ / name; }
-  TemporaryDirectory folder_;
 };
 
 TEST_F(MindSpeedMmChain, RunsFromTheFirstLineToTheLast) {
+  download_model();
   ok({"mm-convert", "Qwen2VLConverter", "hf_to_mm", "--cfg.mm_dir", kMm, "--cfg.hf_config.hf_dir",
       kHf, "--cfg.parallel_config.llm_pp_layers", "[[1,10,10,7]]",
       "--cfg.parallel_config.vit_pp_layers", "[[32,0,0,0]]", "--cfg.parallel_config.tp_size", "1"});
@@ -260,19 +270,47 @@ TEST_F(MindSpeedMmChain, RunsFromTheFirstLineToTheLast) {
           "data/COCO2017/train2017/000000033470.jpg", "--prompt", "<image>\nWhat is it?",
           "--max_new_tokens", "4", "--template", "qwen2vl"});
   EXPECT_FALSE(answer.out.empty());
+  // NNODES=2, and NODE_RANK and MASTER_ADDR as the guide has them.
+  TwoMachines machines(folder_.path());
+  if (const std::string why = machines.obstacle(); !why.empty())
+    GTEST_SKIP() << "all but two machines was tried; here they cannot be: " << why;
+  for (const int64_t machine : {0, 1}) {
+    std::string line = "exec '" + danlu_path() + "'";
+    for (const std::string& word :
+         train_line(TwoMachines::launch(machine, 2, "6000"), {"--save", "save_dir_of_two"}))
+      line += " '" + word + "'";
+    std::ofstream(*this / ("machine-" + std::to_string(machine) + ".sh")) << line << "\n";
+  }
+  for (const MachineEnd& end : machines.run()) EXPECT_EQ(end.exit_code, 0) << end.err;
+  const ProgramResult of_two = run({"diff", "save_dir", "save_dir_of_two"});
+  EXPECT_EQ(of_two.exit_code, 0) << of_two.out;
 }
 
-TEST_F(MindSpeedMmChain, AModelJsonOfAnotherSizeIsRefusedByItsKey) {
+TEST_F(MindSpeedMmChain, AModelJsonThatIsWrongIsRefusedByItsKey) {
+  fs::rename(*this / "hub", *this / kHf);
+  ok({"convert-rows", "llava"});
+  const auto error_of = [&](const json& wrong, int exit_code) {
+    write("wrong.json", wrong.dump());
+    const ProgramResult result = run({"pretrain", "--mm-data", "data.json", "--mm-model",
+                                      "wrong.json", "--load", kHf, "--save", "save_dir"});
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_FALSE(fs::exists(*this / "save_dir"));
+    return result.err;
+  };
   json wrong = model_json();
   wrong["text_decoder"]["hidden_size"] = 3584;
-  write("model.json", wrong);
-  ok({"convert-rows", "llava"});
-  const ProgramResult result = run({"pretrain", "--mm-data", "data.json", "--mm-model",
-                                    "model.json", "--load", kHf, "--save", "save_dir"});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("text_decoder.hidden_size is 3584, the model in the checkpoint "
-                                    "has 16"));
-  EXPECT_FALSE(fs::exists(*this / "save_dir"));
+  EXPECT_THAT(error_of(wrong, 2), HasSubstr("text_decoder.hidden_size is 3584, the model in the "
+                                            "checkpoint has 16"));
+  wrong = model_json();
+  wrong["image_encoder"]["vision_encoder"]["pipeline_num_layer"] = {32};
+  EXPECT_THAT(error_of(wrong, 2),
+              HasSubstr("wrong.json: image_encoder.vision_encoder.pipeline_num_layer: unknown key\n"
+                        "hint: did you mean \"pipeline_num_layers\"?"));
+  wrong = model_json();
+  wrong["text_decoder"]["pipeline_num_layers"] = "two";
+  EXPECT_THAT(error_of(wrong, 3),
+              HasSubstr("wrong.json: text_decoder.pipeline_num_layers must be"));
+  EXPECT_THAT(error_of(json::array(), 3), HasSubstr("wrong.json: must be an object, got array"));
 }
 
 }  // namespace mindspeed_mm_chain

@@ -5,9 +5,9 @@
 
 #include <sstream>
 
+#include "cli/own_folder.h"
 #include "cli/vision_model_dir.h"
 #include "support/shared_data.h"
-#include "support/temporary_directory.h"
 
 namespace danlu::test {
 namespace mm_convert_test {
@@ -16,20 +16,8 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-class MmConvert : public ::testing::Test {
+class MmConvert : public OwnFolder {
  protected:
-  ProgramResult run(const Words& words) const {
-    return run_danlu(words, {.directory = folder_.path()});
-  }
-  ProgramResult ok(const Words& words) const {
-    ProgramResult result = run(words);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return result;
-  }
-  void expect_same(const std::string& a, const std::string& b) const {
-    const ProgramResult result = run({"diff", a, b});
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  }
   /// hf_to_mm of "hf" into `to`, cut as `layers` and `blocks` say.
   Words to_mm(const std::string& to, const std::string& layers, const std::string& blocks,
               const std::string& tp = "1") const {
@@ -53,9 +41,6 @@ class MmConvert : public ::testing::Test {
     expect_error(run(words), exit_code, texts);
     EXPECT_EQ(contents_below(folder_), before);
   }
-  fs::path operator/(const std::string& name) const { return folder_ / name; }
-
-  const TemporaryDirectory folder_;
 };
 
 /// The lines of the guide that begin with mm-convert, as a shell splits them: quotes taken off.
@@ -111,6 +96,22 @@ TEST_F(MmConvert, TheGuidesLinesRunAsTyped) {
   EXPECT_EQ(nlohmann::json::parse(content_of(*this / (back + index)))["weight_map"],
             nlohmann::json::parse(content_of(*this / (hf + index)))["weight_map"]);
   EXPECT_THAT(ok(lines[1]).err, HasSubstr("up to date"));
+}
+
+/// MindSpeed-MM's parser can be told to read variables and files.
+TEST_F(MmConvert, AFileOfKeysIsReadAndVariablesAreSaidNotToBe) {
+  write_vision_model(*this / "hf", {.is_2_5 = true, .layers = 3, .blocks = 2});
+  write("keys.yaml",
+        "cfg:\n  mm_dir: from_file\n  hf_config:\n    hf_dir: hf\n  parallel_config:\n"
+        "    llm_pp_layers: [[3]]\n    vit_pp_layers: [[2]]\n    tp_size: 1\n");
+  const ProgramResult result = run_danlu(
+      {"mm-convert", "Qwen2_5_VLConverter", "hf_to_mm", "--config", "keys.yaml"},
+      {.environment = {{"MM_CONVERT_CFG__MM_DIR", "from_variable"}}, .directory = folder_.path()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("warning: MM_CONVERT_CFG__MM_DIR is set, and variables are not"));
+  expect_same("from_file", "hf");
+  EXPECT_FALSE(fs::exists(*this / "from_variable"));
 }
 
 TEST_F(MmConvert, ListsAreReadHoweverAShellLeavesThem) {

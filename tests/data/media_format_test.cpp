@@ -77,6 +77,12 @@ TEST(MediaColumn, HoldsBytesInEveryWriting) {
                 asked(R"("<image>")", R"(,"images":[{"bytes":"\\xFF\\xD8J\\x5C","path":"x.jpg"}])")
                     .c_str()),
             "user:{x.jpg=\xFF\xD8J\\}|assistant:a");
+  // A column of bytes, without names.
+  EXPECT_EQ(told_with_media(asked(R"("<image>")", R"(,"image":"\\xFF\\xD8\\xFFJ.x\\x5C")").c_str()),
+            "user:{bytes=\xFF\xD8\xFFJ.x\\}|assistant:a");
+  EXPECT_EQ(told_with_media(
+                asked(R"("<image>")", R"(,"image":")" + std::string(5000, 'x') + R"(")").c_str()),
+            "a picture or video is named in no known way (a name of 5000 characters)");
   EXPECT_EQ(
       told_with_media(asked(R"("<image>")", R"(,"images":["data:image/gif;base64,R0l"])").c_str()),
       "a picture or video is named in no known way (a data: URL whose base64 is damaged)");

@@ -61,10 +61,10 @@ void build_synced(const fs::path& store, const std::string& inode, const fs::pat
 bool is_of_the_clock(const std::string& key) {
   static const std::set<std::string> kKeys = {
       "elapsed_time", "remaining_time", "memory(GiB)", "train_speed(s/it)", "train_speed(iter/s)",
-      "tokens_per_second", "samples_per_second", "mfu", "data_wait", "eval_runtime",
-      "eval_samples_per_second", "eval_steps_per_second", "train_runtime",
-      "train_samples_per_second", "train_steps_per_second", "train_seconds", "date",
-      "total_evaluation_time_seconds",
+      "tokens_per_second", "visual_tokens_per_second", "text_tokens_per_second",
+      "samples_per_second", "mfu", "data_wait", "eval_runtime", "eval_samples_per_second",
+      "eval_steps_per_second", "train_runtime", "train_samples_per_second",
+      "train_steps_per_second", "train_seconds", "date", "total_evaluation_time_seconds",
       // Of a session's first step; what saving and loading threads hold then is chance.
       "counted",
       // A port that was free, and the name of a job.

@@ -87,10 +87,23 @@ generation_kwargs: {until: [dog], max_gen_toks: 4}})";
           "fp32",           "--deterministic", "--output_path", output};
 }
 
+/// A model that sees pictures, all of which is trained.
+std::vector<std::string> sft_of_pictures(const std::vector<std::string>& more) {
+  const SeeingModel& seeing = Inputs::seeing();
+  std::vector<std::string> arguments =
+      sft({"--model", seeing.model, "--dataset", seeing.rows, "--freeze_vit", "false",
+           "--freeze_aligner", "false", "--max_length", "256"});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
 Command command_named(const std::string& name) {
   const Inputs& in = Inputs::get();
   if (name == "sft") return {name, sft({})};
   if (name == "lora") return {name, sft({"--tuner", "lora"})};
+  if (name == "pictures") return {name, sft_of_pictures({"--tuner", "full"})};
+  if (name == "pictures_lora")
+    return {name, sft_of_pictures({"--tuner", "lora", "--lora_dropout", "0.1"})};
   if (name == "preprocess")
     return {name,
             {"preprocess", "--input", in / "rows.jsonl", "--tokenizer", in / "tokenizer",
@@ -116,6 +129,13 @@ Command command_named(const std::string& name) {
             {"tokenizer", "train", "--input", in / "texts.txt", "--vocab_size", "290", "--output",
              "ROOT/tokenizer"},
             true};
+  if (name == "convert_rows") {
+    std::ofstream(in / "llava.json")
+        << R"([{"conversations": [{"from": "human", "value": "fox"}]}])";
+    return {name,
+            {"convert-rows", "llava", "--input", in / "llava.json", "--output", "ROOT/rows.json"},
+            true};
+  }
   if (name == "download") return {name, download_of_two_files()};
   if (name == "eval") return {name, evaluation("ROOT/out")};
   if (name == "compare") {
@@ -168,6 +188,7 @@ TEST_P(Killed, TheSameCommandMakesItGood) {
   GTEST_SKIP() << "a sanitizer wants to be the first library";
 #endif
   if (std::getenv("DANLU_KILL")) GTEST_SKIP() << "one is tried by hand";
+  if (std::string(GetParam().command).starts_with("pictures")) DANLU_REQUIRES_SHARED();
   Campaign campaign = campaign_of(GetParam().command);
   ASSERT_GT(campaign.operations(), 5u);
   uint64_t tried = 0;
@@ -195,11 +216,12 @@ TEST_P(Killed, TheSameCommandMakesItGood) {
 
 INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                          testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
+                                         Share{"pictures", 2, 1}, Share{"pictures_lora", 2, 1},
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
                                          Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},
-                                         Share{"tokenizer", 5, 3}, Share{"merge", 2, 1},
-                                         Share{"download", 8, 4}, Share{"eval", 8, 4},
-                                         Share{"compare", 4, 2}),
+                                         Share{"tokenizer", 5, 3}, Share{"convert_rows", 5, 3},
+                                         Share{"merge", 2, 1}, Share{"download", 8, 4},
+                                         Share{"eval", 8, 4}, Share{"compare", 4, 2}),
                          [](const auto& info) { return std::string(info.param.command); });
 
 TEST(KilledByHand, WhereAskedFor) {

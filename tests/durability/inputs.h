@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/run_program.h"
+#include "cli/seeing_model.h"
 
 namespace danlu::test {
 
@@ -49,6 +50,11 @@ class Inputs {
   static const Inputs& get() {
     static const Inputs inputs;
     return inputs;
+  }
+  /// Made when it is first asked for. REQUIRES: shared data.
+  static const SeeingModel& seeing() {
+    static const SeeingModel made = make_seeing_model(get().path_ / "sees");
+    return made;
   }
   static void make(const std::vector<std::string>& arguments) {
     const ProgramResult result = run_danlu(arguments, {.timeout_s = 600});

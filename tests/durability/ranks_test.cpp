@@ -35,6 +35,7 @@ struct Job {
   int64_t trials;  ///< of `make test`
   int64_t save_steps;
   std::vector<std::string> flags;
+  bool sees = false;  ///< its model has a tower, which is trained or adapted too
 };
 
 void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
@@ -83,6 +84,12 @@ class Ranks {
               "64",
               "--device",
               "cpu"};
+    if (job.sees) {
+      const SeeingModel& seeing = Inputs::seeing();
+      words_.insert(words_.end(),
+                    {"--model", seeing.model, "--dataset", seeing.rows, "--freeze_vit", "false",
+                     "--freeze_aligner", "false", "--max_length", "256"});
+    }
     words_.insert(words_.end(), job.flags.begin(), job.flags.end());
   }
 
@@ -151,6 +158,7 @@ TEST_P(RanksOf, OneOfThemIsKilledAndTheSameCommandGoesOn) {
   const Job& job = GetParam();
   const int64_t wanted = is_slow() ? kSlowTrials : job.trials;
   if (wanted == 0) GTEST_SKIP() << "runs with DANLU_SLOW";
+  if (job.sees) DANLU_REQUIRES_SHARED();
   const Ranks ranks(job);
   ranks.make_directory();
   const auto begin = Clock::now();
@@ -227,7 +235,9 @@ INSTANTIATE_TEST_SUITE_P(
             0,
             1,
             {"--tuner", "full", "--shard", "zero3", "--offload", "optimizer,params",
-             "--offload_dir", "offloaded"}}),
+             "--offload_dir", "offloaded"}},
+        Job{"pictures_zero3", 2, 1, 2, {"--tuner", "full", "--shard", "zero3"}, true},
+        Job{"pictures_pp2_lora", 2, 1, 1, {"--tuner", "lora", "--pp", "2"}, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -122,6 +122,34 @@ TEST_F(MegatronRouter, TermsOfTheLossAreAlike) {
   }
 }
 
+TEST_F(MegatronRouter, ExpertsWithoutRoomDropTheSamePicks) {
+  const at::Tensor logits = take("logits");
+  const int64_t tokens = logits.size(0), experts = logits.size(1);
+  for (const double factor : {0.5, 1.0, 1.25}) {
+    for (const bool by_position : {false, true}) {
+      ops::Routing routing = ops::route(logits, {}, {.per_token = kPicks});
+      ops::drop_beyond(factor, by_position, experts, {{0, tokens, 0}}, {tokens}, routing.experts_NK,
+                       routing.weights_NK);
+      at::Tensor kept = at::zeros({tokens, experts});
+      for (int64_t n = 0; n < tokens; ++n) {
+        for (int64_t k = 0; k < kPicks; ++k) {
+          const int64_t expert = routing.experts_NK[n][k].item<int64_t>();
+          if (expert >= 0) kept[n][expert] = routing.weights_NK[n][k];
+        }
+      }
+      const std::string factor_text = factor == 0.5 ? "0.5" : factor == 1.0 ? "1.0" : "1.25";
+      const std::string name = "drop_cf" + factor_text + (by_position ? "_position" : "_probs");
+      // By position Megatron's own top-k leaves equal places open (its README): the numbers of
+      // picks are compared.
+      if (by_position) {
+        EXPECT_TRUE((kept != 0).sum(0).equal(take(name + ".map").sum(0))) << name;
+      } else {
+        EXPECT_LE((kept - take(name + ".probs")).abs().max().item<float>(), 1e-6f) << name;
+      }
+    }
+  }
+}
+
 TEST_F(MegatronRouter, RowsAreSortedAndPutBackAlike) {
   const at::Tensor hidden = take("hidden"), logits = take("logits");
   const ops::Routing routing = ops::route(logits, {}, {.per_token = kPicks});

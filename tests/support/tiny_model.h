@@ -96,6 +96,15 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
   if (model_type.ends_with("_moe")) {
     config.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}});
   }
+  if (model_type == "phimoe") config["num_local_experts"] = 4;
+  if (model_type == "glm4_moe") {
+    config.update({{"n_routed_experts", 4},
+                   {"n_shared_experts", 1},
+                   {"first_k_dense_replace", 0},
+                   {"n_group", 1},
+                   {"topk_group", 1},
+                   {"head_dim", 8}});
+  }
   if (model_type == "qwen2_moe") config["shared_expert_intermediate_size"] = 40;
   if (model_type == "qwen3_moe") config["head_dim"] = 12;
   if (model_type.ends_with("_vl")) add_tiny_tower(config);

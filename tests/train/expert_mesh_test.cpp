@@ -2,7 +2,9 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include "support/shared_data.h"
 #include "train/evaluate.h"
+#include "train/expert_load.h"
 #include "train/mesh.h"
 
 namespace danlu::train {
@@ -53,6 +55,25 @@ std::vector<Case> expert_cases() {
   Case zero_bubble = expert_case("mixtral", Tuning::kFull, ep2pp2);
   zero_bubble.zero_bubble = true;
   cases.push_back(zero_bubble);
+  // Room is counted by sequences, so it does not depend on ranks.
+  for (const auto drop : {settings::DropPolicy::kWeights, settings::DropPolicy::kPosition}) {
+    for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+      for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2}) {
+        Case room = expert_case("mixtral", tuning, shape);
+        room.name = drop == settings::DropPolicy::kWeights ? "room_by_weight" : "room_by_position";
+        room.routers.capacity_factor = 0.75;
+        room.routers.drop = drop;
+        cases.push_back(room);
+      }
+    }
+  }
+  for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring}) {
+    Case moving = expert_case("glm4_moe", Tuning::kFull, shape,
+                              shape.pipeline > 1 ? Sharding::kNone : Sharding::kParameters);
+    moving.name = "moving_bias";
+    moving.routers.bias_update_rate = 0.02;
+    cases.push_back(moving);
+  }
   return cases;
 }
 
@@ -107,6 +128,45 @@ TEST(ExpertMeshes, ARankWithoutMicroBatchesTakesPartInPasses) {
   EXPECT_GT(passes.size(), 1u) << "every rank has as many passes: nobody is without one";
   const Outcome got = train(c, c.shape, 5, cut);
   expect_numbers_of(one, got);
+}
+
+TEST(ExpertMeshes, RoomForFewerTokensDropsSomeAndBiasesMove) {
+  const auto metrics_of = [](Case c) { return train(c, {}, 3).metrics.back(); };
+  Case c = expert_case("glm4_moe", Tuning::kFull, {});
+  const auto plain = metrics_of(c);
+  EXPECT_EQ(plain.count("dropped"), 0u);
+  c.routers.capacity_factor = 0.5;
+  const auto half = metrics_of(c);
+  EXPECT_GT(half.at("dropped"), 0.3);
+  EXPECT_LT(half.at("dropped"), 0.6);
+  c.routers.capacity_factor = 0;
+  const Outcome still = train(c, {}, 4);
+  c.routers.bias_update_rate = 0.3;
+  const Outcome moving = train(c, {}, 4);
+  EXPECT_EQ(moving.losses[0], still.losses[0]);
+  EXPECT_GT(std::abs(moving.losses[1] - still.losses[1]), 1e-4);
+  EXPECT_GT(std::abs(moving.losses[3] - still.losses[3]), 1e-4);
+}
+
+TEST(ExpertMeshes, BiasesMoveAsMegatrons) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(
+      danlu::test::shared_dir() / "golden/moe/moe_router_megatron/golden.safetensors");
+  Case c{"glm4_moe", "glm4_moe", {{"n_routed_experts", 8}, {"num_hidden_layers", 1}}};
+  const TrainState state = state_of(c, Mesh::single());
+  at::Tensor bias_E;
+  for (const parallel::Parameter& parameter : state.model->parameters()) {
+    if (parameter.spec.role == arch::Role::kRouterBias) bias_E = parameter.tensor;
+  }
+  bias_E.copy_(test::read_tensor(*golden, "expert_bias"));
+  const at::Tensor picks = test::read_tensor(*golden, "bias_update.tokens_per_expert");
+  ExpertLoad load{1, 8, {}};
+  for (int64_t e = 0; e < 8; ++e)
+    load.picks.push_back(static_cast<double>(picks[e].item<int64_t>()));
+  load.picks.push_back(0);
+  update_router_biases(*state.model, state.gradients->store(), load, 1e-3);
+  EXPECT_LE((bias_E - test::read_tensor(*golden, "bias_update.new_bias")).abs().max().item<float>(),
+            1e-7f);
 }
 
 TEST(ExpertMeshes, AnEvaluationIsThatOfOneRank) {

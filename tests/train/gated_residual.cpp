@@ -42,7 +42,8 @@ const arch::LayerKind& gated_kind() {
 
 std::unique_ptr<layers::Block> make_gated(const models::BlockPlace& at) {
   auto block = std::make_unique<GatedResidual>();
-  block->norm = {at.parameters.own("norm.weight", at.layer), at.config.norm_eps};
+  block->norm.weight = at.parameters.own("norm.weight", at.layer);
+  block->norm.eps = at.config.norm_eps;
   block->gate_H = at.parameters.own("gate.weight", at.layer);
   block->up = at.parameters.own_linear("up", at.layer);
   block->down = at.parameters.own_linear("down", at.layer);

@@ -16,7 +16,7 @@ inline constexpr double kGateWeight = 0.3;
 /// x + s(x) * down(relu(up norm(x))^2), s(x) = sigmoid(x · gate); the loss gets kGateWeight times
 /// the sum over tokens of s(x)^2.
 struct GatedResidual : layers::Block {
-  layers::RmsNorm norm;
+  layers::Norm norm;
   layers::Parameter gate_H;
   layers::Linear up, down;
   parallel::Region region{parallel::Group::alone(), false};

@@ -31,16 +31,6 @@ std::shared_ptr<data::VectorSource> rows_of(const weights::TensorSource& golden,
   return std::make_shared<data::VectorSource>(std::move(samples));
 }
 
-TrainConfig recipe(double lr) {
-  TrainConfig config;
-  config.adamw = {0.9, 0.95, 1e-8, {0.1, optim::DecayRule::kAll, {}}};
-  config.max_grad_norm = 1.0;
-  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
-  config.schedule.shape.lr = lr;
-  config.schedule.shape.total_steps = 20;
-  return config;
-}
-
 void expect_curve(TrainState& state, const TrainConfig& config, const weights::TensorSource& golden,
                   const std::string& prefix, double loss_tolerance,
                   const std::function<void(int64_t, const StepResult&)>& more = {}) {
@@ -63,7 +53,7 @@ TEST_P(FullTraining, TwentyStepsEqualTorch) {
   const auto golden_dir = danlu::test::shared_dir() / "golden";
   const auto golden = weights::open_safetensors(golden_dir / (std::string("train_") + GetParam()) /
                                                 "golden.safetensors");
-  const TrainConfig config = recipe(1e-3);
+  const TrainConfig config = test::golden_recipe(1e-3);
   TrainState state =
       test::make_state(models::load_model(golden_dir / GetParam(), parallel::Mesh::single(),
                                           at::kFloat, at::Device(at::kCPU)),
@@ -122,7 +112,7 @@ TEST(LoraTraining, TenStepsEqualPeft) {
                              start / "adapter_config.json");
   std::filesystem::copy_file(golden_dir / "lora_llama" / "adapter_init.safetensors",
                              start / "adapter_model.safetensors");
-  const TrainConfig config = recipe(2e-3);
+  const TrainConfig config = test::golden_recipe(2e-3);
   TrainState state =
       test::make_state(models::load_model(golden_dir / "llama", parallel::Mesh::single(),
                                           at::kFloat, at::Device(at::kCPU), start),

@@ -61,10 +61,12 @@ struct Case {
   settings::ActivationOffload offload = {};     ///< its directory is named here
   at::Device (*device)(const Mesh&) = nullptr;  ///< a rank's; null: the CPU
   std::shared_ptr<const Objective> objective = language_modelling();
+  bool adapts_tower = true;                                ///< LoRA, DoRA: where there is one
   std::shared_ptr<const data::SampleSource> samples = {};  ///< 64 of them; null: toys
   /// As arch::PipelineSplit's; empty: even.
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
   settings::RouterTraining routers = {};
+  std::vector<std::string> modules_to_save = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -90,7 +92,7 @@ inline std::string name_of(const testing::TestParamInfo<Case>& info) {
          (c.dtype == at::kBFloat16 ? "_bf16"
           : c.dtype == at::kHalf   ? "_fp16"
                                    : "") +
-         (c.eps == 1e-6 ? "" : "_eps8") + c.by_layer_name;
+         (c.eps == 1e-6 ? "" : "_eps8") + c.by_layer_name + (c.adapts_tower ? "" : "_decoder");
 }
 
 inline TrainConfig config_of(const Case& c) {
@@ -103,6 +105,9 @@ inline TrainConfig config_of(const Case& c) {
   config.lora.rank = 3;
   config.lora.dropout = 0.1;
   config.lora.dora = c.tuning == Tuning::kDora;
+  if (!c.adapts_tower) config.lora.exclude_modules = {R"(visual\..*)"};
+  config.lora.excludes_are_pattern = !c.adapts_tower;
+  config.lora.modules_to_save = c.modules_to_save;
   config.keeping.sharding = c.sharding;
   config.routers = c.routers;
   if (c.chunks > 1) config.order = arch::PipelineOrder::kInterleaved;

@@ -15,8 +15,11 @@
 
 #include "models/adapters.h"
 #include "models/weight_files.h"
+#include "support/temporary_directory.h"
 #include "train/batch_input.h"
 #include "train/mesh.h"
+#include "train/report/metrics_log.h"
+#include "train/run.h"
 
 namespace danlu::train {
 namespace mesh_test {
@@ -116,18 +119,34 @@ TEST(PairsMesh, GiveTheNumbersOfOneRank) {
   expect_pairs_as_alone(on({.tensor = 2, .data = 2, .pipeline = 2}, parallel::Sharding::kState));
 }
 
+// Modules that are trained whole are for the reference what they were.
+TEST(PairsMesh, TheReferenceHasModulesAsTheyWere) {
+  for (const auto& [shape, sharding] : std::vector<std::pair<MeshShape, parallel::Sharding>>{
+           {{.data = 2}, parallel::Sharding::kParameters},
+           {{.pipeline = 2}, parallel::Sharding::kNone},
+           {{.tensor = 2, .data = 2, .pipeline = 2}, parallel::Sharding::kState}}) {
+    Case c = pair_case();
+    c.shape = shape;
+    c.sharding = sharding;
+    c.modules_to_save = {"embed_tokens", "lm_head", "post_attention_layernorm"};
+    expect_pairs_as_alone(c);
+  }
+}
+
 arch::ModelConfig llama() {
   const Json json = danlu::test::tiny_config("llama");
   return arch::family_of(json).parse(json);
 }
 
 /// The same weights each time; adapters whose B is not 0.
-std::unique_ptr<models::CausalLM> wide_model(bool with_adapters) {
+std::unique_ptr<models::CausalLM> wide_model(bool with_adapters,
+                                             const std::vector<std::string>& saved = {}) {
   auto model = std::make_unique<models::CausalLM>(llama(), Mesh::single(), at::kDouble,
                                                   at::Device(at::kCPU));
   models::initialize(*model, 3);
   weights::PeftConfig lora = settings::new_adapters();
   lora.rank = 3;
+  lora.modules_to_save = saved;
   if (with_adapters) models::add_lora(*model, lora, 5);
   randomise(*model, at::kDouble);
   return model;
@@ -151,8 +170,8 @@ double logprob_alone(const models::CausalLM& model, const data::Batch& batch, si
   return sum;
 }
 
-TEST(Pairs, TheLossIsThatOfTheDefinition) {
-  const auto policy = wide_model(true), reference = wide_model(false);
+void expect_definition(const std::vector<std::string>& saved) {
+  const auto policy = wide_model(true, saved), reference = wide_model(false);
   const std::vector<data::Sample> samples = {pairs()->get(1), pairs()->get(8)};
   const data::Batch batch = data::make_batch(samples);
   StageLinks links(*policy);
@@ -178,11 +197,14 @@ TEST(Pairs, TheLossIsThatOfTheDefinition) {
   EXPECT_NEAR(loss.sum.item<double>(), expected, 1e-9);
 
   torch::autograd::backward({loss.sum});
-  for (const size_t which : {0, 5, 11}) {
-    const parallel::Parameter parameter = policy->adapter_parameters()[which];
+  const std::vector<parallel::Parameter> trained = policy->adapter_parameters();
+  for (const size_t which : {size_t{0}, size_t{5}, size_t{11}, trained.size() - 1}) {
+    const parallel::Parameter& parameter = trained[which];
     const at::NoGradGuard no_grad;
     constexpr double kStep = 1e-5;
-    at::Tensor element = parameter.tensor.view({-1})[4];
+    const at::Tensor gradient = parameter.tensor.grad().view({-1}).clone();
+    const auto steepest = gradient.abs().argmax().item<int64_t>();
+    at::Tensor element = parameter.tensor.view({-1})[steepest];
     const auto at_distance = [&](double distance) {
       element.add_(distance);
       const double result = loss_of_policy().sum.item<double>();
@@ -191,9 +213,17 @@ TEST(Pairs, TheLossIsThatOfTheDefinition) {
     };
     const double slope = (at_distance(kStep) - at_distance(-kStep)) / (2 * kStep);
     EXPECT_GT(std::fabs(slope), 1e-6);
-    EXPECT_NEAR(parameter.tensor.grad().view({-1})[4].item<double>(), slope,
-                1e-6 * std::max(1.0, std::fabs(slope)))
+    EXPECT_NEAR(gradient[steepest].item<double>(), slope, 1e-6 * std::max(1.0, std::fabs(slope)))
         << parameter.name();
+  }
+}
+
+TEST(Pairs, TheLossIsThatOfTheDefinition) { expect_definition({}); }
+
+TEST(Pairs, TheReferenceKnowsNothingOfModulesThatAreTrainedWhole) {
+  for (const char* one : {"embed_tokens", "norm", "lm_head", "post_attention_layernorm"}) {
+    SCOPED_TRACE(one);
+    expect_definition({one});
   }
 }
 
@@ -205,6 +235,62 @@ TEST(Pairs, APairIsNeverParted) {
     pairs_seen += static_cast<int64_t>(batch.segment_starts.size() / 2);
   }
   EXPECT_EQ(pairs_seen, kGlobalBatch);
+}
+
+/// The number of scalars of that name in the run's event file.
+int64_t scalars_in_events(const std::filesystem::path& run, const std::string& name) {
+  std::string events;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run / "runs")) {
+    if (entry.is_regular_file()) events += read_file(entry.path());
+  }
+  int64_t count = 0;
+  for (size_t at = events.find(name); at != events.npos; at = events.find(name, at + 1)) ++count;
+  return count;
+}
+
+TEST(Pairs, MetricsByNameArriveInEveryReportOfARun) {
+  const danlu::test::TemporaryDirectory folder;
+  test::write_run_inputs(folder.path(), DType::kF32, 48);
+  danlu::test::write_tiny_model(folder / "pairs", danlu::test::tiny_config("llama"));
+  TrainConfig config;
+  config.tuner = Tuner::kLora;
+  config.lora = settings::new_adapters();
+  config.precision = Precision::kF32;
+  config.device = "cpu";
+  config.model.path = config.model.tokenizer = folder / "pairs";
+  config.data.train = {(folder / "data.jsonl").string()};
+  config.data.validation = {(folder / "data.jsonl").string()};
+  config.data.cache_dir = folder / "cache";
+  config.data.max_length = 64;
+  config.batch.micro_batch_size = config.batch.eval_batch_size = 2;  // two samples are a pair
+  config.data.share_passes = false;
+  config.batch.max_steps = 3;
+  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
+  config.schedule.shape.lr = 1e-3;
+  config.output.save = settings::Interval::kNo;
+  config.output.logging_steps = 1;
+  config.output.eval_steps = 1;
+  config.output.directory = folder / "run";
+  std::string said;
+  {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run(config, std::make_shared<Pairs>()), 0);
+    said = testing::internal::GetCapturedStderr();
+  }
+  const auto figures = read_metrics(folder / "run" / "logging.jsonl");
+  for (const std::string name : {"margin", "preferred"}) {
+    ASSERT_EQ(figures.count(name), 1u) << name;
+    EXPECT_EQ(figures.at(name).size(), 3u);
+    EXPECT_EQ(figures.at("eval_" + name).size(), 3u);
+    EXPECT_NE(said.find("  " + name + " "), said.npos) << said;
+    EXPECT_EQ(scalars_in_events(folder / "run", "train/" + name), 3);
+    EXPECT_EQ(scalars_in_events(folder / "run", "eval/eval_" + name), 3);
+    EXPECT_NE(read_file(folder / "run" / "images" / ("train_" + name + ".svg")).find("<svg"), 0u);
+    EXPECT_TRUE(std::filesystem::exists(folder / "run" / "images" / ("train_" + name + ".png")));
+  }
+  EXPECT_EQ(figures.count("token_acc"), 0u) << "another objective's";
+  EXPECT_EQ(figures.at("margin").front().second, 0) << "adapters begin with nothing";
+  EXPECT_GT(std::fabs(figures.at("margin").back().second), 1e-6);
 }
 
 }  // namespace

@@ -120,11 +120,13 @@ TEST_P(PlanMemory, OfAPassIsWhatIsAllocated) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   const std::vector<Case> shapes = {
-      {"qwen2", 64, 172, 4, 2, 6, 96, 1024},      {"llama", 128, 512, 8, 8, 4, 200, 512},
-      {"qwen3", 96, 128, 6, 1, 8, 96, 1024},      {"mistral", 128, 128, 8, 1, 4, 96, 1024},
-      {"mistral", 192, 192, 12, 2, 7, 96, 1024},  {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
-      {"baichuan", 96, 256, 2, 2, 6, 128, 1024},  {"gated_residual", 96, 256, 4, 4, 6, 128, 1024},
-      {"deepseek_v3", 96, 192, 6, 6, 6, 96, 1024}};
+      {"qwen2", 64, 172, 4, 2, 6, 96, 1024},       {"llama", 128, 512, 8, 8, 4, 200, 512},
+      {"qwen3", 96, 128, 6, 1, 8, 96, 1024},       {"mistral", 128, 128, 8, 1, 4, 96, 1024},
+      {"mistral", 192, 192, 12, 2, 7, 96, 1024},   {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
+      {"baichuan", 96, 256, 2, 2, 6, 128, 1024},   {"gated_residual", 96, 256, 4, 4, 6, 128, 1024},
+      {"deepseek_v3", 96, 192, 6, 6, 6, 96, 1024}, {"phi3", 64, 256, 4, 2, 6, 96, 1024},
+      {"gemma", 96, 384, 4, 1, 6, 96, 1024},       {"gemma2", 64, 256, 4, 2, 6, 96, 256},
+      {"glm4", 96, 256, 4, 2, 6, 96, 1024}};
   for (const Case& shape : shapes) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {

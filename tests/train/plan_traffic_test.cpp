@@ -81,6 +81,7 @@ Sent counted(const plan::Request& request, int64_t stage = 0) {
     TrainConfig settings;
     settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
     settings.keeping.sharding = request.sharding;
+    settings.order = request.order;
     TrainState state = test::make_state(std::move(model), settings);
     data::Sample sample;
     for (int64_t i = 0; i < request.tokens; ++i)
@@ -168,17 +169,29 @@ TEST(TiedTraffic, ATiedTableIsSummedBetweenTheEndsOfAPipeline) {
   }
 }
 
-TEST(TiedTraffic, ATiedTableIsGatheredForTheHeadAgain) {
+TEST(TiedTraffic, OfSharedParametersIsWhatIsSent) {
+  struct Row {
+    settings::MeshShape mesh;
+    int64_t virtual_stages, passes;
+  };
   for (const bool tied : {true, false}) {
-    // A table that is copied to the last stage is needed there at the head alone.
-    for (const settings::MeshShape& mesh :
-         std::vector<settings::MeshShape>{{.data = 2}, {.data = 2, .pipeline = 2}}) {
-      const plan::Request request =
-          tied_request(mesh, settings::Sharding::kParameters, /*passes=*/2, tied);
-      const arch::Stage last = arch::stages_of(request.model, request.pipeline).back();
-      EXPECT_NEAR(counted(request, mesh.pipeline - 1).data / plan::traffic_of(request, last).data,
-                  1, 0.005)
-          << "the last stage of " << mesh.pipeline << (tied ? ", tied" : "");
+    // A table that is copied to the last stage is needed there at the head alone; the last layer of
+    // an earlier stage stays from one pass to the next.
+    for (const Row& row : std::vector<Row>{{{.data = 2}, 0, 2},
+                                           {{.data = 2, .pipeline = 2}, 0, 1},
+                                           {{.data = 2, .pipeline = 2}, 0, 3},
+                                           {{.data = 2, .pipeline = 2, .ring = true}, 2, 4}}) {
+      plan::Request request =
+          tied_request(row.mesh, settings::Sharding::kParameters, row.passes, tied);
+      request.pipeline.virtual_stages = row.virtual_stages;
+      if (row.virtual_stages > 0) request.order = arch::PipelineOrder::kInterleaved;
+      const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
+      for (int64_t stage = 0; stage < row.mesh.pipeline; ++stage) {
+        const plan::Traffic planned = plan::traffic_of(request, stages[static_cast<size_t>(stage)]);
+        EXPECT_NEAR(counted(request, stage).data / planned.data, 1, 0.005)
+            << "stage " << stage << " of " << row.mesh.pipeline << ", " << row.passes << " passes"
+            << (tied ? ", tied" : "");
+      }
     }
   }
 }

@@ -38,6 +38,15 @@ TEST(StepLine, ShowsWhatAPersonWatches) {
       "3,120 tok/s (1,040/dev)  mfu 31.4%  data 0.3%  3h14m<4d20h");
 }
 
+TEST(StepLine, DividesTokensWhereRowsHoldPictures) {
+  StepRecord record = a_record();
+  EXPECT_FALSE(step_json(record).contains("visual_tokens_per_second"));
+  record.visual_tokens_per_s = 2080;
+  EXPECT_THAT(step_line(record), HasSubstr("GiB  3,120 tok/s = 2,080 visual + 1,040 text  mfu"));
+  EXPECT_EQ(step_json(record)["visual_tokens_per_second"], 2080);
+  EXPECT_EQ(step_json(record)["text_tokens_per_second"], 1040);
+}
+
 TEST(StepLine, LeavesOutWhatIsNotKnown) {
   StepRecord record = a_record();
   record.metrics.clear();

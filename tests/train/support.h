@@ -79,6 +79,16 @@ inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, i
     file << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
 }
 
+/// Of the goldens: AdamW with decay of all parameters, clipping at 1, a constant rate.
+inline TrainConfig golden_recipe(double lr) {
+  TrainConfig config;
+  config.adamw = {0.9, 0.95, 1e-8, {0.1, optim::DecayRule::kAll, {}}};
+  config.max_grad_norm = 1.0;
+  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
+  config.schedule.shape.lr = lr;
+  return config;
+}
+
 inline TrainState make_state(std::unique_ptr<models::CausalLM> model, const TrainConfig& config) {
   TrainState state;
   state.model = std::move(model);

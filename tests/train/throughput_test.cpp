@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "models/adapters.h"
+#include "support/tiny_model.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -63,6 +64,27 @@ TEST(FlopsPerToken, AModuleTrainedWholeIsATrainedWeight) {
   models::add_lora(model, lora, 1);
   EXPECT_DOUBLE_EQ(flops_per_token(model, lengths_10_and_30()),
                    4 * (kWeights - 3072) + 6 * 3072 + 6 * (2 * 512) + kAttention);
+}
+
+/// Tower: 2 blocks of width 24, FFN 48, patches of 3·2·4·4 = 96 values; merger from 4 · 24 = 96.
+TEST(FlopsPerToken, ATowerWorksOnThePatchesOfVisualTokens) {
+  Json json = danlu::test::tiny_config("qwen2_vl");
+  const auto make = [&] {
+    return models::CausalLM(arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat,
+                            at::kCPU);
+  };
+  constexpr double kBlock = 3 * 24 * 24 + 24 * 24 + 2 * 24 * 48, kMerger = 96 * 96 + 32 * 96;
+  constexpr double kPatches = 4 * (24 * 96 + 2 * kBlock);  // of a visual token
+  models::CausalLM model = make();
+  EXPECT_DOUBLE_EQ(flops_per_visual_token(model), 6 * (kPatches + kMerger));
+  const double text = flops_per_token(model, lengths_10_and_30());
+  model.freeze({"visual\\.blocks\\."});
+  EXPECT_DOUBLE_EQ(flops_per_visual_token(model), 6 * (kPatches + kMerger) - 2 * 4 * 2 * kBlock);
+  models::CausalLM frozen = make();
+  frozen.freeze({"visual\\."});
+  EXPECT_DOUBLE_EQ(flops_per_visual_token(frozen), 2 * (kPatches + kMerger));
+  EXPECT_DOUBLE_EQ(flops_per_token(frozen, lengths_10_and_30()), text) << "the decoder's own";
+  EXPECT_EQ(flops_per_visual_token(tiny_model(false)), 0);
 }
 
 }  // namespace throughput_test

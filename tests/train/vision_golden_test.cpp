@@ -124,16 +124,6 @@ class Golden {
   arch::ModelConfig config_;
 };
 
-TrainConfig recipe_of(double lr) {
-  TrainConfig config;
-  config.adamw = {0.9, 0.95, 1e-8, {0.1, optim::DecayRule::kAll, {}}};
-  config.max_grad_norm = 1.0;
-  config.schedule.shape.kind = settings::ScheduleKind::kConstant;
-  config.schedule.shape.lr = lr;
-  config.schedule.shape.total_steps = 10;
-  return config;
-}
-
 struct Limits {
   double loss = 1e-4, norm = 1e-3;  ///< those of the goldens' README
 };
@@ -168,7 +158,7 @@ class VisionGoldenTraining : public testing::TestWithParam<const char*> {
 TEST_P(VisionGoldenTraining, TenStepsOfAllParameters) {
   DANLU_REQUIRES_SHARED();
   const Golden golden(GetParam());
-  const TrainConfig config = recipe_of(3e-4);
+  const TrainConfig config = test::golden_recipe(3e-4);
   TrainState state = state_of(golden, config, false);
   expect_steps(golden, state, config, "train_full", kAllRows, {1e-4, 1e-2});
   const auto final_model = weights::open_safetensors(golden.directory() / "final_full.safetensors");
@@ -182,7 +172,7 @@ TEST_P(VisionGoldenTraining, TenStepsOfAllParameters) {
 TEST_P(VisionGoldenTraining, TenStepsWithTheTowerFrozen) {
   DANLU_REQUIRES_SHARED();
   const Golden golden(GetParam());
-  const TrainConfig config = recipe_of(3e-4);
+  const TrainConfig config = test::golden_recipe(3e-4);
   TrainState state = state_of(golden, config, true);
   expect_steps(golden, state, config, "train_frozen", kAllRows, {});
   const auto first = weights::open_safetensors(golden.directory() / "model.safetensors");
@@ -197,7 +187,7 @@ TEST_P(VisionGoldenTraining, TenStepsWithTheTowerFrozen) {
 TEST_P(VisionGoldenTraining, TenStepsOfWhichSomeHaveNoPicture) {
   DANLU_REQUIRES_SHARED();
   const Golden golden(GetParam());
-  const TrainConfig config = recipe_of(3e-4);
+  const TrainConfig config = test::golden_recipe(3e-4);
   TrainState state = state_of(golden, config, false);
   const Json json = read_json_file(golden.directory() / "train.json");
   expect_steps(golden, state, config, "train_mixed",
@@ -211,7 +201,7 @@ TEST_P(VisionGoldenTraining, TenStepsOfLora) {
   fs::copy_file(golden.directory() / "lora/adapter_config.json", start / "adapter_config.json");
   fs::copy_file(golden.directory() / "lora/adapter_init.safetensors",
                 start / "adapter_model.safetensors");
-  const TrainConfig config = recipe_of(2e-3);
+  const TrainConfig config = test::golden_recipe(2e-3);
   TrainState state =
       test::make_state(models::load_model(golden.directory(), parallel::Mesh::single(), at::kFloat,
                                           at::Device(at::kCPU), start),

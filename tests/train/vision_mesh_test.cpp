@@ -3,7 +3,11 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "train/batch_input.h"
 #include "train/mesh.h"
+#include "train/run_dir/progress.h"
 
 namespace danlu::train {
 namespace mesh_test {
@@ -90,16 +94,17 @@ const Outcome& outcome_alone(const Case& c) {
   return found->second;
 }
 
-void expect_one_rank(const Case& c) {
+void expect_one_rank(const Case& c, const Cut& cut = {2, 48}) {
   SCOPED_TRACE(name_of({c, 0}));
-  const Outcome &one = outcome_alone(c), got = train(c, c.shape, kSteps, {2, 48});
+  const Outcome &one = outcome_alone(c), got = train(c, c.shape, kSteps, cut);
   if (c.tuning == Tuning::kFull) {
     EXPECT_GT(one.gradients.at("visual.patch_embed.proj.weight").abs().max().item<double>(), 0);
-  } else {  // adapters sit on the tower, on the merger and on the decoder
-    for (const char* part : {"visual.blocks.0.", "visual.merger.", "model.layers.0."}) {
-      EXPECT_TRUE(std::any_of(one.gradients.begin(), one.gradients.end(), [&](const auto& item) {
-        return item.first.find(part) != std::string::npos;
-      })) << part;
+  } else {
+    for (const std::string part : {"visual.blocks.0.", "visual.merger.", "model.layers.0."}) {
+      const bool is_there =
+          std::any_of(one.gradients.begin(), one.gradients.end(),
+                      [&](const auto& item) { return item.first.find(part) != item.first.npos; });
+      EXPECT_EQ(is_there, c.adapts_tower || part == "model.layers.0.") << part;
     }
   }
   expect_numbers_of(one, got);
@@ -168,6 +173,118 @@ TEST(VisionMesh, IsRecomputedAndTakesAdapters) {
     c.layer_lists = {{0, 4}};
     expect_one_rank(c);
   }
+}
+
+/// Ranks of a context axis share what ZeRO divides, and each has other pictures.
+TEST(VisionMesh, ContextRanksShareState) {
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    for (const Sharding sharding :
+         {Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
+      Case c = seeing("qwen2_5_vl", {.context = {.ring = 2, .window = 2}}, sharding);
+      c.tuning = tuning;
+      expect_one_rank(c);
+      c.shape.data = 2;
+      c.shape.context = {.ulysses = 2};
+      expect_one_rank(c);
+    }
+  }
+}
+
+/// The tower is passed forward alone: no gradient leaves the embedding.
+TEST(VisionMesh, TheDecoderAloneTakesAdapters) {
+  const auto expect = [](const MeshShape& shape, Sharding sharding = Sharding::kNone) {
+    for (const char* family : {"qwen2_vl", "qwen2_5_vl"}) {
+      Case c = seeing(family, shape, sharding);
+      c.tuning = Tuning::kLora;
+      c.adapts_tower = false;
+      if (shape.pipeline > 1) {
+        c.block_lists = {{4, 0}};
+        c.layer_lists = {{1, 3}};
+      }
+      expect_one_rank(c);
+    }
+  };
+  expect({.data = 2});
+  expect({.data = 4}, Sharding::kState);
+  expect({.data = 2}, Sharding::kParameters);
+  expect({.tensor = 2});
+  expect({.tensor = 2, .sequence_parallel = true});
+  expect({.pipeline = 2});
+  expect({.tensor = 2, .data = 2, .pipeline = 2}, Sharding::kParameters);
+  expect({.context = {.ring = 2, .window = 2}});
+  expect({.context = {.ulysses = 2}}, Sharding::kParameters);
+}
+
+/// In every second step the samples of the first rank are text alone, in which its stages of the
+/// tower pass nothing while those of the second rank pass pictures.
+TEST(VisionMesh, ARankMayHaveTextAlone) {
+  for (int64_t i = 0; i < kGlobalBatch / 2; ++i)
+    EXPECT_TRUE(samples_with_pictures()->get(kGlobalBatch + i).media.empty());
+  for (const Sharding sharding : {Sharding::kNone, Sharding::kState, Sharding::kParameters}) {
+    for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+      Case c = seeing("qwen2_vl", {.data = 2, .pipeline = 2}, sharding);
+      c.tuning = tuning;
+      c.block_lists = {{3, 1}};
+      c.layer_lists = {{0, 4}};
+      expect_one_rank(c, {kGlobalBatch / 2, 48});
+    }
+  }
+}
+
+class SlowPixels : public danlu::test::DrawnPixels {
+ public:
+  static constexpr double kSeconds = 0.25;
+  using DrawnPixels::DrawnPixels;
+  data::MediaPixels take(double* wait_s) override {
+    data::MediaPixels made = DrawnPixels::take();
+    if (wait_s) *wait_s = kSeconds;
+    return made;
+  }
+};
+
+TEST(VisionMesh, AStepTellsItsVisualTokensAndHowLongItWaitedForPixels) {
+  const Case c = seeing("qwen2_vl");
+  TrainState state = state_of(c, Mesh::single());
+  data::StepBatches batches = batches_of(Mesh::single(), 0, {2, 48}, c.samples);
+  int64_t waits = 0, visual = 0;
+  for (data::Batch& batch : batches.micro_batches) {
+    if (batch.media.empty()) continue;
+    batch.pixels = std::make_shared<SlowPixels>(batch.media);
+    ++waits;
+    for (const data::MediaSpan& span : batch.media) visual += span.count;
+  }
+  const TrainConfig config = config_of(c);
+  const StepResult result = run_step(state, batches, config, config.schedule.shape);
+  EXPECT_GT(waits, 1);
+  EXPECT_DOUBLE_EQ(result.pixels_wait_s, SlowPixels::kSeconds * static_cast<double>(waits));
+  EXPECT_EQ(result.num_visual_tokens, visual);
+  LogWindow window;
+  window.add(result, 8, 0.5);
+  EXPECT_DOUBLE_EQ(window.wait_s, 0.5 + result.pixels_wait_s);
+  EXPECT_EQ(window.visual_tokens, visual);
+}
+
+/// Two rows of one name, as of two data sets, and one that comes again draw their own masks.
+TEST(VisionMesh, DropoutIsKeyedByAPicturesPlaceInTheRun) {
+  Case c = seeing("qwen2_5_vl");
+  c.tuning = Tuning::kLora;
+  const TrainState state = state_of(c, Mesh::single());
+  data::Sample sample;
+  add_text(3, 1, sample);
+  add_picture({1, 4, 4}, false, sample);
+  add_picture({1, 4, 4}, false, sample);
+  const auto keys_of = [&](const std::vector<data::Sample>& samples,
+                           const std::vector<int64_t>& numbers) {
+    data::Batch batch = data::make_batch(samples, numbers);
+    batch.pixels = std::make_shared<danlu::test::DrawnPixels>(batch.media);
+    const at::Tensor keys =
+        training_input(*state.model, batch, 9).visuals->dropout_keys_P.contiguous();
+    return std::vector<int64_t>(keys.data_ptr<int64_t>(), keys.data_ptr<int64_t>() + keys.numel());
+  };
+  const std::vector<int64_t> both = keys_of({sample, sample}, {5, 12});
+  EXPECT_EQ(std::set<int64_t>(both.begin(), both.end()).size(), 64u);
+  const std::vector<int64_t> second = keys_of({sample}, {12});
+  EXPECT_EQ(second, std::vector<int64_t>(both.begin() + 32, both.end())) << "in another batch";
 }
 
 /// The decoder alone has as many parameters as the text model, and gives its numbers.

@@ -21,7 +21,14 @@ CONFIG_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16"
 
 INTERNLM2 = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
              "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
-             "mlp.down_proj": "feed_forward.w2"}
+             "mlp.down_proj": "feed_forward.w2", "lm_head": "output"}
+CHATGLM = {"model.embed_tokens": "transformer.embedding.word_embeddings", "model.layers": "transformer.encoder.layers",
+           "self_attn.o_proj": "self_attention.dense", "mlp.gate_up_proj": "mlp.dense_h_to_4h", "mlp.down_proj": "mlp.dense_4h_to_h",
+           "model.norm": "transformer.encoder.final_layernorm", "lm_head": "transformer.output_layer"}
+RENAMED = {"internlm2": INTERNLM2, "chatglm": CHATGLM}
+# Behind attention, before the MLP, behind it.
+GEMMA2 = ("post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+NORMS = {"gemma2": GEMMA2, "gemma3_text": GEMMA2, "glm4": ("post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")}
 
 
 class Model:
@@ -31,14 +38,12 @@ class Model:
         self.case, self.config, self.tensors, self.prefix = case, case["config"], tensors, prefix
         self.family = self.config["model_type"]
         self.heads = self.config["num_attention_heads"]
-        self.groups = self.config.get("num_key_value_heads", self.heads)
-        self.head_dim = self.config.get("head_dim", self.config["hidden_size"] // self.heads)
+        self.groups = self.config.get("multi_query_group_num", self.config.get("num_key_value_heads", self.heads))
+        self.head_dim = self.config.get("kv_channels", self.config.get("head_dim", self.config["hidden_size"] // self.heads))
 
     def get(self, name):
-        if self.family == "internlm2":
-            for ours, theirs in INTERNLM2.items():
-                name = name.replace(ours, theirs)
-            name = "output.weight" if name == "lm_head.weight" else name
+        for ours, theirs in RENAMED.get(self.family, {}).items():
+            name = name.replace(ours, theirs)
         return self.tensors.get(self.prefix + name)
 
     def layer(self, index, name):
@@ -56,8 +61,20 @@ class Model:
             packed = packed.reshape(self.groups, per_group + 2, self.head_dim, *packed.shape[1:])
             parts = packed.split([per_group, 1, 1], dim=1)
             return [part.flatten(0, 2) for part in parts]
+        joined = {"phi3": "self_attn.qkv_proj", "chatglm": "self_attention.query_key_value"}.get(self.family)
+        if joined:
+            packed = self.layer(index, f"{joined}.{kind}")
+            sizes = [heads * self.head_dim for heads in (self.heads, self.groups, self.groups)]
+            return None if packed is None else packed.split(sizes)
         parts = [self.layer(index, f"self_attn.{x}_proj.{kind}") for x in "qkv"]
         return None if parts[0] is None else parts
+
+    def gate_and_up(self, index, kind):
+        joined = self.layer(index, f"mlp.gate_up_proj.{kind}")
+        if joined is not None:
+            return joined.chunk(2)
+        gate = self.layer(index, f"mlp.gate_proj.{kind}")
+        return None if gate is None else (gate, self.layer(index, f"mlp.up_proj.{kind}"))
 
     def is_sparse(self, index):
         if self.family == "qwen2_moe" or self.family == "qwen3_moe":
@@ -164,7 +181,8 @@ class Rank:
     def layer_parts(self, i):
         m, n, legacy = self.m, self.names, self.case["dialect"] == LEGACY
         engine, sparse = self.case["dialect"] == TRANSFORMER_ENGINE, m.is_sparse(i)
-        norm1, norm2 = m.layer(i, "input_layernorm.weight"), m.layer(i, "post_attention_layernorm.weight")
+        behind = NORMS.get(m.family, (None, "post_attention_layernorm", None))
+        norm1, norm2 = m.layer(i, "input_layernorm.weight"), m.layer(i, f"{behind[1]}.weight")
         proj = [(n["o"] + ".weight", self.columns(m.layer(i, "self_attn.o_proj.weight"))), (n["o"] + ".bias", m.layer(i, "self_attn.o_proj.bias"))]
         if not engine:
             yield n["norm1"] + ".weight", norm1
@@ -189,10 +207,13 @@ class Rank:
         if engine:
             yield n["fc1"] + ".layer_norm_weight", norm2
         for kind in ("weight", "bias"):
-            if m.layer(i, f"mlp.gate_proj.{kind}") is not None:
-                yield f"{n['fc1']}.{kind}", self.gated(m.layer(i, f"mlp.gate_proj.{kind}"), m.layer(i, f"mlp.up_proj.{kind}"))
+            if m.gate_and_up(i, kind) is not None:
+                yield f"{n['fc1']}.{kind}", self.gated(*m.gate_and_up(i, kind))
         yield n["fc2"] + ".weight", self.columns(m.layer(i, "mlp.down_proj.weight"))
         yield n["fc2"] + ".bias", m.layer(i, "mlp.down_proj.bias")
+        if behind[0]:
+            yield "post_attn_norm.weight", m.layer(i, f"{behind[0]}.weight")
+            yield "post_mlp_layernorm.weight", m.layer(i, f"{behind[2]}.weight")
 
     def moe(self, i):
         m, form, extended = self.m, self.case["experts"], self.case["tp_extends_ep"]
@@ -266,7 +287,8 @@ def check_arguments(where, root, case):
         "padded_vocab_size": -(-config["vocab_size"] // unit) * unit, "num_layers_per_virtual_pipeline_stage": case["layers_per_chunk"] or None,
         "noop_layers": set(case["noop_layers"]) or None, "num_layer_list": ",".join(map(str, case["layer_list"])) or None,
         "untie_embeddings_and_output_weights": not config["tie_word_embeddings"],
-        "params_dtype": CONFIG_DTYPES[config["torch_dtype"]], "moe_tp_extend_ep": case["tp_extends_ep"], "swiglu": True, "normalization": "RMSNorm"}
+        "params_dtype": CONFIG_DTYPES[config["torch_dtype"]], "moe_tp_extend_ep": case["tp_extends_ep"], "swiglu": not config["model_type"].startswith("gemma"),
+        "normalization": "RMSNorm"}
     for key, value in expected.items():
         assert getattr(args, key) == value, (where, key, getattr(args, key), value)
 

@@ -208,6 +208,69 @@ TEST(GgufModel, MixtralIsALlamaWithExperts) {
   EXPECT_TRUE(std::equal(w3.begin(), w3.end(), ups.begin() + 3 * 56 * 32));
 }
 
+const Json kLongrope = {{"type", "longrope"},
+                        {"short_factor", {1.0, 1.1, 1.25}},
+                        {"long_factor", {1.5, 2.5, 4.0}},
+                        {"original_max_position_embeddings", 32}};
+
+/// Files of these families come back as the model they were made of, bit for bit.
+TEST(GgufModel, JoinedMatricesPostNormsAndFactorsComeBack) {
+  Json phi3 = tiny_config("phi3"), minicpm = tiny_config("minicpm"), wide = tiny_config("chatglm");
+  phi3.update(
+      {{"rope_scaling", kLongrope}, {"partial_rotary_factor", 0.75}, {"sliding_window", 9}});
+  minicpm["tie_word_embeddings"] = true;
+  wide["rope_ratio"] = 50;
+  for (const Json& json :
+       {phi3, minicpm, tiny_config("chatglm"), wide, tiny_config("glm"), tiny_config("glm4")}) {
+    const Exported model(json);
+    const Checkpoint opened = open_checkpoint(model.file());
+    EXPECT_EQ(opened.config.family, model.config.family);
+    ASSERT_EQ(opened.model->tensors().size(), model.source->tensors().size());
+    for (const TensorInfo& info : model.source->tensors()) {
+      ASSERT_NE(opened.model->find(info.name), nullptr) << info.name;
+      EXPECT_EQ(Exported::read(*opened.model, info.name), Exported::read(*model.source, info.name))
+          << info.name;
+    }
+    const arch::RopeConfig &read = opened.config.rope, &rope = model.config.rope;
+    EXPECT_EQ(read.theta, rope.theta);
+    EXPECT_EQ(read.rotated_dims, rope.rotated_dims);
+    EXPECT_EQ(read.is_pairwise, rope.is_pairwise);
+    EXPECT_EQ(read.scaling, rope.scaling);
+    EXPECT_EQ(read.short_factors, rope.short_factors);
+    EXPECT_EQ(read.long_factors, rope.long_factors);
+    EXPECT_EQ(read.original_max_positions, rope.original_max_positions);
+    EXPECT_EQ(read.factor, rope.factor);
+    EXPECT_EQ(opened.config.sliding_window, model.config.sliding_window);
+    EXPECT_EQ(opened.config.embedding_scale, model.config.embedding_scale);
+    EXPECT_EQ(opened.config.residual_scale, model.config.residual_scale);
+    EXPECT_EQ(opened.config.logit_scale, model.config.logit_scale);
+    EXPECT_EQ(opened.config.qkv_bias, model.config.qkv_bias);
+    EXPECT_EQ(opened.config.has_post_norms, model.config.has_post_norms);
+  }
+}
+
+TEST(GgufModel, FurtherFamiliesHaveLlamaCppsNames) {
+  const Exported phi3(tiny_config("phi3")), glm(tiny_config("chatglm")), glm4(tiny_config("glm4")),
+      minicpm(tiny_config("minicpm"));
+  // 4 query heads, 2 keys and 2 values of 8; gate and up of 56.
+  EXPECT_THAT(phi3.gguf->find("blk.1.attn_qkv.weight")->shape, ElementsAre(64, 32));
+  EXPECT_THAT(phi3.gguf->find("blk.1.ffn_up.weight")->shape, ElementsAre(112, 32));
+  EXPECT_EQ(phi3.gguf->find("blk.1.ffn_gate.weight"), nullptr);
+  EXPECT_EQ(key<uint32_t>(phi3.plan, "phi3.rope.dimension_count"), 8u);
+  EXPECT_THAT(glm.gguf->find("blk.0.attn_qkv.bias")->shape, ElementsAre(64));
+  EXPECT_EQ(key<std::string>(glm.plan, "general.architecture"), "chatglm");
+  EXPECT_EQ(key<uint32_t>(glm.plan, "chatglm.rope.dimension_count"), 4u);
+  EXPECT_EQ(glm4.numbers_of("blk.1.post_attention_norm.weight"),
+            Exported::read(*glm4.source, "model.layers.1.post_self_attn_layernorm.weight"));
+  EXPECT_EQ(glm4.numbers_of("blk.1.post_ffw_norm.weight"),
+            Exported::read(*glm4.source, "model.layers.1.post_mlp_layernorm.weight"));
+  EXPECT_EQ(glm4.numbers_of("blk.1.ffn_norm.weight"),
+            Exported::read(*glm4.source, "model.layers.1.post_attention_layernorm.weight"));
+  EXPECT_EQ(key<float>(minicpm.plan, "minicpm.logit_scale"), 2.0f);  // 32 / 16
+  EXPECT_EQ(minicpm.gguf_row("blk.0.attn_q.weight", 1),
+            minicpm.row("model.layers.0.self_attn.q_proj.weight", 4));
+}
+
 TEST(GgufModel, AHeadThatIsTiedIsRepeatedWhereLlamaCppAsksForIt) {
   Json json = tiny_config("internlm2");
   json["tie_word_embeddings"] = true;
@@ -503,6 +566,9 @@ TEST(GgufModelErrors, WhatLlamaCppWouldComputeDifferently) {
   EXPECT_THAT(error("qwen3", {{"attention_bias", true}}), HasSubstr("has no such biases"));
   EXPECT_THAT(error("qwen2", {{"head_dim", 12}}),
               HasSubstr("4 heads of 12 must be as wide as hidden_size 32"));
+  EXPECT_THAT(error("gemma2", {}), HasSubstr("the weights of its norms with one added"));
+  EXPECT_THAT(error("llama", {{"rope_scaling", kLongrope}, {"head_dim", 6}}),
+              HasSubstr("longrope is known to llama.cpp's phi3 and minicpm only, not to llama"));
   EXPECT_THAT(error("qwen3_moe", {{"norm_topk_prob", false}}),
               HasSubstr("norm_topk_prob false; llama.cpp always takes it as true"));
   EXPECT_THAT(error("qwen2_moe", {{"mlp_only_layers", {0}}}), HasSubstr("some layers are dense"));

@@ -182,13 +182,17 @@ void write_parts(const fs::path& directory, const std::string& file,
 }
 
 TEST(StateOfSeveralRanks, PartsOfOneTensorInOneFileReadAsTheWhole) {
-  // A matrix cut in the middle of rows, and a vector: what a share of a flat buffer is.
-  const std::vector<int64_t> shape{5, 4}, vector{6};
-  const std::vector<std::vector<Part>> parts = {
-      {{"exp_avg.w", shape, {0, 1, 0, 4}}, {"exp_avg.w", shape, {1, 1, 0, 3}}},
-      {{"exp_avg.w", shape, {1, 1, 3, 1}},
-       {"exp_avg.w", shape, {2, 3, 0, 4}},
-       {"exp_avg.b", vector, {0, 6, 0, 1}}}};
+  // A matrix and a kernel cut in the middle of rows, and a vector: what a share of a flat buffer
+  // is.
+  const std::vector<int64_t> shape{5, 4}, vector{6}, kernel{3, 2, 2};
+  const std::vector<std::vector<Part>> parts = {{{"exp_avg.w", shape, {0, 1, 0, 4}},
+                                                 {"exp_avg.w", shape, {1, 1, 0, 3}},
+                                                 {"exp_avg.k", kernel, {0, 2, 0, 4}},
+                                                 {"exp_avg.k", kernel, {2, 1, 0, 1}}},
+                                                {{"exp_avg.w", shape, {1, 1, 3, 1}},
+                                                 {"exp_avg.w", shape, {2, 3, 0, 4}},
+                                                 {"exp_avg.k", kernel, {2, 1, 1, 3}},
+                                                 {"exp_avg.b", vector, {0, 6, 0, 1}}}};
   const test::TemporaryDirectory directory;
   for (size_t i = 0; i < parts.size(); ++i)
     write_parts(directory.path(), "rank-" + std::to_string(i), parts[i]);
@@ -196,14 +200,14 @@ TEST(StateOfSeveralRanks, PartsOfOneTensorInOneFileReadAsTheWhole) {
                   index_of({"rank-0.safetensors", "rank-1.safetensors"}, parts));
   const auto state = open_state(directory.path());
   ASSERT_TRUE(state);
-  ASSERT_EQ(state->tensors().size(), 2u);
+  ASSERT_EQ(state->tensors().size(), 3u);
   for (const TensorInfo& info : state->tensors()) {
     std::vector<float> values(static_cast<size_t>(info.num_elements()));
     state->read(info.name, std::as_writable_bytes(std::span(values)));
     for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<float>(i));
   }
   std::vector<std::vector<Part>> hole = parts;
-  hole[0].pop_back();
+  hole[0].erase(hole[0].begin() + 1);
   write_json_file(directory / kIndexFile,
                   index_of({"rank-0.safetensors", "rank-1.safetensors"}, hole));
   EXPECT_THAT(test::error_of<ModelError>([&] { open_state(directory.path()); }),

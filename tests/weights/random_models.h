@@ -70,6 +70,16 @@ class RandomModels {
     json["hidden_size"] = json["num_attention_heads"].get<int64_t>() * head_dim;
     if (!fused_thirds) json["num_key_value_heads"] = groups;
     if (json.contains("head_dim")) json["head_dim"] = 2 * between(1, 4);
+    if (family == "glm" || family == "glm4" || family == "chatglm") {
+      // Half of a head is rotated.
+      json[family == "chatglm" ? "kv_channels" : "head_dim"] = 4 * between(1, 3);
+    }
+    if (family == "chatglm") {
+      json.erase("num_key_value_heads");
+      json["multi_query_group_num"] = groups;
+      json["add_bias_linear"] = coin();
+    }
+    if (family == "glm" || family == "glm4") json["attention_bias"] = coin();
     json["intermediate_size"] = 4 * between(1, 6);
     json["num_hidden_layers"] = one_of<int64_t>({2, 4, 6, 8});
     json["vocab_size"] = between(5, 70);
@@ -205,7 +215,8 @@ class RandomModels {
     using namespace weights::megatron;
     Form form;
     form.dialect = one_of<Dialect>({Dialect::kCore, Dialect::kTransformerEngine});
-    if (!config.has_experts() && !config.latent && coin()) form.dialect = Dialect::kLegacy;
+    if (!config.has_experts() && !config.latent && !config.has_post_norms && coin())
+      form.dialect = Dialect::kLegacy;
     if (config.latent) {
       form.latent = one_of<LatentForm>(
           {LatentForm::kMindSpeed, LatentForm::kMindSpeedSplit, LatentForm::kMegatron});

@@ -1,6 +1,7 @@
 // `danlu mm-convert CONVERTER hf_to_mm|mm_to_hf|resplit`: MindSpeed-MM's line as a conversion.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -161,9 +162,21 @@ void check_mm_source(const Options& options, const ConvertRequest& request,
     check_found_split(options, request.to == ConvertTo::kMm ? kMmSource : kMmParallel, source);
 }
 
+/// What MindSpeed-MM's parser may be told to read instead of flags.
+void report_idle_variables() {
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with("MM_CONVERT_")) {
+      log::warning("{} is set, and variables are not read: give a flag, or --config FILE",
+                   text.substr(0, text.find('=')));
+    }
+  }
+}
+
 }  // namespace
 
 int run_mm_convert(const Options& options) {
+  report_idle_variables();
   ConvertRequest request = read_mm_request(options);
   request.check_source = [&](const weights::CheckpointSource& source) {
     check_mm_source(options, request, source);

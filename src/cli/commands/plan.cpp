@@ -23,10 +23,27 @@ std::string verb_of(const Options& options) {
   return words.empty() ? settings::kPlanVerb : words.front();
 }
 
+/// Errors: UsageError for more than a sample has.
+void set_pictures(const Options& options, plan::Request& request) {
+  if (!options.has_value("visual_tokens")) return;
+  const int64_t tokens = options.get_int("visual_tokens");
+  if (tokens > 0 && !request.model.vision) {
+    throw UsageError(tr("[plan] {}: {} reads text alone", options.given_as("visual_tokens"),
+                        request.model.family));
+  }
+  if (tokens > request.longest) {
+    throw UsageError(tr("[plan] {} {}: a sample has {} tokens", options.given_as("visual_tokens"),
+                        tokens, request.longest));
+  }
+  request.set_visual_tokens(tokens);
+}
+
 /// What a machine file says of a training beside what the training is told.
-plan::Request request_on(const plan::Machine& machine, const settings::PlannedTraining& planned) {
+plan::Request request_on(const Options& options, const plan::Machine& machine,
+                         const settings::PlannedTraining& planned) {
   const settings::TrainConfig& config = planned.config;
   plan::Request request = plan::request_of(config, planned.model, config.data.max_length);
+  set_pictures(options, request);
   request.widens = machine.peak(request.precision) <= machine.f32_flops;
   if (request.mesh.are_some_sharers())
     throw UsageError(tr("[plan] --fsdp {}: sharing within each machine alone is not planned",
@@ -97,7 +114,7 @@ int search(const Options& options, const plan::Machine& machine, int64_t world) 
   // One copy of the model: how many there are is looked for too.
   const settings::PlannedTraining planned = settings::planned_training(
       verb_of(options), options, context.size(), machine.devices_per_node);
-  plan::Request request = request_on(machine, planned);
+  plan::Request request = request_on(options, machine, planned);
   if (request.recompute.granularity == "auto") request.recompute = {};
   const int64_t samples = samples_of(options, planned.config, world / context.size());
   const auto plans = plan::search_plans(request, machine, {.world = world, .samples = samples});
@@ -152,7 +169,7 @@ int run_plan(const Options& line) {
   if (options.get_bool("auto")) return search(options, machine, world);
   const settings::PlannedTraining planned =
       settings::planned_training(verb_of(options), options, world, machine.devices_per_node);
-  plan::Request request = request_on(machine, planned);
+  plan::Request request = request_on(options, machine, planned);
   std::string chosen;
   if (request.recompute.granularity == "auto") {
     const auto room = static_cast<int64_t>(machine.memory_bytes / (1 + machine.allocator));

@@ -36,6 +36,28 @@ std::vector<OptionSpec> balance_options() {
        .help = "factor of the mean of squared log-sums of router logits (0: none)",
        .range = at_least(0),
        .group = kGroup},
+      {.name = "moe_expert_capacity_factor",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help = "of each sequence an expert takes at most this multiple of an even share; the rest "
+               "is dropped (0 or less: nothing is)",
+       .group = kGroup},
+      {.name = "moe_token_drop_policy",
+       .default_text = "probs",
+       .help = "what an expert keeps: the largest weights, or the first tokens",
+       .choices = {"probs", "position"},
+       .group = kGroup},
+      {.name = "moe_router_bias_update_rate",
+       .type = OptionType::kFloat,
+       .help = "by how much a step moves the bias of each expert's choice, as DeepSeek-V3 was "
+               "balanced (default: 0, or 0.001 with moe_router_enable_expert_bias)",
+       .range = at_least(0),
+       .group = kGroup},
+      {.name = "moe_router_enable_expert_bias",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "biases of the choice move at Megatron's rate",
+       .group = kGroup},
   };
 }
 
@@ -59,34 +81,24 @@ std::vector<OptionSpec> train_expert_options() {
                       .ignored_because = "experts have one implementation"};
   };
   std::vector<OptionSpec> all = balance_options();
-  all.push_back(described("num_experts",
-                          {"moe_router_topk",
-                           "moe_router_score_function",
-                           "moe_router_group_topk",
-                           "moe_router_num_groups",
-                           "moe_router_topk_scaling_factor",
-                           "moe_layer_freq",
-                           "moe_intermediate_size",
-                           "moe_ffn_hidden_size",
-                           "n_shared_experts",
-                           "moe_shared_expert_intermediate_size",
-                           "first_k_dense_replace",
-                           "n_group",
-                           "topk_group",
-                           "routed_scaling_factor"},
-                          OptionType::kString));
   all.push_back(
-      described("norm_topk_prob",
-                {"shared_expert_gate", "moe_router_enable_expert_bias", "moe_router_pre_softmax",
-                 "seq_aux"},
-                OptionType::kBool));
+      described("num_experts",
+                {"moe_router_topk", "moe_router_score_function", "moe_router_group_topk",
+                 "moe_router_num_groups", "moe_router_topk_scaling_factor", "moe_layer_freq",
+                 "moe_intermediate_size", "moe_ffn_hidden_size", "n_shared_experts",
+                 "moe_shared_expert_intermediate_size", "first_k_dense_replace", "n_group",
+                 "topk_group", "routed_scaling_factor"},
+                OptionType::kString));
+  all.push_back(described("norm_topk_prob",
+                          {"shared_expert_gate", "moe_router_pre_softmax", "seq_aux"},
+                          OptionType::kBool));
   all.push_back(built_in("moe_token_dispatcher_type", {"moe_router_dtype"}, OptionType::kString));
-  all.push_back(
-      built_in("moe_grouped_gemm",
-               {"moe_permutation_async_comm", "moe_permute_fusion", "moe_alltoall_overlap_comm",
-                "moe_revert_type_after_topk", "use_fused_moe_token_permute_and_unpermute",
-                "moe_zero_memory", "router_gating_in_fp32", "mla_fa_without_pad"},
-               OptionType::kBool));
+  all.push_back(built_in(
+      "moe_grouped_gemm",
+      {"moe_permutation_async_comm", "moe_permute_fusion", "moe_alltoall_overlap_comm",
+       "moe_revert_type_after_topk", "use_fused_moe_token_permute_and_unpermute", "moe_zero_memory",
+       "router_gating_in_fp32", "mla_fa_without_pad", "moe_pad_expert_input_to_capacity"},
+      OptionType::kBool));
   return all;
 }
 

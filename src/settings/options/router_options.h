@@ -6,8 +6,9 @@
 
 namespace danlu::settings {
 
-/// Errors: UsageError for terms of the loss in a model without experts, and for one over all layers
-/// of a model that a pipeline or the context axis divides.
+/// Errors: UsageError for terms of the loss, room or biases that the model's routers do not have,
+/// for room where the context axis divides sequences, and for a term over all layers of a model
+/// that a pipeline or the context axis divides.
 RouterTraining router_training_from(const Options& options, const arch::ModelConfig& model);
 
 }  // namespace danlu::settings

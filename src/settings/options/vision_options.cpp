@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "settings/options/mm_data.h"
 
 namespace danlu::settings {
@@ -16,7 +19,7 @@ using Lists = std::vector<std::vector<int64_t>>;
 /// A part of model.json, and where it stands for messages.
 struct MmPart {
   const Json* json = nullptr;
-  std::string where;
+  std::string file, where;
 
   /// nullptr where the part is not there or null.
   const Json* at(const char* key) const {
@@ -27,22 +30,38 @@ struct MmPart {
   MmPart part(const char* key) const {
     const Json* found = at(key);
     if (found && !found->is_object())
-      throw DataError(tr("{}: {}{} must be an object", "model.json", where, key));
-    return {found, where + key + "."};
+      throw DataError(tr("{}: {}{} must be an object", file, where, key));
+    return {found, file, where + key + "."};
   }
   bool flag(const char* key, bool fallback) const {
     const Json* found = at(key);
     if (!found) return fallback;
     if (!found->is_boolean())
-      throw DataError(tr("{}: {}{} must be true or false", "model.json", where, key));
+      throw DataError(tr("{}: {}{} must be true or false", file, where, key));
     return found->get<bool>();
+  }
+  /// The file describes a whole model, and most of its keys say what config.json says. One that is
+  /// nearly one of `keys`, which have an effect, was mistyped. Errors: UsageError naming it.
+  void refuse_misspelt(const std::vector<std::string>& keys,
+                       const std::vector<std::string>& others = {}) const {
+    if (!json) return;
+    for (const auto& [key, value] : json->items()) {
+      const auto is_one = [&](const auto& list) {
+        return std::find(list.begin(), list.end(), key) != list.end();
+      };
+      if (is_one(keys) || is_one(others)) continue;
+      if (const auto near = nearest_name(key, keys)) {
+        throw UsageError(tr("{}: {}: unknown key", file, where + key),
+                         tr("did you mean \"{}\"?", *near));
+      }
+    }
   }
   /// Errors: UsageError unless the key is missing or says `value`.
   void require(const char* key, int64_t value) const {
     const Json* found = at(key);
     if (!found) return;
     if (!found->is_number_integer())
-      throw DataError(tr("{}: {}{} must be a whole number", "model.json", where, key));
+      throw DataError(tr("{}: {}{} must be a whole number", file, where, key));
     if (found->get<int64_t>() == value) return;
     throw UsageError(tr("[--mm-model] {}{} is {}, the model in the checkpoint has {}", where, key,
                         found->get<int64_t>(), value),
@@ -56,7 +75,7 @@ Lists layer_lists(const MmPart& part) {
   if (!found) return {};
   const auto wrong = [&] {
     return DataError(tr("{}: {}pipeline_num_layers must be a list of numbers, or of such lists",
-                        "model.json", part.where));
+                        part.file, part.where));
   };
   const auto numbers = [&](const Json& list) {
     std::vector<int64_t> result;
@@ -129,9 +148,17 @@ MmModel read_mm_model(const std::filesystem::path& path, const arch::ModelConfig
            path.string(), model.family));
   }
   const Json json = read_json_file(path);
-  const MmPart all{&json, ""};
+  if (!json.is_object())
+    throw DataError(tr("{}: must be an object, got {}", path.string(), json.type_name()));
+  const MmPart all{&json, path.string(), ""};
   const MmPart encoder = all.part("image_encoder"), tower = encoder.part("vision_encoder"),
                merger = encoder.part("vision_projector"), decoder = all.part("text_decoder");
+  all.refuse_misspelt({"image_encoder", "text_decoder"},
+                      {"text_encoder", "video_encoder", "audio_encoder"});
+  encoder.refuse_misspelt({"vision_encoder", "vision_projector"});
+  tower.refuse_misspelt({"pipeline_num_layers", "freeze"});
+  merger.refuse_misspelt({"freeze"});
+  decoder.refuse_misspelt({"pipeline_num_layers"});
   require_tower(tower, *model.vision);
   require_decoder(decoder, model);
   all.require("vision_start_token_id", model.vision->start_token);

@@ -47,6 +47,10 @@ std::string metrics_text(const std::map<std::string, double>& metrics) {
   return text;
 }
 
+std::string whole_count(double number) {
+  return format_count(static_cast<uint64_t>(std::max(0.0, number) + 0.5));
+}
+
 std::string fraction(int64_t step, int64_t total) { return fmt::format("{}/{}", step, total); }
 
 }  // namespace
@@ -78,6 +82,10 @@ Json step_json(const StepRecord& r) {
   json["train_speed(s/it)"] = rounded(r.step_s, 6);
   json["train_speed(iter/s)"] = r.step_s > 0 ? rounded(1.0 / r.step_s, 6) : 0.0;
   json["tokens_per_second"] = rounded(r.tokens_per_s, 2);
+  if (r.visual_tokens_per_s > 0) {
+    json["visual_tokens_per_second"] = rounded(r.visual_tokens_per_s, 2);
+    json["text_tokens_per_second"] = rounded(r.tokens_per_s - r.visual_tokens_per_s, 2);
+  }
   json["samples_per_second"] = rounded(r.samples_per_s, 4);
   if (r.mfu >= 0) json["mfu"] = rounded(r.mfu, 6);
   json["data_wait"] = rounded(r.data_wait, 6);
@@ -121,12 +129,13 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
   line += fmt::format("  mem {:.1f}", static_cast<double>(r.memory_bytes) / kGiB);
   if (memory_limit_bytes > 0)
     line += fmt::format("/{:.1f}", static_cast<double>(memory_limit_bytes) / kGiB);
-  line += fmt::format("GiB  {} tok/s",
-                      format_count(static_cast<uint64_t>(std::max(0.0, r.tokens_per_s) + 0.5)));
-  if (num_devices > 1) {
-    line += fmt::format(
-        " ({}/dev)", format_count(static_cast<uint64_t>(
-                         std::max(0.0, r.tokens_per_s) / static_cast<double>(num_devices) + 0.5)));
+  line += fmt::format("GiB  {} tok/s", whole_count(r.tokens_per_s));
+  if (num_devices > 1)
+    line +=
+        fmt::format(" ({}/dev)", whole_count(r.tokens_per_s / static_cast<double>(num_devices)));
+  if (r.visual_tokens_per_s > 0) {
+    line += tr(" = {} visual + {} text", whole_count(r.visual_tokens_per_s),
+               whole_count(r.tokens_per_s - r.visual_tokens_per_s));
   }
   if (r.mfu >= 0) line += fmt::format("  mfu {:.1f}%", 100 * r.mfu);
   line += fmt::format("  data {:.1f}%  {}<{}", 100 * r.data_wait, format_duration(r.elapsed_s),

@@ -14,6 +14,8 @@ constexpr std::pair<std::string_view, MetricLook> kLooks[] = {
     {"train_speed(s/it)", {{"time per step"}, "s"}},
     {"train_speed(iter/s)", {{"steps per second"}}},
     {"tokens_per_second", {{"tokens per second"}}},
+    {"visual_tokens_per_second", {{"visual tokens per second"}}},
+    {"text_tokens_per_second", {{"text tokens per second"}}},
     {"samples_per_second", {{"samples per second"}}},
     {"mfu", {{"model FLOPs utilisation"}, "%", 100}},
     {"data_wait", {{"time waiting for data"}, "%", 100}},

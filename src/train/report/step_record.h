@@ -15,9 +15,10 @@ struct StepRecord {
   double elapsed_s = 0, remaining_s = 0;       ///< of this process
   double step_s = 0;                           ///< seconds a step
   double tokens_per_s = 0, samples_per_s = 0;
-  double mfu = -1;            ///< -1: peak unknown
-  double data_wait = 0;       ///< part of the time spent waiting for data
-  uint64_t memory_bytes = 0;  ///< peak resident
+  double visual_tokens_per_s = 0;  ///< of tokens_per_s; 0: the rows hold no pictures
+  double mfu = -1;                 ///< -1: peak unknown
+  double data_wait = 0;            ///< part of the time spent waiting for data
+  uint64_t memory_bytes = 0;       ///< peak resident
   int64_t skipped_steps = 0;
 };
 

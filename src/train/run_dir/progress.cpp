@@ -15,9 +15,15 @@ Json window_json(const LogWindow& window) {
   Json metrics = Json::object();
   for (const auto& [name, metric] : window.metrics)
     metrics[name] = {{"sum", metric.sum}, {"steps", metric.steps}};
-  return {{"steps", window.steps},     {"tokens", window.tokens}, {"samples", window.samples},
-          {"counted", window.counted}, {"loss", window.loss},     {"metrics", metrics},
-          {"seconds", window.seconds}, {"wait_s", window.wait_s}};
+  return {{"steps", window.steps},
+          {"tokens", window.tokens},
+          {"samples", window.samples},
+          {"counted", window.counted},
+          {"loss", window.loss},
+          {"metrics", metrics},
+          {"seconds", window.seconds},
+          {"wait_s", window.wait_s},
+          {"visual_tokens", window.visual_tokens}};
 }
 
 LogWindow window_from(const Json& saved) {
@@ -39,6 +45,7 @@ LogWindow window_from(const Json& saved) {
   }
   window.seconds = saved.at("seconds").get<double>();
   window.wait_s = saved.at("wait_s").get<double>();
+  window.visual_tokens = saved.value("visual_tokens", int64_t{0});
   return window;
 }
 
@@ -49,7 +56,8 @@ void LogWindow::add(const StepResult& result, double step_s, double data_wait_s)
   tokens += result.num_tokens;
   samples += result.num_samples;
   seconds += step_s;
-  wait_s += data_wait_s;
+  wait_s += data_wait_s + result.pixels_wait_s;
+  visual_tokens += result.num_visual_tokens;
   if (result.skipped) return;
   ++counted;
   loss += result.loss;

@@ -15,7 +15,7 @@ namespace danlu::train {
 
 /// Sums over the steps since the last record of logging.jsonl.
 struct LogWindow {
-  int64_t steps = 0, tokens = 0, samples = 0;
+  int64_t steps = 0, tokens = 0, samples = 0, visual_tokens = 0;
   int64_t counted = 0;  ///< steps whose loss counts: those not skipped
   double loss = 0, seconds = 0, wait_s = 0;
   struct OfSteps {
@@ -24,6 +24,7 @@ struct LogWindow {
   };
   std::map<std::string, OfSteps> metrics;
 
+  /// data_wait_s: for the step's batches, beside what the passes waited for pixels.
   void add(const StepResult& result, double step_s, double data_wait_s);
 };
 

@@ -37,6 +37,8 @@ Announced announce(const BannerFacts& facts, const Ranks& ranks) {
   const uint64_t available = memory_of_a_rank(facts.config, ranks, facts.device);
   Announced run{facts.config,
                 plan_request(facts.config, facts.model, facts.data.lengths.max, facts.device)};
+  run.request.patches = facts.data.most_patches;
+  run.request.frame_patches = facts.data.most_frame_patches;
   // One of the processors may need more than others.
   run.request.widens = parallel::largest_of(ranks.all(), run.request.widens ? 1 : 0) > 0;
   log::info("{}", data_banner(facts, log::verbose()));

@@ -100,6 +100,7 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
 
 Begun begin_training(const Prepared& run) {
   Begun begun{make_state(run.config, make_model(run)), {}, 0};
+  begun.state.objective = run.objective;
   if (run.earlier.checkpoint) {
     begun.consumed_samples = restore(*run.earlier.checkpoint, begun.progress, begun.state);
   } else if (run.origin.continued) {

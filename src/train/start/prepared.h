@@ -2,7 +2,10 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <memory>
+
 #include "plan/request.h"
+#include "train/objective.h"
 #include "train/start/earlier_run.h"
 #include "train/start/inputs.h"
 #include "train/start/same_run.h"
@@ -20,6 +23,7 @@ struct Prepared {
   const EarlierRun& earlier;
   const Origin& origin;
   const plan::Request& memory;
+  const std::shared_ptr<const Objective>& objective;
 };
 
 }  // namespace danlu::train

@@ -340,7 +340,15 @@ AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig&
   }
   PeftConfig peft = load_peft_config(path);
   auto tensors = with_hub_names(as_adapter_file(open_weights(path), path), config, path);
-  if (!has_tower_adapters(*tensors)) keep_out_of_tower(peft, config);
+  if (!has_tower_adapters(*tensors)) {
+    const std::vector<std::string> excluded = peft.exclude_modules;
+    keep_out_of_tower(peft, config);
+    if (peft.exclude_modules != excluded) {
+      log::info("notice: {}", tr("{}: its targets name layers of the vision tower too, and it has "
+                                 "no tensors for them: the tower has no adapters",
+                                 path.string()));
+    }
+  }
   return {Format::kPeft, std::move(tensors), std::move(peft)};
 }
 

@@ -27,6 +27,15 @@ std::string name_of_part(const std::string& name, int64_t part) {
   return part == 0 ? name : fmt::format("{}#{}", name, part);
 }
 
+/// Of a part of a tensor. Where it holds less than whole rows of a tensor of more dimensions than
+/// two, only a matrix has its shape.
+std::vector<int64_t> stored_shape(std::vector<int64_t> whole, int64_t rows, int64_t cols) {
+  if (whole.size() > 2 && cols != matrix_of(whole).cols) return {rows, cols};
+  if (!whole.empty()) whole.front() = rows;
+  if (whole.size() == 2) whole.back() = cols;
+  return whole;
+}
+
 class IndexReader {
  public:
   explicit IndexReader(const std::filesystem::path& file) : file_(file) {
@@ -139,8 +148,7 @@ class IndexReader {
     }
     for (auto& [place, stored] : parts) {
       const Section& section = stored.sections.front();
-      if (!stored.info.shape.empty()) stored.info.shape.front() = section.rows;
-      if (stored.info.shape.size() == 2) stored.info.shape.back() = section.cols;
+      stored.info.shape = stored_shape(stored.info.shape, section.rows, section.cols);
       layout.tensors.push_back(std::move(stored));
     }
   }
@@ -246,10 +254,8 @@ std::vector<TensorInfo> stored_as(const std::vector<Part>& parts) {
   std::map<std::string, int64_t> seen;
   std::vector<TensorInfo> infos;
   for (const Part& part : parts) {
-    TensorInfo info{name_of_part(part.name, seen[part.name]++), DType::kF32, part.shape};
-    if (!info.shape.empty()) info.shape.front() = part.rect.rows;
-    if (info.shape.size() == 2) info.shape.back() = part.rect.cols;
-    infos.push_back(std::move(info));
+    infos.push_back({name_of_part(part.name, seen[part.name]++), DType::kF32,
+                     stored_shape(part.shape, part.rect.rows, part.rect.cols)});
   }
   return infos;
 }

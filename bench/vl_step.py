@@ -1,0 +1,236 @@
+"""Times a training step of a 50 M model that sees pictures beside PyTorch's eager operators: the same weights, rows and
+arithmetic (fp32, all parameters, AdamW), one core, by turns.
+
+usage: vl_step.py BUILD WORK [--turns 3] [--steps 6] [--rows 2]
+Needs a python3 with torch, numpy and PIL; WORK is a folder for the model, the pictures and the runs. A row is one 448 x 448
+picture (1024 patches, 256 tokens) and some text. Both times are of the processor; Danlu's are those of whole runs of `danlu sft`, a
+short one subtracted from a long one, and hold the decoding of its pictures. Prints a line of JSON: both first losses, the median
+milliseconds of both and their ratio (PyTorch's time by Danlu's).
+"""
+
+import argparse
+import json
+import math
+import os
+import resource
+import statistics
+import struct
+import subprocess
+import time
+
+os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+arguments.add_argument("build")
+arguments.add_argument("work")
+arguments.add_argument("--turns", type=int, default=3)
+arguments.add_argument("--steps", type=int, default=6)
+arguments.add_argument("--rows", type=int, default=2)
+options = arguments.parse_args()
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the child inherits it
+torch.set_num_threads(1)
+
+SIDE, PATCH, LR = 448, 14, 1e-4
+WIDTH, LAYERS, HEADS, KV, FFN, VOCAB = 512, 8, 8, 4, 1536, 16000
+TOWER, BLOCKS, TOWER_HEADS = 384, 8, 6
+SECTIONS = [8, 12, 12]
+MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+
+
+def danlu(*words):
+    subprocess.run([os.path.join(os.path.abspath(options.build), "danlu"), *map(str, words)], check=True, cwd=options.work,
+                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def in_work(name):
+    return os.path.join(options.work, name)
+
+
+def make_inputs():
+    os.makedirs(options.work, exist_ok=True)
+    numbers = np.random.default_rng(1)
+    with open(in_work("texts.txt"), "w") as texts:
+        texts.writelines(f"what is in the picture {i}? a small red fox {7 * i} and a lazy dog\n" for i in range(64))
+    with open(in_work("rows.jsonl"), "w") as rows:
+        for i in range(options.rows):
+            small = Image.fromarray(numbers.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+            small.resize((SIDE, SIDE), Image.BICUBIC).save(in_work(f"{i}.png"))
+            answer = " and ".join(["a small red fox", "a lazy dog"] * 6)
+            rows.write(json.dumps({"images": [f"{i}.png"], "messages": [
+                {"role": "user", "content": "<image>what is in the picture?"}, {"role": "assistant", "content": answer}]}) + "\n")
+    if os.path.exists(in_work("model")):
+        return
+    danlu("tokenizer", "train", "--input", "texts.txt", "--vocab_size", 320, "--chat_template", "chatml", "--output", "tokenizer",
+          "--special_tokens", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    with open(in_work("tokenizer/tokenizer.json")) as file:
+        ids = {token["content"]: token["id"] for token in json.load(file)["added_tokens"]}
+    with open(in_work("config.json"), "w") as file:
+        json.dump({"model_type": "qwen2_vl", "vocab_size": VOCAB, "hidden_size": WIDTH, "intermediate_size": FFN,
+                   "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV, "rms_norm_eps": 1e-6,
+                   "rope_theta": 1e6, "max_position_embeddings": 4096, "tie_word_embeddings": True, "torch_dtype": "float32",
+                   "rope_scaling": {"type": "mrope", "mrope_section": SECTIONS}, "bos_token_id": ids["<|endoftext|>"],
+                   "eos_token_id": ids["<|im_end|>"], "vision_start_token_id": ids["<|vision_start|>"],
+                   "vision_end_token_id": ids["<|vision_end|>"], "image_token_id": ids["<|image_pad|>"],
+                   "video_token_id": ids["<|video_pad|>"],
+                   "vision_config": {"depth": BLOCKS, "embed_dim": TOWER, "mlp_ratio": 4, "num_heads": TOWER_HEADS,
+                                     "hidden_size": WIDTH, "patch_size": PATCH, "spatial_merge_size": 2,
+                                     "temporal_patch_size": 2}}, file)
+    danlu("init", "--config", "config.json", "--tokenizer", "tokenizer", "--output", "model")
+    with open(in_work("model/preprocessor_config.json"), "w") as file:
+        json.dump({"min_pixels": 3136, "max_pixels": SIDE * SIDE, "patch_size": PATCH, "merge_size": 2,
+                   "temporal_patch_size": 2, "image_mean": MEAN, "image_std": STD}, file)
+
+
+def tensors_of(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header, body = json.loads(file.read(size)), file.read()
+    header.pop("__metadata__", None)
+    return {name: torch.from_numpy(np.frombuffer(body, np.float32, math.prod(entry["shape"]), entry["data_offsets"][0])
+                                   .reshape(entry["shape"]).copy()) for name, entry in header.items()}
+
+
+def patches_of(name):
+    pixels = np.asarray(Image.open(in_work(name)).convert("RGB"), np.float32) / 255
+    pixels = ((pixels - np.float32(MEAN)) / np.float32(STD)).transpose(2, 0, 1)
+    cells = SIDE // PATCH // 2
+    frames = np.stack([pixels, pixels]).reshape(1, 2, 3, cells, 2, PATCH, cells, 2, PATCH)
+    return torch.from_numpy(frames.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(4 * cells * cells, -1).copy())
+
+
+def rotated(x, cos, sin):
+    a, b = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-b, a), dim=-1) * sin
+
+
+def attended(q, k, v, causal):
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores + torch.full(scores.shape[-2:], float("-inf")).triu(1)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+class Peer:
+    def __init__(self):
+        self.weights = {name: tensor.requires_grad_() for name, tensor in tensors_of(in_work("model/model.safetensors")).items()}
+        matrices = [w for w in self.weights.values() if w.dim() > 1]
+        vectors = [w for w in self.weights.values() if w.dim() == 1]
+        self.adamw = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+                                       lr=LR, betas=(0.9, 0.95))
+        self.pixels = torch.stack([patches_of(f"{i}.png") for i in range(options.rows)])
+        ids, labels, begins = [], [], []
+        with open(in_work("rows.jsonl")) as rows:
+            for row in rows:
+                with open(in_work("one.jsonl"), "w") as one:
+                    one.write(row)
+                answer = json.loads(subprocess.run(
+                    [os.path.join(os.path.abspath(options.build), "danlu"), "render", "--model", "model", "--input",
+                     "one.jsonl", "--json"], cwd=options.work, stdout=subprocess.PIPE, check=True).stdout)
+                ids.append(answer["input_ids"])
+                labels.append(answer["labels"])
+                begins.append(answer["media"][0]["begin"])
+        self.ids, self.labels, self.begin = torch.tensor(ids), torch.tensor(labels), begins[0]
+        self.make_positions()
+
+    def make_positions(self):
+        cells = SIDE // PATCH // 2
+        rows, cols = torch.meshgrid(torch.arange(2 * cells), torch.arange(2 * cells), indexing="ij")
+        in_blocks = lambda x: x.reshape(cells, 2, cells, 2).permute(0, 2, 1, 3).flatten()
+        quarter = TOWER // TOWER_HEADS // 4
+        rates = 1 / 10000 ** (torch.arange(quarter) / quarter)
+        angles = torch.cat([in_blocks(axis)[:, None] * rates for axis in (rows, cols)], dim=1).repeat(1, 2)
+        self.tower_turn = angles.cos(), angles.sin()
+        visual, length = cells * cells, self.ids.shape[1]
+        tail = length - self.begin - visual
+        before, after = torch.arange(self.begin), self.begin + cells + torch.arange(tail)
+        at = torch.arange(visual)
+        axes = [torch.zeros(visual, dtype=torch.long), at // cells, at % cells]
+        half = WIDTH // HEADS // 2
+        rates = 1 / 1e6 ** (torch.arange(half) / half)
+        angles = torch.stack([torch.cat([before, self.begin + axis, after])[:, None] * rates for axis in axes])
+        chosen = torch.cat([part[axis] for axis, part in enumerate(angles.split(SECTIONS, dim=-1))], dim=-1).repeat(1, 2)
+        self.turn = chosen.cos(), chosen.sin()
+
+    def linear(self, x, name):
+        return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))
+
+    def norm(self, x, name):
+        return F.layer_norm(x, x.shape[-1:], self.weights[name + ".weight"], self.weights[name + ".bias"], 1e-6)
+
+    def rms(self, x, name):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weights[name + ".weight"]
+
+    def tower(self):
+        x = F.linear(self.pixels, self.weights["visual.patch_embed.proj.weight"].flatten(1))
+        for block in range(BLOCKS):
+            at = f"visual.blocks.{block}."
+            y = self.linear(self.norm(x, at + "norm1"), at + "attn.qkv")
+            q, k, v = y.reshape(*y.shape[:2], 3, TOWER_HEADS, -1).permute(2, 0, 3, 1, 4)
+            y = attended(rotated(q, *self.tower_turn), rotated(k, *self.tower_turn), v, causal=False)
+            x = x + self.linear(y.transpose(1, 2).flatten(2), at + "attn.proj")
+            y = self.linear(self.norm(x, at + "norm2"), at + "mlp.fc1")
+            x = x + self.linear(y * torch.sigmoid(1.702 * y), at + "mlp.fc2")
+        x = self.norm(x, "visual.merger.ln_q").reshape(options.rows, -1, 4 * TOWER)
+        return self.linear(F.gelu(self.linear(x, "visual.merger.mlp.0")), "visual.merger.mlp.2")
+
+    def loss(self):
+        x = F.embedding(self.ids, self.weights["model.embed_tokens.weight"])
+        visual = self.tower()
+        x = torch.cat([x[:, :self.begin], visual, x[:, self.begin + visual.shape[1]:]], dim=1)
+        for layer in range(LAYERS):
+            at = f"model.layers.{layer}."
+            y = self.rms(x, at + "input_layernorm")
+            q, k, v = (self.linear(y, f"{at}self_attn.{name}_proj").unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
+                       for name in "qkv")
+            k, v = rotated(k, *self.turn).repeat_interleave(HEADS // KV, 1), v.repeat_interleave(HEADS // KV, 1)
+            y = attended(rotated(q, *self.turn), k, v, causal=True)
+            x = x + self.linear(y.transpose(1, 2).flatten(2), at + "self_attn.o_proj")
+            y = self.rms(x, at + "post_attention_layernorm")
+            y = F.silu(self.linear(y, at + "mlp.gate_proj")) * self.linear(y, at + "mlp.up_proj")
+            x = x + self.linear(y, at + "mlp.down_proj")
+        logits = F.linear(self.rms(x, "model.norm"), self.weights["model.embed_tokens.weight"])
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), self.labels[:, 1:].flatten())
+
+    def step(self):
+        self.adamw.zero_grad(set_to_none=True)
+        loss = self.loss()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
+        self.adamw.step()
+        return loss.item()
+
+
+def seconds_of_run(steps):
+    """Processor time of a run, and its first loss."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    danlu("sft", "--model", "model", "--dataset", "rows.jsonl", "--output_dir", "run", "--no-version-dir",
+          "--overwrite_output_dir", "--cache_dir", "cache", "--tuner", "full", "--freeze_vit", "false", "--freeze_aligner",
+          "false", "--dtype", "fp32", "--max_steps", steps, "--batch_size", options.rows, "--global_batch_size", options.rows,
+          "--val_ratio", 0, "--save_strategy", "no", "--lr", LR, "--lr_scheduler", "constant", "--warmup_ratio", 0,
+          "--logging_steps", 1, "--device", "cpu", "--no_shuffle", "--max_length", 1024 * options.rows, "--plot_loss", "false")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with open(in_work("run/logging.jsonl")) as log:
+        first = json.loads(log.readline())["loss"]
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, first
+
+
+make_inputs()
+peer = Peer()
+first_loss = peer.step()  # warm
+ours, theirs = [], []
+for _ in range(options.turns):
+    short, first = seconds_of_run(2)
+    ours.append((seconds_of_run(2 + options.steps)[0] - short) / options.steps)
+    for _ in range(options.steps):
+        begin = time.process_time()
+        peer.step()
+        theirs.append(time.process_time() - begin)
+danlu_ms, torch_ms = (1000 * statistics.median(times) for times in (ours, theirs))
+print(json.dumps({"parameters": sum(w.numel() for w in peer.weights.values()), "tokens": peer.ids.numel(),
+                  "danlu_loss": first, "torch_loss": round(first_loss, 6), "danlu_ms": round(danlu_ms, 1),
+                  "torch_ms": round(torch_ms, 1), "ratio": round(torch_ms / danlu_ms, 3),
+                  "danlu_turns_ms": [round(1000 * s) for s in ours]}))

@@ -1,0 +1,190 @@
+// Models with experts through every verb: made, trained with divided experts, gone on with,
+// converted, tuned with MindSpeed's flags, asked.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/free_port.h"
+#include "cli/bad_input.h"
+#include "support/tiny_model.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class ExpertChain : public BadInput, public testing::WithParamInterface<const char*> {
+ protected:
+  void make_model(const std::string& family) const {
+    Json config = tiny_config(family);
+    config["vocab_size"] = 320;
+    config["max_position_embeddings"] = 64;
+    config["initializer_range"] = 0.3;
+    write("config.json", config.dump());
+    ok({"init", "--config", "config.json", "--output", "model", "--tokenizer",
+        good("tokenizer").string(), "--seed", "3"});
+  }
+  /// Four steps that save at the second; `more` wins.
+  std::vector<std::string> train_line(const std::string& to,
+                                      const std::vector<std::string>& more) const {
+    std::vector<std::string> line = {"sft",
+                                     "--model",
+                                     "model",
+                                     "--dataset",
+                                     good("good.jsonl").string(),
+                                     "--output_dir",
+                                     to,
+                                     "--tuner",
+                                     "full",
+                                     "--dtype",
+                                     "fp32",
+                                     "--max_steps",
+                                     "4",
+                                     "--save_steps",
+                                     "2",
+                                     "--lr",
+                                     "1e-3",
+                                     "--global_batch_size",
+                                     "4",
+                                     "--logging_steps",
+                                     "1",
+                                     "--max_length",
+                                     "64",
+                                     "--eval_strategy",
+                                     "no"};
+    line.insert(line.end(), more.begin(), more.end());
+    return line;
+  }
+  std::vector<std::string> on_two(std::vector<std::string> line) const {
+    line.insert(line.end(),
+                {"--nproc_per_node", "2", "--master_port", std::to_string(free_port().value())});
+    return line;
+  }
+  double last_loss(const std::string& run_dir) const {
+    double loss = 0;
+    std::istringstream lines(content_of(*this / run_dir / "logging.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("loss") && json.contains("max_load")) loss = json["loss"];
+    }
+    return loss;
+  }
+};
+
+TEST_P(ExpertChain, TrainedDividedContinuedConvertedTunedAndAsked) {
+  make_model(GetParam());
+  const std::vector<std::string> balanced = {"--router_aux_loss_coef", "0.02"};
+  std::vector<std::string> divided = balanced;
+  divided.insert(divided.end(), {"--ep", "2"});
+  ok(on_two(train_line("two", divided)));
+  ok(train_line("one", balanced));
+  const double loss = last_loss("one");
+  EXPECT_GT(loss, 1.0);
+  EXPECT_NEAR(last_loss("two"), loss, 1e-4 * loss);
+  EXPECT_THAT(content_of(*this / "two/logging.jsonl"), HasSubstr("aux_loss"));
+
+  // As if it had been killed behind its first checkpoint.
+  fs::copy(*this / "two", *this / "again", fs::copy_options::recursive);
+  fs::remove_all(*this / "again/checkpoint-4");
+  for (const char* file : {"DONE", "model.safetensors", "last"}) fs::remove(*this / "again" / file);
+  ok(on_two(train_line("again", divided)));
+  const ProgramResult same = run({"diff", "two", "again"});
+  EXPECT_EQ(same.exit_code, 0) << same.out;
+
+  ok({"convert", "two", "mcore", "--to", "mcore", "--tp", "2", "--ep", "2"});
+  ok({"convert", "mcore", "back", "--to", "hf"});
+  const ProgramResult back = run({"diff", "two", "back"});
+  EXPECT_EQ(back.exit_code, 0) << back.out;
+
+  ok(on_two({"posttrain",
+             "--stage",
+             "sft",
+             "--load",
+             "mcore",
+             "--data-path",
+             good("good.jsonl").string(),
+             "--tokenizer-name-or-path",
+             good("tokenizer").string(),
+             "--save",
+             "tuned",
+             "--lora-r",
+             "4",
+             "--lora-alpha",
+             "8",
+             "--lora-target-modules",
+             "linear_qkv",
+             "linear_fc1",
+             "--seq-length",
+             "64",
+             "--micro-batch-size",
+             "1",
+             "--global-batch-size",
+             "4",
+             "--train-iters",
+             "2",
+             "--lr",
+             "1e-3",
+             "--expert-model-parallel-size",
+             "2",
+             "--moe-grouped-gemm",
+             "--moe-token-dispatcher-type",
+             "alltoall",
+             "--moe-router-topk",
+             "2",
+             "--moe-aux-loss-coeff",
+             "0.01",
+             "--moe-permutation-async-comm",
+             "--dtype",
+             "fp32"}));
+  const ProgramResult answer = ask(*this / "tuned");
+  EXPECT_EQ(answer.exit_code, 0) << answer.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ExpertChain,
+                         testing::Values("mixtral", "qwen3_moe", "deepseek_v2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class ExpertLines : public ExpertChain {};
+
+TEST_F(ExpertLines, WhatExpertsCannotDoIsAnErrorBeforeWeightsAreRead) {
+  make_model("mixtral");
+  const auto refused = [&](const std::vector<std::string>& more,
+                           const std::vector<std::string>& words) {
+    expect_error(run(train_line("out", more)), 2, words);
+    EXPECT_FALSE(fs::exists(*this / "out/model.safetensors"));
+  };
+  const auto refused_on = [&](int ranks, const std::vector<std::string>& more,
+                              const std::vector<std::string>& words) {
+    std::vector<std::string> line = train_line("out", more);
+    line.insert(line.end(), {"--nproc_per_node", std::to_string(ranks)});
+    expect_error(run(line), 2, words);
+  };
+  refused_on(3, {"--ep", "3", "--global_batch_size", "6"},
+             {"--ep 3 does not divide the 4 experts", "1, 2, 4"});
+  refused_on(2, {"--ep", "3"}, {"--ep 3 does not divide the 2 data-parallel processes"});
+  refused({"--moe-router-bias-update-rate", "0.001"}, {"routers of mixtral have no bias"});
+  refused_on(2, {"--moe-expert-capacity-factor", "1", "--cp", "2"},
+             {"room is counted by sequences"});
+  refused_on(2, {"--router_aux_loss_coef", "0.1", "--moe_aux_loss_scope", "model", "--pp", "2"},
+             {"a balance loss over all layers"});
+  std::vector<std::string> dense = train_line("out", {"--router_aux_loss_coef", "0.1"});
+  dense[2] = good("model").string();
+  expect_error(run(dense), 2, {"--router_aux_loss_coef", "qwen2 has no experts"});
+  std::vector<std::string> divided = train_line("out", {"--ep", "2", "--nproc_per_node", "2"});
+  divided[2] = good("model").string();
+  expect_error(run(divided), 2, {"--ep 2: qwen2 has no experts to divide"});
+}
+
+TEST_F(ExpertLines, MissingExpertsAreNamed) {
+  make_model("qwen3_moe");
+  const fs::path file = *this / "model/model.safetensors";
+  // A name in the header becomes another of the same length.
+  replace_in_file(file, "layers.1.mlp.experts.2.up_proj", "layers.1.mlp.experts.2.up_pr0j");
+  expect_error(run(train_line("out", {})), 5,
+               {"missing: model.layers.1.mlp.experts.2.up_proj.weight"});
+}
+
+}  // namespace
+}  // namespace danlu::test

@@ -1,0 +1,145 @@
+// Trainings whose rows name pictures and videos in every way, and damage that only decoding finds.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/bad_input.h"
+#include "cli/logged_steps.h"
+#include "cli/own_folder.h"
+#include "cli/seeing_model.h"
+
+namespace danlu::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string base64_of(const std::string& bytes) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k)
+      bits = bits << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0u);
+    for (size_t k = 0; k < 4; ++k)
+      text += i + k > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
+  }
+  return text;
+}
+
+class SeenRows : public OwnFolder {
+ protected:
+  void SetUp() override {
+    DANLU_REQUIRES_SHARED();
+    seeing_ = make_seeing_model(*this / "");
+  }
+  static std::filesystem::path media(const std::string& name) {
+    return shared_dir() / "golden/vl" / name;
+  }
+  /// Two rows, each with this before its question and these columns.
+  std::string rows_with(const std::string& tag, const json& columns) const {
+    std::string lines;
+    for (const char* answer : {"dog 7", "fox 14"}) {
+      json row = columns;
+      row["messages"] = {{{"role", "user"}, {"content", tag + "the lazy fox?"}},
+                         {{"role", "assistant"}, {"content", answer}}};
+      lines += row.dump() + "\n";
+    }
+    return lines;
+  }
+  ProgramResult train(const std::string& run_name, const std::string& rows) const {
+    write(run_name + ".jsonl", rows);
+    return run({"sft",
+                "--model",
+                seeing_.model,
+                "--dataset",
+                run_name + ".jsonl",
+                "--output_dir",
+                run_name,
+                "--no-version-dir",
+                "--tuner",
+                "full",
+                "--freeze_vit",
+                "false",
+                "--dtype",
+                "fp32",
+                "--max_steps",
+                "2",
+                "--batch_size",
+                "2",
+                "--val_ratio",
+                "0",
+                "--max_length",
+                "400",
+                "--logging_steps",
+                "1",
+                "--lr",
+                "0.01",
+                "--device",
+                "cpu",
+                "--cache_dir",
+                "cache"});
+  }
+
+  SeeingModel seeing_;
+};
+
+TEST_F(SeenRows, APictureTrainsTheSameHoweverItIsNamed) {
+  const std::filesystem::path file = media("rows/media/a.png");
+  const std::string base64 = base64_of(content_of(file));
+  const ProgramResult named = train("named", rows_with("<image>", {{"images", {file}}}));
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_THAT(named.err, HasSubstr(" visual + "));
+  const auto steps = steps_of(*this / "named");
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_GT(steps[0].at("visual_tokens_per_second"), 0);
+  EXPECT_GT(steps[0].at("text_tokens_per_second"), 0);
+  const json others = {{{"image", "data:image/png;base64," + base64}},
+                       {{"images", {{{"bytes", base64}, {"path", "a.png"}}}}},
+                       {{"images", {"file://" + file.string()}}}};
+  for (size_t i = 0; i < others.size(); ++i) {
+    const std::string name = "other" + std::to_string(i);
+    const ProgramResult other = train(name, rows_with("<image>", others[i]));
+    ASSERT_EQ(other.exit_code, 0) << other.err;
+    const auto got = steps_of(*this / name);
+    for (size_t step = 0; step < steps.size(); ++step) {
+      EXPECT_EQ(got.at(step).at("loss"), steps[step].at("loss")) << name;
+      EXPECT_EQ(got.at(step).at("grad_norm"), steps[step].at("grad_norm")) << name;
+    }
+  }
+}
+
+TEST_F(SeenRows, FilesOfVideosAreTrainedOn) {
+  for (const char* name : {"clip.mp4", "clip.webm", "clip.mkv", "clip.gif"}) {
+    const ProgramResult result =
+        train(name, rows_with("<video>", {{"videos", {media("video") / name}}}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("[VIDEO 1] "));
+    EXPECT_THAT(result.err, HasSubstr("2 read, 2 kept"));
+    const auto steps = steps_of(*this / name);
+    EXPECT_LT(steps.at(1).at("loss"), steps.at(0).at("loss")) << name;
+  }
+}
+
+TEST_F(SeenRows, DamageThatDecodingFindsNamesRowAndFile) {
+  std::string png = content_of(media("rows/media/a.png"));
+  for (size_t i = png.size() / 2; i < png.size() / 2 + 40; ++i) png[i] = '\0';
+  write("broken.png", png);
+  const ProgramResult result = train("broken", rows_with("<image>", {{"images", {"broken.png"}}}));
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("error: broken.jsonl: row "));
+  EXPECT_THAT(result.err, HasSubstr("broken.png: damaged picture"));
+}
+
+TEST_F(SeenRows, MissingFilesPointToTheFolderOfPictures) {
+  const std::string rows = rows_with("<image>", {{"images", {"a.png"}}});
+  const ProgramResult lost = train("lost", rows);
+  EXPECT_EQ(lost.exit_code, 3);
+  EXPECT_THAT(lost.err, HasSubstr("2 rows: missing file"));
+  EXPECT_THAT(lost.err, HasSubstr("hint: --media_dir says where relative paths of pictures begin"));
+}
+
+}  // namespace
+}  // namespace danlu::test
