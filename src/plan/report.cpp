@@ -56,6 +56,21 @@ std::string sent_text(const Sent& bytes) {
   return tr("{} in the node, {} by network", gb(bytes.node), gb(bytes.network));
 }
 
+/// Of models that see pictures: what a sample has of them, and how unequal the stages are.
+template <typename Line>
+void describe_pictures(const Plan& plan, const Line& line) {
+  const Request& request = plan.request;
+  if (!request.model.vision) return;
+  if (plan.stages.size() > 1) {
+    std::vector<std::string> each;
+    for (const StagePlan& one : plan.stages) each.push_back(gb(one.memory.total()));
+    line(tr("a rank of each stage"), fmt::format("{}", fmt::join(each, ", ")));
+  }
+  const int64_t merge = request.model.vision->merge_size;
+  line(tr("pictures"), tr("{} visual tokens of a sample, {} patches",
+                          request.patches / (merge * merge), request.patches));
+}
+
 }  // namespace
 
 std::string Plan::limit() const {
@@ -98,21 +113,12 @@ std::string describe(const Plan& plan) {
                                 request.micro_batch_size, request.num_micro_batches));
   line(tr("samples"),
        tr("{} tokens each, {}", request.tokens, settings::precision_name(request.precision)));
-  if (request.patches > 0) {
-    const int64_t merge = request.model.vision->merge_size;
-    line(tr("pictures"), tr("{} visual tokens of a sample, {} patches",
-                            request.patches / (merge * merge), request.patches));
-  }
   line(tr("machine"), fmt::format("{} x {}", plan.world(), plan.machine.name));
   line(tr("parameters"), fmt::format("{} ({} trained)", plan.parameters, plan.trained));
+  describe_pictures(plan, line);
   line(tr("fullest rank"),
        tr("of stage {}: {} of {}, {}", plan.fullest, gb(memory.total()),
           gb(plan.machine.memory_bytes), plan.fits() ? tr("fits") : tr("does not fit")));
-  if (request.model.vision && plan.stages.size() > 1) {
-    std::vector<std::string> each;
-    for (const StagePlan& one : plan.stages) each.push_back(gb(one.memory.total()));
-    line(tr("a rank of each stage"), fmt::format("{}", fmt::join(each, ", ")));
-  }
   line("  " + tr("weights"), gb(memory.weights));
   line("  " + tr("gradients"), gb(memory.gradients - memory.gradients_to_come));
   line("  " + tr("masters"), gb(memory.masters));
