@@ -58,6 +58,34 @@ std::string sent_text(const Sent& bytes) {
   return tr("{} in the node, {} by network", gb(bytes.node), gb(bytes.network));
 }
 
+/// Of a model with experts.
+template <typename Line>
+void describe_experts(const Request& request, const Line& line) {
+  if (!request.model.has_experts()) return;
+  const double most =
+      static_cast<double>(request.expert_rows()) / static_cast<double>(request.routed_rows());
+  line(tr("experts"),
+       tr("{} a layer and rank, {} rows of a pass{}",
+          request.model.experts.count / request.mesh.expert, request.expert_rows(),
+          request.mesh.expert > 1 ? tr(" on the rank with the most ({:.3g} times the mean)", most)
+                                  : std::string()));
+}
+
+/// Of models that see pictures: what a sample has of them, and how unequal the stages are.
+template <typename Line>
+void describe_pictures(const Plan& plan, const Line& line) {
+  const Request& request = plan.request;
+  if (!request.model.vision) return;
+  if (plan.stages.size() > 1) {
+    std::vector<std::string> each;
+    for (const StagePlan& one : plan.stages) each.push_back(gb(one.memory.total()));
+    line(tr("a rank of each stage"), fmt::format("{}", fmt::join(each, ", ")));
+  }
+  const int64_t merge = request.model.vision->merge_size;
+  line(tr("pictures"), tr("{} visual tokens of a sample, {} patches",
+                          request.patches / (merge * merge), request.patches));
+}
+
 }  // namespace
 
 std::string Plan::limit() const {
@@ -100,30 +128,13 @@ std::string describe(const Plan& plan) {
                                 request.micro_batch_size, request.num_micro_batches));
   line(tr("samples"),
        tr("{} tokens each, {}", request.tokens, settings::precision_name(request.precision)));
-  if (request.patches > 0) {
-    const int64_t merge = request.model.vision->merge_size;
-    line(tr("pictures"), tr("{} visual tokens of a sample, {} patches",
-                            request.patches / (merge * merge), request.patches));
-  }
-  if (request.model.has_experts()) {
-    line(tr("experts"),
-         tr("{} a layer and rank, {} rows of a pass{}",
-            request.model.experts.count / request.mesh.expert, request.expert_rows(),
-            request.mesh.expert > 1 ? tr(" on the rank with the most ({:.3g} times the mean)",
-                                         static_cast<double>(request.expert_rows()) /
-                                             static_cast<double>(request.routed_rows()))
-                                    : std::string()));
-  }
   line(tr("machine"), fmt::format("{} x {}", plan.world(), plan.machine.name));
   line(tr("parameters"), fmt::format("{} ({} trained)", plan.parameters, plan.trained));
+  describe_pictures(plan, line);
+  describe_experts(request, line);
   line(tr("fullest rank"),
        tr("of stage {}: {} of {}, {}", plan.fullest, gb(memory.total()),
           gb(plan.machine.memory_bytes), plan.fits() ? tr("fits") : tr("does not fit")));
-  if (request.model.vision && plan.stages.size() > 1) {
-    std::vector<std::string> each;
-    for (const StagePlan& one : plan.stages) each.push_back(gb(one.memory.total()));
-    line(tr("a rank of each stage"), fmt::format("{}", fmt::join(each, ", ")));
-  }
   line("  " + tr("weights"), gb(memory.weights));
   line("  " + tr("gradients"), gb(memory.gradients - memory.gradients_to_come));
   line("  " + tr("masters"), gb(memory.masters));
