@@ -86,6 +86,21 @@ void read_longrope(const ConfigReader& scaling, const ModelConfig& model, RopeCo
   rope.factor = scaling.number_or("factor", 1.0);
 }
 
+void read_yarn(const ConfigReader& scaling, RopeConfig& rope) {
+  rope.beta_fast = scaling.number_or("beta_fast", 32.0);
+  rope.beta_slow = scaling.number_or("beta_slow", 1.0);
+  rope.attention_factor = scaling.number("attention_factor");
+  rope.mscale = scaling.number("mscale");
+  rope.mscale_all_dim = scaling.number("mscale_all_dim");
+  if (rope.beta_slow <= 0 || rope.beta_fast < rope.beta_slow) {
+    throw ModelError(tr("[config.json] yarn needs 0 < beta_slow <= beta_fast, got {} and {}",
+                        rope.beta_slow, rope.beta_fast));
+  }
+  if (!scaling.boolean_or("truncate", true)) {
+    throw ModelError(tr("[config.json] yarn with truncate=false is not supported"));
+  }
+}
+
 void read_scaling(const ConfigReader& scaling, const ModelConfig& model, bool has_three_axes,
                   RopeConfig& rope) {
   const int64_t max_positions = model.max_positions;
@@ -132,20 +147,7 @@ void read_scaling(const ConfigReader& scaling, const ModelConfig& model, bool ha
              rope.low_freq_factor, rope.high_freq_factor));
     }
   }
-  if (rope.scaling == RopeScaling::kYarn) {
-    rope.beta_fast = scaling.number_or("beta_fast", 32.0);
-    rope.beta_slow = scaling.number_or("beta_slow", 1.0);
-    rope.attention_factor = scaling.number("attention_factor");
-    rope.mscale = scaling.number("mscale");
-    rope.mscale_all_dim = scaling.number("mscale_all_dim");
-    if (rope.beta_slow <= 0 || rope.beta_fast < rope.beta_slow) {
-      throw ModelError(tr("[config.json] yarn needs 0 < beta_slow <= beta_fast, got {} and {}",
-                          rope.beta_slow, rope.beta_fast));
-    }
-    if (!scaling.boolean_or("truncate", true)) {
-      throw ModelError(tr("[config.json] yarn with truncate=false is not supported"));
-    }
-  }
+  if (rope.scaling == RopeScaling::kYarn) read_yarn(scaling, rope);
 }
 
 }  // namespace
