@@ -5,6 +5,7 @@
 
 #include "arch/model_config.h"
 #include "device/peak.h"
+#include "parallel/agree.h"
 #include "train/precision.h"
 
 namespace danlu::train {
