@@ -6,6 +6,7 @@
 #include "arch/attention_size.h"
 #include "arch/model_config.h"
 #include "device/peak.h"
+#include "parallel/agree.h"
 #include "train/precision.h"
 
 namespace danlu::train {
