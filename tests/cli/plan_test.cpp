@@ -7,8 +7,8 @@
 
 #include "base/json.h"
 #include "cli/run_program.h"
+#include "cli/tiny_experts.h"
 #include "support/shared_data.h"
-#include "support/tiny_model.h"
 
 namespace danlu::test {
 namespace {
@@ -183,9 +183,9 @@ TEST(PlanCommand, AutoShowsTenAndWhatLimitsThem) {
 
 TEST(PlanCommand, ExpertsAreDividedAsTheLineSays) {
   const TemporaryDirectory directory;
-  Json config = tiny_config("qwen3_moe");
+  nlohmann::json config = tiny_experts("qwen3_moe");
   config.update({{"num_experts", 16}, {"hidden_size", 256}, {"moe_intermediate_size", 128}});
-  write_json_file(directory.path() / "config.json", config);
+  std::ofstream(directory.path() / "config.json") << config;
   const auto planned = [&](std::vector<std::string> flags) {
     std::vector<std::string> line = {"plan",      "--model",      directory.path().string(),
                                      "--machine", "a100-80g",     "--max_length",
@@ -196,7 +196,8 @@ TEST(PlanCommand, ExpertsAreDividedAsTheLineSays) {
   const ProgramResult whole = planned({"--json"}), divided = planned({"--ep", "4", "--json"});
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   ASSERT_EQ(divided.exit_code, 0) << divided.err;
-  const Json all = Json::parse(whole.out), part = Json::parse(divided.out);
+  const nlohmann::json all = nlohmann::json::parse(whole.out),
+                       part = nlohmann::json::parse(divided.out);
   EXPECT_EQ(part["ep"], 4);
   EXPECT_EQ(part["parameters"], all["parameters"]);
   const int64_t experts = 2 * 16 * 3 * 256 * 128;

@@ -78,7 +78,7 @@ TEST(ExpertTraining, TwentyStepsWithHuggingFacesBalanceLossEqualTorch) {
   DANLU_REQUIRES_SHARED();
   const auto golden_dir = danlu::test::shared_dir() / "golden" / "moe";
   const auto golden = weights::open_safetensors(golden_dir / "train_qwen3_moe/golden.safetensors");
-  TrainConfig config = recipe(1e-3);
+  TrainConfig config = test::golden_recipe(1e-3);
   constexpr double kFactor = 0.02;
   config.routers = {settings::BalanceLoss::kModel, kFactor};
   TrainState state =
