@@ -160,7 +160,8 @@ void add_latent_attention(const ModelConfig& c, const DecoderNames& names, Param
   list.linear(Role::kO, names.o, c.hidden_size, c.num_heads * l.v_dim, Cut::kColumns, c.o_bias);
 }
 
-void add_norm(const ModelConfig& c, Role role, const std::string& name, ParameterList& list) {
+void add_decoder_norm(const ModelConfig& c, Role role, const std::string& name,
+                      ParameterList& list) {
   list.weight(role, name, {c.hidden_size}, Cut::kCopiedBetween);
   if (c.norm == NormKind::kLayer) list.bias(role, name, c.hidden_size, Cut::kCopiedBetween);
 }
@@ -232,18 +233,19 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
       kind->parameters(c, list);
       continue;
     }
-    add_norm(c, Role::kAttentionNorm, names.attention_norm, list);
+    add_decoder_norm(c, Role::kAttentionNorm, names.attention_norm, list);
     add_attention(c, names, list);
-    if (c.has_post_norms) add_norm(c, Role::kPostAttentionNorm, names.post_attention_norm, list);
-    add_norm(c, Role::kMlpNorm, names.mlp_norm, list);
+    if (c.has_post_norms)
+      add_decoder_norm(c, Role::kPostAttentionNorm, names.post_attention_norm, list);
+    add_decoder_norm(c, Role::kMlpNorm, names.mlp_norm, list);
     if (c.is_sparse(layer)) {
       add_experts(c, names, list);
     } else {
       add_dense_mlp(c, names, list);
     }
-    if (c.has_post_norms) add_norm(c, Role::kPostMlpNorm, names.post_mlp_norm, list);
+    if (c.has_post_norms) add_decoder_norm(c, Role::kPostMlpNorm, names.post_mlp_norm, list);
   }
-  add_norm(c, Role::kFinalNorm, names.final_norm, outside);
+  add_decoder_norm(c, Role::kFinalNorm, names.final_norm, outside);
   outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Cut::kRows);
   if (c.tie_embeddings) all.back().tied_to = all.front().name;
   if (c.head_bias) outside.bias(Role::kHead, names.head, c.vocab_size, Cut::kRows);

@@ -42,7 +42,7 @@ void softmax(const T* logits, size_t count, T* scores) {
 }
 
 template <typename T>
-void scores_of(RouterScore score, const T* logits, size_t count, T* scores) {
+void router_scores(RouterScore score, const T* logits, size_t count, T* scores) {
   if (score != RouterScore::kSigmoid) return softmax(logits, count, scores);
   for (size_t e = 0; e < count; ++e) scores[e] = 1 / (1 + std::exp(-logits[e]));
 }
@@ -140,7 +140,7 @@ void choose(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Routing
         }
         continue;
       }
-      scores_of(rule.score, logits.of(n), logits.experts, row.scores.data());
+      router_scores(rule.score, logits.of(n), logits.experts, row.scores.data());
       for (size_t e = 0; e < logits.experts; ++e)
         row.choice[e] = row.scores[e] + (bias ? bias[e] : T{0});
       if (rule.groups > 1) close_groups(rule, row);
@@ -188,7 +188,7 @@ void choose_backward(const at::Tensor& logits_NE, const at::Tensor& experts_NK,
         }
         continue;
       }
-      scores_of(rule.score, logits.of(n), logits.experts, row.scores.data());
+      router_scores(rule.score, logits.of(n), logits.experts, row.scores.data());
       T sum = static_cast<T>(rule.norm_add), product = 0;
       for (size_t k = 0; k < picks; ++k) {
         const T score = row.scores[static_cast<size_t>(chosen[k])];
@@ -221,7 +221,7 @@ void in_type_of(const at::Tensor& logits_NE, const Run& run) {
 
 at::Tensor on_host(const at::Tensor& x) { return x.detach().cpu().contiguous(); }
 
-Routing chosen(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule) {
+Routing picked(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule) {
   const at::Tensor logits = on_host(logits_NE);
   const at::Tensor bias = bias_E.defined() ? on_host(bias_E).to(logits.scalar_type()) : bias_E;
   Routing result{at::empty({logits.size(0), rule.per_token}, at::kLong),
@@ -237,7 +237,7 @@ class OwnRouting : public torch::autograd::Function<OwnRouting> {
  public:
   static List forward(AutogradContext* ctx, const at::Tensor& logits_NE, const at::Tensor& bias_E,
                       const RoutingRule& rule) {
-    const Routing result = chosen(logits_NE, bias_E.numel() > 0 ? bias_E : at::Tensor(), rule);
+    const Routing result = picked(logits_NE, bias_E.numel() > 0 ? bias_E : at::Tensor(), rule);
     ctx->mark_non_differentiable({result.experts_NK});
     ctx->save_for_backward({logits_NE});
     ctx->saved_data["experts"] = result.experts_NK.clone();  // callers take picks out
@@ -364,7 +364,7 @@ struct TokenTerm {
 
   /// A token's scores, which sum to 1.
   void mean_scores(const std::vector<double>& logits, std::vector<double>& scores) const {
-    scores_of(term.score, logits.data(), logits.size(), scores.data());
+    router_scores(term.score, logits.data(), logits.size(), scores.data());
     if (term.score != RouterScore::kSigmoid) return;
     const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
     for (double& score : scores) score /= sum;
@@ -442,7 +442,7 @@ at::Tensor summed(const at::Tensor& logits_NE, const TokenTerm& term) {
 
 Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule) {
   check_rule(logits_NE, bias_E, rule);
-  if (needs_no_graph({&logits_NE})) return chosen(logits_NE, bias_E, rule);
+  if (needs_no_graph({&logits_NE})) return picked(logits_NE, bias_E, rule);
   // libtorch 1.13 takes no undefined tensors here: nothing is a bias of length 0.
   const List result = OwnRouting::apply(
       logits_NE, bias_E.defined() ? bias_E.detach() : at::empty({0}, logits_NE.options()), rule);
@@ -482,7 +482,7 @@ int64_t drop_beyond(double factor, bool by_position, int64_t experts,
 }
 
 at::Tensor best_experts(const at::Tensor& logits_NE, int64_t per_token) {
-  return chosen(logits_NE, {}, {.per_token = per_token}).experts_NK;
+  return picked(logits_NE, {}, {.per_token = per_token}).experts_NK;
 }
 
 at::Tensor balance_term(const at::Tensor& logits_NE, const BalanceTerm& term) {

@@ -149,6 +149,24 @@ double moved_rows(const Request& request, const ExpertWidths& of) {
   return 6 * of.routed + (request.mesh.expert > 1 ? 4 * of.given : 0);
 }
 
+/// Calls add(inputs, outputs) for each product of attention with a weight.
+template <typename Add>
+void add_attention_products(const Request& request, const Widths& of, const Add& add) {
+  if (const auto& latent = request.model.latent) {
+    const auto q_rank = static_cast<double>(latent->q_rank),
+               kv_rank = static_cast<double>(latent->kv_rank),
+               rope = static_cast<double>(latent->rope_dim);
+    if (q_rank > 0) add(of.hidden, q_rank);
+    add(q_rank > 0 ? q_rank : of.hidden, of.query);
+    add(of.hidden, kv_rank + rope);
+    add(kv_rank,
+        of.seen * (1 + static_cast<double>(latent->nope_dim) / static_cast<double>(latent->v_dim)));
+  } else {
+    add(of.hidden, of.query + of.key + of.value);
+  }
+  add(of.seen, of.hidden);
+}
+
 }  // namespace
 
 LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
@@ -166,19 +184,7 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
     return sum.forward;
   };
   const auto add = [&](double in, double out) { return add_rows(of.rows, in, out, 1); };
-  if (const auto& latent = request.model.latent) {
-    const auto q_rank = static_cast<double>(latent->q_rank),
-               kv_rank = static_cast<double>(latent->kv_rank),
-               rope = static_cast<double>(latent->rope_dim);
-    if (q_rank > 0) add(of.hidden, q_rank);
-    add(q_rank > 0 ? q_rank : of.hidden, of.query);
-    add(of.hidden, kv_rank + rope);
-    add(kv_rank,
-        of.seen * (1 + static_cast<double>(latent->nope_dim) / static_cast<double>(latent->v_dim)));
-  } else {
-    add(of.hidden, of.query + of.key + of.value);
-  }
-  add(of.seen, of.hidden);
+  add_attention_products(request, of, add);
   double activated = of.rows * of.ffn, moved = 0;  // elements
   if (sparse) {
     const ExpertWidths experts = expert_widths(request);

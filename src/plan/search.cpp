@@ -32,7 +32,7 @@ bool shares_heads(const Request& request) {
 }
 
 /// How many ranks experts may be divided among, of `copies` that have other samples.
-std::vector<int64_t> expert_sizes(const arch::ModelConfig& model, int64_t copies) {
+std::vector<int64_t> expert_axis_sizes(const arch::ModelConfig& model, int64_t copies) {
   if (!model.has_experts()) return {1};
   std::vector<int64_t> sizes = divisors(copies, model.experts.count);
   std::erase_if(sizes, [&](int64_t size) { return model.experts.count % size != 0; });
@@ -65,7 +65,7 @@ std::vector<Request> splits(const Request& request, const Search& search) {
             one.num_micro_batches = search.samples / dp / micro;
             if (runs > 1 && one.num_micro_batches < pp) continue;
             if (!shares_heads(one)) continue;
-            for (const int64_t ep : expert_sizes(request.model, dp)) {
+            for (const int64_t ep : expert_axis_sizes(request.model, dp)) {
               one.mesh.expert = ep;
               all.push_back(one);
             }

@@ -115,6 +115,32 @@ void require_finite(const TrainState& state) {
   }
 }
 
+namespace {
+
+/// Updates what is trained, or skips the step where its gradients are not finite.
+void update(TrainState& state, const TrainConfig& config, const PassSums& sums,
+            StepResult& result) {
+  state.loss_scaler.update(result.skipped);
+  if (result.skipped) {
+    result.bad_parameters = state.gradients->non_finite(3);
+    ++state.bad_steps_in_row;
+    ++state.skipped_steps;
+    return;
+  }
+  // The same 1e-6 as torch's clip_grad_norm_.
+  const double clip = config.max_grad_norm > 0
+                          ? std::min(1.0, config.max_grad_norm / (result.grad_norm + 1e-6))
+                          : 1.0;
+  state.optimizer->step(*state.gradients, result.lr, clip / result.loss_scale);
+  if (config.routers.bias_update_rate > 0) {
+    update_router_biases(*state.model, state.gradients->store(),
+                         load_of_all(*state.model, sums.results), config.routers.bias_update_rate);
+  }
+  state.bad_steps_in_row = 0;
+}
+
+}  // namespace
+
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule) {
   const parallel::Group& data = state.model->mesh().batch_ranks();
@@ -158,24 +184,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
   result.repeats = is_to_repeat(state, result, config);
   if (result.repeats) return result;
-  state.loss_scaler.update(result.skipped);
-  if (result.skipped) {
-    result.bad_parameters = state.gradients->non_finite(3);
-    ++state.bad_steps_in_row;
-    ++state.skipped_steps;
-  } else {
-    // The same 1e-6 as torch's clip_grad_norm_.
-    const double clip = config.max_grad_norm > 0
-                            ? std::min(1.0, config.max_grad_norm / (result.grad_norm + 1e-6))
-                            : 1.0;
-    state.optimizer->step(*state.gradients, result.lr, clip / result.loss_scale);
-    if (config.routers.bias_update_rate > 0) {
-      update_router_biases(*state.model, state.gradients->store(),
-                           load_of_all(*state.model, sums.results),
-                           config.routers.bias_update_rate);
-    }
-    state.bad_steps_in_row = 0;
-  }
+  update(state, config, sums, result);
   ++state.step;
   state.tokens_seen += result.num_tokens;
   return result;

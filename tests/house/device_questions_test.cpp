@@ -19,6 +19,10 @@ struct Place {
 
 const std::map<std::string, Place>& host_memory() {
   static const std::map<std::string, Place> places = {
+      {"src/layers/balance.cpp", {2, "picks of routers, which they leave on the host"}},
+      {"src/layers/experts.cpp", {8, "picks of routers, and numbers of rows that ranks exchange"}},
+      {"src/models/causal_lm.cpp", {2, "weights of segments that ranks add up"}},
+      {"src/train/expert_load.cpp", {2, "counts of picks that ranks add up"}},
       {"src/models/training_memory.cpp",
        {1, "what is kept for backward cannot leave host memory for it"}},
       {"src/models/tensor_io.cpp", {3, "bytes of files, read into and written from the host"}},
