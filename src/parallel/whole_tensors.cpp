@@ -68,12 +68,18 @@ void WholeTensors::add_experts_of_others() {
   if (owners.is_alone()) return;
   Json own = Json::array();
   for (const Parameter& part : parts_) {
-    if (part.spec.expert < 0) continue;
+    if (part.spec.expert < 0 || part.rects.empty()) continue;
     own.push_back({part.name(), part.spec.shape, static_cast<int>(part.tensor.scalar_type()),
                    part.spec.layer, part.spec.expert, static_cast<int>(part.spec.cut)});
   }
   std::vector<Parameter> all, experts;
-  for (Parameter& part : parts_) (part.spec.expert < 0 ? all : experts).push_back(std::move(part));
+  for (Parameter& part : parts_) {
+    if (part.spec.expert < 0) {
+      all.push_back(std::move(part));
+    } else if (!part.rects.empty()) {
+      experts.push_back(std::move(part));
+    }
+  }
   const std::vector<std::string> said = texts_of_all(owners, dump_text(own));
   for (size_t rank = 0; rank < said.size(); ++rank) {
     if (static_cast<int64_t>(rank) == owners.rank()) {

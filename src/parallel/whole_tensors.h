@@ -18,7 +18,7 @@ namespace danlu::parallel {
 class WholeTensors {
  public:
   /// parts: the parameters of this stage that this rank has a part of, in the same order on each of
-  /// its ranks; where experts are divided among ranks, each gives its own. store: given if
+  /// its ranks; where experts are divided among ranks, each needs to give its own alone. store: given if
   /// it shares them. Collective. Errors: as whole().
   WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store = nullptr);
   /// On the first rank, ends serve() of the others.

@@ -159,7 +159,7 @@ TEST(Experts, EveryExpertTensorSaysWhoseItIsAndHowItIsCut) {
       EXPECT_EQ(std::to_string(spec.expert), spec.name.substr(at + 8, 1));
     }
     if (spec.role == Role::kRouter || spec.role == Role::kSharedExpertGate) {
-      EXPECT_EQ(spec.cut, Cut::kCopiedBetween) << spec.name;
+      EXPECT_EQ(spec.cut, Cut::kCopiedInside) << spec.name;
     } else if (spec.name.find("expert") != std::string::npos) {
       EXPECT_EQ(spec.cut, is_down ? Cut::kColumns : Cut::kRows) << spec.name;
     }

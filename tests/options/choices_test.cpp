@@ -80,7 +80,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo",
       // Of another model than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
-      "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true"};
+      "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true",
+      "multi_head_latent_attention=true", "moe_router_enable_expert_bias=true"};
   static const std::map<std::string, std::set<std::string>> by_verb = {
       {"sft", by_training},
       {"pretrain", by_training},

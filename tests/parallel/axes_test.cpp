@@ -200,8 +200,13 @@ TEST(Axes, ExpertsOfOtherRanksAreSavedToo) {
       const WholeTensors whole(mesh, parts, shares ? &store : nullptr);
       if (!whole.asks()) return whole.serve();
       ASSERT_EQ(whole.all().size(), parts.size());
-      for (size_t i = 0; i < parts.size(); ++i)
-        EXPECT_TRUE(at::equal(whole.whole(i), values_of(parts[i].spec))) << parts[i].name();
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const std::string& name = whole.all()[i].name;
+        const auto part = std::find_if(parts.begin(), parts.end(),
+                                       [&](const Parameter& one) { return one.name() == name; });
+        ASSERT_NE(part, parts.end()) << name;
+        EXPECT_TRUE(at::equal(whole.whole(i), values_of(part->spec))) << name;
+      }
     });
   }
 }

@@ -25,8 +25,12 @@ class LatentFiles : public testing::Test {
     Split split;
     split.tp = 2;
     test::write_megatron(folder_ / "mg", json, config, model_, {split, form});
+    std::filesystem::path iteration;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "mg")) {
+      if (entry.is_directory()) iteration = entry.path();
+    }
     for (const char* rank : {"mp_rank_00", "mp_rank_01"})
-      ranks_.push_back(open_torch_file(folder_ / "mg" / "release" / rank / kModelFile));
+      ranks_.push_back(open_torch_file(iteration / rank / kModelFile));
   }
   std::string stored(size_t rank, const std::string& name) const {
     const std::string full = "model.decoder.layers.1.self_attention." + name;

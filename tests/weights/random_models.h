@@ -70,7 +70,7 @@ class RandomModels {
     json["hidden_size"] = json["num_attention_heads"].get<int64_t>() * head_dim;
     if (!fused_thirds) json["num_key_value_heads"] = groups;
     if (json.contains("head_dim")) json["head_dim"] = 2 * between(1, 4);
-    if (family == "glm" || family == "glm4" || family == "chatglm") {
+    if (family == "glm" || family == "glm4" || family == "glm4_moe" || family == "chatglm") {
       // Half of a head is rotated.
       json[family == "chatglm" ? "kv_channels" : "head_dim"] = 4 * between(1, 3);
     }

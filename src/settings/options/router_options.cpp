@@ -22,32 +22,32 @@ bool adds_term(const std::string& type) { return type != "none" && type != "noau
 
 RouterTraining router_training_from(const Options& options, const arch::ModelConfig& model) {
   RouterTraining routers;
-  if (adds_term(options.get_string("moe_router_load_balancing_type")))
-    routers.aux_loss_coef = options.get_float("router_aux_loss_coef");
-  routers.z_loss_coef = options.get_float("moe_z_loss_coeff");
-  routers.capacity_factor = std::max(0.0, options.get_float("moe_expert_capacity_factor"));
-  if (options.get_string("moe_token_drop_policy") == "position")
+  if (adds_term(options.get_string_or("moe_router_load_balancing_type", "aux_loss")))
+    routers.aux_loss_coef = options.get_float_or("router_aux_loss_coef", 0);
+  routers.z_loss_coef = options.get_float_or("moe_z_loss_coeff", 0);
+  routers.capacity_factor = std::max(0.0, options.get_float_or("moe_expert_capacity_factor", 0));
+  if (options.get_string_or("moe_token_drop_policy", "probs") == "position")
     routers.drop = DropPolicy::kPosition;
   const bool moves = options.get_bool_or("moe_router_enable_expert_bias", false);
   routers.bias_update_rate =
       options.get_float_or("moe_router_bias_update_rate", moves ? kMegatronsRate : 0.0);
-  routers.loss = balance_scope(options.get_string("moe_aux_loss_scope"));
+  routers.loss = balance_scope(options.get_string_or("moe_aux_loss_scope", "sequence"));
   if (!routers.changes_passes() && routers.bias_update_rate == 0) return routers;
+  const char* const rate_flag = options.has_value("moe_router_bias_update_rate")
+                                    ? "moe_router_bias_update_rate"
+                                    : "moe_router_enable_expert_bias";
   if (!model.has_experts()) {
     const char* const flag = routers.aux_loss_coef != 0    ? "router_aux_loss_coef"
                              : routers.z_loss_coef != 0    ? "moe_z_loss_coeff"
                              : routers.capacity_factor > 0 ? "moe_expert_capacity_factor"
-                                                           : "moe_router_bias_update_rate";
+                                                           : rate_flag;
     throw UsageError(tr("[train] {}: {} has no experts", options.given_as(flag), model.family),
                      tr("leave it out"));
   }
   if (routers.bias_update_rate > 0 && !model.experts.has_choice_bias) {
-    const bool is_given = options.has_value("moe_router_bias_update_rate");
-    throw UsageError(tr("[train] {}: routers of {} have no bias",
-                        options.given_as(is_given ? "moe_router_bias_update_rate"
-                                                  : "moe_router_enable_expert_bias"),
-                        model.family),
-                     tr("leave it out; --router_aux_loss_coef balances every router"));
+    throw UsageError(
+        tr("[train] {}: routers of {} have no bias", options.given_as(rate_flag), model.family),
+        tr("leave it out; --router_aux_loss_coef balances every router"));
   }
   if (routers.capacity_factor > 0 && options.get_int_or("cp", 1) > 1) {
     throw UsageError(tr("[train] {}: room is counted by sequences, which {} divides",
