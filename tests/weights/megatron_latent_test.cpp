@@ -96,7 +96,7 @@ TEST_F(LatentFiles, MegatronsNamesAndTransformerEnginesPlacesOfNorms) {
   EXPECT_EQ(stored(1, "linear_kv_up_proj.weight"), rows("kv_b_proj.weight", 26, 26, 12));
   EXPECT_EQ(stored(1, "kv_layernorm.weight"), whole("kv_a_layernorm.weight"));
   ranks_.clear();
-  write({.dialect = Dialect::kTransformerEngine});
+  write({.dialect = Dialect::kTransformerEngine, .latent = LatentForm::kMegatron});
   EXPECT_EQ(stored(0, "linear_q_up_proj.layer_norm_weight"), whole("q_a_layernorm.weight"));
   EXPECT_EQ(stored(0, "linear_kv_up_proj.layer_norm_weight"), whole("kv_a_layernorm.weight"));
 }

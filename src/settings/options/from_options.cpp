@@ -137,7 +137,7 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
   config.data.learnt = learnt_from(options);
   config.loss_scale = loss_scale_from(options);
   config.max_grad_norm = options.get_float("max_grad_norm");
-  config.routers = router_training_from(options, model);
+  if (verb != kPlanVerb) config.routers = router_training_from(options, model);
   config.max_bad_steps = options.get_int("max_bad_steps");
   config.output =
       output_from(options, options.get_string_or("model_type", base_name(config.model.path)));
