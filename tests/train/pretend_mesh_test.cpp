@@ -3,6 +3,9 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "support/cpu_table.h"
 #include "support/pretend_device.h"
 #include "support/pretend_kernels.h"
@@ -18,6 +21,10 @@ TEST(PretendDevice, MeshesComputeThroughTheirTablesAlone) {
   int64_t count = 0;
   for (mesh_test::Case c : quick_cases()) {
     if (c.shape.size() > danlu::test::kPretendDevices || c.in_files) continue;
+    // Others have operations that are composites of ATen as yet.
+    static const std::set<std::string> by_table = {"qwen2",    "qwen3",     "llama",
+                                                   "baichuan", "internlm2", "mistral"};
+    if (!by_table.contains(c.family)) continue;
     SCOPED_TRACE(name_of({c, 0}));
     ++count;
     const danlu::test::CpuTable adds(danlu::test::cpu_as_a_device());

@@ -24,9 +24,10 @@ class LatentFiles : public testing::Test {
     model_ = random.source(global_tensors(config, DType::kF32));
     Split split;
     split.tp = 2;
-    test::write_megatron(folder_ / "mg", json, config, model_, {split, form});
+    const std::filesystem::path root = folder_ / ("mg" + std::to_string(written_++));
+    test::write_megatron(root, json, config, model_, {split, form});
     std::filesystem::path iteration;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "mg")) {
+    for (const auto& entry : std::filesystem::directory_iterator(root)) {
       if (entry.is_directory()) iteration = entry.path();
     }
     for (const char* rank : {"mp_rank_00", "mp_rank_01"})
@@ -46,6 +47,7 @@ class LatentFiles : public testing::Test {
                               static_cast<size_t>(count * cols * 4));
   }
   const test::TemporaryDirectory folder_;
+  int written_ = 0;
   std::shared_ptr<const TensorSource> model_;
   std::vector<std::shared_ptr<const TensorSource>> ranks_;
 };
