@@ -35,6 +35,8 @@ struct Batch {
   std::shared_ptr<PendingPixels> pixels;
   /// In a part of a batch: one more than the largest position of each whole segment.
   std::vector<int64_t> segment_lengths;
+  /// [S], of whole segments also in a part of a batch: Sample::segment_values. Empty: none.
+  std::vector<float> segment_values;
 };
 
 /// A tokenised sample before batching: labels are NOT shifted (labels[i] belongs to ids[i]).
@@ -49,6 +51,9 @@ struct Sample {
   /// Where positions restart, if not at `segments`. Empty: at `segments`.
   std::vector<int32_t> position_starts{};
   std::vector<MediaSpan> media{};  ///< in order of appearance
+  /// What an objective knows of each segment beside its tokens, such as whether an answer is liked.
+  /// Empty: nothing.
+  std::vector<float> segment_values{};
 };
 
 /// The part of a whole batch that has these tokens. The part with the first token counts the
@@ -61,7 +66,8 @@ std::vector<int64_t> segment_of_tokens(const Batch& batch);
 /// Concatenates samples into a batch: shifts labels inside each segment (the last position of a
 /// segment has no target), restarts positions. Empty samples count but leave no segment.
 /// `numbers`: of the samples in the run, for token_keys; empty: from 0 on.
-/// Errors: InternalError if a sample's arrays do not fit together.
+/// Errors: InternalError if a sample's arrays do not fit together, or only some samples have
+/// segment_values.
 Batch make_batch(const std::vector<Sample>& samples, const std::vector<int64_t>& numbers = {});
 
 }  // namespace danlu::data

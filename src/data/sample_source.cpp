@@ -24,6 +24,7 @@ uint64_t VectorSource::content_hash() const {
     hash = hash_values(sample.ids, hash);
     hash = hash_values(sample.labels, hash);
     hash = hash_values(sample.segments, hash);
+    hash = hash_values(sample.segment_values, hash);
   }
   return hash;
 }

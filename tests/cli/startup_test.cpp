@@ -61,7 +61,7 @@ TEST(Startup, RefusedTrainingLinesLoadNoHeavyLibrary) {
       {{"--dp", "3", "--nproc", "2"}, "--dp 3: 2 processes"},
       {{"--cp", "2"}, "--cp 2: for 2 processes, and one runs"},
       {{"--cp", "3", "--nproc", "3"}, "cannot be shared by 3"},
-      {{"--ep", "2", "--nproc", "2"}, "--ep 2: this version has no experts"},
+      {{"--ep", "2", "--nproc", "2"}, "--ep 2: llama has no experts to divide"},
       {{"--deepspeed", "default-zero2", "--shard", "zero3"}, "--shard zero3 means ZeRO-3"},
       {{"--fsdp", "full_shard", "--deepspeed", "zero2"}, "two ways to divide"},
       {{"--fsdp", "full_shrad"}, "did you mean full_shard?"},

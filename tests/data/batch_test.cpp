@@ -67,6 +67,24 @@ TEST(PartOfABatch, OneWithoutATokenIsNotTheWhole) {
   EXPECT_TRUE(whole.rows.empty());
 }
 
+TEST(Batch, ValuesOfSegmentsComeAlong) {
+  const Sample pair = {.ids = {1, 2, 3, 4, 5},
+                       .labels = {-100, 2, -100, 4, 5},
+                       .segments = {0, 2},
+                       .segment_values = {0.5F, 0}};
+  const Sample one = {.ids = {6, 7}, .labels = {-100, 7}, .segment_values = {-1}};
+  const Batch batch = make_batch({pair, {}, one});
+  EXPECT_THAT(batch.segment_values, ElementsAre(0.5F, 0, -1));
+  EXPECT_THAT(part_of(batch, {{2, 4}}).segment_values, ElementsAre(0.5F, 0, -1));
+  Sample without = one;
+  without.segment_values.clear();
+  EXPECT_THROW(make_batch({pair, without}), InternalError);
+  EXPECT_THROW(make_batch({without, pair}), InternalError);
+  Sample too_few = pair;
+  too_few.segment_values = {1};
+  EXPECT_THROW(make_batch({too_few}), InternalError);
+}
+
 TEST(MakeBatch, RefusesArraysThatDoNotFit) {
   EXPECT_THROW(make_batch({{.ids = {1}, .labels = {1}}}, {1, 2}), InternalError);
   EXPECT_THROW(make_batch({{.ids = {1, 2}, .labels = {1}}}), InternalError);
