@@ -12,6 +12,7 @@
 #include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
+#include "weights/hf/stacked_experts.h"
 #include "weights/native/native.h"
 #include "weights/source_base.h"
 
@@ -151,6 +152,17 @@ bool read_rect(const weights::TensorSource& source, const std::string& name,
   return true;
 }
 
+namespace {
+
+/// Under the parameters' names. An adapter's directory describes no model.
+std::shared_ptr<const weights::TensorSource> weights_of(const fs::path& directory) {
+  auto source = weights::open_weights(directory);
+  if (!fs::exists(directory / "config.json")) return source;
+  return weights::with_single_experts(std::move(source), arch::load_model_config(directory));
+}
+
+}  // namespace
+
 void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
   if (!checkpoint.optimizer) {
     throw IoError(
@@ -170,7 +182,7 @@ void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
         const weights::TensorSource* source = checkpoint.optimizer.get();
         const bool is_weight = !name.starts_with("master.") && !name.starts_with("exp_avg");
         if (is_weight) {
-          if (!model) model = weights::open_weights(checkpoint.directory);
+          if (!model) model = weights_of(checkpoint.directory);
           source = model.get();
         }
         const weights::TensorInfo* info = source->find(name);

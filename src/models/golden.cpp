@@ -13,15 +13,20 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
+#include "arch/stacked_experts.h"
 #include "base/error.h"
 #include "models/batch.h"
 #include "models/golden_pictures.h"
 #include "models/tensor_io.h"
+#include "weights/hf/renamed_source.h"
+#include "weights/hf/stacked_experts.h"
 
 namespace danlu::models {
 namespace {
 
+constexpr std::string_view kGradient = "grad.";
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Lets gradients flow to tensors, and when it goes puts them back as they were.
@@ -199,7 +204,7 @@ class Comparison {
     const double targets =
         static_cast<double>((batch.targets_N != kIgnoreLabel).sum().item<int64_t>());
     if (targets == 0) throw ModelError(tr("[golden] labels hold no target"));
-    compare_gradients(batch, "loss", "grad.", 1 / targets);
+    compare_gradients(batch, "loss", std::string(kGradient), 1 / targets);
     const arch::ModelConfig& config = model_->config();
     if (!has("loss_with_aux") || !config.experts.aux_loss_coef) return;
     // Terms of single layers are DeepSeek-V2's, in which padding takes part, and that is never
@@ -333,9 +338,33 @@ class Comparison {
 
 }  // namespace
 
+namespace {
+
+/// `golden` with a gradient of each expert's matrix where the family's files stack experts.
+std::shared_ptr<const weights::TensorSource> with_single_gradients(
+    const weights::TensorSource& golden, const arch::ModelConfig& config) {
+  const std::shared_ptr<const weights::TensorSource> as_it_is(std::shared_ptr<void>(), &golden);
+  if (!arch::stacks_experts(config)) return as_it_is;
+  weights::RenamedSource::Names plain, ours;
+  for (const weights::TensorInfo& info : golden.tensors())
+    plain.emplace(info.name.starts_with(kGradient) ? info.name.substr(kGradient.size()) : info.name,
+                  info.name);
+  const auto single = weights::with_single_experts(
+      std::make_shared<weights::RenamedSource>(as_it_is, plain), config);
+  for (const weights::TensorInfo& info : single->tensors()) {
+    const auto at = plain.find(info.name);
+    const bool is_other = at != plain.end() && at->second == info.name;
+    ours.emplace(is_other ? info.name : std::string(kGradient) + info.name, info.name);
+  }
+  return std::make_shared<weights::RenamedSource>(single, ours);
+}
+
+}  // namespace
+
 GoldenReport compare_with_golden(CausalLM& model, const weights::TensorSource& golden,
                                  double tolerance, const std::function<CausalLM&()>& merged) {
-  return Comparison(model, golden, tolerance).run(merged);
+  const auto named = with_single_gradients(golden, model.config());
+  return Comparison(model, *named, tolerance).run(merged);
 }
 
 at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int64_t new_tokens,

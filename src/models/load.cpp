@@ -20,6 +20,7 @@
 #include "models/weight_files.h"
 #include "weights/hf/fit.h"
 #include "weights/hf/save_model.h"
+#include "weights/hf/stacked_experts.h"
 #include "weights/torch/torch_checksums.h"
 
 namespace danlu::models {
@@ -149,7 +150,10 @@ void save(const CausalLM& model, const std::filesystem::path& directory, DType d
   if (!impl.takes_part_in_saving()) return;
   const bool writes = impl.mesh.rank() == 0;
   write_tensors(directory, model.parameters(), dtype, "model", impl.mesh,
-                impl.memory.sharing_store(), predictions_of(impl.config, carry_from));
+                impl.memory.sharing_store(), predictions_of(impl.config, carry_from),
+                [&](const std::vector<weights::TensorInfo>& all) {
+                  return weights::stored_in_files(impl.config, all);
+                });
   if (!writes) return;
   write_json_file(directory / "config.json", weights::saved_config(impl.config, dtype));
   if (!carry_from.empty()) weights::carry_over_files(carry_from, directory);

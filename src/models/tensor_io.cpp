@@ -181,34 +181,95 @@ at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, ui
   return at::empty(shape, at::TensorOptions(at::kFloat)).normal_(0.0, deviation, generator);
 }
 
+namespace {
+
+/// Puts what a file holds together from whole tensors, a section at a time.
+class SectionWriter {
+ public:
+  SectionWriter(const parallel::WholeTensors& wholes, const MoreTensors& more, DType dtype)
+      : wholes_(wholes), more_(more), type_(device::scalar_type_of(dtype)) {}
+
+  /// The names of all tensors, in the order of their numbers.
+  std::vector<weights::TensorInfo> infos() const {
+    std::vector<weights::TensorInfo> infos;
+    const DType dtype = device::dtype_of(type_);
+    for (const parallel::WholeTensors::Description& tensor : wholes_.all())
+      infos.push_back({tensor.name, dtype, tensor.shape});
+    for (const std::string& name : more_.names)
+      infos.push_back({name, dtype, more_.source->find(name)->shape});
+    return infos;
+  }
+
+  void write(const weights::Section& section, const std::vector<weights::TensorInfo>& infos,
+             const weights::BytesSink& sink) const {
+    const weights::Piece& first = section.pieces.front();
+    const bool is_whole = section.pieces.size() == 1 && !first.transposed &&
+                          first.of == weights::matrix_of(infos[first.global].shape);
+    at::Tensor all;
+    if (is_whole) {
+      all = cast(first.global, infos[first.global].name);
+    } else {
+      all = at::empty({section.rows, section.cols}, at::TensorOptions(type_));
+      for (const weights::Piece& piece : section.pieces) {
+        const at::Tensor part = cast(piece.global, infos[piece.global].name)
+                                    .view({weights::matrix_of(infos[piece.global].shape).rows, -1})
+                                    .narrow(0, piece.of.row, piece.of.rows)
+                                    .narrow(1, piece.of.col, piece.of.cols);
+        all.narrow(0, piece.row, piece.stored_rows())
+            .narrow(1, piece.col, piece.stored_cols())
+            .copy_(piece.transposed ? part.t() : part);
+      }
+    }
+    sink({static_cast<const std::byte*>(all.data_ptr()), all.nbytes()});
+  }
+
+ private:
+  at::Tensor cast(size_t index, const std::string& name) const {
+    const size_t own = wholes_.all().size();
+    const at::Tensor whole =
+        index < own ? wholes_.whole(index) : read_tensor(*more_.source, more_.names[index - own]);
+    const at::Tensor held = whole.to(at::kCPU, type_).contiguous();
+    if (whole.scalar_type() == held.scalar_type()) {
+      refuse_non_finite(held, 0, name, "and is not saved");
+    } else {
+      refuse_overflow(held, 0, name);
+    }
+    return held;
+  }
+
+  const parallel::WholeTensors& wholes_;
+  const MoreTensors& more_;
+  const at::ScalarType type_;
+};
+
+}  // namespace
+
 void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
                    DType dtype, const std::string& base_name, const parallel::Mesh& mesh,
-                   parallel::ParameterStore* store, const MoreTensors& more) {
+                   parallel::ParameterStore* store, const MoreTensors& more,
+                   const StoredAs& stored_as) {
   const at::NoGradGuard no_grad;
   const parallel::WholeTensors wholes(mesh, parameters, store);
   if (!wholes.asks()) return wholes.serve();
   std::filesystem::create_directories(directory);
-  std::vector<weights::TensorInfo> infos;
-  for (const parallel::WholeTensors::Description& tensor : wholes.all())
-    infos.push_back({tensor.name, dtype, tensor.shape});
-  const size_t own = infos.size();
-  for (const std::string& name : more.names)
-    infos.push_back({name, dtype, more.source->find(name)->shape});
-  at::Tensor held;
-  const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
-    const at::Tensor whole =
-        index < own ? wholes.whole(index) : read_tensor(*more.source, more.names[index - own]);
-    held = whole.to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
-    if (whole.scalar_type() == held.scalar_type()) {
-      refuse_non_finite(held, 0, infos[index].name, "and is not saved");
-    } else {
-      refuse_overflow(held, 0, infos[index].name);
-    }
-    return {static_cast<const std::byte*>(held.data_ptr()), infos[index].size_bytes()};
-  };
+  const SectionWriter writer(wholes, more, dtype);
+  const std::vector<weights::TensorInfo> infos = writer.infos();
+  std::vector<weights::StoredTensor> stored;
+  if (stored_as) {
+    stored = stored_as(infos);
+  } else {
+    for (size_t i = 0; i < infos.size(); ++i)
+      stored.push_back(weights::whole_tensor(0, infos[i].name, i, infos[i]));
+  }
+  std::vector<weights::TensorInfo> in_files;
+  for (const weights::StoredTensor& tensor : stored) in_files.push_back(tensor.info);
   weights::SaveOptions options;
   options.base_name = base_name;
-  weights::save_safetensors(directory, infos, bytes_of, options);
+  const weights::TensorParts give = [&](size_t index, const weights::BytesSink& sink) {
+    for (const weights::Section& section : stored[index].sections)
+      writer.write(section, infos, sink);
+  };
+  weights::save_safetensors(directory, in_files, give, options);
 }
 
 }  // namespace danlu::models

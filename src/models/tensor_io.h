@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "models/causal_lm.h"
 #include "parallel/store.h"
+#include "weights/layout.h"
 #include "weights/source_base.h"
 #include "weights/tensor_source.h"
 
@@ -58,12 +60,18 @@ struct MoreTensors {
   std::vector<std::string> names = {};
 };
 
-/// Writes `parameters` and `more`, cast to `dtype`, as <base_name>.safetensors (shards when large).
+/// How files hold these tensors, all of one type.
+using StoredAs =
+    std::function<std::vector<weights::StoredTensor>(const std::vector<weights::TensorInfo>&)>;
+
+/// Writes `parameters` and `more`, cast to `dtype`, as <base_name>.safetensors (shards when large);
+/// each as it is, or as stored_as has them.
 /// Every rank of parallel::WholeTensors calls it: the first writes, the others give their pieces.
 /// Errors: ModelError, with nothing written, for one that holds what is not finite then.
 void write_tensors(const std::filesystem::path& directory, const std::vector<Parameter>& parameters,
                    DType dtype, const std::string& base_name,
                    const parallel::Mesh& mesh = parallel::Mesh::single(),
-                   parallel::ParameterStore* store = nullptr, const MoreTensors& more = {});
+                   parallel::ParameterStore* store = nullptr, const MoreTensors& more = {},
+                   const StoredAs& stored_as = {});
 
 }  // namespace danlu::models

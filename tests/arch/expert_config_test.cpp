@@ -7,7 +7,9 @@
 
 #include "arch/model_config.h"
 #include "arch/parsed_config.h"
+#include "base/error.h"
 #include "support/shared_data.h"
+#include "support/throws.h"
 #include "support/tiny_model.h"
 
 namespace danlu::arch {
@@ -57,6 +59,63 @@ TEST(Experts, MixtralHasTheTensorsOfItsReferenceFile) {
   EXPECT_EQ(config.experts.per_token, 2);
   EXPECT_EQ(config.experts.aux_loss_coef, 0.02);
   EXPECT_TRUE(config.experts.norm_topk);
+}
+
+TEST(Experts, Llama4IsReadFromBothSpellingsOfItsConfig) {
+  DANLU_REQUIRES_SHARED();
+  const auto directory = test::shared_dir() / "golden/moe/llama4_text";
+  for (const char* name : {"config.json", "config_v5.json"}) {
+    SCOPED_TRACE(name);
+    const ModelConfig config = load_model_config(directory / name);
+    EXPECT_EQ(config.ffn_size, 80);
+    EXPECT_EQ(config.experts.ffn_size, 36);
+    EXPECT_EQ(config.experts.shared_ffn_size, 36);
+    EXPECT_TRUE(config.experts.scales_input);
+    EXPECT_EQ(config.unrotated_layers, std::vector<int64_t>{3});
+    EXPECT_EQ(config.attention_chunk, 13);
+    EXPECT_EQ(config.query_growth, 0.1);
+    EXPECT_EQ(config.query_growth_from, 16);
+    EXPECT_TRUE(config.norms_rotated);
+    EXPECT_TRUE(config.rope.is_pairwise);
+    EXPECT_EQ(config.rope.scaling, RopeScaling::kLlama3);
+  }
+}
+
+TEST(Experts, Llama4sLayersOfEachKind) {
+  Json json = tiny_config("llama4_text");
+  json.update({{"num_hidden_layers", 8}, {"interleave_moe_layer_step", 2}});
+  json.erase("no_rope_layer_interval");
+  ModelConfig config = parse(json);
+  // Every second layer is sparse from layer 1 on, every fourth unrotated from layer 3 on.
+  EXPECT_EQ(config.experts.sparse_layer,
+            (std::vector<bool>{false, true, false, true, false, true, false, true}));
+  EXPECT_EQ(config.unrotated_layers, (std::vector<int64_t>{3, 7}));
+  json.update({{"moe_layers", {2, 5}},
+               {"attention_chunk_size", nullptr},
+               {"attn_temperature_tuning", 0},
+               {"use_qk_norm", false}});
+  config = parse(json);
+  EXPECT_EQ(config.experts.sparse_layer,
+            (std::vector<bool>{false, false, true, false, false, true, false, false}));
+  EXPECT_EQ(config.attention_chunk, 0);
+  EXPECT_EQ(config.query_growth, 0);
+  EXPECT_FALSE(config.norms_rotated);
+  json["attn_temperature_tuning"] = 4;  // as the first published files have it
+  EXPECT_EQ(parse(json).query_growth, 0.1);
+}
+
+TEST(Experts, Llama4sContradictionsAreRefused) {
+  Json json = tiny_config("llama4_text");
+  const auto refused = [&](const Json& changes) {
+    Json other = json;
+    other.update(changes);
+    return test::error_of<ModelError>([&] { parse(other); });
+  };
+  EXPECT_THAT(refused({{"no_rope_layers", {1, 0, 1}}}), testing::HasSubstr("one entry per layer"));
+  EXPECT_THAT(refused({{"moe_layers", {2}}}), testing::HasSubstr("layers from 0 to 1, got 2"));
+  EXPECT_THAT(refused({{"layer_types", {"full_attention", "full_attention"}}}),
+              testing::HasSubstr("layer_types[0] must be chunked_attention"));
+  EXPECT_THAT(refused({{"floor_scale", 0}}), testing::HasSubstr("floor_scale"));
 }
 
 TEST(Experts, PublishedParameterCounts) {

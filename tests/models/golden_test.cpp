@@ -124,7 +124,7 @@ TEST_P(ExpertGolden, RoutersLossesGradientsAndGreedyTokensEqualHuggingFace) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ExpertGolden,
                          testing::Values("mixtral", "moe/qwen2_moe", "moe/qwen3_moe",
-                                         "moe/glm4_moe", "moe/phimoe"),
+                                         "moe/glm4_moe", "moe/phimoe", "moe/llama4_text"),
                          [](const auto& info) {
                            const std::string name = info.param;
                            return name.substr(name.rfind('/') + 1);

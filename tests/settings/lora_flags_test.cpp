@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "settings/option_lines.h"
+#include "settings/options/module_names.h"
+#include "support/tiny_model.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::settings::options_test {
@@ -124,6 +126,18 @@ TEST_F(LoraFlags, MegatronsLayersAreTranslated) {
             all);
   EXPECT_THAT(notices("sft", {"--lora-target-modules", "linear_fc1"}),
               HasSubstr("--lora-target-modules: linear_fc1 (gate_proj, up_proj)"));
+}
+
+TEST(LayersCalled, ExpertsHaveMegatronsLayersToo) {
+  using Names = std::vector<std::string>;
+  const auto called = [](const char* family, const char* word) {
+    return layers_called(word, arch::parse_model_config(test::tiny_config(family), family));
+  };
+  EXPECT_EQ(called("mixtral", "linear_fc1"), (Names{"w1", "w3"}));
+  EXPECT_EQ(called("mixtral", "linear_fc2"), Names{"w2"});
+  EXPECT_EQ(called("qwen2_moe", "linear_fc1"), (Names{"gate_proj", "up_proj"}));
+  EXPECT_EQ(called("llama4_text", "dense_4h_to_h"), Names{"down_proj"});
+  EXPECT_EQ(called("mixtral", "linear_qkv"), (Names{"q_proj", "k_proj", "v_proj"}));
 }
 
 TEST_F(LoraFlags, AFreezePatternThatChoosesNothingIsRefused) {

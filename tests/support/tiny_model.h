@@ -97,6 +97,13 @@ inline Json tiny_config(const std::string& model_type = "qwen2") {
     config.update({{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}});
   }
   if (model_type == "phimoe") config["num_local_experts"] = 4;
+  if (model_type == "llama4_text") {
+    config.update({{"num_local_experts", 4},
+                   {"intermediate_size_mlp", 40},
+                   {"attention_chunk_size", 5},
+                   {"no_rope_layer_interval", 2},
+                   {"floor_scale", 4}});
+  }
   if (model_type == "glm4_moe") {
     config.update({{"n_routed_experts", 4},
                    {"n_shared_experts", 1},

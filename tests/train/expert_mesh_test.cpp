@@ -48,6 +48,10 @@ std::vector<Case> expert_cases() {
       cases.push_back(expert_case("qwen2_moe", tuning, ep2pp2, Sharding::kParameters, recompute));
   }
   cases.push_back(expert_case("qwen2_moe", Tuning::kDora, ep2tp2));
+  // Weights multiply what experts are given, and attention is within chunks.
+  for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring})
+    cases.push_back(expert_case("llama4_text", Tuning::kFull, shape));
+  cases.push_back(expert_case("llama4_text", Tuning::kLora, ep2dp2, Sharding::kParameters));
   Case chunks = expert_case("qwen3_moe", Tuning::kFull, ep2pp2);
   chunks.chunks = 2;
   chunks.layers = 4;

@@ -567,8 +567,9 @@ TEST(GgufModelErrors, WhatLlamaCppWouldComputeDifferently) {
   EXPECT_THAT(error("qwen2", {{"head_dim", 12}}),
               HasSubstr("4 heads of 12 must be as wide as hidden_size 32"));
   EXPECT_THAT(error("gemma2", {}), HasSubstr("the weights of its norms with one added"));
-  EXPECT_THAT(error("llama", {{"rope_scaling", kLongrope}, {"head_dim", 6}}),
-              HasSubstr("longrope is known to llama.cpp's phi3 and minicpm only, not to llama"));
+  EXPECT_THAT(
+      error("llama", {{"rope_scaling", kLongrope}, {"head_dim", 6}}),
+      HasSubstr("longrope is known to llama.cpp's phi3, phimoe and minicpm only, not to llama"));
   EXPECT_THAT(error("qwen3_moe", {{"norm_topk_prob", false}}),
               HasSubstr("norm_topk_prob false; llama.cpp always takes it as true"));
   EXPECT_THAT(error("qwen2_moe", {{"mlp_only_layers", {0}}}), HasSubstr("some layers are dense"));

@@ -120,6 +120,48 @@ TEST_F(LoraTarget, ReadingGivesTheAdapterAndTheBaseBackAtEverySplit) {
   }
 }
 
+/// Every linear layer of every expert, and the shared one's, each with an adapter of its own.
+TEST_F(LoraTarget, AdaptersOfExpertsComeBackAtEverySplit) {
+  json_ = test::tiny_config("qwen2_moe");
+  config_ = random_.parse(json_);
+  model_ = random_.source(global_tensors(config_, DType::kBF16));
+  for (const Split& split :
+       {Split{}, Split{.tp = 2}, Split{.ep = 2}, Split{.pp = 2, .ep = 4}, Split{.tp = 2, .ep = 2},
+        Split{.tp = 2, .ep = 2, .tp_extends_ep = true}}) {
+    for (const bool alone : {false, true}) {
+      SCOPED_TRACE(fmt::format("tp {} pp {} ep {} {} alone {}", split.tp, split.pp, split.ep,
+                               split.tp_extends_ep, alone));
+      const FusedAdapters fused = write(kAll, split, Dialect::kCore, alone);
+      EXPECT_THAT(fused.modules,
+                  testing::ElementsAre("linear_fc1", "linear_fc2", "linear_proj", "linear_qkv"));
+      const Checkpoint opened = open_checkpoint(root());
+      expect_same(*adapter_, *opened.adapters);
+      EXPECT_EQ(opened.peft->rank, kR);
+      if (!alone) expect_same(*model_, *opened.model);
+      EXPECT_TRUE(opened.differing_copies().empty());
+    }
+  }
+  const auto file = open_torch_file(root() / "iter_0000001/mp_rank_00_000" / kModelFile);
+  EXPECT_TRUE(
+      file->find("model.decoder.layers.1.mlp.experts.local_experts.0.linear_fc1.lora_A."
+                 "default.weight"));
+  EXPECT_TRUE(
+      file->find("model.decoder.layers.1.mlp.shared_experts.linear_fc2.lora_B."
+                 "default.weight"));
+}
+
+TEST_F(LoraTarget, ExpertsThatShareAMatrixCarryNoAdapters) {
+  json_ = test::tiny_config("mixtral");
+  config_ = random_.parse(json_);
+  for (const ExpertForm experts : {ExpertForm::kGrouped, ExpertForm::kTeGrouped}) {
+    const auto layout =
+        model_layout(config_, {}, {.experts = experts}, global_tensors(config_, DType::kBF16));
+    EXPECT_THAT(test::error_of<ModelError>(
+                    [&] { fuse_adapters(layout, adapter({"q_proj", "w1"}), peft_); }),
+                HasSubstr("stored with others in one matrix"));
+  }
+}
+
 /// Element [row, col] of alpha / rank · B · A.
 double update(const TensorSource& source, const std::string& a, const std::string& b, double scale,
               int64_t rank, int64_t row, int64_t col) {

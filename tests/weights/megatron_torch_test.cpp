@@ -46,10 +46,10 @@ Json describe_case(const Json& config_json, const TargetOptions& options) {
 void write_case(const std::filesystem::path& directory, uint64_t seed) {
   RandomModels random(3000 + seed);
   // The oracle's own layout knows no latent attention (megatron_latent_test.cpp), nor the experts
-  // of these two.
+  // of these three.
   Json json = random.config_json();
   while (random.parse(json).latent || json["model_type"] == "glm4_moe" ||
-         json["model_type"] == "phimoe")
+         json["model_type"] == "phimoe" || json["model_type"] == "llama4_text")
     json = random.config_json();
   const arch::ModelConfig config = random.parse(json);
   const auto globals = global_tensors(config, config.dtype);

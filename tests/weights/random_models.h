@@ -94,6 +94,10 @@ class RandomModels {
       json["decoder_sparse_step"] = between(1, 2);
       json["shared_expert_intermediate_size"] = 4 * between(1, 4);
     }
+    if (family == "llama4_text") {
+      json["interleave_moe_layer_step"] = between(1, 2);
+      json["intermediate_size_mlp"] = 4 * between(1, 6);
+    }
     if (json.contains("kv_lora_rank")) add_latent(json);
     if (json.contains("moe_intermediate_size")) json["moe_intermediate_size"] = 4 * between(1, 4);
     return json;

@@ -10,6 +10,7 @@ Family qwen3_family();
 Family mistral_family();
 Family baichuan_family();
 Family internlm2_family();
+Family llama4_text_family();
 Family mixtral_family();
 Family qwen2_moe_family();
 Family qwen3_moe_family();

@@ -28,6 +28,7 @@
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/hf/save_model.h"
+#include "weights/hf/stacked_experts.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/target.h"
@@ -180,15 +181,15 @@ const OptimizerState* optimizer_of(const ConvertPlan& plan) {
 }
 
 /// A fused matrix has one type: parts of several would be rounded without a word.
-void refuse_mixed_types(const weights::Layout& layout) {
+void refuse_mixed_types(const weights::Layout& layout, const std::string& why) {
   for (const weights::StoredTensor& stored : layout.tensors) {
     const TensorInfo& first = layout.globals[stored.sections[0].pieces[0].global];
     for (const weights::Section& section : stored.sections) {
       for (const weights::Piece& piece : section.pieces) {
         const TensorInfo& info = layout.globals[piece.global];
         if (info.dtype == first.dtype) continue;
-        throw ModelError(tr("{} is {} and {} is {}: Megatron keeps both in one matrix", first.name,
-                            dtype_name(first.dtype), info.name, dtype_name(info.dtype)),
+        throw ModelError(tr("{} is {} and {} is {}: {}", first.name, dtype_name(first.dtype),
+                            info.name, dtype_name(info.dtype), why),
                          tr("choose the type to store: --dtype bf16, fp16 or fp32"));
       }
     }
@@ -220,7 +221,7 @@ void plan_megatron(const ConvertRequest& request, const ConvertPlan& plan, Conve
   target.optimizer = optimizer_of(plan);
   target.optimizer_shape = optimizer_shape(request, plan);
   conversion.target = weights::megatron::plan_checkpoint(plan.config, plan.globals, target);
-  refuse_mixed_types(conversion.target.layout);
+  refuse_mixed_types(conversion.target.layout, tr("Megatron keeps both in one matrix"));
   const bool with_optimizer = target.optimizer != nullptr;
   conversion.reopen = [with_optimizer](const fs::path& directory) {
     const auto opened =
@@ -245,10 +246,14 @@ void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion&
                      tr("use --to mcore or --to native"));
   }
   const fs::path index = request.shards_like / "model.safetensors.index.json";
-  conversion.target = !request.shards_like.empty() && fs::exists(index)
-                          ? weights::plan_hf_directory_like(plan.globals, index)
-                          : weights::plan_hf_directory(plan.globals, request.max_shard_bytes);
-  conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
+  conversion.target =
+      !request.shards_like.empty() && fs::exists(index)
+          ? weights::plan_hf_model_like(plan.config, plan.globals, index)
+          : weights::plan_hf_model(plan.config, plan.globals, request.max_shard_bytes);
+  refuse_mixed_types(conversion.target.layout, tr("files of this family keep both in one tensor"));
+  conversion.reopen = [config = plan.config](const fs::path& directory) {
+    return weights::with_single_experts(weights::open_weights(directory), config);
+  };
 }
 
 void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,

@@ -86,19 +86,17 @@ std::vector<std::string> layers_called(const std::string& word, const arch::Mode
   using arch::Role;
   static const std::vector<Role> kQkv = {Role::kQ,   Role::kK,     Role::kV,
                                          Role::kQkv, Role::kQDown, Role::kKvDown};
-  static const std::vector<Role> kFirst = {Role::kGate, Role::kUp, Role::kGateUp};
-  static const std::map<std::string, std::vector<Role>> kWords = {{"DEFAULT", kQkv},
-                                                                  {"AUTO", kQkv},
-                                                                  {"linear_qkv", kQkv},
-                                                                  {"query_key_value", kQkv},
-                                                                  {"linear_qb", {Role::kQ}},
-                                                                  {"linear_kvb", {Role::kKvUp}},
-                                                                  {"linear_proj", {Role::kO}},
-                                                                  {"dense", {Role::kO}},
-                                                                  {"linear_fc1", kFirst},
-                                                                  {"dense_h_to_4h", kFirst},
-                                                                  {"linear_fc2", {Role::kDown}},
-                                                                  {"dense_4h_to_h", {Role::kDown}}};
+  static const std::vector<Role> kFirst = {
+      Role::kGate,           Role::kUp,      Role::kGateUp, Role::kExpertGate, Role::kExpertUp,
+      Role::kSharedGateProj, Role::kSharedUp};
+  static const std::vector<Role> kSecond = {Role::kDown, Role::kExpertDown, Role::kSharedDown};
+  static const std::map<std::string, std::vector<Role>> kWords = {
+      {"DEFAULT", kQkv},           {"AUTO", kQkv},
+      {"linear_qkv", kQkv},        {"query_key_value", kQkv},
+      {"linear_qb", {Role::kQ}},   {"linear_kvb", {Role::kKvUp}},
+      {"linear_proj", {Role::kO}}, {"dense", {Role::kO}},
+      {"linear_fc1", kFirst},      {"dense_h_to_4h", kFirst},
+      {"linear_fc2", kSecond},     {"dense_4h_to_h", kSecond}};
   const auto roles = kWords.find(word);
   if (roles == kWords.end()) return {};
   // MindSpeed's linear_qkv of latent attention is what reads the hidden state.
@@ -108,8 +106,9 @@ std::vector<std::string> layers_called(const std::string& word, const arch::Mode
     const auto& wanted = roles->second;
     if (std::find(wanted.begin(), wanted.end(), parameter.role) == wanted.end()) continue;
     if (leaves_q && parameter.role == Role::kQ) continue;
-    if (!parameter.is_bias && parameter.layer == 0)
-      out.push_back(arch::last_name(arch::module_of(parameter.name)));
+    const std::string name = arch::last_name(arch::module_of(parameter.name));
+    if (!parameter.is_bias && std::find(out.begin(), out.end(), name) == out.end())
+      out.push_back(name);
   }
   return out;
 }

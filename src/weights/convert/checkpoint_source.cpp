@@ -14,6 +14,7 @@
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
+#include "weights/hf/stacked_experts.h"
 #include "weights/hf/tower_names.h"
 #include "weights/hf/wrapped_names.h"
 #include "weights/lora/adapter_places.h"
@@ -110,8 +111,10 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   // What is no file of weights at all says so before a configuration is looked for beside it.
   const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions);
-  const auto all = with_hub_names(without_wrappers(is_directory ? open_weights(path) : file, path),
-                                  source.config, path);
+  const auto all = with_single_experts(
+      with_hub_names(without_wrappers(is_directory ? open_weights(path) : file, path),
+                     source.config, path),
+      source.config);
   source.description = fmt::format("Hugging Face, {}", source.config.family);
   if (options.all_tensors) {
     source.model = all;
@@ -362,7 +365,7 @@ std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
     if (!fs::exists(directory / "config.json")) return all;
     try {
       const arch::ModelConfig config = arch::load_model_config(directory);
-      all = with_hub_names(all, config, path);
+      all = with_single_experts(with_hub_names(all, config, path), config);
       if (mismatches(config, *all).empty()) return std::make_shared<ModelView>(all, config);
     } catch (const ModelError&) {
       // Another architecture's tensors can be looked at all the same.

@@ -20,17 +20,26 @@ using arch::RopeScaling;
                       "Face directory"));
 }
 
+/// llama.cpp gives DeepSeek's attention one temperature, on scores, and none on rotations.
+void check_latent_yarn(const ModelConfig& c) {
+  if (!c.rope.mscale || c.rope.mscale != c.rope.mscale_all_dim)
+    refuse(c, "yarn whose mscale and mscale_all_dim are not the same number");
+}
+
 void check_rope(const ModelConfig& c, const std::string& name) {
   const arch::RopeConfig& rope = c.rope;
   if (rope.scaling == RopeScaling::kDynamic)
     refuse(c, "dynamic rope scaling has no counterpart in llama.cpp");
-  if (rope.scaling == RopeScaling::kLongRope && name != "phi3" && name != "minicpm")
-    refuse(c, tr("longrope is known to llama.cpp's phi3 and minicpm only, not to {}", name));
-  if (rope.short_mscale || rope.long_mscale)
+  if (rope.scaling == RopeScaling::kLongRope && name != "phi3" && name != "phimoe" &&
+      name != "minicpm")
+    refuse(c,
+           tr("longrope is known to llama.cpp's phi3, phimoe and minicpm only, not to {}", name));
+  if (rope.short_mscale != rope.long_mscale)
     refuse(c, "longrope with factors of its own for short and long texts");
   if (rope.scaling == RopeScaling::kLlama3 && name != "llama")
     refuse(c, tr("llama3 rope scaling is known to llama.cpp's llama only, not to {}", name));
   if (rope.scaling != RopeScaling::kYarn) return;
+  if (c.latent) return check_latent_yarn(c);
   const double usual = 0.1 * std::log(rope.factor) + 1;
   if (rope.mscale || rope.mscale_all_dim ||
       std::abs(rope.attention_factor.value_or(usual) - usual) > 1e-6)
@@ -50,12 +59,29 @@ void check_baichuan(const ModelConfig& c) {
                  c.num_layers, c.alibi ? "ALiBi" : "rotary embedding"));
 }
 
-void check_experts(const ModelConfig& c) {
+/// Of all layers, if none has experts.
+int64_t leading_dense(const ModelConfig& c) {
+  const auto& sparse = c.experts.sparse_layer;
+  if (!c.has_experts()) return c.num_layers;
+  return std::find(sparse.begin(), sparse.end(), true) - sparse.begin();
+}
+
+/// Architectures with DeepSeek's keys.
+bool may_begin_dense(const std::string& name) { return name == "glm4moe" || name == "deepseek2"; }
+
+void check_experts(const ModelConfig& c, const std::string& name) {
   const arch::ExpertConfig& experts = c.experts;
+  if (may_begin_dense(name)) {
+    const auto& sparse = experts.sparse_layer;
+    if (std::find(sparse.begin() + leading_dense(c), sparse.end(), false) != sparse.end())
+      refuse(c, "dense layers stand among those with experts; llama.cpp knows only leading ones");
+    return;
+  }
   if (std::count(experts.sparse_layer.begin(), experts.sparse_layer.end(), false) > 0)
     refuse(c,
            "some layers are dense (decoder_sparse_step, mlp_only_layers); llama.cpp wants "
            "experts in every layer");
+  if (experts.score == arch::RouterScore::kSparseMixer) return;
   const bool normalises = c.family != "qwen2_moe";
   if (experts.norm_topk != normalises)
     refuse(c,
@@ -65,10 +91,23 @@ void check_experts(const ModelConfig& c) {
 /// Architectures of llama.cpp that know biases only where their published models have them.
 void check_biases(const ModelConfig& c, const std::string& name) {
   if (name == "llama") return;
-  const bool may_have_qkv =
-      name == "qwen2" || name == "qwen2moe" || name == "chatglm" || name == "glm4";
+  if (name == "phimoe") {
+    if (!c.qkv_bias || !c.o_bias || !c.head_bias)
+      refuse(c, "llama.cpp's phimoe has biases in attention and head");
+    return;
+  }
+  const bool may_have_qkv = name == "qwen2" || name == "qwen2moe" || name == "chatglm" ||
+                            name == "glm4" || name == "glm4moe";
   if (c.o_bias || c.mlp_bias || (c.qkv_bias && !may_have_qkv))
     refuse(c, tr("llama.cpp's {} has no such biases", name));
+}
+
+void check_latent(const ModelConfig& c) {
+  if (!c.rope.is_pairwise) refuse(c, "rope_interleave is false");
+  if (c.latent->norm_eps != c.norm_eps) {
+    refuse(c, tr("the norms within attention have an epsilon of {}, not rms_norm_eps = {}",
+                 c.latent->norm_eps, c.norm_eps));
+  }
 }
 
 void check_windows(const ModelConfig& c, std::vector<std::string>& notes) {
@@ -113,6 +152,7 @@ class Keys {
   void text(const std::string& key, std::string value) {
     metadata_.emplace_back(prefix_ + key, std::move(value));
   }
+  void flag(const std::string& key, bool value) { metadata_.emplace_back(prefix_ + key, value); }
 
  private:
   Metadata& metadata_;
@@ -135,13 +175,50 @@ void add_rope(const ModelConfig& c, Keys& keys) {
   keys.text("rope.scaling.type", is_yarn ? "yarn" : "linear");
   keys.real("rope.scaling.factor", c.rope.factor);
   if (is_yarn) keys.size("rope.scaling.original_context_length", c.rope.original_max_positions);
+  if (!is_yarn || !c.latent) return;
+  keys.real("rope.scaling.yarn_beta_fast", c.rope.beta_fast);
+  keys.real("rope.scaling.yarn_beta_slow", c.rope.beta_slow);
+  keys.real("rope.scaling.yarn_log_multiplier", 0.1 * *c.rope.mscale_all_dim);
+}
+
+/// llama.cpp computes in the short vectors: to its attention there is one key of all heads.
+void add_latent(const ModelConfig& c, Keys& keys) {
+  const arch::LatentConfig& latent = *c.latent;
+  if (latent.q_rank > 0) keys.size("attention.q_lora_rank", latent.q_rank);
+  keys.size("attention.kv_lora_rank", latent.kv_rank);
+  keys.size("attention.key_length", latent.kv_rank + latent.rope_dim);
+  keys.size("attention.value_length", latent.kv_rank);
+  keys.size("attention.key_length_mla", c.head_dim);
+  keys.size("attention.value_length_mla", latent.v_dim);
+}
+
+/// Values of expert_gating_func.
+constexpr int64_t kSoftmaxGate = 1, kSigmoidGate = 2;
+
+void add_deepseek_experts(const ModelConfig& c, Keys& keys) {
+  const arch::ExpertConfig& experts = c.experts;
+  keys.size("leading_dense_block_count", leading_dense(c));
+  const bool is_sigmoid = c.family != "deepseek_v2";
+  keys.size("expert_gating_func", is_sigmoid ? kSigmoidGate : kSoftmaxGate);
+  const int64_t width = c.has_experts() ? experts.ffn_size : c.ffn_size;
+  keys.size("expert_feed_forward_length", width);
+  keys.size("expert_shared_count", experts.shared_ffn_size / width);
+  if (!c.has_experts()) return;
+  keys.size("expert_count", experts.count);
+  keys.size("expert_used_count", experts.per_token);
+  keys.real("expert_weights_scale", experts.weight_scale);
+  keys.flag("expert_weights_norm", experts.norm_topk);
+  if (experts.groups == 1) return;
+  keys.size("expert_group_count", experts.groups);
+  keys.size("expert_group_used_count", experts.chosen_groups);
 }
 
 void add_experts(const ModelConfig& c, Keys& keys) {
   const arch::ExpertConfig& experts = c.experts;
   keys.size("expert_count", experts.count);
   keys.size("expert_used_count", experts.per_token);
-  if (c.family == "mixtral") return;  // its experts have feed_forward_length
+  // Experts of these have feed_forward_length.
+  if (c.family == "mixtral" || c.family == "phimoe") return;
   keys.size("expert_feed_forward_length", experts.ffn_size);
   if (experts.shared_ffn_size > 0)
     keys.size("expert_shared_feed_forward_length", experts.shared_ffn_size);
@@ -151,6 +228,7 @@ void add_experts(const ModelConfig& c, Keys& keys) {
 
 double longrope_attention_factor(const ModelConfig& c) {
   const arch::RopeConfig& rope = c.rope;
+  if (rope.short_mscale) return *rope.short_mscale;
   if (rope.attention_factor) return *rope.attention_factor;
   const auto original = static_cast<double>(rope.original_max_positions);
   return rope.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(rope.factor) / std::log(original));
@@ -163,18 +241,20 @@ std::string architecture_of(const ModelConfig& c) {
     refuse(c, "GGUF has the weights of its norms with one added, which this version does not do");
   if (name == "mistral" || name == "mixtral" || name == "internlm3") name = "llama";
   if (name == "glm") name = "chatglm";
-  const std::vector<std::string> known = {"llama",    "qwen2",    "qwen3",     "qwen2moe",
-                                          "qwen3moe", "baichuan", "internlm2", "phi3",
-                                          "chatglm",  "glm4",     "minicpm"};
+  if (name.starts_with("deepseekv")) name = "deepseek2";
+  const std::vector<std::string> known = {"llama",    "qwen2",     "qwen3",  "qwen2moe", "qwen3moe",
+                                          "baichuan", "internlm2", "phi3",   "chatglm",  "glm4",
+                                          "minicpm",  "glm4moe",   "phimoe", "deepseek2"};
   if (std::find(known.begin(), known.end(), name) == known.end())
     refuse(c, "this family is not written as GGUF by this version");
   check_rope(c, name);
   check_biases(c, name);
   if (name == "baichuan") check_baichuan(c);
-  if (c.has_experts()) check_experts(c);
+  if (c.has_experts()) check_experts(c, name);
+  if (c.latent) check_latent(c);
   // These architectures have no key for the width of a head.
   if ((name == "qwen2" || name == "qwen2moe" || name == "internlm2" || name == "baichuan" ||
-       name == "phi3") &&
+       name == "phi3" || name == "phimoe") &&
       c.num_heads * c.head_dim != c.hidden_size)
     refuse(c, tr("{} heads of {} must be as wide as hidden_size {}", c.num_heads, c.head_dim,
                  c.hidden_size));
@@ -202,14 +282,16 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
   keys.size("embedding_length", c.hidden_size);
   keys.size("feed_forward_length", c.ffn_size);
   keys.size("attention.head_count", c.num_heads);
-  keys.size("attention.head_count_kv", c.num_kv_heads);
-  if (c.num_heads * c.head_dim != c.hidden_size || c.raw.contains("head_dim")) {
+  keys.size("attention.head_count_kv", c.latent ? 1 : c.num_kv_heads);
+  if (c.latent) {
+    add_latent(c, keys);
+  } else if (c.num_heads * c.head_dim != c.hidden_size || c.raw.contains("head_dim")) {
     keys.size("attention.key_length", c.head_dim);
     keys.size("attention.value_length", c.head_dim);
   }
   keys.real("attention.layer_norm_rms_epsilon", c.norm_eps);
   add_rope(c, keys);
-  if (architecture == "phi3") {
+  if (architecture == "phi3" || architecture == "phimoe") {
     const auto& windows = c.sliding_window;
     keys.size("attention.sliding_window", *std::max_element(windows.begin(), windows.end()));
   }
@@ -218,8 +300,27 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
     keys.real("residual_scale", c.residual_scale);
     keys.real("logit_scale", 1.0 / c.logit_scale);
   }
-  if (c.has_experts()) add_experts(c, keys);
+  if (may_begin_dense(architecture)) {
+    add_deepseek_experts(c, keys);
+  } else if (c.has_experts()) {
+    add_experts(c, keys);
+  }
   return metadata;
+}
+
+std::vector<std::string> departures_of_llama_cpp(const ModelConfig& c) {
+  std::vector<std::string> departures;
+  if (c.family == "phimoe") {
+    departures.push_back(
+        tr("llama.cpp computes phimoe's norms without their means and its router as a softmax: its "
+           "answers differ from the model's"));
+  }
+  if (c.has_experts() && c.experts.groups > 1 && !c.experts.sums_two_of_group) {
+    departures.push_back(
+        tr("llama.cpp takes a group of experts for as good as its two best ones, the model as its "
+           "best one: their answers may differ"));
+  }
+  return departures;
 }
 
 std::vector<float> llama3_frequency_factors(const ModelConfig& c) {

@@ -13,6 +13,10 @@ namespace danlu::weights::gguf {
 /// llama.cpp would compute differently, saying why.
 std::string architecture_of(const arch::ModelConfig& config);
 
+/// Where llama.cpp computes something else than a model that it has an architecture for, in every
+/// file of that kind: a line each.
+std::vector<std::string> departures_of_llama_cpp(const arch::ModelConfig& config);
+
 /// general.* and <architecture>.* keys; `type` is that of most matrices, an empty `name` is left
 /// out. `notes` gets a line for what llama.cpp leaves out. Errors: as architecture_of; ModelError
 /// for a size that the format cannot hold.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -35,11 +36,15 @@ class ConfigWriter {
     architecture_ = text("general.architecture");
   }
 
+  /// Layers, with those that predict further ahead.
+  int64_t blocks() const { return static_cast<int64_t>(required("block_count")); }
+
   Json config() {
     config_["model_type"] = model_type();
     sizes();
     rope();
     if (number(key("expert_count")).value_or(0) > 0) experts();
+    if (architecture_ == "deepseek2") latent();
     biases();
     quirks();
     config_["torch_dtype"] = dtype();
@@ -105,8 +110,14 @@ class ConfigWriter {
     if (architecture_ == "qwen3moe") return "qwen3_moe";
     // llama.cpp has one architecture for both.
     if (architecture_ == "chatglm") return tensors_.find("blk.0.attn_q.weight") ? "glm" : "chatglm";
+    if (architecture_ == "glm4moe") return "glm4_moe";
+    if (architecture_ == "deepseek2") {
+      // Files from before there was a V3 do not say it.
+      const bool is_v3 = number(key("expert_gating_func")).value_or(1) == 2;
+      return is_v3 ? "deepseek_v3" : "deepseek_v2";
+    }
     for (const char* same :
-         {"qwen2", "qwen3", "baichuan", "internlm2", "phi3", "glm4", "minicpm"}) {
+         {"qwen2", "qwen3", "baichuan", "internlm2", "phi3", "phimoe", "glm4", "minicpm"}) {
       if (architecture_ == same) return same;
     }
     refuse(tr("the architecture {} is not read by this version", architecture_));
@@ -133,11 +144,15 @@ class ConfigWriter {
     if (!embedding || embedding->shape.size() != 2) refuse("there is no token_embd.weight");
     config_["vocab_size"] = embedding->shape[0];
     put("hidden_size", "embedding_length");
-    put("num_hidden_layers", "block_count");
+    // Layers that predict further ahead are counted, and no part of the model here.
+    config_["num_hidden_layers"] =
+        whole(required("block_count") - number(key("nextn_predict_layers")).value_or(0));
     put("intermediate_size", "feed_forward_length");
     put("num_attention_heads", "attention.head_count");
-    put_if_there("num_key_value_heads", "attention.head_count_kv");
-    put_if_there("head_dim", "attention.key_length");
+    if (architecture_ != "deepseek2") {
+      put_if_there("num_key_value_heads", "attention.head_count_kv");
+      put_if_there("head_dim", "attention.key_length");
+    }
     config_["rms_norm_eps"] = required("attention.layer_norm_rms_epsilon");
     // Baichuan's kinds are told apart as llama.cpp does: by their depth.
     const bool is_alibi = architecture_ == "baichuan" && config_["num_hidden_layers"] == 40;
@@ -163,11 +178,13 @@ class ConfigWriter {
                                 ? config_["head_dim"].get<double>()
                                 : config_["hidden_size"].get<double>() / heads;
     const std::string family = config_["model_type"].get<std::string>();
-    if (family == "glm" || family == "glm4") config_["head_dim"] = whole(head_dim);
+    if (family.starts_with("glm")) config_["head_dim"] = whole(head_dim);
     const bool is_half = family == "chatglm", is_partial = is_half || is_partly_rotated(family);
     if (is_partial && !is_half)
       config_["partial_rotary_factor"] = width.value_or(head_dim) / head_dim;
-    if (width && (is_half ? *width * 2 != head_dim : !is_partial && *width != head_dim))
+    const bool is_latent = architecture_ == "deepseek2";
+    if (!is_latent && width &&
+        (is_half ? *width * 2 != head_dim : !is_partial && *width != head_dim))
       refuse(tr("rotary embedding of {} of {} dimensions of a head", *width, head_dim));
     if (tensors_.find(kRopeFactors)) return llama3_rope();
     if (tensors_.find(kLongFactors)) return longrope();
@@ -181,11 +198,20 @@ class ConfigWriter {
       scaling["original_max_position_embeddings"] =
           whole(required("rope.scaling.original_context_length"));
     }
+    if (is_latent) add_temperature(scaling);
     config_["rope_scaling"] = scaling;
   }
 
+  /// DeepSeek's yarn.
+  void add_temperature(Json& scaling) const {
+    const double all = rounded(10 * number(key("rope.scaling.yarn_log_multiplier")).value_or(0));
+    scaling["mscale"] = scaling["mscale_all_dim"] = whole(all);
+    scaling["beta_fast"] = whole(number(key("rope.scaling.yarn_beta_fast")).value_or(32));
+    scaling["beta_slow"] = whole(number(key("rope.scaling.yarn_beta_slow")).value_or(1));
+  }
+
   static bool is_partly_rotated(const std::string& family) {
-    return family == "phi3" || family == "glm" || family == "glm4";
+    return family == "phi3" || family == "glm" || family == "glm4" || family == "glm4_moe";
   }
 
   std::vector<float> floats(const char* name) {
@@ -237,11 +263,38 @@ class ConfigWriter {
       refuse(tr("{} are not those of a published Llama 3", kRopeFactors));
   }
 
-  void experts() {
-    const bool is_mixtral = config_["model_type"] == "mixtral";
-    put(is_mixtral ? "num_local_experts" : "num_experts", "expert_count");
+  /// Heads in full, and the short vectors that they come from.
+  void latent() {
+    put_if_there("q_lora_rank", "attention.q_lora_rank");
+    put("kv_lora_rank", "attention.kv_lora_rank");
+    put("qk_rope_head_dim", "rope.dimension_count");
+    const bool is_short = number(key("attention.key_length_mla")).has_value();
+    const double head = required(is_short ? "attention.key_length_mla" : "attention.key_length");
+    config_["qk_nope_head_dim"] = whole(head - required("rope.dimension_count"));
+    put("v_head_dim", is_short ? "attention.value_length_mla" : "attention.value_length");
+  }
+
+  void deepseek_experts() {
+    put("n_routed_experts", "expert_count");
     put("num_experts_per_tok", "expert_used_count");
-    if (is_mixtral) return;
+    put("moe_intermediate_size", "expert_feed_forward_length");
+    put_if_there("n_shared_experts", "expert_shared_count");
+    config_["first_k_dense_replace"] = whole(number(key("leading_dense_block_count")).value_or(0));
+    config_["norm_topk_prob"] = number(key("expert_weights_norm")).value_or(0) != 0;
+    config_["routed_scaling_factor"] = whole(number(key("expert_weights_scale")).value_or(1));
+    const double groups = number(key("expert_group_count")).value_or(1);
+    config_["n_group"] = whole(groups);
+    config_["topk_group"] = whole(number(key("expert_group_used_count")).value_or(1));
+    if (config_["model_type"] == "deepseek_v2")
+      config_["topk_method"] = groups > 1 ? "group_limited_greedy" : "greedy";
+  }
+
+  void experts() {
+    if (architecture_ == "glm4moe" || architecture_ == "deepseek2") return deepseek_experts();
+    const bool is_plain = config_["model_type"] == "mixtral" || config_["model_type"] == "phimoe";
+    put(is_plain ? "num_local_experts" : "num_experts", "expert_count");
+    put("num_experts_per_tok", "expert_used_count");
+    if (is_plain) return;
     put("moe_intermediate_size", "expert_feed_forward_length");
     put_if_there("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
     config_["norm_topk_prob"] = architecture_ == "qwen3moe";
@@ -255,9 +308,12 @@ class ConfigWriter {
     } else if (architecture_ == "internlm2") {
       config_["bias"] = has("blk.0.attn_q.bias");
     } else if (architecture_ == "qwen3" || architecture_ == "qwen3moe" || architecture_ == "glm4" ||
+               architecture_ == "glm4moe" || architecture_ == "phimoe" ||
                config_["model_type"] == "glm") {
       config_["attention_bias"] = has("blk.0.attn_q.bias");
     }
+    if (architecture_ == "phimoe") config_["lm_head_bias"] = has("output.bias");
+    if (architecture_ == "glm4moe") config_["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   }
 
   /// A number that was f32 when it was written, as the one it was made from.
@@ -268,7 +324,8 @@ class ConfigWriter {
   /// What sets a family apart from Llama.
   void quirks() {
     const std::string family = config_["model_type"].get<std::string>();
-    if (family == "phi3" && number(key("attention.sliding_window")).value_or(0) > 0)
+    if ((family == "phi3" || family == "phimoe") &&
+        number(key("attention.sliding_window")).value_or(0) > 0)
       put("sliding_window", "attention.sliding_window");
     if (family == "minicpm") {
       const auto layers = config_["num_hidden_layers"].get<double>();
@@ -314,19 +371,35 @@ class ConfigWriter {
 };
 
 /// How llama.cpp's converter would write the model, with the types that are in the file.
-Layout layout_of(const arch::ModelConfig& config, const std::string& file_name) {
+Layout layout_of(const arch::ModelConfig& config, const std::string& file_name,
+                 const TensorSource& tensors) {
   ModelPlan plan = plan_model(config, megatron::global_tensors(config, DType::kF32),
-                              {.type = TensorType::kF32, .file_name = file_name});
+                              {.type = TensorType::kF32,
+                               .file_name = file_name,
+                               .joins_kv_up = tensors.find("blk.0.attn_kv_b.weight") != nullptr});
   return std::move(plan.layout);
 }
 
-/// What the model has no use for would be lost silently.
-void refuse_unknown(const Layout& layout, const TensorSource& tensors, const std::string& origin) {
+/// "blk.12.attn_q.weight" -> 12; -1: it is in no block.
+int64_t block_of(const std::string& name) {
+  constexpr std::string_view kBlocks = "blk.";
+  int64_t block = -1;
+  if (name.starts_with(kBlocks))
+    std::from_chars(name.data() + kBlocks.size(), name.data() + name.size(), block);
+  return block;
+}
+
+/// What the model has no use for would be lost silently; blocks behind its last layer predict
+/// further ahead.
+void refuse_unknown(const Layout& layout, const TensorSource& tensors, const std::string& origin,
+                    int64_t layers, int64_t blocks) {
   std::set<std::string> known = {kRopeFactors, kLongFactors, kShortFactors};
   for (const StoredTensor& stored : layout.tensors) known.insert(stored.info.name);
   std::vector<std::string> unknown;
   for (const TensorInfo& info : tensors.tensors()) {
-    if (!known.count(info.name)) unknown.push_back(info.name);
+    const int64_t block = block_of(info.name);
+    const bool is_ahead = block >= layers && block < blocks;
+    if (!is_ahead && !known.count(info.name)) unknown.push_back(info.name);
   }
   if (unknown.empty()) return;
   constexpr size_t kShown = 5;
@@ -468,10 +541,10 @@ Checkpoint open_checkpoint(const std::filesystem::path& file) {
   const MappedFile content(file);
   const Header header = parse_header(content.bytes(), file.string());
   Checkpoint checkpoint;
-  checkpoint.config = arch::parse_model_config(
-      ConfigWriter(header, *tensors, file.string()).config(), file.string());
-  Layout layout = layout_of(checkpoint.config, file.filename().string());
-  refuse_unknown(layout, *tensors, file.string());
+  ConfigWriter writer(header, *tensors, file.string());
+  checkpoint.config = arch::parse_model_config(writer.config(), file.string());
+  Layout layout = layout_of(checkpoint.config, file.filename().string(), *tensors);
+  refuse_unknown(layout, *tensors, file.string(), checkpoint.config.num_layers, writer.blocks());
   BlockLayout blocks = BlockLayoutMaker(layout, header).make();
   if (!blocks.types.empty()) {
     checkpoint.blocks = std::make_shared<BlockTensors>(BlockTensors{

@@ -32,64 +32,43 @@ bool needs_output(const std::string& architecture) {
   return architecture == "qwen2moe" || architecture == "baichuan" || architecture == "internlm2";
 }
 
-/// Name within "blk.<layer>."; "" for what a family has elsewhere.
+/// Name within "blk.<layer>."; "" for what GGUF has no name for, or a family has elsewhere.
 std::string_view short_name(Role role) {
-  switch (role) {
-    case Role::kEmbedding:
-      return "token_embd";
-    case Role::kFinalNorm:
-      return "output_norm";
-    case Role::kHead:
-      return "output";
-    case Role::kAttentionNorm:
-      return "attn_norm";
-    case Role::kQ:
-      return "attn_q";
-    case Role::kK:
-      return "attn_k";
-    case Role::kV:
-      return "attn_v";
-    case Role::kO:
-      return "attn_output";
-    case Role::kQNorm:
-      return "attn_q_norm";
-    case Role::kKNorm:
-      return "attn_k_norm";
-    case Role::kMlpNorm:
-      return "ffn_norm";
-    case Role::kGate:
-      return "ffn_gate";
-    case Role::kUp:
-    case Role::kGateUp:
-      return "ffn_up";
-    case Role::kPostAttentionNorm:
-      return "post_attention_norm";
-    case Role::kPostMlpNorm:
-      return "post_ffw_norm";
-    case Role::kDown:
-      return "ffn_down";
-    case Role::kRouter:
-      return "ffn_gate_inp";
-    case Role::kExpertGate:
-      return "ffn_gate_exps";
-    case Role::kExpertUp:
-      return "ffn_up_exps";
-    case Role::kExpertDown:
-      return "ffn_down_exps";
-    case Role::kSharedGateProj:
-      return "ffn_gate_shexp";
-    case Role::kSharedUp:
-      return "ffn_up_shexp";
-    case Role::kSharedDown:
-      return "ffn_down_shexp";
-    case Role::kSharedExpertGate:
-      return "ffn_gate_inp_shexp";
-    case Role::kQkv:
-      return "attn_qkv";
-    case Role::kOwn:  // GGUF has no name for it
-      break;
-  }
-  return "";
+  static const std::map<Role, std::string_view> kNames = {
+      {Role::kEmbedding, "token_embd"},
+      {Role::kFinalNorm, "output_norm"},
+      {Role::kHead, "output"},
+      {Role::kAttentionNorm, "attn_norm"},
+      {Role::kQ, "attn_q"},
+      {Role::kK, "attn_k"},
+      {Role::kV, "attn_v"},
+      {Role::kO, "attn_output"},
+      {Role::kQNorm, "attn_q_norm"},
+      {Role::kKNorm, "attn_k_norm"},
+      {Role::kMlpNorm, "ffn_norm"},
+      {Role::kGate, "ffn_gate"},
+      {Role::kUp, "ffn_up"},
+      {Role::kGateUp, "ffn_up"},
+      {Role::kPostAttentionNorm, "post_attention_norm"},
+      {Role::kPostMlpNorm, "post_ffw_norm"},
+      {Role::kDown, "ffn_down"},
+      {Role::kRouter, "ffn_gate_inp"},
+      {Role::kExpertGate, "ffn_gate_exps"},
+      {Role::kExpertUp, "ffn_up_exps"},
+      {Role::kExpertDown, "ffn_down_exps"},
+      {Role::kSharedGateProj, "ffn_gate_shexp"},
+      {Role::kSharedUp, "ffn_up_shexp"},
+      {Role::kSharedDown, "ffn_down_shexp"},
+      {Role::kSharedExpertGate, "ffn_gate_inp_shexp"},
+      {Role::kQkv, "attn_qkv"},
+      {Role::kQDown, "attn_q_a"},
+      {Role::kQDownNorm, "attn_q_a_norm"},
+      {Role::kKvDown, "attn_kv_a_mqa"},
+      {Role::kKvDownNorm, "attn_kv_a_norm"},
+      {Role::kKvUp, "attn_kv_b"},
+      {Role::kRouterBias, "exp_probs_b"}};
+  const auto name = kNames.find(role);
+  return name == kNames.end() ? std::string_view() : name->second;
 }
 
 /// Which heads of the fused or separate q, k, v matrices a tensor is made of.
@@ -118,6 +97,8 @@ class Planner {
     const bool in_blocks = !type_traits(options_.type).plain;
     plan_.type = in_blocks && !quantised_ ? TensorType::kF16 : options_.type;
     if (!narrow_.empty()) note_narrow_rows();
+    for (std::string& line : departures_of_llama_cpp(config_))
+      plan_.warnings.push_back(std::move(line));
     plan_.metadata = model_metadata(config_, plan_.type, options_.model_name, plan_.notes);
     return std::move(plan_);
   }
@@ -166,6 +147,8 @@ class Planner {
       add_part(spec, index, spec.role == Role::kQ ? Part::kQ : Part::kK);
     } else if (spec.expert >= 0) {
       add_expert(spec, index);
+    } else if (spec.role == Role::kKvUp && !options_.joins_kv_up) {
+      add_parts_of_heads(spec, index);
     } else {
       std::vector<int64_t> shape = spec.shape;
       if (spec.role == Role::kSharedExpertGate) shape = {shape[1]};
@@ -173,9 +156,15 @@ class Planner {
     }
   }
 
-  std::string name_of(const ParamSpec& spec) const { return name_of(spec, short_name(spec.role)); }
+  std::string name_of(const ParamSpec& spec) const {
+    std::string_view name = short_name(spec.role);
+    if (spec.role == Role::kQ && config_.latent && config_.latent->q_rank > 0) name = "attn_q_b";
+    // What Hugging Face calls it too; it stands before the MLP all the same.
+    if (spec.role == Role::kMlpNorm && architecture_ == "glm4moe") name = "post_attention_norm";
+    return name_of(spec, name);
+  }
   static std::string name_of(const ParamSpec& spec, std::string_view name) {
-    const char* kind = spec.is_bias ? "bias" : "weight";
+    const char* kind = spec.is_bias || spec.role == Role::kRouterBias ? "bias" : "weight";
     return spec.layer < 0 ? fmt::format("{}.{}", name, kind)
                           : fmt::format("blk.{}.{}.{}", spec.layer, name, kind);
   }
@@ -224,6 +213,27 @@ class Planner {
     Section section{.first = spec.expert * rows * cols, .rows = rows, .cols = cols};
     section.pieces.push_back({.global = index, .of = {0, rows, 0, cols}});
     plan_.layout.tensors[it->second].sections.push_back(std::move(section));
+  }
+
+  /// Of each head the rows of its key, turned over: [heads, kv_rank, nope_dim], and those of its
+  /// value: [heads, v_dim, kv_rank].
+  void add_parts_of_heads(const ParamSpec& spec, size_t index) {
+    const arch::LatentConfig& latent = *config_.latent;
+    const int64_t heads = config_.num_heads, cols = latent.kv_rank, keys = latent.nope_dim;
+    const int64_t values = latent.v_dim;
+    const auto add = [&](const char* name, int64_t first_row, int64_t rows, bool turned) {
+      const int64_t high = turned ? cols : rows, wide = turned ? rows : cols;
+      StoredTensor& tensor = stored(name_of(spec, name), {heads, high, wide}, spec.role);
+      for (int64_t head = 0; head < heads; ++head) {
+        Section section{.first = head * high * wide, .rows = high, .cols = wide};
+        section.pieces.push_back({.global = index,
+                                  .of = {head * (keys + values) + first_row, rows, 0, cols},
+                                  .transposed = turned});
+        tensor.sections.push_back(std::move(section));
+      }
+    };
+    add("attn_k_b", 0, keys, true);
+    add("attn_v_b", keys, values, false);
   }
 
   /// First row of a head in the matrix that holds it.

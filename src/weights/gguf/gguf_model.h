@@ -17,6 +17,9 @@ struct ModelOptions {
   TensorType type = TensorType::kF16;
   std::string model_name = {};  ///< general.name; empty: left out
   std::string file_name = "model.gguf";
+  /// Latent attention: keys and values of all heads come from one matrix, attn_kv_b, as in files of
+  /// before llama.cpp computed in the short vectors; false: from attn_k_b and attn_v_b.
+  bool joins_kv_up = false;
 };
 
 struct ModelPlan {

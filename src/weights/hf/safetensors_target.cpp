@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "weights/hf/safetensors_header.h"
 #include "weights/hf/shard_plan.h"
+#include "weights/hf/stacked_experts.h"
 #include "weights/hf/tower_names.h"
 
 namespace danlu::weights {
@@ -27,27 +28,48 @@ PlannedFile plan_safetensors_file(const std::vector<TensorInfo>& tensors, const 
   return plan;
 }
 
-Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_bytes,
-                         const std::string& base_name) {
+namespace {
+
+Target plan_shards_of(std::vector<TensorInfo> globals, std::vector<StoredTensor> stored,
+                      uint64_t max_shard_bytes, const std::string& base_name) {
   Target target;
-  const std::vector<ShardPlan> shards = plan_shards(globals, max_shard_bytes);
+  std::vector<TensorInfo> all;
+  for (const StoredTensor& tensor : stored) all.push_back(tensor.info);
+  const std::vector<ShardPlan> shards = plan_shards(all, max_shard_bytes);
   for (size_t i = 0; i < shards.size(); ++i) {
     target.layout.files.push_back(shard_name(base_name, i, shards.size()));
     std::vector<TensorInfo> infos;
     for (const size_t index : shards[i].tensors) {
-      infos.push_back(globals[index]);
-      target.layout.tensors.push_back(whole_tensor(i, globals[index].name, index, globals[index]));
+      infos.push_back(all[index]);
+      stored[index].file = i;
+      target.layout.tensors.push_back(std::move(stored[index]));
     }
     target.plans.push_back(plan_safetensors_file(infos, {{"format", "pt"}}));
   }
   if (shards.size() > 1) {
     target.texts.emplace_back(base_name + ".safetensors.index.json",
-                              shard_index_json(globals, shards, base_name));
+                              shard_index_json(all, shards, base_name));
   }
   target.layout.globals = std::move(globals);
   target.description =
       fmt::format("Hugging Face, {} file{}", shards.size(), shards.size() == 1 ? "" : "s");
   return target;
+}
+
+}  // namespace
+
+Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_bytes,
+                         const std::string& base_name) {
+  std::vector<StoredTensor> stored;
+  for (size_t i = 0; i < globals.size(); ++i)
+    stored.push_back(whole_tensor(0, globals[i].name, i, globals[i]));
+  return plan_shards_of(std::move(globals), std::move(stored), max_shard_bytes, base_name);
+}
+
+Target plan_hf_model(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
+                     uint64_t max_shard_bytes) {
+  std::vector<StoredTensor> stored = stored_in_files(config, globals);
+  return plan_shards_of(std::move(globals), std::move(stored), max_shard_bytes, "model");
 }
 
 namespace {
@@ -79,28 +101,29 @@ std::map<std::string, std::string> file_of_tensors(const std::filesystem::path& 
 
 }  // namespace
 
-Target plan_hf_directory_like(std::vector<TensorInfo> globals, const std::filesystem::path& index) {
+Target plan_hf_model_like(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
+                          const std::filesystem::path& index) {
   const std::map<std::string, std::string> file_of = file_of_tensors(index);
-  std::map<std::string, std::vector<size_t>> by_file;
+  std::map<std::string, std::vector<StoredTensor>> by_file;
   std::map<std::string, std::string> weight_map;
   uint64_t total_bytes = 0;
-  for (size_t i = 0; i < globals.size(); ++i) {
-    const auto at = file_of.find(globals[i].name);
+  for (StoredTensor& stored : stored_in_files(config, globals)) {
+    const auto at = file_of.find(stored.info.name);
     if (at == file_of.end()) {
-      throw ModelError(tr("{}: does not say where {} goes", index.string(), globals[i].name),
+      throw ModelError(tr("{}: does not say where {} goes", index.string(), stored.info.name),
                        tr("is it the index of this model?"));
     }
-    by_file[at->second].push_back(i);
-    weight_map.emplace(globals[i].name, at->second);
-    total_bytes += globals[i].size_bytes();
+    weight_map.emplace(stored.info.name, at->second);
+    total_bytes += stored.info.size_bytes();
+    by_file[at->second].push_back(std::move(stored));
   }
   Target target;
-  for (const auto& [file, tensors] : by_file) {
+  for (auto& [file, tensors] : by_file) {
     std::vector<TensorInfo> infos;
-    for (const size_t i : tensors) {
-      infos.push_back(globals[i]);
-      target.layout.tensors.push_back(
-          whole_tensor(target.layout.files.size(), globals[i].name, i, globals[i]));
+    for (StoredTensor& stored : tensors) {
+      infos.push_back(stored.info);
+      stored.file = target.layout.files.size();
+      target.layout.tensors.push_back(std::move(stored));
     }
     target.layout.files.push_back(file);
     target.plans.push_back(plan_safetensors_file(infos, {{"format", "pt"}}));

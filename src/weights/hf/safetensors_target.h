@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 
+#include "arch/model_config.h"
 #include "weights/convert/target.h"
 
 namespace danlu::weights {
@@ -16,9 +17,16 @@ PlannedFile plan_safetensors_file(const std::vector<TensorInfo>& tensors, const 
 Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_bytes,
                          const std::string& base_name = "model");
 
-/// The same in the files that another directory's index (model.safetensors.index.json) names, each
-/// tensor where that has it, under either of its names (hf/tower_names.h). Errors: ModelError for
-/// an index that is broken, lacks a tensor, or names files that are no safetensors files beside it.
-Target plan_hf_directory_like(std::vector<TensorInfo> globals, const std::filesystem::path& index);
+/// The same of a whole model, whose experts lie as the family's files have them
+/// (hf/stacked_experts.h).
+Target plan_hf_model(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
+                     uint64_t max_shard_bytes);
+
+/// plan_hf_model in the files that another directory's index (model.safetensors.index.json) names,
+/// each tensor where that has it, under either of its names (hf/tower_names.h). Errors: ModelError
+/// for an index that is broken, lacks a tensor, or names files that are no safetensors files beside
+/// it.
+Target plan_hf_model_like(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
+                          const std::filesystem::path& index);
 
 }  // namespace danlu::weights

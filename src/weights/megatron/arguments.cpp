@@ -114,7 +114,8 @@ void put_dense_quirks(PyValue& args, const arch::ModelConfig& c) {
     args.put("rotary_percent", PyValue::real(static_cast<double>(c.rope.rotated_dims) /
                                              static_cast<double>(c.head_dim)));
   }
-  if (c.rope.is_pairwise && !c.latent) args.put("use_glm_rope", flag(true));
+  if (c.rope.is_pairwise && !c.latent)
+    args.put(c.rope.rotated_dims > 0 ? "use_glm_rope" : "rotary_interleaved", flag(true));
   if (c.activation != arch::Activation::kSilu) {
     args.put("swiglu", flag(false)).put("geglu", flag(true));
     args.put("gelu_tanh", flag(c.activation == arch::Activation::kGeluTanh));

@@ -37,10 +37,6 @@ class LoraBuilder {
         throw ModelError(tr("{}: {} has lora_{} but no lora_{}", out_.files[base.file], name,
                             a ? "A" : "B", a ? "B" : "A"));
       }
-      if (model_.traits[i].is_expert) {
-        throw ModelError(tr("{}: {}: adapters on routed experts are not converted",
-                            out_.files[base.file], name));
-      }
       if (a->shape.size() != 2 || b->shape.size() != 2 || a->shape[0] != b->shape[1]) {
         throw ModelError(tr("{}: {}: lora_A {} and lora_B {} do not fit each other",
                             out_.files[base.file], name, shape_text(a->shape),

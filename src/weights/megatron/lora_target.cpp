@@ -145,8 +145,6 @@ class Fuser {
       int64_t rank = 0;
       for (const size_t part : parts) rank += is_adapted(part) ? ranks_.at(module(part)) : 0;
       if (rank == 0) continue;
-      const std::string a = adapter_tensor_name(module(parts.front()), AdapterPart::kLoraA);
-      if (model_.traits[i].is_expert) refuse(a, tr("is for a routed expert"));
       names_.insert(arch::last_name(key_of_module(model_.traits[i].key)));
       if (!found.insert(module(parts.front())).second) continue;
       groups_.push_back(parts);
@@ -155,8 +153,11 @@ class Fuser {
     }
     for (const auto& [module, rank] : ranks_) {
       if (known_.contains(module)) continue;
-      refuse(adapter_tensor_name(module, AdapterPart::kLoraA),
-             tr("is for no matrix of this model"));
+      const std::string a = adapter_tensor_name(module, AdapterPart::kLoraA);
+      // Grouped experts are parameters, not linear layers that could carry adapters.
+      if (std::find(modules_.begin(), modules_.end(), module) != modules_.end())
+        refuse(a, tr("is for an expert that is stored with others in one matrix"));
+      refuse(a, tr("is for no matrix of this model"));
     }
   }
 
@@ -280,7 +281,7 @@ class Adder {
       ParameterTraits traits = from_.traits[i];
       if (is_below) traits.key = of + ".base_layer" + key.substr(of.size());
       if (!alone_) put(chunk, stored, std::move(traits));
-      if (is_adapted(stored)) put_adapter(chunk, stored, of);
+      if (is_adapted(stored)) put_adapter(chunk, stored, of, from_.traits[i].is_expert);
     }
   }
 
@@ -291,7 +292,7 @@ class Adder {
     out_.traits.push_back(std::move(traits));
   }
 
-  void put_adapter(Chunk& chunk, const StoredTensor& base, const std::string& of) {
+  void put_adapter(Chunk& chunk, const StoredTensor& base, const std::string& of, bool is_expert) {
     const Section& section = base.sections.front();
     const Piece& first = section.pieces.front();
     // Rows of the model's matrices are cut over ranks (column parallel), or their columns.
@@ -315,17 +316,17 @@ class Adder {
       lower.replica |= cuts_columns && piece.of.col > 0;
       b.pieces.push_back(lower);
     }
-    put_part(chunk, base.file, of + ".lora_A.default.weight", std::move(a));
-    put_part(chunk, base.file, of + ".lora_B.default.weight", std::move(b));
+    put_part(chunk, base.file, {of + ".lora_A.default.weight", is_expert}, std::move(a));
+    put_part(chunk, base.file, {of + ".lora_B.default.weight", is_expert}, std::move(b));
   }
 
-  void put_part(Chunk& chunk, size_t file, const std::string& key, Section section) {
+  void put_part(Chunk& chunk, size_t file, ParameterTraits traits, Section section) {
     StoredTensor stored;
     stored.file = file;
     const DType dtype = out_.layout.globals[section.pieces.front().global].dtype;
-    stored.info = {key, dtype, {section.rows, section.cols}};
+    stored.info = {traits.key, dtype, {section.rows, section.cols}};
     stored.sections.push_back(std::move(section));
-    put(chunk, std::move(stored), {.key = key});
+    put(chunk, std::move(stored), std::move(traits));
   }
 
   int64_t rank_;

@@ -1,0 +1,47 @@
+// Models with experts answer from a GGUF file as from Hugging Face's: the same numbers of Hugging
+// Face's own.
+#include <gtest/gtest.h>
+
+#include "models/golden.h"
+#include "models/weight_files.h"
+#include "support/shared_data.h"
+#include "support/temporary_directory.h"
+#include "weights/convert/layout_writer.h"
+#include "weights/gguf/gguf_model.h"
+
+namespace danlu::models {
+namespace {
+
+class GgufGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(GgufGolden, AnswersFromTheFileAreHuggingFaces) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden_dir = test::shared_dir() / "golden/moe" / GetParam();
+  const auto source = weights::open_checkpoint_source(golden_dir);
+  const weights::gguf::ModelPlan plan = weights::gguf::plan_model(
+      source.config, source.model->tensors(), {.type = weights::gguf::TensorType::kF32});
+  const test::TemporaryDirectory directory;
+  weights::write_layout(*source.model, plan.layout,
+                        {weights::gguf::plan_file(plan.metadata, plan.tensors, plan.constants)},
+                        directory.path());
+  const auto model =
+      load_model(directory / "model.gguf", parallel::Mesh::single(), at::kFloat, at::kCPU);
+  const auto golden = weights::open_safetensors(golden_dir / "golden.safetensors");
+  const GoldenReport report = compare_with_golden(*model, *golden, 1e-4);
+  EXPECT_TRUE(report.passed);
+  EXPECT_EQ(report.first_deviation, "");
+  bool has_logits = false;
+  for (const TensorDifference& difference : report.differences) {
+    EXPECT_TRUE(difference.within) << difference.name << " " << difference.max_abs;
+    has_logits |= difference.name == "long_logits";
+  }
+  EXPECT_TRUE(has_logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufGolden,
+                         testing::Values("glm4_moe", "phimoe", "deepseek_v2", "deepseek_v2_lite",
+                                         "deepseek_v3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace danlu::models
