@@ -9,6 +9,7 @@
 #include "support/throws.h"
 #include "weights/bytes.h"
 #include "weights/convert/checkpoint_source.h"
+#include "weights/lora/adapter_places.h"
 #include "weights/random_models.h"
 
 namespace danlu::weights {
