@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/finite.h"
@@ -189,16 +190,27 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
   if (!wholes.asks()) return wholes.serve();
   std::filesystem::create_directories(directory);
   std::vector<weights::TensorInfo> infos;
-  for (const parallel::WholeTensors::Description& tensor : wholes.all())
-    infos.push_back({tensor.name, dtype, tensor.shape});
+  std::vector<size_t> wholes_of;  // of each tensor: its number among the model's, or more
+  std::map<std::string, size_t> number_of;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape, size_t whole) {
+    infos.push_back({name, more.wide.count(name) ? DType::kF32 : dtype, shape});
+    wholes_of.push_back(whole);
+  };
+  for (const parallel::WholeTensors::Description& tensor : wholes.all()) {
+    number_of.emplace(tensor.name, infos.size());
+    add(tensor.name, tensor.shape, infos.size());
+  }
   const size_t own = infos.size();
-  for (const std::string& name : more.names)
-    infos.push_back({name, dtype, more.source->find(name)->shape});
+  for (const auto& [name, of] : more.copies)
+    add(name, infos[number_of.at(of)].shape, number_of.at(of));
+  for (size_t i = 0; i < more.names.size(); ++i)
+    add(more.names[i], more.source->find(more.names[i])->shape, own + i);
   at::Tensor held;
   const auto bytes_of = [&](size_t index) -> std::span<const std::byte> {
+    const size_t number = wholes_of[index];
     const at::Tensor whole =
-        index < own ? wholes.whole(index) : read_tensor(*more.source, more.names[index - own]);
-    held = whole.to(at::kCPU, device::scalar_type_of(dtype)).contiguous();
+        number < own ? wholes.whole(number) : read_tensor(*more.source, more.names[number - own]);
+    held = whole.to(at::kCPU, device::scalar_type_of(infos[index].dtype)).contiguous();
     if (whole.scalar_type() == held.scalar_type()) {
       refuse_non_finite(held, 0, infos[index].name, "and is not saved");
     } else {
