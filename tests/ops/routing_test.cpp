@@ -9,10 +9,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <vector>
@@ -159,7 +160,10 @@ TEST(Routing, SlopesOfWeightsAreDifferences) {
 
 /// Two segments, of which the second has tokens elsewhere too, and a token in none.
 BalanceTerm term_of(RouterScore score) {
-  BalanceTerm term{.score = score, .parts = {{0, 3, 0}, {4, 7, 1}}, .lengths = {3, 9}};
+  BalanceTerm term;
+  term.score = score;
+  term.parts = {{0, 3, 0}, {4, 7, 1}};
+  term.lengths = {3, 9};
   term.factors = {0.7, 1.9};
   auto load = std::make_shared<ExpertLoad>();
   load->parts_SE = at::randn({2, 6}, at::kDouble).abs();

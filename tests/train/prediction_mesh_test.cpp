@@ -37,7 +37,7 @@ Case prediction_case(const char* family, const MeshShape& shape,
 std::vector<Case> prediction_cases() {
   const MeshShape dp2{.data = 2}, tp2{.tensor = 2}, pp2{.pipeline = 2};
   const MeshShape tp2sp{.tensor = 2, .sequence_parallel = true};
-  const MeshShape ep2{.data = 2, .expert = 2}, ep4{.data = 4, .expert = 4};
+  const MeshShape ep4{.data = 4, .expert = 4};
   const MeshShape ep2tp2sp{.tensor = 2, .data = 2, .sequence_parallel = true, .expert = 2};
   const MeshShape ep2pp2{.data = 2, .pipeline = 2, .expert = 2};
   const MeshShape dealt{.tensor = 2, .data = 2, .expert = 2, .tensor_deals_experts = true};
@@ -107,13 +107,14 @@ INSTANTIATE_TEST_SUITE_P(Predictions, PredictionMesh, testing::ValuesIn(predicti
 
 /// The loss of a step by ATen: targets moved on sample by sample, every sample in a pass by itself.
 struct PlainLoss {
-  at::Tensor main, ahead;  ///< sums
+  data::StepBatches batches;  ///< whose memory the backward reads
+  at::Tensor main, ahead;     ///< sums
   double targets = 0, ahead_targets = 0;
 };
 PlainLoss plain_loss(const TrainState& state, const Case& c) {
   PlainLoss loss;
-  const data::StepBatches batches = batches_of(Mesh::single(), 0, Cut{1, 0});
-  for (const data::Batch& batch : batches.micro_batches) {
+  loss.batches = batches_of(Mesh::single(), 0, Cut{1, 0});
+  for (const data::Batch& batch : loss.batches.micro_batches) {
     const models::ForwardInput input = evaluation_input(*state.model, batch);
     const at::Tensor targets_N = targets_of(batch);
     const int64_t n = targets_N.size(0);
