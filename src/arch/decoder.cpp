@@ -221,6 +221,40 @@ void add_experts(const ModelConfig& c, const DecoderNames& names, ParameterList&
   }
 }
 
+void add_decoder_layer(const ModelConfig& c, const DecoderNames& names, int64_t layer,
+                       ParameterList& list) {
+  if (const LayerKind* kind = c.own_kind(layer)) return kind->parameters(c, list);
+  add_decoder_norm(c, Role::kAttentionNorm, names.attention_norm, list);
+  add_attention(c, names, list);
+  if (c.has_post_norms)
+    add_decoder_norm(c, Role::kPostAttentionNorm, names.post_attention_norm, list);
+  add_decoder_norm(c, Role::kMlpNorm, names.mlp_norm, list);
+  if (c.is_sparse(layer)) {
+    add_experts(c, names, list);
+  } else {
+    add_dense_mlp(c, names, list);
+  }
+  if (c.has_post_norms) add_decoder_norm(c, Role::kPostMlpNorm, names.post_mlp_norm, list);
+}
+
+/// Its table and its head are the model's, of which files hold copies.
+void add_prediction(const ModelConfig& c, const DecoderNames& names, int64_t layer,
+                    std::vector<ParamSpec>& all) {
+  ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
+  const auto shared = [&](Role role, const std::string& name, const std::string& with) {
+    list.weight(role, name, {c.vocab_size, c.hidden_size}, Cut::kRows);
+    all.back().tied_to = with + ".weight";
+  };
+  shared(Role::kEmbedding, names.prediction_embedding, names.embedding);
+  add_decoder_norm(c, Role::kPredictionTokenNorm, names.prediction_token_norm, list);
+  add_decoder_norm(c, Role::kPredictionHiddenNorm, names.prediction_hidden_norm, list);
+  list.weight(Role::kPredictionJoin, names.prediction_join, {c.hidden_size, 2 * c.hidden_size},
+              Cut::kColumns);
+  add_decoder_layer(c, names, layer, list);
+  add_decoder_norm(c, Role::kPredictionNorm, names.prediction_norm, list);
+  shared(Role::kHead, names.prediction_head, c.tie_embeddings ? names.embedding : names.head);
+}
+
 }  // namespace
 
 std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNames& names) {
@@ -229,26 +263,14 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
   outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Cut::kRows);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
-    if (const LayerKind* kind = c.own_kind(layer)) {
-      kind->parameters(c, list);
-      continue;
-    }
-    add_decoder_norm(c, Role::kAttentionNorm, names.attention_norm, list);
-    add_attention(c, names, list);
-    if (c.has_post_norms)
-      add_decoder_norm(c, Role::kPostAttentionNorm, names.post_attention_norm, list);
-    add_decoder_norm(c, Role::kMlpNorm, names.mlp_norm, list);
-    if (c.is_sparse(layer)) {
-      add_experts(c, names, list);
-    } else {
-      add_dense_mlp(c, names, list);
-    }
-    if (c.has_post_norms) add_decoder_norm(c, Role::kPostMlpNorm, names.post_mlp_norm, list);
+    add_decoder_layer(c, names, layer, list);
   }
   add_decoder_norm(c, Role::kFinalNorm, names.final_norm, outside);
   outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Cut::kRows);
   if (c.tie_embeddings) all.back().tied_to = all.front().name;
   if (c.head_bias) outside.bias(Role::kHead, names.head, c.vocab_size, Cut::kRows);
+  for (int64_t depth = 0; depth < c.num_predictions(); ++depth)
+    add_prediction(c, names, c.num_layers + depth, all);
   return all;
 }
 

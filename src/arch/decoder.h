@@ -85,6 +85,10 @@ struct DecoderNames {
   std::string shared_expert_gate = "mlp.shared_expert_gate";
   std::string final_norm = "model.norm";
   std::string head = "lm_head";
+  // Of layers that predict further ahead, behind `layer` and their number.
+  std::string prediction_token_norm = "enorm", prediction_hidden_norm = "hnorm";
+  std::string prediction_join = "eh_proj", prediction_norm = "shared_head.norm";
+  std::string prediction_embedding = "embed_tokens", prediction_head = "shared_head.head";
 };
 
 /// Every parameter of a decoder with these names, in model order.

@@ -36,7 +36,8 @@ struct LayerKind {
 };
 
 /// The names under which passes of the model may give sums: those of routers of experts, then the
-/// `results` of all layers, each once, in the order of the layers.
+/// `results` of all layers, each once, in the order of the layers, and the losses of those that
+/// predict further ahead.
 std::vector<std::string> result_names(const ModelConfig& config);
 
 }  // namespace danlu::arch

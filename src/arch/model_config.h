@@ -157,6 +157,9 @@ struct ModelConfig {
   std::vector<const LayerKind*> own_kinds;
   /// The tower that turns pictures into hidden states of the decoder; empty: a model of text alone.
   std::optional<VisionConfig> vision;
+  /// The layers that experts.prediction_layers counts are part of the network. Else they stay in
+  /// files.
+  bool predicts_ahead = false;
   double initializer_range = 0.02;
   DType dtype = DType::kF32;     ///< torch_dtype of the files
   std::vector<int64_t> eos_ids;  ///< config.json / generation_config.json
@@ -166,14 +169,20 @@ struct ModelConfig {
   Json raw = Json::object();  ///< config.json as read; carried over when saving
 
   bool has_experts() const { return experts.count > 0; }
-  /// The layer's feed-forward part is a router and experts. REQUIRES: 0 <= layer < num_layers.
+  /// How many layers of the network predict further ahead. They have the numbers behind the last
+  /// layer's and are made as that one.
+  int64_t num_predictions() const { return predicts_ahead ? experts.prediction_layers : 0; }
+  size_t last_like(int64_t layer) const {
+    return static_cast<size_t>(layer < num_layers ? layer : num_layers - 1);
+  }
+  /// The layer's feed-forward part is a router and experts. REQUIRES: layer >= 0.
   bool is_sparse(int64_t layer) const {
-    return has_experts() && experts.sparse_layer[static_cast<size_t>(layer)];
+    return has_experts() && experts.sparse_layer[last_like(layer)];
   }
 
-  /// nullptr: attention and an MLP, or experts. REQUIRES: 0 <= layer < num_layers.
+  /// nullptr: attention and an MLP, or experts. REQUIRES: layer >= 0.
   const LayerKind* own_kind(int64_t layer) const {
-    return own_kinds.empty() ? nullptr : own_kinds[static_cast<size_t>(layer)];
+    return own_kinds.empty() ? nullptr : own_kinds[last_like(layer)];
   }
 
   /// Errors: ModelError naming the impossible combination with both numbers.
@@ -215,7 +224,12 @@ enum class Role {
   kKvDown,  ///< [kv_rank + rope_dim, hidden]
   kKvDownNorm,
   kKvUp,  ///< [heads * (nope_dim + v_dim), kv_rank]: of each head its key, then its value
-  kOwn,   ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
+  // Of a layer that predicts further ahead; it also names the table and the head that it shares.
+  kPredictionTokenNorm,
+  kPredictionHiddenNorm,
+  kPredictionJoin,  ///< [hidden, 2 hidden]: columns of the token, then of the hidden state
+  kPredictionNorm,
+  kOwn,  ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
 };
 
 /// How the tensor axis cuts a parameter. One that is not cut says where it works, because that

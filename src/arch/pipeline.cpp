@@ -17,7 +17,8 @@ bool Stage::holds(const ParamSpec& spec) const {
 
 int64_t Stage::place_of(const ParamSpec& spec) const {
   if (spec.tower_place >= 0) return spec.tower_place;
-  if (spec.layer >= 0) return chain.layer(spec.layer);
+  // Layers that predict further ahead stand with the head, whose input they read.
+  if (spec.layer >= 0) return spec.layer < chain.layers ? chain.layer(spec.layer) : chain.head();
   return spec.role == Role::kEmbedding && !copies_embedding ? chain.embedding() : chain.head();
 }
 
@@ -85,6 +86,10 @@ int64_t real_layers(const std::vector<int64_t>& slots) {
 
 }  // namespace
 
+bool shares_table(const ModelConfig& config) {
+  return config.tie_embeddings || config.num_predictions() > 0;
+}
+
 std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split) {
   const Chain chain = chain_of(config);
   const Placement placement = place_layers(split, config.num_layers);
@@ -111,9 +116,9 @@ std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& spl
                        tr("the model has {} layers: take fewer stages, or another --num-layer-list",
                           config.num_layers));
     }
-    stage.copies_embedding = stage.has_head() && !stage.has_embedding() && config.tie_embeddings;
+    stage.copies_embedding = stage.has_head() && !stage.has_embedding() && shares_table(config);
   }
-  if (config.tie_embeddings && !stages.front().has_embedding()) {
+  if (shares_table(config) && !stages.front().has_embedding()) {
     throw UsageError(tr("[split] the head is tied to the embedding, which must then stand in the "
                         "first pipeline stage"),
                      tr("give the first stage all blocks of the vision tower and a layer of the "

@@ -26,8 +26,8 @@ struct PlaceRange {
 struct Stage {
   Chain chain = {};
   std::vector<PlaceRange> chunks = {};  ///< ascending
-  /// The head is tied to an embedding that another stage has. Both stages hold the table, and its
-  /// gradient is the sum of theirs.
+  /// The head is tied to an embedding that another stage has, or layers that predict further ahead
+  /// read it. Both stages hold the table, and its gradient is the sum of theirs.
   bool copies_embedding = false;
 
   int64_t num_chunks() const { return static_cast<int64_t>(chunks.size()); }
@@ -52,6 +52,8 @@ struct Stage {
     return copies_embedding && spec.role == Role::kEmbedding;
   }
 };
+/// Whether the last place of a pass reads the embedding's table too.
+bool shares_table(const ModelConfig& config);
 /// The one stage of a model that is not cut by a pipeline.
 Stage whole_of(const ModelConfig& config);
 /// The stages of a pipeline. The embedding stands with the first layer, and the patches and the

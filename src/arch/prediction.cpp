@@ -15,4 +15,6 @@ bool is_of_prediction_layer(const ModelConfig& config, const std::string& name) 
          layer < config.num_layers + config.experts.prediction_layers;
 }
 
+std::string prediction_loss_name(int64_t depth) { return "mtp_" + std::to_string(depth) + "_loss"; }
+
 }  // namespace danlu::arch

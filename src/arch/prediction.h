@@ -11,4 +11,7 @@ namespace danlu::arch {
 /// config.experts.prediction_layers counts: those have the numbers behind the last layer's.
 bool is_of_prediction_layer(const ModelConfig& config, const std::string& name);
 
+/// The figure of the layer that predicts `depth` >= 1 tokens further: "mtp_1_loss", as Megatron's.
+std::string prediction_loss_name(int64_t depth);
+
 }  // namespace danlu::arch

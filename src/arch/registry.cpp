@@ -7,6 +7,7 @@
 #include "arch/config_reader.h"
 #include "arch/families/families.h"
 #include "arch/layer_kind.h"
+#include "arch/prediction.h"
 #include "base/error.h"
 #include "base/nearest_name.h"
 
@@ -112,6 +113,8 @@ std::vector<std::string> result_names(const ModelConfig& config) {
       if (!holds(names, name)) names.push_back(name);
     }
   }
+  for (int64_t depth = 1; depth <= config.num_predictions(); ++depth)
+    names.push_back(prediction_loss_name(depth));
   return names;
 }
 

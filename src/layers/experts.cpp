@@ -199,8 +199,9 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   routing.experts_NK.narrow(0, pass->num_tokens, x_NH.size(0) - pass->num_tokens).fill_(-1);
   const at::Tensor chosen_NK = routing.experts_NK.clone();
   const int64_t dropped = drop(routing, logits_NE.size(1), *pass);
-  const Dispatch to = dispatch(routing.experts_NK, logits_NE.size(1), x_NH.device());
-  if (pass->results) count(to.counts, dropped, *pass->results);
+  const int64_t all = logits_NE.size(1);
+  if (pass->results) count(routing.experts_NK, all, dropped, *pass->results);
+  const Dispatch to = dispatch(dealt(routing.experts_NK, all), all / dealers, x_NH.device());
   if (pass->results && pass->results->on_routing)
     pass->results->on_routing(layer, logits_NE, routing);
   const at::Tensor weights_R1 = ops::take_rows(routing.weights_NK.reshape({-1, 1}), to.pick_R);
@@ -227,13 +228,30 @@ int64_t Experts::drop(ops::Routing& routing, int64_t experts, const Pass& pass) 
       experts, balance.sequences, balance.sequence_lengths, routing.experts_NK, routing.weights_NK);
 }
 
-void Experts::count(const std::vector<int64_t>& rows, int64_t dropped, PassResults& results) const {
-  const at::Tensor load_LE =
-      at::zeros({num_layers, static_cast<int64_t>(rows.size()) + 1}, at::kDouble);
+void Experts::count(const at::Tensor& experts_NK, int64_t all, int64_t dropped,
+                    PassResults& results) const {
+  const at::Tensor load_LE = at::zeros({num_layers, all + 1}, at::kDouble);
   double* const to = load_LE[layer].data_ptr<double>();
-  std::copy(rows.begin(), rows.end(), to);
-  to[rows.size()] = static_cast<double>(dropped);
+  const int64_t* const chosen = experts_NK.data_ptr<int64_t>();
+  for (int64_t pick = 0; pick < experts_NK.numel(); ++pick) {
+    if (chosen[pick] >= 0) to[chosen[pick]] += 1;
+  }
+  to[all] = static_cast<double>(dropped);
   results.add(kExpertLoad, load_LE);
+}
+
+at::Tensor Experts::dealt(const at::Tensor& experts_NK, int64_t all) const {
+  if (dealers == 1) return experts_NK;
+  // Owners stand in the order of their numbers, and among them the dealers of each.
+  const int64_t each = all / (owners->size() * dealers);
+  const at::Tensor own_NK = experts_NK.clone();
+  int64_t* const chosen = own_NK.data_ptr<int64_t>();
+  for (int64_t pick = 0; pick < own_NK.numel(); ++pick) {
+    const int64_t expert = chosen[pick];
+    const bool is_own = expert >= 0 && expert / each % dealers == dealer;
+    chosen[pick] = is_own ? expert / (each * dealers) * each + expert % each : -1;
+  }
+  return own_NK;
 }
 
 at::Tensor Experts::through_owners(const at::Tensor& x_RH, const std::vector<int64_t>& counts,

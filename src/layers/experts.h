@@ -40,6 +40,9 @@ struct Experts : FeedForward {
   /// The ranks that divide the experts among them, in the order of their numbers. Each has tokens
   /// of its own, which go to the owners of their experts and come back.
   const parallel::Group* owners = &parallel::Group::alone();
+  /// Ranks of the tensor axis that have whole experts of their own, and this one's number. Each
+  /// sends the rows of the experts that its number has on every owner: a part of the sum.
+  int64_t dealers = 1, dealer = 0;
   std::optional<Mlp> shared;          ///< the expert that every token passes
   Linear shared_gate;                 ///< [1, H], or undefined
   int64_t layer = 0, num_layers = 1;  ///< in the whole model
@@ -59,9 +62,13 @@ struct Experts : FeedForward {
   /// The same of this rank's experts. counts: rows of each of them.
   at::Tensor through(const at::Tensor& x_RH, const std::vector<int64_t>& counts,
                      const std::shared_ptr<const Pass>& pass, const Again& again) const;
+  /// Picks of the experts that ranks with this one's number on the tensor axis have, numbered among
+  /// these; the others are taken out. all: experts of the layer.
+  at::Tensor dealt(const at::Tensor& experts_NK, int64_t all) const;
   /// Takes picks out that experts have no room for; returns how many.
   int64_t drop(ops::Routing& routing, int64_t experts, const Pass& pass) const;
-  void count(const std::vector<int64_t>& rows, int64_t dropped, PassResults& results) const;
+  void count(const at::Tensor& experts_NK, int64_t all, int64_t dropped,
+             PassResults& results) const;
   at::Tensor with_terms(const at::Tensor& hidden_NH, const std::vector<at::Tensor>& logits,
                         const at::Tensor& experts_NK, const Pass& pass) const;
 };

@@ -14,15 +14,13 @@ using torch::autograd::variable_list;
 /// hidden, and the gradient of a sum that nothing reads.
 class LossTerm : public torch::autograd::Function<LossTerm> {
  public:
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& sum,
-                            double scale) {
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["options"] = sum.new_empty({0});
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor&,
+                            const at::Tensor& factor) {
+    ctx->saved_data["factor"] = factor;
     return hidden.view_as(hidden);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const at::Tensor options = ctx->saved_data["options"].toTensor();
-    return {grads[0], options.new_full({}, ctx->saved_data["scale"].toDouble()), at::Tensor()};
+    return {grads[0], ctx->saved_data["factor"].toTensor(), at::Tensor()};
   }
 };
 
@@ -35,6 +33,11 @@ void PassResults::add(const std::string& name, const at::Tensor& sum) {
   if (!is_new) found->second = found->second + value;
 }
 
+void PassResults::add_mean(const std::string& name, const at::Tensor& sum, double weight) {
+  add(name, sum);
+  weights_[name] += weight;
+}
+
 at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, const at::Tensor& sum,
                           const Pass& pass) {
   if (pass.results) pass.results->add(name, sum);
@@ -42,8 +45,13 @@ at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, con
 }
 
 at::Tensor with_gradient_of(const at::Tensor& hidden, const at::Tensor& sum, const Pass& pass) {
+  return with_gradient_of(hidden, sum, sum.new_full({}, pass.loss_scale));
+}
+
+at::Tensor with_gradient_of(const at::Tensor& hidden, const at::Tensor& sum,
+                            const at::Tensor& factor) {
   if (!at::GradMode::is_enabled() || !sum.requires_grad()) return hidden;
-  return LossTerm::apply(hidden, sum, pass.loss_scale);
+  return LossTerm::apply(hidden, sum, factor);
 }
 
 }  // namespace danlu::layers

@@ -18,14 +18,20 @@ class PassResults {
  public:
   /// Adds the values of a tensor, of one shape under a name; its gradient is not kept.
   void add(const std::string& name, const at::Tensor& sum);
+  /// The same of a sum over `weight` things, by which its figure is divided instead of by the
+  /// weight of the step's batches.
+  void add_mean(const std::string& name, const at::Tensor& sum, double weight);
   /// Hears what the router of a layer has made of the pass's tokens; may be empty.
   std::function<void(int64_t layer, const at::Tensor& logits_NE, const ops::Routing& routing)>
       on_routing;
   /// By name; f64, on the device that computed them, for which reading them waits.
   const std::map<std::string, at::Tensor>& sums() const { return sums_; }
+  /// Of those that have weights of their own.
+  const std::map<std::string, double>& weights() const { return weights_; }
 
  private:
   std::map<std::string, at::Tensor> sums_;
+  std::map<std::string, double> weights_;
 };
 
 /// Makes `sum` a term of the loss and returns `hidden` unchanged. The backward of `hidden` starts
@@ -39,5 +45,8 @@ at::Tensor with_loss_term(const at::Tensor& hidden, const std::string& name, con
 
 /// The same without a name: the value is added nowhere.
 at::Tensor with_gradient_of(const at::Tensor& hidden, const at::Tensor& sum, const Pass& pass);
+/// The same, where the gradient of `sum` starts with this very scalar.
+at::Tensor with_gradient_of(const at::Tensor& hidden, const at::Tensor& sum,
+                            const at::Tensor& factor);
 
 }  // namespace danlu::layers

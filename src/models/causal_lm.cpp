@@ -17,6 +17,7 @@
 #include "layers/saved_tensors.h"
 #include "models/causal_lm_impl.h"
 #include "models/rope.h"
+#include "ops/pointwise.h"
 
 namespace danlu::models {
 namespace {
@@ -265,9 +266,12 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
     return hidden_NH;
   }
   memory.enter_place(stage().chain.head(), hidden_NH);
-  hidden_NH = network.final_norm.forward(hidden_NH);
+  const bool predicts = input.prediction && !network.predictions.empty();
+  const bool is_read = predicts && !input.prediction->normed;
+  const auto given = is_read ? ops::shared_by(2, hidden_NH) : std::vector(2, hidden_NH);
+  hidden_NH = network.final_norm.forward(given[0]);
   report(config.num_layers, hidden_NH);
-  return hidden_NH;
+  return predicts ? with_predictions(input, given[1], hidden_NH) : hidden_NH;
 }
 
 at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {

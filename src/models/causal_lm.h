@@ -53,6 +53,16 @@ struct RouterPass {
   std::vector<double> segment_weights;
 };
 
+/// What a training pass asks of layers that predict further ahead.
+struct PredictionPass {
+  /// int64 [N] on the host: as head_loss's. Each layer's are these, moved on by its depth within
+  /// their segments.
+  at::Tensor targets_N;
+  double factor = 0;   ///< of the sum of one layer's token losses, before backward
+  bool counts = true;  ///< false: a pass of filling, of which no figure is kept
+  bool normed = true;  ///< the first reads the model's hidden states behind the final norm
+};
+
 struct ForwardInput {
   at::Tensor ids_N;  ///< int64 [N]
   /// int64 [N]. A model with rope.mrope_section takes [3, N] too: positions in time, rows, columns.
@@ -79,7 +89,8 @@ struct ForwardInput {
   /// The factor that the loss gets before backward, which terms that layers add to the loss need
   /// too; the same number as head_loss's grad_scale.
   double loss_scale = 1;
-  std::optional<RouterPass> routers = {};  ///< empty: no terms beside the loss
+  std::optional<RouterPass> routers = {};         ///< empty: no terms beside the loss
+  std::optional<PredictionPass> prediction = {};  ///< empty: these layers are left out
   /// Called with (0, embeddings), (i, output of layer i), (num_layers, after the final norm): HF's
   /// hidden_states.
   std::function<void(int64_t index, const at::Tensor& hidden_NH)> on_hidden = {};
@@ -150,6 +161,9 @@ class CausalLM {
   LayerPasses layer_passes() const;
   /// Final hidden states [N, hidden], on every rank.
   at::Tensor forward_hidden(const ForwardInput& input) const;
+  /// Logits [N, vocab], f32, of each layer that predicts further ahead, given the token behind each
+  /// place, 0 behind a segment's last. normed: as PredictionPass. REQUIRES: one rank, no training.
+  std::vector<at::Tensor> predicted_logits(const ForwardInput& input, bool normed) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32.
   at::Tensor logits(const at::Tensor& hidden_nH) const;
   /// The shape of what enters a place of the chain (arch/chain.h), and so of what one stage gives

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "layers/recompute.h"
 #include "models/causal_lm.h"
 #include "models/network.h"
 #include "models/training_memory.h"
@@ -37,6 +38,9 @@ class AsTheyWere {
   };
   std::vector<Trained> trained_;
 };
+
+/// What a layer that is recomputed so makes again.
+layers::Again again_of(settings::LayerRecompute kind);
 
 /// Counts LayerPasses. Graphs keep it alive.
 struct PassCounters {
@@ -74,6 +78,13 @@ struct CausalLM::Impl {
   /// head, which the caller leaves. hidden_NH: what the chunk before gave; undefined for the first.
   at::Tensor hidden_rows(const ForwardInput& input, at::Tensor hidden_NH = {},
                          int64_t chunk = 0) const;
+  /// `normed_NH`, with the losses of the layers that predict further ahead as terms. hidden_NH:
+  /// what it was before the final norm.
+  at::Tensor with_predictions(const ForwardInput& input, const at::Tensor& hidden_NH,
+                              const at::Tensor& normed_NH) const;
+  /// Calls see(depth, output) for what each of these layers gives, behind its norm.
+  void predict(const ForwardInput& input, at::Tensor hidden_NH,
+               const std::function<void(int64_t depth, const at::Tensor& hidden_NH)>& see) const;
   /// The output of the chunk's layers, without embedding and final norm.
   at::Tensor through_layers(const ForwardInput& input, at::Tensor hidden_NH, int64_t chunk) const;
   /// The same of the chunk's part of the vision tower. given_PD: what the chunk before gave.

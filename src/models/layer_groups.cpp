@@ -12,14 +12,6 @@ namespace {
 
 using settings::LayerRecompute, settings::RecomputeGroup;
 
-layers::Again again_of(LayerRecompute kind) {
-  const bool selective = kind == LayerRecompute::kSelective;
-  return {.attention_core = selective,
-          .gated_product = selective,
-          .activation_output = kind == LayerRecompute::kActivationFunction,
-          .norm_outputs = kind == LayerRecompute::kNorm};
-}
-
 /// `layer` comes back when the gradient of `output`, which the layer behind it gives, is there.
 void come_back_with(const at::Tensor& output, const std::shared_ptr<layers::LeavingLayer>& layer) {
   if (!layer || !output.requires_grad()) return;
@@ -27,6 +19,14 @@ void come_back_with(const at::Tensor& output, const std::shared_ptr<layers::Leav
 }
 
 }  // namespace
+
+layers::Again again_of(LayerRecompute kind) {
+  const bool selective = kind == LayerRecompute::kSelective;
+  return {.attention_core = selective,
+          .gated_product = selective,
+          .activation_output = kind == LayerRecompute::kActivationFunction,
+          .norm_outputs = kind == LayerRecompute::kNorm};
+}
 
 void CausalLM::Impl::count_backward(const at::Tensor& input_NH) const {
   if (!input_NH.requires_grad()) return;

@@ -127,12 +127,21 @@ void initialize(CausalLM& model, uint64_t seed) {
 
 namespace {
 
-/// Of layers that predict further ahead, which are not trained here: as they are in the directory
-/// of the model that training began with.
-MoreTensors predictions_of(const arch::ModelConfig& config,
-                           const std::filesystem::path& directory) {
+/// What files hold beside the parameters of the network. Of layers that predict further ahead: with
+/// each that is part of it, copies of the table and the head; if none is, all that the directory
+/// has of them with which training began.
+MoreTensors beside_the_network(const arch::ModelConfig& config,
+                               const std::filesystem::path& directory) {
   MoreTensors more;
-  if (config.experts.prediction_layers == 0 || directory.empty() ||
+  arch::ModelConfig all = config;
+  all.predicts_ahead = true;
+  for (const arch::ParamSpec& spec : arch::parameters_of(all)) {
+    // Its rates of moving are lost in 16 bits.
+    if (spec.role == arch::Role::kRouterBias) more.wide.insert(spec.name);
+    if (config.predicts_ahead && spec.layer >= config.num_layers && !spec.tied_to.empty())
+      more.copies.emplace_back(spec.name, spec.tied_to);
+  }
+  if (config.predicts_ahead || config.experts.prediction_layers == 0 || directory.empty() ||
       !weights::has_weights(directory))
     return more;
   more.source = weights::open_weights(directory);
@@ -150,7 +159,7 @@ void save(const CausalLM& model, const std::filesystem::path& directory, DType d
   if (!impl.takes_part_in_saving()) return;
   const bool writes = impl.mesh.rank() == 0;
   write_tensors(directory, model.parameters(), dtype, "model", impl.mesh,
-                impl.memory.sharing_store(), predictions_of(impl.config, carry_from),
+                impl.memory.sharing_store(), beside_the_network(impl.config, carry_from),
                 [&](const std::vector<weights::TensorInfo>& all) {
                   return weights::stored_in_files(impl.config, all);
                 });

@@ -89,7 +89,8 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   const at::NoGradGuard no_grad;
   const Parameter& weight = linear.weight;
   const int64_t rank = peft.rank_of(linear.path);
-  const bool cuts_columns = weight.spec.cut == arch::Cut::kColumns;
+  const bool is_whole_expert = weight.spec.expert >= 0 && mesh.shape().tensor_deals_experts;
+  const bool cuts_columns = weight.spec.cut == arch::Cut::kColumns && !is_whole_expert;
   const auto part = [&](AdapterPart which, bool cut) {
     arch::ParamSpec spec = weight.spec;
     spec.name = weights::adapter_tensor_name(linear.path, which);
@@ -114,11 +115,11 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   adapter.a_RI.tensor.copy_(
       parallel::cut_out(uniform_a(rank, weight.spec.shape[1], mix64(seed, hash_bytes(linear.path))),
                         adapter.a_RI.rects));
-  adapter.b_OR = part(AdapterPart::kLoraB, !cuts_columns);
+  adapter.b_OR = part(AdapterPart::kLoraB, !cuts_columns && !is_whole_expert);
   adapter.b_OR.tensor.zero_();
   if (peft.dora) {
     const at::Tensor lengths = layers::row_lengths(weight.tensor, adapter);
-    adapter.magnitude_O = part(AdapterPart::kMagnitude, !cuts_columns);
+    adapter.magnitude_O = part(AdapterPart::kMagnitude, !cuts_columns && !is_whole_expert);
     adapter.magnitude_O.tensor.copy_(lengths);
   }
   return adapter;

@@ -59,7 +59,8 @@ void place_attention(const BlockPlace& at, layers::SelfAttention& attention) {
   attention.options.scale = config.attention_scale > 0
                                 ? config.attention_scale
                                 : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-  if (!config.sliding_window.empty()) attention.options.window = config.sliding_window[at.layer];
+  if (!config.sliding_window.empty())
+    attention.options.window = config.sliding_window[config.last_like(at.layer)];
   attention.options.alibi_slopes_Q = at.alibi_slopes_Q;
   attention.options.softcap = config.attention_softcap;
   attention.o = at.parameters.linear(Role::kO, at.layer);
@@ -171,8 +172,12 @@ std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
   result->rule = routing_rule(config);
   result->scales_input = config.scales_input;
   result->owners = &at.mesh.cutting({arch::Axis::kExpert});
+  if (at.mesh.shape().tensor_deals_experts) {
+    result->dealers = at.mesh.coord().tp_size;
+    result->dealer = at.mesh.coord().tp_rank;
+  }
   result->layer = at.layer;
-  result->num_layers = at.config.num_layers;
+  result->num_layers = at.config.num_layers + at.config.num_predictions();
   for (int64_t expert = 0; expert < config.count; ++expert) {
     if (!parameters.optional(Role::kExpertGate, at.layer, false, expert).defined()) continue;
     result->experts.push_back({parameters.linear(Role::kExpertGate, at.layer, expert),
@@ -233,7 +238,7 @@ StageParameters::StageParameters(const arch::ModelConfig& config, const arch::St
     Parameter parameter;
     if (spec.tied_to.empty()) {
       parameter = describe(config, mesh, spec, options);
-      if (spec.role == Role::kEmbedding && config.tie_embeddings &&
+      if (spec.role == Role::kEmbedding && arch::shares_table(config) &&
           stage.has_embedding() != stage.has_head())
         parameter.in_both_ends = true;
     } else {
@@ -341,6 +346,8 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
     final_norm = norm_of(config, by_role, Role::kFinalNorm, -1);
     head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region(), config.logit_scale,
             config.logit_softcap};
+    for (int64_t depth = 0; depth < config.num_predictions(); ++depth)
+      add_prediction(config, mesh, by_role, config.num_layers + depth);
   }
 
   std::map<std::string, Parameter*> by_name;
@@ -353,6 +360,22 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
       throw InternalError("[network] no layer takes the parameter " + spec.name);
     parameters.push_back(by_name[spec.name]);
   }
+}
+
+void Network::add_prediction(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                             const StageParameters& parameters, int64_t layer) {
+  layers::Prediction& prediction = predictions.emplace_back();
+  prediction.region = mesh.region();
+  prediction.embedding = {parameters.weight(Role::kEmbedding, layer), mesh.region(),
+                          config.embedding_scale};
+  prediction.token_norm = norm_of(config, parameters, Role::kPredictionTokenNorm, layer);
+  prediction.hidden_norm = norm_of(config, parameters, Role::kPredictionHiddenNorm, layer);
+  prediction.join = parameters.linear(Role::kPredictionJoin, layer);
+  const at::Tensor no_slopes;
+  prediction.block = block({config, mesh, parameters, layer, no_slopes});
+  prediction.norm = norm_of(config, parameters, Role::kPredictionNorm, layer);
+  prediction.head = {parameters.linear(Role::kHead, layer), config.norm_head, mesh.region(),
+                     config.logit_scale, config.logit_softcap};
 }
 
 void Network::add_tower(const arch::ModelConfig& config, const parallel::Mesh& mesh,
@@ -405,6 +428,7 @@ void Network::visit(layers::Visitor& visitor) {
   for (const auto& [number, block] : layers) block->visit(visitor);
   final_norm.visit(visitor);
   head.visit(visitor);
+  for (layers::Prediction& prediction : predictions) prediction.visit(visitor);
 }
 
 std::vector<layers::Linear*> Network::adaptable() {

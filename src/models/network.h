@@ -9,6 +9,7 @@
 #include "layers/head.h"
 #include "layers/module.h"
 #include "layers/norm.h"
+#include "layers/prediction.h"
 #include "layers/vision.h"
 #include "parallel/mesh.h"
 
@@ -29,6 +30,8 @@ struct Network {
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;
   layers::Norm final_norm;  ///< undefined without a head
   layers::Head head;
+  /// Layers that predict further ahead, in the stage of the head.
+  std::vector<layers::Prediction> predictions;
   /// The stage's parameters where they stand in the layers, in the order of arch::parameters_of. A
   /// tied head shares the embedding's tensor.
   std::vector<Parameter*> parameters;
@@ -47,6 +50,8 @@ struct Network {
   std::vector<layers::Linear*> adaptable();
 
  private:
+  void add_prediction(const arch::ModelConfig& config, const parallel::Mesh& mesh,
+                      const StageParameters& parameters, int64_t layer);
   void add_tower(const arch::ModelConfig& config, const parallel::Mesh& mesh,
                  const StageParameters& parameters);
 };

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/finite.h"
@@ -187,32 +188,37 @@ namespace {
 class SectionWriter {
  public:
   SectionWriter(const parallel::WholeTensors& wholes, const MoreTensors& more, DType dtype)
-      : wholes_(wholes), more_(more), type_(device::scalar_type_of(dtype)) {}
-
-  /// The names of all tensors, in the order of their numbers.
-  std::vector<weights::TensorInfo> infos() const {
-    std::vector<weights::TensorInfo> infos;
-    const DType dtype = device::dtype_of(type_);
-    for (const parallel::WholeTensors::Description& tensor : wholes_.all())
-      infos.push_back({tensor.name, dtype, tensor.shape});
-    for (const std::string& name : more_.names)
-      infos.push_back({name, dtype, more_.source->find(name)->shape});
-    return infos;
+      : wholes_(wholes), more_(more), dtype_(dtype) {
+    std::map<std::string, size_t> number_of;
+    for (const parallel::WholeTensors::Description& tensor : wholes.all()) {
+      number_of.emplace(tensor.name, infos_.size());
+      add(tensor.name, tensor.shape, infos_.size());
+    }
+    const size_t own = infos_.size();
+    for (const auto& [name, of] : more.copies) {
+      const size_t number = number_of.at(of);
+      add(name, std::vector<int64_t>(infos_[number].shape), number);
+    }
+    for (size_t i = 0; i < more.names.size(); ++i)
+      add(more.names[i], more.source->find(more.names[i])->shape, own + i);
   }
 
-  void write(const weights::Section& section, const std::vector<weights::TensorInfo>& infos,
-             const weights::BytesSink& sink) const {
+  /// All tensors, in the order of their numbers.
+  const std::vector<weights::TensorInfo>& infos() const { return infos_; }
+
+  void write(const weights::Section& section, const weights::BytesSink& sink) const {
     const weights::Piece& first = section.pieces.front();
     const bool is_whole = section.pieces.size() == 1 && !first.transposed &&
-                          first.of == weights::matrix_of(infos[first.global].shape);
+                          first.of == weights::matrix_of(infos_[first.global].shape);
     at::Tensor all;
     if (is_whole) {
-      all = cast(first.global, infos[first.global].name);
+      all = cast(first.global);
     } else {
-      all = at::empty({section.rows, section.cols}, at::TensorOptions(type_));
+      const at::ScalarType type = device::scalar_type_of(infos_[first.global].dtype);
+      all = at::empty({section.rows, section.cols}, at::TensorOptions(type));
       for (const weights::Piece& piece : section.pieces) {
-        const at::Tensor part = cast(piece.global, infos[piece.global].name)
-                                    .view({weights::matrix_of(infos[piece.global].shape).rows, -1})
+        const at::Tensor part = cast(piece.global)
+                                    .view({weights::matrix_of(infos_[piece.global].shape).rows, -1})
                                     .narrow(0, piece.of.row, piece.of.rows)
                                     .narrow(1, piece.of.col, piece.of.cols);
         all.narrow(0, piece.row, piece.stored_rows())
@@ -224,22 +230,30 @@ class SectionWriter {
   }
 
  private:
-  at::Tensor cast(size_t index, const std::string& name) const {
-    const size_t own = wholes_.all().size();
-    const at::Tensor whole =
-        index < own ? wholes_.whole(index) : read_tensor(*more_.source, more_.names[index - own]);
-    const at::Tensor held = whole.to(at::kCPU, type_).contiguous();
+  void add(const std::string& name, const std::vector<int64_t>& shape, size_t number) {
+    infos_.push_back({name, more_.wide.count(name) ? DType::kF32 : dtype_, shape});
+    numbers_.push_back(number);
+  }
+
+  at::Tensor cast(size_t index) const {
+    const size_t own = wholes_.all().size(), number = numbers_[index];
+    const at::Tensor whole = number < own ? wholes_.whole(number)
+                                          : read_tensor(*more_.source, more_.names[number - own]);
+    const weights::TensorInfo& info = infos_[index];
+    const at::Tensor held = whole.to(at::kCPU, device::scalar_type_of(info.dtype)).contiguous();
     if (whole.scalar_type() == held.scalar_type()) {
-      refuse_non_finite(held, 0, name, "and is not saved");
+      refuse_non_finite(held, 0, info.name, "and is not saved");
     } else {
-      refuse_overflow(held, 0, name);
+      refuse_overflow(held, 0, info.name);
     }
     return held;
   }
 
   const parallel::WholeTensors& wholes_;
   const MoreTensors& more_;
-  const at::ScalarType type_;
+  DType dtype_;
+  std::vector<weights::TensorInfo> infos_;
+  std::vector<size_t> numbers_;  ///< of each: its number among the model's own, or more
 };
 
 }  // namespace
@@ -253,7 +267,7 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
   if (!wholes.asks()) return wholes.serve();
   std::filesystem::create_directories(directory);
   const SectionWriter writer(wholes, more, dtype);
-  const std::vector<weights::TensorInfo> infos = writer.infos();
+  const std::vector<weights::TensorInfo>& infos = writer.infos();
   std::vector<weights::StoredTensor> stored;
   if (stored_as) {
     stored = stored_as(infos);
@@ -266,8 +280,7 @@ void write_tensors(const std::filesystem::path& directory, const std::vector<Par
   weights::SaveOptions options;
   options.base_name = base_name;
   const weights::TensorParts give = [&](size_t index, const weights::BytesSink& sink) {
-    for (const weights::Section& section : stored[index].sections)
-      writer.write(section, infos, sink);
+    for (const weights::Section& section : stored[index].sections) writer.write(section, sink);
   };
   weights::save_safetensors(directory, in_files, give, options);
 }

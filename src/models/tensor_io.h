@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -54,10 +56,13 @@ void refuse_tensor_lists(
 /// Normal(0, deviation) f32 values on the CPU, a function of `seed` alone.
 at::Tensor normal_values(const std::vector<int64_t>& shape, double deviation, uint64_t seed);
 
-/// Tensors that go beside a model's own, as they are but for their type.
+/// Tensors that go beside a model's own, as they are but for their type, and what else files have.
 struct MoreTensors {
   std::shared_ptr<const weights::TensorSource> source = {};
   std::vector<std::string> names = {};
+  /// Further names of the model's own parameters: the new name, and whose values stand under it.
+  std::vector<std::pair<std::string, std::string>> copies = {};
+  std::set<std::string> wide = {};  ///< of all names, those that are written in f32
 };
 
 /// How files hold these tensors, all of one type.

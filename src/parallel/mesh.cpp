@@ -158,7 +158,7 @@ void Mesh::make_links(World& world) {
 }
 
 int64_t Mesh::sum_over_stages(int64_t common, int64_t of_experts) const {
-  return sum_of(pipeline(), common + sum_of(cutting({Axis::kExpert}), of_experts));
+  return sum_of(pipeline(), common + sum_of(cutting(shape_.expert_axes()), of_experts));
 }
 
 void Mesh::abort() const {

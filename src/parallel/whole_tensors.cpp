@@ -56,15 +56,14 @@ WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, Param
       parts_(std::move(parts)),
       store_(store && store->shares_parameters() ? store : nullptr) {
   try {
-    add_experts_of_others();
+    add_experts_of_others(groups_.cutting(mesh.shape().expert_axes()));
     describe_all();
   } catch (...) {
     throw_broken_exchange();
   }
 }
 
-void WholeTensors::add_experts_of_others() {
-  const Group& owners = groups_.cutting({arch::Axis::kExpert});
+void WholeTensors::add_experts_of_others(const Group& owners) {
   if (owners.is_alone()) return;
   Json own = Json::array();
   for (const Parameter& part : parts_) {
@@ -126,7 +125,7 @@ void WholeTensors::describe_all() {
     if (tensor.layer >= 0) return tensor.layer;
     return tensor.stage == 0 ? -1 : std::numeric_limits<int64_t>::max();
   };
-  if (stages.is_alone() && groups_.cutting({arch::Axis::kExpert}).is_alone()) return;
+  if (stages.is_alone() && holders().is_alone()) return;
   std::stable_sort(all_.begin(), all_.end(),
                    [&](const Description& a, const Description& b) { return place(a) < place(b); });
 }

@@ -18,8 +18,8 @@ namespace danlu::parallel {
 class WholeTensors {
  public:
   /// parts: the parameters of this stage that this rank has a part of, in the same order on each of
-  /// its ranks; where experts are divided among ranks, each needs to give its own alone. store: given if
-  /// it shares them. Collective. Errors: as whole().
+  /// its ranks; where experts are divided among ranks, each needs to give its own alone. store:
+  /// given if it shares them. Collective. Errors: as whole().
   WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, ParameterStore* store = nullptr);
   /// On the first rank, ends serve() of the others.
   ~WholeTensors();
@@ -54,7 +54,7 @@ class WholeTensors {
   bool leads_stage() const { return groups_.tensor().rank() == 0 && groups_.sharers().rank() == 0; }
   /// Adds what other ranks hold of experts, as parameters of which this rank has nothing: then all
   /// of the stage have one list.
-  void add_experts_of_others();
+  void add_experts_of_others(const Group& owners);
   void describe_all();
   /// The first rank's number, on every rank.
   int64_t agree(int64_t number) const;

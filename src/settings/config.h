@@ -20,6 +20,7 @@
 #include "settings/model_setup.h"
 #include "settings/model_source.h"
 #include "settings/optimizer.h"
+#include "settings/prediction_training.h"
 #include "settings/recompute_layers.h"
 #include "settings/router_training.h"
 #include "settings/schedule.h"
@@ -160,7 +161,8 @@ struct TrainConfig {
   LossScaleConfig loss_scale;
   double max_grad_norm = 1.0;  ///< 0: no clipping
   RouterTraining routers;      ///< of models with experts
-  int64_t max_bad_steps = 5;   ///< skipped steps in a row that end the run
+  PredictionTraining prediction;
+  int64_t max_bad_steps = 5;  ///< skipped steps in a row that end the run
   OutputConfig output;
 
   Json args = Json::object();      ///< every option with its value, as args.json holds it

@@ -56,6 +56,15 @@ Json media_identity(const TrainConfig& config) {
           {"add_vision_id", media.add_vision_id}};
 }
 
+/// Null of runs that do not train such layers.
+Json prediction_identity(const TrainConfig& config) {
+  const PredictionTraining& prediction = config.prediction;
+  if (prediction.layers == 0) return nullptr;
+  return {{"layers", prediction.layers},
+          {"loss_factor", prediction.loss_factor},
+          {"normed", prediction.normed}};
+}
+
 /// What an identity is made from.
 struct Facts {
   const TrainConfig& config;
@@ -83,6 +92,7 @@ const std::vector<Row>& rows_of_run() {
       {"model", kFixed, [](F f) -> Json { return model_identity(f.source); }},
       {"from_scratch", kFixed, [](F f) -> Json { return f.config.model.from_scratch; }},
       {"lora", kFixed, [](F f) -> Json { return lora_identity(f.config); }},
+      {"mtp", kFixed, [](F f) -> Json { return prediction_identity(f.config); }},
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},
       {"packing", kMayChange, [](F f) -> Json { return f.config.data.share_passes; }},

@@ -39,7 +39,8 @@ arch::Coord MeshShape::coord(int64_t rank) const {
   return {.tp_size = tensor,
           .tp_rank = place_on(Axis::kTensor, rank),
           .ep_size = expert,
-          .ep_rank = place_on(Axis::kExpert, rank)};
+          .ep_rank = place_on(Axis::kExpert, rank),
+          .tp_extends_ep = tensor_deals_experts};
 }
 
 Axes MeshShape::several_of(Axes axes) const {

@@ -24,7 +24,15 @@ struct MeshShape {
   bool ring = false;
   /// How many neighbours on the data axis a layer's experts are divided among; divides `data`.
   int64_t expert = 1;
+  /// Whole experts are dealt out over the tensor axis too, where else each of its ranks has a part
+  /// of every one.
+  bool tensor_deals_experts = false;
 
+  /// The axes along which ranks have other experts.
+  arch::Axes expert_axes() const {
+    return tensor_deals_experts ? arch::Axes{arch::Axis::kTensor, arch::Axis::kExpert}
+                                : arch::Axes{arch::Axis::kExpert};
+  }
   /// The number of ranks along an axis. Those along the data axis are counted without the expert
   /// axis, which is its inner part.
   int64_t size_of(arch::Axis axis) const;

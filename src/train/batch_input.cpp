@@ -31,6 +31,8 @@ models::ForwardInput text_input(const data::Batch& batch) {
 
 }  // namespace
 
+at::Tensor targets_of(const data::Batch& batch) { return to_tensor(batch.targets); }
+
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
   models::ForwardInput input = text_input(batch);
   add_visuals(model, batch, 0, input);

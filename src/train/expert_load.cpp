@@ -15,7 +15,7 @@ namespace danlu::train {
 ExpertLoad load_of_all(const models::CausalLM& model, const models::PassResults& results) {
   const arch::ModelConfig& config = model.config();
   if (!config.has_experts()) return {};
-  ExpertLoad load{config.num_layers, config.experts.count, {}};
+  ExpertLoad load{config.num_layers + config.num_predictions(), config.experts.count, {}};
   load.picks.assign(static_cast<size_t>(load.layers * (load.experts + 1)), 0.0);
   if (const auto found = results.sums().find(layers::kExpertLoad); found != results.sums().end()) {
     const at::Tensor here = found->second.cpu().contiguous();

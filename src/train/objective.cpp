@@ -1,7 +1,6 @@
 #include "train/objective.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -9,6 +8,7 @@
 #include "arch/layer_kind.h"
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "train/batch_input.h"
 #include "train/expert_load.h"
 
 namespace danlu::train {
@@ -25,11 +25,7 @@ class LanguageModelling : public Objective {
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
                 double scale) const override {
-    // The batch's own memory, which outlives the pass.
-    const at::Tensor targets_N =
-        at::from_blob(const_cast<int64_t*>(batch.targets.data()),
-                      {static_cast<int64_t>(batch.targets.size())}, at::kLong);
-    const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_N, scale);
+    const models::LossSum loss = policy.head_loss(hidden_nH, input, targets_of(batch), scale);
     return {
         loss.sum, loss.factor, {{"token_acc", {loss.num_correct, count_tensor(loss.num_targets)}}}};
   }
@@ -90,7 +86,9 @@ Metrics metrics_of_all(const Objective& objective, const models::CausalLM& polic
   for (const std::string& name : of_layers) {
     const auto found = results.sums().find(name);
     const bool is_there = found != results.sums().end();
-    sums.insert(sums.end(), {is_there ? found->second.item<double>() : 0, is_there ? 1.0 : 0.0});
+    const auto own_weight = results.weights().find(name);
+    sums.insert(sums.end(), {is_there ? found->second.item<double>() : 0, is_there ? 1.0 : 0.0,
+                             own_weight == results.weights().end() ? 0 : own_weight->second});
   }
   const parallel::Mesh& mesh = policy.mesh();
   for (std::vector<double>* list : {&numbers, &sums}) {
@@ -105,7 +103,9 @@ Metrics metrics_of_all(const Objective& objective, const models::CausalLM& polic
   for (size_t i = 0; i < names.size(); ++i)
     metrics[names[i]] = {numbers[2 * i], numbers[2 * i + 1]};
   for (size_t i = 0; i < of_layers.size(); ++i)
-    metrics[of_layers[i]] = {sums[2 * i], sums[2 * i + 1] > 0 ? weight : 0};
+    metrics[of_layers[i]] = {sums[3 * i], sums[3 * i + 2] > 0   ? sums[3 * i + 2]
+                                          : sums[3 * i + 1] > 0 ? weight
+                                                                : 0};
   return metrics;
 }
 

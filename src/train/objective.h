@@ -64,8 +64,8 @@ at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hi
                             const models::ForwardInput& input, const data::Batch& batch);
 
 /// Sums metrics over all ranks of the policy's mesh. own: the objective's, from this rank's passes.
-/// results: what layers gave in them; these figures are divided by `weight`, the weight of the
-/// batches of all ranks. Collective.
+/// results: what layers gave in them; these figures are divided by weights of their own, or by
+/// `weight`, that of the batches of all ranks. Collective.
 Metrics metrics_of_all(const Objective& objective, const models::CausalLM& policy,
                        const Metrics& own, const models::PassResults& results, double weight);
 

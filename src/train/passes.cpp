@@ -22,6 +22,18 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
       links_(links),
       observer_(observer) {}
 
+void Passes::ask_for_predictions(const data::Batch& batch, models::ForwardInput& input) const {
+  if (factors_.prediction.layers == 0) return;
+  // Of filling only the exchanges matter, in which other ranks wait for this one.
+  const bool is_filling = batch.is_filling;
+  const at::Tensor targets_N = is_filling
+                                   ? at::zeros({static_cast<int64_t>(batch.ids.size())}, at::kLong)
+                                   : targets_of(batch);
+  const double factor =
+      factors_.scale * factors_.weight_of_target * factors_.prediction.factor_of_each();
+  input.prediction = {targets_N, is_filling ? 0 : factor, !is_filling, factors_.prediction.normed};
+}
+
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   models::ForwardInput input =
       training_input(stage_, batch, factors_.dropout_seed, &pixels_wait_s_);
@@ -29,6 +41,7 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   if (factors_.routers.changes_passes() && !batch.is_filling)
     input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target)};
   input.loss_scale = factors_.scale;
+  if (stage_.stage().ends_at(chunk)) ask_for_predictions(batch, input);
   if (flight.entered.defined()) flight.entered.requires_grad_(true);
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;

@@ -175,6 +175,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
                {.dropout_seed = mix64(config.seed, static_cast<uint64_t>(state.step)),
                 .scale = result.loss_scale / counts.weight,
                 .routers = config.routers,
+                .prediction = config.prediction,
                 .weight_of_target = counts.targets > 0 ? counts.weight / counts.targets : 0});
   result.pixels_wait_s = sums.pixels_wait_s;
   take_figures(state, sums, counts.weight, result);

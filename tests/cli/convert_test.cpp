@@ -193,14 +193,28 @@ TEST_F(Convert, MatricesOfEightBitsAreDequantised) {
   expect_same("narrow", "rounded");
 }
 
-TEST_F(Convert, LayersThatPredictFurtherAheadStayInHuggingFacesFormat) {
+TEST_F(Convert, LayersThatPredictFurtherAheadGoThroughMegatronsNamesAndMindSpeeds) {
   DANLU_REQUIRES_SHARED();
   const std::string v3 = (shared_dir() / "golden/moe/deepseek_v3").string();
   ok({"convert", v3, "copy", "--to", "hf"});
   EXPECT_THAT(ok({"inspect", "copy", "--tensors"}).out, HasSubstr("layers.3.eh_proj"));
   expect_same(v3, "copy");
-  EXPECT_THAT(ok({"convert", v3, "core", "--to", "mcore"}).err,
+  EXPECT_THAT(ok({"convert", v3, "native", "--to", "native"}).err,
               HasSubstr("layers that predict further ahead (MTP) are left out"));
+  ok({"convert", v3, "mindspeed", "--to", "mcore", "--tp", "2", "--ep", "2", "--pp", "3"});
+  EXPECT_THAT(content_of(*this / "mindspeed/iter_0000001/mp_rank_01_002_001/model_optim_rng.pt"),
+              AllOf(HasSubstr("mtp_layers.0.transformer_layer.self_attention.linear_qb.weight"),
+                    HasSubstr("mtp_layers.0.embedding.word_embeddings.weight")));
+  ok({"convert", "mindspeed", "engine", "--to", "mcore", "--tp", "1", "--pp", "3",
+      "--transformer-impl", "transformer_engine", "--moe-grouped-gemm"});
+  EXPECT_THAT(
+      content_of(*this / "engine/iter_0000001/mp_rank_00_002/model_optim_rng.pt"),
+      testing::AllOf(HasSubstr("mtp.layers.0.transformer_layer.self_attention.linear_q_up_proj"),
+                     HasSubstr("mtp.layers.0.eh_proj.weight")));
+  ok({"convert", "engine", "back", "--to", "hf"});
+  expect_same(v3, "back");
+  ok({"convert", "mindspeed", "back2", "--to", "hf"});
+  expect_same(v3, "back2");
 }
 
 TEST_F(Convert, LatentAttentionGoesThroughMegatronsNamesAndMindSpeeds) {

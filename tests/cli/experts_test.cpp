@@ -144,6 +144,64 @@ TEST_P(ExpertChain, TrainedDividedContinuedConvertedTunedAndAsked) {
 INSTANTIATE_TEST_SUITE_P(Families, ExpertChain, testing::Values("mixtral", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// Begun at random with its layer that predicts further ahead; gone on with; tuned without it.
+TEST_F(ExpertLines, LayersThatPredictFurtherAheadAreTrainedResumedAndKept) {
+  make_model("glm4_moe");
+  const std::vector<std::string> trained = {"--from_scratch",
+                                            "true",
+                                            "--num-nextn-predict-layers",
+                                            "1",
+                                            "--mtp-loss-scaling-factor",
+                                            "0.3",
+                                            "--moe-tp-extend-ep",
+                                            "--tensor_model_parallel_size",
+                                            "2"};
+  ok(on_two(train_line("whole", trained)));
+  EXPECT_THAT(content_of(*this / "whole/logging.jsonl"), HasSubstr("mtp_1_loss"));
+  const std::string tensors = ok({"inspect", "whole", "--tensors"}).out;
+  for (const char* name : {"layers.2.eh_proj", "layers.2.embed_tokens", "layers.2.shared_head.head",
+                           "layers.2.mlp.experts.3.down_proj"})
+    EXPECT_THAT(tensors, HasSubstr(name));
+  // As if it had been killed behind its first checkpoint.
+  fs::copy(*this / "whole", *this / "again", fs::copy_options::recursive);
+  fs::remove_all(*this / "again/checkpoint-4");
+  for (const char* file : {"DONE", "model.safetensors", "last"})
+    fs::remove_all(*this / "again" / file);
+  ok(on_two(train_line("again", trained)));
+  const ProgramResult same = run({"diff", "whole", "again"});
+  EXPECT_EQ(same.exit_code, 0) << same.out;
+
+  std::vector<std::string> tuned = train_line("tuned", {});
+  tuned[2] = "whole";
+  ok(tuned);
+  EXPECT_THAT(ok({"inspect", "tuned", "--tensors"}).out, HasSubstr("layers.2.eh_proj"));
+
+  ok({"convert", "whole", "mcore", "--to", "mcore", "--tp", "2", "--ep", "2"});
+  ok({"convert", "mcore", "engine", "--to", "mcore", "--pp", "2", "--transformer-impl",
+      "transformer_engine", "--moe-grouped-gemm"});
+  ok({"convert", "engine", "back", "--to", "hf"});
+  const ProgramResult back = run({"diff", "whole", "back"});
+  EXPECT_EQ(back.exit_code, 0) << back.out;
+}
+
+TEST_F(ExpertLines, LayersThatPredictFurtherAheadHaveTheirRules) {
+  make_model("glm4_moe");
+  const auto refused = [&](int ranks, const std::vector<std::string>& more,
+                           const std::vector<std::string>& words) {
+    std::vector<std::string> line = train_line("out", more);
+    line.insert(line.end(), {"--nproc_per_node", std::to_string(ranks)});
+    expect_error(run(line), 2, words);
+  };
+  refused(1, {"--mtp-num-layers", "2"}, {"--mtp-num-layers 2", "has 1 layers"});
+  refused(1, {"--mtp-num-layers", "1", "--tuner", "lora"}, {"beside adapters"});
+  refused(2, {"--mtp-num-layers", "1", "--cp", "2"}, {"needs the next tokens", "--cp"});
+  refused(2, {"--tp", "2", "--expert-tensor-parallel-size", "1"}, {"give a multiple of 2"});
+  refused(4, {"--tp", "4", "--expert-tensor-parallel-size", "2"}, {"or not at all"});
+  // Files that have none.
+  expect_error(run(train_line("out", {"--mtp-num-layers", "1"})), 4,
+               {"missing: model.layers.2.enorm.weight"});
+}
+
 TEST_F(ExpertLines, WhatExpertsCannotDoIsAnErrorBeforeWeightsAreRead) {
   make_model("mixtral");
   const auto refused = [&](const std::vector<std::string>& more,

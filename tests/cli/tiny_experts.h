@@ -27,6 +27,16 @@ inline nlohmann::json tiny_experts(const std::string& family) {
   if (family == "mixtral") config["num_local_experts"] = 4;
   if (family == "qwen3_moe")
     config.update({{"num_experts", 4}, {"moe_intermediate_size", 24}, {"head_dim", 12}});
+  if (family == "glm4_moe") {
+    config.update({{"n_routed_experts", 4},
+                   {"n_shared_experts", 1},
+                   {"moe_intermediate_size", 24},
+                   {"first_k_dense_replace", 1},
+                   {"n_group", 1},
+                   {"topk_group", 1},
+                   {"head_dim", 8},
+                   {"num_nextn_predict_layers", 1}});
+  }
   if (family == "deepseek_v2") {
     config.update({{"num_key_value_heads", 4},
                    {"n_routed_experts", 4},

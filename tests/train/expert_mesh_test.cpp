@@ -33,6 +33,11 @@ std::vector<Case> expert_cases() {
   const MeshShape ep2pp2{.data = 2, .pipeline = 2, .expert = 2};
   const MeshShape ep2ring{.data = 2, .context = {1, 2, 2}, .expert = 2};
   const MeshShape ep2ulysses{.data = 2, .context = {2, 1, 1}, .expert = 2};
+  const MeshShape tp2dealt{.tensor = 2, .tensor_deals_experts = true};
+  const MeshShape ep2tp2dealt{.tensor = 2, .data = 2, .expert = 2, .tensor_deals_experts = true};
+  const MeshShape ep2tp2sp_dealt{
+      .tensor = 2, .data = 2, .sequence_parallel = true, .expert = 2, .tensor_deals_experts = true};
+  const MeshShape tp2dp2dealt{.tensor = 2, .data = 2, .tensor_deals_experts = true};
   const MeshShape tp2{.tensor = 2}, dp2{.data = 2}, pp2{.pipeline = 2};
   std::vector<Case> cases;
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
@@ -44,6 +49,10 @@ std::vector<Case> expert_cases() {
       cases.push_back(expert_case("qwen3_moe", tuning, ep2dp2, sharding));
       cases.push_back(expert_case("mixtral", tuning, ep2tp2sp, sharding));
     }
+    for (const MeshShape& shape : {tp2dealt, ep2tp2dealt, ep2tp2sp_dealt})
+      cases.push_back(expert_case("qwen2_moe", tuning, shape));
+    cases.push_back(expert_case("mixtral", tuning, ep2tp2dealt, Sharding::kState));
+    cases.push_back(expert_case("mixtral", tuning, tp2dp2dealt, Sharding::kParameters));
     for (const auto recompute : {models::Recompute::kSelective, models::Recompute::kFull})
       cases.push_back(expert_case("qwen2_moe", tuning, ep2pp2, Sharding::kParameters, recompute));
   }
@@ -52,6 +61,7 @@ std::vector<Case> expert_cases() {
   for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring})
     cases.push_back(expert_case("llama4_text", Tuning::kFull, shape));
   cases.push_back(expert_case("llama4_text", Tuning::kLora, ep2dp2, Sharding::kParameters));
+  cases.push_back(expert_case("qwen2_moe", Tuning::kDora, ep2tp2dealt));
   Case chunks = expert_case("qwen3_moe", Tuning::kFull, ep2pp2);
   chunks.chunks = 2;
   chunks.layers = 4;
@@ -62,7 +72,7 @@ std::vector<Case> expert_cases() {
   // Room is counted by sequences, so it does not depend on ranks.
   for (const auto drop : {settings::DropPolicy::kWeights, settings::DropPolicy::kPosition}) {
     for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
-      for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2}) {
+      for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2tp2sp_dealt}) {
         Case room = expert_case("mixtral", tuning, shape);
         room.name = drop == settings::DropPolicy::kWeights ? "room_by_weight" : "room_by_position";
         room.routers.capacity_factor = 0.75;
@@ -82,7 +92,8 @@ std::vector<Case> expert_cases() {
 }
 
 std::string expert_name(const testing::TestParamInfo<Case>& info) {
-  return name_of(info) + "_ep" + std::to_string(info.param.shape.expert);
+  return name_of(info) + "_ep" + std::to_string(info.param.shape.expert) +
+         (info.param.shape.tensor_deals_experts ? "_dealt" : "");
 }
 
 const Outcome& one_rank(const Case& c) {

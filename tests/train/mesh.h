@@ -66,6 +66,7 @@ struct Case {
   /// As arch::PipelineSplit's; empty: even.
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
   settings::RouterTraining routers = {};
+  settings::PredictionTraining prediction = {};
   std::vector<std::string> modules_to_save = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -110,6 +111,7 @@ inline TrainConfig config_of(const Case& c) {
   config.lora.modules_to_save = c.modules_to_save;
   config.keeping.sharding = c.sharding;
   config.routers = c.routers;
+  config.prediction = c.prediction;
   if (c.chunks > 1) config.order = arch::PipelineOrder::kInterleaved;
   if (c.zero_bubble) config.order = arch::PipelineOrder::kZeroBubble;
   static const danlu::test::TemporaryDirectory directory;
@@ -146,7 +148,8 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
     }
   }
   if (c.layers > 0) json["num_hidden_layers"] = c.layers;
-  const arch::ModelConfig model_config = arch::family_of(json).parse(json);
+  arch::ModelConfig model_config = arch::family_of(json).parse(json);
+  model_config.predicts_ahead = c.prediction.layers > 0;
   const int64_t virtual_stages = c.chunks > 1 && c.layer_lists.empty() ? c.chunks : 0;
   const auto stages = arch::stages_of(model_config, {.stages = mesh.shape().pipeline,
                                                      .virtual_stages = virtual_stages,

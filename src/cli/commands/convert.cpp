@@ -51,7 +51,8 @@ constexpr uint64_t kCheckByDefaultBelow = 2'000'000'000;
 
 /// Tensors that stay of the type they have: a bias that chooses among experts is f32 in models of
 /// every type.
-std::set<std::string> wide_tensors(const arch::ModelConfig& config) {
+std::set<std::string> wide_tensors(arch::ModelConfig config) {
+  config.predicts_ahead = true;
   std::set<std::string> names;
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
     if (spec.role == arch::Role::kRouterBias) names.insert(spec.name);
@@ -59,7 +60,8 @@ std::set<std::string> wide_tensors(const arch::ModelConfig& config) {
   return names;
 }
 
-/// A Hugging Face directory keeps layers that predict further ahead; elsewhere they have no place.
+/// Hugging Face's directories and Megatron-core's checkpoints keep layers that predict further
+/// ahead; elsewhere they have no place.
 void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
   size_t count = 0;
   weights::RenamedSource::Names others;
@@ -72,6 +74,12 @@ void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
     if (request.to == ConvertTo::kHf) plan.globals.push_back(info);
   }
   if (count == 0 || request.to == ConvertTo::kHf) return;
+  if (request.to == ConvertTo::kCore && !request.with_optimizer) {
+    weights::require_shared_predictions(plan.config, *plan.model, request.source);
+    plan.config.predicts_ahead = true;
+    plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
+    return;
+  }
   plan.model = std::make_shared<weights::RenamedSource>(plan.model, others);
   log::warning("{}: {} tensors of layers that predict further ahead (MTP) are left out",
                request.source.string(), count);
@@ -103,8 +111,8 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   if (request.with_optimizer && (own || !request.adapters.empty()))
     throw UsageError(tr("[--with-optimizer] adapters are merged, so the state fits no longer"));
   plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
-  const std::set<std::string> wide = wide_tensors(plan.config);
   add_predictions(request, plan);
+  const std::set<std::string> wide = wide_tensors(plan.config);
   for (TensorInfo& info : plan.globals) {
     const DType own = plan.model->find(info.name)->dtype;
     info.dtype = request.dtype && is_floating(own) && !wide.count(info.name) ? *request.dtype : own;
@@ -205,7 +213,11 @@ void plan_megatron(const ConvertRequest& request, const ConvertPlan& plan, Conve
                        megatron->form.dialect != Dialect::kMindSpeedMm;
   target.form.dialect = request.dialect.value_or(is_core ? megatron->form.dialect : Dialect::kCore);
   if (request.to == ConvertTo::kMm) target.form.dialect = Dialect::kMindSpeedMm;
-  if (is_core) target.form.latent = megatron->form.latent;
+  if (is_core) {
+    target.form.latent = megatron->form.latent;
+    target.form.prediction_tables = megatron->form.prediction_tables;
+    target.form.prediction_heads = megatron->form.prediction_heads;
+  }
   if (request.experts) {
     target.form.experts = *request.experts;
   } else if (megatron && plan.config.has_experts()) {

@@ -265,7 +265,8 @@ std::vector<OptionSpec> foreign_convert_options() {
       unavailable({"schedules_method"}, "the dual-pipe layout is not written by this version"),
       unavailable({"expert_tensor_parallel_size"}, "experts are cut as the dense layers are",
                   {"1"}),
-      unavailable({"mtp_num_layers"}, no_such_model),
+      ignored({"mtp_num_layers", "num_nextn_predict_layers"},
+              "config.json says how many layers predict further ahead"),
       unavailable({"tp_2d"}, "two-dimensional tensor parallelism is not written by this version"),
   };
 }

@@ -61,6 +61,40 @@ std::vector<OptionSpec> balance_options() {
   };
 }
 
+std::vector<OptionSpec> prediction_options() {
+  return {
+      {.name = "mtp_num_layers",
+       .type = OptionType::kInt,
+       .default_text = "0",
+       .help = "train the model's layers that predict further ahead (multi-token prediction), as "
+               "many as it has; 0: they stay as they are",
+       .aliases = {"num_nextn_predict_layers"},
+       .range = at_least(0),
+       .group = kGroup},
+      {.name = "mtp_loss_scaling_factor",
+       .type = OptionType::kFloat,
+       .default_text = "0.1",
+       .help = "factor of the mean of their losses",
+       .aliases = {"mtp_loss_scale"},
+       .range = at_least(0),
+       .group = kGroup},
+      {.name = "mtp_after_norm",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help = "they read the model's last hidden states behind its final norm, as in Megatron and "
+               "in what serves these models; false: before it, as in MindSpeed-LLM 2.0",
+       .group = kGroup},
+      {.name = "mtp_mem_efficient_logits",
+       .type = OptionType::kBool,
+       .help = "accepted",
+       .aliases = {"share_mtp_embedding_and_output_weight", "recompute_mtp_layer",
+                   "recompute_mtp_norm"},
+       .group = kGroup,
+       .ignored_because = "these layers share table and head, hold few logits at a time, and are "
+                          "recomputed as the last layer is"},
+  };
+}
+
 }  // namespace
 
 std::vector<OptionSpec> train_expert_options() {
@@ -81,6 +115,7 @@ std::vector<OptionSpec> train_expert_options() {
                       .ignored_because = "experts have one implementation"};
   };
   std::vector<OptionSpec> all = balance_options();
+  for (OptionSpec& spec : prediction_options()) all.push_back(std::move(spec));
   all.push_back(
       described("num_experts",
                 {"moe_router_topk", "moe_router_score_function", "moe_router_group_topk",

@@ -91,8 +91,7 @@ std::vector<OptionSpec> model_and_tuner() {
                   "quantised base weights are not in this version"),
       unavailable({"task_type"}, "models are trained to predict the next token", {"causal_lm"}),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
-      unavailable({"mtp_num_layers", "num_nextn_predict_layers", "tp_2d", "sliding_window"},
-                  "the architecture follows from config.json"),
+      unavailable({"tp_2d", "sliding_window"}, "the architecture follows from config.json"),
   };
 }
 

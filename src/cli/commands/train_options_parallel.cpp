@@ -104,6 +104,18 @@ std::vector<OptionSpec> train_parallel_options() {
       size("pp", "pipeline stages", {"pipeline_model_parallel_size"}),
       size("cp", "context-parallel processes", {"context_parallel_size", "sequence_parallel_size"}),
       size("ep", "expert-parallel processes", {"expert_model_parallel_size"}),
+      {.name = "expert_tensor_parallel_size",
+       .type = OptionType::kInt,
+       .help = "tensor-parallel processes that share each expert: all of them (default), or 1: "
+               "whole experts are divided among them too, who count in ep then",
+       .range = at_least(1),
+       .group = split},
+      {.name = "moe_tp_extend_ep",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "whole experts are divided among tensor-parallel processes too, who do not count in "
+               "ep (MindSpeed)",
+       .group = split},
       size("dp", "data-parallel processes", {"data_parallel_size"}),
       {.name = "sequence_parallel",
        .type = OptionType::kBool,

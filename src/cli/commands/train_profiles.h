@@ -31,6 +31,8 @@ inline OptionProfile mindspeed_profile() {
                      {"adam_beta2", "0.999"},
                      {"adam_epsilon", "1e-8"},
                      {"max_grad_norm", "1.0"},
+                     {"mtp_loss_scaling_factor", "0.3"},
+                     {"mtp_after_norm", "false"},
                      {"initial_loss_scale", "4294967296"},
                      {"loss_scale_window", "1000"},
                      {"hysteresis", "2"},

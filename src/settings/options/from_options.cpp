@@ -18,6 +18,7 @@
 #include "settings/options/optimizer_options.h"
 #include "settings/options/output_options.h"
 #include "settings/options/precision.h"
+#include "settings/options/prediction_options.h"
 #include "settings/options/processes.h"
 #include "settings/options/recompute.h"
 #include "settings/options/recorded_settings.h"
@@ -119,6 +120,8 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
                                 : model_to_train(options, config.task);
   config.model = std::move(named.source);
   model = std::move(named.config);
+  if (verb != kPlanVerb)
+    config.prediction = prediction_training_from(options, config.tuner == Tuner::kLora, model);
   const VisionTraining vision = vision_training_from(options, model);
   config.lora = lora_from(options, model, vision);
   config.freeze = vision.freeze;

@@ -19,6 +19,30 @@ std::string sizes_that_fit(const std::string& flag, int64_t tensor, int64_t proc
             (processes / tensor + 1) * tensor);
 }
 
+/// How many neighbours on the data axis divide a layer's experts, and whether those of the tensor
+/// axis have whole ones too: MindSpeed counts the former alone, Megatron both.
+void divide_experts(const Options& options, MeshShape& shape) {
+  shape.expert = options.get_int_or("ep", 1);
+  const bool extends = options.get_bool_or("moe_tp_extend_ep", false);
+  const int64_t cut = options.get_int_or("expert_tensor_parallel_size", extends ? 1 : shape.tensor);
+  const std::string flag = options.given_as("expert_tensor_parallel_size");
+  if ((cut != 1 && cut != shape.tensor) || (extends && cut != 1)) {
+    throw UsageError(
+        tr("[train] {} {}: each expert is cut over all {} tensor-parallel processes, or not at all",
+           flag, cut, shape.tensor),
+        tr("give 1, or leave it out"));
+  }
+  shape.tensor_deals_experts = cut < shape.tensor;
+  if (!shape.tensor_deals_experts || extends) return;
+  if (shape.expert % shape.tensor != 0) {
+    throw UsageError(tr("[train] {} 1 with {} {}: whole experts are divided among {} "
+                        "tensor-parallel processes and others",
+                        flag, options.given_as("ep"), shape.expert, shape.tensor),
+                     tr("give a multiple of {} as {}", shape.tensor, options.given_as("ep")));
+  }
+  shape.expert /= shape.tensor;
+}
+
 ContextShape context_from(const Options& options) {
   ContextShape shape;
   const int64_t size = options.get_int_or("cp", 1);
@@ -111,7 +135,7 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
                         options.given_as("dp"), dp, processes, copy, shape.data),
                      tr("leave it out: it follows from the others"));
   }
-  shape.expert = options.get_int_or("ep", 1);
+  divide_experts(options, shape);
   if (shape.data % shape.expert != 0) {
     throw UsageError(
         tr("[train] {} {} does not divide the {} data-parallel processes, among which experts are "
@@ -126,16 +150,18 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
 
 void require_shared_experts(const Options& options, const arch::ModelConfig& model,
                             const MeshShape& shape) {
-  if (shape.expert == 1) return;
+  const int64_t owners = shape.tensor_deals_experts ? shape.expert * shape.tensor : shape.expert;
+  if (owners == 1) return;
+  const char* const flag = shape.expert > 1 || options.has_value("ep") ? "ep" : "moe_tp_extend_ep";
   if (!model.has_experts()) {
-    throw UsageError(tr("[train] {} {}: {} has no experts to divide", options.given_as("ep"),
-                        shape.expert, model.family),
+    throw UsageError(tr("[train] {} {}: {} has no experts to divide", options.given_as(flag),
+                        owners, model.family),
                      tr("leave it out; --tensor-model-parallel-size divides every layer, "
                         "--pipeline-model-parallel-size the layers"));
   }
-  if (model.experts.count % shape.expert != 0) {
+  if (model.experts.count % owners != 0) {
     throw UsageError(tr("[train] {} {} does not divide the {} experts of a layer",
-                        options.given_as("ep"), shape.expert, model.experts.count),
+                        options.given_as(flag), owners, model.experts.count),
                      tr("one of {}", fmt::join(divisors(model.experts.count), ", ")));
   }
   const int64_t neighbours = shape.context.size() * shape.expert;

@@ -36,9 +36,10 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
   }
   if (checkpoint && !lora) {
     // A full checkpoint holds the model; adapters go on top of the base.
-    return models::load_model(
-        weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true}), mesh, dtype,
-        run.device, settle, stage);
+    weights::CheckpointSource source =
+        weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true});
+    source.config.predicts_ahead = run.source.config.predicts_ahead;
+    return models::load_model(source, mesh, dtype, run.device, settle, stage);
   }
   return models::load_model(run.source, mesh, dtype, run.device, settle, stage);
 }

@@ -78,6 +78,7 @@ void require_samples(const TrainConfig& config, int64_t samples) {
 OpenedModel open_checked(const TrainConfig& agreed) {
   refuse_other_format(agreed.output.directory);
   OpenedModel opened{agreed, open_model(agreed.model)};
+  opened.source.config.predicts_ahead = agreed.prediction.layers > 0;
   ModelSource& model = opened.config.model;
   model.companions = opened.source.companions;
   if (opened.source.megatron) {

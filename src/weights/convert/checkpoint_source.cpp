@@ -14,6 +14,7 @@
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
+#include "weights/hf/renamed_source.h"
 #include "weights/hf/stacked_experts.h"
 #include "weights/hf/tower_names.h"
 #include "weights/hf/wrapped_names.h"
@@ -79,27 +80,44 @@ void require_fit(const arch::ModelConfig& config, const TensorSource& source,
                    tr("does config.json belong to these weights? danlu inspect shows both"));
 }
 
+/// Whether both are equal, byte for byte. REQUIRES: their shapes and types are.
+bool are_equal(const TensorSource& source, const std::string& one, const std::string& other) {
+  const TensorInfo* info = source.find(one);
+  const int64_t cols = matrix_of(info->shape).cols, rows = matrix_of(info->shape).rows;
+  const auto item = static_cast<int64_t>(dtype_size_bytes(info->dtype));
+  const int64_t step = std::max<int64_t>(1, (4 << 20) / (cols * item));
+  for (int64_t row = 0; row < rows; row += step) {
+    const Rect rect{row, std::min(step, rows - row), 0, cols};
+    std::vector<std::byte> a(static_cast<size_t>(rect.rows * cols * item)), b(a.size());
+    source.read_rect(one, rect, a.data(), cols);
+    source.read_rect(other, rect, b.data(), cols);
+    if (a != b) return false;
+  }
+  return true;
+}
+
 /// lm_head.weight of a tied model is a copy; one that differs would be lost.
 void check_tied_copy(const arch::ModelConfig& config, const TensorSource& source,
                      const fs::path& path) {
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
-    const TensorInfo* info = source.find(spec.name);
-    if (spec.tied_to.empty() || !info) continue;
-    const int64_t cols = matrix_of(info->shape).cols, rows = matrix_of(info->shape).rows;
-    const auto item = static_cast<int64_t>(dtype_size_bytes(info->dtype));
-    const int64_t step = std::max<int64_t>(1, (4 << 20) / (cols * item));
-    for (int64_t row = 0; row < rows; row += step) {
-      const Rect rect{row, std::min(step, rows - row), 0, cols};
-      std::vector<std::byte> a(static_cast<size_t>(rect.rows * cols * item)), b(a.size());
-      source.read_rect(spec.name, rect, a.data(), cols);
-      source.read_rect(spec.tied_to, rect, b.data(), cols);
-      if (a == b) continue;
-      throw ModelError(
-          tr("{}: {} differs from {}, but config.json ties them", path.string(), spec.name,
-             spec.tied_to),
-          tr("set tie_word_embeddings to false in config.json if the head is its own"));
-    }
+    if (spec.tied_to.empty() || !source.find(spec.name)) continue;
+    if (are_equal(source, spec.name, spec.tied_to)) continue;
+    throw ModelError(tr("{}: {} differs from {}, but config.json ties them", path.string(),
+                        spec.name, spec.tied_to),
+                     tr("set tie_word_embeddings to false in config.json if the head is its own"));
   }
+}
+
+/// A view of Megatron's tensors with the copies that Hugging Face's files have beside them.
+std::shared_ptr<const TensorSource> with_copies(const std::shared_ptr<const TensorSource>& model,
+                                                const arch::ModelConfig& config) {
+  RenamedSource::Names names;
+  for (const TensorInfo& info : model->tensors()) names.emplace(info.name, info.name);
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (spec.layer >= config.num_layers && !spec.tied_to.empty())
+      names.emplace(spec.name, spec.tied_to);
+  }
+  return std::make_shared<RenamedSource>(model, names);
 }
 
 CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
@@ -145,6 +163,9 @@ CheckpointSource open_megatron(const fs::path& path, const SourceOptions& option
   source.config = std::move(opened.config);
   source.companions = opened.companions;
   source.model = opened.model;
+  if (source.config.predicts_ahead && source.model)
+    source.model = with_copies(source.model, source.config);
+  source.config.predicts_ahead = false;
   source.optimizer = std::move(opened.optimizer);
   const bool is_mm = header.form.dialect == megatron::Dialect::kMindSpeedMm;
   if (is_mm && header.has_optimizer)
@@ -308,6 +329,29 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
   }
   note_files(source);
   return source;
+}
+
+void require_shared_predictions(const arch::ModelConfig& config, const TensorSource& source,
+                                const std::filesystem::path& path) {
+  arch::ModelConfig all = config;
+  all.predicts_ahead = true;
+  for (const arch::ParamSpec& spec : arch::parameters_of(all)) {
+    if (spec.layer < config.num_layers) continue;
+    const TensorInfo* info = source.find(spec.name);
+    if (!info && !spec.tied_to.empty()) continue;
+    if (!info || info->shape != spec.shape) {
+      throw ModelError(info ? tr("{}: {} is {}, but must be {}", path.string(), spec.name,
+                                 shape_text(info->shape), shape_text(spec.shape))
+                            : tr("{}: {} is missing, of a layer that predicts further ahead (MTP)",
+                                 path.string(), spec.name),
+                       tr("with num_nextn_predict_layers 0 in config.json there is no such layer"));
+    }
+    if (spec.tied_to.empty() || are_equal(source, spec.name, spec.tied_to)) continue;
+    throw ModelError(tr("{}: {} differs from {}, with which it is one where such layers are "
+                        "trained (MTP)",
+                        path.string(), spec.name, spec.tied_to),
+                     tr("convert --to hf keeps them apart"));
+  }
 }
 
 void report_idle_iteration(const CheckpointSource& source, const std::string& iteration,

@@ -52,7 +52,9 @@ struct CheckpointSource {
   arch::ModelConfig config = {};
   /// Directory of config.json and tokenizer; empty: the files are all there is.
   std::filesystem::path companions = {};
-  /// Every untied parameter of `config`, under its HF name; with adapters: the base model.
+  /// Every untied parameter of `config`, under its HF name; with adapters: the base model. Layers
+  /// that predict further ahead are there too, with their copies of table and head, where the files
+  /// have them; config.predicts_ahead is false all the same.
   /// nullptr: the files hold adapters alone.
   std::shared_ptr<const TensorSource> model = {};
   /// What of `model` a GGUF file holds in blocks; nullptr: nothing.
@@ -71,6 +73,12 @@ struct CheckpointSource {
   /// Files that belong to the source, for telling whether it changed.
   std::vector<std::filesystem::path> files = {};
 };
+
+/// Errors: ModelError if `source` lacks a tensor of the layers that predict further ahead, or if
+/// their table or head is another than the model's, with which they share it in training and in
+/// Megatron's files.
+void require_shared_predictions(const arch::ModelConfig& config, const TensorSource& source,
+                                const std::filesystem::path& path);
 
 /// Says that `iteration`, given as `flag`, chooses nothing of `source`; "": nothing was given.
 void report_idle_iteration(const CheckpointSource& source, const std::string& iteration,

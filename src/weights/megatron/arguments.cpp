@@ -75,6 +75,10 @@ void put_experts(PyValue& args, const arch::ModelConfig& c) {
       .put("moe_shared_expert_intermediate_size",
            has && e.shared_ffn_size > 0 ? number(e.shared_ffn_size) : PyValue::none())
       .put("shared_expert_gate", flag(e.shared_gate));
+  if (c.num_predictions() > 0) {
+    args.put("mtp_num_layers", number(c.num_predictions()))
+        .put("num_nextn_predict_layers", number(c.num_predictions()));
+  }
   // Leading dense layers and a period are all these two can say.
   const auto first = std::find(e.sparse_layer.begin(), e.sparse_layer.end(), true);
   const bool leading = has && std::all_of(first, e.sparse_layer.end(), [](bool s) { return s; });

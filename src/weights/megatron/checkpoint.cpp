@@ -230,6 +230,11 @@ OptimizerState open_optimizer(const Header& header, const Parts& opened) {
   if (!header.has_optimizer) throw ModelError(tr("{}: no optimizer state is in it", where));
   if (header.has_adapters)
     throw ModelError(tr("{}: optimizer states of adapters are not converted", where));
+  if (header.has_predictions) {
+    throw ModelError(
+        tr("{}: optimizer states of layers that predict further ahead (MTP) are not converted",
+           where));
+  }
   const OptimizerShape shape = shape_of(header, *opened.files.front());
   const OptimizerLayout layout = optimizer_layout(opened.model, shape);
   Files files = opened.files;
@@ -328,6 +333,8 @@ Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions&
     if (header.form.dialect != Dialect::kMindSpeedMm)
       check_arguments(header, checkpoint.config, checkpoint.companions);
   }
+  checkpoint.config.predicts_ahead =
+      header.has_predictions && checkpoint.config.experts.prediction_layers > 0;
   checkpoint.parts = open_parts(header, checkpoint.config);
   const Parts& parts = *checkpoint.parts;
   refuse_unknown(header, parts, false);

@@ -32,6 +32,7 @@ struct Header {
   FoundStages stages;  ///< as the tensors' names say
   double checkpoint_version = 3.0;
   bool has_optimizer = false, has_adapters = false;
+  bool has_predictions = false;  ///< layers that predict further ahead (arch/prediction.h)
   /// The files hold adapters alone (--lora-ckpt-filter).
   bool only_adapters = false;
 };
@@ -42,8 +43,10 @@ struct Parts;
 struct Checkpoint {
   Header header;
   arch::ModelConfig config;
-  std::filesystem::path companions;           ///< where config.json was found; empty: args said it
-  std::shared_ptr<const TensorSource> model;  ///< HF names; nullptr if there are only adapters
+  std::filesystem::path companions;  ///< where config.json was found; empty: args said it
+  /// HF names; nullptr if there are only adapters. With layers that predict further ahead `config`
+  /// has them in its network.
+  std::shared_ptr<const TensorSource> model;
   OptimizerState optimizer;
   /// MindSpeed-LLM's LoRA as PEFT tensors; nullptr: none.
   std::shared_ptr<const TensorSource> adapters;

@@ -39,6 +39,7 @@ void note_form(const TorchDocument& document, Form& form) {
   if (any_name(document, "self_attention.linear_kv_up_proj.")) form.latent = LatentForm::kMegatron;
   if (any_name(document, "self_attention.linear_kv_nope."))
     form.latent = LatentForm::kMindSpeedSplit;
+  if (any_name(document, ".mtp.layers.")) form.latent = LatentForm::kMegatron;
   if (any_name(document, "mlp.experts.weight1")) form.experts = ExpertForm::kGrouped;
   if (any_name(document, "mlp.experts.linear_fc1.weight0")) form.experts = ExpertForm::kTeGrouped;
 }
@@ -118,7 +119,8 @@ void check_ranks(const Place& place, const Split& split) {
 int64_t embedding_rows(const TorchDocument& document) {
   for (const TensorInfo& info : document.tensors) {
     if (info.name.starts_with("model") && !info.name.starts_with("model.optimizer") &&
-        info.name.ends_with("embedding.word_embeddings.weight") && !info.shape.empty())
+        info.name.ends_with("embedding.word_embeddings.weight") && !info.shape.empty() &&
+        info.name.find(".mtp_layers.") == std::string::npos)
       return info.shape[0];
   }
   return 0;
@@ -195,7 +197,7 @@ void refuse_other_expert_cut(const PyValue& args, const std::filesystem::path& f
 
 /// What the ranks' files hold, as far as the header needs it.
 struct Seen {
-  bool experts = false, weights = false;
+  bool experts = false, weights = false, prediction_tables = false, prediction_heads = false;
   std::vector<int64_t> embedding_rows;  ///< by rank
   std::vector<std::vector<TensorInfo>> tensors;
 };
@@ -204,6 +206,10 @@ void note_rank(const TorchDocument& document, Header& header, Seen& seen) {
   note_form(document, header.form);
   header.has_optimizer |= document.root.find("optimizer") != nullptr;
   header.has_adapters |= any_name(document, ".lora_A.");
+  header.has_predictions |=
+      any_name(document, ".mtp.layers.") || any_name(document, ".mtp_layers.");
+  seen.prediction_tables |= any_name(document, ".mtp_layers.0.embedding.");
+  seen.prediction_heads |= any_name(document, ".mtp_layers.0.output_layer.");
   seen.experts |= any_name(document, "mlp.experts.");
   seen.weights |= any_name(document, "layernorm.weight") || any_name(document, "_norm.weight") ||
                   any_name(document, "layer_norm_weight");
@@ -266,6 +272,10 @@ Header read_header(const std::filesystem::path& path, const OpenOptions& options
     }
   }
   refuse_other_expert_cut(header.args, first_file);
+  if (header.has_predictions) {
+    header.form.prediction_tables = seen.prediction_tables;
+    header.form.prediction_heads = seen.prediction_heads;
+  }
   header.only_adapters = header.has_adapters && !seen.weights;
   find_split(seen, first_file.string(), header);
   return header;

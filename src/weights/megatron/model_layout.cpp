@@ -48,7 +48,10 @@ class RankBuilder {
 
   void add_layers(const std::vector<int64_t>& layers, bool first, bool last) {
     prefix_ = "";
-    if (first) add_vocabulary(names_.embedding, Role::kEmbedding, false);
+    // Where the pipeline is cut, Megatron's layers that predict further ahead have the table again.
+    const bool reads_again =
+        last && c_.num_predictions() > 0 && has_megatrons_modules(form_) && split_.pp > 1;
+    if (first || reads_again) add_vocabulary(names_.embedding, Role::kEmbedding, !first);
     for (size_t local = 0; local < layers.size(); ++local) {
       if (layers[local] == arch::kNoopLayer) continue;
       layer_ = layers[local];
@@ -59,6 +62,7 @@ class RankBuilder {
     layer_ = -1;
     if (last) {
       add_norm(names_.final_norm, Role::kFinalNorm);
+      for (int64_t depth = 0; depth < c_.num_predictions(); ++depth) add_prediction(depth);
       add_head(first);
     }
   }
@@ -235,9 +239,7 @@ class RankBuilder {
   }
   // --- latent attention -----------------------------------------------------------------------
   void add_latent() {
-    const bool is_megatron =
-        form_.latent == LatentForm::kMegatron || form_.dialect == Dialect::kTransformerEngine;
-    is_megatron ? add_megatron_latent() : add_mindspeed_latent();
+    has_megatrons_modules(form_) ? add_megatron_latent() : add_mindspeed_latent();
   }
   void add_rows(const std::string& name, Role role) {
     const size_t global = at(role);
@@ -350,6 +352,28 @@ class RankBuilder {
       if (has(Role::kGateUp, is_bias)) add_joined_halves(is_bias);
     }
     add_columns(names_.fc2, Role::kDown);
+  }
+
+  // --- layers that predict further ahead -----------------------------------------------------
+  void add_prediction(int64_t depth) {
+    const bool is_megatron = has_megatrons_modules(form_);
+    const std::string own =
+        fmt::format("{}{}.", is_megatron ? "mtp.layers." : "mtp_layers.", depth);
+    prefix_ = own;
+    if (!is_megatron && form_.prediction_tables)
+      add_vocabulary("embedding.word_embeddings", Role::kEmbedding, true);
+    if (!is_megatron && form_.prediction_heads)
+      add_vocabulary("output_layer", c_.tie_embeddings ? Role::kEmbedding : Role::kHead, true);
+    layer_ = c_.num_layers + depth;
+    add_norm("enorm", Role::kPredictionTokenNorm);
+    add_norm("hnorm", Role::kPredictionHiddenNorm);
+    add_rows("eh_proj", Role::kPredictionJoin);
+    prefix_ = own + "transformer_layer.";
+    add_layer();
+    prefix_ = own;
+    add_norm("final_layernorm", Role::kPredictionNorm);
+    prefix_ = "";
+    layer_ = -1;
   }
 
   // --- experts ------------------------------------------------------------------------------

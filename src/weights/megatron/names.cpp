@@ -58,6 +58,10 @@ const Names& names_of(Dialect dialect) {
   return core;
 }
 
+bool has_megatrons_modules(const Form& form) {
+  return form.latent == LatentForm::kMegatron || form.dialect == Dialect::kTransformerEngine;
+}
+
 const TowerNames& tower_names() {
   static const TowerNames names = {.patches = "image_encoder.encoder.patch_embed.proj",
                                    .block = "image_encoder.encoder.blocks.layers.",

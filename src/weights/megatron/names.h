@@ -33,8 +33,15 @@ struct Form {
   Dialect dialect = Dialect::kCore;
   ExpertForm experts = ExpertForm::kSequential;
   LatentForm latent = LatentForm::kMindSpeed;  ///< of kCore; kTransformerEngine: always Megatron's
+  /// Layers that predict further ahead hold copies of the table and of the head, as MindSpeed's do
+  /// unless told to share them. Megatron's hold none.
+  bool prediction_tables = true, prediction_heads = true;
   bool operator==(const Form&) const = default;
 };
+
+/// Whether modules that MindSpeed-LLM has in a form of its own, latent attention and layers that
+/// predict further ahead, are Megatron's.
+bool has_megatrons_modules(const Form& form);
 
 /// Names below the state dict, without ".weight"/".bias".
 struct Names {
