@@ -169,6 +169,18 @@ TEST(PairRows, MsSwiftWithARejectedResponse) {
             "system:s|user:q|assistant:good > system:s|user:q|assistant:bad");
 }
 
+// Messages may be kept as text, and an answer may be JSON.
+TEST(PairRows, TextThatIsJsonIsAMessageOnlyIfItHasARole) {
+  EXPECT_EQ(meaning(R"({"messages":[{"role":"user","content":"q"}],"chosen":"{\"a\": 1}",)"
+                    R"("rejected":"[{\"a\": 2}]"})"),
+            R"(user:q|assistant:{"a": 1} > user:q|assistant:[{"a": 2}])");
+  EXPECT_EQ(meaning(R"({"prompt":"q","chosen":"[{\"a\": 1}]","rejected":"b"})"),
+            R"(user:q|assistant:[{"a": 1}] > user:q|assistant:b)");
+  EXPECT_EQ(meaning(R"({"prompt":"[{\"role\": \"user\", \"content\": \"q\"}]","chosen":)"
+                    R"("[{\"role\": \"assistant\", \"content\": \"a\"}]","rejected":"b"})"),
+            "user:q|assistant:a > user:q|assistant:b");
+}
+
 TEST(PairRows, Tokens) {
   EXPECT_EQ(meaning(R"({"chosen_input_ids":[1,2,3],"chosen_labels":[-100,2,3],)"
                     R"("rejected_input_ids":[1,4],"rejected_labels":[-100,4]})"),
