@@ -25,7 +25,7 @@ void add_names(const std::vector<std::string>& more, std::vector<std::string>* n
   }
 }
 
-std::vector<std::string> columns_of(const AnswerSource& source) {
+std::vector<std::string> columns_of_source(const AnswerSource& source) {
   std::vector<std::string> names = source.handler->columns_read();
   add_names({source.column}, &names);
   return names;
@@ -210,8 +210,8 @@ class PairsHandler : public RowHandler {
     return fmt::format("pairs: {}, {}", chosen_.handler->description(), fmt::join(answers, ", "));
   }
   std::vector<std::string> columns_read() const override {
-    std::vector<std::string> names = columns_of(chosen_);
-    add_names(columns_of(rejected_), &names);
+    std::vector<std::string> names = columns_of_source(chosen_);
+    add_names(columns_of_source(rejected_), &names);
     add_names({margin_}, &names);
     return names;
   }
@@ -313,7 +313,7 @@ class UnpairedHandler : public RowHandler {
                        fmt::join(names, ", "));
   }
   std::vector<std::string> columns_read() const override {
-    std::vector<std::string> names = columns_of(answer_);
+    std::vector<std::string> names = columns_of_source(answer_);
     add_names({label_}, &names);
     return names;
   }
