@@ -121,30 +121,6 @@ std::vector<int64_t> segment_of_tokens(const Batch& batch) {
   return segments;
 }
 
-Batch with_segments(const Batch& batch, const std::vector<int64_t>& segments) {
-  if (!batch.media.empty() || !batch.rows.empty())
-    throw InternalError("[with_segments] of whole batches of text alone");
-  Batch chosen;
-  chosen.num_samples = batch.num_samples;
-  chosen.segment_starts.push_back(0);
-  for (const int64_t segment : segments) {
-    const auto s = static_cast<size_t>(segment);
-    const int32_t begin = batch.segment_starts[s], end = batch.segment_starts[s + 1];
-    const auto take = [&](const auto& from, auto& to) {
-      to.insert(to.end(), from.begin() + begin, from.begin() + end);
-    };
-    take(batch.ids, chosen.ids);
-    take(batch.targets, chosen.targets);
-    take(batch.positions, chosen.positions);
-    take(batch.token_keys, chosen.token_keys);
-    chosen.segment_starts.push_back(static_cast<int32_t>(chosen.ids.size()));
-    if (!batch.segment_values.empty()) chosen.segment_values.push_back(batch.segment_values[s]);
-  }
-  chosen.num_targets = std::count_if(chosen.targets.begin(), chosen.targets.end(),
-                                     [](int64_t target) { return target != kIgnoreLabel; });
-  return chosen;
-}
-
 Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
   Batch part;
   part.rows = rows;

@@ -60,11 +60,6 @@ struct Sample {
 /// samples of the batch; the others count none. REQUIRES: ranges ascend and lie inside the batch.
 Batch part_of(const Batch& batch, const std::vector<RowRange>& rows);
 
-/// A batch with some of its segments only. segments: their numbers, ascending. Targets of a segment
-/// that cross its border are lost with the segment behind it. REQUIRES: the batch is whole, and has
-/// no media.
-Batch with_segments(const Batch& batch, const std::vector<int64_t>& segments);
-
 /// For each token that is here, the number of its segment.
 std::vector<int64_t> segment_of_tokens(const Batch& batch);
 

@@ -5,6 +5,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/ignore_label.h"
 #include "parallel/agree.h"
@@ -29,6 +31,29 @@ double num_pairs(const data::Batch& batch) {
 
 at::Tensor answer_lengths(const data::Batch& batch) {
   return at::tensor(count_targets(batch), at::TensorOptions(at::kDouble));
+}
+
+data::Batch every_second(const data::Batch& batch, size_t first) {
+  if (!batch.media.empty() || !batch.rows.empty())
+    throw InternalError("[every_second] of whole batches of text alone");
+  data::Batch chosen;
+  chosen.num_samples = batch.num_samples;
+  chosen.segment_starts.push_back(0);
+  for (size_t s = first; s + 1 < batch.segment_starts.size(); s += 2) {
+    const int32_t begin = batch.segment_starts[s], end = batch.segment_starts[s + 1];
+    const auto take = [&](const auto& from, auto& to) {
+      to.insert(to.end(), from.begin() + begin, from.begin() + end);
+    };
+    take(batch.ids, chosen.ids);
+    take(batch.targets, chosen.targets);
+    take(batch.positions, chosen.positions);
+    take(batch.token_keys, chosen.token_keys);
+    chosen.segment_starts.push_back(static_cast<int32_t>(chosen.ids.size()));
+    if (!batch.segment_values.empty()) chosen.segment_values.push_back(batch.segment_values[s]);
+  }
+  chosen.num_targets = std::count_if(chosen.targets.begin(), chosen.targets.end(),
+                                     [](int64_t target) { return target != kIgnoreLabel; });
+  return chosen;
 }
 
 void require_pairs(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& whole) {

@@ -17,6 +17,10 @@ double num_pairs(const data::Batch& batch);
 /// The number of targets in each segment of a whole batch: f64 [S] on the host.
 at::Tensor answer_lengths(const data::Batch& batch);
 
+/// Every second segment of a whole batch: answers (first = 0), or those of other rows (1). Errors:
+/// InternalError for a batch with media.
+data::Batch every_second(const data::Batch& batch, size_t first);
+
 /// Errors, on every rank that shares the step: DataError where batches are not made of samples of
 /// two segments, each with a target. Collective over batch_ranks().
 void require_pairs(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& whole);

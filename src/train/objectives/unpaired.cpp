@@ -16,14 +16,6 @@
 namespace danlu::train {
 namespace {
 
-/// Every second segment of a whole batch: answers (first = 0), or those of other rows (1).
-data::Batch every_second(const data::Batch& batch, int64_t first) {
-  std::vector<int64_t> segments;
-  for (int64_t s = first; s < static_cast<int64_t>(batch.segment_starts.size()) - 1; s += 2)
-    segments.push_back(s);
-  return data::with_segments(batch, segments);
-}
-
 class Unpaired : public Objective {
  public:
   Unpaired(const settings::UnpairedConfig& config, std::shared_ptr<const FrozenModel> reference)
