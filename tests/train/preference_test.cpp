@@ -298,6 +298,23 @@ TEST(PreferenceEvaluation, DoesNotDependOnItsBatches) {
   }
 }
 
+TEST(Preference, PacksHoldSeveralPairs) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(golden_dir() / "preference" / "golden.safetensors");
+  const std::vector<data::Sample> samples = golden_pairs(*golden);
+  data::Sample pack = samples[0];
+  for (size_t i = 1; i < samples.size(); ++i) {
+    const auto begin = static_cast<int32_t>(pack.ids.size());
+    for (const int32_t start : samples[i].segments) pack.segments.push_back(begin + start);
+    pack.ids.insert(pack.ids.end(), samples[i].ids.begin(), samples[i].ids.end());
+    pack.labels.insert(pack.labels.end(), samples[i].labels.begin(), samples[i].labels.end());
+  }
+  const auto policy = model_of("policy");
+  const auto objective = preference_objective(dpo(0.25), frozen("reference"));
+  EXPECT_NEAR(step_of(*policy, *objective, {data::make_batch({pack})}).loss,
+              read_tensor(*golden, "dpo_sigmoid.loss").item<double>(), 2e-5);
+}
+
 TEST(Preference, SamplesThatAreNoPairsAreRefused) {
   DANLU_REQUIRES_SHARED();
   const auto policy = model_of("policy");

@@ -59,7 +59,7 @@ data::Batch every_second(const data::Batch& batch, size_t first) {
 void require_pairs(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& whole) {
   parallel::together(mesh.batch_ranks(), [&] {
     for (const data::Batch* batch : whole) {
-      if (static_cast<int64_t>(batch->segment_starts.size()) - 1 != 2 * batch->num_samples) {
+      if (batch->segment_starts.size() % 2 == 0) {
         throw DataError(tr("[train] samples that are not two answers each"),
                         tr("rows for this objective have a chosen and a rejected answer, or a "
                            "label"));

@@ -11,7 +11,7 @@
 
 namespace danlu::train {
 
-/// The number of samples of two segments in a batch.
+/// Half the segments of a batch: samples may be packs of several pairs.
 double num_pairs(const data::Batch& batch);
 
 /// The number of targets in each segment of a whole batch: f64 [S] on the host.

@@ -24,9 +24,7 @@ class Unpaired : public Objective {
   std::vector<std::string> metrics() const override {
     return {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"};
   }
-  double weight(const data::Batch& batch) const override {
-    return static_cast<double>(batch.num_samples);
-  }
+  double weight(const data::Batch& batch) const override { return num_pairs(batch); }
   bool spans_batches() const override { return config_.measures_drift; }
   std::optional<data::Batch> trained_part(const data::Batch& batch) const override {
     return every_second(batch, 0);
