@@ -44,17 +44,11 @@ std::vector<OptionSpec> multimodal_options() {
                       tr("danlu pretrain and danlu infer read them"))};
 }
 
-std::vector<OptionSpec> reinforcement_training_options() {
-  return {unavailable({"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
-                       "generate_config", "actor_rollout", "adv_estimator", "rlhf_type",
-                       "reward_funcs", "reward_model"},
-                      kNoReinforcement, {}, kSftInsteadHint)};
-}
-
 std::vector<OptionSpec> reinforcement_options() {
-  std::vector<OptionSpec> options = reinforcement_training_options();
-  options[0].aliases.emplace_back("dataset_additional_keys");
-  return options;
+  return {unavailable({"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
+                       "generate_config", "actor_rollout", "adv_estimator", "reward_funcs",
+                       "reward_model"},
+                      kNoReinforcement, {}, kSftInsteadHint)};
 }
 
 }  // namespace danlu::cli

@@ -25,7 +25,5 @@ OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames 
 std::vector<OptionSpec> multimodal_options();
 /// Flags and keys that ask for reinforcement learning: said as such.
 std::vector<OptionSpec> reinforcement_options();
-/// Those of them that no preprocessing has.
-std::vector<OptionSpec> reinforcement_training_options();
 
 }  // namespace danlu::cli

@@ -303,7 +303,7 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
 OptionTable preprocess_options() {
   std::vector<OptionSpec> specs;
   for (auto group : {input_options(), text_options(), kind_options(), output_options(),
-                     compatible_options(), media_options(), reinforcement_training_options()}) {
+                     compatible_options(), media_options(), reinforcement_options()}) {
     specs.insert(specs.end(), group.begin(), group.end());
   }
   return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",

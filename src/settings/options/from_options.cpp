@@ -15,6 +15,7 @@
 #include "settings/options/loss_scale.h"
 #include "settings/options/megatron_flags.h"
 #include "settings/options/model_options.h"
+#include "settings/options/objective_options.h"
 #include "settings/options/optimizer_options.h"
 #include "settings/options/output_options.h"
 #include "settings/options/precision.h"
@@ -122,6 +123,8 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
   model = std::move(named.config);
   if (verb != kPlanVerb)
     config.prediction = prediction_training_from(options, config.tuner == Tuner::kLora, model);
+  config.objective = objective_from(verb, options);
+  if (!is_planned) check_reference(options, config.objective, model);
   const VisionTraining vision = vision_training_from(options, model);
   config.lora = lora_from(options, model, vision);
   config.freeze = vision.freeze;
