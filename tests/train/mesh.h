@@ -67,6 +67,7 @@ struct Case {
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
   settings::RouterTraining routers = {};
   std::vector<std::string> modules_to_save = {};
+  bool nf4 = false;  ///< base weights of LoRA and DoRA
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -92,7 +93,8 @@ inline std::string name_of(const testing::TestParamInfo<Case>& info) {
          (c.dtype == at::kBFloat16 ? "_bf16"
           : c.dtype == at::kHalf   ? "_fp16"
                                    : "") +
-         (c.eps == 1e-6 ? "" : "_eps8") + c.by_layer_name + (c.adapts_tower ? "" : "_decoder");
+         (c.eps == 1e-6 ? "" : "_eps8") + c.by_layer_name + (c.adapts_tower ? "" : "_decoder") +
+         (c.nf4 ? "_nf4" : "");
 }
 
 inline TrainConfig config_of(const Case& c) {
@@ -157,9 +159,19 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
       model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype,
       c.device ? c.device(mesh) : at::Device(at::kCPU));
   const TrainConfig config = config_of(c);
+  if (c.nf4) {
+    models::Quantisation quantisation;
+    quantisation.make_nf4.emplace();
+    model->freeze({"."});
+    models::hold_in_nf4(*model, quantisation);
+  }
   models::initialize(*model, 3);  // DoRA's magnitudes are lengths of rows
   if (c.tuning != Tuning::kFull) models::add_lora(*model, config.lora, 5);
-  randomise(*model, c.first_values);
+  if (c.nf4) {
+    randomise(model->adapter_parameters(), 0.05, c.first_values);
+  } else {
+    randomise(*model, c.first_values);
+  }
   if (change) change(*model);
   if (c.by_layer == settings::RecomputeFlags{}) {
     model->memory().set_recompute(c.recompute);

@@ -25,6 +25,7 @@
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
 #include "weights/gguf/gguf_reader.h"
+#include "weights/hf/nf4_tensors.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/hf/save_model.h"
@@ -76,6 +77,28 @@ void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
                request.source.string(), count);
 }
 
+/// Replaces the matrices that take NF4 by what bitsandbytes stores of them.
+void store_in_nf4(bool doubly, ConvertPlan& plan) {
+  const std::vector<std::string> names = weights::names_in_nf4(plan.config);
+  const std::set<std::string> chosen(names.begin(), names.end());
+  const auto first = std::find_if(plan.globals.begin(), plan.globals.end(),
+                                  [&](const TensorInfo& info) { return chosen.count(info.name); });
+  plan.nf4 = weights::Nf4Form{kNf4Block, doubly, first->dtype};
+  plan.model = weights::as_nf4(plan.model, names, *plan.nf4);
+  std::vector<TensorInfo> globals;
+  for (const TensorInfo& info : plan.globals) {
+    if (!chosen.count(info.name)) {
+      globals.push_back(info);
+      continue;
+    }
+    for (const TensorInfo& part : plan.model->tensors()) {
+      if (part.name == info.name || part.name.starts_with(info.name + ".")) globals.push_back(part);
+    }
+  }
+  plan.globals = std::move(globals);
+  plan.config_changed = true;
+}
+
 ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
@@ -109,6 +132,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
     info.dtype = request.dtype && is_floating(own) && !wide.count(info.name) ? *request.dtype : own;
     plan.config_changed |= info.dtype != own;
   }
+  if (request.nf4_doubly) store_in_nf4(*request.nf4_doubly, plan);
   // config.json of the model it was trained from may name another type than the checkpoint has.
   plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
   // Dequantised as it is read, and written so.
@@ -248,7 +272,10 @@ void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion&
   conversion.target = !request.shards_like.empty() && fs::exists(index)
                           ? weights::plan_hf_directory_like(plan.globals, index)
                           : weights::plan_hf_directory(plan.globals, request.max_shard_bytes);
-  conversion.reopen = [](const fs::path& directory) { return weights::open_weights(directory); };
+  if (plan.nf4) conversion.target.description += ", NF4";
+  conversion.reopen = [stored = plan.nf4.has_value()](const fs::path& directory) {
+    return stored ? weights::open_stored_weights(directory) : weights::open_weights(directory);
+  };
 }
 
 void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
@@ -364,8 +391,9 @@ void copy_some(const fs::path& from, const fs::path& to,
 void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
                       const fs::path& directory) {
   if (plan.config_changed) {
-    write_json_file(directory / "config.json",
-                    weights::saved_config(plan.config, plan.globals.front().dtype));
+    Json config = weights::saved_config(plan.config, plan.globals.front().dtype);
+    if (plan.nf4) config["quantization_config"] = weights::nf4_config(*plan.nf4);
+    write_json_file(directory / "config.json", config);
   }
   const fs::path& companions = plan.source.companions;
   const bool has_own = !companions.empty();

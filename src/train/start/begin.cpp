@@ -20,16 +20,24 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
   const parallel::Mesh& mesh = run.ranks.mesh();
   const at::ScalarType dtype = scalar_type_of(config.precision);
   const bool lora = config.tuner == Tuner::kLora;
-  const auto settle = [&](models::CausalLM& model) {
+  const auto freeze = [&](models::CausalLM& model) {
     if (lora) model.freeze({"."});  // as adapters will
     if (!config.freeze.empty()) model.freeze(config.freeze);
+  };
+  const auto settle = [&](models::CausalLM& model) {
     models::keep(model, config.keeping, /*holds_values=*/false);
   };
+  models::Quantisation quantisation;
+  quantisation.keeps_nf4 = config.nf4.has_value();
+  if (config.nf4 && !config.nf4->is_in_files)
+    quantisation.make_nf4 = models::Quantisation::Nf4{config.nf4->doubly};
   const arch::Stage stage =
       arch::stages_of(run.source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
   if (config.model.from_scratch && !checkpoint) {
     auto model =
         std::make_unique<models::CausalLM>(run.source.config, stage, mesh, dtype, run.device);
+    freeze(*model);
+    models::hold_in_nf4(*model, quantisation);
     settle(*model);
     models::initialize(*model, config.seed);
     return model;
@@ -38,9 +46,10 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
     // A full checkpoint holds the model; adapters go on top of the base.
     return models::load_model(
         weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true}), mesh, dtype,
-        run.device, settle, stage);
+        run.device, settle, stage, {}, freeze);
   }
-  return models::load_model(run.source, mesh, dtype, run.device, settle, stage);
+  return models::load_model(run.source, mesh, dtype, run.device, settle, stage, quantisation,
+                            freeze);
 }
 
 void add_adapters(const Prepared& run, models::CausalLM& model) {
