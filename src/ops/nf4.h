@@ -114,9 +114,9 @@ Nf4Codes quantized_nf4(const at::Tensor& weight_OI, const Nf4Form& form);
 void cut_nf4(const Nf4Codes& whole, const Nf4Layout& layout, uint8_t* bytes);
 
 /// y = x W^T + b. On the CPU's own products with the tiles of a dense product, and then equal, bit
-/// for bit, to ops::linear with the dense matrix in the form's type; else in ATen's operators, a
-/// band of rows at a time.
-/// Shapes  x [..., I]; bias_O [O] or undefined; result [..., O]. Dtypes  x and the bias of one
+/// for bit, to ops::linear with the dense matrix, rounded to the form's type and then to x's; else
+/// in ATen's operators, a band of rows at a time. Shapes  x [..., I]; bias_O [O] or undefined;
+/// result [..., O]. Dtypes  x and the bias of one
 ///         floating type; sums f32 (f64 of f64). Grad  through x and the bias. Errors  ModelError
 ///         naming shapes.
 at::Tensor nf4_linear(const at::Tensor& x, const Nf4Matrix& weight, const at::Tensor& bias_O = {});

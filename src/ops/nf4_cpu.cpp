@@ -25,22 +25,22 @@ Element nf4_element(at::ScalarType type) {
 /// A matrix's memory, without the checks of a tensor.
 class Nf4Reader {
  public:
-  explicit Nf4Reader(const Nf4Matrix& weight)
+  Nf4Reader(const Nf4Matrix& weight, at::ScalarType then)
       : layout_(*weight.layout),
         bytes_(weight.bytes.data_ptr<uint8_t>()),
-        type_(nf4_element(layout_.form().type)),
+        rounding_{nf4_element(layout_.form().type), nf4_element(then)},
         map_(nf4_factor_numbers().data()) {
     if (layout_.form().doubly) std::memcpy(&offset_, bytes_ + layout_.offset_at(), 4);
   }
   const Nf4Layout& layout() const { return layout_; }
-  Element type() const { return type_; }
   /// Columns [col, col + count) of a row.
   void read(int64_t row, int64_t col, int64_t count, float* to) const {
     const int64_t begin = row * layout_.columns();
-    layout_.for_each_run(
-        row, col, count, [&](int64_t first, int64_t size, int64_t slot, int64_t block) {
-          decode_nf4(type_, bytes_, begin + first, size, factor(slot, block), to + (first - col));
-        });
+    layout_.for_each_run(row, col, count,
+                         [&](int64_t first, int64_t size, int64_t slot, int64_t block) {
+                           decode_nf4(rounding_, bytes_, begin + first, size, factor(slot, block),
+                                      to + (first - col));
+                         });
   }
 
  private:
@@ -57,7 +57,7 @@ class Nf4Reader {
 
   const Nf4Layout& layout_;
   const uint8_t* bytes_;
-  Element type_;
+  Nf4Rounding rounding_;
   const float* map_;
   float offset_ = 0;
 };
@@ -94,9 +94,9 @@ class Nf4Tiles final : public RightTiles {
 
 at::Tensor multiply_nf4(const at::Tensor& left, const Nf4Matrix& weight, bool across_rows,
                         const at::Tensor& bias) {
-  const Nf4Reader reader(weight);
+  const Nf4Reader reader(weight, left.scalar_type());
   const at::Tensor rows = left.stride(1) == 1 || left.stride(0) == 1 ? left : left.contiguous();
-  const bool as_bf16 = reader.type() == Element::kBF16 && rows.scalar_type() == at::kBFloat16;
+  const bool as_bf16 = rows.scalar_type() == at::kBFloat16;
   const Nf4Tiles tiles(reader, across_rows, as_bf16);
   const Nf4Layout& layout = reader.layout();
   const bool rounds = left.scalar_type() != at::kHalf || rounds_f16();
@@ -131,7 +131,7 @@ at::Tensor nf4_input_grad(const at::Tensor& d_y_NO, const Nf4Matrix& weight) {
 }
 
 at::Tensor nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count, at::ScalarType type) {
-  const Nf4Reader reader(weight);
+  const Nf4Reader reader(weight, type);
   const int64_t columns = reader.layout().columns();
   const at::Tensor result = at::empty({count, columns}, at::TensorOptions(at::kFloat));
   float* const to = result.data_ptr<float>();

@@ -31,13 +31,18 @@ float rounded_to_bf16(float value) {
   return value;
 }
 
-Nf4Table nf4_table(Element type, float factor) {
+float rounded_to(Element type, float number) {
+  if (type == Element::kF32) return number;
+  return type == Element::kBF16 ? rounded_to_bf16(number) : f16_to_float(float_to_f16(number));
+}
+
+Nf4Table nf4_table(const Nf4Rounding& rounding, float factor) {
   Nf4Table table;
-  for (size_t i = 0; i < 16; ++i) {
-    const float number = kNf4Numbers[i] * factor;
-    table.numbers[i] = type == Element::kF32    ? number
-                       : type == Element::kBF16 ? rounded_to_bf16(number)
-                                                : f16_to_float(float_to_f16(number));
+  for (size_t i = 0; i < 16; ++i) table.numbers[i] = kNf4Numbers[i] * factor;
+  for (const Element type : {rounding.first, rounding.then}) {
+    if (type == Element::kF32) continue;
+    for (float& number : table.numbers) number = rounded_to(type, number);
+    if (rounding.then == rounding.first) break;
   }
   return table;
 }
@@ -104,10 +109,10 @@ DecodeNf4 find_decode_nf4() {
 
 }  // namespace
 
-void decode_nf4(Element type, const uint8_t* codes, int64_t first, int64_t count, float factor,
-                float* to) {
+void decode_nf4(const Nf4Rounding& rounding, const uint8_t* codes, int64_t first, int64_t count,
+                float factor, float* to) {
   static const DecodeNf4 decode = find_decode_nf4();
-  const Nf4Table table = nf4_table(type, factor);
+  const Nf4Table table = nf4_table(rounding, factor);
   int64_t done = 0;
   if (first % 2 != 0 && count > 0) to[done++] = table.numbers[nf4_code(codes, first)];
   const int64_t whole = (count - done) / 16 * 16;

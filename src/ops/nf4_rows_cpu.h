@@ -7,8 +7,13 @@
 
 namespace danlu::ops::cpu {
 
-/// to[i] = round(kNf4Numbers[code first + i] * factor), rounded to `type` and held as f32.
-void decode_nf4(Element type, const uint8_t* codes, int64_t first, int64_t count, float factor,
-                float* to);
+/// The types that numbers are rounded to, one after the other: of what was quantised, and of what
+/// they are multiplied with.
+struct Nf4Rounding {
+  Element first, then;
+};
+/// to[i] = kNf4Numbers[code first + i] * factor, rounded and held as f32.
+void decode_nf4(const Nf4Rounding& rounding, const uint8_t* codes, int64_t first, int64_t count,
+                float factor, float* to);
 
 }  // namespace danlu::ops::cpu

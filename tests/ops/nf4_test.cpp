@@ -108,6 +108,19 @@ TEST(Nf4, ProductsEqualThoseWithTheDenseMatrix) {
   }
 }
 
+/// As bitsandbytes: to the type that was quantised, then to that of the input.
+TEST(Nf4, NumbersAreRoundedToBothTypes) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const Nf4Matrix weight = made(random_matrix(96, 200, type), {64, true, type});
+    for (const at::ScalarType of_x : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor x = test::random_f64({67, 200}, 3).to(of_x);
+      EXPECT_TRUE(
+          at::equal(nf4_linear(x, weight), linear(x, oracle::nf4_rows(weight, 0, 96, of_x))))
+          << type << " " << of_x;
+    }
+  }
+}
+
 TEST(Nf4, KernelsAgreeWithTheComposite) {
   for (const int64_t n : {1, 3, 50}) {
     const Nf4Matrix weight = made(random_matrix(300, 129, at::kFloat), {64, true, at::kFloat});

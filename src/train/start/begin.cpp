@@ -118,6 +118,11 @@ Begun begin_training(const Prepared& run) {
   }
   if (!run.earlier.is_own) begun.progress.forget_best();
   log::info("{}", parameter_line(*begun.state.model));
+  if (run.config.nf4) {
+    const models::HeldBytes held = models::held_bytes(*begun.state.model);
+    log::info("base weights: {:.1f} MB on this rank, {:.1f} MB of them in NF4",
+              static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
+  }
   return begun;
 }
 
