@@ -16,18 +16,34 @@ bool is_read_block_by_block(const Json& quantisation) {
          reader.integers("weight_block_size") == std::vector<int64_t>{128, 128};
 }
 
+/// bitsandbytes' NF4, as its files are read (weights/hf/nf4_tensors.h). Without a type it is FP4.
+bool is_nf4(const Json& quantisation) {
+  const ConfigReader reader(quantisation, "quantization_config.");
+  return reader.text("quant_method") == "bitsandbytes" &&
+         reader.boolean_or("load_in_4bit", false) && reader.text("bnb_4bit_quant_type") == "nf4" &&
+         reader.text("bnb_4bit_quant_storage").value_or("uint8") == "uint8";
+}
+
+[[noreturn]] void refuse_quantised(const ConfigReader& quantisation) {
+  const std::string method = quantisation.text("quant_method").value_or("?");
+  const bool is_4bit = method == "bitsandbytes" && quantisation.boolean_or("load_in_4bit", false);
+  throw ModelError(
+      is_4bit ? tr("[config.json] bitsandbytes' 4-bit weights are read as bnb_4bit_quant_type "
+                   "\"nf4\" in bnb_4bit_quant_storage \"uint8\", got \"{}\" in \"{}\"",
+                   quantisation.text("bnb_4bit_quant_type").value_or("fp4"),
+                   quantisation.text("bnb_4bit_quant_storage").value_or("uint8"))
+              : tr("[config.json] quantised weights ({}) are not supported", method),
+      tr("use the unquantised release of the model"));
+}
+
 void refuse_what_changes_the_maths(const ConfigReader& config, const DecoderDefaults& defaults) {
   const std::string activation = config.text("hidden_act").value_or("silu");
   if (!defaults.knows_gelu && activation != "silu" && activation != "swish") {
     throw ModelError(tr("[config.json] hidden_act must be silu, got \"{}\"", activation));
   }
   const Json* quantisation = config.value("quantization_config");
-  if (quantisation && !is_read_block_by_block(*quantisation)) {
-    const auto method = ConfigReader(*quantisation, "quantization_config.").text("quant_method");
-    throw ModelError(
-        tr("[config.json] quantised weights ({}) are not supported", method.value_or("?")),
-        tr("use the unquantised release of the model"));
-  }
+  if (quantisation && !is_read_block_by_block(*quantisation) && !is_nf4(*quantisation))
+    refuse_quantised(ConfigReader(*quantisation, "quantization_config."));
 }
 
 DType parse_dtype(const ConfigReader& config) {

@@ -2,6 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "ops/dora.h"
 #include "ops/dropout.h"
@@ -11,18 +15,36 @@
 namespace danlu::layers {
 namespace {
 
-at::Tensor squares_of(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
-  at::Tensor squares_O =
-      ops::adapted_row_squares(weight_OI, adapter.b_OR.tensor, adapter.a_RI.tensor, adapter.scale);
+/// Rows of a quantised weight that are dense at a time.
+constexpr int64_t kRowsAtATime = 256;
+
+at::Tensor own_squares(const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                       const ops::QuantizedPtr& quantized) {
+  const at::Tensor &b_OR = adapter.b_OR.tensor, &a_RI = adapter.a_RI.tensor;
+  if (!quantized) return ops::adapted_row_squares(weight_OI, b_OR, a_RI, adapter.scale);
+  std::vector<at::Tensor> parts;
+  for (int64_t row = 0; row < quantized->rows(); row += kRowsAtATime) {
+    const int64_t count = std::min(kRowsAtATime, quantized->rows() - row);
+    parts.push_back(ops::adapted_row_squares(
+        quantized->dense_rows(row, count).to(b_OR.device(), b_OR.scalar_type()),
+        b_OR.narrow(0, row, count), a_RI, adapter.scale));
+  }
+  return parts.size() == 1 ? parts.front() : at::cat(parts);
+}
+
+at::Tensor squares_of(const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                      const ops::QuantizedPtr& quantized) {
+  at::Tensor squares_O = own_squares(weight_OI, adapter, quantized);
   adapter.columns->all_reduce_sum(squares_O);
   return squares_O;
 }
 
 }  // namespace
 
-at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter) {
+at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                       const ops::QuantizedPtr& quantized) {
   // Once for a model, a number for each row: on the host.
-  return squares_of(weight_OI, adapter).cpu().sqrt().to(weight_OI.device());
+  return squares_of(weight_OI, adapter, quantized).cpu().sqrt().to(weight_OI.device());
 }
 
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
@@ -30,8 +52,10 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const ops::QuantizedPtr& quantized) {
   const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
   const auto x = ops::shared_by(2, x_NI);
-  const at::Tensor base_NO =
-      quantized ? ops::quantized_linear(x[0], *quantized) : ops::linear(x[0], weight_OI);
+  const auto product = [&](const at::Tensor& of_NI) {
+    return quantized ? ops::quantized_linear(of_NI, *quantized) : ops::linear(of_NI, weight_OI);
+  };
+  const at::Tensor base_NO = product(x[0]);
   const at::Tensor input_NI = drops ? ops::dropout(x[1], adapter.dropout, dropout_keys_N,
                                                    adapter.dropout_salt, adapter.first_column)
                                     : x[1];
@@ -44,7 +68,7 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
   at::Tensor squares_O;
   {
     const at::NoGradGuard constant;
-    squares_O = squares_of(weight_OI, adapter);
+    squares_O = squares_of(weight_OI, adapter, quantized);
   }
   const auto stretched = [&](const at::Tensor& y_NO, bool change) {
     return ops::stretched(y_NO, adapter.magnitude_O.tensor, squares_O, change,
@@ -52,7 +76,7 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
   };
   if (!drops) return stretched(ops::add(base_NO, low_NO), false);
   // Only the change that the adapter makes sees dropped inputs; the base output stays whole.
-  const at::Tensor change_NO = stretched(ops::linear(input[1], weight_OI), true);
+  const at::Tensor change_NO = stretched(product(input[1]), true);
   return ops::add(ops::add(base_NO, change_NO), stretched(low_NO, false));
 }
 
@@ -64,7 +88,7 @@ at::Tensor adapted_weight(const at::Tensor& weight_OI, const LoraAdapter& adapte
   if (!adapter.magnitude_O.defined()) return sum_OI;
   const at::Tensor stretched_IO =
       ops::stretched(sum_OI.t().contiguous(), adapter.magnitude_O.tensor,
-                     squares_of(weight_OI, adapter), /*change=*/false, {});
+                     squares_of(weight_OI, adapter, {}), /*change=*/false, {});
   return stretched_IO.t().contiguous();
 }
 

@@ -25,11 +25,13 @@ struct LoraAdapter {
 };
 
 /// Row lengths of W + scale B A [O], f32 (f64 for f64): what DoRA's magnitude starts from.
-at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter);
+/// quantized: as adapted_linear's.
+at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                       const ops::QuantizedPtr& quantized = {});
 
 /// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in
-/// the gradient (paper §4.3, as PEFT); its weight is not quantised. quantized: the
-/// weight's values, if they are held so. dropout_keys_N: as ops::dropout; undefined: no dropout.
+/// the gradient (paper §4.3, as PEFT). quantized: the weight's values, if they are held so; with
+/// gradient NF4 alone. dropout_keys_N: as ops::dropout; undefined: no dropout.
 /// Shapes  x_NI [N, I]; result [N, O].
 at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
                           const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {},

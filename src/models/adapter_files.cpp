@@ -146,7 +146,9 @@ void load_adapter(CausalLM& model, const weights::PeftConfig& config,
     }
   }
   const auto equals = [&](const Parameter& parameter, const at::Tensor& read) {
-    if (const ops::QuantizedPtr& blocks = parameter.quantized) {
+    if (parameter.quantized) {
+      const auto* const blocks = dynamic_cast<const ops::BlockWeight*>(parameter.quantized.get());
+      if (!blocks) return false;
       const bool is_made = blocks->type() == BlockType::kQ8_0 || blocks->type() == BlockType::kQ4_0;
       return is_made && at::equal(ops::quantized(blocks->type(), read, parameter.name())->dense(),
                                   blocks->dense());

@@ -15,6 +15,7 @@
 #include "device/late_memory.h"
 #include "models/adapters.h"
 #include "models/causal_lm_impl.h"
+#include "models/nf4_weights.h"
 #include "models/quantise.h"
 #include "models/tensor_io.h"
 #include "models/weight_files.h"
@@ -87,7 +88,7 @@ void load(CausalLM& model, const weights::TensorSource& source, const Quantisati
   // A head that is tied may be another stage's; who has the first stage is who is heard.
   const std::vector<arch::ParamSpec> all = arch::parameters_of(impl.config);
   fill(impl, [&](Parameter& parameter) {
-    if (quantise(impl, parameter, source, quantisation)) return;
+    if (quantise(impl, parameter, source, quantisation) || fill_nf4(parameter, source)) return;
     device::give_memory(parameter.tensor);
     read_into(source, parameter.name(), parameter);
     for (const arch::ParamSpec& other : all) {
@@ -104,21 +105,32 @@ void load(CausalLM& model, const weights::TensorSource& source, const Quantisati
   }
 }
 
+void hold_in_nf4(CausalLM& model, const Quantisation& quantisation) {
+  choose_nf4(model.impl(), nullptr, quantisation);
+}
+
 void initialize(CausalLM& model, uint64_t seed) {
   CausalLM::Impl& impl = model.impl();
   const at::NoGradGuard no_grad;
   fill(impl, [&](Parameter& parameter) {
     const arch::ParamSpec& spec = parameter.spec;
+    const auto drawn = [&] {
+      // Drawn whole, in f32 on the CPU, so that neither device nor dtype nor mesh changes the model
+      // that a seed means.
+      return normal_values(spec.shape, impl.config.initializer_range,
+                           mix64(seed, hash_bytes(spec.name)));
+    };
+    if (parameter.quantized) {
+      fill_nf4(parameter, drawn());
+      return;
+    }
     device::give_memory(parameter.tensor);
     if (spec.is_bias || spec.role == arch::Role::kRouterBias) {
       parameter.tensor.zero_();
     } else if (spec.shape.size() == 1) {
       parameter.tensor.fill_(1.0);
     } else {
-      // Drawn whole, in f32 on the CPU, so that neither device nor dtype nor mesh changes the model
-      // that a seed means.
-      const at::Tensor whole = normal_values(spec.shape, impl.config.initializer_range,
-                                             mix64(seed, hash_bytes(spec.name)));
+      const at::Tensor whole = drawn();
       parameter.tensor.copy_(parameter.is_whole() ? whole
                                                   : parallel::cut_out(whole, parameter.rects));
     }
@@ -173,7 +185,8 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,
                                      const std::function<void(CausalLM&)>& before_weights,
                                      const std::optional<arch::Stage>& stage,
-                                     const Quantisation& quantisation) {
+                                     const Quantisation& quantisation,
+                                     const std::function<void(CausalLM&)>& before_memory) {
   if (!source.model) {
     throw ModelError(
         tr("{}: adapters alone, without the model they belong to", source.path.string()),
@@ -187,6 +200,12 @@ std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
   check_files(source);
   auto model = std::make_unique<CausalLM>(
       source.config, stage ? *stage : arch::whole_of(source.config), mesh, *dtype, device);
+  if (before_memory) {
+    before_memory(*model);
+  } else if (quantisation.keeps_nf4 || quantisation.make_nf4) {
+    model->freeze({"."});
+  }
+  choose_nf4(model->impl(), source.model.get(), quantisation);
   if (before_weights) before_weights(*model);
   load(*model, *source.model, quantisation);
   if (source.adapters) load_adapter(*model, *source.peft, *source.adapters, source.path.string());

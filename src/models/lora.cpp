@@ -118,7 +118,7 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   adapter.b_OR = part(AdapterPart::kLoraB, !cuts_columns && !is_whole_expert);
   adapter.b_OR.tensor.zero_();
   if (peft.dora) {
-    const at::Tensor lengths = layers::row_lengths(weight.tensor, adapter);
+    const at::Tensor lengths = layers::row_lengths(weight.tensor, adapter, weight.quantized);
     adapter.magnitude_O = part(AdapterPart::kMagnitude, !cuts_columns && !is_whole_expert);
     adapter.magnitude_O.tensor.copy_(lengths);
   }
@@ -188,11 +188,14 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
   }
   if (!memory.store()) {
     // Nobody may have filled the model yet.
-    for (const Parameter* parameter : impl.base())
-      if (!parameter->quantized) device::give_memory(parameter->tensor);
+    for (const Parameter* parameter : impl.base()) {
+      if (parameter->quantized && !ops::nf4_of(*parameter->quantized)) continue;
+      device::give_memory(parameter->held());
+    }
   }
   for (layers::Linear* linear : chosen) {
-    if (config_of_adapters.dora && linear->weight.quantized) {
+    if (config_of_adapters.dora && linear->weight.quantized &&
+        !ops::nf4_of(*linear->weight.quantized)) {
       throw UsageError(
           tr("[lora] DoRA needs the numbers of '{}', which is quantised", linear->path),
           tr("give --quantize none"));

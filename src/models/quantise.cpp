@@ -25,7 +25,7 @@ ops::QuantizedPtr from_blocks(const weights::BlockTensors& blocks, BlockType typ
   const auto read_rows = [&](int64_t row, int64_t count, std::byte* to) {
     blocks.bytes->read_rect(spec.name, {row, count, 0, row_bytes}, to, row_bytes);
   };
-  auto weight = std::make_shared<ops::QuantizedWeight>(type, rows, columns, read_rows);
+  auto weight = std::make_shared<ops::BlockWeight>(type, rows, columns, read_rows);
   if (const auto row = weight->row_without_scale()) {
     throw ModelError(tr("[weights] {} holds a scale that is no number, in row {}, in {}", spec.name,
                         *row, blocks.bytes->file_of(spec.name).string()),

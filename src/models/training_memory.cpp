@@ -110,7 +110,7 @@ parallel::ParameterStore& TrainingMemory::keep(const parallel::Keeping& keeping,
   if (!store_) {
     store_ = std::make_unique<parallel::ParameterStore>(mesh_, keeping, places());
     for (const Parameter* parameter : base) {
-      if (holds_values) device::give_memory(parameter->tensor);
+      if (holds_values) device::give_memory(parameter->held());
     }
     store_->lay_out(base, holds_values);
     divide_into_groups();

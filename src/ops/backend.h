@@ -21,6 +21,7 @@
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
 #include "ops/linear.h"
+#include "ops/nf4.h"
 #include "ops/optimizer.h"
 #include "ops/rotary.h"
 
@@ -105,6 +106,13 @@ struct Backend {
                                 std::span<const int64_t> counts) = nullptr;
   at::Tensor (*grouped_input_grad)(const at::Tensor& d_y_RO, std::span<const at::Tensor> weights_OI,
                                    std::span<const int64_t> counts) = nullptr;
+
+  /// ops/nf4.h: product() and input_grad() with a weight in NF4, in x's type; and rows of one.
+  at::Tensor (*nf4_product)(const at::Tensor& x_NI, const Nf4Matrix& weight,
+                            const at::Tensor& bias_O) = nullptr;
+  at::Tensor (*nf4_input_grad)(const at::Tensor& d_y_NO, const Nf4Matrix& weight) = nullptr;
+  at::Tensor (*nf4_rows)(const Nf4Matrix& weight, int64_t first, int64_t count,
+                         at::ScalarType type) = nullptr;
 
   /// ops/rms_norm.h. x contiguous [..., D], weight_D contiguous and of x's dtype.
   NormResult (*rms_norm)(const at::Tensor& x, const at::Tensor& weight_D, double eps) = nullptr;

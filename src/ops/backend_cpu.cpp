@@ -21,6 +21,9 @@ Backend filled_cpu() {
   table.weight_grad = &weight_grad;
   table.add_weight_grad = &add_weight_grad;
   table.add_product = &add_product;
+  table.nf4_product = &nf4_product;
+  table.nf4_input_grad = &nf4_input_grad;
+  table.nf4_rows = &nf4_rows;
   table.grouped_product = &grouped_product;
   table.grouped_input_grad = &grouped_input_grad;
   table.rms_norm = &rms_norm;

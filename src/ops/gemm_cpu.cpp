@@ -24,6 +24,8 @@ constexpr size_t kBlockSteps = 1024;
 // enough to a group.
 constexpr size_t kSliceSteps = kBlockSteps;
 constexpr size_t kLongSliceSteps = 4 * kBlockSteps;
+// Steps of a tile that is made: it stays in the first cache until it is packed.
+constexpr size_t kTileSteps = 128;
 // What is packed at a time of either factor: about half of a third cache of eight cores.
 constexpr size_t kGroupBytes = size_t{4} << 20;
 // Sums that wait for the next slice, which they come back from a cache for.
@@ -130,8 +132,19 @@ class Gemm {
 
   void pack_panel(const Group& g, size_t i, char* to) const {
     const size_t first = (g.first_panel + i) * columns_;
+    if (p_.tiles) return pack_tiles(g, first, to);
     pack(arithmetic_, slice_of(p_.right, g, first), k_of(g), std::min(columns_, p_.n - first),
          columns_, to);
+  }
+
+  void pack_tiles(const Group& g, size_t first, char* to) const {
+    const size_t count = std::min(columns_, p_.n - first), unit = step_of(arithmetic_);
+    for (size_t step = 0; step < g.steps; step += kTileSteps) {
+      const size_t steps = std::min(kTileSteps, g.steps - step);
+      const size_t k = (g.step + step) * unit, k_count = std::min(steps * unit, p_.k - k);
+      pack(arithmetic_, p_.tiles->tile(k, k_count, first, count), k_count, count, columns_,
+           to + step * columns_ * kWord);
+    }
   }
 
   /// Rows [first, first + rows) of the left factor times the group.

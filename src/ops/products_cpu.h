@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ops/linear.h"
+#include "ops/nf4.h"
 
 namespace danlu::ops::cpu {
 
@@ -34,6 +35,10 @@ at::Tensor grouped_product(const at::Tensor& x_RI, std::span<const at::Tensor> w
                            std::span<const int64_t> counts);
 at::Tensor grouped_input_grad(const at::Tensor& d_y_RO, std::span<const at::Tensor> weights_OI,
                               std::span<const int64_t> counts);
+/// ops/backend.h's entries of these names.
+at::Tensor nf4_product(const at::Tensor& x_NI, const Nf4Matrix& weight, const at::Tensor& bias_O);
+at::Tensor nf4_input_grad(const at::Tensor& d_y_NO, const Nf4Matrix& weight);
+at::Tensor nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count, at::ScalarType type);
 /// y [N, O] (f32) += x weight^T.
 void add_product(const at::Tensor& x_NI, const at::Tensor& weight_OI, const at::Tensor& y_NO);
 

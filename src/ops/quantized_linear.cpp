@@ -16,6 +16,7 @@
 #include "ops/check.h"
 #include "ops/empty_cpu.h"
 #include "ops/kernels_cpu.h"
+#include "ops/nf4.h"
 #include "ops/quantized_rows_cpu.h"
 #include "ops/scratch_cpu.h"
 
@@ -142,12 +143,11 @@ void check(const at::Tensor& x, const QuantizedWeight& weight, const at::Tensor&
 
 bool multiplies_quantized(c10::DeviceType type) { return type == at::kCPU; }
 
-int64_t QuantizedWeight::num_bands() const {
+int64_t BlockWeight::num_bands() const {
   return (rows_ + quantized_detail::kBand - 1) / quantized_detail::kBand;
 }
 
-QuantizedWeight::QuantizedWeight(BlockType type, int64_t rows, int64_t columns,
-                                 const ReadRows& read_rows)
+BlockWeight::BlockWeight(BlockType type, int64_t rows, int64_t columns, const ReadRows& read_rows)
     : type_(type), rows_(rows), columns_(columns), groups_(columns / quantized_detail::kGroup) {
   using namespace quantized_detail;
   if (!is_multiplied(type))
@@ -173,7 +173,7 @@ QuantizedWeight::QuantizedWeight(BlockType type, int64_t rows, int64_t columns,
   });
 }
 
-void QuantizedWeight::pack_band(int64_t band, const std::byte* blocks, int64_t rows) {
+void BlockWeight::pack_band(int64_t band, const std::byte* blocks, int64_t rows) {
   using namespace quantized_detail;
   const size_t row_bytes = block_bytes(type_, as_size(columns_)),
                code_bytes = band_code_bytes(type_), super_bytes = band_super_bytes(type_),
@@ -205,7 +205,7 @@ void QuantizedWeight::pack_band(int64_t band, const std::byte* blocks, int64_t r
   }
 }
 
-BlockGroup QuantizedWeight::group_of(int64_t row, int64_t index) const {
+BlockGroup BlockWeight::group_of(int64_t row, int64_t index) const {
   using namespace quantized_detail;
   const size_t lane = as_size(row % kBand), place = as_size(row / kBand * groups_ + index);
   const uint8_t* codes = codes_.data_ptr<uint8_t>() + place * band_code_bytes(type_);
@@ -228,11 +228,11 @@ BlockGroup QuantizedWeight::group_of(int64_t row, int64_t index) const {
   return group;
 }
 
-int64_t QuantizedWeight::size_bytes() const {
+int64_t BlockWeight::size_bytes() const {
   return codes_.numel() + scales_.numel() + supers_.numel();
 }
 
-std::optional<int64_t> QuantizedWeight::row_without_scale() const {
+std::optional<int64_t> BlockWeight::row_without_scale() const {
   const at::Tensor& halves = supers_.numel() > 0 ? supers_ : scales_;
   const auto* bits = reinterpret_cast<const uint16_t*>(halves.data_ptr<uint8_t>());
   const int64_t count = halves.numel() / 2;
@@ -244,16 +244,16 @@ std::optional<int64_t> QuantizedWeight::row_without_scale() const {
   return std::nullopt;
 }
 
-void QuantizedWeight::read_row(int64_t row, float* numbers) const {
+void BlockWeight::read_row(int64_t row, float* numbers) const {
   using namespace quantized_detail;
   for (int64_t g = 0; g < groups_; ++g) numbers_of(type_, group_of(row, g), numbers + g * kGroup);
 }
 
-at::Tensor QuantizedWeight::dense() const {
-  at::Tensor result = at::empty({rows_, columns_}, at::TensorOptions(at::kFloat));
-  device::parallel_for(0, rows_, 16, [&](int64_t begin, int64_t end) {
+at::Tensor BlockWeight::dense_rows(int64_t first, int64_t count) const {
+  at::Tensor result = at::empty({count, columns_}, at::TensorOptions(at::kFloat));
+  device::parallel_for(0, count, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      read_row(row, result.data_ptr<float>() + row * columns_);
+      read_row(first + row, result.data_ptr<float>() + row * columns_);
   });
   return result;
 }
@@ -275,7 +275,7 @@ QuantizedPtr quantized(BlockType type, const at::Tensor& weight_OI, const std::s
     }
     quantize(type, numbers, as_size(count * width), blocks);
   };
-  auto result = std::make_shared<QuantizedWeight>(type, weight.size(0), width, read_rows);
+  auto result = std::make_shared<BlockWeight>(type, weight.size(0), width, read_rows);
   if (!fits) {
     throw ModelError(tr("[quantize] {} holds a number beyond ±{:.0f}, for which {} has no scale",
                         name, largest, block_traits(type).name),
@@ -290,7 +290,7 @@ namespace quantized_detail {
 class Product {
  public:
   Product(const at::Tensor& x_NI, const QuantizedFactor& factor)
-      : weight_(factor.weight),
+      : weight_(dynamic_cast<const BlockWeight&>(factor.weight)),
         bias_(factor.bias_O.defined() ? factor.bias_O.contiguous() : factor.bias_O),
         rows_(x_NI.size(0)),
         width_(weight_.rows_),
@@ -348,7 +348,7 @@ class Product {
       std::copy_n(whole + row * kBand, lanes, to + row * width_);
   }
 
-  const QuantizedWeight& weight_;
+  const BlockWeight& weight_;
   const at::Tensor bias_;
   const int64_t rows_, width_;
   const at::Tensor result_, sums_;
@@ -370,6 +370,15 @@ std::vector<at::Tensor> quantized_linears(const at::Tensor& x,
   using namespace quantized_detail;
   std::vector<at::Tensor> results;
   results.reserve(factors.size());
+  if (std::any_of(factors.begin(), factors.end(),
+                  [](const QuantizedFactor& factor) { return nf4_of(factor.weight) != nullptr; })) {
+    for (const auto& [weight, bias_O] : factors) {
+      const Nf4Weight* const nf4 = nf4_of(weight);
+      results.push_back(nf4 ? nf4_linear(x, nf4->matrix(), bias_O)
+                            : quantized_linear(x, weight, bias_O));
+    }
+    return results;
+  }
   for (const auto& [weight, bias_O] : factors) quantized_detail::check(x, weight, bias_O);
   if (!fused_for(Work::kProducts, x)) {
     for (const auto& [weight, bias_O] : factors)
@@ -400,8 +409,9 @@ at::Tensor oracle::quantized_linear(const at::Tensor& x, const QuantizedWeight& 
                     bias_O.defined() ? bias_O.to(at::kDouble) : bias_O);
 }
 
-at::Tensor quantized_embedding(const at::Tensor& ids_N, const QuantizedWeight& weight,
+at::Tensor quantized_embedding(const at::Tensor& ids_N, const QuantizedWeight& quantized,
                                at::ScalarType type) {
+  const auto& weight = dynamic_cast<const BlockWeight&>(quantized);
   const at::Tensor ids = ids_N.to(at::kCPU).contiguous();
   at::Tensor rows_NH = at::empty({ids.numel(), weight.columns()}, at::TensorOptions(at::kFloat));
   for (int64_t i = 0; i < ids.numel(); ++i) {

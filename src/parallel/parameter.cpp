@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace danlu::parallel {
 
@@ -65,6 +66,20 @@ std::vector<HeldRect> held_rects(const Parameter& parameter, const Range& held) 
     }
   }
   return rects;
+}
+
+at::Tensor Parameter::held() const {
+  const ops::Nf4Weight* const nf4 = quantized ? ops::nf4_of(*quantized) : nullptr;
+  return nf4 ? nf4->bytes() : tensor;
+}
+
+void Parameter::hold(const at::Tensor& memory) {
+  const ops::Nf4Weight* const nf4 = quantized ? ops::nf4_of(*quantized) : nullptr;
+  if (!nf4) {
+    tensor = memory;
+    return;
+  }
+  quantized = std::make_shared<ops::Nf4Weight>(ops::Nf4Matrix{nf4->matrix().layout, memory});
 }
 
 Parameter whole_parameter(const std::string& name, const at::Tensor& tensor) {

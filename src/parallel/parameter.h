@@ -8,6 +8,7 @@
 
 #include "arch/shard.h"
 #include "ops/main_grad.h"
+#include "ops/nf4.h"
 #include "ops/quantized_linear.h"
 #include "parallel/flat_layout.h"
 
@@ -35,7 +36,8 @@ struct Parameter {
   bool in_both_ends = false;
   /// Where operators sum the gradient, if it is trained; a parameter tied to this one has the same.
   std::shared_ptr<ops::MainGrad> main_grad = {};
-  /// The values in blocks, in a model that only answers. `tensor` then has a shape and no memory.
+  /// The values, if they are quantised: in blocks, in a model that only answers, or in NF4.
+  /// `tensor` then has a shape and no memory.
   ops::QuantizedPtr quantized = {};
 
   bool defined() const { return tensor.defined(); }
@@ -46,6 +48,10 @@ struct Parameter {
     for (const int64_t size : spec.shape) count *= size;
     return count;
   }
+  /// What has memory: `tensor`, or the bytes of a matrix in NF4.
+  at::Tensor held() const;
+  /// Puts other memory in its place.
+  void hold(const at::Tensor& memory);
   bool is_whole() const { return defined() && tensor.sizes() == at::IntArrayRef(spec.shape); }
 };
 

@@ -47,7 +47,7 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool kee
     const bool in_both_ends = parameter->in_both_ends;
     const arch::Axes copied_on =
         mesh_.shape().several_of(parameter->spec.copied_on().without(arch::Axis::kTensor));
-    Unit& unit = fresh[{place, !trained, in_both_ends, copied_on, parameter->tensor.scalar_type()}];
+    Unit& unit = fresh[{place, !trained, in_both_ends, copied_on, parameter->held().scalar_type()}];
     unit.place = place;
     unit.in_both_ends = in_both_ends;
     unit.is_copy = in_both_ends && place == places_.last_of_all;
@@ -74,12 +74,12 @@ void ParameterStore::lay_out(const std::vector<Parameter*>& parameters, bool kee
 
 void ParameterStore::lay_out_unit(Unit unit, bool keeps_values) {
   std::vector<int64_t> sizes;
-  for (const Parameter* parameter : unit.parameters) sizes.push_back(parameter->tensor.numel());
+  for (const Parameter* parameter : unit.parameters) sizes.push_back(parameter->held().numel());
   const bool divided = sharding_ != Sharding::kNone;
   const Group& sharers = divided ? mesh_.sharers(unit.copied_on) : Group::alone();
   unit.layout = FlatLayout(sizes, sharers.size());
   unit.share = unit.layout.share(sharers.rank());
-  const auto options = unit.parameters.front()->tensor.options().requires_grad(false);
+  const auto options = unit.parameters.front()->held().options().requires_grad(false);
   unit.flat = shares_parameters() ? device::tensor_without_memory({unit.layout.total()}, options)
                                   : kept_memory(unit.layout.total(), options);
   if (shares_parameters() && keeps_values) allocate(unit);
@@ -89,9 +89,9 @@ void ParameterStore::lay_out_unit(Unit unit, bool keeps_values) {
     Parameter& parameter = *unit.parameters[i];
     const Range& range = unit.layout.range(i);
     at::Tensor view =
-        alias_of(unit.flat.narrow(0, range.begin, range.size()).view(parameter.tensor.sizes()));
-    if (keeps_values) view.copy_(parameter.tensor.detach());
-    parameter.tensor = view.requires_grad_(unit.trainable);
+        alias_of(unit.flat.narrow(0, range.begin, range.size()).view(parameter.held().sizes()));
+    if (keeps_values) view.copy_(parameter.held().detach());
+    parameter.hold(view.requires_grad_(unit.trainable));
     parameter.main_grad = unit.trainable ? std::make_shared<ops::MainGrad>() : nullptr;
   }
   const auto share = [&](const at::Tensor& flat) {

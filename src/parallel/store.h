@@ -27,7 +27,7 @@ using settings::Keeping, settings::Sharding;
 struct Unit {
   int64_t place = 0;  ///< in the chain that a pass goes through (arch/pipeline.h)
   bool trainable = true;
-  std::vector<Parameter*> parameters;  ///< of the network; their tensors are views of `flat`
+  std::vector<Parameter*> parameters;  ///< of the network; what they hold are views of `flat`
   FlatLayout layout{{}};
   /// Its one parameter is a table that the first and the last stage of a pipeline both hold.
   bool in_both_ends = false;

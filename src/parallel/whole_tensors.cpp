@@ -173,6 +173,7 @@ void WholeTensors::serve() const {
 }
 
 at::Tensor WholeTensors::own_part(const Parameter& part) const {
+  if (part.quantized) throw InternalError("[whole tensors] " + part.name() + " is quantised");
   const std::optional<size_t> unit = store_ ? store_->unit_of(part.name()) : std::nullopt;
   if (!unit) return part.tensor.detach();
   if (gathered_ != unit) {

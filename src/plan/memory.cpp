@@ -7,6 +7,7 @@
 
 #include "arch/shard.h"
 #include "plan/layer_memory.h"
+#include "weights/hf/nf4_tensors.h"
 
 namespace danlu::plan {
 namespace {
@@ -77,6 +78,13 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     here.all += own + adapter;
     unit.all += own + adapter;
     unit.trained += trained;
+    const bool is_nf4 =
+        request.nf4_bits > 0 && !use.is_trained && weights::takes_nf4(request.model, spec);
+    if (is_nf4) {
+      elements.in_nf4 += own;
+      if (is_expert) elements.experts.in_nf4 += own;
+      if (!is_expert) unit.in_nf4 += own;
+    }
     if (is_expert) {
       elements.experts.all += own + adapter;
       elements.experts.trained += trained;
@@ -102,19 +110,22 @@ namespace {
 int64_t communication_bytes(const Request& request, const arch::Stage& stage,
                             const Elements& elements) {
   const int64_t ranks = request.sharers(), of_experts = request.expert_sharers();
-  int64_t summed = 0, found = 0, gathered = 0;  // of a unit, at most
+  int64_t summed = 0, found = 0, gathered = 0;  // of a unit, at most; gathered: bytes
   for (const auto& [place, unit] : elements.by_place) {
     const int64_t trained = unit.trained - unit.trained_experts;
     summed = std::max(summed, trained * (ranks - 1) / ranks +
                                   unit.trained_experts * (of_experts - 1) / of_experts);
     found =
         std::max(found, (ranks > 1 ? trained : 0) + (of_experts > 1 ? unit.trained_experts : 0));
+    const int64_t width = request.element_bytes();
     gathered = std::max(
-        gathered, (ranks > 1 ? unit.all - unit.experts : 0) + (of_experts > 1 ? unit.experts : 0));
+        gathered,
+        (ranks > 1 ? (unit.all - unit.experts) * width - request.saved_by_nf4(unit.in_nf4) : 0) +
+            (of_experts > 1 ? unit.experts * width : 0));
   }
   int64_t bytes = request.mesh.model_copies() > 1 ? summed * 4 : 0;
   if (request.sharding >= Sharding::kGradients) bytes += 2 * found * 4;
-  if (request.sharding == Sharding::kParameters) bytes += 2 * gathered * request.element_bytes();
+  if (request.sharding == Sharding::kParameters) bytes += 2 * gathered;
   int64_t hidden = request.pass_tokens() * request.model.hidden_size * request.element_bytes();
   for (const arch::PlaceRange& chunk : stage.chunks) {
     for (const int64_t place : {chunk.first, chunk.end}) {
@@ -357,6 +368,7 @@ void add_passes(const Request& request, const arch::Stage& stage, const arch::Sc
 Held Elements::without_experts() const {
   Held held = *this;
   held.all -= experts.all;
+  held.in_nf4 -= experts.in_nf4;
   held.trained -= experts.trained;
   held.again -= experts.again;
   for (size_t chunk = 0; chunk < held.last.size(); ++chunk) held.last[chunk] -= experts.last[chunk];
@@ -423,7 +435,8 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
       return share(bytes, request.sharding >= least, ranks);
     };
     if (!request.parameters_in_files)
-      memory.weights += kept(held.all * request.element_bytes(), Sharding::kParameters);
+      memory.weights += kept(held.all * request.element_bytes() - request.saved_by_nf4(held.in_nf4),
+                             Sharding::kParameters);
     memory.gradients += kept(held.trained * 4, Sharding::kGradients);
     memory.updated += kept(held.trained, Sharding::kState);
     if (request.state_in_files) return;

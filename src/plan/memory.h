@@ -13,6 +13,7 @@ namespace danlu::plan {
 /// Elements that a rank holds.
 struct Held {
   int64_t all = 0, trained = 0;
+  int64_t in_nf4 = 0;         ///< of all
   int64_t again = 0;          ///< whose weights a backward reads too
   std::vector<int64_t> last;  ///< of them, those of the last place of each chunk
 };
@@ -24,7 +25,7 @@ struct Elements : Held {
   int64_t products = 0;   ///< of matrices that hidden states are multiplied by
   /// Of a layer, the embedding or the head. Experts are a unit of their own there.
   struct Unit {
-    int64_t all = 0, trained = 0, experts = 0, trained_experts = 0;
+    int64_t all = 0, trained = 0, experts = 0, trained_experts = 0, in_nf4 = 0;
   };
   std::map<int64_t, Unit> by_place = {};
   std::map<int64_t, int64_t> trained_by_place = {};  ///< as parallel::Unit::place

@@ -73,6 +73,7 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
   request.set_visual_tokens(visual_tokens_of(config, model, longest));
   if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;
   if (config.holds_reference()) request.reference = reference_model(config, model);
+  if (config.nf4) request.nf4_bits = config.nf4->bits();
   if (config.data.share_passes) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);
   // Samples that are put together make fewer passes; virtual stages need as many as stages.

@@ -23,6 +23,9 @@ struct Request {
   std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
   /// A second model whose weights lie beside this one's, frozen.
   std::optional<arch::ModelConfig> reference = {};
+  /// Bits that a number of a frozen matrix in NF4 takes (weights::takes_nf4 says of which); 0: none
+  /// is held so.
+  double nf4_bits = 0;
   /// Patterns of names of parameters that are not trained, as CausalLM::freeze takes them.
   std::vector<std::string> freeze = {};
   /// Whether parameters, and the optimizer's state, lie outside the rank's memory: in files, or in
@@ -72,6 +75,13 @@ struct Request {
   int64_t routed_rows() const { return pass_tokens() * model.experts.per_token; }
   /// Rows that the experts of a rank are given, of the rank with the most.
   int64_t expert_rows() const;
+  /// Bytes that `count` numbers in NF4 take less than in the passes' type.
+  int64_t saved_by_nf4(int64_t count) const {
+    return nf4_bits > 0
+               ? static_cast<int64_t>(static_cast<double>(count) *
+                                      (static_cast<double>(element_bytes()) - nf4_bits / 8))
+               : 0;
+  }
   int64_t element_bytes() const { return precision == settings::Precision::kF32 ? 4 : 2; }
   /// Bytes of memory for an element's f32 master beside the weight. A bf16 weight is itself the
   /// upper half of its master.

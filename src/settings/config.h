@@ -155,6 +155,7 @@ struct TrainConfig {
   ObjectiveConfig objective;
   ModelSource model;
   weights::PeftConfig lora = new_adapters();
+  std::optional<Nf4Base> nf4;  ///< of LoRA: the base model's linear layers
   std::vector<std::string> freeze;
   DataConfig data;
   BatchConfig batch;

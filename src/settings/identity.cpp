@@ -23,6 +23,12 @@ Json lora_identity(const TrainConfig& config) {
           {"modules_to_save", lora.modules_to_save}};
 }
 
+/// Null of runs whose base is as its files have it.
+Json nf4_identity(const TrainConfig& config) {
+  if (!config.nf4 || config.nf4->is_in_files) return nullptr;
+  return {{"doubly", config.nf4->doubly}};
+}
+
 Json loss_scale_identity(const TrainConfig& config) {
   if (config.precision != Precision::kF16) return nullptr;
   const LossScaleConfig& scale = config.loss_scale;
@@ -107,6 +113,7 @@ const std::vector<Row>& rows_of_run() {
       {"from_scratch", kFixed, [](F f) -> Json { return f.config.model.from_scratch; }},
       {"lora", kFixed, [](F f) -> Json { return lora_identity(f.config); }},
       {"mtp", kFixed, [](F f) -> Json { return prediction_identity(f.config); }},
+      {"nf4", kFixed, [](F f) -> Json { return nf4_identity(f.config); }},
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},
       {"packing", kMayChange, [](F f) -> Json { return f.config.data.share_passes; }},

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "base/error.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights {
@@ -32,6 +33,10 @@ const TensorInfo* TensorSource::find(const std::string& name) const {
       all.begin(), all.end(), name,
       [](const TensorInfo& info, const std::string& key) { return info.name < key; });
   return at != all.end() && at->name == name ? &*at : nullptr;
+}
+
+Nf4Codes TensorSource::read_nf4(const std::string& name) const {
+  throw InternalError("[weights] " + name + " is not in NF4");
 }
 
 Storage TensorSource::storage(const std::string& name) const {

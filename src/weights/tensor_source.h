@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "arch/shard.h"
 #include "base/dtype.h"
 #include "base/json.h"
+#include "base/nf4.h"
 #include "base/number_blocks.h"
 
 namespace danlu::weights {
@@ -31,6 +33,14 @@ struct TensorInfo {
 struct Storage {
   std::string type;  ///< "BF16", "Q4_K"; "Q4_K, Q6_K" where parts differ
   uint64_t size_bytes = 0;
+};
+
+/// How a matrix in NF4 is made (base/nf4.h).
+struct Nf4Form {
+  int64_t block = kNf4Block;
+  bool doubly = false;         ///< factors are quantised too
+  DType dtype = DType::kBF16;  ///< of what was quantised
+  bool operator==(const Nf4Form&) const = default;
 };
 
 using arch::matrix_of;
@@ -63,6 +73,11 @@ class TensorSource {
   /// Other than dtype and size_bytes() say where reading decodes what a file holds (GGUF's blocks).
   /// Errors: ModelError (no such tensor).
   virtual Storage storage(const std::string& name) const;
+  /// How files hold the matrix in NF4, where they do: reading it decodes, in the type that was
+  /// quantised. Errors: ModelError (no such tensor).
+  virtual std::optional<Nf4Form> nf4_form(const std::string& /*name*/) const { return {}; }
+  /// REQUIRES: it has a form.
+  virtual Nf4Codes read_nf4(const std::string& name) const;
   /// File that holds the tensor, for messages.
   virtual std::filesystem::path file_of(const std::string& name) const = 0;
   /// Every file that tensors are read from, sorted. A tensor may lie in several.
@@ -94,6 +109,8 @@ std::shared_ptr<const TensorSource> open_torch_file(const std::filesystem::path&
 /// index, adapter_model.safetensors / .bin, in this order. Errors: ModelError if there is
 /// none, for a Git LFS pointer, a missing shard, a tensor listed but absent; IoError (unreadable).
 std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path);
+/// The same with tensors that are decoded as they are read (blocks of FP8, NF4) as files hold them.
+std::shared_ptr<const TensorSource> open_stored_weights(const std::filesystem::path& path);
 /// Whether a directory holds a model's weights (adapters alone are none) under a name that
 /// open_weights takes.
 bool has_weights(const std::filesystem::path& directory);

@@ -53,7 +53,7 @@ std::vector<std::byte> random_blocks(BlockType type, int64_t rows, int64_t colum
 }
 
 struct Matrix {
-  QuantizedWeight weight;
+  BlockWeight weight;
   at::Tensor dense_OI;  ///< f64, read from the blocks
 };
 
@@ -62,17 +62,17 @@ Matrix random_matrix(BlockType type, int64_t rows, int64_t columns) {
   const size_t row_bytes = block_bytes(type, static_cast<size_t>(columns));
   at::Tensor dense = at::empty({rows, columns}, at::TensorOptions(at::kFloat));
   dequantize(type, blocks.data(), static_cast<size_t>(rows * columns), dense.data_ptr<float>());
-  return {QuantizedWeight(type, rows, columns,
-                          [&](int64_t row, int64_t count, std::byte* to) {
-                            std::copy_n(blocks.begin() + row * static_cast<int64_t>(row_bytes),
-                                        count * static_cast<int64_t>(row_bytes), to);
-                          }),
+  return {BlockWeight(type, rows, columns,
+                      [&](int64_t row, int64_t count, std::byte* to) {
+                        std::copy_n(blocks.begin() + row * static_cast<int64_t>(row_bytes),
+                                    count * static_cast<int64_t>(row_bytes), to);
+                      }),
           dense.to(at::kDouble)};
 }
 
 std::string name_of(BlockType type) { return std::string(block_traits(type).name); }
 
-TEST(QuantizedWeight, HoldsTheNumbersOfItsBlocks) {
+TEST(BlockWeight, HoldsTheNumbersOfItsBlocks) {
   for (const BlockType type : kTypes) {
     for (const int64_t rows : {1, 15, 16, 17, 50}) {
       const Matrix matrix = random_matrix(type, rows, 512);
@@ -82,7 +82,7 @@ TEST(QuantizedWeight, HoldsTheNumbersOfItsBlocks) {
   }
 }
 
-TEST(QuantizedWeight, TakesTheMemoryOfItsBlocks) {
+TEST(BlockWeight, TakesTheMemoryOfItsBlocks) {
   for (const BlockType type : kTypes) {
     const double blocks = static_cast<double>(block_bytes(type, 256 * 512));
     const double bytes = static_cast<double>(random_matrix(type, 512, 256).weight.size_bytes());
@@ -176,9 +176,9 @@ TEST(QuantizedLinear, ATypeOf16BitsDiffersByOneRoundingAlone) {
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     const at::Tensor x = test::random_f64({5, 512}, 1).to(type);
     const at::Tensor bias = test::random_f64({33}, 2).to(type);
-    EXPECT_TRUE(at::equal(
-        quantized_linear(x, matrix.weight, bias),
-        quantized_linear(x.to(at::kFloat), matrix.weight, bias.to(at::kFloat)).to(type)));
+    EXPECT_TRUE(
+        at::equal(quantized_linear(x, matrix.weight, bias),
+                  quantized_linear(x.to(at::kFloat), matrix.weight, bias.to(at::kFloat)).to(type)));
   }
 }
 

@@ -77,7 +77,7 @@ Words words_for(const OptionSpec& spec, const std::string& value) {
 const std::set<std::string>& refused_by(const std::string& verb) {
   static const std::set<std::string> by_training = {
       "rlhf_type=dpo", "rlhf_type=orpo", "rlhf_type=simpo", "rlhf_type=cpo", "rlhf_type=kto",
-      "tuner=qlora", "do_train=false", "report_to=wandb", "report_to=swanlab",
+      "do_train=false", "report_to=wandb", "report_to=swanlab",
       "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo",
       // Of another model than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",

@@ -491,7 +491,10 @@ TEST_F(TrainOptions, ContradictionsNameTheFlags) {
   EXPECT_NE(refusal("posttrain", {"--stage", "trl_ppo"})
                 .find("--stage trl_ppo: this version trains pretrain, sft, dpo,"),
             std::string::npos);
-  EXPECT_NE(refusal("sft", {"--tuner", "qlora"}).find("quantised"), std::string::npos);
+  EXPECT_NE(refusal("sft", {"--quantization_bit", "3"}).find("held in 4 bits (NF4)"),
+            std::string::npos);
+  EXPECT_NE(refusal("sft", {"--load_in_4bit", "--tuner", "full"}).find("--tuner full trains them"),
+            std::string::npos);
   EXPECT_NE(refusal("sft", {"--fsdp", "full_shard autowrap"}).find("unknown word 'autowrap'"),
             std::string::npos);
 }

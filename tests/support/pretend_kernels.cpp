@@ -33,6 +33,10 @@ at::Tensor mapped(const at::Tensor& tensor, F& f) {
   return f(tensor);
 }
 template <typename F>
+ops::Nf4Matrix mapped(const ops::Nf4Matrix& matrix, F& f) {
+  return {matrix.layout, f(matrix.bytes)};
+}
+template <typename F>
 ops::RotaryTable mapped(const ops::RotaryTable& table, F& f) {
   return {f(table.cos_NE), f(table.sin_NE)};
 }
@@ -116,6 +120,8 @@ std::string text_of(const at::Tensor& tensor) {
 }
 template <typename T>
 std::string text_of_scalar(const T& value) {
+  if constexpr (std::is_same_v<T, ops::Nf4Matrix>)
+    return fmt::format("{}x{} ", value.layout->rows(), value.layout->columns());
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_enum_v<T>)
     return fmt::format("{} ", static_cast<int64_t>(value));
   return "";
@@ -256,7 +262,8 @@ Backend filled() {
   table.takes = cpu.takes;
   table.fewest_queries = cpu.fewest_queries;
   forward<&Backend::product, &Backend::input_grad, &Backend::weight_grad, &Backend::add_weight_grad,
-          &Backend::add_product, &Backend::rms_norm, &Backend::rms_norm_backward, &Backend::rotary,
+          &Backend::add_product, &Backend::nf4_product, &Backend::nf4_input_grad,
+          &Backend::nf4_rows, &Backend::rms_norm, &Backend::rms_norm_backward, &Backend::rotary,
           &Backend::swiglu, &Backend::swiglu_backward, &Backend::attention,
           &Backend::attention_backward, &Backend::dropout, &Backend::cross_entropy,
           &Backend::attention_over_pages, &Backend::store_in_pages, &Backend::rotary_table,

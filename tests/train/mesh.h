@@ -72,6 +72,7 @@ struct Case {
   /// Instead of `objective`, of a frozen model of the same family with other weights.
   std::function<std::shared_ptr<const Objective>(std::shared_ptr<const FrozenModel>)>
       objective_beside = {};
+  bool nf4 = false;  ///< base weights of LoRA and DoRA
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -97,7 +98,8 @@ inline std::string name_of(const testing::TestParamInfo<Case>& info) {
          (c.dtype == at::kBFloat16 ? "_bf16"
           : c.dtype == at::kHalf   ? "_fp16"
                                    : "") +
-         (c.eps == 1e-6 ? "" : "_eps8") + c.by_layer_name + (c.adapts_tower ? "" : "_decoder");
+         (c.eps == 1e-6 ? "" : "_eps8") + c.by_layer_name + (c.adapts_tower ? "" : "_decoder") +
+         (c.nf4 ? "_nf4" : "");
 }
 
 inline TrainConfig config_of(const Case& c) {
@@ -163,6 +165,12 @@ inline std::unique_ptr<models::CausalLM> stage_of(const Case& c, const Mesh& mes
   auto model = std::make_unique<models::CausalLM>(
       model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype,
       c.device ? c.device(mesh) : at::Device(at::kCPU));
+  if (c.nf4) {
+    models::Quantisation quantisation;
+    quantisation.make_nf4.emplace();
+    model->freeze({"."});
+    models::hold_in_nf4(*model, quantisation);
+  }
   models::initialize(*model, 3);  // DoRA's magnitudes are lengths of rows
   return model;
 }
@@ -185,7 +193,11 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   auto model = stage_of(c, mesh);
   const TrainConfig config = config_of(c);
   if (c.tuning != Tuning::kFull) models::add_lora(*model, config.lora, 5);
-  randomise(*model, c.first_values);
+  if (c.nf4) {
+    randomise(model->adapter_parameters(), 0.05, c.first_values);
+  } else {
+    randomise(*model, c.first_values);
+  }
   if (change) change(*model);
   if (c.by_layer == settings::RecomputeFlags{}) {
     model->memory().set_recompute(c.recompute);

@@ -25,6 +25,7 @@
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
 #include "weights/gguf/gguf_reader.h"
+#include "weights/hf/nf4_tensors.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/hf/save_model.h"
@@ -85,6 +86,28 @@ void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
                request.source.string(), count);
 }
 
+/// Replaces the matrices that take NF4 by what bitsandbytes stores of them.
+void store_in_nf4(bool doubly, ConvertPlan& plan) {
+  const std::vector<std::string> names = weights::names_in_nf4(plan.config);
+  const std::set<std::string> chosen(names.begin(), names.end());
+  const auto first = std::find_if(plan.globals.begin(), plan.globals.end(),
+                                  [&](const TensorInfo& info) { return chosen.count(info.name); });
+  plan.nf4 = weights::Nf4Form{kNf4Block, doubly, first->dtype};
+  plan.model = weights::as_nf4(plan.model, names, *plan.nf4);
+  std::vector<TensorInfo> globals;
+  for (const TensorInfo& info : plan.globals) {
+    if (!chosen.count(info.name)) {
+      globals.push_back(info);
+      continue;
+    }
+    for (const TensorInfo& part : plan.model->tensors()) {
+      if (part.name == info.name || part.name.starts_with(info.name + ".")) globals.push_back(part);
+    }
+  }
+  plan.globals = std::move(globals);
+  plan.config_changed = true;
+}
+
 ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
   plan.source = weights::open_checkpoint_source(request.source, request.source_options);
@@ -118,6 +141,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
     info.dtype = request.dtype && is_floating(own) && !wide.count(info.name) ? *request.dtype : own;
     plan.config_changed |= info.dtype != own;
   }
+  if (request.nf4_doubly) store_in_nf4(*request.nf4_doubly, plan);
   // config.json of the model it was trained from may name another type than the checkpoint has.
   plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
   // Dequantised as it is read, and written so.
@@ -258,10 +282,18 @@ void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion&
                      tr("use --to mcore or --to native"));
   }
   const fs::path index = request.shards_like / "model.safetensors.index.json";
+  const bool has_list = !request.shards_like.empty() && fs::exists(index);
   conversion.target =
-      !request.shards_like.empty() && fs::exists(index)
-          ? weights::plan_hf_model_like(plan.config, plan.globals, index)
-          : weights::plan_hf_model(plan.config, plan.globals, request.max_shard_bytes);
+      has_list   ? weights::plan_hf_model_like(plan.config, plan.globals, index)
+      : plan.nf4 ? weights::plan_hf_directory(plan.globals, request.max_shard_bytes)
+                 : weights::plan_hf_model(plan.config, plan.globals, request.max_shard_bytes);
+  if (plan.nf4) {
+    conversion.target.description += ", NF4";
+    conversion.reopen = [](const fs::path& directory) {
+      return weights::open_stored_weights(directory);
+    };
+    return;
+  }
   refuse_mixed_types(conversion.target.layout, tr("files of this family keep both in one tensor"));
   conversion.reopen = [config = plan.config](const fs::path& directory) {
     return weights::with_single_experts(weights::open_weights(directory), config);
@@ -381,8 +413,9 @@ void copy_some(const fs::path& from, const fs::path& to,
 void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
                       const fs::path& directory) {
   if (plan.config_changed) {
-    write_json_file(directory / "config.json",
-                    weights::saved_config(plan.config, plan.globals.front().dtype));
+    Json config = weights::saved_config(plan.config, plan.globals.front().dtype);
+    if (plan.nf4) config["quantization_config"] = weights::nf4_config(*plan.nf4);
+    write_json_file(directory / "config.json", config);
   }
   const fs::path& companions = plan.source.companions;
   const bool has_own = !companions.empty();

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands/convert_plan.h"
+#include "weights/hf/nf4_tensors.h"
 #include "weights/lora/adapter_places.h"
 #include "weights/lora/lora_source.h"
 
@@ -69,6 +70,16 @@ std::optional<DType> dtype_of_changed(const ConvertRequest& request) {
   return request.to == ConvertTo::kGguf ? DType::kF32 : request.dtype;
 }
 
+/// What is written is no 4-bit model any more, and quantised again it is another one.
+void say_what_is_dequantised(const weights::TensorSource& base) {
+  const int64_t count = weights::count_nf4(base);
+  if (count == 0) return;
+  log::info(
+      "the base holds {} matrices in NF4: they are dequantised, and what the adapters change is "
+      "added to that; quantised again, the result would be another model",
+      count);
+}
+
 void take_merged(weights::MergedModel merged, ConvertPlan& plan) {
   plan.config_changed |= merged.config.tie_embeddings != plan.config.tie_embeddings;
   plan.model = std::move(merged.source);
@@ -79,6 +90,7 @@ void take_merged(weights::MergedModel merged, ConvertPlan& plan) {
 
 void merge_named_adapters(const Options& options, const ConvertRequest& request,
                           ConvertPlan& plan) {
+  say_what_is_dequantised(*plan.model);
   const weights::AdapterSource opened =
       weights::open_adapter_source(request.adapters, plan.config, request.source_options);
   const weights::PeftConfig& peft = opened.peft;
@@ -95,6 +107,7 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
 }
 
 void merge_own_adapters(const Options& options, const ConvertRequest& request, ConvertPlan& plan) {
+  say_what_is_dequantised(*plan.model);
   const auto& peft = *plan.source.peft;
   check_targets(options, peft, plan.config);
   take_merged(weights::merge_adapters(plan.model, plan.source.adapters, peft, plan.config,

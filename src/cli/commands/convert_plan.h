@@ -18,6 +18,7 @@ struct ConvertPlan {
   arch::ModelConfig config;
   std::vector<weights::TensorInfo> globals;  ///< in model order, in the dtypes to store
   bool config_changed = false;
+  std::optional<weights::Nf4Form> nf4 = {};  ///< in which matrices are stored
 };
 
 /// Where source or adapters are a training run of Danlu's or one of its checkpoints: what of it is

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/shell_quote.h"
 #include "cli/commands/stage_lists.h"
 #include "settings/options/model_names.h"
@@ -142,6 +143,26 @@ void read_split(const Options& options, ConvertRequest& request) {
   }
 }
 
+/// MindSpeed's --qlora-nf4 quantises what training then reads; here training does that itself.
+void read_nf4(const Options& options, ConvertRequest& request) {
+  const int64_t bits = options.get_int("quantization_bit");
+  if (bits != 0 && bits != 4)
+    throw UsageError(tr("[--quantization_bit] matrices are stored in 4 bits (NF4), got {}", bits));
+  const bool is_asked = bits == 4 || options.get_bool("qlora_nf4");
+  if (!is_asked) return;
+  if (request.to == ConvertTo::kHf) {
+    request.nf4_doubly = options.get_bool("double_quantization");
+    return;
+  }
+  if (bits == 4)
+    throw UsageError(tr("[--quantization_bit] NF4 is stored in bitsandbytes' form alone"),
+                     tr("--to hf; danlu sft --quantization_bit 4 quantises any checkpoint"));
+  log::info(
+      "{}: weights are written as they are; danlu sft --qlora quantises them as it loads them, to "
+      "the same codes",
+      options.given_as("qlora_nf4"));
+}
+
 void read_form(const Options& options, ConvertRequest& request) {
   const bool grouped = options.get_bool_or("moe_grouped_gemm", false);
   const std::string experts = options.get_string_or("experts", grouped ? "grouped" : "");
@@ -155,6 +176,7 @@ void read_form(const Options& options, ConvertRequest& request) {
   request.gguf_type = options.get_string("outtype");
   request.max_shard_bytes = bytes_of(options.get_string("max_shard_size"));
   if (options.has_value("dtype")) request.dtype = dtype_from_name(options.get_string("dtype"));
+  read_nf4(options, request);
   if (options.is_set("adapters")) request.adapters = options.get_string("adapters");
   if (!request.adapters.empty() && request.to == ConvertTo::kPeft) {
     throw UsageError(

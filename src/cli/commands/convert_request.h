@@ -31,6 +31,7 @@ struct ConvertRequest {
   int64_t virtual_stages = 0;                   ///< --vpp: chunks of each stage; 0: none
   std::optional<std::string> target_iteration;  ///< a number or "release"
   std::optional<DType> dtype;                   ///< empty: the source's
+  std::optional<bool> nf4_doubly;               ///< matrices are stored in NF4; empty: they are not
   std::filesystem::path adapters;               ///< PEFT or MindSpeed LoRA checkpoint to merge
   bool with_own_adapters = true;                ///< those beside the model in the source too
   std::filesystem::path tokenizer;  ///< directory whose tokenizer files go along; may be empty

@@ -186,7 +186,7 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
               "nothing is trained"),
       unavailable({"quant_method", "quantization_bit", "load_in_8bit", "load_in_4bit",
                    "bnb_4bit_comp_dtype"},
-                  "quantised weights are not in this version"),
+                  "weights are quantised by --quantize q8_0, q4_0 or nf4"),
       unavailable({"num_return_sequences", "best_of"}, "a prompt gets one answer", {"1"}),
       unavailable({"stop_words", "stop"},
                   "answers end at the tokens that generation_config.json and the template name"),

@@ -64,9 +64,9 @@ std::vector<OptionSpec> model_options() {
       {.name = "quantize",
        .default_text = "auto",
        .help =
-           "matrices held in blocks of 8 or 4 bits, CPU only (auto: those that a GGUF file holds "
-           "so; none: no matrix)",
-       .choices = {"auto", "none", "q8_0", "q4_0"},
+           "matrices held in blocks of 8 or 4 bits, on the CPU, or in NF4 (auto: those that the "
+           "files hold so; none: no matrix)",
+       .choices = {"auto", "none", "q8_0", "q4_0", "nf4"},
        .group = "Model"},
       {.name = "device",
        .default_text = "auto",

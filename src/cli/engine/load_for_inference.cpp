@@ -48,6 +48,12 @@ models::Quantisation quantisation_from(const Options& options,
   if (wanted == "none") return quantisation;
   if (wanted == "auto") {
     if (ops::multiplies_quantized(device.type())) quantisation.blocks = source.blocks;
+    quantisation.keeps_nf4 = true;
+    return quantisation;
+  }
+  if (wanted == "nf4") {
+    quantisation.keeps_nf4 = true;
+    quantisation.make_nf4.emplace();
     return quantisation;
   }
   if (!ops::multiplies_quantized(device.type())) {

@@ -16,6 +16,7 @@
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "weights/convert/replaceable.h"
+#include "weights/hf/nf4_tensors.h"
 #include "weights/hf/save_model.h"
 #include "weights/lora/lora_source.h"
 #include "weights/megatron/model_layout.h"
@@ -81,6 +82,28 @@ void prove(const Merge& merge, DType dtype, double tolerance) {
             dtype_name(dtype), rounding.max_abs, 100 * rounding.same_argmax);
 }
 
+/// Adapters that were trained on a base in NF4 belong to its numbers, not to those from which they
+/// were made; says so, and what is written instead.
+void prepare_nf4(const Options& options, weights::CheckpointSource& base) {
+  const int64_t bits = options.get_int("quantization_bit"),
+                stored = weights::count_nf4(*base.model);
+  if (bits != 0 && bits != 4)
+    throw UsageError(
+        tr("[--quantization_bit] base weights are trained in 4 bits (NF4), got {}", bits));
+  const std::vector<std::string> names = weights::names_in_nf4(base.config);
+  if (bits == 4 && stored == 0) {
+    const DType dtype = base.model->find(names.front())->dtype;
+    base.model = weights::with_nf4(weights::as_nf4(
+        base.model, names, {kNf4Block, options.get_bool("double_quantization"), dtype}));
+  }
+  const int64_t count = weights::count_nf4(*base.model);
+  if (count == 0) return;
+  log::info(
+      "the base holds {} matrices in NF4: they are dequantised, and what the adapters change is "
+      "added to that; quantised again, the result would be another model",
+      count);
+}
+
 /// Where the base has no tokenizer: the one that was named, else a GGUF file's own, else the
 /// adapter's.
 void carry_tokenizer(const Options& options, const weights::CheckpointSource& base,
@@ -114,6 +137,7 @@ int run_merge(const Options& options) {
       [](const fs::path& old) { weights::require_replaceable(old, /*is_file=*/false); });
   Merge merge{open_model(options, base), {}, adapters.string()};
   if (!merge.base.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
+  prepare_nf4(options, merge.base);
   merge.adapters = weights::open_adapter_source(adapters, merge.base.config,
                                                 {.lora_alpha = lora_alpha_from(options)});
   const DType dtype = stored_dtype(options, *merge.base.model);

@@ -127,6 +127,7 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
   if (!is_planned) check_reference(options, config.objective, model);
   const VisionTraining vision = vision_training_from(options, model);
   config.lora = lora_from(options, model, vision);
+  config.nf4 = nf4_from(options, config.tuner, model);
   config.freeze = vision.freeze;
   const std::vector<std::string> named_patterns = options.get_list("freeze");
   config.freeze.insert(config.freeze.end(), named_patterns.begin(), named_patterns.end());

@@ -1,6 +1,7 @@
 #include "settings/options/task_options.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace danlu::settings {
 
@@ -24,14 +25,53 @@ Tuner tuner_from(const std::string& verb, Task task, const Options& options) {
                     options.is_given("lora_target");
   const std::string fallback = task == Task::kSft && lora ? "lora" : "full";
   const std::string name = options.get_string_or("tuner", fallback);
-  if (name == "qlora" || options.get_int("quantization_bit") != 0) {
-    const char* flag = name == "qlora" ? "tuner" : "quantization_bit";
-    throw UsageError(
-        tr("[train] {} {}: quantised base weights are not in this version", options.given_as(flag),
-           name == "qlora" ? name : std::to_string(options.get_int(flag))),
-        tr("use --tuner lora"));
+  if (name == "full") return Tuner::kFull;
+  return name == "lora" || name == "qlora" ? Tuner::kLora : Tuner::kFreeze;
+}
+
+namespace {
+
+/// The flag that asks for weights in 4 bits; "": none does.
+std::string asks_for_nf4(const Options& options) {
+  const int64_t bits = options.get_int("quantization_bit");
+  if (bits != 0 && bits != 4) {
+    throw UsageError(tr("[train] {} {}: base weights are held in 4 bits (NF4) or as they are",
+                        options.given_as("quantization_bit"), bits),
+                     tr("--quantization_bit 4"));
   }
-  return name == "full" ? Tuner::kFull : name == "lora" ? Tuner::kLora : Tuner::kFreeze;
+  if (bits == 4) return "quantization_bit";
+  for (const char* flag : {"load_in_4bit", "qlora"})
+    if (options.get_bool(flag)) return flag;
+  return options.get_string_or("tuner", "") == "qlora" ? "tuner" : "";
+}
+
+bool is_stored_in_nf4(const arch::ModelConfig& model) {
+  const auto quantisation = model.raw.find("quantization_config");
+  return quantisation != model.raw.end() && quantisation->is_object() &&
+         json_get<std::string>(*quantisation, "quant_method") == "bitsandbytes";
+}
+
+}  // namespace
+
+std::optional<Nf4Base> nf4_from(const Options& options, Tuner tuner,
+                                const arch::ModelConfig& model) {
+  const std::string flag = asks_for_nf4(options);
+  const bool is_stored = is_stored_in_nf4(model);
+  if (flag.empty() && !is_stored) return std::nullopt;
+  if (tuner != Tuner::kLora) {
+    throw UsageError(
+        tr("[train] {}: weights in 4 bits stay as they are, and --tuner {} trains them",
+           flag.empty() ? tr("the model's files hold NF4") : options.given_as(flag),
+           tuner_name(tuner)),
+        flag.empty() ? tr("--tuner lora trains adapters on them; danlu convert MODEL DIR --to hf "
+                          "--dtype bf16 dequantises them")
+                     : tr("--tuner lora trains adapters on them"));
+  }
+  Nf4Base base{options.get_bool("double_quantization"), is_stored};
+  if (is_stored)
+    base.doubly = json_get<bool>(model.raw["quantization_config"], "bnb_4bit_use_double_quant")
+                      .value_or(false);
+  return base;
 }
 
 }  // namespace danlu::settings

@@ -1,5 +1,6 @@
 // settings/options/task_options.h: what is trained: the task, and which parameters.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "base/options.h"
@@ -10,7 +11,13 @@ namespace danlu::settings {
 /// --stage, by default of `verb`. Errors: UsageError for a task that is not built in.
 Task task_from(const std::string& verb, const Options& options);
 
-/// --tuner, by default of the task. Errors: UsageError for quantised base weights.
+/// --tuner, by default of the task.
 Tuner tuner_from(const std::string& verb, Task task, const Options& options);
+
+/// Whether base weights are held in NF4: by --quantization_bit 4 and its like, or since the files
+/// of `model` hold them so. Errors: UsageError for another number of bits, or where they are
+/// trained.
+std::optional<Nf4Base> nf4_from(const Options& options, Tuner tuner,
+                                const arch::ModelConfig& model);
 
 }  // namespace danlu::settings

@@ -22,16 +22,24 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
   const parallel::Mesh& mesh = run.ranks.mesh();
   const at::ScalarType dtype = scalar_type_of(config.precision);
   const bool lora = config.tuner == Tuner::kLora;
-  const auto settle = [&](models::CausalLM& model) {
+  const auto freeze = [&](models::CausalLM& model) {
     if (lora) model.freeze({"."});  // as adapters will
     if (!config.freeze.empty()) model.freeze(config.freeze);
+  };
+  const auto settle = [&](models::CausalLM& model) {
     models::keep(model, config.keeping, /*holds_values=*/false);
   };
+  models::Quantisation quantisation;
+  quantisation.keeps_nf4 = config.nf4.has_value();
+  if (config.nf4 && !config.nf4->is_in_files)
+    quantisation.make_nf4 = models::Quantisation::Nf4{config.nf4->doubly};
   const arch::Stage stage =
       arch::stages_of(run.source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
   if (config.model.from_scratch && !checkpoint) {
     auto model =
         std::make_unique<models::CausalLM>(run.source.config, stage, mesh, dtype, run.device);
+    freeze(*model);
+    models::hold_in_nf4(*model, quantisation);
     settle(*model);
     models::initialize(*model, config.seed);
     return model;
@@ -41,9 +49,10 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
     weights::CheckpointSource source =
         weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true});
     source.config.predicts_ahead = run.source.config.predicts_ahead;
-    return models::load_model(source, mesh, dtype, run.device, settle, stage);
+    return models::load_model(source, mesh, dtype, run.device, settle, stage, {}, freeze);
   }
-  return models::load_model(run.source, mesh, dtype, run.device, settle, stage);
+  return models::load_model(run.source, mesh, dtype, run.device, settle, stage, quantisation,
+                            freeze);
 }
 
 void add_adapters(const Prepared& run, models::CausalLM& model) {
@@ -150,6 +159,11 @@ Begun begin_training(const Prepared& run) {
   }
   if (!run.earlier.is_own) begun.progress.forget_best();
   log::info("{}", parameter_line(*begun.state.model));
+  if (run.config.nf4) {
+    const models::HeldBytes held = models::held_bytes(*begun.state.model);
+    log::info("base weights: {:.1f} MB on this rank, {:.1f} MB of them in NF4",
+              static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
+  }
   return begun;
 }
 

@@ -58,6 +58,10 @@ class ModelView final : public TensorSource {
     return all_->file_of(name);
   }
   Storage storage(const std::string& name) const override { return all_->storage(name); }
+  std::optional<Nf4Form> nf4_form(const std::string& name) const override {
+    return all_->nf4_form(name);
+  }
+  Nf4Codes read_nf4(const std::string& name) const override { return all_->read_nf4(name); }
   const Json& metadata() const override { return all_->metadata(); }
   std::vector<std::filesystem::path> files() const override { return all_->files(); }
   void forget() const override { all_->forget(); }

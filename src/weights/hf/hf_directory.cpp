@@ -12,6 +12,7 @@
 #include "weights/convert/checkpoint_source.h"
 #include "weights/gguf/gguf_reader.h"
 #include "weights/hf/block_scales.h"
+#include "weights/hf/nf4_tensors.h"
 #include "weights/hf/publish.h"
 #include "weights/hf/sharded_source.h"
 #include "weights/native/machine_part.h"
@@ -116,20 +117,21 @@ bool has_weights(const std::filesystem::path& directory) {
   });
 }
 
-std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {
+std::shared_ptr<const TensorSource> open_stored_weights(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
     throw ModelError(tr("{}: no such file or directory", path.string()));
-  if (!std::filesystem::is_directory(path)) {
-    return with_block_scales(ends_with(path.string(), ".index.json") ? open_index(path)
-                                                                     : open_weight_file(path));
-  }
+  if (!std::filesystem::is_directory(path))
+    return ends_with(path.string(), ".index.json") ? open_index(path) : open_weight_file(path);
   for (const char* candidate : kCandidates) {
     const std::filesystem::path file = path / candidate;
     if (!std::filesystem::exists(file)) continue;
-    return with_block_scales(ends_with(candidate, ".index.json") ? open_index(file)
-                                                                 : open_weight_file(file));
+    return ends_with(candidate, ".index.json") ? open_index(file) : open_weight_file(file);
   }
   no_weights(path);
+}
+
+std::shared_ptr<const TensorSource> open_weights(const std::filesystem::path& path) {
+  return with_nf4(with_block_scales(open_stored_weights(path)));
 }
 
 }  // namespace danlu::weights

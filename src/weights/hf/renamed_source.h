@@ -40,6 +40,12 @@ class RenamedSource final : public SourceBase<std::string> {
     return from_->mapped(in_file(name));
   }
   Storage storage(const std::string& name) const override { return from_->storage(in_file(name)); }
+  std::optional<Nf4Form> nf4_form(const std::string& name) const override {
+    return from_->nf4_form(in_file(name));
+  }
+  Nf4Codes read_nf4(const std::string& name) const override {
+    return from_->read_nf4(in_file(name));
+  }
   std::filesystem::path file_of(const std::string& name) const override {
     return from_->file_of(in_file(name));
   }
