@@ -315,12 +315,12 @@ layers::HeadPass CausalLM::Impl::head_pass(const ForwardInput& input) const {
 
 ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                             const at::Tensor& rows_M, const at::Tensor& ids_M,
-                                            int64_t chunk_rows) const {
+                                            const ops::LogprobOptions& how) const {
   const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
   const layers::HeadPass pass = impl_->head_pass(
       input.dropout_keys_N.defined() ? padded(input, impl_->rows_divide_over()) : input);
   const ops::TokenLogprobs result =
-      impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, chunk_rows, pass);
+      impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, how, pass);
   const int64_t place = impl_->stage().chain.head();
   impl_->memory.leave_place(place, result.logprobs_M.requires_grad());
   impl_->memory.begin_backward_at(result.logprobs_M, place);

@@ -1,0 +1,26 @@
+// train/objectives/policy.h: the clipped loss of answers that were drawn and judged: GRPO and its
+// relatives, PPO's policy.
+#pragma once
+#include <memory>
+
+#include "settings/reinforcement.h"
+#include "train/objective.h"
+
+namespace danlu::train {
+
+/// Names of data::Sample::token_columns. Each value stands where the token that it belongs to is
+/// predicted; elsewhere it is not read.
+inline constexpr const char* kAdvantageColumn = "advantage";
+/// Log-probabilities when the answer was drawn. Without the column the policy is its own old one:
+/// the ratio is 1, and its gradient is that of the log-probability.
+inline constexpr const char* kOldColumn = "old";
+inline constexpr const char* kReferenceColumn = "reference";  ///< of the reference; for the KL term
+
+/// Over answers, each a segment whose targets are its tokens: -min(ratio A, clipped ratio A) + kl
+/// k3, with k3 = exp(d) - d - 1 for d = log-probability of the reference less that of the policy.
+/// Metrics: kl, entropy, clip_ratio/low_mean, clip_ratio/high_mean, clip_ratio/region_mean.
+/// Source: TRL's GRPO trainer; what the mean is over spans the whole step.
+/// REQUIRES: no context axis (the mean over an answer needs its tokens).
+std::shared_ptr<const Objective> policy_objective(const settings::PolicyLoss& settings);
+
+}  // namespace danlu::train
