@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/answer_cut.h"
 
 namespace danlu::data {
 namespace {
@@ -21,8 +22,58 @@ std::vector<int32_t> starts_within(const std::vector<int32_t>& starts, int64_t d
   return kept;
 }
 
+bool has_answers(SampleKind kind) {
+  return kind == SampleKind::kPairs || kind == SampleKind::kUnpaired;
+}
+
+/// Segments of one prompt with an answer each.
+std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> segments_of(
+    const Sample& sample) {
+  std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> segments;
+  for (size_t s = 0; s < sample.segments.size(); ++s) {
+    const auto begin = sample.segments[s];
+    const auto end = s + 1 < sample.segments.size() ? sample.segments[s + 1]
+                                                    : static_cast<int32_t>(sample.ids.size());
+    segments.emplace_back(
+        std::vector<int32_t>(sample.ids.begin() + begin, sample.ids.begin() + end),
+        std::vector<int32_t>(sample.labels.begin() + begin, sample.labels.begin() + end));
+  }
+  return segments;
+}
+
+/// What length is limited: of answers that of the longest, else that of the sample.
+int64_t limited_length(SampleKind kind, const Sample& sample) {
+  if (!has_answers(kind)) return std::ssize(sample.ids);
+  int64_t longest = 0;
+  for (const auto& [ids, labels] : segments_of(sample))
+    longest = std::max<int64_t>(longest, std::ssize(ids));
+  return longest;
+}
+
+void cut_segments(const LengthLimit& limit, Sample* sample) {
+  if (limited_length(limit.kind, *sample) <= limit.max_length) return;
+  auto segments = segments_of(*sample);
+  AnswerShares whole;
+  for (const auto& [ids, labels] : segments) {
+    const int64_t prompt = prompt_length(labels);
+    whole.prompt = std::max(whole.prompt, prompt);
+    whole.answer = std::max(whole.answer, std::ssize(ids) - prompt);
+  }
+  const AnswerShares shares = shares_within(whole.prompt, whole.answer, limit.max_length);
+  sample->ids.clear();
+  sample->labels.clear();
+  sample->segments.clear();
+  for (auto& [ids, labels] : segments) {
+    cut_answer(shares, limit.truncation == Truncation::kLeft, &ids, &labels);
+    sample->segments.push_back(static_cast<int32_t>(sample->ids.size()));
+    sample->ids.insert(sample->ids.end(), ids.begin(), ids.end());
+    sample->labels.insert(sample->labels.end(), labels.begin(), labels.end());
+  }
+}
+
 /// REQUIRES: a sample with pictures is cut at its end alone.
 void cut_sample(const LengthLimit& limit, Sample* sample) {
+  if (has_answers(limit.kind)) return cut_segments(limit, sample);
   const auto size = static_cast<int64_t>(sample->ids.size());
   if (size <= limit.max_length) return;
   const int64_t kept = uncut_length(sample->media, limit.max_length);
@@ -37,8 +88,12 @@ void cut_sample(const LengthLimit& limit, Sample* sample) {
   sample->position_starts = starts_within(sample->position_starts, begin, end);
 }
 
-/// The first token of a segment is never a target.
+/// The first token of a segment is never a target, unless labels are targets.
 bool has_target(const Sample& sample) {
+  if (sample.labels_are_targets) {
+    return std::any_of(sample.labels.begin(), sample.labels.end(),
+                       [](int32_t label) { return label != kIgnoreLabel; });
+  }
   for (size_t i = 0; i < sample.labels.size(); ++i) {
     if (sample.labels[i] == kIgnoreLabel) continue;
     if (!std::binary_search(sample.segments.begin(), sample.segments.end(),
@@ -62,7 +117,12 @@ class LimitedSource : public SampleSource {
     return sample;
   }
   int64_t length(int64_t index) const override {
-    return std::min(base_->length(kept_.at(static_cast<size_t>(index))), limit_.max_length);
+    const int64_t segments = limit_.kind == SampleKind::kPairs ? 2 : 1;
+    return std::min(base_->length(kept_.at(static_cast<size_t>(index))),
+                    segments * limit_.max_length);
+  }
+  std::string columns(int64_t index) const override {
+    return base_->columns(kept_.at(static_cast<size_t>(index)));
   }
   uint64_t content_hash() const override {
     const int64_t about[] = {limit_.max_length, static_cast<int64_t>(limit_.truncation)};
@@ -90,7 +150,8 @@ class Limiter {
     const int64_t stored = base_.length(index);
     if (limit_.max_length > 0 && stored > limit_.max_length && !fits(index)) return;
     ++report_->rows_kept;
-    report_->lengths.add(limit_.max_length > 0 ? std::min(stored, limit_.max_length) : stored);
+    const int64_t longest = (limit_.kind == SampleKind::kPairs ? 2 : 1) * limit_.max_length;
+    report_->lengths.add(longest > 0 ? std::min(stored, longest) : stored);
     kept.push_back(index);
   }
 
@@ -100,11 +161,11 @@ class Limiter {
  private:
   bool fits(int64_t index) {
     Sample sample = base_.get(index);
-    if (static_cast<int64_t>(sample.ids.size()) <= limit_.max_length) return true;
+    const int64_t length = limited_length(limit_.kind, sample);
+    if (length <= limit_.max_length) return true;
     touched = true;
     const std::string reason = fmt::format("longer than {} tokens", limit_.max_length);
-    const std::string example =
-        fmt::format("{}: sample {}: {} tokens", name_, index, sample.ids.size());
+    const std::string example = fmt::format("{}: sample {}: {} tokens", name_, index, length);
     if (limit_.truncation == Truncation::kDelete || limit_.truncation == Truncation::kSplit) {
       drop(reason, example);
       return false;
@@ -114,7 +175,7 @@ class Limiter {
       return false;
     }
     cut_sample(limit_, &sample);
-    if (!has_target(sample)) {
+    if (limit_.kind != SampleKind::kPrompts && !has_target(sample)) {
       drop("no token carries loss after truncation", example);
       return false;
     }

@@ -12,10 +12,12 @@
 namespace danlu::data {
 
 struct LengthLimit {
-  int64_t max_length = 0;  ///< tokens a sample may have; 0: any number
+  int64_t max_length = 0;  ///< tokens a segment may have; 0: any number
   Truncation truncation = Truncation::kDelete;
   bool strict = false;                          ///< a sample that would be dropped is an error
   double max_dropped_ratio = kMaxDroppedRatio;  ///< of the samples; more is an error
+  /// Pairs are measured and cut by their segments, prompt and answer in shares; kTokens as a whole.
+  SampleKind kind = SampleKind::kTokens;
 };
 
 /// Drops (kDelete, kSplit) or cuts the samples of `base` that are too long, and drops those that

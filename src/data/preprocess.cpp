@@ -9,18 +9,21 @@
 #include "base/new_output.h"
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
+#include "data/preprocess_encode.h"
 #include "data/preprocess_manifest.h"
 #include "data/preprocess_run.h"
 
 namespace danlu::data {
 namespace {
 
-bool is_text(const PlannedDataset& item) { return item.handler->format() == RowFormat::kText; }
+bool is_text(const PlannedDataset& item) {
+  return item.handler->format() == RowFormat::kText && item.handler->kind() == SampleKind::kTokens;
+}
 
 /// Texts or samples: all data sets must agree.
 EncodedKind kind_of_all(const std::vector<PlannedDataset>& plan) {
   for (const PlannedDataset& item : plan) {
-    if (is_text(item) != is_text(plan[0]) ||
+    if (is_text(item) != is_text(plan[0]) || item.handler->kind() != plan[0].handler->kind() ||
         item.handler->text_keys() != plan[0].handler->text_keys()) {
       throw UsageError(tr("[input] {} and {} do not fit into the same files", plan[0].description,
                           item.description),
@@ -51,11 +54,13 @@ EncodeSettings settings_for(const PreprocessSpec& spec, const PreprocessText& te
   settings.max_length = spec.seq_length > 0 ? spec.seq_length - 1 : 0;
   settings.truncation = spec.pack == PackMode::kNeat ? Truncation::kRight : Truncation::kDelete;
   if (text.load_tokenizer) settings.tokenizer = text.load_tokenizer();
-  if (settings.kind == EncodedKind::kSamples)
+  settings.sample_kind = plan[0].handler->kind();
+  settings.steps = spec.steps;
+  settings.additional_keys = spec.additional_keys;
+  if (settings.kind == EncodedKind::kSamples && settings.sample_kind == SampleKind::kTokens)
     settings.media = make_media_encoder(spec.media, settings.tokenizer.get());
-  const bool has_conversations = std::any_of(plan.begin(), plan.end(), [](const auto& item) {
-    return !is_text(item) && item.handler->format() != RowFormat::kTokens;
-  });
+  const bool has_conversations = std::any_of(
+      plan.begin(), plan.end(), [](const auto& item) { return item.handler->needs_template(); });
   if (has_conversations && settings.tokenizer && text.make_chat_encoder) {
     settings.chat_encoder = text.make_chat_encoder(settings.tokenizer);
     log::info("template: {}", settings.chat_encoder->description());
@@ -72,6 +77,11 @@ int32_t pad_id(const text::Tokenizer* tokenizer) {
 std::vector<fs::path> output_prefixes(const PreprocessSpec& spec,
                                       const std::vector<PlannedDataset>& plan) {
   std::vector<fs::path> prefixes;
+  if (const SampleKind kind = plan[0].handler->kind(); kind != SampleKind::kTokens) {
+    for (const std::string& field : fields_of_kind(kind, spec.additional_keys))
+      prefixes.emplace_back(instruction_field_prefix(spec.output_prefix.string(), field));
+    return prefixes;
+  }
   for (const std::string& key : plan[0].handler->text_keys()) {
     prefixes.emplace_back(fmt::format("{}_{}_document", spec.output_prefix.string(), key));
   }
@@ -80,6 +90,17 @@ std::vector<fs::path> output_prefixes(const PreprocessSpec& spec,
     prefixes.emplace_back(instruction_field_prefix(spec.output_prefix.string(), field));
   }
   return prefixes;
+}
+
+/// The outputs and those that samples may lack, if they are there: pictures, margins.
+std::vector<fs::path> with_optional_outputs(const fs::path& prefix,
+                                            const PreprocessResult& result) {
+  if (result.kind == SampleKind::kTokens) return with_media_output(prefix, result.outputs);
+  std::vector<fs::path> outputs = result.outputs;
+  const fs::path margin = instruction_field_prefix(prefix.string(), "margin");
+  if (result.kind == SampleKind::kPairs && indexed_dataset_exists(margin))
+    outputs.push_back(margin);
+  return outputs;
 }
 
 /// One process at a time writes the files of a prefix.
@@ -148,6 +169,8 @@ PreprocessReport make_files(const PreprocessSpec& spec, const std::vector<Planne
   fs::remove(manifest_path(spec.output_prefix), ignored);
   if (is_texts) {
     write_text_datasets(store, spec.output_prefix, plan[0].handler->text_keys());
+  } else if (settings.sample_kind != SampleKind::kTokens) {
+    write_kind_datasets(store, spec.output_prefix, settings.sample_kind, settings.additional_keys);
   } else {
     write_instruction_datasets(store, spec.output_prefix,
                                {spec.pack, spec.seq_length, pad_id(settings.tokenizer.get())},
@@ -162,6 +185,17 @@ Json packing_of(const PreprocessSpec& spec, const EncodeSettings& settings) {
     throw UsageError(tr("[pack] plain texts are not packed: pre-training joins them itself"),
                      tr("leave out --pack"));
   }
+  if (settings.sample_kind != SampleKind::kTokens && spec.pack != PackMode::kNone) {
+    throw UsageError(tr("[pack] {} are not packed in files: training packs them without padding",
+                        sample_kind_description(settings.sample_kind)),
+                     tr("leave out --pack"));
+  }
+  if (!settings.additional_keys.empty() && settings.sample_kind != SampleKind::kPrompts) {
+    throw UsageError(
+        tr("[dataset_additional_keys] belong to prompts, and the rows are {}",
+           sample_kind_description(settings.sample_kind)),
+        tr("name a handler of prompts: --handler-name R1AlpacaStyleInstructionHandler"));
+  }
   Json pack{static_cast<int>(spec.pack), spec.seq_length};
   if (spec.max_rows_of_all >= 0) pack.push_back(spec.max_rows_of_all);
   return pack;
@@ -174,12 +208,14 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   const MadeDirectory made(fs::absolute(spec.output_prefix).parent_path());
   FormatOptions format = spec.format;
   format.reads_media = spec.media.has_value();
+  format.kind.reset();
   const auto plan = plan_datasets(spec.inputs, format, {}, spec.document_per_file);
   for (const PlannedDataset& item : plan) log::info("{}", translated_filled(item.description));
   const EncodeSettings settings = settings_for(spec, text, plan);
   const std::string key = content_key(plan, settings, packing_of(spec, settings));
 
   PreprocessResult result;
+  result.kind = settings.sample_kind;
   result.outputs = output_prefixes(spec, plan);
   for (const PlannedDataset& item : plan) {
     for (const DataFile& file : item.dataset.files) {
@@ -196,7 +232,7 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   } else {
     auto earlier = read_manifest(spec.output_prefix);
     if (earlier && earlier->key == key &&
-        describes_files(*earlier, with_media_output(spec.output_prefix, result.outputs)) &&
+        describes_files(*earlier, with_optional_outputs(spec.output_prefix, result)) &&
         // Files that lack more rows than are allowed are no answer: encoding again names them.
         !(spec.strict && earlier->report.rows_dropped() > 0) &&
         earlier->report.dropped_ratio <= spec.max_dropped_ratio) {
@@ -222,9 +258,10 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   }
   const std::string tokenizer =
       settings.tokenizer ? fmt::format("{:016x}", settings.tokenizer->content_hash()) : "";
-  if (!result.report.visual.empty())
-    result.outputs = with_media_output(spec.output_prefix, std::move(result.outputs));
-  write_manifest(spec.output_prefix, {key, {}, result.report, result.recorded_template, tokenizer},
+  if (!result.report.visual.empty() || result.kind == SampleKind::kPairs)
+    result.outputs = with_optional_outputs(spec.output_prefix, result);
+  write_manifest(spec.output_prefix,
+                 {key, {}, result.report, result.recorded_template, tokenizer, result.kind},
                  result.outputs);
   fs::remove_all(work, ignored);
   return result;

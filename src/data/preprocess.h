@@ -9,6 +9,7 @@
 
 #include "data/formats/format_options.h"
 #include "data/media_settings.h"
+#include "data/preprocess_encode.h"
 #include "data/preprocess_manifest.h"
 #include "data/preprocess_output.h"
 #include "data/preprocess_report.h"
@@ -20,7 +21,10 @@ namespace danlu::data {
 struct PreprocessSpec {
   std::vector<std::string> inputs;      ///< path[:split][#n], see resolve_dataset
   std::filesystem::path output_prefix;  ///< its directory is made if missing
+  /// format.kind is not looked at: what the rows are decides which files are written.
   FormatOptions format;
+  StepTokens steps = {};                          ///< of rows with judged steps
+  std::vector<std::string> additional_keys = {};  ///< of prompts: columns to be tokenised
   bool append_eod = false;
   PackMode pack = PackMode::kNone;
   int64_t seq_length = 0;  ///< 0: no limit; else samples of seq_length tokens or more are dropped
@@ -52,12 +56,14 @@ struct PreprocessResult {
   std::vector<std::filesystem::path> outputs;  ///< prefixes of the data sets written
   uint64_t input_bytes = 0;
   PreprocessReport report;
+  SampleKind kind = SampleKind::kTokens;
   RecordedTemplate recorded_template;  ///< empty without conversations; also in the manifest
 };
 
 /// Plain text becomes `<prefix>_<key>_document`, everything else
 /// `<prefix>_packed_{input_ids,attention_mask,labels}_document`, with pictures or videos also
-/// `<prefix>_packed_media_document` (see media_record.h); `<prefix>_preprocess.json` holds
+/// `<prefix>_packed_media_document` (see media_record.h), or for pairs, judged answers, steps and
+/// prompts the files that write_kind_datasets names; `<prefix>_preprocess.json` holds
 /// the report and what the files were made from. Killed work is continued by the same call, which
 /// may then replace the files that it had begun to write. Errors: UsageError (packing without
 /// seq_length, packing of texts, texts mixed with conversations; other data at the prefix without

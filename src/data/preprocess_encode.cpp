@@ -56,6 +56,12 @@ RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawR
 RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
     : settings_(std::move(settings)), handler_(handler) {
   const RowFormat format = handler.format();
+  if (handler.kind() != settings_.sample_kind) {
+    throw UsageError(
+        tr("[dataset] {}: the rows are {}, and {} are needed here", handler.description(),
+           sample_kind_description(handler.kind()), sample_kind_description(settings_.sample_kind)),
+        hint_for_kind(handler.kind()));
+  }
   if (settings_.kind == EncodedKind::kTexts) {
     if (format != RowFormat::kText) {
       throw UsageError(tr("[dataset] rows of layout {} are not plain text", handler.description()));
@@ -70,12 +76,15 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
         tr("[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model"),
         tr("the model's directory holds none; name one: --tokenizer DIR"));
   }
-  if (format != RowFormat::kTokens && format != RowFormat::kText && !settings_.chat_encoder) {
+  if (handler.needs_template() && !settings_.chat_encoder) {
     throw ModelError(
         tr("[template] rows of layout {} need a chat template, and none comes with the model",
            handler.description()),
         tr("name one with --template: {}", fmt::join(text::ChatEncoder::names({}), ", ")));
   }
+  if (format == RowFormat::kSteps) prepare_steps();
+  if (!settings_.additional_keys.empty() && !settings_.tokenizer)
+    throw UsageError(tr("[dataset_additional_keys] need a tokenizer: --tokenizer-name-or-path"));
   const bool needs_eod = settings_.append_eod ||
                          (settings_.append_eod_text && settings_.kind == EncodedKind::kSamples);
   if (needs_eod && settings_.tokenizer) {
@@ -100,11 +109,23 @@ void RowEncoder::encode(const Dataset& dataset, const RawRow& row, EncodedBatch*
   } else if (settings_.kind == EncodedKind::kTexts) {
     kept = append_texts(std::get<TextRow>(std::get<Row>(result)), batch, &event);
   } else {
-    kept = append_sample(std::move(std::get<Row>(result)), dataset, batch, &event);
+    kept = append_row(std::move(std::get<Row>(result)), dataset, batch, &event);
   }
   if (kept) ++batch->rows_kept;
   event.dropped = !kept;
   if (!event.reason.empty()) batch->events.push_back(std::move(event));
+}
+
+bool RowEncoder::append_row(Row row, const Dataset& dataset, EncodedBatch* batch,
+                            RowEvent* event) const {
+  if (auto* pair = std::get_if<PairRow>(&row))
+    return append_pair(std::move(*pair), dataset, batch, event);
+  if (auto* unpaired = std::get_if<UnpairedRow>(&row))
+    return append_unpaired(std::move(*unpaired), dataset, batch, event);
+  if (auto* steps = std::get_if<StepsRow>(&row)) return append_steps(*steps, batch, event);
+  if (auto* prompt = std::get_if<PromptRow>(&row))
+    return append_prompt(std::move(*prompt), batch, event);
+  return append_sample(std::move(row), dataset, batch, event);
 }
 
 bool RowEncoder::append_texts(const TextRow& row, EncodedBatch* batch, RowEvent* event) const {

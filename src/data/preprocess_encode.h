@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,19 @@ Truncation truncation_from_name(const std::string& name);
 
 enum class EncodedKind {
   kTexts,    ///< one stream per text column: ids only
-  kSamples,  ///< two streams: ids, labels; with EncodeSettings::media a third: media_record
+  kSamples,  ///< streams by SampleKind, see num_sample_streams
+};
+
+/// How steps are told apart and judged (SampleKind::kSteps).
+struct StepTokens {
+  std::string placeholder = "ки";               ///< the token behind each step
+  std::vector<std::string> reward_tokens = {};  ///< values that are allowed; empty: any
 };
 
 struct EncodeSettings {
   EncodedKind kind = EncodedKind::kSamples;
-  std::shared_ptr<const text::Tokenizer> tokenizer;       ///< may be null for tokenised rows
+  SampleKind sample_kind = SampleKind::kTokens;      ///< of kSamples: what the handlers' rows are
+  std::shared_ptr<const text::Tokenizer> tokenizer;  ///< may be null for tokenised rows
   std::shared_ptr<const text::ChatEncoder> chat_encoder;  ///< may be null without conversations
   int64_t max_length = 0;  ///< tokens a sample may have; 0: any number
   Truncation truncation = Truncation::kDelete;
@@ -41,10 +49,22 @@ struct EncodeSettings {
   bool append_eod_text = false;  ///< … after plain texts only (kSamples)
   /// Of a model that reads pictures and videos; null: text alone.
   std::shared_ptr<const MediaEncoder> media;
+  StepTokens steps = {};
+  /// Of kPrompts: columns that are tokenised, without a template, into streams of their own.
+  std::vector<std::string> additional_keys = {};
 };
 
-/// Streams of samples: see EncodedKind.
-inline size_t num_sample_streams(const EncodeSettings& settings) { return settings.media ? 3 : 2; }
+/// Streams of samples, one sequence each for every sample:
+///   kTokens    ids, labels; with `media` also media_record
+///   kPairs     ids and labels of prompt and chosen answer, those of prompt and rejected answer,
+///   the
+///              margin as the bits of a float
+///   kUnpaired  ids, labels, 1 liked or 0
+///   kSteps     ids, labels (at their places)
+///   kPrompts   ids, text_record of the columns, ids of each additional key
+size_t num_sample_streams(const EncodeSettings& settings);
+/// The streams whose tokens a sample of that kind has.
+std::vector<size_t> id_streams(SampleKind kind);
 
 /// A row that was dropped or cut.
 struct RowEvent {
@@ -64,6 +84,9 @@ struct EncodedBatch {
   int64_t rows = 0, rows_kept = 0, target_tokens = 0;
 };
 
+/// The first sample of a batch, decoded, with its masks. REQUIRES: it has one.
+std::string describe_first(const EncodeSettings& settings, const EncodedBatch& batch);
+
 /// What `handler` makes of a row of either kind; adds the columns it passes by to `unread`. Errors:
 /// DataError naming the place if the row is not JSON or `handler` refuses it.
 RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row,
@@ -73,7 +96,8 @@ RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawR
 class RowEncoder {
  public:
   /// Errors: UsageError if `handler`'s rows need a tokenizer or a template that is missing, or
-  /// cannot be of this kind; ModelError if eod is asked for and the tokenizer has none.
+  /// cannot be of this kind; ModelError if eod is asked for and the tokenizer has none, or lacks
+  /// the tokens of steps.
   RowEncoder(EncodeSettings settings, const RowHandler& handler);
 
   size_t num_streams() const { return num_streams_; }
@@ -94,11 +118,26 @@ class RowEncoder {
   bool cut(Pieces* pieces, RowEvent* event) const;
   bool check_vocabulary(const TokenRow& row, RowEvent* event) const;
   bool append_pieces(const std::vector<int32_t>& ids, EncodedBatch* batch) const;
+  bool append_row(Row row, const Dataset& dataset, EncodedBatch* batch, RowEvent* event) const;
+
+  int32_t single_token(const std::string& text) const;
+  void prepare_steps();
+  bool encode_answer(AnsweredRow answer, const Dataset& dataset, Pieces* pieces,
+                     RowEvent* event) const;
+  bool cut_answers(std::span<Pieces> answers, RowEvent* event) const;
+  bool append_pair(PairRow row, const Dataset& dataset, EncodedBatch* batch, RowEvent* event) const;
+  bool append_unpaired(UnpairedRow row, const Dataset& dataset, EncodedBatch* batch,
+                       RowEvent* event) const;
+  int32_t reward_token(const Json& value, RowEvent* event) const;
+  bool append_steps(const StepsRow& row, EncodedBatch* batch, RowEvent* event) const;
+  bool encode_prompt(PromptRow* row, Pieces* pieces, RowEvent* event) const;
+  bool append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* event) const;
 
   EncodeSettings settings_;
   const RowHandler& handler_;
   size_t num_streams_ = 2;
   int32_t eod_ = -1;
+  std::vector<int32_t> placeholder_ids_;
 };
 
 }  // namespace danlu::data

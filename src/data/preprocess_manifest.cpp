@@ -49,6 +49,20 @@ fs::path present_file(const fs::path& prefix, const std::vector<fs::path>& outpu
   return {};
 }
 
+/// The manifest of samples at `prefix`, if it describes the files as they are.
+std::optional<PreprocessManifest> manifest_of_samples(const fs::path& prefix) {
+  auto manifest = read_manifest(prefix);
+  if (!manifest || !manifest->files.is_object() || manifest->files.empty()) return std::nullopt;
+  std::vector<fs::path> outputs;
+  const std::string ending = tokens_path("").string();
+  for (const auto& [name, size] : manifest->files.items()) {
+    if (name.ends_with(ending))
+      outputs.push_back(prefix.parent_path() / name.substr(0, name.size() - ending.size()));
+  }
+  if (!describes_files(*manifest, outputs)) return std::nullopt;
+  return manifest;
+}
+
 }  // namespace
 
 fs::path manifest_path(const fs::path& prefix) { return prefix.string() + "_preprocess.json"; }
@@ -66,6 +80,8 @@ std::optional<PreprocessManifest> read_manifest(const fs::path& prefix) {
                                     json.at("template").at("hash").get<std::string>()};
     }
     manifest.tokenizer = json.value("tokenizer", "");
+    manifest.kind =
+        sample_kind_from_name(json.value("kind", sample_kind_name(SampleKind::kTokens)));
     return manifest;
   } catch (const std::exception&) {
     return std::nullopt;  // as if the files had been made by another program
@@ -80,6 +96,7 @@ void write_manifest(const fs::path& prefix, PreprocessManifest manifest,
     json["template"] = {{"description", used.description}, {"hash", used.hash}};
   }
   if (!manifest.tokenizer.empty()) json["tokenizer"] = manifest.tokenizer;
+  if (manifest.kind != SampleKind::kTokens) json["kind"] = sample_kind_name(manifest.kind);
   write_json_file(manifest_path(prefix), json);
 }
 
@@ -105,13 +122,14 @@ void refuse_to_replace(const fs::path& prefix, const std::string& key,
 }
 
 RecordedTemplate read_recorded_template(const fs::path& prefix) {
-  const auto manifest = read_manifest(prefix);
-  std::vector<fs::path> outputs;
-  for (const char* field : {"input_ids", "attention_mask", "labels"}) {
-    outputs.emplace_back(instruction_field_prefix(prefix.string(), field));
-  }
-  if (!manifest || !describes_files(*manifest, with_media_output(prefix, outputs))) return {};
-  return manifest->recorded_template;
+  const auto manifest = manifest_of_samples(prefix);
+  return manifest ? manifest->recorded_template : RecordedTemplate{};
+}
+
+std::optional<SampleKind> read_recorded_kind(const fs::path& prefix) {
+  const auto manifest = manifest_of_samples(prefix);
+  if (!manifest) return std::nullopt;
+  return manifest->kind;
 }
 
 std::string read_recorded_tokenizer(const fs::path& prefix) {

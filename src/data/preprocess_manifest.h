@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "data/preprocess_report.h"
+#include "data/sample_kind.h"
 
 namespace danlu::data {
 
@@ -24,6 +25,7 @@ struct PreprocessManifest {
   PreprocessReport report;
   RecordedTemplate recorded_template;
   std::string tokenizer;  ///< 16 hexadecimal digits of Tokenizer::content_hash(); empty: none
+  SampleKind kind = SampleKind::kTokens;
 };
 
 std::filesystem::path manifest_path(const std::filesystem::path& prefix);
@@ -44,6 +46,10 @@ void refuse_to_replace(const std::filesystem::path& prefix, const std::string& k
 
 /// The template of preprocessed samples; empty where none is recorded for the files as they are.
 RecordedTemplate read_recorded_template(const std::filesystem::path& prefix);
+
+/// PreprocessManifest::kind of the samples at `prefix`; empty where none is recorded for the files
+/// as they are.
+std::optional<SampleKind> read_recorded_kind(const std::filesystem::path& prefix);
 
 /// PreprocessManifest::tokenizer of the texts or samples at `prefix`; empty where none is recorded.
 std::string read_recorded_tokenizer(const std::filesystem::path& prefix);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/error.h"
 #include "base/ignore_label.h"
 #include "base/threads.h"
 #include "data/media_record.h"
@@ -167,6 +168,45 @@ void add_packs(const TokenStore& store, const PackSettings& settings, Instructio
                 }});
 }
 
+/// What a field of samples is written from.
+struct FieldSource {
+  std::string name;
+  size_t stream = 0;
+  bool is_mask = false;      ///< ones, as many as the stream's tokens
+  bool may_be_zero = false;  ///< left out if all of its values are 0
+};
+
+std::vector<FieldSource> field_sources(SampleKind kind,
+                                       const std::vector<std::string>& additional_keys) {
+  switch (kind) {
+    case SampleKind::kTokens:
+      break;
+    case SampleKind::kPairs:
+      return {{"chosen_input_ids", 0},
+              {"chosen_labels", 1},
+              {"rejected_input_ids", 2},
+              {"rejected_labels", 3},
+              {"margin", 4, false, true}};
+    case SampleKind::kUnpaired:
+      return {{"input_ids", 0}, {"labels", 1}, {"liked", 2}};
+    case SampleKind::kSteps:
+      return {{"input_ids", 0}, {"attention_mask", 0, true}, {"labels", 1}};
+    case SampleKind::kPrompts: {
+      std::vector<FieldSource> fields{
+          {"input_ids", 0}, {"attention_mask", 0, true}, {"columns", 1}};
+      for (size_t i = 0; i < additional_keys.size(); ++i)
+        fields.push_back({additional_keys[i], 2 + i});
+      return fields;
+    }
+  }
+  throw InternalError("samples of this kind are no fields");
+}
+
+bool is_all_zero(const TokenStore::Stream& stream) {
+  const std::span<const int32_t> values = stream.tokens();
+  return std::all_of(values.begin(), values.end(), [](int32_t value) { return value == 0; });
+}
+
 }  // namespace
 
 void write_text_datasets(const TokenStore& store, const fs::path& prefix,
@@ -175,6 +215,34 @@ void write_text_datasets(const TokenStore& store, const fs::path& prefix,
   for (size_t i = 0; i < keys.size(); ++i) {
     writers.emplace_back(fmt::format("{}_{}_document", prefix.string(), keys[i]), TokenType::kI32);
     add_sequences(store.stream(i), &writers.back());
+  }
+  for (IndexedWriter& writer : writers) writer.commit();
+}
+
+std::vector<std::string> fields_of_kind(SampleKind kind,
+                                        const std::vector<std::string>& additional_keys) {
+  std::vector<std::string> names;
+  for (const FieldSource& field : field_sources(kind, additional_keys)) {
+    if (!field.may_be_zero) names.push_back(field.name);
+  }
+  return names;
+}
+
+void write_kind_datasets(const TokenStore& store, const fs::path& prefix, SampleKind kind,
+                         const std::vector<std::string>& additional_keys) {
+  std::vector<IndexedWriter> writers;
+  for (const FieldSource& field : field_sources(kind, additional_keys)) {
+    const fs::path path = instruction_field_prefix(prefix.string(), field.name);
+    const TokenStore::Stream stream = store.stream(field.stream);
+    if (field.may_be_zero && is_all_zero(stream)) {
+      // Of other data at this prefix, which are replaced.
+      std::error_code ignored;
+      fs::remove(index_path(path), ignored);
+      fs::remove(tokens_path(path), ignored);
+      continue;
+    }
+    writers.emplace_back(path, TokenType::kI32);
+    field.is_mask ? add_ones(stream, &writers.back()) : add_sequences(stream, &writers.back());
   }
   for (IndexedWriter& writer : writers) writer.commit();
 }

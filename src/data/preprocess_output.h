@@ -6,6 +6,7 @@
 
 #include "data/preprocess_report.h"
 #include "data/preprocess_store.h"
+#include "data/sample_kind.h"
 
 namespace danlu::data {
 
@@ -31,5 +32,16 @@ struct PackSettings {
 /// Source  MindSpeed-LLM: groups hold at most seq_length - 1 tokens of samples.
 void write_instruction_datasets(const TokenStore& store, const std::filesystem::path& prefix,
                                 const PackSettings& settings, PreprocessReport* report);
+
+/// Samples of other kinds than kTokens: "<prefix>_packed_<field>_document" each. kPairs:
+/// chosen_input_ids, chosen_labels, rejected_input_ids, rejected_labels, and margin if a sample has
+/// one; kUnpaired: input_ids, labels, liked; kSteps: input_ids, attention_mask, labels; kPrompts:
+/// input_ids, attention_mask, columns, and each additional key. REQUIRES: the streams of
+/// num_sample_streams.
+void write_kind_datasets(const TokenStore& store, const std::filesystem::path& prefix,
+                         SampleKind kind, const std::vector<std::string>& additional_keys);
+/// The fields that it writes, without those that samples may lack.
+std::vector<std::string> fields_of_kind(SampleKind kind,
+                                        const std::vector<std::string>& additional_keys);
 
 }  // namespace danlu::data

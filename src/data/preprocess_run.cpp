@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -17,7 +18,6 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "data/formats/columns.h"
-#include "data/media_record.h"
 #include "data/preprocess_pipeline.h"
 #include "data/readers/row_json.h"
 
@@ -162,10 +162,10 @@ class Run {
     if (all.dropped_ratio > run_.max_dropped_ratio)
       throw DataError(tr("more rows were dropped than are allowed now"));
     int64_t sequences = 0, tokens = 0;
-    const size_t counted_streams = counts_every_stream() ? store_->num_streams() : 1;
-    for (size_t stream = 0; stream < counted_streams; ++stream) {
-      sequences += std::ssize(store_->stream(stream).lengths());
-      tokens += std::ssize(store_->stream(stream).tokens());
+    for (const size_t stream : counted_streams()) {
+      const TokenStore::Stream counted = store_->stream(stream);
+      if (counts_every_stream() || stream == 0) sequences += std::ssize(counted.lengths());
+      tokens += std::ssize(counted.tokens());
     }
     if (all.lengths.count + one.lengths.count != sequences ||
         all.lengths.sum + one.lengths.sum != tokens) {
@@ -177,8 +177,31 @@ class Run {
     row_ = *row;
   }
 
-  /// Labels are as long as their ids: only one of them is counted.
+  /// Each stream of texts holds other texts; those of samples belong together.
   bool counts_every_stream() const { return settings_.kind == EncodedKind::kTexts; }
+
+  /// Those whose tokens count: labels are as long as their ids.
+  std::vector<size_t> counted_streams() const {
+    if (!counts_every_stream()) return id_streams(settings_.sample_kind);
+    std::vector<size_t> all(store_->num_streams());
+    std::iota(all.begin(), all.end(), size_t{0});
+    return all;
+  }
+
+  void count_lengths(const EncodedBatch& batch) {
+    const std::vector<size_t> counted = counted_streams();
+    if (counts_every_stream()) {
+      for (const size_t stream : counted) {
+        for (const int32_t length : batch.lengths[stream]) report_.lengths.add(length);
+      }
+      return;
+    }
+    for (size_t sample = 0; sample < batch.lengths[0].size(); ++sample) {
+      int64_t length = 0;
+      for (const size_t stream : counted) length += batch.lengths[stream][sample];
+      report_.lengths.add(length);
+    }
+  }
 
   void encode_dataset(const PlannedDataset& item) {
     report_.datasets = {item.description};
@@ -216,23 +239,17 @@ class Run {
     report_.target_tokens += batch.target_tokens;
     report_.visual.add(batch.visual);
     row_ += batch.rows;
-    for (size_t stream = 0; stream < batch.tokens.size(); ++stream) {
+    if (batch.tokens.empty()) return;
+    for (size_t stream = 0; stream < batch.tokens.size(); ++stream)
       store_->append(stream, batch.tokens[stream], batch.lengths[stream]);
-      if (stream > 0 && !counts_every_stream()) continue;
-      for (const int32_t length : batch.lengths[stream]) report_.lengths.add(length);
-    }
-    if (report_.sample.empty() && !batch.lengths.empty() && !batch.lengths[0].empty()) {
+    count_lengths(batch);
+    if (!report_.sample.empty() || batch.lengths[0].empty()) return;
+    if (counts_every_stream()) {
       const auto length = static_cast<size_t>(batch.lengths[0][0]);
-      const auto labels = counts_every_stream() ? std::span<const int32_t>()
-                                                : std::span(batch.tokens[1]).first(length);
-      const bool has_media = batch.tokens.size() > 2 && batch.lengths[2][0] > 0;
-      report_.sample = describe_sample(
-          settings_.tokenizer.get(), std::span(batch.tokens[0]).first(length), labels,
-          has_media
-              ? read_media_record(
-                    std::span(batch.tokens[2]).first(static_cast<size_t>(batch.lengths[2][0])),
-                    "the first sample")
-              : std::vector<MediaSpan>());
+      report_.sample =
+          describe_sample(settings_.tokenizer.get(), std::span(batch.tokens[0]).first(length), {});
+    } else {
+      report_.sample = describe_first(settings_, batch);
     }
   }
 
@@ -337,6 +354,10 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
   parts["settings"] = {static_cast<int>(settings.kind), settings.max_length,
                        static_cast<int>(settings.truncation), settings.append_eod,
                        settings.append_eod_text};
+  if (settings.sample_kind != SampleKind::kTokens) {
+    parts["sample_kind"] = {sample_kind_name(settings.sample_kind), settings.steps.placeholder,
+                            settings.steps.reward_tokens, settings.additional_keys};
+  }
   if (settings.media) {
     Json media = settings.media->settings().to_json();
     for (const PlannedDataset& item : plan) {

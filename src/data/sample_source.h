@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "data/batch.h"
@@ -20,6 +21,11 @@ class SampleSource {
   virtual int64_t length(int64_t index) const = 0;
   /// Hash of the content: resuming checks that the data did not change.
   virtual uint64_t content_hash() const = 0;
+  /// Of prompts: the row's other columns as the text of a JSON object, for rewards. "": none.
+  virtual std::string columns(int64_t index) const {
+    (void)index;
+    return {};
+  }
 };
 
 /// Samples held in memory.
@@ -50,6 +56,9 @@ class SelectedSource : public SampleSource {
     return base_->length(ids_.at(static_cast<size_t>(index)));
   }
   uint64_t content_hash() const override;
+  std::string columns(int64_t index) const override {
+    return base_->columns(ids_.at(static_cast<size_t>(index)));
+  }
 
  private:
   std::shared_ptr<const SampleSource> base_;

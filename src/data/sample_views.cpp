@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "data/answer_cut.h"
 
 namespace danlu::data {
 namespace {
@@ -28,6 +29,9 @@ class Packed : public SampleSource {
       append_spans(sample.media, offset, &result.media);
       result.ids.insert(result.ids.end(), sample.ids.begin(), sample.ids.end());
       result.labels.insert(result.labels.end(), sample.labels.begin(), sample.labels.end());
+      result.segment_values.insert(result.segment_values.end(), sample.segment_values.begin(),
+                                   sample.segment_values.end());
+      result.labels_are_targets = sample.labels_are_targets;
     }
     return result;
   }
@@ -69,6 +73,10 @@ class Joined : public SampleSource {
     return parts_[part]->length(index - start(part));
   }
   uint64_t content_hash() const override { return hash_; }
+  std::string columns(int64_t index) const override {
+    const size_t part = part_of(index);
+    return parts_[part]->columns(index - start(part));
+  }
 
  private:
   int64_t start(size_t part) const { return part == 0 ? 0 : ends_[part - 1]; }
@@ -83,6 +91,61 @@ class Joined : public SampleSource {
   uint64_t hash_ = 0;
 };
 
+class WithPreviousAnswers : public SampleSource {
+ public:
+  WithPreviousAnswers(std::shared_ptr<const SampleSource> base, int64_t max_length,
+                      bool keep_prompt_end)
+      : base_(std::move(base)), max_length_(max_length), keep_prompt_end_(keep_prompt_end) {
+    for (int64_t i = 0; i < base_->size(); ++i) {
+      const Sample sample = base_->get(i);
+      prompts_.push_back(static_cast<int32_t>(prompt_length(sample.labels)));
+      answers_.push_back(static_cast<int32_t>(std::ssize(sample.ids)) - prompts_.back());
+    }
+  }
+  int64_t size() const override { return base_->size(); }
+  Sample get(int64_t index) const override {
+    Sample sample = base_->get(index);
+    const int64_t prompt = prompt_length(sample.labels);
+    std::vector<int32_t> ids(sample.ids.begin(), sample.ids.begin() + prompt);
+    std::vector<int32_t> labels(static_cast<size_t>(prompt), kIgnoreLabel);
+    const Sample other = base_->get(before(index));
+    const int64_t answer = prompt_length(other.labels);
+    ids.insert(ids.end(), other.ids.begin() + answer, other.ids.end());
+    labels.insert(labels.end(), other.labels.begin() + answer, other.labels.end());
+    if (is_cut(index)) cut_answer(shares_of(index), keep_prompt_end_, &ids, &labels);
+    sample.segments.push_back(static_cast<int32_t>(sample.ids.size()));
+    sample.ids.insert(sample.ids.end(), ids.begin(), ids.end());
+    sample.labels.insert(sample.labels.end(), labels.begin(), labels.end());
+    sample.segment_values.push_back(0);
+    return sample;
+  }
+  int64_t length(int64_t index) const override {
+    const AnswerShares second = shares_of(index);
+    return prompts_[at(index)] + answers_[at(index)] + second.prompt + second.answer;
+  }
+  uint64_t content_hash() const override {
+    return mix64(base_->content_hash(),
+                 mix64(static_cast<uint64_t>(max_length_), keep_prompt_end_));
+  }
+
+ private:
+  static size_t at(int64_t index) { return static_cast<size_t>(index); }
+  int64_t before(int64_t index) const { return index == 0 ? size() - 1 : index - 1; }
+  bool is_cut(int64_t index) const {
+    return max_length_ > 0 && prompts_[at(index)] + answers_[at(before(index))] > max_length_;
+  }
+  AnswerShares shares_of(int64_t index) const {
+    const int64_t prompt = prompts_[at(index)], answer = answers_[at(before(index))];
+    return is_cut(index) ? shares_within(prompt, answer, max_length_)
+                         : AnswerShares{prompt, answer};
+  }
+
+  std::shared_ptr<const SampleSource> base_;
+  int64_t max_length_;
+  bool keep_prompt_end_;
+  std::vector<int32_t> prompts_, answers_;  ///< tokens of each
+};
+
 }  // namespace
 
 std::shared_ptr<const SampleSource> packs_of(std::shared_ptr<const SampleSource> base,
@@ -93,6 +156,12 @@ std::shared_ptr<const SampleSource> packs_of(std::shared_ptr<const SampleSource>
 std::shared_ptr<const SampleSource> joined(std::vector<std::shared_ptr<const SampleSource>> parts) {
   if (parts.size() == 1) return parts[0];
   return std::make_shared<Joined>(std::move(parts));
+}
+
+std::shared_ptr<const SampleSource> with_previous_answers(std::shared_ptr<const SampleSource> base,
+                                                          int64_t max_length,
+                                                          bool keep_prompt_end) {
+  return std::make_shared<WithPreviousAnswers>(std::move(base), max_length, keep_prompt_end);
 }
 
 }  // namespace danlu::data

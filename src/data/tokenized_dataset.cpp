@@ -15,6 +15,7 @@
 #include "data/limited_source.h"
 #include "data/megatron/indexed_dataset.h"
 #include "data/megatron/instruction_dataset.h"
+#include "data/megatron/preference_datasets.h"
 #include "data/megatron/splits.h"
 #include "data/preprocess_output.h"
 #include "data/preprocess_run.h"
@@ -39,7 +40,10 @@ EncodeSettings encode_settings(const SampleSpec& spec, EncodedKind kind) {
   settings.max_length = spec.max_length;
   settings.truncation = spec.truncation;
   settings.append_eod_text = spec.append_eod_text;
-  settings.media = make_media_encoder(spec.media, spec.tokenizer.get());
+  settings.sample_kind = spec.kind;
+  settings.steps = spec.steps;
+  if (spec.kind == SampleKind::kTokens)
+    settings.media = make_media_encoder(spec.media, spec.tokenizer.get());
   return settings;
 }
 
@@ -130,6 +134,46 @@ void report_plan(const std::vector<PlannedDataset>& plan) {
   if (said < plan.size()) log::info("and {} more data sets (-v names them)", plan.size() - said);
 }
 
+/// Samples that lie under a prefix. Errors: UsageError if they are of another kind than `kind`.
+std::shared_ptr<const SampleSource> open_samples(const std::string& prefix, SampleKind kind,
+                                                 std::shared_ptr<const text::Tokenizer> tokenizer) {
+  const SampleKind by_files = kind_of_files(prefix).value();
+  const SampleKind found = read_recorded_kind(prefix).value_or(by_files);
+  // Files of another program that go by the same names may be either.
+  const bool may_be = by_files == SampleKind::kTokens && found == by_files &&
+                      (kind == SampleKind::kSteps || kind == SampleKind::kPrompts);
+  if (found != kind && !may_be) {
+    throw UsageError(tr("[dataset] {}: these samples are {}, and {} are needed here", prefix,
+                        sample_kind_description(found), sample_kind_description(kind)),
+                     hint_for_kind(found));
+  }
+  return samples_of_files(prefix, kind, std::move(tokenizer));
+}
+
+/// Tokens of rows, from the cache.
+std::shared_ptr<const SampleSource> open_rows(const SampleSpec& spec,
+                                              const std::vector<std::string>& names,
+                                              PreprocessReport* report) {
+  FormatOptions format = spec.format;
+  format.kind = spec.kind;
+  format.reads_media = spec.media.has_value() && spec.kind == SampleKind::kTokens;
+  const auto plan = plan_datasets(names, format, spec.dataset_info_dir);
+  report_plan(plan);
+  const EncodeSettings settings = encode_settings(spec, EncodedKind::kSamples);
+  const CacheEntry entry = open_or_build(
+      spec, plan, settings, "samples", num_sample_streams(settings),
+      [&](const TokenStore& store, const fs::path& prefix, PreprocessReport* of_entry) {
+        if (spec.kind == SampleKind::kTokens) {
+          write_instruction_datasets(store, prefix, PackSettings{}, of_entry);
+        } else {
+          write_kind_datasets(store, prefix, spec.kind, settings.additional_keys);
+        }
+      });
+  report_unread_columns(plan, entry.report.unread_columns);
+  report->add(entry.report);
+  return samples_of_files(entry.prefix.string(), spec.kind, nullptr);
+}
+
 /// Rows and prefixes of one side (training or validation), one after the other.
 std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
                                               const std::vector<std::string>& names,
@@ -138,7 +182,7 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
   std::vector<std::shared_ptr<const SampleSource>> parts;
   std::vector<std::string> raw;
   for (const std::string& name : names) {
-    if (!instruction_dataset_exists(name)) {
+    if (!samples_exist(name)) {
       raw.push_back(name);
       continue;
     }
@@ -147,29 +191,14 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
           tr("[dataset] {} is a file and also the prefix of preprocessed samples", name),
           tr("give one of the two another name"));
     }
-    const auto vocab_size = static_cast<int64_t>(spec.tokenizer ? spec.tokenizer->size() : 0);
-    const auto whole = std::make_shared<InstructionDataset>(name, std::nullopt, vocab_size);
+    const auto whole = open_samples(name, spec.kind, spec.tokenizer);
     log::info("{}: preprocessed, {} samples", name, whole->size());
     parts.push_back(limit_samples(
-        whole, {spec.max_length, spec.truncation, spec.strict, spec.max_dropped_ratio}, name,
-        report));
+        whole, {spec.max_length, spec.truncation, spec.strict, spec.max_dropped_ratio, spec.kind},
+        name, report));
     beforehand->push_back({name, read_recorded_template(name)});
   }
-  if (!raw.empty()) {
-    FormatOptions format = spec.format;
-    format.reads_media = spec.media.has_value();
-    const auto plan = plan_datasets(raw, format, spec.dataset_info_dir);
-    report_plan(plan);
-    const EncodeSettings settings = encode_settings(spec, EncodedKind::kSamples);
-    const CacheEntry entry = open_or_build(
-        spec, plan, settings, "samples", num_sample_streams(settings),
-        [](const TokenStore& store, const fs::path& prefix, PreprocessReport* of_entry) {
-          write_instruction_datasets(store, prefix, PackSettings{}, of_entry);
-        });
-    parts.push_back(std::make_shared<InstructionDataset>(entry.prefix.string()));
-    report_unread_columns(plan, entry.report.unread_columns);
-    report->add(entry.report);
-  }
+  if (!raw.empty()) parts.push_back(open_rows(spec, raw, report));
   return joined(std::move(parts));
 }
 
@@ -211,13 +240,15 @@ void hold_out_by_split(const std::string& split_text, TrainValSamples* samples) 
 
 std::shared_ptr<const SampleSource> pack(std::shared_ptr<const SampleSource> base,
                                          const SampleSpec& spec, PreprocessReport* report) {
+  const bool is_double = spec.kind == SampleKind::kPairs || spec.kind == SampleKind::kUnpaired;
+  const int64_t capacity = (is_double ? 2 : 1) * spec.max_length;
   std::vector<int32_t> lengths;
   lengths.reserve(static_cast<size_t>(base->size()));
   for (int64_t i = 0; i < base->size(); ++i) {
     // The stored length counts padding, which is not read.
-    lengths.push_back(static_cast<int32_t>(std::min(base->length(i), spec.max_length)));
+    lengths.push_back(static_cast<int32_t>(std::min(base->length(i), capacity)));
   }
-  Packs packs = pack_best_fit(lengths, spec.max_length, spec.seed);
+  Packs packs = pack_best_fit(lengths, capacity, spec.seed);
   report->packed_sequences = packs.size();
   return packs_of(std::move(base), std::move(packs));
 }
@@ -255,6 +286,8 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
     throw UsageError(
         tr("[pack_sequences] needs --max_length: the length of the sequences to fill"));
   }
+  if (spec.pack_sequences && spec.kind == SampleKind::kPrompts)
+    throw UsageError(tr("[pack_sequences] prompts are not packed: answers follow each of them"));
   if (!spec.split_text.empty() && !spec.val_datasets.empty()) {
     throw UsageError(
         tr("[split] --split and --val_dataset both say what is held out; give one of them"));
@@ -270,6 +303,11 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
     auto [train, val] = split_samples(result.train->size(), spec.val_ratio, spec.seed);
     result.val = std::make_shared<SelectedSource>(result.train, std::move(val));
     result.train = std::make_shared<SelectedSource>(result.train, std::move(train));
+  }
+  if (spec.kind == SampleKind::kUnpaired) {
+    const bool keep_prompt_end = spec.truncation == Truncation::kLeft;
+    for (auto* side : {&result.train, &result.val})
+      if (*side) *side = with_previous_answers(std::move(*side), spec.max_length, keep_prompt_end);
   }
   result.num_train_rows = result.train->size();
   result.num_val_rows = result.val ? result.val->size() : 0;

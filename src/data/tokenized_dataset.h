@@ -16,6 +16,8 @@
 namespace danlu::data {
 
 struct SampleSpec {
+  /// What the samples are for. Rows and prefixes of another kind are refused.
+  SampleKind kind = SampleKind::kTokens;
   /// Each: path[:split][#n] (see resolve_dataset), or the prefix of preprocessed samples.
   std::vector<std::string> datasets;
   /// The same for validation; empty: val_ratio splits it off `datasets`.
@@ -23,7 +25,9 @@ struct SampleSpec {
   std::shared_ptr<const text::Tokenizer> tokenizer;       ///< null: only tokenised rows or prefixes
   std::shared_ptr<const text::ChatEncoder> chat_encoder;  ///< null: only texts and tokenised rows
   FormatOptions format;
-  int64_t max_length = 2048;  ///< tokens of a sample, and of a pack; 0: any (then no packs)
+  /// Tokens of a sample (of pairs: of each answer with its prompt), and of a pack (of pairs and
+  /// unpaired answers: twice as many); 0: any (then no packs).
+  int64_t max_length = 2048;
   Truncation truncation = Truncation::kDelete;
   bool append_eod_text = true;  ///< end plain texts with the tokenizer's eos
   bool append_eod = false;      ///< end every sample with it
@@ -35,8 +39,10 @@ struct SampleSpec {
   std::string split_text = {};
   uint64_t seed = 42;
   int64_t max_rows_of_all = -1;  ///< as RunSettings', of training and of validation each
-  /// How pictures and videos are read; empty: the model reads text alone.
+  /// How pictures and videos are read; empty: the model reads text alone. Other kinds than kTokens
+  /// are text alone.
   std::optional<MediaSettings> media = {};
+  StepTokens steps = {};                        ///< of kSteps
   bool strict = false;                          ///< bad rows are errors
   double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
   std::filesystem::path cache_dir = {};         ///< "": default_cache_dir()
@@ -66,12 +72,13 @@ std::filesystem::path default_cache_dir();
 /// Makes a directory of the cache. Errors: IoError that says how to choose another place.
 void require_cache_directory(const std::filesystem::path& directory);
 
-/// Opens or builds the samples of a run. max_length and truncation hold for rows and for files
-/// tokenised beforehand alike. A cache entry is found by the content of files, tokenizer,
-/// template and settings; work that was killed is continued; several processes may ask at once.
-/// Logs the layout detected and what was taken from the cache.
-/// Errors: UsageError (split_text beside val_datasets), DataError (nothing left for training),
-/// IoError, ModelError as the parts below say.
+/// Opens or builds the samples of a run. Answers that are liked or not are given the answer of the
+/// row before them after validation was split off, so that the two sides know nothing of each
+/// other. max_length and truncation hold for rows and for files tokenised beforehand alike. A cache
+/// entry is found by the content of files, tokenizer, template and settings; work that was killed
+/// is continued; several processes may ask at once. Logs the layout detected and what was taken
+/// from the cache. Errors: UsageError (split_text beside val_datasets), DataError (nothing left for
+/// training), IoError, ModelError as the parts below say.
 TrainValSamples open_or_build_samples(const SampleSpec& spec);
 
 /// Plain texts as a Megatron data set for pre-training (`<result>.bin`, `<result>.idx`), from rows

@@ -391,6 +391,30 @@ double share_again(const Request& request, const arch::Stage& stage, LayerRecomp
   return layers > 0 ? static_cast<double>(again) / static_cast<double>(layers) : 0;
 }
 
+namespace {
+
+/// The weights of the reference's stage that stands beside `stage`.
+int64_t reference_bytes(const Request& request, const arch::Stage& stage) {
+  if (request.parameters_in_files) return 0;
+  const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
+  size_t index = 0;
+  while (index + 1 < stages.size() &&
+         stages[index].chunks.front().first != stage.chunks.front().first)
+    ++index;
+  Request frozen = request;
+  frozen.model = *request.reference;
+  frozen.adapters = {};
+  const Elements elements =
+      elements_of(frozen, arch::stages_of(frozen.model, frozen.pipeline)[index]);
+  const auto kept = [&](int64_t held, int64_t ranks) {
+    return share(held * request.element_bytes(), request.sharding >= Sharding::kParameters, ranks);
+  };
+  return kept(elements.without_experts().all, request.sharers()) +
+         kept(elements.experts.all, request.expert_sharers());
+}
+
+}  // namespace
+
 Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule) {
   const Elements elements = elements_of(request, stage);
   Memory memory;
@@ -406,6 +430,7 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.masters += kept(held.trained * request.master_bytes(), Sharding::kState);
     memory.moments += kept(held.trained * 8, Sharding::kState);
   };
+  if (request.reference) memory.weights += reference_bytes(request, stage);
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());
   add_passes(request, stage, schedule, elements, memory);

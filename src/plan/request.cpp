@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "data/media_settings.h"
+#include "settings/model_source.h"
 #include "settings/run_plan.h"
 
 namespace danlu::plan {
@@ -40,6 +41,20 @@ int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelC
   return std::clamp<int64_t>(area / (cell * cell), 0, std::max<int64_t>(0, longest - kAround));
 }
 
+namespace {
+
+/// What the model is that a run's answers are measured against.
+arch::ModelConfig reference_model(const settings::TrainConfig& config,
+                                  const arch::ModelConfig& model) {
+  settings::ModelSource described;
+  described.path = config.objective.reference;
+  if (described.path.empty()) return model;
+  described.from_scratch = settings::holds_no_weights(described.path);
+  return settings::open_model(described).config;
+}
+
+}  // namespace
+
 Request request_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
                    int64_t longest) {
   Request request{.model = model,
@@ -57,7 +72,8 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
                   .order = config.order};
   request.set_visual_tokens(visual_tokens_of(config, model, longest));
   if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;
-  if (config.data.share_passes) request.packed = config.data.max_length;
+  if (config.holds_reference()) request.reference = reference_model(config, model);
+  if (config.data.share_passes) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);
   // Samples that are put together make fewer passes; virtual stages need as many as stages.
   if (config.chunks > 1)

@@ -21,6 +21,8 @@ struct Request {
   settings::ActivationOffload offload = {};
   settings::Precision precision = settings::Precision::kBF16;
   std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
+  /// A second model whose weights lie beside this one's, frozen.
+  std::optional<arch::ModelConfig> reference = {};
   /// Patterns of names of parameters that are not trained, as CausalLM::freeze takes them.
   std::vector<std::string> freeze = {};
   /// Whether parameters, and the optimizer's state, lie outside the rank's memory: in files, or in

@@ -126,6 +126,11 @@ std::string precision_name(Precision precision) {
   return precision == Precision::kF32 ? "fp32" : precision == Precision::kBF16 ? "bf16" : "fp16";
 }
 
+bool TrainConfig::holds_reference() const {
+  if (!objective.has_reference()) return false;
+  return !objective.reference.empty() || tuner != Tuner::kLora || !model.adapter.empty();
+}
+
 std::string TrainConfig::flag(const std::string& option) const {
   const auto at = given_as.find(option);
   return at == given_as.end() ? "--" + option : at->second;

@@ -19,6 +19,7 @@
 #include "settings/mesh_shape.h"
 #include "settings/model_setup.h"
 #include "settings/model_source.h"
+#include "settings/objective_config.h"
 #include "settings/optimizer.h"
 #include "settings/recompute_layers.h"
 #include "settings/router_training.h"
@@ -150,6 +151,7 @@ struct TrainConfig {
   double dist_timeout_s = 1800;  ///< how long ranks wait for one another
   bool shares_cache = true;      ///< if machines see one; else each prepares its data
 
+  ObjectiveConfig objective;
   ModelSource model;
   weights::PeftConfig lora = new_adapters();
   std::vector<std::string> freeze;
@@ -177,6 +179,14 @@ struct TrainConfig {
   std::string said(const std::string& option, int64_t value) const;
   /// The processes that share the samples of a step, and where their number comes from.
   std::string said_ranks() const;
+
+  /// The most tokens of a sample that rows make: where it has two answers, of both.
+  int64_t longest_sample() const {
+    return data.max_length * (objective.has_two_answers() ? 2 : 1);
+  }
+  /// Whether a run holds a second model, the reference of its objective: it has one, and that is
+  /// not the model without its new adapters.
+  bool holds_reference() const;
 
   /// Rules between fields. Errors: UsageError naming flag, value and rule.
   void validate() const;

@@ -8,6 +8,7 @@
 #include "weights/hf/fingerprint.h"
 
 namespace danlu::settings {
+namespace fs = std::filesystem;
 namespace {
 
 Json lora_identity(const TrainConfig& config) {
@@ -56,6 +57,18 @@ Json media_identity(const TrainConfig& config) {
           {"add_vision_id", media.add_vision_id}};
 }
 
+/// With what the reference's weights are, where it is a model of its own.
+Json objective_identity_of(const TrainConfig& config) {
+  Json identity = objective_identity(config.objective);
+  const fs::path& reference = config.objective.reference;
+  if (!reference.empty()) {
+    ModelSource source;
+    source.path = reference;
+    identity["reference"] = model_identity(open_model(source));
+  }
+  return identity;
+}
+
 /// What an identity is made from.
 struct Facts {
   const TrainConfig& config;
@@ -77,6 +90,7 @@ const std::vector<Row>& rows_of_run() {
   using F = const Facts&;
   static const std::vector<Row> list = {
       {"stage", kFixed, [](F f) -> Json { return task_name(f.config.task); }},
+      {"objective", kFixed, [](F f) -> Json { return objective_identity_of(f.config); }},
       {"tuner", kFixed, [](F f) -> Json { return tuner_name(f.config.tuner); }},
       {"precision", kMayChange, [](F f) -> Json { return precision_name(f.config.precision); }},
       {"seed", kFixed, [](F f) -> Json { return f.config.seed; }},

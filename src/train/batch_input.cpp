@@ -79,6 +79,12 @@ void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& sch
   }
 }
 
+OwnParts::OwnParts(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& whole) {
+  for (const data::Batch* batch : whole)
+    batches_.push_back(mesh.context().is_alone() ? batch
+                                                 : &cut_.emplace_back(own_part(mesh, *batch)));
+}
+
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch) {
   const parallel::Context& context = mesh.context();
   if (context.is_alone()) return batch;

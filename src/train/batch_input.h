@@ -1,5 +1,8 @@
 // train/batch_input.h: a batch as a model takes it.
 #pragma once
+#include <deque>
+#include <vector>
+
 #include "arch/pipeline.h"
 #include "data/batch.h"
 #include "models/causal_lm.h"
@@ -9,6 +12,18 @@ namespace danlu::train {
 /// The part of a batch that this rank of the context axis works on. All ranks of the axis are given
 /// the same batch; a rank that is alone on it gets all of it.
 data::Batch own_part(const parallel::Mesh& mesh, const data::Batch& batch);
+
+/// own_part of each of several batches.
+class OwnParts {
+ public:
+  /// Keeps references to `whole` where this rank has all of it.
+  OwnParts(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& whole);
+  const std::vector<const data::Batch*>& batches() const { return batches_; }
+
+ private:
+  std::deque<data::Batch> cut_;
+  std::vector<const data::Batch*> batches_;
+};
 
 /// The part that this rank has of a batch with tokens and nothing to learn. Where experts are
 /// divided among ranks, one that has no micro-batch takes part in a pass with it, because others

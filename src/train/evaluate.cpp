@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 
 #include "base/error.h"
 #include "data/batch_stream.h"
@@ -20,10 +19,12 @@ struct EvaluationSums {
   models::PassResults results = {};
 };
 
-/// Adds what this rank's passes of `batches` come to.
+/// Adds what this rank's passes of whole batches come to.
 void pass(const ForwardPasses& passes, const models::CausalLM& stage, const Objective& objective,
-          const std::vector<const data::Batch*>& batches, EvaluationSums& sums) {
-  const std::vector<Columns> columns = prepared(objective, passes, batches);
+          const std::vector<const data::Batch*>& whole, EvaluationSums& sums) {
+  const std::vector<Columns> columns = prepared(objective, passes, whole);
+  const TrainedParts own(objective, stage.mesh(), whole);
+  const std::vector<const data::Batch*>& batches = own.batches();
   passes.run(batches, {.results = &sums.results},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
                const Loss loss =
@@ -33,9 +34,8 @@ void pass(const ForwardPasses& passes, const models::CausalLM& stage, const Obje
              });
 }
 
-/// What this rank of the context axis has of the batches that weigh anything.
+/// The whole batches that weigh anything.
 struct Own {
-  std::deque<data::Batch> parts;
   std::vector<const data::Batch*> batches;
   double weight = 0, num_samples = 0;  ///< of whole batches, on the axis' first rank
 };
@@ -49,7 +49,7 @@ Own own_of(const std::vector<data::StepBatches>& rounds, const Objective& object
       if (counts) own.num_samples += static_cast<double>(batch.num_samples);
       if (!(objective.weight(batch) > 0)) continue;
       if (counts) own.weight += objective.weight(batch);
-      own.batches.push_back(&own.parts.emplace_back(own_part(mesh, batch)));
+      own.batches.push_back(&batch);
     }
   }
   return own;
@@ -62,17 +62,13 @@ double loss_of(const models::CausalLM& model, const Objective& objective,
   const at::NoGradGuard no_grad;
   const parallel::Mesh& mesh = model.mesh();
   StageLinks links(model);
-  data::Batch own;
   std::vector<const data::Batch*> batches;
-  if (batch) {
-    own = own_part(mesh, *batch);
-    batches.push_back(&own);
-  }
+  if (batch) batches.push_back(batch);
   EvaluationSums sums;
   pass(ForwardPasses(model, links), model, objective, batches, sums);
   std::vector<double> sum = {sums.loss};
   sum_over(mesh.pipeline(), sum);
-  return batch ? sum[0] / std::max(1.0, objective.weight(own)) : 0;
+  return batch ? sum[0] / std::max(1.0, objective.weight(own_part(mesh, *batch))) : 0;
 }
 
 Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
@@ -103,8 +99,11 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
   const ForwardPasses passes(model, links);
   EvaluationSums sums;
   std::vector<double> counts = {0, 0};  // weight and samples
-  // Stages of several chunks have something to do while a batch is elsewhere.
-  const int64_t together = model.stage().num_chunks() > 1 ? model.mesh().shape().pipeline : 1;
+  // Stages of several chunks have something to do while a batch is elsewhere. Batches that are
+  // prepared together are in memory together, as ids.
+  const int64_t together = objective.spans_batches()        ? std::max<int64_t>(1, batches)
+                           : model.stage().num_chunks() > 1 ? model.mesh().shape().pipeline
+                                                            : 1;
   for (int64_t i = 0; i < batches; i += together) {
     std::vector<data::StepBatches> rounds;
     for (int64_t round = i; round < std::min(i + together, batches); ++round)

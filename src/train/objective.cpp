@@ -6,9 +6,12 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <utility>
+
 #include "arch/layer_kind.h"
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "train/batch_input.h"
 #include "train/expert_load.h"
 
 namespace danlu::train {
@@ -42,6 +45,18 @@ std::vector<Columns> Objective::prepare(const ForwardPasses&,
   return std::vector<Columns>(batches.size());
 }
 
+std::optional<data::Batch> Objective::trained_part(const data::Batch&) const { return {}; }
+
+TrainedParts::TrainedParts(const Objective& objective, const parallel::Mesh& mesh,
+                           const std::vector<const data::Batch*>& whole) {
+  for (const data::Batch* batch : whole) {
+    if (std::optional<data::Batch> part = objective.trained_part(*batch))
+      batch = &made_.emplace_back(std::move(*part));
+    if (!mesh.context().is_alone()) batch = &made_.emplace_back(own_part(mesh, *batch));
+    batches_.push_back(batch);
+  }
+}
+
 std::vector<Columns> prepared(const Objective& objective, const ForwardPasses& passes,
                               const std::vector<const data::Batch*>& batches) {
   std::vector<Columns> columns = objective.prepare(passes, batches);
@@ -57,23 +72,34 @@ std::shared_ptr<const Objective> language_modelling() {
 
 at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                             const models::ForwardInput& input, const data::Batch& batch) {
+  return segment_logprobs(policy, hidden_nH, input, batch,
+                          std::vector<int64_t>(batch.targets.size(), kIgnoreLabel))
+      .select(0, 0);
+}
+
+at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                            const models::ForwardInput& input, const data::Batch& batch,
+                            const std::vector<int64_t>& others) {
   const std::vector<int64_t> segments = data::segment_of_tokens(batch);
-  std::vector<int64_t> rows, ids, segment_of_row;
+  const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
+  std::vector<int64_t> rows, ids, sum_of_row;
   for (size_t i = 0; i < batch.targets.size(); ++i) {
-    if (batch.targets[i] == kIgnoreLabel) continue;
+    const bool is_other = batch.targets[i] == kIgnoreLabel;
+    if (is_other && others[i] == kIgnoreLabel) continue;
     rows.push_back(static_cast<int64_t>(i));
-    ids.push_back(batch.targets[i]);
-    segment_of_row.push_back(segments[i]);
+    ids.push_back(is_other ? others[i] : batch.targets[i]);
+    sum_of_row.push_back(segments[i] + (is_other ? num_segments : 0));
   }
   const at::TensorOptions options(at::kLong);
   const at::Tensor logprobs_M =
       policy.token_logprobs(hidden_nH, input, at::tensor(rows, options), at::tensor(ids, options))
           .logprobs_M.to(at::kDouble);
-  const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
-  const at::Tensor own_S =
-      at::zeros({num_segments}, logprobs_M.options())
-          .index_add(0, at::tensor(segment_of_row, options).to(logprobs_M.device()), logprobs_M);
-  return parallel::Region(policy.mesh().context().all(), /*sequence=*/false).leave(own_S);
+  const at::Tensor own =
+      at::zeros({2 * num_segments}, logprobs_M.options())
+          .index_add(0, at::tensor(sum_of_row, options).to(logprobs_M.device()), logprobs_M);
+  return parallel::Region(policy.mesh().context().all(), /*sequence=*/false)
+      .leave(own)
+      .view({2, num_segments});
 }
 
 Metrics metrics_of_all(const Objective& objective, const models::CausalLM& policy,

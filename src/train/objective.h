@@ -1,8 +1,10 @@
 // train/objective.h: what a training minimises: from the hidden states of the last stage to a
 // scalar.
 #pragma once
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,12 +37,20 @@ class Objective {
   /// What the loss of `batch` is divided by, such as its number of targets. It must not need a
   /// pass. A batch that weighs 0 trains nothing, and is left out.
   virtual double weight(const data::Batch& batch) const = 0;
-  /// Runs passes without gradient that evaluate() needs the results of, such as those of a
-  /// reference model. batches: this rank's part of each batch that weighs anything. The result has
-  /// one entry for each of them, which the last stage fills. Collective like ForwardPasses::run.
+  /// Finds what evaluate() needs beside the pass: results of passes without gradient, such as those
+  /// of a reference model, and sums over the whole step. batches: those of this rank that weigh
+  /// anything, whole also on a context axis (OwnParts). The result has one entry for each of them,
+  /// which need be complete on the last stage only. Collective like ForwardPasses::run; a rank
+  /// without batches takes part.
   virtual std::vector<Columns> prepare(const ForwardPasses& passes,
                                        const std::vector<const data::Batch*>& batches) const;
-  /// The loss of `batch`, on the last stage, which `policy` is. input: `batch` as a pass takes it.
+  /// Whether prepare() takes sums over all batches of a step. An evaluation then prepares all of
+  /// its batches together, so that it does not depend on their cut.
+  virtual bool spans_batches() const { return false; }
+  /// What of a whole batch goes through the passes of evaluate(), where that is not all of it.
+  virtual std::optional<data::Batch> trained_part(const data::Batch& batch) const;
+  /// The loss of `batch`, on the last stage, which `policy` is. batch: the trained part, and of it
+  /// what this rank of the context axis has. input: `batch` as a pass takes it.
   /// hidden_nH: what policy.forward(input) gave. columns: what prepare() found for the batch.
   /// scale: the factor that will be put on the sum before backward. Collective like
   /// policy.forward().
@@ -56,12 +66,31 @@ std::shared_ptr<const Objective> language_modelling();
 std::vector<Columns> prepared(const Objective& objective, const ForwardPasses& passes,
                               const std::vector<const data::Batch*>& batches);
 
+/// What this rank trains on of whole batches: of their trained parts what it has on the context
+/// axis.
+class TrainedParts {
+ public:
+  /// Keeps references to those of `whole` that it trains on as they are.
+  TrainedParts(const Objective& objective, const parallel::Mesh& mesh,
+               const std::vector<const data::Batch*>& whole);
+  const std::vector<const data::Batch*>& batches() const { return batches_; }
+
+ private:
+  std::deque<data::Batch> made_;
+  std::vector<const data::Batch*> batches_;
+};
+
 /// For each of the batch's S segments the sum of its targets' log-probabilities: f64 [S] with grad.
 /// hidden_nH: what policy.forward(input) gave on the last stage. On a context axis every rank gets
 /// the sums of whole segments.
 /// REQUIRES: no target crosses a segment's border (data::Sample::labels_are_targets is false).
 at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                             const models::ForwardInput& input, const data::Batch& batch);
+/// The same beside sums over further targets, such as those of prompts: f64 [2, S]. others: as
+/// batch.targets, and a token has one of the two at most.
+at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                            const models::ForwardInput& input, const data::Batch& batch,
+                            const std::vector<int64_t>& others);
 
 /// Sums metrics over all ranks of the policy's mesh. own: the objective's, from this rank's passes.
 /// results: what layers gave in them; these figures are divided by `weight`, the weight of the

@@ -38,7 +38,7 @@ data::BatchStreamOptions stream_options(const Prepared& run, const models::Causa
   options.dp_size = config.mesh.data;
   options.last_batch = run.data.last_batch;
   options.max_tokens_per_micro_batch =
-      config.data.share_passes ? config.data.max_length * plan.micro_batch_size : 0;
+      config.data.share_passes ? config.longest_sample() * plan.micro_batch_size : 0;
   options.vocab_size = run.source.config.vocab_size;
   options.media_loader = loader_for(model, run.data);
   return options;

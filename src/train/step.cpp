@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "models/tensor_io.h"
 #include "parallel/agree.h"
-#include "train/batch_input.h"
 #include "train/expert_load.h"
 #include "train/passes.h"
 
@@ -43,16 +41,12 @@ Counts counts_of_step(const data::StepBatches& batches, const Objective& objecti
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
-/// The micro-batches that train anything, on whichever rank of the context axis. `parts`: room for
-/// what this rank holds of them.
+/// The micro-batches that train anything, whole.
 std::vector<const data::Batch*> with_weight(const data::StepBatches& batches,
-                                            const Objective& objective, const parallel::Mesh& mesh,
-                                            std::deque<data::Batch>& parts) {
+                                            const Objective& objective) {
   std::vector<const data::Batch*> found;
   for (const data::Batch& batch : batches.micro_batches) {
-    if (!(objective.weight(batch) > 0)) continue;
-    found.push_back(mesh.context().is_alone() ? &batch
-                                              : &parts.emplace_back(own_part(mesh, batch)));
+    if (objective.weight(batch) > 0) found.push_back(&batch);
   }
   return found;
 }
@@ -160,18 +154,19 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   }
   result.lr = settings::learning_rate_at(schedule, state.optimizer->updates());
 
-  std::deque<data::Batch> parts;
-  const std::vector<const data::Batch*> own = with_weight(batches, objective, mesh, parts);
+  const std::vector<const data::Batch*> whole = with_weight(batches, objective);
   const std::vector<Columns> columns =
-      prepared(objective, ForwardPasses(*state.model, *state.links), own);
+      prepared(objective, ForwardPasses(*state.model, *state.links), whole);
+  const TrainedParts own(objective, mesh, whole);
   state.gradients->zero();
   const int64_t stages = mesh.shape().pipeline, chunks = state.model->stage().num_chunks();
-  int64_t passes = parallel::largest_of(data, static_cast<int64_t>(own.size()));
+  int64_t passes = parallel::largest_of(data, static_cast<int64_t>(whole.size()));
   // Samples that share passes, and batches without targets, may leave fewer than were asked for.
   if (chunks > 1) passes = std::max(passes, stages);
   const PassSums sums =
       Passes(*state.model, objective, *state.gradients, *state.links, state.observer)
-          .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes), own, columns,
+          .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes), own.batches(),
+               columns,
                {.dropout_seed = mix64(config.seed, static_cast<uint64_t>(state.step)),
                 .scale = result.loss_scale / counts.weight,
                 .routers = config.routers,

@@ -76,17 +76,27 @@ Words words_for(const OptionSpec& spec, const std::string& value) {
 
 const std::set<std::string>& refused_by(const std::string& verb) {
   static const std::set<std::string> by_training = {
+      "rlhf_type=dpo", "rlhf_type=orpo", "rlhf_type=simpo", "rlhf_type=cpo", "rlhf_type=kto",
       "tuner=qlora", "do_train=false", "report_to=wandb", "report_to=swanlab",
       "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo",
       // Of another model than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
       "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true",
       "multi_head_latent_attention=true", "moe_router_enable_expert_bias=true"};
+  // Of other objectives than the lines'.
+  static const std::set<std::string> of_rlhf = [] {
+    std::set<std::string> refused = by_training;
+    for (const char* type : {"dpo", "orpo", "simpo", "cpo", "kto"})
+      refused.erase(std::string("rlhf_type=") + type);
+    refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired"});
+    return refused;
+  }();
   static const std::map<std::string, std::set<std::string>> by_verb = {
       {"sft", by_training},
       {"pretrain", by_training},
       {"train", by_training},
       {"posttrain", by_training},
+      {"rlhf", of_rlhf},
       {"plan",
        {"offload=params", "context_parallel_algo=adaptive_cp_algo",
         "context_parallel_algo=hybrid_adaptive_cp_algo"}},

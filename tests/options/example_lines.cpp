@@ -93,7 +93,7 @@ ExampleLine example_line(const std::string& verb) {
     return {made.model() + Words{"--input", made.at("rows.jsonl"), "--output_prefix", made.fresh()},
             Reach::kEnd};
   if (verb == "sft") return {made.training("rows.jsonl") + run, Reach::kEnd};
-  if (verb == "train" || verb == "posttrain")
+  if (verb == "train" || verb == "posttrain" || verb == "rlhf")
     return {made.training("rows.jsonl") + run, Reach::kSettings};
   if (verb == "pretrain") return {made.training("plain.jsonl") + run, Reach::kSettings};
   if (verb == "plan") return {made.model() + Words{"--max_length", "64"}, Reach::kEnd};

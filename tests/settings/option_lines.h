@@ -55,6 +55,7 @@ class TrainOptions : public testing::Test {
     OptionTable table = verb == "sft"        ? cli::sft_options()
                         : verb == "pretrain" ? cli::pretrain_options()
                         : verb == "train"    ? cli::train_options()
+                        : verb == "rlhf"     ? cli::rlhf_options()
                                              : cli::posttrain_options();
     words.insert(words.end(), {"--cache_dir", (directory_ / "cache").string()});
     return config_from_options(verb, table.parse(words, /*accepts_config=*/true));

@@ -488,8 +488,8 @@ TEST_F(TrainOptions, ContradictionsNameTheFlags) {
   EXPECT_NE(refusal("sft", {"--batch_size", "3", "--global_batch_size", "16"})
                 .find("must be a multiple of --batch_size 3"),
             std::string::npos);
-  EXPECT_NE(refusal("posttrain", {"--stage", "dpo"})
-                .find("--stage dpo: this version trains pretrain and sft"),
+  EXPECT_NE(refusal("posttrain", {"--stage", "trl_ppo"})
+                .find("--stage trl_ppo: this version trains pretrain, sft, dpo,"),
             std::string::npos);
   EXPECT_NE(refusal("sft", {"--tuner", "qlora"}).find("quantised"), std::string::npos);
   EXPECT_NE(refusal("sft", {"--fsdp", "full_shard autowrap"}).find("unknown word 'autowrap'"),

@@ -28,6 +28,7 @@
 #include "support/temporary_directory.h"
 #include "support/tiny_model.h"
 #include "train/drawn_pixels.h"
+#include "train/objectives/reference.h"
 #include "train/step.h"
 #include "train/support.h"
 
@@ -67,6 +68,9 @@ struct Case {
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
   settings::RouterTraining routers = {};
   std::vector<std::string> modules_to_save = {};
+  /// Instead of `objective`, of a frozen model of the same family with other weights.
+  std::function<std::shared_ptr<const Objective>(std::shared_ptr<const FrozenModel>)>
+      objective_beside = {};
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -135,8 +139,8 @@ inline void randomise(models::CausalLM& model, at::ScalarType values) {
   randomise(model.adapter_parameters(), 0.05, values);
 }
 
-inline TrainState state_of(const Case& c, const Mesh& mesh,
-                           const std::function<void(models::CausalLM&)>& change = {}) {
+/// This rank's stage of the model, with weights as models::initialize makes them.
+inline std::unique_ptr<models::CausalLM> stage_of(const Case& c, const Mesh& mesh) {
   Json json = danlu::test::tiny_config(c.family);
   for (const auto& [key, value] : c.changes.items()) {
     if (value.is_null()) {
@@ -156,8 +160,27 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   auto model = std::make_unique<models::CausalLM>(
       model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype,
       c.device ? c.device(mesh) : at::Device(at::kCPU));
-  const TrainConfig config = config_of(c);
   models::initialize(*model, 3);  // DoRA's magnitudes are lengths of rows
+  return model;
+}
+
+/// A frozen model whose weights are three quarters of those that randomise() makes.
+inline std::shared_ptr<const FrozenModel> frozen_beside(const Case& c, const Mesh& mesh) {
+  auto model = stage_of(c, mesh);
+  randomise(*model, c.first_values);
+  {
+    const at::NoGradGuard no_grad;
+    for (const parallel::Parameter& p : model->parameters()) at::Tensor(p.tensor).mul_(0.75);
+  }
+  model->freeze({"."});
+  models::keep(*model, config_of(c).keeping);
+  return std::make_shared<FrozenModel>(std::move(model));
+}
+
+inline TrainState state_of(const Case& c, const Mesh& mesh,
+                           const std::function<void(models::CausalLM&)>& change = {}) {
+  auto model = stage_of(c, mesh);
+  const TrainConfig config = config_of(c);
   if (c.tuning != Tuning::kFull) models::add_lora(*model, config.lora, 5);
   randomise(*model, c.first_values);
   if (change) change(*model);
@@ -171,7 +194,7 @@ inline TrainState state_of(const Case& c, const Mesh& mesh,
   offload.directory = directory.path();
   model->memory().set_activation_offload(offload);
   TrainState state = test::make_state(std::move(model), config);
-  state.objective = c.objective;
+  state.objective = c.objective_beside ? c.objective_beside(frozen_beside(c, mesh)) : c.objective;
   if (c.dtype == at::kHalf)
     state.loss_scaler = optim::LossScaler(optim::LossScaleConfig{.initial_scale = 65536});
   return state;

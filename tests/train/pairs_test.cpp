@@ -36,10 +36,11 @@ class Pairs : public Objective {
   std::vector<Columns> prepare(const ForwardPasses& passes,
                                const std::vector<const data::Batch*>& batches) const override {
     std::vector<Columns> columns(batches.size());
-    passes.run(batches, {.adapters = false},
+    const OwnParts parts(passes.stage().mesh(), batches);
+    passes.run(parts.batches(), {.adapters = false},
                [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
                  columns[i]["reference"] =
-                     segment_logprobs(passes.stage(), hidden_nH, input, *batches[i]);
+                     segment_logprobs(passes.stage(), hidden_nH, input, *parts.batches()[i]);
                });
     return columns;
   }

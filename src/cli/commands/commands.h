@@ -26,6 +26,7 @@ OptionTable sft_options();
 OptionTable pretrain_options();
 OptionTable train_options();
 OptionTable posttrain_options();
+OptionTable rlhf_options();
 OptionTable infer_options();
 OptionTable chat_options();
 OptionTable eval_options();

@@ -53,7 +53,7 @@ void set_imbalance(const Options& options, plan::Request& request) {
 plan::Request request_on(const Options& options, const plan::Machine& machine,
                          const settings::PlannedTraining& planned) {
   const settings::TrainConfig& config = planned.config;
-  plan::Request request = plan::request_of(config, planned.model, config.data.max_length);
+  plan::Request request = plan::request_of(config, planned.model, config.longest_sample());
   set_pictures(options, request);
   set_imbalance(options, request);
   request.widens = machine.peak(request.precision) <= machine.f32_flops;

@@ -1,4 +1,4 @@
-// The training verbs: one table, four names.
+// The training verbs: one table, five names.
 #include "cli/commands/train_options.h"
 
 #include <utility>
@@ -13,8 +13,8 @@ OptionTable training_table(const std::string& verb, const std::string& summary,
                            const std::string& usage) {
   std::vector<OptionSpec> all;
   for (auto* group : {train_model_options, train_data_options, train_optimizer_options,
-                      train_run_options, train_parallel_options, train_expert_options,
-                      train_megatron_options, train_foreign_options}) {
+                      train_run_options, train_preference_options, train_parallel_options,
+                      train_expert_options, train_megatron_options, train_foreign_options}) {
     for (OptionSpec& spec : group()) all.push_back(std::move(spec));
   }
   OptionTable table(verb, summary, usage, std::move(all));
@@ -44,6 +44,11 @@ OptionTable train_options() {
 OptionTable posttrain_options() {
   return training_table("posttrain", "Post-training by --stage, with MindSpeed-LLM's flags",
                         "danlu posttrain --stage sft --model DIR --data-path FILE…");
+}
+
+OptionTable rlhf_options() {
+  return training_table("rlhf", "Training from preferences, with ms-swift's flags",
+                        "danlu rlhf --rlhf_type dpo --model DIR --dataset FILE…");
 }
 
 }  // namespace danlu::cli

@@ -114,7 +114,7 @@ std::vector<OptionSpec> data_and_run() {
       unavailable({"dataloader_drop_last"},
                   "what happens to the last samples of an epoch is fixed: all are trained on"),
       unavailable({"ignore_data_skip"}, "a resumed run goes on at the very next sample"),
-      unavailable({"label_smoothing_factor", "loss_type"}, "the loss is cross entropy"),
+      unavailable({"label_smoothing_factor"}, "the loss is cross entropy"),
       unavailable({"do_predict", "predict_with_generate", "eval_on_start", "eval_use_evalscope"},
                   "training measures the loss; danlu infer answers data sets afterwards"),
       unavailable({"eval_delay", "early_stop_interval", "early_stopping_steps"},

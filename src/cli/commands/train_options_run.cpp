@@ -6,7 +6,9 @@ namespace danlu::cli {
 std::vector<OptionSpec> train_run_options() {
   const std::string run = "Run", log = "Logging";
   return {
-      {.name = "stage", .help = "pretrain or sft (default: the verb's)", .group = run},
+      {.name = "stage",
+       .help = "pretrain, sft, dpo, simpo, cpo, orpo, kto or prm (default: the verb's)",
+       .group = run},
       {.name = "output_dir",
        .default_text = "output",
        .help = "where the run is written; without it output/<model>/vN-YYYYMMDD-HHMMSS",

@@ -41,7 +41,9 @@ inline OptionProfile mindspeed_profile() {
                      {"eval_steps", "1000"},
                      {"eval_iters", "100"},
                      {"save_total_limit", "0"},
-                     {"logging_steps", "100"}},
+                     {"logging_steps", "100"},
+                     {"simpo_beta", "2.5"},
+                     {"gamma_beta_ratio", "1.4"}},
           .marks = {{"tensor_model_parallel_size"},
                     {"pipeline_model_parallel_size"},
                     {"num_layers_per_virtual_pipeline_stage"},
@@ -96,7 +98,8 @@ inline OptionProfile swift24_profile() {
                      {"logging_steps", "5"},
                      {"seed", "42"},
                      {"packing", "false"},
-                     {"version_dir", "true"}},
+                     {"version_dir", "true"},
+                     {"cpo_alpha", "1"}},
           .marks = {{"sft_type"},
                     {"model_type", "model"},  // beside --model it is ms-swift 3's
                     {"model_id_or_path"},
@@ -161,8 +164,10 @@ inline OptionProfile llamafactory_profile() {
                      {"seed", "42"},
                      {"packing", "false"},
                      {"recompute", "full"},
-                     {"version_dir", "false"}},
-          .marks = {{"finetuning_type"}, {"neat_packing"}}};
+                     {"version_dir", "false"},
+                     {"simpo_beta", "0.1"},
+                     {"simpo_gamma", "0.5"}},
+          .marks = {{"finetuning_type"}, {"neat_packing"}, {"pref_beta"}, {"pref_loss"}}};
 }
 
 /// The profiles of a training verb.
@@ -174,6 +179,7 @@ inline std::vector<OptionProfile> train_profiles(const std::string& verb) {
                                     llamafactory_profile()};
   for (OptionProfile& profile : all) {
     if (verb == "posttrain" && profile.name == "mindspeed") profile.of_command = true;
+    if (verb == "rlhf" && profile.name == "swift24") profile.of_command = true;
     if (verb != "train" || profile.name != "alpaca") continue;
     profile.of_command = true;
     profile.unless_given = "stage";

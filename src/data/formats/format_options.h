@@ -1,9 +1,11 @@
 // data/formats/format_options.h: what a user may say about the meaning of a data set's columns.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "data/sample_kind.h"
 
 namespace danlu::data {
 
@@ -28,9 +30,15 @@ struct FormatOptions {
   /// The model reads pictures and videos: conversations may hold them. Not part of to_json(): the
   /// settings for pictures are part of cache keys.
   bool reads_media = false;
+  /// What the rows are to be; rows of another kind are refused. Empty: what their columns say they
+  /// are.
+  std::optional<SampleKind> kind = SampleKind::kTokens;
+  /// dataset_info.json says that rows hold preference pairs. Not part of to_json(): the handler
+  /// tells.
+  bool ranking = false;
 
   bool operator==(const FormatOptions&) const = default;
-  /// All of it as JSON: part of cache keys.
+  /// All of it as JSON: part of cache keys. `kind` is not: the kind of the handler's rows is.
   Json to_json() const {
     return Json{{"handler_name", handler_name},
                 {"map_keys", map_keys},

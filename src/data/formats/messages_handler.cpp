@@ -57,12 +57,11 @@ class MessagesHandler : public RowHandler {
     return fmt::format("{} ({}: {},{})", format_ == RowFormat::kShareGpt ? "sharegpt" : "messages",
                        tags_.messages, tags_.role, tags_.content);
   }
-
- private:
   std::vector<std::string> columns_read() const override {
     return {tags_.messages, tags_.system, tags_.tools};
   }
 
+ private:
   RowResult read_row(const Json& row) const override {
     if (!row.is_object())
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};

@@ -21,8 +21,6 @@ class PairHandler : public RowHandler {
     return fmt::format("{} ({})", format_ == RowFormat::kAlpaca ? "alpaca" : "query/response",
                        fmt::join(names, ","));
   }
-
- private:
   std::vector<std::string> columns_read() const override {
     std::vector<std::string> names{names_.prompt, names_.query,   names_.response,
                                    names_.system, names_.history, names_.tools};
@@ -30,6 +28,7 @@ class PairHandler : public RowHandler {
     return names;
   }
 
+ private:
   RowResult read_row(const Json& row) const override {
     if (!row.is_object())
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};

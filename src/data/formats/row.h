@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/json.h"
 #include "text/conversation.h"
 
 namespace danlu::data {
@@ -21,10 +22,45 @@ struct TokenRow {
   std::vector<int32_t> labels;
 };
 
-using Row = std::variant<TextRow, text::Conversation, TokenRow>;
+/// A prompt and the answer to it: only messages of the answer have train == true.
+using AnsweredRow = std::variant<text::Conversation, TokenRow>;
+
+/// Two answers to one prompt.
+struct PairRow {
+  AnsweredRow chosen, rejected;
+  float margin = 0;  ///< by how much the chosen one is better; 0: not said
+};
+
+/// An answer that somebody liked or not.
+struct UnpairedRow {
+  AnsweredRow answer;
+  bool liked = false;
+};
+
+/// A solution whose steps were judged.
+struct StepsRow {
+  /// With the placeholder behind each step; or, if there are `steps`, what stands before them.
+  std::string text;
+  std::vector<std::string> steps = {};
+  std::vector<Json> values = {};  ///< of each step: true, false, 1, 0, or a reward token
+};
+
+/// A question whose answers are made in training.
+struct PromptRow {
+  std::variant<TextRow, text::Conversation, TokenRow> prompt;
+  /// The row's other columns; "labels" among them is the reference answer, if there is one.
+  Json columns = Json::object();
+};
+
+using Row =
+    std::variant<TextRow, text::Conversation, TokenRow, PairRow, UnpairedRow, StepsRow, PromptRow>;
 
 /// RowProblem::reason of an empty line of a .txt file: it separates texts, and nothing is lost.
 inline constexpr const char* kBlankLine = "blank line";
+
+/// Reasons that are found in texts and in tokens alike.
+inline constexpr const char* kNoDifference = "chosen and rejected do not differ";
+inline constexpr const char* kUnequalSteps = "the row has not one value for each step";
 
 /// Why a row cannot be used.
 struct RowProblem {

@@ -1,53 +1,64 @@
 #include "data/formats/row_format.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/lower_case.h"
 #include "base/nearest_name.h"
-#include "base/not_here.h"
-#include "data/formats/handlers.h"
+#include "data/formats/layouts.h"
 #include "data/formats/media.h"
+#include "data/formats/preference_handlers.h"
+#include "data/formats/preference_layouts.h"
 #include "data/formats/unread_columns.h"
 
 namespace danlu::data {
 namespace {
 
+/// What a handler's name says of rows.
+struct NamedLayout {
+  std::optional<RowFormat> format = {};  ///< empty: detected
+  std::optional<SampleKind> kind = {};   ///< empty: what is being trained
+  NamedPrompts prompts = NamedPrompts::kNone;
+};
+
 /// MindSpeed's names, and a short one each. LlamaFactoryInstructionHandler leaves the choice to
 /// dataset_info.json, which was looked at before.
-const std::map<std::string, std::optional<RowFormat>>& available_handlers() {
-  static const std::map<std::string, std::optional<RowFormat>> kHandlers{
-      {"GeneralPretrainHandler", RowFormat::kText},
-      {"AlpacaStyleInstructionHandler", RowFormat::kAlpaca},
-      {"SharegptStyleInstructionHandler", RowFormat::kShareGpt},
-      {"OpenAIInstructionHandler", RowFormat::kMessages},
-      {"LlamaFactoryInstructionHandler", std::nullopt},
-      {"text", RowFormat::kText},
-      {"alpaca", RowFormat::kAlpaca},
-      {"sharegpt", RowFormat::kShareGpt},
-      {"messages", RowFormat::kMessages},
-      {"query_response", RowFormat::kQueryResponse},
-      {"tokens", RowFormat::kTokens}};
+const std::map<std::string, NamedLayout>& available_handlers() {
+  static const std::map<std::string, NamedLayout> kHandlers{
+      {"GeneralPretrainHandler", {RowFormat::kText}},
+      {"AlpacaStyleInstructionHandler", {RowFormat::kAlpaca}},
+      {"SharegptStyleInstructionHandler", {RowFormat::kShareGpt}},
+      {"OpenAIInstructionHandler", {RowFormat::kMessages}},
+      {"LlamaFactoryInstructionHandler", {}},
+      {"AlpacaStylePairwiseHandler", {RowFormat::kAlpaca, SampleKind::kPairs}},
+      {"SharegptStylePairwiseHandler", {RowFormat::kShareGpt, SampleKind::kPairs}},
+      {"AlpacaStyleProcessRewardHandler", {RowFormat::kSteps, SampleKind::kSteps}},
+      {"PPOAlpacaStyleInstructionHandler",
+       {RowFormat::kAlpaca, SampleKind::kPrompts, NamedPrompts::kAnswer}},
+      {"R1AlpacaStyleInstructionHandler",
+       {RowFormat::kAlpaca, SampleKind::kPrompts, NamedPrompts::kAnswer}},
+      {"R1SharegptStyleInstructionHandler",
+       {RowFormat::kShareGpt, SampleKind::kPrompts, NamedPrompts::kAnswer}},
+      {"Math17kAlpacaStyleInstructionHandler",
+       {RowFormat::kMessages, SampleKind::kPrompts, NamedPrompts::kMath17k}},
+      {"text", {RowFormat::kText}},
+      {"alpaca", {RowFormat::kAlpaca}},
+      {"sharegpt", {RowFormat::kShareGpt}},
+      {"messages", {RowFormat::kMessages}},
+      {"query_response", {RowFormat::kQueryResponse}},
+      {"tokens", {RowFormat::kTokens}}};
   return kHandlers;
 }
 
 /// Handlers that exist elsewhere and why they are not here.
 const std::map<std::string, std::string>& unavailable_handlers() {
-  static const std::string kPreference = "belongs to preference training, which is not available";
   static const std::string kOneDataset = "reads one particular data set in a wording of its own; ";
   static const std::map<std::string, std::string> kHandlers{
-      {"AlpacaStylePairwiseHandler", kPreference},
-      {"SharegptStylePairwiseHandler", kPreference},
-      {"PPOAlpacaStyleInstructionHandler", kNoReinforcement},
-      {"R1AlpacaStyleInstructionHandler", kNoReinforcement},
-      {"R1SharegptStyleInstructionHandler", kNoReinforcement},
-      {"AlpacaStyleProcessRewardHandler", kPreference},
       {"AlpacaPretrainHandler",
        tr("{}use GeneralPretrainHandler with --json-keys, or AlpacaStyleInstructionHandler",
           kOneDataset)},
@@ -66,19 +77,16 @@ const std::map<std::string, std::string>& unavailable_handlers() {
   return kHandlers;
 }
 
-std::optional<RowFormat> format_by_name(const std::string& name) {
-  if (name.empty()) return std::nullopt;
+NamedLayout layout_by_name(const std::string& name) {
+  if (name.empty()) return {};
   std::vector<std::string> names;
-  for (const auto& [known, format] : available_handlers()) {
-    if (lower_case(known) == lower_case(name)) return format;
+  for (const auto& [known, layout] : available_handlers()) {
+    if (lower_case(known) == lower_case(name)) return layout;
     names.push_back(known);
   }
   for (const auto& [known, reason] : unavailable_handlers()) {
-    if (lower_case(known) == lower_case(name)) {
-      const bool reinforcement = reason == kNoReinforcement;
-      throw UsageError(tr("[handler_name] {}{} {}", known, reinforcement ? ":" : "", reason),
-                       reinforcement ? kSftInsteadHint : std::string{});
-    }
+    if (lower_case(known) == lower_case(name))
+      throw UsageError(tr("[handler_name] {} {}", known, reason));
   }
   std::string hint = tr("known: {}", fmt::join(names, ", "));
   if (const auto near = nearest_name(name, names)) {
@@ -87,243 +95,14 @@ std::optional<RowFormat> format_by_name(const std::string& name) {
   throw UsageError(tr("[handler_name] unknown handler \"{}\"", name), hint);
 }
 
-/// What detection looks at: the columns that occur in the first rows.
-struct FirstRows {
-  /// --columns speaks for all data sets at once: here counts what this one has.
-  static Json present(const std::vector<Json>& rows, const Json& renames) {
-    Json kept = renames;
-    if (rows.empty()) return kept;
-    for (const std::string& column : ColumnNames(renames).absent_from(rows)) kept.erase(column);
-    return kept;
-  }
-
-  const std::vector<Json>& rows;
-  ColumnNames names;
-  std::set<std::string> columns;
-
-  FirstRows(const std::vector<Json>& rows, const Json& renames)
-      : rows(rows), names(present(rows, renames)) {
-    for (const Json& row : rows) columns.merge(names.standard_names(row));
-    take_other_cases();
-  }
-  bool has(const std::string& column) const { return columns.contains(column); }
-  /// "Instruction" where no row has "instruction".
-  void take_other_cases() {
-    for (const RowFormat format : {RowFormat::kAlpaca, RowFormat::kMessages}) {
-      for (const std::string& standard : standard_columns(format)) {
-        const auto same = [&](const std::string& name) { return lower_case(name) == standard; };
-        if (has(standard) || std::count_if(columns.begin(), columns.end(), same) != 1) continue;
-        const auto found = std::find_if(columns.begin(), columns.end(), same);
-        names.rename(*found, standard);
-        columns.erase(found);
-        columns.insert(standard);
-      }
-    }
-  }
-  std::string listed() const {
-    constexpr size_t kShown = 40;
-    if (columns.size() <= kShown) return fmt::format("{}", fmt::join(columns, ", "));
-    return fmt::format("{} and {} more",
-                       fmt::join(columns.begin(), std::next(columns.begin(), kShown), ", "),
-                       columns.size() - kShown);
-  }
-};
-
-std::string mapped(const Json& map_keys, const std::string& role, const std::string& fallback) {
-  const auto found = map_keys.find(role);
-  if (found == map_keys.end()) return fallback;
-  if (found->is_null()) return "";
-  if (!found->is_string()) {
-    throw UsageError(tr("[map_keys] \"{}\" must name a column, got {}", role, kind_of(*found)));
-  }
-  return found->get<std::string>();
-}
-
-void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
-                    const std::string& what) {
-  if (!map_keys.is_object()) {
-    throw UsageError(tr("[{}] must be an object, got {}", what, kind_of(map_keys)));
-  }
-  for (const auto& [role, column] : map_keys.items()) {
-    if (role == "chosen" || role == "rejected" || role == "kto_tag") {
-      throw UsageError(
-          tr("[{}] \"{}\" belongs to preference training, which is not available", what, role));
-    }
-    if (role == "audios") throw UsageError(tr("[{}] \"{}\": sound is not read", what, role));
-    if (std::find(roles.begin(), roles.end(), role) != roles.end()) continue;
-    std::string hint = tr("known: {}", fmt::join(roles, ", "));
-    if (const auto near = nearest_name(role, roles)) {
-      hint = tr("did you mean \"{}\"?", *near);
-    }
-    throw UsageError(tr("[{}] unknown role \"{}\"", what, role), hint);
-  }
-}
-
-std::unique_ptr<RowHandler> alpaca_handler(const FirstRows& first, const FormatOptions& options) {
-  const Json& map_keys = options.map_keys;
-  check_map_keys(map_keys,
-                 {"prompt", "query", "response", "system", "history", "tools", "images", "videos"},
-                 options.map_keys_from);
-  PairColumns columns;
-  const auto set = [&](std::string* column, const char* role, const char* standard, bool needed) {
-    *column = mapped(map_keys, role, first.names.actual(standard));
-    const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
-      return row.is_object() && row.contains(*column);
-    });
-    if (is_there || first.rows.empty() || (column->empty() && !needed)) return;
-    const bool may_lack = options.answers_optional && standard == std::string_view("output");
-    if (needed || (map_keys.contains(role) && !may_lack)) {
-      throw DataError(tr("[map_keys] {}: no row has a column \"{}\"; there are: {}", role, *column,
-                         first.listed()),
-                      tr("name the columns with --map-keys "
-                         "'{{\"prompt\":\"…\",\"query\":\"…\",\"response\":\"…\"}}'"));
-    }
-    columns.unseen.insert(*column);
-  };
-  set(&columns.prompt, "prompt", "instruction", true);
-  set(&columns.query, "query", "input", false);
-  set(&columns.response, "response", "output", !options.answers_optional);
-  columns.answers_optional = options.answers_optional;
-  set(&columns.system, "system", "system", false);
-  set(&columns.history, "history", "history", false);
-  set(&columns.tools, "tools", "tools", false);
-  return make_pair_handler(RowFormat::kAlpaca, columns);
-}
-
-/// The single column of `columns` (any case) that is among `names`; "" if none.
-std::string column_among(const FirstRows& first, const std::vector<std::string>& names,
-                         const char* role) {
-  std::vector<std::string> found;
-  for (const std::string& column : first.columns) {
-    if (std::find(names.begin(), names.end(), lower_case(column)) != names.end()) {
-      found.push_back(column);
-    }
-  }
-  if (found.size() > 1) {
-    throw DataError(tr("[columns] {} could all be the {}", fmt::join(found, ", "), role),
-                    tr("choose with --columns '{{\"{}\":\"{}\"}}'", found[0], role));
-  }
-  return found.empty() ? "" : found[0];
-}
-
-std::unique_ptr<RowHandler> query_response_handler(const FirstRows& first, bool required,
-                                                   bool answers_optional) {
-  // A column named exactly as the role decides, so that --columns can choose between several.
-  const auto choose = [&](const char* role, const std::vector<std::string>& names) {
-    const std::string column = first.has(role) ? role : column_among(first, names, role);
-    return column.empty() ? column : first.names.actual(column);
-  };
-  PairColumns columns;
-  columns.query =
-      choose("query", {"query", "prompt", "input", "instruction", "question", "problem"});
-  columns.response =
-      choose("response", {"response", "answer", "output", "targets", "target", "answer_key",
-                          "answers", "solution", "text", "completion", "content"});
-  columns.answers_optional = answers_optional;
-  if (columns.query.empty() || (columns.response.empty() && !answers_optional)) {
-    if (!required) return nullptr;
-    throw DataError(tr("[handler_name] query_response: no {} column among: {}",
-                       columns.query.empty() ? "query" : "response", first.listed()));
-  }
-  columns.system = choose("system", {"system", "system_prompt"});
-  if (columns.system.empty()) columns.unseen.insert(columns.system = "system");
-  const auto take = [&](std::string* column, const char* standard) {
-    *column = first.names.actual(standard);
-    if (!first.has(standard)) columns.unseen.insert(*column);
-  };
-  take(&columns.history, "history");
-  take(&columns.tools, "tools");
-  return make_pair_handler(RowFormat::kQueryResponse, columns);
-}
-
-/// The first message object found in `column`, to see what its keys are called.
-Json sample_message(const FirstRows& first, const std::string& column) {
-  for (const Json& row : first.rows) {
-    const Json* value = row.is_object() ? find_value(row, column) : nullptr;
-    const auto list = value ? parse_if_text(*value) : std::nullopt;
-    if (list && list->is_array() && !list->empty() && (*list)[0].is_object()) return (*list)[0];
-  }
-  return Json::object();
-}
-
-std::unique_ptr<RowHandler> messages_handler(const FirstRows& first, const FormatOptions& options,
-                                             std::optional<RowFormat> wanted) {
-  const Json& map_keys = options.map_keys;
-  check_map_keys(map_keys, {"messages", "system", "tools", "tags", "images", "videos"},
-                 options.map_keys_from);
-  const Json tags_json = map_keys.value("tags", Json::object());
-  check_map_keys(tags_json,
-                 {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag",
-                  "function_tag", "system_tag"},
-                 "map_keys.tags");
-  std::string column;
-  for (const char* standard : {"messages", "conversation", "conversations"}) {
-    if (first.has(standard)) column = first.names.actual(standard);
-  }
-  if (column.empty()) column = wanted == RowFormat::kMessages ? "messages" : "conversations";
-  MessageTags tags;
-  tags.answers_optional = options.answers_optional;
-  tags.reads_media = options.reads_media;
-  tags.messages = mapped(map_keys, "messages", column);
-  tags.system = mapped(map_keys, "system", first.names.actual("system"));
-  tags.tools = mapped(map_keys, "tools", first.names.actual("tools"));
-  const Json message = sample_message(first, tags.messages);
-  tags.role = mapped(tags_json, "role_tag",
-                     message.contains("role") || (message.empty() && wanted == RowFormat::kMessages)
-                         ? "role"
-                         : "from");
-  tags.content =
-      mapped(tags_json, "content_tag", message.contains("content") ? "content" : "value");
-  tags.user = mapped(tags_json, "user_tag", "");
-  tags.assistant = mapped(tags_json, "assistant_tag", "");
-  tags.observation = mapped(tags_json, "observation_tag", "");
-  tags.function = mapped(tags_json, "function_tag", "");
-  tags.system_role = mapped(tags_json, "system_tag", "");
-  const RowFormat detected = tags.role == "role" ? RowFormat::kMessages : RowFormat::kShareGpt;
-  const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
-    return row.is_object() && row.contains(tags.messages);
-  });
-  if (!is_there && !first.rows.empty()) {
-    throw DataError(tr("[map_keys] messages: no row has a column \"{}\"; there are: {}",
-                       tags.messages, first.listed()));
-  }
-  return make_messages_handler(detected, tags);
-}
-
-std::unique_ptr<RowHandler> text_handler(const FirstRows& first, std::vector<std::string> keys) {
-  if (keys.empty()) keys = {"text"};
-  for (std::string& key : keys) {
-    key = first.names.actual(key);
-    const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
-      return row.is_string() || (row.is_object() && row.contains(key));
-    });
-    if (!is_there && !first.rows.empty()) {
-      throw DataError(
-          tr("[json_keys] no row has a column \"{}\"; there are: {}", key, first.listed()),
-          tr("name the text column with --json-keys"));
-    }
-  }
-  return make_text_handler(std::move(keys));
-}
-
 void refuse_preference_pairs(const FirstRows& first) {
   for (const char* column : {"rejected", "rejected_response", "rejected_messages"}) {
     if (!first.has(column)) continue;
     throw UsageError(
-        tr("[dataset] column \"{}\": preference pairs belong to preference training, which "
-           "is not available",
-           column),
-        tr("to train on one side only, map it: --map-keys or --columns"));
+        tr("[dataset] column \"{}\": preference pairs belong to preference training", column),
+        tr("{}; to train on one side only, map it: --map-keys or --columns",
+           hint_for_kind(SampleKind::kPairs)));
   }
-}
-
-std::unique_ptr<RowHandler> token_handler(const FirstRows& first, const FormatOptions& options) {
-  TokenColumns columns;
-  columns.ids = first.names.actual("input_ids");
-  columns.labels = first.names.actual("labels");
-  columns.attention_mask = first.names.actual("attention_mask");
-  columns.answers_optional = options.answers_optional;
-  return make_token_handler(std::move(columns));
 }
 
 /// MindSpeed's preprocess_data.py reads `text` where no handler is named, whatever else is there.
@@ -349,14 +128,14 @@ bool takes_text(const FirstRows& first) {
 
 std::unique_ptr<RowHandler> detect(const FirstRows& first, const FormatOptions& options) {
   refuse_preference_pairs(first);
-  if (first.has("input_ids")) return token_handler(first, options);
+  if (first.has("input_ids")) return token_layout(first, options);
   if (options.text_first && takes_text(first))
     return make_text_handler({first.names.actual("text")});
   if (first.has("messages") || first.has("conversation") || first.has("conversations")) {
-    return messages_handler(first, options, std::nullopt);
+    return messages_layout(first, options, std::nullopt);
   }
-  if (first.has("instruction") && first.has("input")) return alpaca_handler(first, options);
-  if (auto handler = query_response_handler(first, false, options.answers_optional)) return handler;
+  if (first.has("instruction") && first.has("input")) return alpaca_layout(first, options);
+  if (auto handler = query_response_layout(first, false, options.answers_optional)) return handler;
   for (const char* column : {"text", "response", "content"}) {
     if (first.has(column)) return make_text_handler({first.names.actual(column)});
   }
@@ -378,37 +157,94 @@ bool has_no_value(const Json& row) {
          std::all_of(row.begin(), row.end(), [](const Json& value) { return value.is_null(); });
 }
 
-std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
-                                           const std::vector<Json>& first_rows, bool plain_text) {
-  std::optional<RowFormat> wanted = format_by_name(options.handler_name);
-  if (!wanted && !options.json_keys.empty()) wanted = RowFormat::kText;
-  if (plain_text) {
-    if (!wanted || wanted == RowFormat::kText) {
-      return make_text_handler({options.json_keys.size() == 1 ? options.json_keys[0] : "text"});
-    }
-    throw UsageError(tr("[handler_name] {}: .txt files hold plain text", options.handler_name));
-  }
-  const FirstRows first(first_rows, options.columns);
-  if (!wanted && options.map_keys.contains("messages")) wanted = RowFormat::kShareGpt;
-  if (!wanted && !options.map_keys.empty()) wanted = RowFormat::kAlpaca;
+std::unique_ptr<RowHandler> instruction_layout(const FirstRows& first, const FormatOptions& options,
+                                               std::optional<RowFormat> wanted) {
   if (!wanted) return detect(first, options);
   switch (*wanted) {
     case RowFormat::kText:
-      return text_handler(first, options.json_keys);
+      return text_layout(first, options.json_keys);
     case RowFormat::kAlpaca:
-      return alpaca_handler(first, options);
+      return alpaca_layout(first, options);
     case RowFormat::kQueryResponse:
-      return query_response_handler(first, true, options.answers_optional);
+      return query_response_layout(first, true, options.answers_optional);
     case RowFormat::kShareGpt:
     case RowFormat::kMessages:
-      return messages_handler(first, options, wanted);
+      return messages_layout(first, options, wanted);
     case RowFormat::kTokens:
-      return token_handler(first, options);
+      return token_layout(first, options);
+    case RowFormat::kSteps:
+      break;
   }
   throw InternalError("a row format without a handler");
 }
 
+/// The kind that a handler's name, dataset_info.json or mapped roles say; empty: none of them does.
+std::optional<SampleKind> kind_said(const NamedLayout& named, const FormatOptions& options) {
+  if (named.kind) return named.kind;
+  if (options.ranking) return SampleKind::kPairs;
+  if (!options.map_keys.is_object()) return std::nullopt;
+  if (options.map_keys.contains("chosen") || options.map_keys.contains("rejected"))
+    return SampleKind::kPairs;
+  if (options.map_keys.contains("kto_tag")) return SampleKind::kUnpaired;
+  return std::nullopt;
+}
+
+/// Errors: UsageError if the rows are said to be of another kind than they are to be.
+SampleKind kind_of_rows(const NamedLayout& named, const FirstRows& first,
+                        const FormatOptions& options) {
+  const auto said = kind_said(named, options);
+  if (said && options.kind && *said != *options.kind) {
+    const std::string what = !options.handler_name.empty() && named.kind
+                                 ? "handler_name] " + options.handler_name
+                                 : std::string("dataset]");
+    throw UsageError(tr("[{}: the rows are {}, and {} are needed here", what,
+                        sample_kind_description(*said), sample_kind_description(*options.kind)),
+                     hint_for_kind(*said));
+  }
+  if (said) return *said;
+  return options.kind ? *options.kind : detected_kind(first);
+}
+
+std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
+                                           const std::vector<Json>& first_rows, bool plain_text) {
+  const NamedLayout named = layout_by_name(options.handler_name);
+  std::optional<RowFormat> wanted = named.format;
+  if (!wanted && !options.json_keys.empty()) wanted = RowFormat::kText;
+  if (plain_text) {
+    if (wanted && wanted != RowFormat::kText)
+      throw UsageError(tr("[handler_name] {}: .txt files hold plain text", options.handler_name));
+    auto texts = make_text_handler({options.json_keys.size() == 1 ? options.json_keys[0] : "text"});
+    const SampleKind kind = options.kind.value_or(SampleKind::kTokens);
+    if (kind == SampleKind::kTokens) return texts;
+    if (kind == SampleKind::kPrompts) return make_prompts_handler(std::move(texts), {});
+    throw UsageError(tr("[dataset] .txt files hold plain text, and {} are needed here",
+                        sample_kind_description(kind)),
+                     hint_for_kind(SampleKind::kTokens));
+  }
+  const FirstRows first(first_rows, options.columns);
+  if (!wanted && options.map_keys.contains("messages")) wanted = RowFormat::kShareGpt;
+  if (!wanted && !options.map_keys.empty()) wanted = RowFormat::kAlpaca;
+  switch (kind_of_rows(named, first, options)) {
+    case SampleKind::kTokens:
+      return instruction_layout(first, options, wanted);
+    case SampleKind::kPairs:
+      return pairs_layout(first, options, wanted);
+    case SampleKind::kUnpaired:
+      return unpaired_layout(first, options, wanted);
+    case SampleKind::kSteps:
+      return steps_layout(first, options);
+    case SampleKind::kPrompts:
+      return prompts_layout(first, options, wanted, named.prompts);
+  }
+  throw InternalError("a kind of rows without a handler");
+}
+
 }  // namespace
+
+bool RowHandler::needs_template() const {
+  const RowFormat layout = format();
+  return layout != RowFormat::kText && layout != RowFormat::kTokens && layout != RowFormat::kSteps;
+}
 
 RowResult RowHandler::read(const Json& row) const {
   if (has_no_value(row)) return RowProblem{"no column has a value", row.empty() ? "{}" : ""};
@@ -470,6 +306,7 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
   const bool is_named =
       !options.handler_name.empty() || !options.map_keys.empty() || !options.json_keys.empty();
   if (is_named || plain_text) return handler;
+  if (handler->kind() == SampleKind::kPrompts) return handler;  // it keeps all columns
   const std::vector<std::string>& standard = standard_columns(handler->format());
   handler->late_columns_ = {standard.begin(), standard.end()};
   for (const std::string& column : handler->columns_) handler->late_columns_.erase(column);

@@ -9,6 +9,7 @@
 #include "data/formats/format_options.h"
 #include "data/formats/media_columns.h"
 #include "data/formats/row.h"
+#include "data/sample_kind.h"
 
 namespace danlu::data {
 
@@ -19,13 +20,19 @@ enum class RowFormat {
   kShareGpt,       ///< conversations of {from, value}
   kMessages,       ///< messages of {role, content}, tool calls
   kTokens,         ///< input_ids, labels, attention_mask
+  kSteps,          ///< a text with judged steps
 };
 
 /// Reads rows of one layout. Immutable; thread-safe.
 class RowHandler {
  public:
   virtual ~RowHandler() = default;
+  /// Of pairs and the like: the layout of the instruction rows that they are made of.
   virtual RowFormat format() const = 0;
+  /// Which of Row's alternatives it makes: kTokens for the first three.
+  virtual SampleKind kind() const { return SampleKind::kTokens; }
+  /// Whether its rows are written with a chat template.
+  bool needs_template() const;
   /// A row in its meaning, or what is wrong with it. `row` is any JSON value. Errors: DataError if
   /// it holds pictures, video or audio that are not read (see media_in; with
   /// FormatOptions::reads_media conversations may have pictures and video): dropping such rows
@@ -40,13 +47,14 @@ class RowHandler {
   virtual std::vector<std::string> text_keys() const { return {}; }
   /// The columns that it reads, under the names of the files; those that rows may lack among them.
   const std::vector<std::string>& columns() const { return columns_; }
+  /// columns() without those of pictures.
+  virtual std::vector<std::string> columns_read() const = 0;
 
  private:
   friend std::unique_ptr<RowHandler> make_row_handler(const FormatOptions&,
                                                       const std::vector<Json>&, bool);
   /// Makes samples of a row as it was read. `row` is no object without values.
   virtual RowResult read_row(const Json& row) const = 0;
-  virtual std::vector<std::string> columns_read() const = 0;
   void refuse_late_columns(const Json& row) const;
   bool add_media(const Json& row, Row* read, RowProblem* problem) const;
   bool text_is_named_ = false;                 ///< as media_in's
@@ -71,9 +79,9 @@ class DetectionRows {
 };
 
 /// The handler for rows that begin with `first_rows` (see DetectionRows). `plain_text`: rows come
-/// from .txt files. Errors: UsageError (unknown handler, with the nearest name; a handler for
-/// preference training; a malformed map); DataError (no layout fits; two columns for one role; a
-/// mapped column that no row has; preference pairs).
+/// from .txt files. Errors: UsageError (unknown handler, with the nearest name; rows or a handler
+/// of another kind than options.kind; a malformed map); DataError (no layout fits; two columns for
+/// one role; a mapped column that no row has).
 std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
                                              const std::vector<Json>& first_rows, bool plain_text);
 

@@ -27,9 +27,9 @@ class TextHandler : public RowHandler {
     return Row(TextRow{{text}});
   }
 
- private:
   std::vector<std::string> columns_read() const override { return names_; }
 
+ private:
   RowResult read_row(const Json& row) const override {
     if (row.is_string() && row.get_ref<const std::string&>().empty())
       return RowProblem{"empty text", ""};

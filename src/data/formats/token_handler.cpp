@@ -19,12 +19,11 @@ class TokenHandler : public RowHandler {
     return fmt::format("tokens ({}; optional {},{})", names_.ids, names_.labels,
                        names_.attention_mask);
   }
-
- private:
   std::vector<std::string> columns_read() const override {
     return {names_.ids, names_.labels, names_.attention_mask};
   }
 
+ private:
   RowResult read_row(const Json& row) const override {
     if (!row.is_object())
       return RowProblem{"row is not an object", fmt::format("got {}", kind_of(row))};

@@ -42,7 +42,8 @@ const std::vector<std::string>& standard_columns(RowFormat format) {
   static const std::vector<std::string> kPairs{"instruction", "input",  "output",  "query",
                                                "response",    "system", "history", "tools"},
       kMessages{"messages", "conversations", "system", "tools"},
-      kTokens{"input_ids", "labels", "attention_mask"}, kText{"text"};
+      kTokens{"input_ids", "labels", "attention_mask"}, kText{"text"},
+      kSteps{"input", "value", "prompt", "completions", "labels"};
   switch (format) {
     case RowFormat::kAlpaca:
     case RowFormat::kQueryResponse:
@@ -52,6 +53,8 @@ const std::vector<std::string>& standard_columns(RowFormat format) {
       return kMessages;
     case RowFormat::kTokens:
       return kTokens;
+    case RowFormat::kSteps:
+      return kSteps;
     case RowFormat::kText:
       break;
   }
@@ -59,7 +62,8 @@ const std::vector<std::string>& standard_columns(RowFormat format) {
 }
 
 void count_unread_columns(const RowHandler& handler, const Json& row, ColumnCounts* counts) {
-  if (!row.is_object()) return;
+  // What is no part of a prompt is kept beside it.
+  if (!row.is_object() || handler.kind() == SampleKind::kPrompts) return;
   const std::vector<std::string>& read = handler.columns();
   for (const auto& [column, value] : row.items()) {
     if (!value.is_null() && std::find(read.begin(), read.end(), column) == read.end())

@@ -170,6 +170,7 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   merged.answers_optional = user.answers_optional;
   merged.text_first = user.text_first;
   merged.reads_media = user.reads_media;
+  merged.kind = user.kind;
   return merged;
 }
 

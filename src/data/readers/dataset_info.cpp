@@ -53,15 +53,17 @@ FormatOptions format_of(const Json& entry) {
   const std::string formatting = json_get<std::string>(entry, "formatting").value_or("alpaca");
   format.map_keys = json_get<Json>(entry, "columns").value_or(Json::object());
   if (const auto tags = json_get<Json>(entry, "tags")) format.map_keys["tags"] = *tags;
-  if (formatting == "alpaca" && format.map_keys.contains("prompt") &&
-      !format.map_keys.contains("response") && !format.map_keys.contains("query")) {
+  format.ranking = json_get<bool>(entry, "ranking").value_or(false);
+  if (formatting == "alpaca" && !format.ranking && format.map_keys.contains("prompt") &&
+      !format.map_keys.contains("response") && !format.map_keys.contains("query") &&
+      !format.map_keys.contains("kto_tag")) {
     // LLaMA-Factory's way to declare a pre-training text column.
     format.json_keys = {format.map_keys["prompt"].get<std::string>()};
     format.map_keys = Json::object();
   } else if (formatting == "sharegpt" || formatting == "openai") {
     format.handler_name =
         formatting == "openai" ? "OpenAIInstructionHandler" : "SharegptStyleInstructionHandler";
-  } else if (!format.map_keys.empty()) {
+  } else if (!format.map_keys.empty() || format.ranking) {
     format.handler_name = "AlpacaStyleInstructionHandler";
   }
   return format;
@@ -71,12 +73,6 @@ DatasetInfo read_entry(const fs::path& info_path, const std::string& name, const
   const std::string where = fmt::format("{}: \"{}\"", info_path.string(), name);
   if (!entry.is_object()) throw DataError(tr("{}: must be an object", where));
   check_entry(entry, where);
-  if (json_get<bool>(entry, "ranking").value_or(false)) {
-    throw UsageError(
-        tr("{}: holds preference pairs (\"ranking\": true), which belong to preference training "
-           "and are not available here",
-           where));
-  }
   const auto file_name = json_get<std::string>(entry, "file_name");
   if (!file_name) {
     throw UsageError(

@@ -19,8 +19,7 @@ struct DatasetInfo {
 /// The entry called `name` in dataset_info.json of `info_dir`, the current directory or ./data; or,
 /// if `name` is an existing file, the entry for it in the dataset_info.json beside it.
 /// Errors: DataError (malformed file; an entry without a file); UsageError (a key, formatting or
-/// value that LLaMA-Factory does not know, with the nearest; a preference data set, a data set on a
-/// hub).
+/// value that LLaMA-Factory does not know, with the nearest; a data set on a hub).
 std::optional<DatasetInfo> find_dataset_info(const std::string& name,
                                              const std::filesystem::path& info_dir);
 

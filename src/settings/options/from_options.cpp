@@ -15,6 +15,7 @@
 #include "settings/options/loss_scale.h"
 #include "settings/options/megatron_flags.h"
 #include "settings/options/model_options.h"
+#include "settings/options/objective_options.h"
 #include "settings/options/optimizer_options.h"
 #include "settings/options/output_options.h"
 #include "settings/options/precision.h"
@@ -119,6 +120,8 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
                                 : model_to_train(options, config.task);
   config.model = std::move(named.source);
   model = std::move(named.config);
+  config.objective = objective_from(verb, options);
+  if (!is_planned) check_reference(options, config.objective, model);
   const VisionTraining vision = vision_training_from(options, model);
   config.lora = lora_from(options, model, vision);
   config.freeze = vision.freeze;

@@ -7,9 +7,9 @@
 
 namespace danlu::settings {
 
-/// `verb`: sft, pretrain, train or posttrain; it decides defaults. DeepSpeed files, FSDP words,
-/// model short names and Megatron's retyped architecture are resolved here, and notices printed.
-/// Errors: UsageError (flags), ModelError (no such model), IoError.
+/// `verb`: sft, pretrain, train, posttrain or rlhf; it decides defaults. DeepSpeed files, FSDP
+/// words, model short names and Megatron's retyped architecture are resolved here, and notices
+/// printed. Errors: UsageError (flags), ModelError (no such model), IoError.
 TrainConfig config_from_options(const std::string& verb, const Options& options);
 
 /// Instead of a training command's name: of a plan for which none is named, whose lengths may be

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "settings/options/loss_scale.h"
+#include "settings/options/objective_options.h"
 
 namespace danlu::settings {
 namespace {
@@ -91,6 +92,8 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
         "video_max_pixels", "video_min_pixels", "image_resolution", "video_resolution", "video_fps",
         "video_maxlen", "exif", "add_vision_id", "media_dir", "allow_media_domains"},
        tr("with a model that reads text alone")},
+      {true, flags_without_use(config.objective),
+       tr("in {}", config.objective.name.empty() ? task_name(config.task) : config.objective.name)},
       {options.has_value("model") || options.has_value("load"),
        {"model_type"},
        tr("where the model's directory is named")},

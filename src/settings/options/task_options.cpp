@@ -5,18 +5,23 @@
 namespace danlu::settings {
 
 Task task_from(const std::string& verb, const Options& options) {
+  if (verb == "rlhf") return Task::kSft;
   const std::string stage = options.get_string_or("stage", verb == "pretrain" ? "pretrain" : "sft");
-  if (stage == "sft") return Task::kSft;
+  // Their rows are conversations too, with second answers or labels.
+  for (const char* of_answers : {"sft", "dpo", "simpo", "cpo", "orpo", "kto", "prm"}) {
+    if (stage == of_answers) return Task::kSft;
+  }
   if (stage == "pretrain" || stage == "pt") return Task::kPretrain;
   throw UsageError(
-      tr("[train] {} {}: this version trains pretrain and sft", options.given_as("stage"), stage),
-      tr("dpo, simpo, orm, prm and the others are not built in"));
+      tr("[train] {} {}: this version trains pretrain, sft, dpo, simpo, cpo, orpo, kto and prm",
+         options.given_as("stage"), stage),
+      tr("reward models and reinforcement learning are not built in"));
 }
 
 Tuner tuner_from(const std::string& verb, Task task, const Options& options) {
   // MindSpeed-LLM's posttrain has no word for LoRA: targets ask for it there, and a rank does here.
-  const bool lora =
-      verb == "sft" || options.is_given("lora_rank") || options.is_given("lora_target");
+  const bool lora = verb == "sft" || verb == "rlhf" || options.is_given("lora_rank") ||
+                    options.is_given("lora_target");
   const std::string fallback = task == Task::kSft && lora ? "lora" : "full";
   const std::string name = options.get_string_or("tuner", fallback);
   if (name == "qlora" || options.get_int("quantization_bit") != 0) {

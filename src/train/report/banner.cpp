@@ -130,7 +130,7 @@ std::string data_banner(const BannerFacts& facts, bool all) {
   add_line(out, "batch",
            plan.batch_arithmetic + (config.data.share_passes
                                         ? tr("; forward passes of up to {} tokens",
-                                             config.data.max_length * plan.micro_batch_size)
+                                             config.longest_sample() * plan.micro_batch_size)
                                         : ""));
   const std::string steps =
       tr("{} ({} an epoch; {:.2f} epochs)", format_count(static_cast<uint64_t>(plan.total_steps)),

@@ -6,6 +6,7 @@
 #include "models/training_memory.h"
 #include "models/weight_files.h"
 #include "parallel/agree.h"
+#include "train/objectives/make_objective.h"
 #include "train/precision.h"
 #include "train/report/banner.h"
 #include "weights/lora/peft.h"
@@ -70,6 +71,44 @@ std::unique_ptr<models::CausalLM> make_model(const Prepared& run) {
   return model;
 }
 
+/// The weights that a run without adapters began with, or those that --ref_model names; nullptr
+/// where the model without its adapters is the reference. Collective.
+std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
+  const TrainConfig& config = run.config;
+  const fs::path& named = config.objective.reference;
+  if (!config.holds_reference()) return nullptr;
+  settings::ModelSource other;
+  other.path = named;
+  const weights::CheckpointSource opened =
+      named.empty() ? weights::CheckpointSource() : settings::open_model(other);
+  const weights::CheckpointSource& source = named.empty() ? run.source : opened;
+  const parallel::Mesh& mesh = run.ranks.mesh();
+  const arch::Stage stage =
+      arch::stages_of(source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
+  const at::ScalarType dtype = scalar_type_of(config.precision);
+  const auto settle = [&](models::CausalLM& model) {
+    model.freeze({"."});
+    models::keep(model, config.keeping, /*holds_values=*/false);
+  };
+  std::unique_ptr<models::CausalLM> model;
+  if (named.empty() && config.model.from_scratch) {
+    model = std::make_unique<models::CausalLM>(source.config, stage, mesh, dtype, run.device);
+    settle(*model);
+    models::initialize(*model, config.seed);
+  } else {
+    model = models::load_model(source, mesh, dtype, run.device, settle, stage);
+  }
+  // Adapters that are trained further are part of what the model was before.
+  if (named.empty() && config.tuner == Tuner::kLora)
+    models::load_adapter(*model, config.model.adapter, config.model.adapter_alpha);
+  models::keep(*model, config.keeping);
+  return std::make_shared<FrozenModel>(std::move(model));
+}
+
+std::shared_ptr<const Objective> objective_of(const Prepared& run) {
+  return make_objective(run.config.objective, make_reference(run), run.text.tokenizer.get());
+}
+
 TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalLM> model) {
   TrainState state;
   state.model = std::move(model);
@@ -100,7 +139,7 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
 
 Begun begin_training(const Prepared& run) {
   Begun begun{make_state(run.config, make_model(run)), {}, 0};
-  begun.state.objective = run.objective;
+  begun.state.objective = run.objective ? run.objective : objective_of(run);
   if (run.earlier.checkpoint) {
     begun.consumed_samples = restore(*run.earlier.checkpoint, begun.progress, begun.state);
   } else if (run.origin.continued) {

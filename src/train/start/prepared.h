@@ -23,7 +23,7 @@ struct Prepared {
   const EarlierRun& earlier;
   const Origin& origin;
   const plan::Request& memory;
-  const std::shared_ptr<const Objective>& objective;
+  const std::shared_ptr<const Objective>& objective;  ///< nullptr: config.objective says which
 };
 
 }  // namespace danlu::train

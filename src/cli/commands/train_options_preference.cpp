@@ -1,0 +1,81 @@
+// Training from preferences: which loss, against which reference.
+#include "cli/commands/foreign_options.h"
+#include "cli/commands/train_options.h"
+
+namespace danlu::cli {
+
+std::vector<OptionSpec> train_preference_options() {
+  const std::string group = "Preferences";
+  const auto weight = [&](std::string name, std::string fallback, std::string help,
+                          std::vector<std::string> aliases = {}) {
+    return OptionSpec{.name = std::move(name),
+                      .type = OptionType::kFloat,
+                      .default_text = std::move(fallback),
+                      .help = std::move(help),
+                      .aliases = std::move(aliases),
+                      .range = at_least(0),
+                      .group = group};
+  };
+  return {
+      {.name = "rlhf_type",
+       .help = "of danlu rlhf: the objective (default: dpo)",
+       .choices = {"dpo", "orpo", "simpo", "cpo", "kto"},
+       .group = group},
+      {.name = "loss_type",
+       .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
+               "and cpo: sigmoid or hinge; of kto: kto or apo_zero_unpaired (default: the first)",
+       .aliases = {"dpo_loss_type", "pref_loss", "simpo_loss_type"},
+       .choices = {"sigmoid", "hinge", "ipo", "robust", "simpo", "orpo", "kto",
+                   "apo_zero_unpaired"},
+       .group = group},
+      {.name = "ref_model",
+       .help = "the model that dpo and kto measure against (default: the model without adapters, "
+               "or as it was before the training)",
+       .group = group},
+      {.name = "beta",
+       .type = OptionType::kFloat,
+       .default_text = "0.1",
+       .help = "how far answers may leave the reference: less is farther; of orpo the weight of "
+               "the odds",
+       .aliases = {"dpo_beta", "pref_beta"},
+       .range = above(0),
+       .group = group},
+      {.name = "simpo_beta",
+       .type = OptionType::kFloat,
+       .default_text = "2.0",
+       .help = "beta of simpo, where --beta is not given",
+       .range = above(0),
+       .group = group},
+      weight("simpo_gamma", "1.0", "the margin that simpo asks for"),
+      weight("gamma_beta_ratio", "", "the same as a multiple of beta"),
+      {.name = "label_smoothing",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help = "the share of pairs that are taken for mislabelled",
+       .aliases = {"dpo_label_smoothing", "simpo_label_smoothing"},
+       .range = at_least(0).below(0.5),
+       .group = group},
+      weight("rpo_alpha", "",
+             "weight of the chosen answers' cross-entropy, a mean over the step's tokens"),
+      weight("pref_ftx", "", "the same as a mean over each answer's tokens, then over pairs"),
+      weight("cpo_alpha", "", "of cpo (default: 1) and simpo (default: 0): as --rpo_alpha"),
+      weight("desirable_weight", "1.0", "of kto: weight of liked answers", {"kto_chosen_weight"}),
+      weight("undesirable_weight", "1.0", "of kto: weight of disliked answers",
+             {"kto_rejected_weight"}),
+      {.name = "placeholder_token",
+       .default_text = "ки",
+       .help = "of --stage prm: the token behind each step",
+       .group = group},
+      {.name = "reward_tokens",
+       .type = OptionType::kList,
+       .help = "of --stage prm: the tokens that steps are told apart by (default: the whole "
+               "vocabulary is compared)",
+       .group = group},
+      ignored_switch({"is_pairwise_dataset"}, "rows are read as the objective needs them"),
+      unavailable({"ref_model_adapters", "ref_adapters", "ref_model_quantization_bit"},
+                  "a reference is a model of its own", {},
+                  tr("danlu merge joins adapters with a model")),
+  };
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,270 @@
+#include "data/formats/preference_layouts.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "data/formats/layouts.h"
+#include "data/formats/preference_handlers.h"
+
+namespace danlu::data {
+namespace {
+
+/// `options` whose map has only the roles of instruction rows.
+FormatOptions without_roles(FormatOptions options, std::initializer_list<const char*> roles) {
+  options.kind = SampleKind::kTokens;
+  options.ranking = false;
+  if (!options.map_keys.is_object()) return options;
+  for (const char* role : roles) options.map_keys.erase(role);
+  return options;
+}
+
+std::string column_or_none(const FirstRows& first, const char* standard) {
+  return first.has(standard) ? first.names.actual(standard) : "";
+}
+
+/// Errors: DataError if no row has `column`.
+void require_column(const FirstRows& first, const std::string& column, SampleKind kind) {
+  if (first.has_actual(column) || first.rows.empty()) return;
+  throw DataError(tr("[dataset] {} have a column \"{}\"; there are: {}",
+                     sample_kind_description(kind), column, first.listed()),
+                  tr("name the columns with --map-keys or --columns; rows of questions and answers "
+                     "alone: danlu sft"));
+}
+
+bool has_instructions(const FirstRows& first) {
+  return first.has("instruction") && first.has("input");
+}
+
+bool is_messages(std::optional<RowFormat> wanted) {
+  return wanted == RowFormat::kShareGpt || wanted == RowFormat::kMessages;
+}
+
+/// Answers that stand beside the messages of their prompt, in `column`.
+AnswerSource behind_messages(const FirstRows& first, const FormatOptions& options,
+                             std::optional<RowFormat> wanted, AnswerPlace place,
+                             const std::string& column) {
+  check_map_keys(options.map_keys, {"messages", "system", "tools", "tags", "images", "videos"},
+                 options.map_keys_from);
+  std::string fallback = messages_column(first);
+  if (fallback.empty()) fallback = first.names.actual("prompt");
+  Json sample = sample_message(first, mapped(options.map_keys, "messages", fallback));
+  if (sample.empty()) sample = sample_message(first, column);
+  MessageTags tags = message_tags(first, options, fallback, sample, wanted);
+  const RowFormat format = format_of_tags(tags);
+  AnswerSource source{make_messages_handler(format, tags), place, column, {}};
+  source.tags = std::move(tags);
+  return source;
+}
+
+/// Instruction rows that are read by themselves.
+std::shared_ptr<const RowHandler> instruction_rows(const FirstRows& first,
+                                                   const FormatOptions& options,
+                                                   std::optional<RowFormat> wanted,
+                                                   const std::string& response) {
+  if (wanted == RowFormat::kTokens || (!wanted && first.has("input_ids")))
+    return token_layout(first, options);
+  if (is_messages(wanted) || (!wanted && !messages_column(first).empty()))
+    return messages_layout(first, options, wanted);
+  if (wanted == RowFormat::kAlpaca || (!wanted && has_instructions(first))) {
+    FormatOptions with_answer = options;
+    if (!response.empty()) with_answer.map_keys["response"] = response;
+    return alpaca_layout(first, with_answer);
+  }
+  return query_response_layout(first, true, options.answers_optional, response);
+}
+
+/// ms-swift's: the chosen answer stands where instruction rows have theirs.
+std::unique_ptr<RowHandler> rejected_beside(const FirstRows& first, const FormatOptions& options,
+                                            std::optional<RowFormat> wanted,
+                                            const std::string& margin) {
+  const bool whole = first.has("rejected_messages");
+  std::string column = "rejected";
+  if (whole) {
+    column = "rejected_messages";
+  } else if (first.has("rejected_response")) {
+    column = "rejected_response";
+  }
+  column = first.names.actual(column);
+  AnswerSource chosen{instruction_rows(first, options, wanted, ""), AnswerPlace::kInRow, {}, {}};
+  const bool in_messages = chosen.handler->format() == RowFormat::kMessages ||
+                           chosen.handler->format() == RowFormat::kShareGpt;
+  AnswerSource rejected;
+  if (in_messages) {
+    rejected = behind_messages(first, options, wanted,
+                               whole ? AnswerPlace::kWhole : AnswerPlace::kInstead, column);
+  } else {
+    rejected.handler = instruction_rows(first, options, wanted, column);
+  }
+  return make_pairs_handler(std::move(chosen), std::move(rejected), margin);
+}
+
+std::unique_ptr<RowHandler> token_pairs(const FirstRows& first, const std::string& margin) {
+  const auto side = [&](const std::string& name) {
+    TokenColumns columns;
+    columns.ids = first.names.actual(name + "_input_ids");
+    columns.labels = first.names.actual(name + "_labels");
+    columns.attention_mask = first.names.actual(name + "_attention_mask");
+    return AnswerSource{make_token_handler(std::move(columns)), AnswerPlace::kInRow, {}, {}};
+  };
+  return make_pairs_handler(side("chosen"), side("rejected"), margin);
+}
+
+bool is_text(const FirstRows& first, const std::string& column) {
+  return shape_of(first.first_value(column)) == ValueShape::kText;
+}
+
+/// Whether all values of the column are true or false.
+bool is_true_or_false(const FirstRows& first, const std::string& column) {
+  return first.first_value(column) &&
+         std::all_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
+           const Json* value = row.is_object() ? find_value(row, column) : nullptr;
+           return !value || value->is_boolean();
+         });
+}
+
+bool is_list(const FirstRows& first, const char* standard) {
+  return shape_of(first.first_value(first.names.actual(standard))) == ValueShape::kList ||
+         (first.first_value(first.names.actual(standard)) &&
+          first.first_value(first.names.actual(standard))->is_array());
+}
+
+/// Where prompts have their reference answer, if rows are no instruction rows.
+std::string reference_column(const FirstRows& first) {
+  for (const char* name : {"answer", "solution", "response", "output"}) {
+    if (first.has(name)) return first.names.actual(name);
+  }
+  return "answer";
+}
+
+}  // namespace
+
+SampleKind detected_kind(const FirstRows& first) {
+  for (const char* column :
+       {"rejected", "rejected_response", "rejected_messages", "rejected_input_ids"}) {
+    if (first.has(column)) return SampleKind::kPairs;
+  }
+  if (first.has("completions") && first.has("labels") && is_list(first, "completions") &&
+      is_list(first, "labels")) {
+    return SampleKind::kSteps;
+  }
+  if (first.has("input") && first.has("value") && is_list(first, "value"))
+    return SampleKind::kSteps;
+  if (first.has("kto_tag")) return SampleKind::kUnpaired;
+  const bool has_answer =
+      !messages_column(first).empty() || (first.has("prompt") && first.has("completion"));
+  if (has_answer && first.has("label") && is_true_or_false(first, first.names.actual("label")))
+    return SampleKind::kUnpaired;
+  return SampleKind::kTokens;
+}
+
+std::unique_ptr<RowHandler> pairs_layout(const FirstRows& first, const FormatOptions& options,
+                                         std::optional<RowFormat> wanted) {
+  const std::string margin = column_or_none(first, "margin");
+  const Json& map_keys = options.map_keys;
+  const FormatOptions common = without_roles(options, {"chosen", "rejected"});
+  if (first.has("chosen_input_ids") && !wanted) return token_pairs(first, margin);
+  const bool is_mapped =
+      map_keys.is_object() && (map_keys.contains("chosen") || map_keys.contains("rejected"));
+  const bool has_rejected =
+      first.has("rejected") || first.has("rejected_response") || first.has("rejected_messages");
+  if (!is_mapped && !first.has("chosen") && has_rejected)
+    return rejected_beside(first, common, wanted, margin);
+  const std::string chosen = mapped(map_keys, "chosen", first.names.actual("chosen"));
+  const std::string rejected = mapped(map_keys, "rejected", first.names.actual("rejected"));
+  require_column(first, chosen, SampleKind::kPairs);
+  require_column(first, rejected, SampleKind::kPairs);
+  if (is_messages(wanted) || (!wanted && (!messages_column(first).empty() ||
+                                          !is_text(first, chosen) || is_list(first, "prompt")))) {
+    return make_pairs_handler(
+        behind_messages(first, common, wanted, AnswerPlace::kBehind, chosen),
+        behind_messages(first, common, wanted, AnswerPlace::kBehind, rejected), margin);
+  }
+  const bool has_question =
+      wanted || has_instructions(first) || query_response_layout(first, false, false, chosen);
+  if (!has_question) return make_text_pairs_handler(chosen, rejected, margin);
+  const auto side = [&](const std::string& column) {
+    return AnswerSource{
+        instruction_rows(first, common, wanted, column), AnswerPlace::kInRow, {}, {}};
+  };
+  return make_pairs_handler(side(chosen), side(rejected), margin);
+}
+
+std::unique_ptr<RowHandler> unpaired_layout(const FirstRows& first, const FormatOptions& options,
+                                            std::optional<RowFormat> wanted) {
+  const std::string standard = first.has("kto_tag") ? "kto_tag" : "label";
+  const std::string label = mapped(options.map_keys, "kto_tag", first.names.actual(standard));
+  require_column(first, label, SampleKind::kUnpaired);
+  const FormatOptions common = without_roles(options, {"kto_tag"});
+  const std::string completion = column_or_none(first, "completion");
+  const bool in_messages = !completion.empty() && !is_text(first, completion);
+  if (!wanted && messages_column(first).empty() && in_messages) {
+    return make_unpaired_handler(
+        behind_messages(first, common, wanted, AnswerPlace::kBehind, completion), label);
+  }
+  return make_unpaired_handler({instruction_rows(first, common, wanted, wanted ? "" : completion),
+                                AnswerPlace::kInRow,
+                                {},
+                                {}},
+                               label);
+}
+
+std::unique_ptr<RowHandler> steps_layout(const FirstRows& first, const FormatOptions& options) {
+  check_map_keys(options.map_keys, {"input", "value", "prompt", "completions", "labels"},
+                 options.map_keys_from);
+  const auto column = [&](const char* role) {
+    return mapped(options.map_keys, role, first.names.actual(role));
+  };
+  StepColumns columns;
+  if (first.has_actual(column("completions"))) {
+    columns = {column("prompt"), column("completions"), column("labels")};
+  } else {
+    columns = {column("input"), "", column("value")};
+  }
+  require_column(first, columns.text, SampleKind::kSteps);
+  require_column(first, columns.values, SampleKind::kSteps);
+  return make_steps_handler(std::move(columns));
+}
+
+std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatOptions& options,
+                                           std::optional<RowFormat> wanted, NamedPrompts named) {
+  FormatOptions common = without_roles(options, {});
+  common.answers_optional = true;
+  ReferenceAnswer answer;
+  answer.is_named = named != NamedPrompts::kNone;
+  const auto from_messages = [&](const std::string& column) {
+    Json map = common.map_keys;
+    for (const char* role : {"prompt", "query", "response", "history"}) map.erase(role);
+    std::swap(common.map_keys, map);
+    MessageTags tags = message_tags(first, common, column, sample_message(first, column), wanted);
+    const RowFormat format = format_of_tags(tags);
+    return make_prompts_handler(make_messages_handler(format, std::move(tags)), answer);
+  };
+  if (named == NamedPrompts::kMath17k) {
+    const std::string prompt = mapped(options.map_keys, "prompt", first.names.actual("prompt"));
+    answer.column = mapped(options.map_keys, "response", first.names.actual("reward_model"));
+    answer.key = "ground_truth";
+    require_column(first, prompt, SampleKind::kPrompts);
+    require_column(first, answer.column, SampleKind::kPrompts);
+    return from_messages(prompt);
+  }
+  if (!wanted && !first.has("input_ids") && messages_column(first).empty() &&
+      is_list(first, "prompt")) {
+    return from_messages(first.names.actual("prompt"));
+  }
+  if (!wanted && !first.rows.empty() && first.rows[0].is_string())
+    return make_prompts_handler(text_layout(first, {}), answer);
+  if (wanted == RowFormat::kText || (!wanted && first.has("text") && first.columns.size() == 1))
+    return make_prompts_handler(text_layout(first, options.json_keys), answer);
+  const bool is_alpaca = wanted == RowFormat::kAlpaca || (!wanted && has_instructions(first));
+  std::string response;
+  if (is_alpaca) {
+    answer.column = mapped(options.map_keys, "response", first.names.actual("output"));
+  } else if (messages_column(first).empty() && !is_messages(wanted)) {
+    answer.column = response = reference_column(first);
+  }
+  return make_prompts_handler(instruction_rows(first, common, wanted, response), answer);
+}
+
+}  // namespace danlu::data

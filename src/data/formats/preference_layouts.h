@@ -1,0 +1,34 @@
+// data/formats/preference_layouts.h: handlers for rows of preference training, process rewards and
+// reinforcement learning.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "data/formats/first_rows.h"
+#include "data/formats/row_format.h"
+#include "data/sample_kind.h"
+
+namespace danlu::data {
+
+/// What the columns say that rows are, where nobody says it: pairs (a rejected answer), unpaired
+/// (an answer with a true/false label), steps (lists of steps and labels), else kTokens.
+SampleKind detected_kind(const FirstRows& first);
+
+/// `wanted`: the layout that a handler's name asks for; empty: detected. Errors: UsageError (a
+/// malformed map); DataError naming the columns that are there if rows lack what such rows have.
+std::unique_ptr<RowHandler> pairs_layout(const FirstRows& first, const FormatOptions& options,
+                                         std::optional<RowFormat> wanted);
+std::unique_ptr<RowHandler> unpaired_layout(const FirstRows& first, const FormatOptions& options,
+                                            std::optional<RowFormat> wanted);
+std::unique_ptr<RowHandler> steps_layout(const FirstRows& first, const FormatOptions& options);
+
+/// Where prompts come from that a handler was named for.
+enum class NamedPrompts {
+  kNone,    ///< no handler: rows as in instruction tuning, answers optional
+  kAnswer,  ///< R1 and PPO handlers: the mapped answer is the column "labels"
+  kMath17k  ///< prompt: a list of messages; the answer: reward_model.ground_truth
+};
+std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatOptions& options,
+                                           std::optional<RowFormat> wanted, NamedPrompts named);
+
+}  // namespace danlu::data

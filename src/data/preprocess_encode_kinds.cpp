@@ -1,0 +1,307 @@
+// Rows of preference training, process rewards and reinforcement learning to tokens.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "data/answer_cut.h"
+#include "data/media_record.h"
+#include "data/preprocess_encode.h"
+#include "data/text_record.h"
+
+namespace danlu::data {
+namespace {
+
+int64_t learnt_after_shift(const std::vector<int32_t>& labels) {
+  if (labels.empty()) return 0;
+  return std::count_if(labels.begin() + 1, labels.end(),
+                       [](int32_t label) { return label != kIgnoreLabel; });
+}
+
+void add_sequence(EncodedBatch* batch, size_t stream, const std::vector<int32_t>& values) {
+  batch->tokens[stream].insert(batch->tokens[stream].end(), values.begin(), values.end());
+  batch->lengths[stream].push_back(static_cast<int32_t>(values.size()));
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size()))
+    ++count;
+  return count;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+/// The single token that `text` becomes; -1 if it is none.
+int32_t RowEncoder::single_token(const std::string& text) const {
+  std::vector<int32_t> ids;
+  settings_.tokenizer->encode_append(text, false, ids);
+  return ids.size() == 1 ? ids[0] : -1;
+}
+
+void RowEncoder::prepare_steps() {
+  const std::string& name = settings_.steps.placeholder;
+  // Tokenizers that mark words by the space before them have two tokens for it.
+  for (const std::string& text : {name, " " + name}) {
+    const int32_t id = single_token(text);
+    if (id >= 0) placeholder_ids_.push_back(id);
+  }
+  if (name.empty() || placeholder_ids_.empty()) {
+    throw ModelError(tr("[placeholder_token] \"{}\" is no single token of this tokenizer", name),
+                     tr("name a token that stands behind each step: --placeholder-token"));
+  }
+  for (const std::string& token : settings_.steps.reward_tokens) {
+    if (single_token(token) >= 0) continue;
+    throw ModelError(tr("[reward_tokens] \"{}\" is no single token of this tokenizer", token));
+  }
+}
+
+bool RowEncoder::encode_answer(AnsweredRow answer, const Dataset& dataset, Pieces* pieces,
+                               RowEvent* event) const {
+  if (auto* tokens = std::get_if<TokenRow>(&answer)) {
+    if (!check_vocabulary(*tokens, event)) return false;
+    pieces->ids = std::move(tokens->ids);
+    pieces->labels = std::move(tokens->labels);
+  } else {
+    if (!encode_conversation(std::get<text::Conversation>(answer), dataset, pieces, event))
+      return false;
+    if (settings_.append_eod) {
+      pieces->ids.push_back(eod_);
+      pieces->labels.push_back(eod_);
+    }
+  }
+  if (learnt_after_shift(pieces->labels) > 0) return true;
+  event->reason = "no token carries loss (all labels masked)";
+  return false;
+}
+
+/// Answers to one prompt: all are cut alike. False: the row is to be dropped.
+bool RowEncoder::cut_answers(std::span<Pieces> answers, RowEvent* event) const {
+  int64_t longest = 0;
+  AnswerShares whole;
+  for (const Pieces& pieces : answers) {
+    const int64_t size = std::ssize(pieces.ids), prompt = prompt_length(pieces.labels);
+    longest = std::max(longest, size);
+    whole.prompt = std::max(whole.prompt, prompt);
+    whole.answer = std::max(whole.answer, size - prompt);
+  }
+  if (settings_.max_length <= 0 || longest <= settings_.max_length) return true;
+  event->reason = fmt::format("longer than {} tokens", settings_.max_length);
+  event->detail = fmt::format("{} tokens", longest);
+  if (settings_.truncation == Truncation::kDelete || settings_.truncation == Truncation::kSplit)
+    return false;
+  const AnswerShares shares = shares_within(whole.prompt, whole.answer, settings_.max_length);
+  for (Pieces& pieces : answers) {
+    cut_answer(shares, settings_.truncation == Truncation::kLeft, &pieces.ids, &pieces.labels);
+    if (learnt_after_shift(pieces.labels) > 0) continue;
+    event->reason = "no token carries loss after truncation";
+    return false;
+  }
+  return true;
+}
+
+bool RowEncoder::append_pair(PairRow row, const Dataset& dataset, EncodedBatch* batch,
+                             RowEvent* event) const {
+  Pieces sides[2];
+  if (!encode_answer(std::move(row.chosen), dataset, &sides[0], event) ||
+      !encode_answer(std::move(row.rejected), dataset, &sides[1], event)) {
+    return false;
+  }
+  if (sides[0].ids == sides[1].ids) {
+    event->reason = kNoDifference;
+    return false;
+  }
+  if (!cut_answers(sides, event)) return false;
+  if (sides[0].ids == sides[1].ids) {
+    event->reason = "chosen and rejected do not differ after truncation";
+    return false;
+  }
+  for (size_t side = 0; side < 2; ++side) {
+    batch->target_tokens += learnt_after_shift(sides[side].labels);
+    add_sequence(batch, 2 * side, sides[side].ids);
+    add_sequence(batch, 2 * side + 1, sides[side].labels);
+  }
+  add_sequence(batch, 4, {std::bit_cast<int32_t>(row.margin)});
+  return true;
+}
+
+bool RowEncoder::append_unpaired(UnpairedRow row, const Dataset& dataset, EncodedBatch* batch,
+                                 RowEvent* event) const {
+  Pieces pieces;
+  if (!encode_answer(std::move(row.answer), dataset, &pieces, event) ||
+      !cut_answers({&pieces, 1}, event)) {
+    return false;
+  }
+  batch->target_tokens += learnt_after_shift(pieces.labels);
+  add_sequence(batch, 0, pieces.ids);
+  add_sequence(batch, 1, pieces.labels);
+  add_sequence(batch, 2, {row.liked ? 1 : 0});
+  return true;
+}
+
+/// The reward token that a step's value names. -1: *event is set.
+int32_t RowEncoder::reward_token(const Json& value, RowEvent* event) const {
+  const std::vector<std::string>& allowed = settings_.steps.reward_tokens;
+  std::string token;
+  if (value.is_string()) {
+    token = value.get<std::string>();
+  } else if (value.is_boolean() || (value.is_number() && (value == 0 || value == 1))) {
+    const bool good = value.is_boolean() ? value.get<bool>() : value == 1;
+    if (allowed.size() == 2) {
+      token = allowed[good ? 0 : 1];
+    } else {
+      token = good ? "+" : "-";
+    }
+  }
+  const bool is_allowed =
+      allowed.empty() || std::find(allowed.begin(), allowed.end(), token) != allowed.end();
+  const int32_t id = token.empty() || !is_allowed ? -1 : single_token(token);
+  if (id >= 0) return id;
+  event->reason = "a step's value is no reward token";
+  event->detail = fmt::format("got {}", text_of(value));
+  return -1;
+}
+
+bool RowEncoder::append_steps(const StepsRow& row, EncodedBatch* batch, RowEvent* event) const {
+  const std::string& placeholder = settings_.steps.placeholder;
+  std::string text = row.text;
+  for (const std::string& step : row.steps) {
+    if (!text.empty()) text += '\n';
+    text += step + " " + placeholder;
+  }
+  Pieces pieces;
+  settings_.tokenizer->encode_append(text, false, pieces.ids);
+  pieces.labels.assign(pieces.ids.size(), kIgnoreLabel);
+  size_t steps = 0;
+  for (size_t i = 0; i < pieces.ids.size(); ++i) {
+    if (std::find(placeholder_ids_.begin(), placeholder_ids_.end(), pieces.ids[i]) ==
+        placeholder_ids_.end()) {
+      continue;
+    }
+    if (steps < row.values.size()) {
+      pieces.labels[i] = reward_token(row.values[steps], event);
+      if (pieces.labels[i] < 0) return false;
+    }
+    ++steps;
+  }
+  if (steps != row.values.size() || steps != count_of(text, placeholder)) {
+    event->reason = kUnequalSteps;
+    event->detail =
+        fmt::format("{} tokens \"{}\", {} values", steps, placeholder, row.values.size());
+    return false;
+  }
+  if (!cut(&pieces, event)) return false;
+  const auto judged = std::count_if(pieces.labels.begin(), pieces.labels.end(),
+                                    [](int32_t label) { return label != kIgnoreLabel; });
+  if (judged == 0) {
+    event->reason = "no token carries loss after truncation";
+    return false;
+  }
+  batch->target_tokens += judged;
+  add_sequence(batch, 0, pieces.ids);
+  add_sequence(batch, 1, pieces.labels);
+  return true;
+}
+
+bool RowEncoder::encode_prompt(PromptRow* row, Pieces* pieces, RowEvent* event) const {
+  if (auto* texts = std::get_if<TextRow>(&row->prompt)) {
+    settings_.tokenizer->encode_append(texts->texts[0], true, pieces->ids);
+  } else if (auto* tokens = std::get_if<TokenRow>(&row->prompt)) {
+    if (!check_vocabulary(*tokens, event)) return false;
+    pieces->ids = std::move(tokens->ids);
+    pieces->ids.resize(static_cast<size_t>(prompt_length(tokens->labels)));
+  } else {
+    try {
+      pieces->ids =
+          settings_.chat_encoder->encode_prompt(std::get<text::Conversation>(row->prompt));
+    } catch (const DataError& error) {
+      event->reason = "the chat template cannot render it";
+      event->detail = error.what();
+      return false;
+    }
+  }
+  if (pieces->ids.empty()) event->reason = "empty question";
+  return !pieces->ids.empty();
+}
+
+bool RowEncoder::append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* event) const {
+  Pieces pieces;
+  if (!encode_prompt(&row, &pieces, event) || !cut(&pieces, event)) return false;
+  std::vector<std::vector<int32_t>> keys;
+  for (const std::string& key : settings_.additional_keys) {
+    const auto value = row.columns.find(key);
+    if (value == row.columns.end()) {
+      event->reason =
+          key == "labels" ? "empty answer" : fmt::format("column \"{}\" is missing", key);
+      return false;
+    }
+    settings_.tokenizer->encode_append(text_of(*value), false, keys.emplace_back());
+    if (settings_.max_length <= 0 || std::ssize(keys.back()) <= settings_.max_length) continue;
+    event->reason = fmt::format("longer than {} tokens", settings_.max_length);
+    event->detail = fmt::format("\"{}\": {} tokens", key, keys.back().size());
+    return false;
+  }
+  add_sequence(batch, 0, pieces.ids);
+  add_sequence(batch, 1, text_record(text_of(row.columns)));
+  for (size_t i = 0; i < keys.size(); ++i) add_sequence(batch, 2 + i, keys[i]);
+  return true;
+}
+
+size_t num_sample_streams(const EncodeSettings& settings) {
+  switch (settings.sample_kind) {
+    case SampleKind::kTokens:
+      return settings.media ? 3 : 2;
+    case SampleKind::kPairs:
+      return 5;
+    case SampleKind::kUnpaired:
+      return 3;
+    case SampleKind::kSteps:
+      return 2;
+    case SampleKind::kPrompts:
+      return 2 + settings.additional_keys.size();
+  }
+  throw InternalError("a kind of samples without streams");
+}
+
+std::vector<size_t> id_streams(SampleKind kind) {
+  if (kind == SampleKind::kPairs) return {0, 2};
+  return {0};
+}
+
+std::string describe_first(const EncodeSettings& settings, const EncodedBatch& batch) {
+  const text::Tokenizer* tokenizer = settings.tokenizer.get();
+  const auto first = [&](size_t stream) {
+    return std::span(batch.tokens[stream]).first(static_cast<size_t>(batch.lengths[stream][0]));
+  };
+  switch (settings.sample_kind) {
+    case SampleKind::kTokens: {
+      const bool has_media = settings.media && batch.lengths[2][0] > 0;
+      return describe_sample(
+          tokenizer, first(0), first(1),
+          has_media ? read_media_record(first(2), "the first sample") : std::vector<MediaSpan>());
+    }
+    case SampleKind::kPairs: {
+      const float margin = std::bit_cast<float>(first(4)[0]);
+      return "[CHOSEN]\n" + describe_sample(tokenizer, first(0), first(1)) + "[REJECTED]\n" +
+             describe_sample(tokenizer, first(2), first(3)) +
+             (margin == 0 ? "" : fmt::format("[MARGIN] {}\n", margin));
+    }
+    case SampleKind::kUnpaired:
+      return describe_sample(tokenizer, first(0), first(1)) +
+             fmt::format("[LIKED]  {}\n", first(2)[0] != 0);
+    case SampleKind::kSteps:
+      return describe_sample(tokenizer, first(0), first(1));
+    case SampleKind::kPrompts:
+      return describe_sample(tokenizer, first(0), {}) +
+             fmt::format("[COLUMNS] {}\n", read_text_record(first(1), "the first sample"));
+  }
+  throw InternalError("a kind of samples without a description");
+}
+
+}  // namespace danlu::data

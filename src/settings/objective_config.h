@@ -1,0 +1,85 @@
+// settings/objective_config.h: what a training minimises, as data. Sources of the losses: TRL,
+// LLaMA-Factory, MindSpeed-LLM and the papers (arXiv 2305.18290 DPO, 2310.12036 IPO, 2405.14734
+// SimPO, 2401.08417 CPO, 2403.07691 ORPO, 2402.01306 KTO).
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu::settings {
+
+enum class ObjectiveKind {
+  kLanguage,      ///< cross-entropy of the next token
+  kPreference,    ///< of two answers one is to be likelier
+  kUnpaired,      ///< answers that are liked, and others that are not
+  kProcessReward  ///< whether each step of an answer is right
+};
+
+/// The loss of a pair as a function of its margin m, the chosen answer's lead:
+/// kSigmoid −(1−ε) log σ(m) − ε log σ(−m); kHinge max(0, 1−m); kSquare (m − 1/2)² / β², which is
+/// IPO's (D − 1/(2β))²; kOdds −β log σ of the logarithm of the ratio of odds.
+enum class PairLoss { kSigmoid, kHinge, kSquare, kOdds };
+
+/// A term that keeps the chosen answer likely.
+enum class LikelihoodTerm {
+  kNone,
+  kAnswerMeans,   ///< per pair the mean over its answer's tokens
+  kAnswerTokens,  ///< the mean over all tokens of chosen answers of the step
+  kAllTokens      ///< the same with those of prompts
+};
+
+/// m = β D − γ, D the difference of the two answers' log-probabilities (with a reference: of their
+/// ratios to its).
+struct PreferenceConfig {
+  PairLoss loss = PairLoss::kSigmoid;
+  bool has_reference = true;
+  bool averages = false;  ///< log-probabilities of a token, on average, and not of the answer
+  double beta = 0.1;
+  double gamma = 0;
+  double label_smoothing = 0;  ///< ε
+  bool robust = false;         ///< of the sigmoid: ((1−ε)…, with + ε) / (1 − 2 ε)
+  LikelihoodTerm likelihood = LikelihoodTerm::kNone;
+  double likelihood_weight = 0;
+};
+
+/// w (1 − σ(±β (x − z))), x the logarithm of the ratio to the reference's probability.
+struct UnpairedConfig {
+  double beta = 0.1;
+  double liked_weight = 1, disliked_weight = 1;
+  bool measures_drift = true;  ///< z is KTO's estimate of the divergence; false: 0
+};
+
+/// Cross-entropy of the token that a step should have, from the logits at the step's placeholder.
+struct ProcessRewardConfig {
+  std::string placeholder = "ки";
+  /// The tokens among which the logits are compared; empty: the whole vocabulary.
+  std::vector<std::string> reward_tokens;
+};
+
+struct ObjectiveConfig {
+  ObjectiveKind kind = ObjectiveKind::kLanguage;
+  std::string name;  ///< as users call it: dpo, simpo, …; "" of language modelling
+  PreferenceConfig preference;
+  UnpairedConfig unpaired;
+  ProcessRewardConfig process;
+  /// A directory of the reference's weights; empty: the model without its adapters, or where it
+  /// has none what it was before.
+  std::filesystem::path reference;
+
+  /// Whether samples have two answers.
+  bool has_two_answers() const {
+    return kind == ObjectiveKind::kPreference || kind == ObjectiveKind::kUnpaired;
+  }
+  bool has_reference() const {
+    return kind == ObjectiveKind::kUnpaired ||
+           (kind == ObjectiveKind::kPreference && preference.has_reference);
+  }
+};
+
+/// What of it a step's numbers depend on but the reference's weights; null of language modelling.
+Json objective_identity(const ObjectiveConfig& config);
+
+}  // namespace danlu::settings

@@ -1,0 +1,216 @@
+#include "settings/options/objective_options.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "settings/model_source.h"
+#include "settings/options/model_names.h"
+
+namespace danlu::settings {
+namespace {
+
+/// The objective by the name that all systems have for it, and what named it.
+struct NamedObjective {
+  std::string name;
+  std::string option;
+};
+
+NamedObjective name_of_objective(const std::string& verb, const Options& options) {
+  const bool is_swift = verb == "rlhf";
+  if (is_swift && options.is_given("stage")) {
+    throw UsageError(
+        tr("[train] {} beside danlu rlhf", options.given_as("stage")),
+        tr("danlu rlhf goes by --rlhf_type, danlu posttrain and danlu train by --stage"));
+  }
+  if (!is_swift && options.is_given("rlhf_type")) {
+    throw UsageError(tr("[train] {}: of danlu rlhf alone", options.given_as("rlhf_type")),
+                     tr("danlu {} goes by --stage", verb));
+  }
+  std::string name =
+      is_swift ? options.get_string_or("rlhf_type", "dpo") : options.get_string_or("stage", "sft");
+  const std::string loss = options.get_string_or("loss_type", "");
+  // LLaMA-Factory's dpo stage has these as losses.
+  if (name == "dpo" && (loss == "simpo" || loss == "orpo")) name = loss;
+  return {name, is_swift ? "rlhf_type" : "stage"};
+}
+
+/// A loss that the method does not have.
+[[noreturn]] void refuse_loss(const Options& options, const std::string& method,
+                              const std::string& loss, const std::string& known) {
+  throw UsageError(
+      tr("[train] {} {}: {} has no such loss", options.given_as("loss_type"), loss, method),
+      tr("it has {}", known));
+}
+
+void take_likelihood(const Options& options, PreferenceConfig& config) {
+  const double of_tokens = options.get_float_or("rpo_alpha", 0),
+               of_means = options.get_float_or("pref_ftx", 0);
+  if (of_tokens > 0 && of_means > 0) {
+    throw UsageError(tr("[train] {} and {} are one term in two forms",
+                        options.given_as("rpo_alpha"), options.given_as("pref_ftx")),
+                     tr("give one of them"));
+  }
+  if (of_tokens > 0) {
+    config.likelihood = LikelihoodTerm::kAnswerTokens;
+    config.likelihood_weight = of_tokens;
+  } else if (of_means > 0) {
+    config.likelihood = LikelihoodTerm::kAnswerMeans;
+    config.likelihood_weight = of_means;
+  }
+}
+
+PreferenceConfig dpo_from(const Options& options, const std::string& loss) {
+  PreferenceConfig config;
+  config.beta = options.get_float("beta");
+  config.robust = loss == "robust";
+  if (loss == "hinge") {
+    config.loss = PairLoss::kHinge;
+  } else if (loss == "ipo") {
+    config.loss = PairLoss::kSquare;
+    config.averages = true;
+  } else if (loss != "sigmoid" && !config.robust) {
+    refuse_loss(options, "dpo", loss, "sigmoid, hinge, ipo, robust, simpo, orpo");
+  }
+  take_likelihood(options, config);
+  return config;
+}
+
+PreferenceConfig simpo_from(const Options& options, const std::string& loss) {
+  PreferenceConfig config;
+  config.has_reference = false;
+  config.averages = true;
+  if (loss == "hinge") {
+    config.loss = PairLoss::kHinge;
+  } else if (loss != "sigmoid" && loss != "simpo") {
+    refuse_loss(options, "simpo", loss, "sigmoid, hinge");
+  }
+  config.beta = options.get_float(options.is_given("beta") ? "beta" : "simpo_beta");
+  const bool by_ratio = options.has_value("gamma_beta_ratio") && !options.is_given("simpo_gamma");
+  config.gamma = by_ratio ? options.get_float("gamma_beta_ratio") * config.beta
+                          : options.get_float("simpo_gamma");
+  take_likelihood(options, config);
+  const double alpha = options.get_float_or("cpo_alpha", 0);
+  if (alpha > 0 && config.likelihood == LikelihoodTerm::kNone) {
+    config.likelihood = LikelihoodTerm::kAnswerTokens;
+    config.likelihood_weight = alpha;
+  }
+  return config;
+}
+
+PreferenceConfig cpo_from(const Options& options, const std::string& loss) {
+  PreferenceConfig config;
+  config.has_reference = false;
+  if (loss == "hinge") {
+    config.loss = PairLoss::kHinge;
+  } else if (loss != "sigmoid") {
+    refuse_loss(options, "cpo", loss, "sigmoid, hinge");
+  }
+  config.beta = options.get_float("beta");
+  config.likelihood_weight = options.get_float_or("cpo_alpha", 1);
+  if (config.likelihood_weight > 0) config.likelihood = LikelihoodTerm::kAnswerTokens;
+  return config;
+}
+
+PreferenceConfig orpo_from(const Options& options, const std::string& loss) {
+  if (loss != "orpo" && loss != "sigmoid") refuse_loss(options, "orpo", loss, "orpo");
+  PreferenceConfig config;
+  config.loss = PairLoss::kOdds;
+  config.has_reference = false;
+  config.averages = true;
+  config.beta = options.get_float("beta");
+  // LLaMA-Factory keeps the answer likely, TRL and ms-swift the prompt too.
+  config.likelihood = options.profile().name == "llamafactory" ? LikelihoodTerm::kAnswerMeans
+                                                               : LikelihoodTerm::kAllTokens;
+  config.likelihood_weight = 1;
+  return config;
+}
+
+UnpairedConfig kto_from(const Options& options) {
+  const std::string loss = options.get_string_or("loss_type", "kto");
+  if (loss != "kto" && loss != "apo_zero_unpaired")
+    refuse_loss(options, "kto", loss, "kto, apo_zero_unpaired");
+  return {.beta = options.get_float("beta"),
+          .liked_weight = options.get_float("desirable_weight"),
+          .disliked_weight = options.get_float("undesirable_weight"),
+          .measures_drift = loss == "kto"};
+}
+
+/// The flags that each objective reads.
+std::vector<std::string> flags_of(const std::string& name) {
+  if (name == "dpo") {
+    return {"loss_type", "beta", "label_smoothing", "rpo_alpha", "pref_ftx", "ref_model"};
+  }
+  if (name == "simpo") {
+    return {"loss_type",       "beta",      "simpo_beta", "simpo_gamma", "gamma_beta_ratio",
+            "label_smoothing", "cpo_alpha", "rpo_alpha",  "pref_ftx"};
+  }
+  if (name == "cpo") return {"loss_type", "beta", "label_smoothing", "cpo_alpha"};
+  if (name == "orpo") return {"loss_type", "beta"};
+  if (name == "kto")
+    return {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model"};
+  if (name == "prm") return {"placeholder_token", "reward_tokens"};
+  return {};
+}
+
+void take_smoothing(const Options& options, PreferenceConfig& config) {
+  config.label_smoothing = options.get_float_or("label_smoothing", 0);
+  if (config.label_smoothing == 0 || config.loss == PairLoss::kSigmoid) return;
+  throw UsageError(
+      tr("[train] {}: only sigmoid losses are smoothed", options.given_as("label_smoothing")));
+}
+
+}  // namespace
+
+ObjectiveConfig objective_from(const std::string& verb, const Options& options) {
+  const NamedObjective named = name_of_objective(verb, options);
+  ObjectiveConfig config;
+  if (flags_of(named.name).empty()) return config;  // of the stages that task_from knows
+  config.name = named.name;
+  const std::string loss = options.get_string_or("loss_type", "sigmoid");
+  if (named.name == "prm") {
+    config.kind = ObjectiveKind::kProcessReward;
+    config.process.placeholder = options.get_string("placeholder_token");
+    config.process.reward_tokens = options.get_list("reward_tokens");
+  } else if (named.name == "kto") {
+    config.kind = ObjectiveKind::kUnpaired;
+    config.unpaired = kto_from(options);
+  } else {
+    config.kind = ObjectiveKind::kPreference;
+    config.preference = named.name == "dpo"     ? dpo_from(options, loss)
+                        : named.name == "simpo" ? simpo_from(options, loss)
+                        : named.name == "cpo"   ? cpo_from(options, loss)
+                                                : orpo_from(options, loss);
+    take_smoothing(options, config.preference);
+  }
+  if (options.has_value("ref_model"))
+    config.reference = locate_model(options.get_string("ref_model"));
+  return config;
+}
+
+std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
+  const std::vector<std::string> read = flags_of(objective.name);
+  std::vector<const char*> idle;
+  for (const char* flag :
+       {"loss_type", "beta", "simpo_beta", "simpo_gamma", "gamma_beta_ratio", "label_smoothing",
+        "cpo_alpha", "rpo_alpha", "pref_ftx", "desirable_weight", "undesirable_weight", "ref_model",
+        "placeholder_token", "reward_tokens"}) {
+    if (std::find(read.begin(), read.end(), flag) == read.end()) idle.push_back(flag);
+  }
+  return idle;
+}
+
+void check_reference(const Options& options, const ObjectiveConfig& objective,
+                     const arch::ModelConfig& model) {
+  if (objective.reference.empty()) return;
+  ModelSource source;
+  source.path = objective.reference;
+  const arch::ModelConfig reference = open_model(source).config;
+  if (reference.vocab_size == model.vocab_size) return;
+  throw ModelError(tr("[train] {} {}: a vocabulary of {} tokens, the model's has {}",
+                      options.given_as("ref_model"), objective.reference.string(),
+                      reference.vocab_size, model.vocab_size),
+                   tr("a reference judges the same tokens: take one of the same family"));
+}
+
+}  // namespace danlu::settings

@@ -1,0 +1,44 @@
+#include "train/objectives/make_objective.h"
+
+#include "base/error.h"
+#include "train/objectives/preference.h"
+#include "train/objectives/process_reward.h"
+#include "train/objectives/unpaired.h"
+
+namespace danlu::train {
+namespace {
+
+std::vector<int64_t> ids_of_tokens(const std::vector<std::string>& names,
+                                   const text::Tokenizer* tokenizer) {
+  std::vector<int64_t> ids;
+  for (const std::string& name : names) {
+    const auto found =
+        tokenizer ? tokenizer->encode(name, /*add_special=*/false) : std::vector<text::TokenId>();
+    if (found.size() != 1) {
+      throw UsageError(tr("[train] --reward_tokens {}: {} tokens of this tokenizer, and not one",
+                          name, found.size()));
+    }
+    ids.push_back(found.front());
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig& config,
+                                                const std::shared_ptr<const FrozenModel>& reference,
+                                                const text::Tokenizer* tokenizer) {
+  switch (config.kind) {
+    case settings::ObjectiveKind::kPreference:
+      return preference_objective(config.preference, reference);
+    case settings::ObjectiveKind::kUnpaired:
+      return unpaired_objective(config.unpaired, reference);
+    case settings::ObjectiveKind::kProcessReward:
+      return process_reward_objective(ids_of_tokens(config.process.reward_tokens, tokenizer));
+    case settings::ObjectiveKind::kLanguage:
+      break;
+  }
+  return language_modelling();
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,43 @@
+#include "train/objectives/reference.h"
+
+#include <utility>
+
+#include "models/training_memory.h"
+#include "train/objective.h"
+
+namespace danlu::train {
+namespace {
+
+std::vector<at::Tensor> sums_of(const ForwardPasses& passes, bool adapters,
+                                const std::vector<const data::Batch*>& parts) {
+  std::vector<at::Tensor> sums(parts.size());
+  passes.run(parts, {.adapters = adapters},
+             [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+               sums[i] = segment_logprobs(passes.stage(), hidden_nH, input, *parts[i]);
+             });
+  return sums;
+}
+
+}  // namespace
+
+FrozenModel::FrozenModel(std::unique_ptr<models::CausalLM> stage)
+    : stage_(std::move(stage)), links_(*stage_) {}
+
+std::vector<at::Tensor> reference_logprobs(const FrozenModel* reference,
+                                           const ForwardPasses& policy,
+                                           const std::vector<const data::Batch*>& parts) {
+  if (!reference) return sums_of(policy, /*adapters=*/false, parts);
+  // Both stores exchange over the same groups, one after the other.
+  policy.stage().memory().settle();
+  const auto sums =
+      sums_of(ForwardPasses(reference->stage(), reference->links()), /*adapters=*/true, parts);
+  reference->stage().memory().settle();
+  return sums;
+}
+
+std::vector<at::Tensor> policy_logprobs(const ForwardPasses& policy,
+                                        const std::vector<const data::Batch*>& parts) {
+  return sums_of(policy, /*adapters=*/true, parts);
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,114 @@
+#include "train/objectives/unpaired.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "train/batch_input.h"
+#include "train/objectives/pairs.h"
+
+namespace danlu::train {
+namespace {
+
+class Unpaired : public Objective {
+ public:
+  Unpaired(const settings::UnpairedConfig& config, std::shared_ptr<const FrozenModel> reference)
+      : config_(config), reference_(std::move(reference)) {}
+
+  std::vector<std::string> metrics() const override {
+    return {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"};
+  }
+  double weight(const data::Batch& batch) const override {
+    return static_cast<double>(batch.num_samples);
+  }
+  bool spans_batches() const override { return config_.measures_drift; }
+  std::optional<data::Batch> trained_part(const data::Batch& batch) const override {
+    return every_second(batch, 0);
+  }
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& whole) const override;
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
+                double scale) const override;
+
+ private:
+  /// z of the whole step, on the last stage. Collective.
+  double drift(const ForwardPasses& passes, const std::vector<const data::Batch*>& whole) const;
+
+  settings::UnpairedConfig config_;
+  std::shared_ptr<const FrozenModel> reference_;
+};
+
+double Unpaired::drift(const ForwardPasses& passes,
+                       const std::vector<const data::Batch*>& whole) const {
+  if (!config_.measures_drift) return 0;
+  std::deque<data::Batch> made;
+  std::vector<const data::Batch*> others;
+  for (const data::Batch* batch : whole)
+    others.push_back(&made.emplace_back(every_second(*batch, 1)));
+  const parallel::Mesh& mesh = passes.stage().mesh();
+  const OwnParts parts(mesh, others);
+  const auto now = policy_logprobs(passes, parts.batches());
+  const auto before = reference_logprobs(reference_.get(), passes, parts.batches());
+  std::vector<double> sums = {0, 0};
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (now[i].defined()) sums[0] += (now[i] - before[i]).sum().item<double>();
+    sums[1] += weight(*whole[i]);
+  }
+  sums = sums_of_step(mesh, sums);
+  return std::max(0.0, sums[0] / std::max(1.0, sums[1]));
+}
+
+std::vector<Columns> Unpaired::prepare(const ForwardPasses& passes,
+                                       const std::vector<const data::Batch*>& whole) const {
+  const parallel::Mesh& mesh = passes.stage().mesh();
+  require_pairs(mesh, whole);
+  const double z = drift(passes, whole);
+  const TrainedParts parts(*this, mesh, whole);
+  const auto sums = reference_logprobs(reference_.get(), passes, parts.batches());
+  std::vector<Columns> columns(whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    columns[i]["reference"] = sums[i];
+    columns[i]["drift"] = at::scalar_tensor(z, at::kDouble);
+  }
+  return columns;
+}
+
+Loss Unpaired::evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                        const models::ForwardInput& input, const data::Batch& batch,
+                        const Columns& columns, double scale) const {
+  const at::Tensor logps_S = segment_logprobs(policy, hidden_nH, input, batch);
+  const at::Tensor ratio_S = logps_S - columns.at("reference");
+  const double z = columns.at("drift").item<double>();
+  const at::Tensor liked_S = at::tensor(batch.segment_values, at::TensorOptions(at::kFloat))
+                                 .to(logps_S.device(), at::kDouble);
+  const at::Tensor disliked_S = 1 - liked_S;
+  const at::Tensor gain_S = config_.beta * (ratio_S - z);
+  const at::Tensor losses_S = config_.liked_weight * liked_S * (1 - at::sigmoid(gain_S)) +
+                              config_.disliked_weight * disliked_S * (1 - at::sigmoid(-gain_S));
+  const at::Tensor rewards_S = config_.beta * ratio_S.detach(), shown_S = logps_S.detach();
+  const at::Tensor num_liked = liked_S.sum(), num_disliked = disliked_S.sum();
+  const at::Tensor all = num_liked + num_disliked;
+  return loss_of_whole_segments(
+      policy.mesh(), losses_S.sum(), scale,
+      {{"rewards/chosen", {(rewards_S * liked_S).sum(), num_liked}},
+       {"rewards/rejected", {(rewards_S * disliked_S).sum(), num_disliked}},
+       {"logps/chosen", {(shown_S * liked_S).sum(), num_liked}},
+       {"logps/rejected", {(shown_S * disliked_S).sum(), num_disliked}},
+       {"kl", {z * all, all}}});
+}
+
+}  // namespace
+
+std::shared_ptr<const Objective> unpaired_objective(const settings::UnpairedConfig& config,
+                                                    std::shared_ptr<const FrozenModel> reference) {
+  return std::make_shared<Unpaired>(config, std::move(reference));
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,137 @@
+// What the flags of three systems say about preference training.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "settings/option_lines.h"
+
+namespace danlu::settings {
+namespace {
+
+using testing::HasSubstr;
+
+class ObjectiveOptions : public TrainOptions {
+ protected:
+  ObjectiveConfig objective(const std::string& verb, const std::vector<std::string>& words) const {
+    return with(verb, words).objective;
+  }
+  PreferenceConfig pairs(const std::string& verb, const std::vector<std::string>& words) const {
+    const ObjectiveConfig config = objective(verb, words);
+    EXPECT_EQ(config.kind, ObjectiveKind::kPreference);
+    return config.preference;
+  }
+};
+
+TEST_F(ObjectiveOptions, WithoutAStageItIsLanguageModelling) {
+  for (const char* verb : {"sft", "pretrain", "posttrain"})
+    EXPECT_EQ(objective(verb, {}).kind, ObjectiveKind::kLanguage) << verb;
+  EXPECT_TRUE(objective_identity(objective("sft", {})).is_null());
+}
+
+TEST_F(ObjectiveOptions, MindSpeedsLines) {
+  const PreferenceConfig dpo = pairs(
+      "posttrain", {"--stage", "dpo", "--dpo-beta", "0.3", "--dpo-loss-type", "sigmoid",
+                    "--dpo-label-smoothing", "0.1", "--pref-ftx", "0.5", "--is-pairwise-dataset"});
+  EXPECT_TRUE(dpo.has_reference);
+  EXPECT_EQ(dpo.beta, 0.3);
+  EXPECT_EQ(dpo.label_smoothing, 0.1);
+  EXPECT_EQ(dpo.likelihood, LikelihoodTerm::kAnswerMeans);
+  EXPECT_EQ(dpo.likelihood_weight, 0.5);
+  // Its defaults: beta 2.5, and gamma as a multiple of it.
+  const PreferenceConfig simpo = pairs("posttrain", {"--stage", "simpo"});
+  EXPECT_FALSE(simpo.has_reference);
+  EXPECT_TRUE(simpo.averages);
+  EXPECT_EQ(simpo.beta, 2.5);
+  EXPECT_DOUBLE_EQ(simpo.gamma, 3.5);
+  EXPECT_EQ(simpo.likelihood, LikelihoodTerm::kNone);
+  const PreferenceConfig other =
+      pairs("posttrain", {"--stage", "simpo", "--simpo-beta", "2", "--gamma-beta-ratio", "0.5",
+                          "--simpo-loss-type", "hinge"});
+  EXPECT_EQ(other.gamma, 1.0);
+  EXPECT_EQ(other.loss, PairLoss::kHinge);
+  const ObjectiveConfig prm = objective(
+      "posttrain", {"--stage", "prm", "--reward-tokens", "+", "-", "--placeholder-token", "#"});
+  EXPECT_EQ(prm.kind, ObjectiveKind::kProcessReward);
+  EXPECT_EQ(prm.process.placeholder, "#");
+  EXPECT_EQ(prm.process.reward_tokens, (std::vector<std::string>{"+", "-"}));
+}
+
+TEST_F(ObjectiveOptions, SwiftsLines) {
+  EXPECT_EQ(pairs("rlhf", {}).beta, 0.1);
+  EXPECT_EQ(objective("rlhf", {}).name, "dpo");
+  const PreferenceConfig rpo = pairs("rlhf", {"--rlhf_type", "dpo", "--rpo_alpha", "0.1"});
+  EXPECT_EQ(rpo.likelihood, LikelihoodTerm::kAnswerTokens);
+  EXPECT_EQ(rpo.likelihood_weight, 0.1);
+  const PreferenceConfig simpo = pairs("rlhf", {"--rlhf_type", "simpo"});
+  EXPECT_EQ(simpo.beta, 2.0);
+  EXPECT_EQ(simpo.gamma, 1.0);
+  EXPECT_EQ(simpo.likelihood_weight, 1.0) << "ms-swift adds the cross-entropy";
+  EXPECT_EQ(pairs("rlhf", {"--rlhf_type", "simpo", "--beta", "5"}).beta, 5.0);
+  EXPECT_EQ(pairs("rlhf", {"--rlhf_type", "cpo", "--cpo_alpha", "0.5"}).likelihood_weight, 0.5);
+  const PreferenceConfig orpo = pairs("rlhf", {"--rlhf_type", "orpo"});
+  EXPECT_EQ(orpo.loss, PairLoss::kOdds);
+  EXPECT_EQ(orpo.likelihood, LikelihoodTerm::kAllTokens);
+  const ObjectiveConfig kto = objective("rlhf", {"--rlhf_type", "kto", "--undesirable_weight",
+                                                 "1.5", "--loss_type", "apo_zero_unpaired"});
+  EXPECT_EQ(kto.kind, ObjectiveKind::kUnpaired);
+  EXPECT_EQ(kto.unpaired.disliked_weight, 1.5);
+  EXPECT_FALSE(kto.unpaired.measures_drift);
+  EXPECT_EQ(pairs("rlhf", {"--loss_type", "ipo"}).averages, true);
+  EXPECT_TRUE(pairs("rlhf", {"--loss_type", "robust", "--label_smoothing", "0.1"}).robust);
+}
+
+TEST_F(ObjectiveOptions, LlamaFactorysFiles) {
+  const auto from_file = [&](const std::string& text) {
+    std::ofstream(directory_ / "run.yaml") << "finetuning_type: lora\n" << text;
+    return objective("train", {(directory_ / "run.yaml").string()});
+  };
+  const ObjectiveConfig dpo = from_file("stage: dpo\npref_beta: 0.2\npref_loss: sigmoid\n");
+  EXPECT_EQ(dpo.name, "dpo");
+  EXPECT_EQ(dpo.preference.beta, 0.2);
+  const ObjectiveConfig simpo = from_file("stage: dpo\npref_loss: simpo\n");
+  EXPECT_EQ(simpo.name, "simpo");
+  EXPECT_EQ(simpo.preference.beta, 0.1);
+  EXPECT_EQ(simpo.preference.gamma, 0.5);
+  EXPECT_EQ(from_file("stage: dpo\npref_loss: orpo\n").preference.likelihood,
+            LikelihoodTerm::kAnswerMeans);
+  const ObjectiveConfig kto = from_file("stage: kto\nkto_rejected_weight: 1.2\n");
+  EXPECT_EQ(kto.kind, ObjectiveKind::kUnpaired);
+  EXPECT_EQ(kto.unpaired.disliked_weight, 1.2);
+}
+
+TEST_F(ObjectiveOptions, ContradictionsNameTheFlags) {
+  EXPECT_THAT(refusal("rlhf", {"--rlhf_type", "kto", "--loss_type", "hinge"}),
+              HasSubstr("--loss_type hinge: kto has no such loss"));
+  EXPECT_THAT(refusal("rlhf", {"--rpo_alpha", "1", "--pref_ftx", "1"}),
+              HasSubstr("--rpo_alpha and --pref_ftx are one term"));
+  EXPECT_THAT(refusal("rlhf", {"--loss_type", "ipo", "--label_smoothing", "0.1"}),
+              HasSubstr("--label_smoothing: only sigmoid"));
+  EXPECT_THAT(refusal("sft", {"--rlhf_type", "dpo"}), HasSubstr("of danlu rlhf alone"));
+  EXPECT_THAT(refusal("rlhf", {"--stage", "dpo"}), HasSubstr("beside danlu rlhf"));
+}
+
+TEST_F(ObjectiveOptions, AReferenceOfAnotherVocabularyIsRefused) {
+  fs::create_directories(directory_ / "other");
+  Json config = test::tiny_config("llama");
+  config["vocab_size"] = config["vocab_size"].get<int64_t>() + 8;
+  write_json_file(directory_ / "other" / "config.json", config);
+  std::ofstream(directory_ / "other" / "model.safetensors")
+      << std::string("\x02\0\0\0\0\0\0\0{}", 10);
+  const std::string other = (directory_ / "other").string();
+  EXPECT_THAT(refusal<ModelError>("rlhf", {"--ref_model", other}), HasSubstr("a vocabulary of"));
+  EXPECT_EQ(objective("rlhf", {"--ref_model", (directory_ / "model").string()}).reference,
+            directory_ / "model");
+}
+
+TEST_F(ObjectiveOptions, ARunHoldsAReferenceWhereAdaptersDoNotGiveIt) {
+  EXPECT_FALSE(with("sft", {}).holds_reference());
+  EXPECT_FALSE(with("rlhf", {"--tuner", "lora"}).holds_reference());
+  EXPECT_TRUE(with("rlhf", {"--tuner", "full"}).holds_reference());
+  EXPECT_FALSE(with("rlhf", {"--tuner", "full", "--rlhf_type", "simpo"}).holds_reference());
+  EXPECT_TRUE(with("rlhf", {"--tuner", "lora", "--ref_model", (directory_ / "model").string()})
+                  .holds_reference());
+}
+
+}  // namespace
+}  // namespace danlu::settings

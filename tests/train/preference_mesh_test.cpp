@@ -1,0 +1,134 @@
+// Preference training on meshes gives the numbers of one process, with pairs of unequal lengths.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "train/mesh.h"
+#include "train/objectives/preference.h"
+#include "train/objectives/unpaired.h"
+
+namespace danlu::train {
+namespace mesh_test {
+namespace {
+
+constexpr int64_t kPreferenceSteps = 10;
+
+/// Two answers each: `values` of their segments, if any.
+std::shared_ptr<const data::SampleSource> two_answers(bool has_values) {
+  const std::vector<data::Sample> toys = test::toy_samples(128);
+  std::vector<data::Sample> samples;
+  for (size_t i = 0; i < 64; ++i) {
+    data::Sample pair = toys[i];
+    const data::Sample& second = toys[127 - i];
+    pair.segments = {0, static_cast<int32_t>(pair.ids.size())};
+    pair.ids.insert(pair.ids.end(), second.ids.begin(), second.ids.end());
+    pair.labels.insert(pair.labels.end(), second.labels.begin(), second.labels.end());
+    if (has_values) pair.segment_values = {i % 3 == 0 ? 0.0F : 1.0F, 0.0F};
+    samples.push_back(pair);
+  }
+  return std::make_shared<data::VectorSource>(samples);
+}
+
+struct Mode {
+  const char* name;
+  Tuning tuning = Tuning::kFull;
+  bool is_unpaired = false;
+  settings::PreferenceConfig config = {};
+};
+
+const std::vector<Mode>& modes() {
+  static const std::vector<Mode> list = {
+      {"dpo", Tuning::kFull, false, {.beta = 0.3}},
+      {"dpo_lora", Tuning::kLora, false, {.beta = 0.3}},
+      {"rpo",
+       Tuning::kFull,
+       false,
+       {.beta = 0.3,
+        .likelihood = settings::LikelihoodTerm::kAnswerTokens,
+        .likelihood_weight = 0.5}},
+      {"simpo",
+       Tuning::kFull,
+       false,
+       {.has_reference = false, .averages = true, .beta = 2, .gamma = 1}},
+      {"orpo",
+       Tuning::kFull,
+       false,
+       {.loss = settings::PairLoss::kOdds,
+        .has_reference = false,
+        .averages = true,
+        .beta = 0.2,
+        .likelihood = settings::LikelihoodTerm::kAllTokens,
+        .likelihood_weight = 1}},
+      {"kto", Tuning::kFull, true},
+      {"kto_lora", Tuning::kLora, true}};
+  return list;
+}
+
+Case case_of(const Mode& mode) {
+  static const auto pairs = two_answers(false), answers = two_answers(true);
+  Case c{mode.name, "qwen2", Json::object(), mode.tuning};
+  c.samples = mode.is_unpaired ? answers : pairs;
+  const auto objective = [mode](std::shared_ptr<const FrozenModel> reference) {
+    return mode.is_unpaired ? unpaired_objective({.beta = 0.3, .disliked_weight = 1.3}, reference)
+                            : preference_objective(mode.config, reference);
+  };
+  if (mode.tuning == Tuning::kFull) {
+    c.objective_beside = objective;
+  } else {
+    c.objective = objective(nullptr);
+  }
+  return c;
+}
+
+struct Place {
+  const char* name;
+  MeshShape shape;
+  parallel::Sharding sharding = parallel::Sharding::kNone;
+};
+
+const std::vector<Place>& places() {
+  static const std::vector<Place> list = {{"dp2", {.data = 2}},
+                                          {"zero2", {.data = 2}, parallel::Sharding::kGradients},
+                                          {"zero3", {.data = 2}, parallel::Sharding::kParameters},
+                                          {"tp2", {.tensor = 2}},
+                                          {"tp2sp", {.tensor = 2, .sequence_parallel = true}},
+                                          {"pp2", {.pipeline = 2}},
+                                          {"cp2", {.context = {.ring = 2, .window = 2}}}};
+  return list;
+}
+
+class PreferenceMesh : public testing::TestWithParam<Mode> {};
+
+TEST_P(PreferenceMesh, GivesTheNumbersOfOneProcess) {
+  const Case alone = case_of(GetParam());
+  const Outcome one = train(alone, {}, kPreferenceSteps);
+  for (const Place& place : places()) {
+    SCOPED_TRACE(place.name);
+    Case c = alone;
+    c.sharding = place.sharding;
+    const Outcome got = train(c, place.shape, kPreferenceSteps);
+    expect_numbers_of(one, got);
+    for (size_t step = 0; step < one.metrics.size(); ++step) {
+      ASSERT_EQ(got.metrics[step].size(), one.metrics[step].size());
+      for (const auto& [name, value] : one.metrics[step]) {
+        EXPECT_NEAR(got.metrics[step].at(name), value, 2e-5 * std::max(1.0, std::fabs(value)))
+            << name << " of step " << step;
+      }
+    }
+  }
+}
+
+// A mean of each micro-batch's mean is another number as soon as micro-batches differ.
+TEST_P(PreferenceMesh, TheCutOfAStepMakesNoDifference) {
+  const Case c = case_of(GetParam());
+  const Outcome one = train(c, {}, 2, {.samples = 8, .max_tokens = 0});
+  for (const Cut& cut : {Cut{1, 0}, Cut{2, 0}, Cut{2, 40}, Cut{4, 120}})
+    expect_numbers_of(one, train(c, {}, 2, cut));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, PreferenceMesh, testing::ValuesIn(modes()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace mesh_test
+}  // namespace danlu::train
