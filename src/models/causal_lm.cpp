@@ -271,7 +271,8 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
 }
 
 at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
-  if (impl_->memory.store()) throw InternalError("[model] in training only losses are asked for");
+  if (!impl_->memory.has_all())
+    throw InternalError("[model] in training only losses are asked for");
   if (!impl_->mesh.context().is_alone())
     throw InternalError("[model] hidden states are of all tokens");
   const parallel::Region region = impl_->mesh.region();

@@ -44,13 +44,18 @@ struct Reinforcement {
   PolicyLoss loss;
   Advantage advantage = Advantage::kGroup;
   RewardScale scale = RewardScale::kGroup;
-  double kl_in_reward = 0;  ///< the weight of a KL term that is taken off rewards
   std::vector<std::string> rewards;
   std::vector<double> reward_weights;  ///< of each; empty: 1
-  std::string reference_column;
-  int64_t answers = 8;     ///< to each prompt
-  int64_t iterations = 1;  ///< passes over the answers of one rollout
-  int64_t steps = 1;       ///< that the answers of one rollout are divided into
+  std::string reference_column;        ///< of rows, with the right answer; "": found by its name
+  int64_t cosine_length = 0, overlong_length = 0;  ///< of these rewards; 0: max_new_tokens
+  int64_t overlong_buffer = 0, repetition_words = 3;
+  double repetition_penalty_of_reward = -1;
+  double cosine_short_wrong = -0.5, cosine_long_wrong = 0, cosine_short_right = 1,
+         cosine_long_right = 0.5;
+  double reward_timeout_s = 60;  ///< of a program that judges
+  int64_t answers = 8;           ///< to each prompt
+  int64_t iterations = 1;        ///< passes over the answers of one rollout
+  int64_t steps = 1;             ///< that the answers of one rollout are divided into
   int64_t max_new_tokens = 512;
   double top_p = 1;
   int64_t top_k = 0;

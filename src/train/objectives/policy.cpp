@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "models/training_memory.h"
 
 namespace danlu::train {
 namespace {
@@ -73,7 +74,8 @@ struct DrawnTokens {
 
 class Policy : public Objective {
  public:
-  explicit Policy(const settings::PolicyLoss& settings) : settings_(settings) {}
+  Policy(const settings::PolicyLoss& settings, std::shared_ptr<const FrozenModel> reference)
+      : settings_(settings), reference_(std::move(reference)) {}
 
   std::vector<std::string> metrics() const override {
     std::vector<std::string> names = {kEntropy, kClippedLow, kClippedHigh, kClipped};
@@ -95,8 +97,34 @@ class Policy : public Objective {
     throw InternalError("[policy] LossMean");
   }
 
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& batches) const override {
+    std::vector<Columns> columns(batches.size());
+    if (settings_.kl == 0 || has_column(batches)) return columns;
+    const auto ask = [&](const ForwardPasses& of, bool adapters) {
+      of.run(batches, {.adapters = adapters},
+             [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+               const DrawnTokens drawn(*batches[i], hidden_nH.device());
+               columns[i][kReferenceColumn] =
+                   of.stage()
+                       .token_logprobs(hidden_nH, input, drawn.rows_M, drawn.ids_M,
+                                       {.temperature = settings_.temperature})
+                       .logprobs_M.to(at::kDouble);
+             });
+    };
+    if (!reference_) {
+      ask(passes, /*adapters=*/false);
+      return columns;
+    }
+    // Both stores exchange over the same groups, one after the other.
+    passes.stage().memory().settle();
+    ask(ForwardPasses(reference_->stage(), reference_->links()), /*adapters=*/true);
+    reference_->stage().memory().settle();
+    return columns;
+  }
+
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
-                const models::ForwardInput& input, const data::Batch& batch, const Columns&,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
                 double scale) const override {
     const DrawnTokens drawn(batch, hidden_nH.device());
     const ops::TokenLogprobs found =
@@ -120,7 +148,9 @@ class Policy : public Objective {
     Loss loss;
     const at::Tensor count = at::scalar_tensor(drawn.rows_M.numel(), at::kLong);
     if (settings_.kl > 0) {
-      const at::Tensor reference_M = drawn.column(batch, kReferenceColumn);
+      const auto asked = columns.find(kReferenceColumn);
+      const at::Tensor reference_M = asked != columns.end() ? asked->second.to(logprobs_M.device())
+                                                            : drawn.column(batch, kReferenceColumn);
       if (!reference_M.defined()) throw InternalError("[policy] a KL term without a reference");
       const at::Tensor distance_M = reference_M - logprobs_M;
       const at::Tensor kl_M = distance_M.exp() - distance_M - 1;
@@ -136,6 +166,9 @@ class Policy : public Objective {
   }
 
  private:
+  static bool has_column(const std::vector<const data::Batch*>& batches) {
+    return !batches.empty() && batches.front()->token_columns.count(kReferenceColumn) > 0;
+  }
   /// Shares of tokens, or of answers where the ratio is theirs.
   void add_clipped(const DrawnTokens& drawn, const at::Tensor& ratio_M,
                    const at::Tensor& advantage_M, int64_t answers, Loss* loss) const {
@@ -155,12 +188,14 @@ class Policy : public Objective {
   }
 
   settings::PolicyLoss settings_;
+  std::shared_ptr<const FrozenModel> reference_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Objective> policy_objective(const settings::PolicyLoss& settings) {
-  return std::make_shared<const Policy>(settings);
+std::shared_ptr<const Objective> policy_objective(
+    const settings::PolicyLoss& settings, const std::shared_ptr<const FrozenModel>& reference) {
+  return std::make_shared<const Policy>(settings, reference);
 }
 
 }  // namespace danlu::train
