@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "train/report/banner.h"
 #include "train/report/console.h"
 #include "train/report/curve_picture.h"
 #include "train/report/log_lines.h"
@@ -166,7 +167,7 @@ class RunReporter : public RunObserver {
     card.title = directory_name();
     card.base_model = description_.from_scratch ? "" : config_.model.path.string();
     card.adapter = config_.tuner == Tuner::kLora;
-    card.task = task_name(config_.task);
+    card.task = stage_name(config_);
     for (const std::string& name : config_.data.train)
       card.datasets.push_back({name, description_.num_train_samples, description_.data_hash});
     card.hyperparameters = {

@@ -50,8 +50,25 @@ fs::path processor_directory(const TrainConfig& config) {
 
 constexpr int64_t kMediaWorkers = 2;
 
+/// What an objective learns from.
+data::SampleKind kind_of_samples(const settings::ObjectiveConfig& objective) {
+  switch (objective.kind) {
+    case settings::ObjectiveKind::kPreference:
+      return data::SampleKind::kPairs;
+    case settings::ObjectiveKind::kUnpaired:
+      return data::SampleKind::kUnpaired;
+    case settings::ObjectiveKind::kProcessReward:
+      return data::SampleKind::kSteps;
+    case settings::ObjectiveKind::kLanguage:
+      break;
+  }
+  return data::SampleKind::kTokens;
+}
+
 data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
   data::SampleSpec spec;
+  spec.kind = kind_of_samples(config.objective);
+  spec.steps = {config.objective.process.placeholder, config.objective.process.reward_tokens};
   spec.datasets = limited(config.data.train, config.data.max_rows);
   spec.val_datasets = config.data.validation;
   spec.tokenizer = text.tokenizer;

@@ -36,6 +36,8 @@ struct Mode {
   settings::PreferenceConfig config = {};
 };
 
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
+
 const std::vector<Mode>& modes() {
   static const std::vector<Mode> list = {
       {"dpo", Tuning::kFull, false, {.beta = 0.3}},

@@ -65,8 +65,8 @@ std::string steps_of_an_epoch(double steps) {
 }
 
 void add_run(const TrainConfig& config, bool all, std::string& out) {
-  const std::string run = fmt::format("danlu {} · {} · {}", config.verb, task_name(config.task),
-                                      tuner_name(config.tuner));
+  const std::string run =
+      fmt::format("danlu {} · {} · {}", config.verb, stage_name(config), tuner_name(config.tuner));
   add_line(out, "run", all ? run : tr("{}, output {}", run, config.output.directory.string()));
   if (all || !config.profile.by.empty()) add_line(out, "defaults", profile_line(config.profile));
 }
@@ -163,6 +163,10 @@ std::string parameter_line(const models::CausalLM& model) {
             format_count(static_cast<uint64_t>(trainable)),
             format_count(static_cast<uint64_t>(all)),
             all ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0);
+}
+
+std::string stage_name(const TrainConfig& config) {
+  return config.objective.name.empty() ? task_name(config.task) : config.objective.name;
 }
 
 }  // namespace danlu::train

@@ -28,4 +28,7 @@ std::string data_banner(const BannerFacts& facts, bool all);
 /// "trainable params: 12,288 || all params: 272,704 || trainable%: 4.5059", as PEFT prints it.
 std::string parameter_line(const models::CausalLM& model);
 
+/// What is trained, as users call it: "sft", "dpo".
+std::string stage_name(const TrainConfig& config);
+
 }  // namespace danlu::train

@@ -1,0 +1,170 @@
+// Preference training as a user types it: three systems' lines, their figures, resuming, bad input.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/bad_input.h"
+#include "cli/logged_steps.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class PreferenceLines : public BadInput {
+ protected:
+  void SetUp() override {
+    BadInput::SetUp();
+    std::string pairs, answers;
+    for (int i = 0; i < 12; ++i) {
+      const std::string prompt = "question " + std::to_string(i);
+      pairs += Json{{"prompt", prompt},
+                    {"chosen", "yes, " + std::string(static_cast<size_t>(i % 4), 'y')},
+                    {"rejected", "no"}}
+                   .dump() +
+               "\n";
+      answers += Json{{"prompt", prompt},
+                      {"completion", "answer " + std::to_string(i * 7)},
+                      {"label", i % 3 != 0}}
+                     .dump() +
+                 "\n";
+    }
+    write("pairs.jsonl", pairs);
+    write("answers.jsonl", answers);
+  }
+  std::vector<std::string> line(const std::vector<std::string>& begin, const std::string& data,
+                                const std::string& to,
+                                const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = begin;
+    words.insert(words.end(), {"--model",
+                               good("model").string(),
+                               "--dataset",
+                               data,
+                               "--output_dir",
+                               to,
+                               "--dtype",
+                               "fp32",
+                               "--max_steps",
+                               "4",
+                               "--lr",
+                               "1e-3",
+                               "--global_batch_size",
+                               "4",
+                               "--batch_size",
+                               "2",
+                               "--logging_steps",
+                               "1",
+                               "--max_length",
+                               "64",
+                               "--save_steps",
+                               "2",
+                               "--val_ratio",
+                               "0.2",
+                               "--eval_steps",
+                               "4",
+                               "--warmup_ratio",
+                               "0",
+                               "--version_dir",
+                               "false",
+                               "--seed",
+                               "5"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Json evaluation_of(const std::string& run) const {
+    std::ifstream file(*this / run / "logging.jsonl");
+    Json found;
+    for (std::string text; std::getline(file, text);) {
+      const Json record = Json::parse(text);
+      if (record.contains("eval_loss")) found = record;
+    }
+    return found;
+  }
+};
+
+TEST_F(PreferenceLines, DpoBeginsAtTheReferenceAndLeavesIt) {
+  for (const char* tuner : {"full", "lora"}) {
+    SCOPED_TRACE(tuner);
+    const ProgramResult result =
+        ok(line({"rlhf", "--rlhf_type", "dpo"}, "pairs.jsonl", tuner, {"--tuner", tuner}));
+    EXPECT_THAT(result.err, HasSubstr("danlu rlhf · dpo · " + std::string(tuner)));
+    const auto steps = steps_of(*this / tuner);
+    ASSERT_EQ(steps.size(), 4u);
+    EXPECT_NEAR(steps[0].at("loss").get<double>(), std::log(2.0), 1e-5);
+    EXPECT_EQ(steps[0].at("rewards/margins"), 0);
+    EXPECT_EQ(steps[0].at("rewards/accuracies"), 0) << "ties are no successes";
+    EXPECT_GT(steps[3].at("rewards/margins").get<double>(), 0);
+    const Json evaluation = evaluation_of(tuner);
+    for (const char* name : {"eval_rewards/chosen", "eval_rewards/margins", "eval_logps/rejected"})
+      EXPECT_TRUE(evaluation.contains(name)) << name << evaluation.dump();
+  }
+}
+
+TEST_F(PreferenceLines, EveryObjectiveTrains) {
+  const std::vector<std::pair<std::vector<std::string>, const char*>> lines = {
+      {{"rlhf", "--rlhf_type", "simpo"}, "nll_loss"},
+      {{"rlhf", "--rlhf_type", "cpo"}, "nll_loss"},
+      {{"rlhf", "--rlhf_type", "orpo"}, "log_odds_ratio"},
+      {{"posttrain", "--stage", "dpo", "--dpo-beta", "0.2", "--pref-ftx", "0.1", "--lora-r", "4"},
+       "sft_loss"},
+      {{"posttrain", "--stage", "simpo", "--gamma-beta-ratio", "0.5"}, "rewards/accuracies"}};
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string to = "run" + std::to_string(i);
+    ok(line(lines[i].first, "pairs.jsonl", to));
+    const auto steps = steps_of(*this / to);
+    ASSERT_EQ(steps.size(), 4u);
+    EXPECT_TRUE(steps[3].contains(lines[i].second)) << lines[i].second << steps[3].dump();
+  }
+  ok(line({"rlhf", "--rlhf_type", "kto", "--tuner", "lora"}, "answers.jsonl", "kto"));
+  const auto steps = steps_of(*this / "kto");
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_NEAR(steps[0].at("loss").get<double>(), 0.5, 1e-6) << "nothing has changed yet";
+  EXPECT_TRUE(steps[0].contains("kl"));
+  EXPECT_TRUE(evaluation_of("kto").contains("eval_kl"));
+}
+
+TEST_F(PreferenceLines, LlamaFactorysFile) {
+  write("dpo.yaml",
+        "stage: dpo\ndo_train: true\nfinetuning_type: lora\npref_beta: 0.1\n"
+        "pref_loss: sigmoid\n");
+  ok(line({"train", "dpo.yaml"}, "pairs.jsonl", "factory"));
+  EXPECT_EQ(steps_of(*this / "factory").size(), 4u);
+}
+
+TEST_F(PreferenceLines, ARunGoesOnWhereItWasAndNotAsAnother) {
+  const std::vector<std::string> four = {"--lr_scheduler", "constant"};
+  ok(line({"rlhf", "--tuner", "full"}, "pairs.jsonl", "once", four));
+  ok(line({"rlhf", "--tuner", "full"}, "pairs.jsonl", "twice", four));
+  fs::remove_all(*this / "twice" / "checkpoint-4");
+  ok(line({"rlhf", "--tuner", "full"}, "pairs.jsonl", "twice", four));
+  EXPECT_EQ(steps_of(*this / "twice").back().at("loss"),
+            steps_of(*this / "once").back().at("loss"));
+  const ProgramResult other = run(line({"rlhf", "--tuner", "full"}, "pairs.jsonl", "once",
+                                       {"--lr_scheduler", "constant", "--beta", "0.5"}));
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_THAT(other.err, HasSubstr("objective"));
+}
+
+TEST_F(PreferenceLines, AReferenceByNameIsTheModelBeforeTheTraining) {
+  ok(line({"rlhf", "--tuner", "full"}, "pairs.jsonl", "own"));
+  ok(line({"rlhf", "--tuner", "full"}, "pairs.jsonl", "named",
+          {"--ref_model", good("model").string()}));
+  expect_same_losses(*this / "own", *this / "named", 4);
+  ok(line({"rlhf", "--tuner", "lora"}, "pairs.jsonl", "from_trained",
+          {"--ref_model", (*this / "own").string()}));
+  EXPECT_GT(std::fabs(steps_of(*this / "from_trained")[0].at("rewards/margins").get<double>()),
+            1e-6);
+}
+
+TEST_F(PreferenceLines, BadInput) {
+  expect_error(run(line({"rlhf"}, good("good.jsonl").string(), "bad")), 3, {});
+  write("same.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "b"})"
+                      "\n");
+  expect_error(run(line({"rlhf"}, "same.jsonl", "same")), 3, {});
+  expect_error(run(line({"sft"}, "pairs.jsonl", "sft")), 3, {"danlu rlhf"});
+}
+
+}  // namespace
+}  // namespace danlu::test

@@ -1,0 +1,53 @@
+// A reference beside the policy costs its weights, and nothing else.
+#include <gtest/gtest.h>
+
+#include "arch/model_config.h"
+#include "plan/memory.h"
+
+namespace danlu::plan {
+namespace {
+
+arch::ModelConfig of_layers(int64_t layers) {
+  Json json = Json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "vocab_size": 320, "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 96,
+    "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+    "hidden_act": "silu"})");
+  json["num_hidden_layers"] = layers;
+  return arch::parse_model_config(json, "test");
+}
+
+Request training(settings::Sharding sharding, int64_t stages) {
+  Request request;
+  request.model = of_layers(4);
+  request.mesh.data = 2;
+  request.mesh.pipeline = stages;
+  request.pipeline.stages = stages;
+  request.sharding = sharding;
+  request.tokens = 64;
+  request.num_micro_batches = 4;
+  return request;
+}
+
+TEST(ReferenceMemory, IsThatOfTheWeightsOfItsStages) {
+  for (const auto sharding : {settings::Sharding::kNone, settings::Sharding::kParameters}) {
+    for (const int64_t stages : {1, 2}) {
+      Request request = training(sharding, stages);
+      const auto alone = memory_by_stage(request);
+      request.reference = of_layers(8);
+      const auto beside = memory_by_stage(request);
+      int64_t more = 0;
+      for (size_t stage = 0; stage < alone.size(); ++stage) {
+        const Memory &a = alone[stage].memory, &b = beside[stage].memory;
+        more += b.weights - a.weights;
+        EXPECT_EQ(b.gradients, a.gradients);
+        EXPECT_EQ(b.masters + b.moments, a.masters + a.moments);
+        EXPECT_EQ(b.activations, a.activations);
+      }
+      const int64_t shared = sharding == settings::Sharding::kParameters ? 2 : 1;
+      EXPECT_EQ(more, 2 * arch::parameter_count(of_layers(8)) / shared);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace danlu::plan
