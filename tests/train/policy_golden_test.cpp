@@ -215,7 +215,7 @@ TEST(Advantages, OfGroupsAreThoseOfTrl) {
                             weights = doubles(*golden, "group.reward_weights");
   std::vector<std::vector<std::optional<double>>> scores(2);
   for (size_t i = 0; i < each.size(); ++i) scores[i % 2].emplace_back(each[i]);
-  const Groups groups{weighted_rewards(scores, weights), 4};
+  const RewardGroups groups{weighted_rewards(scores, weights), 4};
   for (size_t i = 0; i < rewards.size(); ++i) EXPECT_NEAR(*groups.rewards[i], rewards[i], 1e-6);
   const std::vector<int64_t> tokens(8, 1);
   const auto of = [&](Advantage kind, RewardScale scale) {
@@ -232,7 +232,7 @@ TEST(Advantages, WhitenedOnesAreThoseOfVerl) {
   const auto golden = weights::open_safetensors(golden_dir() / "advantages/golden.safetensors");
   const at::Tensor mask = read_tensor(*golden, "reinforce_pp_baseline.mask"),
                    expected = read_tensor(*golden, "reinforce_pp_baseline.advantages");
-  Groups groups{{}, 4};
+  RewardGroups groups{{}, 4};
   for (const double reward : doubles(*golden, "group.rewards")) groups.rewards.emplace_back(reward);
   std::vector<int64_t> tokens;
   for (int64_t i = 0; i < mask.size(0); ++i) tokens.push_back(mask[i].sum().item<int64_t>());
@@ -283,7 +283,7 @@ TEST(Advantages, OfTokensAreThoseOfVerl) {
 }
 
 TEST(Advantages, AnswersThatNobodyJudgedAreWorthNothing) {
-  const Groups groups{
+  const RewardGroups groups{
       {1.0, std::nullopt, 3.0, std::nullopt, std::nullopt, std::nullopt, 5.0, 5.0, 5.0}, 3};
   const std::vector<int64_t> tokens(9, 2);
   for (const auto kind : {Advantage::kGroup, Advantage::kLeaveOut, Advantage::kBaselined}) {

@@ -20,16 +20,19 @@ std::string line_of(const Completion& completion) {
                   {"ids", completion.ids},
                   {"ended", completion.is_ended},
                   {"row", completion.row}};
-  // A text that was cut inside a character is not UTF-8.
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_text(line) + "\n";
 }
 
 /// A number or null; nothing for any other line.
 std::optional<Score> score_in(const std::string& line) {
-  const Json value = Json::parse(line, nullptr, false);
-  if (value.is_null()) return Score();
-  if (!value.is_number() || !std::isfinite(value.get<double>())) return std::nullopt;
-  return Score(value.get<double>());
+  try {
+    const Json value = parse_json(line, "a reward");
+    if (value.is_null()) return Score();
+    if (!value.is_number() || !std::isfinite(value.get<double>())) return std::nullopt;
+    return Score(value.get<double>());
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
 }
 
 class ProgramReward : public Reward {

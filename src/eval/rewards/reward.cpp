@@ -20,7 +20,6 @@ using Judge = std::function<Score(const Completion&, const RewardSettings&)>;
 
 struct NamedRule {
   const char* name;
-  const char* says;
   Judge judge;
 };
 
@@ -56,28 +55,22 @@ Score overlong(const Completion& completion, const RewardSettings& settings) {
 
 const std::vector<NamedRule>& rules() {
   static const std::vector<NamedRule> kRules = {
-      {"accuracy", "1 if the stated answer is right, else 0", with_reference(accuracy_rule)},
-      {"gsm8k", "1 if the number behind #### is right, else 0", with_reference(gsm8k_rule)},
-      {"choice", "1 if the chosen letter is right, else 0", with_reference(choice_rule)},
-      {"acc", "1 if what is boxed is right, -0.5 if it is wrong, -1 without a box (MindSpeed-RL)",
-       with_reference(boxed_rule)},
-      {"math_17k_acc", "1 if what is boxed last is right, else 0 (MindSpeed-RL)",
-       with_reference(last_boxed_rule)},
-      {"base_acc", "1 if thoughts and answer are tagged and what is boxed is right (MindSpeed-RL)",
-       with_reference(tagged_boxed_rule)},
-      {"acc_for_dapo", "1 if the last \"Answer:\" line is right, else -1",
-       with_reference(answer_line_rule)},
-      {"format", "1 for <think>…</think><answer>…</answer>", of_text(format_rule)},
-      {"mindspeed_format", "the same; a line break may follow", of_text(loose_format_rule)},
-      {"strict_format", "1 if each tag and \\boxed are there once, else -0.5 (MindSpeed-RL)",
-       of_text(strict_format_rule)},
-      {"think_format", "1 for one <think>…</think> in front (TRL)", of_text(think_format_rule)},
-      {"react_format", "1 for <think>…</think> Action: … Action Input: …",
-       of_text(react_format_rule)},
-      {"step", "a third for each step that is named, 1 at the most", of_text(steps_rule)},
-      {"cosine", "short right answers get more, long wrong ones lose less", cosine},
-      {"repetition", "a penalty for the share of words in a row that come again", repetition},
-      {"soft_overlong", "from 0 down to -1 where the limit comes near", overlong},
+      {"accuracy", with_reference(accuracy_rule)},
+      {"gsm8k", with_reference(gsm8k_rule)},
+      {"choice", with_reference(choice_rule)},
+      {"acc", with_reference(boxed_rule)},
+      {"math_17k_acc", with_reference(last_boxed_rule)},
+      {"base_acc", with_reference(tagged_boxed_rule)},
+      {"acc_for_dapo", with_reference(answer_line_rule)},
+      {"format", of_text(format_rule)},
+      {"mindspeed_format", of_text(loose_format_rule)},
+      {"strict_format", of_text(strict_format_rule)},
+      {"think_format", of_text(think_format_rule)},
+      {"react_format", of_text(react_format_rule)},
+      {"step", of_text(steps_rule)},
+      {"cosine", cosine},
+      {"repetition", repetition},
+      {"soft_overlong", overlong},
   };
   return kRules;
 }
@@ -114,7 +107,7 @@ std::optional<std::string> reference_of(const Json& row, const std::string& colu
   };
   if (!row.is_object()) return std::nullopt;
   if (!column.empty()) return row.contains(column) ? text(row.at(column)) : std::nullopt;
-  for (const char* name : {"solution", "answer", "ground_truth", "labels", "response"}) {
+  for (const char* name : {"solution", "ground_truth", "labels", "response"}) {
     if (row.contains(name)) return text(row.at(name));
   }
   const auto model = row.find("reward_model");
@@ -123,10 +116,10 @@ std::optional<std::string> reference_of(const Json& row, const std::string& colu
   return std::nullopt;
 }
 
-std::vector<RewardRule> reward_rules() {
-  std::vector<RewardRule> all;
-  for (const NamedRule& rule : rules()) all.push_back({rule.name, rule.says});
-  return all;
+std::vector<std::string> reward_names() {
+  std::vector<std::string> names;
+  for (const NamedRule& rule : rules()) names.emplace_back(rule.name);
+  return names;
 }
 
 std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSettings& settings) {
@@ -138,11 +131,10 @@ std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSetting
     return make_program_reward(name.substr(std::string_view(kProgram).size()),
                                settings.program_timeout_ms);
   }
-  std::vector<std::string> names;
   for (const NamedRule& rule : rules()) {
     if (name == rule.name) return std::make_unique<RuleReward>(rule, settings);
-    names.emplace_back(rule.name);
   }
+  const std::vector<std::string> names = reward_names();
   const auto near = nearest_name(name, names);
   throw UsageError(tr("[reward] no reward is called \"{}\"", name),
                    near ? tr("did you mean {}?", *near)

@@ -54,11 +54,8 @@ struct RewardSettings {
 /// Errors: UsageError with the nearest name; a limit that is not positive.
 std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSettings& settings);
 
-/// The rules there are, each with one sentence on what it gives.
-struct RewardRule {
-  std::string name, says;
-};
-std::vector<RewardRule> reward_rules();
+/// The rules there are.
+std::vector<std::string> reward_names();
 
 /// The right answer that a row holds; empty if it holds none.
 std::optional<std::string> reference_of(const Json& row, const std::string& column);

@@ -35,7 +35,8 @@ Moments moments_of(std::span<const std::optional<double>> values) {
 
 using Values = std::span<const std::optional<double>>;
 
-void for_each_group(const Groups& groups, const std::function<void(size_t begin, Values)>& visit) {
+void for_each_group(const RewardGroups& groups,
+                    const std::function<void(size_t begin, Values)>& visit) {
   const auto size = static_cast<size_t>(groups.size);
   if (size == 0 || groups.rewards.size() % size != 0)
     throw InternalError("[advantages] groups are of one size");
@@ -43,7 +44,7 @@ void for_each_group(const Groups& groups, const std::function<void(size_t begin,
     visit(begin, Values(groups.rewards).subspan(begin, size));
 }
 
-std::vector<double> centred(const Groups& groups) {
+std::vector<double> centred(const RewardGroups& groups) {
   std::vector<double> result(groups.rewards.size(), 0.0);
   for_each_group(groups, [&](size_t begin, Values rewards) {
     const Moments group = moments_of(rewards);
@@ -54,7 +55,7 @@ std::vector<double> centred(const Groups& groups) {
   return result;
 }
 
-void divide(const Groups& groups, settings::RewardScale scale, std::vector<double>& values) {
+void divide(const RewardGroups& groups, settings::RewardScale scale, std::vector<double>& values) {
   if (scale == settings::RewardScale::kNone) return;
   const double of_all = moments_of(groups.rewards).deviation;
   for_each_group(groups, [&](size_t begin, Values rewards) {
@@ -65,7 +66,7 @@ void divide(const Groups& groups, settings::RewardScale scale, std::vector<doubl
 }
 
 /// Each answer less the mean of the others that were judged: n / (n - 1) times less its own mean.
-void leave_out(const Groups& groups, std::vector<double>& values) {
+void leave_out(const RewardGroups& groups, std::vector<double>& values) {
   for_each_group(groups, [&](size_t begin, Values rewards) {
     const auto n = static_cast<double>(moments_of(rewards).count);
     for (size_t i = 0; i < rewards.size(); ++i) values[begin + i] *= n > 1 ? n / (n - 1) : 0;
@@ -73,7 +74,8 @@ void leave_out(const Groups& groups, std::vector<double>& values) {
 }
 
 /// Every token of an answer has the answer's value.
-std::vector<double> whitened_over_tokens(const Groups& groups, std::span<const int64_t> tokens,
+std::vector<double> whitened_over_tokens(const RewardGroups& groups,
+                                         std::span<const int64_t> tokens,
                                          const std::vector<double>& values) {
   std::vector<double> of_tokens;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -91,7 +93,7 @@ std::vector<double> whitened_over_tokens(const Groups& groups, std::span<const i
   return result;
 }
 
-std::vector<double> plain(const Groups& groups) {
+std::vector<double> plain(const RewardGroups& groups) {
   std::vector<double> result;
   for (const auto& reward : groups.rewards) result.push_back(reward.value_or(0));
   return result;
@@ -99,7 +101,7 @@ std::vector<double> plain(const Groups& groups) {
 
 }  // namespace
 
-RewardSpread spread_of(const Groups& groups) {
+RewardSpread spread_of(const RewardGroups& groups) {
   RewardSpread spread;
   spread.mean = moments_of(groups.rewards).mean;
   int64_t count = 0, equal = 0;
@@ -116,7 +118,7 @@ RewardSpread spread_of(const Groups& groups) {
   return spread;
 }
 
-std::vector<double> advantages(const Groups& groups, std::span<const int64_t> tokens,
+std::vector<double> advantages(const RewardGroups& groups, std::span<const int64_t> tokens,
                                settings::Advantage kind, settings::RewardScale scale) {
   if (tokens.size() != groups.rewards.size())
     throw InternalError("[advantages] tokens are counted of every answer");

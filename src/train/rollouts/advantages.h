@@ -10,7 +10,7 @@
 namespace danlu::train {
 
 /// Answers [g·size, (g+1)·size) are those to prompt g.
-struct Groups {
+struct RewardGroups {
   std::vector<std::optional<double>> rewards;  ///< of each answer; nothing: it was not judged
   int64_t size = 1;                            ///< answers to each prompt
 };
@@ -21,12 +21,12 @@ struct RewardSpread {
   double share_of_equal_groups = 0;  ///< groups whose rewards are all equal: nothing to learn
   int64_t unjudged = 0;
 };
-RewardSpread spread_of(const Groups& groups);
+RewardSpread spread_of(const RewardGroups& groups);
 
 /// One number for each answer; 0 for those that were not judged. tokens: of each answer, which
 /// whitening counts. Deviations are those of samples (n - 1), and 1e-4 is added to them.
 /// Source: TRL, verl. REQUIRES: as many tokens as rewards, and whole groups.
-std::vector<double> advantages(const Groups& groups, std::span<const int64_t> tokens,
+std::vector<double> advantages(const RewardGroups& groups, std::span<const int64_t> tokens,
                                settings::Advantage kind, settings::RewardScale scale);
 
 /// Weighted sums over rules; scores[r][i] is rule r's of answer i. A rule that cannot judge an

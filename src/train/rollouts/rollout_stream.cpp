@@ -150,8 +150,7 @@ void RolloutStream::judge(const std::vector<std::string>& columns,
     completion.text = parts_.tokenizer->decode(answer.ids, /*skip_special=*/true);
     completion.ids = answer.ids;
     completion.is_ended = answer.is_ended;
-    const Json row = Json::parse(columns[i], nullptr, /*allow_exceptions=*/false);
-    if (row.is_object()) completion.row = row;
+    if (!columns[i].empty()) completion.row = parse_json(columns[i], "columns of a prompt");
     completions.push_back(std::move(completion));
   }
   for (const auto& reward : parts_.rewards) {
@@ -202,9 +201,9 @@ void RolloutStream::roll_out(int64_t number) {
   if (steps_of_rollout() > 1) find_old(own);
   const std::vector<DrawnAnswer> answers = answers_of_all(parts_.policy.mesh().batch_ranks(), own);
 
-  const Groups groups{weighted_rewards(scores_by_rule(answers, parts_.rewards.size()),
-                                       settings_.told.reward_weights),
-                      settings_.told.answers};
+  const RewardGroups groups{weighted_rewards(scores_by_rule(answers, parts_.rewards.size()),
+                                             settings_.told.reward_weights),
+                            settings_.told.answers};
   std::vector<int64_t> tokens;
   for (const DrawnAnswer& answer : answers) tokens.push_back(std::ssize(answer.ids));
   const std::vector<double> worth =

@@ -43,14 +43,14 @@ std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
   return ids;
 }
 
-/// The lines of steps that are not taken again.
+/// The lines of steps that are not taken again; one that was cut is the last, and of such a step.
 void keep_earlier(const std::filesystem::path& file, int64_t step) {
   std::ifstream lines(file);
   if (!lines) return;
   std::string kept;
-  for (std::string line; std::getline(lines, line);) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("step", int64_t{0}) <= step) kept += line + "\n";
+  for (std::string line; std::getline(lines, line) && line.ends_with('}');) {
+    const Json json = parse_json(line, file.string());
+    if (json_get<int64_t>(json, "step").value_or(0) <= step) kept += line + "\n";
   }
   write_file_atomic(file, kept);
 }
