@@ -60,6 +60,19 @@ void append_values(const Sample& sample, Batch& batch) {
   batch.segment_values.insert(batch.segment_values.end(), values.begin(), values.end());
 }
 
+/// REQUIRES: the sample's ids are in the batch.
+void append_columns(const Sample& sample, Batch& batch) {
+  const size_t before = batch.ids.size() - sample.ids.size();
+  if (before > 0 && sample.token_columns.size() != batch.token_columns.size())
+    throw InternalError("[make_batch] samples have different columns");
+  for (const auto& [name, values] : sample.token_columns) {
+    std::vector<float>& column = batch.token_columns[name];
+    if (values.size() != sample.ids.size() || column.size() != before)
+      throw InternalError(fmt::format("[make_batch] column {} is not of every token", name));
+    column.insert(column.end(), values.begin(), values.end());
+  }
+}
+
 void append_sample(const Sample& sample, uint64_t number, Batch& batch) {
   const size_t count = sample.ids.size();
   if (sample.labels.size() != count) {
@@ -90,6 +103,7 @@ void append_sample(const Sample& sample, uint64_t number, Batch& batch) {
     batch.segment_starts.push_back(static_cast<int32_t>(base + end));
   });
   append_values(sample, batch);
+  append_columns(sample, batch);
 }
 
 }  // namespace
@@ -138,6 +152,8 @@ Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
     take(batch.targets, range, part.targets);
     take(batch.positions, range, part.positions);
     take(batch.token_keys, range, part.token_keys);
+    for (const auto& [name, values] : batch.token_columns)
+      take(values, range, part.token_columns[name]);
   }
   part.num_targets = std::count_if(part.targets.begin(), part.targets.end(),
                                    [](int64_t target) { return target != kIgnoreLabel; });

@@ -1,6 +1,8 @@
 // data/batch.h: what a training step eats: token ids without padding, cut into segments.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "base/ignore_label.h"
@@ -37,6 +39,8 @@ struct Batch {
   std::vector<int64_t> segment_lengths;
   /// [S], of whole segments also in a part of a batch: Sample::segment_values. Empty: none.
   std::vector<float> segment_values;
+  /// Each [N]: Sample::token_columns.
+  std::map<std::string, std::vector<float>> token_columns;
 };
 
 /// A tokenised sample before batching: labels are NOT shifted (labels[i] belongs to ids[i]).
@@ -54,6 +58,9 @@ struct Sample {
   /// What an objective knows of each segment beside its tokens, such as whether an answer is liked.
   /// Empty: nothing.
   std::vector<float> segment_values{};
+  /// What an objective knows of each token, by names that it chooses: one number for each of `ids`.
+  /// What belongs to a target stands where the target is predicted, one token before it.
+  std::map<std::string, std::vector<float>> token_columns{};
 };
 
 /// The part of a whole batch that has these tokens. The part with the first token counts the
@@ -67,7 +74,7 @@ std::vector<int64_t> segment_of_tokens(const Batch& batch);
 /// segment has no target), restarts positions. Empty samples count but leave no segment.
 /// `numbers`: of the samples in the run, for token_keys; empty: from 0 on.
 /// Errors: InternalError if a sample's arrays do not fit together, or only some samples have
-/// segment_values.
+/// segment_values or a column.
 Batch make_batch(const std::vector<Sample>& samples, const std::vector<int64_t>& numbers = {});
 
 }  // namespace danlu::data

@@ -2,8 +2,10 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "data/batch.h"
@@ -51,32 +53,48 @@ struct StepBatches {
   int64_t num_tokens = 0, num_targets = 0;  ///< of this rank
 };
 
+/// Where the batches of steps come from.
+class StepStream {
+ public:
+  virtual ~StepStream() = default;
+  /// The batches of the next step. May be collective over the ranks that train together.
+  virtual StepBatches next() = 0;
+  /// Undoes the last next(), which returned `step`: the following one returns it again.
+  virtual void put_back(const StepBatches& step) = 0;
+  /// Global sample index at which the step after the last next() begins.
+  virtual int64_t consumed() const = 0;
+  /// Seconds the last next() waited for data.
+  virtual double data_wait_s() const = 0;
+  /// Epochs seen, e.g. 1.25.
+  virtual double epoch() const = 0;
+  /// Whether a stream that is made with consumed() goes on exactly: checkpoints wait for it.
+  virtual bool is_resumable() const { return true; }
+  /// What there is to log of the last next() beside its batches, by name.
+  virtual std::map<std::string, double> figures() const { return {}; }
+};
+
 /// Endless stream of steps over a source. The state is one number, consumed(): a stream made with
 /// it continues exactly, also with another micro-batch size, accumulation or number of ranks.
 ///
 /// Step with samples [begin, end): micro-batch m of rank r takes the micro_batch_size samples from
 /// begin + (m·dp_size + r)·micro_batch_size on.
-class BatchStream {
+class BatchStream : public StepStream {
  public:
   using Order = std::function<int64_t(int64_t global_index)>;
 
   /// Errors: UsageError (options); DataError if the source is empty, or kDrop leaves no step.
   BatchStream(std::shared_ptr<const SampleSource> source, Order order,
               const BatchStreamOptions& options, int64_t consumed = 0);
-  ~BatchStream();
+  ~BatchStream() override;
 
   /// Errors: DataError of the source, or naming the sample whose token is beyond the vocabulary.
-  StepBatches next();
-  /// Undoes the last next(), which returned `step`: the following one returns it again.
-  void put_back(const StepBatches& step);
-  /// Global sample index at which the step after the last next() begins.
-  int64_t consumed() const { return consumed_; }
-  /// Seconds the last next() waited for data.
-  double data_wait_s() const { return data_wait_s_; }
+  StepBatches next() override;
+  void put_back(const StepBatches& step) override;
+  int64_t consumed() const override { return consumed_; }
+  double data_wait_s() const override { return data_wait_s_; }
 
   int64_t steps_per_epoch() const;
-  /// Epochs seen, e.g. 1.25.
-  double epoch() const {
+  double epoch() const override {
     return static_cast<double>(consumed_) / static_cast<double>(source_->size());
   }
   /// The step that begins at `consumed`, without moving the stream. Thread-safe.

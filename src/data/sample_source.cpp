@@ -25,6 +25,8 @@ uint64_t VectorSource::content_hash() const {
     hash = hash_values(sample.labels, hash);
     hash = hash_values(sample.segments, hash);
     hash = hash_values(sample.segment_values, hash);
+    for (const auto& [name, values] : sample.token_columns)
+      hash = hash_values(values, hash_bytes(name, hash));
   }
   return hash;
 }

@@ -66,6 +66,7 @@ bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
                   const OnToken& on_token) {
   if (contains(running.request->stop_ids, id)) {
     running.answer.reason = FinishReason::kStop;
+    running.answer.stopped_by = id;
     return true;
   }
   running.answer.ids.push_back(id);

@@ -35,6 +35,7 @@ struct Answer {
   std::vector<text::TokenId> ids;  ///< without the stop token
   FinishReason reason = FinishReason::kLength;
   std::string problem = {};  ///< of kFailed: why
+  std::optional<text::TokenId> stopped_by = {};  ///< of kStop: the stop token
 };
 
 /// Called for every new token of request `index`; false cancels that request.

@@ -204,8 +204,9 @@ class Scorer {
       ids.push_back(want.id);
     }
     const at::TensorOptions options(at::kLong);
-    const ops::TokenLogprobs found = model_.token_logprobs(
-        hidden_NH, {}, at::tensor(rows, options), at::tensor(ids, options), rows_of_block());
+    const ops::TokenLogprobs found =
+        model_.token_logprobs(hidden_NH, {}, at::tensor(rows, options), at::tensor(ids, options),
+                              {.chunk_rows = rows_of_block()});
     const auto on_host = [](const at::Tensor& values, at::ScalarType type) {
       return values.to(at::kCPU, type).contiguous();
     };

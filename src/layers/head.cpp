@@ -105,7 +105,7 @@ ops::CrossEntropy Head::loss(const at::Tensor& hidden_NH, const at::Tensor& targ
 }
 
 ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
-                                        const at::Tensor& ids_M, int64_t chunk_rows,
+                                        const at::Tensor& ids_M, const ops::LogprobOptions& how,
                                         const HeadPass& pass) const {
   const at::Tensor inside_NH = region.enter(hidden_NH);
   const bool wants_grad = at::GradMode::is_enabled() && inside_NH.requires_grad();
@@ -118,14 +118,11 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
       return logits_CV.to(at::kCPU,
                           logits_CV.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
     };
-    return ops::token_logprobs(inside_NH, rows_M, ids_M, chunk_rows, linear.weight.spec.shape[0],
-                               logits);
+    return ops::token_logprobs(inside_NH, rows_M, ids_M, how, linear.weight.spec.shape[0], logits);
   }
   const auto inside = ops::shared_by(2, scaled(inside_NH));
-  ops::HeadOptions options;
-  options.chunk_tokens = chunk_rows;
-  return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, completed(options),
-                                  addition(linear, inside[1], pass));
+  return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, completed({}),
+                                  addition(linear, inside[1], pass), how);
 }
 
 }  // namespace danlu::layers

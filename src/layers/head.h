@@ -39,9 +39,9 @@ struct Head {
   ops::CrossEntropy loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
                          ops::HeadOptions options, const HeadPass& pass) const;
   /// Log-probabilities (ops/token_logprobs.h) of ids at some rows of such hidden states; rows_M,
-  /// ids_M int64 [M] on the host. chunk_rows: whose logits exist at one time, 0: about 64 MB.
+  /// ids_M int64 [M] on the host.
   ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
-                                    const at::Tensor& ids_M, int64_t chunk_rows,
+                                    const at::Tensor& ids_M, const ops::LogprobOptions& how,
                                     const HeadPass& pass) const;
 
  private:

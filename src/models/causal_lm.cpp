@@ -275,7 +275,8 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
 }
 
 at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
-  if (impl_->memory.store()) throw InternalError("[model] in training only losses are asked for");
+  if (!impl_->memory.has_all())
+    throw InternalError("[model] in training only losses are asked for");
   if (!impl_->mesh.context().is_alone())
     throw InternalError("[model] hidden states are of all tokens");
   const parallel::Region region = impl_->mesh.region();
@@ -319,12 +320,12 @@ layers::HeadPass CausalLM::Impl::head_pass(const ForwardInput& input) const {
 
 ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                             const at::Tensor& rows_M, const at::Tensor& ids_M,
-                                            int64_t chunk_rows) const {
+                                            const ops::LogprobOptions& how) const {
   const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
   const layers::HeadPass pass = impl_->head_pass(
       input.dropout_keys_N.defined() ? padded(input, impl_->rows_divide_over()) : input);
   const ops::TokenLogprobs result =
-      impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, chunk_rows, pass);
+      impl_->network.head.token_logprobs(hidden_nH, rows_M, ids_M, how, pass);
   const int64_t place = impl_->stage().chain.head();
   impl_->memory.leave_place(place, result.logprobs_M.requires_grad());
   impl_->memory.begin_backward_at(result.logprobs_M, place);

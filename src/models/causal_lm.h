@@ -187,11 +187,10 @@ class CausalLM {
                     const at::Tensor& targets_N, double grad_scale) const;
   /// The log-probability of ids_M[i] at token rows_M[i] of the pass (ops/token_logprobs.h), from
   /// what forward() gave on the last stage, or from forward_hidden(). rows_M, ids_M: int64 [M] on
-  /// the host; rows ascend. chunk_rows: of how many rows the logits exist at one time; 0: of as
-  /// many as about 64 MB hold.
+  /// the host; rows ascend.
   ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                     const at::Tensor& rows_M, const at::Tensor& ids_M,
-                                    int64_t chunk_rows = 0) const;
+                                    const ops::LogprobOptions& how = {}) const;
   /// forward() and then head_loss(). REQUIRES: the model is one stage.
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;

@@ -132,6 +132,22 @@ void TrainingMemory::settle() const {
   if (store_) store_->settle();
 }
 
+void TrainingMemory::with_all(const std::function<void()>& use) {
+  if (!store_) return use();
+  std::vector<int64_t> places;
+  for (int64_t chunk = 0; chunk < stage().num_chunks(); ++chunk) {
+    const parallel::Places::Run run = run_of(chunk);
+    for (int64_t place = run.first; place <= run.last; ++place) places.push_back(place);
+  }
+  const std::function<void(size_t)> enter = [&](size_t index) {
+    if (index < places.size()) return store_->with(places[index], [&] { enter(index + 1); });
+    has_all_ = true;
+    use();
+    has_all_ = false;
+  };
+  enter(0);
+}
+
 void TrainingMemory::forward_idly(bool keeps, int64_t chunk) const {
   store_->forward_idly(static_cast<size_t>(chunk), keeps);
 }
@@ -146,7 +162,7 @@ void TrainingMemory::with_place(int64_t place, const std::function<void()>& body
 }
 
 void TrainingMemory::enter_place(int64_t place, const at::Tensor& input) const {
-  if (store_) store_->before_forward(place);
+  if (store_ && !has_all_) store_->before_forward(place);
   reach_backward_with(input, place - 1);
 }
 
@@ -164,7 +180,7 @@ void TrainingMemory::begin_backward_at(const at::Tensor& last, int64_t place) co
 }
 
 void TrainingMemory::leave_place(int64_t place, bool keeps) const {
-  if (store_) store_->after_forward(place, keeps);
+  if (store_ && !has_all_) store_->after_forward(place, keeps);
 }
 
 at::Tensor TrainingMemory::pass_place(int64_t place, const at::Tensor& input,

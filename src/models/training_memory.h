@@ -55,6 +55,11 @@ class TrainingMemory {
   }
   /// Waits until the weights that other ranks have updated are here.
   void settle() const;
+  /// Calls use() while the parameters of every place are there, gathered once where they are
+  /// shared: between steps, for passes that ask for none themselves, such as those of answers that
+  /// are drawn. Collective if parameters are shared.
+  void with_all(const std::function<void()>& use);
+  bool has_all() const { return !store_ || has_all_; }
   /// Takes part in the exchanges of a pass for which this rank has no micro-batch, but others of
   /// the data axis have one. keeps: a backward_idly() follows.
   void forward_idly(bool keeps, int64_t chunk) const;
@@ -106,6 +111,7 @@ class TrainingMemory {
   std::vector<std::vector<settings::RecomputeGroup>> groups_, tower_groups_;
   std::unique_ptr<parallel::ParameterStore> store_;
   bool has_stored_adapters_ = false;
+  bool has_all_ = false;  ///< inside of with_all()
 };
 
 /// TrainingMemory::keep for all parameters of the model.

@@ -11,6 +11,7 @@
 #include <ATen/ops/max.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
@@ -46,6 +47,7 @@ struct Pairs {
 struct LogprobsCall : torch::CustomClassHolder {
   Pairs pairs;
   HeadOptions options;
+  LogprobOptions how;
   MainGradPtr low_main;
   int64_t chunk = 0;
   at::Tensor norms_U;  ///< of each row that is used
@@ -56,13 +58,27 @@ at::Tensor elements(const at::Tensor& matrix_CV, const at::Tensor& rows_M,
   return matrix_CV.reshape({-1}).index_select(0, rows_M * matrix_CV.size(1) + columns_M);
 }
 
+/// sum of probability · logit over the columns that are here. No probability, no part of the sum:
+/// a logit may be -inf.
+at::Tensor expected_logits(const at::Tensor& logits_CV, const at::Tensor& norms_C) {
+  const at::Tensor probabilities_CV = (logits_CV - norms_C.unsqueeze(1)).exp();
+  return at::where(probabilities_CV > 0, probabilities_CV * logits_CV, at::zeros_like(logits_CV))
+      .sum(1);
+}
+
 /// logits_CV [C, V]; rows_M in [0, C).
 TokenLogprobs of_logits(const at::Tensor& logits_CV, const at::Tensor& rows_M,
-                        const at::Tensor& ids_M) {
-  const at::Tensor norms_M = at::logsumexp(logits_CV, {1}).index_select(0, rows_M);
+                        const at::Tensor& ids_M, bool with_entropy) {
+  const at::Tensor norms_C = at::logsumexp(logits_CV, {1});
+  const at::Tensor norms_M = norms_C.index_select(0, rows_M);
   const at::Tensor logits_M = elements(logits_CV, rows_M, ids_M);
   const at::Tensor best_C = std::get<1>(at::max(logits_CV, 1));
-  return {logits_M - norms_M, logits_M, norms_M, best_C.index_select(0, rows_M) == ids_M};
+  TokenLogprobs result = {logits_M - norms_M, logits_M, norms_M,
+                          best_C.index_select(0, rows_M) == ids_M};
+  if (with_entropy) {
+    result.entropies_M = (norms_C - expected_logits(logits_CV, norms_C)).index_select(0, rows_M);
+  }
+  return result;
 }
 
 TokenLogprobs joined(const std::vector<TokenLogprobs>& parts) {
@@ -72,9 +88,11 @@ TokenLogprobs joined(const std::vector<TokenLogprobs>& parts) {
     return at::cat(tensors);
   };
   return {all(&TokenLogprobs::logprobs_M), all(&TokenLogprobs::logits_M),
-          all(&TokenLogprobs::norms_M), all(&TokenLogprobs::is_largest_M)};
+          all(&TokenLogprobs::norms_M), all(&TokenLogprobs::is_largest_M),
+          parts[0].entropies_M.defined() ? all(&TokenLogprobs::entropies_M) : at::Tensor()};
 }
 
+/// Before temperature.
 at::Tensor logits_of(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
                      double softcap, int64_t begin, int64_t count) {
   const at::ScalarType dtype = head.input_nX.scalar_type(), wide = device::wide_type(dtype);
@@ -86,7 +104,7 @@ at::Tensor logits_of(const HeadFactor& head, const HeadFactor& low, const HeadBi
 
 /// of_logits where this rank has some columns of the logits.
 TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
-                       const VocabularyShare& share, at::Tensor& norms_C) {
+                       const VocabularyShare& share, bool with_entropy, at::Tensor& norms_C) {
   const auto& [rows_M, ids_M, first] = pairs;
   const int64_t columns = logits_Cv.size(1);
   at::Tensor largest_C = columns > 0 ? at::amax(logits_Cv, {1})
@@ -104,12 +122,19 @@ TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
   }
   share.sum_over_ranks(logits_M);
   const at::Tensor norms_M = norms_C.index_select(0, rows_M);
-  return {logits_M - norms_M, logits_M, norms_M, logits_M >= largest_C.index_select(0, rows_M)};
+  TokenLogprobs result = {logits_M - norms_M, logits_M, norms_M,
+                          logits_M >= largest_C.index_select(0, rows_M)};
+  if (with_entropy) {
+    at::Tensor expected_C = expected_logits(logits_Cv, norms_C);
+    share.sum_over_ranks(expected_C);
+    result.entropies_M = (norms_C - expected_C).index_select(0, rows_M);
+  }
+  return result;
 }
 
 class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
  public:
-  /// Gives {logprobs, logits, norms, is_largest}.
+  /// Gives {logprobs, logits, norms, is_largest, entropies}.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden_UH,
                                const at::Tensor& weight_VH, const at::Tensor& low_UR,
                                const at::Tensor& weight_VR, const at::Tensor& bias_V,
@@ -123,21 +148,24 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
     for (int64_t begin = 0; begin < rows; begin += call->chunk) {
       const int64_t count = std::min(call->chunk, rows - begin);
       const Pairs here = call->pairs.of_rows(begin, begin + count);
-      const at::Tensor logits_CV = logits_of(head, low, bias, call->options.softcap, begin, count);
+      at::Tensor logits_CV = logits_of(head, low, bias, call->options.softcap, begin, count);
+      if (call->how.temperature != 1) logits_CV = logits_CV / call->how.temperature;
       norms.emplace_back();
       if (is_shared) {
-        parts.push_back(of_share(logits_CV, here, call->options.share, norms.back()));
+        parts.push_back(
+            of_share(logits_CV, here, call->options.share, call->how.entropy, norms.back()));
       } else {
-        parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M));
+        parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, call->how.entropy));
         norms.back() = at::logsumexp(logits_CV, {1});
       }
     }
     call->norms_U = at::cat(norms);
     const TokenLogprobs all = joined(parts);
-    variable_list result{all.logprobs_M, all.logits_M, all.norms_M, all.is_largest_M};
+    variable_list result{all.logprobs_M, all.logits_M, all.norms_M, all.is_largest_M,
+                         call->how.entropy ? all.entropies_M : all.norms_M.narrow(0, 0, 0).clone()};
     ctx->save_for_backward({hidden_UH, weight_VH, low_UR, weight_VR, bias_V});
     ctx->saved_data["call"] = at::IValue::make_capsule(call);
-    ctx->mark_non_differentiable({result[1], result[2], result[3]});
+    ctx->mark_non_differentiable({result[1], result[2], result[3], result[4]});
     return result;
   }
 
@@ -156,12 +184,14 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
       const at::Tensor grad_P = grad_M.narrow(0, here.first, here.ids_M.numel());
       at::Tensor d_logits_CV = logits_of(head, low, bias, call.options.softcap, begin, count);
       const at::Tensor kept_CV = call.options.softcap > 0 ? d_logits_CV.clone() : d_logits_CV;
+      if (call.how.temperature != 1) d_logits_CV = d_logits_CV / call.how.temperature;
       // d logprob / d logits is 1 at the id, less every id's probability.
       const at::Tensor total_C =
           at::zeros({count}, grad_M.options()).index_add_(0, here.rows_M, grad_P);
       d_logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
       d_logits_CV.mul_(total_C.neg().unsqueeze(1));
       add_at_ids(d_logits_CV, here, grad_P, call.options.share);
+      if (call.how.temperature != 1) d_logits_CV.div_(call.how.temperature);
       const at::Tensor d_logits =
           through_cap(d_logits_CV, kept_CV, call.options.softcap).to(saved[0].scalar_type());
       head.add_gradients(d_logits, begin);
@@ -206,7 +236,7 @@ void require_pairs(const at::Tensor& rows_M, const at::Tensor& ids_M, int64_t vo
 }
 
 /// They hang on the graph of every factor, so that its backward goes through all the same.
-TokenLogprobs no_pairs(const std::vector<at::Tensor>& factors) {
+TokenLogprobs no_pairs(const std::vector<at::Tensor>& factors, bool with_entropy) {
   const at::Tensor& hidden_NH = factors[0];
   const at::ScalarType wide = device::wide_type(hidden_NH.scalar_type());
   const at::Tensor none = at::empty({0}, hidden_NH.options().dtype(wide));
@@ -214,7 +244,7 @@ TokenLogprobs no_pairs(const std::vector<at::Tensor>& factors) {
   for (size_t i = 1; i < factors.size(); ++i) {
     if (factors[i].defined()) logprobs = logprobs + factors[i].narrow(0, 0, 0).sum().to(wide);
   }
-  return {logprobs, none, none, none.to(at::kBool)};
+  return {logprobs, none, none, none.to(at::kBool), with_entropy ? none : at::Tensor()};
 }
 
 /// Rows that are used, once each, and of every pair which of them its row is.
@@ -241,29 +271,32 @@ UsedRows used_rows(const at::Tensor& rows_M, int64_t num_rows) {
 }  // namespace
 
 TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
-                             const at::Tensor& ids_M, int64_t chunk_rows, int64_t vocab,
+                             const at::Tensor& ids_M, const LogprobOptions& how, int64_t vocab,
                              const std::function<at::Tensor(const at::Tensor&)>& logits_of) {
   const at::NoGradGuard no_grad;
   require_pairs(rows_M, ids_M, vocab);
-  if (ids_M.numel() == 0) return no_pairs({hidden_NH});
+  if (ids_M.numel() == 0) return no_pairs({hidden_NH}, how.entropy);
   const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
   const Pairs pairs{to_tensor(used.place_of_pair), ids_M};
   HeadOptions options;
-  options.chunk_tokens = chunk_rows;
+  options.chunk_tokens = how.chunk_rows;
   const at::Tensor used_UH = used.take(hidden_NH);
   std::vector<TokenLogprobs> parts;
   const int64_t rows = used_UH.size(0), chunk = chunk_size(options, vocab);
   for (int64_t begin = 0; begin < rows; begin += chunk) {
     const int64_t count = std::min(chunk, rows - begin);
     const Pairs here = pairs.of_rows(begin, begin + count);
-    parts.push_back(of_logits(logits_of(used_UH.narrow(0, begin, count)), here.rows_M, here.ids_M));
+    at::Tensor logits_CV = logits_of(used_UH.narrow(0, begin, count));
+    if (how.temperature != 1) logits_CV = logits_CV / how.temperature;
+    parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, how.entropy));
   }
   return joined(parts);
 }
 
 TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                   const at::Tensor& rows_M, const at::Tensor& ids_M,
-                                  const HeadOptions& options, const HeadAddition& addition) {
+                                  const HeadOptions& options, const HeadAddition& addition,
+                                  const LogprobOptions& how) {
   require(hidden_NH.dim() == 2 && weight_VH.dim() == 2 && hidden_NH.size(1) == weight_VH.size(1) &&
               hidden_NH.scalar_type() == weight_VH.scalar_type(),
           "token_logprobs", "hidden ", hidden_NH.sizes(), " ", hidden_NH.scalar_type(),
@@ -272,19 +305,22 @@ TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor&
   const int64_t vocab = options.share.is_part() ? options.share.vocab : weight_VH.size(0);
   require_pairs(rows_M, ids_M, vocab);
   if (ids_M.numel() == 0)
-    return no_pairs({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V});
+    return no_pairs({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V},
+                    how.entropy);
   const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
   auto call = c10::make_intrusive<LogprobsCall>();
   call->pairs = {to_tensor(used.place_of_pair), ids_M.to(hidden_NH.device())};
   call->options = options;
+  if (how.chunk_rows > 0) call->options.chunk_tokens = how.chunk_rows;
+  call->how = how;
   call->low_main = addition.main_grad;
-  call->chunk = chunk_size(options, options.share.is_part() ? options.share.max_rows : vocab);
+  call->chunk = chunk_size(call->options, options.share.is_part() ? options.share.max_rows : vocab);
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const bool has_low = addition.low_NR.defined();
   const variable_list result = HeadTokenLogprobs::apply(
       used.take(hidden_NH), weight_VH, has_low ? used.take(addition.low_NR) : none,
       has_low ? addition.weight_VR : none, options.bias_V.defined() ? options.bias_V : none, call);
-  return {result[0], result[1], result[2], result[3]};
+  return {result[0], result[1], result[2], result[3], how.entropy ? result[4] : at::Tensor()};
 }
 
 }  // namespace danlu::ops

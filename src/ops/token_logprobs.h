@@ -16,13 +16,21 @@ struct TokenLogprobs {
   /// bool: the id has the largest logit. Among equal logits only the first has; if ranks share the
   /// head, all of them have.
   at::Tensor is_largest_M;
+  /// Of the whole distribution at the pair's row, in nats; undefined unless asked for.
+  at::Tensor entropies_M = {};
+};
+
+/// What the logits go through.
+struct LogprobOptions {
+  double temperature = 1;  ///< they are divided by it; > 0
+  bool entropy = false;    ///< TokenLogprobs::entropies_M is asked for
+  int64_t chunk_rows = 0;  ///< for how many rows they exist at one time; 0: about 64 MB
 };
 
 /// Without gradient, for logits [C, V] that `logits_of` gives on the host for C rows of hidden_NH.
-/// It is called for chunk_rows rows at a time (0: for as many as about 64 MB hold with a vocabulary
-/// of `vocab`). rows_M, ids_M as below.
+/// vocab: its size. rows_M, ids_M as below.
 TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
-                             const at::Tensor& ids_M, int64_t chunk_rows, int64_t vocab,
+                             const at::Tensor& ids_M, const LogprobOptions& how, int64_t vocab,
                              const std::function<at::Tensor(const at::Tensor&)>& logits_of);
 
 /// With gradient, for logits = hidden weight^T + addition. They are made a chunk of rows at a time,
@@ -37,6 +45,7 @@ TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows
 TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                   const at::Tensor& rows_M, const at::Tensor& ids_M,
                                   const HeadOptions& options = {},
-                                  const HeadAddition& addition = {});
+                                  const HeadAddition& addition = {},
+                                  const LogprobOptions& how = {});
 
 }  // namespace danlu::ops

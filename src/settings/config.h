@@ -185,6 +185,8 @@ struct TrainConfig {
 
   /// The most tokens of a sample that rows make: where it has two answers, of both.
   int64_t longest_sample() const {
+    if (objective.kind == ObjectiveKind::kPolicy)
+      return data.max_length + objective.policy.max_new_tokens;
     return data.max_length * (objective.has_two_answers() ? 2 : 1);
   }
   /// Whether a run holds a second model, the reference of its objective: it has one, and that is

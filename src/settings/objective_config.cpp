@@ -22,6 +22,27 @@ Json unpaired_identity(const UnpairedConfig& config) {
           {"measures_drift", config.measures_drift}};
 }
 
+Json policy_identity(const Reinforcement& config) {
+  const PolicyLoss& loss = config.loss;
+  return {{"mean", static_cast<int>(loss.mean)},
+          {"ratio", static_cast<int>(loss.ratio)},
+          {"clip", {loss.clip_low, loss.clip_high, loss.ratio_limit}},
+          {"kl", loss.kl},
+          {"temperature", loss.temperature},
+          {"advantage", static_cast<int>(config.advantage)},
+          {"scale", static_cast<int>(config.scale)},
+          {"rewards", config.rewards},
+          {"reward_weights", config.reward_weights},
+          {"reference_column", config.reference_column},
+          {"answers", config.answers},
+          {"iterations", config.iterations},
+          {"steps", config.steps},
+          {"max_new_tokens", config.max_new_tokens},
+          {"top", {config.top_p, config.top_k}},
+          {"repetition_penalty", config.repetition_penalty},
+          {"masks_truncated", config.masks_truncated}};
+}
+
 }  // namespace
 
 Json objective_identity(const ObjectiveConfig& config) {
@@ -31,6 +52,8 @@ Json objective_identity(const ObjectiveConfig& config) {
     identity["pairs"] = pair_identity(config.preference);
   } else if (config.kind == ObjectiveKind::kUnpaired) {
     identity["unpaired"] = unpaired_identity(config.unpaired);
+  } else if (config.kind == ObjectiveKind::kPolicy) {
+    identity["policy"] = policy_identity(config.policy);
   } else {
     identity["steps"] = {{"placeholder", config.process.placeholder},
                          {"reward_tokens", config.process.reward_tokens}};

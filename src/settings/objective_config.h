@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "base/json.h"
+#include "settings/reinforcement.h"
 
 namespace danlu::settings {
 
 enum class ObjectiveKind {
-  kLanguage,      ///< cross-entropy of the next token
-  kPreference,    ///< of two answers one is to be likelier
-  kUnpaired,      ///< answers that are liked, and others that are not
-  kProcessReward  ///< whether each step of an answer is right
+  kLanguage,       ///< cross-entropy of the next token
+  kPreference,     ///< of two answers one is to be likelier
+  kUnpaired,       ///< answers that are liked, and others that are not
+  kProcessReward,  ///< whether each step of an answer is right
+  kPolicy          ///< what rewards say of answers that the model draws itself
 };
 
 /// The loss of a pair as a function of its margin m, the chosen answer's lead:
@@ -65,6 +67,7 @@ struct ObjectiveConfig {
   PreferenceConfig preference;
   UnpairedConfig unpaired;
   ProcessRewardConfig process;
+  Reinforcement policy;
   /// A directory of the reference's weights; empty: the model without its adapters, or where it
   /// has none what it was before.
   std::filesystem::path reference;
@@ -75,7 +78,8 @@ struct ObjectiveConfig {
   }
   bool has_reference() const {
     return kind == ObjectiveKind::kUnpaired ||
-           (kind == ObjectiveKind::kPreference && preference.has_reference);
+           (kind == ObjectiveKind::kPreference && preference.has_reference) ||
+           (kind == ObjectiveKind::kPolicy && policy.loss.kl > 0);
   }
 };
 

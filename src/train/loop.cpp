@@ -145,7 +145,12 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
   }
   const bool wanted = due(run, output.save, output.save_steps, epoch_ended) ||
                       (best && output.save != Interval::kNo);
-  if (wanted || (last_step && output.save != Interval::kNo)) begin_checkpoint(run);
+  run.save_is_due = run.save_is_due || wanted;
+  const bool saves = run.save_is_due && run.stream.is_resumable();
+  if (saves || (last_step && output.save != Interval::kNo)) {
+    begin_checkpoint(run);
+    run.save_is_due = false;
+  }
 }
 
 /// The loss of this rank's first batch that weighs anything; a rank without one gives 0, and takes
@@ -265,7 +270,18 @@ void stop_on_signal(Run& run) {
 void stop_in_search(Run& run, const data::StepBatches& batches) {
   if (run.ranks.largest(pending_interrupt()) == 0) return;
   run.stream.put_back(batches);
-  stop_on_signal(run);
+  if (run.stream.is_resumable()) stop_on_signal(run);
+  run.stream.next();
+}
+
+/// Errors: NumericError, as of a run that has diverged.
+void check_kl(const Run& run, const StepResult& result) {
+  const double limit = run.config.objective.policy.max_kl;
+  const auto kl = result.metrics.find("kl");
+  if (limit == 0 || kl == result.metrics.end() || kl->second <= limit) return;
+  throw_diverged(run.state.step, tr("the policy is {:.4g} away from its reference (KL), and "
+                                    "--max_kl allows {:g}",
+                                    kl->second, limit));
 }
 
 /// One step; while the loss scale is searched for, as often as that takes.
@@ -314,7 +330,8 @@ void take_steps(Run& run) {
     run.ranks.note_step(run.state.step + 1);
     const data::StepBatches batches = run.stream.next();
     if (steps_here == 0) run.counted.begin_step(run.state);
-    const StepResult result = take_step(run, batches, watch);
+    StepResult result = take_step(run, batches, watch);
+    result.metrics.merge(run.stream.figures());
     if (steps_here == 0)
       run.counted.end_step(run.planned, run.state, run.ranks, run.config.output.directory);
     const double step_s = steady_now_s() - begin;
@@ -328,6 +345,7 @@ void take_steps(Run& run) {
       run.progress.loss_sum += result.loss;
       ++run.progress.loss_steps;
     }
+    check_kl(run, result);
     const bool last_step = run.state.step == run.plan.total_steps;
     const bool first = run.state.step == 1 && run.config.output.log_first_step;
     if (first || last_step || run.state.step % run.config.output.logging_steps == 0) {
@@ -342,7 +360,7 @@ void take_steps(Run& run) {
     }
     go_on_saving(run, /*waits=*/false);
     evaluate_and_save(run, watch, last_step, std::floor(run.stream.epoch()) > epoch);
-    if (!last_step) stop_on_signal(run);
+    if (!last_step && run.stream.is_resumable()) stop_on_signal(run);
   }
 }
 

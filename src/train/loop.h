@@ -24,7 +24,7 @@ struct Run {
   const PreparedData& data;
   TrainState& state;
   RunProgress& progress;
-  data::BatchStream& stream;
+  data::StepStream& stream;
   RunObserver& observer;
   const Ranks& ranks;
   checkpoint::Saver& saver;
@@ -34,6 +34,7 @@ struct Run {
   CountedMemory& counted;
   double flops_per_token = 0, flops_per_visual_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
   int64_t last_saved_step = 0;                                             ///< 0: none
+  bool save_is_due = false;     ///< as soon as the stream can go on from a checkpoint
   int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it
 };
 

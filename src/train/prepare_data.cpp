@@ -59,6 +59,8 @@ data::SampleKind kind_of_samples(const settings::ObjectiveConfig& objective) {
       return data::SampleKind::kUnpaired;
     case settings::ObjectiveKind::kProcessReward:
       return data::SampleKind::kSteps;
+    case settings::ObjectiveKind::kPolicy:
+      return data::SampleKind::kPrompts;
     case settings::ObjectiveKind::kLanguage:
       break;
   }
@@ -152,7 +154,13 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   prepared.all_tokenised_with_one =
       templates.size() == 1 && !prepared.tokenised_with.empty() &&
       std::all_of(spec.datasets.begin(), spec.datasets.end(), data::samples_exist);
-  prepared.last_batch = data::LastBatch::kPartial;
+  // A rollout has as many prompts as every other, and goes on into the next epoch.
+  const bool draws = config.objective.kind == settings::ObjectiveKind::kPolicy;
+  prepared.last_batch = draws ? data::LastBatch::kWrap : data::LastBatch::kPartial;
+  if (draws && prepared.validation) {
+    log::warning("answers are drawn to training prompts alone: what is held out is not evaluated");
+    prepared.validation.reset();
+  }
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);
   prepared.order = [order](int64_t index) { return order->at(index); };

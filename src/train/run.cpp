@@ -14,6 +14,7 @@
 #include "train/run_dir/run_dir.h"
 #include "train/start/announce.h"
 #include "train/start/begin.h"
+#include "train/start/begin_rollouts.h"
 #include "train/start/meet.h"
 #include "train/start/prepared.h"
 #include "train/start/settle.h"
@@ -42,6 +43,15 @@ data::BatchStreamOptions stream_options(const Prepared& run, const models::Causa
   options.vocab_size = run.source.config.vocab_size;
   options.media_loader = loader_for(model, run.data);
   return options;
+}
+
+/// Of answers that the model draws itself, or of the data.
+std::unique_ptr<data::StepStream> stream_of(const Prepared& run, Begun& begun) {
+  const data::BatchStreamOptions options = stream_options(run, *begun.state.model);
+  if (run.config.objective.kind == settings::ObjectiveKind::kPolicy)
+    return rollout_stream_of(run, begun, options);
+  return std::make_unique<data::BatchStream>(run.data.train, run.data.order, options,
+                                             begun.consumed_samples);
 }
 
 /// Refuses a disk that is too full for the first checkpoint, before hours are spent on what it is
@@ -108,14 +118,13 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
   require_space_to_finish(config, *begun.state.model, run.ranks);
   watch_interrupts();
   take_directory(run, held);
-  data::BatchStream stream(run.data.train, run.data.order, stream_options(run, *begun.state.model),
-                           begun.consumed_samples);
+  const std::unique_ptr<data::StepStream> stream = stream_of(run, begun);
   const auto observer = observe(run, begun.state.step, held, log_file);
   checkpoint::Saver saver(run.ranks.mesh(), *begun.state.optimizer);
   require_space_to_save(config, *begun.state.model, saver, held.shared());
   MegatronCopies megatron_copies(config);
   Run job{config,          run.steps.plan, run.steps.identity, run.data,  begun.state,
-          begun.progress,  stream,         *observer,          run.ranks, saver,
+          begun.progress,  *stream,        *observer,          run.ranks, saver,
           megatron_copies, held.shared(),  run.memory,         counted};
   job.flops_per_token = flops_per_token(*begun.state.model, run.data.lengths);
   job.flops_per_visual_token = flops_per_visual_token(*begun.state.model);

@@ -67,6 +67,22 @@ TEST(PartOfABatch, OneWithoutATokenIsNotTheWhole) {
   EXPECT_TRUE(whole.rows.empty());
 }
 
+TEST(Batch, ColumnsOfTokensComeAlong) {
+  const Sample a = {
+      .ids = {1, 2, 3}, .labels = {-100, 2, 3}, .token_columns = {{"old", {5, 6, 7}}}};
+  const Sample b = {.ids = {4, 5}, .labels = {-100, 5}, .token_columns = {{"old", {8, 9}}}};
+  const Batch batch = make_batch({a, {}, b});
+  EXPECT_THAT(batch.token_columns.at("old"), ElementsAre(5, 6, 7, 8, 9));
+  EXPECT_THAT(part_of(batch, {{0, 1}, {3, 5}}).token_columns.at("old"), ElementsAre(5, 8, 9));
+  Sample other = b;
+  other.token_columns = {{"reference", {8, 9}}};
+  EXPECT_THROW(make_batch({a, other}), InternalError);
+  other.token_columns.clear();
+  EXPECT_THROW(make_batch({a, other}), InternalError);
+  other.token_columns = {{"old", {8}}};
+  EXPECT_THROW(make_batch({other}), InternalError);
+}
+
 TEST(Batch, ValuesOfSegmentsComeAlong) {
   const Sample pair = {.ids = {1, 2, 3, 4, 5},
                        .labels = {-100, 2, -100, 4, 5},

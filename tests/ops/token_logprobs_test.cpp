@@ -46,7 +46,7 @@ TEST(TokenLogprobs, AreThoseOfAllLogitsWhateverTheChunk) {
     const at::Tensor logits = at::mm(hidden, weight.t()) + at::mm(low, b.t());
     EXPECT_TRUE(at::allclose(found.logprobs_M, plainly(logits, rows, ids), 1e-12, 1e-12));
     EXPECT_TRUE(at::allclose(found.logits_M - found.norms_M, found.logprobs_M, 1e-12, 1e-12));
-    const TokenLogprobs given = token_logprobs(logits, rows, ids, chunk, 11,
+    const TokenLogprobs given = token_logprobs(logits, rows, ids, {.chunk_rows = chunk}, 11,
                                                [](const at::Tensor& rows_CV) { return rows_CV; });
     EXPECT_TRUE(at::allclose(found.logprobs_M, given.logprobs_M, 1e-12, 1e-12));
     for (size_t i = 0; i < kRows.size(); ++i) {
@@ -68,6 +68,35 @@ TEST(TokenLogprobs, HaveTheGradientsOfEveryFactor) {
         },
         {random_f64({7, 5}, 1), random_f64({11, 5}, 2), random_f64({7, 2}, 3),
          random_f64({11, 2}, 4)});
+  }
+}
+
+TEST(TokenLogprobs, OfATemperatureAreThoseOfDividedLogits) {
+  const at::Tensor hidden = random_f64({7, 5}, 1), weight = random_f64({11, 5}, 2),
+                   bias = random_f64({11}, 5);
+  const at::Tensor rows = integers(kRows), ids = integers(kIds);
+  for (const double cap : {0.0, 2.0}) {
+    HeadOptions options;
+    options.softcap = cap;
+    options.bias_V = bias;
+    const LogprobOptions how{.temperature = 0.7, .entropy = true, .chunk_rows = 2};
+    const at::Tensor logits = capped(at::mm(hidden, weight.t()) + bias, cap) / 0.7;
+    const TokenLogprobs found = head_token_logprobs(hidden, weight, rows, ids, options, {}, how);
+    EXPECT_TRUE(at::allclose(found.logprobs_M, plainly(logits, rows, ids), 1e-12, 1e-12));
+    const at::Tensor all = at::log_softmax(logits, 1);
+    const at::Tensor entropies = -(all.exp() * all).sum(1).index_select(0, rows);
+    EXPECT_TRUE(at::allclose(found.entropies_M, entropies, 1e-12, 1e-12));
+    const TokenLogprobs given =
+        token_logprobs(logits * 0.7, rows, ids, how, 11, [](const at::Tensor& of) { return of; });
+    EXPECT_TRUE(at::allclose(given.entropies_M, entropies, 1e-12, 1e-12));
+    EXPECT_TRUE(at::allclose(given.logprobs_M, found.logprobs_M, 1e-12, 1e-12));
+    expect_gradients(
+        [&](const std::vector<at::Tensor>& in) {
+          HeadOptions of = options;
+          of.bias_V = in[2];
+          return head_token_logprobs(in[0], in[1], rows, ids, of, {}, how).logprobs_M;
+        },
+        {hidden, weight, bias});
   }
 }
 

@@ -19,14 +19,14 @@ std::vector<OptionSpec> train_preference_options() {
   return {
       {.name = "rlhf_type",
        .help = "of danlu rlhf: the objective (default: dpo)",
-       .choices = {"dpo", "orpo", "simpo", "cpo", "kto"},
+       .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "grpo"},
        .group = group},
       {.name = "loss_type",
        .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
                "and cpo: sigmoid or hinge; of kto: kto or apo_zero_unpaired (default: the first)",
        .aliases = {"dpo_loss_type", "pref_loss", "simpo_loss_type"},
-       .choices = {"sigmoid", "hinge", "ipo", "robust", "simpo", "orpo", "kto",
-                   "apo_zero_unpaired"},
+       .choices = {"sigmoid", "hinge", "ipo", "robust", "simpo", "orpo", "kto", "apo_zero_unpaired",
+                   "grpo", "bnpo", "dapo", "dr_grpo"},
        .group = group},
       {.name = "ref_model",
        .help = "the model that dpo and kto measure against (default: the model without adapters, "

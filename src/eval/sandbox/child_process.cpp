@@ -38,10 +38,12 @@ struct Channel {
 };
 
 struct SpawnSettings {
-  explicit SpawnSettings(int channel) {
+  SpawnSettings(int channel, bool shares_errors) {
     ::posix_spawn_file_actions_init(&actions);
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-      ::posix_spawn_file_actions_adddup2(&actions, channel, fd);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      if (fd != STDERR_FILENO || !shares_errors)
+        ::posix_spawn_file_actions_adddup2(&actions, channel, fd);
+    }
     ::posix_spawnattr_init(&attributes);
     sigset_t none, usual;
     ::sigemptyset(&none);
@@ -66,12 +68,16 @@ struct SpawnSettings {
 
 /// Sends and receives until the other side says no more. False if that took too long, or it said
 /// too much.
-bool talk(int fd, std::string_view input, int64_t timeout_ms, size_t max_bytes,
+bool talk(int fd, std::string_view input, bool ends_input, int64_t timeout_ms, size_t max_bytes,
           std::string& output) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
   char block[16384];
   for (;;) {
+    if (input.empty() && ends_input) {
+      ::shutdown(fd, SHUT_WR);
+      ends_input = false;
+    }
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return false;
@@ -96,12 +102,12 @@ bool talk(int fd, std::string_view input, int64_t timeout_ms, size_t max_bytes,
 }  // namespace
 
 ChildResult ask_child(const std::vector<std::string>& command, std::string_view input,
-                      int64_t timeout_ms, size_t max_output_bytes) {
+                      int64_t timeout_ms, size_t max_output_bytes, const ChildManners& manners) {
   Channel channel;
   ChildResult result;
   pid_t process = -1;
   {
-    const SpawnSettings settings(channel.ends[1]);
+    const SpawnSettings settings(channel.ends[1], manners.shares_errors);
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
@@ -110,8 +116,9 @@ ChildResult ask_child(const std::vector<std::string>& command, std::string_view 
   }
   if (result.start_error != 0) return result;
   channel.close_end(1);
-  result.timed_out = !talk(channel.ends[0], input, timeout_ms, max_output_bytes, result.output);
-  if (result.timed_out) ::kill(process, SIGKILL);
+  result.timed_out = !talk(channel.ends[0], input, manners.ends_input, timeout_ms, max_output_bytes,
+                           result.output);
+  if (result.timed_out) ::kill(-process, SIGKILL);
   while (::waitpid(process, &result.status, 0) < 0 && errno == EINTR) {
   }
   return result;

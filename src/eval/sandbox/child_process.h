@@ -11,15 +11,24 @@ struct ChildResult {
   int start_error = 0;  ///< errno; the rest means nothing then
   bool timed_out = false;
   int status = 0;      ///< as waitpid's
-  std::string output;  ///< standard output and error, max_output_bytes at most
+  std::string output;  ///< standard output, and error unless shared; max_output_bytes at most
 };
 
-/// Starts `command` (looked for in PATH), gives it `input` and reads what it says to its end. Its
-/// standard input stays open until then: that it closes tells it that this process is gone. It is
-/// of a process group of its own, so Ctrl-C at the terminal does not reach it, and is killed after
-/// `timeout_ms` or when it says too much.
+/// How a program is spoken to.
+struct ChildManners {
+  /// Its standard input ends behind the input. If not, it stays open to the end: that it closes
+  /// tells the program that this process is gone.
+  bool ends_input = false;
+  /// What it writes to standard error goes where this process writes its own, and is no answer.
+  bool shares_errors = false;
+};
+
+/// Starts `command` (looked for in PATH), gives it `input` and reads what it says to its end. It is
+/// of a process group of its own, so Ctrl-C at the terminal does not reach it, and that group is
+/// killed after `timeout_ms` or when it says too much.
 /// Thread-safe. Errors: IoError if the system has no descriptors left.
 ChildResult ask_child(const std::vector<std::string>& command, std::string_view input,
-                      int64_t timeout_ms, size_t max_output_bytes);
+                      int64_t timeout_ms, size_t max_output_bytes,
+                      const ChildManners& manners = {});
 
 }  // namespace danlu::eval

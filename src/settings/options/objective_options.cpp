@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "settings/model_source.h"
 #include "settings/options/model_names.h"
+#include "settings/options/reinforcement_options.h"
 
 namespace danlu::settings {
 namespace {
@@ -150,6 +151,7 @@ std::vector<std::string> flags_of(const std::string& name) {
   if (name == "kto")
     return {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model"};
   if (name == "prm") return {"placeholder_token", "reward_tokens"};
+  if (name == "grpo") return reinforcement_flags();
   return {};
 }
 
@@ -168,7 +170,10 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   if (flags_of(named.name).empty()) return config;  // of the stages that task_from knows
   config.name = named.name;
   const std::string loss = options.get_string_or("loss_type", "sigmoid");
-  if (named.name == "prm") {
+  if (named.name == "grpo") {
+    config.kind = ObjectiveKind::kPolicy;
+    config.policy = reinforcement_from(options);
+  } else if (named.name == "prm") {
     config.kind = ObjectiveKind::kProcessReward;
     config.process.placeholder = options.get_string("placeholder_token");
     config.process.reward_tokens = options.get_list("reward_tokens");
@@ -189,13 +194,19 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
 }
 
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
+  static const std::vector<std::string> kAll = [] {
+    std::vector<std::string> all;
+    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "grpo"}) {
+      for (const std::string& flag : flags_of(name)) {
+        if (std::find(all.begin(), all.end(), flag) == all.end()) all.push_back(flag);
+      }
+    }
+    return all;
+  }();
   const std::vector<std::string> read = flags_of(objective.name);
   std::vector<const char*> idle;
-  for (const char* flag :
-       {"loss_type", "beta", "simpo_beta", "simpo_gamma", "gamma_beta_ratio", "label_smoothing",
-        "cpo_alpha", "rpo_alpha", "pref_ftx", "desirable_weight", "undesirable_weight", "ref_model",
-        "placeholder_token", "reward_tokens"}) {
-    if (std::find(read.begin(), read.end(), flag) == read.end()) idle.push_back(flag);
+  for (const std::string& flag : kAll) {
+    if (std::find(read.begin(), read.end(), flag) == read.end()) idle.push_back(flag.c_str());
   }
   return idle;
 }

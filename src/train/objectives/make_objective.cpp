@@ -1,6 +1,7 @@
 #include "train/objectives/make_objective.h"
 
 #include "base/error.h"
+#include "train/objectives/policy.h"
 #include "train/objectives/preference.h"
 #include "train/objectives/process_reward.h"
 #include "train/objectives/unpaired.h"
@@ -35,6 +36,8 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
       return unpaired_objective(config.unpaired, reference);
     case settings::ObjectiveKind::kProcessReward:
       return process_reward_objective(ids_of_tokens(config.process.reward_tokens, tokenizer));
+    case settings::ObjectiveKind::kPolicy:
+      return policy_objective(config.policy.loss, reference);
     case settings::ObjectiveKind::kLanguage:
       break;
   }

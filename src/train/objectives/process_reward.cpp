@@ -17,7 +17,7 @@ namespace danlu::train {
 namespace {
 
 /// The steps of a pass: their rows and, for each of `candidates` tokens there, its id.
-struct Steps {
+struct JudgedSteps {
   std::vector<int64_t> rows, ids;
   std::vector<int64_t> right;  ///< of each step the candidate that it deserves
 };
@@ -52,13 +52,13 @@ class ProcessReward : public Objective {
     throw DataError(
         tr("[train] a step is labelled with token {}, which is none of --reward_tokens", target));
   }
-  Steps steps_of(const data::Batch& batch) const;
+  JudgedSteps steps_of(const data::Batch& batch) const;
 
   std::vector<int64_t> reward_ids_;  ///< ascending
 };
 
-Steps ProcessReward::steps_of(const data::Batch& batch) const {
-  Steps steps;
+JudgedSteps ProcessReward::steps_of(const data::Batch& batch) const {
+  JudgedSteps steps;
   for (size_t i = 0; i < batch.targets.size(); ++i) {
     const int64_t target = batch.targets[i];
     if (target == kIgnoreLabel) continue;
@@ -75,7 +75,7 @@ Steps ProcessReward::steps_of(const data::Batch& batch) const {
 Loss ProcessReward::evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                              const models::ForwardInput& input, const data::Batch& batch,
                              const Columns&, double scale) const {
-  const Steps steps = steps_of(batch);
+  const JudgedSteps steps = steps_of(batch);
   const at::TensorOptions on_host(at::kLong);
   const auto num_steps = static_cast<int64_t>(steps.right.size());
   const ops::TokenLogprobs found = policy.token_logprobs(

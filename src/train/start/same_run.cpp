@@ -28,7 +28,11 @@ PlannedSteps plan_same_run(const Inputs& inputs, const weights::CheckpointSource
                            const EarlierRun& earlier) {
   const TrainConfig& config = inputs.config;
   const PreparedData& data = inputs.data;
-  PlannedSteps steps{plan_run(config, data.train->size(), data.last_batch), {}};
+  // Of answers that the model draws, every prompt gives some.
+  const bool draws = config.objective.kind == settings::ObjectiveKind::kPolicy;
+  const settings::Reinforcement& told = config.objective.policy;
+  const int64_t of_each = draws ? told.answers * told.iterations : 1;
+  PlannedSteps steps{plan_run(config, data.train->size() * of_each, data.last_batch), {}};
   steps.identity = settings::run_identity(config, source, steps.plan);
   require_same_run(ranks, inputs, device, steps.identity, earlier);
   if (earlier.checkpoint)

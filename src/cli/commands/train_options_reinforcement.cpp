@@ -1,0 +1,166 @@
+// Training from rewards: how answers are drawn, judged and learnt from.
+#include "cli/commands/foreign_options.h"
+#include "cli/commands/train_options.h"
+
+namespace danlu::cli {
+namespace {
+
+constexpr const char* kDrawing = "Answers that the model draws";
+constexpr const char* kJudging = "Rewards";
+constexpr const char* kLearning = "Learning from rewards";
+
+OptionSpec number(const char* group, OptionType type, std::string name, std::string fallback,
+                  std::string help, std::vector<std::string> aliases = {}) {
+  OptionSpec spec{.name = std::move(name),
+                  .type = type,
+                  .default_text = std::move(fallback),
+                  .help = std::move(help),
+                  .aliases = std::move(aliases),
+                  .group = group};
+  return spec;
+}
+
+OptionSpec counted(const char* group, std::string name, std::string fallback, std::string help,
+                   std::vector<std::string> aliases = {}) {
+  OptionSpec spec = number(group, OptionType::kInt, std::move(name), std::move(fallback),
+                           std::move(help), std::move(aliases));
+  spec.range = at_least(1);
+  return spec;
+}
+
+OptionSpec amount(const char* group, std::string name, std::string fallback, std::string help,
+                  std::vector<std::string> aliases = {}) {
+  OptionSpec spec = number(group, OptionType::kFloat, std::move(name), std::move(fallback),
+                           std::move(help), std::move(aliases));
+  spec.range = at_least(0);
+  return spec;
+}
+
+std::vector<OptionSpec> drawing() {
+  OptionSpec temperature = amount(kDrawing, "temperature", "1", "of the answers that are drawn");
+  temperature.range = above(0);
+  OptionSpec top_p = amount(kDrawing, "top_p", "1",
+                            "draw from the likeliest tokens, which together "
+                            "have this probability");
+  top_p.range = above(0).up_to(1);
+  OptionSpec top_k = number(kDrawing, OptionType::kInt, "top_k", "0",
+                            "draw from so many of the likeliest tokens; 0: from all");
+  top_k.range = at_least(0);
+  OptionSpec repetition = amount(kDrawing, "repetition_penalty", "1",
+                                 "above 1: tokens that were there become less likely");
+  repetition.range = above(0);
+  return {
+      counted(kDrawing, "num_generations", "8", "answers to each prompt", {"n_samples_per_prompt"}),
+      counted(kDrawing, "max_completion_length", "512", "tokens of an answer at most",
+              {"max_new_tokens"}),
+      temperature,
+      top_p,
+      top_k,
+      repetition,
+      counted(kDrawing, "steps_per_generation", "1",
+              "steps that the answers drawn at one time are divided into"),
+      counted(kDrawing, "num_iterations", "1", "passes over the answers drawn at one time"),
+      {.name = "log_completions",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "write every answer with its rewards to samples.jsonl",
+       .group = kDrawing}};
+}
+
+std::vector<OptionSpec> judging() {
+  return {
+      {.name = "reward_funcs",
+       .type = OptionType::kList,
+       .help = "what judges answers: accuracy, format, gsm8k, …, or \"program:COMMAND\" "
+               "(docs/reinforcement.md)",
+       .aliases = {"verifier_function"},
+       .group = kJudging},
+      {.name = "reward_weights",
+       .type = OptionType::kList,
+       .help = "of each of them in the sum (default: 1)",
+       .aliases = {"verifier_weight"},
+       .group = kJudging},
+      {.name = "reward_column",
+       .help = "the column with the right answer (default: solution, answer, ground_truth or "
+               "labels)",
+       .group = kJudging},
+      amount(kJudging, "reward_timeout", "60", "seconds that a program has for a step's answers"),
+      counted(kJudging, "cosine_max_len", "",
+              "of cosine: tokens of the longest answer (default: max_completion_length)"),
+      number(kJudging, OptionType::kFloat, "cosine_min_len_value_wrong", "-0.5",
+             "of cosine: for the shortest wrong answer"),
+      number(kJudging, OptionType::kFloat, "cosine_max_len_value_wrong", "0",
+             "of cosine: for the longest wrong answer"),
+      number(kJudging, OptionType::kFloat, "cosine_min_len_value_correct", "1",
+             "of cosine: for the shortest right answer"),
+      number(kJudging, OptionType::kFloat, "cosine_max_len_value_correct", "0.5",
+             "of cosine: for the longest right answer"),
+      counted(kJudging, "repetition_n_grams", "3", "of repetition: words in a row"),
+      number(kJudging, OptionType::kFloat, "repetition_max_penalty", "-1",
+             "of repetition: where all words in a row come again"),
+      counted(kJudging, "soft_max_length", "",
+              "of soft_overlong: the limit (default: max_completion_length)"),
+      counted(kJudging, "soft_cache_length", "",
+              "of soft_overlong: tokens before the limit where it begins"),
+  };
+}
+
+std::vector<OptionSpec> learning() {
+  return {
+      {.name = "advantage_estimator",
+       .default_text = "grpo",
+       .help = "what an answer is worth beside the others to its prompt",
+       .aliases = {"adv_estimator"},
+       .choices = {"grpo", "group_norm", "rloo", "reinforce_plus_plus",
+                   "reinforce_plus_plus_baseline"},
+       .group = kLearning},
+      {.name = "scale_rewards",
+       .default_text = "group",
+       .help = "of grpo: rewards are divided by their deviation in the group, in the batch, or not",
+       .choices = {"group", "batch", "none", "true", "false"},
+       .group = kLearning},
+      {.name = "importance_sampling_level",
+       .default_text = "token",
+       .help = "whether the ratio of probabilities is of each token or of the whole answer (GSPO)",
+       .choices = {"token", "sequence"},
+       .group = kLearning},
+      amount(kLearning, "epsilon", "0.2", "how far the ratio may fall below 1",
+             {"epsilon_low", "clip_ratio"}),
+      amount(kLearning, "epsilon_high", "", "how far it may rise above 1 (default: as epsilon)"),
+      amount(kLearning, "delta", "", "a ratio is never larger, whatever the reward"),
+      amount(kLearning, "kl_beta", "0.04",
+             "weight of the distance to the reference in the loss, where --beta is not given; 0: "
+             "there is no reference",
+             {"kl_coef", "kl_loss_coef"}),
+      amount(kLearning, "max_kl", "0", "a run whose distance grows beyond it stops; 0: none does"),
+      {.name = "overlong_filter",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "answers that were cut at the limit are not learnt from",
+       .aliases = {"mask_truncated_completions"},
+       .group = kLearning},
+      ignored({"use_vllm", "vllm_mode", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size",
+               "vllm_max_model_len", "vllm_enable_prefix_caching", "sleep_level", "offload_model",
+               "offload_optimizer", "move_model_batches", "num_infer_workers"},
+              "answers are drawn by the weights that are trained, where they are"),
+      unavailable({"reward_model", "critic_model", "value_model"},
+                  "answers are judged by rules and programs", {},
+                  tr("\"program:COMMAND\" among --reward_funcs may ask any model")),
+      unavailable({"dynamic_sample", "max_resample_times"},
+                  "prompts whose answers are all worth the same are not drawn again"),
+      unavailable({"async_generate", "multi_turn_scheduler"},
+                  "a step learns from answers of the weights it begins with"),
+  };
+}
+
+}  // namespace
+
+std::vector<OptionSpec> train_reinforcement_options() {
+  std::vector<OptionSpec> all;
+  for (auto* group : {drawing, judging, learning}) {
+    for (OptionSpec& spec : group()) all.push_back(std::move(spec));
+  }
+  return all;
+}
+
+}  // namespace danlu::cli

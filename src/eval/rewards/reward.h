@@ -1,0 +1,63 @@
+// eval/rewards/reward.h: how good an answer is that a model drew to a prompt: rules by name, and
+// programs of the user.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu::eval {
+
+/// An answer that was drawn.
+struct Completion {
+  std::string prompt, text;   ///< text: without special tokens
+  std::vector<int32_t> ids;   ///< of the answer, as drawn
+  bool is_ended = true;       ///< by a token that ends answers; false: cut at the limit
+  Json row = Json::object();  ///< the columns of the prompt's row
+};
+
+/// Nothing: the answer cannot be judged, which is not the same as a bad one.
+using Score = std::optional<double>;
+
+/// Judges answers. Thread-safe.
+class Reward {
+ public:
+  virtual ~Reward() = default;
+  virtual std::string name() const = 0;
+  /// One score for each of them.
+  virtual std::vector<Score> scores(std::span<const Completion> completions) const = 0;
+};
+
+/// What rules are told beside an answer.
+struct RewardSettings {
+  /// The column that holds the right answer; "": the first that is there of solution, answer,
+  /// ground_truth, labels and response, or reward_model.ground_truth.
+  std::string reference_column = {};
+  /// Of `cosine`: what short and long answers get, in tokens up to cosine_length.
+  double cosine_short_wrong = -0.5, cosine_long_wrong = 0, cosine_short_right = 1,
+         cosine_long_right = 0.5;
+  int64_t cosine_length = 512;
+  int64_t repetition_words = 3;  ///< of `repetition`: how many words in a row are compared
+  double repetition_penalty = -1;
+  int64_t overlong_length = 512, overlong_buffer = 0;  ///< of `soft_overlong`: tokens
+  int64_t program_timeout_ms = 60'000;                 ///< of programs, for all answers of a step
+};
+
+/// `name`: one of reward_names(), or "program:" and a command line, whose words are separated by
+/// spaces. The command gets one JSON object a line (prompt, completion, ids, ended, row) and is to
+/// print one number a line, or null. What it does not print, prints otherwise or prints too late is
+/// a score that is missing, and a warning names it.
+/// Errors: UsageError with the nearest name; a limit that is not positive.
+std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSettings& settings);
+
+/// The rules there are.
+std::vector<std::string> reward_names();
+
+/// The right answer that a row holds; empty if it holds none.
+std::optional<std::string> reference_of(const Json& row, const std::string& column);
+
+}  // namespace danlu::eval

@@ -1,0 +1,142 @@
+#include "settings/options/reinforcement_options.h"
+
+#include <charconv>
+
+#include "base/error.h"
+
+namespace danlu::settings {
+namespace {
+
+/// ms-swift's names: what the loss is a mean over.
+void take_loss(const Options& options, PolicyLoss& loss) {
+  const std::string type = options.get_string_or("loss_type", "grpo");
+  if (type == "grpo") {
+    loss.mean = LossMean::kRows;
+  } else if (type == "bnpo" || type == "dapo") {
+    loss.mean = LossMean::kTokens;
+  } else if (type == "dr_grpo") {
+    loss.mean = LossMean::kConstant;
+  } else {
+    throw UsageError(
+        tr("[train] {} {}: {} has no such loss", options.given_as("loss_type"), type, "grpo"),
+        tr("it has {}", "grpo, bnpo, dapo, dr_grpo"));
+  }
+  loss.ratio = options.get_string("importance_sampling_level") == "sequence" ? RatioLevel::kSequence
+                                                                             : RatioLevel::kToken;
+  loss.clip_low = options.get_float("epsilon");
+  loss.clip_high = options.get_float_or("epsilon_high", loss.clip_low);
+  loss.ratio_limit = options.get_float_or("delta", 0);
+  loss.kl = options.is_given("beta") ? options.get_float("beta") : options.get_float("kl_beta");
+  loss.temperature = options.get_float("temperature");
+  loss.longest = options.get_int("max_completion_length");
+}
+
+Advantage advantage_from(const std::string& name) {
+  if (name == "rloo") return Advantage::kLeaveOut;
+  if (name == "reinforce_plus_plus") return Advantage::kWhitened;
+  if (name == "reinforce_plus_plus_baseline") return Advantage::kBaselined;
+  return Advantage::kGroup;
+}
+
+RewardScale scale_from(const std::string& name) {
+  if (name == "batch") return RewardScale::kBatch;
+  return name == "none" || name == "false" ? RewardScale::kNone : RewardScale::kGroup;
+}
+
+std::vector<double> weights_from(const Options& options, size_t rewards) {
+  std::vector<double> weights;
+  for (const std::string& text : options.get_list("reward_weights")) {
+    double weight = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), weight);
+    if (problem != std::errc() || end != text.data() + text.size()) {
+      throw UsageError(tr("[train] {} {}: not a number", options.given_as("reward_weights"), text));
+    }
+    weights.push_back(weight);
+  }
+  if (!weights.empty() && weights.size() != rewards) {
+    throw UsageError(tr("[train] {}: {} weights of {} rewards", options.given_as("reward_weights"),
+                        weights.size(), rewards));
+  }
+  return weights;
+}
+
+void take_rewards(const Options& options, Reinforcement& told) {
+  told.rewards = options.get_list("reward_funcs");
+  if (told.rewards.empty()) {
+    throw UsageError(tr("[train] nothing judges the answers: --reward_funcs names no reward"),
+                     tr("--reward_funcs accuracy, or \"program:COMMAND\"; docs/reinforcement.md "
+                        "lists them"));
+  }
+  told.reward_weights = weights_from(options, told.rewards.size());
+  told.reference_column = options.get_string_or("reward_column", "");
+  told.cosine_length = options.get_int_or("cosine_max_len", 0);
+  told.cosine_short_wrong = options.get_float("cosine_min_len_value_wrong");
+  told.cosine_long_wrong = options.get_float("cosine_max_len_value_wrong");
+  told.cosine_short_right = options.get_float("cosine_min_len_value_correct");
+  told.cosine_long_right = options.get_float("cosine_max_len_value_correct");
+  told.repetition_words = options.get_int("repetition_n_grams");
+  told.repetition_penalty_of_reward = options.get_float("repetition_max_penalty");
+  told.overlong_length = options.get_int_or("soft_max_length", 0);
+  told.overlong_buffer = options.get_int_or("soft_cache_length", 0);
+  told.reward_timeout_s = options.get_float("reward_timeout");
+}
+
+}  // namespace
+
+std::vector<std::string> reinforcement_flags() {
+  return {"loss_type",
+          "beta",
+          "kl_beta",
+          "ref_model",
+          "importance_sampling_level",
+          "epsilon",
+          "epsilon_high",
+          "delta",
+          "temperature",
+          "max_completion_length",
+          "advantage_estimator",
+          "scale_rewards",
+          "reward_funcs",
+          "reward_weights",
+          "reward_column",
+          "num_generations",
+          "num_iterations",
+          "steps_per_generation",
+          "top_p",
+          "top_k",
+          "repetition_penalty",
+          "overlong_filter",
+          "max_kl",
+          "log_completions",
+          "cosine_max_len",
+          "cosine_min_len_value_wrong",
+          "cosine_max_len_value_wrong",
+          "cosine_min_len_value_correct",
+          "cosine_max_len_value_correct",
+          "repetition_n_grams",
+          "repetition_max_penalty",
+          "soft_max_length",
+          "soft_cache_length",
+          "reward_timeout"};
+}
+
+Reinforcement reinforcement_from(const Options& options) {
+  Reinforcement told;
+  take_loss(options, told.loss);
+  take_rewards(options, told);
+  told.advantage = advantage_from(options.get_string("advantage_estimator"));
+  told.scale = scale_from(options.get_string("scale_rewards"));
+  told.answers = options.get_int("num_generations");
+  told.iterations = options.get_int("num_iterations");
+  told.steps = options.get_int("steps_per_generation");
+  told.max_new_tokens = options.get_int("max_completion_length");
+  told.top_p = options.get_float("top_p");
+  told.top_k = options.get_int("top_k");
+  told.repetition_penalty = options.get_float("repetition_penalty");
+  told.masks_truncated = options.get_bool("overlong_filter");
+  told.max_kl = options.get_float("max_kl");
+  told.logs_completions = options.get_bool("log_completions");
+  return told;
+}
+
+}  // namespace danlu::settings

@@ -1,0 +1,18 @@
+// settings/options/reinforcement_options.h: how answers are drawn, judged and learnt from, out of a
+// training line.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "settings/reinforcement.h"
+
+namespace danlu::settings {
+
+/// Errors: UsageError where no reward is named, or weights are not of every reward.
+Reinforcement reinforcement_from(const Options& options);
+
+/// The options that it reads.
+std::vector<std::string> reinforcement_flags();
+
+}  // namespace danlu::settings

@@ -1,0 +1,68 @@
+// settings/reinforcement.h: what training by rewards is told: how answers are drawn, judged and
+// learnt from.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace danlu::settings {
+
+/// What an answer is worth beside the others to the same prompt (its group).
+enum class Advantage {
+  kGroup,      ///< reward less the group's mean (GRPO), scaled as RewardScale says
+  kLeaveOut,   ///< reward less the mean of the group's others (RLOO)
+  kWhitened,   ///< reward, whitened over the tokens of all answers (REINFORCE++)
+  kBaselined,  ///< reward less the group's mean, whitened over the tokens of all answers
+};
+
+/// What kGroup divides by.
+enum class RewardScale { kGroup, kBatch, kNone };
+
+/// Over what the loss is a mean.
+enum class LossMean {
+  kRows,      ///< of each answer over its tokens, then over answers (GRPO)
+  kTokens,    ///< over the tokens of all answers of the step (BNPO, DAPO)
+  kConstant,  ///< sum over answers × the longest answer allowed (Dr. GRPO)
+};
+
+/// Of what the ratio of new to old probability is.
+enum class RatioLevel { kToken, kSequence };
+
+/// The clipped loss of answers that were drawn.
+struct PolicyLoss {
+  LossMean mean = LossMean::kRows;
+  RatioLevel ratio = RatioLevel::kToken;
+  double clip_low = 0.2, clip_high = 0.2;  ///< the ratio counts within [1 - low, 1 + high]
+  double ratio_limit = 0;                  ///< > 0: it is never larger, whatever the sign
+  double kl = 0;                           ///< the weight of the KL term in the loss; 0: none
+  double temperature = 1;  ///< logits are divided by it, as where answers were drawn
+  int64_t longest = 0;     ///< tokens; of kConstant
+};
+
+struct Reinforcement {
+  PolicyLoss loss;
+  Advantage advantage = Advantage::kGroup;
+  RewardScale scale = RewardScale::kGroup;
+  std::vector<std::string> rewards;
+  std::vector<double> reward_weights;  ///< of each; empty: 1
+  std::string reference_column;        ///< of rows, with the right answer; "": found by its name
+  int64_t cosine_length = 0, overlong_length = 0;  ///< of these rewards; 0: max_new_tokens
+  int64_t overlong_buffer = 0, repetition_words = 3;
+  double repetition_penalty_of_reward = -1;
+  double cosine_short_wrong = -0.5, cosine_long_wrong = 0, cosine_short_right = 1,
+         cosine_long_right = 0.5;
+  double reward_timeout_s = 60;  ///< of a program that judges
+  int64_t answers = 8;           ///< to each prompt
+  int64_t iterations = 1;        ///< passes over the answers of one rollout
+  int64_t steps = 1;             ///< that the answers of one rollout are divided into
+  int64_t max_new_tokens = 512;
+  double top_p = 1;
+  int64_t top_k = 0;
+  double repetition_penalty = 1;
+  bool masks_truncated = false;  ///< answers cut at the limit are not learnt from
+  double max_kl = 0;             ///< > 0: a run whose KL goes beyond it stops
+  bool logs_completions = false;
+};
+
+}  // namespace danlu::settings

@@ -1,0 +1,201 @@
+#include "train/objectives/policy.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/ignore_label.h"
+#include "models/training_memory.h"
+
+namespace danlu::train {
+namespace {
+
+using settings::LossMean, settings::RatioLevel;
+
+constexpr const char* kKl = "kl";
+constexpr const char* kEntropy = "entropy";
+constexpr const char* kClippedLow = "clip_ratio/low_mean";
+constexpr const char* kClippedHigh = "clip_ratio/high_mean";
+constexpr const char* kClipped = "clip_ratio/region_mean";
+
+int64_t num_answers(const data::Batch& batch) {
+  return static_cast<int64_t>(batch.segment_starts.size()) - 1;
+}
+
+/// The tokens of a batch that are targets, M of them.
+struct DrawnTokens {
+  at::Tensor rows_M, ids_M;  ///< on the host
+  at::Tensor answer_M;       ///< which answer each belongs to, on the device
+  at::Tensor counts_S;       ///< tokens of each answer, at least 1, f64
+
+  DrawnTokens(const data::Batch& batch, const at::Device& device) {
+    const std::vector<int64_t> segments = data::segment_of_tokens(batch);
+    std::vector<int64_t> rows, ids, answers;
+    for (size_t i = 0; i < batch.targets.size(); ++i) {
+      if (batch.targets[i] == kIgnoreLabel) continue;
+      rows.push_back(static_cast<int64_t>(i));
+      ids.push_back(batch.targets[i]);
+      answers.push_back(segments[i]);
+    }
+    const at::TensorOptions options(at::kLong);
+    rows_M = at::tensor(rows, options);
+    ids_M = at::tensor(ids, options);
+    const at::Tensor on_host = at::tensor(answers, options);
+    counts_S = at::bincount(on_host, {}, num_answers(batch)).clamp_min(1).to(device, at::kDouble);
+    answer_M = on_host.to(device);
+  }
+  /// The column's values at the tokens; undefined if the batch has none of that name.
+  at::Tensor column(const data::Batch& batch, const char* name) const {
+    const auto found = batch.token_columns.find(name);
+    if (found == batch.token_columns.end()) return {};
+    std::vector<double> values;
+    const int64_t* rows = rows_M.data_ptr<int64_t>();
+    for (int64_t i = 0; i < rows_M.numel(); ++i)
+      values.push_back(found->second[static_cast<size_t>(rows[i])]);
+    return at::tensor(values, at::TensorOptions(at::kDouble)).to(answer_M.device());
+  }
+  at::Tensor sum_of_answers(const at::Tensor& values_M) const {
+    return at::zeros(counts_S.sizes(), values_M.options()).index_add(0, answer_M, values_M);
+  }
+  at::Tensor mean_of_answers(const at::Tensor& values_M) const {
+    return sum_of_answers(values_M) / counts_S;
+  }
+};
+
+class Policy : public Objective {
+ public:
+  Policy(const settings::PolicyLoss& settings, std::shared_ptr<const FrozenModel> reference)
+      : settings_(settings), reference_(std::move(reference)) {}
+
+  std::vector<std::string> metrics() const override {
+    std::vector<std::string> names = {kEntropy, kClippedLow, kClippedHigh, kClipped};
+    if (settings_.kl > 0) names.insert(names.begin(), kKl);
+    return names;
+  }
+
+  double weight(const data::Batch& batch) const override {
+    if (batch.is_filling) return 0;
+    const auto answers = static_cast<double>(num_answers(batch));
+    switch (settings_.mean) {
+      case LossMean::kRows:
+        return answers;
+      case LossMean::kTokens:
+        return static_cast<double>(batch.num_targets);
+      case LossMean::kConstant:
+        return answers * static_cast<double>(settings_.longest);
+    }
+    throw InternalError("[policy] LossMean");
+  }
+
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& batches) const override {
+    std::vector<Columns> columns(batches.size());
+    if (settings_.kl == 0 || has_column(batches)) return columns;
+    const auto ask = [&](const ForwardPasses& of, bool adapters) {
+      of.run(batches, {.adapters = adapters},
+             [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+               const DrawnTokens drawn(*batches[i], hidden_nH.device());
+               columns[i][kReferenceColumn] =
+                   of.stage()
+                       .token_logprobs(hidden_nH, input, drawn.rows_M, drawn.ids_M,
+                                       {.temperature = settings_.temperature})
+                       .logprobs_M.to(at::kDouble);
+             });
+    };
+    if (!reference_) {
+      ask(passes, /*adapters=*/false);
+      return columns;
+    }
+    // Both stores exchange over the same groups, one after the other.
+    passes.stage().memory().settle();
+    ask(ForwardPasses(reference_->stage(), reference_->links()), /*adapters=*/true);
+    reference_->stage().memory().settle();
+    return columns;
+  }
+
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
+                double scale) const override {
+    const DrawnTokens drawn(batch, hidden_nH.device());
+    const ops::TokenLogprobs found =
+        policy.token_logprobs(hidden_nH, input, drawn.rows_M, drawn.ids_M,
+                              {.temperature = settings_.temperature, .entropy = true});
+    const at::Tensor logprobs_M = found.logprobs_M.to(at::kDouble);
+    const at::Tensor old_M = drawn.column(batch, kOldColumn);
+    const at::Tensor moved_M = logprobs_M - (old_M.defined() ? old_M : logprobs_M.detach());
+    const at::Tensor advantage_M = drawn.column(batch, kAdvantageColumn);
+    if (!advantage_M.defined()) throw InternalError("[policy] answers without advantages");
+    // The ratio of an answer as a whole is that of each of its tokens (GSPO).
+    const bool of_tokens = settings_.ratio == RatioLevel::kToken;
+    const at::Tensor ratio_M =
+        (of_tokens ? moved_M : drawn.mean_of_answers(moved_M).index_select(0, drawn.answer_M))
+            .exp();
+    const at::Tensor held_M =
+        settings_.ratio_limit > 0 ? at::clamp(ratio_M, {}, settings_.ratio_limit) : ratio_M;
+    const at::Tensor clipped_M =
+        at::clamp(ratio_M, 1 - settings_.clip_low, 1 + settings_.clip_high);
+    at::Tensor loss_M = -at::minimum(held_M * advantage_M, clipped_M * advantage_M);
+    Loss loss;
+    const at::Tensor count = at::scalar_tensor(drawn.rows_M.numel(), at::kLong);
+    if (settings_.kl > 0) {
+      const auto asked = columns.find(kReferenceColumn);
+      const at::Tensor reference_M = asked != columns.end() ? asked->second.to(logprobs_M.device())
+                                                            : drawn.column(batch, kReferenceColumn);
+      if (!reference_M.defined()) throw InternalError("[policy] a KL term without a reference");
+      const at::Tensor distance_M = reference_M - logprobs_M;
+      const at::Tensor kl_M = distance_M.exp() - distance_M - 1;
+      loss_M = loss_M + kl_M * settings_.kl;
+      loss.metrics[kKl] = {kl_M.detach().sum(), count};
+    }
+    loss.sum =
+        settings_.mean == LossMean::kRows ? drawn.mean_of_answers(loss_M).sum() : loss_M.sum();
+    loss.scale = at::ones({}, loss.sum.options()) * scale;
+    loss.metrics[kEntropy] = {found.entropies_M.to(at::kDouble).sum(), count};
+    add_clipped(drawn, ratio_M.detach(), advantage_M, num_answers(batch), &loss);
+    return loss;
+  }
+
+ private:
+  static bool has_column(const std::vector<const data::Batch*>& batches) {
+    return !batches.empty() && batches.front()->token_columns.count(kReferenceColumn) > 0;
+  }
+  /// Shares of tokens, or of answers where the ratio is theirs.
+  void add_clipped(const DrawnTokens& drawn, const at::Tensor& ratio_M,
+                   const at::Tensor& advantage_M, int64_t answers, Loss* loss) const {
+    const at::Tensor low_M =
+        (ratio_M < 1 - settings_.clip_low).logical_and(advantage_M < 0).to(at::kDouble);
+    const at::Tensor high_M =
+        (ratio_M > 1 + settings_.clip_high).logical_and(advantage_M > 0).to(at::kDouble);
+    const bool of_tokens = settings_.ratio == RatioLevel::kToken;
+    const auto share = [&](const at::Tensor& clipped_M) {
+      const at::Tensor sum = of_tokens ? clipped_M.sum() : drawn.mean_of_answers(clipped_M).sum();
+      return PassMetric{sum,
+                        at::scalar_tensor(of_tokens ? drawn.rows_M.numel() : answers, at::kLong)};
+    };
+    loss->metrics[kClippedLow] = share(low_M);
+    loss->metrics[kClippedHigh] = share(high_M);
+    loss->metrics[kClipped] = share(low_M + high_M);
+  }
+
+  settings::PolicyLoss settings_;
+  std::shared_ptr<const FrozenModel> reference_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Objective> policy_objective(
+    const settings::PolicyLoss& settings, const std::shared_ptr<const FrozenModel>& reference) {
+  return std::make_shared<const Policy>(settings, reference);
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,31 @@
+// train/objectives/policy.h: the clipped loss of answers that were drawn and judged: GRPO and its
+// relatives, PPO's policy.
+#pragma once
+#include <memory>
+
+#include "settings/reinforcement.h"
+#include "train/objective.h"
+#include "train/objectives/reference.h"
+
+namespace danlu::train {
+
+/// Names of data::Sample::token_columns. Each value stands where the token that it belongs to is
+/// predicted; elsewhere it is not read.
+inline constexpr const char* kAdvantageColumn = "advantage";
+/// Log-probabilities when the answer was drawn. Without the column the policy is its own old one:
+/// the ratio is 1, and its gradient is that of the log-probability.
+inline constexpr const char* kOldColumn = "old";
+/// Of the reference, for the KL term. Without the column the reference is asked before each step.
+inline constexpr const char* kReferenceColumn = "reference";
+
+/// Over answers, each a segment whose targets are its tokens: -min(ratio A, clipped ratio A) + kl
+/// k3, with k3 = exp(d) - d - 1 for d = log-probability of the reference less that of the policy.
+/// Metrics: kl, entropy, clip_ratio/low_mean, clip_ratio/high_mean, clip_ratio/region_mean.
+/// Source: TRL's GRPO trainer; what the mean is over spans the whole step.
+/// reference: of the KL term; nullptr: the policy without adapters.
+/// REQUIRES: no context axis (the mean over an answer needs its tokens).
+std::shared_ptr<const Objective> policy_objective(
+    const settings::PolicyLoss& settings,
+    const std::shared_ptr<const FrozenModel>& reference = nullptr);
+
+}  // namespace danlu::train

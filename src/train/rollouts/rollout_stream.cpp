@@ -1,0 +1,275 @@
+#include "train/rollouts/rollout_stream.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "models/training_memory.h"
+#include "train/forward_passes.h"
+#include "train/rollouts/advantages.h"
+
+namespace danlu::train {
+namespace {
+
+std::vector<std::vector<std::optional<double>>> scores_by_rule(
+    const std::vector<DrawnAnswer>& answers, size_t rules) {
+  std::vector<std::vector<std::optional<double>>> scores(rules);
+  for (const DrawnAnswer& answer : answers) {
+    for (size_t rule = 0; rule < rules; ++rule) scores[rule].push_back(answer.scores.at(rule));
+  }
+  return scores;
+}
+
+/// What a reward that spread as `scores` shows, under `name`.
+void note_scores(const std::string& name, const std::vector<std::optional<double>>& scores,
+                 std::map<std::string, double>& figures) {
+  double sum = 0, squares = 0, count = 0;
+  for (const auto& score : scores) {
+    if (!score) continue;
+    sum += *score;
+    squares += *score * *score;
+    ++count;
+  }
+  if (count == 0) return;
+  const double mean = sum / count;
+  figures[name + "/mean"] = mean;
+  if (count > 1) {
+    figures[name + "/std"] = std::sqrt(std::max(0.0, squares - count * mean * mean) / (count - 1));
+  }
+}
+
+Json or_null(const std::optional<double>& score) { return score ? Json(*score) : Json(); }
+
+/// The prompts [first, first + count) that fall to a rank of the data axis.
+std::pair<int64_t, int64_t> share_of(int64_t first, int64_t count, int64_t rank, int64_t ranks) {
+  return {first + count * rank / ranks, first + count * (rank + 1) / ranks};
+}
+
+}  // namespace
+
+Generator generator_of(models::CausalLM& policy, int64_t batch_size) {
+  return [&policy, batch_size](const std::vector<infer::Request>& requests) {
+    std::vector<infer::Answer> answers;
+    policy.memory().with_all([&] { answers = infer::generate(policy, requests, batch_size); });
+    return answers;
+  };
+}
+
+RolloutStream::RolloutStream(RolloutParts parts, RolloutSettings settings, int64_t consumed)
+    : parts_(std::move(parts)), settings_(std::move(settings)) {
+  const settings::Reinforcement& told = settings_.told;
+  const int64_t answers = told.steps * samples_of_step();
+  if (answers % told.answers != 0) {
+    throw UsageError(
+        tr("[rollout] {} answers to each prompt do not divide the {} answers of a rollout",
+           told.answers, answers),
+        tr("choose --num_generations and the batch so that they do"));
+  }
+  step_ = consumed / samples_of_step();
+  if (consumed % samples_of_step() != 0 || !is_resumable()) {
+    throw UsageError(tr("[rollout] {} answers were learnt from, which is the midst of a rollout of "
+                        "{} steps of {}",
+                        consumed, steps_of_rollout(), samples_of_step()),
+                     tr("go on with the batch and the iterations that the run began with"));
+  }
+}
+
+double RolloutStream::epoch() const {
+  const double rollouts = static_cast<double>(step_) / static_cast<double>(steps_of_rollout());
+  return rollouts * static_cast<double>(prompts_of_rollout()) /
+         static_cast<double>(parts_.prompts->size());
+}
+
+data::StepBatches RolloutStream::next() {
+  const double begin = steady_now_s();
+  if (is_resumable()) {
+    roll_out(step_ / steps_of_rollout());
+  } else {
+    figures_.clear();  // they are of the rollout, and were told
+  }
+  wait_s_ = steady_now_s() - begin;
+  ++step_;
+  return answers_->next();
+}
+
+void RolloutStream::put_back(const data::StepBatches& step) {
+  answers_->put_back(step);
+  --step_;
+}
+
+std::vector<DrawnAnswer> RolloutStream::draw(int64_t first_prompt, int64_t count) const {
+  const settings::Reinforcement& told = settings_.told;
+  std::vector<infer::Request> requests;
+  for (int64_t prompt = first_prompt; prompt < first_prompt + count; ++prompt) {
+    const data::Sample sample = parts_.prompts->get(parts_.order(prompt));
+    for (int64_t i = 0; i < told.answers; ++i) {
+      infer::Request request;
+      request.prompt.assign(sample.ids.begin(), sample.ids.end());
+      request.sampling = {.do_sample = told.loss.temperature > 0,
+                          .temperature = told.loss.temperature,
+                          .top_k = told.top_k,
+                          .top_p = told.top_p,
+                          .repetition_penalty = told.repetition_penalty,
+                          .seed = settings_.seed};
+      request.max_new_tokens = told.max_new_tokens;
+      request.stop_ids = settings_.stop_ids;
+      request.num_tokens = static_cast<int64_t>(parts_.tokenizer->size());
+      request.stream = static_cast<uint64_t>(prompt * told.answers + i);
+      requests.push_back(std::move(request));
+    }
+  }
+  const std::vector<infer::Answer> found = parts_.generate(requests);
+  std::vector<DrawnAnswer> answers;
+  for (size_t i = 0; i < found.size(); ++i) {
+    DrawnAnswer answer;
+    answer.prompt = requests[i].prompt;
+    answer.ids = found[i].ids;
+    answer.is_ended = found[i].stopped_by.has_value();
+    if (answer.is_ended) answer.ids.push_back(*found[i].stopped_by);
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+void RolloutStream::judge(const std::vector<std::string>& columns,
+                          std::vector<DrawnAnswer>& answers) const {
+  std::vector<eval::Completion> completions;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const DrawnAnswer& answer = answers[i];
+    eval::Completion completion;
+    completion.prompt = parts_.tokenizer->decode(answer.prompt);
+    completion.text = parts_.tokenizer->decode(answer.ids, /*skip_special=*/true);
+    completion.ids = answer.ids;
+    completion.is_ended = answer.is_ended;
+    if (!columns[i].empty()) completion.row = parse_json(columns[i], "columns of a prompt");
+    completions.push_back(std::move(completion));
+  }
+  for (const auto& reward : parts_.rewards) {
+    const std::vector<eval::Score> scores = reward->scores(completions);
+    for (size_t i = 0; i < answers.size(); ++i) answers[i].scores.push_back(scores.at(i));
+  }
+}
+
+void RolloutStream::find_old(std::vector<DrawnAnswer>& answers) const {
+  std::vector<data::Batch> batches;
+  for (const DrawnAnswer& answer : answers)
+    batches.push_back(data::make_batch({sample_of(answer, 0, false)}));
+  std::vector<const data::Batch*> all;
+  for (const data::Batch& batch : batches) all.push_back(&batch);
+  const ForwardPasses passes(parts_.policy, parts_.links);
+  passes.run(all, {},
+             [&](size_t index, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+               DrawnAnswer& answer = answers[index];
+               std::vector<int64_t> rows, ids;
+               for (size_t i = 0; i < answer.ids.size(); ++i) {
+                 rows.push_back(static_cast<int64_t>(answer.prompt.size() - 1 + i));
+                 ids.push_back(answer.ids[i]);
+               }
+               const at::TensorOptions options(at::kLong);
+               const at::Tensor logprobs =
+                   parts_.policy
+                       .token_logprobs(hidden_nH, input, at::tensor(rows, options),
+                                       at::tensor(ids, options),
+                                       {.temperature = settings_.told.loss.temperature})
+                       .logprobs_M.to(at::kCPU, at::kFloat)
+                       .contiguous();
+               const float* values = logprobs.data_ptr<float>();
+               answer.old.assign(values, values + logprobs.numel());
+             });
+}
+
+void RolloutStream::roll_out(int64_t number) {
+  const int64_t count = prompts_of_rollout(), first = number * count;
+  const auto& [dp_rank, dp_size] = std::pair(settings_.batches.dp_rank, settings_.batches.dp_size);
+  const auto [begin, end] = share_of(first, count, dp_rank, dp_size);
+  std::vector<DrawnAnswer> own = draw(begin, end - begin);
+  std::vector<std::string> columns;
+  for (int64_t prompt = begin; prompt < end; ++prompt) {
+    const std::string row = parts_.prompts->columns(parts_.order(prompt));
+    columns.insert(columns.end(), static_cast<size_t>(settings_.told.answers), row);
+  }
+  judge(columns, own);
+  if (steps_of_rollout() > 1) find_old(own);
+  const std::vector<DrawnAnswer> answers = answers_of_all(parts_.policy.mesh().batch_ranks(), own);
+
+  const RewardGroups groups{weighted_rewards(scores_by_rule(answers, parts_.rewards.size()),
+                                             settings_.told.reward_weights),
+                            settings_.told.answers};
+  std::vector<int64_t> tokens;
+  for (const DrawnAnswer& answer : answers) tokens.push_back(std::ssize(answer.ids));
+  const std::vector<double> worth =
+      advantages(groups, tokens, settings_.told.advantage, settings_.told.scale);
+  note(answers, groups.rewards);
+  write_samples(answers, groups.rewards, worth);
+  std::vector<data::Sample> samples;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const bool is_masked = settings_.told.masks_truncated && !answers[i].is_ended;
+    samples.push_back(sample_of(answers[i], worth[i], is_masked));
+  }
+  data::BatchStreamOptions options = settings_.batches;
+  options.prefetch_steps = 0;
+  const auto size = static_cast<int64_t>(samples.size());
+  answers_ = std::make_unique<data::BatchStream>(
+      std::make_shared<data::VectorSource>(std::move(samples)),
+      [size](int64_t index) { return index % size; }, options);
+}
+
+void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
+                         const std::vector<std::optional<double>>& rewards) {
+  const RewardSpread spread = spread_of({rewards, settings_.told.answers});
+  figures_ = {{"reward", spread.mean},
+              {"reward_std", spread.deviation},
+              {"frac_reward_zero_std", spread.share_of_equal_groups}};
+  const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
+  for (size_t rule = 0; rule < by_rule.size(); ++rule)
+    note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], figures_);
+  double sum = 0, shortest = INFINITY, longest = 0, cut = 0;
+  for (const DrawnAnswer& answer : answers) {
+    const auto length = static_cast<double>(answer.ids.size());
+    sum += length;
+    shortest = std::min(shortest, length);
+    longest = std::max(longest, length);
+    cut += answer.is_ended ? 0 : 1;
+  }
+  const auto count = static_cast<double>(answers.size());
+  figures_["completions/mean_length"] = sum / count;
+  figures_["completions/min_length"] = shortest;
+  figures_["completions/max_length"] = longest;
+  figures_["completions/clipped_ratio"] = cut / count;
+  if (spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
+  has_warned_of_equal_ = true;
+  log::warning(
+      "[rollout] all {} answers to each prompt got the same reward: nothing is learnt from them",
+      settings_.told.answers);
+}
+
+void RolloutStream::write_samples(const std::vector<DrawnAnswer>& answers,
+                                  const std::vector<std::optional<double>>& rewards,
+                                  const std::vector<double>& advantages) const {
+  if (settings_.samples_file.empty()) return;
+  std::ofstream file(settings_.samples_file, std::ios::app);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    Json scores = Json::object();
+    for (size_t rule = 0; rule < parts_.rewards.size(); ++rule)
+      scores[parts_.rewards[rule]->name()] = or_null(answers[i].scores[rule]);
+    const Json line{{"step", step_ + 1},
+                    {"prompt", parts_.tokenizer->decode(answers[i].prompt)},
+                    {"completion", parts_.tokenizer->decode(answers[i].ids)},
+                    {"rewards", scores},
+                    {"reward", or_null(rewards[i])},
+                    {"advantage", advantages[i]}};
+    file << dump_text(line) << '\n';
+  }
+  if (!file.flush()) throw IoError(tr("cannot write {}", settings_.samples_file.string()));
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,86 @@
+#include "train/start/begin_rollouts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <utility>
+
+#include "base/file.h"
+#include "train/rollouts/rollout_stream.h"
+
+namespace danlu::train {
+namespace {
+
+// Answers that are drawn at a time: a few rows more or less make no difference to a pass.
+constexpr int64_t kAnswersAtATime = 64;
+
+eval::RewardSettings reward_settings(const settings::Reinforcement& told) {
+  eval::RewardSettings settings;
+  settings.reference_column = told.reference_column;
+  settings.cosine_length = told.cosine_length > 0 ? told.cosine_length : told.max_new_tokens;
+  settings.overlong_length = told.overlong_length > 0 ? told.overlong_length : told.max_new_tokens;
+  settings.overlong_buffer = told.overlong_buffer;
+  settings.repetition_words = told.repetition_words;
+  settings.repetition_penalty = told.repetition_penalty_of_reward;
+  settings.cosine_short_wrong = told.cosine_short_wrong;
+  settings.cosine_long_wrong = told.cosine_long_wrong;
+  settings.cosine_short_right = told.cosine_short_right;
+  settings.cosine_long_right = told.cosine_long_right;
+  settings.program_timeout_ms = std::llround(told.reward_timeout_s * 1000);
+  return settings;
+}
+
+std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
+  std::vector<text::TokenId> ids =
+      infer::load_generation_defaults(run.source.config, run.source.companions).stop_ids;
+  if (run.text.encoder) {
+    const auto of_template = run.text.encoder->stop_ids();
+    ids.insert(ids.end(), of_template.begin(), of_template.end());
+  }
+  if (const auto eos = run.text.tokenizer->eos_id()) ids.push_back(*eos);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+/// The lines of steps that are not taken again; one that was cut is the last, and of such a step.
+void keep_earlier(const std::filesystem::path& file, int64_t step) {
+  std::ifstream lines(file);
+  if (!lines) return;
+  std::string kept;
+  for (std::string line; std::getline(lines, line) && line.ends_with('}');) {
+    const Json json = parse_json(line, file.string());
+    if (json_get<int64_t>(json, "step").value_or(0) <= step) kept += line + "\n";
+  }
+  write_file_atomic(file, kept);
+}
+
+}  // namespace
+
+std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& begun,
+                                                    const data::BatchStreamOptions& options) {
+  const settings::Reinforcement& told = run.config.objective.policy;
+  models::CausalLM& policy = *begun.state.model;
+  RolloutParts parts{policy,
+                     *begun.state.links,
+                     run.data.train,
+                     run.data.order,
+                     run.text.tokenizer,
+                     generator_of(policy, kAnswersAtATime),
+                     {}};
+  for (const std::string& name : told.rewards)
+    parts.rewards.push_back(eval::make_reward(name, reward_settings(told)));
+  RolloutSettings settings;
+  settings.told = told;
+  settings.batches = options;
+  settings.stop_ids = stop_ids_of(run);
+  settings.seed = run.config.seed;
+  if (told.logs_completions && run.ranks.is_first()) {
+    settings.samples_file = run.config.output.directory / "samples.jsonl";
+    keep_earlier(settings.samples_file, begun.state.step);
+  }
+  return std::make_unique<RolloutStream>(std::move(parts), std::move(settings),
+                                         begun.consumed_samples);
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,16 @@
+// train/start/begin_rollouts.h: the stream of a run whose model draws its own answers.
+#pragma once
+#include <memory>
+
+#include "data/batch_stream.h"
+#include "train/start/begin.h"
+#include "train/start/prepared.h"
+
+namespace danlu::train {
+
+/// The parts of `run` and `begun` outlive it. options: of a step. Errors: as RolloutStream and
+/// eval::make_reward.
+std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& begun,
+                                                    const data::BatchStreamOptions& options);
+
+}  // namespace danlu::train

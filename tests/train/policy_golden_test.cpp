@@ -1,0 +1,303 @@
+// The clipped loss of drawn answers, and what they are worth, against TRL and verl
+// (shared/golden/rl/grpo, advantages).
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "base/file.h"
+#include "models/weight_files.h"
+#include "train/batch_input.h"
+#include "train/objectives/policy.h"
+#include "train/rollouts/advantages.h"
+#include "train/support.h"
+
+namespace danlu::train {
+namespace policy_golden_test {
+
+using settings::Advantage, settings::LossMean, settings::PolicyLoss, settings::RatioLevel,
+    settings::RewardScale;
+using test::read_tensor;
+
+std::filesystem::path golden_dir() { return danlu::test::shared_dir() / "golden/rl"; }
+
+std::unique_ptr<models::CausalLM> model(const std::string& name, at::ScalarType dtype) {
+  return models::load_model(golden_dir() / "grpo" / name, parallel::Mesh::single(), dtype,
+                            at::Device(at::kCPU));
+}
+
+struct Drawn {
+  bool has_old = true, has_reference = true;
+  std::vector<int64_t> masked = {};  ///< answers without a target
+};
+
+/// Prompts are padded at the left, answers at the right.
+std::vector<data::Sample> samples(const weights::TensorSource& golden, const Drawn& drawn) {
+  const auto tensor = [&](const char* name) { return read_tensor(golden, name); };
+  const at::Tensor prompts = tensor("prompt_ids"), prompt_mask = tensor("prompt_mask"),
+                   answers = tensor("completion_ids"), mask = tensor("completion_mask"),
+                   advantages = tensor("advantages"), old = tensor("old_per_token_logps"),
+                   reference = tensor("ref_per_token_logps");
+  std::vector<data::Sample> samples;
+  for (int64_t row = 0; row < answers.size(0); ++row) {
+    data::Sample sample;
+    const bool is_masked = std::count(drawn.masked.begin(), drawn.masked.end(), row) > 0;
+    const auto add = [&](int64_t id, int64_t label) {
+      sample.ids.push_back(static_cast<int32_t>(id));
+      sample.labels.push_back(static_cast<int32_t>(label));
+    };
+    for (int64_t t = 0; t < prompts.size(1); ++t) {
+      if (prompt_mask[row][t].item<int64_t>()) add(prompts[row][t].item<int64_t>(), kIgnoreLabel);
+    }
+    const size_t begin = sample.ids.size();
+    for (int64_t t = 0; t < answers.size(1); ++t) {
+      if (!mask[row][t].item<int64_t>()) continue;
+      const auto id = answers[row][t].item<int64_t>();
+      add(id, is_masked ? kIgnoreLabel : id);
+    }
+    std::vector<float> zeros(sample.ids.size(), 0.0F);
+    std::vector<float> of_advantage(sample.ids.size(), advantages[row].item<float>()),
+        of_old = zeros, of_reference = zeros;
+    for (size_t t = begin; t < sample.ids.size(); ++t) {
+      const auto column = static_cast<int64_t>(t - begin);
+      of_old[t - 1] = old[row][column].item<float>();
+      of_reference[t - 1] = reference[row][column].item<float>();
+    }
+    sample.token_columns[kAdvantageColumn] = of_advantage;
+    if (drawn.has_old) sample.token_columns[kOldColumn] = of_old;
+    if (drawn.has_reference) sample.token_columns[kReferenceColumn] = of_reference;
+    samples.push_back(sample);
+  }
+  return samples;
+}
+
+struct Variant {
+  const char* name;
+  PolicyLoss loss;
+  Drawn drawn = {};
+  bool has_gradients = true;
+};
+
+std::vector<Variant> variants() {
+  const auto loss = [](LossMean mean, double kl, double high,
+                       RatioLevel ratio = RatioLevel::kToken) {
+    PolicyLoss result;
+    result.mean = mean;
+    result.kl = kl;
+    result.clip_high = high;
+    result.ratio = ratio;
+    result.longest = 16;
+    return result;
+  };
+  return {{"grpo_token", loss(LossMean::kRows, 0.04, 0.2)},
+          {"grpo_sequence", loss(LossMean::kRows, 0.04, 0.28, RatioLevel::kSequence)},
+          {"bnpo", loss(LossMean::kTokens, 0.04, 0.2)},
+          {"dr_grpo", loss(LossMean::kConstant, 0, 0.2)},
+          {"dapo", loss(LossMean::kTokens, 0, 0.28)},
+          {"dapo_mask_truncated", loss(LossMean::kTokens, 0, 0.28), {.masked = {2, 5}}},
+          {"grpo_on_policy", loss(LossMean::kRows, 0.04, 0.2), {.has_old = false}}};
+}
+
+class GoldenPolicy : public testing::TestWithParam<Variant> {};
+
+TEST_P(GoldenPolicy, LossGradientsAndMetrics) {
+  DANLU_REQUIRES_SHARED();
+  const Variant& variant = GetParam();
+  const auto golden = weights::open_safetensors(golden_dir() / "grpo/golden.safetensors");
+  const Json told = Json::parse(read_file(golden_dir() / "grpo/grpo.json"));
+  const auto policy = model("policy", at::kFloat);
+  for (const auto& parameter : policy->parameters()) parameter.tensor.set_requires_grad(true);
+  const auto objective = policy_objective(variant.loss);
+  const auto all = samples(*golden, variant.drawn);
+  // Two micro-batches, whose sums are divided once.
+  double sum = 0, weight = 0;
+  std::map<std::string, std::pair<double, double>> metrics;
+  const std::vector<std::vector<data::Sample>> parts = {{all.begin(), all.begin() + 3},
+                                                        {all.begin() + 3, all.end()}};
+  std::vector<data::Batch> batches;
+  for (const auto& part : parts) {
+    batches.push_back(data::make_batch(part));
+    weight += objective->weight(batches.back());
+  }
+  for (const data::Batch& batch : batches) {
+    const models::ForwardInput input = evaluation_input(*policy, batch);
+    const Loss loss =
+        objective->evaluate(*policy, policy->forward(input), input, batch, {}, 1 / weight);
+    sum += loss.sum.item<double>();
+    for (const auto& [name, metric] : loss.metrics) {
+      metrics[name].first += metric.sum.item<double>();
+      metrics[name].second += metric.weight.item<double>();
+    }
+    torch::autograd::backward({loss.sum}, {loss.scale});
+  }
+  const std::string name = variant.name;
+  EXPECT_NEAR(sum / weight, read_tensor(*golden, name + ".loss").item<float>(), 2e-5);
+  for (const auto& [metric, expected] :
+       told["variants"][name].value("metrics", Json::object()).items()) {
+    if (metric.ends_with("_min") || metric.ends_with("_max")) continue;
+    ASSERT_EQ(metrics.count(metric), 1u) << metric;
+    EXPECT_NEAR(metrics[metric].first / metrics[metric].second, expected.get<double>(), 2e-5)
+        << metric;
+  }
+  int64_t compared = 0;
+  for (const auto& parameter : policy->parameters()) {
+    const std::string of = name + ".grad." + parameter.name();
+    if (!golden->find(of)) continue;
+    const at::Tensor expected = read_tensor(*golden, of);
+    const double difference = (parameter.tensor.grad() - expected).abs().max().item<double>();
+    EXPECT_LT(difference, 2e-5 + 1e-4 * expected.abs().max().item<double>()) << parameter.name();
+    ++compared;
+  }
+  EXPECT_GT(compared, 10) << "gradients of every parameter";
+}
+
+INSTANTIATE_TEST_SUITE_P(Grpo, GoldenPolicy, testing::ValuesIn(variants()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(PolicyCurve, FiveUpdatesOnTheSameAnswersEqualTrl) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(golden_dir() / "grpo/golden.safetensors");
+  const Json told = Json::parse(read_file(golden_dir() / "grpo/grpo.json")).at("train");
+  auto policy = model("policy", at::kFloat);
+  std::vector<data::Sample> all = samples(*golden, {});
+  {  // The old log-probabilities are those of the policy that the curve begins with.
+    const at::NoGradGuard no_grad;
+    for (data::Sample& sample : all) {
+      const data::Batch batch = data::make_batch({sample});
+      const models::ForwardInput input = evaluation_input(*policy, batch);
+      const at::Tensor hidden = policy->forward(input);
+      for (size_t t = 0; t + 1 < sample.ids.size(); ++t) {
+        const auto found =
+            policy->token_logprobs(hidden, input, at::full({1}, static_cast<int64_t>(t), at::kLong),
+                                   at::full({1}, sample.ids[t + 1], at::kLong));
+        sample.token_columns[kOldColumn][t] = found.logprobs_M.item<float>();
+      }
+    }
+  }
+  const auto source = std::make_shared<data::VectorSource>(all);
+  TrainConfig config = test::golden_recipe(told.at("lr"));
+  config.adamw.decay.weight_decay = 0;
+  TrainState state = test::make_state(std::move(policy), config);
+  PolicyLoss loss;
+  loss.kl = 0.04;
+  state.objective = policy_objective(loss);
+  for (size_t step = 0; step < told.at("losses").size(); ++step) {
+    const StepResult result =
+        run_step(state, test::step_of(source, 3, 3, 0), config, config.schedule.shape);
+    EXPECT_NEAR(result.loss, told.at("losses")[step].get<double>(), 1e-4) << step;
+    EXPECT_NEAR(result.grad_norm, told.at("grad_norms")[step].get<double>(),
+                1e-3 * result.grad_norm)
+        << step;
+    for (const auto& [name, value] : told.at("metrics")[step].items())
+      EXPECT_NEAR(result.metrics.at(name), value.get<double>(), 1e-4) << step << ' ' << name;
+  }
+}
+
+std::vector<double> doubles(const weights::TensorSource& golden, const std::string& name) {
+  const at::Tensor values = read_tensor(golden, name).flatten();
+  std::vector<double> result;
+  for (int64_t i = 0; i < values.numel(); ++i) result.push_back(values[i].item<float>());
+  return result;
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5) << i;
+}
+
+TEST(Advantages, OfGroupsAreThoseOfTrl) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(golden_dir() / "advantages/golden.safetensors");
+  const std::vector<double> rewards = doubles(*golden, "group.rewards"),
+                            each = doubles(*golden, "group.rewards_per_func"),
+                            weights = doubles(*golden, "group.reward_weights");
+  std::vector<std::vector<std::optional<double>>> scores(2);
+  for (size_t i = 0; i < each.size(); ++i) scores[i % 2].emplace_back(each[i]);
+  const RewardGroups groups{weighted_rewards(scores, weights), 4};
+  for (size_t i = 0; i < rewards.size(); ++i) EXPECT_NEAR(*groups.rewards[i], rewards[i], 1e-6);
+  const std::vector<int64_t> tokens(8, 1);
+  const auto of = [&](Advantage kind, RewardScale scale) {
+    return advantages(groups, tokens, kind, scale);
+  };
+  expect_near(of(Advantage::kGroup, RewardScale::kGroup), doubles(*golden, "group.trl_group"));
+  expect_near(of(Advantage::kGroup, RewardScale::kBatch), doubles(*golden, "group.trl_batch"));
+  expect_near(of(Advantage::kGroup, RewardScale::kNone), doubles(*golden, "group.dr_grpo"));
+  expect_near(of(Advantage::kLeaveOut, RewardScale::kNone), doubles(*golden, "group.rloo"));
+}
+
+TEST(Advantages, WhitenedOnesAreThoseOfVerl) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(golden_dir() / "advantages/golden.safetensors");
+  const at::Tensor mask = read_tensor(*golden, "reinforce_pp_baseline.mask"),
+                   expected = read_tensor(*golden, "reinforce_pp_baseline.advantages");
+  RewardGroups groups{{}, 4};
+  for (const double reward : doubles(*golden, "group.rewards")) groups.rewards.emplace_back(reward);
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < mask.size(0); ++i) tokens.push_back(mask[i].sum().item<int64_t>());
+  const auto got = advantages(groups, tokens, Advantage::kBaselined, RewardScale::kNone);
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[static_cast<int64_t>(i)][0].item<float>(), 1e-5);
+}
+
+TEST(Advantages, OfTokensAreThoseOfVerl) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(golden_dir() / "advantages/golden.safetensors");
+  const Json told = Json::parse(read_file(golden_dir() / "advantages/advantages.json"));
+  const at::Tensor rewards = read_tensor(*golden, "gae.rewards"),
+                   values = read_tensor(*golden, "gae.values"),
+                   mask = read_tensor(*golden, "gae.mask");
+  const auto row_of = [&](const at::Tensor& table, int64_t row) {
+    std::vector<double> result;
+    for (int64_t t = 0; t < mask[row].sum().item<int64_t>(); ++t)
+      result.push_back(table[row][t].item<float>());
+    return result;
+  };
+  for (const std::string name : {"gae.0", "gae.1", "gae.2"}) {
+    SCOPED_TRACE(name);
+    const at::Tensor raw = read_tensor(*golden, name + ".advantages_raw"),
+                     white = read_tensor(*golden, name + ".advantages_whitened"),
+                     returns = read_tensor(*golden, name + ".returns");
+    std::vector<double> all, expected;
+    for (int64_t row = 0; row < mask.size(0); ++row) {
+      const Estimate estimate =
+          generalised_advantages(row_of(rewards, row), row_of(values, row),
+                                 told.at(name).at("gamma"), told.at(name).at("lam"));
+      expect_near(estimate.advantages, row_of(raw, row));
+      expect_near(estimate.returns, row_of(returns, row));
+      all.insert(all.end(), estimate.advantages.begin(), estimate.advantages.end());
+      const auto white_row = row_of(white, row);
+      expected.insert(expected.end(), white_row.begin(), white_row.end());
+    }
+    expect_near(whitened(all), expected);
+  }
+  std::vector<double> all, expected;
+  const at::Tensor white = read_tensor(*golden, "reinforce_pp.advantages");
+  for (int64_t row = 0; row < mask.size(0); ++row) {
+    const auto returns = discounted_returns(row_of(rewards, row), 1), of = row_of(white, row);
+    all.insert(all.end(), returns.begin(), returns.end());
+    expected.insert(expected.end(), of.begin(), of.end());
+  }
+  expect_near(whitened(all), expected);
+}
+
+TEST(Advantages, AnswersThatNobodyJudgedAreWorthNothing) {
+  const RewardGroups groups{
+      {1.0, std::nullopt, 3.0, std::nullopt, std::nullopt, std::nullopt, 5.0, 5.0, 5.0}, 3};
+  const std::vector<int64_t> tokens(9, 2);
+  for (const auto kind : {Advantage::kGroup, Advantage::kLeaveOut, Advantage::kBaselined}) {
+    const auto got = advantages(groups, tokens, kind, RewardScale::kGroup);
+    for (const size_t unjudged : {1, 3, 4, 5}) EXPECT_EQ(got[unjudged], 0);
+    EXPECT_LT(got[0], 0);
+    EXPECT_GT(got[2], 0);
+    for (const size_t equal : {6, 7, 8}) EXPECT_NEAR(got[equal], 0, 1e-12);
+  }
+  const RewardSpread spread = spread_of(groups);
+  EXPECT_EQ(spread.unjudged, 4);
+  EXPECT_NEAR(spread.share_of_equal_groups, 2.0 / 3, 1e-12);
+  EXPECT_NEAR(spread.mean, 19.0 / 5, 1e-12);
+}
+
+}  // namespace policy_golden_test
+}  // namespace danlu::train

@@ -1,0 +1,297 @@
+// Answers that a policy draws: what a stream of them gives, and that it does not depend on the
+// mesh.
+#include <ATen/core/Tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "train/mesh.h"
+#include "train/objectives/policy.h"
+#include "train/rollouts/rollout_stream.h"
+
+namespace danlu::train {
+namespace mesh_test {
+namespace {
+
+using infer::Answer, infer::Request;
+
+/// Ids as numbers between spaces.
+class Numbers : public text::Tokenizer {
+ public:
+  void encode_append(std::string_view, bool, std::vector<text::TokenId>&) const override {}
+  std::string decode(std::span<const text::TokenId> ids, bool) const override {
+    return fmt::format("{}", fmt::join(ids, " "));
+  }
+  size_t size() const override { return 90; }
+  std::optional<text::TokenId> token_to_id(std::string_view) const override { return {}; }
+  std::optional<std::string> id_to_token(text::TokenId) const override { return {}; }
+  bool is_special(text::TokenId) const override { return false; }
+};
+
+/// The share of odd ids; answers of one token are not judged.
+class Odd : public eval::Reward {
+ public:
+  std::string name() const override { return "odd"; }
+  std::vector<eval::Score> scores(std::span<const eval::Completion> all) const override {
+    std::vector<eval::Score> scores;
+    for (const eval::Completion& one : all) {
+      const auto odd =
+          std::count_if(one.ids.begin(), one.ids.end(), [](int32_t id) { return id % 2 == 1; });
+      if (one.ids.size() < 2) {
+        scores.emplace_back();
+      } else {
+        scores.emplace_back(static_cast<double>(odd) / static_cast<double>(one.ids.size()));
+      }
+      EXPECT_EQ(one.row.at("of"), one.prompt);
+    }
+    return scores;
+  }
+};
+
+/// Prompt i is 3 + i, i + 4, …, and its row says so.
+class Prompts : public data::VectorSource {
+ public:
+  explicit Prompts(int64_t count) : data::VectorSource(made(count)) {}
+  std::string columns(int64_t index) const override {
+    return Json{{"of", Numbers().decode(get(index).ids, false)}}.dump();
+  }
+
+ private:
+  static std::vector<data::Sample> made(int64_t count) {
+    std::vector<data::Sample> prompts;
+    for (int64_t i = 0; i < count; ++i) {
+      data::Sample prompt;
+      for (int64_t t = 0; t < 2 + i % 4; ++t) {
+        prompt.ids.push_back(static_cast<int32_t>(3 + (i + t) % 80));
+        prompt.labels.push_back(-100);
+      }
+      prompts.push_back(prompt);
+    }
+    return prompts;
+  }
+};
+
+RolloutSettings settings_of(int64_t dp_rank, int64_t dp_size) {
+  RolloutSettings settings;
+  settings.told.answers = 4;
+  settings.told.max_new_tokens = 7;
+  settings.told.loss.kl = 0.05;
+  settings.batches.micro_batch_size = 2;
+  settings.batches.accumulation_steps = 4 / dp_size;
+  settings.batches.dp_rank = dp_rank;
+  settings.batches.dp_size = dp_size;
+  settings.stop_ids = {2, 5, 11, 40};
+  settings.seed = 3;
+  return settings;
+}
+
+RolloutParts parts_of(models::CausalLM& policy, StageLinks& links, Generator generate) {
+  return {policy,
+          links,
+          std::make_shared<Prompts>(6),
+          [](int64_t index) { return index % 6; },
+          std::make_shared<Numbers>(),
+          std::move(generate),
+          {std::make_shared<Odd>()}};
+}
+
+/// Answer i of all is i + 3, i + 4, …; every third is cut.
+Generator told() {
+  auto number = std::make_shared<int32_t>(0);
+  return [number](const std::vector<Request>& requests) {
+    std::vector<Answer> answers;
+    for (size_t i = 0; i < requests.size(); ++i, ++*number) {
+      Answer answer;
+      for (int32_t t = 0; t < 1 + *number % 4; ++t)
+        answer.ids.push_back(3 + (*number + t * t) % 80);
+      if (*number % 3 != 0) {
+        answer.reason = infer::FinishReason::kStop;
+        answer.stopped_by = 2;
+      }
+      answers.push_back(answer);
+    }
+    return answers;
+  };
+}
+
+struct Made {
+  TrainState state = state_of({"llama", "llama", Json::object()}, Mesh::single());
+  RolloutStream stream(const RolloutSettings& settings, Generator generate, int64_t consumed = 0) {
+    return {parts_of(*state.model, *state.links, std::move(generate)), settings, consumed};
+  }
+};
+
+TEST(RolloutStream, StepsAreOfTheAnswersThatWereDrawn) {
+  Made made;
+  RolloutStream stream = made.stream(settings_of(0, 1), told());
+  EXPECT_TRUE(stream.is_resumable());
+  const data::StepBatches step = stream.next();
+  EXPECT_TRUE(stream.is_resumable());
+  EXPECT_EQ(stream.consumed(), 8);
+  EXPECT_NEAR(stream.epoch(), 2.0 / 6, 1e-12) << "two prompts of six";
+  ASSERT_EQ(step.micro_batches.size(), 4u);
+  const data::Batch& first = step.micro_batches[0];
+  // Answers 0 (cut) and 1 (ended by 2) to the prompt 3 4.
+  EXPECT_THAT(first.ids, testing::ElementsAre(3, 4, 3, 3, 4, 4, 5, 2));
+  EXPECT_THAT(first.targets, testing::ElementsAre(-100, 3, -100, -100, 4, 5, 2, -100));
+  EXPECT_EQ(first.token_columns.count(kOldColumn), 0u) << "one step: the policy is its own old one";
+  const auto figures = stream.figures();
+  EXPECT_NEAR(figures.at("completions/clipped_ratio"), 3.0 / 8, 1e-12);
+  EXPECT_EQ(figures.at("completions/max_length"), 5);
+  EXPECT_EQ(figures.at("completions/min_length"), 1);
+  // The first answer is not judged, and is worth nothing.
+  EXPECT_EQ(first.token_columns.at(kAdvantageColumn)[1], 0);
+  EXPECT_NE(first.token_columns.at(kAdvantageColumn)[4], 0);
+}
+
+TEST(RolloutStream, AnswersOfOneRolloutGoThroughSeveralSteps) {
+  Made made;
+  RolloutSettings settings = settings_of(0, 1);
+  settings.told.steps = 2;
+  settings.told.iterations = 2;
+  RolloutStream stream = made.stream(settings, told());
+  std::vector<data::StepBatches> steps;
+  for (int i = 0; i < 5; ++i) {
+    steps.push_back(stream.next());
+    EXPECT_EQ(stream.is_resumable(), i == 3) << i;
+    EXPECT_EQ(stream.figures().empty(), i != 0 && i != 4) << i;
+  }
+  const auto ids = [&](size_t step) { return steps[step].micro_batches[1].ids; };
+  EXPECT_EQ(ids(0), ids(2));
+  EXPECT_EQ(ids(1), ids(3));
+  EXPECT_NE(ids(0), ids(1));
+  EXPECT_NE(ids(0), ids(4));
+  const auto& columns = steps[0].micro_batches[1].token_columns;
+  ASSERT_EQ(columns.count(kOldColumn), 1u);
+  for (size_t i = 0; i < ids(0).size(); ++i) {
+    const bool is_target = steps[0].micro_batches[1].targets[i] >= 0;
+    EXPECT_EQ(columns.at(kOldColumn)[i] < 0, is_target) << i;
+  }
+  EXPECT_EQ(columns.at(kOldColumn), steps[2].micro_batches[1].token_columns.at(kOldColumn));
+}
+
+TEST(RolloutStream, AStepThatIsPutBackComesAgain) {
+  Made made;
+  RolloutStream stream = made.stream(settings_of(0, 1), told());
+  const data::StepBatches step = stream.next();
+  stream.put_back(step);
+  EXPECT_EQ(stream.consumed(), 0);
+  EXPECT_EQ(stream.next().micro_batches[0].ids, step.micro_batches[0].ids);
+  EXPECT_EQ(stream.consumed(), 8);
+  EXPECT_NE(stream.next().micro_batches[0].ids, step.micro_batches[0].ids);
+}
+
+TEST(RolloutStream, GoesOnWhereARolloutBegins) {
+  Made made;
+  RolloutSettings settings = settings_of(0, 1);
+  const Generator generate = generator_of(*made.state.model, 3);
+  RolloutStream whole = made.stream(settings, generate);
+  whole.next();
+  const data::StepBatches second = whole.next();
+  RolloutStream later = made.stream(settings, generate, 8);
+  EXPECT_EQ(later.next().micro_batches[2].ids, second.micro_batches[2].ids);
+  settings.told.steps = 2;
+  EXPECT_THROW(made.stream(settings, generate, 8), UsageError) << "the midst of a rollout";
+  settings.told.answers = 3;
+  EXPECT_THROW(made.stream(settings, generate, 0), UsageError);
+}
+
+TEST(RolloutStream, AnswersThatWereCutAreMasked) {
+  Made made;
+  RolloutSettings settings = settings_of(0, 1);
+  settings.told.masks_truncated = true;
+  RolloutStream stream = made.stream(settings, told());
+  const data::StepBatches step = stream.next();
+  EXPECT_THAT(step.micro_batches[0].targets,
+              testing::ElementsAre(-100, -100, -100, -100, 4, 5, 2, -100));
+}
+
+TEST(RolloutStream, EveryAnswerIsWrittenDown) {
+  Made made;
+  const danlu::test::TemporaryDirectory folder;
+  RolloutSettings settings = settings_of(0, 1);
+  settings.samples_file = folder / "samples.jsonl";
+  RolloutStream stream = made.stream(settings, told());
+  stream.next();
+  stream.next();
+  std::ifstream file(settings.samples_file);
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 16u);
+  EXPECT_EQ(lines[1].at("prompt"), "3 4");
+  EXPECT_EQ(lines[1].at("completion"), "4 5 2");
+  EXPECT_EQ(lines[0].at("rewards").at("odd"), Json());
+  EXPECT_EQ(lines[8].at("step"), 2);
+}
+
+struct Learnt {
+  std::vector<double> losses, rewards;
+};
+
+/// Three steps of answers that the policy draws itself.
+Learnt learn(const Case& c, int64_t iterations = 1) {
+  Learnt learnt;
+  std::mutex mutex;
+  const auto rank = [&](const Mesh& mesh) {
+    TrainState state = state_of(c, mesh);
+    const TrainConfig config = config_of(c);
+    RolloutSettings settings = settings_of(mesh.shape().data_rank(mesh.rank()), mesh.shape().data);
+    settings.told.iterations = iterations;
+    state.objective = policy_objective(
+        settings.told.loss, c.tuning == Tuning::kFull ? frozen_beside(c, mesh) : nullptr);
+    RolloutStream stream(parts_of(*state.model, *state.links, generator_of(*state.model, 3)),
+                         settings, 0);
+    for (int step = 0; step < 3; ++step) {
+      const StepResult result = run_step(state, stream.next(), config, config.schedule.shape);
+      if (mesh.rank() != 0) continue;
+      const std::lock_guard lock(mutex);
+      learnt.losses.push_back(result.loss);
+      const auto figures = stream.figures();
+      learnt.rewards.push_back(figures.count("reward") ? figures.at("reward") : 0);
+    }
+  };
+  if (c.shape.size() == 1) {
+    rank(Mesh::single());
+  } else {
+    parallel::run_local_ranks(c.shape.size(), [&](parallel::World& world) {
+      const Mesh mesh(world, c.shape);
+      rank(mesh);
+    });
+  }
+  return learnt;
+}
+
+TEST(RolloutMesh, DrawsAndLearnsAsOneRankDoes) {
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    Case c{"llama", "llama", Json::object(), tuning};
+    const Learnt one = learn(c), again = learn(c);
+    EXPECT_EQ(one.losses, again.losses) << "the same bits";
+    EXPECT_NE(one.rewards[0], one.rewards[1]);
+    for (const auto sharding : {parallel::Sharding::kNone, parallel::Sharding::kGradients,
+                                parallel::Sharding::kParameters}) {
+      SCOPED_TRACE(static_cast<int>(sharding));
+      c.shape.data = 2;
+      c.sharding = sharding;
+      const Learnt got = learn(c);
+      ASSERT_EQ(got.losses.size(), 3u);
+      EXPECT_EQ(got.rewards, one.rewards);
+      for (size_t step = 0; step < 3; ++step)
+        EXPECT_NEAR(got.losses[step], one.losses[step], 1e-5) << step;
+    }
+  }
+}
+
+TEST(RolloutMesh, SeveralPassesOverTheSameAnswers) {
+  Case c{"llama", "llama", Json::object()};
+  const Learnt one = learn(c, 3);
+  c.shape.data = 2;
+  c.sharding = parallel::Sharding::kParameters;
+  const Learnt got = learn(c, 3);
+  for (size_t step = 0; step < 3; ++step) EXPECT_NEAR(got.losses[step], one.losses[step], 1e-5);
+}
+
+}  // namespace
+}  // namespace mesh_test
+}  // namespace danlu::train
