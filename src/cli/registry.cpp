@@ -84,7 +84,7 @@ const std::vector<Command>& commands() {
        .accepts_config = true,
        .makes_files = true},
       {.name = "rlhf",
-       .summary = "train from preferences: --rlhf_type dpo, simpo, cpo, orpo, kto",
+       .summary = "train from preferences or rewards: --rlhf_type dpo, simpo, cpo, orpo, kto, grpo",
        .group = "Train",
        .trains = true,
        .options = rlhf_options,

@@ -130,7 +130,7 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
       {"web_ui", "no web page"},
       {"export", "danlu merge"},
       {"dpo", "danlu rlhf"},
-      {"grpo", "training from rewards"},
+      {"ppo", "PPO with a critic"},
       {"sample", "several answers"},
       {"torchrun", "no launcher"},
       {"megatron", "names of its own"},

@@ -48,7 +48,7 @@ OptionTable posttrain_options() {
 }
 
 OptionTable rlhf_options() {
-  return training_table("rlhf", "Training from preferences, with ms-swift's flags",
+  return training_table("rlhf", "Training from preferences or rewards, with ms-swift's flags",
                         "danlu rlhf --rlhf_type dpo --model DIR --dataset FILE…");
 }
 
