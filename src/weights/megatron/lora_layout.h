@@ -14,8 +14,8 @@ namespace danlu::weights::megatron {
 /// The adapters found in `files` (beside model.layout.files). Layout::globals are PEFT tensors; a
 /// stored A stands once for each of its parts, so the layout is for reading only. Empty if there
 /// are none. Adapters of routed experts are looked for where each expert is two linear layers
-/// (ExpertForm::kSequential). Errors: ModelError for an A without B, and a rank that differs between
-/// tensor ranks.
+/// (ExpertForm::kSequential). Errors: ModelError for an A without B, and a rank that differs
+/// between tensor ranks.
 Layout lora_layout(const ModelLayout& model,
                    const std::vector<std::shared_ptr<const TensorSource>>& files);
 
