@@ -137,11 +137,11 @@ void report_plan(const std::vector<PlannedDataset>& plan) {
 /// Samples that lie under a prefix. Errors: UsageError if they are of another kind than `kind`.
 std::shared_ptr<const SampleSource> open_samples(const std::string& prefix, SampleKind kind,
                                                  std::shared_ptr<const text::Tokenizer> tokenizer) {
-  const SampleKind by_files = kind_of_files(prefix).value();
-  const SampleKind found = read_recorded_kind(prefix).value_or(by_files);
-  // Files of another program that go by the same names may be either.
-  const bool may_be = by_files == SampleKind::kTokens && found == by_files &&
-                      (kind == SampleKind::kSteps || kind == SampleKind::kPrompts);
+  const auto recorded = read_recorded_kind(prefix);
+  const SampleKind found = recorded.value_or(kind_of_files(prefix).value());
+  // Instruction samples have prompts; steps of another program go by the same names.
+  const bool may_be = found == SampleKind::kTokens &&
+                      (kind == SampleKind::kPrompts || (kind == SampleKind::kSteps && !recorded));
   if (found != kind && !may_be) {
     throw UsageError(tr("[dataset] {}: these samples are {}, and {} are needed here", prefix,
                         sample_kind_description(found), sample_kind_description(kind)),

@@ -12,7 +12,7 @@
 #include "base/progress.h"
 #include "data/megatron/blend.h"
 #include "data/megatron/gpt_splits.h"
-#include "data/megatron/instruction_dataset.h"
+#include "data/megatron/preference_datasets.h"
 #include "data/preprocess_manifest.h"
 #include "data/readers/dataset_name.h"
 #include "data/tokenized_dataset.h"
@@ -151,7 +151,7 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   }
   prepared.all_tokenised_with_one =
       templates.size() == 1 && !prepared.tokenised_with.empty() &&
-      std::all_of(spec.datasets.begin(), spec.datasets.end(), data::instruction_dataset_exists);
+      std::all_of(spec.datasets.begin(), spec.datasets.end(), data::samples_exist);
   prepared.last_batch = data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);

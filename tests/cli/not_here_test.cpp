@@ -111,18 +111,6 @@ TEST_F(NotHere, MultimodalFlagsAndCommands) {
 // --- reinforcement learning ----------------------------------------------------------------------
 
 TEST_F(NotHere, FilesForReinforcementLearningAreCalledSo) {
-  const fs::path rows = write("orz.jsonl", R"({"problem": "1+1", "answer": "2"})"
-                                           "\n");
-  write("r1.yaml", "input: " + rows.string() +
-                       "\ntokenizer_name_or_path: " + good("model").string() +
-                       "\noutput_prefix: ids/orz\nhandler_name: R1AlpacaStyleInstructionHandler\n"
-                       "prompt_type: qwen_r1\ndataset_additional_keys: [labels]\n"
-                       "map_keys: {\"prompt\":\"problem\", \"response\": \"answer\"}\n");
-  expect_error(run({"preprocess", "r1.yaml"}), 2,
-               {"r1.yaml:6", "dataset_additional_keys", "describes reinforcement learning",
-                "are missing", "hint: to train on the reference answers instead"});
-  expect_error(preprocess(rows, {"--handler-name", "R1AlpacaStyleInstructionHandler"}), 2,
-               {"R1AlpacaStyleInstructionHandler", "describes reinforcement learning"});
   // MindSpeed-RL's layout, whose first names say nothing.
   write("grpo.yaml",
         "defaults:\n  - model:\n      - qwen25_7b\nmegatron_training:\n  model: qwen25_7b\n"

@@ -63,7 +63,11 @@ class ByteChatEncoder : public text::ChatEncoder {
     }
     return encoded;
   }
-  std::vector<text::TokenId> encode_prompt(const text::Conversation&) const override { return {}; }
+  std::vector<text::TokenId> encode_prompt(const text::Conversation& conversation) const override {
+    std::vector<text::TokenId> ids = encode(conversation).ids;
+    ids.push_back('a' + 10);
+    return ids;
+  }
   std::string render(const text::Conversation&, bool) const override { return ""; }
   std::vector<text::TokenId> stop_ids() const override { return {2}; }
   std::string description() const override { return "bytes"; }

@@ -44,11 +44,12 @@ std::vector<OptionSpec> multimodal_options() {
                       tr("danlu pretrain and danlu infer read them"))};
 }
 
-std::vector<OptionSpec> reinforcement_options() {
-  return {unavailable({"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
-                       "generate_config", "actor_rollout", "adv_estimator", "reward_funcs",
-                       "reward_model", "dataset_additional_keys"},
-                      kNoReinforcement, {}, kSftInsteadHint)};
+std::vector<OptionSpec> reinforcement_options(bool with_data_keys) {
+  ForeignNames names = {"rl_config",     "actor_config",    "ref_config",    "critic_config",
+                        "reward_config", "generate_config", "actor_rollout", "adv_estimator",
+                        "rlhf_type",     "reward_funcs",    "reward_model"};
+  if (with_data_keys) names.push_back("dataset_additional_keys");
+  return {unavailable(names, kNoReinforcement, {}, kSftInsteadHint)};
 }
 
 }  // namespace danlu::cli

@@ -23,7 +23,8 @@ OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames 
 
 /// MindSpeed-MM's flags, of verbs that do not read its files.
 std::vector<OptionSpec> multimodal_options();
-/// Flags and keys that ask for reinforcement learning: said as such.
-std::vector<OptionSpec> reinforcement_options();
+/// Flags and keys that ask for reinforcement learning: said as such. Preprocessing has
+/// dataset_additional_keys itself.
+std::vector<OptionSpec> reinforcement_options(bool with_data_keys = true);
 
 }  // namespace danlu::cli

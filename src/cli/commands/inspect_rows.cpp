@@ -14,7 +14,6 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "cli/commands/inspect_model.h"
-#include "data/media_record.h"
 #include "data/preprocess_encode.h"
 #include "data/preprocess_report.h"
 #include "data/readers/row_json.h"
@@ -170,10 +169,10 @@ std::string rendered(const data::Dataset& dataset, const data::RowHandler& handl
                      const std::optional<data::MediaSettings>& media) {
   data::EncodeSettings settings;
   settings.tokenizer = text::Tokenizer::load(model);
-  settings.media = data::make_media_encoder(media, settings.tokenizer.get());
-  const bool is_conversation =
-      handler.format() != data::RowFormat::kText && handler.format() != data::RowFormat::kTokens;
-  if (is_conversation) {
+  if (handler.kind() == data::SampleKind::kTokens)
+    settings.media = data::make_media_encoder(media, settings.tokenizer.get());
+  settings.sample_kind = handler.kind();
+  if (handler.needs_template()) {
     const fs::path directory = text::directory_of_model(model);
     settings.chat_encoder =
         text::choose_template(
@@ -189,9 +188,7 @@ std::string rendered(const data::Dataset& dataset, const data::RowHandler& handl
     return fmt::format("dropped: {}{}\n", event.reason,
                        event.detail.empty() ? "" : " (" + event.detail + ")");
   }
-  return data::describe_sample(settings.tokenizer.get(), batch.tokens[0], batch.tokens[1],
-                               settings.media ? data::read_media_record(batch.tokens[2], "the row")
-                                              : std::vector<data::MediaSpan>());
+  return data::describe_first(settings, batch);
 }
 
 }  // namespace
@@ -215,6 +212,7 @@ void inspect_rows(const std::string& path, const Options& options) {
   data::FormatOptions format;
   // Without a model the columns are shown all the same.
   format.reads_media = media || !options.is_set("model");
+  format.kind.reset();
   const data::Dataset dataset = data::resolve_dataset(path, format);
   const int64_t shown_row = options.is_set("sample") ? options.get_int("sample") : 0;
   const Survey survey = survey_rows(dataset, shown_row);

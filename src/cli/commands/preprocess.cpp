@@ -70,6 +70,26 @@ std::vector<OptionSpec> input_options() {
   };
 }
 
+std::vector<OptionSpec> kind_options() {
+  const std::string group = "Prompts and judged steps";
+  return {
+      {.name = "dataset_additional_keys",
+       .type = OptionType::kList,
+       .help = "of prompts (R1 and PPO handlers): columns to be tokenised beside them; labels is "
+               "the answer",
+       .group = group},
+      {.name = "placeholder_token",
+       .default_text = "ки",
+       .help = "the token behind each judged step",
+       .group = group},
+      {.name = "reward_tokens",
+       .type = OptionType::kList,
+       .help =
+           "the tokens that judge a step, good first (default: any, + and - for true and false)",
+       .group = group},
+  };
+}
+
 std::vector<OptionSpec> text_options() {
   const std::string group = "Tokens";
   return {
@@ -82,6 +102,10 @@ std::vector<OptionSpec> text_options() {
        .aliases = {"template", "template_type"},
        .group = group},
       {.name = "prompt_type_path", .help = "file of further named templates", .group = group},
+      {.name = "enable_thinking",
+       .type = OptionType::kBool,
+       .help = "the template's variable of this name (default: as the template has it)",
+       .group = group},
       {.name = "loss_scale",
        .default_text = "default",
        .help = "what is learnt, in ms-swift's words: default, last_round, all, each with "
@@ -160,6 +184,15 @@ std::vector<OptionSpec> compatible_options() {
       ignored("mm_tool", OptionType::kString, "rows do not depend on it"),
       ignored("tokenizer_type", OptionType::kString, by_content),
       ignored("tokenizer_not_use_fast", OptionType::kBool, by_content),
+      ignored("vocab_file", OptionType::kString, by_content),
+      ignored("merge_file", OptionType::kString, by_content),
+      ignored("split_sentences", OptionType::kBool, "texts are tokenised whole"),
+      ignored("keep_newlines", OptionType::kBool, "texts are tokenised whole"),
+      ignored("dataset_impl", OptionType::kString, "files are always read by mmap"),
+      unavailable({"interleave_probs"}, "data sets are mixed when training reads them", {""},
+                  tr("danlu pretrain --data-path takes weights")),
+      unavailable({"script_data_dir"}, "Python scripts of data sets are not run", {""},
+                  tr("name the files that hold the rows: --input")),
       ignored("n_subs", OptionType::kInt,
               "work is saved as it goes and a killed run continues, without parts"),
       ignored("log_interval", OptionType::kInt, "progress is shown by time"),
@@ -179,6 +212,9 @@ data::PreprocessSpec spec_from(const Options& options) {
   if (options.has_value("map_keys")) spec.format.map_keys = options.get_json("map_keys");
   if (options.has_value("columns")) spec.format.columns = options.get_json("columns");
   spec.format.text_first = true;
+  spec.steps.placeholder = options.get_string("placeholder_token");
+  spec.steps.reward_tokens = options.get_list("reward_tokens");
+  spec.additional_keys = options.get_list("dataset_additional_keys");
   spec.max_rows_of_all = options.get_int("max_total_samples");
   spec.append_eod = options.get_bool("append_eod");
   spec.seq_length = options.get_int_or("seq_length", 0);
@@ -208,15 +244,18 @@ data::PreprocessText text_from(const Options& options) {
   const fs::path directory = text::directory_of_model(named);
   const text::TrainedPart learnt = text::trained_part_from_name(options.get_string("loss_scale"),
                                                                 options.given_as("loss_scale"));
-  text.make_chat_encoder = [learnt,
+  Json variables;
+  if (options.has_value("enable_thinking"))
+    variables = Json{{"enable_thinking", options.get_bool("enable_thinking")}};
+  text.make_chat_encoder = [learnt, variables,
                             request = text::TemplateRequest{
                                 .named = options.get_string_or("prompt_type", ""),
                                 .templates_file = options.get_string_or("prompt_type_path", ""),
                                 .recorded_in = directory,
                                 .family_default = arch::default_template_in(
                                     directory)}](std::shared_ptr<const text::Tokenizer> tokenizer) {
-    return text::with_trained_part(text::choose_template(tokenizer, request).required(), tokenizer,
-                                   learnt);
+    return text::with_trained_part(text::choose_template(tokenizer, request, variables).required(),
+                                   tokenizer, learnt);
   };
   return text;
 }
@@ -228,6 +267,23 @@ void say(fmt::format_string<T...> format, T&&... values) {
   std::fputs(fmt::format(format, std::forward<T>(values)...).c_str(), stdout);
 }
 
+/// The command that trains on such samples.
+const char* verb_of(data::SampleKind kind) {
+  switch (kind) {
+    case data::SampleKind::kTokens:
+      return "sft";
+    case data::SampleKind::kPairs:
+      return "posttrain --stage dpo";
+    case data::SampleKind::kUnpaired:
+      return "rlhf --rlhf_type kto";
+    case data::SampleKind::kSteps:
+      return "posttrain --stage prm";
+    case data::SampleKind::kPrompts:
+      return "rlhf --rlhf_type grpo";
+  }
+  return "sft";
+}
+
 void print_result(const data::PreprocessResult& result, const std::string& prefix, double seconds) {
   std::fputs(result.report.text().c_str(), stdout);
   for (const auto& output : result.outputs) say("written   {}.bin, .idx\n", output.string());
@@ -237,17 +293,18 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
       static_cast<double>(result.input_bytes) / 1e6 / seconds,
       format_count(
           static_cast<uint64_t>(static_cast<double>(result.report.lengths.sum) / seconds)));
-  const bool is_text = result.report.target_tokens == 0;
-  say("next      danlu {} --model DIR --data-path {}\n", is_text ? "pretrain" : "sft",
-      is_text ? result.outputs[0].string() : prefix);
+  const bool is_text = result.kind == data::SampleKind::kTokens && result.report.target_tokens == 0;
+  say("next      danlu {} --model DIR --data-path {}\n",
+      is_text ? "pretrain" : verb_of(result.kind), is_text ? result.outputs[0].string() : prefix);
 }
 
 }  // namespace
 
 OptionTable preprocess_options() {
   std::vector<OptionSpec> specs;
-  for (auto group : {input_options(), text_options(), output_options(), compatible_options(),
-                     media_options(), reinforcement_options()}) {
+  for (auto group :
+       {input_options(), text_options(), kind_options(), output_options(), compatible_options(),
+        media_options(), reinforcement_options(/*with_data_keys=*/false)}) {
     specs.insert(specs.end(), group.begin(), group.end());
   }
   return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "arch/model_config.h"
 #include "base/error.h"
@@ -15,6 +16,7 @@
 #include "cli/commands/media_options.h"
 #include "cli/commands/text_input.h"
 #include "data/formats/media.h"
+#include "data/formats/row_format.h"
 #include "data/media_encoder.h"
 #include "data/preprocess_report.h"
 #include "settings/options/media_flags.h"
@@ -55,11 +57,9 @@ void refuse_wide_integers(const text::Conversation& conversation, std::string_vi
       tr("write it as a string"));
 }
 
-text::Conversation read_conversation(const Options& options, bool reads_media) {
-  const std::string input = options.get_string("input");
-  const std::string origin = input_name(input);
-  const std::string text = whole_input(input);
-  const Json given = parse_json(text, origin);
+text::Conversation read_conversation(const Options& options, const std::string& text,
+                                     const Json& given, bool reads_media) {
+  const std::string origin = input_name(options.get_string("input"));
   text::Conversation conversation = text::parse_conversation(given, origin);
   data::take_media(given, origin, reads_media, &conversation);
   refuse_wide_integers(conversation, text, origin);
@@ -155,7 +155,7 @@ void print_readable(const Rendering& r, const text::ChatEncoder& encoder,
   std::fputs(out.c_str(), stdout);
 }
 
-void print_json(const Rendering& r, const text::ChatEncoder& encoder) {
+Json json_of(const Rendering& r, const text::ChatEncoder& encoder) {
   Json json = {{"template", encoder.description()}, {"text", r.text}, {"input_ids", r.ids}};
   if (!r.labels.empty()) json["labels"] = r.labels;
   for (const data::MediaSpan& span : r.media) {
@@ -166,7 +166,48 @@ void print_json(const Rendering& r, const text::ChatEncoder& encoder) {
                              {"tokens", span.count}});
   }
   json["stop_ids"] = encoder.stop_ids();
+  return json;
+}
+
+void print_json(const Json& json) {
   std::fputs((json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
+}
+
+/// A row of preference training: its two answers; empty for messages.
+std::optional<data::PairRow> read_pair(const Json& given, const std::string& origin) {
+  const auto has = [&](const char* column) { return given.is_object() && given.contains(column); };
+  if (!has("rejected") && !has("rejected_response") && !has("rejected_messages"))
+    return std::nullopt;
+  data::FormatOptions format;
+  format.kind = data::SampleKind::kPairs;
+  const auto handler = data::make_row_handler(format, {given}, /*plain_text=*/false);
+  data::RowResult result = handler->read(given);
+  if (const auto* problem = std::get_if<data::RowProblem>(&result)) {
+    throw DataError(tr("{}: {}{}", origin, translated_filled(problem->reason),
+                       problem->detail.empty() ? "" : " (" + problem->detail + ")"));
+  }
+  auto pair = std::get<data::PairRow>(std::get<data::Row>(std::move(result)));
+  if (!std::holds_alternative<text::Conversation>(pair.chosen) ||
+      !std::holds_alternative<text::Conversation>(pair.rejected)) {
+    throw DataError(tr("{}: the pair is tokenised: no template has an effect on it", origin));
+  }
+  return pair;
+}
+
+void print_pair(const data::PairRow& pair, bool as_json, const text::ChatEncoder& encoder,
+                const text::Tokenizer& tokenizer) {
+  const auto rendering = [&](const data::AnsweredRow& side) {
+    return render(encoder, tokenizer, std::get<text::Conversation>(side), false);
+  };
+  if (as_json) {
+    print_json(Json{{"chosen", json_of(rendering(pair.chosen), encoder)},
+                    {"rejected", json_of(rendering(pair.rejected), encoder)}});
+    return;
+  }
+  std::fputs("[CHOSEN]\n", stdout);
+  print_readable(rendering(pair.chosen), encoder, tokenizer);
+  std::fputs("[REJECTED]\n", stdout);
+  print_readable(rendering(pair.rejected), encoder, tokenizer);
 }
 
 }  // namespace
@@ -181,8 +222,9 @@ OptionTable render_options() {
        .required = true},
       {.name = "input",
        .default_text = "-",
-       .help = "JSON: a list of messages, or {\"messages\": …, \"tools\": …}; - reads standard "
-               "input (or the first word)",
+       .help =
+           "JSON: a list of messages, {\"messages\": …, \"tools\": …}, or a row with a rejected "
+           "answer; - reads standard input (or the first word)",
        .aliases = {"i"},
        .group = input,
        .word = 1},
@@ -235,7 +277,14 @@ int run_render(const Options& options) {
           .required();
   const auto media =
       data::make_media_encoder(settings::media_settings_from(options, directory), tokenizer.get());
-  const text::Conversation given = read_conversation(options, media != nullptr);
+  const std::string text = whole_input(options.get_string("input"));
+  const std::string origin = input_name(options.get_string("input"));
+  const Json json = parse_json(text, origin);
+  if (const auto pair = read_pair(json, origin)) {
+    print_pair(*pair, options.get_bool("json"), *encoder, *tokenizer);
+    return 0;
+  }
+  const text::Conversation given = read_conversation(options, text, json, media != nullptr);
   if (const auto pad = media ? text::placeholder_written_in(given) : ""; !pad.empty()) {
     throw DataError(tr("{}: the text holds {}, which stands for a picture",
                        input_name(options.get_string("input")), pad));
@@ -246,7 +295,7 @@ int run_render(const Options& options) {
   Rendering rendering = render(*encoder, *tokenizer, conversation,
                                options.get_bool_or("add_generation_prompt", !answered));
   if (media) expand_media(*media, given, options.get_string("input"), &rendering);
-  options.get_bool("json") ? print_json(rendering, *encoder)
+  options.get_bool("json") ? print_json(json_of(rendering, *encoder))
                            : print_readable(rendering, *encoder, *tokenizer);
   return 0;
 }

@@ -192,12 +192,12 @@ class PairsHandler : public RowHandler {
   SampleKind kind() const override { return SampleKind::kPairs; }
   std::string description() const override {
     std::vector<std::string> answers;
-    add_names({chosen_.column, rejected_.column, margin_}, &answers);
+    add_names({chosen_.column, rejected_.column}, &answers);
     if (rejected_.place == AnswerPlace::kInRow) {
       add_names(rejected_.handler->columns_read(), &answers);
       for (const std::string& name : chosen_.handler->columns_read()) std::erase(answers, name);
-      add_names({margin_}, &answers);
     }
+    add_names({margin_}, &answers);
     return fmt::format("pairs: {}, {}", chosen_.handler->description(), fmt::join(answers, ", "));
   }
   std::vector<std::string> columns_read() const override {

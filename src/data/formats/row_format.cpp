@@ -194,11 +194,12 @@ SampleKind kind_of_rows(const NamedLayout& named, const FirstRows& first,
                         const FormatOptions& options) {
   const auto said = kind_said(named, options);
   if (said && options.kind && *said != *options.kind) {
-    const std::string what = !options.handler_name.empty() && named.kind
-                                 ? "handler_name] " + options.handler_name
-                                 : std::string("dataset]");
-    throw UsageError(tr("[{}: the rows are {}, and {} are needed here", what,
-                        sample_kind_description(*said), sample_kind_description(*options.kind)),
+    const std::string are = sample_kind_description(*said),
+                      needed = sample_kind_description(*options.kind);
+    throw UsageError(named.kind
+                         ? tr("[handler_name] {}: the rows are {}, and {} are needed here",
+                              options.handler_name, are, needed)
+                         : tr("[dataset] the rows are {}, and {} are needed here", are, needed),
                      hint_for_kind(*said));
   }
   if (said) return *said;
