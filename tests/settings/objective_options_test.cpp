@@ -6,8 +6,7 @@
 
 #include "settings/option_lines.h"
 
-namespace danlu::settings {
-namespace {
+namespace danlu::settings::options_test {
 
 using testing::HasSubstr;
 
@@ -133,5 +132,4 @@ TEST_F(ObjectiveOptions, ARunHoldsAReferenceWhereAdaptersDoNotGiveIt) {
                   .holds_reference());
 }
 
-}  // namespace
-}  // namespace danlu::settings
+}  // namespace danlu::settings::options_test

@@ -131,7 +131,7 @@ std::vector<OptionSpec> train_megatron_options() {
       accepted_flag("load_checkpoint_loosely", "missing or unknown tensors are always errors",
                     {"use_checkpoint_args", "use_checkpoint_opt_param_scheduler",
                      "override_opt_param_scheduler"}),
-      accepted_flag("is_pairwise_dataset", "stages that need pairs are not in this version"),
+      accepted_flag("is_pairwise_dataset", "rows are read as the objective needs them"),
       accepted_flag("recompute_in_advance", "layers are run again when their gradient is there"),
       accepted_flag("enable_recompute_layers_per_pp_rank",
                     "layers to recompute are counted in each virtual stage"),

@@ -71,7 +71,6 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "of --stage prm: the tokens that steps are told apart by (default: the whole "
                "vocabulary is compared)",
        .group = group},
-      ignored_switch({"is_pairwise_dataset"}, "rows are read as the objective needs them"),
       unavailable({"ref_model_adapters", "ref_adapters", "ref_model_quantization_bit"},
                   "a reference is a model of its own", {},
                   tr("danlu merge joins adapters with a model")),

@@ -1,6 +1,7 @@
 #include "train/start/begin.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "models/adapters.h"
 #include "models/training_memory.h"
