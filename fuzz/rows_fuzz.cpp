@@ -57,7 +57,9 @@ void read_rows(const fs::path& path) {
     if (first.wants_more()) first.add(values.back(), row.text.size());
   }
   const bool is_text = dataset.files[0].type == FileType::kText;
-  const auto handler = make_row_handler({}, first.rows(), is_text);
+  FormatOptions of_any_kind;
+  of_any_kind.kind.reset();
+  const auto handler = make_row_handler(of_any_kind, first.rows(), is_text);
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto read = [&] {
       return is_text ? handler->read_text(rows[i].text) : handler->read(values[i]);

@@ -158,7 +158,7 @@ TEST(HandlerNames, AreMindSpeeds) {
             RowFormat::kAlpaca);
   EXPECT_THAT(error_text<UsageError>(
                   [&] { handler_for(row, {.handler_name = "AlpacaStylePairwiseHandler"}); }),
-              HasSubstr("belongs to preference training"));
+              HasSubstr("the rows are preference pairs"));
   try {
     handler_for(row, {.handler_name = "AlpacaStyleInstructHandler"});
     FAIL();

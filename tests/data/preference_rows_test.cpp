@@ -71,7 +71,7 @@ std::string meaning(const std::string& row, FormatOptions options = of_kind(std:
   return "an instruction";
 }
 
-std::string refusal(const std::string& row, FormatOptions options) {
+std::string refusal_of_row(const std::string& row, FormatOptions options) {
   try {
     preference_handler(row, options);
   } catch (const Error& error) {
@@ -167,6 +167,18 @@ TEST(PairRows, MsSwiftWithARejectedResponse) {
             "user:q|assistant:good > user:q|assistant:bad");
   EXPECT_EQ(meaning(R"({"query":"q","response":"good","rejected_response":"bad","system":"s"})"),
             "system:s|user:q|assistant:good > system:s|user:q|assistant:bad");
+}
+
+// Messages may be kept as text, and an answer may be JSON.
+TEST(PairRows, TextThatIsJsonIsAMessageOnlyIfItHasARole) {
+  EXPECT_EQ(meaning(R"({"messages":[{"role":"user","content":"q"}],"chosen":"{\"a\": 1}",)"
+                    R"("rejected":"[{\"a\": 2}]"})"),
+            R"(user:q|assistant:{"a": 1} > user:q|assistant:[{"a": 2}])");
+  EXPECT_EQ(meaning(R"({"prompt":"q","chosen":"[{\"a\": 1}]","rejected":"b"})"),
+            R"(user:q|assistant:[{"a": 1}] > user:q|assistant:b)");
+  EXPECT_EQ(meaning(R"({"prompt":"[{\"role\": \"user\", \"content\": \"q\"}]","chosen":)"
+                    R"("[{\"role\": \"assistant\", \"content\": \"a\"}]","rejected":"b"})"),
+            "user:q|assistant:a > user:q|assistant:b");
 }
 
 TEST(PairRows, Tokens) {
@@ -289,24 +301,24 @@ TEST(PromptRows, OfMindSpeedsHandlers) {
 
 TEST(RowKinds, RowsOfAnotherKindAreRefusedByTheCommandThatTrainsOnThem) {
   const auto sft = of_kind(SampleKind::kTokens);
-  EXPECT_THAT(refusal(R"({"prompt":"q","chosen":"a","rejected":"b"})", sft),
+  EXPECT_THAT(refusal_of_row(R"({"prompt":"q","chosen":"a","rejected":"b"})", sft),
               testing::AllOf(HasSubstr("column \"rejected\": preference pairs"),
                              HasSubstr("hint: danlu rlhf --rlhf_type dpo")));
-  EXPECT_THAT(refusal(R"({"instruction":"q","chosen":"a","rejected":"b"})",
-                      of_kind(SampleKind::kTokens, "AlpacaStylePairwiseHandler")),
+  EXPECT_THAT(refusal_of_row(R"({"instruction":"q","chosen":"a","rejected":"b"})",
+                             of_kind(SampleKind::kTokens, "AlpacaStylePairwiseHandler")),
               testing::AllOf(StartsWith("[handler_name] AlpacaStylePairwiseHandler: the rows are "
                                         "preference pairs, and texts or conversations are needed"),
                              HasSubstr("hint: danlu rlhf --rlhf_type dpo")));
-  EXPECT_THAT(refusal(R"({"a":"q","b":"a","good":true})",
-                      of_kind(SampleKind::kTokens, "", R"({"kto_tag":"good"})")),
+  EXPECT_THAT(refusal_of_row(R"({"a":"q","b":"a","good":true})",
+                             of_kind(SampleKind::kTokens, "", R"({"kto_tag":"good"})")),
               HasSubstr("hint: danlu rlhf --rlhf_type kto"));
-  EXPECT_THAT(refusal(R"({"problem":"q","answer":"a"})",
-                      of_kind(SampleKind::kTokens, "R1AlpacaStyleInstructionHandler")),
+  EXPECT_THAT(refusal_of_row(R"({"problem":"q","answer":"a"})",
+                             of_kind(SampleKind::kTokens, "R1AlpacaStyleInstructionHandler")),
               HasSubstr("hint: danlu rlhf --rlhf_type grpo"));
-  EXPECT_THAT(refusal(R"({"input":"q","value":["+"]})",
-                      of_kind(SampleKind::kPairs, "AlpacaStyleProcessRewardHandler")),
+  EXPECT_THAT(refusal_of_row(R"({"input":"q","value":["+"]})",
+                             of_kind(SampleKind::kPairs, "AlpacaStyleProcessRewardHandler")),
               HasSubstr("hint: danlu posttrain --stage prm"));
-  EXPECT_THAT(refusal(R"({"query":"q","response":"a"})", of_kind(SampleKind::kPairs)),
+  EXPECT_THAT(refusal_of_row(R"({"query":"q","response":"a"})", of_kind(SampleKind::kPairs)),
               testing::AllOf(StartsWith("[dataset] preference pairs have a column \"chosen\"; "
                                         "there are: query, response"),
                              HasSubstr("danlu sft")));

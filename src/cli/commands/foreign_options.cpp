@@ -44,12 +44,17 @@ std::vector<OptionSpec> multimodal_options() {
                       tr("danlu pretrain and danlu infer read them"))};
 }
 
-std::vector<OptionSpec> reinforcement_options(bool with_data_keys) {
-  ForeignNames names = {"rl_config",     "actor_config",    "ref_config",    "critic_config",
-                        "reward_config", "generate_config", "actor_rollout", "adv_estimator",
-                        "rlhf_type",     "reward_funcs",    "reward_model"};
-  if (with_data_keys) names.push_back("dataset_additional_keys");
-  return {unavailable(names, kNoReinforcement, {}, kSftInsteadHint)};
+std::vector<OptionSpec> reinforcement_training_options() {
+  return {unavailable(
+      {"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
+       "generate_config", "actor_rollout", "adv_estimator", "reward_funcs", "reward_model"},
+      kNoReinforcement, {}, kSftInsteadHint)};
+}
+
+std::vector<OptionSpec> reinforcement_options() {
+  std::vector<OptionSpec> options = reinforcement_training_options();
+  options[0].aliases.emplace_back("dataset_additional_keys");
+  return options;
 }
 
 }  // namespace danlu::cli

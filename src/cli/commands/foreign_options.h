@@ -23,8 +23,9 @@ OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames 
 
 /// MindSpeed-MM's flags, of verbs that do not read its files.
 std::vector<OptionSpec> multimodal_options();
-/// Flags and keys that ask for reinforcement learning: said as such. Preprocessing has
-/// dataset_additional_keys itself.
-std::vector<OptionSpec> reinforcement_options(bool with_data_keys = true);
+/// Flags and keys that ask for reinforcement learning: said as such.
+std::vector<OptionSpec> reinforcement_options();
+/// Those of them that no preprocessing has.
+std::vector<OptionSpec> reinforcement_training_options();
 
 }  // namespace danlu::cli

@@ -189,9 +189,9 @@ std::vector<OptionSpec> compatible_options() {
       ignored("split_sentences", OptionType::kBool, "texts are tokenised whole"),
       ignored("keep_newlines", OptionType::kBool, "texts are tokenised whole"),
       ignored("dataset_impl", OptionType::kString, "files are always read by mmap"),
-      unavailable({"interleave_probs"}, "data sets are mixed when training reads them", {""},
+      unavailable({"interleave_probs"}, "data sets are mixed when training reads them", {},
                   tr("danlu pretrain --data-path takes weights")),
-      unavailable({"script_data_dir"}, "Python scripts of data sets are not run", {""},
+      unavailable({"script_data_dir"}, "Python scripts of data sets are not run", {},
                   tr("name the files that hold the rows: --input")),
       ignored("n_subs", OptionType::kInt,
               "work is saved as it goes and a killed run continues, without parts"),
@@ -302,9 +302,8 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
 
 OptionTable preprocess_options() {
   std::vector<OptionSpec> specs;
-  for (auto group :
-       {input_options(), text_options(), kind_options(), output_options(), compatible_options(),
-        media_options(), reinforcement_options(/*with_data_keys=*/false)}) {
+  for (auto group : {input_options(), text_options(), kind_options(), output_options(),
+                     compatible_options(), media_options(), reinforcement_training_options()}) {
     specs.insert(specs.end(), group.begin(), group.end());
   }
   return OptionTable("preprocess", "Tokenise data sets into Megatron's .bin/.idx files",

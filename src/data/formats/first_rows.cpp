@@ -114,7 +114,8 @@ ValueShape shape_of(const Json* value) {
   if (!value->is_string()) return ValueShape::kOther;
   const auto parsed = parse_if_text(*value);
   const bool holds_messages =
-      parsed && parsed->is_array() && !parsed->empty() && parsed->front().is_object();
+      parsed && parsed->is_array() && !parsed->empty() && parsed->front().is_object() &&
+      (parsed->front().contains("role") || parsed->front().contains("from"));
   return holds_messages ? ValueShape::kList : ValueShape::kText;
 }
 

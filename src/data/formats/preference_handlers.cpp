@@ -25,7 +25,7 @@ void add_names(const std::vector<std::string>& more, std::vector<std::string>* n
   }
 }
 
-std::vector<std::string> columns_of(const AnswerSource& source) {
+std::vector<std::string> columns_of_source(const AnswerSource& source) {
   std::vector<std::string> names = source.handler->columns_read();
   add_names({source.column}, &names);
   return names;
@@ -46,23 +46,33 @@ bool is_answer(const Json& message, const MessageTags& tags) {
   return role == answering_role(tags) || role == "assistant" || role == "gpt" || role == "bot";
 }
 
+/// Messages that a table keeps as text; an answer that happens to be JSON stays a text.
+Json messages_if_text(const Json& value, const MessageTags& tags) {
+  if (!value.is_string()) return value;
+  const auto parsed = parse_if_text(value);
+  const auto is_message = [&](const Json& item) {
+    return item.is_object() && item.contains(tags.role);
+  };
+  const bool holds_messages =
+      parsed && (is_message(*parsed) ||
+                 (parsed->is_array() && !parsed->empty() && is_message(parsed->front())));
+  return holds_messages ? *parsed : value;
+}
+
 /// The list of messages in `column`; a text is a question. False: *problem is set.
 bool prompt_messages(const Json& row, const MessageTags& tags, Json* messages,
                      RowProblem* problem) {
   const Json* value = find_value(row, tags.messages);
   if (!value) return true;
-  const auto list = parse_if_text(*value);
-  if (list && list->is_array()) {
-    *messages = *list;
-    return true;
-  }
-  if (!value->is_string()) {
-    *problem = wrong_type(tags.messages, "a list of messages", *value);
+  Json list = messages_if_text(*value, tags);
+  if (list.is_array()) {
+    *messages = std::move(list);
+  } else if (!list.is_string()) {
+    *problem = wrong_type(tags.messages, "a list of messages", list);
     return false;
-  }
-  if (!value->get_ref<const std::string&>().empty()) {
+  } else if (!list.get_ref<const std::string&>().empty()) {
     const std::string role = !tags.user.empty() ? tags.user : "user";
-    messages->push_back(message_of(tags, role, value->get<std::string>()));
+    messages->push_back(message_of(tags, role, list.get<std::string>()));
   }
   return true;
 }
@@ -76,30 +86,29 @@ bool answered_messages(const AnswerSource& source, const Json& row, Json* messag
     *problem = missing_column(source.column);
     return false;
   }
-  auto value = parse_if_text(*given);
-  if (!value || !(value->is_object() || value->is_array())) value = *given;
+  Json value = messages_if_text(*given, tags);
   if (source.place == AnswerPlace::kWhole) {
-    *messages = std::move(*value);
+    *messages = std::move(value);
     return true;
   }
   if (!prompt_messages(row, tags, messages, problem)) return false;
   if (source.place == AnswerPlace::kInstead) {
-    if (!value->is_string() || messages->empty() || !is_answer(messages->back(), tags)) {
-      *problem = value->is_string() ? RowProblem{"the last message is not an answer", source.column}
-                                    : wrong_type(source.column, "a string", *value);
+    if (!value.is_string() || messages->empty() || !is_answer(messages->back(), tags)) {
+      *problem = value.is_string() ? RowProblem{"the last message is not an answer", source.column}
+                                   : wrong_type(source.column, "a string", value);
       return false;
     }
-    messages->back() = message_of(tags, answering_role(tags), value->get<std::string>());
-  } else if (value->is_string()) {
-    messages->push_back(message_of(tags, answering_role(tags), value->get<std::string>()));
-  } else if (value->is_object()) {
-    messages->push_back(std::move(*value));
-  } else if (value->is_array() && (value->empty() || !is_answer(value->front(), tags))) {
-    *messages = std::move(*value);
-  } else if (value->is_array()) {
-    messages->insert(messages->end(), value->begin(), value->end());
+    messages->back() = message_of(tags, answering_role(tags), value.get<std::string>());
+  } else if (value.is_string()) {
+    messages->push_back(message_of(tags, answering_role(tags), value.get<std::string>()));
+  } else if (value.is_object()) {
+    messages->push_back(std::move(value));
+  } else if (value.is_array() && (value.empty() || !is_answer(value.front(), tags))) {
+    *messages = std::move(value);
+  } else if (value.is_array()) {
+    messages->insert(messages->end(), value.begin(), value.end());
   } else {
-    *problem = wrong_type(source.column, "a text, a message or a list of messages", *value);
+    *problem = wrong_type(source.column, "a text, a message or a list of messages", value);
     return false;
   }
   return true;
@@ -201,8 +210,8 @@ class PairsHandler : public RowHandler {
     return fmt::format("pairs: {}, {}", chosen_.handler->description(), fmt::join(answers, ", "));
   }
   std::vector<std::string> columns_read() const override {
-    std::vector<std::string> names = columns_of(chosen_);
-    add_names(columns_of(rejected_), &names);
+    std::vector<std::string> names = columns_of_source(chosen_);
+    add_names(columns_of_source(rejected_), &names);
     add_names({margin_}, &names);
     return names;
   }
@@ -304,7 +313,7 @@ class UnpairedHandler : public RowHandler {
                        fmt::join(names, ", "));
   }
   std::vector<std::string> columns_read() const override {
-    std::vector<std::string> names = columns_of(answer_);
+    std::vector<std::string> names = columns_of_source(answer_);
     add_names({label_}, &names);
     return names;
   }

@@ -111,7 +111,7 @@ std::unique_ptr<RowHandler> token_pairs(const FirstRows& first, const std::strin
   return make_pairs_handler(side("chosen"), side("rejected"), margin);
 }
 
-bool is_text(const FirstRows& first, const std::string& column) {
+bool holds_text(const FirstRows& first, const std::string& column) {
   return shape_of(first.first_value(column)) == ValueShape::kText;
 }
 
@@ -175,8 +175,9 @@ std::unique_ptr<RowHandler> pairs_layout(const FirstRows& first, const FormatOpt
   const std::string rejected = mapped(map_keys, "rejected", first.names.actual("rejected"));
   require_column(first, chosen, SampleKind::kPairs);
   require_column(first, rejected, SampleKind::kPairs);
-  if (is_messages(wanted) || (!wanted && (!messages_column(first).empty() ||
-                                          !is_text(first, chosen) || is_list(first, "prompt")))) {
+  if (is_messages(wanted) ||
+      (!wanted && (!messages_column(first).empty() || !holds_text(first, chosen) ||
+                   is_list(first, "prompt")))) {
     return make_pairs_handler(
         behind_messages(first, common, wanted, AnswerPlace::kBehind, chosen),
         behind_messages(first, common, wanted, AnswerPlace::kBehind, rejected), margin);
@@ -198,7 +199,7 @@ std::unique_ptr<RowHandler> unpaired_layout(const FirstRows& first, const Format
   require_column(first, label, SampleKind::kUnpaired);
   const FormatOptions common = without_roles(options, {"kto_tag"});
   const std::string completion = column_or_none(first, "completion");
-  const bool in_messages = !completion.empty() && !is_text(first, completion);
+  const bool in_messages = !completion.empty() && !holds_text(first, completion);
   if (!wanted && messages_column(first).empty() && in_messages) {
     return make_unpaired_handler(
         behind_messages(first, common, wanted, AnswerPlace::kBehind, completion), label);
