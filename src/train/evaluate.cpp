@@ -55,6 +55,15 @@ Own own_of(const std::vector<data::StepBatches>& rounds, const Objective& object
   return own;
 }
 
+/// How many rounds of batches are prepared and passed at a time. All of them where the objective
+/// takes sums over them: they are in memory together, as ids. Stages of several chunks have
+/// something to do while a batch is elsewhere.
+int64_t batches_together(const Objective& objective, const models::CausalLM& model,
+                         int64_t rounds) {
+  if (objective.spans_batches()) return std::max<int64_t>(1, rounds);
+  return model.stage().num_chunks() > 1 ? model.mesh().shape().pipeline : 1;
+}
+
 }  // namespace
 
 double loss_of(const models::CausalLM& model, const Objective& objective,
@@ -99,11 +108,7 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
   const ForwardPasses passes(model, links);
   EvaluationSums sums;
   std::vector<double> counts = {0, 0};  // weight and samples
-  // Stages of several chunks have something to do while a batch is elsewhere. Batches that are
-  // prepared together are in memory together, as ids.
-  const int64_t together = objective.spans_batches()        ? std::max<int64_t>(1, batches)
-                           : model.stage().num_chunks() > 1 ? model.mesh().shape().pipeline
-                                                            : 1;
+  const int64_t together = batches_together(objective, model, batches);
   for (int64_t i = 0; i < batches; i += together) {
     std::vector<data::StepBatches> rounds;
     for (int64_t round = i; round < std::min(i + together, batches); ++round)

@@ -29,6 +29,7 @@ const std::map<std::string, Place>& host_memory() {
       {"src/train/choose_device.cpp", {2, "what files and host memory keep of a CPU's training"}},
       {"src/train/run.cpp", {1, "what a run tells of the host's threads"}},
       {"src/train/start/announce.cpp", {1, "what a run tells of the host's memory"}},
+      {"src/train/objectives/preference.cpp", {1, "targets of prompts, which stay on the host"}},
       {"src/train/metrics.cpp", {2, "a handful of numbers that ranks exchange"}},
       {"src/train/run_dir/hand_over.cpp", {2, "bytes of files that ranks hand over"}},
       {"src/infer/step.cpp", {1, "logits that have come to the host, where ids are drawn"}},

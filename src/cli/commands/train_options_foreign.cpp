@@ -127,8 +127,9 @@ std::vector<OptionSpec> data_and_run() {
 
 std::vector<OptionSpec> train_foreign_options() {
   std::vector<OptionSpec> all = without_effect();
-  for (auto* part : {model_and_tuner, data_and_run, reinforcement_options}) {
-    for (OptionSpec& spec : part()) all.push_back(std::move(spec));
+  for (std::vector<OptionSpec> part :
+       {model_and_tuner(), data_and_run(), reinforcement_options()}) {
+    for (OptionSpec& spec : part) all.push_back(std::move(spec));
   }
   return all;
 }

@@ -190,7 +190,8 @@ Loss Preference::evaluate(const models::CausalLM& policy, const at::Tensor& hidd
   std::vector<int64_t> prompts(batch.targets.size(), kIgnoreLabel);
   if (takes_prompts()) {
     const at::Tensor& column = columns.at("prompts");
-    prompts.assign(column.data_ptr<int64_t>(), column.data_ptr<int64_t>() + column.numel());
+    const auto* first = column.data_ptr<int64_t>();
+    prompts.assign(first, first + column.numel());
   }
   const at::Tensor sums = segment_logprobs(policy, hidden_nH, input, batch, prompts);
   const Answers sums_P = answers_of(sums.select(0, 0));
