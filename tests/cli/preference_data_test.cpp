@@ -63,7 +63,7 @@ TEST_F(PreferenceData, TheGuidesYamlOfReinforcementLearning) {
             "map_keys: {\"prompt\":\"problem\", \"query\":\"\", \"response\": "
             "\"answer\", \"system\":\"\"}\n");
   const ProgramResult result = ok({"preprocess", "grpo_pe_nlp.yaml"});
-  EXPECT_THAT(result.out, HasSubstr("next      danlu rlhf --rlhf_type grpo"));
+  EXPECT_THAT(result.out, HasSubstr("next      danlu rlhf --rlhf_type=grpo"));
   const std::string prefix = "qwen2.5_7b_orz_57k/orz";
   const auto prompt_of = [&](const std::string& problem) {
     return "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"

@@ -282,13 +282,13 @@ const char* verb_of(data::SampleKind kind) {
     case data::SampleKind::kTokens:
       return "sft";
     case data::SampleKind::kPairs:
-      return "posttrain --stage dpo";
+      return "posttrain --stage=dpo";
     case data::SampleKind::kUnpaired:
-      return "rlhf --rlhf_type kto";
+      return "rlhf --rlhf_type=kto";
     case data::SampleKind::kSteps:
-      return "posttrain --stage prm";
+      return "posttrain --stage=prm";
     case data::SampleKind::kPrompts:
-      return "rlhf --rlhf_type grpo";
+      return "rlhf --rlhf_type=grpo";
   }
   return "sft";
 }
