@@ -171,9 +171,11 @@ int32_t RowEncoder::reward_token(const Json& value, RowEvent* event) const {
 bool RowEncoder::append_steps(const StepsRow& row, EncodedBatch* batch, RowEvent* event) const {
   const std::string& placeholder = settings_.steps.placeholder;
   std::string text = row.text;
+  // Where a space before it makes it several tokens, it begins a line.
+  const char* before = single_token(" " + placeholder) >= 0 ? " " : "\n";
   for (const std::string& step : row.steps) {
     if (!text.empty()) text += '\n';
-    text += step + " " + placeholder;
+    text += step + before + placeholder;
   }
   Pieces pieces;
   settings_.tokenizer->encode_append(text, false, pieces.ids);

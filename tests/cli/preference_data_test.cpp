@@ -63,7 +63,7 @@ TEST_F(PreferenceData, TheGuidesYamlOfReinforcementLearning) {
             "map_keys: {\"prompt\":\"problem\", \"query\":\"\", \"response\": "
             "\"answer\", \"system\":\"\"}\n");
   const ProgramResult result = ok({"preprocess", "grpo_pe_nlp.yaml"});
-  EXPECT_THAT(result.out, HasSubstr("next      danlu rlhf --rlhf_type grpo"));
+  EXPECT_THAT(result.out, HasSubstr("next      danlu rlhf --rlhf_type=grpo"));
   const std::string prefix = "qwen2.5_7b_orz_57k/orz";
   const auto prompt_of = [&](const std::string& problem) {
     return "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
@@ -135,14 +135,14 @@ TEST_F(PreferenceData, MindSpeedsPairwiseFlags) {
 }
 
 TEST_F(PreferenceData, MindSpeedsProcessRewardFlags) {
-  write("prm.jsonl", R"({"input": "1+1? It is 2 ки\nSo 3 ки", "value": ["+", "-"]})"
+  write("prm.jsonl", R"({"input": "1+1? It is 2\nки\nSo 3\nки", "value": ["+", "-"]})"
                      "\n");
   ok({"preprocess", "--input", "prm.jsonl", "--tokenizer-name-or-path", tokenizer_,
       "--output-prefix", "out/prm", "--handler-name", "AlpacaStyleProcessRewardHandler",
       "--placeholder-token", "ки", "--reward-tokens", "+", "-"});
   const Ids ids = stored("out/prm", "input_ids").at(0), labels = stored("out/prm", "labels").at(0);
-  EXPECT_EQ(ids, tokens_of("1+1? It is 2 ки\nSo 3 ки"));
-  const int32_t mark = tokens_of(" ки").at(0);
+  EXPECT_EQ(ids, tokens_of("1+1? It is 2\nки\nSo 3\nки"));
+  const int32_t mark = tokens_of("ки").at(0);
   Ids judged;
   for (size_t i = 0; i < ids.size(); ++i) {
     EXPECT_EQ(labels[i] == -100, ids[i] != mark) << i;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
+#include <functional>
+#include <map>
+#include <set>
 
 #include "data/answer_cut.h"
 #include "data/batch_stream.h"
@@ -356,7 +358,7 @@ TEST(Steps, HaveTheRewardTokenAtTheirPlaceholders) {
   }
   const auto trl =
       open_or_build_samples(kind_spec(directory, directory / "trl.jsonl", SampleKind::kSteps));
-  EXPECT_EQ(trl.train->get(0).ids, ids_of("q\na #\nb #"));
+  EXPECT_EQ(trl.train->get(0).ids, ids_of("q\na\n#\nb\n#"));
   EXPECT_THAT(field(directory / "p", "attention_mask"),
               ElementsAre(std::vector<int32_t>(text.size(), 1)));
   EXPECT_THAT(field(directory / "p", "labels"), ElementsAre(labels));

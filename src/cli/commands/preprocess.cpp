@@ -247,15 +247,24 @@ data::PreprocessText text_from(const Options& options) {
   Json variables;
   if (options.has_value("enable_thinking"))
     variables = Json{{"enable_thinking", options.get_bool("enable_thinking")}};
-  text.make_chat_encoder = [learnt, variables,
-                            request = text::TemplateRequest{
-                                .named = options.get_string_or("prompt_type", ""),
-                                .templates_file = options.get_string_or("prompt_type_path", ""),
-                                .recorded_in = directory,
-                                .family_default = arch::default_template_in(
-                                    directory)}](std::shared_ptr<const text::Tokenizer> tokenizer) {
-    return text::with_trained_part(text::choose_template(tokenizer, request, variables).required(),
-                                   tokenizer, learnt);
+  const bool may_be_unknown = !options.get_bool_or("enable_thinking", false);
+  const text::TemplateRequest request{
+      .named = options.get_string_or("prompt_type", ""),
+      .templates_file = options.get_string_or("prompt_type_path", ""),
+      .recorded_in = directory,
+      .family_default = arch::default_template_in(directory)};
+  text.make_chat_encoder = [learnt, variables, may_be_unknown,
+                            request](std::shared_ptr<const text::Tokenizer> tokenizer) {
+    const auto with = [&](const Json& arguments) {
+      return text::with_trained_part(
+          text::choose_template(tokenizer, request, arguments).required(), tokenizer, learnt);
+    };
+    if (variables.is_null() || !may_be_unknown) return with(variables);
+    try {
+      return with(variables);
+    } catch (const UsageError&) {
+      return with(Json());  // without thoughts is how such a template writes anyway
+    }
   };
   return text;
 }
@@ -273,13 +282,13 @@ const char* verb_of(data::SampleKind kind) {
     case data::SampleKind::kTokens:
       return "sft";
     case data::SampleKind::kPairs:
-      return "posttrain --stage dpo";
+      return "posttrain --stage=dpo";
     case data::SampleKind::kUnpaired:
-      return "rlhf --rlhf_type kto";
+      return "rlhf --rlhf_type=kto";
     case data::SampleKind::kSteps:
-      return "posttrain --stage prm";
+      return "posttrain --stage=prm";
     case data::SampleKind::kPrompts:
-      return "rlhf --rlhf_type grpo";
+      return "rlhf --rlhf_type=grpo";
   }
   return "sft";
 }
