@@ -201,6 +201,16 @@ Json packing_of(const PreprocessSpec& spec, const EncodeSettings& settings) {
   return pack;
 }
 
+/// Whether the files of an earlier call are what this one would make. Those that lack more rows
+/// than are allowed are not: encoding again names them.
+bool is_what_is_asked_for(const PreprocessSpec& spec, const PreprocessManifest& earlier,
+                          const std::string& key, const PreprocessResult& result) {
+  return earlier.key == key &&
+         describes_files(earlier, with_optional_outputs(spec.output_prefix, result)) &&
+         !(spec.strict && earlier.report.rows_dropped() > 0) &&
+         earlier.report.dropped_ratio <= spec.max_dropped_ratio;
+}
+
 }  // namespace
 
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text) {
@@ -231,11 +241,7 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
     fs::remove_all(work, ignored);
   } else {
     auto earlier = read_manifest(spec.output_prefix);
-    if (earlier && earlier->key == key &&
-        describes_files(*earlier, with_optional_outputs(spec.output_prefix, result)) &&
-        // Files that lack more rows than are allowed are no answer: encoding again names them.
-        !(spec.strict && earlier->report.rows_dropped() > 0) &&
-        earlier->report.dropped_ratio <= spec.max_dropped_ratio) {
+    if (earlier && is_what_is_asked_for(spec, *earlier, key, result)) {
       remove_work(spec, "");
       result.up_to_date = true;
       result.report = std::move(earlier->report);

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/bad_input.h"
-#include "data/megatron/indexed_dataset.h"
 #include "support/shared_data.h"
 
 namespace danlu::test {
@@ -26,11 +26,25 @@ class PreferenceData : public BadInput {
     tokenizer_ = unpacked("tokenizers") / "qwen2_5";
   }
 
+  /// The sequences of a Megatron data set of int32.
   std::vector<Ids> stored(const std::string& prefix, const std::string& field) const {
-    const data::IndexedDataset dataset(
-        (*this / (prefix + "_packed_" + field + "_document")).string());
+    const std::string name = (*this / (prefix + "_packed_" + field + "_document")).string();
+    const std::string index = content_of(name + ".idx"), tokens = content_of(name + ".bin");
+    constexpr size_t kHeader = 9 + 8 + 1;  // magic, version, type
+    EXPECT_GE(index.size(), kHeader + 16) << name;
+    uint64_t count = 0;
+    std::memcpy(&count, index.data() + kHeader, sizeof count);
     std::vector<Ids> sequences;
-    for (int64_t i = 0; i < dataset.num_sequences(); ++i) sequences.push_back(dataset.tokens(i));
+    size_t at = 0;
+    for (uint64_t i = 0; i < count; ++i) {
+      int32_t length = 0;
+      std::memcpy(&length, index.data() + kHeader + 16 + 4 * i, sizeof length);
+      Ids ids(static_cast<size_t>(length));
+      std::memcpy(ids.data(), tokens.data() + at, 4 * ids.size());
+      at += 4 * ids.size();
+      sequences.push_back(std::move(ids));
+    }
+    EXPECT_EQ(at, tokens.size()) << name;
     return sequences;
   }
 

@@ -73,7 +73,9 @@ TEST(Quantise, EveryMatrixWithWholeBlocksIsHeldSo) {
     if (!parameter.quantized) continue;
     const bool is_end =
         parameter.spec.role == arch::Role::kEmbedding || parameter.spec.role == arch::Role::kHead;
-    EXPECT_EQ(parameter.quantized->type(), is_end ? BlockType::kQ8_0 : BlockType::kQ4_0);
+    const auto* blocks = dynamic_cast<const ops::BlockWeight*>(parameter.quantized.get());
+    ASSERT_NE(blocks, nullptr);
+    EXPECT_EQ(blocks->type(), is_end ? BlockType::kQ8_0 : BlockType::kQ4_0);
     EXPECT_FALSE(parameter.tensor.storage().data()) << parameter.name();
   }
   EXPECT_LT(held_bytes(*pair.blocks).all, held_bytes(*pair.dense).all / 2);

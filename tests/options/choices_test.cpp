@@ -77,7 +77,7 @@ Words words_for(const OptionSpec& spec, const std::string& value) {
 const std::set<std::string>& refused_by(const std::string& verb) {
   static const std::set<std::string> by_training = {
       "rlhf_type=dpo", "rlhf_type=orpo", "rlhf_type=simpo", "rlhf_type=cpo", "rlhf_type=kto",
-      "do_train=false", "report_to=wandb", "report_to=swanlab",
+      "rlhf_type=grpo", "do_train=false", "report_to=wandb", "report_to=swanlab",
       "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo",
       // Of another model than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
@@ -86,16 +86,25 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   // Of other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;
-    for (const char* type : {"dpo", "orpo", "simpo", "cpo", "kto"})
+    for (const char* type : {"dpo", "orpo", "simpo", "cpo", "kto", "grpo"})
       refused.erase(std::string("rlhf_type=") + type);
-    refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired"});
+    refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired", "loss_type=grpo",
+                    "loss_type=bnpo", "loss_type=dapo", "loss_type=dr_grpo"});
+    // Beside the full recomputation of ms-swift's profile.
+    refused.insert({"recompute_norm=true", "recompute_activation_function=true"});
+    return refused;
+  }();
+  // Four bits are for adapters, and these verbs train whole weights.
+  static const std::set<std::string> of_full = [] {
+    std::set<std::string> refused = by_training;
+    refused.insert({"load_in_4bit=true", "qlora=true"});
     return refused;
   }();
   static const std::map<std::string, std::set<std::string>> by_verb = {
       {"sft", by_training},
-      {"pretrain", by_training},
-      {"train", by_training},
-      {"posttrain", by_training},
+      {"pretrain", of_full},
+      {"train", of_full},
+      {"posttrain", of_full},
       {"rlhf", of_rlhf},
       {"plan",
        {"offload=params", "context_parallel_algo=adaptive_cp_algo",

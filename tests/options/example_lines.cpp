@@ -109,6 +109,7 @@ Words companions_of(const std::string& choice) {
   static const std::map<std::string, Words> beside = {
       {"tuner=freeze", {"--freeze", "embed"}},
       {"from_scratch=true", {"--tuner", "full"}},
+      {"rlhf_type=grpo", {"--reward_funcs", "accuracy"}},
       {"save_format=mcore", {"--tuner", "full"}},
       {"recompute_method=uniform", {"--recompute", "full"}},
       {"recompute_method=block", {"--recompute", "full", "--recompute_num_layers", "1"}},

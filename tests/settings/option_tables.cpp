@@ -11,5 +11,7 @@
 #include "cli/commands/train_options_model.cpp"
 #include "cli/commands/train_options_optimizer.cpp"
 #include "cli/commands/train_options_parallel.cpp"
+#include "cli/commands/train_options_preference.cpp"
 #include "cli/commands/train_options_recompute.cpp"
+#include "cli/commands/train_options_reinforcement.cpp"
 #include "cli/commands/train_options_run.cpp"

@@ -64,7 +64,13 @@ class QLoraGolden : public testing::TestWithParam<const char*> {};
 TEST_P(QLoraGolden, LogitsLossAndGradientsEqualPeft) {
   DANLU_REQUIRES_SHARED();
   const auto expected = weights::open_safetensors(golden(GetParam()) / "golden.safetensors");
-  const auto model = load(golden(GetParam()), kept());
+  // The folder holds both, and an adapter beside a model would be part of it.
+  const danlu::test::TemporaryDirectory base, adapter;
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy_file(golden(GetParam()) / file, base / file);
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+    fs::copy_file(golden(GetParam()) / file, adapter / file);
+  const auto model = load(base.path(), kept());
   EXPECT_EQ(count_in_nf4(*model), 14);
   const at::Tensor ids = read_tensor(*expected, "input_ids"),
                    mask = read_tensor(*expected, "attention_mask"),
@@ -80,7 +86,7 @@ TEST_P(QLoraGolden, LogitsLossAndGradientsEqualPeft) {
   };
   EXPECT_LT(distance(logits(), golden_logits("logits")), 5e-5);
 
-  models::load_adapter(*model, golden(GetParam()));
+  models::load_adapter(*model, adapter.path());
   EXPECT_LT(distance(logits(), golden_logits("qlora.logits")), 5e-5);
   const TrainConfig config = test::golden_recipe(1e-3);
   std::vector<data::Sample> samples;
@@ -93,8 +99,8 @@ TEST_P(QLoraGolden, LogitsLossAndGradientsEqualPeft) {
     }
     samples.push_back(std::move(sample));
   }
-  auto own = load(golden(GetParam()), kept());
-  models::load_adapter(*own, golden(GetParam()));
+  auto own = load(base.path(), kept());
+  models::load_adapter(*own, adapter.path());
   TrainState state = test::make_state(std::move(own), config);
   const StepResult result =
       run_step(state, test::step_of(std::make_shared<data::VectorSource>(samples), 2, 1, 0), config,

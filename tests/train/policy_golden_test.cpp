@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -178,7 +179,7 @@ TEST(PolicyCurve, FiveUpdatesOnTheSameAnswersEqualTrl) {
   }
   const auto source = std::make_shared<data::VectorSource>(all);
   TrainConfig config = test::golden_recipe(told.at("lr"));
-  config.adamw.decay.weight_decay = 0;
+  config.adamw.groups.weight_decay = 0;
   TrainState state = test::make_state(std::move(policy), config);
   PolicyLoss loss;
   loss.kl = 0.04;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "support/plain_gguf.h"
 #include "support/shared_data.h"
 #include "support/throws.h"
@@ -426,11 +427,13 @@ TEST(GgufModel, WithoutABaseOfTheRotaryEmbeddingItIsLlamaCpps) {
   Exported model(tiny_config("mixtral"));
   std::erase_if(model.plan.metadata,
                 [](const auto& pair) { return pair.first == "llama.rope.freq_base"; });
+  log::set_verbose(true);  // other tests have used up the notices that are shown
   testing::internal::CaptureStderr();
   const auto file = model.file_with("general.name", std::string("old"));
   EXPECT_EQ(open_checkpoint(file).config.rope.theta, 10000);
   EXPECT_EQ(open_checkpoint(file).config.rope.theta, 10000);
   const std::string said = testing::internal::GetCapturedStderr();
+  log::set_verbose(false);
   EXPECT_THAT(said, HasSubstr("no llama.rope.freq_base in it: 10000 is taken"));
   EXPECT_EQ(said.find("freq_base"), said.rfind("freq_base"));  // once
 }

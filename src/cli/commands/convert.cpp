@@ -16,6 +16,7 @@
 #include "base/shell_quote.h"
 #include "base/threads.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/convert_checksums.h"
 #include "cli/commands/convert_plan.h"
 #include "cli/commands/convert_request.h"
 #include "cli/commands/gguf_export.h"
@@ -471,22 +472,6 @@ std::string settings_of(const Options& options) {
 
 // --- report --------------------------------------------------------------------------------------
 
-fs::path checksums_file(const fs::path& output) {
-  const fs::path named = output.has_filename() ? output : output.parent_path();
-  return named.string() + ".checksums";
-}
-
-/// On standard output, and in OUTPUT.checksums for a later comparison.
-void write_checksums(const weights::ConversionReport& done, const fs::path& output) {
-  std::string lines;
-  for (const weights::TensorDigest& digest : done.digests)
-    lines += fmt::format("{}  {}\n", weights::digest_text(digest.digest), digest.name);
-  std::fputs(lines.c_str(), stdout);
-  const fs::path file = checksums_file(output);
-  write_file_atomic(file, lines);
-  log::info("checksums: {}", file.string());
-}
-
 void report_conversion(const weights::ConversionReport& done, const Conversion& conversion,
                        const char* why_unchecked, bool checksums) {
   if (done.was_up_to_date) {
@@ -525,22 +510,6 @@ void report_up_to_date(const Options& options, const Conversion& conversion) {
       "up to date, nothing to do: {} is there from the same files and flags "
       "(--overwrite converts again)",
       conversion.output.string());
-}
-
-/// Before anything is converted: what --checksums asks for can be had, and nobody's file is
-/// replaced.
-void check_checksums(const Options& options, const ConvertRequest& request) {
-  const bool checksums = options.get_bool("checksums");
-  if (const fs::path file = checksums_file(request.output); fs::exists(file)) {
-    if (checksums && !request.overwrite)
-      throw UsageError(tr("[--checksums] {} exists", file.string()),
-                       tr("choose another name, or give --overwrite"));
-    if (!checksums) log::warning("{}: of an earlier result", file.string());
-  }
-  if (checksums && request.check == false)
-    throw UsageError(
-        tr("[--checksums] are taken while the result is read back, which {} leaves out",
-           options.given_as("check")));
 }
 
 void log_next_step(const ConvertRequest& request) {

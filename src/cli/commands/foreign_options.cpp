@@ -46,8 +46,7 @@ std::vector<OptionSpec> multimodal_options() {
 
 std::vector<OptionSpec> reinforcement_options() {
   return {unavailable({"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
-                       "generate_config", "actor_rollout", "adv_estimator", "reward_funcs",
-                       "reward_model"},
+                       "generate_config", "actor_rollout"},
                       kNoReinforcement, {}, kSftInsteadHint)};
 }
 

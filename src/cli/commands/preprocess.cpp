@@ -277,7 +277,7 @@ void say(fmt::format_string<T...> format, T&&... values) {
 }
 
 /// The command that trains on such samples.
-const char* verb_of(data::SampleKind kind) {
+const char* training_for(data::SampleKind kind) {
   switch (kind) {
     case data::SampleKind::kTokens:
       return "sft";
@@ -304,7 +304,8 @@ void print_result(const data::PreprocessResult& result, const std::string& prefi
           static_cast<uint64_t>(static_cast<double>(result.report.lengths.sum) / seconds)));
   const bool is_text = result.kind == data::SampleKind::kTokens && result.report.target_tokens == 0;
   say("next      danlu {} --model DIR --data-path {}\n",
-      is_text ? "pretrain" : verb_of(result.kind), is_text ? result.outputs[0].string() : prefix);
+      is_text ? "pretrain" : training_for(result.kind),
+      is_text ? result.outputs[0].string() : prefix);
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ void print_readable(const Rendering& r, const text::ChatEncoder& encoder,
   std::fputs(out.c_str(), stdout);
 }
 
-Json json_of(const Rendering& r, const text::ChatEncoder& encoder) {
+Json json_of_rendering(const Rendering& r, const text::ChatEncoder& encoder) {
   Json json = {{"template", encoder.description()}, {"text", r.text}, {"input_ids", r.ids}};
   if (!r.labels.empty()) json["labels"] = r.labels;
   for (const data::MediaSpan& span : r.media) {
@@ -200,8 +200,8 @@ void print_pair(const data::PairRow& pair, bool as_json, const text::ChatEncoder
     return render(encoder, tokenizer, std::get<text::Conversation>(side), false);
   };
   if (as_json) {
-    print_json(Json{{"chosen", json_of(rendering(pair.chosen), encoder)},
-                    {"rejected", json_of(rendering(pair.rejected), encoder)}});
+    print_json(Json{{"chosen", json_of_rendering(rendering(pair.chosen), encoder)},
+                    {"rejected", json_of_rendering(rendering(pair.rejected), encoder)}});
     return;
   }
   std::fputs("[CHOSEN]\n", stdout);
@@ -295,7 +295,7 @@ int run_render(const Options& options) {
   Rendering rendering = render(*encoder, *tokenizer, conversation,
                                options.get_bool_or("add_generation_prompt", !answered));
   if (media) expand_media(*media, given, options.get_string("input"), &rendering);
-  options.get_bool("json") ? print_json(json_of(rendering, *encoder))
+  options.get_bool("json") ? print_json(json_of_rendering(rendering, *encoder))
                            : print_readable(rendering, *encoder, *tokenizer);
   return 0;
 }

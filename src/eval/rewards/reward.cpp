@@ -107,7 +107,7 @@ std::optional<std::string> reference_of(const Json& row, const std::string& colu
   };
   if (!row.is_object()) return std::nullopt;
   if (!column.empty()) return row.contains(column) ? text(row.at(column)) : std::nullopt;
-  for (const char* name : {"solution", "ground_truth", "labels", "response"}) {
+  for (const char* name : {"solution", "answer", "ground_truth", "labels", "response"}) {
     if (row.contains(name)) return text(row.at(name));
   }
   const auto model = row.find("reward_model");

@@ -19,7 +19,7 @@ std::string without(std::string text, std::string_view what, std::string_view by
   return text::jinja::replace_all(text, what, by);
 }
 
-std::string trimmed(std::string_view text) { return std::string(text::jinja::strip(text)); }
+std::string without_margins(std::string_view text) { return std::string(text::jinja::strip(text)); }
 
 /// The end of the group that opens at text[begin], behind its closing bracket; npos if it has none.
 /// Every kind of bracket counts alike, because intervals close with another one.
@@ -43,11 +43,11 @@ std::vector<std::string> parts_of(std::string_view text, std::string_view separa
     if (c == '(' || c == '[' || c == '{') ++depth;
     if (c == ')' || c == ']' || c == '}') --depth;
     if (depth != 0 || !text.substr(at).starts_with(separator)) continue;
-    parts.push_back(trimmed(text.substr(begin, at - begin)));
+    parts.push_back(without_margins(text.substr(begin, at - begin)));
     begin = at + separator.size();
     at = begin - 1;
   }
-  parts.push_back(trimmed(text.substr(begin)));
+  parts.push_back(without_margins(text.substr(begin)));
   return parts;
 }
 
@@ -68,9 +68,9 @@ std::string plain(const std::string& answer) {
                                                            {"∪", "\\cup"}}})
     text = without(std::move(text), long_name, name);
   text = kWords.replaced(text, R"( \1 )");
-  text = trimmed(text);
+  text = without_margins(text);
   while (text.ends_with('.') || text.ends_with(',') || text.ends_with(';')) text.pop_back();
-  return trimmed(text);
+  return without_margins(text);
 }
 
 std::string as_words(const std::string& text) {
@@ -261,7 +261,7 @@ class Comparison {
   static std::optional<std::string> without_percent(const std::string& text) {
     for (const char* sign : {"\\%", "%"}) {
       if (text.ends_with(sign))
-        return trimmed(
+        return without_margins(
             std::string_view(text).substr(0, text.size() - std::string_view(sign).size()));
     }
     return std::nullopt;
@@ -297,7 +297,7 @@ std::optional<std::string> last_line_after(std::string_view text, const Pattern&
   // Of a sentence what stands before its end: a point between digits is none.
   static const Pattern kEnd(R"([.。](?:\s|$)|。)", PatternUse::kText);
   if (const auto end = kEnd.find(rest)) rest = rest.substr(0, end->begin);
-  std::string answer = trimmed(rest);
+  std::string answer = without_margins(rest);
   if (answer.empty()) return std::nullopt;
   return answer;
 }
@@ -325,18 +325,18 @@ std::optional<std::string> last_boxed(std::string_view text) {
   if (at == text.size()) return std::nullopt;
   if (text[at] != '{') {
     const std::string_view rest = text.substr(at);
-    return trimmed(rest.substr(0, rest.find_first_of("$\n ")));
+    return without_margins(rest.substr(0, rest.find_first_of("$\n ")));
   }
   int64_t depth = 0;
   for (size_t end = at; end < text.size(); ++end) {
     if (text[end] == '{') ++depth;
-    if (text[end] == '}' && --depth == 0) return trimmed(text.substr(at + 1, end - at - 1));
+    if (text[end] == '}' && --depth == 0) return without_margins(text.substr(at + 1, end - at - 1));
   }
   return std::nullopt;
 }
 
 std::optional<std::string> stated_answer(std::string_view text) {
-  static const Pattern kHashes(R"(####)"), kDollars(R"(\$([^$]+)\$)"),
+  static const Pattern kHashes(R"(####)"), kDollars(R"((?<!\\)\$((?:[^$\\]|\\.)+)\$)"),
       kSays(R"((?:[Aa]nswer is|[Aa]nswer:|答案是|答案为|答案：)\s*:?)", PatternUse::kText);
   const size_t thought = text.rfind("</think>");
   if (thought != std::string_view::npos) text = text.substr(thought + 8);
@@ -345,7 +345,7 @@ std::optional<std::string> stated_answer(std::string_view text) {
     return last_boxed(text);
   if (auto answer = last_line_after(text, kHashes)) return answer;
   const auto formulas = kDollars.find_all(text);
-  if (!formulas.empty()) return trimmed(formulas.back().groups[0]);
+  if (!formulas.empty()) return without_margins(formulas.back().groups[0]);
   return last_line_after(text, kSays);
 }
 

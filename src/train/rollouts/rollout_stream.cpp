@@ -91,7 +91,9 @@ double RolloutStream::epoch() const {
 
 data::StepBatches RolloutStream::next() {
   const double begin = steady_now_s();
-  if (is_resumable()) {
+  if (is_put_back_) {
+    is_put_back_ = false;
+  } else if (is_resumable()) {
     roll_out(step_ / steps_of_rollout());
   } else {
     figures_.clear();  // they are of the rollout, and were told
@@ -103,6 +105,7 @@ data::StepBatches RolloutStream::next() {
 
 void RolloutStream::put_back(const data::StepBatches& step) {
   answers_->put_back(step);
+  is_put_back_ = true;
   --step_;
 }
 

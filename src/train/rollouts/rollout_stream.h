@@ -85,6 +85,7 @@ class RolloutStream : public data::StepStream {
   std::unique_ptr<data::BatchStream> answers_;  ///< of the present rollout
   std::map<std::string, double> figures_;
   double wait_s_ = 0;
+  bool is_put_back_ = false;  ///< the step that next() gives was given before
   bool has_warned_of_equal_ = false;
 };
 
