@@ -90,13 +90,12 @@ std::optional<std::string> likely_choice(const std::string& text,
                                          const std::vector<std::string>& choices) {
   if (auto near = nearest_name(text, choices)) return near;
   const std::string_view number = first_number(text);
-  std::optional<std::string> only;
-  for (const std::string& choice : choices) {
-    if (number.empty() || first_number(choice) != number) continue;
-    if (only) return std::nullopt;
-    only = choice;
-  }
-  return only;
+  // Of several with the number the first, since choices are listed from the most usual one on.
+  const auto with_number = std::find_if(choices.begin(), choices.end(), [&](const auto& choice) {
+    return !number.empty() && first_number(choice) == number;
+  });
+  if (with_number == choices.end()) return std::nullopt;
+  return *with_number;
 }
 
 std::string canonical_choice(const OptionSpec& spec, const std::string& text,

@@ -80,6 +80,9 @@ void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
     weights::require_shared_predictions(plan.config, *plan.model, request.source);
     plan.config.predicts_ahead = true;
     plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
+    // Their copies of the table and the head are the model's own.
+    for (const TensorInfo& info : plan.globals) others.emplace(info.name, info.name);
+    plan.model = std::make_shared<weights::RenamedSource>(plan.model, others);
     return;
   }
   plan.model = std::make_shared<weights::RenamedSource>(plan.model, others);
