@@ -208,6 +208,27 @@ TEST(RolloutStream, AnswersThatWereCutAreMasked) {
               testing::ElementsAre(-100, -100, -100, -100, 4, 5, 2, -100));
 }
 
+TEST(RolloutStream, AStepWhoseAnswersWereAllCutLearnsNothingAndGoesOn) {
+  Made made;
+  RolloutSettings settings = settings_of(0, 1);
+  settings.told.masks_truncated = true;
+  settings.told.loss.kl = 0;
+  settings.told.loss.mean = settings::LossMean::kTokens;
+  RolloutStream stream = made.stream(settings, [](const std::vector<Request>& requests) {
+    std::vector<Answer> answers(requests.size());
+    for (size_t i = 0; i < answers.size(); ++i)
+      answers[i].ids = {7, static_cast<int32_t>(8 + i), 9};
+    return answers;
+  });
+  made.state.objective = policy_objective(settings.told.loss);
+  const TrainConfig config = config_of({"llama", "llama", Json::object()});
+  const StepResult result = run_step(made.state, stream.next(), config, config.schedule.shape);
+  EXPECT_EQ(stream.figures().at("completions/clipped_ratio"), 1);
+  EXPECT_GT(stream.figures().at("reward_std"), 0) << "they differ, and are worth nothing";
+  EXPECT_EQ(result.loss, 0);
+  EXPECT_EQ(result.grad_norm, 0);
+}
+
 TEST(RolloutStream, EveryAnswerIsWrittenDown) {
   Made made;
   const danlu::test::TemporaryDirectory folder;

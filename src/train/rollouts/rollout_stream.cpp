@@ -214,9 +214,15 @@ void RolloutStream::roll_out(int64_t number) {
   note(answers, groups.rewards);
   write_samples(answers, groups.rewards, worth);
   std::vector<data::Sample> samples;
+  const auto of_step = static_cast<size_t>(samples_of_step());
   for (size_t i = 0; i < answers.size(); ++i) {
-    const bool is_masked = settings_.told.masks_truncated && !answers[i].is_ended;
-    samples.push_back(sample_of(answers[i], worth[i], is_masked));
+    const auto begin = answers.begin() + static_cast<std::ptrdiff_t>(i / of_step * of_step);
+    // A step needs something to divide by: where all its answers were cut, they are worth nothing.
+    const bool all_cut = settings_.told.masks_truncated &&
+                         std::none_of(begin, begin + static_cast<std::ptrdiff_t>(of_step),
+                                      [](const DrawnAnswer& one) { return one.is_ended; });
+    const bool is_masked = settings_.told.masks_truncated && !answers[i].is_ended && !all_cut;
+    samples.push_back(sample_of(answers[i], all_cut ? 0 : worth[i], is_masked));
   }
   data::BatchStreamOptions options = settings_.batches;
   options.prefetch_steps = 0;
