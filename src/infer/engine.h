@@ -1,0 +1,104 @@
+// infer/engine.h: answers to requests that come and go: one packed pass over all of them a step.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "infer/generate.h"
+#include "models/causal_lm.h"
+#include "text/token_constraint.h"
+
+namespace danlu::infer {
+
+/// Names a request while the engine lives; never given twice.
+using RequestHandle = int64_t;
+
+/// What may change a token's logit before it is drawn, beside SamplingParams.
+struct LogitRules {
+  std::vector<std::pair<text::TokenId, float>> bias;  ///< added to the logits of these
+  double presence_penalty = 0;   ///< taken from the logits of tokens that the answer has
+  double frequency_penalty = 0;  ///< the same for each time that it has them
+  int64_t min_new_tokens = 0;    ///< no stop id comes before so many tokens
+  std::shared_ptr<text::TokenConstraint> constraint;  ///< of this answer alone
+};
+
+struct EngineRequest {
+  Request request;
+  LogitRules rules = {};
+  /// With each token of the answer its log-probability and those of so many likeliest; none: none.
+  std::optional<int64_t> num_logprobs = {};
+  /// The same of the prompt's tokens, each after those before it.
+  std::optional<int64_t> num_prompt_logprobs = {};
+  std::string salt = {};  ///< beginnings are shared with requests of the same salt alone
+  int64_t priority = 0;   ///< lower is served earlier
+};
+
+/// Log-probabilities are those of the model (temperature 1, before rules).
+struct TokenLogprob {
+  text::TokenId id;
+  float logprob;
+};
+struct TokenLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> likeliest;  ///< descending, ties by id
+};
+
+/// What a step gave one request.
+struct EngineOutput {
+  RequestHandle handle;
+  std::optional<text::TokenId> token = {};  ///< new, no stop token
+  std::optional<TokenLogprobs> logprobs = {};
+  /// With the first token: of the prompt's tokens but the first.
+  std::vector<TokenLogprobs> prompt_logprobs = {};
+  int64_t cached_tokens = 0;  ///< of the prompt, that were not computed again
+  /// The request is over; nothing of it follows.
+  std::optional<FinishReason> finished = {};
+  std::optional<text::TokenId> stopped_by = {};  ///< of kStop
+  std::string problem = {};                      ///< of kFailed
+};
+
+struct EngineSettings {
+  int64_t max_sequences = 128;        ///< that are answered at a time
+  int64_t max_batched_tokens = 2048;  ///< of a pass; longer prompts are read in parts
+  int64_t max_pages = 0;              ///< of the cache, of ops::kPageTokens tokens; 0: no limit
+  bool prefix_caching = true;         ///< what prompts begin with alike is computed once while kept
+};
+
+/// Since the engine was made, but for the first three.
+struct EngineCounts {
+  int64_t running = 0, waiting = 0;  ///< requests, now
+  int64_t pages_used = 0;            ///< now, by requests
+  int64_t prompt_tokens = 0, new_tokens = 0;
+  int64_t prefix_queried = 0, prefix_hit = 0;  ///< tokens of prompts
+  int64_t preemptions = 0;
+  int64_t steps = 0;
+};
+
+/// Not thread-safe: one thread adds, cancels and steps. What a request is answered does not depend
+/// on what else is there, beyond rounding.
+class Engine {
+ public:
+  /// REQUIRES: `model` outlives the engine and does not change while requests are there.
+  Engine(const models::CausalLM& model, EngineSettings settings);
+  ~Engine();
+
+  /// Errors: as generate()'s; DataError if the request could never fit into the pages.
+  RequestHandle add(EngineRequest request);
+  /// No output of it follows; its pages are free at once. A request that is over: nothing.
+  void cancel(RequestHandle handle);
+  bool has_work() const;
+  /// One pass; the outputs of the requests that it gave a token or ended. A request whose logits
+  /// are no numbers or whose picture cannot be read ends by kFailed and harms no other.
+  std::vector<EngineOutput> step();
+  EngineCounts counts() const;
+  const EngineSettings& settings() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace danlu::infer

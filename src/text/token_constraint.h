@@ -1,0 +1,25 @@
+// text/token_constraint.h: which tokens may come next in an answer that must follow a grammar.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "text/tokenizer.h"
+
+namespace danlu::text {
+
+/// Holds the state of one answer. Not thread-safe.
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+
+  /// A bit for each id, 64 to a word, the lowest first; 1: it may come next. Ids beyond the last
+  /// word may not. A stop id may come where the answer may end. Holds until the next accept().
+  virtual std::span<const uint64_t> allowed() = 0;
+  /// `id` is the answer's next. REQUIRES: it is allowed.
+  virtual void accept(TokenId id) = 0;
+  /// The same state, for another answer.
+  virtual std::unique_ptr<TokenConstraint> clone() const = 0;
+};
+
+}  // namespace danlu::text
