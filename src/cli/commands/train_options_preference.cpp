@@ -38,7 +38,7 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "how far answers may leave the reference: less is farther; of orpo the weight of "
                "the odds",
        .aliases = {"dpo_beta", "pref_beta"},
-       .range = above(0),
+       .range = at_least(0),
        .group = group},
       {.name = "simpo_beta",
        .type = OptionType::kFloat,

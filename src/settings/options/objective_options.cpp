@@ -61,9 +61,17 @@ void take_likelihood(const Options& options, PreferenceConfig& config) {
   }
 }
 
+/// Of rewards 0 says that there is no reference; preferences would be without their loss.
+double beta_of(const Options& options) {
+  const double beta = options.get_float("beta");
+  if (beta > 0) return beta;
+  throw UsageError(
+      tr("[train] {}: preferences need a number above 0, got {}", options.given_as("beta"), beta));
+}
+
 PreferenceConfig dpo_from(const Options& options, const std::string& loss) {
   PreferenceConfig config;
-  config.beta = options.get_float("beta");
+  config.beta = beta_of(options);
   config.robust = loss == "robust";
   if (loss == "hinge") {
     config.loss = PairLoss::kHinge;
@@ -86,7 +94,7 @@ PreferenceConfig simpo_from(const Options& options, const std::string& loss) {
   } else if (loss != "sigmoid" && loss != "simpo") {
     refuse_loss(options, "simpo", loss, "sigmoid, hinge");
   }
-  config.beta = options.get_float(options.is_given("beta") ? "beta" : "simpo_beta");
+  config.beta = options.is_given("beta") ? beta_of(options) : options.get_float("simpo_beta");
   const bool by_ratio = options.has_value("gamma_beta_ratio") && !options.is_given("simpo_gamma");
   config.gamma = by_ratio ? options.get_float("gamma_beta_ratio") * config.beta
                           : options.get_float("simpo_gamma");
@@ -107,7 +115,7 @@ PreferenceConfig cpo_from(const Options& options, const std::string& loss) {
   } else if (loss != "sigmoid") {
     refuse_loss(options, "cpo", loss, "sigmoid, hinge");
   }
-  config.beta = options.get_float("beta");
+  config.beta = beta_of(options);
   config.likelihood_weight = options.get_float_or("cpo_alpha", 1);
   if (config.likelihood_weight > 0) config.likelihood = LikelihoodTerm::kAnswerTokens;
   return config;
@@ -119,7 +127,7 @@ PreferenceConfig orpo_from(const Options& options, const std::string& loss) {
   config.loss = PairLoss::kOdds;
   config.has_reference = false;
   config.averages = true;
-  config.beta = options.get_float("beta");
+  config.beta = beta_of(options);
   // LLaMA-Factory keeps the answer likely, TRL and ms-swift the prompt too.
   config.likelihood = options.profile().name == "llamafactory" ? LikelihoodTerm::kAnswerMeans
                                                                : LikelihoodTerm::kAllTokens;
@@ -131,7 +139,7 @@ UnpairedConfig kto_from(const Options& options) {
   const std::string loss = options.get_string_or("loss_type", "kto");
   if (loss != "kto" && loss != "apo_zero_unpaired")
     refuse_loss(options, "kto", loss, "kto, apo_zero_unpaired");
-  return {.beta = options.get_float("beta"),
+  return {.beta = beta_of(options),
           .liked_weight = options.get_float("desirable_weight"),
           .disliked_weight = options.get_float("undesirable_weight"),
           .measures_drift = loss == "kto"};
