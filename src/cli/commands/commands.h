@@ -28,6 +28,7 @@ OptionTable train_options();
 OptionTable posttrain_options();
 OptionTable rlhf_options();
 OptionTable infer_options();
+OptionTable rollout_options();
 OptionTable chat_options();
 OptionTable eval_options();
 OptionTable compare_options();

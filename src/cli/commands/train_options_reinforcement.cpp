@@ -67,7 +67,9 @@ std::vector<OptionSpec> drawing() {
        .group = kDrawing}};
 }
 
-std::vector<OptionSpec> judging() {
+}  // namespace
+
+std::vector<OptionSpec> reward_options() {
   return {
       {.name = "reward_funcs",
        .type = OptionType::kList,
@@ -104,6 +106,8 @@ std::vector<OptionSpec> judging() {
               "of soft_overlong: tokens before the limit where it begins"),
   };
 }
+
+namespace {
 
 std::vector<OptionSpec> learning() {
   return {
@@ -157,7 +161,7 @@ std::vector<OptionSpec> learning() {
 
 std::vector<OptionSpec> train_reinforcement_options() {
   std::vector<OptionSpec> all;
-  for (auto* group : {drawing, judging, learning}) {
+  for (auto* group : {drawing, reward_options, learning}) {
     for (OptionSpec& spec : group()) all.push_back(std::move(spec));
   }
   return all;

@@ -60,6 +60,8 @@ std::vector<double> weights_from(const Options& options, size_t rewards) {
   return weights;
 }
 
+}  // namespace
+
 void take_rewards(const Options& options, Reinforcement& told) {
   told.rewards = options.get_list("reward_funcs");
   if (told.rewards.empty()) {
@@ -80,8 +82,6 @@ void take_rewards(const Options& options, Reinforcement& told) {
   told.overlong_buffer = options.get_int_or("soft_cache_length", 0);
   told.reward_timeout_s = options.get_float("reward_timeout");
 }
-
-}  // namespace
 
 std::vector<std::string> reinforcement_flags() {
   return {"loss_type",
