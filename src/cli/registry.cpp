@@ -84,7 +84,8 @@ const std::vector<Command>& commands() {
        .accepts_config = true,
        .makes_files = true},
       {.name = "rlhf",
-       .summary = "train from preferences or rewards: --rlhf_type dpo, simpo, cpo, orpo, kto, grpo",
+       .summary =
+           "train from preferences or rewards: --rlhf_type dpo, simpo, cpo, orpo, kto, rm, grpo",
        .group = "Train",
        .trains = true,
        .options = rlhf_options,

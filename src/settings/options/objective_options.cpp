@@ -145,6 +145,9 @@ UnpairedConfig kto_from(const Options& options) {
           .measures_drift = loss == "kto"};
 }
 
+/// ms-swift and LLaMA-Factory call it one way, MindSpeed-LLM the other (of outcomes, not steps).
+bool is_reward(const std::string& name) { return name == "rm" || name == "orm"; }
+
 /// The flags that each objective reads.
 std::vector<std::string> flags_of(const std::string& name) {
   if (name == "dpo") {
@@ -159,6 +162,7 @@ std::vector<std::string> flags_of(const std::string& name) {
   if (name == "kto")
     return {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model"};
   if (name == "prm") return {"placeholder_token", "reward_tokens"};
+  if (is_reward(name)) return {"center_rewards_coefficient"};
   if (name == "grpo") return reinforcement_flags();
   return {};
 }
@@ -185,6 +189,9 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
     config.kind = ObjectiveKind::kProcessReward;
     config.process.placeholder = options.get_string("placeholder_token");
     config.process.reward_tokens = options.get_list("reward_tokens");
+  } else if (is_reward(named.name)) {
+    config.kind = ObjectiveKind::kReward;
+    config.reward.centring = options.get_float_or("center_rewards_coefficient", 0);
   } else if (named.name == "kto") {
     config.kind = ObjectiveKind::kUnpaired;
     config.unpaired = kto_from(options);
@@ -201,10 +208,19 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   return config;
 }
 
+std::optional<arch::ScoreHead> score_from(const Options& options,
+                                          const ObjectiveConfig& objective) {
+  if (objective.kind != ObjectiveKind::kReward) return std::nullopt;
+  arch::ScoreHead head;
+  if (options.profile().name == "llamafactory") head.form = arch::ScoreForm::kBeside;
+  head.seed = static_cast<uint64_t>(options.get_int("seed"));
+  return head;
+}
+
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
   static const std::vector<std::string> kAll = [] {
     std::vector<std::string> all;
-    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "grpo"}) {
+    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "rm", "grpo"}) {
       for (const std::string& flag : flags_of(name)) {
         if (std::find(all.begin(), all.end(), flag) == all.end()) all.push_back(flag);
       }
@@ -217,6 +233,11 @@ std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
     if (std::find(read.begin(), read.end(), flag) == read.end()) idle.push_back(flag.c_str());
   }
   return idle;
+}
+
+void check_judges(const ObjectiveConfig& objective) {
+  for (const std::filesystem::path& judge : objective.policy.reward_models)
+    (void)open_model(reward_model_at(judge));
 }
 
 void check_reference(const Options& options, const ObjectiveConfig& objective,

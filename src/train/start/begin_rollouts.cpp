@@ -4,7 +4,10 @@
 #include <fstream>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
+#include "settings/model_source.h"
+#include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
 #include "train/rollouts/rollout_stream.h"
 
@@ -25,6 +28,49 @@ std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+/// What the template puts behind the token that ends an answer.
+std::vector<text::TokenId> tail_of(const Prepared& run) {
+  if (!run.text.encoder) return {};
+  text::Conversation talk;
+  for (const char* role : {"user", "assistant"}) {
+    text::Message& message = talk.messages.emplace_back();
+    message.role = role;
+    message.content = "a";
+  }
+  const std::vector<text::TokenId> ids = run.text.encoder->encode(talk).ids;
+  const std::vector<text::TokenId> stops = stop_ids_of(run);
+  const auto end = std::find_first_of(ids.rbegin(), ids.rend(), stops.begin(), stops.end());
+  return end == ids.rend() ? std::vector<text::TokenId>() : std::vector(end.base(), ids.end());
+}
+
+/// Whether two tokenizers give every id to the same token.
+bool have_the_same_tokens(const text::Tokenizer& one, const text::Tokenizer& other) {
+  if (one.content_hash() == other.content_hash()) return true;
+  if (one.size() != other.size()) return false;
+  for (size_t id = 0; id < one.size(); ++id) {
+    const auto token = static_cast<text::TokenId>(id);
+    if (one.id_to_token(token) != other.id_to_token(token)) return false;
+  }
+  return true;
+}
+
+/// The model in `path`, which judges on the mesh of the policy. Collective.
+std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
+                                       const std::filesystem::path& path) {
+  const settings::ModelSource source = settings::reward_model_at(path);
+  const weights::CheckpointSource opened = settings::open_model(source);
+  // Answers are judged as the ids that were drawn.
+  const auto tokenizer =
+      text::Tokenizer::load(source.adapter.empty() ? opened.companions : source.adapter);
+  if (!have_the_same_tokens(*tokenizer, *run.text.tokenizer)) {
+    throw ModelError(
+        tr("[train] --reward_model {}: its tokenizer is another than the model's", path.string()),
+        tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
+  }
+  return model_reward(path.filename().string(), load_frozen(run, opened, source.adapter),
+                      *begun.state.model, *begun.state.links, tail_of(run));
 }
 
 /// The lines of steps that are not taken again; one that was cut is the last, and of such a step.
@@ -54,6 +100,8 @@ std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& 
                      {}};
   for (const std::string& name : told.rewards)
     parts.rewards.push_back(eval::make_reward(name, reward_settings(told)));
+  for (const std::filesystem::path& judge : told.reward_models)
+    parts.rewards.push_back(judge_at(run, begun, judge));
   RolloutSettings settings;
   settings.told = told;
   settings.batches = options;
