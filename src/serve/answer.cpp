@@ -8,6 +8,18 @@
 #include "api/refusal.h"
 
 namespace danlu::serve {
+namespace {
+
+Error error_of(const infer::EngineOutput& output) {
+  try {
+    if (output.error) std::rethrow_exception(output.error);
+  } catch (...) {
+    return current_error();
+  }
+  return InternalError("a request failed without saying why");
+}
+
+}  // namespace
 
 http::Response response_of(int status, const Json& json) {
   return {
@@ -35,7 +47,7 @@ bool Answer::on_output(size_t index, const infer::EngineOutput& output) {
   Choice& choice = choices_[index];
   if (is_over_ || is_gone_ || !choice.finish_reason.empty()) return false;
   if (output.finished == infer::FinishReason::kFailed) {
-    on_failed(DataError(output.problem), /*is_theirs=*/false);
+    on_failed(error_of(output), /*is_theirs=*/false);
     return false;
   }
   choice.cached_tokens = std::max(choice.cached_tokens, output.cached_tokens);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/in_english.h"
+#include "base/log.h"
 
 namespace danlu::serve {
 namespace {
@@ -26,8 +27,10 @@ std::string finish_of(const infer::EngineOutput& output) {
 
 }  // namespace
 
-EngineLoop::EngineLoop(std::unique_ptr<StepEngine> engine, EngineLoopSettings settings)
-    : settings_(settings), engine_(std::move(engine)), settings_of_engine_(engine_->settings()) {}
+EngineLoop::EngineLoop(MakeStepEngine make, EngineLoopSettings settings)
+    : settings_(settings),
+      make_(std::move(make)),
+      engine_(make_()), settings_of_engine_(engine_->settings()) {}
 
 void EngineLoop::end() {
   {
@@ -82,7 +85,7 @@ void EngineLoop::run() {
       std::unique_lock lock(mutex_);
       wakes_.wait(lock, [&] {
         return is_ending_ || !submitted_.empty() || !cancelled_.empty() ||
-               (!is_dead_ && engine_->has_work());
+               (engine_ && engine_->has_work());
       });
       if (is_ending_) break;
       submitted.swap(submitted_);
@@ -92,7 +95,7 @@ void EngineLoop::run() {
     for (const Submission& submission : submitted) num_taken += submission.requests.size();
     turn(std::move(submitted), cancelled);
     const std::lock_guard lock(mutex_);
-    counts_ = engine_->counts();
+    counts_ = engine_ ? engine_->counts() : infer::EngineCounts{};
     num_submitted_ -= num_taken;
   }
   groups_.clear();
@@ -101,6 +104,7 @@ void EngineLoop::run() {
 }
 
 void EngineLoop::turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled) {
+  if (!engine_) return;
   try {
     for (Submission& submission : submitted) take_in(std::move(submission));
     for (const Ticket ticket : cancelled) drop(ticket);
@@ -177,18 +181,18 @@ void EngineLoop::hand_out(const infer::EngineOutput& output) {
 }
 
 void EngineLoop::fail_all(const Error& why) {
-  std::map<Ticket, Group> groups = std::exchange(groups_, {});
-  std::map<infer::RequestHandle, Running> running = std::exchange(running_, {});
+  log::warning("the engine failed, its requests are answered with an error: {}", why.what());
+  const std::map<Ticket, Group> groups = std::exchange(groups_, {});
+  for (const auto& [handle, request] : std::exchange(running_, {}))
+    metrics_.count_end(request.times, "error", steady_now_s());
+  for (const auto& [ticket, group] : groups) group.receiver->on_failed(why, /*is_theirs=*/false);
   try {
-    for (const auto& [handle, request] : running) {
-      metrics_.count_end(request.times, "error", steady_now_s());
-      engine_->cancel(handle);
-    }
+    engine_ = nullptr;  // its pages first
+    engine_ = make_();
   } catch (...) {
     const std::lock_guard lock(mutex_);
     is_dead_ = true;
   }
-  for (auto& [ticket, group] : groups) group.receiver->on_failed(why, /*is_theirs=*/false);
 }
 
 }  // namespace danlu::serve

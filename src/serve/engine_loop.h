@@ -36,7 +36,8 @@ struct EngineLoopSettings {
 
 class EngineLoop {
  public:
-  EngineLoop(std::unique_ptr<StepEngine> engine, EngineLoopSettings settings);
+  /// make: the engine, now and again after one that failed.
+  EngineLoop(MakeStepEngine make, EngineLoopSettings settings);
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
@@ -81,7 +82,8 @@ class EngineLoop {
   void fail_all(const Error& why);
 
   const EngineLoopSettings settings_;
-  const std::unique_ptr<StepEngine> engine_;
+  const MakeStepEngine make_;
+  std::unique_ptr<StepEngine> engine_;
   const infer::EngineSettings settings_of_engine_;
   Metrics metrics_;
 

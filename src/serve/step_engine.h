@@ -1,5 +1,7 @@
 // serve/step_engine.h: what answers requests, as the server sees it.
 #pragma once
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "infer/engine.h"
@@ -13,9 +15,12 @@ class StepEngine {
   virtual infer::RequestHandle add(infer::EngineRequest request) = 0;
   virtual void cancel(infer::RequestHandle handle) = 0;
   virtual bool has_work() const = 0;
+  /// Errors go out, and it is of no further use.
   virtual std::vector<infer::EngineOutput> step() = 0;
   virtual infer::EngineCounts counts() const = 0;
   virtual infer::EngineSettings settings() const = 0;
 };
+
+using MakeStepEngine = std::function<std::unique_ptr<StepEngine>()>;
 
 }  // namespace danlu::serve
