@@ -6,25 +6,10 @@
 
 #include <random>
 
+#include "support/byte_tokenizer.h"
+
 namespace danlu::api {
 namespace answer_reader_test {
-
-/// One id per byte; those of half a character wait for the rest, as DecodeStream sees to.
-class ByteTokenizer : public text::Tokenizer {
- public:
-  void encode_append(std::string_view text, bool, std::vector<text::TokenId>& ids) const override {
-    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
-  }
-  std::string decode(std::span<const text::TokenId> ids, bool) const override {
-    std::string text;
-    for (const text::TokenId id : ids) text += static_cast<char>(id);
-    return text;
-  }
-  size_t size() const override { return 256; }
-  std::optional<text::TokenId> token_to_id(std::string_view) const override { return std::nullopt; }
-  std::optional<std::string> id_to_token(text::TokenId) const override { return std::nullopt; }
-  bool is_special(text::TokenId) const override { return false; }
-};
 
 struct Read {
   std::string content, reasoning, calls;
@@ -33,7 +18,7 @@ struct Read {
 };
 
 Read read(const std::string& text, AnswerReaderSettings settings) {
-  const auto tokenizer = std::make_shared<ByteTokenizer>();
+  const auto tokenizer = std::make_shared<test::ByteTokenizer>();
   AnswerReader reader(tokenizer, std::move(settings));
   Read all;
   const auto take = [&](const AnswerPiece& piece) {
