@@ -151,8 +151,7 @@ TEST_F(HttpServer, WhatIsNoRequestIsRefusedAndTheConnectionEnds) {
         "chunked\r\n\r\n0\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        "GET /hello/x HTTP/1.1\r\nHost : x\r\n\r\n",
-        "GET /hello/x HTTP/1.1\r\nHost: x\r\n a: b\r\n\r\n"}) {
+        "GET /hello/x HTTP/1.1\r\nHost : x\r\n\r\n"}) {
     RawClient client(server_->port());
     client.send(text);
     const RawResponse response = client.response();

@@ -156,9 +156,12 @@ std::vector<OptionSpec> protocol_options() {
 /// Of sampling_options(): what holds where a request does not say.
 std::vector<OptionSpec> default_sampling_options() {
   std::vector<OptionSpec> specs = sampling_options();
-  static const std::set<std::string> beams_and_seed = {"num_beams", "length_penalty", "seed"};
-  std::erase_if(specs, [](const OptionSpec& spec) { return beams_and_seed.contains(spec.name); });
-  for (OptionSpec& spec : specs) spec.group = "Where a request does not say";
+  for (OptionSpec& spec : specs) {
+    spec.group = "Where a request does not say";
+    if (spec.name == "seed") spec.ignored_because = "requests have seeds of their own";
+    if (spec.name == "num_beams" || spec.name == "length_penalty")
+      spec.ignored_because = "requests are answered without beams";
+  }
   return specs;
 }
 
@@ -168,8 +171,6 @@ std::vector<OptionSpec> foreign_serve_options() {
                   "one model is served, with one adapter at most: --adapters DIR"),
       unavailable({"tensor_parallel_size", "tp", "pipeline_parallel_size", "data_parallel_size"},
                   "one process answers with the whole model", {"1"}),
-      unavailable({"num_beams"}, "there is no beam search in a server", {"1"}),
-      ignored({"seed"}, "requests have seeds of their own"),
       ignored_switch({"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
                       "disable_log_stats", "enforce_eager"},
                      "it is always so"),
