@@ -55,10 +55,10 @@ std::vector<EngineRequest> mixed_requests(size_t count, uint64_t seed) {
     const std::vector<text::TokenId> own = random_ids(rng, 1 + rng.below(90));
     prompt.insert(prompt.end(), own.begin(), own.end());
     requests.push_back(
-        request(std::move(prompt), 1 + static_cast<int64_t>(rng.below(i % 4 == 0 ? 150 : 40))));
+        request(std::move(prompt), 1 + static_cast<int64_t>((i % 4 == 0 ? 150 : rng.below(40)))));
     requests.back().request.sampling.do_sample = i % 2 == 1;
     requests.back().request.sampling.seed = i;
-    requests.back().request.stop_ids = {5};
+    if (i % 4 != 0) requests.back().request.stop_ids = {5};
     requests.back().num_logprobs = 2;
   }
   return requests;
