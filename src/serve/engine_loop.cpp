@@ -30,7 +30,8 @@ std::string finish_of(const infer::EngineOutput& output) {
 EngineLoop::EngineLoop(MakeStepEngine make, EngineLoopSettings settings)
     : settings_(settings),
       make_(std::move(make)),
-      engine_(make_()), settings_of_engine_(engine_->settings()) {}
+      engine_(make_()),
+      settings_of_engine_(engine_->settings()) {}
 
 void EngineLoop::end() {
   {

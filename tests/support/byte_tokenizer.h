@@ -21,7 +21,7 @@ class ByteTokenizer : public text::Tokenizer {
     for (const text::TokenId id : ids) {
       if (id != 0 || !skip_special) text += static_cast<char>(id);
     }
-    return text;
+    return with_whole_characters(text);
   }
   size_t size() const override { return 256; }
   std::optional<text::TokenId> token_to_id(std::string_view) const override { return std::nullopt; }
@@ -29,6 +29,24 @@ class ByteTokenizer : public text::Tokenizer {
     return std::string(1, static_cast<char>(id));
   }
   bool is_special(text::TokenId id) const override { return id == 0; }
+
+ private:
+  /// What is cut off in the midst is one U+FFFD.
+  static std::string with_whole_characters(const std::string& text) {
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      const auto lead = static_cast<unsigned char>(text[at]);
+      const size_t wanted = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+      size_t size = 1;
+      while (size < wanted && at + size < text.size() &&
+             (static_cast<unsigned char>(text[at + size]) & 0xC0) == 0x80)
+        ++size;
+      const bool is_whole = size == wanted && (lead & 0xC0) != 0x80;
+      out += is_whole ? text.substr(at, size) : "\xEF\xBF\xBD";
+      at += size;
+    }
+    return out;
+  }
 };
 
 /// "user:hi|assistant:"; tools stand before it as JSON. '|' ends an answer.
