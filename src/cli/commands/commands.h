@@ -30,6 +30,7 @@ OptionTable rlhf_options();
 OptionTable infer_options();
 OptionTable rollout_options();
 OptionTable chat_options();
+OptionTable serve_options();
 OptionTable eval_options();
 OptionTable compare_options();
 OptionTable download_options();
