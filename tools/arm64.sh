@@ -40,7 +40,13 @@ END
 }
 
 # The libraries of tools/deps/apt.txt.
-wanted() { sed 's/#.*//' tools/deps/apt.txt | grep -E -- '-dev$|^libopenblas0'; }
+wanted() {
+  local package other
+  while IFS='|' read -r package other; do
+    [ -z "$other" ] || apt-cache show --no-all-versions "$package" >/dev/null 2>&1 || package=$other
+    echo "$package"
+  done < <(sed 's/#.*//' tools/deps/apt.txt) | grep -E -- '-dev$|^libopenblas0'
+}
 
 # They and all that they need, as if installed.
 unpack_sysroot() {

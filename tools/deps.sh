@@ -35,7 +35,28 @@ words_of() { sed 's/#.*//' "$@" | awk 'NF' ; }
 installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
 
 missing_packages() {
-  for package in "$@"; do installed "$package" || echo "$package"; done
+  local package one
+  for package in "$@"; do
+    for one in ${package//|/ }; do
+      ! installed "$one" || continue 2
+    done
+    echo "$package"
+  done
+}
+
+# Of names with alternatives the first that this Debian has.
+names_here() {
+  local package one
+  for package in "$@"; do
+    for one in ${package//|/ }; do
+      [ "$one" != "$package" ] || break
+      if apt-cache show --no-all-versions "$one" >/dev/null 2>&1; then
+        package=$one
+        break
+      fi
+    done
+    echo "$package"
+  done
 }
 
 have_duckdb() {
@@ -58,8 +79,9 @@ install_packages() {
   printf 'deps: installing with apt: %s\n' "$*"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq ||
     fail "apt-get update failed, and these packages are missing: $*"
-  local missing=()
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+  local missing=() names
+  mapfile -t names < <(names_here "$@")
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${names[@]}" >/dev/null ||
     mapfile -t missing < <(missing_packages "$@")
   [ ${#missing[@]} = 0 ] ||
     fail "apt could not install: ${missing[*]}; Debian 12 and 13 have them, elsewhere install their like. DuckDB $by_hand"

@@ -1,0 +1,111 @@
+// http/connection.h: one client's connection: requests come in, one answer at a time goes out.
+#pragma once
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "http/request_reader.h"
+#include "http/router.h"
+#include "http/server.h"
+#include "http/wire.h"
+
+namespace danlu::http {
+
+class Connection;
+class LiveExchange;
+
+/// What connections share. An exchange that somebody keeps keeps it too, beyond the server.
+struct ServerParts {
+  ServerParts(Settings with, Router by)
+      : settings(std::move(with)),
+        router(std::move(by)),
+        io(settings.io_threads),
+        handlers(static_cast<size_t>(settings.handler_threads)) {}
+  const Settings settings;
+  const Router router;
+  asio::io_context io;
+  asio::thread_pool handlers;
+  std::atomic<bool> is_draining = false;
+  std::atomic<size_t> num_exchanges = 0;
+  std::mutex mutex;
+  std::map<Connection*, std::weak_ptr<Connection>> connections = {};  ///< by the mutex
+};
+
+/// All but pending_bytes, add_pending and the posts run on the socket's strand.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<ServerParts> parts, asio::ip::tcp::socket socket,
+             asio::ssl::context* tls);
+
+  /// One too many: a few words, and away. Before it is started.
+  void turn_away();
+
+  // From any thread.
+  void post_start();
+  void post_send(std::string bytes, bool is_last);
+  void post_cut();
+  void post_close_if_idle();
+  size_t pending_bytes() const { return pending_bytes_; }
+  bool is_cut() const { return is_cut_; }
+  /// Counts bytes that post_send is given next. false: the client left too many lying, and is cut;
+  /// of a whole answer nothing is too many.
+  bool add_pending(size_t size, bool is_whole);
+  const Router& router() const { return parts_->router; }
+
+ private:
+  enum class Phase { kReading, kAnswering, kLingering };
+  /// What the deadline of reading is for.
+  enum class Waits { kNothing, kRequest, kHead, kBody, kEnd };
+
+  void start();
+  void read_more();
+  void on_read(const error_code& error, size_t size);
+  void go_on();
+  void on_head();
+  /// false: the request was answered.
+  bool pass_guards();
+  bool find_handler();
+  void answer(const Response& response);
+  void refuse(const Response& response);
+  void dispatch();
+  void send(std::string bytes, bool is_last);
+  void write_more();
+  void write_some();
+  void on_written(const error_code& error, size_t size);
+  void on_answer_sent();
+  void linger();
+  void cut();
+  void await(Waits what, double seconds);
+  void on_reading_deadline();
+
+  const std::shared_ptr<ServerParts> parts_;
+  Wire wire_;
+  RequestReader reader_;
+  asio::steady_timer reading_timer_, writing_timer_;
+  std::array<char, 16384> input_;
+  std::string outgoing_, sending_;
+  size_t num_sent_ = 0;  ///< of sending_
+  std::atomic<size_t> pending_bytes_ = 0;
+  std::atomic<bool> is_cut_ = false;  ///< as others see it; is_over_: it happened
+  Request request_;
+  const Handler* handler_ = nullptr;
+  Headers answer_headers_;
+  std::weak_ptr<LiveExchange> exchange_;
+  Phase phase_ = Phase::kReading;
+  Waits waits_ = Waits::kNothing;
+  bool is_reading_ = false, is_writing_ = false;
+  bool keeps_alive_ = true;
+  bool last_is_queued_ = false;  ///< the answer's end is in outgoing_ or on its way
+  bool counts_exchange_ = false;
+  bool is_over_ = false;
+};
+
+}  // namespace danlu::http

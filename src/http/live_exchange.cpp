@@ -1,0 +1,144 @@
+#include "http/live_exchange.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <utility>
+
+namespace danlu::http {
+namespace {
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[parts.tm_wday], parts.tm_mday,
+                     kMonths[parts.tm_mon], parts.tm_year + 1900, parts.tm_hour, parts.tm_min,
+                     parts.tm_sec);
+}
+
+/// A handler's words become no header of their own.
+void put_header(std::string* bytes, std::string_view name, std::string_view value) {
+  const auto put = [&](std::string_view text) {
+    for (const char c : text) {
+      if (static_cast<unsigned char>(c) >= ' ' && c != '\x7f') *bytes += c;
+    }
+  };
+  put(name);
+  *bytes += ": ";
+  put(value);
+  *bytes += "\r\n";
+}
+
+std::string head_bytes(int status, const Headers& headers, const Headers& more,
+                       const AnswerForm& form) {
+  std::string bytes = fmt::format("HTTP/1.1 {} {}\r\n", status, reason_of(status));
+  put_header(&bytes, "Date", date_now());
+  for (const Headers* list : {&headers, &more}) {
+    for (const auto& [name, value] : *list) put_header(&bytes, name, value);
+  }
+  if (!form.keeps_alive) put_header(&bytes, "Connection", "close");
+  return bytes;
+}
+
+}  // namespace
+
+std::string answer_bytes(const Response& response, const Headers& more, const AnswerForm& form) {
+  std::string bytes = head_bytes(response.status, response.headers, more, form);
+  if (response.status != 204 && response.status != 304)
+    put_header(&bytes, "Content-Length", std::to_string(response.body.size()));
+  bytes += "\r\n";
+  if (!form.is_head && response.status != 204 && response.status != 304) bytes += response.body;
+  return bytes;
+}
+
+LiveExchange::LiveExchange(std::shared_ptr<Connection> connection, Request request, Headers headers,
+                           AnswerForm form)
+    : connection_(std::move(connection)),
+      request_(std::move(request)),
+      form_(form),
+      headers_(std::move(headers)) {}
+
+LiveExchange::~LiveExchange() {
+  if (stage_ == Stage::kUnanswered)
+    respond(connection_->router().error(500, "the request was not answered"));
+  if (stage_ == Stage::kStreaming) connection_->post_cut();
+}
+
+bool LiveExchange::send(std::string bytes, bool is_last) {
+  if (!connection_->add_pending(bytes.size(), /*is_whole=*/false)) return false;
+  connection_->post_send(std::move(bytes), is_last);
+  return true;
+}
+
+void LiveExchange::add_header(std::string name, std::string value) {
+  const std::lock_guard lock(mutex_);
+  headers_.emplace_back(std::move(name), std::move(value));
+}
+
+void LiveExchange::respond(Response response) {
+  const std::lock_guard lock(mutex_);
+  if (stage_ != Stage::kUnanswered) return;
+  stage_ = Stage::kAnswered;
+  std::string bytes = answer_bytes(response, headers_, form_);
+  connection_->add_pending(bytes.size(), /*is_whole=*/true);
+  connection_->post_send(std::move(bytes), true);
+}
+
+void LiveExchange::begin_stream(int status, Headers headers) {
+  const std::lock_guard lock(mutex_);
+  if (stage_ != Stage::kUnanswered) return;
+  stage_ = Stage::kStreaming;
+  std::string bytes = head_bytes(status, headers, headers_, form_);
+  if (!form_.is_old) put_header(&bytes, "Transfer-Encoding", "chunked");
+  bytes += "\r\n";
+  send(std::move(bytes), false);
+}
+
+bool LiveExchange::write(std::string bytes) {
+  const std::lock_guard lock(mutex_);
+  if (stage_ != Stage::kStreaming || connection_->is_cut()) return false;
+  if (bytes.empty() || form_.is_head) return true;
+  if (!form_.is_old) bytes = fmt::format("{:x}\r\n", bytes.size()) + bytes + "\r\n";
+  return send(std::move(bytes), false);
+}
+
+void LiveExchange::end() {
+  const std::lock_guard lock(mutex_);
+  if (stage_ != Stage::kStreaming) return;
+  stage_ = Stage::kAnswered;
+  send(form_.is_old || form_.is_head ? "" : "0\r\n\r\n", true);
+}
+
+bool LiveExchange::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return (stage_ == Stage::kUnanswered || stage_ == Stage::kStreaming) && !connection_->is_cut();
+}
+
+void LiveExchange::on_close(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stage_ == Stage::kAnswered) return;
+    if (stage_ != Stage::kClosed) {
+      on_close_ = std::move(callback);
+      return;
+    }
+  }
+  if (callback) callback();
+}
+
+void LiveExchange::close() {
+  std::function<void()> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stage_ == Stage::kClosed || stage_ == Stage::kAnswered) return;
+    stage_ = Stage::kClosed;
+    callback = std::move(on_close_);
+  }
+  if (callback) callback();
+}
+
+}  // namespace danlu::http

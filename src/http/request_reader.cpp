@@ -1,0 +1,165 @@
+#include "http/request_reader.h"
+
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <optional>
+#include <utility>
+
+namespace danlu::http {
+namespace {
+
+namespace beast = boost::beast;
+using Parser = beast::http::request_parser<beast::http::string_body>;
+
+constexpr size_t kMaxHeaders = 256;
+
+struct Refusal {
+  int status;
+  const char* problem;
+};
+
+Refusal refusal_of(const beast::error_code& code) {
+  using Problem = beast::http::error;
+  if (code == Problem::header_limit) return {431, "the request's headers are too long"};
+  if (code == Problem::body_limit) return {413, "the request's body is too long"};
+  if (code == Problem::bad_version) return {400, "the request is not of HTTP/1.1"};
+  if (code == Problem::bad_chunk || code == Problem::bad_chunk_extension)
+    return {400, "a chunk of the request's body is malformed"};
+  if (code == Problem::bad_content_length || code == Problem::bad_transfer_encoding ||
+      code == Problem::multiple_content_length)
+    return {400, "the length of the request's body is not clear"};
+  return {400, "the request is malformed"};
+}
+
+}  // namespace
+
+class RequestReader::Impl {
+ public:
+  Impl(size_t max_header_bytes, size_t max_body_bytes)
+      : max_header_bytes_(max_header_bytes), max_body_bytes_(max_body_bytes) {
+    begin();
+  }
+
+  void begin() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(max_header_bytes_));
+    parser_->body_limit(max_body_bytes_);
+    request_ = {};
+    expects_continue_ = false;
+    state_ = State::kHead;
+  }
+
+  void read() {
+    while (state_ == State::kHead || state_ == State::kBody) {
+      if (parser_->is_done()) return finish();
+      if (buffer_.empty()) return;
+      beast::error_code code;
+      const size_t taken = parser_->put(boost::asio::buffer(buffer_), code);
+      buffer_.erase(0, taken);
+      if (code == beast::http::error::need_more) {
+        // A head that is longer than the limit is found as soon as it is, not at its end.
+        if (state_ == State::kHead && buffer_.size() > max_header_bytes_)
+          return fail({431, "the request's headers are too long"});
+        if (state_ == State::kBody && buffer_.size() > max_header_bytes_)
+          return fail({400, "a chunk of the request's body is malformed"});
+        return;
+      }
+      if (code) return fail(refusal_of(code));
+      if (state_ == State::kHead && parser_->is_header_done()) return read_head();
+      if (taken == 0 && !parser_->is_done()) return;
+    }
+  }
+
+  void go_on() {
+    if (state_ != State::kHeadRead) return;
+    state_ = State::kBody;
+    read();
+  }
+
+  std::string buffer_;
+  std::optional<Parser> parser_;
+  Request request_;
+  bool expects_continue_ = false;
+  State state_ = State::kHead;
+  Refusal refusal_ = {0, ""};
+  std::string problem_;
+
+ private:
+  void fail(const Refusal& refusal) {
+    state_ = State::kFailed;
+    refusal_ = refusal;
+    problem_ = refusal.problem;
+  }
+
+  void read_head() {
+    const auto& head = parser_->get();
+    size_t num_hosts = 0;
+    for (const auto& field : head) {
+      if (request_.headers.size() == kMaxHeaders)
+        return fail({431, "the request has more than 256 headers"});
+      num_hosts += field.name() == beast::http::field::host;
+      request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    }
+    if (head.version() < 10 || head.version() > 11)
+      return fail({400, "the request is not of HTTP/1.1"});
+    if (head.version() == 11 && num_hosts != 1)
+      return fail({400, "the request must have one Host header"});
+    const std::string* coding = find_header(request_.headers, "Transfer-Encoding");
+    if (coding && (!parser_->chunked() || head.version() < 11 ||
+                   find_header(request_.headers, "Content-Length")))
+      return fail({400, "the length of the request's body is not clear"});
+    request_.method = std::string(head.method_string());
+    std::string_view target = {head.target().data(), head.target().size()};
+    if (!read_target(target, &request_.path, &request_.query))
+      return fail({400, "the request's path is not one of this server"});
+    const std::string* expected = find_header(request_.headers, "Expect");
+    expects_continue_ =
+        expected && head.version() == 11 && beast::iequals(*expected, "100-continue");
+    state_ = State::kHeadRead;
+  }
+
+  void finish() {
+    if (state_ == State::kHead) return read_head();
+    state_ = State::kRead;
+  }
+
+  size_t max_header_bytes_, max_body_bytes_;
+};
+
+RequestReader::RequestReader(size_t max_header_bytes, size_t max_body_bytes)
+    : impl_(std::make_unique<Impl>(max_header_bytes, max_body_bytes)) {}
+RequestReader::~RequestReader() = default;
+
+void RequestReader::append(std::string_view bytes) {
+  impl_->buffer_ += bytes;
+  impl_->read();
+}
+
+void RequestReader::go_on() { impl_->go_on(); }
+
+void RequestReader::next() {
+  if (impl_->state_ == State::kFailed) return;
+  impl_->begin();
+  impl_->read();
+}
+
+RequestReader::State RequestReader::state() const { return impl_->state_; }
+Request RequestReader::take_head() { return std::move(impl_->request_); }
+std::string RequestReader::take_body() { return std::move(impl_->parser_->get().body()); }
+bool RequestReader::keeps_alive() const { return impl_->parser_->keep_alive() && !is_old(); }
+bool RequestReader::is_old() const { return impl_->parser_->get().version() < 11; }
+
+bool RequestReader::expects_continue() const { return impl_->expects_continue_; }
+
+bool RequestReader::has_body() const {
+  if (impl_->parser_->chunked()) return true;
+  const auto length = impl_->parser_->content_length();
+  return length && *length > 0;
+}
+
+bool RequestReader::has_begun() const { return impl_->state_ != State::kHead || buffered_bytes(); }
+size_t RequestReader::buffered_bytes() const { return impl_->buffer_.size(); }
+int RequestReader::status() const { return impl_->refusal_.status; }
+const std::string& RequestReader::problem() const { return impl_->problem_; }
+
+}  // namespace danlu::http

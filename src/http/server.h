@@ -1,0 +1,66 @@
+// http/server.h: an HTTP/1.1 server, by itself or under TLS: few threads, many connections.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "http/router.h"
+
+namespace danlu::http {
+
+struct TlsFiles {
+  std::filesystem::path certificate;  ///< PEM, with those that lead to the root
+  std::filesystem::path key;          ///< PEM
+};
+
+struct Settings {
+  std::string host = "127.0.0.1";  ///< a name or an address; every address of it is listened on
+  uint16_t port = 8000;            ///< 0: one that is free
+  std::optional<TlsFiles> tls = {};
+  size_t max_header_bytes = size_t{64} << 10;  ///< request line and headers; more: 431
+  size_t max_body_bytes = size_t{64} << 20;    ///< more: 413
+  size_t max_connections = 4096;               ///< more: the new one is answered 503
+  /// Of one connection, that its client has not taken. More: it is cut.
+  size_t max_output_bytes = size_t{8} << 20;
+  double header_timeout_s = 20;      ///< from a request's first byte to the end of its headers
+  double body_timeout_s = 120;       ///< from there to the end of its body
+  double keep_alive_timeout_s = 60;  ///< a connection without a request
+  double write_timeout_s = 30;       ///< in which a client that is sent bytes takes none
+  int io_threads = 2;
+  int handler_threads = 2;
+};
+
+/// What a server has now.
+struct ServerCounts {
+  size_t connections = 0;
+  size_t exchanges = 0;  ///< requests that wait for the end of their answer
+};
+
+class Server {
+ public:
+  Server(Settings settings, Router router);
+  /// Ends as stop(0) does.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Listens, and returns. Errors: IoError if the address cannot be listened on, or a file of TLS
+  /// cannot be read; UsageError if host is no address of this machine.
+  void start();
+  uint16_t port() const;
+  /// "http://127.0.0.1:8000"
+  std::string url() const;
+  /// Takes no new request, lets those under way end for so long, and cuts the rest. Returns whether
+  /// none had to be cut.
+  bool stop(double drain_s);
+  ServerCounts counts() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace danlu::http
