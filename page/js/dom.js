@@ -8,13 +8,13 @@
 export function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === null || value === undefined || value === false || name === "value") continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "text") element.textContent = value;
-    else if (name === "value") element.value = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  if ("value" in properties) element.value = properties.value; // of a list: once its choices are there
   return element;
 }
 

@@ -19,7 +19,7 @@
 namespace danlu::board {
 namespace {
 
-constexpr double kBeat_s = 15;      // a comment, so that nothing on the way takes it for dead
+constexpr double kBeat_s = 15;       // a comment, so that nothing on the way takes it for dead
 constexpr double kAttentive_s = 30;  // after a request
 constexpr auto kOften = std::chrono::seconds(1), kSeldom = std::chrono::seconds(10);
 constexpr size_t kMostListeners = 64;
@@ -120,7 +120,8 @@ class Board::Watch {
         auto found = texts.find(listener.change);
         if (found == texts.end()) {
           const auto changes = runs_.changes(listener.change);
-          found = texts.emplace(listener.change, changes ? event_text("changes", *changes) : "").first;
+          found =
+              texts.emplace(listener.change, changes ? event_text("changes", *changes) : "").first;
         }
         const std::string text = found->second.empty() && with_beat ? ":\n\n" : found->second;
         if (!text.empty() && !listener.exchange->write(text)) continue;
@@ -168,9 +169,8 @@ void Board::add_routes(http::Router& router) const {
   const auto add = [&](const char* pattern, auto ask) {
     router.add("GET", pattern, [watch = watch_, ask](const http::ExchangePtr& exchange) {
       const http::Request& request = exchange->request();
-      exchange->respond(answer_or_error([&] {
-        return watch->answer([&](const Runs& runs) { return ask(runs, request); });
-      }));
+      exchange->respond(answer_or_error(
+          [&] { return watch->answer([&](const Runs& runs) { return ask(runs, request); }); }));
     });
   };
   router.add("GET", "/api/runs/events",

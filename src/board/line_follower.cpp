@@ -23,8 +23,8 @@ std::string read_at(int fd, uint64_t offset, size_t most_bytes) {
   std::string text(most_bytes, '\0');
   size_t done = 0;
   while (done < most_bytes) {
-    const ssize_t got = ::pread(fd, text.data() + done, most_bytes - done,
-                                static_cast<off_t>(offset + done));
+    const ssize_t got =
+        ::pread(fd, text.data() + done, most_bytes - done, static_cast<off_t>(offset + done));
     if (got <= 0) break;
     done += static_cast<size_t>(got);
   }
@@ -49,14 +49,14 @@ class OpenFile {
 }  // namespace
 
 std::optional<FileStamp> stamp_of(const std::filesystem::path& path) {
-  struct stat status {};
+  struct stat status{};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   return stamp_from(status);
 }
 
 int open_regular(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  struct stat status {};
+  struct stat status{};
   if (fd >= 0 && (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
     ::close(fd);
     return -1;
@@ -96,7 +96,7 @@ LineFollower::News LineFollower::read_on(size_t most_bytes) {
   const auto there = stamp_of(path_);
   if (there && there == seen_) return news;
   const OpenFile file(open_regular(path_));
-  struct stat status {};
+  struct stat status{};
   if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) {
     news.begins_anew = device_ != 0 || inode_ != 0;
     *this = LineFollower(path_);

@@ -50,8 +50,8 @@ class LineFollower {
   std::filesystem::path path_;
   std::optional<FileStamp> seen_;  ///< when it was read to its end
   uint64_t device_ = 0, inode_ = 0;
-  uint64_t offset_ = 0;      ///< behind the last '\n' that was read
-  std::string before_;       ///< what stands before offset_, to tell another file of that name
+  uint64_t offset_ = 0;  ///< behind the last '\n' that was read
+  std::string before_;   ///< what stands before offset_, to tell another file of that name
   bool in_long_line_ = false;
 };
 

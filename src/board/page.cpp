@@ -83,9 +83,8 @@ void add_page(http::Router& router, const PageSettings& settings) {
                       {"chat", settings.has_chat},
                       {"needs_key", settings.needs_key},
                       {"version", settings.version}};
-  router.add("GET", "/api/page", [about](const http::ExchangePtr& exchange) {
-    exchange->respond(json_answer(about));
-  });
+  router.add("GET", "/api/page",
+             [about](const http::ExchangePtr& exchange) { exchange->respond(json_answer(about)); });
 }
 
 http::Guard require_key(std::vector<std::string> keys) {

@@ -81,7 +81,7 @@ std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::
 }
 
 int64_t changed_ms(const std::filesystem::path& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return 0;
   return int64_t{status.st_mtim.tv_sec} * 1000 + status.st_mtim.tv_nsec / 1'000'000;
 }
@@ -112,15 +112,15 @@ Json checkpoints_of(const std::filesystem::path& run) {
     const bool complete = stamp_of(entry.path() / "DONE").has_value();
     const Json done = complete ? object_in(entry.path() / "DONE") : Json::object();
     const auto resumable = done.find("resumable");
-    by_step[*step] = {{"name", name},
-                      {"step", *step},
-                      {"complete", complete},
-                      {"resumable", resumable != done.end() && resumable->is_boolean() &&
-                                        resumable->get<bool>()},
-                      {"bytes", bytes_in(done)},
-                      {"changed", changed_ms(entry.path())},
-                      {"best", name == best},
-                      {"last", name == last}};
+    by_step[*step] = {
+        {"name", name},
+        {"step", *step},
+        {"complete", complete},
+        {"resumable", resumable != done.end() && resumable->is_boolean() && resumable->get<bool>()},
+        {"bytes", bytes_in(done)},
+        {"changed", changed_ms(entry.path())},
+        {"best", name == best},
+        {"last", name == last}};
   }
   Json list = Json::array();
   for (const auto& [step, checkpoint] : by_step) {
@@ -174,8 +174,7 @@ Json samples_of(const std::filesystem::path& run, uint64_t before, size_t count)
   if (!stamp) return {{"samples", samples}, {"before", 0}};
   const uint64_t end = before == 0 || before > stamp->size_bytes ? stamp->size_bytes : before;
   const uint64_t from = end > kSamplesAtOnce ? end - kSamplesAtOnce : 0;
-  const std::string text =
-      read_part(file, from, static_cast<size_t>(end - from)).value_or("");
+  const std::string text = read_part(file, from, static_cast<size_t>(end - from)).value_or("");
   // Whole lines alone, from the last one back.
   size_t behind = text.rfind('\n');
   while (behind != text.npos && samples.size() < count) {

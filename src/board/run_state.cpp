@@ -66,9 +66,8 @@ std::optional<int> exit_code_in_log(const std::filesystem::path& run) {
   const size_t last = end.find_last_not_of("\n\r ");
   if (last == end.npos) return std::nullopt;
   const size_t begin = end.rfind('\n', last);
-  return exit_code_said(
-      std::string_view(end).substr(begin == end.npos ? 0 : begin + 1,
-                                   last - (begin == end.npos ? 0 : begin + 1) + 1));
+  return exit_code_said(std::string_view(end).substr(
+      begin == end.npos ? 0 : begin + 1, last - (begin == end.npos ? 0 : begin + 1) + 1));
 }
 
 RunState state_after(int exit_code) {
@@ -94,11 +93,16 @@ std::string living_holder(const std::filesystem::path& run, int64_t changed_ns) 
 
 const char* state_name(RunState state) {
   switch (state) {
-    case RunState::kRunning: return "running";
-    case RunState::kFinished: return "finished";
-    case RunState::kStopped: return "stopped";
-    case RunState::kDiverged: return "diverged";
-    case RunState::kFailed: return "failed";
+    case RunState::kRunning:
+      return "running";
+    case RunState::kFinished:
+      return "finished";
+    case RunState::kStopped:
+      return "stopped";
+    case RunState::kDiverged:
+      return "diverged";
+    case RunState::kFailed:
+      return "failed";
   }
   return "";
 }

@@ -70,7 +70,9 @@ std::string short_text(const Json& args, const char* key) {
 
 struct Runs::Run {
   Run(std::string id_, std::string name_, std::filesystem::path path_)
-      : id(std::move(id_)), name(std::move(name_)), path(std::move(path_)),
+      : id(std::move(id_)),
+        name(std::move(name_)),
+        path(std::move(path_)),
         lines(path / "logging.jsonl") {}
 
   std::string id, name;

@@ -18,10 +18,10 @@ namespace danlu::board {
 /// Which points of which curves.
 struct CurveQuery {
   std::vector<std::string> names = {};  ///< empty: all
-  uint64_t generation = 0;              ///< Metrics::generation of what is known already; 0: nothing
-  int64_t after = -1;                   ///< the last step that is known, of that generation
-  int64_t from = 0, to = INT64_MAX;     ///< steps
-  size_t most_points = 4000;            ///< of a curve
+  uint64_t generation = 0;           ///< Metrics::generation of what is known already; 0: nothing
+  int64_t after = -1;                ///< the last step that is known, of that generation
+  int64_t from = 0, to = INT64_MAX;  ///< steps
+  size_t most_points = 4000;         ///< of a curve
 };
 
 /// Reads only, links within runs are not followed. Not thread-safe.

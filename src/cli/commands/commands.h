@@ -31,6 +31,8 @@ OptionTable infer_options();
 OptionTable chat_options();
 OptionTable eval_options();
 OptionTable compare_options();
+OptionTable board_options();
+int run_board(const Options& options);
 OptionTable download_options();
 int run_download(const Options& options);
 OptionTable inspect_options();
