@@ -11,6 +11,15 @@ export function number(value, digits = 4) {
   return new Intl.NumberFormat("en", {maximumSignificantDigits: size >= 1000 ? Math.max(digits, Math.ceil(Math.log10(size))) : digits}).format(value);
 }
 
+/** Marks of an axis that are `step` apart, with as many digits as tell them apart. */
+export function mark(value, step) {
+  if (value === null || value === undefined) return "";
+  const size = Math.abs(value);
+  if (size !== 0 && (step < 1e-4 || size >= 1e7)) return value.toExponential(Math.max(0, Math.min(3, Math.ceil(Math.log10(size / step)) - 1))).replace("e+", "e");
+  const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+  return new Intl.NumberFormat("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}).format(value);
+}
+
 export function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
@@ -26,7 +35,7 @@ export function ago(milliseconds) {
   if (!milliseconds) return "–";
   const seconds = Math.max(0, (Date.now() - milliseconds) / 1000);
   if (seconds < 45) return t("justNow");
-  const relative = new Intl.RelativeTimeFormat(locale(), {numeric: "auto", style: "short"});
+  const relative = new Intl.RelativeTimeFormat(locale(), {numeric: "auto", style: currentLanguage() === "en" ? "narrow" : "short"});
   if (seconds < 3600) return relative.format(-Math.round(seconds / 60), "minute");
   if (seconds < 86400) return relative.format(-Math.round(seconds / 3600), "hour");
   return relative.format(-Math.round(seconds / 86400), "day");

@@ -9,6 +9,7 @@ const ALLOWED = {
   ALLOWED_TAGS: ["p", "br", "em", "strong", "del", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "a",
     "h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"],
   ALLOWED_ATTR: ["href", "title", "start", "align", "data-language"],
+  ADD_URI_SAFE_ATTR: ["start", "align", "data-language"], // they hold no address
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,

@@ -1,13 +1,15 @@
 // Curves of several runs over one another, by uPlot.
 import uPlot from "../../lib/uplot.js";
 import {el, memory} from "../dom.js";
-import {number} from "../format.js";
+import {mark, number} from "../format.js";
 import {t} from "../i18n.js";
 import {epochsOf, smoothed, valueAt} from "./series.js";
 
 /** What is shown without being asked for, in this order; an evaluation stands with its loss. */
 const USUAL = [["loss", "eval_loss"], ["reward"], ["token_acc", "eval_token_acc"], ["kl"], ["learning_rate"], ["grad_norm"], ["tokens_per_second"], ["memory(GiB)"]];
 const NAMES = {learning_rate: "learning rate", grad_norm: "gradient norm", token_acc: "token accuracy", tokens_per_second: "tokens/s", "memory(GiB)": "memory (GiB)"};
+const WHOLE = Array.from({length: 12}, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const UNSMOOTHED = new Set(["learning_rate", "memory(GiB)", "loss_scale", "skipped_steps"]);
 const HIDDEN = new Set(["epoch", "acc", "eval_acc"]); // the axis, and second names
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -136,7 +138,7 @@ export class Charts {
         const points = this.#points(id, name);
         if (!points || !points.x.length) continue;
         const isEvaluation = place > 0;
-        const smooth = !isEvaluation && this.#options.smoothing > 0 && name !== "learning_rate" && points.x.length > 2;
+        const smooth = !isEvaluation && this.#options.smoothing > 0 && !UNSMOOTHED.has(name) && points.x.length > 2;
         if (smooth) {
           tables.push([points.x, points.y]);
           series.push({id, name, colour: withAlpha(colour, 0.25), isFaint: true});
@@ -152,8 +154,8 @@ export class Charts {
     const {table, series} = this.#data(names);
     const values = el("div", {class: "values number"});
     const place = el("div", {class: "plot"});
-    const title = names.map((name) => NAMES[name] ?? name).join(", ");
-    const box = el("figure", {class: "chart", "aria-label": title}, el("div", {class: "chart-head"}, el("h3", {title, text: title}), values), place);
+    const title = NAMES[names[0]] ?? names[0];
+    const box = el("figure", {class: "chart", "aria-label": title}, el("div", {class: "chart-head"}, el("h3", {title: names.join(", "), text: title}), values), place);
     box.style.margin = "0";
     this.#grid.append(box);
     const chart = {names, box, values, series, plot: null};
@@ -177,8 +179,11 @@ export class Charts {
       width, height: 200,
       legend: {show: false},
       scales: {x: {time: false}, y: {distr: this.#options.log ? 3 : 1}},
-      axes: [{...axis, size: 26, values: (_, marks) => marks.map((mark) => number(mark))},
-        {...axis, size: (plot, marks) => 12 + 6.400 * Math.max(3, ...(marks ?? []).map((mark) => mark.length)), values: (_, marks) => marks.map((mark) => (mark === null ? "" : number(mark, 3)))}],
+      axes: [
+        {...axis, size: 26, incrs: this.#options.axis === "step" ? WHOLE : undefined, values: (_, marks, axisIndex, space, step) => marks.map((value) => mark(value, step))},
+        {...axis, size: (_, marks) => 12 + 6.4 * Math.max(3, ...(marks ?? []).map((text) => text.length)),
+          values: (_, marks, axisIndex, space, step) => marks.map((value) => (this.#options.log && value !== null ? number(value, 2) : mark(value, step)))},
+      ],
       cursor: {sync: {key: "danlu", setSeries: false}, drag: {x: true, y: false, setScale: false}, points: {size: 6}, bind: {dblclick: () => null}},
       series: [{}, ...chart.series.map(line)],
       hooks: {
@@ -199,9 +204,9 @@ export class Charts {
     if (!plot) return;
     const at = plot.cursor.idx ?? plot.data[0].length - 1;
     const shown = series.map((one, index) => ({...one, value: valueAt(plot.data[index + 1], at)})).filter((one) => !one.isFaint && one.value !== null);
-    const step = plot.cursor.idx === null || plot.cursor.idx === undefined ? "" : number(plot.data[0][at]);
+    const step = plot.cursor.idx === null || plot.cursor.idx === undefined ? "" : `${t(this.#options.axis)} ${number(plot.data[0][at])}`;
     values.replaceChildren(step && el("b", {text: step}), ...shown.slice(0, 8).map((one) => {
-      const item = el("span", {title: this.#store.runs.get(one.id)?.name ?? "", text: number(one.value) + (one.isEvaluation ? " " + t("evaluation") : "")});
+      const item = el("span", {title: this.#store.runs.get(one.id)?.name ?? "", text: (one.isEvaluation ? t("evaluation") + " " : "") + number(one.value)});
       item.style.setProperty("--of-run", one.colour);
       return item;
     }));

@@ -40,9 +40,12 @@ export class RunList {
   #list;
   #states;
   #connection;
+  #open; // for screens that have no room for a run beside the list
+  #onOpen;
 
-  /** onChoose(id, isOnly): a run is to be shown or no longer; isOnly: and no other. */
-  constructor(store, chosen, onChoose) {
+  /** onChoose(id, isOnly): a run is to be shown or no longer; isOnly: and no other; onOpen(): the chosen ones. */
+  constructor(store, chosen, onChoose, onOpen) {
+    this.#onOpen = onOpen;
     this.#store = store;
     this.#chosen = chosen;
     this.#onChoose = onChoose;
@@ -53,6 +56,7 @@ export class RunList {
     this.#list = el("ul", {"aria-label": t("runs")});
     this.#states = el("div", {class: "states"});
     this.#connection = el("div", {class: "connection", role: "status"});
+    this.#open = el("button", {type: "button", class: "primary open", onclick: () => this.#onOpen()});
     this.element.setAttribute("aria-label", t("runs"));
     this.element.replaceChildren(
       el("div", {class: "head"},
@@ -60,7 +64,7 @@ export class RunList {
           this.#filter = event.target.value;
           this.update();
         }}), this.#states),
-      this.#list, this.#connection);
+      this.#list, this.#open, this.#connection);
     this.update();
     this.updateConnection();
   }
@@ -83,6 +87,8 @@ export class RunList {
   update() {
     if (!this.#list) return;
     this.#drawStates();
+    this.#open.hidden = this.#chosen.size === 0;
+    this.#open.textContent = t("showChosen", this.#chosen.size);
     const runs = this.visible();
     const cards = runs.map((run) => this.#card(run));
     if (!cards.length && this.#store.isLoaded) cards.push(this.#nothing());

@@ -15,7 +15,7 @@ export class RunsView {
   #store = new RunsStore();
   #chosen = new Map(); // id -> colour
   #tab = TABS.includes(memory.get("tab")) ? memory.get("tab") : "curves";
-  #list = new RunList(this.#store, this.#chosen, (id, isOnly) => this.#choose(id, isOnly));
+  #list = new RunList(this.#store, this.#chosen, (id, isOnly) => this.#choose(id, isOnly), () => this.#remember(true));
   #charts = new Charts(this.#store, this.#chosen);
   #panels = {settings: new SettingsPanel(), log: new LogPanel(), checkpoints: new CheckpointsPanel(), answers: new AnswersPanel()};
   #wanted = null; // ids of the address that are not there yet
@@ -121,6 +121,7 @@ export class RunsView {
     const changed = [...this.#chosen.keys()].filter((id) => ids.has(id));
     if (changed.length) this.#loadCurves(changed).then(() => this.#charts.update());
     if (!changed.length && this.#chosen.size) return;
+    if (this.#tabRow && this.#tabs().length !== this.#tabRow.children.length) return this.#drawDetail();
     this.#drawLegend();
     if (this.#tab !== "curves" && this.#tab !== "settings" && this.#tab !== "answers") this.#drawPanel();
   }
@@ -141,17 +142,25 @@ export class RunsView {
   #drawDetail() {
     if (!this.#legend) return;
     this.#drawLegend();
-    this.#tabRow.replaceChildren(...TABS.map((name) => el("button", {
+    const tabs = this.#tabs();
+    if (!tabs.includes(this.#tab)) this.#tab = "curves";
+    this.#tabRow.replaceChildren(...tabs.map((name) => el("button", {
       type: "button", role: "tab", "aria-selected": String(name === this.#tab), tabindex: name === this.#tab ? 0 : -1, "data-tab": name, text: t(name),
       onclick: () => this.#openTab(name),
       onkeydown: (event) => {
         const by = {ArrowRight: 1, ArrowLeft: -1}[event.key];
         if (!by) return;
-        this.#openTab(TABS[(TABS.indexOf(name) + by + TABS.length) % TABS.length]);
+        this.#openTab(tabs[(tabs.indexOf(name) + by + tabs.length) % tabs.length]);
         this.#tabRow.querySelector('[aria-selected="true"]').focus();
       },
     })));
     this.#drawPanel();
+  }
+
+  /** Few runs keep answers. */
+  #tabs() {
+    const hasAnswers = [...this.#chosen.keys()].some((id) => this.#store.runs.get(id)?.has_samples);
+    return TABS.filter((name) => name !== "answers" || hasAnswers || !this.#store.isLoaded);
   }
 
   #openTab(name) {
