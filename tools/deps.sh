@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 duckdb_dir=.deps/duckdb
 oracles_dir=.deps/oracles/node_modules
 page_dir=.deps/page
-by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h into $duckdb_dir/include, or install both for the system"
+by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h into $duckdb_dir/include, or install both for the system; the packages of tools/deps/npm-page.txt, unpacked, into $page_dir"
 lists=(tools/deps/apt.txt)
 case ${1:-} in
   --tools) lists+=(tools/deps/apt-tools.txt) ;;

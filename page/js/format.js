@@ -16,7 +16,8 @@ export function mark(value, step) {
   if (value === null || value === undefined) return "";
   const size = Math.abs(value);
   if (size !== 0 && (step < 1e-4 || size >= 1e7)) return value.toExponential(Math.max(0, Math.min(3, Math.ceil(Math.log10(size / step)) - 1))).replace("e+", "e");
-  const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+  let digits = 0;
+  while (digits < 8 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6 * step * 10 ** digits) ++digits;
   return new Intl.NumberFormat("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}).format(value);
 }
 

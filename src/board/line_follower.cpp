@@ -111,7 +111,8 @@ LineFollower::News LineFollower::read_on(size_t most_bytes) {
   }
   // A line that fills what may be read must be seen as a whole to be passed over.
   most_bytes = std::max(most_bytes, kLongestLine);
-  const std::string text = read_at(file.fd(), offset_, most_bytes);
+  const uint64_t left = now.size_bytes - offset_;
+  const std::string text = read_at(file.fd(), offset_, std::min<uint64_t>(most_bytes, left));
   take_lines(text, news);
   news.has_more = text.size() == most_bytes;
   if (!news.has_more) seen_ = now;

@@ -189,6 +189,8 @@ Json Runs::Run::summary() const {
 
 Runs::Runs(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
 
+Runs::~Runs() = default;
+
 const Runs::Run* Runs::find(const std::string& id) const {
   const auto found = runs_.find(id);
   return found == runs_.end() ? nullptr : found->second.get();

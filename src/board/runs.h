@@ -28,6 +28,9 @@ struct CurveQuery {
 class Runs {
  public:
   explicit Runs(std::vector<std::filesystem::path> roots);
+  ~Runs();
+  Runs(const Runs&) = delete;
+  Runs& operator=(const Runs&) = delete;
 
   /// Looks for runs again (seldom), and reads on in their files: up to kAtOnce bytes. True where
   /// there is more to read at once.

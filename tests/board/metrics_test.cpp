@@ -181,8 +181,9 @@ TEST(MetricsOfAFile, CutAtEveryByteItSaysWhatItsWholeLinesSay) {
     for (size_t size = 1; size <= text.size(); ++size) {
       append(file, text.substr(size - 1, 1));
       read_into(follower, metrics);
-      if (text[size - 1] == '\n' || size % 17 == 0)
+      if (text[size - 1] == '\n' || size % 17 == 0) {
         ASSERT_EQ(points_of(metrics), expected_of(text.substr(0, size))) << text.substr(0, size);
+      }
     }
   }
 }

@@ -16,11 +16,13 @@ class RunsTest : public ::testing::Test {
  protected:
   std::vector<std::string> names() {
     std::vector<std::string> names;
-    for (const Json& run : runs_.list()["runs"]) names.push_back(run["name"]);
+    const Json list = runs_.list();
+    for (const Json& run : list["runs"]) names.push_back(run["name"]);
     return names;
   }
   std::string id_of(const std::string& name) {
-    for (const Json& run : runs_.list()["runs"]) {
+    const Json list = runs_.list();
+    for (const Json& run : list["runs"]) {
       if (run["name"] == name) return run["id"];
     }
     return "";

@@ -140,7 +140,9 @@ export class RunList {
     if (card.dataset.drawn === state) return card;
     card.dataset.drawn = state;
     box.setAttribute("aria-label", t("show", run.name));
-    name.textContent = run.name;
+    // What tells versions of a run apart stands at the end of the name.
+    const cut = run.name.lastIndexOf("/") + 1;
+    name.replaceChildren(...(cut ? [el("span", {class: "folder", text: run.name.slice(0, cut)})] : []), el("span", {class: "base", text: run.name.slice(cut)}));
     name.title = run.path;
     const loss = run.last.loss ?? run.last.reward;
     facts.replaceChildren(stateLabel(run),

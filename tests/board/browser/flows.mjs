@@ -17,7 +17,7 @@ for (const [name, flow] of Object.entries(flows)) {
     ++failed;
     console.log(`not ok ${name}: ${error.stack}`);
   }
-  for (const context of bench.browser.contexts()) await context.close();
+  for (const context of bench.browser.contexts()) for (const page of context.pages()) await page.close();
 }
 await bench.stop();
 process.exit(failed ? 1 : 0);

@@ -100,6 +100,7 @@ export async function startMock({board, key = "", models = ["tiny", "tiny-lora"]
     if (pathname === "/v1/chat/completions") return void answer(request, response, log).catch(() => response.destroy());
     if (pageDirectory && !pathname.startsWith("/api/") && !pathname.startsWith("/lib/")) {
       const file = path.join(pageDirectory, pathname === "/" ? "index.html" : pathname);
+      if (!fs.existsSync(file)) return json({error: {message: "not here", code: 404}}, 404);
       const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify";
       response.writeHead(200, {"Content-Type": TYPES[path.extname(file)] + "; charset=utf-8", "Content-Security-Policy": policy});
       return response.end(fs.readFileSync(file));

@@ -52,6 +52,7 @@ export async function startBoard(build, directory) {
 export class Bench {
   problems = [];
   foreign = [];
+  contexts = new Map(); // a new one for each page would load all modules anew
 
   static async start(build, playwright, folder) {
     const bench = new Bench();
@@ -67,9 +68,13 @@ export class Bench {
 
   /** A page of a user of its own. What it complains about, and requests to other hosts, are noted. */
   async page({width = 1280, height = 800, colorScheme = "light", locale = "en-US", ...more} = {}) {
-    const context = await this.browser.newContext({viewport: {width, height}, colorScheme, locale, reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"], ...more});
-    const page = await context.newPage();
-    page.setDefaultTimeout(8000);
+    const options = {viewport: {width, height}, colorScheme, locale, reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"], ...more};
+    const kind = JSON.stringify(options);
+    if (!this.contexts.has(kind)) this.contexts.set(kind, await this.browser.newContext(options));
+    const page = await this.contexts.get(kind).newPage();
+    await page.goto(this.mock.url + "/icon.svg");
+    await page.evaluate(() => localStorage.clear());
+    page.setDefaultTimeout(20000);
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && this.problems.push(message.text()));
     page.on("pageerror", (error) => this.problems.push(String(error.stack)));
     page.on("dialog", (dialog) => {
@@ -100,7 +105,7 @@ export function same(a, b, what = "") {
 }
 
 /** Waits until look() is true. */
-export async function until(look, what, ms = 8000) {
+export async function until(look, what, ms = 20000) {
   for (const end = Date.now() + ms; Date.now() < end;) {
     if (await look()) return;
     await sleep(50);
