@@ -8,7 +8,7 @@ namespace danlu {
 namespace {
 
 /// The number that stands in `line` where `form` has {}, if all else is the same.
-std::optional<int> number_in(std::string_view line, std::string_view form) {
+std::optional<int> exit_number_in(std::string_view line, std::string_view form) {
   const size_t place = form.find("{}");
   const std::string_view before = form.substr(0, place), behind = form.substr(place + 2);
   if (!line.starts_with(before) || !line.ends_with(behind)) return std::nullopt;
@@ -42,8 +42,8 @@ void write_failure(ExitCode code, std::string_view what, const std::string& hint
 
 std::optional<int> exit_code_said(std::string_view line) {
   for (const char* form : {"FAILED (exit {})", "STOPPED (exit {})"}) {
-    if (const auto number = number_in(line, form)) return number;
-    if (const auto number = number_in(line, in_chinese(form))) return number;
+    if (const auto number = exit_number_in(line, form)) return number;
+    if (const auto number = exit_number_in(line, in_chinese(form))) return number;
   }
   return std::nullopt;
 }
