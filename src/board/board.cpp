@@ -66,6 +66,7 @@ class Board::Watch {
   void stop() {
     {
       const std::lock_guard lock(mutex_);
+      if (is_over_) return;
       is_over_ = true;
       for (Listener& listener : listeners_) listener.exchange->end();
       listeners_.clear();
@@ -163,7 +164,9 @@ class Board::Watch {
 Board::Board(std::vector<std::filesystem::path> directories)
     : watch_(std::make_shared<Watch>(std::move(directories))) {}
 
-Board::~Board() { watch_->stop(); }
+Board::~Board() { end(); }
+
+void Board::end() { watch_->stop(); }
 
 void Board::add_routes(http::Router& router) const {
   const auto add = [&](const char* pattern, auto ask) {

@@ -22,6 +22,10 @@ class Board {
   /// none a 400; errors have OpenAI's shape. The routes may outlive the board: they then say 503.
   void add_routes(http::Router& router) const;
 
+  /// Ends the answers of those who listen, which would last for ever, and whatever is asked later:
+  /// before a server waits for answers under way. Again it does nothing.
+  void end();
+
  private:
   class Watch;
   std::shared_ptr<Watch> watch_;

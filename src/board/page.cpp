@@ -87,6 +87,12 @@ void add_page(http::Router& router, const PageSettings& settings) {
              [about](const http::ExchangePtr& exchange) { exchange->respond(json_answer(about)); });
 }
 
+std::vector<std::string> page_paths() {
+  std::vector<std::string> paths = {"/", "/api/page"};
+  for (const PageFile& file : std::span(kPageFiles, kNumPageFiles)) paths.emplace_back(file.path);
+  return paths;
+}
+
 http::Guard require_key(std::vector<std::string> keys) {
   return [keys = std::move(keys)](const http::Request& request,
                                   http::Headers*) -> std::optional<http::Response> {

@@ -20,6 +20,9 @@ struct PageSettings {
 /// the user's and ask for no key.
 void add_page(http::Router& router, const PageSettings& settings);
 
+/// The paths of add_page, for a guard that asks for keys.
+std::vector<std::string> page_paths();
+
 /// Asks for one of `keys` below /api (but for /api/page) and below /v1, comparing in a time that
 /// tells nothing of them; 401 otherwise.
 http::Guard require_key(std::vector<std::string> keys);

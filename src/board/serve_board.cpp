@@ -25,17 +25,6 @@ namespace {
 constexpr double kDrain_s = 0.5;
 constexpr auto kLook = std::chrono::milliseconds(100);
 
-void require_directories(const std::vector<std::filesystem::path>& directories) {
-  for (const auto& directory : directories) {
-    std::error_code error;
-    std::filesystem::directory_iterator entries(directory, error);
-    if (error)
-      throw IoError(
-          tr("[board] {}: cannot be read: {}", directory.string(), error.message()),
-          tr("name directories with runs in them, such as the --output_dir of danlu sft"));
-  }
-}
-
 /// Where there is no desktop nothing happens: the address was printed.
 void open_browser(std::string url) {
   std::string program = "xdg-open";
@@ -47,6 +36,17 @@ void open_browser(std::string url) {
 
 }  // namespace
 
+void require_directories(const std::vector<std::filesystem::path>& directories) {
+  for (const auto& directory : directories) {
+    std::error_code error;
+    std::filesystem::directory_iterator entries(directory, error);
+    if (error)
+      throw IoError(
+          tr("[board] {}: cannot be read: {}", directory.string(), error.message()),
+          tr("name directories with runs in them, such as the --output_dir of danlu sft"));
+  }
+}
+
 bool is_loopback(const std::string& host) {
   in_addr four{};
   if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
@@ -55,7 +55,7 @@ bool is_loopback(const std::string& host) {
 
 void serve_board(const BoardRequest& request) {
   require_directories(request.directories);
-  const Board board(request.directories);
+  Board board(request.directories);
   http::Router router;
   router.set_error_body(error_answer);
   if (is_loopback(request.host)) router.add_guard(require_own_name(request.host));
@@ -79,6 +79,7 @@ void serve_board(const BoardRequest& request) {
   log::info("the board is at the address above; Ctrl-C ends it");
   if (request.opens_browser) open_browser(server.url() + "/");
   while (pending_interrupt() == 0) std::this_thread::sleep_for(kLook);
+  board.end();
   server.stop(kDrain_s);
 }
 

@@ -17,9 +17,7 @@ std::string same_flags(const std::string& command) {
 
 const std::vector<AbsentCommand>& absent_commands() {
   static const std::vector<AbsentCommand> list = {
-      {{"serve", "deploy", "api", "server"},
-       "there is no HTTP server in this version",
-       tr("danlu chat talks in the terminal, danlu infer --dataset FILE answers many questions")},
+      {{"server"}, "it is called serve here", same_flags("serve"), "serve"},
       {{"app", "web-ui", "webui", "web-chat", "webchat"},
        "there is no web page in this version",
        tr("danlu chat talks in the terminal; every job is one command line or one YAML file")},

@@ -46,6 +46,7 @@ class RequestReader::Impl {
     parser_->body_limit(max_body_bytes_);
     request_ = {};
     expects_continue_ = false;
+    has_begun_ = !buffer_.empty();
     state_ = State::kHead;
   }
 
@@ -80,6 +81,7 @@ class RequestReader::Impl {
   std::optional<Parser> parser_;
   Request request_;
   bool expects_continue_ = false;
+  bool has_begun_ = false;  ///< the parser may have taken the first line already
   State state_ = State::kHead;
   Refusal refusal_ = {0, ""};
   std::string problem_;
@@ -132,6 +134,7 @@ RequestReader::~RequestReader() = default;
 
 void RequestReader::append(std::string_view bytes) {
   impl_->buffer_ += bytes;
+  impl_->has_begun_ = true;
   impl_->read();
 }
 
@@ -157,7 +160,7 @@ bool RequestReader::has_body() const {
   return length && *length > 0;
 }
 
-bool RequestReader::has_begun() const { return impl_->state_ != State::kHead || buffered_bytes(); }
+bool RequestReader::has_begun() const { return impl_->has_begun_; }
 size_t RequestReader::buffered_bytes() const { return impl_->buffer_.size(); }
 int RequestReader::status() const { return impl_->refusal_.status; }
 const std::string& RequestReader::problem() const { return impl_->problem_; }

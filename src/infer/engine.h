@@ -1,29 +1,20 @@
 // infer/engine.h: answers to requests that come and go: one packed pass over all of them a step.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "infer/generate.h"
+#include "infer/logit_rules.h"
 #include "models/causal_lm.h"
-#include "text/token_constraint.h"
 
 namespace danlu::infer {
 
 /// Names a request while the engine lives; never given twice.
 using RequestHandle = int64_t;
-
-/// What may change a token's logit before it is drawn, beside SamplingParams.
-struct LogitRules {
-  std::vector<std::pair<text::TokenId, float>> bias;  ///< added to the logits of these
-  double presence_penalty = 0;   ///< taken from the logits of tokens that the answer has
-  double frequency_penalty = 0;  ///< the same for each time that it has them
-  int64_t min_new_tokens = 0;    ///< no stop id comes before so many tokens
-  std::shared_ptr<text::TokenConstraint> constraint;  ///< of this answer alone
-};
 
 struct EngineRequest {
   Request request;
@@ -34,16 +25,6 @@ struct EngineRequest {
   std::optional<int64_t> num_prompt_logprobs = {};
   std::string salt = {};  ///< beginnings are shared with requests of the same salt alone
   int64_t priority = 0;   ///< lower is served earlier
-};
-
-/// Log-probabilities are those of the model (temperature 1, before rules).
-struct TokenLogprob {
-  text::TokenId id;
-  float logprob;
-};
-struct TokenLogprobs {
-  TokenLogprob chosen;
-  std::vector<TokenLogprob> likeliest;  ///< descending, ties by id
 };
 
 /// What a step gave one request.
@@ -57,14 +38,17 @@ struct EngineOutput {
   /// The request is over; nothing of it follows.
   std::optional<FinishReason> finished = {};
   std::optional<text::TokenId> stopped_by = {};  ///< of kStop
-  std::string problem = {};                      ///< of kFailed
+  std::exception_ptr error = {};                 ///< of kFailed
 };
 
 struct EngineSettings {
   int64_t max_sequences = 128;        ///< that are answered at a time
   int64_t max_batched_tokens = 2048;  ///< of a pass; longer prompts are read in parts
   int64_t max_pages = 0;              ///< of the cache, of ops::kPageTokens tokens; 0: no limit
-  bool prefix_caching = true;         ///< what prompts begin with alike is computed once while kept
+  /// Each request by itself, its prompt whole: answers are equal to the bit whatever else is there,
+  /// and several are not faster together than one after the other.
+  bool deterministic = false;
+  bool prefix_caching = true;  ///< what prompts begin with alike is computed once while kept
 };
 
 /// Since the engine was made, but for the first three.
@@ -85,13 +69,15 @@ class Engine {
   Engine(const models::CausalLM& model, EngineSettings settings);
   ~Engine();
 
-  /// Errors: as generate()'s; DataError if the request could never fit into the pages.
+  /// Errors: as generate()'s; DataError if the pages could not hold the prompt and one token. An
+  /// answer ends by kLength where the window or all pages are full.
   RequestHandle add(EngineRequest request);
   /// No output of it follows; its pages are free at once. A request that is over: nothing.
   void cancel(RequestHandle handle);
   bool has_work() const;
   /// One pass; the outputs of the requests that it gave a token or ended. A request whose logits
-  /// are no numbers or whose picture cannot be read ends by kFailed and harms no other.
+  /// are no numbers or whose picture cannot be read ends by kFailed and harms no other. Errors of
+  /// the pass itself go out, and the engine is of no further use.
   std::vector<EngineOutput> step();
   EngineCounts counts() const;
   const EngineSettings& settings() const;

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <numeric>
+#include <limits>
+#include <map>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "device/parallel.h"
+#include "infer/engine.h"
 #include "infer/step.h"
 
 namespace danlu::infer {
@@ -21,12 +21,10 @@ bool contains(const std::vector<text::TokenId>& ids, text::TokenId id) {
 
 /// A request being answered.
 struct Running {
-  size_t index;
   const Request* request;
   SequenceId sequence;
   std::vector<text::TokenId> seen;     ///< prompt and answer
   std::vector<text::TokenId> pending;  ///< ids the next forward consumes
-  std::shared_ptr<PromptPictures> pictures;
   Answer answer;
 };
 
@@ -52,15 +50,6 @@ text::TokenId next_token(const models::CausalLM& model, const at::Tensor& logits
   return sample_token(answerable(logits_BV, row, *r.request), r.seen, r.request->sampling,
                       r.request->stream, r.answer.ids.size(), model.dtype());
 }
-/// One for each row of the logits.
-std::vector<text::TokenId> next_tokens(const models::CausalLM& model, const at::Tensor& logits_BV,
-                                       const std::vector<Running>& running) {
-  std::vector<text::TokenId> ids(running.size());
-  device::parallel_each(running.size(),
-                        [&](size_t i) { ids[i] = next_token(model, logits_BV, i, running[i]); });
-  return ids;
-}
-
 /// Takes the next token into account; true when the request is finished.
 bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
                   const OnToken& on_token) {
@@ -72,7 +61,7 @@ bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
   running.answer.ids.push_back(id);
   running.seen.push_back(id);
   running.pending = {id};
-  if (on_token && !on_token(running.index, id)) {
+  if (on_token && !on_token(0, id)) {
     running.answer.reason = FinishReason::kCancelled;
     return true;
   }
@@ -82,111 +71,26 @@ bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
          static_cast<int64_t>(running.answer.ids.size()) >= running.request->max_new_tokens;
 }
 
-class Generation {
- public:
-  Generation(const models::CausalLM& model, const std::vector<Request>& requests,
-             int64_t batch_size, const OnToken& on_token, const OnAnswer& on_answer,
-             GenerationStats& counts)
-      : model_(model),
-        requests_(requests),
-        batch_size_(static_cast<size_t>(std::max<int64_t>(1, batch_size))),
-        on_token_(on_token),
-        on_answer_(on_answer),
-        counts_(counts),
-        cache_(model.config(), model.dtype(), model.device()),
-        answers_(requests.size()) {}
+/// Counts what a step took, by whether a prompt began in it.
+void count_step(const EngineCounts& before, const EngineCounts& after, double seconds,
+                GenerationStats& counts) {
+  const bool prefill = after.prompt_tokens > before.prompt_tokens;
+  counts.prompt_tokens += after.prompt_tokens - before.prompt_tokens;
+  counts.new_tokens += after.new_tokens - before.new_tokens;
+  (prefill ? counts.prefill_s : counts.decode_s) += seconds;
+}
 
-  bool is_done() const { return next_ >= requests_.size() && running_.empty(); }
-
-  /// A pass over all requests that are being answered and those that now begin.
-  void step() {
-    const double start_s = steady_now_s();
-    const bool prefill = admit();
-    if (running_.empty()) return;
-    std::vector<StepInput> inputs;
-    for (Running& r : running_) {
-      begin_anew_if_outgrown(model_.config(), cache_, r);
-      inputs.push_back({r.sequence, r.pending, r.pictures.get()});
-    }
-    const at::Tensor logits_BV = next_logits(model_, cache_, inputs);
-    const std::vector<text::TokenId> ids = next_tokens(model_, logits_BV, running_);
-    std::vector<Running> still;
-    for (size_t i = 0; i < running_.size(); ++i) {
-      Running& r = running_[i];
-      ++counts_.new_tokens;
-      if (r.pictures) r.pictures->release();
-      if (accept_token(r, ids[i], model_.config().max_positions, on_token_)) {
-        cache_.remove(r.sequence);
-        finish(r.index, std::move(r.answer));
-      } else {
-        still.push_back(std::move(r));
-      }
-    }
-    running_ = std::move(still);
-    (prefill ? counts_.prefill_s : counts_.decode_s) += steady_now_s() - start_s;
+/// Errors: the output's own, but for pictures that cannot be read.
+void end_answer(const EngineOutput& output, Answer& answer) {
+  answer.reason = *output.finished;
+  answer.stopped_by = output.stopped_by;
+  if (!output.error) return;
+  try {
+    std::rethrow_exception(output.error);
+  } catch (const DataError& error) {
+    answer.problem = error.what();
   }
-
-  /// What was answered so far stays; the others were not begun.
-  void cancel() {
-    for (Running& r : running_) {
-      answers_[r.index] = std::move(r.answer);
-      answers_[r.index].reason = FinishReason::kCancelled;
-    }
-    for (size_t i = next_; i < answers_.size(); ++i) answers_[i].reason = FinishReason::kCancelled;
-  }
-
-  std::vector<Answer> take() { return std::move(answers_); }
-
- private:
-  /// Pictures of a pass that others join. One request's go through whatever their size.
-  static constexpr int64_t kPassPatches = int64_t{1} << 15;
-
-  void finish(size_t index, Answer answer) {
-    answers_[index] = std::move(answer);
-    if (on_answer_) on_answer_(index, answers_[index]);
-  }
-
-  /// Whether any began.
-  bool admit() {
-    int64_t patches = 0;
-    bool begins = false;
-    for (; next_ < requests_.size() && running_.size() < batch_size_; ++next_) {
-      const Request& request = requests_[next_];
-      if (request.max_new_tokens <= 0) {
-        finish(next_, {});
-        continue;
-      }
-      const auto pictures =
-          PromptPictures::of(model_.config(), std::ssize(request.prompt), request.pictures);
-      if (pictures) {
-        if (patches > 0 && patches + pictures->patches() > kPassPatches) break;
-        patches += pictures->patches();
-        try {
-          pictures->load();
-        } catch (const DataError& error) {
-          finish(next_, {.ids = {}, .reason = FinishReason::kFailed, .problem = error.what()});
-          continue;
-        }
-      }
-      running_.push_back(
-          {next_, &request, cache_.add(), request.prompt, request.prompt, pictures, {}});
-      counts_.prompt_tokens += std::ssize(request.prompt);
-      begins = true;
-    }
-    return begins;
-  }
-
-  const models::CausalLM& model_;
-  const std::vector<Request>& requests_;
-  const size_t batch_size_;
-  const OnToken& on_token_;
-  const OnAnswer& on_answer_;
-  GenerationStats& counts_;
-  SequenceCache cache_;
-  std::vector<Answer> answers_;
-  std::vector<Running> running_;
-  size_t next_ = 0;
-};
+}
 
 }  // namespace
 
@@ -214,20 +118,39 @@ void check_prompt(const arch::ModelConfig& config, const std::vector<text::Token
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token, GenerationStats* stats,
                              const IsCancelled& is_cancelled, const OnAnswer& on_answer) {
-  for (const Request& request : requests) {
-    request.sampling.validate();
-    check_prompt(model.config(), request.prompt, request.pictures);
-  }
   GenerationStats local;
-  Generation generation(model, requests, batch_size, on_token, on_answer, stats ? *stats : local);
-  while (!generation.is_done()) {
-    if (is_cancelled && is_cancelled()) {
-      generation.cancel();
-      break;
+  GenerationStats& counts = stats ? *stats : local;
+  Engine engine(model, {.max_sequences = std::max<int64_t>(1, batch_size),
+                        .max_batched_tokens = std::numeric_limits<int64_t>::max() / 2,
+                        .prefix_caching = false});
+  std::vector<Answer> answers(requests.size());
+  std::map<RequestHandle, size_t> unfinished;
+  for (size_t i = 0; i < requests.size(); ++i) unfinished[engine.add({.request = requests[i]})] = i;
+  const auto finish = [&](RequestHandle handle) {
+    const size_t index = unfinished.at(handle);
+    unfinished.erase(handle);
+    if (on_answer) on_answer(index, answers[index]);
+  };
+  while (engine.has_work() && !(is_cancelled && is_cancelled())) {
+    const double start_s = steady_now_s();
+    const EngineCounts before = engine.counts();
+    for (const EngineOutput& output : engine.step()) {
+      const size_t index = unfinished.at(output.handle);
+      Answer& answer = answers[index];
+      if (output.finished) end_answer(output, answer);
+      if (output.token) answer.ids.push_back(*output.token);
+      if (output.token && on_token && !on_token(index, *output.token)) {
+        answer.reason = FinishReason::kCancelled;
+        engine.cancel(output.handle);
+        finish(output.handle);
+      } else if (output.finished) {
+        finish(output.handle);
+      }
     }
-    generation.step();
+    count_step(before, engine.counts(), steady_now_s() - start_s, counts);
   }
-  return generation.take();
+  for (const auto& [handle, index] : unfinished) answers[index].reason = FinishReason::kCancelled;
+  return answers;
 }
 
 Session::Session(const models::CausalLM& model)
@@ -253,12 +176,10 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
   cache_.truncate(sequence_, static_cast<int64_t>(shared));
   const auto split = static_cast<std::ptrdiff_t>(shared);
   cached_.assign(named.begin(), named.begin() + split);
-  Running running{0,
-                  &request,
+  Running running{&request,
                   sequence_,
                   request.prompt,
                   {request.prompt.begin() + split, request.prompt.end()},
-                  pictures,
                   {}};
   counts.prompt_tokens += static_cast<int64_t>(request.prompt.size());
   bool done = request.max_new_tokens <= 0;

@@ -34,7 +34,7 @@ struct Request {
 struct Answer {
   std::vector<text::TokenId> ids;  ///< without the stop token
   FinishReason reason = FinishReason::kLength;
-  std::string problem = {};  ///< of kFailed: why
+  std::string problem = {};                      ///< of kFailed: why
   std::optional<text::TokenId> stopped_by = {};  ///< of kStop: the stop token
 };
 

@@ -20,8 +20,8 @@ int64_t pages_for(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops
 }  // namespace
 
 SequenceCache::SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype,
-                             const at::Device& device)
-    : SequenceCache(page_shape(config), dtype, device, 0) {}
+                             const at::Device& device, int64_t max_pages)
+    : SequenceCache(page_shape(config), dtype, device, max_pages) {}
 
 SequenceCache::SequenceCache(const ops::PageShape& shape, at::ScalarType dtype,
                              const at::Device& device, int64_t max_pages)
@@ -29,6 +29,13 @@ SequenceCache::SequenceCache(const ops::PageShape& shape, at::ScalarType dtype,
 
 SequenceId SequenceCache::add() {
   sequences_.emplace(next_id_, Sequence());
+  return next_id_++;
+}
+
+SequenceId SequenceCache::add(std::span<const int32_t> pages) {
+  Sequence sequence{std::ssize(pages) * ops::kPageTokens, {pages.begin(), pages.end()}};
+  for (const int32_t page : pages) pool_.hold(page);
+  sequences_.emplace(next_id_, std::move(sequence));
   return next_id_++;
 }
 
@@ -44,7 +51,9 @@ SequenceId SequenceCache::fork(SequenceId id) {
 void SequenceCache::remove(SequenceId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
-  for (const int32_t page : found->second.pages) pool_.give_back(page);
+  // The last first: of pages that are kept, what others begin with is lost last.
+  std::vector<int32_t>& pages = found->second.pages;
+  for (; !pages.empty(); pages.pop_back()) pool_.give_back(pages.back());
   sequences_.erase(found);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "infer/page_pool.h"
@@ -22,13 +23,16 @@ using SequenceId = int64_t;
 /// pages of a common beginning until one of them writes there. Not thread-safe.
 class SequenceCache : public models::KvCache {
  public:
-  /// For a whole model, with pages as its layers need them and no limit.
-  SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device);
+  /// For a whole model, with pages as its layers need them.
+  SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device,
+                int64_t max_pages = 0);
   /// max_pages: as PagePool's.
   SequenceCache(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
                 int64_t max_pages);
 
   SequenceId add();
+  /// One that begins with the content of these full pages, held or kept by the pool.
+  SequenceId add(std::span<const int32_t> pages);
   /// A new sequence with the same content; nothing is copied before one of them writes.
   SequenceId fork(SequenceId id);
   void remove(SequenceId id);
@@ -36,6 +40,9 @@ class SequenceCache : public models::KvCache {
   void truncate(SequenceId id, int64_t length);
   int64_t length(SequenceId id) const;
   const PagePool& pool() const { return pool_; }
+  PagePool& pool() { return pool_; }
+  /// In order.
+  const std::vector<int32_t>& pages_of(SequenceId id) const { return sequences_.at(id).pages; }
   /// The bytes of all pages that sequences hold; a shared page counts once.
   int64_t size_bytes() const;
 

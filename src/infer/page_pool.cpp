@@ -42,12 +42,20 @@ void PagePool::add_slab() {
     throw InternalError("[page_pool] more pages than a table can name");
   pages_.slabs.push_back(at::empty({pages_.per_slab, pages_.shape.elements()}, options_));
   holders_.resize(static_cast<size_t>(pages_.count()), 0);
+  is_kept_.resize(static_cast<size_t>(pages_.count()), false);
   for (int64_t page = pages_.count() - 1; page >= first; --page)
     free_.push_back(static_cast<int32_t>(page));
 }
 
 std::optional<int32_t> PagePool::take() {
   if (!has(1)) return {};
+  if (free_.empty() && !idle_.empty()) {
+    const int32_t oldest = idle_.front();
+    idle_.pop_front();
+    idle_at_.erase(oldest);
+    lose(oldest);
+    free_.push_back(oldest);
+  }
   if (free_.empty()) add_slab();
   const int32_t page = free_.back();
   free_.pop_back();
@@ -56,16 +64,38 @@ std::optional<int32_t> PagePool::take() {
   return page;
 }
 
+void PagePool::lose(int32_t page) {
+  is_kept_[static_cast<size_t>(page)] = false;
+  if (on_loss_) on_loss_(page);
+}
+
+void PagePool::hold(int32_t page) {
+  int64_t holders = ++holders_[static_cast<size_t>(page)];
+  if (holders > 1) return;
+  const auto idle = idle_at_.find(page);
+  if (idle == idle_at_.end())
+    throw InternalError("[page_pool] a page is held whose content means nothing");
+  idle_.erase(idle->second);
+  idle_at_.erase(idle);
+  ++num_held_;
+}
+
 void PagePool::give_back(int32_t page) {
   const auto index = static_cast<size_t>(page);
   if (index >= holders_.size() || holders_[index] == 0)
     throw InternalError("[page_pool] a page that nobody holds is given back");
   if (--holders_[index] > 0) return;
-  free_.push_back(page);
   --num_held_;
+  if (is_kept_[index] && max_pages_ > 0) {
+    idle_at_[page] = idle_.insert(idle_.end(), page);
+    return;
+  }
+  if (is_kept_[index]) lose(page);
+  free_.push_back(page);
   if (num_held_ > 0 || max_pages_ > 0) return;
   pages_.slabs.clear();
   holders_.clear();
+  is_kept_.clear();
   free_.clear();
 }
 

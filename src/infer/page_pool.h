@@ -3,14 +3,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ops/pages.h"
 
 namespace danlu::infer {
 
-/// A page is held by as many sequences as have begun alike. Not thread-safe.
+/// A page is held by as many sequences as have begun alike. A page that nobody holds keeps its
+/// content until it is taken, if a pool with a limit was asked to keep it. Not thread-safe.
 class PagePool {
  public:
   /// max_pages > 0: their memory is taken now, in one piece, and there are never more. 0: it grows
@@ -18,11 +23,17 @@ class PagePool {
   PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
            int64_t max_pages);
 
-  /// A page of one holder, whose content means nothing; none where all max_pages are held.
+  /// A page of one holder, whose content means nothing; none where all max_pages are held. Free
+  /// ones come first, then of those that are kept the one that nobody has held for longest.
   std::optional<int32_t> take();
+  /// REQUIRES: the page is held or kept.
+  void hold(int32_t page);
   /// REQUIRES of these: the page is held.
-  void hold(int32_t page) { ++holders_[static_cast<size_t>(page)]; }
   void give_back(int32_t page);
+  /// From now on the page is kept when nobody holds it.
+  void keep(int32_t page) { is_kept_[static_cast<size_t>(page)] = true; }
+  /// Told of a kept page before its content is lost.
+  void on_loss(std::function<void(int32_t page)> told) { on_loss_ = std::move(told); }
   int64_t holders(int32_t page) const { return holders_[static_cast<size_t>(page)]; }
   /// `to` becomes as `from`.
   void copy(int32_t from, int32_t to);
@@ -36,12 +47,17 @@ class PagePool {
 
  private:
   void add_slab();
+  void lose(int32_t page);
 
   at::TensorOptions options_;
   int64_t max_pages_, num_held_ = 0;
   ops::Pages pages_;
   std::vector<int32_t> holders_;  ///< of each page; 0: free
   std::vector<int32_t> free_;     ///< the next to be taken last
+  std::vector<bool> is_kept_;     ///< of each page
+  std::list<int32_t> idle_;       ///< kept and not held; the next to be taken first
+  std::unordered_map<int32_t, std::list<int32_t>::iterator> idle_at_;
+  std::function<void(int32_t)> on_loss_;
 };
 
 }  // namespace danlu::infer

@@ -215,6 +215,21 @@ void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
   for (const auto& [place, logit] : kept) logits_V[place] = logit;
 }
 
+TokenLogprobs logprobs_of(std::span<const float> logits_V, int32_t chosen, int64_t num_likeliest) {
+  const float top = largest_of(logits_V).value;
+  double total = 0;
+  for (const float logit : logits_V) total += std::exp(static_cast<double>(logit - top));
+  const double log_total = std::log(total) + top;
+  const auto of = [&](size_t place) {
+    return TokenLogprob{static_cast<int32_t>(place),
+                        static_cast<float>(logits_V[place] - log_total)};
+  };
+  TokenLogprobs result{of(static_cast<size_t>(chosen)), {}};
+  for (const size_t place : likeliest(logits_V, static_cast<size_t>(num_likeliest)))
+    result.likeliest.push_back(of(place));
+  return result;
+}
+
 double uniform_at(uint64_t seed, uint64_t stream, uint64_t step) {
   const uint64_t bits = mix64(mix64(seed, stream), step);
   return (static_cast<double>(bits >> 11) + 0.5) / 9007199254740992.0;  // 2^53

@@ -58,6 +58,17 @@ int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      const SamplingParams& params, uint64_t stream, uint64_t step,
                      at::ScalarType computed_in);
 
+/// Of the model itself: temperature 1, before anything is removed or added.
+struct TokenLogprob {
+  int32_t id;
+  float logprob;
+};
+struct TokenLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> likeliest;  ///< descending, ties by id
+};
+TokenLogprobs logprobs_of(std::span<const float> logits_V, int32_t chosen, int64_t num_likeliest);
+
 /// Uniform in (0, 1), a pure function of its arguments.
 double uniform_at(uint64_t seed, uint64_t stream, uint64_t step);
 

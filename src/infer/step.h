@@ -11,18 +11,22 @@
 
 namespace danlu::infer {
 
+/// Behind which of its tokens a pass gives logits.
+enum class LogitsAfter { kNone, kLast, kEach };
+
 struct StepInput {
   SequenceId sequence;
   std::vector<text::TokenId> ids;            ///< appended to the sequence; not empty
   const PromptPictures* pictures = nullptr;  ///< of the whole sequence
+  LogitsAfter logits_after = LogitsAfter::kLast;
 };
 
-/// Appends the ids and returns the logits after the last of each: f32 [B, vocab] on the CPU,
-/// contiguous.
+/// Appends the ids and returns the logits that the inputs ask for, in their order: f32 [rows,
+/// vocab] on the CPU, contiguous.
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
                        const std::vector<StepInput>& inputs);
 
-/// Row `index` of next_logits without the ids the request must not answer with.
+/// Row `index` without the ids the request must not answer with.
 std::span<float> answerable(const at::Tensor& logits_BV, size_t index, const Request& request);
 
 }  // namespace danlu::infer

@@ -8,6 +8,7 @@ namespace danlu::cli {
 
 int run_infer(const Options& options);
 int run_chat(const Options& options);
+int run_serve(const Options& options);
 int run_compare(const Options& options);
 int run_init(const Options& options);
 int run_merge(const Options& options);

@@ -78,22 +78,20 @@ std::string template_named(const Options& options) {
   return "hf";
 }
 
+text::TemplateRequest template_request(const Options& options, const ModelLocation& where,
+                                       const arch::ModelConfig& config) {
+  return {.named = template_named(options),
+          .templates_file = options.get_string_or("prompt_type_path", ""),
+          .recorded_in = where.record,
+          .family_default = config.default_template};
+}
+
 std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
                                                      const ModelLocation& where,
                                                      const arch::ModelConfig& config,
                                                      const InferenceModel& loaded) {
-  Json variables = Json::object();
-  if (options.has_value("chat_template_kwargs"))
-    variables = options.get_json("chat_template_kwargs");
-  if (options.has_value("enable_thinking"))
-    variables["enable_thinking"] = options.get_bool("enable_thinking");
-  const text::TemplateChoice choice =
-      text::choose_template(loaded.tokenizer,
-                            {.named = template_named(options),
-                             .templates_file = options.get_string_or("prompt_type_path", ""),
-                             .recorded_in = where.record,
-                             .family_default = config.default_template},
-                            variables);
+  const text::TemplateChoice choice = text::choose_template(
+      loaded.tokenizer, template_request(options, where, config), template_arguments_from(options));
   if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
   return choice.encoder;
 }
@@ -139,6 +137,24 @@ void report_profile(const Options& options) {
 }
 
 }  // namespace
+
+Json template_arguments_from(const Options& options) {
+  Json variables = Json::object();
+  if (options.has_value("chat_template_kwargs"))
+    variables = options.get_json("chat_template_kwargs");
+  if (options.has_value("enable_thinking"))
+    variables["enable_thinking"] = options.get_bool("enable_thinking");
+  return variables;
+}
+
+std::shared_ptr<const text::ChatEncoder> encoder_with(const Options& options,
+                                                      const ModelLocation& where,
+                                                      const InferenceModel& loaded,
+                                                      const Json& variables) {
+  return text::choose_template(loaded.tokenizer,
+                               template_request(options, where, loaded.model->config()), variables)
+      .required();
+}
 
 std::optional<double> lora_alpha_from(const Options& options) {
   if (!options.has_value("lora_alpha")) return std::nullopt;

@@ -61,6 +61,15 @@ std::filesystem::path base_of_adapter(const std::filesystem::path& adapter);
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where,
                                   bool raw = false, bool tells_apart = true);
 
+/// Variables of the template: --chat_template_kwargs and --enable_thinking.
+Json template_arguments_from(const Options& options);
+/// The same template with other variables. Errors: as text::choose_template; ModelError if the
+/// model has none.
+std::shared_ptr<const text::ChatEncoder> encoder_with(const Options& options,
+                                                      const ModelLocation& where,
+                                                      const InferenceModel& loaded,
+                                                      const Json& variables);
+
 /// Flags over generation_config.json over defaults.
 infer::SamplingParams sampling_from(const Options& options,
                                     const infer::GenerationDefaults& defaults);

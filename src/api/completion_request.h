@@ -1,0 +1,41 @@
+// api/completion_request.h: the bodies of POST /v1/completions, /tokenize and /detokenize.
+#pragma once
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "api/chat_request.h"
+#include "api/generation.h"
+
+namespace danlu::api {
+
+/// A text, or its ids.
+using Prompt = std::variant<std::string, std::vector<text::TokenId>>;
+
+struct CompletionRequest : GenerationWish {
+  std::vector<Prompt> prompts = {};  ///< at least one
+  bool echoes = false;               ///< the prompt stands before the answer
+};
+
+/// Errors: Refusal.
+CompletionRequest read_completion_request(const Json& body, const RequestLimits& limits);
+
+struct TokenizeRequest {
+  std::string model = {};
+  std::optional<std::string> text = {};  ///< else a conversation
+  text::Conversation conversation = {};
+  Json template_arguments = Json::object();
+  bool adds_generation_prompt = true;
+  bool adds_special = true;    ///< to a text
+  bool returns_texts = false;  ///< of the tokens, beside their ids
+};
+TokenizeRequest read_tokenize_request(const Json& body, const RequestLimits& limits);
+
+struct DetokenizeRequest {
+  std::string model = {};
+  std::vector<text::TokenId> ids = {};
+};
+DetokenizeRequest read_detokenize_request(const Json& body);
+
+}  // namespace danlu::api

@@ -1,0 +1,55 @@
+// api/fields.h: the fields of a request, read one by one, so that what nobody read is known.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/refusal.h"
+#include "base/json.h"
+
+namespace danlu::api {
+
+/// null is as if the field were not there. Every getter may throw Refusal, naming the field.
+class Fields {
+ public:
+  /// path: what stands before the names of fields ("stream_options."). Errors: Refusal unless
+  /// `object` is one. It outlives this.
+  Fields(const Json& object, std::string path);
+  explicit Fields(const Json& object) : Fields(object, "") {}
+
+  const Json* find(std::string_view name);
+  std::optional<std::string> text(std::string_view name);
+  std::optional<bool> boolean(std::string_view name);
+  bool boolean_or(std::string_view name, bool fallback);
+  std::optional<int64_t> whole(std::string_view name,
+                               int64_t least = std::numeric_limits<int64_t>::min(),
+                               int64_t most = std::numeric_limits<int64_t>::max());
+  std::optional<double> number(std::string_view name, double least, double most);
+  std::optional<std::vector<std::string>> texts(std::string_view name);
+  std::optional<std::vector<int64_t>> wholes(std::string_view name);
+  /// Taken, whatever it is, and without effect.
+  void pass(std::initializer_list<std::string_view> names);
+  /// Errors: Refusal if it is given, and neither false, 0 nor empty.
+  void refuse(std::string_view name, std::string_view why);
+
+  std::string path_of(std::string_view name) const { return path_ + std::string(name); }
+  /// Fields that none of the calls above named.
+  std::vector<std::string> unread() const;
+
+ private:
+  const Json& object_;
+  std::string path_;
+  std::set<std::string, std::less<>> read_;
+};
+
+/// "a string", "a list", …
+std::string kind_of(const Json& value);
+
+/// The body of a request. Errors: Refusal if it is no JSON object.
+Json parse_body(const std::string& body);
+
+}  // namespace danlu::api

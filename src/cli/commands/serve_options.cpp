@@ -1,0 +1,221 @@
+// The flags of `danlu serve`: vLLM's names, and those of ms-swift's deploy and LLaMA-Factory's api.
+#include <algorithm>
+#include <set>
+
+#include "cli/commands/commands.h"
+#include "cli/commands/foreign_options.h"
+#include "cli/commands/inference_options.h"
+#include "cli/commands/inference_profiles.h"
+
+namespace danlu::cli {
+namespace {
+
+std::vector<OptionSpec> address_options() {
+  const std::string group = "Server";
+  return {
+      {.name = "host",
+       .default_text = "127.0.0.1",
+       .help = "address to listen on: 127.0.0.1 is this machine alone, 0.0.0.0 every network",
+       .group = group,
+       .environment = "API_HOST"},
+      {.name = "port",
+       .type = OptionType::kInt,
+       .default_text = "8000",
+       .help = "0: one that is free",
+       .range = at_least(0).up_to(65535),
+       .group = group,
+       .environment = "API_PORT"},
+      {.name = "served_model_name",
+       .type = OptionType::kList,
+       .help = "names by which requests may call the model (default: its directory's)",
+       .aliases = {"api_model_name"},
+       .group = group,
+       .environment = "API_MODEL_NAME"},
+      {.name = "api_key",
+       .type = OptionType::kList,
+       .help = "keys, one of which each request must bring (default: none is needed)",
+       .group = group,
+       .environment = "API_KEY"},
+      {.name = "runs",
+       .type = OptionType::kList,
+       .help = "directories with training runs, which the page at / shows beside the chat",
+       .group = group},
+      {.name = "ssl_certfile",
+       .help = "certificate in PEM, with those that lead to its root: https",
+       .group = group},
+      {.name = "ssl_keyfile", .help = "its key in PEM", .group = group},
+      {.name = "allowed_origins",
+       .type = OptionType::kList,
+       .help = "origins of pages elsewhere that may ask, e.g. https://chat.example.com, or *",
+       .group = group},
+      {.name = "shutdown_timeout",
+       .type = OptionType::kFloat,
+       .default_text = "30",
+       .help = "seconds that answers under way have after SIGTERM; a second one ends at once",
+       .range = at_least(0),
+       .group = group},
+      {.name = "max_body_mb",
+       .type = OptionType::kInt,
+       .default_text = "64",
+       .help = "longest request, in MB",
+       .range = at_least(1).up_to(4096),
+       .group = group},
+      {.name = "max_connections",
+       .type = OptionType::kInt,
+       .default_text = "4096",
+       .help = "clients at a time",
+       .range = at_least(1).up_to(1000000),
+       .group = group},
+      {.name = "log_requests",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "each request in a line of the log, without its text",
+       .aliases = {"enable_log_requests", "verbose"},
+       .group = group},
+  };
+}
+
+std::vector<OptionSpec> batching_options() {
+  const std::string group = "Batching";
+  return {
+      {.name = "max_model_len",
+       .type = OptionType::kInt,
+       .help = "longest prompt and answer together, in tokens (default: the model's window)",
+       .aliases = {"max_length", "vllm_max_model_len", "vllm_maxlen"},
+       .range = at_least(1).up_to(1 << 24),
+       .group = group},
+      {.name = "max_num_seqs",
+       .type = OptionType::kInt,
+       .default_text = "128",
+       .help = "requests answered at a time; more wait",
+       .aliases = {"vllm_max_num_seqs"},
+       .range = at_least(1).up_to(65536),
+       .group = group},
+      {.name = "max_num_batched_tokens",
+       .type = OptionType::kInt,
+       .default_text = "2048",
+       .help = "tokens of a pass: longer prompts are read in parts",
+       .range = at_least(1).up_to(1 << 24),
+       .group = group},
+      {.name = "max_queue",
+       .type = OptionType::kInt,
+       .default_text = "1024",
+       .help = "requests that wait; more are answered 429",
+       .range = at_least(1).up_to(1 << 20),
+       .group = group},
+      {.name = "kv_cache_memory_gb",
+       .type = OptionType::kFloat,
+       .help = "memory for keys and values (default: --gpu_memory_utilization of what is free)",
+       .range = above(0),
+       .group = group},
+      {.name = "gpu_memory_utilization",
+       .type = OptionType::kFloat,
+       .default_text = "0.9",
+       .help = "share of the free memory, a GPU's or the host's, that keys and values may take",
+       .aliases = {"vllm_gpu_memory_utilization"},
+       .range = above(0).up_to(1),
+       .group = group},
+      {.name = "enable_prefix_caching",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help = "what prompts begin with alike is computed once",
+       .aliases = {"vllm_enable_prefix_caching"},
+       .group = group},
+      {.name = "deterministic",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "answers are equal to the bit whatever else is asked; slower under load",
+       .group = group},
+  };
+}
+
+std::vector<OptionSpec> protocol_options() {
+  const std::string group = "Protocol";
+  return {
+      {.name = "max_logprobs",
+       .type = OptionType::kInt,
+       .default_text = "20",
+       .help = "most likely tokens that a request may ask for",
+       .range = at_least(0).up_to(1000),
+       .group = group},
+      {.name = "trust_request_chat_template",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "a request may bring its own chat template",
+       .group = group},
+      {.name = "tool_call_parser",
+       .default_text = "auto",
+       .help = "how the model writes tool calls (auto: as its template tells it to)",
+       .choices = {"auto", "none", "hermes", "llama3_json", "mistral", "deepseek_v3",
+                   "deepseek_v31", "glm45"},
+       .group = group},
+      {.name = "reasoning_parser",
+       .default_text = "auto",
+       .help = "auto: what stands in <think> is reasoning; none: it is content",
+       .choices = {"auto", "none"},
+       .group = group},
+  };
+}
+
+/// Of sampling_options(): what holds where a request does not say.
+std::vector<OptionSpec> default_sampling_options() {
+  std::vector<OptionSpec> specs = sampling_options();
+  for (OptionSpec& spec : specs) {
+    spec.group = "Where a request does not say";
+    if (spec.name == "seed") spec.ignored_because = "requests have seeds of their own";
+    if (spec.name == "num_beams" || spec.name == "length_penalty")
+      spec.ignored_because = "requests are answered without beams";
+  }
+  return specs;
+}
+
+std::vector<OptionSpec> foreign_serve_options() {
+  return {
+      unavailable({"lora_modules", "enable_lora"},
+                  "one model is served, with one adapter at most: --adapters DIR"),
+      unavailable({"tensor_parallel_size", "tp", "pipeline_parallel_size", "data_parallel_size"},
+                  "one process answers with the whole model", {"1"}),
+      ignored_switch({"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
+                      "disable_log_stats", "enforce_eager"},
+                     "it is always so"),
+      ignored({"block_size", "swap_space", "uvicorn_log_level", "log_interval", "owned_by",
+               "stop_timeout", "api_server_count"},
+              "it has no effect here"),
+  };
+}
+
+/// Those of infer that mean something here, or do not say what is so here, are left out.
+std::vector<OptionSpec> foreign_beside(const std::vector<OptionSpec>& own) {
+  std::set<std::string> known = {
+      "num_return_sequences", "best_of",           "stop_words",        "stop",
+      "presence_penalty",     "frequency_penalty", "logprobs",          "top_logprobs",
+      "no_repeat_ngram_size", "typical_p",         "diversity_penalty", "num_beam_groups"};
+  for (const OptionSpec& spec : own) {
+    known.insert(spec.name);
+    known.insert(spec.aliases.begin(), spec.aliases.end());
+  }
+  std::vector<OptionSpec> specs;
+  for (OptionSpec& spec : foreign_inference_options(own)) {
+    std::vector<std::string> names = {spec.name};
+    names.insert(names.end(), spec.aliases.begin(), spec.aliases.end());
+    std::erase_if(names, [&](const std::string& name) { return known.contains(name); });
+    if (names.empty()) continue;
+    spec.name = names.front();
+    spec.aliases.assign(names.begin() + 1, names.end());
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace
+
+OptionTable serve_options() {
+  const std::vector<OptionSpec> own =
+      joined({model_options(), processor_options(), address_options(), batching_options(),
+              protocol_options(), default_sampling_options(), foreign_serve_options()});
+  return with_inference_profiles(OptionTable(
+      "serve", "Answer requests over HTTP, as OpenAI's API does",
+      "danlu serve --model DIR [--adapters DIR] [--port N]", joined({own, foreign_beside(own)})));
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,294 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include "arch/attention_size.h"
+#include "base/control_group.h"
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "board/board.h"
+#include "board/page.h"
+#include "board/serve_board.h"
+#include "cli/engine/engine.h"
+#include "cli/engine/load_for_inference.h"
+#include "http/server.h"
+#include "infer/engine.h"
+#include "ops/pages.h"
+#include "serve/guards.h"
+#include "serve/service.h"
+#include "text/jinja_encoder.h"
+#include "text/template_file.h"
+#include "text/tool_format.h"
+
+namespace danlu::cli {
+namespace {
+
+class ServedEngine final : public serve::StepEngine {
+ public:
+  ServedEngine(const models::CausalLM& model, const infer::EngineSettings& settings)
+      : engine_(model, settings) {}
+  infer::RequestHandle add(infer::EngineRequest request) override {
+    return engine_.add(std::move(request));
+  }
+  void cancel(infer::RequestHandle handle) override { engine_.cancel(handle); }
+  bool has_work() const override { return engine_.has_work(); }
+  std::vector<infer::EngineOutput> step() override { return engine_.step(); }
+  infer::EngineCounts counts() const override { return engine_.counts(); }
+  infer::EngineSettings settings() const override { return engine_.settings(); }
+
+ private:
+  infer::Engine engine_;
+};
+
+int64_t page_bytes_of(const models::CausalLM& model) {
+  const arch::ModelConfig& config = model.config();
+  return config.num_layers * arch::kept_of_token(config).elements() * ops::kPageTokens *
+         static_cast<int64_t>(c10::elementSize(model.dtype()));
+}
+
+/// The most tokens of a prompt and its answer; 0: no limit is known.
+int64_t wanted_length(const Options& options, const models::CausalLM& model) {
+  const int64_t window = model.config().max_positions;
+  if (!options.is_set("max_model_len")) return window;
+  const int64_t wanted = options.get_int("max_model_len");
+  if (window > 0 && wanted > window) {
+    throw UsageError(tr("[{}] {} tokens are more than the model's window of {}",
+                        options.given_as("max_model_len"), wanted, window));
+  }
+  return wanted;
+}
+
+/// As many as memory has room for, and no more than could be of use. Errors: MemoryError if not
+/// even one page fits; UsageError for --max_model_len if that many tokens do not.
+int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t length) {
+  const int64_t page_bytes = page_bytes_of(model);
+  double bytes = 0;
+  if (options.is_set("kv_cache_memory_gb")) {
+    bytes = options.get_float("kv_cache_memory_gb") * 1e9;
+  } else {
+    const uint64_t available = available_memory_bytes();
+    // What is free on an accelerator is not known here.
+    if (available == 0 || !model.device().is_cpu()) return 0;
+    bytes = static_cast<double>(available) * options.get_float("gpu_memory_utilization");
+  }
+  auto pages = static_cast<int64_t>(bytes / static_cast<double>(page_bytes));
+  const auto pages_of = [](int64_t tokens) {
+    return (tokens + ops::kPageTokens - 1) / ops::kPageTokens;
+  };
+  if (length > 0) {
+    const int64_t most = options.get_int("max_num_seqs") * pages_of(length);
+    pages = std::min(pages, most);
+  }
+  const bool is_short = options.is_set("max_model_len") && pages < pages_of(length);
+  if (pages < 1 || is_short) {
+    throw MemoryError(tr("[serve] {} hold the keys and values of {} tokens, which are too few",
+                         format_bytes(static_cast<uint64_t>(bytes)), pages * ops::kPageTokens),
+                      tr("give a smaller --max_model_len, or more with --kv_cache_memory_gb"));
+  }
+  return pages;
+}
+
+infer::EngineSettings engine_settings(const Options& options, const models::CausalLM& model,
+                                      int64_t length) {
+  infer::EngineSettings settings;
+  settings.max_sequences = options.get_int("max_num_seqs");
+  settings.max_batched_tokens = options.get_int("max_num_batched_tokens");
+  settings.prefix_caching = options.get_bool("enable_prefix_caching");
+  settings.deterministic = options.get_bool("deterministic");
+  settings.max_pages = pages_for(options, model, length);
+  return settings;
+}
+
+std::optional<text::ToolFormat> tool_format_from(const Options& options,
+                                                 const InferenceModel& loaded) {
+  const std::string named = options.get_string("tool_call_parser");
+  if (named == "none") return std::nullopt;
+  if (named != "auto") return text::tool_format_of_name(named);
+  if (!loaded.encoder) return std::nullopt;
+  const std::string prompt_type = options.get_string_or("prompt_type", "");
+  if (prompt_type.ends_with(".jinja")) return text::tool_format_of_template(read_file(prompt_type));
+  if (const auto known = text::find_template(loaded.encoder->description(),
+                                             options.get_string_or("prompt_type_path", "")))
+    return text::tool_format_of_named(known->tool_format);
+  const text::Tokenizer& tokenizer = *loaded.tokenizer;
+  return text::tool_format_of_template(
+      tokenizer.tool_template().empty() ? tokenizer.chat_template() : tokenizer.tool_template());
+}
+
+serve::MakeEncoder encoders_from(const Options& options, const ModelLocation& where,
+                                 const InferenceModel& loaded) {
+  return [&options, &where, &loaded](const Json& arguments, const std::string* chat_template) {
+    Json all = template_arguments_from(options);
+    for (const auto& [name, value] : arguments.items()) all[name] = value;
+    if (chat_template)
+      return text::make_jinja_encoder(loaded.tokenizer, *chat_template, "chat_template", all);
+    return encoder_with(options, where, loaded, all);
+  };
+}
+
+std::vector<std::string> names_from(const Options& options, const ModelLocation& where) {
+  if (options.has_value("served_model_name")) return options.get_list("served_model_name");
+  const std::filesystem::path& named = where.adapter.empty() ? where.model : where.adapter;
+  const auto directory = std::filesystem::absolute(named).lexically_normal();
+  return {(directory.has_filename() ? directory : directory.parent_path()).filename().string()};
+}
+
+serve::ModelDescription describe(const Options& options, const ModelLocation& where,
+                                 const InferenceModel& loaded) {
+  serve::ModelDescription model;
+  model.names = names_from(options, where);
+  model.tokenizer = loaded.tokenizer;
+  model.encoder = loaded.encoder;
+  model.make_encoder = encoders_from(options, where, loaded);
+  if (loaded.media) {
+    model.encode_media = [&loaded](const text::ChatEncoder& encoder,
+                                   const text::Conversation& conversation,
+                                   infer::Request* request) {
+      loaded.media->encode(encoder, conversation, {}, "request", request);
+    };
+  }
+  model.stop_ids = loaded.defaults.stop_ids;
+  model.sampling = sampling_from(options, loaded.defaults);
+  // Requests draw unless somebody says otherwise: generation_config.json's do_sample is of HF's
+  // generate().
+  const bool is_told = options.is_set("do_sample") || options.is_set("temperature");
+  if (!is_told) model.sampling.do_sample = true;
+  model.sampling.num_beams = 1;
+  if (options.is_set("max_new_tokens")) {
+    model.max_new_tokens = options.get_int("max_new_tokens");
+  } else {
+    model.max_new_tokens = loaded.defaults.max_new_tokens;
+  }
+  model.system = loaded.system;
+  model.tool_format = tool_format_from(options, loaded);
+  model.splits_reasoning = options.get_string("reasoning_parser") != "none";
+  model.created_s = static_cast<int64_t>(std::time(nullptr));
+  return model;
+}
+
+http::Settings http_settings(const Options& options) {
+  http::Settings settings;
+  settings.host = options.get_string("host");
+  settings.port = static_cast<uint16_t>(options.get_int("port"));
+  settings.max_body_bytes = static_cast<size_t>(options.get_int("max_body_mb")) * 1000 * 1000;
+  settings.max_connections = static_cast<size_t>(options.get_int("max_connections"));
+  const bool has_certificate = options.has_value("ssl_certfile");
+  if (has_certificate != options.has_value("ssl_keyfile")) {
+    throw UsageError(tr("[{}] a certificate needs its key, and a key its certificate",
+                        options.given_as(has_certificate ? "ssl_certfile" : "ssl_keyfile")),
+                     tr("give --ssl_certfile FILE --ssl_keyfile FILE"));
+  }
+  if (has_certificate) {
+    settings.tls = {.certificate = options.get_string("ssl_certfile"),
+                    .key = options.get_string("ssl_keyfile")};
+  }
+  return settings;
+}
+
+serve::AccessSettings access_from(const Options& options) {
+  serve::AccessSettings access;
+  if (options.has_value("api_key")) access.api_keys = options.get_list("api_key");
+  if (options.has_value("allowed_origins"))
+    access.allowed_origins = options.get_list("allowed_origins");
+  access.is_loopback = board::is_loopback(options.get_string("host"));
+  access.open_paths = board::page_paths();
+  return access;
+}
+
+/// The page, and where runs are to be shown their board.
+std::unique_ptr<board::Board> add_page(const Options& options, http::Router* router) {
+  std::unique_ptr<board::Board> runs;
+  std::vector<std::filesystem::path> directories;
+  for (const std::string& directory : options.get_list("runs")) directories.emplace_back(directory);
+  board::require_directories(directories);
+  if (!directories.empty()) {
+    runs = std::make_unique<board::Board>(directories);
+    runs->add_routes(*router);
+  }
+  board::add_page(*router, {.has_runs = runs != nullptr,
+                            .has_chat = true,
+                            .needs_key = options.has_value("api_key"),
+                            .version = DANLU_VERSION});
+  return runs;
+}
+
+void say_start(const http::Server& server, const serve::ModelDescription& model,
+               const InferenceModel& loaded, const infer::EngineSettings& engine) {
+  const std::string pages =
+      engine.max_pages == 0
+          ? tr("keys and values grow as they are needed")
+          : tr("keys and values of {} tokens in {}",
+               format_count(static_cast<uint64_t>(engine.max_pages * ops::kPageTokens)),
+               format_bytes(
+                   static_cast<uint64_t>(engine.max_pages * page_bytes_of(*loaded.model))));
+  log::info("{}{}, template {}", loaded.model_directory.string(),
+            loaded.adapter_directory.empty() ? "" : " + " + loaded.adapter_directory.string(),
+            loaded.encoder ? loaded.encoder->description() : tr("none"));
+  log::info("{}; up to {} tokens a request, {} requests at a time, {} tokens a pass", pages,
+            model.max_model_len > 0 ? format_count(static_cast<uint64_t>(model.max_model_len))
+                                    : tr("any number of"),
+            engine.max_sequences, engine.max_batched_tokens);
+  log::info("the page is at {}/", server.url());
+  log::info("serving {} at {}/v1 (Ctrl-C ends)", fmt::join(model.names, ", "), server.url());
+}
+
+/// Until a signal comes: then answers under way end, and the loop. Interrupts are a flag, so it is
+/// looked at.
+void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs, double drain_s) {
+  while (pending_interrupt() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (runs) runs->end();
+  const size_t open = server.counts().exchanges;
+  if (open > 0) {
+    log::info("{}: {} request(s) under way have {:g} s to end", interrupt_name(pending_interrupt()),
+              open, drain_s);
+  }
+  if (!server.stop(drain_s)) log::warning("requests that were under way were cut off");
+  loop.end();
+}
+
+}  // namespace
+
+int run_serve(const Options& options) {
+  const http::Settings settings = http_settings(options);
+  const ModelLocation where = locate_model(options);
+  const InferenceModel loaded = load_for_inference(options, where);
+  const int64_t length = wanted_length(options, *loaded.model);
+  const infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
+  serve::ModelDescription description = describe(options, where, loaded);
+  const int64_t held = engine.max_pages * ops::kPageTokens;
+  description.max_model_len = length > 0 && held > 0 ? std::min(length, held) : length + held;
+
+  watch_interrupts();
+  allow_most_descriptors();
+  serve::EngineLoop loop([&] { return std::make_unique<ServedEngine>(*loaded.model, engine); },
+                         {.max_queue = static_cast<size_t>(options.get_int("max_queue"))});
+  serve::ServedModel model(std::move(description));
+  serve::Service service(
+      model, loop,
+      {.limits = {.max_logprobs = options.get_int("max_logprobs"),
+                  .trusts_templates = options.get_bool("trust_request_chat_template")},
+       .version = DANLU_VERSION,
+       .logs_requests = options.get_bool("log_requests")});
+  http::Router router;
+  serve::add_guards(access_from(options), &router);
+  service.add_routes(&router);
+  const std::unique_ptr<board::Board> runs = add_page(options, &router);
+  http::Server server(settings, std::move(router));
+  server.start();
+  say_start(server, model.description(), loaded, engine);
+  std::thread watcher(
+      [&] { await_end(server, loop, runs.get(), options.get_float("shutdown_timeout")); });
+  loop.run();
+  watcher.join();
+  return 0;
+}
+
+}  // namespace danlu::cli

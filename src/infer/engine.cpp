@@ -1,0 +1,461 @@
+#include "infer/engine.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <span>
+
+#include "base/error.h"
+#include "device/parallel.h"
+#include "infer/kv_cache.h"
+#include "infer/prefix_index.h"
+#include "infer/schedule.h"
+#include "infer/step.h"
+
+namespace danlu::infer {
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
+/// Pictures of a pass that others join. One request's go through whatever their size.
+constexpr int64_t kPassPatches = int64_t{1} << 15;
+/// Logits behind each token of a prompt are much memory: a vocabulary of 150,000 takes 0.6 MB.
+constexpr int64_t kLogprobTokens = 128;
+
+/// The most urgent first: by priority, then by age.
+struct Rank {
+  int64_t priority;
+  RequestHandle handle;
+  auto operator<=>(const Rank&) const = default;
+};
+
+struct Live {
+  RequestHandle handle;
+  EngineRequest asked;
+  std::vector<text::TokenId> seen;   ///< prompt and answer
+  std::vector<text::TokenId> named;  ///< the same with pictures told apart
+  std::shared_ptr<PromptPictures> pictures;
+  int64_t limit;  ///< tokens that `seen` may have
+
+  SequenceId sequence = -1;                ///< while it runs
+  std::vector<PrefixIndex::Place> places;  ///< behind its full pages that are in the index
+  int64_t cached_tokens = 0;
+  bool has_begun = false;  ///< was admitted before
+  std::vector<TokenLogprobs> prompt_logprobs;
+
+  int64_t prompt_size() const { return std::ssize(asked.request.prompt); }
+  int64_t answered() const { return std::ssize(seen) - prompt_size(); }
+  std::span<const text::TokenId> answer() const {
+    return std::span(seen).subspan(asked.request.prompt.size());
+  }
+  bool wants_prompt_logprobs() const { return asked.num_prompt_logprobs && answered() == 0; }
+};
+using Requests = std::map<Rank, std::unique_ptr<Live>>;
+
+/// What became of a request in a pass.
+struct Drawn {
+  std::optional<text::TokenId> token;  ///< none and no error: nothing may come any more
+  std::optional<TokenLogprobs> logprobs;
+  std::exception_ptr error;
+};
+
+Drawn draw(std::span<float> row, const Live& live, at::ScalarType computed_in) {
+  Drawn drawn;
+  const Request& request = live.asked.request;
+  try {
+    require_usable_logits(row, computed_in);
+    std::vector<float> of_model;
+    if (live.asked.num_logprobs) of_model.assign(row.begin(), row.end());
+    if (!apply_rules(row, live.asked.rules, live.answer(), request.stop_ids)) return drawn;
+    drawn.token = sample_token(row, live.seen, request.sampling, request.stream,
+                               static_cast<uint64_t>(live.answered()), computed_in);
+    if (live.asked.num_logprobs)
+      drawn.logprobs = logprobs_of(of_model, *drawn.token, *live.asked.num_logprobs);
+  } catch (const Error&) {
+    drawn.error = std::current_exception();
+  }
+  return drawn;
+}
+
+/// Whether a text has keys in the cache that turn by other frequencies than the next pass: longrope
+/// has others for texts beyond its original context. Hugging Face begins such a text anew, too.
+bool is_outgrown(const arch::ModelConfig& config, int64_t cached, int64_t length) {
+  const int64_t original = config.rope.original_max_positions;
+  return config.rope.scaling == arch::RopeScaling::kLongRope && cached > 0 &&
+         (cached > original) != (length > original);
+}
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(const models::CausalLM& model, EngineSettings settings)
+      : model_(model),
+        settings_(settings),
+        cache_(model.config(), model.dtype(), model.device(), settings.max_pages) {
+    const bool is_long_rope = model.config().rope.scaling == arch::RopeScaling::kLongRope;
+    reads_whole_ = is_long_rope || settings.deterministic;
+    shares_ = settings_.prefix_caching && !reads_whole_;
+    cache_.pool().on_loss([this](int32_t page) { index_.forget(page); });
+  }
+
+  RequestHandle add(EngineRequest asked) {
+    check(asked);
+    auto live = std::make_unique<Live>();
+    live->handle = next_handle_++;
+    live->seen = asked.request.prompt;
+    live->pictures =
+        PromptPictures::of(model_.config(), std::ssize(live->seen), asked.request.pictures);
+    live->named = names_.named(live->seen, live->pictures.get());
+    live->limit = limit_of(asked.request);
+    const Rank rank{asked.priority, live->handle};
+    live->asked = std::move(asked);
+    ranks_[live->handle] = rank;
+    return waiting_.emplace(rank, std::move(live)).first->first.handle;
+  }
+
+  void cancel(RequestHandle handle) {
+    const auto found = ranks_.find(handle);
+    if (found == ranks_.end()) return;
+    if (const auto runs = running_.find(found->second); runs != running_.end()) {
+      cache_.remove(runs->second->sequence);
+      running_.erase(runs);
+    }
+    waiting_.erase(found->second);
+    ranks_.erase(found);
+  }
+
+  bool has_work() const { return !ranks_.empty(); }
+
+  std::vector<EngineOutput> step() {
+    std::vector<EngineOutput> outputs;
+    const std::vector<Part> parts = plan(outputs);
+    ++counts_.steps;
+    if (settings_.deterministic) {
+      for (const Part& part : parts) compute({part}, outputs);
+    } else if (!parts.empty()) {
+      compute(parts, outputs);
+    }
+    return outputs;
+  }
+
+  EngineCounts counts() const {
+    EngineCounts counts = counts_;
+    counts.running = std::ssize(running_);
+    counts.waiting = std::ssize(waiting_);
+    counts.pages_used = cache_.pool().num_held();
+    return counts;
+  }
+  const EngineSettings& settings() const { return settings_; }
+
+ private:
+  struct Part {
+    Live* live;
+    int64_t tokens;
+  };
+
+  void check(const EngineRequest& asked) const {
+    asked.request.sampling.validate();
+    check_prompt(model_.config(), asked.request.prompt, asked.request.pictures);
+    check_rules(asked.rules, model_.config().vocab_size);
+    const int64_t tokens = std::ssize(asked.request.prompt);
+    if (settings_.max_pages == 0 || tokens < page_tokens()) return;
+    throw DataError(tr("[engine] the prompt has {} tokens, the pages of the cache hold {}", tokens,
+                       page_tokens()),
+                    tr("shorten the prompt, or give the cache more memory"));
+  }
+  int64_t page_tokens() const { return settings_.max_pages * ops::kPageTokens; }
+
+  int64_t limit_of(const Request& request) const {
+    const int64_t window = model_.config().max_positions;
+    const int64_t longest =
+        std::ssize(request.prompt) + std::clamp<int64_t>(request.max_new_tokens, 0, kUnlimited);
+    return std::min({longest, window > 0 ? window : kUnlimited,
+                     settings_.max_pages > 0 ? page_tokens() : kUnlimited});
+  }
+
+  bool is_whole(const Live& live) const { return reads_whole_ || live.pictures; }
+
+  RequestProgress progress_of(const Live& live, int64_t computed) const {
+    return {.total = std::ssize(live.seen), .computed = computed, .is_whole = is_whole(live)};
+  }
+
+  RequestProgress progress_of_running(const Live& live) {
+    const int64_t length = std::ssize(live.seen);
+    if (is_outgrown(model_.config(), cache_.length(live.sequence), length))
+      cache_.truncate(live.sequence, 0);
+    RequestProgress progress = progress_of(live, cache_.length(live.sequence));
+    const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
+    progress.own_pages = std::count_if(
+        pages.begin(), pages.end(), [&](int32_t page) { return cache_.pool().holders(page) == 1; });
+    return progress;
+  }
+
+  StepRoom room() const {
+    const int64_t pages =
+        settings_.max_pages > 0 ? settings_.max_pages - cache_.pool().num_held() : kUnlimited;
+    return {settings_.max_sequences, settings_.max_batched_tokens, pages};
+  }
+
+  /// What the next pass computes; those that end without one go to `outputs`.
+  std::vector<Part> plan(std::vector<EngineOutput>& outputs) {
+    std::vector<Part> parts;
+    std::vector<RequestProgress> progress;
+    for (const auto& [rank, live] : running_) progress.push_back(progress_of_running(*live));
+    const Schedule schedule = schedule_running(progress, room());
+    for (int64_t i = 0; i < schedule.preempted; ++i) preempt();
+    auto next = running_.begin();
+    for (const int64_t tokens : schedule.tokens) add_part(parts, *(next++)->second, tokens);
+    if (schedule.preempted == 0) admit_waiting(schedule.left, parts, outputs);
+    return parts;
+  }
+
+  void add_part(std::vector<Part>& parts, Live& live, int64_t tokens) {
+    if (live.wants_prompt_logprobs() && !is_whole(live)) tokens = std::min(tokens, kLogprobTokens);
+    if (tokens > 0) parts.push_back({&live, tokens});
+  }
+
+  void preempt() {
+    const auto last = std::prev(running_.end());
+    Live& live = *last->second;
+    cache_.remove(live.sequence);
+    live.sequence = -1;
+    live.places.clear();
+    live.prompt_logprobs.clear();
+    if (live.pictures) live.pictures->release();
+    ++counts_.preemptions;
+    waiting_.insert(running_.extract(last));
+  }
+
+  void admit_waiting(StepRoom room, std::vector<Part>& parts, std::vector<EngineOutput>& outputs) {
+    int64_t patches = 0;
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+      const auto first = next++;
+      Live& live = *first->second;
+      if (live.asked.request.max_new_tokens <= 0 && !live.asked.num_prompt_logprobs) {
+        outputs.push_back(ended(live, FinishReason::kLength));
+        forget(first->first);
+        continue;
+      }
+      const PrefixIndex::Found shared = found_beginning(live);
+      if (is_being_computed(live, shared)) continue;
+      if (settings_.deterministic && !has_room_to_the_end(live)) return;
+      const int64_t tokens = admit(progress_of(live, std::ssize(shared.pages) * ops::kPageTokens),
+                                   idle_of(shared.pages), std::ssize(running_), room);
+      if (tokens == 0) return;
+      const int64_t own_patches = live.pictures ? live.pictures->patches() : 0;
+      if (patches > 0 && own_patches > 0 && patches + own_patches > kPassPatches) return;
+      patches += own_patches;
+      if (!load_pictures(live, outputs)) continue;
+      begin(live, shared);
+      running_.insert(waiting_.extract(first));
+      add_part(parts, live, tokens);
+    }
+  }
+
+  /// Pages of what the prompt begins with; the last token is never among them, its logits are the
+  /// answer's first.
+  PrefixIndex::Found found_beginning(const Live& live) const {
+    if (!shares_ || live.wants_prompt_logprobs()) return {};
+    return index_.find(PrefixIndex::root(live.asked.salt), live.named,
+                       (std::ssize(live.seen) - 1) / ops::kPageTokens);
+  }
+
+  /// Whether another request computes what this one would compute next: it waits, and shares.
+  bool is_being_computed(const Live& live, const PrefixIndex::Found& shared) const {
+    if (!shares_) return false;
+    const size_t begin = shared.pages.size() * ops::kPageTokens, end = begin + ops::kPageTokens;
+    if (end >= live.named.size()) return false;
+    return std::any_of(running_.begin(), running_.end(), [&](const auto& item) {
+      const Live& other = *item.second;
+      return other.asked.salt == live.asked.salt && other.places == shared.places &&
+             end <= other.named.size() &&
+             std::equal(live.named.begin() + static_cast<std::ptrdiff_t>(begin),
+                        live.named.begin() + static_cast<std::ptrdiff_t>(end),
+                        other.named.begin() + static_cast<std::ptrdiff_t>(begin));
+    });
+  }
+
+  int64_t idle_of(const std::vector<int32_t>& pages) const {
+    return std::count_if(pages.begin(), pages.end(),
+                         [&](int32_t page) { return cache_.pool().holders(page) == 0; });
+  }
+
+  /// An answer that is begun is never begun anew, which would round otherwise.
+  bool has_room_to_the_end(const Live& live) const {
+    if (settings_.max_pages == 0) return true;
+    int64_t pages = live.limit / ops::kPageTokens + 1;
+    for (const auto& [rank, other] : running_) pages += other->limit / ops::kPageTokens + 1;
+    return pages <= settings_.max_pages || running_.empty();
+  }
+
+  /// False: they cannot be read, and the request is over.
+  bool load_pictures(Live& live, std::vector<EngineOutput>& outputs) {
+    if (!live.pictures) return true;
+    try {
+      live.pictures->load();
+      return true;
+    } catch (const DataError&) {
+      outputs.push_back(ended(live, FinishReason::kFailed));
+      outputs.back().error = std::current_exception();
+      forget({live.asked.priority, live.handle});
+      return false;
+    }
+  }
+
+  void begin(Live& live, const PrefixIndex::Found& shared) {
+    live.sequence = cache_.add(shared.pages);
+    live.places = shared.places;
+    if (live.has_begun) return;
+    live.has_begun = true;
+    live.cached_tokens = std::ssize(shared.pages) * ops::kPageTokens;
+    counts_.prompt_tokens += live.prompt_size();
+    if (shares_) counts_.prefix_queried += live.prompt_size();
+    counts_.prefix_hit += live.cached_tokens;
+  }
+
+  void forget(Rank rank) {
+    if (const auto found = running_.find(rank); found != running_.end()) {
+      cache_.remove(found->second->sequence);
+      running_.erase(found);
+    }
+    waiting_.erase(rank);
+    ranks_.erase(rank.handle);
+  }
+
+  EngineOutput ended(const Live& live, FinishReason reason) const {
+    return {.handle = live.handle, .cached_tokens = live.cached_tokens, .finished = reason};
+  }
+
+  void compute(const std::vector<Part>& parts, std::vector<EngineOutput>& outputs) {
+    const at::Tensor logits_RV = next_logits(model_, cache_, inputs_of(parts));
+    std::vector<int64_t> last_rows(parts.size(), -1);
+    int64_t row = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Live& live = *parts[i].live;
+      note_full_pages(live);
+      const bool reaches_end = cache_.length(live.sequence) == std::ssize(live.seen);
+      if (live.wants_prompt_logprobs()) {
+        note_prompt_logprobs(live, logits_RV, row, parts[i].tokens);
+        row += parts[i].tokens;
+        if (reaches_end) last_rows[i] = row - 1;
+      } else if (reaches_end) {
+        last_rows[i] = row++;
+      }
+    }
+    std::vector<Drawn> drawn(parts.size());
+    device::parallel_each(parts.size(), [&](size_t i) {
+      if (last_rows[i] < 0) return;
+      const Live& live = *parts[i].live;
+      drawn[i] = draw(answerable(logits_RV, static_cast<size_t>(last_rows[i]), live.asked.request),
+                      live, model_.dtype());
+    });
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (last_rows[i] >= 0) outputs.push_back(accept(*parts[i].live, drawn[i]));
+    }
+  }
+
+  std::vector<StepInput> inputs_of(const std::vector<Part>& parts) const {
+    std::vector<StepInput> inputs;
+    for (const Part& part : parts) {
+      const Live& live = *part.live;
+      const auto from = live.seen.begin() + cache_.length(live.sequence);
+      StepInput input{live.sequence, {from, from + part.tokens}, live.pictures.get()};
+      if (live.wants_prompt_logprobs())
+        input.logits_after = LogitsAfter::kEach;
+      else if (from + part.tokens != live.seen.end())
+        input.logits_after = LogitsAfter::kNone;
+      inputs.push_back(std::move(input));
+    }
+    return inputs;
+  }
+
+  void note_full_pages(Live& live) {
+    if (!shares_) return;
+    const int64_t full = cache_.length(live.sequence) / ops::kPageTokens;
+    const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
+    for (int64_t i = std::ssize(live.places); i < full; ++i) {
+      const auto before =
+          live.places.empty() ? PrefixIndex::root(live.asked.salt) : live.places.back();
+      const int32_t page = pages[static_cast<size_t>(i)];
+      live.places.push_back(
+          index_.add(before,
+                     std::span(live.named)
+                         .subspan(static_cast<size_t>(i * ops::kPageTokens), ops::kPageTokens),
+                     page));
+      if (index_.has(page)) cache_.pool().keep(page);
+    }
+  }
+
+  void note_prompt_logprobs(Live& live, const at::Tensor& logits_RV, int64_t row, int64_t tokens) {
+    const int64_t first = cache_.length(live.sequence) - tokens;
+    for (int64_t i = 0; i < tokens && first + i + 1 < live.prompt_size(); ++i) {
+      const std::span<float> logits =
+          answerable(logits_RV, static_cast<size_t>(row + i), live.asked.request);
+      live.prompt_logprobs.push_back(logprobs_of(
+          logits, live.seen[static_cast<size_t>(first + i + 1)], *live.asked.num_prompt_logprobs));
+    }
+  }
+
+  EngineOutput accept(Live& live, const Drawn& drawn) {
+    EngineOutput output{.handle = live.handle, .cached_tokens = live.cached_tokens};
+    if (live.pictures) live.pictures->release();
+    output.prompt_logprobs = std::move(live.prompt_logprobs);
+    live.prompt_logprobs.clear();
+    const Request& request = live.asked.request;
+    const bool wants_none = request.max_new_tokens <= 0;
+    if (drawn.error) {
+      output.finished = FinishReason::kFailed;
+      output.error = drawn.error;
+    } else if (wants_none) {
+      output.finished = FinishReason::kLength;
+    } else if (!drawn.token) {
+      output.finished = FinishReason::kStop;
+    } else {
+      ++counts_.new_tokens;
+      take(live, *drawn.token, output);
+      output.logprobs = drawn.logprobs;
+    }
+    if (output.finished) forget({live.asked.priority, live.handle});
+    return output;
+  }
+
+  static void take(Live& live, text::TokenId id, EngineOutput& output) {
+    const std::vector<text::TokenId>& stops = live.asked.request.stop_ids;
+    if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
+      output.finished = FinishReason::kStop;
+      output.stopped_by = id;
+      return;
+    }
+    output.token = id;
+    live.seen.push_back(id);
+    live.named.push_back(id);
+    if (live.asked.rules.constraint) live.asked.rules.constraint->accept(id);
+    if (std::ssize(live.seen) >= live.limit) output.finished = FinishReason::kLength;
+  }
+
+  const models::CausalLM& model_;
+  const EngineSettings settings_;
+  bool reads_whole_ = false;  ///< no prompt is read in parts
+  bool shares_ = false;
+  PrefixIndex index_;
+  SequenceCache cache_;
+  PictureNames names_;
+  Requests running_, waiting_;
+  std::map<RequestHandle, Rank> ranks_;
+  RequestHandle next_handle_ = 1;
+  EngineCounts counts_;
+};
+
+Engine::Engine(const models::CausalLM& model, EngineSettings settings)
+    : impl_(std::make_unique<Impl>(model, settings)) {}
+Engine::~Engine() = default;
+RequestHandle Engine::add(EngineRequest request) { return impl_->add(std::move(request)); }
+void Engine::cancel(RequestHandle handle) { impl_->cancel(handle); }
+bool Engine::has_work() const { return impl_->has_work(); }
+std::vector<EngineOutput> Engine::step() { return impl_->step(); }
+EngineCounts Engine::counts() const { return impl_->counts(); }
+const EngineSettings& Engine::settings() const { return impl_->settings(); }
+
+}  // namespace danlu::infer

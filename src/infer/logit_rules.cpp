@@ -1,0 +1,80 @@
+#include "infer/logit_rules.h"
+
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace danlu::infer {
+namespace {
+
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+float* logit_of(std::span<float> logits_V, text::TokenId id) {
+  return id >= 0 && static_cast<size_t>(id) < logits_V.size() ? &logits_V[static_cast<size_t>(id)]
+                                                              : nullptr;
+}
+
+void penalise(std::span<float> logits_V, const LogitRules& rules,
+              std::span<const text::TokenId> answer) {
+  std::unordered_map<text::TokenId, int64_t> times;
+  for (const text::TokenId id : answer) ++times[id];
+  for (const auto& [id, count] : times) {
+    float* const logit = logit_of(logits_V, id);
+    if (!logit) continue;
+    *logit -= static_cast<float>(rules.presence_penalty +
+                                 rules.frequency_penalty * static_cast<double>(count));
+  }
+}
+
+bool forbid_all_but(std::span<float> logits_V, std::span<const uint64_t> allowed) {
+  bool any = false;
+  for (size_t word = 0; word * 64 < logits_V.size(); ++word) {
+    const uint64_t bits = word < allowed.size() ? allowed[word] : 0;
+    const size_t end = std::min(logits_V.size(), word * 64 + 64);
+    for (size_t id = word * 64; id < end; ++id) {
+      if (bits >> (id % 64) & 1)
+        any = true;
+      else
+        logits_V[id] = kForbidden;
+    }
+  }
+  return any;
+}
+
+void require_penalty(double value, const char* name) {
+  if (!std::isfinite(value))
+    throw UsageError(tr("[sampling] {} must be {}, got {}", name, "a finite number", value));
+}
+
+}  // namespace
+
+bool apply_rules(std::span<float> logits_V, const LogitRules& rules,
+                 std::span<const text::TokenId> answer, std::span<const text::TokenId> stop_ids) {
+  for (const auto& [id, bias] : rules.bias) {
+    if (float* const logit = logit_of(logits_V, id)) *logit += bias;
+  }
+  if (rules.presence_penalty != 0 || rules.frequency_penalty != 0)
+    penalise(logits_V, rules, answer);
+  if (std::ssize(answer) < rules.min_new_tokens) {
+    for (const text::TokenId id : stop_ids) {
+      if (float* const logit = logit_of(logits_V, id)) *logit = kForbidden;
+    }
+  }
+  return !rules.constraint || forbid_all_but(logits_V, rules.constraint->allowed());
+}
+
+void check_rules(const LogitRules& rules, int64_t vocabulary) {
+  require_penalty(rules.presence_penalty, "presence_penalty");
+  require_penalty(rules.frequency_penalty, "frequency_penalty");
+  for (const auto& [id, bias] : rules.bias) {
+    require_penalty(bias, "logit_bias");
+    if (id < 0 || id >= vocabulary) {
+      throw DataError(
+          tr("[sampling] logit_bias names token {}, the vocabulary has {}", id, vocabulary));
+    }
+  }
+}
+
+}  // namespace danlu::infer

@@ -1,0 +1,72 @@
+#include "infer/prefix_index.h"
+
+#include <algorithm>
+
+#include "base/rng.h"
+
+namespace danlu::infer {
+namespace {
+
+/// Of roots, so that they differ from all other places.
+constexpr uint64_t kRootBit = uint64_t{1} << 63;
+
+std::span<const text::TokenId> page_of(std::span<const text::TokenId> ids, int64_t number) {
+  return ids.subspan(static_cast<size_t>(number * ops::kPageTokens), ops::kPageTokens);
+}
+
+}  // namespace
+
+PrefixIndex::Place PrefixIndex::root(std::string_view key) {
+  uint64_t hash = mix64(0, key.size());
+  for (const char c : key) hash = mix64(hash, static_cast<unsigned char>(c));
+  return hash | kRootBit;
+}
+
+uint64_t PrefixIndex::hash_of(Place before, std::span<const text::TokenId> ids) {
+  uint64_t hash = before;
+  for (const text::TokenId id : ids) hash = mix64(hash, static_cast<uint64_t>(id));
+  return hash;
+}
+
+PrefixIndex::Entries::const_iterator PrefixIndex::entry(Place before,
+                                                        std::span<const text::TokenId> ids) const {
+  const auto [first, past] = entries_.equal_range(hash_of(before, ids));
+  const auto found = std::find_if(first, past, [&](const auto& item) {
+    return item.second.before == before && std::ranges::equal(item.second.ids, ids);
+  });
+  return found == past ? entries_.end() : found;
+}
+
+PrefixIndex::Found PrefixIndex::find(Place root, std::span<const text::TokenId> ids,
+                                     int64_t most) const {
+  Found result;
+  const int64_t full = std::min<int64_t>(most, std::ssize(ids) / ops::kPageTokens);
+  for (int64_t i = 0; i < full; ++i) {
+    const auto found = entry(root, page_of(ids, i));
+    if (found == entries_.end()) break;
+    root = found->second.behind;
+    result.pages.push_back(found->second.page);
+    result.places.push_back(root);
+  }
+  return result;
+}
+
+PrefixIndex::Place PrefixIndex::add(Place before, std::span<const text::TokenId> ids,
+                                    int32_t page) {
+  const auto known = entry(before, ids);
+  if (known != entries_.end()) return known->second.behind;
+  forget(page);
+  const auto added = entries_.emplace(hash_of(before, ids),
+                                      Entry{before, next_++, {ids.begin(), ids.end()}, page});
+  by_page_[page] = added;
+  return added->second.behind;
+}
+
+void PrefixIndex::forget(int32_t page) {
+  const auto found = by_page_.find(page);
+  if (found == by_page_.end()) return;
+  entries_.erase(found->second);
+  by_page_.erase(found);
+}
+
+}  // namespace danlu::infer

@@ -1,0 +1,54 @@
+// infer/prefix_index.h: which pages hold the beginnings of texts that were computed.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/pages.h"
+#include "text/tokenizer.h"
+
+namespace danlu::infer {
+
+/// Full pages as a forest: a page stands for its tokens behind those of the page before. Equal
+/// tokens behind equal beginnings are compared, not only their hashes.
+class PrefixIndex {
+ public:
+  /// A beginning: what the pages so far hold.
+  using Place = uint64_t;
+
+  /// Before the first token of texts that may share with those of the same key.
+  static Place root(std::string_view key);
+
+  struct Found {
+    std::vector<int32_t> pages;
+    std::vector<Place> places;  ///< behind each of the pages
+  };
+  /// The pages that `ids` begins with, at most `most`.
+  Found find(Place root, std::span<const text::TokenId> ids, int64_t most) const;
+
+  /// Page `page` holds ids, ops::kPageTokens many, behind `before`; gives the place behind them. If
+  /// another page does so already, it stays the one that is found.
+  Place add(Place before, std::span<const text::TokenId> ids, int32_t page);
+  /// Its content changes. What stands behind it is found no more.
+  void forget(int32_t page);
+  bool has(int32_t page) const { return by_page_.contains(page); }
+  size_t size() const { return by_page_.size(); }
+
+ private:
+  struct Entry {
+    Place before, behind;
+    std::vector<text::TokenId> ids;
+    int32_t page;
+  };
+  using Entries = std::unordered_multimap<uint64_t, Entry>;  ///< by hash
+  static uint64_t hash_of(Place before, std::span<const text::TokenId> ids);
+  Entries::const_iterator entry(Place before, std::span<const text::TokenId> ids) const;
+
+  Entries entries_;
+  std::unordered_map<int32_t, Entries::const_iterator> by_page_;
+  Place next_ = 1;
+};
+
+}  // namespace danlu::infer

@@ -1,0 +1,63 @@
+#include "infer/schedule.h"
+
+#include <algorithm>
+
+#include "ops/pages.h"
+
+namespace danlu::infer {
+namespace {
+
+int64_t pages_of(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
+
+/// Pages that `more` tokens need beyond those of the computed ones.
+int64_t growth(const RequestProgress& request, int64_t more) {
+  return pages_of(request.computed + more) - pages_of(request.computed);
+}
+
+/// As many of the request's tokens as a pass still takes.
+int64_t tokens_in(const RequestProgress& request, int64_t left, bool is_first) {
+  const int64_t wanted = request.total - request.computed;
+  // A whole one that is longer than any pass has a pass to itself.
+  if (request.is_whole) return wanted <= left || is_first ? wanted : 0;
+  return std::min(wanted, left);
+}
+
+}  // namespace
+
+Schedule schedule_running(std::span<const RequestProgress> running, StepRoom room) {
+  Schedule result;
+  size_t kept = running.size();
+  const int64_t all_tokens = room.tokens;
+  for (size_t i = 0; i < kept; ++i) {
+    const RequestProgress& request = running[i];
+    const int64_t tokens = tokens_in(request, room.tokens, room.tokens == all_tokens);
+    const int64_t pages = growth(request, tokens);
+    while (pages > room.pages && kept > i) room.pages += running[--kept].own_pages;
+    if (kept <= i) break;
+    result.tokens.push_back(tokens);
+    room.tokens = std::max<int64_t>(0, room.tokens - tokens);
+    room.pages -= pages;
+    room.promised += growth(request, request.total - request.computed) - pages;
+  }
+  result.preempted = static_cast<int64_t>(running.size() - result.tokens.size());
+  room.sequences -= std::ssize(result.tokens);
+  result.left = room;
+  return result;
+}
+
+int64_t admit(const RequestProgress& waiting, int64_t revived, int64_t running, StepRoom& room) {
+  if (room.sequences <= 0 || room.tokens <= 0) return 0;
+  const int64_t whole = growth(waiting, waiting.total - waiting.computed) + revived;
+  const int64_t reserve = running > 0 ? running + room.promised : 0;
+  if (whole + reserve > room.pages) return 0;
+  const int64_t tokens = tokens_in(waiting, room.tokens, running == 0);
+  if (tokens == 0) return 0;
+  const int64_t pages = growth(waiting, tokens) + revived;
+  --room.sequences;
+  room.tokens = std::max<int64_t>(0, room.tokens - tokens);
+  room.pages -= pages;
+  room.promised += whole - pages;
+  return tokens;
+}
+
+}  // namespace danlu::infer

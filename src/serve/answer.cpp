@@ -1,0 +1,162 @@
+#include "serve/answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "api/refusal.h"
+
+namespace danlu::serve {
+namespace {
+
+Error error_of(const infer::EngineOutput& output) {
+  try {
+    if (output.error) std::rethrow_exception(output.error);
+  } catch (...) {
+    return current_error();
+  }
+  return InternalError("a request failed without saying why");
+}
+
+}  // namespace
+
+http::Response response_of(int status, const Json& json) {
+  return {
+      .status = status, .headers = {{"Content-Type", "application/json"}}, .body = dump_text(json)};
+}
+
+Answer::Answer(AnswerPlan plan) : plan_(std::move(plan)) {
+  const size_t total = plan_.prompts.size() * static_cast<size_t>(plan_.num_choices);
+  choices_.reserve(total);
+  for (size_t i = 0; i < total; ++i) choices_.emplace_back(i, plan_);
+}
+
+const std::vector<text::TokenId>& Answer::prompt_of(const Choice& choice) const {
+  return plan_.prompts[choice.index / static_cast<size_t>(plan_.num_choices)];
+}
+
+void Answer::on_accepted() {
+  if (!streams()) return;
+  plan_.exchange->begin_stream(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
+                                     {"Cache-Control", "no-cache"},
+                                     {"X-Accel-Buffering", "no"}});
+}
+
+bool Answer::on_output(size_t index, const infer::EngineOutput& output) {
+  Choice& choice = choices_[index];
+  if (is_over_ || is_gone_ || !choice.finish_reason.empty()) return false;
+  if (output.finished == infer::FinishReason::kFailed) {
+    on_failed(error_of(output), /*is_theirs=*/false);
+    return false;
+  }
+  choice.cached_tokens = std::max(choice.cached_tokens, output.cached_tokens);
+  if (!output.prompt_logprobs.empty()) choice.prompt_logprobs = output.prompt_logprobs;
+  if (!choice.has_begun) {
+    choice.has_begun = true;
+    begin_choice(choice);
+  }
+  api::AnswerPiece piece;
+  if (output.token && !plan_.drops_answer) {
+    piece = choice.reader.push(*output.token);
+    if (plan_.returns_ids) choice.ids.push_back(*output.token);
+    if (output.logprobs) choice.logprobs.push_back(shown(*output.logprobs));
+  }
+  if (output.finished || choice.reader.stopped_by()) {
+    api::AnswerPiece rest = choice.reader.finish();
+    piece.content += rest.content;
+    piece.reasoning += rest.reasoning;
+    std::move(rest.calls.begin(), rest.calls.end(), std::back_inserter(piece.calls));
+    end_choice(choice, output);
+  }
+  take_piece(choice, piece);
+  if (choice.finish_reason.empty()) return !is_gone_;
+  if (++num_over_ == choices_.size()) complete();
+  return false;
+}
+
+void Answer::end_choice(Choice& choice, const infer::EngineOutput& output) {
+  choice.finish_reason = "stop";
+  if (const auto& stop = choice.reader.stopped_by()) {
+    choice.stop_reason = *stop;
+  } else if (output.finished == infer::FinishReason::kLength || plan_.drops_answer) {
+    choice.finish_reason = "length";
+  } else if (output.stopped_by &&
+             std::count(plan_.stop_ids.begin(), plan_.stop_ids.end(), *output.stopped_by) > 0) {
+    choice.stop_reason = *output.stopped_by;
+  }
+  if (choice.finish_reason == "stop" && choice.reader.has_called())
+    choice.finish_reason = "tool_calls";
+}
+
+api::Usage Answer::usage() const {
+  api::Usage usage;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    // Prompts count once, however many choices they have.
+    if (i % static_cast<size_t>(plan_.num_choices) == 0) {
+      usage.prompt_tokens += static_cast<int64_t>(prompt_of(choice).size());
+      usage.cached_tokens += choice.cached_tokens;
+    }
+    usage.completion_tokens += choice.reader.num_tokens();
+    usage.reasoning_tokens += choice.reader.reasoning_tokens();
+  }
+  return usage;
+}
+
+void Answer::send(Json choice) {
+  if (is_gone_) return;
+  Json chunk = api::answer_json(plan_.head, chunk_object());
+  chunk["choices"].push_back(std::move(choice));
+  if (plan_.stream.with_running_usage) {
+    chunk["usage"] = api::usage_json(usage());
+  } else if (plan_.stream.with_usage) {
+    chunk["usage"] = nullptr;
+  }
+  if (!plan_.exchange->write(api::event_of(chunk))) is_gone_ = true;
+}
+
+void Answer::complete() {
+  is_over_ = true;
+  if (!streams()) {
+    Json json = whole();
+    json["usage"] = api::usage_json(usage());
+    return plan_.exchange->respond(response_of(200, json));
+  }
+  if (plan_.stream.with_usage) {
+    Json chunk = api::answer_json(plan_.head, chunk_object());
+    chunk["usage"] = api::usage_json(usage());
+    plan_.exchange->write(api::event_of(chunk));
+  }
+  plan_.exchange->write(std::string(api::kLastEvent));
+  plan_.exchange->end();
+}
+
+void Answer::on_failed(const Error& why, bool is_theirs) {
+  if (std::exchange(is_over_, true)) return;
+  const Json json = api::error_json(is_theirs ? 400 : 500, why.what());
+  if (!streams()) return plan_.exchange->respond(response_of(is_theirs ? 400 : 500, json));
+  // Before it began a stream is an answer like any other.
+  plan_.exchange->respond(response_of(is_theirs ? 400 : 500, json));
+  plan_.exchange->write(api::event_of(json));
+  plan_.exchange->write(std::string(api::kLastEvent));
+  plan_.exchange->end();
+}
+
+std::string Answer::shown(text::TokenId id) const {
+  if (plan_.wants_tokens_as_ids) return fmt::format("token_id:{}", id);
+  return plan_.tokenizer->decode(std::vector{id});
+}
+
+api::ShownLogprobs Answer::shown(const infer::TokenLogprobs& logprobs) const {
+  api::ShownLogprobs all = {.chosen = {shown(logprobs.chosen.id), logprobs.chosen.logprob}};
+  for (const infer::TokenLogprob& token : logprobs.likeliest)
+    all.likeliest.push_back({shown(token.id), token.logprob});
+  return all;
+}
+
+void Answer::move_ids(Choice& choice, Json* json) const {
+  if (plan_.returns_ids) (*json)["token_ids"] = std::exchange(choice.ids, {});
+}
+
+}  // namespace danlu::serve

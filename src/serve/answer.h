@@ -1,0 +1,88 @@
+// serve/answer.h: the answer to one request: outputs of the engine into the words of the protocol.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/answer_reader.h"
+#include "api/generation.h"
+#include "api/responses.h"
+#include "http/exchange.h"
+#include "serve/engine_loop.h"
+
+namespace danlu::serve {
+
+/// A request's answer as the protocol sees it: n choices for each prompt, the first prompt's first.
+struct AnswerPlan {
+  http::ExchangePtr exchange;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  api::AnswerHead head;
+  api::StreamWish stream;
+  int64_t num_choices = 1;
+  std::vector<std::vector<text::TokenId>> prompts;  ///< one for each
+  std::optional<int64_t> num_logprobs = {};
+  std::vector<text::TokenId> stop_ids = {};  ///< that the request named: stop_reason says which
+  api::AnswerReaderSettings reader = {};
+  bool returns_ids = false, wants_tokens_as_ids = false;
+  bool drops_answer = false;  ///< the prompt alone is asked about
+};
+
+/// Used on the engine's thread.
+class Answer : public Receiver {
+ public:
+  explicit Answer(AnswerPlan plan);
+
+  void on_accepted() override;
+  bool on_output(size_t index, const infer::EngineOutput& output) override;
+  void on_failed(const Error& why, bool is_theirs) override;
+
+ protected:
+  struct Choice {
+    Choice(size_t number, const AnswerPlan& plan)
+        : index(number), reader(plan.tokenizer, plan.reader) {}
+    size_t index;
+    api::AnswerReader reader;
+    std::vector<api::ShownLogprobs> logprobs = {};  ///< not sent yet
+    std::vector<text::TokenId> ids = {};            ///< not sent yet
+    std::vector<infer::TokenLogprobs> prompt_logprobs = {};
+    std::string finish_reason = {};  ///< "": goes on
+    Json stop_reason = nullptr;
+    int64_t cached_tokens = 0;
+    bool has_begun = false;
+  };
+
+  /// What a stream begins with for `choice`; nothing for most.
+  virtual void begin_choice(Choice& choice) = 0;
+  /// choice.finish_reason is set in the last one. A stream sends it, a whole answer keeps it.
+  virtual void take_piece(Choice& choice, const api::AnswerPiece& piece) = 0;
+  /// All choices of a whole answer, with everything but usage.
+  virtual Json whole() = 0;
+  virtual const char* chunk_object() const = 0;
+
+  const AnswerPlan& plan() const { return plan_; }
+  bool streams() const { return plan_.stream.is_on; }
+  const std::vector<text::TokenId>& prompt_of(const Choice& choice) const;
+  std::vector<Choice>& choices() { return choices_; }
+  /// One event with one choice.
+  void send(Json choice);
+  std::string shown(text::TokenId id) const;
+  api::ShownLogprobs shown(const infer::TokenLogprobs& logprobs) const;
+  /// What has gathered in choice.ids, for `json` of a choice, where it was asked for.
+  void move_ids(Choice& choice, Json* json) const;
+
+ private:
+  void end_choice(Choice& choice, const infer::EngineOutput& output);
+  void complete();
+  api::Usage usage() const;
+
+  AnswerPlan plan_;
+  std::vector<Choice> choices_;
+  size_t num_over_ = 0;
+  bool is_gone_ = false, is_over_ = false;
+};
+
+/// A refusal, or another error, as an answer.
+http::Response response_of(int status, const Json& json);
+
+}  // namespace danlu::serve

@@ -1,0 +1,78 @@
+#include "serve/completion_answer.h"
+
+#include <utility>
+
+namespace danlu::serve {
+namespace {
+
+int64_t num_characters(const std::string& text) {
+  int64_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+}  // namespace
+
+CompletionAnswer::CompletionAnswer(AnswerPlan plan, std::vector<std::string> echoes)
+    : Answer(std::move(plan)), echoes_(std::move(echoes)), written_(choices().size()) {}
+
+void CompletionAnswer::place(Written& written, std::string token,
+                             std::optional<api::ShownLogprobs> logprobs) const {
+  const int64_t length = num_characters(token);
+  written.tokens.push_back({std::move(token), written.offset, std::move(logprobs)});
+  written.offset += length;
+}
+
+void CompletionAnswer::begin_choice(Choice& choice) {
+  if (echoes_.empty()) return;
+  Written& written = written_[choice.index];
+  if (plan().num_logprobs) {
+    const std::vector<text::TokenId>& prompt = prompt_of(choice);
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      const bool is_known = i > 0 && i <= choice.prompt_logprobs.size();
+      std::optional<api::ShownLogprobs> logprobs;
+      if (is_known) logprobs = shown(choice.prompt_logprobs[i - 1]);
+      place(written, shown(prompt[i]), std::move(logprobs));
+    }
+  }
+  const std::string& echo = echoes_[choice.index / static_cast<size_t>(plan().num_choices)];
+  if (streams()) {
+    send(choice_json(choice, echo));
+  } else {
+    written.text = echo;
+  }
+}
+
+void CompletionAnswer::take_piece(Choice& choice, const api::AnswerPiece& piece) {
+  Written& written = written_[choice.index];
+  for (api::ShownLogprobs& token : std::exchange(choice.logprobs, {})) {
+    std::string shown = token.chosen.text;
+    place(written, std::move(shown), std::move(token));
+  }
+  if (!streams()) {
+    written.text += piece.content;
+  } else if (!piece.content.empty() || !choice.finish_reason.empty()) {
+    send(choice_json(choice, piece.content));
+  }
+}
+
+Json CompletionAnswer::choice_json(Choice& choice, std::string text) {
+  Json json = {{"index", choice.index}, {"text", std::move(text)}};
+  json["logprobs"] = plan().num_logprobs ? api::completion_logprobs_json(
+                                               std::exchange(written_[choice.index].tokens, {}),
+                                               *plan().num_logprobs)
+                                         : Json(nullptr);
+  move_ids(choice, &json);
+  json["finish_reason"] = choice.finish_reason.empty() ? Json(nullptr) : Json(choice.finish_reason);
+  json["stop_reason"] = choice.stop_reason;
+  return json;
+}
+
+Json CompletionAnswer::whole() {
+  Json json = api::answer_json(plan().head, "text_completion");
+  for (Choice& choice : choices())
+    json["choices"].push_back(choice_json(choice, std::move(written_[choice.index].text)));
+  return json;
+}
+
+}  // namespace danlu::serve

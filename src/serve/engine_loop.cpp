@@ -1,0 +1,198 @@
+#include "serve/engine_loop.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/in_english.h"
+#include "base/log.h"
+
+namespace danlu::serve {
+namespace {
+
+std::string finish_of(const infer::EngineOutput& output) {
+  switch (*output.finished) {
+    case infer::FinishReason::kStop:
+      return "stop";
+    case infer::FinishReason::kLength:
+      return "length";
+    case infer::FinishReason::kFailed:
+      return "error";
+    case infer::FinishReason::kCancelled:
+      break;
+  }
+  return "abort";
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(MakeStepEngine make, EngineLoopSettings settings)
+    : settings_(settings),
+      make_(std::move(make)),
+      engine_(make_()), settings_of_engine_(engine_->settings()) {}
+
+void EngineLoop::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  wakes_.notify_all();
+}
+
+std::optional<Ticket> EngineLoop::submit(std::vector<infer::EngineRequest> requests,
+                                         std::shared_ptr<Receiver> receiver) {
+  Ticket ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const size_t waiting = num_submitted_ + static_cast<size_t>(counts_.waiting);
+    if (is_dead_ || is_ending_ || waiting + requests.size() > settings_.max_queue)
+      return std::nullopt;
+    ticket = next_ticket_++;
+    num_submitted_ += requests.size();
+    submitted_.push_back({ticket, std::move(requests), std::move(receiver), steady_now_s()});
+  }
+  wakes_.notify_all();
+  return ticket;
+}
+
+void EngineLoop::cancel(Ticket ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_.push_back(ticket);
+  }
+  wakes_.notify_all();
+}
+
+bool EngineLoop::is_dead() const {
+  const std::lock_guard lock(mutex_);
+  return is_dead_;
+}
+
+infer::EngineCounts EngineLoop::counts() const {
+  const std::lock_guard lock(mutex_);
+  infer::EngineCounts counts = counts_;
+  counts.waiting += static_cast<int64_t>(num_submitted_);
+  return counts;
+}
+
+void EngineLoop::run() {
+  const InEnglish english;  // what it says goes to clients
+  while (true) {
+    std::vector<Submission> submitted;
+    std::vector<Ticket> cancelled;
+    {
+      std::unique_lock lock(mutex_);
+      wakes_.wait(lock, [&] {
+        return is_ending_ || !submitted_.empty() || !cancelled_.empty() ||
+               (engine_ && engine_->has_work());
+      });
+      if (is_ending_) break;
+      submitted.swap(submitted_);
+      cancelled.swap(cancelled_);
+    }
+    size_t num_taken = 0;
+    for (const Submission& submission : submitted) num_taken += submission.requests.size();
+    turn(std::move(submitted), cancelled);
+    const std::lock_guard lock(mutex_);
+    counts_ = engine_ ? engine_->counts() : infer::EngineCounts{};
+    num_submitted_ -= num_taken;
+  }
+  groups_.clear();
+  const std::lock_guard lock(mutex_);
+  submitted_.clear();
+}
+
+void EngineLoop::turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled) {
+  if (!engine_) return;
+  try {
+    for (Submission& submission : submitted) take_in(std::move(submission));
+    for (const Ticket ticket : cancelled) drop(ticket);
+    if (!engine_->has_work()) return;
+    const infer::EngineCounts before = engine_->counts();
+    const std::vector<infer::EngineOutput> outputs = engine_->step();
+    const infer::EngineCounts after = engine_->counts();
+    metrics_.count_step(after.prompt_tokens + after.new_tokens - before.prompt_tokens -
+                        before.new_tokens);
+    for (const infer::EngineOutput& output : outputs) hand_out(output);
+  } catch (...) {
+    fail_all(current_error());
+  }
+}
+
+void EngineLoop::take_in(Submission submission) {
+  Group group{.receiver = std::move(submission.receiver)};
+  try {
+    for (size_t i = 0; i < submission.requests.size(); ++i) {
+      const auto prompt_tokens = static_cast<int64_t>(submission.requests[i].request.prompt.size());
+      const infer::RequestHandle handle = engine_->add(std::move(submission.requests[i]));
+      group.open.push_back(handle);
+      running_.emplace(handle, Running{.ticket = submission.ticket,
+                                       .index = i,
+                                       .times = {.submitted_s = submission.submitted_s,
+                                                 .prompt_tokens = prompt_tokens}});
+    }
+  } catch (...) {
+    const Error why = current_error();
+    for (const infer::RequestHandle handle : group.open) {
+      engine_->cancel(handle);
+      running_.erase(handle);
+    }
+    const bool is_theirs = why.code() == ExitCode::kData || why.code() == ExitCode::kUsage;
+    return group.receiver->on_failed(why, is_theirs);
+  }
+  group.receiver->on_accepted();
+  groups_.emplace(submission.ticket, std::move(group));
+}
+
+void EngineLoop::drop(Ticket ticket) {
+  const auto found = groups_.find(ticket);
+  if (found == groups_.end()) return;
+  for (const infer::RequestHandle handle : std::vector(found->second.open)) {
+    engine_->cancel(handle);
+    metrics_.count_end(running_.at(handle).times, "abort", steady_now_s());
+    end_request(handle);
+  }
+}
+
+void EngineLoop::end_request(infer::RequestHandle handle) {
+  const auto running = running_.find(handle);
+  const auto group = groups_.find(running->second.ticket);
+  running_.erase(running);
+  std::erase(group->second.open, handle);
+  if (group->second.open.empty()) groups_.erase(group);
+}
+
+void EngineLoop::hand_out(const infer::EngineOutput& output) {
+  const auto found = running_.find(output.handle);
+  if (found == running_.end()) return;
+  Running& running = found->second;
+  const double now_s = steady_now_s();
+  if (output.token) {
+    metrics_.count_token(running.times, now_s);
+    if (running.times.new_tokens++ == 0) running.times.first_token_s = now_s;
+    running.times.last_token_s = now_s;
+  }
+  const bool goes_on = groups_.at(running.ticket).receiver->on_output(running.index, output);
+  if (!output.finished && goes_on) return;
+  if (!output.finished) engine_->cancel(output.handle);
+  metrics_.count_end(running.times, output.finished ? finish_of(output) : "stop", now_s);
+  end_request(output.handle);
+}
+
+void EngineLoop::fail_all(const Error& why) {
+  log::warning("the engine failed, its requests are answered with an error: {}", why.what());
+  const std::map<Ticket, Group> groups = std::exchange(groups_, {});
+  for (const auto& [handle, request] : std::exchange(running_, {}))
+    metrics_.count_end(request.times, "error", steady_now_s());
+  for (const auto& [ticket, group] : groups) group.receiver->on_failed(why, /*is_theirs=*/false);
+  try {
+    engine_ = nullptr;  // its pages first
+    engine_ = make_();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    is_dead_ = true;
+  }
+}
+
+}  // namespace danlu::serve

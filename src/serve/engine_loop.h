@@ -1,0 +1,103 @@
+// serve/engine_loop.h: the one thread that touches the engine: requests in, outputs out.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "serve/metrics.h"
+#include "serve/step_engine.h"
+
+namespace danlu::serve {
+
+/// Names a group of requests that were submitted together; never given twice.
+using Ticket = uint64_t;
+
+/// Hears of one group. Called on the engine's thread, in order; nothing may wait there.
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  /// All of them are in the queue.
+  virtual void on_accepted() = 0;
+  /// false: the request `index` is to end here; nothing of it follows.
+  virtual bool on_output(size_t index, const infer::EngineOutput& output) = 0;
+  /// None of them is answered any further. is_theirs: the requests are wrong, not the server.
+  virtual void on_failed(const Error& why, bool is_theirs) = 0;
+};
+
+struct EngineLoopSettings {
+  size_t max_queue = 1024;  ///< requests that wait; more are turned away
+};
+
+class EngineLoop {
+ public:
+  /// make: the engine, now and again after one that failed.
+  EngineLoop(MakeStepEngine make, EngineLoopSettings settings);
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+
+  /// Answers until end() is called, on the thread that calls it: libraries know their threads by
+  /// the one that uses them. Whoever still waits then hears nothing more.
+  void run();
+
+  // From any thread.
+  void end();
+  /// Nothing if the queue is full, or the engine is dead.
+  std::optional<Ticket> submit(std::vector<infer::EngineRequest> requests,
+                               std::shared_ptr<Receiver> receiver);
+  /// Its receiver hears nothing more, within a step. One that is over: nothing.
+  void cancel(Ticket ticket);
+  bool is_dead() const;
+  infer::EngineCounts counts() const;
+  const infer::EngineSettings& settings() const { return settings_of_engine_; }
+  size_t max_queue() const { return settings_.max_queue; }
+  Metrics& metrics() { return metrics_; }
+
+ private:
+  struct Submission {
+    Ticket ticket;
+    std::vector<infer::EngineRequest> requests;
+    std::shared_ptr<Receiver> receiver;
+    double submitted_s;
+  };
+  struct Group {
+    std::shared_ptr<Receiver> receiver;
+    std::vector<infer::RequestHandle> open = {};  ///< not over yet
+  };
+  struct Running {
+    Ticket ticket;
+    size_t index;
+    RequestTimes times;
+  };
+  void turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled);
+  void take_in(Submission submission);
+  void drop(Ticket ticket);
+  void hand_out(const infer::EngineOutput& output);
+  void end_request(infer::RequestHandle handle);
+  void fail_all(const Error& why);
+
+  const EngineLoopSettings settings_;
+  const MakeStepEngine make_;
+  std::unique_ptr<StepEngine> engine_;
+  const infer::EngineSettings settings_of_engine_;
+  Metrics metrics_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wakes_;
+  std::vector<Submission> submitted_;  ///< these by the mutex
+  std::vector<Ticket> cancelled_;
+  infer::EngineCounts counts_;
+  Ticket next_ticket_ = 1;
+  size_t num_submitted_ = 0;  ///< requests in submitted_
+  bool is_dead_ = false, is_ending_ = false;
+
+  std::map<Ticket, Group> groups_;  ///< these of the thread
+  std::map<infer::RequestHandle, Running> running_;
+};
+
+}  // namespace danlu::serve

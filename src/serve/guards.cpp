@@ -1,0 +1,161 @@
+#include "serve/guards.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "api/refusal.h"
+#include "base/lower_case.h"
+#include "serve/answer.h"
+
+namespace danlu::serve {
+namespace {
+
+/// Of every server: what says nothing of anybody's texts.
+const std::vector<std::string> kOpenPaths = {"/",        "/health",  "/ping",
+                                             "/version", "/metrics", "/favicon.ico"};
+
+bool is_in(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+bool is_open(const AccessSettings& settings, const std::string& path) {
+  if (is_in(kOpenPaths, path)) return true;
+  return std::any_of(settings.open_paths.begin(), settings.open_paths.end(),
+                     [&](const std::string& open) {
+                       return open == path || (open.ends_with('/') && path.starts_with(open));
+                     });
+}
+
+/// "https://Host:443/" -> "host"; "Host:8000" -> "host:8000".
+std::string authority_of(std::string_view text) {
+  std::string_view standard;
+  if (text.starts_with("http://")) standard = ":80";
+  if (text.starts_with("https://")) standard = ":443";
+  if (!standard.empty()) text.remove_prefix(text.find("//") + 2);
+  text = text.substr(0, text.find('/'));
+  std::string authority = lower_case(std::string(text));
+  if (!standard.empty() && authority.ends_with(standard))
+    authority.resize(authority.size() - standard.size());
+  return authority;
+}
+
+std::string without_port(const std::string& authority) {
+  const size_t colon = authority.rfind(':');
+  if (colon == authority.npos || authority.ends_with(']')) return authority;
+  return authority.substr(0, colon);
+}
+
+bool names_this_machine(const std::string& authority) {
+  const std::string host = without_port(authority);
+  return host == "localhost" || host.ends_with(".localhost") || host == "[::1]" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);
+}
+
+/// A server behind another one is asked by that one's scheme and standard port.
+bool is_same_place(const std::string& origin, const std::string& host) {
+  const std::string from = authority_of(origin);
+  for (const char* scheme : {"", "http://", "https://"}) {
+    if (from == authority_of(scheme + host)) return true;
+  }
+  return false;
+}
+
+http::Response refusal(int status, const char* message, const char* code) {
+  return response_of(status, api::error_json(status, message, "", code));
+}
+
+class AccessGuard {
+ public:
+  explicit AccessGuard(AccessSettings settings) : settings_(std::move(settings)) {}
+
+  std::optional<http::Response> ask(const http::Request& request,
+                                    http::Headers* answer_headers) const {
+    if (auto refused = check_host(request)) return refused;
+    if (const std::string* origin = http::find_header(request.headers, "Origin")) {
+      if (auto answer = check_origin(request, *origin, answer_headers)) return answer;
+    }
+    return check_key(request);
+  }
+
+ private:
+  std::optional<http::Response> check_host(const http::Request& request) const {
+    if (!settings_.is_loopback) return std::nullopt;
+    const std::string* host = http::find_header(request.headers, "Host");
+    if (!host || names_this_machine(lower_case(*host))) return std::nullopt;
+    for (const std::string& origin : settings_.allowed_origins) {
+      if (origin == "*" || is_same_place(origin, *host)) return std::nullopt;
+    }
+    return refusal(403,
+                   "the request is for another host's name: --allowed-origins names those that "
+                   "may ask a server of this machine alone",
+                   "host_not_allowed");
+  }
+
+  std::optional<http::Response> check_origin(const http::Request& request,
+                                             const std::string& origin,
+                                             http::Headers* answer_headers) const {
+    const std::string* host = http::find_header(request.headers, "Host");
+    const bool is_ours = host && is_same_place(origin, *host);
+    const bool any = is_in(settings_.allowed_origins, "*");
+    if (!is_ours && !any && !is_in(settings_.allowed_origins, origin)) {
+      return refusal(403, "pages of this origin may not ask: see --allowed-origins",
+                     "origin_not_allowed");
+    }
+    if (!is_ours) {
+      answer_headers->emplace_back("Access-Control-Allow-Origin", any ? "*" : origin);
+      answer_headers->emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+      answer_headers->emplace_back("Vary", "Origin");
+    }
+    const bool is_preflight = request.method == "OPTIONS" &&
+                              http::find_header(request.headers, "Access-Control-Request-Method");
+    if (!is_preflight) return std::nullopt;
+    const std::string* wanted =
+        http::find_header(request.headers, "Access-Control-Request-Headers");
+    return http::Response{.status = 204,
+                          .headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                                      {"Access-Control-Allow-Headers",
+                                       wanted ? *wanted : "Authorization, Content-Type"},
+                                      {"Access-Control-Max-Age", "600"}}};
+  }
+
+  std::optional<http::Response> check_key(const http::Request& request) const {
+    if (settings_.api_keys.empty() || is_open(settings_, request.path)) return std::nullopt;
+    const std::string* given = http::find_header(request.headers, "Authorization");
+    constexpr std::string_view kScheme = "bearer ";
+    bool is_known = false;
+    if (given && lower_case(given->substr(0, kScheme.size())) == kScheme) {
+      const std::string_view key = std::string_view(*given).substr(kScheme.size());
+      // Every key is compared: which one it was takes no other time.
+      for (const std::string& known : settings_.api_keys) is_known |= is_same_secret(key, known);
+    }
+    if (is_known) return std::nullopt;
+    http::Response response =
+        refusal(401, "the request needs a key: Authorization: Bearer KEY", "invalid_api_key");
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return response;
+  }
+
+  AccessSettings settings_;
+};
+
+}  // namespace
+
+bool is_same_secret(std::string_view given, std::string_view known) {
+  unsigned difference = given.size() == known.size() ? 0 : 1;
+  for (size_t i = 0; i < known.size(); ++i) {
+    const char c = given.empty() ? '\0' : given[i % given.size()];
+    difference |= static_cast<unsigned char>(c) ^ static_cast<unsigned char>(known[i]);
+  }
+  volatile unsigned result = difference;
+  return result == 0;
+}
+
+void add_guards(const AccessSettings& settings, http::Router* router) {
+  const auto guard = std::make_shared<const AccessGuard>(settings);
+  router->add_guard([guard](const http::Request& request, http::Headers* answer_headers) {
+    return guard->ask(request, answer_headers);
+  });
+}
+
+}  // namespace danlu::serve

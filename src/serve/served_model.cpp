@@ -1,0 +1,259 @@
+#include "serve/served_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace danlu::serve {
+namespace {
+
+constexpr size_t kKeptEncoders = 16;
+constexpr size_t kTailTokens = 32;  // in which a prompt may open a thought
+
+/// Only these ids may come.
+class AllowedIds final : public text::TokenConstraint {
+ public:
+  explicit AllowedIds(const std::vector<text::TokenId>& ids) {
+    for (const text::TokenId id : ids) {
+      const auto word = static_cast<size_t>(id) / 64;
+      if (word >= words_.size()) words_.resize(word + 1);
+      words_[word] |= uint64_t{1} << (static_cast<size_t>(id) % 64);
+    }
+  }
+  std::span<const uint64_t> allowed() override { return words_; }
+  void accept(text::TokenId) override {}
+  std::unique_ptr<text::TokenConstraint> clone() const override {
+    return std::make_unique<AllowedIds>(*this);
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+bool has_media(const text::Conversation& conversation) {
+  return std::any_of(conversation.messages.begin(), conversation.messages.end(),
+                     [](const text::Message& message) { return !message.media.empty(); });
+}
+
+std::string trimmed_end(const std::string& text) {
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  return end == text.npos ? "" : text.substr(0, end + 1);
+}
+
+/// A prompt that ends inside the last message, as it is rendered.
+std::string cut_after_last(const std::string& rendered, const std::string& content) {
+  const std::string wanted = trimmed_end(content);
+  const size_t at = rendered.rfind(wanted);
+  if (wanted.empty() || at == rendered.npos) {
+    throw api::Refusal("'continue_final_message': the template does not show the last message",
+                       "continue_final_message");
+  }
+  return rendered.substr(0, at + wanted.size());
+}
+
+}  // namespace
+
+void ServedModel::require_name(const std::string& name) const {
+  if (name.empty() || std::count(model_.names.begin(), model_.names.end(), name) > 0) return;
+  throw api::Refusal(fmt::format("The model `{}` does not exist.", name), "model", 404,
+                     "model_not_found");
+}
+
+std::shared_ptr<const text::ChatEncoder> ServedModel::encoder_for(
+    const Json& arguments, const std::string* chat_template) const {
+  if (arguments.empty() && !chat_template) {
+    if (model_.encoder) return model_.encoder;
+    throw api::Refusal(
+        "the model has no chat template: start the server with --template, or use /v1/completions",
+        "messages");
+  }
+  const std::string key = dump_text(arguments) + (chat_template ? *chat_template : "");
+  const std::lock_guard lock(mutex_);
+  auto found = std::find_if(encoders_.begin(), encoders_.end(),
+                            [&](const auto& entry) { return entry.first == key; });
+  if (found == encoders_.end()) {
+    if (!model_.make_encoder || (!model_.encoder && !chat_template))
+      throw api::Refusal("the model has no chat template", "messages");
+    encoders_.emplace_front(key, model_.make_encoder(arguments, chat_template));
+    if (encoders_.size() > kKeptEncoders) encoders_.pop_back();
+  } else {
+    encoders_.splice(encoders_.begin(), encoders_, found);
+  }
+  return encoders_.front().second;
+}
+
+text::Conversation ServedModel::with_system(text::Conversation conversation) const {
+  if (!model_.system.empty() && conversation.messages.front().role != "system") {
+    conversation.messages.insert(conversation.messages.begin(),
+                                 text::Message{"system", model_.system});
+  }
+  return conversation;
+}
+
+BuiltPrompt ServedModel::chat_prompt(const api::ChatRequest& wish) const {
+  BuiltPrompt built;
+  text::Conversation conversation = with_system(wish.conversation);
+  if (wish.tool_choice.kind == api::ToolChoice::Kind::kNone) conversation.tools = nullptr;
+  const auto encoder =
+      encoder_for(wish.template_arguments, wish.chat_template ? &*wish.chat_template : nullptr);
+  const bool sees = has_media(conversation);
+  if (sees && !model_.encode_media)
+    throw api::Refusal("this model reads text alone: 'image_url' is not for it", "messages");
+  if (wish.adds_generation_prompt) {
+    if (model_.encode_media) {
+      model_.encode_media(*encoder, conversation, &built.request);
+    } else {
+      built.request.prompt = encoder->encode_prompt(conversation);
+    }
+  } else {
+    if (sees) {
+      throw api::Refusal("'continue_final_message' does not go with pictures",
+                         "continue_final_message");
+    }
+    std::string text = encoder->render(conversation, /*add_generation_prompt=*/false);
+    if (wish.continues_last) {
+      const std::string& last = conversation.messages.back().content;
+      text = cut_after_last(text, last);
+      if (wish.echoes) built.echo = last;
+    }
+    built.request.prompt =
+        model_.tokenizer->encode(text, /*add_special=*/wish.adds_special.value_or(false));
+  }
+  const std::vector<text::TokenId> stops = encoder->stop_ids();
+  built.request.stop_ids = stops;
+  fit_prompt(wish, &built.request);
+  if (model_.splits_reasoning && !wish.continues_last) {
+    const auto& ids = built.request.prompt;
+    const size_t tail = std::min(ids.size(), kTailTokens);
+    built.thought = api::thought_after(
+        model_.tokenizer->decode(std::span(ids).last(tail), /*skip_special=*/false));
+  }
+  return built;
+}
+
+BuiltPrompt ServedModel::completion_prompt(const api::CompletionRequest& wish,
+                                           const api::Prompt& prompt) const {
+  BuiltPrompt built;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    built.request.prompt = model_.tokenizer->encode(*text, wish.adds_special.value_or(true));
+    built.echo = *text;
+  } else {
+    built.request.prompt = std::get<std::vector<text::TokenId>>(prompt);
+    check_ids(built.request.prompt, "prompt");
+    if (wish.echoes) built.echo = model_.tokenizer->decode(built.request.prompt);
+  }
+  if (built.request.prompt.empty()) throw api::Refusal("'prompt' is empty", "prompt");
+  fit_prompt(wish, &built.request);
+  return built;
+}
+
+std::vector<text::TokenId> ServedModel::tokenize(const api::TokenizeRequest& request) const {
+  if (request.text) return model_.tokenizer->encode(*request.text, request.adds_special);
+  if (has_media(request.conversation))
+    throw api::Refusal("pictures have no token ids of their own", "messages");
+  const auto encoder = encoder_for(request.template_arguments, nullptr);
+  const text::Conversation conversation = with_system(request.conversation);
+  if (request.adds_generation_prompt) return encoder->encode_prompt(conversation);
+  return model_.tokenizer->encode(encoder->render(conversation, false), /*add_special=*/false);
+}
+
+void ServedModel::check_ids(const std::vector<text::TokenId>& ids, const char* param) const {
+  for (const text::TokenId id : ids) {
+    if (id < 0 || static_cast<size_t>(id) >= model_.tokenizer->size()) {
+      throw api::Refusal(fmt::format("'{}': token id {} is not in the vocabulary, which has {}",
+                                     param, id, model_.tokenizer->size()),
+                         param);
+    }
+  }
+}
+
+void ServedModel::fit_prompt(const api::GenerationWish& wish, infer::Request* request) const {
+  if (!wish.truncate_prompt) return;
+  if (!request->pictures.empty())
+    throw api::Refusal("'truncate_prompt_tokens' does not go with pictures",
+                       "truncate_prompt_tokens");
+  int64_t most = *wish.truncate_prompt;
+  if (most < 0) {
+    if (model_.max_model_len == 0) return;
+    most = std::max<int64_t>(1, model_.max_model_len - wish.max_tokens.value_or(1));
+  }
+  const auto size = static_cast<int64_t>(request->prompt.size());
+  if (size > most) request->prompt.erase(request->prompt.begin(), request->prompt.end() - most);
+}
+
+int64_t ServedModel::room_for_answer(const api::GenerationWish& wish, int64_t prompt_tokens) const {
+  const int64_t limit = model_.max_model_len;
+  const int64_t wanted = std::max<int64_t>(1, wish.max_tokens.value_or(0));
+  if (limit > 0 && prompt_tokens + wanted > limit) {
+    throw api::Refusal(
+        fmt::format("This model's maximum context length is {} tokens. However, you requested {} "
+                    "tokens ({} in the prompt, {} in the answer).",
+                    limit, prompt_tokens + wanted, prompt_tokens, wanted),
+        wish.max_tokens ? "max_tokens" : "messages", 400, "context_length_exceeded");
+  }
+  if (wish.max_tokens) return wanted;
+  const int64_t usual = model_.max_new_tokens.value_or(limit > 0 ? limit : 512);
+  return limit > 0 ? std::min(usual, limit - prompt_tokens) : usual;
+}
+
+infer::SamplingParams ServedModel::sampling_of(const api::SamplingWish& wish, uint64_t seed) const {
+  constexpr double kGreedyBelow = 1e-5, kLeastTemperature = 0.01, kLeastMass = 1e-6;
+  infer::SamplingParams params = model_.sampling;
+  if (wish.temperature) {
+    params.do_sample = *wish.temperature >= kGreedyBelow;
+    params.temperature = params.do_sample ? std::max(*wish.temperature, kLeastTemperature) : 1.0;
+  }
+  if (wish.top_k) params.top_k = *wish.top_k;
+  if (wish.top_p) params.top_p = std::max(*wish.top_p, kLeastMass);
+  if (wish.min_p) params.min_p = std::min(*wish.min_p, 1 - kLeastMass);
+  if (wish.repetition_penalty) params.repetition_penalty = *wish.repetition_penalty;
+  params.seed = wish.seed ? static_cast<uint64_t>(*wish.seed) : seed;
+  return params;
+}
+
+std::vector<infer::EngineRequest> ServedModel::engine_requests(
+    const api::GenerationWish& wish, infer::Request prompt, uint64_t seed,
+    const std::shared_ptr<text::TokenConstraint>& constraint) const {
+  infer::EngineRequest one;
+  one.request = std::move(prompt);
+  infer::Request& request = one.request;
+  request.num_tokens = static_cast<int64_t>(model_.tokenizer->size());
+  request.sampling = sampling_of(wish.sampling, seed);
+  request.max_new_tokens = room_for_answer(wish, static_cast<int64_t>(request.prompt.size()));
+  if (wish.min_tokens > request.max_new_tokens) {
+    throw api::Refusal(fmt::format("'min_tokens' must be at most the {} that an answer may have, "
+                                   "got {}",
+                                   request.max_new_tokens, wish.min_tokens),
+                       "min_tokens");
+  }
+  check_ids(wish.stop_ids, "stop_token_ids");
+  check_ids(wish.sampling.allowed_ids, "allowed_token_ids");
+  if (wish.ignores_eos)
+    request.stop_ids.clear();
+  else
+    request.stop_ids.insert(request.stop_ids.end(), model_.stop_ids.begin(), model_.stop_ids.end());
+  request.stop_ids.insert(request.stop_ids.end(), wish.stop_ids.begin(), wish.stop_ids.end());
+  for (const auto& [id, bias] : wish.sampling.logit_bias) check_ids({id}, "logit_bias");
+  one.rules.bias = wish.sampling.logit_bias;
+  one.rules.presence_penalty = wish.sampling.presence_penalty;
+  one.rules.frequency_penalty = wish.sampling.frequency_penalty;
+  one.rules.min_new_tokens = wish.min_tokens;
+  one.num_logprobs = wish.num_logprobs;
+  one.num_prompt_logprobs = wish.num_prompt_logprobs;
+  one.salt = wish.salt;
+  one.priority = wish.priority;
+  std::shared_ptr<text::TokenConstraint> shared = constraint;
+  if (!wish.sampling.allowed_ids.empty())
+    shared = std::make_shared<AllowedIds>(wish.sampling.allowed_ids);
+  std::vector<infer::EngineRequest> all;
+  for (int64_t i = 0; i < wish.num_choices; ++i) {
+    infer::EngineRequest& choice = all.emplace_back(one);
+    choice.request.stream = static_cast<uint64_t>(i);
+    if (shared) choice.rules.constraint = shared->clone();
+  }
+  return all;
+}
+
+}  // namespace danlu::serve

@@ -1,0 +1,86 @@
+// serve/served_model.h: the model as requests see it: what its words and limits are.
+#pragma once
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/completion_request.h"
+#include "api/reasoning.h"
+#include "infer/engine.h"
+#include "text/conversation.h"
+#include "text/tool_format.h"
+
+namespace danlu::serve {
+
+/// Makes an encoder with these variables of the template, or of another template (null: the
+/// model's own). Errors: as text::ChatEncoder::create.
+using MakeEncoder = std::function<std::shared_ptr<const text::ChatEncoder>(
+    const Json& arguments, const std::string* chat_template)>;
+
+/// The prompt of a conversation, with its pictures. Errors: DataError of one that is broken.
+using EncodeMedia =
+    std::function<void(const text::ChatEncoder&, const text::Conversation&, infer::Request*)>;
+
+struct ModelDescription {
+  std::vector<std::string> names;  ///< at least one; answers say the first
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: it completes text alone
+  MakeEncoder make_encoder = {};
+  EncodeMedia encode_media = {};             ///< of a model that sees pictures
+  std::vector<text::TokenId> stop_ids = {};  ///< generation_config's; templates have theirs
+  infer::SamplingParams sampling = {};       ///< where a request does not say
+  std::optional<int64_t> max_new_tokens = {};
+  int64_t max_model_len = 0;  ///< prompt and answer; 0: no limit
+  std::string system = {};    ///< of conversations without a system message
+  std::optional<text::ToolFormat> tool_format = {};
+  bool splits_reasoning = true;
+  int64_t created_s = 0;
+};
+
+/// What an engine is asked for one prompt, and what was found on the way.
+struct BuiltPrompt {
+  infer::Request request;
+  std::string echo = {};  ///< of a chat that continues a message: that message
+  api::Thought thought = api::Thought::kNone;
+};
+
+/// Thread-safe.
+class ServedModel {
+ public:
+  explicit ServedModel(ModelDescription description) : model_(std::move(description)) {}
+
+  const ModelDescription& description() const { return model_; }
+  /// Errors of all: api::Refusal; DataError and ModelError of templates and pictures.
+  /// 404 for a name that is none of its own; "" is the first.
+  void require_name(const std::string& name) const;
+  BuiltPrompt chat_prompt(const api::ChatRequest& request) const;
+  BuiltPrompt completion_prompt(const api::CompletionRequest& request,
+                                const api::Prompt& prompt) const;
+  std::vector<text::TokenId> tokenize(const api::TokenizeRequest& request) const;
+  /// The requests of n choices, with sampling, rules, lengths and stops. seed: where the wish has
+  /// none.
+  std::vector<infer::EngineRequest> engine_requests(
+      const api::GenerationWish& wish, infer::Request prompt, uint64_t seed,
+      const std::shared_ptr<text::TokenConstraint>& constraint) const;
+
+ private:
+  std::shared_ptr<const text::ChatEncoder> encoder_for(const Json& arguments,
+                                                       const std::string* chat_template) const;
+  text::Conversation with_system(text::Conversation conversation) const;
+  void fit_prompt(const api::GenerationWish& wish, infer::Request* request) const;
+  int64_t room_for_answer(const api::GenerationWish& wish, int64_t prompt_tokens) const;
+  void check_ids(const std::vector<text::TokenId>& ids, const char* param) const;
+  infer::SamplingParams sampling_of(const api::SamplingWish& wish, uint64_t seed) const;
+
+  ModelDescription model_;
+  mutable std::mutex mutex_;
+  /// Encoders for variables that requests gave, the last used first.
+  mutable std::list<std::pair<std::string, std::shared_ptr<const text::ChatEncoder>>> encoders_;
+};
+
+}  // namespace danlu::serve

@@ -1,0 +1,247 @@
+#include "serve/service.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "api/refusal.h"
+#include "base/error.h"
+#include "base/in_english.h"
+#include "base/log.h"
+#include "serve/chat_answer.h"
+#include "serve/completion_answer.h"
+
+namespace danlu::serve {
+namespace {
+
+int64_t seconds_since_epoch() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+uint64_t random_seed() {
+  static thread_local std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+void respond_json(const http::ExchangePtr& exchange, const Json& json) {
+  exchange->respond(response_of(200, json));
+}
+
+/// What a handler threw, as the client is to hear it.
+void respond_error(const http::ExchangePtr& exchange) {
+  try {
+    throw;
+  } catch (const api::Refusal& refusal) {
+    exchange->respond(response_of(refusal.status(), api::error_json(refusal)));
+  } catch (const Error& error) {
+    const bool is_theirs = error.code() == ExitCode::kData || error.code() == ExitCode::kModel ||
+                           error.code() == ExitCode::kUsage;
+    exchange->respond(
+        response_of(is_theirs ? 400 : 500, api::error_json(is_theirs ? 400 : 500, error.what())));
+  } catch (const std::exception& error) {
+    exchange->respond(response_of(500, api::error_json(500, error.what())));
+  }
+}
+
+std::shared_ptr<text::TokenConstraint> constraint_of(const api::GenerationWish& wish) {
+  if (wish.form.kind == api::OutputForm::Kind::kFree) return nullptr;
+  throw api::Refusal(fmt::format("'{}': this server has no grammars", wish.form.param),
+                     wish.form.param);
+}
+
+AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
+                   const api::GenerationWish& wish, api::AnswerHead head) {
+  AnswerPlan plan;
+  plan.exchange = exchange;
+  plan.tokenizer = model.description().tokenizer;
+  plan.head = std::move(head);
+  plan.stream = wish.stream;
+  plan.num_choices = wish.num_choices;
+  plan.num_logprobs = wish.num_logprobs;
+  plan.stop_ids = wish.stop_ids;
+  plan.returns_ids = wish.returns_ids;
+  plan.wants_tokens_as_ids = wish.wants_tokens_as_ids;
+  plan.reader.skips_special = wish.skips_special;
+  plan.reader.stop = wish.stop;
+  plan.reader.includes_stop = wish.includes_stop;
+  plan.reader.min_tokens = wish.min_tokens;
+  plan.reader.whole_calls = !wish.stream.is_on;
+  return plan;
+}
+
+}  // namespace
+
+Service::Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings)
+    : model_(model), loop_(loop), settings_(std::move(settings)) {}
+
+void Service::add(http::Router* router, const char* method, const char* pattern, Handle handle) {
+  router->add(method, pattern, [this, handle](const http::ExchangePtr& exchange) {
+    const InEnglish english;  // clients read it
+    try {
+      (this->*handle)(exchange);
+    } catch (...) {
+      respond_error(exchange);
+    }
+    if (settings_.logs_requests) {
+      log::info("{} {} {}", exchange->request().peer, exchange->request().method,
+                exchange->request().path);
+    }
+  });
+}
+
+void Service::add_routes(http::Router* router) {
+  router->set_error_body([](int status, std::string_view message) {
+    return response_of(status, api::error_json(status, std::string(message)));
+  });
+  add(router, "POST", "/v1/chat/completions", &Service::chat);
+  add(router, "POST", "/v1/completions", &Service::complete);
+  add(router, "GET", "/v1/models", &Service::list_models);
+  add(router, "GET", "/v1/models/{*}", &Service::show_model);
+  add(router, "POST", "/tokenize", &Service::tokenize);
+  add(router, "POST", "/detokenize", &Service::detokenize);
+  add(router, "GET", "/health", &Service::health);
+  add(router, "GET", "/ping", &Service::health);
+  add(router, "GET", "/version", &Service::show_version);
+  add(router, "GET", "/metrics", &Service::show_metrics);
+}
+
+api::AnswerHead Service::head_of(const api::GenerationWish& wish, const char* prefix) const {
+  return {.id = wish.request_id.empty() ? api::new_id(prefix) : prefix + wish.request_id,
+          .model = wish.model.empty() ? model_.description().names.front() : wish.model,
+          .created_s = seconds_since_epoch()};
+}
+
+void Service::chat(const http::ExchangePtr& exchange) {
+  const api::ChatRequest wish =
+      api::read_chat_request(api::parse_body(exchange->request().body), settings_.limits);
+  model_.require_name(wish.model);
+  BuiltPrompt built = model_.chat_prompt(wish);
+  AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish, "chatcmpl-"));
+  plan.prompts.push_back(built.request.prompt);
+  plan.reader.thought = built.thought;
+  if (wish.tool_choice.kind != api::ToolChoice::Kind::kNone) {
+    plan.reader.tool_format = model_.description().tool_format;
+    plan.reader.tools = wish.conversation.tools;
+  }
+  auto requests =
+      model_.engine_requests(wish, std::move(built.request), random_seed(), constraint_of(wish));
+  submit(exchange, std::move(requests),
+         std::make_shared<ChatAnswer>(
+             std::move(plan),
+             ChatWords{.shows_reasoning = wish.shows_reasoning, .echo = std::move(built.echo)}));
+}
+
+void Service::complete(const http::ExchangePtr& exchange) {
+  const api::CompletionRequest wish =
+      api::read_completion_request(api::parse_body(exchange->request().body), settings_.limits);
+  model_.require_name(wish.model);
+  const auto constraint = constraint_of(wish);
+  AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish, "cmpl-"));
+  plan.drops_answer = wish.max_tokens == 0;
+  std::vector<std::string> echoes;
+  std::vector<infer::EngineRequest> requests;
+  const uint64_t seed = random_seed();
+  for (const api::Prompt& prompt : wish.prompts) {
+    BuiltPrompt built = model_.completion_prompt(wish, prompt);
+    plan.prompts.push_back(built.request.prompt);
+    if (wish.echoes) echoes.push_back(std::move(built.echo));
+    for (infer::EngineRequest& request :
+         model_.engine_requests(wish, std::move(built.request), seed, constraint)) {
+      if (wish.echoes && wish.num_logprobs) request.num_prompt_logprobs = wish.num_logprobs;
+      requests.push_back(std::move(request));
+    }
+  }
+  submit(exchange, std::move(requests),
+         std::make_shared<CompletionAnswer>(std::move(plan), std::move(echoes)));
+}
+
+void Service::submit(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
+                     std::shared_ptr<Receiver> receiver) {
+  if (requests.size() > loop_.max_queue()) {
+    throw api::Refusal(fmt::format("a request may ask for {} answers at most, this one for {}",
+                                   loop_.max_queue(), requests.size()),
+                       "n");
+  }
+  const auto ticket = loop_.submit(std::move(requests), std::move(receiver));
+  if (!ticket) {
+    const int status = loop_.is_dead() ? 503 : 429;
+    http::Response response = response_of(
+        status, api::error_json(status, status == 429 ? "too many requests wait: try again later"
+                                                      : "the engine has stopped"));
+    response.headers.emplace_back("Retry-After", "1");
+    return exchange->respond(std::move(response));
+  }
+  exchange->on_close([this, ticket = *ticket] { loop_.cancel(ticket); });
+}
+
+void Service::list_models(const http::ExchangePtr& exchange) {
+  const ModelDescription& model = model_.description();
+  Json json = {{"object", "list"}, {"data", Json::array()}};
+  for (const std::string& name : model.names) {
+    json["data"].push_back(api::model_json({.id = name,
+                                            .root = model.names.front(),
+                                            .parent = {},
+                                            .created_s = model.created_s,
+                                            .max_model_len = model.max_model_len}));
+  }
+  respond_json(exchange, json);
+}
+
+void Service::show_model(const http::ExchangePtr& exchange) {
+  const std::string& name = exchange->request().places.front();
+  model_.require_name(name.empty() ? "/" : name);
+  const ModelDescription& model = model_.description();
+  respond_json(exchange, api::model_json({.id = name,
+                                          .root = model.names.front(),
+                                          .parent = {},
+                                          .created_s = model.created_s,
+                                          .max_model_len = model.max_model_len}));
+}
+
+void Service::tokenize(const http::ExchangePtr& exchange) {
+  const api::TokenizeRequest wish =
+      api::read_tokenize_request(api::parse_body(exchange->request().body), settings_.limits);
+  model_.require_name(wish.model);
+  const std::vector<text::TokenId> ids = model_.tokenize(wish);
+  Json json = {{"count", ids.size()},
+               {"max_model_len", model_.description().max_model_len},
+               {"tokens", ids},
+               {"token_strs", nullptr}};
+  if (wish.returns_texts) {
+    json["token_strs"] = Json::array();
+    for (const text::TokenId id : ids) {
+      json["token_strs"].push_back(
+          model_.description().tokenizer->id_to_token(id).value_or(std::string()));
+    }
+  }
+  respond_json(exchange, json);
+}
+
+void Service::detokenize(const http::ExchangePtr& exchange) {
+  const api::DetokenizeRequest wish =
+      api::read_detokenize_request(api::parse_body(exchange->request().body));
+  model_.require_name(wish.model);
+  respond_json(exchange, {{"prompt", model_.description().tokenizer->decode(wish.ids)}});
+}
+
+void Service::health(const http::ExchangePtr& exchange) {
+  exchange->respond({.status = loop_.is_dead() ? 503 : 200, .headers = {}, .body = {}});
+}
+
+void Service::show_version(const http::ExchangePtr& exchange) {
+  respond_json(exchange, {{"version", settings_.version}});
+}
+
+void Service::show_metrics(const http::ExchangePtr& exchange) {
+  const infer::EngineCounts counts = loop_.counts();
+  exchange->respond({.status = 200,
+                     .headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                     .body = loop_.metrics().text(model_.description().names.front(), counts,
+                                                  loop_.settings().max_pages)});
+}
+
+}  // namespace danlu::serve

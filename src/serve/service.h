@@ -1,0 +1,52 @@
+// serve/service.h: the routes of the protocol: requests to the engine's loop, answers to clients.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "api/responses.h"
+#include "http/router.h"
+#include "serve/engine_loop.h"
+#include "serve/served_model.h"
+#include "text/token_constraint.h"
+
+namespace danlu::serve {
+
+struct ServiceSettings {
+  api::RequestLimits limits = {};
+  std::string version = {};
+  /// Each request in a line of the log, without its text.
+  bool logs_requests = false;
+};
+
+class Service {
+ public:
+  /// The loop outlives this, and this the server whose router has its routes.
+  Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings);
+
+  /// /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health, /ping,
+  /// /version, /metrics; errors in OpenAI's shape.
+  void add_routes(http::Router* router);
+
+ private:
+  using Handle = void (Service::*)(const http::ExchangePtr&);
+  void add(http::Router* router, const char* method, const char* pattern, Handle handle);
+  void chat(const http::ExchangePtr& exchange);
+  void complete(const http::ExchangePtr& exchange);
+  void list_models(const http::ExchangePtr& exchange);
+  void show_model(const http::ExchangePtr& exchange);
+  void tokenize(const http::ExchangePtr& exchange);
+  void detokenize(const http::ExchangePtr& exchange);
+  void health(const http::ExchangePtr& exchange);
+  void show_version(const http::ExchangePtr& exchange);
+  void show_metrics(const http::ExchangePtr& exchange);
+  void submit(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
+              std::shared_ptr<Receiver> receiver);
+  api::AnswerHead head_of(const api::GenerationWish& wish, const char* prefix) const;
+
+  ServedModel& model_;
+  EngineLoop& loop_;
+  const ServiceSettings settings_;
+};
+
+}  // namespace danlu::serve

@@ -1,0 +1,106 @@
+// What OpenAI's own client makes of a server: node openai_client.mjs PACKAGE URL MODEL
+// Prints one line for each thing that was as it should be, and ends with 1 at the first that was not.
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+const [directory, baseURL, model] = process.argv.slice(2);
+const { OpenAI, APIError } = createRequire(import.meta.url)(directory);
+const client = new OpenAI({ baseURL: `${baseURL}/v1`, apiKey: 'key', maxRetries: 0 });
+const prompt = 'Once upon a time';
+const greedy = { model, prompt, max_tokens: 24, temperature: 0 };
+
+async function refused(promise, status, code) {
+  const error = await promise.then(() => assert.fail('it was not refused'), (thrown) => thrown);
+  assert.ok(error instanceof APIError, String(error));
+  assert.equal(error.status, status);
+  if (code) assert.equal(error.code, code);
+}
+
+const checks = {
+  async models() {
+    const list = await client.models.list();
+    assert.equal(list.data[0].id, model);
+    assert.equal((await client.models.retrieve(model)).id, model);
+  },
+  async completion() {
+    const answer = await client.completions.create(greedy);
+    assert.equal(answer.choices[0].finish_reason, 'length');
+    assert.equal(answer.usage.completion_tokens, 24);
+    console.log(`text ${JSON.stringify(answer.choices[0].text)}`);
+  },
+  async completion_stream() {
+    const whole = (await client.completions.create(greedy)).choices[0].text;
+    let text = '', usage = null;
+    const stream = await client.completions.create(
+        { ...greedy, stream: true, stream_options: { include_usage: true } });
+    for await (const chunk of stream) {
+      text += chunk.choices[0]?.text ?? '';
+      usage = chunk.usage ?? usage;
+    }
+    assert.equal(text, whole);
+    assert.equal(usage.completion_tokens, 24);
+  },
+  async chat() {
+    const answer = await client.chat.completions.create(
+        { model, messages: [{ role: 'user', content: 'hi' }], max_tokens: 8, temperature: 0, n: 2,
+          logprobs: true, top_logprobs: 3 });
+    assert.equal(answer.choices.length, 2);
+    assert.equal(answer.choices[0].message.content, answer.choices[1].message.content);
+    const tokens = answer.choices[0].logprobs.content;
+    assert.equal(tokens.length, answer.usage.completion_tokens / 2);
+    assert.equal(tokens[0].top_logprobs.length, 3);
+    assert.equal(tokens[0].top_logprobs[0].token, tokens[0].token);
+  },
+  // The helper is strict: roles, ids and the reason of the end must be there.
+  async chat_stream_helper() {
+    const request = { model, messages: [{ role: 'user', content: 'hi' }], max_tokens: 8,
+                      temperature: 0 };
+    const whole = await client.chat.completions.create(request);
+    const runner = client.chat.completions.stream(request);
+    const final = await runner.finalChatCompletion();
+    assert.equal(final.choices[0].message.content, whole.choices[0].message.content);
+    assert.equal(final.choices[0].finish_reason, whole.choices[0].finish_reason);
+  },
+  async seeds() {
+    const drawn = { ...greedy, temperature: 1, seed: 3 };
+    const first = await client.completions.create(drawn);
+    const second = await client.completions.create(drawn);
+    assert.equal(first.choices[0].text, second.choices[0].text);
+    const other = await client.completions.create({ ...drawn, seed: 4 });
+    assert.notEqual(first.choices[0].text, other.choices[0].text);
+  },
+  async stop() {
+    const whole = (await client.completions.create(greedy)).choices[0].text;
+    const word = whole.slice(10, 14);
+    const cut = await client.completions.create({ ...greedy, stop: [word] });
+    assert.equal(cut.choices[0].text, whole.slice(0, whole.indexOf(word)));
+    assert.equal(cut.choices[0].finish_reason, 'stop');
+  },
+  async errors() {
+    await refused(client.completions.create({ ...greedy, model: 'other' }), 404, 'model_not_found');
+    await refused(client.completions.create({ ...greedy, temperature: 5 }), 400);
+    await refused(client.completions.create({ ...greedy, max_tokens: 1000000 }), 400,
+                  'context_length_exceeded');
+    await refused(client.chat.completions.create({ model, messages: [] }), 400);
+    await refused(new OpenAI({ baseURL: `${baseURL}/v1`, apiKey: 'wrong', maxRetries: 0 })
+                      .models.list(), 401, 'invalid_api_key');
+  },
+  async abort() {
+    const stream = await client.completions.create(
+        { model, prompt, max_tokens: 400, ignore_eos: true, stream: true });
+    for await (const chunk of stream) {
+      assert.ok(chunk.choices[0]);
+      break;
+    }
+    for (let i = 0; i < 400; ++i) {
+      const text = await (await fetch(`${baseURL}/metrics`)).text();
+      if (/num_requests_running\{[^}]*\} 0\b/.test(text)) return;
+      await new Promise((resolve) => setTimeout(resolve, 25));
+    }
+    assert.fail('the request goes on without its client');
+  },
+};
+
+for (const [name, check] of Object.entries(checks)) {
+  await check();
+  console.log(`ok ${name}`);
+}

@@ -1,0 +1,174 @@
+// `danlu serve` as users run it: the same answers as `danlu infer`, for OpenAI's own client too,
+// and an end that loses nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "cli/run_program.h"
+#include "cli/served_program.h"
+#include "support/raw_http.h"
+#include "support/shared_data.h"
+#include "support/temporary_directory.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Body = nlohmann::json;
+using testing::HasSubstr;
+
+std::string stories_file() {
+  return (shared_dir() / "data/models/stories260K/stories260K.gguf").string();
+}
+
+/// The one template that needs no tokens of its own.
+std::vector<std::string> serving(std::vector<std::string> more = {}) {
+  std::vector<std::string> words = {"--model", stories_file(), "--served_model_name",
+                                    "stories", "--template",   "default"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Body ask(uint16_t port, const std::string& path, const Body& body) {
+  RawClient client(port);
+  client.send(raw_request("POST", path, body.dump()));
+  const RawResponse response = client.response();
+  EXPECT_EQ(response.status, 200) << response.body;
+  return Body::parse(response.body, nullptr, false);
+}
+
+std::vector<std::string> prompts(size_t count) {
+  const std::vector<std::string> begins = {"Once upon a time",
+                                           "The dog",
+                                           "Lily and Tom went",
+                                           "One day, a big red ball",
+                                           "It was",
+                                           "She",
+                                           "A"};
+  std::vector<std::string> all;
+  for (size_t i = 0; i < count; ++i)
+    all.push_back(begins[i % begins.size()] + (i < begins.size() ? "" : " " + std::to_string(i)));
+  return all;
+}
+
+TEST(Serve, GreedyAnswersAreInfersAtAnyConcurrency) {
+  DANLU_REQUIRES_SHARED();
+  constexpr size_t kPrompts = 48, kAtOnce = 16;
+  const std::vector<std::string> asked = prompts(kPrompts);
+  const TemporaryDirectory folder;
+  std::ofstream file(folder / "prompts.txt");
+  for (const std::string& prompt : asked) file << prompt << "\n";
+  file.close();
+  const std::string output = (folder / "answers.jsonl").string();
+  const ProgramResult inferred =
+      run_danlu({"infer", "--model", stories_file(), "--raw", "--dataset",
+                 (folder / "prompts.txt").string(), "--max_new_tokens", "40", "--output", output});
+  ASSERT_EQ(inferred.exit_code, 0) << inferred.err;
+  std::vector<std::string> expected;
+  std::ifstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    expected.push_back(Body::parse(line).at("response"));
+  ASSERT_EQ(expected.size(), kPrompts);
+
+  const ServedProgram server(serving());
+  std::vector<std::string> whole(kPrompts), streamed(kPrompts);
+  std::vector<std::thread> clients;
+  for (size_t k = 0; k < kAtOnce; ++k) {
+    clients.emplace_back([&, k] {
+      for (size_t i = k; i < kPrompts; i += kAtOnce) {
+        Body body = {{"prompt", asked[i]}, {"max_tokens", 40}, {"temperature", 0}};
+        whole[i] = ask(server.port(), "/v1/completions", body)["choices"][0]["text"];
+        body["stream"] = true;
+        RawClient client(server.port());
+        client.send(raw_request("POST", "/v1/completions", body.dump()));
+        std::istringstream events(client.response().body);
+        for (std::string line; std::getline(events, line);) {
+          if (line.starts_with("data: {"))
+            streamed[i] += Body::parse(line.substr(6))["choices"][0]["text"];
+        }
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(whole, expected);
+  EXPECT_EQ(streamed, expected);
+}
+
+TEST(Serve, OpenAisClientFindsWhatItExpects) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path package = fs::path(DANLU_SOURCE_DIR) / ".deps/oracles/node_modules/openai";
+  if (!fs::exists(package) || std::system("node --version >/dev/null 2>&1") != 0) {
+    const char* ci = std::getenv("CI");
+    if (ci && std::string(ci) == "true") FAIL() << package << " or node is missing";
+    GTEST_SKIP() << "tools/deps.sh --oracles fetches " << package;
+  }
+  const ServedProgram server(serving({"--api_key", "key"}));
+  const TemporaryDirectory folder;
+  const std::string out = (folder / "out").string();
+  const std::string command = "node '" DANLU_SOURCE_DIR "/tests/cli/openai_client.mjs' '" +
+                              package.string() + "' " + server.url() + " stories >'" + out +
+                              "' 2>&1";
+  const int status = std::system(command.c_str());
+  std::stringstream said;
+  said << std::ifstream(out).rdbuf();
+  EXPECT_EQ(status, 0) << said.str();
+  EXPECT_THAT(said.str(), HasSubstr("ok abort"));
+}
+
+TEST(Serve, ASignalLetsAnswersEndAndTheSecondOneDoesNot) {
+  DANLU_REQUIRES_SHARED();
+  const Body body = {
+      {"prompt", "Once"}, {"max_tokens", 300}, {"ignore_eos", true}, {"stream", true}};
+  const std::string request = raw_request("POST", "/v1/completions", body.dump());
+  {
+    ServedProgram server(serving());
+    RawClient client(server.port());
+    client.send(request);
+    ASSERT_TRUE(client.receive_until("data: "));
+    server.send(SIGTERM);
+    EXPECT_THAT(client.response().body, HasSubstr("[DONE]"));
+    EXPECT_EQ(server.wait(), 0);
+  }
+  ServedProgram server(serving({"--shutdown_timeout", "1000"}));
+  RawClient client(server.port());
+  Body endless = body;
+  endless["n"] = 100;
+  client.send(raw_request("POST", "/v1/completions", endless.dump()));
+  ASSERT_TRUE(client.receive_until("data: "));
+  server.send(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  server.send(SIGTERM);
+  EXPECT_EQ(server.wait(), 143);
+}
+
+TEST(Serve, WhatCannotBeServedIsSaidBeforeAModelIsLoaded) {
+  const auto error = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"serve", "--model", "/nothing"});
+    const ProgramResult result = run_danlu(words);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(error({"--lora_modules", "a=b"}), HasSubstr("--adapters"));
+  EXPECT_THAT(error({"--tensor_parallel_size", "2"}), HasSubstr("one process"));
+  EXPECT_THAT(error({"--ssl_certfile", "x.pem"}), HasSubstr("--ssl_keyfile"));
+  EXPECT_THAT(error({"--port", "70000"}), HasSubstr("65535"));
+}
+
+TEST(Serve, OtherSystemsLinesStartIt) {
+  DANLU_REQUIRES_SHARED();
+  for (const char* command : {"deploy", "api"}) {
+    const ProgramResult result = run_danlu({command, "--model", stories_file(), "--port", "0"},
+                                           {.signal = SIGTERM, .signal_after = "/v1"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("serving stories260K"));
+  }
+}
+
+}  // namespace
+}  // namespace danlu::test

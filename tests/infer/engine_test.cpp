@@ -1,0 +1,393 @@
+#include "infer/engine.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "infer/step.h"
+#include "models/weight_files.h"
+
+namespace danlu::infer {
+namespace engine_test {
+
+constexpr int64_t kVocabulary = 61;
+
+std::unique_ptr<models::CausalLM> tiny_model(int64_t window = 512) {
+  const Json json = {{"model_type", "llama"},    {"vocab_size", kVocabulary},
+                     {"hidden_size", 32},        {"intermediate_size", 40},
+                     {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2}, {"max_position_embeddings", window},
+                     {"rms_norm_eps", 1e-5},     {"initializer_range", 0.3}};
+  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
+                                                  parallel::Mesh::single(), at::kFloat, at::kCPU);
+  models::initialize(*model, 7);
+  return model;
+}
+
+std::vector<text::TokenId> random_ids(PythonRandom& rng, size_t count) {
+  std::vector<text::TokenId> ids(count);
+  for (text::TokenId& id : ids) id = static_cast<text::TokenId>(rng.below(kVocabulary));
+  return ids;
+}
+
+EngineRequest request(std::vector<text::TokenId> prompt, int64_t max_new_tokens) {
+  EngineRequest asked;
+  asked.request.prompt = std::move(prompt);
+  asked.request.max_new_tokens = max_new_tokens;
+  return asked;
+}
+
+/// Prompts of all lengths, of which some begin alike; greedy and drawn.
+std::vector<EngineRequest> mixed_requests(size_t count, uint64_t seed) {
+  PythonRandom rng(seed);
+  const std::vector<text::TokenId> common = random_ids(rng, 100);
+  std::vector<EngineRequest> requests;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<text::TokenId> prompt;
+    if (i % 3 == 0) prompt.assign(common.begin(), common.begin() + 40 + 10 * (i % 5));
+    const std::vector<text::TokenId> own = random_ids(rng, 1 + rng.below(90));
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    requests.push_back(
+        request(std::move(prompt), 1 + static_cast<int64_t>(rng.below(i % 4 == 0 ? 150 : 40))));
+    requests.back().request.sampling.do_sample = i % 2 == 1;
+    requests.back().request.sampling.seed = i;
+    requests.back().request.stop_ids = {5};
+    requests.back().num_logprobs = 2;
+  }
+  return requests;
+}
+
+struct Whole {
+  std::vector<text::TokenId> ids;
+  std::vector<float> logprobs;
+  std::optional<FinishReason> reason;
+  int64_t cached = 0;
+};
+
+/// Adds one request a step, so that all ages are there together.
+std::vector<Whole> answers_of(Engine& engine, const std::vector<EngineRequest>& requests) {
+  std::vector<Whole> answers(requests.size());
+  std::map<RequestHandle, size_t> index;
+  size_t next = 0;
+  while (engine.has_work() || next < requests.size()) {
+    if (next < requests.size()) {
+      const RequestHandle handle = engine.add(requests[next]);
+      index[handle] = next++;
+    }
+    for (const EngineOutput& output : engine.step()) {
+      Whole& answer = answers[index.at(output.handle)];
+      EXPECT_FALSE(answer.reason) << "an output after the end";
+      if (output.token) {
+        answer.ids.push_back(*output.token);
+        answer.logprobs.push_back(output.logprobs->chosen.logprob);
+      }
+      answer.reason = output.finished;
+      answer.cached = output.cached_tokens;
+    }
+  }
+  return answers;
+}
+
+std::vector<Whole> answers_alone(const models::CausalLM& model,
+                                 const std::vector<EngineRequest>& requests, bool deterministic) {
+  std::vector<Whole> answers;
+  for (const EngineRequest& asked : requests) {
+    Engine engine(
+        model,
+        {.max_batched_tokens = 100000, .deterministic = deterministic, .prefix_caching = false});
+    answers.push_back(answers_of(engine, {asked})[0]);
+  }
+  return answers;
+}
+
+/// Ids may part where a rounding decides; then what came before is equal.
+void expect_alike(const std::vector<Whole>& answers, const std::vector<Whole>& alone) {
+  for (size_t i = 0; i < answers.size(); ++i) {
+    ASSERT_EQ(answers[i].ids, alone[i].ids) << "request " << i;
+    EXPECT_EQ(answers[i].reason, alone[i].reason) << "request " << i;
+    for (size_t t = 0; t < answers[i].logprobs.size(); ++t)
+      EXPECT_NEAR(answers[i].logprobs[t], alone[i].logprobs[t], 2e-5) << "request " << i;
+  }
+}
+
+TEST(Engine, AnswersDoNotDependOnWhatElseIsThere) {
+  const auto model = tiny_model();
+  const std::vector<EngineRequest> requests = mixed_requests(64, 1);
+  const std::vector<Whole> alone = answers_alone(*model, requests, false);
+  Engine roomy(*model, {});
+  expect_alike(answers_of(roomy, requests), alone);
+  // Prompts in parts, pages for some of them only.
+  Engine narrow(*model, {.max_sequences = 16, .max_batched_tokens = 24, .max_pages = 13});
+  expect_alike(answers_of(narrow, requests), alone);
+  EXPECT_GT(narrow.counts().preemptions, 0);
+  EXPECT_GT(narrow.counts().prefix_hit, 0);
+  EXPECT_EQ(narrow.counts().pages_used, 0);
+}
+
+TEST(Engine, DeterministicAnswersAreEqualToTheBit) {
+  const auto model = tiny_model();
+  const std::vector<EngineRequest> requests = mixed_requests(64, 2);
+  const std::vector<Whole> alone = answers_alone(*model, requests, true);
+  Engine engine(*model, {.max_batched_tokens = 24, .max_pages = 24, .deterministic = true});
+  const std::vector<Whole> together = answers_of(engine, requests);
+  for (size_t i = 0; i < together.size(); ++i) {
+    EXPECT_EQ(together[i].ids, alone[i].ids);
+    EXPECT_EQ(together[i].logprobs, alone[i].logprobs) << "request " << i;
+  }
+}
+
+TEST(Engine, ABeginningIsComputedOnce) {
+  const auto model = tiny_model();
+  PythonRandom rng(4);
+  const std::vector<text::TokenId> prompt = random_ids(rng, 200);
+  Engine engine(*model, {.max_batched_tokens = 64, .max_pages = 40});
+  const std::vector<EngineRequest> same(5, [&] {
+    EngineRequest asked = request(prompt, 8);
+    asked.num_logprobs = 0;
+    return asked;
+  }());
+  const std::vector<Whole> answers = answers_of(engine, same);
+  EXPECT_EQ(answers[0].cached, 0);
+  for (size_t i = 1; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i].cached, 192)
+        << "all full pages, though they came while the first was read";
+    EXPECT_EQ(answers[i].ids, answers[0].ids);
+  }
+  // Of 192 tokens 160 are shared: the last token is always computed.
+  std::vector<EngineRequest> shorter = {request({prompt.begin(), prompt.begin() + 192}, 1)};
+  shorter[0].num_logprobs = 0;
+  EXPECT_EQ(answers_of(engine, shorter)[0].cached, 160);
+  shorter[0].salt = "another";
+  EXPECT_EQ(answers_of(engine, shorter)[0].cached, 0);
+}
+
+TEST(Engine, WhatIsKeptMakesRoomForWhatIsAsked) {
+  const auto model = tiny_model();
+  PythonRandom rng(6);
+  Engine engine(*model, {.max_pages = 10});
+  for (int i = 0; i < 30; ++i) {
+    std::vector<EngineRequest> one = {request(random_ids(rng, 250), 4)};
+    one[0].num_logprobs = 0;
+    EXPECT_EQ(answers_of(engine, one)[0].ids.size(), 4u);
+  }
+}
+
+TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
+  const auto model = tiny_model(128);
+  PythonRandom rng(8);
+  Engine engine(*model, {.max_sequences = 6, .max_batched_tokens = 40, .max_pages = 12});
+  const std::vector<text::TokenId> common = random_ids(rng, 64);
+  std::map<RequestHandle, int64_t> asked_at;
+  int64_t steps = 0;
+  for (int action = 0; action < 10000; ++action) {
+    const uint64_t what = rng.below(10);
+    if (what < 2 && asked_at.size() < 40) {
+      std::vector<text::TokenId> prompt(common.begin(),
+                                        common.begin() + 32 * static_cast<int64_t>(rng.below(3)));
+      const std::vector<text::TokenId> own = random_ids(rng, 1 + rng.below(40));
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      asked_at[engine.add(request(prompt, 1 + static_cast<int64_t>(rng.below(90))))] = steps;
+    } else if (what == 2 && !asked_at.empty()) {
+      const auto any =
+          std::next(asked_at.begin(), static_cast<int64_t>(rng.below(asked_at.size())));
+      engine.cancel(any->first);
+      asked_at.erase(any);
+    } else if (what > 6) {
+      ++steps;
+      for (const EngineOutput& output : engine.step()) {
+        ASSERT_TRUE(asked_at.contains(output.handle)) << "of a request that is over";
+        if (output.finished) asked_at.erase(output.handle);
+      }
+      for (const auto& [handle, since] : asked_at)
+        ASSERT_LT(steps - since, 1000) << "request " << handle << " starves";
+    }
+    const EngineCounts counts = engine.counts();
+    ASSERT_EQ(counts.running + counts.waiting, std::ssize(asked_at));
+    ASSERT_LE(counts.pages_used, 12);
+    ASSERT_LE(counts.running, 6);
+    if (asked_at.empty()) {
+      ASSERT_EQ(counts.pages_used, 0);
+    }
+  }
+  for (const auto& [handle, since] : asked_at) engine.cancel(handle);
+  EXPECT_EQ(engine.counts().pages_used, 0);
+  EXPECT_FALSE(engine.has_work());
+  EXPECT_GT(engine.counts().preemptions, 0);
+}
+
+TEST(Engine, TheMoreUrgentComesFirst) {
+  const auto model = tiny_model();
+  Engine engine(*model, {.max_sequences = 1});
+  EngineRequest late = request({1, 2}, 2), urgent = request({3, 4}, 2);
+  late.priority = 1;
+  const RequestHandle first = engine.add(late);
+  const RequestHandle second = engine.add(urgent);
+  const std::vector<EngineOutput> outputs = engine.step();
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs[0].handle, second);
+  EXPECT_NE(first, second);
+}
+
+TEST(Engine, AnAnswerEndsWherePagesEnd) {
+  const auto model = tiny_model();
+  Engine engine(*model, {.max_pages = 2});
+  std::vector<EngineRequest> one = {request({1, 2, 3}, 500)};
+  one[0].num_logprobs = 0;
+  const Whole answer = answers_of(engine, one)[0];
+  EXPECT_EQ(answer.ids.size(), 61u);
+  EXPECT_EQ(answer.reason, FinishReason::kLength);
+  EXPECT_THROW(engine.add(request(std::vector<text::TokenId>(64, 1), 1)), DataError);
+}
+
+/// log p of each next token, without a cache: [N, V].
+at::Tensor whole_logprobs(const models::CausalLM& model, const std::vector<text::TokenId>& ids) {
+  SequenceCache cache(model.config(), model.dtype(), model.device());
+  const at::Tensor logits =
+      next_logits(model, cache, {{cache.add(), ids, nullptr, LogitsAfter::kEach}});
+  return at::log_softmax(logits.to(at::kDouble), -1);
+}
+
+TEST(Engine, LogprobsAreThoseOfTheModel) {
+  const auto model = tiny_model();
+  PythonRandom rng(9);
+  EngineRequest asked = request(random_ids(rng, 150), 5);
+  asked.num_logprobs = 3;
+  asked.num_prompt_logprobs = 2;
+  asked.rules.bias = {{4, 3.0F}};
+  asked.request.sampling.temperature = 0.5;
+  asked.request.sampling.do_sample = true;
+  Engine engine(*model, {.max_batched_tokens = 50});
+  engine.add(asked);
+  std::vector<text::TokenId> seen = asked.request.prompt;
+  std::vector<TokenLogprobs> of_prompt, of_answer;
+  while (engine.has_work()) {
+    for (const EngineOutput& output : engine.step()) {
+      if (!output.prompt_logprobs.empty()) of_prompt = output.prompt_logprobs;
+      of_answer.push_back(*output.logprobs);
+      seen.push_back(*output.token);
+    }
+  }
+  const at::Tensor truth = whole_logprobs(*model, seen);
+  ASSERT_EQ(of_prompt.size(), 149u);
+  ASSERT_EQ(of_answer.size(), 5u);
+  for (size_t t = 0; t + 1 < seen.size(); ++t) {
+    const bool in_prompt = t < of_prompt.size();
+    const TokenLogprobs& found = in_prompt ? of_prompt[t] : of_answer[t - of_prompt.size()];
+    const at::Tensor row = truth[static_cast<int64_t>(t)];
+    EXPECT_EQ(found.chosen.id, seen[t + 1]);
+    EXPECT_NEAR(found.chosen.logprob, row[seen[t + 1]].item<double>(), 2e-5);
+    ASSERT_EQ(found.likeliest.size(), in_prompt ? 2u : 3u);
+    EXPECT_EQ(found.likeliest[0].id, row.argmax().item<int64_t>());
+    EXPECT_NEAR(found.likeliest[0].logprob, row.max().item<double>(), 2e-5);
+    EXPECT_GE(found.likeliest[0].logprob, found.likeliest[1].logprob);
+  }
+}
+
+TEST(Engine, APromptAloneIsScored) {
+  const auto model = tiny_model();
+  EngineRequest asked = request({1, 2, 3, 4}, 0);
+  asked.num_prompt_logprobs = 0;
+  Engine engine(*model, {});
+  engine.add(asked);
+  const std::vector<EngineOutput> outputs = engine.step();
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs[0].prompt_logprobs.size(), 3u);
+  EXPECT_FALSE(outputs[0].token);
+  EXPECT_EQ(outputs[0].finished, FinishReason::kLength);
+}
+
+/// Lets a fixed answer through, then a stop id.
+class Fixed : public text::TokenConstraint {
+ public:
+  Fixed(std::vector<text::TokenId> answer, text::TokenId stop)
+      : answer_(std::move(answer)), stop_(stop) {}
+  std::span<const uint64_t> allowed() override {
+    const bool is_over = done_ >= answer_.size();
+    word_ = is_over && stop_ < 0 ? 0 : uint64_t{1} << (is_over ? stop_ : answer_[done_]);
+    return {&word_, 1};
+  }
+  void accept(text::TokenId id) override {
+    EXPECT_EQ(id, answer_[done_]);
+    ++done_;
+  }
+  std::unique_ptr<TokenConstraint> clone() const override { return std::make_unique<Fixed>(*this); }
+
+ private:
+  std::vector<text::TokenId> answer_;
+  text::TokenId stop_;
+  size_t done_ = 0;
+  uint64_t word_ = 0;
+};
+
+TEST(Engine, RulesDecideWhatMayCome) {
+  const auto model = tiny_model();
+  const std::vector<text::TokenId> wanted = {40, 3, 60, 3};
+  for (const text::TokenId stop : {7, -1}) {
+    std::vector<EngineRequest> one = {request({1, 2}, 20)};
+    one[0].num_logprobs = 0;
+    one[0].rules.constraint = std::make_shared<Fixed>(wanted, stop);
+    if (stop >= 0) one[0].request.stop_ids = {stop};
+    Engine engine(*model, {});
+    const Whole answer = answers_of(engine, one)[0];
+    EXPECT_EQ(answer.ids, wanted);
+    EXPECT_EQ(answer.reason, FinishReason::kStop);
+  }
+  std::vector<EngineRequest> biased = {request({1, 2}, 6)};
+  biased[0].num_logprobs = 0;
+  biased[0].rules.bias = {{11, 1000.0F}, {12, 990.0F}};
+  biased[0].rules.frequency_penalty = 7;
+  Engine engine(*model, {});
+  // Each 11 costs it 7 of the 10 it is ahead, and of 12 likewise; logits lie within some units.
+  const std::vector<text::TokenId> found = answers_of(engine, biased)[0].ids;
+  EXPECT_GT(std::count(found.begin(), found.end(), 12), 0);
+  EXPECT_EQ(std::count(found.begin(), found.end(), 11) + std::count(found.begin(), found.end(), 12),
+            6);
+  // A stop id that always wins does not before it may.
+  std::vector<EngineRequest> stopped = {request({1, 2}, 20)};
+  stopped[0].num_logprobs = 0;
+  stopped[0].rules.bias = {{9, 1000.0F}};
+  stopped[0].request.stop_ids = {9};
+  stopped[0].rules.min_new_tokens = 4;
+  const Whole answer = answers_of(engine, stopped)[0];
+  EXPECT_EQ(answer.ids.size(), 4u);
+  EXPECT_EQ(answer.reason, FinishReason::kStop);
+  biased[0].rules.bias = {{kVocabulary, 1.0F}};
+  EXPECT_THROW(engine.add(biased[0]), DataError);
+}
+
+TEST(Engine, ARequestThatFailsHarmsNoOther) {
+  const auto model = tiny_model();
+  EngineRequest bad = request({1, 2}, 5);
+  bad.rules.bias = {{3, std::numeric_limits<float>::max()}, {4, std::numeric_limits<float>::max()}};
+  bad.request.sampling = {.do_sample = true, .temperature = 1e-30};
+  bad.num_logprobs = 0;
+  EngineRequest good = request({1, 2}, 5);
+  good.num_logprobs = 0;
+  Engine engine(*model, {});
+  const RequestHandle failing = engine.add(bad);
+  engine.add(good);
+  size_t tokens = 0;
+  bool has_failed = false;
+  while (engine.has_work()) {
+    for (const EngineOutput& output : engine.step()) {
+      if (output.handle == failing) {
+        has_failed = output.finished == FinishReason::kFailed;
+        EXPECT_THROW(std::rethrow_exception(output.error), Error);
+      } else {
+        ++tokens;
+      }
+    }
+  }
+  EXPECT_TRUE(has_failed);
+  EXPECT_EQ(tokens, 5u);
+}
+
+}  // namespace engine_test
+}  // namespace danlu::infer

@@ -1,0 +1,590 @@
+// The protocol over real sockets, with an engine whose answers are written here.
+#include "serve/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "http/server.h"
+#include "serve/guards.h"
+#include "serve/scripted_engine.h"
+#include "support/byte_tokenizer.h"
+#include "support/raw_http.h"
+
+namespace danlu::serve {
+namespace service_test {
+
+using test::raw_request;
+using test::RawClient;
+using test::RawResponse;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+bool comes(const std::function<bool()>& is_there) {
+  for (int i = 0; i < 4000; ++i) {
+    if (is_there()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+/// What a stream sent, in order, without its last line.
+std::vector<Json> events_of(const std::string& body) {
+  std::vector<Json> events;
+  EXPECT_TRUE(body.ends_with("data: [DONE]\n\n")) << body;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    const std::string line = body.substr(at, end - at);
+    if (line != "data: [DONE]") events.push_back(Json::parse(line.substr(6)));
+    at = end + 2;
+  }
+  return events;
+}
+
+class ProtocolTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    script_.answer = [](const infer::Request&) { return std::string("hello|"); };
+    model_.names = {"tiny", "alias"};
+    model_.tokenizer = std::make_shared<test::ByteTokenizer>();
+    model_.encoder = std::make_shared<test::PlainEncoder>();
+    model_.make_encoder = [](const Json& arguments, const std::string*) {
+      return std::make_shared<test::PlainEncoder>(arguments.dump());
+    };
+    model_.max_model_len = 1000;
+    model_.sampling.do_sample = true;
+    model_.tool_format = text::ToolFormat::kHermes;
+  }
+  void TearDown() override {
+    if (!server_) return;
+    server_->stop(0);
+    loop_->end();
+    thread_.join();
+  }
+
+  void start() {
+    loop_ = std::make_unique<EngineLoop>(
+        [this] { return std::make_unique<test::ScriptedEngine>(script_); }, loop_settings_);
+    served_ = std::make_unique<ServedModel>(model_);
+    service_ = std::make_unique<Service>(*served_, *loop_, ServiceSettings{.version = "1.2.3"});
+    http::Router router;
+    add_guards(access_, &router);
+    service_->add_routes(&router);
+    http::Settings settings;
+    settings.port = 0;
+    server_ = std::make_unique<http::Server>(settings, std::move(router));
+    server_->start();
+    thread_ = std::thread([this] { loop_->run(); });
+  }
+
+  RawResponse ask(const std::string& request) {
+    if (!server_) start();
+    RawClient client(server_->port());
+    client.send(request);
+    return client.response();
+  }
+  Json post(const std::string& path, const Json& body, int status = 200) {
+    const RawResponse response = ask(raw_request("POST", path, body.dump()));
+    EXPECT_EQ(response.status, status) << response.body;
+    return Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  }
+  static Json chat_body(const Json& more = Json::object()) {
+    Json body = {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", "hi"}}}}};
+    body.update(more);
+    return body;
+  }
+  Json chat(const Json& more = Json::object(), int status = 200) {
+    return post("/v1/chat/completions", chat_body(more), status);
+  }
+  std::vector<Json> stream(const Json& body, const std::string& path = "/v1/chat/completions") {
+    Json streamed = body;
+    streamed["stream"] = true;
+    const RawResponse response = ask(raw_request("POST", path, streamed.dump()));
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(response.headers.at("content-type"), "text/event-stream; charset=utf-8");
+    return events_of(response.body);
+  }
+  infer::EngineRequest last_request() {
+    const std::lock_guard lock(script_.mutex);
+    return script_.added.back();
+  }
+
+  test::EngineScript script_;
+  ModelDescription model_;
+  AccessSettings access_;
+  EngineLoopSettings loop_settings_;
+  std::unique_ptr<EngineLoop> loop_;
+  std::unique_ptr<ServedModel> served_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<http::Server> server_;
+  std::thread thread_;
+};
+
+TEST_F(ProtocolTest, AChatIsAnsweredInOpenAisWords) {
+  const Json answer = chat();
+  EXPECT_EQ(answer["object"], "chat.completion");
+  EXPECT_EQ(answer["model"], "tiny");
+  EXPECT_THAT(answer["id"].get<std::string>(), testing::StartsWith("chatcmpl-"));
+  const Json& choice = answer["choices"][0];
+  EXPECT_EQ(choice["message"]["role"], "assistant");
+  EXPECT_EQ(choice["message"]["content"], "hello");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["index"], 0);
+  // "user:hi|assistant:" has 18 bytes, the answer 5.
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 18);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 5);
+  EXPECT_EQ(answer["usage"]["total_tokens"], 23);
+  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
+}
+
+TEST_F(ProtocolTest, AStreamBeginsWithTheRoleAndEndsWithTheReason) {
+  const std::vector<Json> events = stream(chat_body());
+  EXPECT_EQ(events.front()["choices"][0]["delta"], (Json{{"role", "assistant"}, {"content", ""}}));
+  std::string text;
+  for (const Json& event : events) {
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    EXPECT_EQ(event["id"], events.front()["id"]);
+    EXPECT_EQ(event["created"], events.front()["created"]);
+    text += event["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(text, "hello");
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(events.back()["choices"][0]["delta"], Json::object());
+  for (size_t i = 0; i + 1 < events.size(); ++i)
+    EXPECT_EQ(events[i]["choices"][0]["finish_reason"], nullptr);
+}
+
+TEST_F(ProtocolTest, UsageComesInAChunkOfItsOwn) {
+  const std::vector<Json> events =
+      stream(chat_body({{"stream_options", {{"include_usage", true}}}}));
+  EXPECT_EQ(events.back()["choices"], Json::array());
+  EXPECT_EQ(events.back()["usage"]["total_tokens"], 23);
+  EXPECT_EQ(events.front()["usage"], nullptr);
+  EXPECT_TRUE(events.front().contains("usage"));
+  const std::vector<Json> running = stream(
+      chat_body({{"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}}));
+  EXPECT_EQ(running[1]["usage"]["completion_tokens"], 1);
+}
+
+TEST_F(ProtocolTest, ChoicesHaveDrawsOfTheirOwn) {
+  const Json answer = chat({{"n", 3}, {"seed", 5}});
+  ASSERT_EQ(answer["choices"].size(), 3);
+  EXPECT_EQ(answer["choices"][2]["index"], 2);
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 18) << "a prompt counts once";
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 15);
+  const std::lock_guard lock(script_.mutex);
+  std::vector<uint64_t> streams;
+  for (const infer::EngineRequest& request : script_.added) {
+    streams.push_back(request.request.stream);
+    EXPECT_EQ(request.request.sampling.seed, 5);
+  }
+  EXPECT_THAT(streams, ElementsAre(0, 1, 2));
+}
+
+TEST_F(ProtocolTest, StreamsOfSeveralChoicesAreToldApart) {
+  script_.answer = [n = 0](const infer::Request&) mutable {
+    return "answer " + std::to_string(n++);
+  };
+  std::vector<std::string> texts(3);
+  int ends = 0;
+  for (const Json& event : stream(chat_body({{"n", 3}}))) {
+    const Json& choice = event["choices"][0];
+    texts[choice["index"].get<size_t>()] += choice["delta"].value("content", "");
+    ends += !choice["finish_reason"].is_null();
+  }
+  EXPECT_THAT(texts, ElementsAre("answer 0", "answer 1", "answer 2"));
+  EXPECT_EQ(ends, 3);
+}
+
+TEST_F(ProtocolTest, WhatARequestSaysReachesTheEngine) {
+  chat({{"temperature", 0.5},
+        {"top_p", 0.9},
+        {"top_k", 7},
+        {"min_p", 0.1},
+        {"seed", 42},
+        {"presence_penalty", 0.5},
+        {"frequency_penalty", 0.25},
+        {"repetition_penalty", 1.5},
+        {"min_tokens", 2},
+        {"max_tokens", 30},
+        {"logit_bias", {{"65", -100}}},
+        {"stop_token_ids", {33}},
+        {"cache_salt", "s"},
+        {"priority", 3}});
+  const infer::EngineRequest request = last_request();
+  EXPECT_TRUE(request.request.sampling.do_sample);
+  EXPECT_EQ(request.request.sampling.temperature, 0.5);
+  EXPECT_EQ(request.request.sampling.top_p, 0.9);
+  EXPECT_EQ(request.request.sampling.top_k, 7);
+  EXPECT_EQ(request.request.sampling.min_p, 0.1);
+  EXPECT_EQ(request.request.sampling.repetition_penalty, 1.5);
+  EXPECT_EQ(request.request.sampling.seed, 42);
+  EXPECT_EQ(request.request.max_new_tokens, 30);
+  EXPECT_THAT(request.request.stop_ids, ElementsAre('|', 33));
+  EXPECT_EQ(request.rules.presence_penalty, 0.5);
+  EXPECT_EQ(request.rules.frequency_penalty, 0.25);
+  EXPECT_EQ(request.rules.min_new_tokens, 2);
+  EXPECT_THAT(request.rules.bias, ElementsAre(testing::Pair(65, -100.f)));
+  EXPECT_EQ(request.salt, "s");
+  EXPECT_EQ(request.priority, 3);
+  chat({{"temperature", 0}, {"ignore_eos", true}, {"max_tokens", 3}});
+  EXPECT_FALSE(last_request().request.sampling.do_sample);
+  EXPECT_THAT(last_request().request.stop_ids, testing::IsEmpty());
+}
+
+TEST_F(ProtocolTest, WithoutALengthAnAnswerMayFillTheWindow) {
+  chat();
+  EXPECT_EQ(last_request().request.max_new_tokens, 1000 - 18);
+}
+
+TEST_F(ProtocolTest, AContextThatIsTooLongNamesBothNumbers) {
+  const Json error = chat({{"max_tokens", 983}}, 400)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_THAT(error["message"].get<std::string>(),
+              testing::AllOf(HasSubstr("1000"), HasSubstr("1001"), HasSubstr("18")));
+  chat({{"max_tokens", 982}});
+}
+
+TEST_F(ProtocolTest, ThePromptsEndIsKeptWhereItIsCut) {
+  chat({{"truncate_prompt_tokens", 4}});
+  EXPECT_EQ(test::ByteTokenizer().decode(last_request().request.prompt, false), "ant:");
+}
+
+TEST_F(ProtocolTest, StopStringsEndAnAnswerInTheMidstOfTokens) {
+  script_.answer = [](const infer::Request&) { return std::string("one two STOP three"); };
+  const Json choice = chat({{"stop", {"STOP", "never"}}})["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], "one two ");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], "STOP");
+  EXPECT_TRUE(comes([&] { return script_.num_cancelled == 1; })) << "no more is computed";
+}
+
+TEST_F(ProtocolTest, TheReasonsOfAnEnd) {
+  EXPECT_EQ(chat({{"max_tokens", 3}})["choices"][0]["finish_reason"], "length");
+  const Json choice = chat({{"stop_token_ids", {'l'}}})["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], 'l');
+  EXPECT_EQ(choice["message"]["content"], "he");
+}
+
+TEST_F(ProtocolTest, LogprobsOfAChat) {
+  const Json content =
+      chat({{"logprobs", true}, {"top_logprobs", 2}})["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 5);
+  EXPECT_EQ(content[0]["token"], "h");
+  EXPECT_EQ(content[0]["logprob"], -0.5);
+  EXPECT_EQ(content[0]["bytes"], Json({'h'}));
+  EXPECT_EQ(content[0]["top_logprobs"].size(), 2);
+  EXPECT_EQ(content[0]["top_logprobs"][1]["token"], "i");
+  size_t streamed = 0;
+  for (const Json& event : stream(chat_body({{"logprobs", true}}))) {
+    const Json& logprobs = event["choices"][0]["logprobs"];
+    if (!logprobs.is_null()) streamed += logprobs["content"].size();
+  }
+  EXPECT_EQ(streamed, 5);
+}
+
+TEST_F(ProtocolTest, ThoughtsAreParted) {
+  script_.answer = [](const infer::Request&) { return std::string("<think>hm</think>yes|"); };
+  const Json message = chat()["choices"][0]["message"];
+  EXPECT_EQ(message["content"], "yes");
+  EXPECT_EQ(message["reasoning"], "hm");
+  EXPECT_EQ(message["reasoning_content"], "hm");
+  std::string reasoning;
+  for (const Json& event : stream(chat_body()))
+    reasoning += event["choices"][0]["delta"].value("reasoning", "");
+  EXPECT_EQ(reasoning, "hm");
+  EXPECT_FALSE(chat({{"include_reasoning", false}})["choices"][0]["message"].contains("reasoning"));
+}
+
+TEST_F(ProtocolTest, ToolCallsWholeAndStreamed) {
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  script_.answer = [](const infer::Request&) {
+    return std::string(
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+        "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>|");
+  };
+  const Json choice = chat({{"tools", tools}})["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], nullptr);
+  const Json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2);
+  EXPECT_EQ(calls[0]["function"]["name"], "f");
+  EXPECT_EQ(Json::parse(calls[0]["function"]["arguments"].get<std::string>()), (Json{{"a", 1}}));
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+
+  std::vector<std::string> arguments(2), names(2);
+  std::string reason;
+  for (const Json& event : stream(chat_body({{"tools", tools}}))) {
+    const Json& one = event["choices"][0];
+    for (const Json& call : one["delta"].value("tool_calls", Json::array())) {
+      const auto index = call["index"].get<size_t>();
+      if (call.contains("id")) {
+        EXPECT_EQ(names[index], "");
+        EXPECT_EQ(call["type"], "function");
+        names[index] = call["function"]["name"];
+      }
+      arguments[index] += call["function"].value("arguments", "");
+    }
+    if (!one["finish_reason"].is_null()) reason = one["finish_reason"];
+  }
+  EXPECT_THAT(names, ElementsAre("f", "f"));
+  EXPECT_EQ(Json::parse(arguments[0]), (Json{{"a", 1}}));
+  EXPECT_EQ(Json::parse(arguments[1]), Json::object());
+  EXPECT_EQ(reason, "tool_calls");
+  EXPECT_THAT(chat({{"tools", tools}, {"tool_choice", "none"}})["choices"][0]["message"]["content"]
+                  .get<std::string>(),
+              HasSubstr("<tool_call>"));
+}
+
+TEST_F(ProtocolTest, VariablesOfTheTemplate) {
+  chat({{"chat_template_kwargs", {{"enable_thinking", false}}}});
+  EXPECT_THAT(test::ByteTokenizer().decode(last_request().request.prompt, false),
+              testing::EndsWith("assistant:{\"enable_thinking\":false}"));
+}
+
+TEST_F(ProtocolTest, AnAnswerMayGoOnWithTheLastMessage) {
+  const Json body = {
+      {"messages",
+       {{{"role", "user"}, {"content", "hi"}}, {{"role", "assistant"}, {"content", "so it "}}}},
+      {"continue_final_message", true},
+      {"echo", true}};
+  const Json answer = post("/v1/chat/completions", body);
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "so it hello");
+  EXPECT_EQ(test::ByteTokenizer().decode(last_request().request.prompt, false),
+            "user:hi|assistant:so it");
+}
+
+TEST_F(ProtocolTest, CompletionsOfSeveralPrompts) {
+  script_.answer = [](const infer::Request& request) {
+    return test::ByteTokenizer().decode(request.prompt, false) + "!";
+  };
+  const Json answer =
+      post("/v1/completions", {{"prompt", {"ab", "c"}}, {"n", 2}, {"max_tokens", 2}});
+  EXPECT_EQ(answer["object"], "text_completion");
+  std::vector<std::string> texts;
+  for (const Json& choice : answer["choices"]) texts.push_back(choice["text"]);
+  EXPECT_THAT(texts, ElementsAre("ab", "ab", "c!", "c!"));
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 3);
+}
+
+TEST_F(ProtocolTest, ACompletionThatEchoesShowsThePromptsLogprobs) {
+  const Json body = {{"prompt", "ab"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}};
+  const Json choice = post("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(choice["text"], "abh");
+  EXPECT_EQ(choice["logprobs"]["tokens"], (Json{"a", "b", "h"}));
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"], (Json{nullptr, -0.5, -0.5}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], (Json{0, 1, 2}));
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], (Json{{"b", -0.5}}));
+  Json alone = body;
+  alone["max_tokens"] = 0;
+  const Json scored = post("/v1/completions", alone);
+  EXPECT_EQ(scored["choices"][0]["text"], "ab");
+  EXPECT_EQ(scored["choices"][0]["logprobs"]["tokens"], (Json{"a", "b"}));
+  EXPECT_EQ(scored["usage"]["completion_tokens"], 0);
+  std::string streamed;
+  for (const Json& event : stream(body, "/v1/completions"))
+    streamed += event["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(streamed, "abh");
+}
+
+TEST_F(ProtocolTest, IdsOfAPromptMustBeInTheVocabulary) {
+  EXPECT_EQ(post("/v1/completions", {{"prompt", {1, 256}}}, 400)["error"]["param"], "prompt");
+  EXPECT_EQ(post("/v1/completions", {{"prompt", ""}}, 400)["error"]["param"], "prompt");
+}
+
+TEST_F(ProtocolTest, ModelsAndUnknownOnes) {
+  Json list = Json::parse(ask(raw_request("GET", "/v1/models")).body);
+  EXPECT_EQ(list["data"].size(), 2);
+  EXPECT_EQ(list["data"][0]["id"], "tiny");
+  EXPECT_EQ(list["data"][0]["max_model_len"], 1000);
+  EXPECT_EQ(Json::parse(ask(raw_request("GET", "/v1/models/alias")).body)["id"], "alias");
+  EXPECT_EQ(ask(raw_request("GET", "/v1/models/other")).status, 404);
+  const Json error = chat({{"model", "other"}}, 404)["error"];
+  EXPECT_EQ(error["code"], "model_not_found");
+  EXPECT_EQ(chat({{"model", "alias"}})["model"], "alias");
+}
+
+TEST_F(ProtocolTest, TokensOfTextsAndBack) {
+  const Json tokens = post("/tokenize", {{"prompt", "ab"}, {"return_token_strs", true}});
+  EXPECT_EQ(tokens["tokens"], (Json{97, 98}));
+  EXPECT_EQ(tokens["count"], 2);
+  EXPECT_EQ(tokens["token_strs"], (Json{"a", "b"}));
+  Json body = chat_body();
+  EXPECT_EQ(post("/tokenize", body)["count"], 18);
+  EXPECT_EQ(post("/detokenize", {{"tokens", {104, 105}}})["prompt"], "hi");
+}
+
+TEST_F(ProtocolTest, ErrorsHaveOpenAisShape) {
+  for (const auto& [request, status] :
+       {std::pair{raw_request("POST", "/v1/chat/completions", "{"), 400},
+        std::pair{raw_request("POST", "/v1/nothing", "{}"), 404},
+        std::pair{raw_request("GET", "/v1/chat/completions"), 405},
+        std::pair{std::string("BROKEN\r\n\r\n"), 400}}) {
+    const RawResponse response = ask(request);
+    EXPECT_EQ(response.status, status);
+    const Json error = Json::parse(response.body)["error"];
+    EXPECT_TRUE(error["message"].is_string());
+    EXPECT_EQ(error["type"], "invalid_request_error");
+  }
+}
+
+TEST_F(ProtocolTest, AnErrorOfTheEngineReachesItsRequestAlone) {
+  Json body = chat_body({{"messages", {{{"role", "user"}, {"content", std::string(5100, 'x')}}}}});
+  model_.max_model_len = 0;
+  EXPECT_EQ(post("/v1/chat/completions", body, 400)["error"]["message"], "the prompt does not fit");
+  body["stream"] = true;
+  EXPECT_EQ(post("/v1/chat/completions", body, 400)["error"]["message"], "the prompt does not fit")
+      << "a stream that has not begun is an answer like any other";
+  chat();
+}
+
+TEST_F(ProtocolTest, AnEngineThatFailsIsReplaced) {
+  script_.is_held = true;
+  start();
+  RawClient whole(server_->port()), streamed(server_->port());
+  whole.send(raw_request("POST", "/v1/chat/completions", chat_body().dump()));
+  streamed.send(raw_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump()));
+  ASSERT_TRUE(comes([&] { return script_.num_running == 2; }));
+  script_.fails_next_step = true;
+  const RawResponse failed = whole.response();
+  EXPECT_EQ(failed.status, 500);
+  EXPECT_EQ(Json::parse(failed.body)["error"]["type"], "server_error");
+  const RawResponse in_stream = streamed.response();
+  EXPECT_EQ(in_stream.status, 200);
+  const std::vector<Json> events = events_of(in_stream.body);
+  EXPECT_EQ(events.back()["error"]["message"], "no memory is left");
+  script_.is_held = false;
+  EXPECT_EQ(chat()["choices"][0]["message"]["content"], "hello");
+  EXPECT_EQ(script_.num_engines, 2);
+}
+
+TEST_F(ProtocolTest, AClientThatGoesEndsItsRequests) {
+  script_.answer = [](const infer::Request&) { return std::string(900, 'x'); };
+  script_.is_held = true;
+  start();
+  {
+    RawClient client(server_->port());
+    client.send(raw_request("POST", "/v1/chat/completions",
+                            chat_body({{"n", 4}, {"stream", true}}).dump()));
+    ASSERT_TRUE(comes([&] { return script_.num_running == 4; }));
+  }
+  EXPECT_TRUE(comes([&] { return script_.num_running == 0; }));
+  EXPECT_EQ(script_.num_cancelled, 4);
+}
+
+TEST_F(ProtocolTest, MoreThanTheQueueHoldsIsTurnedAway) {
+  loop_settings_.max_queue = 3;
+  script_.is_held = true;
+  start();
+  const RawResponse much =
+      ask(raw_request("POST", "/v1/chat/completions", chat_body({{"n", 4}}).dump()));
+  EXPECT_EQ(much.status, 400) << "it would never fit";
+  EXPECT_EQ(chat({{"n", 128}}, 400)["error"]["param"], "n");
+}
+
+TEST_F(ProtocolTest, KeysAreAskedForAndCompared) {
+  access_.api_keys = {"first", "second"};
+  start();
+  const auto with = [&](const std::string& header) {
+    return ask(raw_request("GET", "/v1/models", "", header)).status;
+  };
+  EXPECT_EQ(with(""), 401);
+  EXPECT_EQ(with("Authorization: Bearer \r\n"), 401);
+  EXPECT_EQ(with("Authorization: Bearer firs\r\n"), 401);
+  EXPECT_EQ(with("Authorization: Bearer firstt\r\n"), 401);
+  EXPECT_EQ(with("Authorization: Basic first\r\n"), 401);
+  EXPECT_EQ(with("Authorization: Bearer first\r\n"), 200);
+  EXPECT_EQ(with("authorization: bearer second\r\n"), 200);
+  EXPECT_EQ(ask(raw_request("GET", "/health")).status, 200);
+  EXPECT_EQ(ask(raw_request("POST", "/tokenize", "{}")).status, 401);
+  const RawResponse refused = ask(raw_request("GET", "/v1/models"));
+  EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "invalid_api_key");
+}
+
+TEST_F(ProtocolTest, PagesOfOtherOriginsAreRefusedUnlessNamed) {
+  access_.allowed_origins = {"https://chat.example.com"};
+  start();
+  const auto from = [&](const std::string& origin) {
+    return ask(raw_request("GET", "/v1/models", "", "Origin: " + origin + "\r\n"));
+  };
+  EXPECT_EQ(from("https://evil.example.com").status, 403);
+  EXPECT_EQ(from("null").status, 403);
+  EXPECT_EQ(from("http://localhost").headers.count("access-control-allow-origin"), 0);
+  EXPECT_EQ(from("http://localhost").status, 200) << "its own page";
+  EXPECT_EQ(from("https://chat.example.com").headers.at("access-control-allow-origin"),
+            "https://chat.example.com");
+  const RawResponse preflight =
+      ask(raw_request("OPTIONS", "/v1/chat/completions", "",
+                      "Origin: https://chat.example.com\r\nAccess-Control-Request-Method: POST\r\n"
+                      "Access-Control-Request-Headers: authorization,x-stainless-os\r\n"));
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "authorization,x-stainless-os");
+}
+
+TEST_F(ProtocolTest, AServerOfThisMachineAnswersToItsOwnNamesAlone) {
+  start();
+  const auto to = [&](const std::string& host) {
+    return ask("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n\r\n").status;
+  };
+  EXPECT_EQ(to("evil.example.com"), 403);
+  EXPECT_EQ(to("127.0.0.1.evil.example.com"), 403);
+  EXPECT_EQ(to("127.0.0.1:8000"), 200);
+  EXPECT_EQ(to("[::1]:8000"), 200);
+  EXPECT_EQ(to("LOCALHOST:80"), 200);
+}
+
+TEST_F(ProtocolTest, MetricsHaveVllmsNames) {
+  chat();
+  const std::string text = ask(raw_request("GET", "/metrics")).body;
+  for (const char* line :
+       {"vllm:num_requests_running{model_name=\"tiny\",engine=\"0\"} 0",
+        "vllm:generation_tokens_total{model_name=\"tiny\",engine=\"0\"} 5",
+        "vllm:prompt_tokens_total{model_name=\"tiny\",engine=\"0\"} 18",
+        "vllm:request_success_total{model_name=\"tiny\",engine=\"0\",finished_reason=\"stop\"} 1",
+        "vllm:time_to_first_token_seconds_count{model_name=\"tiny\",engine=\"0\"} 1",
+        "vllm:inter_token_latency_seconds_count{model_name=\"tiny\",engine=\"0\"} 4",
+        "vllm:e2e_request_latency_seconds_bucket{model_name=\"tiny\",engine=\"0\",le=\"+Inf\"} 1"})
+    EXPECT_THAT(text, HasSubstr(line));
+}
+
+TEST_F(ProtocolTest, StreamedTextsAreTheWholeOnes) {
+  const std::vector<std::string> parts = {"a",  " ",   "<think>", "</think>", "你", "\n",
+                                          "EN", "END", "é",       "{\"x\":",  "\"", "<tool_call>"};
+  std::mt19937 random(11);
+  for (int i = 0; i < 60; ++i) {
+    std::string text;
+    for (int k = 0; k < 10; ++k) text += parts[random() % parts.size()];
+    script_.answer = [text](const infer::Request&) { return text + "|"; };
+    const Json more = {{"stop", {"END"}}, {"n", 2}};
+    const Json whole = chat(more);
+    std::vector<std::string> content(2), reasoning(2);
+    for (const Json& event : stream(chat_body(more))) {
+      const Json& choice = event["choices"][0];
+      content[choice["index"].get<size_t>()] += choice["delta"].value("content", "");
+      reasoning[choice["index"].get<size_t>()] += choice["delta"].value("reasoning", "");
+    }
+    for (size_t k = 0; k < 2; ++k) {
+      const Json& message = whole["choices"][k]["message"];
+      EXPECT_EQ(content[k], message["content"]) << text;
+      EXPECT_EQ(reasoning[k], message.value("reasoning", "")) << text;
+    }
+  }
+}
+
+TEST(SameSecret, ComparesAllOfIt) {
+  EXPECT_TRUE(is_same_secret("abc", "abc"));
+  EXPECT_FALSE(is_same_secret("abd", "abc"));
+  EXPECT_FALSE(is_same_secret("ab", "abc"));
+  EXPECT_FALSE(is_same_secret("abcabc", "abc"));
+  EXPECT_FALSE(is_same_secret("", "abc"));
+}
+
+}  // namespace service_test
+}  // namespace danlu::serve
