@@ -235,7 +235,7 @@ export const flows = {
   },
 
   async everyTextIsThereInBothLanguages() {
-    const js = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../../page/js");
+    const js = path.join(process.env.DANLU_PAGE ?? path.join(path.dirname(fileURLToPath(import.meta.url)), "../../../page"), "js");
     const {TEXTS} = await import(path.join(js, "texts.js"));
     const sources = fs.readdirSync(js, {recursive: true}).filter((file) => file.endsWith(".js") && file !== "texts.js").map((file) => fs.readFileSync(path.join(js, file), "utf8")).join("\n");
     const used = new Set([...sources.matchAll(/\bt\("([a-z_A-Z0-9]+)"/g)].map((match) => match[1]));

@@ -76,7 +76,7 @@ async function answer(request, response, log) {
 const TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"};
 
 /** Starts one on a free port. key: what /v1 and /api ask for. pageDirectory: for work on the page, its files instead of the board's. */
-export async function startMock({board, key = "", models = ["tiny", "tiny-lora"], pageDirectory = "", port = 0}) {
+export async function startMock({board, key = "", models = ["tiny", "tiny-lora"], pageDirectory = process.env.DANLU_PAGE ?? "", port = 0}) {
   const log = Object.assign([], {aborted: 0});
   const forward = (request, response) => {
     const there = http.request(board + request.url, {method: request.method, headers: {...request.headers, host: new URL(board).host}}, (from) => {
@@ -115,6 +115,6 @@ export async function startMock({board, key = "", models = ["tiny", "tiny-lora"]
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname && process.argv[2]) {
-  const mock = await startMock({board: process.argv[2], pageDirectory: process.argv[3] ?? "", port: Number(process.argv[4] ?? 0)});
+  const mock = await startMock({board: process.argv[2], port: Number(process.argv[3] ?? 0)});
   console.log(mock.url);
 }

@@ -52,6 +52,10 @@ export const flows = {
     fs.appendFileSync(log, '{"loss":99,"global_'); // half a line
     await until(async () => (await cardText(page, "running")).includes("30/100"), "new steps in the list");
     await until(async () => Number((await values(page, "loss"))[0]) < 2, "new steps in the chart");
+    const place = await page.locator(".chart .u-over").first().boundingBox();
+    await page.mouse.move(place.x + 1, place.y + 50);
+    await until(async () => (await page.locator(".chart .values b").first().innerText()) === "Step 1", "the first step is still there");
+    await page.mouse.move(2, 2);
     putRun(path.join(bench.runs, "newcomer"), 2);
     await until(() => card(page, "newcomer").isVisible(), "a new run");
     fs.rmSync(path.join(bench.runs, "newcomer"), {recursive: true});

@@ -62,7 +62,7 @@ export class Bench {
     const {chromium} = createRequire(import.meta.url)(playwright);
     bench.browser = await chromium.launch({executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"]});
     bench.board = await startBoard(build, bench.runs);
-    bench.mock = await startMock({board: bench.board.url, pageDirectory: process.env.DANLU_PAGE ?? ""});
+    bench.mock = await startMock({board: bench.board.url});
     return bench;
   }
 
