@@ -33,6 +33,8 @@ OptionTable chat_options();
 OptionTable serve_options();
 OptionTable eval_options();
 OptionTable compare_options();
+OptionTable board_options();
+int run_board(const Options& options);
 OptionTable download_options();
 int run_download(const Options& options);
 OptionTable inspect_options();
