@@ -9,8 +9,7 @@
 
 #include "base/error.h"
 #include "device/parallel.h"
-#include "infer/kv_cache.h"
-#include "infer/prefix_index.h"
+#include "infer/live_request.h"
 #include "infer/schedule.h"
 #include "infer/step.h"
 
@@ -22,69 +21,6 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
 constexpr int64_t kPassPatches = int64_t{1} << 15;
 /// Logits behind each token of a prompt are much memory: a vocabulary of 150,000 takes 0.6 MB.
 constexpr int64_t kLogprobTokens = 128;
-
-/// The most urgent first: by priority, then by age.
-struct Rank {
-  int64_t priority;
-  RequestHandle handle;
-  auto operator<=>(const Rank&) const = default;
-};
-
-struct Live {
-  RequestHandle handle;
-  EngineRequest asked;
-  std::vector<text::TokenId> seen;   ///< prompt and answer
-  std::vector<text::TokenId> named;  ///< the same with pictures told apart
-  std::shared_ptr<PromptPictures> pictures;
-  int64_t limit;  ///< tokens that `seen` may have
-
-  SequenceId sequence = -1;                ///< while it runs
-  std::vector<PrefixIndex::Place> places;  ///< behind its full pages that are in the index
-  int64_t cached_tokens = 0;
-  bool has_begun = false;  ///< was admitted before
-  std::vector<TokenLogprobs> prompt_logprobs;
-
-  int64_t prompt_size() const { return std::ssize(asked.request.prompt); }
-  int64_t answered() const { return std::ssize(seen) - prompt_size(); }
-  std::span<const text::TokenId> answer() const {
-    return std::span(seen).subspan(asked.request.prompt.size());
-  }
-  bool wants_prompt_logprobs() const { return asked.num_prompt_logprobs && answered() == 0; }
-};
-using Requests = std::map<Rank, std::unique_ptr<Live>>;
-
-/// What became of a request in a pass.
-struct Drawn {
-  std::optional<text::TokenId> token;  ///< none and no error: nothing may come any more
-  std::optional<TokenLogprobs> logprobs;
-  std::exception_ptr error;
-};
-
-Drawn draw(std::span<float> row, const Live& live, at::ScalarType computed_in) {
-  Drawn drawn;
-  const Request& request = live.asked.request;
-  try {
-    require_usable_logits(row, computed_in);
-    std::vector<float> of_model;
-    if (live.asked.num_logprobs) of_model.assign(row.begin(), row.end());
-    if (!apply_rules(row, live.asked.rules, live.answer(), request.stop_ids)) return drawn;
-    drawn.token = sample_token(row, live.seen, request.sampling, request.stream,
-                               static_cast<uint64_t>(live.answered()), computed_in);
-    if (live.asked.num_logprobs)
-      drawn.logprobs = logprobs_of(of_model, *drawn.token, *live.asked.num_logprobs);
-  } catch (const Error&) {
-    drawn.error = std::current_exception();
-  }
-  return drawn;
-}
-
-/// Whether a text has keys in the cache that turn by other frequencies than the next pass: longrope
-/// has others for texts beyond its original context. Hugging Face begins such a text anew, too.
-bool is_outgrown(const arch::ModelConfig& config, int64_t cached, int64_t length) {
-  const int64_t original = config.rope.original_max_positions;
-  return config.rope.scaling == arch::RopeScaling::kLongRope && cached > 0 &&
-         (cached > original) != (length > original);
-}
 
 }  // namespace
 
@@ -102,14 +38,14 @@ class Engine::Impl {
 
   RequestHandle add(EngineRequest asked) {
     check(asked);
-    auto live = std::make_unique<Live>();
+    auto live = std::make_unique<LiveRequest>();
     live->handle = next_handle_++;
     live->seen = asked.request.prompt;
     live->pictures =
         PromptPictures::of(model_.config(), std::ssize(live->seen), asked.request.pictures);
     live->named = names_.named(live->seen, live->pictures.get());
     live->limit = limit_of(asked.request);
-    const Rank rank{asked.priority, live->handle};
+    const RequestRank rank{asked.priority, live->handle};
     live->asked = std::move(asked);
     ranks_[live->handle] = rank;
     return waiting_.emplace(rank, std::move(live)).first->first.handle;
@@ -150,8 +86,9 @@ class Engine::Impl {
   const EngineSettings& settings() const { return settings_; }
 
  private:
+  using Requests = std::map<RequestRank, std::unique_ptr<LiveRequest>>;
   struct Part {
-    Live* live;
+    LiveRequest* live;
     int64_t tokens;
   };
 
@@ -175,15 +112,15 @@ class Engine::Impl {
                      settings_.max_pages > 0 ? page_tokens() : kUnlimited});
   }
 
-  bool is_whole(const Live& live) const { return reads_whole_ || live.pictures; }
+  bool is_whole(const LiveRequest& live) const { return reads_whole_ || live.pictures; }
 
-  RequestProgress progress_of(const Live& live, int64_t computed) const {
+  RequestProgress progress_of(const LiveRequest& live, int64_t computed) const {
     return {.total = std::ssize(live.seen), .computed = computed, .is_whole = is_whole(live)};
   }
 
-  RequestProgress progress_of_running(const Live& live) {
+  RequestProgress progress_of_running(const LiveRequest& live) {
     const int64_t length = std::ssize(live.seen);
-    if (is_outgrown(model_.config(), cache_.length(live.sequence), length))
+    if (outgrows_cache(model_.config(), cache_.length(live.sequence), length))
       cache_.truncate(live.sequence, 0);
     RequestProgress progress = progress_of(live, cache_.length(live.sequence));
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
@@ -211,14 +148,14 @@ class Engine::Impl {
     return parts;
   }
 
-  void add_part(std::vector<Part>& parts, Live& live, int64_t tokens) {
+  void add_part(std::vector<Part>& parts, LiveRequest& live, int64_t tokens) {
     if (live.wants_prompt_logprobs() && !is_whole(live)) tokens = std::min(tokens, kLogprobTokens);
     if (tokens > 0) parts.push_back({&live, tokens});
   }
 
   void preempt() {
     const auto last = std::prev(running_.end());
-    Live& live = *last->second;
+    LiveRequest& live = *last->second;
     cache_.remove(live.sequence);
     live.sequence = -1;
     live.places.clear();
@@ -232,7 +169,7 @@ class Engine::Impl {
     int64_t patches = 0;
     for (auto next = waiting_.begin(); next != waiting_.end();) {
       const auto first = next++;
-      Live& live = *first->second;
+      LiveRequest& live = *first->second;
       if (live.asked.request.max_new_tokens <= 0 && !live.asked.num_prompt_logprobs) {
         outputs.push_back(ended(live, FinishReason::kLength));
         forget(first->first);
@@ -256,19 +193,19 @@ class Engine::Impl {
 
   /// Pages of what the prompt begins with; the last token is never among them, its logits are the
   /// answer's first.
-  PrefixIndex::Found found_beginning(const Live& live) const {
+  PrefixIndex::Found found_beginning(const LiveRequest& live) const {
     if (!shares_ || live.wants_prompt_logprobs()) return {};
     return index_.find(PrefixIndex::root(live.asked.salt), live.named,
                        (std::ssize(live.seen) - 1) / ops::kPageTokens);
   }
 
   /// Whether another request computes what this one would compute next: it waits, and shares.
-  bool is_being_computed(const Live& live, const PrefixIndex::Found& shared) const {
+  bool is_being_computed(const LiveRequest& live, const PrefixIndex::Found& shared) const {
     if (!shares_) return false;
     const size_t begin = shared.pages.size() * ops::kPageTokens, end = begin + ops::kPageTokens;
     if (end >= live.named.size()) return false;
     return std::any_of(running_.begin(), running_.end(), [&](const auto& item) {
-      const Live& other = *item.second;
+      const LiveRequest& other = *item.second;
       return other.asked.salt == live.asked.salt && other.places == shared.places &&
              end <= other.named.size() &&
              std::equal(live.named.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -283,7 +220,7 @@ class Engine::Impl {
   }
 
   /// An answer that is begun is never begun anew, which would round otherwise.
-  bool has_room_to_the_end(const Live& live) const {
+  bool has_room_to_the_end(const LiveRequest& live) const {
     if (settings_.max_pages == 0) return true;
     int64_t pages = live.limit / ops::kPageTokens + 1;
     for (const auto& [rank, other] : running_) pages += other->limit / ops::kPageTokens + 1;
@@ -291,7 +228,7 @@ class Engine::Impl {
   }
 
   /// False: they cannot be read, and the request is over.
-  bool load_pictures(Live& live, std::vector<EngineOutput>& outputs) {
+  bool load_pictures(LiveRequest& live, std::vector<EngineOutput>& outputs) {
     if (!live.pictures) return true;
     try {
       live.pictures->load();
@@ -304,7 +241,7 @@ class Engine::Impl {
     }
   }
 
-  void begin(Live& live, const PrefixIndex::Found& shared) {
+  void begin(LiveRequest& live, const PrefixIndex::Found& shared) {
     live.sequence = cache_.add(shared.pages);
     live.places = shared.places;
     if (live.has_begun) return;
@@ -315,7 +252,7 @@ class Engine::Impl {
     counts_.prefix_hit += live.cached_tokens;
   }
 
-  void forget(Rank rank) {
+  void forget(RequestRank rank) {
     if (const auto found = running_.find(rank); found != running_.end()) {
       cache_.remove(found->second->sequence);
       running_.erase(found);
@@ -324,7 +261,7 @@ class Engine::Impl {
     ranks_.erase(rank.handle);
   }
 
-  EngineOutput ended(const Live& live, FinishReason reason) const {
+  EngineOutput ended(const LiveRequest& live, FinishReason reason) const {
     return {.handle = live.handle, .cached_tokens = live.cached_tokens, .finished = reason};
   }
 
@@ -333,7 +270,7 @@ class Engine::Impl {
     std::vector<int64_t> last_rows(parts.size(), -1);
     int64_t row = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
-      Live& live = *parts[i].live;
+      LiveRequest& live = *parts[i].live;
       note_full_pages(live);
       const bool reaches_end = cache_.length(live.sequence) == std::ssize(live.seen);
       if (live.wants_prompt_logprobs()) {
@@ -344,10 +281,10 @@ class Engine::Impl {
         last_rows[i] = row++;
       }
     }
-    std::vector<Drawn> drawn(parts.size());
+    std::vector<DrawnToken> drawn(parts.size());
     device::parallel_each(parts.size(), [&](size_t i) {
       if (last_rows[i] < 0) return;
-      const Live& live = *parts[i].live;
+      const LiveRequest& live = *parts[i].live;
       drawn[i] = draw(answerable(logits_RV, static_cast<size_t>(last_rows[i]), live.asked.request),
                       live, model_.dtype());
     });
@@ -359,7 +296,7 @@ class Engine::Impl {
   std::vector<StepInput> inputs_of(const std::vector<Part>& parts) const {
     std::vector<StepInput> inputs;
     for (const Part& part : parts) {
-      const Live& live = *part.live;
+      const LiveRequest& live = *part.live;
       const auto from = live.seen.begin() + cache_.length(live.sequence);
       StepInput input{live.sequence, {from, from + part.tokens}, live.pictures.get()};
       if (live.wants_prompt_logprobs())
@@ -371,7 +308,7 @@ class Engine::Impl {
     return inputs;
   }
 
-  void note_full_pages(Live& live) {
+  void note_full_pages(LiveRequest& live) {
     if (!shares_) return;
     const int64_t full = cache_.length(live.sequence) / ops::kPageTokens;
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
@@ -388,7 +325,8 @@ class Engine::Impl {
     }
   }
 
-  void note_prompt_logprobs(Live& live, const at::Tensor& logits_RV, int64_t row, int64_t tokens) {
+  void note_prompt_logprobs(LiveRequest& live, const at::Tensor& logits_RV, int64_t row,
+                            int64_t tokens) {
     const int64_t first = cache_.length(live.sequence) - tokens;
     for (int64_t i = 0; i < tokens && first + i + 1 < live.prompt_size(); ++i) {
       const std::span<float> logits =
@@ -398,7 +336,7 @@ class Engine::Impl {
     }
   }
 
-  EngineOutput accept(Live& live, const Drawn& drawn) {
+  EngineOutput accept(LiveRequest& live, const DrawnToken& drawn) {
     EngineOutput output{.handle = live.handle, .cached_tokens = live.cached_tokens};
     if (live.pictures) live.pictures->release();
     output.prompt_logprobs = std::move(live.prompt_logprobs);
@@ -421,7 +359,7 @@ class Engine::Impl {
     return output;
   }
 
-  static void take(Live& live, text::TokenId id, EngineOutput& output) {
+  static void take(LiveRequest& live, text::TokenId id, EngineOutput& output) {
     const std::vector<text::TokenId>& stops = live.asked.request.stop_ids;
     if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
       output.finished = FinishReason::kStop;
@@ -443,7 +381,7 @@ class Engine::Impl {
   SequenceCache cache_;
   PictureNames names_;
   Requests running_, waiting_;
-  std::map<RequestHandle, Rank> ranks_;
+  std::map<RequestHandle, RequestRank> ranks_;
   RequestHandle next_handle_ = 1;
   EngineCounts counts_;
 };

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "infer/engine.h"
+#include "infer/live_request.h"
 #include "infer/step.h"
 
 namespace danlu::infer {
@@ -27,14 +28,6 @@ struct Running {
   std::vector<text::TokenId> pending;  ///< ids the next forward consumes
   Answer answer;
 };
-
-/// Whether a text has keys in the cache that turn by other frequencies than the next pass: longrope
-/// has others for texts beyond its original context. Hugging Face begins such a text anew, too.
-bool outgrows_cache(const arch::ModelConfig& config, int64_t cached, int64_t length) {
-  const int64_t original = config.rope.original_max_positions;
-  return config.rope.scaling == arch::RopeScaling::kLongRope && cached > 0 &&
-         (cached > original) != (length > original);
-}
 
 /// Lets the next pass of such a text begin with its first token.
 void begin_anew_if_outgrown(const arch::ModelConfig& config, SequenceCache& cache,

@@ -142,21 +142,23 @@ TEST_F(PreferenceLines, RewardModelsOfThreeSystems) {
   EXPECT_THAT(swift.err, HasSubstr("a new reward head: score is drawn with deviation 0.02"));
   EXPECT_THAT(swift.err, HasSubstr("--reward_model swift"));
   EXPECT_EQ(accuracy_of(steps_of(*this / "swift")), 1.0);
-  const Json config = read_json_file(*this / "swift" / "config.json");
+  const Json config = Json::parse(std::ifstream(*this / "swift" / "config.json"));
   EXPECT_EQ(config["architectures"], Json::array({"Qwen2ForSequenceClassification"}));
   EXPECT_EQ(config["id2label"].size(), 1u);
   EXPECT_TRUE(config["pad_token_id"].is_number_integer());
   for (const char* name : {"eval_accuracy", "eval_margin", "eval_rewards/chosen"})
     EXPECT_TRUE(evaluation_of("swift").contains(name)) << name;
   ok(line({"posttrain", "--stage", "orm", "--lora-r", "4"}, "pairs.jsonl", "mindspeed", more({})));
-  EXPECT_EQ(read_json_file(*this / "mindspeed" / "adapter_config.json")["modules_to_save"],
-            Json::array({"score"}));
+  EXPECT_EQ(
+      Json::parse(std::ifstream(*this / "mindspeed" / "adapter_config.json"))["modules_to_save"],
+      Json::array({"score"}));
   EXPECT_EQ(accuracy_of(steps_of(*this / "mindspeed")), 1.0);
   write("rm.yaml", "stage: rm\ndo_train: true\nfinetuning_type: lora\n");
   ok(line({"train", "rm.yaml"}, "pairs.jsonl", "factory", more({})));
   EXPECT_TRUE(fs::exists(*this / "factory" / "value_head.safetensors"));
-  EXPECT_EQ(read_json_file(*this / "factory" / "adapter_config.json")["modules_to_save"],
-            Json(nullptr));
+  EXPECT_EQ(
+      Json::parse(std::ifstream(*this / "factory" / "adapter_config.json"))["modules_to_save"],
+      Json(nullptr));
   EXPECT_EQ(accuracy_of(steps_of(*this / "factory")), 1.0);
 }
 

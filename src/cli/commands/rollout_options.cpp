@@ -72,10 +72,14 @@ OptionTable rollout_options() {
          .help = "add each prompt's worst answer as rejected_response: rows for --rlhf_type dpo; "
                  "prompts whose answers are all worth the same are left out",
          .group = "Output"}}});
+  std::vector<OptionSpec> foreign = foreign_inference_options(own);
+  // Elsewhere a prompt gets one answer.
+  std::erase_if(foreign,
+                [](const OptionSpec& spec) { return spec.name == "num_return_sequences"; });
   return with_inference_profiles(OptionTable(
       "rollout", "Draw answers to prompts and judge them: rows for rejection sampling and DPO",
       "danlu rollout --model DIR --dataset FILE --reward_funcs accuracy --output FILE.jsonl",
-      joined({own, foreign_inference_options(own)})));
+      joined({own, foreign})));
 }
 
 }  // namespace danlu::cli

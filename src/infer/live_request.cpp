@@ -1,0 +1,31 @@
+#include "infer/live_request.h"
+
+#include "base/error.h"
+
+namespace danlu::infer {
+
+DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType computed_in) {
+  DrawnToken drawn;
+  const Request& request = live.asked.request;
+  try {
+    require_usable_logits(row, computed_in);
+    std::vector<float> of_model;
+    if (live.asked.num_logprobs) of_model.assign(row.begin(), row.end());
+    if (!apply_rules(row, live.asked.rules, live.answer(), request.stop_ids)) return drawn;
+    drawn.token = sample_token(row, live.seen, request.sampling, request.stream,
+                               static_cast<uint64_t>(live.answered()), computed_in);
+    if (live.asked.num_logprobs)
+      drawn.logprobs = logprobs_of(of_model, *drawn.token, *live.asked.num_logprobs);
+  } catch (const Error&) {
+    drawn.error = std::current_exception();
+  }
+  return drawn;
+}
+
+bool outgrows_cache(const arch::ModelConfig& config, int64_t cached, int64_t length) {
+  const int64_t original = config.rope.original_max_positions;
+  return config.rope.scaling == arch::RopeScaling::kLongRope && cached > 0 &&
+         (cached > original) != (length > original);
+}
+
+}  // namespace danlu::infer

@@ -1,0 +1,57 @@
+// infer/live_request.h: a request while the engine answers it.
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "infer/engine.h"
+#include "infer/kv_cache.h"
+#include "infer/prefix_index.h"
+
+namespace danlu::infer {
+
+/// The most urgent first: by priority, then by age.
+struct RequestRank {
+  int64_t priority;
+  RequestHandle handle;
+  auto operator<=>(const RequestRank&) const = default;
+};
+
+struct LiveRequest {
+  RequestHandle handle;
+  EngineRequest asked;
+  std::vector<text::TokenId> seen;   ///< prompt and answer
+  std::vector<text::TokenId> named;  ///< the same with pictures told apart
+  std::shared_ptr<PromptPictures> pictures;
+  int64_t limit;  ///< tokens that `seen` may have
+
+  SequenceId sequence = -1;                ///< while it runs
+  std::vector<PrefixIndex::Place> places;  ///< behind its full pages that are in the index
+  int64_t cached_tokens = 0;
+  bool has_begun = false;  ///< was admitted before
+  std::vector<TokenLogprobs> prompt_logprobs;
+
+  int64_t prompt_size() const { return std::ssize(asked.request.prompt); }
+  int64_t answered() const { return std::ssize(seen) - prompt_size(); }
+  std::span<const text::TokenId> answer() const {
+    return std::span(seen).subspan(asked.request.prompt.size());
+  }
+  bool wants_prompt_logprobs() const { return asked.num_prompt_logprobs && answered() == 0; }
+};
+
+/// What became of a request in a pass.
+struct DrawnToken {
+  std::optional<text::TokenId> token;  ///< none and no error: nothing may come any more
+  std::optional<TokenLogprobs> logprobs;
+  std::exception_ptr error;
+};
+DrawnToken draw(std::span<float> logits_V, const LiveRequest& live, at::ScalarType computed_in);
+
+/// Whether a text has keys in the cache that turn by other frequencies than the next pass: longrope
+/// has others for texts beyond its original context. Hugging Face begins such a text anew, too.
+bool outgrows_cache(const arch::ModelConfig& config, int64_t cached, int64_t length);
+
+}  // namespace danlu::infer

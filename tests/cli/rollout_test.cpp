@@ -1,0 +1,124 @@
+// Answers that a model draws, as rows to train on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "cli/bad_input.h"
+
+namespace danlu::test {
+namespace {
+
+using testing::HasSubstr;
+
+class RolloutLine : public BadInput {
+ protected:
+  void SetUp() override {
+    BadInput::SetUp();
+    std::string prompts;
+    for (int i = 0; i < 6; ++i) {
+      prompts +=
+          Json{{"messages", {{{"role", "user"}, {"content", "question " + std::to_string(i)}}}},
+               {"solution", "7"},
+               {"number", i}}
+              .dump() +
+          "\n";
+    }
+    write("prompts.jsonl", prompts);
+    // What is longer than the mean of all is better; an answer that begins with a space has no
+    // score.
+    write("judge.sh",
+          "#!/bin/sh\nsed -E 's/.*\"completion\":\"(([^\"\\\\]|\\\\.)*)\".*/\\1/' | "
+          "awk '{ print (substr($0, 1, 1) == \" \") ? \"null\" : length($0) }'\n");
+  }
+  std::vector<std::string> line(const std::string& to,
+                                const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"rollout",
+                                      "--model",
+                                      good("model").string(),
+                                      "--dataset",
+                                      "prompts.jsonl",
+                                      "--num_generations",
+                                      "4",
+                                      "--max_new_tokens",
+                                      "6",
+                                      "--reward_funcs",
+                                      "program:sh judge.sh",
+                                      "--batch_size",
+                                      "5",
+                                      "--output",
+                                      to};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::vector<Json> rows(const std::string& name) const {
+    std::ifstream file(*this / name);
+    std::vector<Json> found;
+    for (std::string text; std::getline(file, text);) found.push_back(Json::parse(text));
+    return found;
+  }
+};
+
+TEST_F(RolloutLine, WritesEveryAnswerWithItsRewards) {
+  const ProgramResult result = ok(line("all.jsonl"));
+  EXPECT_THAT(result.err, HasSubstr("6 prompts, 24 answers"));
+  const std::vector<Json> all = rows("all.jsonl");
+  ASSERT_FALSE(all.empty());
+  std::map<int, std::vector<double>> rewards;
+  for (const Json& row : all) {
+    EXPECT_EQ(row.at("solution"), "7") << "the columns of the prompt stay";
+    ASSERT_EQ(row.at("messages").size(), 2u);
+    EXPECT_EQ(row.at("messages")[1].at("role"), "assistant");
+    EXPECT_EQ(row.at("rewards").at("sh"), row.at("reward"));
+    rewards[row.at("number").get<int>()].push_back(row.at("reward").get<double>());
+  }
+  for (const auto& [number, of_prompt] : rewards) {
+    EXPECT_LE(of_prompt.size(), 4u);
+    EXPECT_TRUE(std::is_sorted(of_prompt.rbegin(), of_prompt.rend())) << "the best first";
+  }
+  ok(line("again.jsonl", {"--batch_size", "64"}));
+  EXPECT_EQ(rows("again.jsonl"), all) << "draws depend on seed and prompt alone";
+  ok(line("other.jsonl", {"--seed", "3"}));
+  EXPECT_NE(rows("other.jsonl"), all);
+}
+
+TEST_F(RolloutLine, KeepsTheBestAndRejectsTheWorst) {
+  ok(line("all.jsonl"));
+  std::map<int, std::vector<Json>> of_prompt;
+  for (const Json& row : rows("all.jsonl")) of_prompt[row.at("number").get<int>()].push_back(row);
+  ok(line("pairs.jsonl", {"--n_best_to_keep", "1", "--keep_rejected", "true"}));
+  const std::vector<Json> pairs = rows("pairs.jsonl");
+  size_t expected = 0;
+  for (const auto& [number, drawn] : of_prompt)
+    expected += drawn.front().at("reward") != drawn.back().at("reward");
+  ASSERT_GT(expected, 0u);
+  ASSERT_EQ(pairs.size(), expected);
+  for (const Json& pair : pairs) {
+    const std::vector<Json>& drawn = of_prompt[pair.at("number").get<int>()];
+    EXPECT_EQ(pair.at("messages"), drawn.front().at("messages"));
+    EXPECT_EQ(pair.at("rejected_response"), drawn.back().at("messages")[1].at("content"));
+  }
+  ok(line("good.jsonl", {"--min_reward", "5"}));
+  for (const Json& row : rows("good.jsonl")) EXPECT_GE(row.at("reward").get<double>(), 5);
+  // The rows are what preference training reads.
+  ok({"rlhf", "--rlhf_type", "dpo", "--model", good("model").string(), "--dataset", "pairs.jsonl",
+      "--output_dir", "dpo", "--max_steps", "1", "--batch_size", "1", "--accum", "1", "--val_ratio",
+      "0", "--dtype", "fp32"});
+}
+
+TEST_F(RolloutLine, BadLinesLoseNothing) {
+  write("there.jsonl", "mine\n");
+  expect_error(run(line("there.jsonl")), 2, {"there.jsonl", "--overwrite"});
+  expect_error(run(line("x.jsonl", {"--reward_funcs", "acuracy"})), 2, {"did you mean accuracy"});
+  std::vector<std::string> none = line("x.jsonl");
+  none.erase(std::find(none.begin(), none.end(), "--reward_funcs"),
+             std::find(none.begin(), none.end(), "--reward_funcs") + 2);
+  expect_error(run(none), 2, {"--reward_funcs"});
+  write("empty.jsonl", "{\"nothing\": 1}\n");
+  expect_error(run(line("x.jsonl", {"--dataset", "empty.jsonl"})), 3, {"empty.jsonl"});
+}
+
+}  // namespace
+}  // namespace danlu::test
