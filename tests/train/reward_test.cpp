@@ -66,10 +66,18 @@ void write_with_value_head(const std::filesystem::path& directory) {
   config.erase("id2label");
   config.erase("label2id");
   write_json_file(directory / "config.json", config);
-  for (const char* name : {"model/model.safetensors", "value_head.safetensors"}) {
-    std::filesystem::copy_file(rewards_dir() / name,
-                               directory / std::filesystem::path(name).filename());
+  std::filesystem::copy_file(rewards_dir() / "value_head.safetensors",
+                             directory / "value_head.safetensors");
+  const auto model = weights::open_weights(rewards_dir() / "model");
+  std::vector<weights::TensorInfo> decoder;
+  for (const weights::TensorInfo& info : model->tensors()) {
+    if (info.name != "score.weight") decoder.push_back(info);
   }
+  at::Tensor now;
+  weights::save_safetensors(directory, decoder, [&](size_t i) -> std::span<const std::byte> {
+    now = read_tensor(*model, decoder[i].name);
+    return {static_cast<const std::byte*>(now.data_ptr()), now.nbytes()};
+  });
 }
 
 struct RewardVariant {
