@@ -482,11 +482,22 @@ TEST_F(ProtocolTest, AClientThatGoesEndsItsRequests) {
 TEST_F(ProtocolTest, MoreThanTheQueueHoldsIsTurnedAway) {
   loop_settings_.max_queue = 3;
   script_.is_held = true;
+  script_.most_running = 1;
   start();
-  const RawResponse much =
-      ask(raw_request("POST", "/v1/chat/completions", chat_body({{"n", 4}}).dump()));
-  EXPECT_EQ(much.status, 400) << "it would never fit";
-  EXPECT_EQ(chat({{"n", 128}}, 400)["error"]["param"], "n");
+  EXPECT_EQ(chat({{"n", 4}}, 400)["error"]["param"], "n") << "it would never fit";
+  std::vector<std::unique_ptr<RawClient>> clients;
+  const std::string request = raw_request("POST", "/v1/chat/completions", chat_body().dump());
+  for (int i = 0; i < 4; ++i) {  // one is answered, three wait
+    clients.push_back(std::make_unique<RawClient>(server_->port()));
+    clients.back()->send(request);
+    ASSERT_TRUE(comes([&] { return loop_->counts().running + loop_->counts().waiting == i + 1; }));
+  }
+  const RawResponse turned_away = ask(request);
+  EXPECT_EQ(turned_away.status, 429);
+  EXPECT_EQ(turned_away.headers.at("retry-after"), "1");
+  EXPECT_EQ(Json::parse(turned_away.body)["error"]["type"], "rate_limit_error");
+  script_.is_held = false;
+  for (const auto& client : clients) EXPECT_EQ(client->response().status, 200);
 }
 
 TEST_F(ProtocolTest, KeysAreAskedForAndCompared) {
