@@ -290,6 +290,38 @@ TEST_F(ProtocolTest, LogprobsOfAChat) {
   EXPECT_EQ(streamed, 5);
 }
 
+TEST_F(ProtocolTest, LogprobsOfAPrompt) {
+  const Json answer = chat({{"prompt_logprobs", 1}});
+  ASSERT_EQ(answer["prompt_logprobs"].size(), 18);
+  EXPECT_EQ(answer["prompt_logprobs"][0], nullptr);
+  // "us…": the second token is 's', 115.
+  EXPECT_EQ(answer["prompt_logprobs"][1],
+            (Json{{"115", {{"logprob", -0.5}, {"decoded_token", "s"}}}}));
+  const Json completion = post("/v1/completions", {{"prompt", "ab"}, {"prompt_logprobs", 0}});
+  EXPECT_EQ(completion["choices"][0]["prompt_logprobs"].size(), 2);
+}
+
+TEST_F(ProtocolTest, FormsAreGrammars) {
+  chat({{"response_format", {{"type", "json_object"}}}});
+  ASSERT_TRUE(last_request().rules.constraint);
+  const auto constraint = last_request().rules.constraint;
+  const auto words = constraint->allowed();
+  const auto allowed = [&](char c) {
+    const auto id = static_cast<size_t>(static_cast<unsigned char>(c));
+    return id / 64 < words.size() && (words[id / 64] >> (id % 64) & 1) != 0;
+  };
+  EXPECT_TRUE(allowed('{'));
+  EXPECT_FALSE(allowed('x'));
+  EXPECT_THAT(last_request().request.stop_ids, ElementsAre('|'));
+  EXPECT_EQ(chat({{"structured_outputs", {{"regex", "("}}}}, 400)["error"]["param"],
+            "structured_outputs.regex");
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  chat({{"tools", tools}, {"tool_choice", "required"}});
+  EXPECT_TRUE(last_request().rules.constraint);
+  chat({{"tools", tools}});
+  EXPECT_FALSE(last_request().rules.constraint);
+}
+
 TEST_F(ProtocolTest, ThoughtsAreParted) {
   script_.answer = [](const infer::Request&) { return std::string("<think>hm</think>yes|"); };
   const Json message = chat()["choices"][0]["message"];
