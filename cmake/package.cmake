@@ -16,7 +16,7 @@ add_custom_target(danlu_pages ALL DEPENDS ${pages}/danlu.bash)
 add_dependencies(program danlu_pages)
 
 install(TARGETS danlu RUNTIME DESTINATION bin)
-install(TARGETS danlu_core danlu_curl danlu_stills danlu_video LIBRARY DESTINATION lib/danlu)
+install(TARGETS danlu_core danlu_web danlu_curl danlu_stills danlu_video LIBRARY DESTINATION lib/danlu)
 if(TARGET danlu_engine)
   install(TARGETS danlu_engine LIBRARY DESTINATION lib/danlu)
   install(TARGETS danlu-sandbox RUNTIME DESTINATION lib/danlu)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Danlu needs on Debian 12 and 13: packages by apt, and DuckDB (which Debian lacks) by npm.
+# Installs what Danlu needs on Debian 12 and 13: packages by apt, and by npm DuckDB and the libraries of the page.
 #   tools/deps.sh           build, run and test
 #   tools/deps.sh --tools   also clang-format, clang-tidy and clang for `make format|tidy|fuzz`
 #   tools/deps.sh --package also what `make package` and its test run
@@ -12,7 +12,8 @@ cd "$(dirname "$0")/.."
 
 duckdb_dir=.deps/duckdb
 oracles_dir=.deps/oracles/node_modules
-by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h into $duckdb_dir/include, or install both for the system"
+page_dir=.deps/page
+by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h into $duckdb_dir/include, or install both for the system; the packages of tools/deps/npm-page.txt, unpacked, into $page_dir"
 lists=(tools/deps/apt.txt)
 case ${1:-} in
   --tools) lists+=(tools/deps/apt-tools.txt) ;;
@@ -88,11 +89,11 @@ install_packages() {
 
 # Fetches one pinned npm package into $1 and checks its content: the pin decides, not the registry.
 fetch_package() {
-  local into=$1 package=$2 version=$3 sha512=$4 file
+  local into=$1 package=$2 version=$3 sha512=$4 pins=$5 file
   file=$(cd "$into" && npm pack --silent "$package@$version" 2>"$into/npm.log" | tail -n 1) ||
     { cat "$into/npm.log" >&2; fail "npm could not fetch $package@$version; $by_hand"; }
   echo "$sha512  $into/$file" | sha512sum --check --status ||
-    fail "$package@$version does not have the pinned content (tools/deps/npm.txt)"
+    fail "$package@$version does not have the pinned content ($pins)"
   echo "$into/$file"
 }
 
@@ -106,7 +107,7 @@ install_duckdb() {
   while read -r for_machine package version sha512; do
     [ "$for_machine" = "$machine" ] || [ "$for_machine" = any ] || continue
     printf 'deps: fetching %s %s with npm\n' "$package" "$version"
-    archive=$(fetch_package "$work" "$package" "$version" "$sha512")
+    archive=$(fetch_package "$work" "$package" "$version" "$sha512" tools/deps/npm.txt)
     if [ "$for_machine" = any ]; then
       tar -xzOf "$archive" package/src/duckdb/src/include/duckdb.h >"$work/out/include/duckdb.h"
     else
@@ -120,37 +121,42 @@ install_duckdb() {
   mv "$work/out" "$duckdb_dir"
 }
 
-# What tests run with node: whole packages, laid out as node looks for them.
-have_oracles() {
+# Whole packages of the list $1, laid out below $2 as node looks for them.
+have_whole_packages() {
   local package version sha512
   while read -r package version sha512; do
-    [ "$(cat "$oracles_dir/$package/.pinned" 2>/dev/null)" = "$sha512" ] || return 1
-  done < <(words_of tools/deps/npm-oracles.txt)
+    [ "$(cat "$2/$package/.pinned" 2>/dev/null)" = "$sha512" ] || return 1
+  done < <(words_of "$1")
 }
 
-install_oracles() {
-  local work archive package version sha512
+install_whole_packages() {
+  local list=$1 into=$2 work archive package version sha512
   work=$(mktemp -d)
   trap 'rm -rf "$work"' RETURN
   while read -r package version sha512; do
+    [ "$(cat "$into/$package/.pinned" 2>/dev/null)" != "$sha512" ] || continue
     printf 'deps: fetching %s %s with npm\n' "$package" "$version"
-    archive=$(fetch_package "$work" "$package" "$version" "$sha512")
+    archive=$(fetch_package "$work" "$package" "$version" "$sha512" "$list")
     mkdir "$work/out"
     tar -C "$work/out" -xzf "$archive"
     echo "$sha512" >"$work/out/package/.pinned"
-    rm -rf "${oracles_dir:?}/$package"
-    mkdir -p "$(dirname "$oracles_dir/$package")"
-    mv "$work/out/package" "$oracles_dir/$package"
+    rm -rf "${into:?}/$package"
+    mkdir -p "$(dirname "$into/$package")"
+    mv "$work/out/package" "$into/$package"
     rm -rf "$work/out"
-  done < <(words_of tools/deps/npm-oracles.txt)
+  done < <(words_of "$list")
 }
+
+# What the page that danlu serves is made with, and what tests run with node.
+have_page() { have_whole_packages tools/deps/npm-page.txt "$page_dir"; }
+have_oracles() { have_whole_packages tools/deps/npm-oracles.txt "$oracles_dir"; }
 
 command -v dpkg-query >/dev/null ||
   fail "made for Debian 12 and 13; elsewhere install what tools/deps/apt.txt names, then $by_hand"
 mapfile -t wanted < <(words_of "${lists[@]}")
 [ "${CI:-}" = true ] && oracles=1 || oracles=0
 [ "${1:-}" != --oracles ] || oracles=1
-{ have_duckdb && { [ $oracles = 0 ] || have_oracles; }; } || command -v npm >/dev/null || wanted+=(nodejs npm)
+{ have_duckdb && have_page && { [ $oracles = 0 ] || have_oracles; }; } || command -v npm >/dev/null || wanted+=(nodejs npm)
 [ $oracles = 0 ] || command -v node >/dev/null || wanted+=(nodejs)
 mapfile -t missing < <(missing_packages "${wanted[@]}")
 
@@ -163,8 +169,12 @@ if ! have_duckdb; then
   install_duckdb
   changed=1
 fi
+if ! have_page; then
+  install_whole_packages tools/deps/npm-page.txt "$page_dir"
+  changed=1
+fi
 if [ $oracles = 1 ] && ! have_oracles; then
-  install_oracles
+  install_whole_packages tools/deps/npm-oracles.txt "$oracles_dir"
   changed=1
 fi
 if [ $changed = 1 ]; then echo 'deps: done'; else echo 'deps: everything is installed'; fi

@@ -282,6 +282,13 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
     add_decoder_layer(c, names, layer, list);
   }
   add_decoder_norm(c, Role::kFinalNorm, names.final_norm, outside);
+  if (c.score) {
+    outside.weight(Role::kScore, c.score->module(), {c.score->labels, c.hidden_size},
+                   Cut::kCopiedBetween);
+    if (c.score->has_bias())
+      outside.bias(Role::kScore, c.score->module(), c.score->labels, Cut::kCopiedBetween);
+    return all;
+  }
   outside.weight(Role::kHead, names.head, {c.vocab_size, c.hidden_size}, Cut::kRows);
   if (c.tie_embeddings) all.back().tied_to = all.front().name;
   if (c.head_bias) outside.bias(Role::kHead, names.head, c.vocab_size, Cut::kRows);

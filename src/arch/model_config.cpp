@@ -113,15 +113,17 @@ void ModelConfig::validate() const {
   if (has_experts()) validate_experts(*this);
 }
 
-ModelConfig parse_model_config(const Json& config_json, const std::string& where) {
+ModelConfig parse_model_config(const Json& config_json, const std::string& where, Heads heads) {
   return placed(where, [&] {
-    ModelConfig config = family_of(config_json).parse(config_json);
+    const bool is_scored = heads == Heads::kAny && is_scorer(config_json);
+    ModelConfig config =
+        is_scored ? parse_scorer(config_json) : family_of(config_json).parse(config_json);
     config.validate();
     return config;
   });
 }
 
-ModelConfig load_model_config(const std::filesystem::path& path) {
+ModelConfig load_model_config(const std::filesystem::path& path, Heads heads) {
   const bool is_directory = std::filesystem::is_directory(path);
   const std::filesystem::path file = is_directory ? path / "config.json" : path;
   if (is_directory && !std::filesystem::exists(file)) {
@@ -139,7 +141,7 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(file))
     throw ModelError(tr("{}: not a regular file", file.string()));
   refuse_lfs_pointer(file, "config.json");
-  ModelConfig config = parse_model_config(read_file_of_model(file), file.string());
+  ModelConfig config = parse_model_config(read_file_of_model(file), file.string(), heads);
   const std::filesystem::path generation = file.parent_path() / "generation_config.json";
   if (std::filesystem::exists(generation)) {
     const Json generation_json = read_file_of_model(generation);

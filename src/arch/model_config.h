@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arch/axes.h"
+#include "arch/score_head.h"
 #include "arch/vision_config.h"
 #include "base/dtype.h"
 #include "base/json.h"
@@ -160,6 +161,8 @@ struct ModelConfig {
   /// The layers that experts.prediction_layers counts are part of the network. Else they stay in
   /// files.
   bool predicts_ahead = false;
+  /// The head of a reward model, in place of the vocabulary's.
+  std::optional<ScoreHead> score;
   double initializer_range = 0.02;
   DType dtype = DType::kF32;     ///< torch_dtype of the files
   std::vector<int64_t> eos_ids;  ///< config.json / generation_config.json
@@ -229,7 +232,8 @@ enum class Role {
   kPredictionHiddenNorm,
   kPredictionJoin,  ///< [hidden, 2 hidden]: columns of the token, then of the hidden state
   kPredictionNorm,
-  kOwn,  ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
+  kScore,  ///< [labels, hidden] of ModelConfig::score, the same on every rank of the tensor axis
+  kOwn,    ///< of a layer of its own kind (arch/layer_kind.h), known there by its name
 };
 
 /// How the tensor axis cuts a parameter. One that is not cut says where it works, because that
@@ -292,13 +296,20 @@ void add_family(Family family);
 const Family& family_of(const Json& config_json);
 const Family& family_named(const std::string& name);
 
+/// Which heads whoever opens a model has a use for.
+enum class Heads {
+  kVocabulary,  ///< others are refused
+  kAny,         ///< ScoreForm::kSequence too
+};
+
 /// What a config.json of this content describes, validated. Errors: ModelError that begins with
 /// `where`.
-ModelConfig parse_model_config(const Json& config_json, const std::string& where);
+ModelConfig parse_model_config(const Json& config_json, const std::string& where,
+                               Heads heads = Heads::kVocabulary);
 
 /// config.json of a directory (or the file itself), validated; generation_config.json adds eos ids.
 /// Errors: IoError, ModelError (bad JSON; missing key: names it).
-ModelConfig load_model_config(const std::filesystem::path& path);
+ModelConfig load_model_config(const std::filesystem::path& path, Heads heads = Heads::kVocabulary);
 
 /// default_template of the config.json in this directory; "" if there is none that can be read (or
 /// no directory): a tokenizer may be used where its model cannot.

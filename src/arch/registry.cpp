@@ -24,7 +24,11 @@ namespace {
     if (kin != supported.end()) nearest = *kin;
   }
   std::string hint;
-  if (nearest) {
+  if (what.ends_with("ForSequenceClassification")) {
+    hint =
+        tr("a reward model: danlu rlhf --rlhf_type rm trains one further, and --reward_model of "
+           "--rlhf_type grpo has it judge answers");
+  } else if (nearest) {
     hint = tr("the nearest supported one is {}; its arithmetic may differ", *nearest);
   }
   throw ModelError(tr("[config.json] unsupported architecture \"{}\"; supported: {}", what,
@@ -94,7 +98,7 @@ const Family& family_named(const std::string& name) {
 std::string default_template_in(const std::filesystem::path& directory) {
   if (directory.empty() || !std::filesystem::exists(directory / "config.json")) return {};
   try {
-    return load_model_config(directory).default_template;
+    return load_model_config(directory, Heads::kAny).default_template;
   } catch (const ModelError&) {
     return {};
   }

@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
 #include "weights/hf/stacked_experts.h"
+#include "weights/hf/value_head.h"
 #include "weights/native/native.h"
 #include "weights/source_base.h"
 
@@ -156,9 +157,10 @@ namespace {
 
 /// Under the parameters' names. An adapter's directory describes no model.
 std::shared_ptr<const weights::TensorSource> weights_of(const fs::path& directory) {
-  auto source = weights::open_weights(directory);
+  auto source = weights::with_value_head(weights::open_weights(directory), directory);
   if (!fs::exists(directory / "config.json")) return source;
-  return weights::with_single_experts(std::move(source), arch::load_model_config(directory));
+  return weights::with_single_experts(std::move(source),
+                                      arch::load_model_config(directory, arch::Heads::kAny));
 }
 
 }  // namespace

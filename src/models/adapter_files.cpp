@@ -11,6 +11,7 @@
 #include "device/dtype.h"
 #include "models/add_adapters.h"
 #include "models/tensor_io.h"
+#include "models/value_head.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/lora/adapter_places.h"
 
@@ -92,6 +93,17 @@ std::vector<std::string> adapted_last_names(const PeftConfig& peft,
   return {names.begin(), names.end()};
 }
 
+/// Errors: ModelError where neither the adapter nor the model's files have the head that is to
+/// judge: it would stay as it was drawn.
+void require_score(const PeftConfig& peft, const arch::ModelConfig& config,
+                   const std::string& where) {
+  if (!config.score || !config.score->seed) return;
+  for (const std::string& entry : peft.modules_to_save)
+    if (weights::is_named(config.score->module(), entry)) return;
+  throw ModelError(tr("{}: an adapter without a reward head, on a model without one", where),
+                   tr("danlu merge joins it with its base; train a reward model on the result"));
+}
+
 /// Names and shapes of everything that `peft` puts on the model, on any stage.
 std::map<std::string, std::vector<int64_t>> adapter_tensors(const PeftConfig& peft,
                                                             const arch::ModelConfig& config) {
@@ -127,6 +139,7 @@ void load_adapter(CausalLM& model, const weights::PeftConfig& config,
                   const weights::TensorSource& source, const std::string& where) {
   CausalLM::Impl& impl = model.impl();
   require_same_model(config, source, impl.config);
+  require_score(config, impl.config, where);
   try {
     add_adapters(impl, config, 0, /*from_file=*/true);
   } catch (const UsageError& error) {
@@ -176,11 +189,16 @@ void save_adapter(const CausalLM& model, const std::filesystem::path& directory,
   if (!impl.lora) throw InternalError("[lora] the model has no adapters to save");
   if (!impl.takes_part_in_saving()) return;
   const bool writes = impl.mesh.rank() == 0;
-  write_tensors(directory, model.adapter_parameters(), device::dtype_of(impl.dtype),
-                "adapter_model", impl.mesh, impl.memory.sharing_store());
+  std::vector<Parameter> parameters = model.adapter_parameters();
+  write_beside(impl, directory, parameters);
+  write_tensors(directory, parameters, device::dtype_of(impl.dtype), "adapter_model", impl.mesh,
+                impl.memory.sharing_store());
   if (!writes) return;
   weights::PeftConfig config = *impl.lora;
   config.base_model = base_model_path;
+  // What lies beside is no module of PEFT's.
+  if (impl.config.score && impl.config.score->form == arch::ScoreForm::kBeside)
+    std::erase(config.modules_to_save, impl.config.score->module());
   if (config.target_modules == std::vector<std::string>{"all-linear"}) {
     // PEFT spells it out too: the file then means the same on any version.
     config.target_modules = adapted_last_names(config, impl.config);

@@ -332,6 +332,17 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
   return result;
 }
 
+at::Tensor CausalLM::scores(const at::Tensor& hidden_nH, const ForwardInput& input,
+                            const at::Tensor& rows_M) const {
+  if (!impl_->config.score) throw InternalError("[model] scores of a model with a vocabulary");
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
+  const at::Tensor scores_ML = impl_->network.score.forward(hidden_nH, rows_M);
+  const int64_t place = impl_->stage().chain.head();
+  impl_->memory.leave_place(place, scores_ML.requires_grad());
+  impl_->memory.begin_backward_at(scores_ML, place);
+  return scores_ML;
+}
+
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
   const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);

@@ -191,6 +191,11 @@ class CausalLM {
   ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                     const at::Tensor& rows_M, const at::Tensor& ids_M,
                                     const ops::LogprobOptions& how = {}) const;
+  /// What the head of a reward model says of tokens rows_M (int64 [M] on the host) of the pass: f32
+  /// (f64 of models in f64) [M, labels], from what forward() gave on the last stage. On a context
+  /// axis rows are this rank's. REQUIRES: config().score.
+  at::Tensor scores(const at::Tensor& hidden_nH, const ForwardInput& input,
+                    const at::Tensor& rows_M) const;
   /// forward() and then head_loss(). REQUIRES: the model is one stage.
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;

@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 
-#include <cmath>
+#include <algorithm>
 #include <map>
 
 #include "arch/prediction.h"
@@ -18,6 +18,7 @@
 #include "models/nf4_weights.h"
 #include "models/quantise.h"
 #include "models/tensor_io.h"
+#include "models/value_head.h"
 #include "models/weight_files.h"
 #include "weights/hf/fit.h"
 #include "weights/hf/save_model.h"
@@ -61,6 +62,30 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
   refuse_tensor_lists("weights", missing, unknown, other);
 }
 
+/// A parameter's value in a model from scratch.
+void draw(const arch::ModelConfig& config, uint64_t seed, Parameter& parameter) {
+  const arch::ParamSpec& spec = parameter.spec;
+  const auto drawn = [&] {
+    // Drawn whole, in f32 on the CPU, so that neither device nor dtype nor mesh changes the model
+    // that a seed means.
+    return normal_values(spec.shape, config.initializer_range, mix64(seed, hash_bytes(spec.name)));
+  };
+  if (parameter.quantized) {
+    fill_nf4(parameter, drawn());
+    return;
+  }
+  device::give_memory(parameter.tensor);
+  if (spec.is_bias || spec.role == arch::Role::kRouterBias) {
+    parameter.tensor.zero_();
+  } else if (spec.shape.size() == 1) {
+    parameter.tensor.fill_(1.0);
+  } else {
+    const at::Tensor whole = drawn();
+    parameter.tensor.copy_(parameter.is_whole() ? whole
+                                                : parallel::cut_out(whole, parameter.rects));
+  }
+}
+
 /// Calls one() for every base parameter that has values of its own; it fills them.
 void fill(CausalLM::Impl& impl, const std::function<void(Parameter&)>& one) {
   // A place at a time: a rank may keep only a share of what it reads.
@@ -88,6 +113,10 @@ void load(CausalLM& model, const weights::TensorSource& source, const Quantisati
   // A head that is tied may be another stage's; who has the first stage is who is heard.
   const std::vector<arch::ParamSpec> all = arch::parameters_of(impl.config);
   fill(impl, [&](Parameter& parameter) {
+    if (impl.config.score && impl.config.score->seed && !source.find(parameter.name())) {
+      const at::NoGradGuard no_grad;  // check_fit lets nothing else be missing
+      return draw(impl.config, *impl.config.score->seed, parameter);
+    }
     if (quantise(impl, parameter, source, quantisation) || fill_nf4(parameter, source)) return;
     device::give_memory(parameter.tensor);
     read_into(source, parameter.name(), parameter);
@@ -112,36 +141,15 @@ void hold_in_nf4(CausalLM& model, const Quantisation& quantisation) {
 void initialize(CausalLM& model, uint64_t seed) {
   CausalLM::Impl& impl = model.impl();
   const at::NoGradGuard no_grad;
-  fill(impl, [&](Parameter& parameter) {
-    const arch::ParamSpec& spec = parameter.spec;
-    const auto drawn = [&] {
-      // Drawn whole, in f32 on the CPU, so that neither device nor dtype nor mesh changes the model
-      // that a seed means.
-      return normal_values(spec.shape, impl.config.initializer_range,
-                           mix64(seed, hash_bytes(spec.name)));
-    };
-    if (parameter.quantized) {
-      fill_nf4(parameter, drawn());
-      return;
-    }
-    device::give_memory(parameter.tensor);
-    if (spec.is_bias || spec.role == arch::Role::kRouterBias) {
-      parameter.tensor.zero_();
-    } else if (spec.shape.size() == 1) {
-      parameter.tensor.fill_(1.0);
-    } else {
-      const at::Tensor whole = drawn();
-      parameter.tensor.copy_(parameter.is_whole() ? whole
-                                                  : parallel::cut_out(whole, parameter.rects));
-    }
-  });
+  fill(impl, [&](Parameter& parameter) { draw(impl.config, seed, parameter); });
 }
 
 namespace {
 
 /// What files hold beside the parameters of the network. Of layers that predict further ahead: with
 /// each that is part of it, copies of the table and the head; if none is, all that the directory
-/// has of them with which training began.
+/// has of them with which training began. Where a score head lies beside the files, the
+/// vocabulary's head that the directory has.
 MoreTensors beside_the_network(const arch::ModelConfig& config,
                                const std::filesystem::path& directory) {
   MoreTensors more;
@@ -153,12 +161,17 @@ MoreTensors beside_the_network(const arch::ModelConfig& config,
     if (config.predicts_ahead && spec.layer >= config.num_layers && !spec.tied_to.empty())
       more.copies.emplace_back(spec.name, spec.tied_to);
   }
-  if (config.predicts_ahead || config.experts.prediction_layers == 0 || directory.empty() ||
-      !weights::has_weights(directory))
+  const bool keeps_predictions = !config.predicts_ahead && config.experts.prediction_layers > 0,
+             keeps_head = config.score && config.score->form == arch::ScoreForm::kBeside;
+  if ((!keeps_predictions && !keeps_head) || directory.empty() || !weights::has_weights(directory))
     return more;
   more.source = weights::open_weights(directory);
+  const std::vector<std::string> heads =
+      keeps_head ? arch::vocabulary_head_names(config) : std::vector<std::string>();
   for (const weights::TensorInfo& info : more.source->tensors()) {
-    if (arch::is_of_prediction_layer(config, info.name)) more.names.push_back(info.name);
+    const bool is_head = std::find(heads.begin(), heads.end(), info.name) != heads.end();
+    if (is_head || (keeps_predictions && arch::is_of_prediction_layer(config, info.name)))
+      more.names.push_back(info.name);
   }
   return more;
 }
@@ -170,8 +183,10 @@ void save(const CausalLM& model, const std::filesystem::path& directory, DType d
   const CausalLM::Impl& impl = model.impl();
   if (!impl.takes_part_in_saving()) return;
   const bool writes = impl.mesh.rank() == 0;
-  write_tensors(directory, model.parameters(), dtype, "model", impl.mesh,
-                impl.memory.sharing_store(), beside_the_network(impl.config, carry_from),
+  std::vector<Parameter> parameters = model.parameters();
+  write_beside(impl, directory, parameters);
+  write_tensors(directory, parameters, dtype, "model", impl.mesh, impl.memory.sharing_store(),
+                beside_the_network(impl.config, carry_from),
                 [&](const std::vector<weights::TensorInfo>& all) {
                   return weights::stored_in_files(impl.config, all);
                 });

@@ -344,8 +344,12 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   for (const int64_t i : stage.layers()) layers[i] = block({config, mesh, by_role, i, slopes});
   if (stage.has_head()) {
     final_norm = norm_of(config, by_role, Role::kFinalNorm, -1);
-    head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region(), config.logit_scale,
-            config.logit_softcap};
+    if (config.score) {
+      score = {by_role.linear(Role::kScore, -1), mesh.region()};
+    } else {
+      head = {by_role.linear(Role::kHead, -1), config.norm_head, mesh.region(), config.logit_scale,
+              config.logit_softcap};
+    }
     for (int64_t depth = 0; depth < config.num_predictions(); ++depth)
       add_prediction(config, mesh, by_role, config.num_layers + depth);
   }
@@ -428,6 +432,7 @@ void Network::visit(layers::Visitor& visitor) {
   for (const auto& [number, block] : layers) block->visit(visitor);
   final_norm.visit(visitor);
   head.visit(visitor);
+  score.visit(visitor);
   for (layers::Prediction& prediction : predictions) prediction.visit(visitor);
 }
 
@@ -437,7 +442,7 @@ std::vector<layers::Linear*> Network::adaptable() {
   for (const auto& [number, block] : blocks) block->visit(take);
   merger.visit(take);
   for (const auto& [number, block] : layers) block->visit(take);
-  if (stage.has_head()) result.push_back(&head.linear);
+  if (head.linear.defined()) result.push_back(&head.linear);
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "layers/module.h"
 #include "layers/norm.h"
 #include "layers/prediction.h"
+#include "layers/score_head.h"
 #include "layers/vision.h"
 #include "parallel/mesh.h"
 
@@ -29,7 +30,8 @@ struct Network {
   /// The layers of all chunks of the stage, by their numbers in the whole model.
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;
   layers::Norm final_norm;  ///< undefined without a head
-  layers::Head head;
+  layers::Head head;        ///< undefined in a reward model, as `score` in all others
+  layers::ScoreHead score;
   /// Layers that predict further ahead, in the stage of the head.
   std::vector<layers::Prediction> predictions;
   /// The stage's parameters where they stand in the layers, in the order of arch::parameters_of. A

@@ -12,7 +12,9 @@ namespace {
 using arch::Role;
 
 bool is_matrix_of_a_product(const arch::ModelConfig& config, const arch::ParamSpec& spec) {
-  if (spec.shape.size() != 2 || spec.is_bias || spec.role == Role::kRouter) return false;
+  if (spec.shape.size() != 2 || spec.is_bias || spec.role == Role::kRouter ||
+      spec.role == Role::kScore)
+    return false;
   // Each token of an answer takes it in parts, as it is.
   if (spec.role == Role::kKvUp) return false;
   return spec.role != Role::kHead || !config.norm_head;

@@ -192,7 +192,8 @@ class SectionWriter {
     std::map<std::string, size_t> number_of;
     for (const parallel::WholeTensors::Description& tensor : wholes.all()) {
       number_of.emplace(tensor.name, infos_.size());
-      add(tensor.name, tensor.shape, infos_.size());
+      const size_t begin = tensor.name.starts_with(more.left_out) ? more.left_out.size() : 0;
+      add(tensor.name.substr(begin), tensor.shape, infos_.size());
     }
     const size_t own = infos_.size();
     for (const auto& [name, of] : more.copies) {

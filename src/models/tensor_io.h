@@ -63,6 +63,7 @@ struct MoreTensors {
   /// Further names of the model's own parameters: the new name, and whose values stand under it.
   std::vector<std::pair<std::string, std::string>> copies = {};
   std::set<std::string> wide = {};  ///< of all names, those that are written in f32
+  std::string left_out = {};        ///< what names of the model's own begin with, and not in files
 };
 
 /// How files hold these tensors, all of one type.

@@ -18,7 +18,7 @@ double forward_flops(const Request& request) {
   alone.mesh = {};
   const arch::ModelConfig& model = request.model;
   double flops = 2 * static_cast<double>(alone.pass_tokens()) *
-                 static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+                 static_cast<double>(request.head_rows()) * static_cast<double>(model.hidden_size);
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const LayerWork work = work_of(alone, layer);
     flops += work.products + work.core;

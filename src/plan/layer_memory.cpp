@@ -477,6 +477,8 @@ int64_t bytes_before(const Request& request, const arch::Chain& chain, int64_t p
 
 int64_t head_bytes(const Request& request) {
   const Sizes of = layer_sizes(request);
+  // Numbers for a few tokens take nothing.
+  if (request.model.score) return of.rows + of.stats + 2 * of.inside;
   const int64_t vocab = up(request.model.vocab_size, request.mesh.tensor);
   // A chunk of logits, which become their gradient; see ops/cross_entropy.cpp.
   const int64_t rows =

@@ -339,7 +339,7 @@ EndTimes head_times(const Request& request, const Machine& machine, const Engine
   const Clock clock(request, machine);
   const Widths of = widths_of(request);
   const double vocab =
-      static_cast<double>(request.model.vocab_size) / static_cast<double>(request.mesh.tensor);
+      static_cast<double>(request.head_rows()) / static_cast<double>(request.mesh.tensor);
   const Sum product = linear(clock, engine, of.rows, of.hidden, vocab, !request.adapters);
   EndTimes times;
   // The largest, the sum and the target's; then the gradient over the logits. In steps, as f32:

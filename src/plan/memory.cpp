@@ -405,8 +405,9 @@ double share_again(const Request& request, const arch::Stage& stage, LayerRecomp
 
 namespace {
 
-/// The weights of the reference's stage that stands beside `stage`.
-int64_t reference_bytes(const Request& request, const arch::Stage& stage) {
+/// The weights of a frozen model's stage that stands beside `stage`.
+int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
+                     const arch::Stage& stage) {
   if (request.parameters_in_files) return 0;
   const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
   size_t index = 0;
@@ -414,7 +415,7 @@ int64_t reference_bytes(const Request& request, const arch::Stage& stage) {
          stages[index].chunks.front().first != stage.chunks.front().first)
     ++index;
   Request frozen = request;
-  frozen.model = *request.reference;
+  frozen.model = model;
   frozen.adapters = {};
   const Elements elements =
       elements_of(frozen, arch::stages_of(frozen.model, frozen.pipeline)[index]);
@@ -443,7 +444,8 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.masters += kept(held.trained * request.master_bytes(), Sharding::kState);
     memory.moments += kept(held.trained * 8, Sharding::kState);
   };
-  if (request.reference) memory.weights += reference_bytes(request, stage);
+  for (const arch::ModelConfig& model : request.frozen)
+    memory.weights += frozen_bytes(request, model, stage);
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());
   add_passes(request, stage, schedule, elements, memory);

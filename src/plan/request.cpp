@@ -53,6 +53,12 @@ arch::ModelConfig reference_model(const settings::TrainConfig& config,
   return settings::open_model(described).config;
 }
 
+arch::ModelConfig judge_model(const std::filesystem::path& path) {
+  settings::ModelSource described = settings::reward_model_at(path);
+  described.from_scratch = settings::holds_no_weights(described.path);
+  return settings::open_model(described).config;
+}
+
 }  // namespace
 
 Request request_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
@@ -72,7 +78,9 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
                   .order = config.order};
   request.set_visual_tokens(visual_tokens_of(config, model, longest));
   if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;
-  if (config.holds_reference()) request.reference = reference_model(config, model);
+  if (config.holds_reference()) request.frozen.push_back(reference_model(config, model));
+  for (const std::filesystem::path& judge : config.objective.policy.reward_models)
+    request.frozen.push_back(judge_model(judge));
   if (config.nf4) request.nf4_bits = config.nf4->bits();
   if (config.data.share_passes) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);

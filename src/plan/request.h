@@ -21,8 +21,8 @@ struct Request {
   settings::ActivationOffload offload = {};
   settings::Precision precision = settings::Precision::kBF16;
   std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
-  /// A second model whose weights lie beside this one's, frozen.
-  std::optional<arch::ModelConfig> reference = {};
+  /// Further models whose weights lie beside this one's, frozen.
+  std::vector<arch::ModelConfig> frozen = {};
   /// Bits that a number of a frozen matrix in NF4 takes (weights::takes_nf4 says of which); 0: none
   /// is held so.
   double nf4_bits = 0;
@@ -72,6 +72,8 @@ struct Request {
     return (all * micro_batch_size + ranks - 1) / ranks;
   }
   /// Rows that a rank's tokens make of a layer with experts: one for each pick of a token.
+  /// Rows of the head's matrix.
+  int64_t head_rows() const { return model.score ? model.score->labels : model.vocab_size; }
   int64_t routed_rows() const { return pass_tokens() * model.experts.per_token; }
   /// Rows that the experts of a rank are given, of the rank with the most.
   int64_t expert_rows() const;

@@ -89,6 +89,8 @@ void check_megatron(const Checker& check, const TrainConfig& config) {
   if (config.tuner == Tuner::kFreeze)
     refuse(tr("with --tuner {}: Megatron's format holds whole models and their state",
               tuner_name(config.tuner)));
+  if (config.model.score)
+    refuse(tr("of a reward model: Megatron's format is written of models with a vocabulary"));
   if (config.tuner != Tuner::kLora) return;
   const weights::PeftConfig& lora = config.lora;
   const auto has_target = [&](const char* module) {

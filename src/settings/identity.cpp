@@ -6,6 +6,7 @@
 
 #include "base/message.h"
 #include "weights/hf/fingerprint.h"
+#include "weights/hf/value_head.h"
 
 namespace danlu::settings {
 namespace fs = std::filesystem;
@@ -72,7 +73,17 @@ Json prediction_identity(const TrainConfig& config) {
           {"normed", prediction.normed}};
 }
 
-/// With what the reference's weights are, where it is a model of its own.
+/// What a reward model is, with its adapter where it is one.
+std::string judge_identity(const fs::path& path) {
+  const ModelSource source = reward_model_at(path);
+  std::string identity = model_identity(open_model(source));
+  if (source.adapter.empty()) return identity;
+  const auto adapter =
+      weights::with_value_head(weights::open_weights(source.adapter), source.adapter);
+  return identity + fmt::format(" {:016x}", weights::model_fingerprint(adapter->files()));
+}
+
+/// With what the weights of the reference and of judges are, where these are models.
 Json objective_identity_of(const TrainConfig& config) {
   Json identity = objective_identity(config.objective);
   const fs::path& reference = config.objective.reference;
@@ -81,6 +92,8 @@ Json objective_identity_of(const TrainConfig& config) {
     source.path = reference;
     identity["reference"] = model_identity(open_model(source));
   }
+  for (const fs::path& judge : config.objective.policy.reward_models)
+    identity["reward_models"].push_back(judge_identity(judge));
   return identity;
 }
 

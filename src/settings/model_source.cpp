@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "settings/config.h"
+#include "weights/hf/value_head.h"
 #include "weights/megatron/place.h"
 
 namespace danlu::settings {
@@ -19,7 +20,8 @@ weights::CheckpointSource described_only(const ModelSource& source) {
   for (const fs::path& directory : {source.fallback_dir, source.path, source.config_dir}) {
     if (!directory.empty() && fs::exists(directory / "config.json")) opened.companions = directory;
   }
-  opened.config = arch::load_model_config(opened.companions);
+  opened.config = arch::load_model_config(
+      opened.companions, source.score ? arch::Heads::kAny : arch::Heads::kVocabulary);
   return opened;
 }
 
@@ -44,15 +46,59 @@ Json newest_state(const fs::path& run) {
   return newest;
 }
 
+/// `head` in the form in which the adapter that is gone on with has it.
+arch::ScoreHead head_with(const fs::path& adapter, arch::ScoreHead head) {
+  std::error_code unknown;
+  if (adapter.empty()) return head;
+  if (weights::has_value_head(adapter)) {
+    head.form = arch::ScoreForm::kBeside;
+  } else if (fs::exists(adapter / "adapter_config.json", unknown)) {
+    const std::string in_adapters = arch::ScoreHead{.form = arch::ScoreForm::kSequence}.module();
+    for (const std::string& entry : weights::load_peft_config(adapter).modules_to_save)
+      if (entry == in_adapters) head.form = arch::ScoreForm::kSequence;
+  }
+  return head;
+}
+
 }  // namespace
 
 weights::CheckpointSource open_model(const ModelSource& source) {
-  if (source.from_scratch) return described_only(source);
-  return weights::open_checkpoint_source(source.path, {.config_dir = source.config_dir,
-                                                       .fallback_dir = source.fallback_dir,
-                                                       .iteration = source.iteration,
-                                                       .all_tensors = true,
-                                                       .lora_alpha = source.adapter_alpha});
+  weights::CheckpointSource opened =
+      source.from_scratch
+          ? described_only(source)
+          : weights::open_checkpoint_source(source.path, {.config_dir = source.config_dir,
+                                                          .fallback_dir = source.fallback_dir,
+                                                          .iteration = source.iteration,
+                                                          .all_tensors = true,
+                                                          .scores = source.score.has_value(),
+                                                          .lora_alpha = source.adapter_alpha});
+  if (!source.score) return opened;
+  if (!opened.config.score && !source.score->seed) {
+    throw ModelError(
+        tr("{}: no reward model: it has no head that gives a number", source.path.string()),
+        tr("danlu rlhf --rlhf_type rm makes one of it"));
+  }
+  if (!opened.config.score)
+    opened.config = arch::with_score(opened.config, head_with(source.adapter, *source.score));
+  if (opened.config.score->labels == 1) return opened;
+  throw ModelError(tr("{}: its head gives {} numbers for a text, and a reward is one",
+                      source.path.string(), opened.config.score->labels),
+                   tr("config.json's id2label says how many; a classifier is no reward model"));
+}
+
+ModelSource reward_model_at(const std::filesystem::path& path) {
+  ModelSource source;
+  source.path = path;
+  source.score.emplace();
+  if (weights::detect_format(path) != weights::Format::kPeft) return source;
+  source.path = weights::load_peft_config(path).base_model;
+  source.adapter = path;
+  if (source.path.empty()) {
+    throw ModelError(tr("{}: an adapter that does not name its base model", path.string()),
+                     tr("danlu merge joins it with its base"));
+  }
+  source.score->seed = 0;  // the adapter has the head, if the base has none
+  return source;
 }
 
 std::string describe_weights(const ModelSource& source, const weights::CheckpointSource& opened,

@@ -19,15 +19,23 @@ struct ModelSource {
   std::filesystem::path adapter;        ///< PEFT or MindSpeed LoRA to go on from; may be empty
   std::optional<double> adapter_alpha;  ///< of a MindSpeed LoRA that does not record it
   bool from_scratch = false;            ///< random weights from the seed
-  bool continues = true;                ///< the training that a Megatron checkpoint is of
+  /// The head that is to judge: of files without one it is this, if it has a seed, else what they
+  /// have.
+  std::optional<arch::ScoreHead> score = {};
+  bool continues = true;  ///< the training that a Megatron checkpoint is of
   /// How `path` is opened: config.json named by the user, and where else it may lie.
   std::filesystem::path config_dir = {}, fallback_dir = {};
   std::string iteration = {};  ///< Megatron: "1000", "release"; empty: the tracker's
 };
 
 /// The model that the run begins with; from scratch without tensors. Reads headers only.
-/// Errors: as weights::open_checkpoint_source.
+/// Errors: as weights::open_checkpoint_source and arch::with_score; ModelError where a head that is
+/// to judge is not there, or gives several numbers.
 weights::CheckpointSource open_model(const ModelSource& source);
+
+/// A model that judges, or an adapter that makes its base one. Errors: ModelError where an adapter
+/// does not say what its base is.
+ModelSource reward_model_at(const std::filesystem::path& path);
 
 /// "Megatron-core, TP2 PP2, iteration 1000: weights/mcore", "random (seed 42)".
 std::string describe_weights(const ModelSource& source, const weights::CheckpointSource& opened,

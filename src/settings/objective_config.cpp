@@ -54,6 +54,8 @@ Json objective_identity(const ObjectiveConfig& config) {
     identity["unpaired"] = unpaired_identity(config.unpaired);
   } else if (config.kind == ObjectiveKind::kPolicy) {
     identity["policy"] = policy_identity(config.policy);
+  } else if (config.kind == ObjectiveKind::kReward) {
+    identity["reward"] = {{"centring", config.reward.centring}};
   } else {
     identity["steps"] = {{"placeholder", config.process.placeholder},
                          {"reward_tokens", config.process.reward_tokens}};

@@ -17,6 +17,7 @@ enum class ObjectiveKind {
   kPreference,     ///< of two answers one is to be likelier
   kUnpaired,       ///< answers that are liked, and others that are not
   kProcessReward,  ///< whether each step of an answer is right
+  kReward,         ///< of two answers one is to be worth more, by a head that gives a number
   kPolicy          ///< what rewards say of answers that the model draws itself
 };
 
@@ -61,12 +62,19 @@ struct ProcessRewardConfig {
   std::vector<std::string> reward_tokens;
 };
 
+/// −log σ(chosen − rejected − margin) + centring (chosen + rejected)², of what a reward model gives
+/// for each answer (Bradley-Terry; the second term: arXiv 2312.09244).
+struct RewardConfig {
+  double centring = 0;
+};
+
 struct ObjectiveConfig {
   ObjectiveKind kind = ObjectiveKind::kLanguage;
   std::string name;  ///< as users call it: dpo, simpo, …; "" of language modelling
   PreferenceConfig preference;
   UnpairedConfig unpaired;
   ProcessRewardConfig process;
+  RewardConfig reward;
   Reinforcement policy;
   /// A directory of the reference's weights; empty: the model without its adapters, or where it
   /// has none what it was before.
@@ -74,7 +82,8 @@ struct ObjectiveConfig {
 
   /// Whether samples have two answers.
   bool has_two_answers() const {
-    return kind == ObjectiveKind::kPreference || kind == ObjectiveKind::kUnpaired;
+    return kind == ObjectiveKind::kPreference || kind == ObjectiveKind::kUnpaired ||
+           kind == ObjectiveKind::kReward;
   }
   bool has_reference() const {
     return kind == ObjectiveKind::kUnpaired ||

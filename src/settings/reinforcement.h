@@ -2,6 +2,7 @@
 // learnt from.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,7 +46,9 @@ struct Reinforcement {
   Advantage advantage = Advantage::kGroup;
   RewardScale scale = RewardScale::kGroup;
   std::vector<std::string> rewards;
-  std::vector<double> reward_weights;  ///< of each; empty: 1
+  /// Reward models, of which each judges behind these: directories, of models or adapters.
+  std::vector<std::filesystem::path> reward_models;
+  std::vector<double> reward_weights;  ///< of each of both; empty: 1
   std::string reference_column;        ///< of rows, with the right answer; "": found by its name
   int64_t cosine_length = 0, overlong_length = 0;  ///< of these rewards; 0: max_new_tokens
   int64_t overlong_buffer = 0, repetition_words = 3;

@@ -15,6 +15,8 @@ namespace {
 
 std::string next_command(const TrainConfig& config) {
   const std::string run = shell_quoted(config.output.directory.string());
+  if (config.objective.kind == settings::ObjectiveKind::kReward)
+    return "danlu rlhf --rlhf_type grpo --model … --dataset … --reward_model " + run;
   if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =
       config.data.template_name == "auto" || config.data.template_name == "hf";
@@ -47,8 +49,10 @@ void publish(Run& run) {
     if (run.ranks.is_first()) publish_model(checkpoint, output.directory);
   } else if (best && saved) {
     if (!run.ranks.is_first()) return;
-    const auto model = models::load_model(checkpoint, parallel::Mesh::single(),
-                                          run.state.model->dtype(), at::kCPU);
+    const auto source = weights::open_checkpoint_source(
+        checkpoint, {.all_tensors = true, .scores = run.state.model->config().score.has_value()});
+    const auto model =
+        models::load_model(source, parallel::Mesh::single(), run.state.model->dtype(), at::kCPU);
     write_model_files(*model, run.config, wanted, output.directory);
   } else {
     run.state.model->memory().settle();

@@ -54,6 +54,7 @@ constexpr int64_t kMediaWorkers = 2;
 data::SampleKind kind_of_samples(const settings::ObjectiveConfig& objective) {
   switch (objective.kind) {
     case settings::ObjectiveKind::kPreference:
+    case settings::ObjectiveKind::kReward:
       return data::SampleKind::kPairs;
     case settings::ObjectiveKind::kUnpaired:
       return data::SampleKind::kUnpaired;

@@ -140,11 +140,12 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
 /// by then.
 void run_connected(const TrainConfig& agreed, const at::Device& device, const Ranks& ranks,
                    const std::shared_ptr<const Objective>& objective) {
-  const OpenedModel model = open_checked(agreed);
+  OpenedModel model = open_checked(agreed);
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
   const Inputs inputs = prepare_inputs(model, ranks);
   const auto& [told, text, data] = inputs;
+  name_padding(text, model.source.config);
   const PlannedSteps steps = plan_same_run(inputs, model.source, device, ranks, earlier);
   const LogFile log_file(told);
   if (device.is_cpu()) ranks.compare_threads();

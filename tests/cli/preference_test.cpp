@@ -125,6 +125,110 @@ TEST_F(PreferenceLines, EveryObjectiveTrains) {
   EXPECT_TRUE(evaluation_of("kto").contains("eval_kl"));
 }
 
+/// The last `accuracy` of a run, which 12 pairs of three lengths teach.
+double accuracy_of(const std::vector<Json>& steps) {
+  return steps.back().at("accuracy").get<double>();
+}
+
+TEST_F(PreferenceLines, RewardModelsOfThreeSystems) {
+  const std::vector<std::string> longer = {"--max_steps", "12", "--lr", "5e-3"};
+  const auto more = [&](std::vector<std::string> words) {
+    words.insert(words.end(), longer.begin(), longer.end());
+    return words;
+  };
+  const ProgramResult swift =
+      ok(line({"rlhf", "--rlhf_type", "rm"}, "pairs.jsonl", "swift", more({"--tuner", "full"})));
+  EXPECT_THAT(swift.err, HasSubstr("danlu rlhf · rm · full"));
+  EXPECT_THAT(swift.err, HasSubstr("a new reward head: score is drawn with deviation 0.02"));
+  EXPECT_THAT(swift.err, HasSubstr("--reward_model swift"));
+  EXPECT_EQ(accuracy_of(steps_of(*this / "swift")), 1.0);
+  const Json config = read_json_file(*this / "swift" / "config.json");
+  EXPECT_EQ(config["architectures"], Json::array({"Qwen2ForSequenceClassification"}));
+  EXPECT_EQ(config["id2label"].size(), 1u);
+  EXPECT_TRUE(config["pad_token_id"].is_number_integer());
+  for (const char* name : {"eval_accuracy", "eval_margin", "eval_rewards/chosen"})
+    EXPECT_TRUE(evaluation_of("swift").contains(name)) << name;
+  ok(line({"posttrain", "--stage", "orm", "--lora-r", "4"}, "pairs.jsonl", "mindspeed", more({})));
+  EXPECT_EQ(read_json_file(*this / "mindspeed" / "adapter_config.json")["modules_to_save"],
+            Json::array({"score"}));
+  EXPECT_EQ(accuracy_of(steps_of(*this / "mindspeed")), 1.0);
+  write("rm.yaml", "stage: rm\ndo_train: true\nfinetuning_type: lora\n");
+  ok(line({"train", "rm.yaml"}, "pairs.jsonl", "factory", more({})));
+  EXPECT_TRUE(fs::exists(*this / "factory" / "value_head.safetensors"));
+  EXPECT_EQ(read_json_file(*this / "factory" / "adapter_config.json")["modules_to_save"],
+            Json(nullptr));
+  EXPECT_EQ(accuracy_of(steps_of(*this / "factory")), 1.0);
+}
+
+TEST_F(PreferenceLines, ARewardModelGoesOnAndIsTrainedFurther) {
+  const std::vector<std::string> four = {"--lr_scheduler", "constant"};
+  write("rm.yaml", "stage: rm\ndo_train: true\nfinetuning_type: full\n");
+  const std::vector<std::vector<std::string>> lines = {
+      {"rlhf", "--rlhf_type", "rm", "--tuner", "full"},
+      {"rlhf", "--rlhf_type", "rm", "--tuner", "lora"},
+      {"train", "rm.yaml"}};
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string once = "once" + std::to_string(i), twice = "twice" + std::to_string(i);
+    ok(line(lines[i], "pairs.jsonl", once, four));
+    ok(line(lines[i], "pairs.jsonl", twice, four));
+    fs::remove_all(*this / twice / "checkpoint-4");
+    ok(line(lines[i], "pairs.jsonl", twice, four));
+    EXPECT_EQ(steps_of(*this / twice).back().at("loss"), steps_of(*this / once).back().at("loss"));
+  }
+  // As a model that somebody trains further: its head is there, and no new one is drawn.
+  for (const char* base : {"once0", "once2"}) {
+    std::vector<std::string> words = line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"},
+                                          "pairs.jsonl", std::string("further_") + base);
+    *(std::find(words.begin(), words.end(), "--model") + 1) = base;
+    const ProgramResult further = ok(words);
+    EXPECT_THAT(further.err, testing::Not(HasSubstr("a new reward head")));
+    EXPECT_LT(steps_of(*this / (std::string("further_") + base))[0].at("loss").get<double>(),
+              steps_of(*this / "once0")[0].at("loss").get<double>());
+  }
+  std::vector<std::string> adapters =
+      line({"rlhf", "--rlhf_type", "rm", "--tuner", "lora"}, "pairs.jsonl", "further_adapters",
+           {"--adapters", "once1"});
+  EXPECT_THAT(ok(adapters).err, testing::Not(HasSubstr("a new reward head")));
+}
+
+TEST_F(PreferenceLines, ARewardModelIsNoModelThatTalks) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
+  expect_error(run({"infer", "--model", "judge", "--prompt", "hi"}), 4,
+               {"Qwen2ForSequenceClassification", "a reward model"});
+}
+
+TEST_F(PreferenceLines, RewardModelsJudgeAnswersThatAreDrawn) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "whole"));
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "lora"}, "pairs.jsonl", "adapters"));
+  const std::vector<std::string> drawing = {"--reward_model",
+                                            "whole",
+                                            "adapters",
+                                            "--reward_funcs",
+                                            "repetition",
+                                            "--reward_weights",
+                                            "0",
+                                            "1",
+                                            "0.5",
+                                            "--num_generations",
+                                            "2",
+                                            "--max_completion_length",
+                                            "8",
+                                            "--tuner",
+                                            "full"};
+  ok(line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "drawn", drawing));
+  const auto steps = steps_of(*this / "drawn");
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_NEAR(steps[0].at("reward").get<double>(),
+              steps[0].at("rewards/whole/mean").get<double>() +
+                  0.5 * steps[0].at("rewards/adapters/mean").get<double>(),
+              1e-5);
+  EXPECT_NE(steps[0].at("rewards/whole/mean"), 0);
+  // A model without such a head, and one with other tokens.
+  expect_error(run(line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "none",
+                        {"--reward_model", good("model").string()})),
+               4, {"no reward model", "danlu rlhf --rlhf_type rm"});
+}
+
 TEST_F(PreferenceLines, LlamaFactorysFile) {
   write("dpo.yaml",
         "stage: dpo\ndo_train: true\nfinetuning_type: lora\npref_beta: 0.1\n"

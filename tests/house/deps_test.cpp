@@ -36,6 +36,24 @@ class Deps : public ::testing::Test {
     fs::permissions(folder_ / "bin" / command, fs::perms::owner_all);
   }
 
+  void have_duckdb() {
+    fs::create_directories(folder_ / ".deps/duckdb/lib");
+    fs::create_directories(folder_ / ".deps/duckdb/include");
+    std::ofstream(folder_ / ".deps/duckdb/lib/libduckdb.so") << "x";
+    std::ofstream(folder_ / ".deps/duckdb/include/duckdb.h") << "x";
+  }
+
+  void have_page() {
+    std::ifstream list(folder_ / "tools/deps/npm-page.txt");
+    for (std::string line; std::getline(list, line);) {
+      std::istringstream words(line);
+      std::string package, version, sha512;
+      if (line.starts_with('#') || !(words >> package >> version >> sha512)) continue;
+      fs::create_directories(folder_ / ".deps/page" / package);
+      std::ofstream(folder_ / ".deps/page" / package / ".pinned") << sha512 << "\n";
+    }
+  }
+
   /// What it prints; it must fail.
   std::string refusal(const std::string& arguments = "") {
     const std::string command = "cd '" + (folder_ / ".").string() +
@@ -61,11 +79,16 @@ TEST_F(Deps, WithoutThePinnedPackageTheErrorSaysWhatToPutWhere) {
                                HasSubstr("libduckdb.so (1.4) into .deps/duckdb/lib")));
 }
 
+TEST_F(Deps, WhatThePageIsMadeWithIsPinned) {
+  have_duckdb();
+  play("npm", "echo other >package.tgz; echo package.tgz");
+  EXPECT_THAT(refusal(), HasSubstr("uplot@1.6.32 does not have the pinned content (tools/deps/npm-page.txt)"));
+  EXPECT_FALSE(fs::exists(folder_ / ".deps/page"));
+}
+
 TEST_F(Deps, WhatTestsCompareWithIsPinnedToo) {
-  fs::create_directories(folder_ / ".deps/duckdb/lib");
-  fs::create_directories(folder_ / ".deps/duckdb/include");
-  std::ofstream(folder_ / ".deps/duckdb/lib/libduckdb.so") << "x";
-  std::ofstream(folder_ / ".deps/duckdb/include/duckdb.h") << "x";
+  have_duckdb();
+  have_page();
   play("node", "true");
   play("npm", "echo other >package.tgz; echo package.tgz");
   EXPECT_THAT(refusal("--oracles"),

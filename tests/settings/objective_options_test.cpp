@@ -56,6 +56,29 @@ TEST_F(ObjectiveOptions, MindSpeedsLines) {
   EXPECT_EQ(prm.process.reward_tokens, (std::vector<std::string>{"+", "-"}));
 }
 
+TEST_F(ObjectiveOptions, RewardModelsOfThreeSystems) {
+  const TrainConfig swift =
+      with("rlhf", {"--rlhf_type", "rm", "--center_rewards_coefficient", "0.01", "--seed", "9"});
+  EXPECT_EQ(swift.objective.kind, ObjectiveKind::kReward);
+  EXPECT_EQ(swift.objective.reward.centring, 0.01);
+  ASSERT_TRUE(swift.model.score);
+  EXPECT_EQ(swift.model.score->form, arch::ScoreForm::kSequence);
+  EXPECT_EQ(swift.model.score->seed, 9u);
+  // The head goes with the adapters, as PEFT has it.
+  EXPECT_EQ(swift.lora.modules_to_save, std::vector<std::string>{"score"});
+  EXPECT_EQ(swift.lora.task_type, "SEQ_CLS");
+  EXPECT_EQ(swift.longest_sample(), 2 * swift.data.max_length);
+  const TrainConfig mindspeed = with("posttrain", {"--stage", "orm", "--no-post-layer-norm"});
+  EXPECT_EQ(mindspeed.objective.kind, ObjectiveKind::kReward);
+  EXPECT_EQ(mindspeed.model.score->form, arch::ScoreForm::kSequence);
+  const TrainConfig factory = with("train", {"--stage", "rm", "--finetuning_type", "lora"});
+  EXPECT_EQ(factory.objective.kind, ObjectiveKind::kReward);
+  EXPECT_EQ(factory.model.score->form, arch::ScoreForm::kBeside);
+  EXPECT_EQ(factory.lora.modules_to_save, std::vector<std::string>{"v_head.summary"});
+  EXPECT_EQ(factory.lora.task_type, "CAUSAL_LM");
+  EXPECT_FALSE(with("rlhf", {}).model.score);
+}
+
 TEST_F(ObjectiveOptions, SwiftsLines) {
   EXPECT_EQ(pairs("rlhf", {}).beta, 0.1);
   EXPECT_EQ(objective("rlhf", {}).name, "dpo");

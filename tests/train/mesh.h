@@ -17,6 +17,7 @@
 #include <initializer_list>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/file.h"
 #include "base/rng.h"
@@ -72,7 +73,8 @@ struct Case {
   /// Instead of `objective`, of a frozen model of the same family with other weights.
   std::function<std::shared_ptr<const Objective>(std::shared_ptr<const FrozenModel>)>
       objective_beside = {};
-  bool nf4 = false;  ///< base weights of LoRA and DoRA
+  bool nf4 = false;                           ///< base weights of LoRA and DoRA
+  std::optional<arch::ScoreHead> score = {};  ///< in place of the vocabulary's head
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -156,6 +158,7 @@ inline std::unique_ptr<models::CausalLM> stage_of(const Case& c, const Mesh& mes
   if (c.layers > 0) json["num_hidden_layers"] = c.layers;
   arch::ModelConfig model_config = arch::family_of(json).parse(json);
   model_config.predicts_ahead = c.prediction.layers > 0;
+  if (c.score) model_config = arch::with_score(model_config, *c.score);
   const int64_t virtual_stages = c.chunks > 1 && c.layer_lists.empty() ? c.chunks : 0;
   const auto stages = arch::stages_of(model_config, {.stages = mesh.shape().pipeline,
                                                      .virtual_stages = virtual_stages,

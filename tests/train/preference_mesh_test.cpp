@@ -5,6 +5,7 @@
 
 #include "train/mesh.h"
 #include "train/objectives/preference.h"
+#include "train/objectives/reward.h"
 #include "train/objectives/unpaired.h"
 
 namespace danlu::train {
@@ -34,6 +35,7 @@ struct Mode {
   Tuning tuning = Tuning::kFull;
   bool is_unpaired = false;
   settings::PreferenceConfig config = {};
+  std::optional<arch::ScoreForm> score = {};  ///< of a reward model
 };
 
 void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
@@ -62,14 +64,23 @@ const std::vector<Mode>& modes() {
         .likelihood = settings::LikelihoodTerm::kAllTokens,
         .likelihood_weight = 1}},
       {"kto", Tuning::kFull, true},
-      {"kto_lora", Tuning::kLora, true}};
+      {"kto_lora", Tuning::kLora, true},
+      {"rm", Tuning::kFull, false, {}, arch::ScoreForm::kSequence},
+      {"rm_beside", Tuning::kFull, false, {}, arch::ScoreForm::kBeside},
+      {"rm_lora", Tuning::kLora, false, {}, arch::ScoreForm::kSequence}};
   return list;
 }
 
 Case case_of(const Mode& mode) {
   static const auto pairs = two_answers(false), answers = two_answers(true);
   Case c{mode.name, "qwen2", Json::object(), mode.tuning};
-  c.samples = mode.is_unpaired ? answers : pairs;
+  c.samples = mode.is_unpaired || mode.score ? answers : pairs;  // values are margins, too
+  if (mode.score) {
+    c.score = arch::ScoreHead{.form = *mode.score};
+    c.objective = reward_objective({.centring = 0.05});
+    if (mode.tuning == Tuning::kLora) c.modules_to_save = {c.score->module()};
+    return c;
+  }
   const auto objective = [mode](std::shared_ptr<const FrozenModel> reference) {
     return mode.is_unpaired ? unpaired_objective({.beta = 0.3, .disliked_weight = 1.3}, reference)
                             : preference_objective(mode.config, reference);
@@ -95,7 +106,8 @@ const std::vector<Place>& places() {
                                           {"tp2", {.tensor = 2}},
                                           {"tp2sp", {.tensor = 2, .sequence_parallel = true}},
                                           {"pp2", {.pipeline = 2}},
-                                          {"cp2", {.context = {.ring = 2, .window = 2}}}};
+                                          {"cp2", {.context = {.ring = 2, .window = 2}}},
+                                          {"tp2pp2", {.tensor = 2, .pipeline = 2}}};
   return list;
 }
 

@@ -186,7 +186,7 @@ void inspect_path(const fs::path& path, const Options& options) {
   }
   if (path.filename() == "config.json") {
     print_title(path, "model configuration");
-    return print_config(arch::load_model_config(path));
+    return print_config(arch::load_model_config(path, arch::Heads::kAny));
   }
   const auto source = weights::open_weights(path);
   const bool is_gguf = weights::detect_format(path) == weights::Format::kGguf;

@@ -158,7 +158,9 @@ void print_config(const arch::ModelConfig& config) {
   print_line("family", fmt::format("{} ({})", config.family, family.architectures.front()));
   print_line("parameters",
              fmt::format("{}{}", format_count(static_cast<uint64_t>(arch::parameter_count(config))),
-                         config.tie_embeddings ? ", head tied to the embedding" : ""));
+                         config.score            ? ", a reward model's head"
+                         : config.tie_embeddings ? ", head tied to the embedding"
+                                                 : ""));
   print_line("shape",
              fmt::format(
                  "{} layers, width {}, {} heads of {} ({} KV), FFN {}, vocabulary {}, positions {}",
@@ -202,7 +204,7 @@ void inspect_model(const fs::path& directory, bool every_tensor) {
   print_title(directory, "Hugging Face model directory");
   std::optional<arch::ModelConfig> config;
   try {
-    config = arch::load_model_config(directory);
+    config = arch::load_model_config(directory, arch::Heads::kAny);
     print_config(*config);
   } catch (const ModelError& e) {
     // Weights and tokenizer can be looked at all the same.
@@ -319,7 +321,7 @@ void inspect_native(const fs::path& directory, bool every_tensor) {
   print_line("iteration", std::to_string(opened.iteration));
   print_line("optimizer", opened.optimizer.tensors ? "Adam" : "none");
   if (fs::exists(directory / "config.json")) {
-    const arch::ModelConfig config = arch::load_model_config(directory);
+    const arch::ModelConfig config = arch::load_model_config(directory, arch::Heads::kAny);
     print_config(config);
     print_companions(directory);
     print_fit(config, *opened.model);

@@ -132,6 +132,8 @@ std::vector<OptionSpec> train_megatron_options() {
                     {"use_checkpoint_args", "use_checkpoint_opt_param_scheduler",
                      "override_opt_param_scheduler"}),
       accepted_flag("is_pairwise_dataset", "rows are read as the objective needs them"),
+      accepted_flag("no_post_layer_norm",
+                    "a reward head reads what the final norm gives, as in transformers' models"),
       accepted_flag("recompute_in_advance", "layers are run again when their gradient is there"),
       accepted_flag("enable_recompute_layers_per_pp_rank",
                     "layers to recompute are counted in each virtual stage"),

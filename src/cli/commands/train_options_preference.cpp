@@ -19,7 +19,7 @@ std::vector<OptionSpec> train_preference_options() {
   return {
       {.name = "rlhf_type",
        .help = "of danlu rlhf: the objective (default: dpo)",
-       .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "grpo"},
+       .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "grpo"},
        .group = group},
       {.name = "loss_type",
        .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
@@ -38,7 +38,7 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "how far answers may leave the reference: less is farther; of orpo the weight of "
                "the odds",
        .aliases = {"dpo_beta", "pref_beta"},
-       .range = above(0),
+       .range = at_least(0),
        .group = group},
       {.name = "simpo_beta",
        .type = OptionType::kFloat,
@@ -62,6 +62,8 @@ std::vector<OptionSpec> train_preference_options() {
       weight("desirable_weight", "1.0", "of kto: weight of liked answers", {"kto_chosen_weight"}),
       weight("undesirable_weight", "1.0", "of kto: weight of disliked answers",
              {"kto_rejected_weight"}),
+      weight("center_rewards_coefficient", "0",
+             "of rm: weight of a term that keeps rewards around 0 (0.01 is usual)"),
       {.name = "placeholder_token",
        .default_text = "ки",
        .help = "of --stage prm: the token behind each step",

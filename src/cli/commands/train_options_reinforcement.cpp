@@ -67,7 +67,9 @@ std::vector<OptionSpec> drawing() {
        .group = kDrawing}};
 }
 
-std::vector<OptionSpec> judging() {
+}  // namespace
+
+std::vector<OptionSpec> reward_options() {
   return {
       {.name = "reward_funcs",
        .type = OptionType::kList,
@@ -75,9 +77,13 @@ std::vector<OptionSpec> judging() {
                "(docs/reinforcement.md)",
        .aliases = {"verifier_function"},
        .group = kJudging},
+      {.name = "reward_model",
+       .type = OptionType::kList,
+       .help = "reward models that judge too: directories of models, or of adapters on one",
+       .group = kJudging},
       {.name = "reward_weights",
        .type = OptionType::kList,
-       .help = "of each of them in the sum (default: 1)",
+       .help = "of each of them in the sum, reward models last (default: 1)",
        .aliases = {"verifier_weight"},
        .group = kJudging},
       {.name = "reward_column",
@@ -104,6 +110,8 @@ std::vector<OptionSpec> judging() {
               "of soft_overlong: tokens before the limit where it begins"),
   };
 }
+
+namespace {
 
 std::vector<OptionSpec> learning() {
   return {
@@ -143,9 +151,8 @@ std::vector<OptionSpec> learning() {
                "vllm_max_model_len", "vllm_enable_prefix_caching", "sleep_level", "offload_model",
                "offload_optimizer", "move_model_batches", "num_infer_workers"},
               "answers are drawn by the weights that are trained, where they are"),
-      unavailable({"reward_model", "critic_model", "value_model"},
-                  "answers are judged by rules and programs", {},
-                  tr("\"program:COMMAND\" among --reward_funcs may ask any model")),
+      unavailable({"critic_model", "value_model"},
+                  "an answer is judged as a whole, beside the others to its prompt"),
       unavailable({"dynamic_sample", "max_resample_times"},
                   "prompts whose answers are all worth the same are not drawn again"),
       unavailable({"async_generate", "multi_turn_scheduler"},
@@ -157,7 +164,7 @@ std::vector<OptionSpec> learning() {
 
 std::vector<OptionSpec> train_reinforcement_options() {
   std::vector<OptionSpec> all;
-  for (auto* group : {drawing, judging, learning}) {
+  for (auto* group : {drawing, reward_options, learning}) {
     for (OptionSpec& spec : group()) all.push_back(std::move(spec));
   }
   return all;

@@ -7,6 +7,7 @@
 namespace danlu::cli {
 
 int run_infer(const Options& options);
+int run_rollout(const Options& options);
 int run_chat(const Options& options);
 int run_serve(const Options& options);
 int run_compare(const Options& options);

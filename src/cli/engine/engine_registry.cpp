@@ -36,7 +36,8 @@ const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
       {"infer", run_infer},     {"chat", run_chat},   {"eval", run_eval, true},
       {"compare", run_compare}, {"init", run_init},   {"merge", run_merge},
-      {"verify", run_verify},   {"bench", run_bench}, {"serve", run_serve},
+      {"verify", run_verify},   {"bench", run_bench}, {"rollout", run_rollout},
+      {"serve", run_serve},
   };
   return list;
 }

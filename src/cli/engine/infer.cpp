@@ -16,6 +16,7 @@
 #include "cli/engine/chat.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
+#include "cli/engine/infer_request.h"
 #include "cli/engine/infer_resume.h"
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
@@ -27,57 +28,6 @@ namespace danlu::cli {
 namespace {
 
 bool is_interrupted() { return pending_interrupt() != 0; }
-
-/// Without a template a lone question is a text like any other.
-const std::string& text_to_complete(const Question& question) {
-  const std::vector<text::Message>& messages = question.conversation.messages;
-  if (messages.empty()) return question.plain;
-  if (messages.size() == 1 && messages[0].role == "user") return messages[0].content;
-  throw UsageError(tr("{}: without a chat template this row, a conversation, cannot be answered",
-                      question.place),
-                   tr("leave out --raw, or name a template with --template"));
-}
-
-infer::Request request_of(const Question& question, const InferenceModel& loaded,
-                          const infer::SamplingParams& sampling, int64_t max_new_tokens,
-                          uint64_t stream) {
-  infer::Request request;
-  request.sampling = sampling;
-  request.max_new_tokens = max_new_tokens;
-  request.stream = stream;
-  request.num_tokens = static_cast<int64_t>(loaded.tokenizer->size());
-  request.stop_ids = loaded.defaults.stop_ids;
-  if (loaded.encoder) {
-    const std::vector<text::TokenId> stops = loaded.encoder->stop_ids();
-    request.stop_ids.insert(request.stop_ids.end(), stops.begin(), stops.end());
-  }
-  if (!question.prompt_ids.empty()) {
-    request.prompt = question.prompt_ids;
-    return request;
-  }
-  if (!loaded.encoder) {
-    const std::string& text = text_to_complete(question);
-    if (!loaded.media || question.conversation.messages.empty()) {
-      request.prompt = loaded.tokenizer->encode(text);
-    } else {
-      loaded.media->encode(text::RawTextEncoder(loaded.tokenizer), question.conversation,
-                           question.folder, question.place, &request);
-    }
-    return request;
-  }
-  text::Conversation conversation = question.conversation;
-  if (conversation.messages.empty()) conversation.messages.push_back({"user", question.plain});
-  if (!loaded.system.empty() && conversation.messages.front().role != "system") {
-    conversation.messages.insert(conversation.messages.begin(),
-                                 text::Message{"system", loaded.system});
-  }
-  if (loaded.media) {
-    loaded.media->encode(*loaded.encoder, conversation, question.folder, question.place, &request);
-  } else {
-    request.prompt = loaded.encoder->encode_prompt(conversation);
-  }
-  return request;
-}
 
 WorkDone layers_walked(const models::CausalLM& model) {
   const int64_t passes = model.layer_passes().forward;
@@ -240,20 +190,6 @@ void answer_requests(const InferenceModel& loaded, const std::vector<infer::Requ
     }
   }
   bar.finish();
-}
-
-/// The request, judged before any answer is made. Errors: DataError naming the place.
-infer::Request checked_request(const Question& question, const InferenceModel& loaded,
-                               const infer::SamplingParams& sampling, int64_t max_new_tokens,
-                               uint64_t stream) {
-  try {
-    if (question.is_blank) throw DataError(tr("blank line"));
-    infer::Request request = request_of(question, loaded, sampling, max_new_tokens, stream);
-    infer::check_prompt(loaded.model->config(), request.prompt, request.pictures);
-    return request;
-  } catch (const DataError& error) {
-    throw DataError(tr("{}: {}", question.place, error.what()), error.hint());
-  }
 }
 
 /// Requests, and which question each belongs to.

@@ -14,6 +14,9 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "board/board.h"
+#include "board/page.h"
+#include "board/serve_board.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "http/server.h"
@@ -190,17 +193,31 @@ http::Settings http_settings(const Options& options) {
   return settings;
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 serve::AccessSettings access_from(const Options& options) {
   serve::AccessSettings access;
   if (options.has_value("api_key")) access.api_keys = options.get_list("api_key");
   if (options.has_value("allowed_origins"))
     access.allowed_origins = options.get_list("allowed_origins");
-  access.is_loopback = is_loopback(options.get_string("host"));
+  access.is_loopback = board::is_loopback(options.get_string("host"));
+  access.open_paths = board::page_paths();
   return access;
+}
+
+/// The page, and where runs are to be shown their board.
+std::unique_ptr<board::Board> add_page(const Options& options, http::Router* router) {
+  std::unique_ptr<board::Board> runs;
+  std::vector<std::filesystem::path> directories;
+  for (const std::string& directory : options.get_list("runs")) directories.emplace_back(directory);
+  board::require_directories(directories);
+  if (!directories.empty()) {
+    runs = std::make_unique<board::Board>(directories);
+    runs->add_routes(*router);
+  }
+  board::add_page(*router, {.has_runs = runs != nullptr,
+                            .has_chat = true,
+                            .needs_key = options.has_value("api_key"),
+                            .version = DANLU_VERSION});
+  return runs;
 }
 
 void say_start(const http::Server& server, const serve::ModelDescription& model,
@@ -219,13 +236,15 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
             model.max_model_len > 0 ? format_count(static_cast<uint64_t>(model.max_model_len))
                                     : tr("any number of"),
             engine.max_sequences, engine.max_batched_tokens);
+  log::info("the page is at {}/", server.url());
   log::info("serving {} at {}/v1 (Ctrl-C ends)", fmt::join(model.names, ", "), server.url());
 }
 
 /// Until a signal comes: then answers under way end, and the loop. Interrupts are a flag, so it is
 /// looked at.
-void await_end(http::Server& server, serve::EngineLoop& loop, double drain_s) {
+void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs, double drain_s) {
   while (pending_interrupt() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (runs) runs->end();
   const size_t open = server.counts().exchanges;
   if (open > 0) {
     log::info("{}: {} request(s) under way have {:g} s to end", interrupt_name(pending_interrupt()),
@@ -261,10 +280,12 @@ int run_serve(const Options& options) {
   http::Router router;
   serve::add_guards(access_from(options), &router);
   service.add_routes(&router);
+  const std::unique_ptr<board::Board> runs = add_page(options, &router);
   http::Server server(settings, std::move(router));
   server.start();
   say_start(server, model.description(), loaded, engine);
-  std::thread watcher([&] { await_end(server, loop, options.get_float("shutdown_timeout")); });
+  std::thread watcher(
+      [&] { await_end(server, loop, runs.get(), options.get_float("shutdown_timeout")); });
   loop.run();
   watcher.join();
   return 0;

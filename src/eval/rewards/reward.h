@@ -14,7 +14,8 @@ namespace danlu::eval {
 
 /// An answer that was drawn.
 struct Completion {
-  std::string prompt, text;   ///< text: without special tokens
+  std::string prompt, text;  ///< text: without special tokens
+  std::vector<int32_t> prompt_ids;
   std::vector<int32_t> ids;   ///< of the answer, as drawn
   bool is_ended = true;       ///< by a token that ends answers; false: cut at the limit
   Json row = Json::object();  ///< the columns of the prompt's row

@@ -337,7 +337,8 @@ std::optional<std::string> last_boxed(std::string_view text) {
 
 std::optional<std::string> stated_answer(std::string_view text) {
   static const Pattern kHashes(R"(####)"), kDollars(R"((?<!\\)\$((?:[^$\\]|\\.)+)\$)"),
-      kSays(R"((?:[Aa]nswer is|[Aa]nswer:|答案是|答案为|答案：)\s*:?)", PatternUse::kText);
+      kSays(R"((?:[Aa]nswer is|[Aa]nswer:|答案是|答案为|答案：)\s*:?)", PatternUse::kText),
+      kNumber(R"(\A\s*[-+]?\d[\d,]*(?:\.\d+)?(?:/\d+)?\s*%?\s*\z)");
   const size_t thought = text.rfind("</think>");
   if (thought != std::string_view::npos) text = text.substr(thought + 8);
   if (text.find("\\boxed") != std::string_view::npos ||
@@ -346,7 +347,9 @@ std::optional<std::string> stated_answer(std::string_view text) {
   if (auto answer = last_line_after(text, kHashes)) return answer;
   const auto formulas = kDollars.find_all(text);
   if (!formulas.empty()) return without_margins(formulas.back().groups[0]);
-  return last_line_after(text, kSays);
+  if (auto answer = last_line_after(text, kSays)) return answer;
+  if (kNumber.matches(text)) return without_margins(text);
+  return std::nullopt;
 }
 
 }  // namespace danlu::eval

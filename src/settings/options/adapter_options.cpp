@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,13 @@ weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& m
   weights::set_targets(lora, targets);
   weights::keep_out_of_tower(lora, model);
   lora.modules_to_save = options.get_list("lora_modules_to_save");
+  if (!model.score) return lora;
+  // The head is trained whole, and goes with the adapters.
+  const std::string head = model.score->module();
+  if (std::find(lora.modules_to_save.begin(), lora.modules_to_save.end(), head) ==
+      lora.modules_to_save.end())
+    lora.modules_to_save.push_back(head);
+  if (model.score->form == arch::ScoreForm::kSequence) lora.task_type = "SEQ_CLS";
   return lora;
 }
 

@@ -117,14 +117,18 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
   config.checks_plan = options.get_bool("plan_check");
-  NamedModel named = is_planned ? model_to_plan(options, config.task, verb != kPlanVerb)
-                                : model_to_train(options, config.task);
+  config.objective = objective_from(verb, options);
+  const auto score = score_from(options, config.objective);
+  NamedModel named = is_planned ? model_to_plan(options, config.task, verb != kPlanVerb, score)
+                                : model_to_train(options, config.task, score);
   config.model = std::move(named.source);
   model = std::move(named.config);
   if (verb != kPlanVerb)
     config.prediction = prediction_training_from(options, config.tuner == Tuner::kLora, model);
-  config.objective = objective_from(verb, options);
-  if (!is_planned) check_reference(options, config.objective, model);
+  if (!is_planned) {
+    check_reference(options, config.objective, model);
+    check_judges(config.objective);
+  }
   const VisionTraining vision = vision_training_from(options, model);
   config.lora = lora_from(options, model, vision);
   config.nf4 = nf4_from(options, config.tuner, model);

@@ -100,9 +100,11 @@ void begin_at_random(const Options& options, Task task, const char* flag, ModelS
 
 }  // namespace
 
-NamedModel model_to_train(const Options& options, Task task) {
+NamedModel model_to_train(const Options& options, Task task,
+                          const std::optional<arch::ScoreHead>& score) {
   const bool loads = options.has_value("load");
   ModelSource source = source_from(options, loads, locate_model);
+  source.score = score;
   if (loads) load_run(options, task, source);
   if (!source.from_scratch && holds_no_weights(source.path))
     begin_at_random(options, task, loads ? "load" : "model", source);
@@ -114,9 +116,11 @@ NamedModel model_to_train(const Options& options, Task task) {
   return {std::move(source), std::move(opened.config)};
 }
 
-NamedModel model_to_plan(const Options& options, Task task, bool may_load) {
+NamedModel model_to_plan(const Options& options, Task task, bool may_load,
+                         const std::optional<arch::ScoreHead>& score) {
   const bool loads = may_load && options.has_value("load");
   ModelSource source = source_from(options, loads, located_if_named);
+  source.score = score;
   if (loads) load_run(options, task, source);
   ModelSource described = source;
   described.from_scratch |= source.path.extension() == ".json" || holds_no_weights(source.path) ||

@@ -61,9 +61,17 @@ void take_likelihood(const Options& options, PreferenceConfig& config) {
   }
 }
 
+/// Of rewards 0 says that there is no reference; preferences would be without their loss.
+double beta_of(const Options& options) {
+  const double beta = options.get_float("beta");
+  if (beta > 0) return beta;
+  throw UsageError(
+      tr("[train] {}: preferences need a number above 0, got {}", options.given_as("beta"), beta));
+}
+
 PreferenceConfig dpo_from(const Options& options, const std::string& loss) {
   PreferenceConfig config;
-  config.beta = options.get_float("beta");
+  config.beta = beta_of(options);
   config.robust = loss == "robust";
   if (loss == "hinge") {
     config.loss = PairLoss::kHinge;
@@ -86,7 +94,7 @@ PreferenceConfig simpo_from(const Options& options, const std::string& loss) {
   } else if (loss != "sigmoid" && loss != "simpo") {
     refuse_loss(options, "simpo", loss, "sigmoid, hinge");
   }
-  config.beta = options.get_float(options.is_given("beta") ? "beta" : "simpo_beta");
+  config.beta = options.is_given("beta") ? beta_of(options) : options.get_float("simpo_beta");
   const bool by_ratio = options.has_value("gamma_beta_ratio") && !options.is_given("simpo_gamma");
   config.gamma = by_ratio ? options.get_float("gamma_beta_ratio") * config.beta
                           : options.get_float("simpo_gamma");
@@ -107,7 +115,7 @@ PreferenceConfig cpo_from(const Options& options, const std::string& loss) {
   } else if (loss != "sigmoid") {
     refuse_loss(options, "cpo", loss, "sigmoid, hinge");
   }
-  config.beta = options.get_float("beta");
+  config.beta = beta_of(options);
   config.likelihood_weight = options.get_float_or("cpo_alpha", 1);
   if (config.likelihood_weight > 0) config.likelihood = LikelihoodTerm::kAnswerTokens;
   return config;
@@ -119,7 +127,7 @@ PreferenceConfig orpo_from(const Options& options, const std::string& loss) {
   config.loss = PairLoss::kOdds;
   config.has_reference = false;
   config.averages = true;
-  config.beta = options.get_float("beta");
+  config.beta = beta_of(options);
   // LLaMA-Factory keeps the answer likely, TRL and ms-swift the prompt too.
   config.likelihood = options.profile().name == "llamafactory" ? LikelihoodTerm::kAnswerMeans
                                                                : LikelihoodTerm::kAllTokens;
@@ -131,11 +139,14 @@ UnpairedConfig kto_from(const Options& options) {
   const std::string loss = options.get_string_or("loss_type", "kto");
   if (loss != "kto" && loss != "apo_zero_unpaired")
     refuse_loss(options, "kto", loss, "kto, apo_zero_unpaired");
-  return {.beta = options.get_float("beta"),
+  return {.beta = beta_of(options),
           .liked_weight = options.get_float("desirable_weight"),
           .disliked_weight = options.get_float("undesirable_weight"),
           .measures_drift = loss == "kto"};
 }
+
+/// ms-swift and LLaMA-Factory call it one way, MindSpeed-LLM the other (of outcomes, not steps).
+bool is_reward(const std::string& name) { return name == "rm" || name == "orm"; }
 
 /// The flags that each objective reads.
 std::vector<std::string> flags_of(const std::string& name) {
@@ -151,6 +162,7 @@ std::vector<std::string> flags_of(const std::string& name) {
   if (name == "kto")
     return {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model"};
   if (name == "prm") return {"placeholder_token", "reward_tokens"};
+  if (is_reward(name)) return {"center_rewards_coefficient"};
   if (name == "grpo") return reinforcement_flags();
   return {};
 }
@@ -177,6 +189,9 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
     config.kind = ObjectiveKind::kProcessReward;
     config.process.placeholder = options.get_string("placeholder_token");
     config.process.reward_tokens = options.get_list("reward_tokens");
+  } else if (is_reward(named.name)) {
+    config.kind = ObjectiveKind::kReward;
+    config.reward.centring = options.get_float_or("center_rewards_coefficient", 0);
   } else if (named.name == "kto") {
     config.kind = ObjectiveKind::kUnpaired;
     config.unpaired = kto_from(options);
@@ -193,10 +208,19 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   return config;
 }
 
+std::optional<arch::ScoreHead> score_from(const Options& options,
+                                          const ObjectiveConfig& objective) {
+  if (objective.kind != ObjectiveKind::kReward) return std::nullopt;
+  arch::ScoreHead head;
+  if (options.profile().name == "llamafactory") head.form = arch::ScoreForm::kBeside;
+  head.seed = static_cast<uint64_t>(options.get_int("seed"));
+  return head;
+}
+
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
   static const std::vector<std::string> kAll = [] {
     std::vector<std::string> all;
-    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "grpo"}) {
+    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "rm", "grpo"}) {
       for (const std::string& flag : flags_of(name)) {
         if (std::find(all.begin(), all.end(), flag) == all.end()) all.push_back(flag);
       }
@@ -209,6 +233,11 @@ std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
     if (std::find(read.begin(), read.end(), flag) == read.end()) idle.push_back(flag.c_str());
   }
   return idle;
+}
+
+void check_judges(const ObjectiveConfig& objective) {
+  for (const std::filesystem::path& judge : objective.policy.reward_models)
+    (void)open_model(reward_model_at(judge));
 }
 
 void check_reference(const Options& options, const ObjectiveConfig& objective,

@@ -1,5 +1,6 @@
 // settings/options/objective_options.h: which objective a training line asks for.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,15 @@ namespace danlu::settings {
 /// has not, and for flags that contradict each other.
 ObjectiveConfig objective_from(const std::string& verb, const Options& options);
 
+/// The head that a run of that objective trains where the model has none yet, as the system whose
+/// line is typed keeps it; nullopt: the vocabulary's.
+std::optional<arch::ScoreHead> score_from(const Options& options, const ObjectiveConfig& objective);
+
 /// The options of objectives that this one does not read.
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective);
+
+/// Errors: as open_model of reward_model_at, of each reward model.
+void check_judges(const ObjectiveConfig& objective);
 
 /// Errors: ModelError where the reference's vocabulary is not the model's.
 void check_reference(const Options& options, const ObjectiveConfig& objective,

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "settings/options/model_names.h"
 
 namespace danlu::settings {
 namespace {
@@ -60,14 +61,18 @@ std::vector<double> weights_from(const Options& options, size_t rewards) {
   return weights;
 }
 
+}  // namespace
+
 void take_rewards(const Options& options, Reinforcement& told) {
   told.rewards = options.get_list("reward_funcs");
-  if (told.rewards.empty()) {
+  for (const std::string& name : options.get_list("reward_model"))
+    told.reward_models.push_back(locate_model(name));
+  if (told.rewards.empty() && told.reward_models.empty()) {
     throw UsageError(tr("[train] nothing judges the answers: --reward_funcs names no reward"),
-                     tr("--reward_funcs accuracy, or \"program:COMMAND\"; docs/reinforcement.md "
-                        "lists them"));
+                     tr("--reward_funcs accuracy, \"program:COMMAND\" or --reward_model DIR; "
+                        "docs/reinforcement.md lists them"));
   }
-  told.reward_weights = weights_from(options, told.rewards.size());
+  told.reward_weights = weights_from(options, told.rewards.size() + told.reward_models.size());
   told.reference_column = options.get_string_or("reward_column", "");
   told.cosine_length = options.get_int_or("cosine_max_len", 0);
   told.cosine_short_wrong = options.get_float("cosine_min_len_value_wrong");
@@ -80,8 +85,6 @@ void take_rewards(const Options& options, Reinforcement& told) {
   told.overlong_buffer = options.get_int_or("soft_cache_length", 0);
   told.reward_timeout_s = options.get_float("reward_timeout");
 }
-
-}  // namespace
 
 std::vector<std::string> reinforcement_flags() {
   return {"loss_type",
@@ -97,6 +100,7 @@ std::vector<std::string> reinforcement_flags() {
           "advantage_estimator",
           "scale_rewards",
           "reward_funcs",
+          "reward_model",
           "reward_weights",
           "reward_column",
           "num_generations",

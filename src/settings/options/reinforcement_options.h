@@ -12,6 +12,9 @@ namespace danlu::settings {
 /// Errors: UsageError where no reward is named, or weights are not of every reward.
 Reinforcement reinforcement_from(const Options& options);
 
+/// The rewards' part of it. Errors: the same.
+void take_rewards(const Options& options, Reinforcement& told);
+
 /// The options that it reads.
 std::vector<std::string> reinforcement_flags();
 

@@ -9,14 +9,15 @@ Task task_from(const std::string& verb, const Options& options) {
   if (verb == "rlhf") return Task::kSft;
   const std::string stage = options.get_string_or("stage", verb == "pretrain" ? "pretrain" : "sft");
   // Their rows are conversations too, with second answers or labels.
-  for (const char* of_answers : {"sft", "dpo", "simpo", "cpo", "orpo", "kto", "prm"}) {
+  for (const char* of_answers : {"sft", "dpo", "simpo", "cpo", "orpo", "kto", "prm", "rm", "orm"}) {
     if (stage == of_answers) return Task::kSft;
   }
   if (stage == "pretrain" || stage == "pt") return Task::kPretrain;
   throw UsageError(
-      tr("[train] {} {}: this version trains pretrain, sft, dpo, simpo, cpo, orpo, kto and prm",
+      tr("[train] {} {}: this version trains pretrain, sft, dpo, simpo, cpo, orpo, kto, rm, orm "
+         "and prm",
          options.given_as("stage"), stage),
-      tr("reward models and reinforcement learning are not built in"));
+      tr("--rlhf_type grpo of danlu rlhf learns from rewards"));
 }
 
 Tuner tuner_from(const std::string& verb, Task task, const Options& options) {

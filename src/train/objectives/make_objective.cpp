@@ -4,6 +4,7 @@
 #include "train/objectives/policy.h"
 #include "train/objectives/preference.h"
 #include "train/objectives/process_reward.h"
+#include "train/objectives/reward.h"
 #include "train/objectives/unpaired.h"
 
 namespace danlu::train {
@@ -34,6 +35,8 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
       return preference_objective(config.preference, reference);
     case settings::ObjectiveKind::kUnpaired:
       return unpaired_objective(config.unpaired, reference);
+    case settings::ObjectiveKind::kReward:
+      return reward_objective(config.reward);
     case settings::ObjectiveKind::kProcessReward:
       return process_reward_objective(ids_of_tokens(config.process.reward_tokens, tokenizer));
     case settings::ObjectiveKind::kPolicy:

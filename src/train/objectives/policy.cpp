@@ -15,7 +15,6 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
-#include "models/training_memory.h"
 
 namespace danlu::train {
 namespace {
@@ -101,7 +100,7 @@ class Policy : public Objective {
                                const std::vector<const data::Batch*>& batches) const override {
     std::vector<Columns> columns(batches.size());
     if (settings_.kl == 0 || has_column(batches)) return columns;
-    const auto ask = [&](const ForwardPasses& of, bool adapters) {
+    ask_reference(reference_.get(), passes, [&](const ForwardPasses& of, bool adapters) {
       of.run(batches, {.adapters = adapters},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
                const DrawnTokens drawn(*batches[i], hidden_nH.device());
@@ -111,15 +110,7 @@ class Policy : public Objective {
                                        {.temperature = settings_.temperature})
                        .logprobs_M.to(at::kDouble);
              });
-    };
-    if (!reference_) {
-      ask(passes, /*adapters=*/false);
-      return columns;
-    }
-    // Both stores exchange over the same groups, one after the other.
-    passes.stage().memory().settle();
-    ask(ForwardPasses(reference_->stage(), reference_->links()), /*adapters=*/true);
-    reference_->stage().memory().settle();
+    });
     return columns;
   }
 

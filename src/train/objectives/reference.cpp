@@ -23,15 +23,22 @@ std::vector<at::Tensor> sums_of(const ForwardPasses& passes, bool adapters,
 FrozenModel::FrozenModel(std::unique_ptr<models::CausalLM> stage)
     : stage_(std::move(stage)), links_(*stage_) {}
 
+void ask_reference(const FrozenModel* reference, const ForwardPasses& policy,
+                   const std::function<void(const ForwardPasses&, bool)>& ask) {
+  if (!reference) return ask(policy, /*adapters=*/false);
+  // Both stores exchange over the same groups, one after the other.
+  policy.stage().memory().settle();
+  ask(ForwardPasses(reference->stage(), reference->links()), /*adapters=*/true);
+  reference->stage().memory().settle();
+}
+
 std::vector<at::Tensor> reference_logprobs(const FrozenModel* reference,
                                            const ForwardPasses& policy,
                                            const std::vector<const data::Batch*>& parts) {
-  if (!reference) return sums_of(policy, /*adapters=*/false, parts);
-  // Both stores exchange over the same groups, one after the other.
-  policy.stage().memory().settle();
-  const auto sums =
-      sums_of(ForwardPasses(reference->stage(), reference->links()), /*adapters=*/true, parts);
-  reference->stage().memory().settle();
+  std::vector<at::Tensor> sums;
+  ask_reference(reference, policy, [&](const ForwardPasses& passes, bool adapters) {
+    sums = sums_of(passes, adapters, parts);
+  });
   return sums;
 }
 

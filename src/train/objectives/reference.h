@@ -25,6 +25,11 @@ class FrozenModel {
   mutable StageLinks links_;  // carries nothing from one pass to the next
 };
 
+/// Calls ask(passes, adapters) with those of the reference: a frozen model's, or where there is
+/// none (nullptr) the policy's, without its adapters. Collective as what it asks.
+void ask_reference(const FrozenModel* reference, const ForwardPasses& policy,
+                   const std::function<void(const ForwardPasses& passes, bool adapters)>& ask);
+
 /// For each of this rank's parts of batches the sums of its segments' log-probabilities, f64 [S],
 /// on the last stage; elsewhere undefined. reference: nullptr: the policy without adapters.
 /// Collective like ForwardPasses::run.

@@ -151,6 +151,7 @@ void RolloutStream::judge(const std::vector<std::string>& columns,
     eval::Completion completion;
     completion.prompt = parts_.tokenizer->decode(answer.prompt);
     completion.text = parts_.tokenizer->decode(answer.ids, /*skip_special=*/true);
+    completion.prompt_ids = answer.prompt;
     completion.ids = answer.ids;
     completion.is_ended = answer.is_ended;
     if (!columns[i].empty()) completion.row = parse_json(columns[i], "columns of a prompt");

@@ -46,8 +46,9 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
   }
   if (checkpoint && !lora) {
     // A full checkpoint holds the model; adapters go on top of the base.
-    weights::CheckpointSource source =
-        weights::open_checkpoint_source(checkpoint->directory, {.all_tensors = true});
+    weights::CheckpointSource source = weights::open_checkpoint_source(
+        checkpoint->directory,
+        {.all_tensors = true, .scores = run.source.config.score.has_value()});
     source.config.predicts_ahead = run.source.config.predicts_ahead;
     return models::load_model(source, mesh, dtype, run.device, settle, stage, {}, freeze);
   }
@@ -74,9 +75,20 @@ void add_adapters(const Prepared& run, models::CausalLM& model) {
   }
 }
 
+/// Where the head is that no file had, which this run begins with.
+void say_new_head(const Prepared& run) {
+  const std::optional<arch::ScoreHead>& head = run.source.config.score;
+  const bool has_one = run.earlier.checkpoint || !run.config.model.adapter.empty();
+  if (!head || !head->seed || has_one) return;
+  log::info("a new reward head: {} is drawn with deviation {} (seed {}){}", head->module(),
+            run.source.config.initializer_range, *head->seed,
+            head->has_bias() ? tr(", its bias 0") : "");
+}
+
 std::unique_ptr<models::CausalLM> make_model(const Prepared& run) {
   std::unique_ptr<models::CausalLM> model = load_or_initialise(run);
   add_adapters(run, *model);
+  say_new_head(run);
   model->memory().set_recompute(run.config.recompute);
   model->memory().set_activation_offload(run.config.activation_offload);
   return model;
@@ -88,32 +100,15 @@ std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
   const TrainConfig& config = run.config;
   const fs::path& named = config.objective.reference;
   if (!config.holds_reference()) return nullptr;
-  settings::ModelSource other;
-  other.path = named;
-  const weights::CheckpointSource opened =
-      named.empty() ? weights::CheckpointSource() : settings::open_model(other);
-  const weights::CheckpointSource& source = named.empty() ? run.source : opened;
-  const parallel::Mesh& mesh = run.ranks.mesh();
-  const arch::Stage stage =
-      arch::stages_of(source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
-  const at::ScalarType dtype = scalar_type_of(config.precision);
-  const auto settle = [&](models::CausalLM& model) {
-    model.freeze({"."});
-    models::keep(model, config.keeping, /*holds_values=*/false);
-  };
-  std::unique_ptr<models::CausalLM> model;
-  if (named.empty() && config.model.from_scratch) {
-    model = std::make_unique<models::CausalLM>(source.config, stage, mesh, dtype, run.device);
-    settle(*model);
-    models::initialize(*model, config.seed);
-  } else {
-    model = models::load_model(source, mesh, dtype, run.device, settle, stage);
+  if (!named.empty()) {
+    settings::ModelSource other;
+    other.path = named;
+    return load_frozen(run, settings::open_model(other));
   }
   // Adapters that are trained further are part of what the model was before.
-  if (named.empty() && config.tuner == Tuner::kLora)
-    models::load_adapter(*model, config.model.adapter, config.model.adapter_alpha);
-  models::keep(*model, config.keeping);
-  return std::make_shared<FrozenModel>(std::move(model));
+  return config.tuner == Tuner::kLora
+             ? load_frozen(run, run.source, config.model.adapter, config.model.adapter_alpha)
+             : load_frozen(run, run.source);
 }
 
 std::shared_ptr<const Objective> objective_of(const Prepared& run) {
@@ -147,6 +142,32 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
 }
 
 }  // namespace
+
+std::shared_ptr<const FrozenModel> load_frozen(const Prepared& run,
+                                               const weights::CheckpointSource& source,
+                                               const fs::path& adapter,
+                                               std::optional<double> adapter_alpha) {
+  const TrainConfig& config = run.config;
+  const parallel::Mesh& mesh = run.ranks.mesh();
+  const arch::Stage stage =
+      arch::stages_of(source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
+  const at::ScalarType dtype = scalar_type_of(config.precision);
+  const auto settle = [&](models::CausalLM& model) {
+    model.freeze({"."});
+    models::keep(model, config.keeping, /*holds_values=*/false);
+  };
+  std::unique_ptr<models::CausalLM> model;
+  if (!source.model) {  // the run's own, which began from its seed
+    model = std::make_unique<models::CausalLM>(source.config, stage, mesh, dtype, run.device);
+    settle(*model);
+    models::initialize(*model, config.seed);
+  } else {
+    model = models::load_model(source, mesh, dtype, run.device, settle, stage);
+  }
+  if (!adapter.empty()) models::load_adapter(*model, adapter, adapter_alpha);
+  models::keep(*model, config.keeping);
+  return std::make_shared<FrozenModel>(std::move(model));
+}
 
 Begun begin_training(const Prepared& run) {
   Begun begun{make_state(run.config, make_model(run)), {}, 0};

@@ -1,7 +1,10 @@
 // train/start/begin.h: the model, optimizer and progress that a run begins with.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <optional>
 
+#include "train/objectives/reference.h"
 #include "train/run_dir/progress.h"
 #include "train/start/prepared.h"
 #include "train/step.h"
@@ -18,5 +21,12 @@ struct Begun {
 /// nothing is trained; as models::load_model, checkpoint::load_optimizer and restore_continued.
 /// Collective.
 Begun begin_training(const Prepared& run);
+
+/// A model of `source` that answers beside the one that is trained, on the same mesh and shared by
+/// its ranks alike. adapter: of it, or empty. Errors: as models::load_model. Collective.
+std::shared_ptr<const FrozenModel> load_frozen(const Prepared& run,
+                                               const weights::CheckpointSource& source,
+                                               const fs::path& adapter = {},
+                                               std::optional<double> adapter_alpha = {});
 
 }  // namespace danlu::train

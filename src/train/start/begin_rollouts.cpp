@@ -1,11 +1,14 @@
 #include "train/start/begin_rollouts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
+#include "settings/model_source.h"
+#include "train/rollouts/model_reward.h"
+#include "train/rollouts/reward_settings.h"
 #include "train/rollouts/rollout_stream.h"
 
 namespace danlu::train {
@@ -13,22 +16,6 @@ namespace {
 
 // Answers that are drawn at a time: a few rows more or less make no difference to a pass.
 constexpr int64_t kAnswersAtATime = 64;
-
-eval::RewardSettings reward_settings(const settings::Reinforcement& told) {
-  eval::RewardSettings settings;
-  settings.reference_column = told.reference_column;
-  settings.cosine_length = told.cosine_length > 0 ? told.cosine_length : told.max_new_tokens;
-  settings.overlong_length = told.overlong_length > 0 ? told.overlong_length : told.max_new_tokens;
-  settings.overlong_buffer = told.overlong_buffer;
-  settings.repetition_words = told.repetition_words;
-  settings.repetition_penalty = told.repetition_penalty_of_reward;
-  settings.cosine_short_wrong = told.cosine_short_wrong;
-  settings.cosine_long_wrong = told.cosine_long_wrong;
-  settings.cosine_short_right = told.cosine_short_right;
-  settings.cosine_long_right = told.cosine_long_right;
-  settings.program_timeout_ms = std::llround(told.reward_timeout_s * 1000);
-  return settings;
-}
 
 std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
   std::vector<text::TokenId> ids =
@@ -41,6 +28,49 @@ std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+/// What the template puts behind the token that ends an answer.
+std::vector<text::TokenId> tail_of(const Prepared& run) {
+  if (!run.text.encoder) return {};
+  text::Conversation talk;
+  for (const char* role : {"user", "assistant"}) {
+    text::Message& message = talk.messages.emplace_back();
+    message.role = role;
+    message.content = "a";
+  }
+  const std::vector<text::TokenId> ids = run.text.encoder->encode(talk).ids;
+  const std::vector<text::TokenId> stops = stop_ids_of(run);
+  const auto end = std::find_first_of(ids.rbegin(), ids.rend(), stops.begin(), stops.end());
+  return end == ids.rend() ? std::vector<text::TokenId>() : std::vector(end.base(), ids.end());
+}
+
+/// Whether two tokenizers give every id to the same token.
+bool have_the_same_tokens(const text::Tokenizer& one, const text::Tokenizer& other) {
+  if (one.content_hash() == other.content_hash()) return true;
+  if (one.size() != other.size()) return false;
+  for (size_t id = 0; id < one.size(); ++id) {
+    const auto token = static_cast<text::TokenId>(id);
+    if (one.id_to_token(token) != other.id_to_token(token)) return false;
+  }
+  return true;
+}
+
+/// The model in `path`, which judges on the mesh of the policy. Collective.
+std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
+                                       const std::filesystem::path& path) {
+  const settings::ModelSource source = settings::reward_model_at(path);
+  const weights::CheckpointSource opened = settings::open_model(source);
+  // Answers are judged as the ids that were drawn.
+  const auto tokenizer =
+      text::Tokenizer::load(source.adapter.empty() ? opened.companions : source.adapter);
+  if (!have_the_same_tokens(*tokenizer, *run.text.tokenizer)) {
+    throw ModelError(
+        tr("[train] --reward_model {}: its tokenizer is another than the model's", path.string()),
+        tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
+  }
+  return model_reward(path.filename().string(), load_frozen(run, opened, source.adapter),
+                      *begun.state.model, *begun.state.links, tail_of(run));
 }
 
 /// The lines of steps that are not taken again; one that was cut is the last, and of such a step.
@@ -70,6 +100,8 @@ std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& 
                      {}};
   for (const std::string& name : told.rewards)
     parts.rewards.push_back(eval::make_reward(name, reward_settings(told)));
+  for (const std::filesystem::path& judge : told.reward_models)
+    parts.rewards.push_back(judge_at(run, begun, judge));
   RolloutSettings settings;
   settings.told = told;
   settings.batches = options;

@@ -103,4 +103,11 @@ Inputs prepare_inputs(const OpenedModel& model, const Ranks& ranks) {
   return inputs;
 }
 
+void name_padding(const PreparedText& text, arch::ModelConfig& model) {
+  if (!model.score || model.pad_id || !text.tokenizer) return;
+  for (const auto& id : {text.tokenizer->pad_id(), text.tokenizer->eos_id()}) {
+    if (id && !model.pad_id) model.pad_id = *id;
+  }
+}
+
 }  // namespace danlu::train

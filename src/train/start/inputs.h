@@ -27,4 +27,8 @@ struct Inputs {
 /// nothing is held out to choose the best model by. Collective.
 Inputs prepare_inputs(const OpenedModel& model, const Ranks& ranks);
 
+/// Fills in the padding token that transformers finds the end of a text by, which a reward model's
+/// config.json must name: the tokenizer's, else the one that ends texts.
+void name_padding(const PreparedText& text, arch::ModelConfig& model);
+
 }  // namespace danlu::train

@@ -17,6 +17,7 @@
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/stacked_experts.h"
 #include "weights/hf/tower_names.h"
+#include "weights/hf/value_head.h"
 #include "weights/hf/wrapped_names.h"
 #include "weights/lora/adapter_places.h"
 #include "weights/megatron/names.h"
@@ -124,6 +125,10 @@ std::shared_ptr<const TensorSource> with_copies(const std::shared_ptr<const Tens
   return std::make_shared<RenamedSource>(model, names);
 }
 
+arch::Heads heads_of(const SourceOptions& options) {
+  return options.scores ? arch::Heads::kAny : arch::Heads::kVocabulary;
+}
+
 CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   CheckpointSource source{.format = Format::kHuggingFace, .path = path};
   const bool is_directory = fs::is_directory(path);
@@ -132,11 +137,15 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
                                                   : fs::absolute(path).parent_path();
   // What is no file of weights at all says so before a configuration is looked for beside it.
   const auto file = is_directory ? nullptr : open_weights(path);
-  source.config = arch::load_model_config(source.companions);
-  const auto all = with_single_experts(
+  source.config = arch::load_model_config(source.companions, heads_of(options));
+  auto all = with_single_experts(
       with_hub_names(without_wrappers(is_directory ? open_weights(path) : file, path),
                      source.config, path),
       source.config);
+  if (options.scores && !source.config.score && is_directory && has_value_head(path)) {
+    source.config = arch::with_score(source.config, {.form = arch::ScoreForm::kBeside});
+    all = with_value_head(all, path);
+  }
   source.description = fmt::format("Hugging Face, {}", source.config.family);
   if (options.all_tensors) {
     source.model = all;
@@ -185,7 +194,7 @@ CheckpointSource open_native(const fs::path& path, const SourceOptions& options)
   native::Checkpoint opened = native::open_checkpoint(path);
   CheckpointSource source{.format = Format::kNative, .path = path};
   source.companions = options.config_dir.empty() ? path : options.config_dir;
-  source.config = arch::load_model_config(source.companions);
+  source.config = arch::load_model_config(source.companions, heads_of(options));
   require_fit(source.config, *opened.model, path);
   source.model = opened.model;
   source.iteration = opened.iteration;
@@ -391,6 +400,10 @@ AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig&
   }
   PeftConfig peft = load_peft_config(path);
   auto tensors = with_hub_names(as_adapter_file(open_weights(path), path), config, path);
+  if (config.score && config.score->form == arch::ScoreForm::kBeside && has_value_head(path)) {
+    tensors = with_value_head(tensors, path, kWholeModulePrefix);
+    peft.modules_to_save.push_back(config.score->module());
+  }
   if (!has_tower_adapters(*tensors)) {
     const std::vector<std::string> excluded = peft.exclude_modules;
     keep_out_of_tower(peft, config);

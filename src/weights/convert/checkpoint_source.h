@@ -40,6 +40,9 @@ struct SourceOptions {
   /// beside them: buffers, a tied head of its own. Otherwise both are errors: a copy would lose
   /// them.
   bool all_tensors = false;
+  /// Models with a score head (arch/score_head.h) are taken too; the head of one that config.json
+  /// does not know of lies beside it.
+  bool scores = false;
   std::optional<int64_t> lora_rank = {};
   std::optional<double> lora_alpha = {};
   bool loose = false;  ///< of an adapter: go on where copies on several ranks differ

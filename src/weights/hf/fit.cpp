@@ -15,11 +15,16 @@ Misfit misfit_of(const arch::ModelConfig& config, const TensorSource& source) {
     known.insert(spec.name);
     const TensorInfo* info = source.find(spec.name);
     if (!info) {
-      if (spec.tied_to.empty()) misfit.missing.push_back(std::move(spec));
+      const bool is_made = spec.role == arch::Role::kScore && config.score->seed;
+      if (spec.tied_to.empty() && !is_made) misfit.missing.push_back(std::move(spec));
       continue;
     }
     if (info->shape != spec.shape) misfit.reshaped.push_back({spec.name, info->shape, spec.shape});
     if (!is_floating(info->dtype)) misfit.not_floating.push_back(*info);
+  }
+  // A score head stands in its place.
+  if (config.score) {
+    for (const std::string& name : arch::vocabulary_head_names(config)) known.insert(name);
   }
   std::vector<Pattern> ignored;
   for (const std::string& pattern : arch::family_named(config.family).ignored_names)

@@ -54,6 +54,11 @@ Json saved_config(const arch::ModelConfig& config, DType dtype) {
       if (decoder->contains(key)) (*decoder)[key] = name;
     }
   }
+  if (config.score) {
+    // Beside the files of a model with a vocabulary, which stay as they are.
+    if (config.score->form == arch::ScoreForm::kSequence) arch::describe_score(config, json);
+    return json;
+  }
   // A head that has weights of its own by now must say so.
   if (json.contains("tie_word_embeddings") || config.tie_embeddings || decoder_in(json))
     set_tied(json, config.tie_embeddings);

@@ -1,0 +1,108 @@
+#include "arch/score_head.h"
+
+#include <string_view>
+#include <utility>
+
+#include "arch/config_reader.h"
+#include "arch/model_config.h"
+#include "base/error.h"
+
+namespace danlu::arch {
+namespace {
+
+constexpr std::string_view kScorerClass = "ForSequenceClassification";
+constexpr std::string_view kUsualClass = "ForCausalLM";
+constexpr int64_t kMostLabels = 1 << 16;
+
+/// "LlamaForSequenceClassification" as "LlamaForCausalLM", or the other way.
+std::string with_ending(const std::string& name, std::string_view ending, std::string_view other) {
+  if (!name.ends_with(ending)) return name;
+  return name.substr(0, name.size() - ending.size()) + std::string(other);
+}
+
+std::string class_of(const Json& config_json) {
+  const auto classes = ConfigReader(config_json).texts("architectures");
+  return classes && !classes->empty() ? classes->front() : "";
+}
+
+/// The class of the family's models with a vocabulary; "" where transformers names it otherwise.
+std::string usual_class(const ModelConfig& config) {
+  const std::string own = with_ending(class_of(config.raw), kScorerClass, kUsualClass);
+  if (own.ends_with(kUsualClass)) return own;
+  for (const std::string& name : family_named(config.family).architectures)
+    if (name.ends_with(kUsualClass)) return name;
+  return "";
+}
+
+}  // namespace
+
+std::string ScoreHead::module() const {
+  return form == ScoreForm::kBeside ? "v_head.summary" : "score";
+}
+
+bool is_scorer(const Json& config_json) {
+  return config_json.is_object() && class_of(config_json).ends_with(kScorerClass);
+}
+
+ModelConfig parse_scorer(const Json& config_json) {
+  Json usual = config_json;
+  usual["architectures"] =
+      Json::array({with_ending(class_of(config_json), kScorerClass, kUsualClass)});
+  ModelConfig config = family_of(usual).parse(usual);
+  config.raw = config_json;
+  const ConfigReader reader(config_json);
+  ScoreHead head;
+  const Json* const names = reader.value("id2label");
+  // transformers' own default where nothing says how many.
+  head.labels = names && names->is_object() ? static_cast<int64_t>(names->size()) : 2;
+  head.labels = reader.size_or("num_labels", head.labels, kMostLabels);
+  return with_score(std::move(config), head);
+}
+
+ModelConfig with_score(ModelConfig config, const ScoreHead& head) {
+  if (config.vision) {
+    throw ModelError(tr("[model config] a reward model that sees pictures is not supported"),
+                     tr("take a model of text alone"));
+  }
+  if (head.form == ScoreForm::kSequence && usual_class(config).empty()) {
+    throw ModelError(
+        tr("[model config] {}: transformers has no reward models of this family", config.family),
+        tr("LLaMA-Factory's lines (stage: rm) keep the head in a file of its own"));
+  }
+  config.score = head;
+  config.tie_embeddings = false;
+  config.predicts_ahead = false;
+  return config;
+}
+
+void describe_score(const ModelConfig& config, Json& config_json) {
+  config_json["architectures"] =
+      Json::array({with_ending(usual_class(config), kUsualClass, kScorerClass)});
+  Json names = Json::object(), numbers = Json::object();
+  for (int64_t label = 0; label < config.score->labels; ++label) {
+    const std::string number = std::to_string(label);
+    names[number] = "LABEL_" + number;
+    numbers["LABEL_" + number] = label;
+  }
+  const auto told = config_json.find("id2label");
+  const bool is_told = told != config_json.end() && told->is_object() &&
+                       static_cast<int64_t>(told->size()) == config.score->labels;
+  if (!is_told) {
+    config_json["id2label"] = names;
+    config_json["label2id"] = numbers;
+  }
+  const auto pad = config_json.find("pad_token_id");
+  const bool has_pad = pad != config_json.end() && pad->is_number_integer();
+  if (!has_pad && config.pad_id) config_json["pad_token_id"] = *config.pad_id;
+}
+
+std::vector<std::string> vocabulary_head_names(const ModelConfig& config) {
+  ModelConfig usual = config;
+  usual.score.reset();
+  std::vector<std::string> names;
+  for (const ParamSpec& spec : parameters_of(usual))
+    if (spec.role == Role::kHead) names.push_back(spec.name);
+  return names;
+}
+
+}  // namespace danlu::arch

@@ -1,0 +1,52 @@
+// arch/score_head.h: a head that gives numbers for a token in place of the vocabulary's: what a
+// reward model ends in.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace danlu::arch {
+
+struct ModelConfig;
+
+/// How files hold such a head.
+enum class ScoreForm {
+  /// transformers' *ForSequenceClassification: score.weight, and no head of the vocabulary.
+  kSequence,
+  /// TRL's and LLaMA-Factory's: v_head.summary.{weight,bias} in value_head.safetensors, beside a
+  /// model or an adapter whose files stay as they are. Their config.json does not know of it.
+  kBeside,
+};
+
+struct ScoreHead {
+  ScoreForm form = ScoreForm::kSequence;
+  int64_t labels = 1;  ///< numbers for a token; a reward is one
+  /// Files have no such head: it begins as in a model from scratch with this seed.
+  std::optional<uint64_t> seed = {};
+
+  /// "score", "v_head.summary".
+  std::string module() const;
+  bool has_bias() const { return form == ScoreForm::kBeside; }
+};
+
+/// Whether a config.json is of a model with a head of the form kSequence.
+bool is_scorer(const Json& config_json);
+/// Such a model, not yet validated. Errors: as Family::parse, and ModelError as with_score.
+ModelConfig parse_scorer(const Json& config_json);
+
+/// The model with that head in place of the vocabulary's. Errors: ModelError for a model that sees
+/// pictures.
+ModelConfig with_score(ModelConfig config, const ScoreHead& head);
+
+/// config.json's keys of the class, as transformers writes them: architectures, id2label, label2id,
+/// and pad_token_id where it is missing. REQUIRES: a head of the form kSequence.
+void describe_score(const ModelConfig& config, Json& config_json);
+
+/// The parameters of a vocabulary's head, tied or not, which files of the decoder may hold beside
+/// or in place of `config`'s own head.
+std::vector<std::string> vocabulary_head_names(const ModelConfig& config);
+
+}  // namespace danlu::arch

@@ -1,0 +1,304 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/message.h"
+#include "base/progress.h"
+#include "cli/engine/engine.h"
+#include "cli/engine/infer_output.h"
+#include "cli/engine/infer_request.h"
+#include "data/preprocess_run.h"
+#include "eval/rewards/reward.h"
+#include "settings/options/reinforcement_options.h"
+#include "train/rollouts/advantages.h"
+#include "train/rollouts/reward_settings.h"
+
+namespace danlu::cli {
+namespace {
+
+/// A prompt, and the columns of its row.
+struct Prompt {
+  Question question;
+  Json columns;
+};
+
+Prompt prompt_of(data::PromptRow row, std::string place) {
+  Prompt prompt{.question = {}, .columns = std::move(row.columns)};
+  if (auto* plain = std::get_if<data::TextRow>(&row.prompt))
+    prompt.question.plain = plain->texts.empty() ? "" : plain->texts.front();
+  else if (auto* conversation = std::get_if<text::Conversation>(&row.prompt))
+    prompt.question.conversation = std::move(*conversation);
+  else
+    prompt.question.prompt_ids = std::get<data::TokenRow>(row.prompt).ids;
+  prompt.question.place = std::move(place);
+  return prompt;
+}
+
+/// Of one data set, at most `limit` (0: all).
+std::vector<Prompt> prompts_of(const data::PlannedDataset& planned, size_t limit,
+                               double max_dropped_ratio) {
+  log::info("{}", planned.description);
+  data::RowReader reader(planned.dataset);
+  data::RowPlaces places(planned.dataset);
+  std::vector<Prompt> prompts;
+  std::vector<data::RawRow> block;
+  data::PreprocessReport report;
+  data::ColumnCounts unread;
+  report.datasets = {planned.description};
+  while ((limit == 0 || prompts.size() < limit) && reader.next_block(&block)) {
+    for (const data::RawRow& raw : block) {
+      if (limit != 0 && prompts.size() >= limit) break;
+      ++report.rows_read;
+      const std::string place = places.of(raw.file, raw.index);
+      data::RowResult result = data::read_row(*planned.handler, planned.dataset, raw, &unread);
+      if (const auto* problem = std::get_if<data::RowProblem>(&result)) {
+        data::count_reason(&report.dropped, problem->reason, [&] {
+          return problem->detail.empty() ? place : place + ": " + problem->detail;
+        });
+        continue;
+      }
+      ++report.rows_kept;
+      prompts.push_back(
+          prompt_of(std::get<data::PromptRow>(std::get<data::Row>(std::move(result))), place));
+    }
+    block.clear();
+  }
+  data::judge_dropped(&report, max_dropped_ratio);
+  return prompts;
+}
+
+std::vector<Prompt> read_prompts(const Options& options, std::vector<fs::path>& files) {
+  data::FormatOptions format;
+  format.kind = data::SampleKind::kPrompts;
+  if (options.has_value("columns")) format.columns = options.get_json("columns");
+  const auto limit = static_cast<size_t>(std::max<int64_t>(0, options.get_int("max_samples")));
+  std::vector<Prompt> prompts;
+  for (const data::PlannedDataset& planned :
+       data::plan_datasets(options.get_list("dataset"), format)) {
+    for (const data::DataFile& file : planned.dataset.files) files.push_back(file.path);
+    std::vector<Prompt> more = prompts_of(
+        planned, limit, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio));
+    prompts.insert(prompts.end(), std::make_move_iterator(more.begin()),
+                   std::make_move_iterator(more.end()));
+  }
+  if (prompts.empty()) throw DataError(tr("[--dataset] no usable prompt"));
+  return prompts;
+}
+
+/// An answer and what it is worth.
+struct Judged {
+  eval::Completion completion;
+  std::vector<eval::Score> scores;  ///< of each reward
+  eval::Score reward;
+};
+
+/// Which answers become rows, and how.
+struct Keeping {
+  size_t best = 0;  ///< so many of each prompt; 0: all
+  std::optional<double> at_least;
+  bool with_rejected = false;
+};
+
+class Rollout {
+ public:
+  Rollout(const Options& options, const InferenceModel& loaded)
+      : loaded_(loaded), sampling_(sampling_from(options, loaded.defaults)) {
+    const bool is_cold = options.is_set("temperature") && options.get_float("temperature") == 0;
+    if (!options.is_set("do_sample") && !is_cold) sampling_.do_sample = true;
+    max_new_tokens_ = max_new_tokens_from(options, loaded.defaults);
+    answers_ = static_cast<size_t>(options.get_int("num_generations"));
+    batch_size_ = options.get_int("batch_size");
+    settings::take_rewards(options, told_);
+    told_.max_new_tokens = max_new_tokens_;
+    for (const std::string& name : told_.rewards)
+      rewards_.push_back(eval::make_reward(name, train::reward_settings(told_)));
+    keeping_.best = static_cast<size_t>(options.get_int("n_best_to_keep"));
+    if (options.has_value("min_reward")) keeping_.at_least = options.get_float("min_reward");
+    keeping_.with_rejected = options.get_bool("keep_rejected");
+  }
+
+  /// Prompts whose answers are drawn and judged together.
+  size_t prompts_at_a_time() const {
+    return std::max<size_t>(1, 4 * static_cast<size_t>(batch_size_) / answers_);
+  }
+
+  /// The rows of prompts [begin, end); whether all answers were drawn.
+  std::pair<std::string, bool> rows_of(const std::vector<Prompt>& prompts, size_t begin,
+                                       size_t end) {
+    std::vector<infer::Request> requests;
+    std::vector<size_t> prompt_of_group;
+    for (size_t i = begin; i < end; ++i) add_requests(prompts[i], i, requests, prompt_of_group);
+    const std::vector<infer::Answer> drawn =
+        infer::generate(*loaded_.model, requests, batch_size_, {}, &stats_,
+                        [] { return pending_interrupt() != 0; });
+    if (pending_interrupt() != 0) return {"", false};
+    std::vector<Judged> judged;
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      Judged one;
+      one.completion.prompt = loaded_.tokenizer->decode(requests[i].prompt);
+      one.completion.text = loaded_.tokenizer->decode(drawn[i].ids, /*skip_special=*/true);
+      one.completion.ids = drawn[i].ids;
+      one.completion.is_ended = drawn[i].reason == infer::FinishReason::kStop;
+      one.completion.row = prompts[prompt_of_group[i / answers_]].columns;
+      judged.push_back(std::move(one));
+    }
+    judge(judged);
+    std::string rows;
+    for (size_t group = 0; group < prompt_of_group.size(); ++group)
+      rows += rows_of_group(prompts[prompt_of_group[group]],
+                            std::span(judged).subspan(group * answers_, answers_));
+    return {rows, true};
+  }
+
+  void report(double seconds) const {
+    log::info("{} prompts, {} answers, {} rows; {} new tokens, {:.1f} new tokens/s",
+              format_count(num_prompts_), format_count(num_prompts_ * answers_),
+              format_count(num_rows_), format_count(static_cast<uint64_t>(stats_.new_tokens)),
+              seconds > 0 ? static_cast<double>(stats_.new_tokens) / seconds : 0.0);
+    for (size_t rule = 0; rule < rewards_.size(); ++rule) {
+      log::info("{}: mean {:.4f}, {} answers that it could not judge", rewards_[rule]->name(),
+                sums_[rule].count > 0 ? sums_[rule].sum / sums_[rule].count : 0.0,
+                sums_[rule].unjudged);
+    }
+    log::info("best of {}: mean reward {:.4f}", answers_,
+              num_prompts_ > 0 ? sum_of_best_ / static_cast<double>(num_prompts_) : 0.0);
+    if (num_skipped_ > 0) log::warning("{} prompts could not be asked", num_skipped_);
+  }
+  const infer::GenerationStats& stats() const { return stats_; }
+
+ private:
+  struct Sum {
+    double sum = 0, count = 0;
+    int64_t unjudged = 0;
+  };
+
+  void add_requests(const Prompt& prompt, size_t index, std::vector<infer::Request>& requests,
+                    std::vector<size_t>& prompt_of_group) {
+    try {
+      for (size_t i = 0; i < answers_; ++i) {
+        requests.push_back(checked_request(prompt.question, loaded_, sampling_, max_new_tokens_,
+                                           index * answers_ + i));
+      }
+      prompt_of_group.push_back(index);
+    } catch (const DataError& error) {
+      if (num_skipped_++ == 0) log::warning("{}", error.what());
+    }
+  }
+
+  void judge(std::vector<Judged>& judged) {
+    std::vector<eval::Completion> completions;
+    for (const Judged& one : judged) completions.push_back(one.completion);
+    std::vector<std::vector<eval::Score>> by_rule;
+    sums_.resize(rewards_.size());
+    for (size_t rule = 0; rule < rewards_.size(); ++rule) {
+      by_rule.push_back(rewards_[rule]->scores(completions));
+      for (size_t i = 0; i < judged.size(); ++i) {
+        const eval::Score score = by_rule.back().at(i);
+        judged[i].scores.push_back(score);
+        sums_[rule].sum += score.value_or(0);
+        sums_[rule].count += score ? 1 : 0;
+        sums_[rule].unjudged += score ? 0 : 1;
+      }
+    }
+    const std::vector<eval::Score> rewards = train::weighted_rewards(by_rule, told_.reward_weights);
+    for (size_t i = 0; i < judged.size(); ++i) judged[i].reward = rewards[i];
+  }
+
+  std::string rows_of_group(const Prompt& prompt, std::span<const Judged> group) {
+    ++num_prompts_;
+    std::vector<size_t> order(group.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::erase_if(order, [&](size_t i) { return !group[i].reward; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return *group[a].reward > *group[b].reward; });
+    if (!order.empty()) sum_of_best_ += *group[order.front()].reward;
+    const Judged* worst = order.empty() ? nullptr : &group[order.back()];
+    std::string rows;
+    size_t kept = 0;
+    for (const size_t i : order) {
+      const Judged& one = group[i];
+      if (keeping_.best > 0 && kept == keeping_.best) break;
+      if (keeping_.at_least && *one.reward < *keeping_.at_least) break;
+      if (keeping_.with_rejected && *one.reward <= *worst->reward) break;
+      rows += row_of(prompt, one, keeping_.with_rejected ? worst : nullptr)
+                  .dump(-1, ' ', false, Json::error_handler_t::replace) +
+              "\n";
+      ++kept;
+    }
+    num_rows_ += kept;
+    return rows;
+  }
+
+  Json row_of(const Prompt& prompt, const Judged& one, const Judged* rejected) const {
+    Json row = prompt.columns;
+    Json messages = Json::array();
+    for (const text::Message& message : prompt.question.conversation.messages)
+      messages.push_back({{"role", message.role}, {"content", message.content}});
+    if (messages.empty()) {
+      const std::string text =
+          prompt.question.plain.empty() ? one.completion.prompt : prompt.question.plain;
+      messages.push_back({{"role", "user"}, {"content", text}});
+    }
+    messages.push_back({{"role", "assistant"}, {"content", one.completion.text}});
+    row["messages"] = std::move(messages);
+    row["reward"] = *one.reward;
+    Json rewards = Json::object();
+    for (size_t rule = 0; rule < rewards_.size(); ++rule)
+      rewards[rewards_[rule]->name()] = one.scores[rule] ? Json(*one.scores[rule]) : Json();
+    row["rewards"] = std::move(rewards);
+    row["finish_reason"] = one.completion.is_ended ? "stop" : "length";
+    if (rejected) {
+      row["rejected_response"] = rejected->completion.text;
+      row["rejected_reward"] = *rejected->reward;
+    }
+    return row;
+  }
+
+  const InferenceModel& loaded_;
+  infer::SamplingParams sampling_;
+  int64_t max_new_tokens_ = 0, batch_size_ = 64;
+  size_t answers_ = 8;
+  settings::Reinforcement told_;
+  std::vector<std::unique_ptr<eval::Reward>> rewards_;
+  Keeping keeping_;
+  infer::GenerationStats stats_;
+  std::vector<Sum> sums_;
+  double sum_of_best_ = 0;
+  uint64_t num_prompts_ = 0, num_rows_ = 0, num_skipped_ = 0;
+};
+
+}  // namespace
+
+int run_rollout(const Options& options) {
+  std::vector<fs::path> files;
+  const std::vector<Prompt> prompts = read_prompts(options, files);
+  const FileLock lock = require_usable_output(options, files);
+  const InferenceModel loaded =
+      load_for_inference(options, locate_model(options), /*raw=*/false, /*tells_apart=*/false);
+  Rollout rollout(options, loaded);
+  watch_interrupts();
+  AnswerFile file(options.get_string("output"), options.get_bool("overwrite"), "", "");
+  ProgressBar bar("rollout", prompts.size(), "prompts");
+  for (size_t begin = 0; begin < prompts.size();) {
+    const size_t end = std::min(prompts.size(), begin + rollout.prompts_at_a_time());
+    const auto [rows, is_whole] = rollout.rows_of(prompts, begin, end);
+    if (!is_whole) {
+      throw_interrupted(pending_interrupt(),
+                        tr("[rollout] stopped: {} of {} prompts are done", begin, prompts.size()));
+    }
+    file.add(rows);
+    bar.update(begin = end);
+  }
+  bar.finish();
+  file.finish();
+  rollout.report(rollout.stats().prefill_s + rollout.stats().decode_s);
+  return 0;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,98 @@
+#include "train/objectives/reward.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "train/objectives/pairs.h"
+
+namespace danlu::train {
+namespace {
+
+/// The last tokens of segments that are here: their rows in the pass, and which segment's each is.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Batch& batch) {
+  std::vector<RowRange> ranges = batch.rows;
+  if (ranges.empty()) ranges = {{0, static_cast<int64_t>(batch.ids.size())}};
+  std::pair<std::vector<int64_t>, std::vector<int64_t>> found;
+  int64_t before = 0;  // tokens of earlier ranges
+  for (const RowRange& range : ranges) {
+    for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s) {
+      const int64_t last = batch.segment_starts[s + 1] - 1;
+      if (last < range.begin || last >= range.end) continue;
+      found.first.push_back(before + last - range.begin);
+      found.second.push_back(static_cast<int64_t>(s));
+    }
+    before += range.size();
+  }
+  return found;
+}
+
+PassMetric mean_over_pairs(const at::Tensor& values_P) {
+  return {values_P.detach().sum(), at::scalar_tensor(values_P.numel(), at::kDouble)};
+}
+
+class Reward : public Objective {
+ public:
+  explicit Reward(const settings::RewardConfig& config) : config_(config) {}
+
+  std::vector<std::string> metrics() const override {
+    return {"accuracy", "margin", "mean_reward", "rewards/chosen", "rewards/rejected"};
+  }
+  double weight(const data::Batch& batch) const override { return num_pairs(batch); }
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& whole) const override {
+    require_pairs(passes.stage().mesh(), whole);
+    return std::vector<Columns>(whole.size());
+  }
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns&,
+                double scale) const override {
+    const at::Tensor scores_P2 = segment_scores(policy, hidden_nH, input, batch).view({-1, 2});
+    const at::Tensor chosen_P = scores_P2.select(1, 0), rejected_P = scores_P2.select(1, 1);
+    const at::Tensor lead_P = chosen_P - rejected_P;
+    at::Tensor asked_P = lead_P;
+    if (!batch.segment_values.empty()) {
+      const at::Tensor values_S =
+          at::tensor(batch.segment_values, at::TensorOptions(at::kFloat)).to(at::kDouble);
+      asked_P = lead_P - values_S.view({-1, 2}).select(1, 0).to(lead_P.device());
+    }
+    at::Tensor loss = -at::log_sigmoid(asked_P).sum();
+    if (config_.centring > 0)
+      loss = loss + config_.centring * (chosen_P + rejected_P).square().sum();
+    return loss_of_whole_segments(policy.mesh(), loss, scale,
+                                  {{"accuracy", mean_over_pairs((lead_P > 0).to(at::kDouble))},
+                                   {"margin", mean_over_pairs(lead_P)},
+                                   {"mean_reward", mean_over_pairs((chosen_P + rejected_P) / 2)},
+                                   {"rewards/chosen", mean_over_pairs(chosen_P)},
+                                   {"rewards/rejected", mean_over_pairs(rejected_P)}});
+  }
+
+ private:
+  settings::RewardConfig config_;
+};
+
+}  // namespace
+
+at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidden_nH,
+                          const models::ForwardInput& input, const data::Batch& batch) {
+  const auto [rows, segments] = last_tokens(batch);
+  const at::TensorOptions options(at::kLong);
+  const at::Tensor scores_M =
+      model.scores(hidden_nH, input, at::tensor(rows, options)).view({-1}).to(at::kDouble);
+  const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
+  const at::Tensor own =
+      at::zeros({num_segments}, scores_M.options())
+          .index_add(0, at::tensor(segments, options).to(scores_M.device()), scores_M);
+  return parallel::Region(model.mesh().context().all(), /*sequence=*/false).leave(own);
+}
+
+std::shared_ptr<const Objective> reward_objective(const settings::RewardConfig& config) {
+  return std::make_shared<Reward>(config);
+}
+
+}  // namespace danlu::train

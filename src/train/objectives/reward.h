@@ -1,0 +1,27 @@
+// train/objectives/reward.h: of two answers to a prompt the chosen one is to get more from a model
+// whose head gives a number for a text.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "settings/objective_config.h"
+#include "train/objective.h"
+
+namespace danlu::train {
+
+/// Over data::Sample of two segments, the chosen answer and then the rejected one: −log σ(chosen −
+/// rejected − margin) + centring (chosen + rejected)², where the number of a segment is the head's
+/// at its last token, and the margin the value of the first segment. The loss is divided by the
+/// number of pairs of the whole step.
+/// Metrics: accuracy (ties count as wrong), margin, mean_reward, rewards/chosen, rewards/rejected.
+/// Source: TRL's reward trainer.
+/// Errors of prepare(): DataError where samples are no pairs, or an answer has no token.
+std::shared_ptr<const Objective> reward_objective(const settings::RewardConfig& config);
+
+/// What the head of `model` gives for each of the batch's S segments, at its last token: f64 [S]
+/// with grad. hidden_nH: what model.forward(input) gave on the last stage. On a context axis every
+/// rank gets the numbers of whole segments. REQUIRES: a head of one number.
+at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidden_nH,
+                          const models::ForwardInput& input, const data::Batch& batch);
+
+}  // namespace danlu::train

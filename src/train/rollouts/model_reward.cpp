@@ -1,0 +1,119 @@
+#include "train/rollouts/model_reward.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "base/ignore_label.h"
+#include "base/log.h"
+#include "train/objectives/reward.h"
+
+namespace danlu::train {
+namespace {
+
+// Tokens of answers that are judged in one pass, but for longer ones.
+constexpr size_t kTokensTogether = 4096;
+
+data::Sample whole_of(const eval::Completion& completion, const std::vector<int32_t>& tail) {
+  data::Sample sample;
+  sample.ids = completion.prompt_ids;
+  sample.ids.insert(sample.ids.end(), completion.ids.begin(), completion.ids.end());
+  if (completion.is_ended) sample.ids.insert(sample.ids.end(), tail.begin(), tail.end());
+  sample.labels.assign(sample.ids.size(), kIgnoreLabel);
+  return sample;
+}
+
+std::vector<data::Batch> batches_of_answers(std::span<const eval::Completion> completions,
+                                            const std::vector<int32_t>& tail) {
+  std::vector<data::Batch> batches;
+  std::vector<data::Sample> together;
+  size_t tokens = 0;
+  const auto close = [&] {
+    if (!together.empty()) batches.push_back(data::make_batch(together));
+    together.clear();
+    tokens = 0;
+  };
+  for (const eval::Completion& completion : completions) {
+    data::Sample sample = whole_of(completion, tail);
+    if (tokens + sample.ids.size() > kTokensTogether) close();
+    tokens += sample.ids.size();
+    together.push_back(std::move(sample));
+  }
+  close();
+  return batches;
+}
+
+class ModelReward : public eval::Reward {
+ public:
+  ModelReward(std::string name, std::shared_ptr<const FrozenModel> judge,
+              const models::CausalLM& policy, StageLinks& links, const std::vector<int32_t>& tail)
+      : name_(std::move(name)),
+        judge_(std::move(judge)),
+        policy_(policy),
+        links_(links),
+        tail_(tail) {
+    const arch::ModelConfig& config = judge_->stage().config();
+    const bool is_whole =
+        judge_->stage().stage().has_head() && judge_->stage().stage().has_embedding();
+    if (!config.score || config.score->labels != 1 || !is_whole)
+      throw InternalError("[rewards] a judge is one stage with a head of one number");
+  }
+
+  std::string name() const override { return name_; }
+
+  std::vector<eval::Score> scores(std::span<const eval::Completion> completions) const override {
+    const std::vector<data::Batch> batches = batches_of_answers(completions, tail_);
+    std::vector<const data::Batch*> parts;
+    for (const data::Batch& batch : batches) parts.push_back(&batch);
+    std::vector<eval::Score> scores;
+    int64_t lost = 0;
+    ask_reference(
+        judge_.get(), ForwardPasses(policy_, links_),
+        [&](const ForwardPasses& passes, bool adapters) {
+          passes.run(parts, {.adapters = adapters},
+                     [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+                       lost += take(segment_scores(passes.stage(), hidden_nH, input, *parts[i]),
+                                    scores);
+                     });
+        });
+    if (scores.size() != completions.size())
+      throw InternalError("[rewards] every answer has a score");
+    if (lost > 0)
+      log::warning("[rewards] {}: {} of {} answers have no number as their score", name_, lost,
+                   scores.size());
+    return scores;
+  }
+
+ private:
+  /// Appends them; how many are not finite.
+  static int64_t take(const at::Tensor& scores_S, std::vector<eval::Score>& scores) {
+    const at::Tensor on_host = scores_S.to(at::kCPU, at::kDouble).contiguous();
+    const double* values = on_host.data_ptr<double>();
+    int64_t lost = 0;
+    for (int64_t i = 0; i < on_host.numel(); ++i) {
+      const bool is_number = std::isfinite(values[i]);
+      lost += is_number ? 0 : 1;
+      scores.push_back(is_number ? eval::Score(values[i]) : std::nullopt);
+    }
+    return lost;
+  }
+
+  std::string name_;
+  std::shared_ptr<const FrozenModel> judge_;
+  const models::CausalLM& policy_;
+  StageLinks& links_;
+  std::vector<int32_t> tail_;
+};
+
+}  // namespace
+
+std::unique_ptr<eval::Reward> model_reward(const std::string& name,
+                                           std::shared_ptr<const FrozenModel> judge,
+                                           const models::CausalLM& policy, StageLinks& links,
+                                           const std::vector<int32_t>& tail) {
+  return std::make_unique<ModelReward>(name, std::move(judge), policy, links, tail);
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,291 @@
+// Reward models against TRL and LLaMA-Factory (shared/golden/rl/reward), whatever the cut of the
+// step; their heads in files.
+#include "train/objectives/reward.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/index_select.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "models/adapters.h"
+#include "models/weight_files.h"
+#include "settings/model_source.h"
+#include "support/throws.h"
+#include "train/batch_input.h"
+#include "train/evaluate.h"
+#include "train/golden_step.h"
+#include "train/rollouts/model_reward.h"
+#include "weights/hf/value_head.h"
+
+namespace danlu::train {
+namespace preference_test {
+
+std::filesystem::path rewards_dir() { return golden_dir() / "reward"; }
+
+std::shared_ptr<const weights::TensorSource> reward_golden() {
+  return weights::open_safetensors(rewards_dir() / "golden.safetensors");
+}
+
+/// A model as a run opens it that trains a reward model.
+weights::CheckpointSource open_scorer(const std::filesystem::path& path,
+                                      arch::ScoreForm form = arch::ScoreForm::kSequence) {
+  settings::ModelSource source;
+  source.path = path;
+  source.score = arch::ScoreHead{.form = form, .seed = 3};
+  return settings::open_model(source);
+}
+
+std::unique_ptr<models::CausalLM> scorer(const std::filesystem::path& path,
+                                         arch::ScoreForm form = arch::ScoreForm::kSequence) {
+  return models::load_model(open_scorer(path, form), parallel::Mesh::single(), at::kFloat,
+                            at::Device(at::kCPU));
+}
+
+/// Chosen rows and then rejected ones, of which the last token is learnt, so that pairs count.
+std::vector<data::Sample> reward_pairs(const weights::TensorSource& golden, bool has_margin) {
+  const at::Tensor ids = read_tensor(golden, "input_ids"),
+                   mask = read_tensor(golden, "attention_mask"),
+                   margin = read_tensor(golden, "margin");
+  const int64_t pairs = ids.size(0) / 2;
+  std::vector<data::Sample> samples(static_cast<size_t>(pairs));
+  for (int64_t i = 0; i < pairs; ++i) {
+    data::Sample& pair = samples[static_cast<size_t>(i)];
+    for (const int64_t row : {i, i + pairs}) append_row(ids[row], mask[row], mask[row], pair);
+    if (has_margin) pair.segment_values = {margin[i].item<float>(), 0.0F};
+  }
+  return samples;
+}
+
+/// The golden's decoder under LLaMA-Factory's description, with its head beside it.
+void write_with_value_head(const std::filesystem::path& directory) {
+  Json config = read_json_file(rewards_dir() / "model" / "config.json");
+  config["architectures"] = {"LlamaForCausalLM"};
+  config.erase("id2label");
+  config.erase("label2id");
+  write_json_file(directory / "config.json", config);
+  for (const char* name : {"model/model.safetensors", "value_head.safetensors"}) {
+    std::filesystem::copy_file(rewards_dir() / name,
+                               directory / std::filesystem::path(name).filename());
+  }
+}
+
+struct RewardVariant {
+  std::string name;
+  settings::RewardConfig config = {};
+  bool has_margin = false;
+};
+
+TEST(RewardGolden, LossesMetricsAndGradients) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = reward_golden();
+  const std::vector<RewardVariant> variants = {
+      {"bt"}, {"bt_margin", {}, true}, {"bt_center", {.centring = 0.02}}};
+  for (const RewardVariant& variant : variants) {
+    SCOPED_TRACE(variant.name);
+    const std::vector<data::Sample> samples = reward_pairs(*golden, variant.has_margin);
+    for (const std::vector<size_t>& cut :
+         std::vector<std::vector<size_t>>{{4}, {1, 3}, {1, 1, 1, 1}}) {
+      const auto model = scorer(rewards_dir() / "model");
+      const Found found =
+          step_of(*model, *reward_objective(variant.config), in_batches(samples, cut));
+      EXPECT_NEAR(found.loss, read_tensor(*golden, variant.name + ".loss").item<double>(), 2e-5);
+      expect_gradients(*model, *golden, variant.name);
+      EXPECT_EQ(found.metrics.at("accuracy"), 0.75);
+      EXPECT_NEAR(found.metrics.at("margin"), 0.029731199145317078, 2e-5);
+      EXPECT_NEAR(found.metrics.at("mean_reward"), 1.1811085939407349, 2e-5);
+      if (variant.name == "bt_center" || cut.size() < samples.size()) continue;
+      const at::Tensor losses = read_tensor(*golden, variant.name + ".losses");
+      for (size_t i = 0; i < samples.size(); ++i) {
+        EXPECT_NEAR(found.sums[i], losses[static_cast<int64_t>(i)].item<double>(), 2e-5) << i;
+      }
+    }
+  }
+}
+
+TEST(RewardGolden, ScoresOfEveryToken) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = reward_golden();
+  const auto model = scorer(rewards_dir() / "model");
+  const data::Batch batch = data::make_batch(reward_pairs(*golden, false));
+  const at::NoGradGuard no_grad;
+  const models::ForwardInput input = evaluation_input(*model, batch);
+  const at::Tensor scores_S = segment_scores(*model, model->forward(input), input, batch);
+  const at::Tensor expected = read_tensor(*golden, "scores");
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(scores_S[2 * i].item<double>(), expected[i].item<double>(), 2e-5);
+    EXPECT_NEAR(scores_S[2 * i + 1].item<double>(), expected[i + 4].item<double>(), 2e-5);
+  }
+}
+
+TEST(RewardGolden, ValueHeadBesideTheDecoder) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = reward_golden();
+  const danlu::test::TemporaryDirectory directory;
+  write_with_value_head(directory.path());
+  const std::vector<data::Sample> samples = reward_pairs(*golden, false);
+  const auto model = scorer(directory.path());
+  const Found found = step_of(*model, *reward_objective({}), in_batches(samples, {1, 3}));
+  EXPECT_NEAR(found.loss, read_tensor(*golden, "value_head.loss").item<double>(), 2e-5);
+  expect_gradients(*model, *golden, "value_head");
+}
+
+TEST(RewardEvaluation, DoesNotDependOnItsBatches) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = reward_golden();
+  const auto source = std::make_shared<data::VectorSource>(reward_pairs(*golden, false));
+  const auto model = scorer(rewards_dir() / "model");
+  for (const int64_t size : {1, 3, 4}) {
+    const Evaluation found = evaluate(*model, *reward_objective({}), source, {.batch_size = size});
+    EXPECT_NEAR(found.loss, read_tensor(*golden, "bt.loss").item<double>(), 2e-5);
+    EXPECT_EQ(found.metrics.at("accuracy"), 0.75);
+  }
+}
+
+TEST(RewardModel, JudgesAnswersAsTheReferenceDoes) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = reward_golden();
+  auto model = scorer(rewards_dir() / "model");
+  model->freeze({"."});
+  const auto judge = std::make_shared<FrozenModel>(std::move(model));
+  const auto policy = models::load_model(golden_dir() / "preference" / "policy",
+                                         parallel::Mesh::single(), at::kFloat, at::kCPU);
+  StageLinks links(*policy);
+  const auto reward = model_reward("judge", judge, *policy, links);
+  const at::Tensor ids = read_tensor(*golden, "input_ids"),
+                   mask = read_tensor(*golden, "attention_mask"),
+                   expected = read_tensor(*golden, "scores");
+  std::vector<eval::Completion> completions;
+  for (int64_t row = 0; row < ids.size(0); ++row) {
+    eval::Completion& answer = completions.emplace_back();
+    for (int64_t t = 0; t < ids.size(1); ++t) {
+      if (mask[row][t].item<int64_t>() == 0) continue;
+      auto& part = t < 3 ? answer.prompt_ids : answer.ids;
+      part.push_back(static_cast<int32_t>(ids[row][t].item<int64_t>()));
+    }
+  }
+  const std::vector<eval::Score> scores = reward->scores(completions);
+  ASSERT_EQ(scores.size(), completions.size());
+  for (size_t i = 0; i < scores.size(); ++i)
+    EXPECT_NEAR(scores[i].value(), expected[static_cast<int64_t>(i)].item<double>(), 2e-5) << i;
+  EXPECT_TRUE(reward->scores({}).empty());
+  // The judge was taught to look behind what the template adds to an answer that is ended.
+  const std::vector<int32_t> tail = {completions[0].ids.back()};
+  completions[0].ids.pop_back();
+  std::vector<eval::Completion> cut = {completions[0]};
+  cut[0].is_ended = false;
+  const auto looks_behind = model_reward("judge", judge, *policy, links, tail);
+  EXPECT_NEAR(looks_behind->scores({completions.data(), 1})[0].value(), scores[0].value(), 1e-6);
+  EXPECT_GT(std::fabs(looks_behind->scores(cut)[0].value() - scores[0].value()), 1e-3);
+}
+
+/// Whether both hold the same tensors, name by name.
+void expect_same_tensors(const std::filesystem::path& one, const std::filesystem::path& other) {
+  const auto a = weights::open_weights(one), b = weights::open_weights(other);
+  ASSERT_EQ(a->tensors().size(), b->tensors().size());
+  for (const weights::TensorInfo& info : a->tensors()) {
+    ASSERT_TRUE(b->find(info.name)) << info.name;
+    EXPECT_TRUE(at::equal(read_tensor(*a, info.name), read_tensor(*b, info.name))) << info.name;
+  }
+}
+
+TEST(RewardFiles, SequenceClassifiersAreWrittenAsTheyAreRead) {
+  DANLU_REQUIRES_SHARED();
+  const danlu::test::TemporaryDirectory directory;
+  const auto from = rewards_dir() / "model";
+  models::save(*scorer(from), directory.path(), DType::kF32, from);
+  expect_same_tensors(from, directory.path());
+  EXPECT_EQ(read_json_file(directory / "config.json"), read_json_file(from / "config.json"));
+}
+
+TEST(RewardFiles, AHeadBesideLeavesTheDecodersFilesAsTheyAre) {
+  DANLU_REQUIRES_SHARED();
+  const danlu::test::TemporaryDirectory from, to;
+  // A decoder with a vocabulary's head of its own, which a reward model has no use for.
+  const auto policy = golden_dir() / "preference" / "policy";
+  const auto model = scorer(policy, arch::ScoreForm::kBeside);
+  models::save(*model, to.path(), DType::kF32, policy);
+  expect_same_tensors(policy, to.path());
+  EXPECT_EQ(read_json_file(to / "config.json")["architectures"],
+            read_json_file(policy / "config.json")["architectures"]);
+  ASSERT_TRUE(weights::has_value_head(to.path()));
+  const auto again = scorer(to.path());
+  const auto head = [](const models::CausalLM& of) {
+    for (const parallel::Parameter& parameter : of.parameters())
+      if (parameter.name() == "v_head.summary.weight") return parameter.tensor;
+    return at::Tensor();
+  };
+  EXPECT_TRUE(at::equal(head(*model), head(*again)));
+  EXPECT_FALSE(again->config().score->seed);
+}
+
+TEST(RewardFiles, ANewHeadIsAFunctionOfTheSeedAndSavesAsAClassifier) {
+  DANLU_REQUIRES_SHARED();
+  const danlu::test::TemporaryDirectory directory;
+  const auto policy = golden_dir() / "preference" / "policy";
+  const auto model = scorer(policy), twin = scorer(policy);
+  const auto head = [](const models::CausalLM& of) { return of.parameters().back(); };
+  EXPECT_EQ(head(*model).name(), "score.weight");
+  EXPECT_TRUE(at::equal(head(*model).tensor, head(*twin).tensor));
+  EXPECT_GT(head(*model).tensor.abs().max().item<double>(), 0);
+  models::save(*model, directory.path(), DType::kF32, policy);
+  const Json config = read_json_file(directory / "config.json");
+  EXPECT_EQ(config["architectures"], Json::array({"LlamaForSequenceClassification"}));
+  EXPECT_EQ(config["id2label"], (Json{{"0", "LABEL_0"}}));
+  EXPECT_EQ(config["pad_token_id"], 0);
+  EXPECT_TRUE(at::equal(head(*scorer(directory.path())).tensor, head(*model).tensor));
+}
+
+TEST(RewardFiles, AdaptersCarryTheHead) {
+  DANLU_REQUIRES_SHARED();
+  const auto policy = golden_dir() / "preference" / "policy";
+  for (const arch::ScoreForm form : {arch::ScoreForm::kSequence, arch::ScoreForm::kBeside}) {
+    const danlu::test::TemporaryDirectory directory;
+    const auto model = scorer(policy, form);
+    weights::PeftConfig lora = settings::new_adapters();
+    lora.modules_to_save = {model->config().score->module()};
+    models::add_lora(*model, lora, 5);
+    const at::NoGradGuard no_grad;
+    for (const parallel::Parameter& parameter : model->adapter_parameters())
+      at::Tensor(parameter.tensor).add_(0.25);
+    models::save_adapter(*model, directory.path(), policy.string());
+    EXPECT_EQ(weights::has_value_head(directory.path()), form == arch::ScoreForm::kBeside);
+    const auto again = scorer(policy, form);
+    models::load_adapter(*again, directory.path());
+    const auto saved = model->adapter_parameters(), read = again->adapter_parameters();
+    ASSERT_EQ(read.size(), saved.size());
+    for (size_t i = 0; i < read.size(); ++i)
+      EXPECT_TRUE(at::equal(read[i].tensor, saved[i].tensor)) << read[i].name();
+  }
+}
+
+TEST(RewardFiles, AdaptersWithoutAHeadAreRefused) {
+  DANLU_REQUIRES_SHARED();
+  const auto policy = golden_dir() / "preference" / "policy";
+  const danlu::test::TemporaryDirectory directory;
+  const auto usual = models::load_model(policy, parallel::Mesh::single(), at::kFloat, at::kCPU);
+  models::add_lora(*usual, settings::new_adapters(), 5);
+  models::save_adapter(*usual, directory.path(), policy.string());
+  const auto model = scorer(policy);
+  EXPECT_THROW(models::load_adapter(*model, directory.path()), ModelError);
+}
+
+TEST(RewardFiles, ClassifiersOfSeveralLabelsAreNoRewardModels) {
+  DANLU_REQUIRES_SHARED();
+  const danlu::test::TemporaryDirectory directory;
+  Json config = read_json_file(rewards_dir() / "model" / "config.json");
+  config["id2label"]["1"] = "LABEL_1";
+  write_json_file(directory / "config.json", config);
+  std::filesystem::copy_file(rewards_dir() / "model" / "model.safetensors",
+                             directory / "model.safetensors");
+  EXPECT_THROW(open_scorer(directory.path()), ModelError);
+  // And nobody who has not asked for one is given a reward model.
+  EXPECT_THROW(
+      models::load_model(rewards_dir() / "model", parallel::Mesh::single(), at::kFloat, at::kCPU),
+      ModelError);
+}
+
+}  // namespace preference_test
+}  // namespace danlu::train
