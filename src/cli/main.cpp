@@ -332,7 +332,10 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   if (!find_command(words[0])) refuse_foreign_line(words);
-  return run_words(command_named(words[0]), {words.begin() + 1, words.end()});
+  const Command& command = command_named(words[0]);
+  if (command.name == "serve" && words[0] != command.name)
+    log::notice("danlu {}: it is called serve here, the same flags go to it", words[0]);
+  return run_words(command, {words.begin() + 1, words.end()});
 }
 
 /// A full disk shows only when buffered output is flushed; success may not be claimed before that.

@@ -155,6 +155,21 @@ api::ShownLogprobs Answer::shown(const infer::TokenLogprobs& logprobs) const {
   return all;
 }
 
+Json Answer::prompt_logprobs_json(const Choice& choice) const {
+  Json list = Json::array({nullptr});
+  for (const infer::TokenLogprobs& token : choice.prompt_logprobs) {
+    Json entry = Json::object();
+    const auto put = [&](const infer::TokenLogprob& one) {
+      entry[std::to_string(one.id)] = {{"logprob", std::max(double{one.logprob}, -9999.0)},
+                                       {"decoded_token", shown(one.id)}};
+    };
+    for (const infer::TokenLogprob& one : token.likeliest) put(one);
+    put(token.chosen);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 void Answer::move_ids(Choice& choice, Json* json) const {
   if (plan_.returns_ids) (*json)["token_ids"] = std::exchange(choice.ids, {});
 }

@@ -22,6 +22,7 @@ struct AnswerPlan {
   int64_t num_choices = 1;
   std::vector<std::vector<text::TokenId>> prompts;  ///< one for each
   std::optional<int64_t> num_logprobs = {};
+  bool shows_prompt_logprobs = false;
   std::vector<text::TokenId> stop_ids = {};  ///< that the request named: stop_reason says which
   api::AnswerReaderSettings reader = {};
   bool returns_ids = false, wants_tokens_as_ids = false;
@@ -68,6 +69,8 @@ class Answer : public Receiver {
   void send(Json choice);
   std::string shown(text::TokenId id) const;
   api::ShownLogprobs shown(const infer::TokenLogprobs& logprobs) const;
+  /// vLLM's: null, then for each further token of the prompt its id and the likeliest with theirs.
+  Json prompt_logprobs_json(const Choice& choice) const;
   /// What has gathered in choice.ids, for `json` of a choice, where it was asked for.
   void move_ids(Choice& choice, Json* json) const;
 

@@ -70,8 +70,11 @@ Json CompletionAnswer::choice_json(Choice& choice, std::string text) {
 
 Json CompletionAnswer::whole() {
   Json json = api::answer_json(plan().head, "text_completion");
-  for (Choice& choice : choices())
-    json["choices"].push_back(choice_json(choice, std::move(written_[choice.index].text)));
+  for (Choice& choice : choices()) {
+    Json one = choice_json(choice, std::move(written_[choice.index].text));
+    if (plan().shows_prompt_logprobs) one["prompt_logprobs"] = prompt_logprobs_json(choice);
+    json["choices"].push_back(std::move(one));
+  }
   return json;
 }
 

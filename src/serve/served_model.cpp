@@ -53,7 +53,21 @@ std::string cut_after_last(const std::string& rendered, const std::string& conte
   return rendered.substr(0, at + wanted.size());
 }
 
+std::vector<text::TokenId> all_stops(const ModelDescription& model) {
+  std::vector<text::TokenId> ids = model.stop_ids;
+  if (model.encoder) {
+    const std::vector<text::TokenId> more = model.encoder->stop_ids();
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 }  // namespace
+
+ServedModel::ServedModel(ModelDescription description)
+    : model_(std::move(description)), constraints_(model_.tokenizer, all_stops(model_)) {}
 
 void ServedModel::require_name(const std::string& name) const {
   if (name.empty() || std::count(model_.names.begin(), model_.names.end(), name) > 0) return;
@@ -230,10 +244,14 @@ std::vector<infer::EngineRequest> ServedModel::engine_requests(
   }
   check_ids(wish.stop_ids, "stop_token_ids");
   check_ids(wish.sampling.allowed_ids, "allowed_token_ids");
-  if (wish.ignores_eos)
+  if (constraint) {
+    // A form that is complete leaves nothing but the end, whatever the request says of it.
+    request.stop_ids = constraints_.stop_ids();
+  } else if (wish.ignores_eos) {
     request.stop_ids.clear();
-  else
+  } else {
     request.stop_ids.insert(request.stop_ids.end(), model_.stop_ids.begin(), model_.stop_ids.end());
+  }
   request.stop_ids.insert(request.stop_ids.end(), wish.stop_ids.begin(), wish.stop_ids.end());
   for (const auto& [id, bias] : wish.sampling.logit_bias) check_ids({id}, "logit_bias");
   one.rules.bias = wish.sampling.logit_bias;

@@ -12,6 +12,7 @@
 #include "api/completion_request.h"
 #include "api/reasoning.h"
 #include "infer/engine.h"
+#include "serve/constraints.h"
 #include "text/conversation.h"
 #include "text/tool_format.h"
 
@@ -52,9 +53,10 @@ struct BuiltPrompt {
 /// Thread-safe.
 class ServedModel {
  public:
-  explicit ServedModel(ModelDescription description) : model_(std::move(description)) {}
+  explicit ServedModel(ModelDescription description);
 
   const ModelDescription& description() const { return model_; }
+  const Constraints& constraints() const { return constraints_; }
   /// Errors of all: api::Refusal; DataError and ModelError of templates and pictures.
   /// 404 for a name that is none of its own; "" is the first.
   void require_name(const std::string& name) const;
@@ -78,6 +80,7 @@ class ServedModel {
   infer::SamplingParams sampling_of(const api::SamplingWish& wish, uint64_t seed) const;
 
   ModelDescription model_;
+  Constraints constraints_;
   mutable std::mutex mutex_;
   /// Encoders for variables that requests gave, the last used first.
   mutable std::list<std::pair<std::string, std::shared_ptr<const text::ChatEncoder>>> encoders_;

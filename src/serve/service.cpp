@@ -47,21 +47,17 @@ void respond_error(const http::ExchangePtr& exchange) {
   }
 }
 
-std::shared_ptr<text::TokenConstraint> constraint_of(const api::GenerationWish& wish) {
-  if (wish.form.kind == api::OutputForm::Kind::kFree) return nullptr;
-  throw api::Refusal(fmt::format("'{}': this server has no grammars", wish.form.param),
-                     wish.form.param);
-}
-
 AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
                    const api::GenerationWish& wish, api::AnswerHead head) {
   AnswerPlan plan;
   plan.exchange = exchange;
+  exchange->add_header("X-Request-Id", head.id);
   plan.tokenizer = model.description().tokenizer;
   plan.head = std::move(head);
   plan.stream = wish.stream;
   plan.num_choices = wish.num_choices;
   plan.num_logprobs = wish.num_logprobs;
+  plan.shows_prompt_logprobs = wish.num_prompt_logprobs.has_value();
   plan.stop_ids = wish.stop_ids;
   plan.returns_ids = wish.returns_ids;
   plan.wants_tokens_as_ids = wish.wants_tokens_as_ids;
@@ -127,8 +123,12 @@ void Service::chat(const http::ExchangePtr& exchange) {
     plan.reader.tool_format = model_.description().tool_format;
     plan.reader.tools = wish.conversation.tools;
   }
-  auto requests =
-      model_.engine_requests(wish, std::move(built.request), random_seed(), constraint_of(wish));
+  std::shared_ptr<text::TokenConstraint> constraint = model_.constraints().of_form(wish.form);
+  if (!constraint)
+    constraint = model_.constraints().of_calls(wish, model_.description().tool_format);
+  // Where a form is asked for all of the answer has it: nothing is thought before.
+  if (constraint) plan.reader.thought = api::Thought::kNone;
+  auto requests = model_.engine_requests(wish, std::move(built.request), random_seed(), constraint);
   submit(exchange, std::move(requests),
          std::make_shared<ChatAnswer>(
              std::move(plan),
@@ -139,7 +139,7 @@ void Service::complete(const http::ExchangePtr& exchange) {
   const api::CompletionRequest wish =
       api::read_completion_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
-  const auto constraint = constraint_of(wish);
+  const auto constraint = model_.constraints().of_form(wish.form);
   AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish, "cmpl-"));
   plan.drops_answer = wish.max_tokens == 0;
   std::vector<std::string> echoes;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "cli/run_program.h"
+#include "cli/seeing_model.h"
 #include "cli/served_program.h"
 #include "support/raw_http.h"
 #include "support/shared_data.h"
@@ -119,6 +121,51 @@ TEST(Serve, OpenAisClientFindsWhatItExpects) {
   said << std::ifstream(out).rdbuf();
   EXPECT_EQ(status, 0) << said.str();
   EXPECT_THAT(said.str(), HasSubstr("ok abort"));
+}
+
+std::string base64_of(const fs::path& file) {
+  const std::string command = "base64 -w 0 '" + file.string() + "'";
+  std::string text;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  char bytes[4096];
+  for (size_t size = 0; (size = std::fread(bytes, 1, sizeof bytes, pipe)) > 0;)
+    text.append(bytes, size);
+  ::pclose(pipe);
+  return text;
+}
+
+TEST(Serve, APictureOfARequestIsSeenAsInferSeesIt) {
+  DANLU_REQUIRES_SHARED();
+  const TemporaryDirectory folder;
+  const SeeingModel seeing = make_seeing_model(folder);
+  std::ifstream rows(seeing.rows);
+  std::string line;
+  std::getline(rows, line);
+  const fs::path picture = Body::parse(line)["images"][0].get<std::string>();
+  ASSERT_TRUE(fs::exists(picture)) << picture;
+  const ProgramResult inferred =
+      run_danlu({"infer", "--model", seeing.model.string(), "--image", picture.string(), "--prompt",
+                 "the fox?", "--max_new_tokens", "12", "--do_sample", "false"});
+  ASSERT_EQ(inferred.exit_code, 0) << inferred.err;
+  const ServedProgram server({"--model", seeing.model.string(), "--served_model_name", "vl"});
+  const auto asked = [&](const std::string& url) {
+    return Body{{"messages",
+                 {{{"role", "user"},
+                   {"content",
+                    {{{"type", "image_url"}, {"image_url", {{"url", url}}}},
+                     {{"type", "text"}, {"text", "the fox?"}}}}}}},
+                {"max_tokens", 12},
+                {"temperature", 0}};
+  };
+  const Body answer = ask(server.port(), "/v1/chat/completions",
+                          asked("data:image/png;base64," + base64_of(picture)));
+  EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", inferred.out);
+  for (const std::string url : {picture.string(), "file://" + picture.string(),
+                                std::string("data:image/png;base64,aGVsbG8=")}) {
+    RawClient client(server.port());
+    client.send(raw_request("POST", "/v1/chat/completions", asked(url).dump()));
+    EXPECT_EQ(client.response().status, 400) << url;
+  }
 }
 
 TEST(Serve, ASignalLetsAnswersEndAndTheSecondOneDoesNot) {

@@ -65,7 +65,9 @@ class ScriptedEngine : public serve::StepEngine {
   }
   infer::EngineCounts counts() const override {
     infer::EngineCounts counts = counts_;
-    counts.running = static_cast<int64_t>(running_.size());
+    const auto all = static_cast<int64_t>(running_.size());
+    counts.running = std::min(all, script_.most_running.load());
+    counts.waiting = all - counts.running;
     return counts;
   }
   infer::EngineSettings settings() const override { return {.max_pages = 100}; }

@@ -290,6 +290,38 @@ TEST_F(ProtocolTest, LogprobsOfAChat) {
   EXPECT_EQ(streamed, 5);
 }
 
+TEST_F(ProtocolTest, LogprobsOfAPrompt) {
+  const Json answer = chat({{"prompt_logprobs", 1}});
+  ASSERT_EQ(answer["prompt_logprobs"].size(), 18);
+  EXPECT_EQ(answer["prompt_logprobs"][0], nullptr);
+  // "us…": the second token is 's', 115.
+  EXPECT_EQ(answer["prompt_logprobs"][1],
+            (Json{{"115", {{"logprob", -0.5}, {"decoded_token", "s"}}}}));
+  const Json completion = post("/v1/completions", {{"prompt", "ab"}, {"prompt_logprobs", 0}});
+  EXPECT_EQ(completion["choices"][0]["prompt_logprobs"].size(), 2);
+}
+
+TEST_F(ProtocolTest, FormsAreGrammars) {
+  chat({{"response_format", {{"type", "json_object"}}}});
+  ASSERT_TRUE(last_request().rules.constraint);
+  const auto constraint = last_request().rules.constraint;
+  const auto words = constraint->allowed();
+  const auto allowed = [&](char c) {
+    const auto id = static_cast<size_t>(static_cast<unsigned char>(c));
+    return id / 64 < words.size() && (words[id / 64] >> (id % 64) & 1) != 0;
+  };
+  EXPECT_TRUE(allowed('{'));
+  EXPECT_FALSE(allowed('x'));
+  EXPECT_THAT(last_request().request.stop_ids, ElementsAre('|'));
+  EXPECT_EQ(chat({{"structured_outputs", {{"regex", "("}}}}, 400)["error"]["param"],
+            "structured_outputs.regex");
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  chat({{"tools", tools}, {"tool_choice", "required"}});
+  EXPECT_TRUE(last_request().rules.constraint);
+  chat({{"tools", tools}});
+  EXPECT_FALSE(last_request().rules.constraint);
+}
+
 TEST_F(ProtocolTest, ThoughtsAreParted) {
   script_.answer = [](const infer::Request&) { return std::string("<think>hm</think>yes|"); };
   const Json message = chat()["choices"][0]["message"];
@@ -482,11 +514,22 @@ TEST_F(ProtocolTest, AClientThatGoesEndsItsRequests) {
 TEST_F(ProtocolTest, MoreThanTheQueueHoldsIsTurnedAway) {
   loop_settings_.max_queue = 3;
   script_.is_held = true;
+  script_.most_running = 1;
   start();
-  const RawResponse much =
-      ask(raw_request("POST", "/v1/chat/completions", chat_body({{"n", 4}}).dump()));
-  EXPECT_EQ(much.status, 400) << "it would never fit";
-  EXPECT_EQ(chat({{"n", 128}}, 400)["error"]["param"], "n");
+  EXPECT_EQ(chat({{"n", 4}}, 400)["error"]["param"], "n") << "it would never fit";
+  std::vector<std::unique_ptr<RawClient>> clients;
+  const std::string request = raw_request("POST", "/v1/chat/completions", chat_body().dump());
+  for (int i = 0; i < 4; ++i) {  // one is answered, three wait
+    clients.push_back(std::make_unique<RawClient>(server_->port()));
+    clients.back()->send(request);
+    ASSERT_TRUE(comes([&] { return loop_->counts().running + loop_->counts().waiting == i + 1; }));
+  }
+  const RawResponse turned_away = ask(request);
+  EXPECT_EQ(turned_away.status, 429);
+  EXPECT_EQ(turned_away.headers.at("retry-after"), "1");
+  EXPECT_EQ(Json::parse(turned_away.body)["error"]["type"], "rate_limit_error");
+  script_.is_held = false;
+  for (const auto& client : clients) EXPECT_EQ(client->response().status, 200);
 }
 
 TEST_F(ProtocolTest, KeysAreAskedForAndCompared) {

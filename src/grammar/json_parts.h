@@ -1,0 +1,68 @@
+// grammar/json_parts.h: the parts of JSON text as ways through an automaton.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "grammar/automaton.h"
+
+namespace danlu::grammar {
+
+/// A bound of a range of numbers; exclusive: not part of it.
+struct NumberBound {
+  int64_t value;
+  bool exclusive = false;
+};
+
+/// Adds ways from `from` to `to`. Parts that often come are rules, made when they are first used.
+class JsonParts {
+ public:
+  explicit JsonParts(AutomatonBuilder& builder) : builder_(builder) {}
+
+  /// What may stand between two signs: nothing, a space, or a line break and up to 40 spaces or
+  /// tabs.
+  void space(State from, State to);
+  void string(State from, State to);
+  /// Of so many characters.
+  void string(State from, State to, uint64_t least, std::optional<uint64_t> most);
+  /// A string without escapes that is none of `taken`.
+  void other_key(State from, State to, const std::set<std::string>& taken);
+  void integer(State from, State to, std::optional<int64_t> least, std::optional<int64_t> most);
+  void number(State from, State to);
+  void number(State from, State to, std::optional<NumberBound> least,
+              std::optional<NumberBound> most);
+  void boolean(State from, State to);
+  /// Exactly `value`, with space between signs.
+  void constant(State from, State to, const Json& value);
+  void any_value(State from, State to);
+  void any_object(State from, State to);
+  void any_array(State from, State to);
+
+  using Add = std::function<void(State from, State to)>;
+  /// '[' and items: `item(i)` adds the one at place i, `rest` those behind the first `num_items`
+  /// (none: there are no more).
+  void array(State from, State to, size_t num_items,
+             const std::function<void(size_t, State, State)>& item, const Add& rest, uint64_t least,
+             std::optional<uint64_t> most);
+
+ private:
+  const Rule& rule(std::optional<Rule>& kept, const Add& add);
+  void character(State from, State to);
+  void literal(State from, State to, std::string_view text) { builder_.literal(from, to, text); }
+  State digits(State to, size_t least, size_t most);
+  void digits_from(State from, size_t at, const std::string& least, const std::string& most,
+                   bool at_least, bool at_most, const std::vector<State>& any);
+  void magnitudes(State from, State to, const std::string& least, const std::string& most);
+  void fraction(State from, State to, bool only_zeros, bool not_zero);
+  void magnitude_range(State from, State to, uint64_t least, bool without_least,
+                       std::optional<uint64_t> most, bool without_most);
+
+  AutomatonBuilder& builder_;
+  std::optional<Rule> space_, string_, character_, number_, value_, object_, array_;
+};
+
+}  // namespace danlu::grammar

@@ -1,0 +1,532 @@
+#include "grammar/json_schema.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "grammar/formats.h"
+#include "grammar/regex.h"
+#include "grammar/schema_merge.h"
+
+namespace danlu::grammar {
+namespace {
+
+constexpr int kMaxSchemaDepth = 100;
+/// References that lead to themselves would be merged for ever, and twice as often a level.
+constexpr int kMaxMerges = 2000;
+constexpr size_t kMaxSchemaBytes = 1 << 20;
+
+struct TypeKeyword {
+  std::string_view keyword, type;
+};
+constexpr TypeKeyword kTypeKeywords[] = {
+    {"properties", "object"},
+    {"required", "object"},
+    {"additionalProperties", "object"},
+    {"items", "array"},
+    {"prefixItems", "array"},
+    {"additionalItems", "array"},
+    {"minItems", "array"},
+    {"maxItems", "array"},
+    {"uniqueItems", "array"},
+    {"minLength", "string"},
+    {"maxLength", "string"},
+    {"pattern", "string"},
+    {"format", "string"},
+    {"minimum", "number"},
+    {"maximum", "number"},
+    {"exclusiveMinimum", "number"},
+    {"exclusiveMaximum", "number"},
+    {"multipleOf", "number"},
+};
+constexpr std::string_view kOtherKeywords[] = {"type",  "enum",  "const", "anyOf",
+                                               "oneOf", "allOf", "$ref",  "nullable"};
+constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
+                                       "integer", "boolean", "null"};
+
+std::string_view type_of_keyword(const std::string& keyword) {
+  for (const TypeKeyword& known : kTypeKeywords) {
+    if (known.keyword == keyword) return known.type;
+  }
+  return "";
+}
+
+template <typename List>
+bool is_one_of(const List& list, std::string_view word) {
+  return std::find(std::begin(list), std::end(list), word) != std::end(list);
+}
+
+bool is_of_type(const Json& value, const std::string& type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  if (!value.is_number()) return false;
+  return type == "number" || value.is_number_integer() ||
+         std::trunc(value.get<double>()) == value.get<double>();
+}
+
+/// Keys of a JSON pointer.
+std::string escaped_key(const std::string& key) {
+  std::string text;
+  for (const char c : key) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return text;
+}
+
+Json without(Json schema, std::string_view key) {
+  schema.erase(std::string(key));
+  return schema;
+}
+
+bool only_describes(const Json& schema, std::string_view beside) {
+  for (const auto& [key, value] : schema.items()) {
+    if (key != beside && !is_annotation(key)) return false;
+  }
+  return true;
+}
+
+bool has_type(const Json& schema, std::string_view type) {
+  const Json named = schema.value("type", Json());
+  return named == type ||
+         (named.is_array() && std::find(named.begin(), named.end(), type) != named.end());
+}
+
+/// A bound as the next whole number inside it.
+std::optional<int64_t> whole_bound(const Json& value, bool is_low, bool exclusive) {
+  const double bound = value.get<double>();
+  if (!value.is_number_integer()) {
+    if (std::abs(bound) > 9e15) return std::nullopt;
+    const auto whole = static_cast<int64_t>(is_low ? std::ceil(bound) : std::floor(bound));
+    const bool is_whole = static_cast<double>(whole) == bound;
+    return whole + (exclusive && is_whole ? (is_low ? 1 : -1) : 0);
+  }
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return std::nullopt;
+  const int64_t whole = value.get<int64_t>();
+  if (exclusive && whole == (is_low ? INT64_MAX : INT64_MIN)) return std::nullopt;
+  return whole + (exclusive ? (is_low ? 1 : -1) : 0);
+}
+
+}  // namespace
+
+SchemaWriter::SchemaWriter(AutomatonBuilder& builder, JsonParts& parts, const Json& root,
+                           std::string where)
+    : builder_(builder), parts_(parts), root_(root), where_(std::move(where)) {}
+
+void SchemaWriter::fail(const Path& path, const std::string& what) const {
+  throw GrammarError(tr("[{}] {}: {}", where_, path, what));
+}
+
+void SchemaWriter::add(State from, State to) {
+  if (dump_text(root_).size() > kMaxSchemaBytes)
+    fail("#", tr("the schema is longer than {} bytes", kMaxSchemaBytes));
+  schema(root_, "#", from, to);
+  finish_rules();
+}
+
+void SchemaWriter::finish_rules() {
+  while (!waiting_.empty()) {
+    const Waiting next = std::move(waiting_.back());
+    waiting_.pop_back();
+    schema(next.schema, next.path, next.rule.begin, next.rule.end);
+  }
+}
+
+Rule SchemaWriter::rule_of(const Json& schema, const std::string& key, const Path& path) {
+  const auto known = rules_.find(key);
+  if (known != rules_.end()) return known->second;
+  const Rule rule = builder_.add_rule();
+  rules_.emplace(key, rule);
+  waiting_.push_back({schema, path, rule});
+  return rule;
+}
+
+void SchemaWriter::schema(const Json& schema, const Path& path, State from, State to) {
+  if (schema == true) return parts_.any_value(from, to);
+  if (schema == false) return;  // nothing satisfies it
+  if (!schema.is_object()) fail(path, tr("a schema must be an object or true or false"));
+  if (depth_ == kMaxSchemaDepth)
+    fail(path, tr("schemas are nested more than {} deep", kMaxSchemaDepth));
+  ++depth_;
+  keywords(schema, path, from, to);
+  --depth_;
+}
+
+void SchemaWriter::keywords(const Json& schema, const Path& path, State from, State to) {
+  for (const auto& [key, value] : schema.items()) {
+    if (!is_annotation(key) && type_of_keyword(key).empty() && !is_one_of(kOtherKeywords, key))
+      fail(path, tr("keyword '{}' is not supported", key));
+  }
+  if (schema.value("nullable", Json(false)) == true) {
+    builder_.literal(from, to, "null");
+    return keywords(without(schema, "nullable"), path, from, to);
+  }
+  if (schema.contains("allOf") || (schema.contains("$ref") && !only_describes(schema, "$ref")))
+    return keywords(merged_all_of(schema, path, 0), path, from, to);
+  if (schema.contains("$ref")) return reference(schema["$ref"], path, from, to);
+  for (const char* key : {"anyOf", "oneOf"}) {
+    if (schema.contains(key)) return any_of(schema, key, path, from, to);
+  }
+  if (enumeration(schema, path, from, to)) return;
+  const auto types = types_of(schema, path);
+  if (types.empty()) return parts_.any_value(from, to);
+  for (const std::string& type : types) typed(type, schema, path, from, to);
+}
+
+const Json& SchemaWriter::target_of(const Json& reference, const Path& path) const {
+  if (!reference.is_string()) fail(path, tr("\"$ref\" must be a string"));
+  const std::string& text = reference.get_ref<const std::string&>();
+  if (!text.starts_with("#"))
+    fail(path, tr("\"$ref\": '{}' is outside of the schema; only '#/…' is followed", text));
+  if (text != "#" && !text.starts_with("#/"))
+    fail(path, tr("\"$ref\": '{}' is no JSON pointer", text));
+  try {
+    const Json::json_pointer pointer(text.substr(1));
+    if (root_.contains(pointer)) return root_[pointer];
+  } catch (const Json::exception&) {
+  }
+  fail(path, tr("\"$ref\": '{}' leads nowhere", text));
+}
+
+void SchemaWriter::reference(const Json& target, const Path& path, State from, State to) {
+  const Json& schema = target_of(target, path);
+  const auto pointer = target.get<std::string>();
+  builder_.call(from, to, rule_of(schema, pointer, pointer));
+}
+
+/// A schema in place of a reference to it, as merging needs it.
+Json SchemaWriter::without_reference(const Json& schema, const Path& path, int depth) const {
+  if (!schema.is_object()) return schema;
+  if (depth > kMaxSchemaDepth)
+    fail(path, tr("schemas are nested more than {} deep", kMaxSchemaDepth));
+  if (schema.contains("$ref") || schema.contains("allOf"))
+    return merged_all_of(schema, path, depth);
+  return schema;
+}
+
+/// One schema without allOf and $ref that says what all say.
+Json SchemaWriter::merged_all_of(const Json& schema, const Path& path, int depth) const {
+  const SchemaError cannot = [&](const std::string& what) { fail(path, what); };
+  if (++merges_ > kMaxMerges) fail(path, tr("more than {} schemas are merged", kMaxMerges));
+  Json result = without(without(schema, "allOf"), "$ref");
+  if (schema.contains("$ref"))
+    result = merge_schemas(
+        result, without_reference(target_of(schema["$ref"], path), path, depth + 1), cannot);
+  if (!schema.contains("allOf")) return result;
+  const Json& all = schema["allOf"];
+  if (!all.is_array() || all.empty()) fail(path, tr("\"{}\" must be a list of schemas", "allOf"));
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Path inner = path + "/allOf/" + std::to_string(i);
+    result = merge_schemas(result, without_reference(all[i], inner, depth + 1), cannot);
+  }
+  return result;
+}
+
+void SchemaWriter::any_of(const Json& schema, const char* key, const Path& path, State from,
+                          State to) {
+  const Json& choices = schema[key];
+  if (!choices.is_array() || choices.empty())
+    fail(path, tr("\"{}\" must be a list of schemas", key));
+  const Json rest = without(schema, key);
+  const bool is_alone = only_describes(rest, "");
+  const SchemaError cannot = [&](const std::string& what) { fail(path, what); };
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const Path inner = path + "/" + key + "/" + std::to_string(i);
+    // What stands beside the list holds for each of it.
+    if (is_alone) {
+      this->schema(choices[i], inner, from, to);
+    } else {
+      this->schema(merge_schemas(rest, without_reference(choices[i], inner, 0), cannot), inner,
+                   from, to);
+    }
+  }
+}
+
+/// False if there is none.
+bool SchemaWriter::enumeration(const Json& schema, const Path& path, State from, State to) {
+  const bool has_const = schema.contains("const");
+  if (!has_const && !schema.contains("enum")) return false;
+  if (!has_const && (!schema["enum"].is_array() || schema["enum"].empty()))
+    fail(path, tr("\"enum\" must be a list of values"));
+  for (const auto& [key, value] : schema.items()) {
+    if (!is_annotation(key) && key != "type" && key != "enum" && key != "const")
+      fail(path, tr("'{}' beside enum or const is not supported", key));
+  }
+  Json values = has_const ? Json::array({schema["const"]}) : schema["enum"];
+  if (has_const && schema.contains("enum") &&
+      std::find(schema["enum"].begin(), schema["enum"].end(), schema["const"]) ==
+          schema["enum"].end()) {
+    fail(path, tr("the constant is not in the enumeration"));
+  }
+  const auto types = types_of(schema, path);
+  std::vector<std::string> words;
+  bool has_any = false;
+  for (const Json& value : values) {
+    const bool fits = types.empty() || std::any_of(types.begin(), types.end(), [&](const auto& t) {
+                        return is_of_type(value, t);
+                      });
+    if (!fits) continue;
+    has_any = true;
+    if (value.is_structured()) {
+      parts_.constant(from, to, value);
+    } else {
+      words.push_back(dump_text(value));
+    }
+  }
+  if (!has_any) fail(path, tr("no value of the enumeration is of the type"));
+  builder_.words(from, to, words);
+  return true;
+}
+
+std::vector<std::string> SchemaWriter::types_of(const Json& schema, const Path& path) const {
+  std::vector<std::string> types;
+  if (const auto type = schema.find("type"); type != schema.end()) {
+    for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
+      if (!one.is_string() || !is_one_of(kTypes, one.get<std::string>()))
+        fail(path, tr("'{}' is no type", dump_text(one)));
+      types.push_back(one.get<std::string>());
+    }
+    if (types.empty()) fail(path, tr("\"type\" names none"));
+    return types;
+  }
+  for (const auto& [key, value] : schema.items()) {
+    const std::string type(type_of_keyword(key));
+    if (!type.empty() && !is_one_of(types, type)) types.push_back(type);
+  }
+  return types;
+}
+
+void SchemaWriter::typed(const std::string& type, const Json& schema, const Path& path, State from,
+                         State to) {
+  if (type == "object") return object(schema, path, from, to);
+  if (type == "array") return array(schema, path, from, to);
+  if (type == "string") return string(schema, path, from, to);
+  if (type == "integer") return integer(schema, path, from, to);
+  if (type == "number") return number(schema, path, from, to);
+  if (type == "boolean") return parts_.boolean(from, to);
+  builder_.literal(from, to, "null");
+}
+
+/// Two chains go along the properties: before a key, and behind a value. From a key that may be
+/// absent the chain goes on to the next.
+void SchemaWriter::object(const Json& schema, const Path& path, State from, State to) {
+  static const Json kNone = Json::object();
+  const auto found = schema.find("properties");
+  const Json& properties = found == schema.end() ? kNone : *found;
+  if (!properties.is_object()) fail(path, tr("\"properties\" must be an object"));
+  const Json required = schema.value("required", Json::array());
+  if (!required.is_array()) fail(path, tr("\"required\" must be a list of names"));
+  const auto more = schema.find("additionalProperties");
+  // Where members are named, others come only if the schema says so.
+  static const Json kAny = true;
+  const Json* further = more != schema.end() ? &*more : properties.empty() ? &kAny : nullptr;
+  if (further && *further == false) further = nullptr;
+
+  struct Member {
+    std::string name;
+    const Json* schema;
+    Path path;
+    bool is_required;
+  };
+  std::vector<Member> members;
+  std::set<std::string> names;
+  for (const auto& [name, inner] : properties.items()) {
+    const bool must = std::find(required.begin(), required.end(), name) != required.end();
+    // A member that nothing can be must be absent.
+    names.insert(name);
+    if (inner == false && !must) continue;
+    members.push_back({name, &inner, path + "/properties/" + escaped_key(name), must});
+  }
+  for (const Json& name : required) {
+    if (!name.is_string()) fail(path, tr("\"required\" must be a list of names"));
+    if (!names.insert(name.get<std::string>()).second) continue;
+    if (!further)
+      fail(path, tr("'{}' is required, but no member may be called so", name.get<std::string>()));
+    members.push_back({name.get<std::string>(), further, path + "/additionalProperties", true});
+  }
+
+  const auto state = [this] { return builder_.add_state(); };
+  const State open = state(), close = state();
+  builder_.literal(from, open, "{");
+  State key = state();
+  parts_.space(open, key);
+  size_t last_required = 0;  // one more than its place
+  for (size_t i = 0; i < members.size(); ++i)
+    last_required = members[i].is_required ? i + 1 : last_required;
+  if (last_required == 0) builder_.literal(key, to, "}");
+  if (!members.empty() || further) {
+    // The '}' of an empty object may not come behind a comma.
+    const State first = state();
+    builder_.epsilon(key, first);
+    key = first;
+  }
+  const State end_of_value = state();
+  parts_.space(end_of_value, close);
+  builder_.literal(close, to, "}");
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Member& member = members[i];
+    const State colon = state(), value = state(), behind = state(), next_key = state(),
+                comma = state();
+    builder_.literal(key, colon, dump_text(member.name) + ":");
+    parts_.space(colon, value);
+    this->schema(*member.schema, member.path, value, behind);
+    if (!member.is_required) builder_.epsilon(key, next_key);
+    const bool may_continue = i + 1 < members.size() || further;
+    if (may_continue) {
+      builder_.literal(behind, comma, ",");
+      parts_.space(comma, next_key);
+    }
+    if (i + 1 >= last_required) builder_.epsilon(behind, end_of_value);
+    key = next_key;
+  }
+  if (further) further_members(further, path + "/additionalProperties", names, key, end_of_value);
+}
+
+void SchemaWriter::further_members(const Json* schema, const Path& path,
+                                   const std::set<std::string>& names, State key, State behind) {
+  const auto state = [this] { return builder_.add_state(); };
+  const State again = state(), colon = state(), spaced = state(), value = state(), done = state(),
+              comma = state();
+  builder_.epsilon(key, again);
+  if (names.empty()) {
+    parts_.string(again, colon);
+  } else {
+    parts_.other_key(again, colon, names);
+  }
+  builder_.literal(colon, spaced, ":");
+  parts_.space(spaced, value);
+  this->schema(*schema, path, value, done);
+  builder_.literal(done, comma, ",");
+  parts_.space(comma, again);
+  builder_.epsilon(done, behind);
+}
+
+std::optional<uint64_t> SchemaWriter::count(const Json& schema, const char* key,
+                                            const Path& path) const {
+  const auto found = schema.find(key);
+  if (found == schema.end()) return std::nullopt;
+  const bool is_count = found->is_number() && found->get<double>() >= 0 &&
+                        found->get<double>() < 1e15 &&
+                        std::trunc(found->get<double>()) == found->get<double>();
+  if (!is_count) fail(path, tr("\"{}\" must be a whole number from 0 on", key));
+  return found->get<uint64_t>();
+}
+
+void SchemaWriter::array(const Json& schema, const Path& path, State from, State to) {
+  const auto unique = schema.find("uniqueItems");
+  if (unique != schema.end() && *unique != false)
+    fail(path, tr("keyword '{}' is not supported", "uniqueItems"));
+  static const Json kAny = true;
+  const auto items = schema.find("items");
+  const bool is_old = items != schema.end() && items->is_array();
+  const char* listed_key = is_old ? "items" : "prefixItems";
+  const auto listed = schema.find(listed_key);
+  const char* rest_key = is_old ? "additionalItems" : "items";
+  const auto rest_at = schema.find(rest_key);
+  const Json& rest = rest_at == schema.end() ? kAny : *rest_at;
+  const size_t num_listed = listed == schema.end() ? 0 : listed->size();
+  if (listed != schema.end() && !listed->is_array())
+    fail(path, tr("\"{}\" must be a list of schemas", listed_key));
+
+  const uint64_t least = count(schema, "minItems", path).value_or(0);
+  const auto most = count(schema, "maxItems", path);
+  if (most && *most < least) fail(path, tr("the lower bound is above the upper one"));
+  JsonParts::Add add_rest;
+  if (rest != false) {
+    add_rest = [&](State a, State b) {
+      if (rest == true) return parts_.any_value(a, b);
+      // By what it says: a schema that was merged stands nowhere.
+      builder_.call(a, b, rule_of(rest, dump_text(rest), path + "/" + rest_key));
+    };
+  }
+  parts_.array(
+      from, to, num_listed,
+      [&](size_t i, State a, State b) {
+        this->schema((*listed)[i], path + "/" + listed_key + "/" + std::to_string(i), a, b);
+      },
+      add_rest, least, most);
+}
+
+void SchemaWriter::string(const Json& schema, const Path& path, State from, State to) {
+  const auto least = count(schema, "minLength", path), most = count(schema, "maxLength", path);
+  const auto pattern = schema.find("pattern"), format = schema.find("format");
+  const bool has_length = (least && *least > 0) || most;
+  if ((pattern != schema.end()) + (format != schema.end()) + has_length > 1)
+    fail(path, tr("of pattern, format and a length only one at a time is supported"));
+  if (most && least.value_or(0) > *most) fail(path, tr("the lower bound is above the upper one"));
+  if (has_length) return parts_.string(from, to, least.value_or(0), most);
+  std::string text;
+  if (pattern != schema.end()) {
+    if (!pattern->is_string()) fail(path, tr("\"{}\" must be a string", "pattern"));
+    text = pattern->get<std::string>();
+  } else if (format != schema.end()) {
+    if (!format->is_string()) fail(path, tr("\"{}\" must be a string", "format"));
+    const auto known = pattern_of_format(format->get<std::string>());
+    if (!known)
+      fail(path,
+           tr("format '{}' is not known; known: {}", format->get<std::string>(), format_names()));
+    text = *known;
+  } else {
+    return parts_.string(from, to);
+  }
+  const State inside = builder_.add_state(), behind = builder_.add_state();
+  builder_.literal(from, inside, "\"");
+  builder_.literal(behind, to, "\"");
+  try {
+    add_regex(builder_, inside, behind, text,
+              pattern != schema.end() ? RegexUse::kSearch : RegexUse::kWhole, Spelling::kJson);
+  } catch (const GrammarError& e) {
+    fail(path, e.what());
+  }
+}
+
+void SchemaWriter::integer(const Json& schema, const Path& path, State from, State to) {
+  std::optional<int64_t> least, most;
+  if (const Json format = schema.value("format", Json()); format == "int32") {
+    least = INT32_MIN;
+    most = INT32_MAX;
+  } else if (!format.is_null() && format != "int64" && !has_type(schema, "string")) {
+    fail(path, tr("format '{}' is not known; known: {}", dump_text(format), "int32, int64"));
+  }
+  for (const auto& [key, value] : schema.items()) {
+    if (type_of_keyword(key) != "number") continue;
+    if (key == "multipleOf" && value == 1) continue;
+    if (key == "multipleOf") fail(path, tr("keyword '{}' is not supported", key));
+    if (!value.is_number()) fail(path, tr("\"{}\" must be a number", key));
+    const bool is_low = key == "minimum" || key == "exclusiveMinimum";
+    const auto bound = whole_bound(value, is_low, key.starts_with("exclusive"));
+    if (!bound) fail(path, tr("\"{}\": {} is too large", key, dump_text(value)));
+    if (is_low) least = std::max(least.value_or(INT64_MIN), *bound);
+    if (!is_low) most = std::min(most.value_or(INT64_MAX), *bound);
+  }
+  if (least && most && *least > *most) fail(path, tr("the lower bound is above the upper one"));
+  parts_.integer(from, to, least, most);
+}
+
+void SchemaWriter::number(const Json& schema, const Path& path, State from, State to) {
+  std::optional<NumberBound> least, most;
+  const Json format = schema.value("format", Json());
+  if (!format.is_null() && format != "float" && format != "double" && !has_type(schema, "string"))
+    fail(path, tr("format '{}' is not known; known: {}", dump_text(format), "float, double"));
+  for (const auto& [key, value] : schema.items()) {
+    if (type_of_keyword(key) != "number") continue;
+    if (key == "multipleOf") fail(path, tr("keyword '{}' is not supported", key));
+    if (!value.is_number()) fail(path, tr("\"{}\" must be a number", key));
+    const auto whole = whole_bound(value, true, false);
+    if (!whole || static_cast<double>(*whole) != value.get<double>())
+      fail(path, tr("\"{}\": {} is no whole number, which a bound of numbers must be", key,
+                    dump_text(value)));
+    const bool exclusive = key.starts_with("exclusive");
+    std::optional<NumberBound>& bound = key.ends_with("inimum") ? least : most;
+    const bool is_tighter = !bound ||
+                            (&bound == &least ? *whole > bound->value : *whole < bound->value) ||
+                            (*whole == bound->value && exclusive);
+    if (is_tighter) bound = NumberBound{*whole, exclusive};
+  }
+  if (!least && !most) return parts_.number(from, to);
+  if (least && most && least->value > most->value)
+    fail(path, tr("the lower bound is above the upper one"));
+  parts_.number(from, to, least, most);
+}
+
+}  // namespace danlu::grammar
