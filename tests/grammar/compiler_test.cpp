@@ -166,7 +166,8 @@ TEST(Vocabulary, TokensOfRealTokenizersSpellTheirTexts) {
       plain += tokenizer->id_to_token(token).has_value() && !tokenizer->is_special(token);
       with_bytes += !vocabulary.bytes(token).empty();
     }
-    EXPECT_GE(with_bytes + 3, plain);
+    // Eight bytes are in no UTF-8.
+    EXPECT_GE(with_bytes + 3 + 8, plain);
     // Every byte that UTF-8 has can be said, so that no answer is stuck.
     std::vector<bool> single(256, false);
     for (size_t n = 1; n < vocabulary.num_nodes(); ++n) {

@@ -34,7 +34,7 @@ inline std::optional<std::vector<text::TokenId>> draw_some(text::TokenConstraint
                                                            text::TokenId stop, std::mt19937& random,
                                                            int patience) {
   std::vector<text::TokenId> closing;
-  for (const char* text : {"\"", "}", "]", "1", "0", "\n", "e"}) {
+  for (const char* text : {"\"", "}", "]", "1", "0", "\n", "e", "b"}) {
     const auto ids = tokenizer.encode(text, false);
     closing.push_back(ids.back());
   }
@@ -48,10 +48,12 @@ inline std::optional<std::vector<text::TokenId>> draw_some(text::TokenConstraint
     }
     text::TokenId chosen = ids[random() % ids.size()];
     if (is_allowed(mask, stop) && (step > patience || random() % 3 == 0)) return answer;
-    for (size_t i = 0; step > patience && i < closing.size(); ++i) {
-      if (!is_allowed(mask, closing[i])) continue;
-      chosen = closing[i];
-      break;
+    if (step > patience) {
+      std::vector<text::TokenId> ways;
+      for (const text::TokenId id : closing) {
+        if (is_allowed(mask, id)) ways.push_back(id);
+      }
+      if (!ways.empty()) chosen = ways[random() % ways.size()];
     }
     if (chosen == stop) return answer;
     constraint.accept(chosen);
