@@ -72,7 +72,7 @@ export async function followEvents(path, signal, onEvent, onState) {
       await readEvents(response, onEvent);
     } catch (error) {
       if (signal.aborted) return;
-      if (error.status === 401) wait = 15000;
+      if (error.status === 401) return onState(false); // until there is another key
     }
     onState(false);
     await new Promise((done) => {

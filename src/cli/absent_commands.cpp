@@ -19,8 +19,8 @@ const std::vector<AbsentCommand>& absent_commands() {
   static const std::vector<AbsentCommand> list = {
       {{"server"}, "it is called serve here", same_flags("serve"), "serve"},
       {{"app", "web-ui", "webui", "web-chat", "webchat"},
-       "there is no web page in this version",
-       tr("danlu chat talks in the terminal; every job is one command line or one YAML file")},
+       "the pages of this version are those of danlu serve and danlu board",
+       tr("danlu serve --model DIR for a chat in the browser, danlu board DIR for training runs")},
       {{"export"},
        "what it does elsewhere are two commands here",
        tr("danlu merge joins adapters with their model; danlu convert writes other formats, GGUF "

@@ -125,9 +125,9 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
   const std::vector<std::pair<const char*, const char*>> answers = {
       {"serve", "no HTTP server"},
       {"deploy", "no HTTP server"},
-      {"app", "no web page"},
-      {"web-ui", "no web page"},
-      {"web_ui", "no web page"},
+      {"app", "danlu serve --model DIR"},
+      {"web-ui", "danlu board DIR"},
+      {"web_ui", "danlu board DIR"},
       {"export", "danlu merge"},
       {"dpo", "danlu rlhf"},
       {"ppo", "PPO with a critic"},

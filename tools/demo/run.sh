@@ -102,4 +102,5 @@ for value in "$after" "$small_after" "$merged"; do
 done
 [ "$status" = 0 ] || echo "demo: an accuracy above is below 90 %" >&2
 printf '\nTalk to it yourself:\n  %s/danlu chat --model %s/sft\n' "$build" "$out"
+printf 'In the browser, with the runs above beside it:\n  %s/danlu serve --model %s/sft --runs %s\n' "$build" "$out" "$out"
 exit "$status"
