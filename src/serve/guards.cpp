@@ -21,10 +21,10 @@ bool is_in(const std::vector<std::string>& list, const std::string& text) {
 
 bool is_open(const AccessSettings& settings, const std::string& path) {
   if (is_in(kOpenPaths, path)) return true;
-  return std::any_of(settings.open_paths.begin(), settings.open_paths.end(),
-                     [&](const std::string& open) {
-                       return open == path || (open.ends_with('/') && path.starts_with(open));
-                     });
+  return std::any_of(
+      settings.open_paths.begin(), settings.open_paths.end(), [&](const std::string& open) {
+        return open == path || (open.size() > 1 && open.ends_with('/') && path.starts_with(open));
+      });
 }
 
 /// "https://Host:443/" -> "host"; "Host:8000" -> "host:8000".

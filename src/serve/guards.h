@@ -15,7 +15,7 @@ struct AccessSettings {
   /// The server listens on this machine alone: a request for another host's name comes from a page
   /// that was given this address under its own name.
   bool is_loopback = true;
-  /// Paths that need no key, beside kOpenPaths: exact, or beginnings that end in '/'.
+  /// Further paths that need no key: exact, or beginnings that end in '/'. "/" is itself alone.
   std::vector<std::string> open_paths = {};
 };
 

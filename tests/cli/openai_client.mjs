@@ -86,7 +86,7 @@ const checks = {
   },
   async abort() {
     const stream = await client.completions.create(
-        { model, prompt, max_tokens: 400, ignore_eos: true, stream: true });
+        { model, prompt: Array(500).fill(prompt), max_tokens: 110, ignore_eos: true, stream: true });
     for await (const chunk of stream) {
       assert.ok(chunk.choices[0]);
       break;

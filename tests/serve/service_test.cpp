@@ -534,6 +534,7 @@ TEST_F(ProtocolTest, MoreThanTheQueueHoldsIsTurnedAway) {
 
 TEST_F(ProtocolTest, KeysAreAskedForAndCompared) {
   access_.api_keys = {"first", "second"};
+  access_.open_paths = {"/", "/assets/"};
   start();
   const auto with = [&](const std::string& header) {
     return ask(raw_request("GET", "/v1/models", "", header)).status;
@@ -547,6 +548,8 @@ TEST_F(ProtocolTest, KeysAreAskedForAndCompared) {
   EXPECT_EQ(with("authorization: bearer second\r\n"), 200);
   EXPECT_EQ(ask(raw_request("GET", "/health")).status, 200);
   EXPECT_EQ(ask(raw_request("POST", "/tokenize", "{}")).status, 401);
+  EXPECT_EQ(ask(raw_request("GET", "/assets/nothing.js")).status, 404) << "no key is asked for";
+  EXPECT_EQ(ask(raw_request("GET", "/")).status, 404);
   const RawResponse refused = ask(raw_request("GET", "/v1/models"));
   EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "invalid_api_key");
 }

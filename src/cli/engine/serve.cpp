@@ -24,6 +24,7 @@
 #include "ops/pages.h"
 #include "serve/guards.h"
 #include "serve/service.h"
+#include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
 #include "text/template_file.h"
 #include "text/tool_format.h"
@@ -138,7 +139,8 @@ std::vector<std::string> names_from(const Options& options, const ModelLocation&
   if (options.has_value("served_model_name")) return options.get_list("served_model_name");
   const std::filesystem::path& named = where.adapter.empty() ? where.model : where.adapter;
   const auto directory = std::filesystem::absolute(named).lexically_normal();
-  return {(directory.has_filename() ? directory : directory.parent_path()).filename().string()};
+  const auto name = directory.has_filename() ? directory : directory.parent_path();
+  return {(text::is_gguf(name) ? name.stem() : name.filename()).string()};
 }
 
 serve::ModelDescription describe(const Options& options, const ModelLocation& where,
