@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
@@ -19,7 +20,8 @@
 namespace danlu::board {
 namespace {
 
-constexpr double kBeat_s = 15;       // a comment, so that nothing on the way takes it for dead
+constexpr double kBeat_s = 15;  // a comment, so that nothing on the way takes it for dead
+constexpr double kSearchEvery_s = 3;
 constexpr double kAttentive_s = 30;  // after a request
 constexpr auto kOften = std::chrono::seconds(1), kSeldom = std::chrono::seconds(10);
 constexpr size_t kMostListeners = 64;
@@ -60,8 +62,11 @@ CurveQuery curve_query(const http::Request& request) {
 /// The thread that looks, and those who listen.
 class Board::Watch {
  public:
-  explicit Watch(std::vector<std::filesystem::path> directories)
-      : runs_(std::move(directories)), thread_([this] { go_on_looking(); }) {}
+  explicit Watch(std::vector<std::filesystem::path> directories) : runs_(std::move(directories)) {
+    runs_.take(Runs::search(runs_.roots()));
+    runs_.read_on();
+    thread_ = std::thread([this] { go_on_looking(); });
+  }
 
   void stop() {
     {
@@ -103,15 +108,16 @@ class Board::Watch {
     uint64_t change = 0;  ///< that it was told
   };
 
-  /// REQUIRES: the mutex is held, as of all below.
+  /// REQUIRES: the mutex is held.
   void see_that_somebody_asks() {
     const bool slept = steady_now_s() >= attentive_until_s_;
     attentive_until_s_ = steady_now_s() + kAttentive_s;
     if (!slept) return;
-    runs_.look();  // nobody has for long
+    runs_.read_on();  // nobody has looked for long
     wake_.notify_all();
   }
 
+  /// REQUIRES: the mutex is held.
   void tell_listeners(bool with_beat) {
     std::map<uint64_t, std::string> texts;  // most were told the same before
     std::vector<Listener> still_there;
@@ -133,12 +139,22 @@ class Board::Watch {
     listeners_ = std::move(still_there);
   }
 
+  /// A tree that takes long to walk is walked seldom, and meanwhile who asks is answered.
+  void search() {
+    const double begun = steady_now_s();
+    const Runs::Places places = Runs::search(runs_.roots());
+    next_search_s_ = steady_now_s() + std::max(kSearchEvery_s, 20 * (steady_now_s() - begun));
+    const std::lock_guard lock(mutex_);
+    runs_.take(places);
+  }
+
   void go_on_looking() {
     double next_beat_s = steady_now_s() + kBeat_s;
-    for (bool has_more = true;;) {
+    for (;;) {
+      if (steady_now_s() >= next_search_s_) search();
       std::unique_lock lock(mutex_);
       if (is_over_) return;
-      has_more = runs_.look();
+      const bool has_more = runs_.read_on();
       const bool with_beat = steady_now_s() >= next_beat_s;
       if (with_beat) next_beat_s = steady_now_s() + kBeat_s;
       tell_listeners(with_beat);
@@ -157,6 +173,7 @@ class Board::Watch {
   Runs runs_;
   std::vector<Listener> listeners_;
   double attentive_until_s_ = 0;
+  double next_search_s_ = 0;  ///< of the thread alone
   bool is_over_ = false;
   std::thread thread_;
 };

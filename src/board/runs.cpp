@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -17,7 +18,7 @@ constexpr int kDeepest = 8;
 constexpr size_t kMostVisited = 50'000;
 constexpr size_t kSparkPoints = 48;
 constexpr size_t kMostGone = 10'000;
-constexpr double kScanEvery_s = 3, kStateEvery_s = 2;
+constexpr double kStateEvery_s = 2;
 
 Json or_null(std::optional<double> value) {
   return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
@@ -64,6 +65,29 @@ std::string short_text(const Json& args, const char* key) {
     if (word.is_string()) text += (text.empty() ? "" : ", ") + word.get<std::string>();
   }
   return text;
+}
+
+std::string id_of(const std::filesystem::path& directory) {
+  return fmt::format("{:016x}", hash_bytes(directory.string()));
+}
+
+void search_below(const std::filesystem::path& root, const std::filesystem::path& directory,
+                  int depth, size_t& visited, Runs::Places& places) {
+  if (depth > kDeepest) return;
+  if (visited++ > kMostVisited || places.runs.size() >= Runs::kMostRuns) {
+    places.is_cut = true;
+    return;
+  }
+  if (is_run(directory)) places.runs.emplace_back(root, directory);
+  std::error_code error;
+  for (auto it = std::filesystem::directory_iterator(directory, error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    std::error_code unknown;
+    // Links to directories, such as a run's `last`, may lead anywhere and in circles.
+    if (!std::filesystem::is_directory(it->symlink_status(unknown))) continue;
+    if (!is_passed_over(it->path().filename().string()))
+      search_below(root, it->path(), depth + 1, visited, places);
+  }
 }
 
 }  // namespace
@@ -197,41 +221,28 @@ const Runs::Run* Runs::find(const std::string& id) const {
 }
 
 void Runs::add(const std::filesystem::path& root, const std::filesystem::path& directory) {
-  const std::string id = fmt::format("{:016x}", hash_bytes(directory.string()));
-  if (runs_.contains(id)) {
-    gone_.erase(id);
-    return;
-  }
-  if (runs_.size() >= kMostRuns) {
-    is_cut_ = true;
-    return;
-  }
+  const std::string id = id_of(directory);
+  if (runs_.contains(id)) return;
+  gone_.erase(id);
   std::string name = directory.lexically_relative(root).string();
   if (name.empty() || name == ".") name = directory.filename().string();
   if (roots_.size() > 1 && directory != root) name = (root.filename() / name).string();
   runs_[id] = std::make_unique<Run>(id, name, directory);
 }
 
-void Runs::scan_below(const std::filesystem::path& root, const std::filesystem::path& directory,
-                      int depth, size_t& visited) {
-  if (depth > kDeepest || visited++ > kMostVisited) return;
-  if (is_run(directory)) add(root, directory);
-  std::error_code error;
-  for (auto it = std::filesystem::directory_iterator(directory, error);
-       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    std::error_code unknown;
-    // Links to directories, such as a run's `last`, may lead anywhere and in circles.
-    if (!std::filesystem::is_directory(it->symlink_status(unknown))) continue;
-    if (!is_passed_over(it->path().filename().string()))
-      scan_below(root, it->path(), depth + 1, visited);
-  }
+Runs::Places Runs::search(const std::vector<std::filesystem::path>& roots) {
+  Places places;
+  size_t visited = 0;
+  for (const std::filesystem::path& root : roots) search_below(root, root, 0, visited, places);
+  return places;
 }
 
-void Runs::scan() {
-  const double begun = steady_now_s();
-  is_cut_ = false;
+void Runs::take(const Places& places) {
+  is_cut_ = places.is_cut;
+  std::set<std::string> there;
+  for (const auto& [root, directory] : places.runs) there.insert(id_of(directory));
   for (auto it = runs_.begin(); it != runs_.end();) {
-    if (is_run(it->second->path)) {
+    if (there.contains(it->first)) {
       ++it;
       continue;
     }
@@ -239,15 +250,10 @@ void Runs::scan() {
     gone_[it->first] = ++change_;
     it = runs_.erase(it);
   }
-  size_t visited = 0;
-  for (const std::filesystem::path& root : roots_) scan_below(root, root, 0, visited);
-  // A tree that takes long to walk is walked seldom.
-  const double took = steady_now_s() - begun;
-  next_scan_s_ = steady_now_s() + std::max(kScanEvery_s, 20 * took);
+  for (const auto& [root, directory] : places.runs) add(root, directory);
 }
 
-bool Runs::look() {
-  if (steady_now_s() >= next_scan_s_) scan();
+bool Runs::read_on() {
   bool has_more = false;
   size_t budget = kAtOnce;
   for (auto& [id, run] : runs_) {

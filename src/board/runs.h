@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -32,9 +33,17 @@ class Runs {
   Runs(const Runs&) = delete;
   Runs& operator=(const Runs&) = delete;
 
-  /// Looks for runs again (seldom), and reads on in their files: up to kAtOnce bytes. True where
-  /// there is more to read at once.
-  bool look();
+  /// Where there are runs now. A directory tree may take long to walk.
+  struct Places {
+    std::vector<std::pair<std::filesystem::path, std::filesystem::path>> runs = {};  ///< root, run
+    bool is_cut = false;  ///< there are more than kMostRuns, or too many directories
+  };
+  static Places search(const std::vector<std::filesystem::path>& roots);
+  /// Those that are no longer there go, others come.
+  void take(const Places& places);
+  /// Reads on in the files of all runs: up to kAtOnce bytes. True where there is more.
+  bool read_on();
+  const std::vector<std::filesystem::path>& roots() const { return roots_; }
 
   /// {"runs": [summary, …], "roots": […], "cut": whether there are more than kMostRuns}.
   Json list() const;
@@ -56,16 +65,12 @@ class Runs {
  private:
   struct Run;
   const Run* find(const std::string& id) const;
-  void scan();
-  void scan_below(const std::filesystem::path& root, const std::filesystem::path& directory,
-                  int depth, size_t& visited);
   void add(const std::filesystem::path& root, const std::filesystem::path& directory);
 
   std::vector<std::filesystem::path> roots_;
   std::map<std::string, std::unique_ptr<Run>> runs_;  ///< by id
   std::map<std::string, uint64_t> gone_;              ///< id -> change
   uint64_t change_ = 1;
-  double next_scan_s_ = 0;
   bool is_cut_ = false;
 };
 

@@ -14,6 +14,10 @@ using ::testing::UnorderedElementsAre;
 
 class RunsTest : public ::testing::Test {
  protected:
+  void look() {
+    runs_.take(Runs::search({folder_.path()}));
+    while (runs_.read_on()) continue;
+  }
   std::vector<std::string> names() {
     std::vector<std::string> names;
     const Json list = runs_.list();
@@ -41,14 +45,14 @@ TEST_F(RunsTest, RunsAreFoundBelowAndCheckpointsAreNone) {
   put(folder_ / "model" / "v0-2026" / "args.json", "{}");
   put(folder_ / "data" / "args.json", "{}");
   std::filesystem::create_directory_symlink(a_, folder_ / "last");
-  runs_.look();
+  look();
   EXPECT_THAT(names(), UnorderedElementsAre("a", "model/v0-2026"));
 }
 
 TEST_F(RunsTest, TheSummaryFollowsTheFiles) {
   put_settings(a_, R"({"model":"m","dataset":["d1","d2"]})");
   put(a_ / "logging.jsonl", step_line(1, 2) + step_line(2, 1.5, 60));
-  runs_.look();
+  look();
   const Json run = *runs_.run(id_of("a"));
   EXPECT_EQ(run["step"], 2);
   EXPECT_EQ(run["max_steps"], 60);
@@ -62,11 +66,11 @@ TEST_F(RunsTest, TheSummaryFollowsTheFiles) {
 TEST_F(RunsTest, ChangesNameTheRunsThatHaveChanged) {
   put(a_ / "logging.jsonl", step_line(1, 2));
   put(folder_ / "b" / "logging.jsonl", step_line(1, 2));
-  runs_.look();
+  look();
   const uint64_t before = runs_.newest_change();
   EXPECT_FALSE(runs_.changes(before));
   append(a_ / "logging.jsonl", step_line(2, 1));
-  runs_.look();
+  look();
   const Json changes = *runs_.changes(before);
   ASSERT_EQ(changes["runs"].size(), 1u);
   EXPECT_EQ(changes["runs"][0]["name"], "a");
@@ -76,20 +80,20 @@ TEST_F(RunsTest, ChangesNameTheRunsThatHaveChanged) {
 
 TEST_F(RunsTest, CurvesGoOnWhereTheClientIs) {
   put(a_ / "logging.jsonl", step_line(1, 2) + step_line(2, 1));
-  runs_.look();
+  look();
   const std::string id = id_of("a");
   const Json first = *runs_.curves(id, {});
   EXPECT_FALSE(first["continues"]);
   EXPECT_EQ(first["curves"]["loss"]["y"], Json({2.0, 1.0}));
   append(a_ / "logging.jsonl", step_line(3, 0.5));
-  runs_.look();
+  look();
   const Json more =
       *runs_.curves(id, {.names = {"loss"}, .generation = first["generation"], .after = 2});
   EXPECT_TRUE(more["continues"]);
   EXPECT_EQ(more["curves"],
             Json({{"loss", {{"x", {2, 3}}, {"y", {1.0, 0.5}}, {"thinned", false}}}}));
   replace(a_ / "logging.jsonl", step_line(1, 7));
-  runs_.look();
+  look();
   const Json anew = *runs_.curves(id, {.generation = first["generation"], .after = 3});
   EXPECT_FALSE(anew["continues"]);
   EXPECT_EQ(anew["curves"]["loss"]["y"], Json({7.0}));
@@ -97,7 +101,7 @@ TEST_F(RunsTest, CurvesGoOnWhereTheClientIs) {
 
 TEST_F(RunsTest, NothingIsGivenForAnIdThatIsNone) {
   put(a_ / "logging.jsonl", step_line(1, 2));
-  runs_.look();
+  look();
   for (const char* id : {"", "..", "a", "../../etc", "0000000000000000"}) {
     EXPECT_FALSE(runs_.run(id)) << id;
     EXPECT_FALSE(runs_.curves(id, {})) << id;
@@ -112,7 +116,7 @@ TEST_F(RunsTest, NamesAndLinesOfAnyBytesBecomeJson) {
   put(odd / "logging.jsonl", "{\"lo\xff\":1,\"loss\":1,\"global_step\":1}\n" + step_line(2, 1));
   put(odd / "train.log", "\xfe\x1b[31m</script>\n");
   put(odd / "args.json", "{\"model\":\"\xff\"}");
-  runs_.look();
+  look();
   const std::string list = dump_text(runs_.list());
   EXPECT_NO_THROW((void)parse_json(list, "list"));
   const std::string id = runs_.list()["runs"][0]["id"];
@@ -129,7 +133,7 @@ TEST_F(RunsTest, LookingWritesNothing) {
     std::filesystem::permissions(
         path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
   const auto before = std::filesystem::last_write_time(a_);
-  runs_.look();
+  look();
   (void)runs_.run(id_of("a"));
   EXPECT_EQ(std::filesystem::last_write_time(a_), before);
   for (const auto& path : {folder_.path(), a_, a_ / "checkpoint-1"})
