@@ -7,6 +7,7 @@
 #include <map>
 
 #include "cli/bad_input.h"
+#include "cli/logged_steps.h"
 
 namespace danlu::test {
 namespace {
