@@ -260,7 +260,7 @@ TEST(JsonSchema, AnyDepthEndsWhereItMust) {
   std::string text;
   while (text.size() < 5000 && !is_allowed(constraint->allowed(), 256)) {
     const std::string wish = text.empty()             ? "{"
-                             : text.ends_with('{')    ? "\""
+                             : text.ends_with('{')    ? "\"}"
                              : text.ends_with("{\"")  ? "\""
                              : text.ends_with("\"\"") ? ":"
                              : text.ends_with(':')    ? "{0"
