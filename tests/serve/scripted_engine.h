@@ -21,6 +21,7 @@ struct EngineScript {
   std::function<std::string(const infer::Request&)> answer = {};
   std::atomic<bool> is_held = false;  ///< steps give nothing
   std::atomic<bool> fails_next_step = false;
+  std::atomic<int64_t> most_running = 1000;  ///< the others wait
   std::atomic<int> num_engines = 0, num_cancelled = 0, num_running = 0;
   std::mutex mutex;
   std::vector<infer::EngineRequest> added;  ///< by the mutex
