@@ -19,7 +19,8 @@ std::map<std::string, arch::ParamSpec> module_weights(const arch::ModelConfig& c
 bool is_chosen(const PeftConfig& peft, const arch::ParamSpec& weight);
 
 /// Whether PEFT adapts that module wherever it can. Not routers: they are linear layers in some
-/// versions of the model code and bare parameters in others.
+/// versions of the model code and bare parameters in others. Nor the head of a reward model, which
+/// is trained whole.
 bool must_be_adapted(const PeftConfig& peft, const arch::ParamSpec& weight);
 
 /// The modules that must_be_adapted, in model order.
