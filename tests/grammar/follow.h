@@ -34,7 +34,7 @@ inline std::optional<std::vector<text::TokenId>> draw_some(text::TokenConstraint
                                                            text::TokenId stop, std::mt19937& random,
                                                            int patience) {
   std::vector<text::TokenId> closing;
-  for (const char* text : {"\"", "}", "]", "1", "0", "\n", "e", "b"}) {
+  for (const char* text : {"\"", "}", "]", "1", "0", "\n", "e", "b", "<"}) {
     const auto ids = tokenizer.encode(text, false);
     closing.push_back(ids.back());
   }
