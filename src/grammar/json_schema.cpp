@@ -309,7 +309,7 @@ void SchemaWriter::typed(const std::string& type, const Json& schema, const Path
 
 /// Two chains go along the properties: before a key, and behind a value. From a key that may be
 /// absent the chain goes on to the next.
-void SchemaWriter::object(const Json& schema, const Path& path, State from, State to) {
+SchemaWriter::Members SchemaWriter::members_of(const Json& schema, const Path& path) const {
   static const Json kNone = Json::object();
   const auto found = schema.find("properties");
   const Json& properties = found == schema.end() ? kNone : *found;
@@ -319,32 +319,29 @@ void SchemaWriter::object(const Json& schema, const Path& path, State from, Stat
   const auto more = schema.find("additionalProperties");
   // Where members are named, others come only if the schema says so.
   static const Json kAny = true;
-  const Json* further = more != schema.end() ? &*more : properties.empty() ? &kAny : nullptr;
-  if (further && *further == false) further = nullptr;
-
-  struct Member {
-    std::string name;
-    const Json* schema;
-    Path path;
-    bool is_required;
-  };
-  std::vector<Member> members;
-  std::set<std::string> names;
+  Members members;
+  members.further = more != schema.end() ? &*more : properties.empty() ? &kAny : nullptr;
+  if (members.further && *members.further == false) members.further = nullptr;
   for (const auto& [name, inner] : properties.items()) {
     const bool must = std::find(required.begin(), required.end(), name) != required.end();
     // A member that nothing can be must be absent.
-    names.insert(name);
+    members.names.insert(name);
     if (inner == false && !must) continue;
-    members.push_back({name, &inner, path + "/properties/" + escaped_key(name), must});
+    members.named.push_back({name, &inner, path + "/properties/" + escaped_key(name), must});
   }
   for (const Json& name : required) {
     if (!name.is_string()) fail(path, tr("\"required\" must be a list of names"));
-    if (!names.insert(name.get<std::string>()).second) continue;
-    if (!further)
+    if (!members.names.insert(name.get<std::string>()).second) continue;
+    if (!members.further)
       fail(path, tr("'{}' is required, but no member may be called so", name.get<std::string>()));
-    members.push_back({name.get<std::string>(), further, path + "/additionalProperties", true});
+    members.named.push_back(
+        {name.get<std::string>(), members.further, path + "/additionalProperties", true});
   }
+  return members;
+}
 
+void SchemaWriter::object(const Json& schema, const Path& path, State from, State to) {
+  const auto [members, names, further] = members_of(schema, path);
   const auto state = [this] { return builder_.add_state(); };
   const State open = state(), close = state();
   builder_.literal(from, open, "{");

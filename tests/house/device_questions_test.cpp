@@ -32,6 +32,8 @@ const std::map<std::string, Place>& host_memory() {
       {"src/train/start/announce.cpp", {1, "what a run tells of the host's memory"}},
       {"src/train/objectives/preference.cpp", {1, "targets of prompts, which stay on the host"}},
       {"src/train/objectives/policy.cpp", {1, "rows of targets, which stay on the host"}},
+      {"src/layers/score_head.cpp", {1, "rows that are asked for, which stay on the host"}},
+      {"src/train/rollouts/model_reward.cpp", {1, "scores that have come to the host"}},
       {"src/train/rollouts/rollout_stream.cpp",
        {1, "log-probabilities that have come to the host, where answers are packed"}},
       {"src/train/metrics.cpp", {2, "a handful of numbers that ranks exchange"}},

@@ -1,129 +1,16 @@
 // The protocol over real sockets, with an engine whose answers are written here.
-#include "serve/service.h"
-
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <chrono>
-#include <functional>
 #include <random>
-#include <thread>
 
 #include "base/error.h"
-#include "http/server.h"
-#include "serve/guards.h"
-#include "serve/scripted_engine.h"
-#include "support/byte_tokenizer.h"
-#include "support/raw_http.h"
+#include "serve/protocol_test.h"
 
 namespace danlu::serve {
 namespace service_test {
 
-using test::raw_request;
-using test::RawClient;
-using test::RawResponse;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-bool comes(const std::function<bool()>& is_there) {
-  for (int i = 0; i < 4000; ++i) {
-    if (is_there()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
-
-/// What a stream sent, in order, without its last line.
-std::vector<Json> events_of(const std::string& body) {
-  std::vector<Json> events;
-  EXPECT_TRUE(body.ends_with("data: [DONE]\n\n")) << body;
-  for (size_t at = 0; at < body.size();) {
-    const size_t end = body.find("\n\n", at);
-    const std::string line = body.substr(at, end - at);
-    if (line != "data: [DONE]") events.push_back(Json::parse(line.substr(6)));
-    at = end + 2;
-  }
-  return events;
-}
-
-class ProtocolTest : public testing::Test {
- protected:
-  void SetUp() override {
-    script_.answer = [](const infer::Request&) { return std::string("hello|"); };
-    model_.names = {"tiny", "alias"};
-    model_.tokenizer = std::make_shared<test::ByteTokenizer>();
-    model_.encoder = std::make_shared<test::PlainEncoder>();
-    model_.make_encoder = [](const Json& arguments, const std::string*) {
-      return std::make_shared<test::PlainEncoder>(arguments.dump());
-    };
-    model_.max_model_len = 1000;
-    model_.sampling.do_sample = true;
-    model_.tool_format = text::ToolFormat::kHermes;
-  }
-  void TearDown() override {
-    if (!server_) return;
-    server_->stop(0);
-    loop_->end();
-    thread_.join();
-  }
-
-  void start() {
-    loop_ = std::make_unique<EngineLoop>(
-        [this] { return std::make_unique<test::ScriptedEngine>(script_); }, loop_settings_);
-    served_ = std::make_unique<ServedModel>(model_);
-    service_ = std::make_unique<Service>(*served_, *loop_, ServiceSettings{.version = "1.2.3"});
-    http::Router router;
-    add_guards(access_, &router);
-    service_->add_routes(&router);
-    http::Settings settings;
-    settings.port = 0;
-    server_ = std::make_unique<http::Server>(settings, std::move(router));
-    server_->start();
-    thread_ = std::thread([this] { loop_->run(); });
-  }
-
-  RawResponse ask(const std::string& request) {
-    if (!server_) start();
-    RawClient client(server_->port());
-    client.send(request);
-    return client.response();
-  }
-  Json post(const std::string& path, const Json& body, int status = 200) {
-    const RawResponse response = ask(raw_request("POST", path, body.dump()));
-    EXPECT_EQ(response.status, status) << response.body;
-    return Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
-  }
-  static Json chat_body(const Json& more = Json::object()) {
-    Json body = {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", "hi"}}}}};
-    body.update(more);
-    return body;
-  }
-  Json chat(const Json& more = Json::object(), int status = 200) {
-    return post("/v1/chat/completions", chat_body(more), status);
-  }
-  std::vector<Json> stream(const Json& body, const std::string& path = "/v1/chat/completions") {
-    Json streamed = body;
-    streamed["stream"] = true;
-    const RawResponse response = ask(raw_request("POST", path, streamed.dump()));
-    EXPECT_EQ(response.status, 200) << response.body;
-    EXPECT_EQ(response.headers.at("content-type"), "text/event-stream; charset=utf-8");
-    return events_of(response.body);
-  }
-  infer::EngineRequest last_request() {
-    const std::lock_guard lock(script_.mutex);
-    return script_.added.back();
-  }
-
-  test::EngineScript script_;
-  ModelDescription model_;
-  AccessSettings access_;
-  EngineLoopSettings loop_settings_;
-  std::unique_ptr<EngineLoop> loop_;
-  std::unique_ptr<ServedModel> served_;
-  std::unique_ptr<Service> service_;
-  std::unique_ptr<http::Server> server_;
-  std::thread thread_;
-};
 
 TEST_F(ProtocolTest, AChatIsAnsweredInOpenAisWords) {
   const Json answer = chat();
@@ -532,60 +419,6 @@ TEST_F(ProtocolTest, MoreThanTheQueueHoldsIsTurnedAway) {
   for (const auto& client : clients) EXPECT_EQ(client->response().status, 200);
 }
 
-TEST_F(ProtocolTest, KeysAreAskedForAndCompared) {
-  access_.api_keys = {"first", "second"};
-  access_.open_paths = {"/", "/assets/"};
-  start();
-  const auto with = [&](const std::string& header) {
-    return ask(raw_request("GET", "/v1/models", "", header)).status;
-  };
-  EXPECT_EQ(with(""), 401);
-  EXPECT_EQ(with("Authorization: Bearer \r\n"), 401);
-  EXPECT_EQ(with("Authorization: Bearer firs\r\n"), 401);
-  EXPECT_EQ(with("Authorization: Bearer firstt\r\n"), 401);
-  EXPECT_EQ(with("Authorization: Basic first\r\n"), 401);
-  EXPECT_EQ(with("Authorization: Bearer first\r\n"), 200);
-  EXPECT_EQ(with("authorization: bearer second\r\n"), 200);
-  EXPECT_EQ(ask(raw_request("GET", "/health")).status, 200);
-  EXPECT_EQ(ask(raw_request("POST", "/tokenize", "{}")).status, 401);
-  EXPECT_EQ(ask(raw_request("GET", "/assets/nothing.js")).status, 404) << "no key is asked for";
-  EXPECT_EQ(ask(raw_request("GET", "/")).status, 404);
-  const RawResponse refused = ask(raw_request("GET", "/v1/models"));
-  EXPECT_EQ(Json::parse(refused.body)["error"]["code"], "invalid_api_key");
-}
-
-TEST_F(ProtocolTest, PagesOfOtherOriginsAreRefusedUnlessNamed) {
-  access_.allowed_origins = {"https://chat.example.com"};
-  start();
-  const auto from = [&](const std::string& origin) {
-    return ask(raw_request("GET", "/v1/models", "", "Origin: " + origin + "\r\n"));
-  };
-  EXPECT_EQ(from("https://evil.example.com").status, 403);
-  EXPECT_EQ(from("null").status, 403);
-  EXPECT_EQ(from("http://localhost").headers.count("access-control-allow-origin"), 0);
-  EXPECT_EQ(from("http://localhost").status, 200) << "its own page";
-  EXPECT_EQ(from("https://chat.example.com").headers.at("access-control-allow-origin"),
-            "https://chat.example.com");
-  const RawResponse preflight =
-      ask(raw_request("OPTIONS", "/v1/chat/completions", "",
-                      "Origin: https://chat.example.com\r\nAccess-Control-Request-Method: POST\r\n"
-                      "Access-Control-Request-Headers: authorization,x-stainless-os\r\n"));
-  EXPECT_EQ(preflight.status, 204);
-  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "authorization,x-stainless-os");
-}
-
-TEST_F(ProtocolTest, AServerOfThisMachineAnswersToItsOwnNamesAlone) {
-  start();
-  const auto to = [&](const std::string& host) {
-    return ask("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n\r\n").status;
-  };
-  EXPECT_EQ(to("evil.example.com"), 403);
-  EXPECT_EQ(to("127.0.0.1.evil.example.com"), 403);
-  EXPECT_EQ(to("127.0.0.1:8000"), 200);
-  EXPECT_EQ(to("[::1]:8000"), 200);
-  EXPECT_EQ(to("LOCALHOST:80"), 200);
-}
-
 TEST_F(ProtocolTest, MetricsHaveVllmsNames) {
   chat();
   const std::string text = ask(raw_request("GET", "/metrics")).body;
@@ -622,14 +455,6 @@ TEST_F(ProtocolTest, StreamedTextsAreTheWholeOnes) {
       EXPECT_EQ(reasoning[k], message.value("reasoning", "")) << text;
     }
   }
-}
-
-TEST(SameSecret, ComparesAllOfIt) {
-  EXPECT_TRUE(is_same_secret("abc", "abc"));
-  EXPECT_FALSE(is_same_secret("abd", "abc"));
-  EXPECT_FALSE(is_same_secret("ab", "abc"));
-  EXPECT_FALSE(is_same_secret("abcabc", "abc"));
-  EXPECT_FALSE(is_same_secret("", "abc"));
 }
 
 }  // namespace service_test

@@ -41,8 +41,8 @@ Prompt prompt_of(data::PromptRow row, std::string place) {
 }
 
 /// Of one data set, at most `limit` (0: all).
-std::vector<Prompt> prompts_of(const data::PlannedDataset& planned, size_t limit,
-                               double max_dropped_ratio) {
+std::vector<Prompt> prompts_of_rows(const data::PlannedDataset& planned, size_t limit,
+                                    double max_dropped_ratio) {
   log::info("{}", planned.description);
   data::RowReader reader(planned.dataset);
   data::RowPlaces places(planned.dataset);
@@ -82,7 +82,7 @@ std::vector<Prompt> read_prompts(const Options& options, std::vector<fs::path>& 
   for (const data::PlannedDataset& planned :
        data::plan_datasets(options.get_list("dataset"), format)) {
     for (const data::DataFile& file : planned.dataset.files) files.push_back(file.path);
-    std::vector<Prompt> more = prompts_of(
+    std::vector<Prompt> more = prompts_of_rows(
         planned, limit, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio));
     prompts.insert(prompts.end(), std::make_move_iterator(more.begin()),
                    std::make_move_iterator(more.end()));
