@@ -213,7 +213,7 @@ TEST_F(BoardHttp, RoutesOutliveTheBoard) {
   listener.send("GET /api/runs/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
   listener.read("event: runs");
   board_.reset();
-  listener.read("\r\n0\r\n\r\n");  // the end of its answer
+  EXPECT_THAT(listener.read("\r\n0\r\n\r\n"), HasSubstr("\r\n0\r\n\r\n"));  // the end of its answer
   EXPECT_THAT(get("/api/runs"), HasSubstr("503 "));
   EXPECT_THAT(get("/api/runs/events"), HasSubstr("503 "));
 }
