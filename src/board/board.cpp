@@ -91,6 +91,7 @@ class Board::Watch {
 
   void listen(const http::ExchangePtr& exchange) {
     const std::lock_guard lock(mutex_);
+    std::erase_if(listeners_, [](const Listener& one) { return !one.exchange->is_open(); });
     if (is_over_ || listeners_.size() >= kMostListeners)
       return exchange->respond(error_answer(503, "too many listen already"));
     see_that_somebody_asks();

@@ -153,15 +153,22 @@ TEST_F(BoardHttp, WhoListensHearsOfChanges) {
 
 TEST_F(BoardHttp, ManyMayListenAndLeave) {
   start();
+  const auto listens = [&](std::unique_ptr<Client>& client) {
+    client = std::make_unique<Client>(server_->port());
+    client->send("GET /api/runs/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    return client->read("\n\n").find("event: runs") != std::string::npos;
+  };
   for (int round = 0; round < 3; ++round) {
-    std::vector<std::unique_ptr<Client>> clients;
-    for (int i = 0; i < 40; ++i) {
-      clients.push_back(std::make_unique<Client>(server_->port()));
-      clients.back()->send("GET /api/runs/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    std::vector<std::unique_ptr<Client>> clients(40);
+    for (auto& client : clients) {
+      // That those of the round before have left is seen a little later.
+      bool is_heard = false;
+      for (int attempt = 0; attempt < 400 && !is_heard; ++attempt) {
+        is_heard = listens(client);
+        if (!is_heard) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      ASSERT_TRUE(is_heard);
     }
-    for (auto& client : clients) EXPECT_THAT(client->read("event: runs"), HasSubstr("200"));
-    clients.clear();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // it looks once a second
   }
   EXPECT_THAT(get("/api/runs"), HasSubstr("200 OK"));
 }
@@ -206,7 +213,7 @@ TEST_F(BoardHttp, RoutesOutliveTheBoard) {
   listener.send("GET /api/runs/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
   listener.read("event: runs");
   board_.reset();
-  listener.read("\r\n0\r\n\r\n");  // the end of its answer
+  EXPECT_THAT(listener.read("\r\n0\r\n\r\n"), HasSubstr("\r\n0\r\n\r\n"));  // the end of its answer
   EXPECT_THAT(get("/api/runs"), HasSubstr("503 "));
   EXPECT_THAT(get("/api/runs/events"), HasSubstr("503 "));
 }
