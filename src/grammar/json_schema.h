@@ -43,6 +43,18 @@ class SchemaWriter {
   bool enumeration(const Json& schema, const Path& path, State from, State to);
   std::vector<std::string> types_of(const Json& schema, const Path& path) const;
   void typed(const std::string& type, const Json& schema, const Path& path, State from, State to);
+  struct Member {
+    std::string name;
+    const Json* schema;
+    Path path;
+    bool is_required;
+  };
+  struct Members {
+    std::vector<Member> named;    ///< in their order
+    std::set<std::string> names;  ///< of these, and of those that must be absent
+    const Json* further;          ///< the schema of others; null: there are none
+  };
+  Members members_of(const Json& schema, const Path& path) const;
   void object(const Json& schema, const Path& path, State from, State to);
   void further_members(const Json* schema, const Path& path, const std::set<std::string>& names,
                        State key, State behind);
