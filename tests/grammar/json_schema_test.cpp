@@ -263,7 +263,10 @@ TEST(JsonSchema, AnyDepthEndsWhereItMust) {
                              : text.ends_with('{')    ? "\"}"
                              : text.ends_with("{\"")  ? "\""
                              : text.ends_with("\"\"") ? ":"
-                             : text.ends_with(':')    ? "{0"
+                             : text.ends_with(':')    ? "{0t"
+                             : text.ends_with('t')    ? "r"
+                             : text.ends_with("tr")   ? "u"
+                             : text.ends_with("tru")  ? "e"
                                                       : "}";
     size_t choice = 0;
     while (choice < wish.size() && !is_allowed(constraint->allowed(), wish[choice])) ++choice;

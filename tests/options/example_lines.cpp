@@ -73,6 +73,10 @@ ExampleLine other_line(const std::string& verb, Examples& made) {
   if (verb == "merge")
     return {made.model() + Words{"--adapters", made.at("run/last"), "--output", made.fresh()},
             Reach::kEnd};
+  if (verb == "rollout") {
+    return {made.model() + Words{"--dataset", made.at("rows.jsonl"), "--reward_funcs", "format",
+                                 "--output", made.fresh()}};
+  }
   if (verb == "verify") return {made.model() + Words{"--golden", "x"}};
   return {};
 }
