@@ -91,7 +91,8 @@ inline void expect_gradients(const models::CausalLM& policy, const weights::Tens
     const double largest = expected.abs().max().item<double>();
     const double far = (parameter.tensor.grad() - expected).abs().max().item<double>();
     EXPECT_LE(far, 2e-5 + 1e-4 * largest) << variant << " " << parameter.name();
-    EXPECT_GT(largest, 1e-6) << parameter.name();
+    // What is added to all scores alike is in no pair's difference.
+    if (parameter.name() != "v_head.summary.bias") EXPECT_GT(largest, 1e-6) << parameter.name();
   }
 }
 

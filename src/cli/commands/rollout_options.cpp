@@ -76,6 +76,7 @@ OptionTable rollout_options() {
                 .aliases = {"max_batch_size", "num_sampling_batch_size"},
                 .range = at_least(1).up_to(65536),
                 .group = "Answers"}},
+              processor_options(),
               sampling_options(),
               reward_options(),
               rollout_output()});

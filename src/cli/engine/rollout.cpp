@@ -91,6 +91,15 @@ std::vector<Prompt> read_prompts(const Options& options, std::vector<fs::path>& 
   return prompts;
 }
 
+/// Before anything is read. Errors: as take_rewards' and make_reward's.
+settings::Reinforcement rewards_named(const Options& options) {
+  settings::Reinforcement told;
+  settings::take_rewards(options, told);
+  for (const std::string& name : told.rewards)
+    eval::make_reward(name, train::reward_settings(told));
+  return told;
+}
+
 /// An answer and what it is worth.
 struct Judged {
   eval::Completion completion;
@@ -107,14 +116,15 @@ struct Keeping {
 
 class Rollout {
  public:
-  Rollout(const Options& options, const InferenceModel& loaded)
-      : loaded_(loaded), sampling_(sampling_from(options, loaded.defaults)) {
+  Rollout(const Options& options, const InferenceModel& loaded, settings::Reinforcement told)
+      : loaded_(loaded),
+        sampling_(sampling_from(options, loaded.defaults)),
+        told_(std::move(told)) {
     const bool is_cold = options.is_set("temperature") && options.get_float("temperature") == 0;
     if (!options.is_set("do_sample") && !is_cold) sampling_.do_sample = true;
     max_new_tokens_ = max_new_tokens_from(options, loaded.defaults);
     answers_ = static_cast<size_t>(options.get_int("num_generations"));
     batch_size_ = options.get_int("batch_size");
-    settings::take_rewards(options, told_);
     told_.max_new_tokens = max_new_tokens_;
     for (const std::string& name : told_.rewards)
       rewards_.push_back(eval::make_reward(name, train::reward_settings(told_)));
@@ -276,12 +286,13 @@ class Rollout {
 }  // namespace
 
 int run_rollout(const Options& options) {
+  const settings::Reinforcement told = rewards_named(options);
   std::vector<fs::path> files;
   const std::vector<Prompt> prompts = read_prompts(options, files);
   const FileLock lock = require_usable_output(options, files);
   const InferenceModel loaded =
       load_for_inference(options, locate_model(options), /*raw=*/false, /*tells_apart=*/false);
-  Rollout rollout(options, loaded);
+  Rollout rollout(options, loaded, told);
   watch_interrupts();
   AnswerFile file(options.get_string("output"), options.get_bool("overwrite"), "", "");
   ProgressBar bar("rollout", prompts.size(), "prompts");
