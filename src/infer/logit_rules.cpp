@@ -1,5 +1,6 @@
 #include "infer/logit_rules.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <unordered_map>

@@ -147,25 +147,45 @@ TEST(Engine, ABeginningIsComputedOnce) {
   const auto model = tiny_model();
   PythonRandom rng(4);
   const std::vector<text::TokenId> prompt = random_ids(rng, 200);
-  Engine engine(*model, {.max_batched_tokens = 64, .max_pages = 40});
   const std::vector<EngineRequest> same(5, [&] {
     EngineRequest asked = request(prompt, 8);
     asked.num_logprobs = 0;
     return asked;
   }());
-  const std::vector<Whole> answers = answers_of(engine, same);
+  const std::vector<Whole> alone = answers_alone(*model, {same[0]}, false);
+  // The parts of a prompt end within a page.
+  Engine engine(*model, {.max_batched_tokens = 50, .max_pages = 40});
+  std::vector<Whole> answers = answers_of(engine, same);
   EXPECT_EQ(answers[0].cached, 0);
-  for (size_t i = 1; i < answers.size(); ++i) {
+  for (size_t i = 1; i < answers.size(); ++i)
     EXPECT_EQ(answers[i].cached, 192)
         << "all full pages, though they came while the first was read";
-    EXPECT_EQ(answers[i].ids, answers[0].ids);
-  }
+  expect_alike(answers, std::vector<Whole>(5, alone[0]));
+  // All at once: the others wait for the first.
+  Engine fresh(*model, {.max_batched_tokens = 5000, .max_pages = 80});
+  for (const EngineRequest& asked : same) fresh.add(asked);
+  while (fresh.has_work()) fresh.step();
+  EXPECT_EQ(fresh.counts().prefix_hit, 4 * 192);
   // Of 192 tokens 160 are shared: the last token is always computed.
   std::vector<EngineRequest> shorter = {request({prompt.begin(), prompt.begin() + 192}, 1)};
   shorter[0].num_logprobs = 0;
   EXPECT_EQ(answers_of(engine, shorter)[0].cached, 160);
   shorter[0].salt = "another";
   EXPECT_EQ(answers_of(engine, shorter)[0].cached, 0);
+}
+
+TEST(Engine, ARequestThatGoesLeavesWhatWasComputedAlone) {
+  const auto model = tiny_model();
+  PythonRandom rng(4);
+  std::vector<EngineRequest> one = {request(random_ids(rng, 200), 8)};
+  one[0].num_logprobs = 0;
+  Engine engine(*model, {.max_batched_tokens = 150, .max_pages = 40});
+  const RequestHandle gone = engine.add(one[0]);
+  engine.step();  // ends within the fifth page
+  engine.cancel(gone);
+  const std::vector<Whole> answers = answers_of(engine, one);
+  EXPECT_EQ(answers[0].cached, 128);
+  expect_alike(answers, answers_alone(*model, one, false));
 }
 
 TEST(Engine, WhatIsKeptMakesRoomForWhatIsAsked) {
