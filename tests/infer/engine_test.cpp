@@ -107,7 +107,6 @@ std::vector<Whole> answers_alone(const models::CausalLM& model,
   return answers;
 }
 
-/// Ids may part where a rounding decides; then what came before is equal.
 void expect_alike(const std::vector<Whole>& answers, const std::vector<Whole>& alone) {
   for (size_t i = 0; i < answers.size(); ++i) {
     ASSERT_EQ(answers[i].ids, alone[i].ids) << "request " << i;

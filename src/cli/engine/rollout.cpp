@@ -191,11 +191,13 @@ class Rollout {
   void add_requests(const Prompt& prompt, size_t index, std::vector<infer::Request>& requests,
                     std::vector<size_t>& prompt_of_group) {
     try {
-      for (size_t i = 0; i < answers_; ++i) {
-        requests.push_back(checked_request(prompt.question, loaded_, sampling_, max_new_tokens_,
-                                           index * answers_ + i));
-      }
+      infer::Request request =
+          checked_request(prompt.question, loaded_, sampling_, max_new_tokens_, 0);
       prompt_of_group.push_back(index);
+      for (size_t i = 0; i < answers_; ++i) {
+        request.stream = index * answers_ + i;
+        requests.push_back(request);
+      }
     } catch (const DataError& error) {
       if (num_skipped_++ == 0) log::warning("{}", error.what());
     }
