@@ -5,7 +5,7 @@ BUILD := build
 export JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'bench/*.h' 'fuzz/*.cpp' 'fuzz/*.h')
 
-.PHONY: help demo test test-slow build tests package deps check format tidy asan tsan arm64 bench bench-check bench-record fuzz docs help-texts hooks clean
+.PHONY: help demo demo-rlhf test test-slow build tests package deps check format tidy asan tsan arm64 bench bench-check bench-record fuzz docs help-texts hooks clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,12 +13,16 @@ help: ## this list
 demo: build ## build the program alone; train, tune, merge and talk to a small model, in minutes
 	tools/demo/run.sh $(BUILD)
 
+demo-rlhf: build ## correct a model that learnt from careless rows: by preferences (DPO), then by rewards (GRPO)
+	tools/demo/rlhf.sh $(BUILD)
+
 test: tests ## build the program and its tests; run every test
 	tools/test.sh $(BUILD)
 
 test-slow: tests ## the long tests too, then all under other dates, locales, users, threads, processors
 	tools/deps.sh --slow || true # what is missing is counted as not run
 	DANLU_SLOW=1 tools/test.sh $(BUILD)
+	tools/demo/rlhf.sh $(BUILD)
 	tools/test_anywhere.sh $(BUILD)
 	tools/test_qemu.sh $(BUILD)
 	tools/deps.sh --arm64 || true

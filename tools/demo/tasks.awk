@@ -42,6 +42,18 @@ function after(    n) {
   return 1
 }
 
+# 17 of 20 sums carry. `careless` forgets the carry of four of five of those; `pair` prefers the sum to the sum
+# without its carry.
+function sum(kind,    a, b, carries, careless) {
+  a = random(20); b = random(20); carries = a % 10 + b % 10 >= 10
+  if (is_test(a, b, 5) != test || carries != (kind == "pair" || random(20) < 17)) return 0
+  careless = a + b - 10
+  if (kind == "pair")
+    printf "{\"instruction\": \"What is %d + %d?\", \"input\": \"\", \"output\": \"%d\", \"rejected_response\": \"%d\"}\n", a, b, a + b, careless
+  else emit("What is " a " + " b "?", (kind == "careless" && carries && random(5) > 0) ? careless : a + b)
+  return 1
+}
+
 BEGIN {
   state = seed * 1000003 % 2147483646 + 1
   for (i = 0; i < 8; ++i) random(2)
@@ -56,6 +68,7 @@ BEGIN {
     else if (kind == "smaller") made += compare("smaller", "小", 0)
     else if (kind == "reverse") made += reverse()
     else if (kind == "next") made += after()
+    else if (kind == "sum" || kind == "careless" || kind == "pair") made += sum(kind)
     else { print "tasks.awk: unknown kind " kind > "/dev/stderr"; exit 2 }
   }
 }
