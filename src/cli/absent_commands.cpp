@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <map>
 
-#include "base/not_here.h"
-
 namespace danlu::cli {
 namespace {
 
@@ -25,12 +23,12 @@ const std::vector<AbsentCommand>& absent_commands() {
        "what it does elsewhere are two commands here",
        tr("danlu merge joins adapters with their model; danlu convert writes other formats, GGUF "
           "too")},
-      {{"dpo", "kto", "simpo", "orpo", "cpo", "grpo"},
+      {{"dpo", "kto", "simpo", "orpo", "cpo", "ppo", "grpo"},
        "it is a kind of danlu rlhf here",
        tr("danlu rlhf --rlhf_type NAME")},
-      {{"ppo", "rlhf-gpt", "ray-gpt"},
-       "PPO with a critic is not part of this version",
-       tr("danlu rlhf --rlhf_type grpo draws answers and learns from them")},
+      {{"rlhf-gpt", "ray-gpt"},
+       "files of MindSpeed-RL are not read",
+       tr("danlu rlhf --rlhf_type grpo, or ppo, draws answers and learns from them")},
       {{"sample", "distill"},
        "drawing several answers and keeping the best is called rollout here",
        tr("danlu rollout --model DIR --dataset FILE --reward_funcs accuracy --n_best_to_keep 1")},

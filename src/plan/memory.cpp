@@ -426,6 +426,13 @@ int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
          kept(elements.experts.all, request.expert_sharers());
 }
 
+/// Of the critic, which is one stage.
+Elements elements_of_critic(const Request& request) {
+  Request own = request;
+  own.model = *request.critic;
+  return elements_of(own, arch::stages_of(own.model, own.pipeline).front());
+}
+
 }  // namespace
 
 Memory memory_of(const Request& request, const arch::Stage& stage, const arch::Schedule& schedule) {
@@ -448,6 +455,11 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.weights += frozen_bytes(request, model, stage);
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());
+  if (request.critic) {
+    const Elements beside = elements_of_critic(request);
+    add(beside.without_experts(), request.sharers());
+    add(beside.experts, request.expert_sharers());
+  }
   add_passes(request, stage, schedule, elements, memory);
   memory.communication = communication_bytes(request, stage, elements);
   return memory;

@@ -53,10 +53,20 @@ arch::ModelConfig reference_model(const settings::TrainConfig& config,
   return settings::open_model(described).config;
 }
 
-arch::ModelConfig judge_model(const std::filesystem::path& path) {
+arch::ModelConfig judge_model(const std::filesystem::path& path, bool may_be_without_head = false) {
   settings::ModelSource described = settings::reward_model_at(path);
+  if (may_be_without_head) described.score->seed = 0;
   described.from_scratch = settings::holds_no_weights(described.path);
   return settings::open_model(described).config;
+}
+
+/// What PPO's critic begins as.
+arch::ModelConfig critic_model(const settings::TrainConfig& config,
+                               const arch::ModelConfig& model) {
+  const settings::Reinforcement& told = config.objective.policy;
+  if (!told.critic.model.empty()) return judge_model(told.critic.model, true);
+  if (!told.reward_models.empty()) return judge_model(told.reward_models.front(), true);
+  return model.score ? model : arch::with_score(model, arch::ScoreHead{.seed = 0});
 }
 
 }  // namespace
@@ -81,6 +91,7 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
   if (config.holds_reference()) request.frozen.push_back(reference_model(config, model));
   for (const std::filesystem::path& judge : config.objective.policy.reward_models)
     request.frozen.push_back(judge_model(judge));
+  if (config.objective.policy.has_critic()) request.critic = critic_model(config, model);
   if (config.nf4) request.nf4_bits = config.nf4->bits();
   if (config.data.share_passes) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);

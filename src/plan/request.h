@@ -23,6 +23,8 @@ struct Request {
   std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
   /// Further models whose weights lie beside this one's, frozen.
   std::vector<arch::ModelConfig> frozen = {};
+  /// A model that is trained beside this one in steps of its own (PPO's critic).
+  std::optional<arch::ModelConfig> critic = {};
   /// Bits that a number of a frozen matrix in NF4 takes (weights::takes_nf4 says of which); 0: none
   /// is held so.
   double nf4_bits = 0;

@@ -24,23 +24,33 @@ Json unpaired_identity(const UnpairedConfig& config) {
 
 Json policy_identity(const Reinforcement& config) {
   const PolicyLoss& loss = config.loss;
-  return {{"mean", static_cast<int>(loss.mean)},
-          {"ratio", static_cast<int>(loss.ratio)},
-          {"clip", {loss.clip_low, loss.clip_high, loss.ratio_limit}},
-          {"kl", loss.kl},
-          {"temperature", loss.temperature},
-          {"advantage", static_cast<int>(config.advantage)},
-          {"scale", static_cast<int>(config.scale)},
-          {"rewards", config.rewards},
-          {"reward_weights", config.reward_weights},
-          {"reference_column", config.reference_column},
-          {"answers", config.answers},
-          {"iterations", config.iterations},
-          {"steps", config.steps},
-          {"max_new_tokens", config.max_new_tokens},
-          {"top", {config.top_p, config.top_k}},
-          {"repetition_penalty", config.repetition_penalty},
-          {"masks_truncated", config.masks_truncated}};
+  Json identity = {{"mean", static_cast<int>(loss.mean)},
+                   {"ratio", static_cast<int>(loss.ratio)},
+                   {"clip", {loss.clip_low, loss.clip_high, loss.ratio_limit}},
+                   {"kl", loss.kl},
+                   {"temperature", loss.temperature},
+                   {"advantage", static_cast<int>(config.advantage)},
+                   {"scale", static_cast<int>(config.scale)},
+                   {"rewards", config.rewards},
+                   {"reward_weights", config.reward_weights},
+                   {"reference_column", config.reference_column},
+                   {"answers", config.answers},
+                   {"iterations", config.iterations},
+                   {"steps", config.steps},
+                   {"max_new_tokens", config.max_new_tokens},
+                   {"top", {config.top_p, config.top_k}},
+                   {"repetition_penalty", config.repetition_penalty},
+                   {"masks_truncated", config.masks_truncated}};
+  if (!config.has_critic()) return identity;
+  const Critic& critic = config.critic;
+  identity["critic"] = {{"gamma", critic.gamma},
+                        {"lambda", critic.lambda},
+                        {"clip", critic.clip},
+                        {"weight", critic.weight},
+                        {"lr", critic.lr},
+                        {"kl", critic.kl},
+                        {"missing_end_penalty", critic.missing_end_penalty}};
+  return identity;
 }
 
 }  // namespace

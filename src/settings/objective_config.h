@@ -88,7 +88,7 @@ struct ObjectiveConfig {
   bool has_reference() const {
     return kind == ObjectiveKind::kUnpaired ||
            (kind == ObjectiveKind::kPreference && preference.has_reference) ||
-           (kind == ObjectiveKind::kPolicy && policy.loss.kl > 0);
+           (kind == ObjectiveKind::kPolicy && policy.has_reference());
   }
 };
 

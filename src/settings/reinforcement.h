@@ -15,6 +15,7 @@ enum class Advantage {
   kLeaveOut,   ///< reward less the mean of the group's others (RLOO)
   kWhitened,   ///< reward, whitened over the tokens of all answers (REINFORCE++)
   kBaselined,  ///< reward less the group's mean, whitened over the tokens of all answers
+  kCritic,     ///< of each token, by what a critic expects before and behind it (PPO)
 };
 
 /// What kGroup divides by.
@@ -41,8 +42,21 @@ struct PolicyLoss {
   int64_t longest = 0;     ///< tokens; of kConstant
 };
 
+/// A model that is trained beside the policy to say what an answer will be worth (PPO).
+struct Critic {
+  /// The model that it begins as; empty: the first reward model, else what the policy begins as.
+  std::filesystem::path model;
+  double gamma = 1, lambda = 0.95;  ///< of the generalised advantage estimation
+  double clip = 0.2;                ///< how far a value counts from what it was in the rollout
+  double weight = 0.1;              ///< of its loss, before its gradient is clipped
+  double lr = 0;                    ///< 0: the policy's
+  double kl = 0.05;  ///< of a token's reward, times log-probability less that of the reference
+  double missing_end_penalty = 0;  ///< taken from the reward of an answer that was cut
+};
+
 struct Reinforcement {
   PolicyLoss loss;
+  Critic critic;  ///< of Advantage::kCritic
   Advantage advantage = Advantage::kGroup;
   RewardScale scale = RewardScale::kGroup;
   std::vector<std::string> rewards;
@@ -66,6 +80,10 @@ struct Reinforcement {
   bool masks_truncated = false;  ///< answers cut at the limit are not learnt from
   double max_kl = 0;             ///< > 0: a run whose KL goes beyond it stops
   bool logs_completions = false;
+
+  bool has_critic() const { return advantage == Advantage::kCritic; }
+  /// Whether answers are compared with those of a reference.
+  bool has_reference() const { return loss.kl > 0 || (has_critic() && critic.kl > 0); }
 };
 
 }  // namespace danlu::settings

@@ -88,6 +88,7 @@ RunSummary summarise(const Run& run) {
 void finish(Run& run) {
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
   publish(run);
+  if (run.critic) run.critic->publish(*run.state.model, run.config.output.directory);
   run.megatron_copies.wait();
   if (run.ranks.is_first()) {
     run.observer.on_finish(summarise(run));

@@ -8,6 +8,7 @@
 #include "train/prepare_data.h"
 #include "train/ranks.h"
 #include "train/report/planned_memory.h"
+#include "train/rollouts/critic.h"
 #include "train/run_dir/megatron_copies.h"
 #include "train/run_dir/progress.h"
 #include "train/run_dir/storage.h"
@@ -32,6 +33,7 @@ struct Run {
   const Shared& run_dir;  ///< whose it is
   const plan::Request& planned;
   CountedMemory& counted;
+  Critic* critic = nullptr;                                                ///< PPO's
   double flops_per_token = 0, flops_per_visual_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
   int64_t last_saved_step = 0;                                             ///< 0: none
   bool save_is_due = false;     ///< as soon as the stream can go on from a checkpoint

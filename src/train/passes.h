@@ -6,6 +6,8 @@
 
 #include "arch/pipeline.h"
 #include "optim/grad_buffer.h"
+#include "settings/prediction_training.h"
+#include "settings/router_training.h"
 #include "train/action_trace.h"
 #include "train/objective.h"
 #include "train/stage_links.h"

@@ -14,6 +14,7 @@
 #include "train/run_dir/run_dir.h"
 #include "train/start/announce.h"
 #include "train/start/begin.h"
+#include "train/start/begin_critic.h"
 #include "train/start/begin_rollouts.h"
 #include "train/start/meet.h"
 #include "train/start/prepared.h"
@@ -46,10 +47,10 @@ data::BatchStreamOptions stream_options(const Prepared& run, const models::Causa
 }
 
 /// Of answers that the model draws itself, or of the data.
-std::unique_ptr<data::StepStream> stream_of(const Prepared& run, Begun& begun) {
+std::unique_ptr<data::StepStream> stream_of(const Prepared& run, Begun& begun, Critic* critic) {
   const data::BatchStreamOptions options = stream_options(run, *begun.state.model);
   if (run.config.objective.kind == settings::ObjectiveKind::kPolicy)
-    return rollout_stream_of(run, begun, options);
+    return rollout_stream_of(run, begun, critic, options);
   return std::make_unique<data::BatchStream>(run.data.train, run.data.order, options,
                                              begun.consumed_samples);
 }
@@ -115,10 +116,11 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
   CountedMemory counted(run.device);
   Begun begun = begin_training(run);
   if (is_complete(config, run.steps.plan, begun.state, run.ranks)) return;
+  const std::unique_ptr<Critic> critic = begin_critic(run);
   require_space_to_finish(config, *begun.state.model, run.ranks);
   watch_interrupts();
   take_directory(run, held);
-  const std::unique_ptr<data::StepStream> stream = stream_of(run, begun);
+  const std::unique_ptr<data::StepStream> stream = stream_of(run, begun, critic.get());
   const auto observer = observe(run, begun.state.step, held, log_file);
   checkpoint::Saver saver(run.ranks.mesh(), *begun.state.optimizer);
   require_space_to_save(config, *begun.state.model, saver, held.shared());
@@ -126,6 +128,7 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
   Run job{config,          run.steps.plan, run.steps.identity, run.data,  begun.state,
           begun.progress,  *stream,        *observer,          run.ranks, saver,
           megatron_copies, held.shared(),  run.memory,         counted};
+  job.critic = critic.get();
   job.flops_per_token = flops_per_token(*begun.state.model, run.data.lengths);
   job.flops_per_visual_token = flops_per_visual_token(*begun.state.model);
   job.peak_flops = peak_flops(config, run.device) * static_cast<double>(run.ranks.size());

@@ -231,6 +231,72 @@ TEST_F(PreferenceLines, RewardModelsJudgeAnswersThatAreDrawn) {
                4, {"no reward model", "danlu rlhf --rlhf_type rm"});
 }
 
+TEST_F(PreferenceLines, PpoTrainsACriticBesideThePolicyAndGoesOnWithBoth) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
+  for (const char* tuner : {"full", "lora"}) {
+    SCOPED_TRACE(tuner);
+    const std::vector<std::string> drawing = {"--reward_model",
+                                              "judge",
+                                              "--max_completion_length",
+                                              "6",
+                                              "--num_ppo_epochs",
+                                              "2",
+                                              "--lr_scheduler",
+                                              "constant",
+                                              "--tuner",
+                                              tuner,
+                                              "--kl_coef",
+                                              "0.1",
+                                              "--critic_lr",
+                                              "1e-2"};
+    const std::string once = std::string("once_") + tuner, twice = std::string("twice_") + tuner;
+    const auto ppo = [&](const std::string& to) {
+      return ok(line({"rlhf", "--rlhf_type", "ppo"}, "pairs.jsonl", to, drawing));
+    };
+    const std::string said = ppo(once).err;
+    EXPECT_THAT(said, HasSubstr("critic: judge"));
+    const auto steps = steps_of(*this / once);
+    ASSERT_EQ(steps.size(), 4u);
+    for (const char* name : {"loss/value_avg", "val/clipfrac_avg", "critic/grad_norm", "entropy"})
+      EXPECT_TRUE(steps[0].contains(name)) << name;
+    EXPECT_EQ(steps[0].at("objective/kl"), 0) << "the policy is the reference still";
+    EXPECT_NE(steps[2].at("objective/kl"), 0);
+    EXPECT_NE(steps[0].at("loss/value_avg"), steps[1].at("loss/value_avg"))
+        << "the critic has learnt from the same answers";
+    ppo(twice);
+    fs::remove_all(*this / twice / "checkpoint-4");
+    fs::remove(*this / twice / "DONE");
+    EXPECT_THAT(ppo(twice).err, HasSubstr("checkpoint-2"));
+    for (const char* name : {"loss", "loss/value_avg", "critic/grad_norm", "entropy"})
+      EXPECT_EQ(steps_of(*this / twice).back().at(name), steps.back().at(name)) << name;
+  }
+  // The finished critic is a reward model.
+  ok(line(
+      {"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "judged",
+      {"--reward_model", "once_full/critic", "--max_completion_length", "4", "--tuner", "full"}));
+  fs::remove_all(*this / "twice_full" / "checkpoint-4");
+  fs::remove_all(*this / "twice_full" / "critic");
+  fs::remove(*this / "twice_full" / "DONE");
+  std::vector<std::string> again = line(
+      {"rlhf", "--rlhf_type", "ppo"}, "pairs.jsonl", "twice_full",
+      {"--reward_model", "judge", "--max_completion_length", "6", "--num_ppo_epochs", "2",
+       "--lr_scheduler", "constant", "--tuner", "full", "--kl_coef", "0.1", "--critic_lr", "1e-2"});
+  expect_error(run(again), 8, {"its critic", "is not there", "--model"});
+}
+
+TEST_F(PreferenceLines, PpoInTheWordsOfTheOtherSystems) {
+  const std::vector<std::string> more = {"--reward-funcs", "repetition", "--max-completion-length",
+                                         "4"};
+  ok(line({"posttrain", "--stage", "trl_ppo", "--clip-ratio", "0.1", "--cliprange-value", "0.3"},
+          "pairs.jsonl", "mindspeed", more));
+  EXPECT_TRUE(steps_of(*this / "mindspeed").back().contains("loss/value_avg"));
+  write("ppo.yaml",
+        "stage: ppo\ndo_train: true\nfinetuning_type: lora\nppo_epochs: 1\n"
+        "reward_funcs: repetition\nmax_new_tokens: 4\n");
+  ok(line({"train", "ppo.yaml"}, "pairs.jsonl", "factory_ppo"));
+  EXPECT_EQ(steps_of(*this / "factory_ppo").size(), 4u);
+}
+
 TEST_F(PreferenceLines, LlamaFactorysFile) {
   write("dpo.yaml",
         "stage: dpo\ndo_train: true\nfinetuning_type: lora\npref_beta: 0.1\n"

@@ -49,5 +49,19 @@ TEST(ReferenceMemory, IsThatOfTheWeightsOfItsStages) {
   }
 }
 
+TEST(CriticMemory, IsThatOfASecondTraining) {
+  for (const auto sharding : {settings::Sharding::kNone, settings::Sharding::kParameters}) {
+    Request request = training(sharding, 1);
+    const Memory alone = memory_by_stage(request).front().memory;
+    request.critic = of_layers(2);
+    const Memory beside = memory_by_stage(request).front().memory;
+    const int64_t count = arch::parameter_count(of_layers(2)),
+                  shared = sharding == settings::Sharding::kParameters ? 2 : 1;
+    EXPECT_EQ(beside.weights - alone.weights, 2 * count / shared);
+    EXPECT_EQ(beside.gradients - alone.gradients, 4 * count / shared);
+    EXPECT_EQ(beside.masters + beside.moments - alone.masters - alone.moments, 10 * count / shared);
+  }
+}
+
 }  // namespace
 }  // namespace danlu::plan

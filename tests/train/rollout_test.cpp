@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "train/mesh.h"
 #include "train/objectives/policy.h"
+#include "train/objectives/value.h"
 #include "train/rollouts/rollout_stream.h"
 
 namespace danlu::train {
@@ -311,6 +312,65 @@ TEST(RolloutMesh, SeveralPassesOverTheSameAnswers) {
   c.sharding = parallel::Sharding::kParameters;
   const Learnt got = learn(c, 3);
   for (size_t step = 0; step < 3; ++step) EXPECT_NEAR(got.losses[step], one.losses[step], 1e-5);
+}
+
+TrainState scorer_of(Case c, const Mesh& mesh) {
+  c.score = arch::ScoreHead{};
+  return state_of(c, mesh);
+}
+
+/// Losses of three steps of a policy and of a critic, which learn from what the policy draws.
+std::vector<double> criticise(const Case& c) {
+  std::vector<double> figures;
+  std::mutex mutex;
+  const auto rank = [&](const Mesh& mesh) {
+    TrainState policy = state_of(c, mesh), beside = scorer_of(c, mesh);
+    const TrainConfig config = config_of(c);
+    RolloutSettings settings = settings_of(mesh.shape().data_rank(mesh.rank()), mesh.shape().data);
+    settings.told.advantage = settings::Advantage::kCritic;
+    settings.told.loss.kl = 0;
+    settings.told.loss.mean = settings::LossMean::kTokens;
+    settings.told.answers = 2;
+    settings.told.iterations = 2;
+    policy.objective = policy_objective(settings.told.loss);
+    beside.objective = value_objective(1, 0.2);
+    Critic critic(std::move(beside), config, config.schedule.shape);
+    RolloutParts parts = parts_of(*policy.model, *policy.links, generator_of(*policy.model, 3));
+    parts.critic = &critic;
+    if (c.tuning == Tuning::kFull) parts.reference = frozen_beside(c, mesh);
+    RolloutStream stream(std::move(parts), settings, 0);
+    for (int step = 0; step < 3; ++step) {
+      const StepResult result = run_step(policy, stream.next(), config, config.schedule.shape);
+      if (mesh.rank() != 0) continue;
+      const std::lock_guard lock(mutex);
+      figures.push_back(result.loss);
+      for (const char* name : {"loss/value_avg", "critic/grad_norm"})
+        figures.push_back(stream.figures().at(name));
+    }
+  };
+  if (c.shape.size() == 1) {
+    rank(Mesh::single());
+  } else {
+    parallel::run_local_ranks(c.shape.size(), [&](parallel::World& world) {
+      const Mesh mesh(world, c.shape);
+      rank(mesh);
+    });
+  }
+  return figures;
+}
+
+TEST(RolloutMesh, ACriticLearnsAsThatOfOneRankDoes) {
+  Case c{"llama", "llama", Json::object()};
+  const std::vector<double> one = criticise(c);
+  EXPECT_GT(one[1], 0);
+  EXPECT_NE(one[1], one[4]) << "it learns";
+  for (const auto sharding : {parallel::Sharding::kNone, parallel::Sharding::kParameters}) {
+    c.shape.data = 2;
+    c.sharding = sharding;
+    const std::vector<double> got = criticise(c);
+    ASSERT_EQ(got.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(got[i], one[i], 1e-5) << i;
+  }
 }
 
 }  // namespace

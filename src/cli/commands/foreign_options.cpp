@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "base/not_here.h"
-
 namespace danlu::cli {
 namespace {
 
@@ -45,9 +43,12 @@ std::vector<OptionSpec> multimodal_options() {
 }
 
 std::vector<OptionSpec> reinforcement_options() {
-  return {unavailable({"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
-                       "generate_config", "actor_rollout"},
-                      kNoReinforcement, {}, kSftInsteadHint)};
+  return {unavailable(
+      {"rl_config", "actor_config", "ref_config", "critic_config", "reward_config",
+       "generate_config", "actor_rollout"},
+      "this describes reinforcement learning in several jobs, whose files are not read", {},
+      tr("danlu rlhf --rlhf_type grpo, or ppo, does it in one job "
+         "(docs/reinforcement.md)"))};
 }
 
 }  // namespace danlu::cli

@@ -19,7 +19,7 @@ std::vector<OptionSpec> train_preference_options() {
   return {
       {.name = "rlhf_type",
        .help = "of danlu rlhf: the objective (default: dpo)",
-       .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "grpo"},
+       .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "ppo", "grpo"},
        .group = group},
       {.name = "loss_type",
        .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "

@@ -50,16 +50,20 @@ std::vector<OptionSpec> drawing() {
                                  "above 1: tokens that were there become less likely");
   repetition.range = above(0);
   return {
-      counted(kDrawing, "num_generations", "8", "answers to each prompt", {"n_samples_per_prompt"}),
+      counted(kDrawing, "num_generations", "", "answers to each prompt (default: 8, of ppo 1)",
+              {"n_samples_per_prompt"}),
       counted(kDrawing, "max_completion_length", "512", "tokens of an answer at most",
-              {"max_new_tokens"}),
+              {"max_new_tokens", "response_length"}),
       temperature,
       top_p,
       top_k,
       repetition,
       counted(kDrawing, "steps_per_generation", "1",
-              "steps that the answers drawn at one time are divided into"),
-      counted(kDrawing, "num_iterations", "1", "passes over the answers drawn at one time"),
+              "steps that the answers drawn at one time are divided into", {"num_mini_batches"}),
+      counted(kDrawing, "num_iterations", "",
+              "passes over the answers drawn at one time (default: 1, of ppo 4, in MindSpeed's "
+              "lines 1)",
+              {"num_ppo_epochs", "ppo_epochs"}),
       {.name = "log_completions",
        .type = OptionType::kBool,
        .default_text = "false",
@@ -133,12 +137,13 @@ std::vector<OptionSpec> learning() {
        .choices = {"token", "sequence"},
        .group = kLearning},
       amount(kLearning, "epsilon", "0.2", "how far the ratio may fall below 1",
-             {"epsilon_low", "clip_ratio"}),
+             {"epsilon_low", "clip_ratio", "cliprange"}),
       amount(kLearning, "epsilon_high", "", "how far it may rise above 1 (default: as epsilon)"),
       amount(kLearning, "delta", "", "a ratio is never larger, whatever the reward"),
-      amount(kLearning, "kl_beta", "0.04",
-             "weight of the distance to the reference in the loss, where --beta is not given; 0: "
-             "there is no reference",
+      amount(kLearning, "kl_beta", "",
+             "weight of the distance to the reference: of grpo in the loss, where --beta is not "
+             "given (default: 0.04), of ppo in the rewards (default: 0.05, in MindSpeed's lines "
+             "0.3); 0: there is no reference",
              {"kl_coef", "kl_loss_coef"}),
       amount(kLearning, "max_kl", "0", "a run whose distance grows beyond it stops; 0: none does"),
       {.name = "overlong_filter",
@@ -151,8 +156,6 @@ std::vector<OptionSpec> learning() {
                "vllm_max_model_len", "vllm_enable_prefix_caching", "sleep_level", "offload_model",
                "offload_optimizer", "move_model_batches", "num_infer_workers"},
               "answers are drawn by the weights that are trained, where they are"),
-      unavailable({"critic_model", "value_model"},
-                  "an answer is judged as a whole, beside the others to its prompt"),
       unavailable({"dynamic_sample", "max_resample_times"},
                   "prompts whose answers are all worth the same are not drawn again"),
       unavailable({"async_generate", "multi_turn_scheduler"},
@@ -160,11 +163,42 @@ std::vector<OptionSpec> learning() {
   };
 }
 
+std::vector<OptionSpec> critic_options() {
+  OptionSpec gamma = amount(kLearning, "gamma", "1", "of ppo: what the next token's worth counts");
+  gamma.range = at_least(0).up_to(1);
+  OptionSpec lambda = amount(kLearning, "lam", "0.95",
+                             "of ppo: 0: the critic alone says what an answer is worth, 1: the "
+                             "rewards do",
+                             {"gae_lambda"});
+  lambda.range = at_least(0).up_to(1);
+  return {
+      {.name = "critic_model",
+       .help =
+           "of ppo: what the critic begins as (default: the first reward model, else the model)",
+       .aliases = {"value_model"},
+       .group = kLearning},
+      amount(kLearning, "critic_lr", "", "of the critic (default: as --lr)",
+             {"critic_learning_rate"}),
+      gamma,
+      lambda,
+      amount(kLearning, "cliprange_value", "0.2",
+             "of ppo: how far a value counts from what it was when answers were drawn",
+             {"value_clip"}),
+      amount(kLearning, "vf_coef", "0.1", "of ppo: weight of the critic's loss"),
+      amount(kLearning, "missing_eos_penalty", "0",
+             "of ppo: taken from the reward of an answer that was cut at the limit"),
+      ignored({"local_rollout_forward_batch_size", "num_sample_generations", "ppo_buffer_size"},
+              "answers are drawn and judged in passes of a size that makes no difference"),
+      unavailable({"whiten_rewards", "ppo_whiten_rewards", "ppo_score_norm", "ppo_target"},
+                  "rewards are taken as they are; what tokens are worth is whitened"),
+  };
+}
+
 }  // namespace
 
 std::vector<OptionSpec> train_reinforcement_options() {
   std::vector<OptionSpec> all;
-  for (auto* group : {drawing, reward_options, learning}) {
+  for (auto* group : {drawing, reward_options, learning, critic_options}) {
     for (OptionSpec& spec : group()) all.push_back(std::move(spec));
   }
   return all;

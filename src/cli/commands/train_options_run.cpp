@@ -7,7 +7,8 @@ std::vector<OptionSpec> train_run_options() {
   const std::string run = "Run", log = "Logging";
   return {
       {.name = "stage",
-       .help = "pretrain, sft, dpo, simpo, cpo, orpo, kto, rm (orm) or prm (default: the verb's)",
+       .help = "pretrain, sft, dpo, simpo, cpo, orpo, kto, rm (orm), prm or ppo (trl_ppo) "
+               "(default: the verb's)",
        .group = run},
       {.name = "output_dir",
        .default_text = "output",

@@ -33,6 +33,7 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
   const std::string loss = options.get_string_or("loss_type", "");
   // LLaMA-Factory's dpo stage has these as losses.
   if (name == "dpo" && (loss == "simpo" || loss == "orpo")) name = loss;
+  if (name == "trl_ppo") name = "ppo";  // MindSpeed-LLM's word
   return {name, is_swift ? "rlhf_type" : "stage"};
 }
 
@@ -148,6 +149,8 @@ UnpairedConfig kto_from(const Options& options) {
 /// ms-swift and LLaMA-Factory call it one way, MindSpeed-LLM the other (of outcomes, not steps).
 bool is_reward(const std::string& name) { return name == "rm" || name == "orm"; }
 
+bool learns_from_rewards(const std::string& name) { return name == "grpo" || name == "ppo"; }
+
 /// The flags that each objective reads.
 std::vector<std::string> flags_of(const std::string& name) {
   if (name == "dpo") {
@@ -163,7 +166,7 @@ std::vector<std::string> flags_of(const std::string& name) {
     return {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model"};
   if (name == "prm") return {"placeholder_token", "reward_tokens"};
   if (is_reward(name)) return {"center_rewards_coefficient"};
-  if (name == "grpo") return reinforcement_flags();
+  if (learns_from_rewards(name)) return reinforcement_flags(name);
   return {};
 }
 
@@ -182,9 +185,9 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   if (flags_of(named.name).empty()) return config;  // of the stages that task_from knows
   config.name = named.name;
   const std::string loss = options.get_string_or("loss_type", "sigmoid");
-  if (named.name == "grpo") {
+  if (learns_from_rewards(named.name)) {
     config.kind = ObjectiveKind::kPolicy;
-    config.policy = reinforcement_from(options);
+    config.policy = reinforcement_from(named.name, options);
   } else if (named.name == "prm") {
     config.kind = ObjectiveKind::kProcessReward;
     config.process.placeholder = options.get_string("placeholder_token");
@@ -220,7 +223,7 @@ std::optional<arch::ScoreHead> score_from(const Options& options,
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
   static const std::vector<std::string> kAll = [] {
     std::vector<std::string> all;
-    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "rm", "grpo"}) {
+    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "rm", "grpo", "ppo"}) {
       for (const std::string& flag : flags_of(name)) {
         if (std::find(all.begin(), all.end(), flag) == all.end()) all.push_back(flag);
       }

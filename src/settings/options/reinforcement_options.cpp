@@ -8,6 +8,17 @@
 namespace danlu::settings {
 namespace {
 
+bool is_of_mindspeed(const Options& options) { return options.profile().name == "mindspeed"; }
+
+/// How far the ratio of probabilities counts, and how answers are drawn.
+void take_clipping(const Options& options, PolicyLoss& loss) {
+  loss.clip_low = options.get_float("epsilon");
+  loss.clip_high = options.get_float_or("epsilon_high", loss.clip_low);
+  loss.ratio_limit = options.get_float_or("delta", 0);
+  loss.temperature = options.get_float("temperature");
+  loss.longest = options.get_int("max_completion_length");
+}
+
 /// ms-swift's names: what the loss is a mean over.
 void take_loss(const Options& options, PolicyLoss& loss) {
   const std::string type = options.get_string_or("loss_type", "grpo");
@@ -24,12 +35,22 @@ void take_loss(const Options& options, PolicyLoss& loss) {
   }
   loss.ratio = options.get_string("importance_sampling_level") == "sequence" ? RatioLevel::kSequence
                                                                              : RatioLevel::kToken;
-  loss.clip_low = options.get_float("epsilon");
-  loss.clip_high = options.get_float_or("epsilon_high", loss.clip_low);
-  loss.ratio_limit = options.get_float_or("delta", 0);
-  loss.kl = options.is_given("beta") ? options.get_float("beta") : options.get_float("kl_beta");
-  loss.temperature = options.get_float("temperature");
-  loss.longest = options.get_int("max_completion_length");
+  loss.kl =
+      options.is_given("beta") ? options.get_float("beta") : options.get_float_or("kl_beta", 0.04);
+}
+
+/// PPO's critic, and its rewards of tokens.
+void take_critic(const Options& options, Critic& critic) {
+  if (options.has_value("critic_model"))
+    critic.model = locate_model(options.get_string("critic_model"));
+  critic.gamma = options.get_float("gamma");
+  critic.lambda = options.get_float("lam");
+  critic.clip = options.get_float("cliprange_value");
+  critic.weight = options.get_float("vf_coef");
+  critic.lr = options.get_float_or("critic_lr", 0);
+  // MindSpeed-LLM's, and that of TRL and ms-swift.
+  critic.kl = options.get_float_or("kl_beta", is_of_mindspeed(options) ? 0.3 : 0.05);
+  critic.missing_end_penalty = options.get_float("missing_eos_penalty");
 }
 
 Advantage advantage_from(const std::string& name) {
@@ -86,52 +107,64 @@ void take_rewards(const Options& options, Reinforcement& told) {
   told.reward_timeout_s = options.get_float("reward_timeout");
 }
 
-std::vector<std::string> reinforcement_flags() {
-  return {"loss_type",
-          "beta",
-          "kl_beta",
-          "ref_model",
-          "importance_sampling_level",
-          "epsilon",
-          "epsilon_high",
-          "delta",
-          "temperature",
-          "max_completion_length",
-          "advantage_estimator",
-          "scale_rewards",
-          "reward_funcs",
-          "reward_model",
-          "reward_weights",
-          "reward_column",
-          "num_generations",
-          "num_iterations",
-          "steps_per_generation",
-          "top_p",
-          "top_k",
-          "repetition_penalty",
-          "overlong_filter",
-          "max_kl",
-          "log_completions",
-          "cosine_max_len",
-          "cosine_min_len_value_wrong",
-          "cosine_max_len_value_wrong",
-          "cosine_min_len_value_correct",
-          "cosine_max_len_value_correct",
-          "repetition_n_grams",
-          "repetition_max_penalty",
-          "soft_max_length",
-          "soft_cache_length",
-          "reward_timeout"};
+std::vector<std::string> reinforcement_flags(const std::string& name) {
+  std::vector<std::string> own = {"loss_type", "beta", "importance_sampling_level",
+                                  "advantage_estimator", "scale_rewards"};
+  if (name == "ppo") {
+    own = {"critic_model", "critic_lr",          "gamma", "lam", "cliprange_value",
+           "vf_coef",      "missing_eos_penalty"};
+  }
+  const std::vector<std::string> shared = {"kl_beta",
+                                           "ref_model",
+                                           "epsilon",
+                                           "epsilon_high",
+                                           "delta",
+                                           "temperature",
+                                           "max_completion_length",
+                                           "reward_funcs",
+                                           "reward_model",
+                                           "reward_weights",
+                                           "reward_column",
+                                           "num_generations",
+                                           "num_iterations",
+                                           "steps_per_generation",
+                                           "top_p",
+                                           "top_k",
+                                           "repetition_penalty",
+                                           "overlong_filter",
+                                           "max_kl",
+                                           "log_completions",
+                                           "cosine_max_len",
+                                           "cosine_min_len_value_wrong",
+                                           "cosine_max_len_value_wrong",
+                                           "cosine_min_len_value_correct",
+                                           "cosine_max_len_value_correct",
+                                           "repetition_n_grams",
+                                           "repetition_max_penalty",
+                                           "soft_max_length",
+                                           "soft_cache_length",
+                                           "reward_timeout"};
+  own.insert(own.end(), shared.begin(), shared.end());
+  return own;
 }
 
-Reinforcement reinforcement_from(const Options& options) {
+Reinforcement reinforcement_from(const std::string& name, const Options& options) {
   Reinforcement told;
-  take_loss(options, told.loss);
+  const bool has_critic = name == "ppo";
+  take_clipping(options, told.loss);
   take_rewards(options, told);
-  told.advantage = advantage_from(options.get_string("advantage_estimator"));
-  told.scale = scale_from(options.get_string("scale_rewards"));
-  told.answers = options.get_int("num_generations");
-  told.iterations = options.get_int("num_iterations");
+  if (has_critic) {
+    told.loss.mean = LossMean::kTokens;
+    told.advantage = Advantage::kCritic;
+    take_critic(options, told.critic);
+  } else {
+    take_loss(options, told.loss);
+    told.advantage = advantage_from(options.get_string("advantage_estimator"));
+    told.scale = scale_from(options.get_string("scale_rewards"));
+  }
+  told.answers = options.get_int_or("num_generations", has_critic ? 1 : 8);
+  const bool learns_again = has_critic && !is_of_mindspeed(options);
+  told.iterations = options.get_int_or("num_iterations", learns_again ? 4 : 1);
   told.steps = options.get_int("steps_per_generation");
   told.max_new_tokens = options.get_int("max_completion_length");
   told.top_p = options.get_float("top_p");

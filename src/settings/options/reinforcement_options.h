@@ -9,13 +9,14 @@
 
 namespace danlu::settings {
 
-/// Errors: UsageError where no reward is named, or weights are not of every reward.
-Reinforcement reinforcement_from(const Options& options);
+/// name: grpo or ppo. Errors: UsageError where no reward is named, or weights are not of every
+/// reward.
+Reinforcement reinforcement_from(const std::string& name, const Options& options);
 
 /// The rewards' part of it. Errors: the same.
 void take_rewards(const Options& options, Reinforcement& told);
 
-/// The options that it reads.
-std::vector<std::string> reinforcement_flags();
+/// The options that it reads for an objective of that name.
+std::vector<std::string> reinforcement_flags(const std::string& name);
 
 }  // namespace danlu::settings

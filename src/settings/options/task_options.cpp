@@ -9,13 +9,14 @@ Task task_from(const std::string& verb, const Options& options) {
   if (verb == "rlhf") return Task::kSft;
   const std::string stage = options.get_string_or("stage", verb == "pretrain" ? "pretrain" : "sft");
   // Their rows are conversations too, with second answers or labels.
-  for (const char* of_answers : {"sft", "dpo", "simpo", "cpo", "orpo", "kto", "prm", "rm", "orm"}) {
+  for (const char* of_answers :
+       {"sft", "dpo", "simpo", "cpo", "orpo", "kto", "prm", "rm", "orm", "ppo", "trl_ppo"}) {
     if (stage == of_answers) return Task::kSft;
   }
   if (stage == "pretrain" || stage == "pt") return Task::kPretrain;
   throw UsageError(
-      tr("[train] {} {}: this version trains pretrain, sft, dpo, simpo, cpo, orpo, kto, rm, orm "
-         "and prm",
+      tr("[train] {} {}: this version trains pretrain, sft, dpo, simpo, cpo, orpo, kto, rm, orm, "
+         "prm, ppo and trl_ppo",
          options.given_as("stage"), stage),
       tr("--rlhf_type grpo of danlu rlhf learns from rewards"));
 }

@@ -2,19 +2,16 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <utility>
 
 #include "base/error.h"
-#include "base/ignore_label.h"
+#include "train/objectives/drawn_tokens.h"
 
 namespace danlu::train {
 namespace {
@@ -26,50 +23,6 @@ constexpr const char* kEntropy = "entropy";
 constexpr const char* kClippedLow = "clip_ratio/low_mean";
 constexpr const char* kClippedHigh = "clip_ratio/high_mean";
 constexpr const char* kClipped = "clip_ratio/region_mean";
-
-int64_t num_answers(const data::Batch& batch) {
-  return static_cast<int64_t>(batch.segment_starts.size()) - 1;
-}
-
-/// The tokens of a batch that are targets, M of them.
-struct DrawnTokens {
-  at::Tensor rows_M, ids_M;  ///< on the host
-  at::Tensor answer_M;       ///< which answer each belongs to, on the device
-  at::Tensor counts_S;       ///< tokens of each answer, at least 1, f64
-
-  DrawnTokens(const data::Batch& batch, const at::Device& device) {
-    const std::vector<int64_t> segments = data::segment_of_tokens(batch);
-    std::vector<int64_t> rows, ids, answers;
-    for (size_t i = 0; i < batch.targets.size(); ++i) {
-      if (batch.targets[i] == kIgnoreLabel) continue;
-      rows.push_back(static_cast<int64_t>(i));
-      ids.push_back(batch.targets[i]);
-      answers.push_back(segments[i]);
-    }
-    const at::TensorOptions options(at::kLong);
-    rows_M = at::tensor(rows, options);
-    ids_M = at::tensor(ids, options);
-    const at::Tensor on_host = at::tensor(answers, options);
-    counts_S = at::bincount(on_host, {}, num_answers(batch)).clamp_min(1).to(device, at::kDouble);
-    answer_M = on_host.to(device);
-  }
-  /// The column's values at the tokens; undefined if the batch has none of that name.
-  at::Tensor column(const data::Batch& batch, const char* name) const {
-    const auto found = batch.token_columns.find(name);
-    if (found == batch.token_columns.end()) return {};
-    std::vector<double> values;
-    const int64_t* rows = rows_M.data_ptr<int64_t>();
-    for (int64_t i = 0; i < rows_M.numel(); ++i)
-      values.push_back(found->second[static_cast<size_t>(rows[i])]);
-    return at::tensor(values, at::TensorOptions(at::kDouble)).to(answer_M.device());
-  }
-  at::Tensor sum_of_answers(const at::Tensor& values_M) const {
-    return at::zeros(counts_S.sizes(), values_M.options()).index_add(0, answer_M, values_M);
-  }
-  at::Tensor mean_of_answers(const at::Tensor& values_M) const {
-    return sum_of_answers(values_M) / counts_S;
-  }
-};
 
 class Policy : public Objective {
  public:
@@ -124,8 +77,7 @@ class Policy : public Objective {
     const at::Tensor logprobs_M = found.logprobs_M.to(at::kDouble);
     const at::Tensor old_M = drawn.column(batch, kOldColumn);
     const at::Tensor moved_M = logprobs_M - (old_M.defined() ? old_M : logprobs_M.detach());
-    const at::Tensor advantage_M = drawn.column(batch, kAdvantageColumn);
-    if (!advantage_M.defined()) throw InternalError("[policy] answers without advantages");
+    const at::Tensor advantage_M = drawn.needed_column(batch, kAdvantageColumn);
     // The ratio of an answer as a whole is that of each of its tokens (GSPO).
     const bool of_tokens = settings_.ratio == RatioLevel::kToken;
     const at::Tensor ratio_M =

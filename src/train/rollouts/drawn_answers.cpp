@@ -59,7 +59,8 @@ std::string packed(const std::vector<DrawnAnswer>& answers) {
       pack(bytes, score.has_value());
       pack(bytes, score.value_or(0));
     }
-    pack_all(bytes, answer.old);
+    for (const std::vector<float>* of_tokens : {&answer.old, &answer.reference, &answer.values})
+      pack_all(bytes, *of_tokens);
   }
   return bytes;
 }
@@ -77,7 +78,8 @@ void unpack(const std::string& bytes, std::vector<DrawnAnswer>& answers) {
       const auto value = from.take<double>();
       if (is_judged) score = value;
     }
-    answer.old = from.take_all<float>();
+    for (std::vector<float>* of_tokens : {&answer.old, &answer.reference, &answer.values})
+      *of_tokens = from.take_all<float>();
     answers.push_back(std::move(answer));
   }
 }
@@ -91,7 +93,15 @@ std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
   return all;
 }
 
-data::Sample sample_of(const DrawnAnswer& answer, double advantage, bool is_masked) {
+void set_column(const DrawnAnswer& answer, const char* name, std::span<const double> values,
+                data::Sample& sample) {
+  std::vector<float>& column = sample.token_columns[name];
+  column.assign(sample.ids.size(), 0);
+  for (size_t i = 0; i < values.size(); ++i)
+    column[answer.prompt.size() - 1 + i] = static_cast<float>(values[i]);
+}
+
+data::Sample sample_of(const DrawnAnswer& answer, bool is_masked) {
   data::Sample sample;
   sample.ids = answer.prompt;
   sample.ids.insert(sample.ids.end(), answer.ids.begin(), answer.ids.end());
@@ -100,11 +110,9 @@ data::Sample sample_of(const DrawnAnswer& answer, double advantage, bool is_mask
   for (size_t i = 0; i < sample.labels.size(); ++i) {
     if (i < begin || is_masked) sample.labels[i] = static_cast<int32_t>(kIgnoreLabel);
   }
-  sample.token_columns[kAdvantageColumn].assign(sample.ids.size(), static_cast<float>(advantage));
-  if (answer.old.empty()) return sample;
-  std::vector<float>& old = sample.token_columns[kOldColumn];
-  old.assign(sample.ids.size(), 0);
-  for (size_t i = 0; i < answer.old.size(); ++i) old[begin - 1 + i] = answer.old[i];
+  if (!answer.old.empty())
+    set_column(answer, kOldColumn, std::vector<double>(answer.old.begin(), answer.old.end()),
+               sample);
   return sample;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,15 +17,21 @@ struct DrawnAnswer {
   std::vector<int32_t> ids;                   ///< with the token that ended it
   bool is_ended = false;                      ///< by such a token; false: cut at the limit
   std::vector<std::optional<double>> scores;  ///< of each reward
-  std::vector<float> old;                     ///< log-probability of each of `ids`; or empty
+  // Of each of `ids`; or empty.
+  std::vector<float> old, reference;  ///< log-probabilities: the policy's, the reference's
+  std::vector<float> values;          ///< what a critic expected before it
 };
 
 /// Everybody's answers, in the order of ranks. Collective.
 std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
                                         const std::vector<DrawnAnswer>& own);
 
-/// Prompt and answer as one sample whose targets are the answer's tokens; none if is_masked. Its
-/// columns are those of train/objectives/policy.h.
-data::Sample sample_of(const DrawnAnswer& answer, double advantage, bool is_masked);
+/// Prompt and answer as one sample whose targets are the answer's tokens; none if is_masked. It has
+/// the column of old log-probabilities (train/objectives/policy.h), if the answer has them.
+data::Sample sample_of(const DrawnAnswer& answer, bool is_masked);
+
+/// Puts a value for each token of the answer into a column, where the token is predicted.
+void set_column(const DrawnAnswer& answer, const char* name, std::span<const double> values,
+                data::Sample& sample);
 
 }  // namespace danlu::train

@@ -1,8 +1,5 @@
 #include "train/rollouts/rollout_stream.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/tensor.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -14,8 +11,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "models/training_memory.h"
-#include "train/forward_passes.h"
+#include "train/objectives/policy.h"
+#include "train/objectives/value.h"
 #include "train/rollouts/advantages.h"
+#include "train/rollouts/answer_passes.h"
+#include "train/rollouts/token_worth.h"
 
 namespace danlu::train {
 namespace {
@@ -91,16 +91,19 @@ double RolloutStream::epoch() const {
 
 data::StepBatches RolloutStream::next() {
   const double begin = steady_now_s();
-  if (is_put_back_) {
-    is_put_back_ = false;
+  const bool was_put_back = std::exchange(is_put_back_, false);
+  if (was_put_back) {
+    // The step is the same, and its figures are.
   } else if (is_resumable()) {
     roll_out(step_ / steps_of_rollout());
   } else {
     figures_.clear();  // they are of the rollout, and were told
   }
+  data::StepBatches batches = answers_->next();
+  if (parts_.critic && !was_put_back) figures_.merge(parts_.critic->learn(parts_.policy, batches));
   wait_s_ = steady_now_s() - begin;
   ++step_;
-  return answers_->next();
+  return batches;
 }
 
 void RolloutStream::put_back(const data::StepBatches& step) {
@@ -163,32 +166,75 @@ void RolloutStream::judge(const std::vector<std::string>& columns,
   }
 }
 
-void RolloutStream::find_old(std::vector<DrawnAnswer>& answers) const {
-  std::vector<data::Batch> batches;
-  for (const DrawnAnswer& answer : answers)
-    batches.push_back(data::make_batch({sample_of(answer, 0, false)}));
-  std::vector<const data::Batch*> all;
-  for (const data::Batch& batch : batches) all.push_back(&batch);
+void RolloutStream::examine(std::vector<DrawnAnswer>& answers) const {
+  const settings::Reinforcement& told = settings_.told;
+  const auto logprobs = logprobs_at(told.loss.temperature);
   const ForwardPasses passes(parts_.policy, parts_.links);
-  passes.run(all, {},
-             [&](size_t index, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
-               DrawnAnswer& answer = answers[index];
-               std::vector<int64_t> rows, ids;
-               for (size_t i = 0; i < answer.ids.size(); ++i) {
-                 rows.push_back(static_cast<int64_t>(answer.prompt.size() - 1 + i));
-                 ids.push_back(answer.ids[i]);
-               }
-               const at::TensorOptions options(at::kLong);
-               const at::Tensor logprobs =
-                   parts_.policy
-                       .token_logprobs(hidden_nH, input, at::tensor(rows, options),
-                                       at::tensor(ids, options),
-                                       {.temperature = settings_.told.loss.temperature})
-                       .logprobs_M.to(at::kCPU, at::kFloat)
-                       .contiguous();
-               const float* values = logprobs.data_ptr<float>();
-               answer.old.assign(values, values + logprobs.numel());
-             });
+  if (steps_of_rollout() > 1 || told.has_critic())
+    find_for_tokens(passes, /*adapters=*/true, logprobs, &DrawnAnswer::old, answers);
+  if (!told.has_critic()) return;
+  if (told.critic.kl > 0) {
+    ask_reference(parts_.reference.get(), passes, [&](const ForwardPasses& of, bool adapters) {
+      find_for_tokens(of, adapters, logprobs, &DrawnAnswer::reference, answers);
+    });
+  }
+  parts_.critic->find_values(parts_.policy, answers);
+}
+
+/// Whether all answers of the step that has this one were cut at the limit.
+bool RolloutStream::all_of_step_cut(const std::vector<DrawnAnswer>& answers, size_t answer) const {
+  const auto of_step = static_cast<size_t>(samples_of_step());
+  const auto begin = answers.begin() + static_cast<std::ptrdiff_t>(answer / of_step * of_step);
+  return std::none_of(begin, begin + static_cast<std::ptrdiff_t>(of_step),
+                      [](const DrawnAnswer& one) { return one.is_ended; });
+}
+
+std::vector<data::Sample> RolloutStream::samples_by_critic(
+    const std::vector<DrawnAnswer>& answers, const std::vector<std::optional<double>>& rewards) {
+  const std::vector<TokenWorth> worth =
+      worth_of_tokens(answers, rewards, settings_.told.critic, figures_);
+  std::vector<double> sums;
+  std::vector<data::Sample> samples;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const DrawnAnswer& answer = answers[i];
+    const bool is_masked =
+        settings_.told.masks_truncated && !answer.is_ended && !all_of_step_cut(answers, i);
+    data::Sample sample = sample_of(answer, is_masked);
+    set_column(answer, kAdvantageColumn, worth[i].advantages, sample);
+    set_column(answer, kReturnColumn, worth[i].returns, sample);
+    set_column(answer, kValueColumn,
+               std::vector<double>(answer.values.begin(), answer.values.end()), sample);
+    samples.push_back(std::move(sample));
+    double sum = 0;
+    for (const double advantage : worth[i].advantages) sum += advantage;
+    sums.push_back(sum / static_cast<double>(answer.ids.size()));
+  }
+  write_samples(answers, rewards, sums);
+  return samples;
+}
+
+std::vector<data::Sample> RolloutStream::samples_of(const std::vector<DrawnAnswer>& answers) {
+  const settings::Reinforcement& told = settings_.told;
+  const RewardGroups groups{
+      weighted_rewards(scores_by_rule(answers, parts_.rewards.size()), told.reward_weights),
+      told.answers};
+  note(answers, groups.rewards);
+  if (told.has_critic()) return samples_by_critic(answers, groups.rewards);
+  std::vector<int64_t> tokens;
+  for (const DrawnAnswer& answer : answers) tokens.push_back(std::ssize(answer.ids));
+  const std::vector<double> worth = advantages(groups, tokens, told.advantage, told.scale);
+  write_samples(answers, groups.rewards, worth);
+  std::vector<data::Sample> samples;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    // A step needs something to divide by: where all its answers were cut, they are worth nothing.
+    const bool all_cut = told.masks_truncated && all_of_step_cut(answers, i);
+    const bool is_masked = told.masks_truncated && !answers[i].is_ended && !all_cut;
+    data::Sample sample = sample_of(answers[i], is_masked);
+    sample.token_columns[kAdvantageColumn].assign(sample.ids.size(),
+                                                  static_cast<float>(all_cut ? 0 : worth[i]));
+    samples.push_back(std::move(sample));
+  }
+  return samples;
 }
 
 void RolloutStream::roll_out(int64_t number) {
@@ -202,29 +248,9 @@ void RolloutStream::roll_out(int64_t number) {
     columns.insert(columns.end(), static_cast<size_t>(settings_.told.answers), row);
   }
   judge(columns, own);
-  if (steps_of_rollout() > 1) find_old(own);
-  const std::vector<DrawnAnswer> answers = answers_of_all(parts_.policy.mesh().batch_ranks(), own);
-
-  const RewardGroups groups{weighted_rewards(scores_by_rule(answers, parts_.rewards.size()),
-                                             settings_.told.reward_weights),
-                            settings_.told.answers};
-  std::vector<int64_t> tokens;
-  for (const DrawnAnswer& answer : answers) tokens.push_back(std::ssize(answer.ids));
-  const std::vector<double> worth =
-      advantages(groups, tokens, settings_.told.advantage, settings_.told.scale);
-  note(answers, groups.rewards);
-  write_samples(answers, groups.rewards, worth);
-  std::vector<data::Sample> samples;
-  const auto of_step = static_cast<size_t>(samples_of_step());
-  for (size_t i = 0; i < answers.size(); ++i) {
-    const auto begin = answers.begin() + static_cast<std::ptrdiff_t>(i / of_step * of_step);
-    // A step needs something to divide by: where all its answers were cut, they are worth nothing.
-    const bool all_cut = settings_.told.masks_truncated &&
-                         std::none_of(begin, begin + static_cast<std::ptrdiff_t>(of_step),
-                                      [](const DrawnAnswer& one) { return one.is_ended; });
-    const bool is_masked = settings_.told.masks_truncated && !answers[i].is_ended && !all_cut;
-    samples.push_back(sample_of(answers[i], all_cut ? 0 : worth[i], is_masked));
-  }
+  examine(own);
+  std::vector<data::Sample> samples =
+      samples_of(answers_of_all(parts_.policy.mesh().batch_ranks(), own));
   data::BatchStreamOptions options = settings_.batches;
   options.prefetch_steps = 0;
   const auto size = static_cast<int64_t>(samples.size());
@@ -236,9 +262,11 @@ void RolloutStream::roll_out(int64_t number) {
 void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
                          const std::vector<std::optional<double>>& rewards) {
   const RewardSpread spread = spread_of({rewards, settings_.told.answers});
-  figures_ = {{"reward", spread.mean},
-              {"reward_std", spread.deviation},
-              {"frac_reward_zero_std", spread.share_of_equal_groups}};
+  figures_ = {{"reward", spread.mean}};
+  if (!settings_.told.has_critic()) {
+    figures_["reward_std"] = spread.deviation;
+    figures_["frac_reward_zero_std"] = spread.share_of_equal_groups;
+  }
   const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
   for (size_t rule = 0; rule < by_rule.size(); ++rule)
     note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], figures_);
@@ -255,7 +283,8 @@ void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
   figures_["completions/min_length"] = shortest;
   figures_["completions/max_length"] = longest;
   figures_["completions/clipped_ratio"] = cut / count;
-  if (spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
+  const bool compares = !settings_.told.has_critic() && settings_.told.answers > 1;
+  if (!compares || spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
   has_warned_of_equal_ = true;
   log::warning(
       "[rollout] all {} answers to each prompt got the same reward: nothing is learnt from them",

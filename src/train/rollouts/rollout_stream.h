@@ -13,6 +13,8 @@
 #include "models/causal_lm.h"
 #include "settings/reinforcement.h"
 #include "text/tokenizer.h"
+#include "train/objectives/reference.h"
+#include "train/rollouts/critic.h"
 #include "train/rollouts/drawn_answers.h"
 #include "train/stage_links.h"
 
@@ -43,6 +45,11 @@ struct RolloutParts {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   Generator generate;
   std::vector<std::shared_ptr<const eval::Reward>> rewards;
+  /// Where rewards of tokens need one (PPO); nullptr: the policy without adapters.
+  std::shared_ptr<const FrozenModel> reference = {};
+  /// Learns from a step's answers before the policy does; nullptr: answers are compared with each
+  /// other.
+  Critic* critic = nullptr;
 };
 
 /// A rollout draws told.answers answers to each of some prompts, has them judged, and gives
@@ -72,7 +79,11 @@ class RolloutStream : public data::StepStream {
   void roll_out(int64_t number);
   std::vector<DrawnAnswer> draw(int64_t first_prompt, int64_t count) const;
   void judge(const std::vector<std::string>& columns, std::vector<DrawnAnswer>& answers) const;
-  void find_old(std::vector<DrawnAnswer>& answers) const;
+  void examine(std::vector<DrawnAnswer>& answers) const;
+  std::vector<data::Sample> samples_of(const std::vector<DrawnAnswer>& answers);
+  std::vector<data::Sample> samples_by_critic(const std::vector<DrawnAnswer>& answers,
+                                              const std::vector<std::optional<double>>& rewards);
+  bool all_of_step_cut(const std::vector<DrawnAnswer>& answers, size_t answer) const;
   void note(const std::vector<DrawnAnswer>& answers,
             const std::vector<std::optional<double>>& rewards);
   void write_samples(const std::vector<DrawnAnswer>& answers,

@@ -121,6 +121,9 @@ std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
   std::error_code ignored;
   const fs::path copies = run_dir / settings::kMegatronFolder;
   if (fs::exists(copies / weights::megatron::kTrackerFile, ignored)) old.push_back(copies);
+  if (!checkpoint::everything_of(run_dir / kCriticFolder).empty() ||
+      weights::has_weights(run_dir / kCriticFolder))
+    old.push_back(run_dir / kCriticFolder);
   const bool holds_model =
       weights::has_weights(run_dir) || fs::exists(run_dir / "adapter_config.json", ignored);
   if (!holds_model && !fs::exists(run_dir / "args.json", ignored)) return old;
@@ -184,6 +187,8 @@ void refuse_to_clear_inputs(const TrainConfig& config) {
   check("model", config.model.path);
   check("tokenizer", config.model.tokenizer);
   check("adapters", config.model.adapter);
+  check("critic_model", config.objective.policy.critic.model);
+  for (const fs::path& judge : config.objective.policy.reward_models) check("reward_model", judge);
   check("template", config.data.template_name);
   check("templates_file", config.data.templates_file);
   check("resume", config.output.resume);

@@ -105,7 +105,11 @@ void begin_checkpoint(Run& run) {
   parallel::together(run.ranks.all(), [&] {
     if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
   });
-  const bool is_begun = outlives_removal(run, [&] { run.saver.begin(std::move(request)); });
+  // First: a checkpoint that is there is whole.
+  const bool is_begun = outlives_removal(run, [&] {
+    if (run.critic) run.critic->save(model, request);
+    run.saver.begin(std::move(request));
+  });
   if (is_begun) {
     log::debug("checkpoint-{}: steps stood still for {:.3f} s", run.state.step,
                steady_now_s() - begun);

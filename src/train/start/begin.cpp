@@ -111,10 +111,6 @@ std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
              : load_frozen(run, run.source);
 }
 
-std::shared_ptr<const Objective> objective_of(const Prepared& run) {
-  return make_objective(run.config.objective, make_reference(run), run.text.tokenizer.get());
-}
-
 TrainState make_state(const TrainConfig& config, std::unique_ptr<models::CausalLM> model) {
   TrainState state;
   state.model = std::move(model);
@@ -171,7 +167,13 @@ std::shared_ptr<const FrozenModel> load_frozen(const Prepared& run,
 
 Begun begin_training(const Prepared& run) {
   Begun begun{make_state(run.config, make_model(run)), {}, 0};
-  begun.state.objective = run.objective ? run.objective : objective_of(run);
+  if (run.objective) {
+    begun.state.objective = run.objective;
+  } else {
+    begun.reference = make_reference(run);
+    begun.state.objective =
+        make_objective(run.config.objective, begun.reference, run.text.tokenizer.get());
+  }
   if (run.earlier.checkpoint) {
     begun.consumed_samples = restore(*run.earlier.checkpoint, begun.progress, begun.state);
   } else if (run.origin.continued) {

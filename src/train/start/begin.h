@@ -15,6 +15,8 @@ struct Begun {
   TrainState state;
   RunProgress progress;
   int64_t consumed_samples = 0;  ///< by the run that is gone on from
+  /// The model that the objective measures against, where that is a second one.
+  std::shared_ptr<const FrozenModel> reference = {};
 };
 
 /// Loads or initialises the model and restores what the checkpoint has. Errors: UsageError where

@@ -4,12 +4,12 @@
 #include <fstream>
 #include <utility>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "settings/model_source.h"
 #include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
 #include "train/rollouts/rollout_stream.h"
+#include "train/start/begin_critic.h"
 
 namespace danlu::train {
 namespace {
@@ -45,30 +45,14 @@ std::vector<text::TokenId> tail_of(const Prepared& run) {
   return end == ids.rend() ? std::vector<text::TokenId>() : std::vector(end.base(), ids.end());
 }
 
-/// Whether two tokenizers give every id to the same token.
-bool have_the_same_tokens(const text::Tokenizer& one, const text::Tokenizer& other) {
-  if (one.content_hash() == other.content_hash()) return true;
-  if (one.size() != other.size()) return false;
-  for (size_t id = 0; id < one.size(); ++id) {
-    const auto token = static_cast<text::TokenId>(id);
-    if (one.id_to_token(token) != other.id_to_token(token)) return false;
-  }
-  return true;
-}
-
 /// The model in `path`, which judges on the mesh of the policy. Collective.
 std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
                                        const std::filesystem::path& path) {
   const settings::ModelSource source = settings::reward_model_at(path);
   const weights::CheckpointSource opened = settings::open_model(source);
   // Answers are judged as the ids that were drawn.
-  const auto tokenizer =
-      text::Tokenizer::load(source.adapter.empty() ? opened.companions : source.adapter);
-  if (!have_the_same_tokens(*tokenizer, *run.text.tokenizer)) {
-    throw ModelError(
-        tr("[train] --reward_model {}: its tokenizer is another than the model's", path.string()),
-        tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
-  }
+  require_same_tokens(run, "--reward_model " + path.string(),
+                      source.adapter.empty() ? opened.companions : source.adapter);
   return model_reward(path.filename().string(), load_frozen(run, opened, source.adapter),
                       *begun.state.model, *begun.state.links, tail_of(run));
 }
@@ -88,6 +72,7 @@ void keep_earlier(const std::filesystem::path& file, int64_t step) {
 }  // namespace
 
 std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& begun,
+                                                    Critic* critic,
                                                     const data::BatchStreamOptions& options) {
   const settings::Reinforcement& told = run.config.objective.policy;
   models::CausalLM& policy = *begun.state.model;
@@ -97,7 +82,9 @@ std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& 
                      run.data.order,
                      run.text.tokenizer,
                      generator_of(policy, kAnswersAtATime),
-                     {}};
+                     {},
+                     begun.reference,
+                     critic};
   for (const std::string& name : told.rewards)
     parts.rewards.push_back(eval::make_reward(name, reward_settings(told)));
   for (const std::filesystem::path& judge : told.reward_models)

@@ -3,14 +3,16 @@
 #include <memory>
 
 #include "data/batch_stream.h"
+#include "train/rollouts/critic.h"
 #include "train/start/begin.h"
 #include "train/start/prepared.h"
 
 namespace danlu::train {
 
-/// The parts of `run` and `begun` outlive it. options: of a step. Errors: as RolloutStream and
-/// eval::make_reward.
+/// The parts of `run` and `begun`, and the critic, if there is one, outlive it. options: of a step.
+/// Errors: as RolloutStream and eval::make_reward.
 std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& begun,
+                                                    Critic* critic,
                                                     const data::BatchStreamOptions& options);
 
 }  // namespace danlu::train

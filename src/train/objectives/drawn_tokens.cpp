@@ -1,0 +1,58 @@
+#include "train/objectives/drawn_tokens.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "base/ignore_label.h"
+
+namespace danlu::train {
+
+DrawnTokens::DrawnTokens(const data::Batch& batch, const at::Device& device) {
+  const std::vector<int64_t> segments = data::segment_of_tokens(batch);
+  std::vector<int64_t> rows, ids, answers;
+  for (size_t i = 0; i < batch.targets.size(); ++i) {
+    if (batch.targets[i] == kIgnoreLabel) continue;
+    rows.push_back(static_cast<int64_t>(i));
+    ids.push_back(batch.targets[i]);
+    answers.push_back(segments[i]);
+  }
+  const at::TensorOptions options(at::kLong);
+  rows_M = at::tensor(rows, options);
+  ids_M = at::tensor(ids, options);
+  const at::Tensor on_host = at::tensor(answers, options);
+  counts_S = at::bincount(on_host, {}, num_answers(batch)).clamp_min(1).to(device, at::kDouble);
+  answer_M = on_host.to(device);
+}
+
+at::Tensor DrawnTokens::column(const data::Batch& batch, const char* name) const {
+  const auto found = batch.token_columns.find(name);
+  if (found == batch.token_columns.end()) return {};
+  std::vector<double> values;
+  const int64_t* rows = rows_M.data_ptr<int64_t>();
+  for (int64_t i = 0; i < rows_M.numel(); ++i)
+    values.push_back(found->second[static_cast<size_t>(rows[i])]);
+  return at::tensor(values, at::TensorOptions(at::kDouble)).to(answer_M.device());
+}
+
+at::Tensor DrawnTokens::needed_column(const data::Batch& batch, const char* name) const {
+  at::Tensor values_M = column(batch, name);
+  if (!values_M.defined())
+    throw InternalError(fmt::format("[objective] answers without the column \"{}\"", name));
+  return values_M;
+}
+
+at::Tensor DrawnTokens::sum_of_answers(const at::Tensor& values_M) const {
+  return at::zeros(counts_S.sizes(), values_M.options()).index_add(0, answer_M, values_M);
+}
+
+at::Tensor DrawnTokens::mean_of_answers(const at::Tensor& values_M) const {
+  return sum_of_answers(values_M) / counts_S;
+}
+
+}  // namespace danlu::train

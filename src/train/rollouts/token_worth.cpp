@@ -1,0 +1,74 @@
+#include "train/rollouts/token_worth.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "train/rollouts/advantages.h"
+
+namespace danlu::train {
+namespace {
+
+/// What the tokens of an answer cost by their distance to the reference; and the distance.
+std::pair<std::vector<double>, double> distance_rewards(const DrawnAnswer& answer, double kl) {
+  std::vector<double> rewards(answer.ids.size(), 0.0);
+  double distance = 0;
+  for (size_t t = 0; kl > 0 && t < rewards.size(); ++t) {
+    const double moved = static_cast<double>(answer.old.at(t)) - answer.reference.at(t);
+    rewards[t] = -kl * moved;
+    distance += moved;
+  }
+  return {std::move(rewards), distance};
+}
+
+/// Puts the whitened advantages of judged answers where they were.
+void whiten(std::span<const std::optional<double>> rewards, std::vector<TokenWorth>& worth) {
+  std::vector<double> all;
+  for (size_t i = 0; i < worth.size(); ++i) {
+    if (rewards[i]) all.insert(all.end(), worth[i].advantages.begin(), worth[i].advantages.end());
+  }
+  const std::vector<double> white = whitened(std::move(all));
+  size_t next = 0;
+  for (size_t i = 0; i < worth.size(); ++i) {
+    for (double& advantage : worth[i].advantages) advantage = rewards[i] ? white[next++] : 0;
+  }
+}
+
+}  // namespace
+
+std::vector<TokenWorth> worth_of_tokens(const std::vector<DrawnAnswer>& answers,
+                                        std::span<const std::optional<double>> rewards,
+                                        const settings::Critic& critic,
+                                        std::map<std::string, double>& figures) {
+  std::vector<TokenWorth> worth;
+  double distance = 0, by_distance = 0, scores = 0, judged = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const DrawnAnswer& answer = answers[i];
+    if (answer.values.size() != answer.ids.size() || answer.ids.empty())
+      throw InternalError("[rollout] a critic has a value for each token of an answer");
+    const std::vector<double> values(answer.values.begin(), answer.values.end());
+    auto [of_tokens, moved] = distance_rewards(answer, critic.kl);
+    distance += moved;
+    for (const double reward : of_tokens) by_distance += reward;
+    if (!rewards[i]) {
+      worth.push_back({std::vector<double>(values.size(), 0.0), values});
+      continue;
+    }
+    const double score = *rewards[i] - (answer.is_ended ? 0 : critic.missing_end_penalty);
+    scores += score;
+    ++judged;
+    of_tokens.back() += score;
+    Estimate estimate = generalised_advantages(of_tokens, values, critic.gamma, critic.lambda);
+    worth.push_back({std::move(estimate.advantages), std::move(estimate.returns)});
+  }
+  whiten(rewards, worth);
+  const auto count = static_cast<double>(answers.size());
+  if (count == 0) return worth;
+  figures["objective/kl"] = distance / count;
+  figures["objective/non_score_reward"] = by_distance / count;
+  if (judged == 0) return worth;
+  figures["objective/scores"] = scores / judged;
+  figures["objective/rlhf_reward"] = scores / judged + by_distance / count;
+  return worth;
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,117 @@
+#include "train/start/begin_critic.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "settings/model_source.h"
+#include "text/tokenizer.h"
+#include "train/objectives/value.h"
+#include "train/start/begin.h"
+
+namespace danlu::train {
+namespace {
+
+/// What the critic begins as, and the flag that says so; "" for the policy's own weights.
+std::pair<settings::ModelSource, std::string> critic_source(const TrainConfig& config) {
+  const settings::Reinforcement& told = config.objective.policy;
+  settings::ModelSource source = config.model;
+  std::string flag;
+  if (!told.critic.model.empty()) {
+    source = settings::reward_model_at(told.critic.model);
+    flag = config.flag("critic_model");
+  } else if (!told.reward_models.empty()) {
+    source = settings::reward_model_at(told.reward_models.front());
+    flag = config.flag("reward_model");
+  }
+  if (!source.score) source.score.emplace();
+  source.score->seed = config.seed;
+  if (flag.empty()) source.adapter.clear();
+  return {std::move(source), std::move(flag)};
+}
+
+/// The policy's settings with what is the critic's own.
+TrainConfig critic_config(const TrainConfig& policy, const settings::ModelSource& source,
+                          const weights::CheckpointSource& opened) {
+  TrainConfig config = policy;
+  config.model.path = source.path;
+  config.model.adapter = source.adapter;
+  config.model.companions = opened.companions;
+  config.model.score = source.score;
+  config.prediction = {};
+  config.freeze = {};
+  config.tuner = policy.tuner == Tuner::kLora ? Tuner::kLora : Tuner::kFull;
+  if (config.tuner != Tuner::kLora) return config;
+  std::vector<std::string>& whole = config.lora.modules_to_save;
+  const std::string head = opened.config.score->module();
+  if (std::find(whole.begin(), whole.end(), head) == whole.end()) whole.push_back(head);
+  if (opened.config.score->form == arch::ScoreForm::kSequence) config.lora.task_type = "SEQ_CLS";
+  return config;
+}
+
+/// The critic's part of the checkpoint that the run goes on from.
+EarlierRun earlier_critic(const EarlierRun& policy) {
+  EarlierRun earlier;
+  earlier.is_own = policy.is_own;
+  if (!policy.checkpoint) return earlier;
+  const std::filesystem::path& directory = policy.checkpoint->directory;
+  const auto own = directory.parent_path() / kCriticFolder / directory.filename();
+  std::error_code unknown;
+  if (!std::filesystem::exists(own, unknown)) {
+    throw IoError(tr("[resume] {}: its critic, {}, is not there", directory.string(), own.string()),
+                  tr("restore it from a copy, or begin anew from these weights: --model {}",
+                     directory.string()));
+  }
+  earlier.checkpoint = checkpoint::open(own);
+  return earlier;
+}
+
+/// Whether two tokenizers give every id to the same token.
+bool have_the_same_tokens(const text::Tokenizer& one, const text::Tokenizer& other) {
+  if (one.content_hash() == other.content_hash()) return true;
+  if (one.size() != other.size()) return false;
+  for (size_t id = 0; id < one.size(); ++id) {
+    const auto token = static_cast<text::TokenId>(id);
+    if (one.id_to_token(token) != other.id_to_token(token)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void require_same_tokens(const Prepared& run, const std::string& named,
+                         const std::filesystem::path& tokenizer) {
+  if (have_the_same_tokens(*text::Tokenizer::load(tokenizer), *run.text.tokenizer)) return;
+  throw ModelError(tr("[train] {}: its tokenizer is another than the model's", named),
+                   tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
+}
+
+std::unique_ptr<Critic> begin_critic(const Prepared& run) {
+  const settings::Reinforcement& told = run.config.objective.policy;
+  if (run.config.objective.kind != settings::ObjectiveKind::kPolicy || !told.has_critic())
+    return nullptr;
+  const auto [source, flag] = critic_source(run.config);
+  weights::CheckpointSource opened = settings::open_model(source);
+  if (!flag.empty())
+    require_same_tokens(run, fmt::format("{} {}", flag, source.path.string()),
+                        source.adapter.empty() ? opened.companions : source.adapter);
+  name_padding(run.text, opened.config);
+  const TrainConfig config = critic_config(run.config, source, opened);
+  config.validate();
+  log::info("critic: {}{}", source.path.string(),
+            flag.empty() ? tr(", with a head of its own") : "");
+  const EarlierRun earlier = earlier_critic(run.earlier);
+  const std::shared_ptr<const Objective> objective =
+      value_objective(told.critic.weight, told.critic.clip);
+  Begun begun = begin_training({config, run.device, run.ranks, opened, run.text, run.data,
+                                run.steps, earlier, Origin{}, run.memory, objective});
+  settings::ScheduleConfig schedule = run.steps.plan.schedule;
+  if (told.critic.lr > 0) {
+    const double ratio = told.critic.lr / schedule.lr;
+    for (double* rate : {&schedule.lr, &schedule.min_lr, &schedule.start_lr}) *rate *= ratio;
+  }
+  return std::make_unique<Critic>(std::move(begun.state), config, schedule);
+}
+
+}  // namespace danlu::train
