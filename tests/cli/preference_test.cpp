@@ -271,9 +271,9 @@ TEST_F(PreferenceLines, PpoTrainsACriticBesideThePolicyAndGoesOnWithBoth) {
       EXPECT_EQ(steps_of(*this / twice).back().at(name), steps.back().at(name)) << name;
   }
   // The finished critic is a reward model.
-  ok(line(
-      {"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "judged",
-      {"--reward_model", "once_full/critic", "--max_completion_length", "4", "--tuner", "full"}));
+  ok(line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "judged",
+          {"--reward_model", "once_full/critic", "--num_generations", "2",
+           "--max_completion_length", "4", "--tuner", "full"}));
   fs::remove_all(*this / "twice_full" / "checkpoint-4");
   fs::remove_all(*this / "twice_full" / "critic");
   fs::remove(*this / "twice_full" / "DONE");

@@ -7,9 +7,12 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "train/batch_input.h"
 #include "train/mesh.h"
+#include "train/objectives/drawn_tokens.h"
 #include "train/objectives/policy.h"
 #include "train/objectives/value.h"
+#include "train/rollouts/answer_passes.h"
 #include "train/rollouts/rollout_stream.h"
 
 namespace danlu::train {
@@ -246,6 +249,31 @@ TEST(RolloutStream, EveryAnswerIsWrittenDown) {
   EXPECT_EQ(lines[1].at("completion"), "4 5 2");
   EXPECT_EQ(lines[0].at("rewards").at("odd"), Json());
   EXPECT_EQ(lines[8].at("step"), 2);
+}
+
+TEST(AnswerPasses, NumbersAreReadWhereTokensArePredicted) {
+  Made made;
+  DrawnAnswer answer;
+  answer.prompt = {3, 4, 5};
+  answer.ids = {7, 9, 11, 2};
+  std::vector<DrawnAnswer> answers = {answer, answer};
+  answers[1].ids = {8};
+  find_for_tokens(ForwardPasses(*made.state.model, *made.state.links), true, logprobs_at(0.5),
+                  &DrawnAnswer::old, answers);
+  for (const DrawnAnswer& one : answers) {
+    const data::Batch batch = data::make_batch({sample_of(one, false)});
+    const at::NoGradGuard no_grad;
+    const models::ForwardInput input = evaluation_input(*made.state.model, batch);
+    const at::Tensor hidden = made.state.model->forward(input);
+    const DrawnTokens drawn(batch, at::kCPU);
+    const at::Tensor expected =
+        made.state.model
+            ->token_logprobs(hidden, input, drawn.rows_M, drawn.ids_M, {.temperature = 0.5})
+            .logprobs_M;
+    ASSERT_EQ(one.old.size(), one.ids.size());
+    for (size_t t = 0; t < one.ids.size(); ++t)
+      EXPECT_NEAR(one.old[t], expected[static_cast<int64_t>(t)].item<float>(), 1e-5) << t;
+  }
 }
 
 struct Learnt {
