@@ -240,7 +240,7 @@ def seconds_of_run(steps):
 
 make_inputs()
 if options.wait:
-    logged = run(12, 8, "--workers", 2)[2:]
+    logged = run(12, 8, "--dataloader_num_workers", 2)[2:]
     seconds = sum(step["train_speed(s/it)"] for step in logged)
     print(json.dumps({"pictures_per_second_and_core": round(8 * len(logged) / seconds / CORES, 2),
                       "data_wait": round(sum(step["data_wait"] * step["train_speed(s/it)"] for step in logged) / seconds, 5)}))
