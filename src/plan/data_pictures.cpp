@@ -44,6 +44,21 @@ void add_conversation(const text::Conversation& conversation, const data::MediaE
   found->most_frame_patches = std::max(found->most_frame_patches, frame);
 }
 
+/// Of each of `count` data sets, in their order.
+std::vector<int64_t> rows_to_look_at(const settings::DataConfig& data, int64_t count) {
+  const auto limited = [](int64_t rows, int64_t most) {
+    return most < 0 ? rows : std::min(rows, most);
+  };
+  int64_t left = limited(kRowsLookedAt, data.max_rows_of_all);
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    rows.push_back(
+        limited(std::max<int64_t>(std::min<int64_t>(left, 1), left / (count - i)), data.max_rows));
+    left -= rows.back();
+  }
+  return rows;
+}
+
 void add_rows(const data::PlannedDataset& planned, int64_t rows, const data::MediaEncoder& encoder,
               int64_t longest, DataPictures* found) {
   data::RowReader reader(planned.dataset);
@@ -81,9 +96,9 @@ std::optional<DataPictures> pictures_in_data(const settings::TrainConfig& config
     format.reads_media = true;
     const data::MediaEncoder encoder(*settings, {});
     const auto datasets = data::plan_datasets(names, format, config.data.dataset_dir);
-    const int64_t each = std::max<int64_t>(1, kRowsLookedAt / std::ssize(datasets));
-    for (const data::PlannedDataset& planned : datasets)
-      add_rows(planned, each, encoder, config.longest_sample(), &found);
+    const std::vector<int64_t> rows = rows_to_look_at(config.data, std::ssize(datasets));
+    for (size_t i = 0; i < datasets.size(); ++i)
+      add_rows(datasets[i], rows[i], encoder, config.longest_sample(), &found);
   } catch (const Error& error) {
     log::notice("the data's pictures are not looked at: {}", error.what());
     return std::nullopt;

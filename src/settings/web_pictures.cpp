@@ -80,7 +80,7 @@ WebAnswer ask_once(hub::Transport& transport, const std::string& url, const WebL
     judge_status(head, url, transport, &answer);
   } else {
     answer.failure = translated_filled(exchange.failure);
-    answer.is_server_away = true;
+    answer.is_server_away = head.status == 0;  // else it began to send the file
   }
   return answer;
 }

@@ -99,7 +99,12 @@ TEST_F(WebServer, WhatMayPassIsAskedForAgain) {
   EXPECT_EQ(num_requests(), 3u);
   EXPECT_THAT(refusal<IoError>({.status = 503}), HasSubstr("cannot be fetched: status 503"));
   EXPECT_EQ(num_requests(), 3u);
-  EXPECT_THAT(refusal<IoError>({.body = "0123456789", .cut_after = 4}),
+  EXPECT_THAT(refusal<DataError>({.body = "0123456789", .cut_after = 4}),
+              HasSubstr("6 bytes remaining to read"));
+  EXPECT_EQ(num_requests(), 3u);
+  EXPECT_THAT(test::error_text<IoError>([&] {
+                fetch_web_picture("http://127.0.0.1:1/a.png", {"127.0.0.1"}, limits_);
+              }),
               HasSubstr("cannot be fetched"));
   int tries = 0;
   hub_.rule = [&](const HubRequest&) {
