@@ -53,7 +53,7 @@ class WebServer : public testing::Test {
   /// What is said of a file that is not to be had.
   template <typename Fault>
   std::string refusal(HubAnswer answer) {
-    return test::error_text<Fault>([&] { fetch("/a.png", std::move(answer)); });
+    return test::error_of<Fault>([&] { fetch("/a.png", std::move(answer)); });
   }
   size_t num_requests() const { return hub_.requests().size(); }
 
@@ -67,7 +67,7 @@ TEST_F(WebServer, GivesTheFileAlsoBehindARedirect) {
 }
 
 TEST_F(WebServer, AHostThatIsNotAllowedIsNotAsked) {
-  EXPECT_THAT(test::error_text<UsageError>(
+  EXPECT_THAT(test::error_of<UsageError>(
                   [&] { fetch_web_picture(hub_.url("localhost") + "/picture", {"127.0.0.1"}); }),
               HasSubstr("localhost is not among --allow_media_domains"));
   EXPECT_EQ(num_requests(), 0u);
@@ -102,9 +102,8 @@ TEST_F(WebServer, WhatMayPassIsAskedForAgain) {
   EXPECT_THAT(refusal<DataError>({.body = "0123456789", .cut_after = 4}),
               HasSubstr("6 bytes remaining to read"));
   EXPECT_EQ(num_requests(), 3u);
-  EXPECT_THAT(test::error_text<IoError>([&] {
-                fetch_web_picture("http://127.0.0.1:1/a.png", {"127.0.0.1"}, limits_);
-              }),
+  EXPECT_THAT(test::error_of<IoError>(
+                  [&] { fetch_web_picture("http://127.0.0.1:1/a.png", {"127.0.0.1"}, limits_); }),
               HasSubstr("cannot be fetched"));
   int tries = 0;
   hub_.rule = [&](const HubRequest&) {
