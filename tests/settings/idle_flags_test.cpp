@@ -23,9 +23,9 @@ TEST_F(TrainOptions, PipelineFlagsWithoutAPipelineAreOneLine) {
 }
 
 TEST_F(TrainOptions, ThreadsThatDecodeAhead) {
-  EXPECT_FALSE(parse("sft", {}).data.media_workers);
-  EXPECT_EQ(parse("sft", {"--dataloader_num_workers", "3"}).data.media_workers, 3);
-  EXPECT_EQ(parse("pretrain", {"--num-workers", "0"}).data.media_workers, 0);
+  EXPECT_FALSE(with("sft", {}).data.media_workers);
+  EXPECT_EQ(with("sft", {"--dataloader_num_workers", "3"}).data.media_workers, 3);
+  EXPECT_EQ(with("pretrain", {"--num-workers", "0"}).data.media_workers, 0);
   EXPECT_THAT(notices("sft", {"--dataloader_num_workers", "3"}),
               HasSubstr("notice: --dataloader_num_workers has no effect with a model that reads "
                         "text alone\n"));

@@ -90,8 +90,9 @@ TEST_F(WebServer, AFileThatIsNotThereIsOneRowsFault) {
 
 TEST_F(WebServer, ASlowServerIsLeft) {
   limits_.patience_s = 0.2;
+  limits_.least_rate = 1e6;  // 4 kB in 100 ms are less
   EXPECT_THAT(refusal<DataError>({.body = std::string(1 << 20, 'x'), .pause_ms = 100}),
-              HasSubstr("slower than 16384 bytes a second"));
+              HasSubstr("slower than 1000000 bytes a second"));
 }
 
 TEST_F(WebServer, WhatMayPassIsAskedForAgain) {
