@@ -2,14 +2,14 @@
 arithmetic (fp32, all parameters, AdamW), one core, by turns.
 
 usage: vl_step.py BUILD WORK [--turns 3] [--steps 6] [--rows 2]
-       vl_step.py BUILD WORK --wait [--width 256]
+       vl_step.py BUILD WORK --wait [--width 64]
 Needs a python3 with torch, numpy and PIL; WORK is a folder for the model, the pictures and the runs. A row is one 448 x 448
 picture (1024 patches, 256 tokens) and some text. Both times are of the processor; Danlu's are those of whole runs of `danlu sft`, a
 short one subtracted from a long one, and hold the decoding of its pictures. Prints a line of JSON: both first losses, the median
 milliseconds of both and their ratio (PyTorch's time by Danlu's).
 
---wait trains a smaller model on 64 JPEGs of 640 x 480 with two workers and all processors, and prints the pictures a second and core
-and the part of the time that steps waited for data, both of the steps behind the first two.
+--wait trains a smaller model on 64 JPEGs of 640 x 480 with two workers and all processors, and prints the pictures a second of
+processor time, a second and core, and the part of the time that steps waited for data, of the steps behind the first two.
 """
 
 import argparse
@@ -35,7 +35,7 @@ arguments.add_argument("--turns", type=int, default=3)
 arguments.add_argument("--steps", type=int, default=6)
 arguments.add_argument("--rows", type=int, default=2)
 arguments.add_argument("--wait", action="store_true")
-arguments.add_argument("--width", type=int, default=256, help="of the smaller model")
+arguments.add_argument("--width", type=int, default=64, help="of the smaller model; less is more pictures a second")
 options = arguments.parse_args()
 CORES = len(os.sched_getaffinity(0))
 if options.wait:
@@ -49,7 +49,8 @@ SIDE, PATCH, LR = 448, 14, 1e-4
 WIDTH, LAYERS, HEADS, KV, FFN, VOCAB = 512, 8, 8, 4, 1536, 16000
 TOWER, BLOCKS, TOWER_HEADS = 384, 8, 6
 if options.wait:
-    WIDTH, LAYERS, HEADS, KV, FFN, TOWER, BLOCKS = options.width, 4, 4, 2, 3 * options.width, options.width // 64 * 48, 4
+    HEADS = options.width // 64
+    WIDTH, LAYERS, KV, FFN, TOWER, BLOCKS = options.width, 4, max(1, HEADS // 2), 3 * options.width, 48 * HEADS, 4
     TOWER_HEADS = TOWER // 48
 SECTIONS = [8, 12, 12]
 MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
@@ -225,32 +226,36 @@ def run(steps, rows, *more):
           "--overwrite_output_dir", "--cache_dir", "cache", "--tuner", "full", "--freeze_vit", "false", "--freeze_aligner",
           "false", "--dtype", "fp32", "--max_steps", steps, "--batch_size", rows, "--global_batch_size", rows,
           "--val_ratio", 0, "--save_strategy", "no", "--lr", LR, "--lr_scheduler", "constant", "--warmup_ratio", 0,
-          "--logging_steps", 1, "--device", "cpu", "--max_length", 1024 * rows, "--plot_loss", "false", *more)
+          "--logging_steps", 1, "--device", "cpu", "--max_length", min(4096, 1024 * rows), "--plot_loss", "false", *more)
     with open(in_work("run/logging.jsonl")) as log:
         return [line for line in map(json.loads, log) if "loss" in line]
 
 
-def seconds_of_run(steps):
-    """Processor time of a run, and its first loss."""
+def seconds_of_run(steps, rows, *more):
+    """Processor time of a run, and what it has logged."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    first = run(steps, options.rows, "--no_shuffle")[0]["loss"]
+    logged = run(steps, rows, *more)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, first
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, logged
 
 
 make_inputs()
 if options.wait:
-    logged = run(12, 8, "--workers", 2)[2:]
+    short, _ = seconds_of_run(2, 8, "--dataloader_num_workers", 2)
+    whole, logged = seconds_of_run(14, 8, "--dataloader_num_workers", 2)
+    logged = logged[2:]
     seconds = sum(step["train_speed(s/it)"] for step in logged)
-    print(json.dumps({"pictures_per_second_and_core": round(8 * len(logged) / seconds / CORES, 2),
+    print(json.dumps({"pictures_per_processor_second": round(8 * len(logged) / (whole - short), 2),
+                      "pictures_per_second_and_core": round(8 * len(logged) / seconds / CORES, 2),
                       "data_wait": round(sum(step["data_wait"] * step["train_speed(s/it)"] for step in logged) / seconds, 5)}))
     raise SystemExit
 peer = Peer()
 first_loss = peer.step()  # warm
 ours, theirs = [], []
 for _ in range(options.turns):
-    short, first = seconds_of_run(2)
-    ours.append((seconds_of_run(2 + options.steps)[0] - short) / options.steps)
+    short, logged = seconds_of_run(2, options.rows, "--no_shuffle")
+    first = logged[0]["loss"]
+    ours.append((seconds_of_run(2 + options.steps, options.rows, "--no_shuffle")[0] - short) / options.steps)
     for _ in range(options.steps):
         begin = time.process_time()
         peer.step()

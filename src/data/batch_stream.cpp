@@ -89,7 +89,6 @@ StepBatches BatchStream::step_at(int64_t consumed) const {
   step.end = step.begin + batch;
   if (options_.last_batch == LastBatch::kPartial) step.end = std::min(step.end, epoch_end());
   step.next = step.end;
-  const int64_t stride = options_.micro_batch_size * options_.dp_size;
   const int64_t budget = options_.max_tokens_per_micro_batch;
   std::vector<int64_t> samples, numbers;
   int64_t num_tokens = 0;
@@ -102,25 +101,68 @@ StepBatches BatchStream::step_at(int64_t consumed) const {
     numbers.clear();
     num_tokens = 0;
   };
-  for (int64_t first = step.begin + options_.dp_rank * options_.micro_batch_size; first < step.end;
-       first += stride) {
-    const int64_t last = std::min(first + options_.micro_batch_size, step.end);
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t sample = order_(i);
-      if (sample < 0 || sample >= size) {
-        throw InternalError(
-            fmt::format("[batch_stream] position {} is sample {} of {}", i, sample, size));
-      }
-      const int64_t length = budget > 0 ? source_->length(sample) : 0;
-      if (num_tokens + length > budget) finish_micro_batch();
-      samples.push_back(sample);
-      numbers.push_back(i);
-      num_tokens += length;
-    }
-    if (budget == 0) finish_micro_batch();
+  for (const int64_t number : numbers_of_rank(step.begin, step.end)) {
+    const int64_t sample = sample_at(number);
+    const int64_t length = budget > 0 ? source_->length(sample) : 0;
+    if (num_tokens + length > budget) finish_micro_batch();
+    samples.push_back(sample);
+    numbers.push_back(number);
+    num_tokens += length;
+    if (budget == 0 && std::ssize(samples) == options_.micro_batch_size) finish_micro_batch();
   }
   finish_micro_batch();
   return step;
+}
+
+int64_t BatchStream::sample_at(int64_t number) const {
+  const int64_t sample = order_(number), size = source_->size();
+  if (sample >= 0 && sample < size) return sample;
+  throw InternalError(
+      fmt::format("[batch_stream] position {} is sample {} of {}", number, sample, size));
+}
+
+/// What this rank takes of a step, in its order.
+std::vector<int64_t> BatchStream::numbers_of_rank(int64_t begin, int64_t end) const {
+  if (options_.balances_ranks && options_.dp_size > 1) return balanced_numbers(begin, end);
+  const int64_t stride = options_.micro_batch_size * options_.dp_size;
+  std::vector<int64_t> numbers;
+  for (int64_t first = begin + options_.dp_rank * options_.micro_batch_size; first < end;
+       first += stride) {
+    for (int64_t i = first; i < std::min(first + options_.micro_batch_size, end); ++i)
+      numbers.push_back(i);
+  }
+  return numbers;
+}
+
+/// The longest sample goes to the rank that has the fewest tokens, and so on; no rank takes more
+/// samples than it would without.
+std::vector<int64_t> BatchStream::balanced_numbers(int64_t begin, int64_t end) const {
+  struct Sized {
+    int64_t length, number;
+  };
+  struct Share {
+    int64_t room = 0, tokens = 0;
+  };
+  std::vector<Sized> samples;
+  std::vector<Share> ranks(static_cast<size_t>(options_.dp_size));
+  for (int64_t i = begin; i < end; ++i) {
+    samples.push_back({source_->length(sample_at(i)), i});
+    const int64_t rank = (i - begin) / options_.micro_batch_size % options_.dp_size;
+    ++ranks[static_cast<size_t>(rank)].room;
+  }
+  std::stable_sort(samples.begin(), samples.end(),
+                   [](const Sized& a, const Sized& b) { return a.length > b.length; });
+  std::vector<int64_t> numbers;
+  for (const Sized& sample : samples) {
+    const auto least =
+        std::min_element(ranks.begin(), ranks.end(), [](const Share& a, const Share& b) {
+          return std::pair(a.room == 0, a.tokens) < std::pair(b.room == 0, b.tokens);
+        });
+    --least->room;
+    least->tokens += sample.length;
+    if (least - ranks.begin() == options_.dp_rank) numbers.push_back(sample.number);
+  }
+  return numbers;
 }
 
 Batch BatchStream::load(const std::vector<int64_t>& samples,

@@ -33,6 +33,9 @@ struct BatchStreamOptions {
   /// > 0: a rank's samples of a step are regrouped, in order, into micro-batches of at most so many
   /// tokens (a longer sample stands alone). The samples of a step do not change by it.
   int64_t max_tokens_per_micro_batch = 0;
+  /// The samples of a step are dealt to the ranks by their tokens, those of pictures among them, so
+  /// that none waits long for another; else by their place in the order.
+  bool balances_ranks = false;
   int64_t vocab_size = 0;      ///< > 0: ids and targets beyond it are an error, not a crash later
   int64_t prefetch_steps = 2;  ///< steps prepared ahead by a thread; 0: none
   /// Begins with the pixels of each micro-batch as it is prepared; null: nobody needs them.
@@ -77,7 +80,8 @@ class StepStream {
 /// it continues exactly, also with another micro-batch size, accumulation or number of ranks.
 ///
 /// Step with samples [begin, end): micro-batch m of rank r takes the micro_batch_size samples from
-/// begin + (m·dp_size + r)·micro_batch_size on.
+/// begin + (m·dp_size + r)·micro_batch_size on. With balances_ranks a rank has as many samples of
+/// the step, the longest first.
 class BatchStream : public StepStream {
  public:
   using Order = std::function<int64_t(int64_t global_index)>;
@@ -101,6 +105,9 @@ class BatchStream : public StepStream {
   StepBatches step_at(int64_t consumed) const;
 
  private:
+  std::vector<int64_t> numbers_of_rank(int64_t begin, int64_t end) const;
+  std::vector<int64_t> balanced_numbers(int64_t begin, int64_t end) const;
+  int64_t sample_at(int64_t number) const;
   Batch load(const std::vector<int64_t>& samples, const std::vector<int64_t>& numbers) const;
   void check_vocabulary(const Sample& sample, int64_t index) const;
 

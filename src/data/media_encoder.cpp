@@ -22,14 +22,29 @@ using text::MediaKind;
 /// Frames of one list; more is a mistake or an attack, and each is opened.
 constexpr size_t kMaxListedFrames = 4096;
 
-bool is_on_the_web(const std::string& name) {
-  return name.starts_with("http://") || name.starts_with("https://");
+constexpr const char* kOnTheWeb =
+    "a picture on the web: --allow_media_domains says from where they are fetched";
+
+/// False with the problem of a row whose file is not to be had.
+bool fetch_file(const std::string& url, const MediaSettings& settings, MediaFile* file,
+                RowProblem* problem) {
+  *problem = {kOnTheWeb, url};
+  if (!settings.fetch) return false;
+  try {
+    *file = {url, std::make_shared<const std::string>(settings.fetch(url))};
+    return true;
+  } catch (const UsageError& error) {
+    *problem = {kOnTheWeb, error.what()};
+  } catch (const DataError& error) {
+    *problem = {"a picture on the web that cannot be fetched", error.what()};
+  }
+  return false;
 }
 
 media::PictureSize size_from_header(const MediaFile& file) {
   const auto look = [&](std::span<const std::byte> bytes) {
     const media::PictureSize size = media::picture_size(bytes, file.path);
-    media::require_picture_end(bytes, size.format, file.path);
+    media::require_whole_picture(bytes, size.format, file.path);
     return size;
   };
   if (file.bytes)
@@ -72,13 +87,7 @@ bool MediaEncoder::measure_one(const text::MediaReference& reference,
   }
   for (const text::MediaPiece& piece : reference.pieces) {
     if (!piece.bytes && is_on_the_web(piece.name)) {
-      if (!settings_.fetch) {
-        *problem = {"a picture on the web: --allow_media_domains says from where they are fetched",
-                    piece.name};
-        return false;
-      }
-      span->files.push_back(
-          {piece.name, std::make_shared<const std::string>(settings_.fetch(piece.name))});
+      if (!fetch_file(piece.name, settings_, &span->files.emplace_back(), problem)) return false;
       continue;
     }
     span->files.push_back(

@@ -102,7 +102,7 @@ struct MediaLoader::State {
   std::condition_variable changed;
   std::deque<std::shared_ptr<PixelRequest>> queue;  ///< with spans that no worker has yet
   int64_t bytes_held = 0;                           ///< of requests begun and not taken
-  bool is_stopped = false;
+  bool is_stopped = false;                          ///< nobody works, or will
 
   /// The request that a worker should help with; null: none now.
   std::shared_ptr<PixelRequest> next_request() {
@@ -243,6 +243,7 @@ struct MediaLoader::Threads {
 MediaLoader::MediaLoader(MediaSettings settings, size_t num_workers, int64_t max_bytes)
     : state_(std::make_shared<State>(std::move(settings), max_bytes)),
       threads_(std::make_unique<Threads>()) {
+  state_->is_stopped = num_workers == 0;
   try {
     for (size_t i = 0; i < num_workers; ++i)
       threads_->group.start([state = state_] { state->work(); });

@@ -32,7 +32,8 @@ class PendingPixels {
 class MediaLoader {
  public:
   static constexpr int64_t kMaxBytes = int64_t{1} << 30;
-  /// REQUIRES: num_workers > 0. Errors: std::system_error if the system makes no threads.
+  /// num_workers 0: nothing is made ahead, who takes pixels makes them. Errors: std::system_error
+  /// if the system makes no threads.
   MediaLoader(MediaSettings settings, size_t num_workers, int64_t max_bytes = kMaxBytes);
   /// Ends the work; pixels taken later are made by who takes them.
   ~MediaLoader();

@@ -60,6 +60,10 @@ Json MediaSettings::to_json() const {
           {"working_directory", std::filesystem::current_path(ignored).string()}};
 }
 
+bool is_on_the_web(const std::string& name) {
+  return name.starts_with("http://") || name.starts_with("https://");
+}
+
 std::filesystem::path locate_media(const std::string& name, const MediaSettings& settings,
                                    const std::filesystem::path& row_folder) {
   const std::filesystem::path path = name;

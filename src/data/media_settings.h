@@ -23,6 +23,8 @@ struct MediaSettings {
   bool add_vision_id = false;  ///< "Picture 1: " before each
   std::filesystem::path media_dir = {};  ///< where relative paths are looked for first
   /// Gets the file of an http or https URL; empty: nothing is fetched, and such rows are dropped.
+  /// Those of a UsageError (a host that is not allowed) and of a DataError (a file that is not to
+  /// be had) are dropped as well; other errors end the work.
   std::function<std::string(const std::string& url)> fetch = {};
 
   /// All that tokens depend on: part of cache keys.
@@ -56,6 +58,9 @@ bool reads_media(const std::filesystem::path& model_directory);
 /// UsageError (limits that the rule has not, or that contradict each other).
 std::optional<MediaSettings> media_settings_of(const std::filesystem::path& model_directory,
                                                const MediaFlags& flags);
+
+/// Whether a row's `name` is an http or https URL.
+bool is_on_the_web(const std::string& name);
 
 /// The file that a row calls `name`: as it is if absolute; else below media_dir, else in the
 /// working directory, else in `row_folder`, the folder of the row's file. Where it is in none, the

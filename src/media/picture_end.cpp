@@ -1,6 +1,9 @@
 #include "media/picture_end.h"
 
+#include <libdeflate.h>
+
 #include "media/bytes.h"
+#include "media/decode.h"
 #include "media/media_error.h"
 
 namespace danlu::media {
@@ -8,12 +11,14 @@ namespace {
 
 using FileBytes = std::span<const std::byte>;
 
-/// Where the first scan begins; 0 if none is found.
-size_t first_scan(FileBytes bytes) {
+/// Where the first scan begins; 0 if none is found. is_plain: sequential, with Huffman's codes.
+size_t first_scan(FileBytes bytes, bool* is_plain) {
+  *is_plain = false;
   for (size_t at = 2; at + 4 <= bytes.size();) {
     if (byte_at(bytes, at) != 0xff) return 0;
     const uint32_t marker = byte_at(bytes, at + 1);
     if (marker == 0xda) return at;
+    if (marker == 0xc0 || marker == 0xc1) *is_plain = true;
     const bool stands_alone =
         marker == 0xff || marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
     at += marker == 0xff ? 1 : stands_alone ? 2 : 2 + big16(bytes, at + 2);
@@ -24,7 +29,8 @@ size_t first_scan(FileBytes bytes) {
 /// Pixels hold no end marker: a byte 0xff is followed by 0 there. Behind the end other things may
 /// stand.
 bool jpeg_is_whole(FileBytes bytes) {
-  const size_t begin = first_scan(bytes);
+  bool is_plain = false;
+  const size_t begin = first_scan(bytes, &is_plain);
   if (begin == 0) return false;
   for (size_t at = bytes.size(); at >= begin + 2; --at) {
     if (byte_at(bytes, at - 1) == 0xd9 && byte_at(bytes, at - 2) == 0xff) return true;
@@ -40,6 +46,19 @@ bool png_is_whole(FileBytes bytes) {
     at += 12 + length;
   }
   return false;
+}
+
+/// Errors: MediaError if a checksum is not that of its chunk. REQUIRES: png_is_whole.
+void require_png_checksums(FileBytes bytes, const std::string& name) {
+  for (size_t at = 8;; at += 12 + big32(bytes, at)) {
+    const size_t length = big32(bytes, at);
+    const std::string_view kind = text_at(bytes, at + 4, 4);
+    if (libdeflate_crc32(0, bytes.data() + at + 4, length + 4) != big32(bytes, at + 8 + length)) {
+      throw MediaError(MediaFault::kDamaged,
+                       tr("{}: damaged picture: the checksum of {} is wrong", name, kind));
+    }
+    if (kind == "IEND") return;
+  }
 }
 
 bool webp_is_whole(FileBytes bytes) { return little32(bytes, 4) <= bytes.size() - 8; }
@@ -89,9 +108,13 @@ bool is_whole(FileBytes bytes, PictureFormat format) {
 
 }  // namespace
 
-void require_picture_end(FileBytes bytes, PictureFormat format, const std::string& name) {
-  if (is_whole(bytes, format)) return;
-  throw MediaError(MediaFault::kTruncated, tr("{}: the end of the picture is missing", name));
+void require_whole_picture(FileBytes bytes, PictureFormat format, const std::string& name) {
+  if (!is_whole(bytes, format))
+    throw MediaError(MediaFault::kTruncated, tr("{}: the end of the picture is missing", name));
+  if (format == PictureFormat::kPng) return require_png_checksums(bytes, name);
+  bool is_plain = false;
+  if (format == PictureFormat::kJpeg) first_scan(bytes, &is_plain);
+  if (!is_plain) decode_raw(bytes, name, {.exif = Exif::kIgnore});
 }
 
 }  // namespace danlu::media

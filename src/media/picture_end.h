@@ -1,4 +1,4 @@
-// media/picture_end.h: whether the end of a picture's file is there.
+// media/picture_end.h: whether a picture's file is whole.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -8,10 +8,12 @@
 
 namespace danlu::media {
 
-/// Follows the file's structure to its end (of GIF: of its first frame); nothing is decoded, so
-/// damage within the pixels is not seen. REQUIRES: picture_size accepted `bytes` and gave `format`.
-/// Errors: MediaError kTruncated.
-void require_picture_end(std::span<const std::byte> bytes, PictureFormat format,
-                         const std::string& name);
+/// Whatever would keep decode_picture from giving pixels is found. The pixels of a plain JPEG are
+/// not looked at: their damage shows and is no error. A PNG has checksums; a progressive JPEG, a
+/// WebP and a GIF are decoded, after their structure was followed to the end (of GIF: of its first
+/// frame). REQUIRES: picture_size accepted `bytes` and gave `format`.
+/// Errors: MediaError kTruncated, kDamaged; those of decode_picture.
+void require_whole_picture(std::span<const std::byte> bytes, PictureFormat format,
+                           const std::string& name);
 
 }  // namespace danlu::media

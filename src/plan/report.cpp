@@ -82,8 +82,13 @@ void describe_pictures(const Plan& plan, const Line& line) {
     line(tr("a rank of each stage"), fmt::format("{}", fmt::join(each, ", ")));
   }
   const int64_t merge = request.model.vision->merge_size;
-  line(tr("pictures"), tr("{} visual tokens of a sample, {} patches",
-                          request.patches / (merge * merge), request.patches));
+  std::string said = tr("{} visual tokens of a sample, {} patches",
+                        request.patches / (merge * merge), request.patches);
+  if (request.samples_looked_at > 0) {
+    said += tr("; the most in {} samples of the data, whose mean is {:.1f} tokens",
+               request.samples_looked_at, request.mean_visual_tokens);
+  }
+  line(tr("pictures"), said);
 }
 
 }  // namespace

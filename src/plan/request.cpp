@@ -6,6 +6,7 @@
 
 #include "data/media_settings.h"
 #include "settings/model_source.h"
+#include "settings/options/media_flags.h"
 #include "settings/run_plan.h"
 
 namespace danlu::plan {
@@ -25,6 +26,7 @@ int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelC
   if (!model.vision) return 0;
   std::filesystem::path directory = config.model.path;
   if (!std::filesystem::is_directory(directory)) directory = directory.parent_path();
+  if (!data::reads_media(directory)) directory = settings::processor_directory(config);
   const data::MediaFlags& flags = config.data.media;
   media::ImageProcessor processor;
   int64_t area = 0, cell = model.vision->patch_size * model.vision->merge_size;

@@ -45,6 +45,9 @@ struct Request {
   /// Of a model that sees pictures: patches of a sample's pictures, at most, and how many of them
   /// stand in one frame, where they see each other (0: all).
   int64_t patches = 0, frame_patches = 0;
+  /// Where these were found in the data: of so many samples, with so many visual tokens on average.
+  int64_t samples_looked_at = 0;
+  double mean_visual_tokens = 0;
 
   /// Of a model with experts that ranks divide among them: the rows of the rank that is given the
   /// most, as a multiple of what each has on average.

@@ -78,6 +78,7 @@ ReplLine parse_line(const std::string& line) {
   for (const auto& [word, command] :
        {std::pair("/image ", ReplCommand::kImage), std::pair("/video ", ReplCommand::kVideo)}) {
     if (line.starts_with(word)) return {command, trimmed_path(line.substr(7))};
+    if (line + " " == word) return {command, {}};
   }
   if (line.rfind('/', 0) == 0 && line.find(' ') == std::string::npos)
     return {ReplCommand::kUnknown, line};
@@ -163,6 +164,11 @@ class Repl {
   }
 
   void add_media(text::MediaKind kind, const std::string& path) {
+    if (path.empty()) {
+      out_ << translated(kind == text::MediaKind::kImage ? "which picture? /image PATH\n"
+                                                         : "which video? /video PATH\n");
+      return;
+    }
     try {
       session_.add_media(kind, path);
     } catch (const Error& e) {
@@ -189,6 +195,8 @@ class Repl {
       });
     } catch (const Error& e) {
       log::write(log::Level::kError, e.what());
+      if (session_.forget_media())
+        out_ << translated("(the pictures and videos of this message are forgotten)\n");
       return;
     }
     out_ << translated(pending_interrupt() != 0 ? " [stopped]\n" : "\n") << std::flush;

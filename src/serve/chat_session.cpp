@@ -28,8 +28,12 @@ void ChatSession::add_media(text::MediaKind kind, const std::string& path) {
   text::Conversation alone;
   alone.messages.push_back(is_image ? media_.message("", {path}, {})
                                     : media_.message("", {}, {path}));
-  infer::Request unused;
-  media_.encode(alone, &unused);
+  infer::Request request;
+  media_.encode(alone, &request);
+  // Damage within pixels shows now, and not in an answer. A video takes too long for that.
+  if (is_image) {
+    for (const infer::PromptPicture& picture : request.pictures) picture.pixels();
+  }
   (is_image ? next_images_ : next_videos_).push_back(path);
 }
 
@@ -106,15 +110,20 @@ std::string ChatSession::ask(const std::string& user,
     history_.push_back(message);
     history_.push_back({"assistant", answer});
   }
+  forget_media();
+  return answer;
+}
+
+bool ChatSession::forget_media() {
+  const bool had_any = !next_images_.empty() || !next_videos_.empty();
   next_images_.clear();
   next_videos_.clear();
-  return answer;
+  return had_any;
 }
 
 void ChatSession::clear() {
   history_.clear();
-  next_images_.clear();
-  next_videos_.clear();
+  forget_media();
   dropped_turns_ = 0;
 }
 

@@ -54,6 +54,10 @@ class ChatSession {
   /// the message alone does not fit (the history is then unchanged).
   std::string ask(const std::string& user, const std::function<bool(const std::string&)>& on_text);
 
+  /// Takes what add_media added from the next message: where an answer failed, a file among them
+  /// may be why. False: nothing was there.
+  bool forget_media();
+
   void clear();
   void set_system(const std::string& system);
   const ChatSettings& settings() const { return settings_; }

@@ -59,6 +59,8 @@ struct DataConfig {
   bool strict = false;
   double max_dropped_ratio = 0.5;  ///< of a data set's rows; more is an error
   int64_t workers = 0;             ///< 0: all CPUs
+  /// Threads that decode pictures and videos ahead of the step; 0: the step decodes its own.
+  std::optional<int64_t> media_workers;
   std::filesystem::path cache_dir, dataset_dir;
   bool overwrite_cache = false;
   bool append_eod = true, eod_mask_loss = false, reset_position_ids = false,

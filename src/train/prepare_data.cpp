@@ -41,13 +41,6 @@ std::vector<std::string> limited(const std::vector<std::string>& datasets, int64
   return result;
 }
 
-/// Where the processor of pictures lies: with the weights, or with the tokenizer if these are of a
-/// format that has none.
-fs::path processor_directory(const TrainConfig& config) {
-  if (data::reads_media(config.model.path)) return config.model.path;
-  return text::directory_of_model(config.model.tokenizer);
-}
-
 constexpr int64_t kMediaWorkers = 2;
 
 /// What an objective learns from.
@@ -81,7 +74,8 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (!config.data.map_keys.is_null()) spec.format.map_keys = config.data.map_keys;
   spec.format.json_keys = config.data.json_keys;
   spec.max_rows_of_all = config.data.max_rows_of_all;
-  spec.media = settings::fetching_media_settings(processor_directory(config), config.data.media);
+  spec.media =
+      settings::fetching_media_settings(settings::processor_directory(config), config.data.media);
   spec.max_length = config.data.max_length;
   spec.truncation = data::truncation_from_name(config.data.truncation);
   spec.append_eod_text = config.data.append_eod;
@@ -142,8 +136,9 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   prepared.validation = samples.val;
   if (spec.media) {
     // Beside the threads that compute; decoding waits for disks too.
-    const int64_t workers = config.data.workers > 0 ? config.data.workers : kMediaWorkers;
-    prepared.media = std::make_shared<data::MediaLoader>(*spec.media, static_cast<size_t>(workers));
+    const int64_t usual = config.data.workers > 0 ? config.data.workers : kMediaWorkers;
+    prepared.media = std::make_shared<data::MediaLoader>(
+        *spec.media, static_cast<size_t>(config.data.media_workers.value_or(usual)));
   }
   prepared.report = samples.report;
   std::set<std::string> templates;

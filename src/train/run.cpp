@@ -43,6 +43,8 @@ data::BatchStreamOptions stream_options(const Prepared& run, const models::Causa
       config.data.share_passes ? config.longest_sample() * plan.micro_batch_size : 0;
   options.vocab_size = run.source.config.vocab_size;
   options.media_loader = loader_for(model, run.data);
+  // Rows of text alone are dealt as to a model of text, to the bit.
+  options.balances_ranks = run.data.most_patches > 0;
   return options;
 }
 

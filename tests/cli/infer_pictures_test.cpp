@@ -280,6 +280,15 @@ TEST_F(AnswersAboutPictures, TheInferenceJsonOfMindSpeedMmIsRead) {
   other["image_pth"] = "x.png";
   write("inference_qwen2vl_7b.json", other.dump());
   EXPECT_THAT(run(words).err, HasSubstr("did you mean \"image_path\"?"));
+  other = file;
+  other["generation_config"]["topk"] = 1;
+  write("inference_qwen2vl_7b.json", other.dump());
+  EXPECT_THAT(run(words).err,
+              HasSubstr("generation_config.topk: unknown key\nhint: did you mean \"top_k\"?"));
+  other = file;
+  other["generation_config"]["transformers_version"] = "4.45.0";
+  write("inference_qwen2vl_7b.json", other.dump());
+  EXPECT_THAT(run(words).err, HasSubstr("generation_config.transformers_version have no effect\n"));
 }
 
 /// PEFT would put adapters on Qwen2.5-VL's tower too, whose MLP has the names of the decoder's.

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "cli/bad_input.h"
 #include "cli/own_folder.h"
+#include "support/fake_hub.h"
 #include "support/shared_data.h"
 
 namespace danlu::test {
@@ -133,6 +134,55 @@ TEST_F(PictureRows, LlavaRowsAreConvertedOnce) {
                    *this / "out/x", "--template", "qwen2vl"})
                   .out,
               HasSubstr("6 read, 6 kept"));
+}
+
+TEST_F(PictureRows, PicturesOnTheWebComeFromTheHostsThatAreAllowed) {
+  FakeHub hub;
+  hub.rule = [&](const HubRequest& request) {
+    if (request.path == "/a.png") return HubAnswer{.body = content_of(golden() / "media/a.png")};
+    if (request.path == "/moved.png")
+      return HubAnswer{.status = 302, .headers = {{"Location", hub.url("localhost") + "/a.png"}}};
+    return HubAnswer{.status = 404};
+  };
+  std::string rows;
+  for (const std::string& url :
+       {hub.url() + "/a.png", hub.url() + "/gone.png", hub.url() + "/moved.png",
+        hub.url("localhost") + "/a.png", (golden() / "media/b.jpg").string()})
+    rows += nlohmann::json{{"images", {url}},
+                           {"messages",
+                            {{{"role", "user"}, {"content", "<image>What is it?"}},
+                             {{"role", "assistant"}, {"content", "A bus."}}}}}
+                .dump() +
+            "\n";
+  const fs::path file = write("web.jsonl", rows);
+  const auto preprocess = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> words{"preprocess", "--input",
+                                   file,         "--model",
+                                   model(),      "--output-prefix",
+                                   *this / name, "--template",
+                                   "qwen2vl",    "--max_dropped_ratio",
+                                   "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_danlu(
+        words, {.environment = {{"no_proxy", "127.0.0.1,localhost"}}, .directory = folder_.path()});
+  };
+  const ProgramResult none = preprocess("out/none", {});
+  EXPECT_THAT(none.out, HasSubstr("5 read, 1 kept, 4 dropped"));
+  EXPECT_THAT(none.out, HasSubstr("4 rows: a picture on the web: --allow_media_domains says"));
+  EXPECT_TRUE(hub.requests().empty()) << "nothing is fetched unasked";
+  const ProgramResult some = preprocess("out/some", {"--allow_media_domains", "127.0.0.1"});
+  EXPECT_EQ(some.exit_code, 0) << some.err;
+  EXPECT_THAT(some.out, HasSubstr("5 read, 2 kept, 3 dropped"));
+  EXPECT_THAT(some.out, HasSubstr("1 row: a picture on the web that cannot be fetched"));
+  EXPECT_THAT(some.out, HasSubstr("gone.png: status 404"));
+  EXPECT_THAT(some.out, HasSubstr("2 rows: a picture on the web: --allow_media_domains says"));
+  EXPECT_THAT(some.out, HasSubstr("moved.png: localhost is not among --allow_media_domains"));
+  for (const HubRequest& request : hub.requests())
+    EXPECT_THAT(request.header("host"), HasSubstr("127.0.0.1"));
+  const ProgramResult strict =
+      preprocess("out/strict", {"--allow_media_domains", "127.0.0.1", "--strict"});
+  EXPECT_EQ(strict.exit_code, 3);
+  EXPECT_THAT(strict.err, HasSubstr("web.jsonl:2"));
 }
 
 }  // namespace

@@ -143,6 +143,37 @@ TEST_P(PlannedVision, IsWhatEachRankCounts) {
   EXPECT_GT(most, 40e6);
 }
 
+class PlannedData : public PlannedVision {};
+
+TEST_P(PlannedData, AreLookedAtForTheirPictures) {
+  write_inputs();
+  const auto pictures = [&](const Words& more) {
+    Words words = {"plan", "--devices", "1",          "sft",          "--model",
+                   "sees", "--dataset", "rows.jsonl", "--max_length", "1024"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult plan = run_words(words);
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    return plan.out;
+  };
+  // b.jpg at 430,000 to 450,000 pixels: 576 cells of 28 x 28, as all rows have.
+  EXPECT_THAT(pictures({}), HasSubstr("576 visual tokens of a sample, 2304 patches; the most in 8 "
+                                      "samples of the data, whose mean is 576.0 tokens"));
+  EXPECT_THAT(pictures({"--visual_tokens", "100"}),
+              HasSubstr("100 visual tokens of a sample, 400 patches\n"));
+  // Rows without a picture count in the mean alone; those that do not fit are not trained on.
+  std::string rows = content_of((*this) / "rows.jsonl");
+  for (int row = 0; row < 8; ++row)
+    rows +=
+        R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+        "\n";
+  write("rows.jsonl", rows);
+  EXPECT_THAT(pictures({}), HasSubstr("the most in 16 samples of the data, whose mean is 288.0"));
+  EXPECT_THAT(pictures({"--max_length", "500"}),
+              HasSubstr("0 visual tokens of a sample, 0 patches; the most in 8 samples"));
+  fs::remove((*this) / "rows.jsonl");
+  EXPECT_THAT(pictures({}), testing::Not(HasSubstr("samples of the data")));
+}
+
 const Words kTrainsAll = {"--freeze_vit", "false", "--freeze_aligner", "false", "--dtype", "fp32"};
 
 Words trains_all(const Words& more) {
@@ -160,6 +191,57 @@ INSTANTIATE_TEST_SUITE_P(
                     VisionMesh{"pp2_tower_decoder", 2, trains_all({"--pp", "2"}), {6, 0}, {0, 4}},
                     VisionMesh{"pp2_in_the_tower", 2, trains_all({"--pp", "2"}), {4, 2}, {0, 4}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(One, PlannedData, testing::Values(VisionMesh{"one", 1, {}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class PicturesOfRanks : public PlannedVision {};
+
+TEST_P(PicturesOfRanks, AreSharedByRanksOfTheDataAxis) {
+  write_inputs();
+  // In the order of the file every picture would be rank 0's.
+  std::istringstream pictures(content_of((*this) / "rows.jsonl"));
+  std::string rows;
+  for (std::string line; std::getline(pictures, line);)
+    rows +=
+        line + "\n" +
+        R"({"messages": [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That"}]})"
+        "\n";
+  write("rows.jsonl", rows);
+  const ProgramResult result = launch(2, {"sft",
+                                          "--model",
+                                          "sees",
+                                          "--dataset",
+                                          "rows.jsonl",
+                                          "--tuner",
+                                          "full",
+                                          "--output_dir",
+                                          "run",
+                                          "--no-version-dir",
+                                          "--max_steps",
+                                          "1",
+                                          "--batch_size",
+                                          "1",
+                                          "--val_ratio",
+                                          "0",
+                                          "--save_strategy",
+                                          "no",
+                                          "--max_length",
+                                          "1024",
+                                          "--global_batch_size",
+                                          "4",
+                                          "--no_shuffle",
+                                          "--dtype",
+                                          "fp32"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json ranks = Json::parse(content_of((*this) / "run" / "memory.json"))["ranks"];
+  ASSERT_EQ(ranks.size(), 2u);
+  const double a = ranks[0]["counted"]["pass"], b = ranks[1]["counted"]["pass"];
+  EXPECT_NEAR(a / b, 1, 0.2) << ranks.dump(1);
+}
+
+INSTANTIATE_TEST_SUITE_P(One, PicturesOfRanks, testing::Values(VisionMesh{"two", 2, {}}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 class PlannedGuideD : public Launch {};
 

@@ -48,40 +48,43 @@ class SeenRows : public OwnFolder {
     }
     return lines;
   }
-  ProgramResult train(const std::string& run_name, const std::string& rows) const {
+  ProgramResult train(const std::string& run_name, const std::string& rows,
+                      const std::vector<std::string>& more = {}) const {
     write(run_name + ".jsonl", rows);
-    return run({"sft",
-                "--model",
-                seeing_.model,
-                "--dataset",
-                run_name + ".jsonl",
-                "--output_dir",
-                run_name,
-                "--no-version-dir",
-                "--tuner",
-                "full",
-                "--freeze_vit",
-                "false",
-                "--dtype",
-                "fp32",
-                "--max_steps",
-                "2",
-                "--batch_size",
-                "2",
-                "--val_ratio",
-                "0",
-                "--max_length",
-                "400",
-                "--logging_steps",
-                "1",
-                "--warmup_ratio",
-                "0",
-                "--lr",
-                "0.01",
-                "--device",
-                "cpu",
-                "--cache_dir",
-                "cache"});
+    std::vector<std::string> words = {"sft",
+                                      "--model",
+                                      seeing_.model,
+                                      "--dataset",
+                                      run_name + ".jsonl",
+                                      "--output_dir",
+                                      run_name,
+                                      "--no-version-dir",
+                                      "--tuner",
+                                      "full",
+                                      "--freeze_vit",
+                                      "false",
+                                      "--dtype",
+                                      "fp32",
+                                      "--max_steps",
+                                      "2",
+                                      "--batch_size",
+                                      "2",
+                                      "--val_ratio",
+                                      "0",
+                                      "--max_length",
+                                      "400",
+                                      "--logging_steps",
+                                      "1",
+                                      "--warmup_ratio",
+                                      "0",
+                                      "--lr",
+                                      "0.01",
+                                      "--device",
+                                      "cpu",
+                                      "--cache_dir",
+                                      "cache"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
   }
 
   SeeingModel seeing_;
@@ -124,14 +127,50 @@ TEST_F(SeenRows, FilesOfVideosAreTrainedOn) {
   }
 }
 
-TEST_F(SeenRows, DamageThatDecodingFindsNamesRowAndFile) {
+TEST_F(SeenRows, ADamagedPictureDropsItsRow) {
   std::string png = content_of(media("rows/media/a.png"));
   for (size_t i = png.size() / 2; i < png.size() / 2 + 40; ++i) png[i] = '\0';
   write("broken.png", png);
-  const ProgramResult result = train("broken", rows_with("<image>", {{"images", {"broken.png"}}}));
+  const std::string rows = rows_with("<image>", {{"images", {"broken.png"}}}) +
+                           rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
+  const ProgramResult result = train("broken", rows);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("4 read, 2 kept, 2 dropped"));
+  EXPECT_THAT(result.err, HasSubstr("2 damaged file (broken.jsonl:1: "));
+  EXPECT_THAT(result.err, HasSubstr("broken.png: damaged picture: the checksum of IDAT is wrong"));
+  EXPECT_EQ(train("strict", rows, {"--strict"}).exit_code, 3);
+}
+
+TEST_F(SeenRows, DamageThatDecodingFindsNamesRowAndFile) {
+  // The tables of a plain JPEG are looked at by none but its decoder.
+  std::string jpeg = content_of(media("rows/media/b.jpg"));
+  const size_t table = jpeg.find("\xff\xc4");
+  ASSERT_NE(table, std::string::npos);
+  for (size_t i = table + 5; i < table + 21; ++i) jpeg[i] = '\xff';
+  write("broken.jpg", jpeg);
+  const ProgramResult result = train("broken", rows_with("<image>", {{"images", {"broken.jpg"}}}));
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("error: broken.jsonl: row "));
-  EXPECT_THAT(result.err, HasSubstr("broken.png: damaged picture"));
+  EXPECT_THAT(result.err, HasSubstr("broken.jpg: damaged picture"));
+}
+
+TEST_F(SeenRows, WithoutThreadsAheadTheNumbersAreTheSame) {
+  const std::string rows = rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
+  const ProgramResult usual = train("usual", rows),
+                      none = train("none", rows, {"--dataloader_num_workers", "0"});
+  ASSERT_EQ(usual.exit_code, 0) << usual.err;
+  ASSERT_EQ(none.exit_code, 0) << none.err;
+  EXPECT_EQ(steps_of(*this / "none").at(1).at("loss"), steps_of(*this / "usual").at(1).at("loss"));
+}
+
+TEST_F(SeenRows, AdaptersAreSpokenOfWhereThereAreAny) {
+  const std::string rows = rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
+  const ProgramResult full = train("full", rows);
+  EXPECT_THAT(full.err, HasSubstr("finished 2 steps"));
+  EXPECT_THAT(full.err, testing::Not(HasSubstr("adapters on the vision tower")));
+  const ProgramResult lora = train("lora", rows, {"--tuner", "lora"});
+  // Two blocks: attn.qkv, attn.proj and the three matrices of the MLP.
+  EXPECT_THAT(lora.err, HasSubstr("adapters on the vision tower too: 10 linear layers there"));
 }
 
 TEST_F(SeenRows, MissingFilesPointToTheFolderOfPictures) {

@@ -123,6 +123,37 @@ TEST(BatchStream, RanksTakeMegatronsSlices) {
   EXPECT_EQ(samples_of(stream.next()), (Lists{{2, 3}, {6, 7}}));
 }
 
+TEST(BatchStream, RanksThatAreBalancedHaveAsManySamplesAndTokensAlike) {
+  // One with pictures for every three of text, in an order that gives rank 0 all of them.
+  const auto source = source_of({90, 3, 80, 2, 70, 4, 60, 5, 50, 6, 40, 7, 9});
+  const auto of_rank = [&](int64_t rank, bool balances, int64_t budget) {
+    return BatchStream(source, file_order(13),
+                       {.micro_batch_size = 1,
+                        .accumulation_steps = 4,
+                        .dp_rank = rank,
+                        .dp_size = 2,
+                        .max_tokens_per_micro_batch = budget,
+                        .balances_ranks = balances})
+        .step_at(0);
+  };
+  EXPECT_EQ(of_rank(0, false, 0).num_tokens, 300);
+  EXPECT_EQ(of_rank(1, false, 0).num_tokens, 14);
+  // 90 | 80, 70 | 60 to the one with less: 90 + 60 and 80 + 70; then 5, 4, 3 and 2 in turn.
+  EXPECT_EQ(samples_of(of_rank(0, true, 0)), (Lists{{0}, {6}, {7}, {3}}));
+  EXPECT_EQ(samples_of(of_rank(1, true, 0)), (Lists{{2}, {4}, {5}, {1}}));
+  EXPECT_EQ(samples_of(of_rank(0, true, 100)), (Lists{{0}, {6, 7, 3}}));
+  // Of the partial step behind, 5 samples, one rank takes three as it would without.
+  const auto last = [&](int64_t rank) {
+    return samples_of(
+        BatchStream(
+            source, file_order(13),
+            {.accumulation_steps = 4, .dp_rank = rank, .dp_size = 2, .balances_ranks = true})
+            .step_at(8));
+  };
+  EXPECT_EQ(last(0), (Lists{{8}, {11}, {9}}));
+  EXPECT_EQ(last(1), (Lists{{10}, {12}}));
+}
+
 TEST(BatchStream, ATokenBudgetRegroupsButKeepsTheSamplesOfTheStep) {
   BatchStream stream(
       source_of({3, 3, 9, 1, 2, 2}), file_order(6),

@@ -100,6 +100,24 @@ TEST(MediaLoader, GoesOnWithoutItsThreads) {
   EXPECT_GT(pending->take().patches, 0);
 }
 
+TEST(MediaLoader, WithoutWorkersNothingIsMadeAhead) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  MediaSpan span = rows_of("hf", directory)->get(0).media.at(0);
+  const fs::path copy = directory / "copy.png";
+  fs::copy_file(span.files[0].path, copy);
+  const auto expected =
+      values_of(MediaLoader(golden_media_settings("hf"), 1).start({span})->take());
+  span.files[0].path = copy;
+  MediaLoader loader(golden_media_settings("hf"), 0);
+  const auto pending = loader.start({span}), other = loader.start({span});
+  double wait_s = -1;
+  EXPECT_EQ(values_of(pending->take(&wait_s)), expected);
+  EXPECT_GT(wait_s, 0) << "making them is waiting";
+  fs::remove(copy);
+  EXPECT_THAT(error_text<DataError>([&] { other->take(); }), HasSubstr("copy.png"));
+}
+
 TEST(MediaLoader, ErrorsNameTheRowAndTheFile) {
   DANLU_REQUIRES_SHARED();
   const TestDirectory directory;

@@ -240,6 +240,39 @@ TEST(ChatRepl, PicturesBelongToTheNextMessageAndStayInTheHistory) {
   EXPECT_THAT(out.str(), HasSubstr("(a picture of the next message)\n(a video of the next"));
 }
 
+TEST(ChatRepl, ABrokenPictureIsRefusedWhenItIsNamedAndNeverSticks) {
+  EchoModel model;
+  ChatMedia media = media_as_text();
+  media.encode = [](const text::Conversation& conversation, infer::Request* request) {
+    request->prompt = PlainEncoder().encode_prompt(conversation);
+    const std::string text = request->prompt.empty() ? "" : conversation.messages.back().content;
+    if (text.find("[broken.png]") != text.npos) {
+      infer::PromptPicture picture;
+      picture.pixels = []() -> at::Tensor { throw DataError("broken.png: damaged"); };
+      request->pictures = {picture};
+    }
+  };
+  int answers = 0;
+  const AnswerFn fails_first = [&](const infer::Request& request, const infer::OnToken& on_token,
+                                   infer::GenerationStats* stats) {
+    if (++answers == 1) throw DataError("clip.mp4: damaged behind its middle");
+    return model.fn()(request, on_token, stats);
+  };
+  ChatSession chat(fails_first, 0, std::make_shared<ByteTokenizer>(),
+                   std::make_shared<PlainEncoder>(), {}, std::move(media));
+  std::istringstream in("/image broken.png\n/image\n/video\n/video clip.mp4\none\ntwo\n");
+  std::ostringstream out;
+  testing::internal::CaptureStderr();
+  run_chat(chat, {.show_prompt = false, .show_speed = false}, in, out);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("broken.png: damaged\n"));
+  EXPECT_THAT(said, HasSubstr("clip.mp4: damaged behind its middle"));
+  EXPECT_EQ(out.str(),
+            "which picture? /image PATH\nwhich video? /video PATH\n(a video of the next message)\n"
+            "(the pictures and videos of this message are forgotten)\nok1\n");
+  EXPECT_THAT(model.prompts, ElementsAre("u:two|a:"));
+}
+
 TEST(ChatSession, AModelOfTextRefusesPictures) {
   EchoModel model;
   ChatSession chat = session_of(model);

@@ -55,9 +55,9 @@ TEST_F(Identity, ScopesOfOptionsReachWhoeverCompares) {
   EXPECT_THAT(config.of_start,
               testing::ElementsAre("dry_run", "overwrite_output_dir", "plan_check", "resume"));
   EXPECT_THAT(config.of_machine,
-              testing::ElementsAre("cache_dir", "hostfile", "master_addr", "master_port",
-                                   "max_restarts", "min_ranks", "nnodes", "node_rank", "nproc",
-                                   "offload_dir", "rdzv_timeout", "workers"));
+              testing::ElementsAre("cache_dir", "dataloader_num_workers", "hostfile", "master_addr",
+                                   "master_port", "max_restarts", "min_ranks", "nnodes",
+                                   "node_rank", "nproc", "offload_dir", "rdzv_timeout", "workers"));
 }
 
 }  // namespace danlu::settings::options_test

@@ -22,6 +22,15 @@ TEST_F(TrainOptions, PipelineFlagsWithoutAPipelineAreOneLine) {
                 "there is no pipeline\n"));
 }
 
+TEST_F(TrainOptions, ThreadsThatDecodeAhead) {
+  EXPECT_FALSE(with("sft", {}).data.media_workers);
+  EXPECT_EQ(with("sft", {"--dataloader_num_workers", "3"}).data.media_workers, 3);
+  EXPECT_EQ(with("pretrain", {"--num-workers", "0"}).data.media_workers, 0);
+  EXPECT_THAT(notices("sft", {"--dataloader_num_workers", "3"}),
+              HasSubstr("notice: --dataloader_num_workers has no effect with a model that reads "
+                        "text alone\n"));
+}
+
 TEST_F(TrainOptions, MoreLayersToRecomputeThanThereAre) {
   const std::vector<std::string> block = {"--recompute-granularity", "full", "--recompute-method",
                                           "block", "--recompute-num-layers"};

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands/commands.h"
+#include "plan/data_pictures.h"
 #include "plan/draw.h"
 #include "plan/estimate.h"
 #include "plan/fit.h"
@@ -23,9 +24,18 @@ std::string verb_of(const Options& options) {
   return words.empty() ? settings::kPlanVerb : words.front();
 }
 
-/// Errors: UsageError for more than a sample has.
-void set_pictures(const Options& options, plan::Request& request) {
-  if (!options.has_value("visual_tokens")) return;
+/// What the line says, else what its data hold. Errors: UsageError for more than a sample has.
+void set_pictures(const Options& options, const settings::TrainConfig& config,
+                  plan::Request& request) {
+  if (!options.has_value("visual_tokens")) {
+    const auto found = request.model.vision ? plan::pictures_in_data(config) : std::nullopt;
+    if (!found) return;
+    request.patches = found->most_patches;
+    request.frame_patches = found->most_frame_patches;
+    request.samples_looked_at = found->samples;
+    request.mean_visual_tokens = found->mean_visual_tokens();
+    return;
+  }
   const int64_t tokens = options.get_int("visual_tokens");
   if (tokens > 0 && !request.model.vision) {
     throw UsageError(tr("[plan] {}: {} reads text alone", options.given_as("visual_tokens"),
@@ -54,7 +64,7 @@ plan::Request request_on(const Options& options, const plan::Machine& machine,
                          const settings::PlannedTraining& planned) {
   const settings::TrainConfig& config = planned.config;
   plan::Request request = plan::request_of(config, planned.model, config.longest_sample());
-  set_pictures(options, request);
+  set_pictures(options, config, request);
   set_imbalance(options, request);
   request.widens = machine.peak(request.precision) <= machine.f32_flops;
   if (request.mesh.are_some_sharers())

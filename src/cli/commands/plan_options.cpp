@@ -111,8 +111,9 @@ std::vector<OptionSpec> planning_options() {
        .group = what},
       {.name = "visual_tokens",
        .type = OptionType::kInt,
-       .help = "tokens of a sample that are pictures (default: of one picture as large as "
-               "--max_pixels and the model's processor let it be)",
+       .help = "tokens of a sample that are pictures (default: the most in the first rows of the "
+               "data; where they are not there, one picture as large as --max_pixels and the "
+               "model's processor let it be)",
        .range = at_least(0),
        .group = what},
       {.name = "expert_imbalance",

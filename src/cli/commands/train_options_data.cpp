@@ -121,6 +121,15 @@ std::vector<OptionSpec> options_of_rows() {
        .range = at_least(0).up_to(1024),
        .group = data,
        .scope = OptionScope::kMachine},
+      {.name = "dataloader_num_workers",
+       .type = OptionType::kInt,
+       .help =
+           "threads that decode pictures and videos ahead of the step; 0: none, the step decodes "
+           "its own when it comes to them (default: --workers, else 2)",
+       .aliases = {"num_workers"},
+       .range = at_least(0).up_to(1024),
+       .group = data,
+       .scope = OptionScope::kMachine},
       {.name = "cache_dir",
        .help = "where tokenised data sets are kept (default: $DANLU_CACHE, ~/.cache/danlu)",
        .aliases = {"data_cache_path"},

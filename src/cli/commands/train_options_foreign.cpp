@@ -24,10 +24,8 @@ std::vector<OptionSpec> without_effect() {
               "rows are streamed into a cache of tokens once"),
       ignored_switch({"dataloader_pin_memory", "dataloader_persistent_workers"},
                      "batches are prepared ahead in this process"),
-      ignored(
-          {"dataloader_num_workers", "num_workers", "dataloader_prefetch_factor",
-           "accelerator_config"},
-          "batches are prepared ahead in this process; --workers says how many threads tokenise"),
+      ignored({"dataloader_prefetch_factor", "accelerator_config"},
+              "batches are prepared ahead in this process"),
       ignored_switch({"save_safetensors", "safe_serialization", "save_on_each_node"},
                      "weights are always saved as safetensors"),
       ignored({"max_shard_size", "eval_accumulation_steps", "torch_empty_cache_steps"},

@@ -37,6 +37,10 @@ infer::PromptPicture picture_of(const data::MediaSpan& span,
 
 std::shared_ptr<const std::string> content_now(const std::string& name,
                                                const data::MediaSettings& settings) {
+  if (data::is_on_the_web(name)) {
+    // Without the flag it keeps its name, and is refused by it.
+    return settings.fetch ? std::make_shared<const std::string>(settings.fetch(name)) : nullptr;
+  }
   const MappedFile map = media::open_media_file(data::locate_media(name, settings, {}).string());
   const auto bytes = map.bytes();
   return std::make_shared<const std::string>(reinterpret_cast<const char*>(bytes.data()),

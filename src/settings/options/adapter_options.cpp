@@ -53,7 +53,7 @@ std::vector<std::string> with_tower(const std::vector<std::string>& targets,
 
 }  // namespace
 
-weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model,
+weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::ModelConfig& model,
                               const VisionTraining& vision) {
   weights::PeftConfig lora;
   lora.rank = options.get_int("lora_rank");
@@ -64,8 +64,9 @@ weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& m
   std::vector<std::string> targets = lora_targets_from(options, model);
   if (!vision.lora_targets.empty()) {
     targets = with_tower(targets, vision, model);
-    log::info("{}", tr("adapters on the vision tower too: {} linear layers there",
-                       vision.lora_targets.size()));
+    if (tuner == Tuner::kLora)
+      log::info("adapters on the vision tower too: {} linear layers there",
+                vision.lora_targets.size());
   }
   weights::set_targets(lora, targets);
   weights::keep_out_of_tower(lora, model);

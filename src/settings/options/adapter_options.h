@@ -7,8 +7,9 @@
 
 namespace danlu::settings {
 
-/// --lora_rank and the flags beside it; targets have the names of `model`.
-weights::PeftConfig lora_from(const Options& options, const arch::ModelConfig& model,
+/// --lora_rank and the flags beside it; targets have the names of `model`. What else is made of
+/// them is said where `tuner` makes adapters.
+weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::ModelConfig& model,
                               const VisionTraining& vision);
 
 }  // namespace danlu::settings

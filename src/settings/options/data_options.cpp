@@ -57,6 +57,8 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   data.strict = options.get_bool("strict");
   data.max_dropped_ratio = options.get_float("max_dropped_ratio");
   data.workers = options.get_int("workers");
+  if (options.has_value("dataloader_num_workers"))
+    data.media_workers = options.get_int("dataloader_num_workers");
   data.dataset_dir = options.get_string_or("dataset_dir", "");
   if (looks && !data.dataset_dir.empty() && !fs::is_directory(data.dataset_dir)) {
     throw UsageError(tr("[train] {} {}: no such directory", options.given_as("dataset_dir"),

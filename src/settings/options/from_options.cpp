@@ -130,7 +130,7 @@ TrainConfig read_parts(const std::string& verb, const Options& options, const Ra
     check_judges(config.objective);
   }
   const VisionTraining vision = vision_training_from(options, model);
-  config.lora = lora_from(options, model, vision);
+  config.lora = lora_from(options, config.tuner, model, vision);
   config.nf4 = nf4_from(options, config.tuner, model);
   config.freeze = vision.freeze;
   const std::vector<std::string> named_patterns = options.get_list("freeze");

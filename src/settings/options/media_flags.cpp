@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "settings/web_pictures.h"
+#include "text/template_choice.h"
 
 namespace danlu::settings {
 namespace {
@@ -73,6 +74,12 @@ std::vector<std::string> given_media_flags(const Options& options) {
     if (options.is_given(name)) given.push_back(options.given_as(name));
   }
   return given;
+}
+
+std::filesystem::path processor_directory(const TrainConfig& config) {
+  if (config.model.tokenizer.empty() || data::reads_media(config.model.path))
+    return config.model.path;
+  return text::directory_of_model(config.model.tokenizer);
 }
 
 std::optional<data::MediaSettings> fetching_media_settings(

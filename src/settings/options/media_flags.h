@@ -7,6 +7,7 @@
 
 #include "base/options.h"
 #include "data/media_settings.h"
+#include "settings/config.h"
 
 namespace danlu::settings {
 
@@ -14,6 +15,10 @@ namespace danlu::settings {
 /// LLaMA-Factory's rule, image_resolution and video_resolution MindSpeed-MM's, where --pre_resize
 /// names none. Errors: UsageError (limits of two rules).
 data::MediaFlags media_flags_from(const Options& options);
+
+/// Where the processor of pictures lies: with the weights, or with the tokenizer if these are of a
+/// format that has none.
+std::filesystem::path processor_directory(const TrainConfig& config);
 
 /// data::media_settings_of, and fetching from the domains that are allowed.
 std::optional<data::MediaSettings> fetching_media_settings(

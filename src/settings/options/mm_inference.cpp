@@ -49,6 +49,13 @@ constexpr std::array kInferenceKeys = {
     InferenceKey{"seed", "seed"},
 };
 
+/// Of generation_config: what is an option too, and what else is read or changes no answer.
+constexpr std::array kSamplingKeys = {"max_new_tokens", "temperature", "top_k",
+                                      "top_p",          "min_p",       "repetition_penalty",
+                                      "length_penalty", "num_beams"};
+constexpr std::array kOtherGenerationKeys = {"do_sample",    "eos_token_id", "bos_token_id",
+                                             "pad_token_id", "use_cache",    "max_length"};
+
 /// Qwen2VlPipeline, Qwen2_5VlPipeline, qwen2vl, qwen2_5vl.
 bool is_pipeline_known(std::string name) {
   std::erase(name, '_');
@@ -119,12 +126,28 @@ class InferenceFile {
     return options.with(option, text, name_ + ": " + key);
   }
 
+  /// A key that is nearly one of those that have an effect was mistyped; transformers' further ones
+  /// are said to have none.
+  void refuse_misspelt(const Json& generation) const {
+    std::vector<std::string> known(kSamplingKeys.begin(), kSamplingKeys.end()), idle;
+    known.insert(known.end(), kOtherGenerationKeys.begin(), kOtherGenerationKeys.end());
+    for (const auto& [key, value] : generation.items()) {
+      if (std::find(known.begin(), known.end(), key) != known.end() || value.is_null()) continue;
+      if (const auto near = nearest_name(key, known)) {
+        throw UsageError(tr("{}: {}: unknown key", name_, "generation_config." + key),
+                         tr("did you mean \"{}\"?", *near));
+      }
+      idle.push_back("generation_config." + key);
+    }
+    if (!idle.empty()) log::notice("{}: {} have no effect", name_, fmt::join(idle, ", "));
+  }
+
   /// Sampling that a profile has defaults for: the file outweighs them.
   Options with_generation(Options result) const {
     const auto generation = json_.find("generation_config");
     if (generation == json_.end() || !generation->is_object()) return result;
-    for (const char* key : {"max_new_tokens", "temperature", "top_k", "top_p", "min_p",
-                            "repetition_penalty", "length_penalty", "num_beams"}) {
+    refuse_misspelt(*generation);
+    for (const char* key : kSamplingKeys) {
       const auto found = generation->find(key);
       if (found == generation->end() || found->is_null()) continue;
       result = given(result, key, found->dump(), std::string("generation_config.") + key);
