@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "infer/engine_answers.h"
 #include "infer/step.h"
 #include "models/weight_files.h"
 
@@ -37,13 +38,6 @@ std::vector<text::TokenId> random_ids(PythonRandom& rng, size_t count) {
   return ids;
 }
 
-EngineRequest request(std::vector<text::TokenId> prompt, int64_t max_new_tokens) {
-  EngineRequest asked;
-  asked.request.prompt = std::move(prompt);
-  asked.request.max_new_tokens = max_new_tokens;
-  return asked;
-}
-
 /// Prompts of all lengths, of which some begin alike; greedy and drawn.
 std::vector<EngineRequest> mixed_requests(size_t count, uint64_t seed) {
   PythonRandom rng(seed);
@@ -64,37 +58,6 @@ std::vector<EngineRequest> mixed_requests(size_t count, uint64_t seed) {
   return requests;
 }
 
-struct Whole {
-  std::vector<text::TokenId> ids;
-  std::vector<float> logprobs;
-  std::optional<FinishReason> reason;
-  int64_t cached = 0;
-};
-
-/// Adds one request a step, so that all ages are there together.
-std::vector<Whole> answers_of(Engine& engine, const std::vector<EngineRequest>& requests) {
-  std::vector<Whole> answers(requests.size());
-  std::map<RequestHandle, size_t> index;
-  size_t next = 0;
-  while (engine.has_work() || next < requests.size()) {
-    if (next < requests.size()) {
-      const RequestHandle handle = engine.add(requests[next]);
-      index[handle] = next++;
-    }
-    for (const EngineOutput& output : engine.step()) {
-      Whole& answer = answers[index.at(output.handle)];
-      EXPECT_FALSE(answer.reason) << "an output after the end";
-      if (output.token) {
-        answer.ids.push_back(*output.token);
-        answer.logprobs.push_back(output.logprobs->chosen.logprob);
-      }
-      answer.reason = output.finished;
-      answer.cached = output.cached_tokens;
-    }
-  }
-  return answers;
-}
-
 std::vector<Whole> answers_alone(const models::CausalLM& model,
                                  const std::vector<EngineRequest>& requests, bool deterministic) {
   std::vector<Whole> answers;
@@ -105,15 +68,6 @@ std::vector<Whole> answers_alone(const models::CausalLM& model,
     answers.push_back(answers_of(engine, {asked})[0]);
   }
   return answers;
-}
-
-void expect_alike(const std::vector<Whole>& answers, const std::vector<Whole>& alone) {
-  for (size_t i = 0; i < answers.size(); ++i) {
-    ASSERT_EQ(answers[i].ids, alone[i].ids) << "request " << i;
-    EXPECT_EQ(answers[i].reason, alone[i].reason) << "request " << i;
-    for (size_t t = 0; t < answers[i].logprobs.size(); ++t)
-      EXPECT_NEAR(answers[i].logprobs[t], alone[i].logprobs[t], 2e-5) << "request " << i;
-  }
 }
 
 TEST(Engine, AnswersDoNotDependOnWhatElseIsThere) {
