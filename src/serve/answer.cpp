@@ -8,7 +8,6 @@
 #include "api/refusal.h"
 
 namespace danlu::serve {
-namespace {
 
 Error error_of(const infer::EngineOutput& output) {
   try {
@@ -18,8 +17,6 @@ Error error_of(const infer::EngineOutput& output) {
   }
   return InternalError("a request failed without saying why");
 }
-
-}  // namespace
 
 http::Response response_of(int status, const Json& json) {
   return {

@@ -85,6 +85,9 @@ class Answer : public Receiver {
   bool is_gone_ = false, is_over_ = false;
 };
 
+/// Why an output failed.
+Error error_of(const infer::EngineOutput& output);
+
 /// A refusal, or another error, as an answer.
 http::Response response_of(int status, const Json& json);
 

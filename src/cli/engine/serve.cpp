@@ -19,6 +19,7 @@
 #include "board/serve_board.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
+#include "cli/engine/serve_adapters.h"
 #include "http/server.h"
 #include "infer/engine.h"
 #include "ops/pages.h"
@@ -104,6 +105,7 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   settings.max_batched_tokens = options.get_int("max_num_batched_tokens");
   settings.prefix_caching = options.get_bool("enable_prefix_caching");
   settings.deterministic = options.get_bool("deterministic");
+  settings.max_adapters = options.get_int_or("max_loras", 0);
   settings.max_pages = pages_for(options, model, length);
   return settings;
 }
@@ -143,6 +145,26 @@ std::vector<std::string> names_from(const Options& options, const ModelLocation&
   return {(text::is_gguf(name) ? name.stem() : name.filename()).string()};
 }
 
+/// As sentence-transformers' files say it. Errors: those of read_json_file.
+infer::Pooling pooling_from(const Options& options, const ModelLocation& where) {
+  const std::string named = options.get_string("pooling");
+  if (named != "auto") return named == "mean" ? infer::Pooling::kMean : infer::Pooling::kLast;
+  const std::filesystem::path file = where.model / "1_Pooling" / "config.json";
+  if (!std::filesystem::exists(file)) return infer::Pooling::kLast;
+  const Json json = read_json_file(file);
+  const auto has = [&](const char* key) {
+    return json.contains(key) && json.at(key).is_boolean() && json.at(key).get<bool>();
+  };
+  if (has("pooling_mode_mean_tokens")) return infer::Pooling::kMean;
+  if (!has("pooling_mode_lasttoken")) {
+    log::warning(
+        "{}: neither the mean nor the last token; the last token counts, unless "
+        "--pooling says otherwise",
+        file.string());
+  }
+  return infer::Pooling::kLast;
+}
+
 serve::ModelDescription describe(const Options& options, const ModelLocation& where,
                                  const InferenceModel& loaded) {
   serve::ModelDescription model;
@@ -173,7 +195,23 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   model.tool_format = tool_format_from(options, loaded);
   model.splits_reasoning = options.get_string("reasoning_parser") != "none";
   model.created_s = static_cast<int64_t>(std::time(nullptr));
+  model.pooling = pooling_from(options, where);
   return model;
+}
+
+/// Errors: those of the loader; UsageError for a name of the base model's.
+void add_adapters(const AdapterFlags& adapters, const serve::LoadAdapter& load,
+                  serve::ModelDescription* model) {
+  for (const AdapterFlags::Named& named : adapters.named) {
+    if (std::count(model->names.begin(), model->names.end(), named.name) > 0) {
+      throw UsageError(tr("[--lora_modules] {} is the base model's name", named.name),
+                       tr("call one of them otherwise: --served_model_name NAME"));
+    }
+    model->adapters.push_back({.name = named.name,
+                               .adapter = load(named.path.string()),
+                               .parent = named.parent,
+                               .created_s = model->created_s});
+  }
 }
 
 http::Settings http_settings(const Options& options) {
@@ -238,6 +276,11 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
             model.max_model_len > 0 ? format_count(static_cast<uint64_t>(model.max_model_len))
                                     : tr("any number of"),
             engine.max_sequences, engine.max_batched_tokens);
+  if (!model.adapters.empty()) {
+    std::vector<std::string> names;
+    for (const serve::ServedAdapter& adapter : model.adapters) names.push_back(adapter.name);
+    log::info("adapters beside it: {}", fmt::join(names, ", "));
+  }
   log::info("the page is at {}/", server.url());
   log::info("serving {} at {}/v1 (Ctrl-C ends)", fmt::join(model.names, ", "), server.url());
 }
@@ -260,11 +303,15 @@ void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs
 
 int run_serve(const Options& options) {
   const http::Settings settings = http_settings(options);
-  const ModelLocation where = locate_model(options);
+  const AdapterFlags adapters = adapter_flags(options);
+  const ModelLocation where = locate_served(options, adapters);
   const InferenceModel loaded = load_for_inference(options, where);
   const int64_t length = wanted_length(options, *loaded.model);
   const infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);
+  const serve::LoadAdapter load = adapter_loader(options, where, *loaded.model);
+  add_adapters(adapters, load, &description);
+  if (options.get_bool("enable_runtime_lora_updating")) description.load_adapter = load;
   const int64_t held = engine.max_pages * ops::kPageTokens;
   description.max_model_len = length > 0 && held > 0 ? std::min(length, held) : length + held;
 
