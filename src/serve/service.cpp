@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "api/adapter_requests.h"
@@ -216,6 +218,12 @@ void Service::load_adapter(const http::ExchangePtr& exchange) {
   const api::LoadAdapterRequest wish =
       api::read_load_adapter_request(api::parse_body(exchange->request().body));
   model_.adapters().require_free(wish.name, wish.replaces);
+  std::error_code unknown;
+  if (!std::filesystem::is_directory(wish.path, unknown)) {
+    throw api::Refusal(
+        fmt::format("Loading lora {} failed: No adapter found for {}", wish.name, wish.path),
+        "lora_path", 404);
+  }
   const bool is_known_parent = [&] {
     const auto& names = model_.description().names;
     return std::find(names.begin(), names.end(), wish.parent) != names.end();

@@ -202,7 +202,7 @@ TEST(Serve, WhatCannotBeServedIsSaidBeforeAModelIsLoaded) {
     EXPECT_EQ(result.exit_code, 2) << result.err;
     return result.err;
   };
-  EXPECT_THAT(error({"--lora_modules", "a=b"}), HasSubstr("--adapters"));
+  EXPECT_THAT(error({"--lora_modules", "a"}), HasSubstr("NAME=DIR"));
   EXPECT_THAT(error({"--tensor_parallel_size", "2"}), HasSubstr("one process"));
   EXPECT_THAT(error({"--ssl_certfile", "x.pem"}), HasSubstr("--ssl_keyfile"));
   EXPECT_THAT(error({"--port", "70000"}), HasSubstr("65535"));

@@ -37,7 +37,8 @@ class ScriptedEngine : public serve::StepEngine {
     Running running{.text = script_.answer(request.request),
                     .request = request.request,
                     .num_logprobs = request.num_logprobs,
-                    .num_prompt_logprobs = request.num_prompt_logprobs};
+                    .num_prompt_logprobs = request.num_prompt_logprobs,
+                    .pools = request.pooling.has_value()};
     {
       const std::lock_guard lock(script_.mutex);
       script_.added.push_back(std::move(request));
@@ -78,6 +79,7 @@ class ScriptedEngine : public serve::StepEngine {
     std::string text;
     infer::Request request;
     std::optional<int64_t> num_logprobs, num_prompt_logprobs;
+    bool pools = false;
     size_t position = 0;
   };
 
@@ -98,6 +100,11 @@ class ScriptedEngine : public serve::StepEngine {
           output.prompt_logprobs.push_back(
               logprobs_of(running.request.prompt[i], *running.num_prompt_logprobs));
       }
+    }
+    if (running.pools) {
+      output.embedding = {static_cast<float>(running.request.prompt.size()), 4};
+      output.finished = infer::FinishReason::kStop;
+      return output;
     }
     const bool ends = running.position >= running.text.size();
     const text::TokenId id =
