@@ -71,6 +71,7 @@ class Engine::Impl {
 
   std::vector<EngineOutput> step() {
     std::vector<EngineOutput> outputs;
+    begun_.clear();
     const std::vector<Part> parts = plan(outputs);
     ++counts_.steps;
     for (const std::vector<Part>& pass : passes_of(parts)) compute(pass, outputs);
@@ -84,6 +85,7 @@ class Engine::Impl {
     counts.pages_used = cache_.pool().num_held();
     return counts;
   }
+  const std::vector<RequestHandle>& begun() const { return begun_; }
   const EngineSettings& settings() const { return settings_; }
 
  private:
@@ -143,6 +145,7 @@ class Engine::Impl {
     if (outgrows_cache(model_.config(), cache_.length(live.sequence), length))
       cache_.truncate(live.sequence, 0);
     RequestProgress progress = progress_of(live, cache_.length(live.sequence));
+    progress.total += std::ssize(live.drafts);
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
     progress.own_pages = std::count_if(
         pages.begin(), pages.end(), [&](int32_t page) { return cache_.pool().holders(page) == 1; });
@@ -159,6 +162,7 @@ class Engine::Impl {
   std::vector<Part> plan(std::vector<EngineOutput>& outputs) {
     std::vector<Part> parts;
     std::vector<RequestProgress> progress;
+    guess();
     for (const auto& [rank, live] : running_) progress.push_back(progress_of_running(*live));
     const Schedule schedule = schedule_running(progress, room());
     for (int64_t i = 0; i < schedule.preempted; ++i) preempt();
@@ -168,7 +172,24 @@ class Engine::Impl {
     return parts;
   }
 
+  /// Only where guesses take nothing from other requests.
+  void guess() {
+    const int64_t most = settings_.lookup.num_tokens, running = std::ssize(running_);
+    const bool has_room = most > 0 && !reads_whole_ && room().pages >= 2 * running &&
+                          running * (most + 1) <= settings_.max_batched_tokens;
+    for (const auto& [rank, live] : running_) {
+      live->drafts.clear();
+      const bool goes_on = cache_.length(live->sequence) + 1 == std::ssize(live->seen);
+      if (!has_room || !goes_on || live->pictures || live->reads_all()) continue;
+      if (live->asked.rules.constraint) continue;
+      live->drafts = looked_up(live->seen, settings_.lookup,
+                               std::min(most, live->limit - std::ssize(live->seen) - 1));
+    }
+  }
+
   void add_part(std::vector<Part>& parts, LiveRequest& live, int64_t tokens) {
+    if (!live.drafts.empty())
+      live.drafts.resize(static_cast<size_t>(std::max<int64_t>(tokens - 1, 0)));
     if (live.wants_prompt_logprobs() && !is_whole(live)) tokens = std::min(tokens, kLogprobTokens);
     if (tokens > 0) parts.push_back({&live, tokens});
   }
@@ -181,6 +202,7 @@ class Engine::Impl {
     live.places.clear();
     live.prompt_logprobs.clear();
     live.pooled.clear();
+    live.drafts.clear();
     if (live.pictures) live.pictures->release();
     ++counts_.preemptions;
     waiting_.insert(running_.extract(last));
@@ -278,6 +300,7 @@ class Engine::Impl {
     live.places = shared.places;
     if (live.has_begun) return;
     live.has_begun = true;
+    begun_.push_back(live.handle);
     live.cached_tokens = std::ssize(shared.pages) * ops::kPageTokens;
     counts_.prompt_tokens += live.prompt_size();
     if (shares_) counts_.prefix_queried += live.prompt_size();
@@ -304,7 +327,7 @@ class Engine::Impl {
     int64_t row = 0, token = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       LiveRequest& live = *parts[i].live;
-      note_full_pages(live);
+      if (live.drafts.empty()) note_full_pages(live);
       const bool reaches_end = cache_.length(live.sequence) == std::ssize(live.seen);
       const int64_t first_token = std::exchange(token, token + parts[i].tokens);
       if (live.asked.pooling) {
@@ -315,6 +338,8 @@ class Engine::Impl {
         note_prompt_logprobs(live, logits_RV, row, parts[i].tokens);
         row += parts[i].tokens;
         if (reaches_end) last_rows[i] = row - 1;
+      } else if (!live.drafts.empty()) {
+        last_rows[i] = std::exchange(row, row + parts[i].tokens);
       } else if (reaches_end) {
         last_rows[i] = row++;
       }
@@ -327,7 +352,8 @@ class Engine::Impl {
                       live, model_.dtype());
     });
     for (size_t i = 0; i < parts.size(); ++i) {
-      if (last_rows[i] >= 0) outputs.push_back(accept(*parts[i].live, drawn[i]));
+      if (last_rows[i] >= 0)
+        accept_all(*parts[i].live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
     }
   }
 
@@ -336,13 +362,15 @@ class Engine::Impl {
     for (const Part& part : parts) {
       const LiveRequest& live = *part.live;
       const auto from = live.seen.begin() + cache_.length(live.sequence);
-      StepInput input{live.sequence, {from, from + part.tokens}, live.pictures.get()};
+      const auto end = from + part.tokens - std::ssize(live.drafts);
+      StepInput input{live.sequence, {from, end}, live.pictures.get()};
+      input.ids.insert(input.ids.end(), live.drafts.begin(), live.drafts.end());
       input.adapter = live.asked.adapter.get();
       if (live.asked.pooling)
         input.logits_after = LogitsAfter::kNone;
-      else if (live.wants_prompt_logprobs())
+      else if (live.wants_prompt_logprobs() || !live.drafts.empty())
         input.logits_after = LogitsAfter::kEach;
-      else if (from + part.tokens != live.seen.end())
+      else if (end != live.seen.end())
         input.logits_after = LogitsAfter::kNone;
       inputs.push_back(std::move(input));
     }
@@ -393,6 +421,24 @@ class Engine::Impl {
     return output;
   }
 
+  /// The token of `row`, and those behind guesses as long as these are what was drawn.
+  void accept_all(LiveRequest& live, const at::Tensor& logits_RV, int64_t row, DrawnToken drawn,
+                  std::vector<EngineOutput>& outputs) {
+    const std::vector<text::TokenId> drafts = std::exchange(live.drafts, {});
+    counts_.guessed += std::ssize(drafts);
+    for (size_t i = 0;; ++i) {
+      outputs.push_back(accept(live, drawn));
+      if (outputs.back().finished) return;  // the request is no more
+      if (i == drafts.size() || *drawn.token != drafts[i]) break;
+      ++counts_.guessed_right;
+      drawn = draw(answerable(logits_RV, static_cast<size_t>(row) + i + 1, live.asked.request),
+                   live, model_.dtype());
+    }
+    if (drafts.empty()) return;
+    cache_.truncate(live.sequence, std::ssize(live.seen) - 1);
+    note_full_pages(live);
+  }
+
   EngineOutput accept(LiveRequest& live, const DrawnToken& drawn) {
     EngineOutput output{.handle = live.handle, .cached_tokens = live.cached_tokens};
     if (live.pictures) live.pictures->release();
@@ -440,6 +486,7 @@ class Engine::Impl {
   Requests running_, waiting_;
   std::map<RequestHandle, RequestRank> ranks_;
   RequestHandle next_handle_ = 1;
+  std::vector<RequestHandle> begun_;
   EngineCounts counts_;
 };
 
@@ -450,6 +497,7 @@ RequestHandle Engine::add(EngineRequest request) { return impl_->add(std::move(r
 void Engine::cancel(RequestHandle handle) { impl_->cancel(handle); }
 bool Engine::has_work() const { return impl_->has_work(); }
 std::vector<EngineOutput> Engine::step() { return impl_->step(); }
+const std::vector<RequestHandle>& Engine::begun() const { return impl_->begun(); }
 EngineCounts Engine::counts() const { return impl_->counts(); }
 const EngineSettings& Engine::settings() const { return impl_->settings(); }
 

@@ -9,6 +9,7 @@
 
 #include "infer/generate.h"
 #include "infer/logit_rules.h"
+#include "infer/prompt_lookup.h"
 #include "layers/lora.h"
 #include "models/causal_lm.h"
 
@@ -64,6 +65,10 @@ struct EngineSettings {
   /// and several are not faster together than one after the other.
   bool deterministic = false;
   bool prefix_caching = true;  ///< what prompts begin with alike is computed once while kept
+  /// Tokens that are guessed are computed with the one before them, and count as far as they are
+  /// what would have been drawn: answers are the same, beyond rounding. Not where requests are read
+  /// whole, nor of answers under a constraint.
+  PromptLookup lookup = {};
 };
 
 /// Since the engine was made, but for the first three.
@@ -74,6 +79,7 @@ struct EngineCounts {
   int64_t prefix_queried = 0, prefix_hit = 0;  ///< tokens of prompts
   int64_t preemptions = 0;
   int64_t steps = 0;
+  int64_t guessed = 0, guessed_right = 0;  ///< tokens
 };
 
 /// Not thread-safe: one thread adds, cancels and steps. What a request is answered does not depend
@@ -94,6 +100,8 @@ class Engine {
   /// are no numbers or whose picture cannot be read ends by kFailed and harms no other. Errors of
   /// the pass itself go out, and the engine is of no further use.
   std::vector<EngineOutput> step();
+  /// Requests of which the last step was the first to compute anything.
+  const std::vector<RequestHandle>& begun() const;
   EngineCounts counts() const;
   const EngineSettings& settings() const;
 

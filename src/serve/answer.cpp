@@ -23,6 +23,10 @@ http::Response response_of(int status, const Json& json) {
       .status = status, .headers = {{"Content-Type", "application/json"}}, .body = dump_text(json)};
 }
 
+http::Response access_refusal(int status, const std::string& message, const std::string& code) {
+  return response_of(status, api::error_json(status, message, "", code));
+}
+
 Answer::Answer(AnswerPlan plan) : plan_(std::move(plan)) {
   const size_t total = plan_.prompts.size() * static_cast<size_t>(plan_.num_choices);
   choices_.reserve(total);

@@ -166,8 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
     Families, Adapters,
     testing::Values(std::pair{"llama", std::vector<std::string>{"q_proj", "lm_head"}},
                     std::pair{"qwen2", std::vector<std::string>{"q_proj", "v_proj"}},
-                    std::pair{"qwen2_moe",
-                              std::vector<std::string>{"up_proj"}},
+                    std::pair{"qwen2_moe", std::vector<std::string>{"up_proj"}},
                     std::pair{"deepseek_v3", std::vector<std::string>{"kv_b_proj"}},
                     std::pair{"minicpm3", std::vector<std::string>{"q_a_proj"}}),
     [](const auto& info) { return info.param.first; });

@@ -96,6 +96,36 @@ TEST(Engine, DeterministicAnswersAreEqualToTheBit) {
   }
 }
 
+TEST(Engine, GuessesChangeNoAnswer) {
+  const auto model = tiny_model();
+  std::vector<EngineRequest> requests = mixed_requests(64, 11);
+  for (size_t i = 0; i < requests.size(); i += 5) {
+    requests[i].rules.presence_penalty = 0.3;
+    requests[i].rules.min_new_tokens = 20;
+  }
+  const std::vector<Whole> alone = answers_alone(*model, requests, false);
+  const PromptLookup lookup = {.num_tokens = 4, .shortest = 1, .longest = 3};
+  Engine roomy(*model, {.lookup = lookup});
+  expect_alike(answers_of(roomy, requests), alone);
+  EXPECT_GT(roomy.counts().guessed_right, 50);
+  EXPECT_LT(roomy.counts().guessed_right, roomy.counts().guessed);
+  Engine narrow(*model,
+                {.max_sequences = 4, .max_batched_tokens = 24, .max_pages = 20, .lookup = lookup});
+  expect_alike(answers_of(narrow, requests), alone);
+  EXPECT_GT(narrow.counts().guessed_right, 0);
+  EXPECT_GT(narrow.counts().prefix_hit, 0);
+  EXPECT_EQ(narrow.counts().pages_used, 0);
+  // What was guessed wrongly is not found as the beginning of a later prompt.
+  std::vector<EngineRequest> again;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EngineRequest longer = requests[i];
+    std::vector<text::TokenId>& prompt = longer.request.prompt;
+    prompt.insert(prompt.end(), alone[i].ids.begin(), alone[i].ids.end());
+    again.push_back(std::move(longer));
+  }
+  expect_alike(answers_of(roomy, again), answers_alone(*model, again, false));
+}
+
 TEST(Engine, ABeginningIsComputedOnce) {
   const auto model = tiny_model();
   PythonRandom rng(4);
@@ -155,7 +185,10 @@ TEST(Engine, WhatIsKeptMakesRoomForWhatIsAsked) {
 TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
   const auto model = tiny_model(128);
   PythonRandom rng(8);
-  Engine engine(*model, {.max_sequences = 6, .max_batched_tokens = 40, .max_pages = 12});
+  Engine engine(*model, {.max_sequences = 6,
+                         .max_batched_tokens = 40,
+                         .max_pages = 12,
+                         .lookup = {.num_tokens = 3, .shortest = 1}});
   const std::vector<text::TokenId> common = random_ids(rng, 64);
   std::map<RequestHandle, int64_t> asked_at;
   int64_t steps = 0;
@@ -193,6 +226,7 @@ TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
   EXPECT_EQ(engine.counts().pages_used, 0);
   EXPECT_FALSE(engine.has_work());
   EXPECT_GT(engine.counts().preemptions, 0);
+  EXPECT_GT(engine.counts().guessed, 0);
 }
 
 TEST(Engine, TheMoreUrgentComesFirst) {
@@ -206,6 +240,11 @@ TEST(Engine, TheMoreUrgentComesFirst) {
   ASSERT_EQ(outputs.size(), 1u);
   EXPECT_EQ(outputs[0].handle, second);
   EXPECT_NE(first, second);
+  EXPECT_EQ(engine.begun(), std::vector<RequestHandle>{second});
+  engine.step();
+  EXPECT_TRUE(engine.begun().empty());
+  engine.step();
+  EXPECT_EQ(engine.begun(), std::vector<RequestHandle>{first});
 }
 
 TEST(Engine, AnAnswerEndsWherePagesEnd) {

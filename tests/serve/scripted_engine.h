@@ -57,7 +57,11 @@ class ScriptedEngine : public serve::StepEngine {
   std::vector<infer::EngineOutput> step() override {
     if (script_.fails_next_step.exchange(false)) throw MemoryError("no memory is left");
     std::vector<infer::EngineOutput> outputs;
+    begun_.clear();
     if (script_.is_held) return outputs;
+    for (const auto& [handle, running] : running_) {
+      if (running.position == 0) begun_.push_back(handle);
+    }
     for (auto at = running_.begin(); at != running_.end();) {
       outputs.push_back(next_output(at->first, at->second));
       if (outputs.back().finished) --script_.num_running;
@@ -65,6 +69,7 @@ class ScriptedEngine : public serve::StepEngine {
     }
     return outputs;
   }
+  std::vector<infer::RequestHandle> begun() const override { return begun_; }
   infer::EngineCounts counts() const override {
     infer::EngineCounts counts = counts_;
     const auto all = static_cast<int64_t>(running_.size());
@@ -126,6 +131,7 @@ class ScriptedEngine : public serve::StepEngine {
   EngineScript& script_;
   std::map<infer::RequestHandle, Running> running_;
   infer::EngineCounts counts_;
+  std::vector<infer::RequestHandle> begun_;
   infer::RequestHandle next_ = 1;
 };
 

@@ -160,6 +160,11 @@ std::vector<OptionSpec> batching_options() {
        .help = "what prompts begin with alike is computed once",
        .aliases = {"vllm_enable_prefix_caching"},
        .group = group},
+      {.name = "speculative_config",
+       .type = OptionType::kJson,
+       .help = "tokens guessed from the text so far, which must be what is drawn to count: "
+               R"({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4})",
+       .group = group},
       {.name = "deterministic",
        .type = OptionType::kBool,
        .default_text = "false",

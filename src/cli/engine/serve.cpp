@@ -20,10 +20,11 @@
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/serve_adapters.h"
+#include "http/guards.h"
 #include "http/server.h"
 #include "infer/engine.h"
 #include "ops/pages.h"
-#include "serve/guards.h"
+#include "serve/answer.h"
 #include "serve/service.h"
 #include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
@@ -43,6 +44,7 @@ class ServedEngine final : public serve::StepEngine {
   void cancel(infer::RequestHandle handle) override { engine_.cancel(handle); }
   bool has_work() const override { return engine_.has_work(); }
   std::vector<infer::EngineOutput> step() override { return engine_.step(); }
+  std::vector<infer::RequestHandle> begun() const override { return engine_.begun(); }
   infer::EngineCounts counts() const override { return engine_.counts(); }
   infer::EngineSettings settings() const override { return engine_.settings(); }
 
@@ -98,6 +100,38 @@ int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t
   return pages;
 }
 
+/// vLLM's JSON. Errors: UsageError for other methods and for numbers that make no sense.
+infer::PromptLookup lookup_from(const Options& options) {
+  infer::PromptLookup lookup;
+  if (!options.has_value("speculative_config")) return lookup;
+  const std::string flag = options.given_as("speculative_config");
+  const Json json = options.get_json("speculative_config");
+  if (!json.is_object() || json.value("method", Json("")) != Json("ngram")) {
+    throw UsageError(tr("[{}] tokens are guessed from the text itself alone", flag),
+                     tr(R"(give {{"method": "ngram", "num_speculative_tokens": 4}})"));
+  }
+  const auto whole = [&](const char* key, int64_t otherwise) {
+    if (!json.contains(key)) return otherwise;
+    if (!json.at(key).is_number_integer() || json.at(key) < 1 || json.at(key) > 64)
+      throw UsageError(tr("[{}] {} must be from 1 to 64, got {}", flag, key, json.at(key).dump()));
+    return json.at(key).get<int64_t>();
+  };
+  lookup.num_tokens = whole("num_speculative_tokens", 4);
+  lookup.longest = whole("prompt_lookup_max", 4);
+  lookup.shortest = whole("prompt_lookup_min", std::min<int64_t>(2, lookup.longest));
+  if (lookup.shortest > lookup.longest)
+    throw UsageError(tr("[{}] prompt_lookup_min is above prompt_lookup_max", flag));
+  for (const auto& [key, value] : json.items()) {
+    if (key != "method" && key != "num_speculative_tokens" && !key.starts_with("prompt_lookup_"))
+      log::notice("{}: {} has no effect here", flag, key);
+  }
+  if (options.get_bool("deterministic")) {
+    throw UsageError(
+        tr("[{}] guesses change how sums are rounded, which --deterministic rules out", flag));
+  }
+  return lookup;
+}
+
 infer::EngineSettings engine_settings(const Options& options, const models::CausalLM& model,
                                       int64_t length) {
   infer::EngineSettings settings;
@@ -106,6 +140,7 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   settings.prefix_caching = options.get_bool("enable_prefix_caching");
   settings.deterministic = options.get_bool("deterministic");
   settings.max_adapters = options.get_int_or("max_loras", 0);
+  settings.lookup = lookup_from(options);
   settings.max_pages = pages_for(options, model, length);
   return settings;
 }
@@ -233,12 +268,14 @@ http::Settings http_settings(const Options& options) {
   return settings;
 }
 
-serve::AccessSettings access_from(const Options& options) {
-  serve::AccessSettings access;
+http::AccessSettings access_from(const Options& options) {
+  http::AccessSettings access;
   if (options.has_value("api_key")) access.api_keys = options.get_list("api_key");
   if (options.has_value("allowed_origins"))
     access.allowed_origins = options.get_list("allowed_origins");
-  access.is_loopback = board::is_loopback(options.get_string("host"));
+  access.host = options.get_string("host");
+  access.is_loopback = http::is_loopback(access.host);
+  access.refusal = serve::access_refusal;
   access.open_paths = board::page_paths();
   return access;
 }
@@ -327,7 +364,7 @@ int run_serve(const Options& options) {
        .version = DANLU_VERSION,
        .logs_requests = options.get_bool("log_requests")});
   http::Router router;
-  serve::add_guards(access_from(options), &router);
+  http::add_guards(access_from(options), &router);
   service.add_routes(&router);
   const std::unique_ptr<board::Board> runs = add_page(options, &router);
   http::Server server(settings, std::move(router));
