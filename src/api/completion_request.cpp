@@ -10,60 +10,59 @@ namespace {
 
 constexpr size_t kMaxPrompts = 1024;
 
-[[noreturn]] void refuse_prompt(const Json& found) {
-  throw Refusal(fmt::format("'prompt' must be a string, a list of strings, a list of token ids or "
-                            "a list of such lists, got {}",
-                            kind_of(found)),
-                "prompt");
+[[noreturn]] void refuse_prompt(const std::string& name, const Json& found) {
+  throw Refusal(fmt::format("'{}' must be a string, a list of strings, a list of token ids or a "
+                            "list of such lists, got {}",
+                            name, kind_of(found)),
+                name);
 }
 
-std::vector<text::TokenId> prompt_ids(const Json& list) {
+std::vector<text::TokenId> prompt_ids(const std::string& name, const Json& list) {
   std::vector<text::TokenId> ids;
   ids.reserve(list.size());
   for (const Json& entry : list) {
-    if (!entry.is_number_integer()) refuse_prompt(entry);
+    if (!entry.is_number_integer()) refuse_prompt(name, entry);
     const bool is_id = entry.is_number_unsigned()
                            ? entry.get<uint64_t>() <= std::numeric_limits<text::TokenId>::max()
                            : entry.get<int64_t>() >= 0;
-    if (!is_id) throw Refusal(fmt::format("'prompt': {} is no token id", entry.dump()), "prompt");
+    if (!is_id) throw Refusal(fmt::format("'{}': {} is no token id", name, entry.dump()), name);
     ids.push_back(entry.get<text::TokenId>());
   }
   return ids;
 }
 
-std::vector<Prompt> read_prompts(Fields& fields) {
-  const Json* json = fields.find("prompt");
-  if (!json) throw Refusal("'prompt' is missing", "prompt");
+}  // namespace
+
+std::vector<Prompt> read_prompts(Fields& fields, const std::string& name, size_t most) {
+  const Json* json = fields.find(name);
+  if (!json) throw Refusal(fmt::format("'{}' is missing", name), name);
   if (json->is_string()) return {json->get<std::string>()};
-  if (!json->is_array()) refuse_prompt(*json);
-  if (json->empty()) throw Refusal("'prompt' is empty", "prompt");
-  if (json->front().is_number()) return {prompt_ids(*json)};
-  if (json->size() > kMaxPrompts) {
-    throw Refusal(
-        fmt::format("'prompt' may have up to {} texts, got {}", kMaxPrompts, json->size()),
-        "prompt");
+  if (!json->is_array()) refuse_prompt(name, *json);
+  if (json->empty()) throw Refusal(fmt::format("'{}' is empty", name), name);
+  if (json->front().is_number()) return {prompt_ids(name, *json)};
+  if (json->size() > most) {
+    throw Refusal(fmt::format("'{}' may have up to {} texts, got {}", name, most, json->size()),
+                  name);
   }
   std::vector<Prompt> prompts;
   for (const Json& entry : *json) {
     if (entry.is_string()) {
       prompts.emplace_back(entry.get<std::string>());
     } else if (entry.is_array()) {
-      prompts.emplace_back(prompt_ids(entry));
+      prompts.emplace_back(prompt_ids(name, entry));
     } else {
-      refuse_prompt(entry);
+      refuse_prompt(name, entry);
     }
   }
   return prompts;
 }
-
-}  // namespace
 
 CompletionRequest read_completion_request(const Json& body, const RequestLimits& limits) {
   constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
   Fields fields(body);
   CompletionRequest request;
   static_cast<GenerationWish&>(request) = read_generation(fields, limits);
-  request.prompts = read_prompts(fields);
+  request.prompts = read_prompts(fields, "prompt", kMaxPrompts);
   request.echoes = fields.boolean_or("echo", false);
   request.max_tokens =
       fields.whole("max_tokens", request.echoes ? 0 : 1).value_or(kDefaultMaxTokens);

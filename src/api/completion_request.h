@@ -18,6 +18,10 @@ struct CompletionRequest : GenerationWish {
   bool echoes = false;               ///< the prompt stands before the answer
 };
 
+/// A string, a list of strings, a list of token ids or a list of such lists, at most `most` of
+/// them. Errors: Refusal.
+std::vector<Prompt> read_prompts(Fields& fields, const std::string& name, size_t most);
+
 /// Errors: Refusal.
 CompletionRequest read_completion_request(const Json& body, const RequestLimits& limits);
 

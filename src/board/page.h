@@ -1,4 +1,4 @@
-// board/page.h: the page of danlu board and danlu serve: its files, and who may ask for what.
+// board/page.h: the page of danlu board and danlu serve: its files.
 #pragma once
 #include <string>
 #include <string_view>
@@ -22,15 +22,6 @@ void add_page(http::Router& router, const PageSettings& settings);
 
 /// The paths of add_page, for a guard that asks for keys.
 std::vector<std::string> page_paths();
-
-/// Asks for one of `keys` below /api (but for /api/page) and below /v1, comparing in a time that
-/// tells nothing of them; 401 otherwise.
-http::Guard require_key(std::vector<std::string> keys);
-
-/// For a server that only this machine reaches: another site's page, in the user's browser, may
-/// have its name lead here. Requests whose Host is neither an address nor localhost nor `host` get
-/// a 403.
-http::Guard require_own_name(std::string host);
 
 /// One file of the page, built into the program (cmake/page.cmake).
 struct PageFile {

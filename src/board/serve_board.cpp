@@ -1,6 +1,5 @@
 #include "board/serve_board.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -13,10 +12,10 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/lower_case.h"
 #include "board/answers.h"
 #include "board/board.h"
 #include "board/page.h"
+#include "http/guards.h"
 #include "http/server.h"
 
 namespace danlu::board {
@@ -47,19 +46,18 @@ void require_directories(const std::vector<std::filesystem::path>& directories) 
   }
 }
 
-bool is_loopback(const std::string& host) {
-  in_addr four{};
-  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
-  return host == "::1" || lower_case(host) == "localhost";
-}
-
 void serve_board(const BoardRequest& request) {
   require_directories(request.directories);
   Board board(request.directories);
   http::Router router;
   router.set_error_body(error_answer);
-  if (is_loopback(request.host)) router.add_guard(require_own_name(request.host));
-  if (!request.keys.empty()) router.add_guard(require_key(request.keys));
+  http::add_guards({.api_keys = request.keys,
+                    .is_loopback = http::is_loopback(request.host),
+                    .host = request.host,
+                    .open_paths = page_paths(),
+                    .refusal = [](int status, const std::string& message,
+                                  const std::string&) { return error_answer(status, message); }},
+                   &router);
   board.add_routes(router);
   add_page(router, {.has_runs = true,
                     .has_chat = false,
@@ -72,7 +70,7 @@ void serve_board(const BoardRequest& request) {
   http::Server server(std::move(settings), std::move(router));
   server.start();
   watch_interrupts();
-  if (!is_loopback(request.host) && request.keys.empty())
+  if (!http::is_loopback(request.host) && request.keys.empty())
     log::warning("whoever reaches {} sees these runs: --api-key asks for a key", request.host);
   std::puts((server.url() + "/").c_str());
   std::fflush(stdout);

@@ -27,7 +27,4 @@ using ServeBoard = void (*)(const BoardRequest* request);
 /// Errors: IoError naming the first that cannot be read.
 void require_directories(const std::vector<std::filesystem::path>& directories);
 
-/// Whether only this machine reaches that host.
-bool is_loopback(const std::string& host);
-
 }  // namespace danlu::board

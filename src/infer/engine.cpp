@@ -1,11 +1,15 @@
 #include "infer/engine.h"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "device/parallel.h"
@@ -45,6 +49,7 @@ class Engine::Impl {
         PromptPictures::of(model_.config(), std::ssize(live->seen), asked.request.pictures);
     live->named = names_.named(live->seen, live->pictures.get());
     live->limit = limit_of(asked.request);
+    live->root = fmt::format("{}:{}", asked.adapter ? asked.adapter->id : uint64_t{0}, asked.salt);
     const RequestRank rank{asked.priority, live->handle};
     live->asked = std::move(asked);
     ranks_[live->handle] = rank;
@@ -66,13 +71,10 @@ class Engine::Impl {
 
   std::vector<EngineOutput> step() {
     std::vector<EngineOutput> outputs;
+    begun_.clear();
     const std::vector<Part> parts = plan(outputs);
     ++counts_.steps;
-    if (settings_.deterministic) {
-      for (const Part& part : parts) compute({part}, outputs);
-    } else if (!parts.empty()) {
-      compute(parts, outputs);
-    }
+    for (const std::vector<Part>& pass : passes_of(parts)) compute(pass, outputs);
     return outputs;
   }
 
@@ -83,6 +85,7 @@ class Engine::Impl {
     counts.pages_used = cache_.pool().num_held();
     return counts;
   }
+  const std::vector<RequestHandle>& begun() const { return begun_; }
   const EngineSettings& settings() const { return settings_; }
 
  private:
@@ -91,6 +94,25 @@ class Engine::Impl {
     LiveRequest* live;
     int64_t tokens;
   };
+
+  /// One pass, rows of one adapter side by side, unless an adapter shares its pass with no other.
+  std::vector<std::vector<Part>> passes_of(std::vector<Part> parts) const {
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+      return a.live->adapter_id() < b.live->adapter_id();
+    });
+    const bool mixes = std::all_of(parts.begin(), parts.end(), [](const Part& part) {
+      return !part.live->asked.adapter || part.live->asked.adapter->mixes;
+    });
+    std::vector<std::vector<Part>> passes;
+    for (const Part& part : parts) {
+      const bool joins =
+          !passes.empty() && !settings_.deterministic &&
+          (mixes || passes.back().front().live->adapter_id() == part.live->adapter_id());
+      if (!joins) passes.emplace_back();
+      passes.back().push_back(part);
+    }
+    return passes;
+  }
 
   void check(const EngineRequest& asked) const {
     asked.request.sampling.validate();
@@ -123,6 +145,7 @@ class Engine::Impl {
     if (outgrows_cache(model_.config(), cache_.length(live.sequence), length))
       cache_.truncate(live.sequence, 0);
     RequestProgress progress = progress_of(live, cache_.length(live.sequence));
+    progress.total += std::ssize(live.drafts);
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
     progress.own_pages = std::count_if(
         pages.begin(), pages.end(), [&](int32_t page) { return cache_.pool().holders(page) == 1; });
@@ -139,6 +162,7 @@ class Engine::Impl {
   std::vector<Part> plan(std::vector<EngineOutput>& outputs) {
     std::vector<Part> parts;
     std::vector<RequestProgress> progress;
+    guess();
     for (const auto& [rank, live] : running_) progress.push_back(progress_of_running(*live));
     const Schedule schedule = schedule_running(progress, room());
     for (int64_t i = 0; i < schedule.preempted; ++i) preempt();
@@ -148,7 +172,24 @@ class Engine::Impl {
     return parts;
   }
 
+  /// Only where guesses take nothing from other requests.
+  void guess() {
+    const int64_t most = settings_.lookup.num_tokens, running = std::ssize(running_);
+    const bool has_room = most > 0 && !reads_whole_ && room().pages >= 2 * running &&
+                          running * (most + 1) <= settings_.max_batched_tokens;
+    for (const auto& [rank, live] : running_) {
+      live->drafts.clear();
+      const bool goes_on = cache_.length(live->sequence) + 1 == std::ssize(live->seen);
+      if (!has_room || !goes_on || live->pictures || live->reads_all()) continue;
+      if (live->asked.rules.constraint) continue;
+      live->drafts = looked_up(live->seen, settings_.lookup,
+                               std::min(most, live->limit - std::ssize(live->seen) - 1));
+    }
+  }
+
   void add_part(std::vector<Part>& parts, LiveRequest& live, int64_t tokens) {
+    if (!live.drafts.empty())
+      live.drafts.resize(static_cast<size_t>(std::max<int64_t>(tokens - 1, 0)));
     if (live.wants_prompt_logprobs() && !is_whole(live)) tokens = std::min(tokens, kLogprobTokens);
     if (tokens > 0) parts.push_back({&live, tokens});
   }
@@ -160,6 +201,8 @@ class Engine::Impl {
     live.sequence = -1;
     live.places.clear();
     live.prompt_logprobs.clear();
+    live.pooled.clear();
+    live.drafts.clear();
     if (live.pictures) live.pictures->release();
     ++counts_.preemptions;
     waiting_.insert(running_.extract(last));
@@ -170,7 +213,8 @@ class Engine::Impl {
     for (auto next = waiting_.begin(); next != waiting_.end();) {
       const auto first = next++;
       LiveRequest& live = *first->second;
-      if (live.asked.request.max_new_tokens <= 0 && !live.asked.num_prompt_logprobs) {
+      if (!has_room_for_adapter(live)) return;
+      if (live.asked.request.max_new_tokens <= 0 && !live.reads_all()) {
         outputs.push_back(ended(live, FinishReason::kLength));
         forget(first->first);
         continue;
@@ -191,22 +235,32 @@ class Engine::Impl {
     }
   }
 
+  /// Who waits for it is overtaken by nobody: what runs would else go on for ever with its own.
+  bool has_room_for_adapter(const LiveRequest& live) const {
+    if (settings_.max_adapters == 0 || !live.asked.adapter) return true;
+    std::set<uint64_t> ids = {live.adapter_id()};
+    for (const auto& [rank, other] : running_) {
+      if (other->asked.adapter) ids.insert(other->adapter_id());
+    }
+    return std::ssize(ids) <= settings_.max_adapters;
+  }
+
   /// Pages of what the prompt begins with; the last token is never among them, its logits are the
   /// answer's first.
   PrefixIndex::Found found_beginning(const LiveRequest& live) const {
-    if (!shares_ || live.wants_prompt_logprobs()) return {};
-    return index_.find(PrefixIndex::root(live.asked.salt), live.named,
+    if (!shares_ || live.reads_all()) return {};
+    return index_.find(PrefixIndex::root(live.root), live.named,
                        (std::ssize(live.seen) - 1) / ops::kPageTokens);
   }
 
   /// Whether another request computes what this one would compute next: it waits, and shares.
   bool is_being_computed(const LiveRequest& live, const PrefixIndex::Found& shared) const {
-    if (!shares_) return false;
+    if (!shares_ || live.reads_all()) return false;
     const size_t begin = shared.pages.size() * ops::kPageTokens, end = begin + ops::kPageTokens;
     if (end >= live.named.size()) return false;
     return std::any_of(running_.begin(), running_.end(), [&](const auto& item) {
       const LiveRequest& other = *item.second;
-      return other.asked.salt == live.asked.salt && other.places == shared.places &&
+      return other.root == live.root && other.places == shared.places &&
              end <= other.named.size() &&
              std::equal(live.named.begin() + static_cast<std::ptrdiff_t>(begin),
                         live.named.begin() + static_cast<std::ptrdiff_t>(end),
@@ -246,6 +300,7 @@ class Engine::Impl {
     live.places = shared.places;
     if (live.has_begun) return;
     live.has_begun = true;
+    begun_.push_back(live.handle);
     live.cached_tokens = std::ssize(shared.pages) * ops::kPageTokens;
     counts_.prompt_tokens += live.prompt_size();
     if (shares_) counts_.prefix_queried += live.prompt_size();
@@ -266,17 +321,25 @@ class Engine::Impl {
   }
 
   void compute(const std::vector<Part>& parts, std::vector<EngineOutput>& outputs) {
-    const at::Tensor logits_RV = next_logits(model_, cache_, inputs_of(parts));
+    const StepResult result = infer::step(model_, cache_, inputs_of(parts));
+    const at::Tensor& logits_RV = result.logits_RV;
     std::vector<int64_t> last_rows(parts.size(), -1);
-    int64_t row = 0;
+    int64_t row = 0, token = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       LiveRequest& live = *parts[i].live;
-      note_full_pages(live);
+      if (live.drafts.empty()) note_full_pages(live);
       const bool reaches_end = cache_.length(live.sequence) == std::ssize(live.seen);
-      if (live.wants_prompt_logprobs()) {
+      const int64_t first_token = std::exchange(token, token + parts[i].tokens);
+      if (live.asked.pooling) {
+        pool_hidden(*live.asked.pooling, result.hidden_NH.narrow(0, first_token, parts[i].tokens),
+                    live.pooled);
+        if (reaches_end) outputs.push_back(embedded(live));
+      } else if (live.wants_prompt_logprobs()) {
         note_prompt_logprobs(live, logits_RV, row, parts[i].tokens);
         row += parts[i].tokens;
         if (reaches_end) last_rows[i] = row - 1;
+      } else if (!live.drafts.empty()) {
+        last_rows[i] = std::exchange(row, row + parts[i].tokens);
       } else if (reaches_end) {
         last_rows[i] = row++;
       }
@@ -289,7 +352,8 @@ class Engine::Impl {
                       live, model_.dtype());
     });
     for (size_t i = 0; i < parts.size(); ++i) {
-      if (last_rows[i] >= 0) outputs.push_back(accept(*parts[i].live, drawn[i]));
+      if (last_rows[i] >= 0)
+        accept_all(*parts[i].live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
     }
   }
 
@@ -298,10 +362,15 @@ class Engine::Impl {
     for (const Part& part : parts) {
       const LiveRequest& live = *part.live;
       const auto from = live.seen.begin() + cache_.length(live.sequence);
-      StepInput input{live.sequence, {from, from + part.tokens}, live.pictures.get()};
-      if (live.wants_prompt_logprobs())
+      const auto end = from + part.tokens - std::ssize(live.drafts);
+      StepInput input{live.sequence, {from, end}, live.pictures.get()};
+      input.ids.insert(input.ids.end(), live.drafts.begin(), live.drafts.end());
+      input.adapter = live.asked.adapter.get();
+      if (live.asked.pooling)
+        input.logits_after = LogitsAfter::kNone;
+      else if (live.wants_prompt_logprobs() || !live.drafts.empty())
         input.logits_after = LogitsAfter::kEach;
-      else if (from + part.tokens != live.seen.end())
+      else if (end != live.seen.end())
         input.logits_after = LogitsAfter::kNone;
       inputs.push_back(std::move(input));
     }
@@ -313,8 +382,7 @@ class Engine::Impl {
     const int64_t full = cache_.length(live.sequence) / ops::kPageTokens;
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
     for (int64_t i = std::ssize(live.places); i < full; ++i) {
-      const auto before =
-          live.places.empty() ? PrefixIndex::root(live.asked.salt) : live.places.back();
+      const auto before = live.places.empty() ? PrefixIndex::root(live.root) : live.places.back();
       const int32_t page = pages[static_cast<size_t>(i)];
       live.places.push_back(
           index_.add(before,
@@ -334,6 +402,41 @@ class Engine::Impl {
       live.prompt_logprobs.push_back(logprobs_of(
           logits, live.seen[static_cast<size_t>(first + i + 1)], *live.asked.num_prompt_logprobs));
     }
+  }
+
+  /// The end of a request that asked for a vector.
+  EngineOutput embedded(LiveRequest& live) {
+    EngineOutput output = ended(live, FinishReason::kStop);
+    const double count =
+        live.asked.pooling == Pooling::kMean ? static_cast<double>(live.seen.size()) : 1.0;
+    for (const double sum : live.pooled)
+      output.embedding.push_back(static_cast<float>(sum / count));
+    if (!std::all_of(live.pooled.begin(), live.pooled.end(),
+                     [](double sum) { return std::isfinite(sum); })) {
+      output.finished = FinishReason::kFailed;
+      output.error =
+          std::make_exception_ptr(NumericError(tr("[engine] hidden states are no numbers")));
+    }
+    forget({live.asked.priority, live.handle});
+    return output;
+  }
+
+  /// The token of `row`, and those behind guesses as long as these are what was drawn.
+  void accept_all(LiveRequest& live, const at::Tensor& logits_RV, int64_t row, DrawnToken drawn,
+                  std::vector<EngineOutput>& outputs) {
+    const std::vector<text::TokenId> drafts = std::exchange(live.drafts, {});
+    counts_.guessed += std::ssize(drafts);
+    for (size_t i = 0;; ++i) {
+      outputs.push_back(accept(live, drawn));
+      if (outputs.back().finished) return;  // the request is no more
+      if (i == drafts.size() || *drawn.token != drafts[i]) break;
+      ++counts_.guessed_right;
+      drawn = draw(answerable(logits_RV, static_cast<size_t>(row) + i + 1, live.asked.request),
+                   live, model_.dtype());
+    }
+    if (drafts.empty()) return;
+    cache_.truncate(live.sequence, std::ssize(live.seen) - 1);
+    note_full_pages(live);
   }
 
   EngineOutput accept(LiveRequest& live, const DrawnToken& drawn) {
@@ -383,6 +486,7 @@ class Engine::Impl {
   Requests running_, waiting_;
   std::map<RequestHandle, RequestRank> ranks_;
   RequestHandle next_handle_ = 1;
+  std::vector<RequestHandle> begun_;
   EngineCounts counts_;
 };
 
@@ -393,6 +497,7 @@ RequestHandle Engine::add(EngineRequest request) { return impl_->add(std::move(r
 void Engine::cancel(RequestHandle handle) { impl_->cancel(handle); }
 bool Engine::has_work() const { return impl_->has_work(); }
 std::vector<EngineOutput> Engine::step() { return impl_->step(); }
+const std::vector<RequestHandle>& Engine::begun() const { return impl_->begun(); }
 EngineCounts Engine::counts() const { return impl_->counts(); }
 const EngineSettings& Engine::settings() const { return impl_->settings(); }
 

@@ -9,12 +9,21 @@
 
 #include "infer/generate.h"
 #include "infer/logit_rules.h"
+#include "infer/prompt_lookup.h"
+#include "layers/lora.h"
 #include "models/causal_lm.h"
 
 namespace danlu::infer {
 
 /// Names a request while the engine lives; never given twice.
 using RequestHandle = int64_t;
+
+/// An adapter beside the model (models::load_beside); requests that use it keep it.
+using AdapterPtr = layers::AdapterSetPtr;
+
+/// What a prompt is asked for beside an answer: one vector of its hidden states behind the final
+/// norm.
+enum class Pooling { kMean, kLast };
 
 struct EngineRequest {
   Request request;
@@ -23,8 +32,12 @@ struct EngineRequest {
   std::optional<int64_t> num_logprobs = {};
   /// The same of the prompt's tokens, each after those before it.
   std::optional<int64_t> num_prompt_logprobs = {};
-  std::string salt = {};  ///< beginnings are shared with requests of the same salt alone
-  int64_t priority = 0;   ///< lower is served earlier
+  /// Beginnings are shared with requests of the same salt and adapter alone.
+  std::string salt = {};
+  AdapterPtr adapter = {};  ///< of this engine's model; null: the model as it is
+  /// There is no answer then but EngineOutput::embedding.
+  std::optional<Pooling> pooling = {};
+  int64_t priority = 0;  ///< lower is served earlier
 };
 
 /// What a step gave one request.
@@ -39,16 +52,23 @@ struct EngineOutput {
   std::optional<FinishReason> finished = {};
   std::optional<text::TokenId> stopped_by = {};  ///< of kStop
   std::exception_ptr error = {};                 ///< of kFailed
+  /// [hidden], as the model gives it, of a request with `pooling`; `finished` is kStop.
+  std::vector<float> embedding = {};
 };
 
 struct EngineSettings {
   int64_t max_sequences = 128;        ///< that are answered at a time
   int64_t max_batched_tokens = 2048;  ///< of a pass; longer prompts are read in parts
+  int64_t max_adapters = 0;           ///< different ones that are answered at a time; 0: any number
   int64_t max_pages = 0;              ///< of the cache, of ops::kPageTokens tokens; 0: no limit
   /// Each request by itself, its prompt whole: answers are equal to the bit whatever else is there,
   /// and several are not faster together than one after the other.
   bool deterministic = false;
   bool prefix_caching = true;  ///< what prompts begin with alike is computed once while kept
+  /// Tokens that are guessed are computed with the one before them, and count as far as they are
+  /// what would have been drawn: answers are the same, beyond rounding. Not where requests are read
+  /// whole, nor of answers under a constraint.
+  PromptLookup lookup = {};
 };
 
 /// Since the engine was made, but for the first three.
@@ -59,6 +79,7 @@ struct EngineCounts {
   int64_t prefix_queried = 0, prefix_hit = 0;  ///< tokens of prompts
   int64_t preemptions = 0;
   int64_t steps = 0;
+  int64_t guessed = 0, guessed_right = 0;  ///< tokens
 };
 
 /// Not thread-safe: one thread adds, cancels and steps. What a request is answered does not depend
@@ -79,6 +100,8 @@ class Engine {
   /// are no numbers or whose picture cannot be read ends by kFailed and harms no other. Errors of
   /// the pass itself go out, and the engine is of no further use.
   std::vector<EngineOutput> step();
+  /// Requests of which the last step was the first to compute anything.
+  const std::vector<RequestHandle>& begun() const;
   EngineCounts counts() const;
   const EngineSettings& settings() const;
 

@@ -1,5 +1,7 @@
 #include "infer/live_request.h"
 
+#include <ATen/core/Tensor.h>
+
 #include "base/error.h"
 
 namespace danlu::infer {
@@ -20,6 +22,18 @@ DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType co
     drawn.error = std::current_exception();
   }
   return drawn;
+}
+
+void pool_hidden(Pooling how, const at::Tensor& hidden_nH, std::vector<double>& pooled) {
+  const int64_t all = hidden_nH.size(0), used = how == Pooling::kLast ? 1 : all;
+  const at::Tensor rows =
+      hidden_nH.narrow(0, all - used, used).to(at::kCPU, at::kFloat).contiguous();
+  if (how == Pooling::kLast) pooled.clear();
+  pooled.resize(static_cast<size_t>(rows.size(1)), 0.0);
+  const float* value = rows.data_ptr<float>();
+  for (int64_t row = 0; row < used; ++row) {
+    for (double& sum : pooled) sum += *value++;
+  }
 }
 
 bool outgrows_cache(const arch::ModelConfig& config, int64_t cached, int64_t length) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "infer/engine.h"
@@ -28,6 +29,11 @@ struct LiveRequest {
   std::shared_ptr<PromptPictures> pictures;
   int64_t limit;  ///< tokens that `seen` may have
 
+  std::string root;  ///< PrefixIndex::root's key: texts of another never share pages with it
+  std::vector<double> pooled;  ///< sums of hidden states, or the last one
+
+  std::vector<text::TokenId> drafts;  ///< guesses that the next pass computes behind `seen`
+
   SequenceId sequence = -1;                ///< while it runs
   std::vector<PrefixIndex::Place> places;  ///< behind its full pages that are in the index
   int64_t cached_tokens = 0;
@@ -40,6 +46,9 @@ struct LiveRequest {
     return std::span(seen).subspan(asked.request.prompt.size());
   }
   bool wants_prompt_logprobs() const { return asked.num_prompt_logprobs && answered() == 0; }
+  /// Something is asked of each of the prompt's tokens: none may come from kept pages.
+  bool reads_all() const { return wants_prompt_logprobs() || asked.pooling; }
+  uint64_t adapter_id() const { return asked.adapter ? asked.adapter->id : 0; }
 };
 
 /// What became of a request in a pass.
@@ -49,6 +58,9 @@ struct DrawnToken {
   std::exception_ptr error;
 };
 DrawnToken draw(std::span<float> logits_V, const LiveRequest& live, at::ScalarType computed_in);
+
+/// Adds the hidden states [n, hidden] of a prompt's next tokens to what was pooled so far.
+void pool_hidden(Pooling how, const at::Tensor& hidden_nH, std::vector<double>& pooled);
 
 /// Whether a text has keys in the cache that turn by other frequencies than the next pass: longrope
 /// has others for texts beyond its original context. Hugging Face begins such a text anew, too.

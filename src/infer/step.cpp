@@ -12,34 +12,56 @@
 
 namespace danlu::infer {
 
-at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
-                       const std::vector<StepInput>& inputs) {
+namespace {
+
+/// Rows of the pass behind which an input wants logits.
+void add_rows(const StepInput& input, int64_t end, std::vector<int64_t>& rows) {
+  if (input.logits_after == LogitsAfter::kNone) return;
+  const int64_t count = input.logits_after == LogitsAfter::kLast ? 1 : std::ssize(input.ids);
+  for (int64_t row = end - count; row < end; ++row) rows.push_back(row);
+}
+
+}  // namespace
+
+StepResult step(const models::CausalLM& model, SequenceCache& cache,
+                const std::vector<StepInput>& inputs) {
   const c10::InferenceMode no_autograd;
   std::vector<SequenceCache::Growth> growth;
   PassTokens tokens;
   std::vector<int64_t> asked;
+  layers::AdapterRuns runs, runs_of_asked;
   for (const StepInput& input : inputs) {
     if (input.ids.empty()) throw InternalError("[infer] a step without a token");
     tokens.add(input.ids, cache.length(input.sequence), input.pictures);
-    if (input.logits_after == LogitsAfter::kLast) asked.push_back(tokens.size() - 1);
-    if (input.logits_after == LogitsAfter::kEach) {
-      for (int64_t row = tokens.size() - std::ssize(input.ids); row < tokens.size(); ++row)
-        asked.push_back(row);
-    }
+    const int64_t before = std::ssize(asked);
+    add_rows(input, tokens.size(), asked);
+    layers::append_run(runs, input.adapter, std::ssize(input.ids));
+    layers::append_run(runs_of_asked, input.adapter, std::ssize(asked) - before);
     growth.push_back({input.sequence, static_cast<int64_t>(input.ids.size())});
   }
   models::ForwardInput forward = tokens.input();
-  const at::TensorOptions options = at::TensorOptions(at::kLong);
+  forward.adapter_runs = std::move(runs);
   forward.segments = cache.begin(growth);
   forward.cache = &cache;
-  const at::Tensor hidden_NH = model.forward_hidden(forward);
+  StepResult result;
+  result.hidden_NH = model.forward_hidden(forward);
   cache.end();
-  if (asked.empty()) return at::empty({0, model.config().vocab_size}, at::kFloat);
+  if (asked.empty()) {
+    result.logits_RV = at::empty({0, model.config().vocab_size}, at::kFloat);
+    return result;
+  }
+  const at::TensorOptions options = at::TensorOptions(at::kLong);
   const at::Tensor asked_BH =
       std::ssize(asked) == tokens.size()
-          ? hidden_NH
-          : ops::take_rows(hidden_NH, at::tensor(asked, options).to(model.device()));
-  return model.logits(asked_BH).to(at::kCPU, at::kFloat).contiguous();
+          ? result.hidden_NH
+          : ops::take_rows(result.hidden_NH, at::tensor(asked, options).to(model.device()));
+  result.logits_RV = model.logits(asked_BH, runs_of_asked).to(at::kCPU, at::kFloat).contiguous();
+  return result;
+}
+
+at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
+                       const std::vector<StepInput>& inputs) {
+  return step(model, cache, inputs).logits_RV;
 }
 
 std::span<float> answerable(const at::Tensor& logits_BV, size_t index, const Request& request) {

@@ -19,10 +19,18 @@ struct StepInput {
   std::vector<text::TokenId> ids;            ///< appended to the sequence; not empty
   const PromptPictures* pictures = nullptr;  ///< of the whole sequence
   LogitsAfter logits_after = LogitsAfter::kLast;
+  const layers::AdapterSet* adapter = nullptr;  ///< of its tokens
 };
 
-/// Appends the ids and returns the logits that the inputs ask for, in their order: f32 [rows,
-/// vocab] on the CPU, contiguous.
+struct StepResult {
+  at::Tensor hidden_NH;  ///< behind the final norm, of all tokens, where the model is
+  /// What the inputs ask for, in their order: f32 [rows, vocab] on the CPU, contiguous.
+  at::Tensor logits_RV;
+};
+/// Appends the ids and computes them in one pass.
+StepResult step(const models::CausalLM& model, SequenceCache& cache,
+                const std::vector<StepInput>& inputs);
+/// The logits of it alone.
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
                        const std::vector<StepInput>& inputs);
 

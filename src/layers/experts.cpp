@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "device/dtype.h"
 #include "layers/balance.h"
 #include "layers/pass_results.h"
@@ -24,38 +25,71 @@ namespace {
 
 using Group = std::vector<const Linear*>;  // the same linear layer of each expert
 
-std::vector<at::Tensor> tensors_of_each(const Group& linears,
-                                        const Parameter& (*get)(const Linear&),
-                                        std::vector<ops::MainGradPtr>& main) {
-  std::vector<at::Tensor> tensors;
-  for (const Linear* linear : linears) {
-    tensors.push_back(get(*linear).tensor);
-    main.push_back(get(*linear).main_grad);
-  }
-  return tensors;
-}
-
-at::Tensor grouped_product(const Group& linears, const Parameter& (*get)(const Linear&),
-                           const at::Tensor& x_RI, const std::vector<int64_t>& counts) {
+/// get: which parameter of each of them.
+template <typename Each, typename Get>
+at::Tensor grouped_product(const Each& of_experts, const Get& get, const at::Tensor& x_RI,
+                           const std::vector<int64_t>& counts) {
   std::vector<ops::MainGradPtr> main;
-  const std::vector<at::Tensor> weights = tensors_of_each(linears, get, main);
+  std::vector<at::Tensor> weights;
+  for (const auto* of_expert : of_experts) {
+    const Parameter& parameter = get(*of_expert);
+    weights.push_back(parameter.tensor);
+    main.push_back(parameter.main_grad);
+  }
   return ops::grouped_linear(x_RI, weights, counts, main);
 }
 
 const Parameter& weight_of(const Linear& linear) { return linear.weight; }
-const Parameter& a_of(const Linear& linear) { return linear.adapter->a_RI; }
-const Parameter& b_of(const Linear& linear) { return linear.adapter->b_OR; }
+const Parameter& a_of(const LoraAdapter& adapter) { return adapter.a_RI; }
+const Parameter& b_of(const LoraAdapter& adapter) { return adapter.b_OR; }
 
-/// Whether the adapter is two products and no more, of equal sizes in all of them.
-bool has_plain_adapters(const Group& linears, const Pass& pass) {
-  const Linear& first = *linears.front();
-  return std::all_of(linears.begin(), linears.end(), [&](const Linear* linear) {
-    if (!linear->is_adapted(pass) || linear->weight.quantized) return false;
-    const LoraAdapter& adapter = *linear->adapter;
-    return !adapter.magnitude_O.defined() && adapter.scale == first.adapter->scale &&
-           adapter.a_RI.tensor.sizes() == first.adapter->a_RI.tensor.sizes() &&
-           !(adapter.dropout > 0 && pass.dropout_keys_N.defined());
-  });
+/// The adapters of all rows, where they are two products and no more, of equal sizes in all
+/// experts; else nothing.
+std::vector<const LoraAdapter*> plain_adapters(const Group& linears, const Pass& pass) {
+  std::vector<const LoraAdapter*> adapters;
+  for (const Linear* linear : linears) {
+    const LoraAdapter* const adapter = linear->adapter_of_all(pass);
+    if (!adapter || linear->weight.quantized || adapter->magnitude_O.defined()) return {};
+    adapters.push_back(adapter);
+  }
+  const LoraAdapter& first = *adapters.front();
+  const bool are_alike =
+      std::all_of(adapters.begin(), adapters.end(), [&](const LoraAdapter* adapter) {
+        return adapter->scale == first.scale &&
+               adapter->a_RI.tensor.sizes() == first.a_RI.tensor.sizes() &&
+               !(adapter->dropout > 0 && pass.dropout_keys_N.defined());
+      });
+  return are_alike ? adapters : std::vector<const LoraAdapter*>{};
+}
+
+/// `pass` as rows see it that were taken from its own by their numbers.
+std::shared_ptr<const Pass> pass_of_rows(const std::shared_ptr<const Pass>& pass,
+                                         const at::Tensor& rows_R) {
+  const bool has_keys = pass->dropout_keys_N.defined(), mixes = pass->adapter_runs.size() > 1;
+  if (!has_keys && !mixes) return pass;
+  auto own = std::make_shared<Pass>(*pass);
+  if (has_keys)
+    own->dropout_keys_N = ops::take_rows(pass->dropout_keys_N.unsqueeze(1), rows_R).squeeze(1);
+  if (mixes) own->adapter_runs = runs_of_rows(pass->adapter_runs, rows_R);
+  return own;
+}
+
+/// Scores of all experts. Those of rows without an adapter are computed in the wider type.
+at::Tensor router_logits(const Linear& router, const at::Tensor& x_NH, const Pass& pass) {
+  const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
+  if (!router.is_adapted(pass)) {
+    return ops::linear(x_NH.to(wide), router.weight.tensor.to(wide), {}, {router.weight.main_grad});
+  }
+  if (router.adapter_of_all(pass)) return router.forward(x_NH, pass).to(wide);
+  std::vector<at::Tensor> parts;
+  Pass own = pass;
+  int64_t first = 0;
+  for (const AdapterRun& run : pass.adapter_runs) {
+    own.adapter_runs = {run};
+    parts.push_back(router_logits(router, x_NH.narrow(0, first, run.count), own));
+    first += run.count;
+  }
+  return ops::rows_joined(parts);
 }
 
 /// What each expert's linear layer makes of its rows. `pass`: with keys of dropout for these rows.
@@ -65,12 +99,12 @@ at::Tensor grouped(const Group& linears, const at::Tensor& x_RI, const std::vect
     return linear->is_adapted(pass) || linear->weight.quantized;
   });
   if (is_plain) return grouped_product(linears, weight_of, x_RI, counts);
-  if (has_plain_adapters(linears, pass)) {
+  if (const auto adapters = plain_adapters(linears, pass); !adapters.empty()) {
     const auto x = ops::shared_by(2, x_RI);
     const at::Tensor base_RO = grouped_product(linears, weight_of, x[0], counts);
-    const at::Tensor low_RR = grouped_product(linears, a_of, x[1], counts);
-    const at::Tensor low_RO = grouped_product(linears, b_of, low_RR, counts);
-    return ops::add(base_RO, ops::scaled(low_RO, linears.front()->adapter->scale));
+    const at::Tensor low_RR = grouped_product(adapters, a_of, x[1], counts);
+    const at::Tensor low_RO = grouped_product(adapters, b_of, low_RR, counts);
+    return ops::add(base_RO, ops::scaled(low_RO, adapters.front()->scale));
   }
   const auto parts = ops::parts_of(x_RI, counts, 0);
   std::vector<at::Tensor> results;
@@ -79,6 +113,8 @@ at::Tensor grouped(const Group& linears, const at::Tensor& x_RI, const std::vect
   for (size_t expert = 0; expert < linears.size(); ++expert) {
     if (pass.dropout_keys_N.defined())
       own.dropout_keys_N = pass.dropout_keys_N.narrow(0, first, counts[expert]);
+    if (pass.adapter_runs.size() > 1)
+      own.adapter_runs = runs_within(pass.adapter_runs, first, counts[expert]);
     first += counts[expert];
     results.push_back(linears[expert]->forward(parts[expert], own));
   }
@@ -175,10 +211,7 @@ at::Tensor Experts::forward(const at::Tensor& x_NH, const std::shared_ptr<const 
                             const Again& again) const {
   const auto x = ops::shared_by(4, x_NH);
   const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
-  const at::Tensor logits_NE = router.is_adapted(*pass)
-                                   ? router.forward(x[0], *pass).to(wide)
-                                   : ops::linear(x[0].to(wide), router.weight.tensor.to(wide), {},
-                                                 {router.weight.main_grad});
+  const at::Tensor logits_NE = router_logits(router, x[0], *pass);
   at::Tensor sum_NH = routed(x[1], logits_NE, pass, again);
   if (shared) {
     at::Tensor shared_NH = shared->partial(x[2], pass, again);
@@ -207,14 +240,7 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   const at::Tensor weights_R1 = ops::take_rows(routing.weights_NK.reshape({-1, 1}), to.pick_R);
   at::Tensor rows_RH = ops::take_rows(x_NH, to.token_R);
   if (scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
-  auto own = pass;
-  if (pass->dropout_keys_N.defined()) {
-    auto keyed = std::make_shared<Pass>(*pass);
-    keyed->dropout_keys_N =
-        ops::take_rows(pass->dropout_keys_N.unsqueeze(1), to.token_R).squeeze(1);
-    own = keyed;
-  }
-  rows_RH = through_owners(rows_RH, to.counts, own, again);
+  rows_RH = through_owners(rows_RH, to.counts, pass_of_rows(pass, to.token_R), again);
   if (!scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
   const at::Tensor sum_NH = ops::rows_summed(rows_RH, to.token_R, x_NH.size(0));
   return with_terms(sum_NH, {logits[1], logits[2]}, chosen_NK, *pass);
@@ -258,6 +284,8 @@ at::Tensor Experts::through_owners(const at::Tensor& x_RH, const std::vector<int
                                    const std::shared_ptr<const Pass>& pass,
                                    const Again& again) const {
   if (owners->is_alone()) return through(x_RH, counts, pass, again);
+  if (pass->adapter_runs.size() > 1)
+    throw InternalError("[lora] rows of different adapters go to experts of other ranks");
   const OwnersRows rows(counts, *owners);
   at::Tensor here_RH = parallel::exchange_rows(x_RH, rows.sends, rows.receives, *owners);
   here_RH = ops::take_rows(here_RH, rows.by_expert_R.to(x_RH.device()));

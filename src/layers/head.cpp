@@ -81,13 +81,22 @@ ops::HeadOptions Head::completed(ops::HeadOptions options) const {
   return options;
 }
 
-at::Tensor Head::logits(const at::Tensor& given_nH, bool adapters) const {
+at::Tensor Head::own_products(const at::Tensor& hidden_nH, const HeadPass& pass) const {
+  Pass of_rows;
+  of_rows.adapters = pass.adapters;
+  of_rows.adapter_runs = pass.adapter_runs;
+  if (const LoraAdapter* const of_all = linear.adapter_of_all(of_rows))
+    return adapted_linear(hidden_nH, linear.weight.tensor, *of_all, {}, linear.weight.quantized);
+  const at::Tensor own_nv = linear.weight.quantized
+                                ? ops::quantized_linear(hidden_nH, *linear.weight.quantized)
+                                : ops::linear(hidden_nH, effective_weight());
+  if (linear.is_adapted(of_rows)) adapt_rows(own_nv, hidden_nH, linear, pass.adapter_runs);
+  return own_nv;
+}
+
+at::Tensor Head::logits(const at::Tensor& given_nH, const HeadPass& pass) const {
   const at::Tensor hidden_nH = scaled(given_nH);
-  at::Tensor own_nv =
-      linear.adapter && adapters ? adapted_linear(hidden_nH, linear.weight.tensor, *linear.adapter,
-                                                  {}, linear.weight.quantized)
-      : linear.weight.quantized  ? ops::quantized_linear(hidden_nH, *linear.weight.quantized)
-                                 : ops::linear(hidden_nH, effective_weight());
+  at::Tensor own_nv = own_products(hidden_nH, pass);
   if (linear.bias.defined()) own_nv = ops::add_bias(own_nv, linear.bias.tensor);
   if (softcap > 0) own_nv = ops::capped(own_nv, softcap);
   if (region.is_alone()) return own_nv;
@@ -113,7 +122,7 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
     throw InternalError("[head] a head in blocks gives log-probabilities without gradient");
   if (!at::GradMode::is_enabled() || linear.weight.quantized) {
     const auto logits = [&](const at::Tensor& rows_CH) {
-      const at::Tensor logits_CV = this->logits(rows_CH, pass.adapters);
+      const at::Tensor logits_CV = this->logits(rows_CH, {.adapters = pass.adapters});
       // They come to the host, where ids and rows are.
       return logits_CV.to(at::kCPU,
                           logits_CV.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);

@@ -23,6 +23,7 @@ struct Embedding {
 struct HeadPass {
   at::Tensor dropout_keys_N = {};  ///< as Pass
   bool adapters = true;
+  AdapterRuns adapter_runs = {};
 };
 
 struct Head {
@@ -34,7 +35,7 @@ struct Head {
 
   void visit(Visitor& visitor) { linear.visit(visitor); }
   /// Logits [n, V] of the whole vocabulary; hidden_nH is not cut by rows.
-  at::Tensor logits(const at::Tensor& hidden_nH, bool adapters = true) const;
+  at::Tensor logits(const at::Tensor& hidden_nH, const HeadPass& pass = {}) const;
   /// Cross entropy (ops/cross_entropy.h) of hidden states as the last layer gives them.
   ops::CrossEntropy loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
                          ops::HeadOptions options, const HeadPass& pass) const;
@@ -46,6 +47,8 @@ struct Head {
 
  private:
   at::Tensor effective_weight() const;
+  /// Logits of this rank's rows of the vocabulary, without the bias.
+  at::Tensor own_products(const at::Tensor& hidden_nH, const HeadPass& pass) const;
   at::Tensor scaled(const at::Tensor& hidden_NH) const;
   ops::HeadOptions completed(ops::HeadOptions options) const;
 };

@@ -5,16 +5,37 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "ops/linear.h"
 #include "ops/pointwise.h"
 
 namespace danlu::layers {
 
+const LoraAdapter* Linear::adapter_in(const AdapterRun& run) const {
+  if (run.adapter) return run.adapter->find(*this);
+  return adapter ? &*adapter : nullptr;
+}
+
+bool Linear::is_adapted(const Pass& pass) const {
+  if (!pass.adapters) return false;
+  if (pass.adapter_runs.empty()) return adapter.has_value();
+  return std::any_of(pass.adapter_runs.begin(), pass.adapter_runs.end(),
+                     [&](const AdapterRun& run) { return adapter_in(run) != nullptr; });
+}
+
+const LoraAdapter* Linear::adapter_of_all(const Pass& pass) const {
+  if (!pass.adapters || pass.adapter_runs.size() > 1) return nullptr;
+  return adapter_in(pass.adapter_runs.empty() ? AdapterRun{} : pass.adapter_runs.front());
+}
+
 at::Tensor Linear::product(const at::Tensor& x_NI, const Pass& pass) const {
-  if (is_adapted(pass))
-    return adapted_linear(x_NI, weight.tensor, *adapter, pass.dropout_keys_N, weight.quantized);
-  if (weight.quantized) return ops::quantized_linear(x_NI, *weight.quantized);
-  return ops::linear(x_NI, weight.tensor, {}, {weight.main_grad, {}});
+  if (const LoraAdapter* const of_all = adapter_of_all(pass))
+    return adapted_linear(x_NI, weight.tensor, *of_all, pass.dropout_keys_N, weight.quantized);
+  const at::Tensor y_NO = weight.quantized
+                              ? ops::quantized_linear(x_NI, *weight.quantized)
+                              : ops::linear(x_NI, weight.tensor, {}, {weight.main_grad, {}});
+  if (is_adapted(pass)) adapt_rows(y_NO, x_NI, *this, pass.adapter_runs);
+  return y_NO;
 }
 
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
@@ -58,7 +79,10 @@ at::Tensor Linear::whole_weight(const Pass& pass) const {
   const at::NoGradGuard no_grad;
   const at::Tensor dense_OI =
       weight.quantized ? weight.quantized->dense().to(weight.tensor.scalar_type()) : weight.tensor;
-  return is_adapted(pass) ? adapted_weight(dense_OI, *adapter) : dense_OI;
+  const LoraAdapter* const of_all = adapter_of_all(pass);
+  if (!of_all && is_adapted(pass))
+    throw InternalError("[lora] one weight for rows of different adapters: '" + path + "'");
+  return of_all ? adapted_weight(dense_OI, *of_all) : dense_OI;
 }
 
 at::Tensor Linear::leave(const at::Tensor& partial_NO, const parallel::Region& region) const {

@@ -20,7 +20,12 @@ struct Linear {
   std::optional<LoraAdapter> adapter;
 
   bool defined() const { return weight.defined(); }
-  bool is_adapted(const Pass& pass) const { return adapter.has_value() && pass.adapters; }
+  /// Whether some rows of the pass go through an adapter.
+  bool is_adapted(const Pass& pass) const;
+  /// That of the rows of one run; nullptr: none.
+  const LoraAdapter* adapter_in(const AdapterRun& run) const;
+  /// The one that all rows go through; nullptr where there is none, or rows have different ones.
+  const LoraAdapter* adapter_of_all(const Pass& pass) const;
   /// x W^T + b, adapter included. Shapes  x_NI [N, I]; result [N, O].
   at::Tensor forward(const at::Tensor& x_NI, const Pass& pass) const;
   /// The last layer of a region: its columns are cut, so its products are partial sums [N, O],
@@ -30,7 +35,7 @@ struct Linear {
   at::Tensor leave(const at::Tensor& partial_NO, const parallel::Region& region) const;
   void visit(Visitor& visitor) { visitor.linear(*this); }
   /// The weight [O, I] that forward() multiplies by, adapter and all, as one dense matrix. Without
-  /// gradient.
+  /// gradient. REQUIRES: all rows have the same.
   at::Tensor whole_weight(const Pass& pass) const;
 
  private:

@@ -34,12 +34,53 @@ at::Tensor own_squares(const at::Tensor& weight_OI, const LoraAdapter& adapter,
 
 at::Tensor squares_of(const at::Tensor& weight_OI, const LoraAdapter& adapter,
                       const ops::QuantizedPtr& quantized) {
+  if (adapter.fixed_squares_O.defined()) return adapter.fixed_squares_O;
   at::Tensor squares_O = own_squares(weight_OI, adapter, quantized);
   adapter.columns->all_reduce_sum(squares_O);
   return squares_O;
 }
 
+at::Tensor low_rank_product(const at::Tensor& input_NI, const LoraAdapter& adapter) {
+  const at::Tensor low_NR =
+      ops::linear(input_NI, adapter.a_RI.tensor, {}, {adapter.a_RI.main_grad});
+  return ops::scaled(ops::linear(low_NR, adapter.b_OR.tensor, {}, {adapter.b_OR.main_grad}),
+                     adapter.scale);
+}
+
+/// DoRA's step: rows of the weight at their magnitudes.
+at::Tensor at_magnitude(const at::Tensor& y_NO, bool change, const at::Tensor& weight_OI,
+                        const LoraAdapter& adapter, const ops::QuantizedPtr& quantized) {
+  at::Tensor squares_O;
+  {
+    const at::NoGradGuard constant;
+    squares_O = squares_of(weight_OI, adapter, quantized);
+  }
+  return ops::stretched(y_NO, adapter.magnitude_O.tensor, squares_O, change,
+                        adapter.magnitude_O.main_grad);
+}
+
 }  // namespace
+
+const LoraAdapter* AdapterSet::find(const Linear& linear) const {
+  const auto found = of.find(&linear);
+  return found == of.end() ? nullptr : &found->second;
+}
+
+void fix_row_lengths(const at::Tensor& weight_OI, LoraAdapter& adapter,
+                     const ops::QuantizedPtr& quantized) {
+  const at::NoGradGuard constant;
+  adapter.fixed_squares_O = at::Tensor();
+  adapter.fixed_squares_O = squares_of(weight_OI, adapter, quantized);
+}
+
+at::Tensor with_adapter(const at::Tensor& base_NO, const at::Tensor& x_NI,
+                        const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                        const ops::QuantizedPtr& quantized) {
+  const at::Tensor sum_NO = ops::add(base_NO, low_rank_product(x_NI, adapter));
+  return adapter.magnitude_O.defined()
+             ? at_magnitude(sum_NO, /*change=*/false, weight_OI, adapter, quantized)
+             : sum_NO;
+}
 
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter,
                        const ops::QuantizedPtr& quantized) {
@@ -56,28 +97,18 @@ at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
     return quantized ? ops::quantized_linear(of_NI, *quantized) : ops::linear(of_NI, weight_OI);
   };
   const at::Tensor base_NO = product(x[0]);
-  const at::Tensor input_NI = drops ? ops::dropout(x[1], adapter.dropout, dropout_keys_N,
-                                                   adapter.dropout_salt, adapter.first_column)
-                                    : x[1];
+  if (!drops) return with_adapter(base_NO, x[1], weight_OI, adapter, quantized);
+  const at::Tensor input_NI = ops::dropout(x[1], adapter.dropout, dropout_keys_N,
+                                           adapter.dropout_salt, adapter.first_column);
   const auto input = ops::shared_by(2, input_NI);
-  const at::Tensor low_NR =
-      ops::linear(input[0], adapter.a_RI.tensor, {}, {adapter.a_RI.main_grad});
-  const at::Tensor low_NO = ops::scaled(
-      ops::linear(low_NR, adapter.b_OR.tensor, {}, {adapter.b_OR.main_grad}), adapter.scale);
+  const at::Tensor low_NO = low_rank_product(input[0], adapter);
   if (!adapter.magnitude_O.defined()) return ops::add(base_NO, low_NO);
-  at::Tensor squares_O;
-  {
-    const at::NoGradGuard constant;
-    squares_O = squares_of(weight_OI, adapter, quantized);
-  }
-  const auto stretched = [&](const at::Tensor& y_NO, bool change) {
-    return ops::stretched(y_NO, adapter.magnitude_O.tensor, squares_O, change,
-                          adapter.magnitude_O.main_grad);
+  const auto at_length = [&](const at::Tensor& y_NO, bool change) {
+    return at_magnitude(y_NO, change, weight_OI, adapter, quantized);
   };
-  if (!drops) return stretched(ops::add(base_NO, low_NO), false);
   // Only the change that the adapter makes sees dropped inputs; the base output stays whole.
-  const at::Tensor change_NO = stretched(product(input[1]), true);
-  return ops::add(ops::add(base_NO, change_NO), stretched(low_NO, false));
+  const at::Tensor change_NO = at_length(product(input[1]), true);
+  return ops::add(ops::add(base_NO, change_NO), at_length(low_NO, false));
 }
 
 at::Tensor adapted_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter) {

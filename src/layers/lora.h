@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <unordered_map>
 
 #include "layers/module.h"
 #include "parallel/group.h"
@@ -20,14 +22,40 @@ struct LoraAdapter {
   int64_t first_column = 0;         ///< of the whole weight; A holds this rank's from there on
   /// Ranks whose weights are other columns of the same rows: row lengths are sums over them.
   const parallel::Group* columns = &parallel::Group::alone();
+  /// DoRA's squared row lengths where nothing is trained, so that passes need not measure them;
+  /// undefined: they do.
+  at::Tensor fixed_squares_O;
 
   void visit(Visitor& visitor);
 };
+
+/// An adapter that lies beside a model and not in its layers: what it has for some of them. A pass
+/// says which of its rows have it (layers/adapter_runs.h).
+struct AdapterSet {
+  std::unordered_map<const Linear*, LoraAdapter> of;
+  uint64_t id = 0;           ///< no other has the same while the program runs
+  int64_t largest_rank = 0;  ///< of its matrices
+  /// What it does to a row depends on that row alone, so that others of the pass may have another.
+  bool mixes = true;
+
+  /// nullptr: none.
+  const LoraAdapter* find(const Linear& linear) const;
+};
+using AdapterSetPtr = std::shared_ptr<const AdapterSet>;
 
 /// Row lengths of W + scale B A [O], f32 (f64 for f64): what DoRA's magnitude starts from.
 /// quantized: as adapted_linear's.
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter,
                        const ops::QuantizedPtr& quantized = {});
+
+/// Measures fixed_squares_O. quantized: as adapted_linear's.
+void fix_row_lengths(const at::Tensor& weight_OI, LoraAdapter& adapter,
+                     const ops::QuantizedPtr& quantized = {});
+
+/// base_NO, the product of x_NI with the weight, with what the adapter adds, without dropout.
+at::Tensor with_adapter(const at::Tensor& base_NO, const at::Tensor& x_NI,
+                        const at::Tensor& weight_OI, const LoraAdapter& adapter,
+                        const ops::QuantizedPtr& quantized = {});
 
 /// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in
 /// the gradient (paper §4.3, as PEFT). quantized: the weight's values, if they are held so; with

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "layers/adapter_runs.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
 #include "ops/rotary.h"
@@ -37,6 +38,9 @@ struct Pass {
       attend_latent;
   at::Tensor dropout_keys_N;  ///< dropout masks follow from them; undefined: no dropout
   bool adapters = true;       ///< false: layers leave their adapters out
+  /// Adapters that lie beside the model, of this rank's rows; one run is of all rows, however many
+  /// a layer has. Empty: the layers' own count.
+  AdapterRuns adapter_runs;
   /// Collects what layers give beside hidden states (layers/pass_results.h). nullptr: it is
   /// dropped, as when a layer is recomputed. It need not outlive the forward.
   PassResults* results = nullptr;

@@ -126,26 +126,19 @@ std::map<std::string, std::vector<int64_t>> adapter_tensors(const PeftConfig& pe
   return expected;
 }
 
-}  // namespace
-
-void load_adapter(CausalLM& model, const std::filesystem::path& path,
-                  std::optional<double> lora_alpha) {
-  const weights::AdapterSource opened =
-      weights::open_adapter_source(path, model.config(), {.lora_alpha = lora_alpha});
-  load_adapter(model, opened.peft, *opened.tensors, path.string());
-}
-
-void load_adapter(CausalLM& model, const weights::PeftConfig& config,
-                  const weights::TensorSource& source, const std::string& where) {
-  CausalLM::Impl& impl = model.impl();
-  require_same_model(config, source, impl.config);
-  require_score(config, impl.config, where);
+/// What was nobody's flag is the adapter's fault.
+template <typename Make>
+auto as_its_fault(const std::string& where, const Make& make) {
   try {
-    add_adapters(impl, config, 0, /*from_file=*/true);
+    return make();
   } catch (const UsageError& error) {
-    // What was nobody's flag is the adapter's fault.
     throw ModelError(tr("{}: {}", where, error.what()), error.hint());
   }
+}
+
+/// Errors: ModelError naming tensors that are missing, unknown or of another shape.
+void require_all_tensors(CausalLM::Impl& impl, const PeftConfig& config,
+                         const weights::TensorSource& source, const std::string& where) {
   std::vector<std::string> missing, unknown, reshaped;
   const std::map<std::string, std::vector<int64_t>> expected = adapter_tensors(config, impl.config);
   for (const auto& [name, shape] : expected) {
@@ -179,6 +172,45 @@ void load_adapter(CausalLM& model, const weights::PeftConfig& config,
                       tr("check that adapter_config.json, the adapter's weights and the base model "
                          "{}belong together",
                          (config.base_model.empty() ? "" : config.base_model + " ")));
+}
+
+}  // namespace
+
+void load_adapter(CausalLM& model, const std::filesystem::path& path,
+                  std::optional<double> lora_alpha) {
+  const weights::AdapterSource opened =
+      weights::open_adapter_source(path, model.config(), {.lora_alpha = lora_alpha});
+  load_adapter(model, opened.peft, *opened.tensors, path.string());
+}
+
+layers::AdapterSetPtr load_beside(const CausalLM& model, const std::filesystem::path& path,
+                                  std::optional<double> lora_alpha) {
+  CausalLM::Impl& impl = model.impl();
+  const weights::AdapterSource opened =
+      weights::open_adapter_source(path, impl.config, {.lora_alpha = lora_alpha});
+  const weights::TensorSource& source = *opened.tensors;
+  require_same_model(opened.peft, source, impl.config);
+  if (impl.lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
+  auto set = std::make_shared<layers::AdapterSet>(
+      as_its_fault(path.string(), [&] { return make_beside(impl, opened.peft); }));
+  require_all_tensors(impl, opened.peft, source, path.string());
+  for (auto& [linear, adapter] : set->of) {
+    for (Parameter* parameter : {&adapter.a_RI, &adapter.b_OR, &adapter.magnitude_O}) {
+      if (parameter->defined()) read_into(source, parameter->name(), *parameter);
+    }
+    if (adapter.magnitude_O.defined())
+      layers::fix_row_lengths(linear->weight.tensor, adapter, linear->weight.quantized);
+  }
+  return set;
+}
+
+void load_adapter(CausalLM& model, const weights::PeftConfig& config,
+                  const weights::TensorSource& source, const std::string& where) {
+  CausalLM::Impl& impl = model.impl();
+  require_same_model(config, source, impl.config);
+  require_score(config, impl.config, where);
+  as_its_fault(where, [&] { add_adapters(impl, config, 0, /*from_file=*/true); });
+  require_all_tensors(impl, config, source, where);
   for (const Parameter& adapter : model.adapter_parameters())
     read_into(source, adapter.name(), adapter);
 }

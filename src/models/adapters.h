@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "layers/lora.h"
 #include "models/causal_lm.h"
 #include "weights/lora/peft.h"
 #include "weights/tensor_source.h"
@@ -24,6 +25,14 @@ void load_adapter(CausalLM& model, const std::filesystem::path& path,
 /// Adds and loads adapters from an open source; messages begin with `where`.
 void load_adapter(CausalLM& model, const weights::PeftConfig& config,
                   const weights::TensorSource& source, const std::string& where);
+
+/// Adapters beside a model, which itself stays as it is: passes name them for some of their rows
+/// (ForwardInput::adapter_runs). Several may be there, of other ranks and targets. Any thread may
+/// load one while others compute. `path`, `lora_alpha`: as load_adapter's.
+/// Errors: ModelError as load_adapter's, and for modules that an adapter replaces whole
+/// (modules_to_save); UsageError if the model has adapters of its own.
+layers::AdapterSetPtr load_beside(const CausalLM& model, const std::filesystem::path& path,
+                                  std::optional<double> lora_alpha = {});
 
 /// Writes adapter_config.json and adapter_model.safetensors as PEFT does. Called as save()
 /// (models/weight_files.h).

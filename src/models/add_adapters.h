@@ -10,4 +10,7 @@ namespace danlu::models {
 void add_adapters(CausalLM::Impl& model, const weights::PeftConfig& config, uint64_t seed,
                   bool from_file);
 
+/// The same beside the model. Errors: as add_lora's of files; ModelError for modules_to_save.
+layers::AdapterSet make_beside(const CausalLM::Impl& model, const weights::PeftConfig& config);
+
 }  // namespace danlu::models

@@ -131,6 +131,7 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   pass->num_rows = std::clamp<int64_t>(tokens - first, 0, rows);
   pass->num_tokens = tokens;
   pass->adapters = input.adapters;
+  pass->adapter_runs = input.adapter_runs;
   pass->balance = balance_for(input);
   pass->results = input.results;
   pass->loss_scale = input.loss_scale;
@@ -250,9 +251,9 @@ at::Tensor CausalLM::Impl::hidden_rows(const ForwardInput& input, at::Tensor hid
     static const Visuals none;
     // Answers go on token by token, with nothing to see.
     const bool skips = input.cache && !input.visuals && stage().embeds_at(chunk);
-    hidden_NH = skips ? at::empty({0, config.hidden_size}, at::TensorOptions(dtype).device(device))
-                      : through_tower(input.visuals ? *input.visuals : none, hidden_NH, chunk,
-                                      input.adapters);
+    hidden_NH = skips
+                    ? at::empty({0, config.hidden_size}, at::TensorOptions(dtype).device(device))
+                    : through_tower(input.visuals ? *input.visuals : none, hidden_NH, chunk, input);
   }
   if (stage().embeds_at(chunk)) {
     hidden_NH = memory.pass_place(stage().chain.embedding(), hidden_NH,
@@ -287,8 +288,8 @@ at::Tensor CausalLM::forward_hidden(const ForwardInput& input) const {
   return region.enter(impl_->hidden_rows(whole)).narrow(0, 0, input.ids_N.size(0));
 }
 
-at::Tensor CausalLM::logits(const at::Tensor& hidden_nH) const {
-  const at::Tensor logits_nV = impl_->network.head.logits(hidden_nH);
+at::Tensor CausalLM::logits(const at::Tensor& hidden_nH, const layers::AdapterRuns& runs) const {
+  const at::Tensor logits_nV = impl_->network.head.logits(hidden_nH, {.adapter_runs = runs});
   return impl_->dtype == at::kDouble ? logits_nV : logits_nV.to(at::kFloat);
 }
 
@@ -315,7 +316,8 @@ LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
 
 layers::HeadPass CausalLM::Impl::head_pass(const ForwardInput& input) const {
   return {input.dropout_keys_N.defined() ? input.dropout_keys_N.to(device) : at::Tensor(),
-          input.adapters};
+          input.adapters,
+          {}};
 }
 
 ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,

@@ -13,6 +13,7 @@
 
 #include "arch/pipeline.h"
 #include "base/row_range.h"
+#include "layers/adapter_runs.h"
 #include "layers/pass_results.h"
 #include "models/visuals.h"
 #include "ops/attention.h"
@@ -84,6 +85,9 @@ struct ForwardInput {
   /// Of a model with a vision tower; nullptr: the pass has no pictures.
   std::shared_ptr<const Visuals> visuals = {};
   bool adapters = true;  ///< false: the pass leaves adapters out
+  /// Adapters that lie beside the model (load_beside in models/adapters.h), of all N tokens in
+  /// order; the pass has no gradient then. Empty: none but the model's own.
+  layers::AdapterRuns adapter_runs = {};
   /// Collects what layers give beside hidden states; nullptr: it is dropped.
   PassResults* results = nullptr;
   /// The factor that the loss gets before backward, which terms that layers add to the loss need
@@ -164,8 +168,8 @@ class CausalLM {
   /// Logits [N, vocab], f32, of each layer that predicts further ahead, given the token behind each
   /// place, 0 behind a segment's last. normed: as PredictionPass. REQUIRES: one rank, no training.
   std::vector<at::Tensor> predicted_logits(const ForwardInput& input, bool normed) const;
-  /// Logits [n, vocab] of hidden states [n, hidden], f32.
-  at::Tensor logits(const at::Tensor& hidden_nH) const;
+  /// Logits [n, vocab] of hidden states [n, hidden], f32. runs: as ForwardInput's, of these rows.
+  at::Tensor logits(const at::Tensor& hidden_nH, const layers::AdapterRuns& runs = {}) const;
   /// The shape of what enters a place of the chain (arch/chain.h), and so of what one stage gives
   /// the next: [P, D] inside a vision tower, [M, H] of visual tokens behind it, then [n, H].
   std::vector<int64_t> shape_before(int64_t place, const PassSize& size) const;

@@ -87,9 +87,10 @@ struct CausalLM::Impl {
                const std::function<void(int64_t depth, const at::Tensor& hidden_NH)>& see) const;
   /// The output of the chunk's layers, without embedding and final norm.
   at::Tensor through_layers(const ForwardInput& input, at::Tensor hidden_NH, int64_t chunk) const;
-  /// The same of the chunk's part of the vision tower. given_PD: what the chunk before gave.
+  /// The same of the chunk's part of the vision tower. given_PD: what the chunk before gave. Of
+  /// `input` only the adapters count.
   at::Tensor through_tower(const Visuals& visuals, at::Tensor given_PD, int64_t chunk,
-                           bool adapters) const;
+                           const ForwardInput& input) const;
   /// Tokens, with what the tower gave in their places; under sequence parallelism this rank's rows.
   at::Tensor embedded(const ForwardInput& input, const at::Tensor& visual_MH) const;
   /// What goes through all layers of one pass: the decoder's, or the blocks of the tower.

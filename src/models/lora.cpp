@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <set>
 
@@ -165,7 +166,46 @@ std::vector<Parameter*> places_to_save(const PeftConfig& peft, const arch::Model
   return places;
 }
 
+/// Errors: UsageError where the weight's numbers are needed and are in blocks.
+void require_numbers(const layers::Linear& linear, const PeftConfig& peft) {
+  if (!peft.dora || !linear.weight.quantized || ops::nf4_of(*linear.weight.quantized)) return;
+  throw UsageError(tr("[lora] DoRA needs the numbers of '{}', which is quantised", linear.path),
+                   tr("give --quantize none"));
+}
+
+uint64_t next_adapter_id() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
+
 }  // namespace
+
+layers::AdapterSet make_beside(const CausalLM::Impl& impl, const PeftConfig& peft) {
+  const arch::ModelConfig& config = impl.config;
+  if (impl.lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
+  check(peft, /*from_file=*/true);
+  refuse_ends(peft, config, /*from_file=*/true);
+  if (!peft.modules_to_save.empty()) {
+    throw UsageError(tr("[lora] modules_to_save '{}' replaces a part of the model, which others "
+                        "share",
+                        peft.modules_to_save.front()),
+                     tr("serve it alone with --adapters DIR, or merge it: {}", how_to_merge()));
+  }
+  layers::AdapterSet set;
+  set.id = next_adapter_id();
+  Network& network = const_cast<Network&>(impl.network);  // it only looks
+  for (layers::Linear* linear : targets_of(peft, config, network, /*lenient=*/true)) {
+    require_numbers(*linear, peft);
+    const layers::LoraAdapter& made =
+        set.of.emplace(linear, make_adapter(*linear, peft, /*seed=*/0, config, impl.mesh))
+            .first->second;
+    set.largest_rank = std::max(set.largest_rank, made.a_RI.spec.shape[0]);
+    const arch::ParamSpec& weight = linear->weight.spec;
+    // One weight for all keys of a pass, or rows that are patches of pictures.
+    if (weight.role == arch::Role::kKvUp || weight.tower_place >= 0) set.mixes = false;
+  }
+  return set;
+}
 
 void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_adapters,
                   uint64_t seed, bool from_file) {
@@ -194,12 +234,7 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
     }
   }
   for (layers::Linear* linear : chosen) {
-    if (config_of_adapters.dora && linear->weight.quantized &&
-        !ops::nf4_of(*linear->weight.quantized)) {
-      throw UsageError(
-          tr("[lora] DoRA needs the numbers of '{}', which is quantised", linear->path),
-          tr("give --quantize none"));
-    }
+    require_numbers(*linear, config_of_adapters);
     const auto make = [&] {
       linear->adapter = make_adapter(*linear, config_of_adapters, seed, config, impl.mesh);
     };

@@ -55,7 +55,7 @@ at::Tensor patch_rows(const arch::VisionOrder& order, int64_t patches_of_token) 
 }  // namespace
 
 at::Tensor CausalLM::Impl::through_tower(const Visuals& visuals, at::Tensor given_PD, int64_t chunk,
-                                         bool adapters) const {
+                                         const ForwardInput& input) const {
   const arch::VisionConfig& vision = *config.vision;
   const arch::Chain& chain = stage().chain;
   const arch::PlaceRange& range = stage().chunk(chunk);
@@ -69,7 +69,9 @@ at::Tensor CausalLM::Impl::through_tower(const Visuals& visuals, at::Tensor give
   pass->windows = frames_at(order.window_starts);
   pass->rotary = tower_table(vision, order, device);
   pass->num_rows = order.patches();
-  pass->adapters = adapters;
+  pass->adapters = input.adapters;
+  // Adapters that have a part here share their passes with no other.
+  if (input.adapter_runs.size() == 1) pass->adapter_runs = input.adapter_runs;
   if (visuals.dropout_keys_P.defined())
     pass->dropout_keys_N = as_they_go(visuals.dropout_keys_P).to(device);
   if (range.has(chain.patches())) {
@@ -134,7 +136,7 @@ at::Tensor CausalLM::visual_tokens(const Visuals& visuals) const {
   Impl& impl = *impl_;
   if (!impl.config.vision || !impl.stage().has(0) || !impl.stage().has(impl.stage().chain.merger()))
     throw InternalError("[model] the vision tower is not this stage's");
-  const at::Tensor given_MH = impl.through_tower(visuals, {}, 0, /*adapters=*/true);
+  const at::Tensor given_MH = impl.through_tower(visuals, {}, 0, {});
   const std::vector<int64_t> order = arch::vision_order(*impl.config.vision, visuals.grids).order;
   if (order.empty()) return given_MH;
   at::Tensor result_MH = at::empty(given_MH.sizes(), given_MH.options());

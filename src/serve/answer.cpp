@@ -8,7 +8,6 @@
 #include "api/refusal.h"
 
 namespace danlu::serve {
-namespace {
 
 Error error_of(const infer::EngineOutput& output) {
   try {
@@ -19,11 +18,13 @@ Error error_of(const infer::EngineOutput& output) {
   return InternalError("a request failed without saying why");
 }
 
-}  // namespace
-
 http::Response response_of(int status, const Json& json) {
   return {
       .status = status, .headers = {{"Content-Type", "application/json"}}, .body = dump_text(json)};
+}
+
+http::Response access_refusal(int status, const std::string& message, const std::string& code) {
+  return response_of(status, api::error_json(status, message, "", code));
 }
 
 Answer::Answer(AnswerPlan plan) : plan_(std::move(plan)) {

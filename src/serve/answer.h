@@ -85,7 +85,12 @@ class Answer : public Receiver {
   bool is_gone_ = false, is_over_ = false;
 };
 
+/// Why an output failed.
+Error error_of(const infer::EngineOutput& output);
+
 /// A refusal, or another error, as an answer.
 http::Response response_of(int status, const Json& json);
+/// As http::AccessSettings::refusal.
+http::Response access_refusal(int status, const std::string& message, const std::string& code);
 
 }  // namespace danlu::serve

@@ -111,10 +111,15 @@ void EngineLoop::turn(std::vector<Submission> submitted, const std::vector<Ticke
     for (const Ticket ticket : cancelled) drop(ticket);
     if (!engine_->has_work()) return;
     const infer::EngineCounts before = engine_->counts();
+    const double begun_s = steady_now_s();
     const std::vector<infer::EngineOutput> outputs = engine_->step();
     const infer::EngineCounts after = engine_->counts();
     metrics_.count_step(after.prompt_tokens + after.new_tokens - before.prompt_tokens -
                         before.new_tokens);
+    for (const infer::RequestHandle handle : engine_->begun()) {
+      if (const auto found = running_.find(handle); found != running_.end())
+        found->second.times.begun_s = begun_s;
+    }
     for (const infer::EngineOutput& output : outputs) hand_out(output);
   } catch (...) {
     fail_all(current_error());

@@ -66,7 +66,10 @@ Metrics::Metrics()
     : first_token_(kFirstTokenBounds),
       between_tokens_(kTokenBounds),
       whole_(kRequestBounds),
+      queue_(kRequestBounds),
+      prefill_(kRequestBounds),
       decode_(kRequestBounds),
+      inference_(kRequestBounds),
       step_tokens_(kStepBounds),
       prompt_(kLengthBounds),
       answer_(kLengthBounds) {}
@@ -84,7 +87,14 @@ void Metrics::count_end(const RequestTimes& times, const std::string& finish, do
   const std::lock_guard lock(mutex_);
   ++ended_[finish];
   whole_.add(now_s - times.submitted_s);
-  if (times.new_tokens > 0) decode_.add(times.last_token_s - times.first_token_s);
+  if (times.begun_s > 0) {
+    queue_.add(times.begun_s - times.submitted_s);
+    inference_.add(now_s - times.begun_s);
+  }
+  if (times.new_tokens > 0) {
+    prefill_.add(times.first_token_s - times.begun_s);
+    decode_.add(times.last_token_s - times.first_token_s);
+  }
   prompt_.add(static_cast<double>(times.prompt_tokens));
   answer_.add(static_cast<double>(times.new_tokens));
 }
@@ -115,7 +125,9 @@ std::string Metrics::text(const std::string& model, const infer::EngineCounts& c
       counter("prefix_cache_hits", "Prompt tokens found.", counts.prefix_hit) +
       counter("num_preemptions", "Requests put back.", counts.preemptions) +
       counter("prompt_tokens", "Prompt tokens.", counts.prompt_tokens) +
-      counter("generation_tokens", "New tokens.", counts.new_tokens);
+      counter("generation_tokens", "New tokens.", counts.new_tokens) +
+      counter("spec_decode_num_draft_tokens", "Tokens that were guessed.", counts.guessed) +
+      counter("spec_decode_num_accepted_tokens", "Guesses that were right.", counts.guessed_right);
   const std::lock_guard lock(mutex_);
   all += header_of("vllm:request_success_total", "counter", "Requests that ended.");
   for (const char* finish : {"stop", "length", "abort", "error"}) {
@@ -129,6 +141,9 @@ std::string Metrics::text(const std::string& model, const infer::EngineCounts& c
   histogram(first_token_, "time_to_first_token_seconds", "From request to first token.");
   histogram(between_tokens_, "inter_token_latency_seconds", "From one token to the next.");
   histogram(whole_, "e2e_request_latency_seconds", "From request to end.");
+  histogram(queue_, "request_queue_time_seconds", "From request to its first step.");
+  histogram(prefill_, "request_prefill_time_seconds", "From its first step to the first token.");
+  histogram(inference_, "request_inference_time_seconds", "From its first step to the end.");
   histogram(decode_, "request_decode_time_seconds", "From first to last token.");
   histogram(step_tokens_, "iteration_tokens_total", "Tokens of a step.");
   histogram(prompt_, "request_prompt_tokens", "Prompt tokens of a request.");

@@ -12,7 +12,7 @@ namespace danlu::serve {
 
 /// Of one request, by base/clock.h; 0: not yet.
 struct RequestTimes {
-  double submitted_s = 0, first_token_s = 0, last_token_s = 0;
+  double submitted_s = 0, begun_s = 0, first_token_s = 0, last_token_s = 0;
   int64_t prompt_tokens = 0, new_tokens = 0;
 };
 
@@ -47,7 +47,8 @@ class Metrics {
 
  private:
   mutable std::mutex mutex_;
-  Histogram first_token_, between_tokens_, whole_, decode_, step_tokens_, prompt_, answer_;
+  Histogram first_token_, between_tokens_, whole_, queue_, prefill_, decode_, inference_,
+      step_tokens_, prompt_, answer_;
   std::map<std::string, uint64_t> ended_;
 };
 

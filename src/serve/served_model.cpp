@@ -66,13 +66,41 @@ std::vector<text::TokenId> all_stops(const ModelDescription& model) {
 
 }  // namespace
 
-ServedModel::ServedModel(ModelDescription description)
-    : model_(std::move(description)), constraints_(model_.tokenizer, all_stops(model_)) {}
+api::Refusal unknown_model(const std::string& name) {
+  return api::Refusal(fmt::format("The model `{}` does not exist.", name), "model", 404,
+                      "model_not_found");
+}
 
-void ServedModel::require_name(const std::string& name) const {
-  if (name.empty() || std::count(model_.names.begin(), model_.names.end(), name) > 0) return;
-  throw api::Refusal(fmt::format("The model `{}` does not exist.", name), "model", 404,
-                     "model_not_found");
+ServedModel::ServedModel(ModelDescription description)
+    : model_(std::move(description)),
+      constraints_(model_.tokenizer, all_stops(model_)),
+      adapters_(model_.adapters, model_.names) {}
+
+void ServedModel::require_name(const std::string& name) const { adapter_named(name); }
+
+infer::AdapterPtr ServedModel::adapter_named(const std::string& name) const {
+  if (name.empty() || std::count(model_.names.begin(), model_.names.end(), name) > 0) return {};
+  if (const auto found = adapters_.find(name)) return found->adapter;
+  throw unknown_model(name);
+}
+
+std::vector<api::ModelCard> ServedModel::cards() const {
+  std::vector<api::ModelCard> cards;
+  const std::string& base = model_.names.front();
+  for (const std::string& name : model_.names) {
+    cards.push_back({.id = name,
+                     .root = base,
+                     .created_s = model_.created_s,
+                     .max_model_len = model_.max_model_len});
+  }
+  for (const ServedAdapter& adapter : adapters_.all()) {
+    cards.push_back({.id = adapter.name,
+                     .root = adapter.name,
+                     .parent = adapter.parent.empty() ? base : adapter.parent,
+                     .created_s = adapter.created_s,
+                     .max_model_len = model_.max_model_len});
+  }
+  return cards;
 }
 
 std::shared_ptr<const text::ChatEncoder> ServedModel::encoder_for(
@@ -137,7 +165,7 @@ BuiltPrompt ServedModel::chat_prompt(const api::ChatRequest& wish) const {
   }
   const std::vector<text::TokenId> stops = encoder->stop_ids();
   built.request.stop_ids = stops;
-  fit_prompt(wish, &built.request);
+  fit_prompt(wish.truncate_prompt, wish.max_tokens.value_or(1), &built.request);
   if (model_.splits_reasoning && !wish.continues_last) {
     const auto& ids = built.request.prompt;
     const size_t tail = std::min(ids.size(), kTailTokens);
@@ -159,7 +187,7 @@ BuiltPrompt ServedModel::completion_prompt(const api::CompletionRequest& wish,
     if (wish.echoes) built.echo = model_.tokenizer->decode(built.request.prompt);
   }
   if (built.request.prompt.empty()) throw api::Refusal("'prompt' is empty", "prompt");
-  fit_prompt(wish, &built.request);
+  fit_prompt(wish.truncate_prompt, wish.max_tokens.value_or(1), &built.request);
   return built;
 }
 
@@ -173,6 +201,35 @@ std::vector<text::TokenId> ServedModel::tokenize(const api::TokenizeRequest& req
   return model_.tokenizer->encode(encoder->render(conversation, false), /*add_special=*/false);
 }
 
+std::vector<infer::EngineRequest> ServedModel::embedding_requests(
+    const api::EmbeddingRequest& wish) const {
+  std::vector<infer::EngineRequest> requests;
+  for (const api::Prompt& input : wish.inputs) {
+    infer::EngineRequest& one = requests.emplace_back();
+    std::vector<text::TokenId>& ids = one.request.prompt;
+    if (const auto* text = std::get_if<std::string>(&input)) {
+      ids = model_.tokenizer->encode(*text, wish.adds_special);
+    } else {
+      ids = std::get<std::vector<text::TokenId>>(input);
+      check_ids(ids, "input");
+    }
+    if (ids.empty()) throw api::Refusal("'input' is empty", "input");
+    fit_prompt(wish.truncate_prompt, /*for_answer=*/0, &one.request);
+    const auto size = static_cast<int64_t>(ids.size()), limit = model_.max_model_len;
+    if (limit > 0 && size > limit) {
+      throw api::Refusal(fmt::format("This model's maximum context length is {} tokens. However, "
+                                     "you requested {} tokens in the input.",
+                                     limit, size),
+                         "input", 400, "context_length_exceeded");
+    }
+    one.request.max_new_tokens = 0;
+    one.pooling = model_.pooling;
+    one.priority = wish.priority;
+    one.adapter = adapter_named(wish.model);
+  }
+  return requests;
+}
+
 void ServedModel::check_ids(const std::vector<text::TokenId>& ids, const char* param) const {
   for (const text::TokenId id : ids) {
     if (id < 0 || static_cast<size_t>(id) >= model_.tokenizer->size()) {
@@ -183,15 +240,16 @@ void ServedModel::check_ids(const std::vector<text::TokenId>& ids, const char* p
   }
 }
 
-void ServedModel::fit_prompt(const api::GenerationWish& wish, infer::Request* request) const {
-  if (!wish.truncate_prompt) return;
+void ServedModel::fit_prompt(std::optional<int64_t> truncate, int64_t for_answer,
+                             infer::Request* request) const {
+  if (!truncate) return;
   if (!request->pictures.empty())
     throw api::Refusal("'truncate_prompt_tokens' does not go with pictures",
                        "truncate_prompt_tokens");
-  int64_t most = *wish.truncate_prompt;
+  int64_t most = *truncate;
   if (most < 0) {
     if (model_.max_model_len == 0) return;
-    most = std::max<int64_t>(1, model_.max_model_len - wish.max_tokens.value_or(1));
+    most = std::max<int64_t>(1, model_.max_model_len - for_answer);
   }
   const auto size = static_cast<int64_t>(request->prompt.size());
   if (size > most) request->prompt.erase(request->prompt.begin(), request->prompt.end() - most);
@@ -261,6 +319,7 @@ std::vector<infer::EngineRequest> ServedModel::engine_requests(
   one.num_logprobs = wish.num_logprobs;
   one.num_prompt_logprobs = wish.num_prompt_logprobs;
   one.salt = wish.salt;
+  one.adapter = adapter_named(wish.model);
   one.priority = wish.priority;
   std::shared_ptr<text::TokenConstraint> shared = constraint;
   if (!wish.sampling.allowed_ids.empty())

@@ -10,9 +10,13 @@
 #include <vector>
 
 #include "api/completion_request.h"
+#include "api/embedding_request.h"
 #include "api/reasoning.h"
+#include "api/refusal.h"
+#include "api/responses.h"
 #include "infer/engine.h"
 #include "serve/constraints.h"
+#include "serve/served_adapters.h"
 #include "text/conversation.h"
 #include "text/tool_format.h"
 
@@ -41,7 +45,13 @@ struct ModelDescription {
   std::optional<text::ToolFormat> tool_format = {};
   bool splits_reasoning = true;
   int64_t created_s = 0;
+  std::vector<ServedAdapter> adapters = {};
+  LoadAdapter load_adapter = {};                   ///< empty: adapters are not loaded while serving
+  infer::Pooling pooling = infer::Pooling::kLast;  ///< of embeddings
 };
+
+/// 404.
+api::Refusal unknown_model(const std::string& name);
 
 /// What an engine is asked for one prompt, and what was found on the way.
 struct BuiltPrompt {
@@ -58,12 +68,19 @@ class ServedModel {
   const ModelDescription& description() const { return model_; }
   const Constraints& constraints() const { return constraints_; }
   /// Errors of all: api::Refusal; DataError and ModelError of templates and pictures.
-  /// 404 for a name that is none of its own; "" is the first.
+  /// 404 for a name that is neither its own nor an adapter's; "" is its first.
   void require_name(const std::string& name) const;
+  /// Of requests that say this name: null where it is the base model's. Errors: as require_name.
+  infer::AdapterPtr adapter_named(const std::string& name) const;
+  ServedAdapters& adapters() { return adapters_; }
+  /// Of the base model's names, then of the adapters.
+  std::vector<api::ModelCard> cards() const;
   BuiltPrompt chat_prompt(const api::ChatRequest& request) const;
   BuiltPrompt completion_prompt(const api::CompletionRequest& request,
                                 const api::Prompt& prompt) const;
   std::vector<text::TokenId> tokenize(const api::TokenizeRequest& request) const;
+  /// One request for each input.
+  std::vector<infer::EngineRequest> embedding_requests(const api::EmbeddingRequest& request) const;
   /// The requests of n choices, with sampling, rules, lengths and stops. seed: where the wish has
   /// none.
   std::vector<infer::EngineRequest> engine_requests(
@@ -74,13 +91,16 @@ class ServedModel {
   std::shared_ptr<const text::ChatEncoder> encoder_for(const Json& arguments,
                                                        const std::string* chat_template) const;
   text::Conversation with_system(text::Conversation conversation) const;
-  void fit_prompt(const api::GenerationWish& wish, infer::Request* request) const;
+  /// truncate: the request's truncate_prompt. for_answer: tokens that must have room behind it.
+  void fit_prompt(std::optional<int64_t> truncate, int64_t for_answer,
+                  infer::Request* request) const;
   int64_t room_for_answer(const api::GenerationWish& wish, int64_t prompt_tokens) const;
   void check_ids(const std::vector<text::TokenId>& ids, const char* param) const;
   infer::SamplingParams sampling_of(const api::SamplingWish& wish, uint64_t seed) const;
 
   ModelDescription model_;
   Constraints constraints_;
+  ServedAdapters adapters_;
   mutable std::mutex mutex_;
   /// Encoders for variables that requests gave, the last used first.
   mutable std::list<std::pair<std::string, std::shared_ptr<const text::ChatEncoder>>> encoders_;

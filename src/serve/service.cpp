@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <random>
+#include <system_error>
 #include <utility>
 
+#include "api/adapter_requests.h"
 #include "api/refusal.h"
 #include "base/error.h"
 #include "base/in_english.h"
 #include "base/log.h"
 #include "serve/chat_answer.h"
 #include "serve/completion_answer.h"
+#include "serve/embedding_answer.h"
 
 namespace danlu::serve {
 namespace {
@@ -29,6 +34,12 @@ uint64_t random_seed() {
 
 void respond_json(const http::ExchangePtr& exchange, const Json& json) {
   exchange->respond(response_of(200, json));
+}
+
+void respond_text(const http::ExchangePtr& exchange, std::string text) {
+  exchange->respond({.status = 200,
+                     .headers = {{"Content-Type", "text/plain; charset=utf-8"}},
+                     .body = std::move(text)});
 }
 
 /// What a handler threw, as the client is to hear it.
@@ -95,6 +106,11 @@ void Service::add_routes(http::Router* router) {
   });
   add(router, "POST", "/v1/chat/completions", &Service::chat);
   add(router, "POST", "/v1/completions", &Service::complete);
+  add(router, "POST", "/v1/embeddings", &Service::embed);
+  if (model_.description().load_adapter) {
+    add(router, "POST", "/v1/load_lora_adapter", &Service::load_adapter);
+    add(router, "POST", "/v1/unload_lora_adapter", &Service::unload_adapter);
+  }
   add(router, "GET", "/v1/models", &Service::list_models);
   add(router, "GET", "/v1/models/{*}", &Service::show_model);
   add(router, "POST", "/tokenize", &Service::tokenize);
@@ -105,9 +121,10 @@ void Service::add_routes(http::Router* router) {
   add(router, "GET", "/metrics", &Service::show_metrics);
 }
 
-api::AnswerHead Service::head_of(const api::GenerationWish& wish, const char* prefix) const {
-  return {.id = wish.request_id.empty() ? api::new_id(prefix) : prefix + wish.request_id,
-          .model = wish.model.empty() ? model_.description().names.front() : wish.model,
+api::AnswerHead Service::head_of(const std::string& model, const std::string& request_id,
+                                 const char* prefix) const {
+  return {.id = request_id.empty() ? api::new_id(prefix) : prefix + request_id,
+          .model = model.empty() ? model_.description().names.front() : model,
           .created_s = seconds_since_epoch()};
 }
 
@@ -116,7 +133,8 @@ void Service::chat(const http::ExchangePtr& exchange) {
       api::read_chat_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
   BuiltPrompt built = model_.chat_prompt(wish);
-  AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish, "chatcmpl-"));
+  AnswerPlan plan =
+      plan_of(exchange, model_, wish, head_of(wish.model, wish.request_id, "chatcmpl-"));
   plan.prompts.push_back(built.request.prompt);
   plan.reader.thought = built.thought;
   if (wish.tool_choice.kind != api::ToolChoice::Kind::kNone) {
@@ -140,7 +158,7 @@ void Service::complete(const http::ExchangePtr& exchange) {
       api::read_completion_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
   const auto constraint = model_.constraints().of_form(wish.form);
-  AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish, "cmpl-"));
+  AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish.model, wish.request_id, "cmpl-"));
   plan.drops_answer = wish.max_tokens == 0;
   std::vector<std::string> echoes;
   std::vector<infer::EngineRequest> requests;
@@ -178,28 +196,67 @@ void Service::submit(const http::ExchangePtr& exchange, std::vector<infer::Engin
   exchange->on_close([this, ticket = *ticket] { loop_.cancel(ticket); });
 }
 
-void Service::list_models(const http::ExchangePtr& exchange) {
-  const ModelDescription& model = model_.description();
-  Json json = {{"object", "list"}, {"data", Json::array()}};
-  for (const std::string& name : model.names) {
-    json["data"].push_back(api::model_json({.id = name,
-                                            .root = model.names.front(),
-                                            .parent = {},
-                                            .created_s = model.created_s,
-                                            .max_model_len = model.max_model_len}));
+void Service::embed(const http::ExchangePtr& exchange) {
+  const api::EmbeddingRequest wish =
+      api::read_embedding_request(api::parse_body(exchange->request().body));
+  if (wish.dimensions) {
+    throw api::Refusal(
+        "'dimensions': this model's vectors have one length, and parts of them mean "
+        "nothing",
+        "dimensions");
   }
+  std::vector<infer::EngineRequest> requests = model_.embedding_requests(wish);
+  std::vector<int64_t> tokens;
+  for (const infer::EngineRequest& request : requests)
+    tokens.push_back(std::ssize(request.request.prompt));
+  submit(exchange, std::move(requests),
+         std::make_shared<EmbeddingAnswer>(exchange, head_of(wish.model, wish.request_id, "embd-"),
+                                           wish.in_base64, std::move(tokens)));
+}
+
+void Service::load_adapter(const http::ExchangePtr& exchange) {
+  const api::LoadAdapterRequest wish =
+      api::read_load_adapter_request(api::parse_body(exchange->request().body));
+  model_.adapters().require_free(wish.name, wish.replaces);
+  std::error_code unknown;
+  if (!std::filesystem::is_directory(wish.path, unknown)) {
+    throw api::Refusal(
+        fmt::format("Loading lora {} failed: No adapter found for {}", wish.name, wish.path),
+        "lora_path", 404);
+  }
+  const bool is_known_parent = [&] {
+    const auto& names = model_.description().names;
+    return std::find(names.begin(), names.end(), wish.parent) != names.end();
+  }();
+  model_.adapters().add({.name = wish.name,
+                         .adapter = model_.description().load_adapter(wish.path),
+                         .parent = is_known_parent ? wish.parent : "",
+                         .created_s = seconds_since_epoch()},
+                        wish.replaces);
+  log::info("adapter {} loaded from {}", wish.name, wish.path);
+  respond_text(exchange, fmt::format("Success: LoRA adapter '{}' added successfully.", wish.name));
+}
+
+void Service::unload_adapter(const http::ExchangePtr& exchange) {
+  const std::string name =
+      api::read_unload_adapter_request(api::parse_body(exchange->request().body));
+  model_.adapters().remove(name);
+  log::info("adapter {} unloaded", name);
+  respond_text(exchange, fmt::format("Success: LoRA adapter '{}' removed successfully.", name));
+}
+
+void Service::list_models(const http::ExchangePtr& exchange) {
+  Json json = {{"object", "list"}, {"data", Json::array()}};
+  for (const api::ModelCard& card : model_.cards()) json["data"].push_back(api::model_json(card));
   respond_json(exchange, json);
 }
 
 void Service::show_model(const http::ExchangePtr& exchange) {
   const std::string& name = exchange->request().places.front();
-  model_.require_name(name.empty() ? "/" : name);
-  const ModelDescription& model = model_.description();
-  respond_json(exchange, api::model_json({.id = name,
-                                          .root = model.names.front(),
-                                          .parent = {},
-                                          .created_s = model.created_s,
-                                          .max_model_len = model.max_model_len}));
+  for (const api::ModelCard& card : model_.cards()) {
+    if (card.id == name) return respond_json(exchange, api::model_json(card));
+  }
+  throw unknown_model(name);
 }
 
 void Service::tokenize(const http::ExchangePtr& exchange) {

@@ -24,8 +24,9 @@ class Service {
   /// The loop outlives this, and this the server whose router has its routes.
   Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings);
 
-  /// /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health, /ping,
-  /// /version, /metrics; errors in OpenAI's shape.
+  /// /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize,
+  /// /health, /ping, /version, /metrics; /v1/load_lora_adapter and /v1/unload_lora_adapter where
+  /// the model can load them. Errors in OpenAI's shape.
   void add_routes(http::Router* router);
 
  private:
@@ -33,6 +34,9 @@ class Service {
   void add(http::Router* router, const char* method, const char* pattern, Handle handle);
   void chat(const http::ExchangePtr& exchange);
   void complete(const http::ExchangePtr& exchange);
+  void embed(const http::ExchangePtr& exchange);
+  void load_adapter(const http::ExchangePtr& exchange);
+  void unload_adapter(const http::ExchangePtr& exchange);
   void list_models(const http::ExchangePtr& exchange);
   void show_model(const http::ExchangePtr& exchange);
   void tokenize(const http::ExchangePtr& exchange);
@@ -42,7 +46,8 @@ class Service {
   void show_metrics(const http::ExchangePtr& exchange);
   void submit(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
               std::shared_ptr<Receiver> receiver);
-  api::AnswerHead head_of(const api::GenerationWish& wish, const char* prefix) const;
+  api::AnswerHead head_of(const std::string& model, const std::string& request_id,
+                          const char* prefix) const;
 
   ServedModel& model_;
   EngineLoop& loop_;

@@ -17,6 +17,8 @@ class StepEngine {
   virtual bool has_work() const = 0;
   /// Errors go out, and it is of no further use.
   virtual std::vector<infer::EngineOutput> step() = 0;
+  /// Requests of which the last step was the first to compute anything.
+  virtual std::vector<infer::RequestHandle> begun() const = 0;
   virtual infer::EngineCounts counts() const = 0;
   virtual infer::EngineSettings settings() const = 0;
 };

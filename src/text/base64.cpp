@@ -4,15 +4,34 @@
 #include <cstdint>
 
 namespace danlu::text {
+namespace {
+
+constexpr std::string_view kDigits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+}  // namespace
+
+std::string encode_base64(std::string_view bytes) {
+  std::string encoded;
+  encoded.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = i; k < i + 3; ++k)
+      bits = bits << 8 | (k < bytes.size() ? static_cast<unsigned char>(bytes[k]) : 0u);
+    for (size_t k = 0; k < 4; ++k) {
+      const bool is_filling = i + k > bytes.size();
+      encoded += is_filling ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
+    }
+  }
+  return encoded;
+}
 
 bool decode_base64(std::string_view encoded, std::string* bytes) {
   static const std::array<int8_t, 256> kValues = [] {
     std::array<int8_t, 256> values;
     values.fill(-1);
     int8_t next = 0;
-    for (const char c :
-         std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
-      values[static_cast<unsigned char>(c)] = next++;
+    for (const char c : kDigits) values[static_cast<unsigned char>(c)] = next++;
     return values;
   }();
   bytes->clear();

@@ -8,4 +8,6 @@ namespace danlu::text {
 /// False if `encoded` is no base64 with its padding; `bytes` then holds what was read before.
 bool decode_base64(std::string_view encoded, std::string* bytes);
 
+std::string encode_base64(std::string_view bytes);
+
 }  // namespace danlu::text

@@ -75,6 +75,22 @@ const checks = {
     assert.equal(cut.choices[0].text, whole.slice(0, whole.indexOf(word)));
     assert.equal(cut.choices[0].finish_reason, 'stop');
   },
+  // The client asks for base64 by itself.
+  async embeddings() {
+    const input = ['a red ball', 'a dog', 'a red ball'];
+    const answer = await client.embeddings.create({ model, input });
+    assert.equal(answer.data.length, 3);
+    assert.deepEqual(answer.data[0].embedding, answer.data[2].embedding);
+    const whole = await client.embeddings.create({ model, input, encoding_format: 'float' });
+    whole.data[1].embedding.forEach(
+        (value, i) => assert.ok(Math.abs(value - answer.data[1].embedding[i]) < 1e-6));
+    const squares = whole.data[1].embedding.reduce((sum, value) => sum + value * value, 0);
+    assert.ok(Math.abs(squares - 1) < 1e-5);
+    assert.equal(whole.usage.total_tokens, whole.usage.prompt_tokens);
+    await refused(client.embeddings.create({ model, input: 'a', dimensions: 8 }), 400);
+    await refused(client.embeddings.create({ model, input: 'a dog '.repeat(500) }), 400,
+                  'context_length_exceeded');
+  },
   async errors() {
     await refused(client.completions.create({ ...greedy, model: 'other' }), 404, 'model_not_found');
     await refused(client.completions.create({ ...greedy, temperature: 5 }), 400);

@@ -102,10 +102,12 @@ TEST(Serve, GreedyAnswersAreInfersAtAnyConcurrency) {
   EXPECT_EQ(streamed, expected);
 }
 
-TEST(Serve, OpenAisClientFindsWhatItExpects) {
-  DANLU_REQUIRES_SHARED();
-  const fs::path package = fs::path(DANLU_SOURCE_DIR) / ".deps/oracles/node_modules/openai";
-  if (!fs::exists(package) || std::system("node --version >/dev/null 2>&1") != 0) {
+/// What a client's script says of a server that asks for a key; it is given where `package` of npm
+/// is, or all of them. Skipped where that was not fetched.
+void expect_client_is_served(const std::string& script, const std::string& package,
+                             const std::string& given, const std::string& last) {
+  const fs::path modules = fs::path(DANLU_SOURCE_DIR) / ".deps/oracles/node_modules";
+  if (!fs::exists(modules / package) || std::system("node --version >/dev/null 2>&1") != 0) {
     const char* ci = std::getenv("CI");
     if (ci && std::string(ci) == "true") FAIL() << package << " or node is missing";
     GTEST_SKIP() << "tools/deps.sh --oracles fetches " << package;
@@ -113,14 +115,24 @@ TEST(Serve, OpenAisClientFindsWhatItExpects) {
   const ServedProgram server(serving({"--api_key", "key"}));
   const TemporaryDirectory folder;
   const std::string out = (folder / "out").string();
-  const std::string command = "node '" DANLU_SOURCE_DIR "/tests/cli/openai_client.mjs' '" +
-                              package.string() + "' " + server.url() + " stories >'" + out +
-                              "' 2>&1";
+  const std::string command = "node '" DANLU_SOURCE_DIR "/tests/cli/" + script + "' '" +
+                              (modules / given).string() + "' " + server.url() + " stories >'" +
+                              out + "' 2>&1";
   const int status = std::system(command.c_str());
   std::stringstream said;
   said << std::ifstream(out).rdbuf();
   EXPECT_EQ(status, 0) << said.str();
-  EXPECT_THAT(said.str(), HasSubstr("ok abort"));
+  EXPECT_THAT(said.str(), HasSubstr("ok " + last));
+}
+
+TEST(Serve, OpenAisClientFindsWhatItExpects) {
+  DANLU_REQUIRES_SHARED();
+  expect_client_is_served("openai_client.mjs", "openai", "openai", "abort");
+}
+
+TEST(Serve, LangChainsClientFindsWhatItExpects) {
+  DANLU_REQUIRES_SHARED();
+  expect_client_is_served("langchain_client.mjs", "@langchain/openai", "", "errors");
 }
 
 std::string base64_of(const fs::path& file) {
@@ -202,7 +214,7 @@ TEST(Serve, WhatCannotBeServedIsSaidBeforeAModelIsLoaded) {
     EXPECT_EQ(result.exit_code, 2) << result.err;
     return result.err;
   };
-  EXPECT_THAT(error({"--lora_modules", "a=b"}), HasSubstr("--adapters"));
+  EXPECT_THAT(error({"--lora_modules", "a"}), HasSubstr("NAME=DIR"));
   EXPECT_THAT(error({"--tensor_parallel_size", "2"}), HasSubstr("one process"));
   EXPECT_THAT(error({"--ssl_certfile", "x.pem"}), HasSubstr("--ssl_keyfile"));
   EXPECT_THAT(error({"--port", "70000"}), HasSubstr("65535"));

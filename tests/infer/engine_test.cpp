@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "infer/engine_answers.h"
 #include "infer/step.h"
 #include "models/weight_files.h"
 
@@ -37,13 +38,6 @@ std::vector<text::TokenId> random_ids(PythonRandom& rng, size_t count) {
   return ids;
 }
 
-EngineRequest request(std::vector<text::TokenId> prompt, int64_t max_new_tokens) {
-  EngineRequest asked;
-  asked.request.prompt = std::move(prompt);
-  asked.request.max_new_tokens = max_new_tokens;
-  return asked;
-}
-
 /// Prompts of all lengths, of which some begin alike; greedy and drawn.
 std::vector<EngineRequest> mixed_requests(size_t count, uint64_t seed) {
   PythonRandom rng(seed);
@@ -64,37 +58,6 @@ std::vector<EngineRequest> mixed_requests(size_t count, uint64_t seed) {
   return requests;
 }
 
-struct Whole {
-  std::vector<text::TokenId> ids;
-  std::vector<float> logprobs;
-  std::optional<FinishReason> reason;
-  int64_t cached = 0;
-};
-
-/// Adds one request a step, so that all ages are there together.
-std::vector<Whole> answers_of(Engine& engine, const std::vector<EngineRequest>& requests) {
-  std::vector<Whole> answers(requests.size());
-  std::map<RequestHandle, size_t> index;
-  size_t next = 0;
-  while (engine.has_work() || next < requests.size()) {
-    if (next < requests.size()) {
-      const RequestHandle handle = engine.add(requests[next]);
-      index[handle] = next++;
-    }
-    for (const EngineOutput& output : engine.step()) {
-      Whole& answer = answers[index.at(output.handle)];
-      EXPECT_FALSE(answer.reason) << "an output after the end";
-      if (output.token) {
-        answer.ids.push_back(*output.token);
-        answer.logprobs.push_back(output.logprobs->chosen.logprob);
-      }
-      answer.reason = output.finished;
-      answer.cached = output.cached_tokens;
-    }
-  }
-  return answers;
-}
-
 std::vector<Whole> answers_alone(const models::CausalLM& model,
                                  const std::vector<EngineRequest>& requests, bool deterministic) {
   std::vector<Whole> answers;
@@ -105,15 +68,6 @@ std::vector<Whole> answers_alone(const models::CausalLM& model,
     answers.push_back(answers_of(engine, {asked})[0]);
   }
   return answers;
-}
-
-void expect_alike(const std::vector<Whole>& answers, const std::vector<Whole>& alone) {
-  for (size_t i = 0; i < answers.size(); ++i) {
-    ASSERT_EQ(answers[i].ids, alone[i].ids) << "request " << i;
-    EXPECT_EQ(answers[i].reason, alone[i].reason) << "request " << i;
-    for (size_t t = 0; t < answers[i].logprobs.size(); ++t)
-      EXPECT_NEAR(answers[i].logprobs[t], alone[i].logprobs[t], 2e-5) << "request " << i;
-  }
 }
 
 TEST(Engine, AnswersDoNotDependOnWhatElseIsThere) {
@@ -140,6 +94,36 @@ TEST(Engine, DeterministicAnswersAreEqualToTheBit) {
     EXPECT_EQ(together[i].ids, alone[i].ids);
     EXPECT_EQ(together[i].logprobs, alone[i].logprobs) << "request " << i;
   }
+}
+
+TEST(Engine, GuessesChangeNoAnswer) {
+  const auto model = tiny_model();
+  std::vector<EngineRequest> requests = mixed_requests(64, 11);
+  for (size_t i = 0; i < requests.size(); i += 5) {
+    requests[i].rules.presence_penalty = 0.3;
+    requests[i].rules.min_new_tokens = 20;
+  }
+  const std::vector<Whole> alone = answers_alone(*model, requests, false);
+  const PromptLookup lookup = {.num_tokens = 4, .shortest = 1, .longest = 3};
+  Engine roomy(*model, {.lookup = lookup});
+  expect_alike(answers_of(roomy, requests), alone);
+  EXPECT_GT(roomy.counts().guessed_right, 50);
+  EXPECT_LT(roomy.counts().guessed_right, roomy.counts().guessed);
+  Engine narrow(*model,
+                {.max_sequences = 4, .max_batched_tokens = 24, .max_pages = 20, .lookup = lookup});
+  expect_alike(answers_of(narrow, requests), alone);
+  EXPECT_GT(narrow.counts().guessed_right, 0);
+  EXPECT_GT(narrow.counts().prefix_hit, 0);
+  EXPECT_EQ(narrow.counts().pages_used, 0);
+  // What was guessed wrongly is not found as the beginning of a later prompt.
+  std::vector<EngineRequest> again;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EngineRequest longer = requests[i];
+    std::vector<text::TokenId>& prompt = longer.request.prompt;
+    prompt.insert(prompt.end(), alone[i].ids.begin(), alone[i].ids.end());
+    again.push_back(std::move(longer));
+  }
+  expect_alike(answers_of(roomy, again), answers_alone(*model, again, false));
 }
 
 TEST(Engine, ABeginningIsComputedOnce) {
@@ -201,7 +185,10 @@ TEST(Engine, WhatIsKeptMakesRoomForWhatIsAsked) {
 TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
   const auto model = tiny_model(128);
   PythonRandom rng(8);
-  Engine engine(*model, {.max_sequences = 6, .max_batched_tokens = 40, .max_pages = 12});
+  Engine engine(*model, {.max_sequences = 6,
+                         .max_batched_tokens = 40,
+                         .max_pages = 12,
+                         .lookup = {.num_tokens = 3, .shortest = 1}});
   const std::vector<text::TokenId> common = random_ids(rng, 64);
   std::map<RequestHandle, int64_t> asked_at;
   int64_t steps = 0;
@@ -239,6 +226,7 @@ TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
   EXPECT_EQ(engine.counts().pages_used, 0);
   EXPECT_FALSE(engine.has_work());
   EXPECT_GT(engine.counts().preemptions, 0);
+  EXPECT_GT(engine.counts().guessed, 0);
 }
 
 TEST(Engine, TheMoreUrgentComesFirst) {
@@ -252,6 +240,11 @@ TEST(Engine, TheMoreUrgentComesFirst) {
   ASSERT_EQ(outputs.size(), 1u);
   EXPECT_EQ(outputs[0].handle, second);
   EXPECT_NE(first, second);
+  EXPECT_EQ(engine.begun(), std::vector<RequestHandle>{second});
+  engine.step();
+  EXPECT_TRUE(engine.begun().empty());
+  engine.step();
+  EXPECT_EQ(engine.begun(), std::vector<RequestHandle>{first});
 }
 
 TEST(Engine, AnAnswerEndsWherePagesEnd) {

@@ -1,5 +1,5 @@
 // Who may ask a server.
-#include "serve/guards.h"
+#include "http/guards.h"
 
 #include <gmock/gmock.h>
 
@@ -63,14 +63,23 @@ TEST_F(ProtocolTest, AServerOfThisMachineAnswersToItsOwnNamesAlone) {
   EXPECT_EQ(to("127.0.0.1:8000"), 200);
   EXPECT_EQ(to("[::1]:8000"), 200);
   EXPECT_EQ(to("LOCALHOST:80"), 200);
+  EXPECT_EQ(to("192.168.1.5:80"), 200) << "no page can have an address lead here";
 }
 
 TEST(SameSecret, ComparesAllOfIt) {
-  EXPECT_TRUE(is_same_secret("abc", "abc"));
-  EXPECT_FALSE(is_same_secret("abd", "abc"));
-  EXPECT_FALSE(is_same_secret("ab", "abc"));
-  EXPECT_FALSE(is_same_secret("abcabc", "abc"));
-  EXPECT_FALSE(is_same_secret("", "abc"));
+  EXPECT_TRUE(http::is_same_secret("abc", "abc"));
+  EXPECT_FALSE(http::is_same_secret("abd", "abc"));
+  EXPECT_FALSE(http::is_same_secret("ab", "abc"));
+  EXPECT_FALSE(http::is_same_secret("abcabc", "abc"));
+  EXPECT_FALSE(http::is_same_secret("", "abc"));
+}
+
+TEST(Loopback, IsWhatOnlyThisMachineReaches) {
+  for (const char* host : {"127.0.0.1", "127.8.8.8", "::1", "localhost", "LocalHost"})
+    EXPECT_TRUE(http::is_loopback(host)) << host;
+  for (const char* host :
+       {"0.0.0.0", "::", "192.168.0.1", "example.com", "", "127.0.0.1.example.com"})
+    EXPECT_FALSE(http::is_loopback(host)) << host;
 }
 
 }  // namespace guards_test

@@ -10,8 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "http/guards.h"
 #include "http/server.h"
-#include "serve/guards.h"
+#include "serve/answer.h"
 #include "serve/scripted_engine.h"
 #include "serve/service.h"
 #include "support/byte_tokenizer.h"
@@ -71,7 +72,8 @@ class ProtocolTest : public testing::Test {
     served_ = std::make_unique<ServedModel>(model_);
     service_ = std::make_unique<Service>(*served_, *loop_, ServiceSettings{.version = "1.2.3"});
     http::Router router;
-    add_guards(access_, &router);
+    access_.refusal = access_refusal;
+    http::add_guards(access_, &router);
     service_->add_routes(&router);
     http::Settings settings;
     settings.port = 0;
@@ -114,7 +116,7 @@ class ProtocolTest : public testing::Test {
 
   test::EngineScript script_;
   ModelDescription model_;
-  AccessSettings access_;
+  http::AccessSettings access_;
   EngineLoopSettings loop_settings_;
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<ServedModel> served_;

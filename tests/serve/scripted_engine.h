@@ -37,7 +37,8 @@ class ScriptedEngine : public serve::StepEngine {
     Running running{.text = script_.answer(request.request),
                     .request = request.request,
                     .num_logprobs = request.num_logprobs,
-                    .num_prompt_logprobs = request.num_prompt_logprobs};
+                    .num_prompt_logprobs = request.num_prompt_logprobs,
+                    .pools = request.pooling.has_value()};
     {
       const std::lock_guard lock(script_.mutex);
       script_.added.push_back(std::move(request));
@@ -56,7 +57,11 @@ class ScriptedEngine : public serve::StepEngine {
   std::vector<infer::EngineOutput> step() override {
     if (script_.fails_next_step.exchange(false)) throw MemoryError("no memory is left");
     std::vector<infer::EngineOutput> outputs;
+    begun_.clear();
     if (script_.is_held) return outputs;
+    for (const auto& [handle, running] : running_) {
+      if (running.position == 0) begun_.push_back(handle);
+    }
     for (auto at = running_.begin(); at != running_.end();) {
       outputs.push_back(next_output(at->first, at->second));
       if (outputs.back().finished) --script_.num_running;
@@ -64,6 +69,7 @@ class ScriptedEngine : public serve::StepEngine {
     }
     return outputs;
   }
+  std::vector<infer::RequestHandle> begun() const override { return begun_; }
   infer::EngineCounts counts() const override {
     infer::EngineCounts counts = counts_;
     const auto all = static_cast<int64_t>(running_.size());
@@ -78,6 +84,7 @@ class ScriptedEngine : public serve::StepEngine {
     std::string text;
     infer::Request request;
     std::optional<int64_t> num_logprobs, num_prompt_logprobs;
+    bool pools = false;
     size_t position = 0;
   };
 
@@ -99,6 +106,11 @@ class ScriptedEngine : public serve::StepEngine {
               logprobs_of(running.request.prompt[i], *running.num_prompt_logprobs));
       }
     }
+    if (running.pools) {
+      output.embedding = {static_cast<float>(running.request.prompt.size()), 4};
+      output.finished = infer::FinishReason::kStop;
+      return output;
+    }
     const bool ends = running.position >= running.text.size();
     const text::TokenId id =
         ends ? '|' : static_cast<unsigned char>(running.text[running.position]);
@@ -119,6 +131,7 @@ class ScriptedEngine : public serve::StepEngine {
   EngineScript& script_;
   std::map<infer::RequestHandle, Running> running_;
   infer::EngineCounts counts_;
+  std::vector<infer::RequestHandle> begun_;
   infer::RequestHandle next_ = 1;
 };
 

@@ -429,6 +429,9 @@ TEST_F(ProtocolTest, MetricsHaveVllmsNames) {
         "vllm:request_success_total{model_name=\"tiny\",engine=\"0\",finished_reason=\"stop\"} 1",
         "vllm:time_to_first_token_seconds_count{model_name=\"tiny\",engine=\"0\"} 1",
         "vllm:inter_token_latency_seconds_count{model_name=\"tiny\",engine=\"0\"} 4",
+        "vllm:request_queue_time_seconds_count{model_name=\"tiny\",engine=\"0\"} 1",
+        "vllm:request_prefill_time_seconds_count{model_name=\"tiny\",engine=\"0\"} 1",
+        "vllm:request_inference_time_seconds_count{model_name=\"tiny\",engine=\"0\"} 1",
         "vllm:e2e_request_latency_seconds_bucket{model_name=\"tiny\",engine=\"0\",le=\"+Inf\"} 1"})
     EXPECT_THAT(text, HasSubstr(line));
 }

@@ -75,6 +75,45 @@ std::vector<OptionSpec> address_options() {
   };
 }
 
+/// One adapter of the model, as everywhere, or several beside it.
+std::vector<OptionSpec> served_model_options() {
+  std::vector<OptionSpec> specs = model_options();
+  for (OptionSpec& spec : specs) {
+    if (spec.name != "adapters") continue;
+    spec.type = OptionType::kList;
+    spec.help = "adapter directory; or several beside one model, by name: NAME=DIR NAME=DIR …";
+  }
+  return specs;
+}
+
+std::vector<OptionSpec> adapter_options() {
+  const std::string group = "Adapters";
+  return {
+      {.name = "lora_modules",
+       .type = OptionType::kList,
+       .help = "adapters that requests name as their model: NAME=DIR, or JSON with name and path",
+       .group = group},
+      {.name = "max_loras",
+       .type = OptionType::kInt,
+       .help = "different adapters answered at a time; requests of others wait (default: any "
+               "number)",
+       .range = at_least(1).up_to(1 << 20),
+       .group = group},
+      {.name = "max_lora_rank",
+       .type = OptionType::kInt,
+       .help = "adapters of a higher rank are refused (default: none is)",
+       .range = at_least(1).up_to(1 << 20),
+       .group = group},
+      {.name = "enable_runtime_lora_updating",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "/v1/load_lora_adapter and /v1/unload_lora_adapter are there: whoever may ask can "
+               "have any directory of this machine opened as an adapter",
+       .group = group,
+       .environment = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"},
+  };
+}
+
 std::vector<OptionSpec> batching_options() {
   const std::string group = "Batching";
   return {
@@ -121,6 +160,11 @@ std::vector<OptionSpec> batching_options() {
        .help = "what prompts begin with alike is computed once",
        .aliases = {"vllm_enable_prefix_caching"},
        .group = group},
+      {.name = "speculative_config",
+       .type = OptionType::kJson,
+       .help = "tokens guessed from the text so far, which must be what is drawn to count: "
+               R"({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4})",
+       .group = group},
       {.name = "deterministic",
        .type = OptionType::kBool,
        .default_text = "false",
@@ -149,6 +193,12 @@ std::vector<OptionSpec> protocol_options() {
        .choices = {"auto", "none", "hermes", "llama3_json", "mistral", "deepseek_v3",
                    "deepseek_v31", "glm45"},
        .group = group},
+      {.name = "pooling",
+       .default_text = "auto",
+       .help = "what /v1/embeddings makes of a text: the mean of its tokens or the last one (auto: "
+               "as 1_Pooling/config.json beside the model says, else last)",
+       .choices = {"auto", "mean", "last"},
+       .group = group},
       {.name = "reasoning_parser",
        .default_text = "auto",
        .help = "auto: what stands in <think> is reasoning; none: it is content",
@@ -171,15 +221,14 @@ std::vector<OptionSpec> default_sampling_options() {
 
 std::vector<OptionSpec> foreign_serve_options() {
   return {
-      unavailable({"lora_modules", "enable_lora"},
-                  "one model is served, with one adapter at most: --adapters DIR"),
       unavailable({"tensor_parallel_size", "tp", "pipeline_parallel_size", "data_parallel_size"},
                   "one process answers with the whole model", {"1"}),
       ignored_switch({"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
-                      "disable_log_stats", "enforce_eager"},
+                      "disable_log_stats", "enforce_eager", "enable_lora"},
                      "it is always so"),
       ignored({"block_size", "swap_space", "uvicorn_log_level", "log_interval", "owned_by",
-               "stop_timeout", "api_server_count"},
+               "stop_timeout", "api_server_count", "max_cpu_loras", "lora_dtype",
+               "fully_sharded_loras", "lora_extra_vocab_size"},
               "it has no effect here"),
   };
 }
@@ -211,11 +260,13 @@ std::vector<OptionSpec> foreign_beside(const std::vector<OptionSpec>& own) {
 
 OptionTable serve_options() {
   const std::vector<OptionSpec> own =
-      joined({model_options(), processor_options(), address_options(), batching_options(),
-              protocol_options(), default_sampling_options(), foreign_serve_options()});
-  return with_inference_profiles(OptionTable(
-      "serve", "Answer requests over HTTP, as OpenAI's API does",
-      "danlu serve --model DIR [--adapters DIR] [--port N]", joined({own, foreign_beside(own)})));
+      joined({served_model_options(), adapter_options(), processor_options(), address_options(),
+              batching_options(), protocol_options(), default_sampling_options(),
+              foreign_serve_options()});
+  return with_inference_profiles(
+      OptionTable("serve", "Answer requests over HTTP, as OpenAI's API does",
+                  "danlu serve --model DIR [--adapters DIR | NAME=DIR …] [--port N]",
+                  joined({own, foreign_beside(own)})));
 }
 
 }  // namespace danlu::cli

@@ -182,11 +182,15 @@ fs::path base_of_adapter(const fs::path& adapter) {
 }
 
 ModelLocation locate_model(const Options& options) {
+  return locate_model(options, options.get_string_or("adapters", ""));
+}
+
+ModelLocation locate_model(const Options& options, const fs::path& adapter) {
   ModelLocation where;
+  where.adapter = adapter;
   for (const char* name : {"model", "model_type"}) {
     if (where.model.empty() && options.has_value(name)) where.model = options.get_string(name);
   }
-  if (options.has_value("adapters")) where.adapter = options.get_string("adapters");
   if (where.model.empty() && where.adapter.empty()) {
     throw UsageError(tr("[--model] no model was given"),
                      tr("danlu infer --model DIR, or --adapters CHECKPOINT"));

@@ -36,6 +36,8 @@ struct ModelLocation {
   Json run_args = Json::object();  ///< that args.json; empty if there is none
 };
 ModelLocation locate_model(const Options& options);
+/// The same with `adapter` in place of --adapters.
+ModelLocation locate_model(const Options& options, const std::filesystem::path& adapter);
 
 /// Where the processor of pictures is: in the directory that --image_processor names, the model's,
 /// that of its config.json or of its tokenizer. Empty: the model reads text alone.

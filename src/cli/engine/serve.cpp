@@ -19,10 +19,12 @@
 #include "board/serve_board.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
+#include "cli/engine/serve_adapters.h"
+#include "http/guards.h"
 #include "http/server.h"
 #include "infer/engine.h"
 #include "ops/pages.h"
-#include "serve/guards.h"
+#include "serve/answer.h"
 #include "serve/service.h"
 #include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
@@ -42,6 +44,7 @@ class ServedEngine final : public serve::StepEngine {
   void cancel(infer::RequestHandle handle) override { engine_.cancel(handle); }
   bool has_work() const override { return engine_.has_work(); }
   std::vector<infer::EngineOutput> step() override { return engine_.step(); }
+  std::vector<infer::RequestHandle> begun() const override { return engine_.begun(); }
   infer::EngineCounts counts() const override { return engine_.counts(); }
   infer::EngineSettings settings() const override { return engine_.settings(); }
 
@@ -97,6 +100,38 @@ int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t
   return pages;
 }
 
+/// vLLM's JSON. Errors: UsageError for other methods and for numbers that make no sense.
+infer::PromptLookup lookup_from(const Options& options) {
+  infer::PromptLookup lookup;
+  if (!options.has_value("speculative_config")) return lookup;
+  const std::string flag = options.given_as("speculative_config");
+  const Json json = options.get_json("speculative_config");
+  if (!json.is_object() || json.value("method", Json("")) != Json("ngram")) {
+    throw UsageError(tr("[{}] tokens are guessed from the text itself alone", flag),
+                     tr(R"(give {{"method": "ngram", "num_speculative_tokens": 4}})"));
+  }
+  const auto whole = [&](const char* key, int64_t otherwise) {
+    if (!json.contains(key)) return otherwise;
+    if (!json.at(key).is_number_integer() || json.at(key) < 1 || json.at(key) > 64)
+      throw UsageError(tr("[{}] {} must be from 1 to 64, got {}", flag, key, json.at(key).dump()));
+    return json.at(key).get<int64_t>();
+  };
+  lookup.num_tokens = whole("num_speculative_tokens", 4);
+  lookup.longest = whole("prompt_lookup_max", 4);
+  lookup.shortest = whole("prompt_lookup_min", std::min<int64_t>(2, lookup.longest));
+  if (lookup.shortest > lookup.longest)
+    throw UsageError(tr("[{}] prompt_lookup_min is above prompt_lookup_max", flag));
+  for (const auto& [key, value] : json.items()) {
+    if (key != "method" && key != "num_speculative_tokens" && !key.starts_with("prompt_lookup_"))
+      log::notice("{}: {} has no effect here", flag, key);
+  }
+  if (options.get_bool("deterministic")) {
+    throw UsageError(
+        tr("[{}] guesses change how sums are rounded, which --deterministic rules out", flag));
+  }
+  return lookup;
+}
+
 infer::EngineSettings engine_settings(const Options& options, const models::CausalLM& model,
                                       int64_t length) {
   infer::EngineSettings settings;
@@ -104,6 +139,8 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   settings.max_batched_tokens = options.get_int("max_num_batched_tokens");
   settings.prefix_caching = options.get_bool("enable_prefix_caching");
   settings.deterministic = options.get_bool("deterministic");
+  settings.max_adapters = options.get_int_or("max_loras", 0);
+  settings.lookup = lookup_from(options);
   settings.max_pages = pages_for(options, model, length);
   return settings;
 }
@@ -143,6 +180,26 @@ std::vector<std::string> names_from(const Options& options, const ModelLocation&
   return {(text::is_gguf(name) ? name.stem() : name.filename()).string()};
 }
 
+/// As sentence-transformers' files say it. Errors: those of read_json_file.
+infer::Pooling pooling_from(const Options& options, const ModelLocation& where) {
+  const std::string named = options.get_string("pooling");
+  if (named != "auto") return named == "mean" ? infer::Pooling::kMean : infer::Pooling::kLast;
+  const std::filesystem::path file = where.model / "1_Pooling" / "config.json";
+  if (!std::filesystem::exists(file)) return infer::Pooling::kLast;
+  const Json json = read_json_file(file);
+  const auto has = [&](const char* key) {
+    return json.contains(key) && json.at(key).is_boolean() && json.at(key).get<bool>();
+  };
+  if (has("pooling_mode_mean_tokens")) return infer::Pooling::kMean;
+  if (!has("pooling_mode_lasttoken")) {
+    log::warning(
+        "{}: neither the mean nor the last token; the last token counts, unless "
+        "--pooling says otherwise",
+        file.string());
+  }
+  return infer::Pooling::kLast;
+}
+
 serve::ModelDescription describe(const Options& options, const ModelLocation& where,
                                  const InferenceModel& loaded) {
   serve::ModelDescription model;
@@ -173,7 +230,23 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   model.tool_format = tool_format_from(options, loaded);
   model.splits_reasoning = options.get_string("reasoning_parser") != "none";
   model.created_s = static_cast<int64_t>(std::time(nullptr));
+  model.pooling = pooling_from(options, where);
   return model;
+}
+
+/// Errors: those of the loader; UsageError for a name of the base model's.
+void add_adapters(const AdapterFlags& adapters, const serve::LoadAdapter& load,
+                  serve::ModelDescription* model) {
+  for (const AdapterFlags::Named& named : adapters.named) {
+    if (std::count(model->names.begin(), model->names.end(), named.name) > 0) {
+      throw UsageError(tr("[--lora_modules] {} is the base model's name", named.name),
+                       tr("call one of them otherwise: --served_model_name NAME"));
+    }
+    model->adapters.push_back({.name = named.name,
+                               .adapter = load(named.path.string()),
+                               .parent = named.parent,
+                               .created_s = model->created_s});
+  }
 }
 
 http::Settings http_settings(const Options& options) {
@@ -195,12 +268,14 @@ http::Settings http_settings(const Options& options) {
   return settings;
 }
 
-serve::AccessSettings access_from(const Options& options) {
-  serve::AccessSettings access;
+http::AccessSettings access_from(const Options& options) {
+  http::AccessSettings access;
   if (options.has_value("api_key")) access.api_keys = options.get_list("api_key");
   if (options.has_value("allowed_origins"))
     access.allowed_origins = options.get_list("allowed_origins");
-  access.is_loopback = board::is_loopback(options.get_string("host"));
+  access.host = options.get_string("host");
+  access.is_loopback = http::is_loopback(access.host);
+  access.refusal = serve::access_refusal;
   access.open_paths = board::page_paths();
   return access;
 }
@@ -238,6 +313,11 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
             model.max_model_len > 0 ? format_count(static_cast<uint64_t>(model.max_model_len))
                                     : tr("any number of"),
             engine.max_sequences, engine.max_batched_tokens);
+  if (!model.adapters.empty()) {
+    std::vector<std::string> names;
+    for (const serve::ServedAdapter& adapter : model.adapters) names.push_back(adapter.name);
+    log::info("adapters beside it: {}", fmt::join(names, ", "));
+  }
   log::info("the page is at {}/", server.url());
   log::info("serving {} at {}/v1 (Ctrl-C ends)", fmt::join(model.names, ", "), server.url());
 }
@@ -260,11 +340,15 @@ void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs
 
 int run_serve(const Options& options) {
   const http::Settings settings = http_settings(options);
-  const ModelLocation where = locate_model(options);
+  const AdapterFlags adapters = adapter_flags(options);
+  const ModelLocation where = locate_served(options, adapters);
   const InferenceModel loaded = load_for_inference(options, where);
   const int64_t length = wanted_length(options, *loaded.model);
   const infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);
+  const serve::LoadAdapter load = adapter_loader(options, where, *loaded.model);
+  add_adapters(adapters, load, &description);
+  if (options.get_bool("enable_runtime_lora_updating")) description.load_adapter = load;
   const int64_t held = engine.max_pages * ops::kPageTokens;
   description.max_model_len = length > 0 && held > 0 ? std::min(length, held) : length + held;
 
@@ -280,7 +364,7 @@ int run_serve(const Options& options) {
        .version = DANLU_VERSION,
        .logs_requests = options.get_bool("log_requests")});
   http::Router router;
-  serve::add_guards(access_from(options), &router);
+  http::add_guards(access_from(options), &router);
   service.add_routes(&router);
   const std::unique_ptr<board::Board> runs = add_page(options, &router);
   http::Server server(settings, std::move(router));

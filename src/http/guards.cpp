@@ -1,14 +1,14 @@
-#include "serve/guards.h"
+#include "http/guards.h"
+
+#include <arpa/inet.h>
 
 #include <algorithm>
 #include <memory>
 #include <optional>
 
-#include "api/refusal.h"
 #include "base/lower_case.h"
-#include "serve/answer.h"
 
-namespace danlu::serve {
+namespace danlu::http {
 namespace {
 
 /// Of every server: what says nothing of anybody's texts.
@@ -46,10 +46,18 @@ std::string without_port(const std::string& authority) {
   return authority.substr(0, colon);
 }
 
-bool names_this_machine(const std::string& authority) {
+bool is_address(std::string host) {
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  unsigned char bytes[sizeof(in6_addr)];
+  return ::inet_pton(AF_INET, host.c_str(), bytes) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), bytes) == 1;
+}
+
+/// A page elsewhere can have its own name lead here, and no address.
+bool names_this_machine(const std::string& authority, const std::string& own) {
   const std::string host = without_port(authority);
-  return host == "localhost" || host.ends_with(".localhost") || host == "[::1]" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);
+  return host == "localhost" || host.ends_with(".localhost") ||
+         (!own.empty() && host == lower_case(own)) || is_address(host);
 }
 
 /// A server behind another one is asked by that one's scheme and standard port.
@@ -61,28 +69,23 @@ bool is_same_place(const std::string& origin, const std::string& host) {
   return false;
 }
 
-http::Response refusal(int status, const char* message, const char* code) {
-  return response_of(status, api::error_json(status, message, "", code));
-}
-
 class AccessGuard {
  public:
   explicit AccessGuard(AccessSettings settings) : settings_(std::move(settings)) {}
 
-  std::optional<http::Response> ask(const http::Request& request,
-                                    http::Headers* answer_headers) const {
+  std::optional<Response> ask(const Request& request, Headers* answer_headers) const {
     if (auto refused = check_host(request)) return refused;
-    if (const std::string* origin = http::find_header(request.headers, "Origin")) {
+    if (const std::string* origin = find_header(request.headers, "Origin")) {
       if (auto answer = check_origin(request, *origin, answer_headers)) return answer;
     }
     return check_key(request);
   }
 
  private:
-  std::optional<http::Response> check_host(const http::Request& request) const {
+  std::optional<Response> check_host(const Request& request) const {
     if (!settings_.is_loopback) return std::nullopt;
-    const std::string* host = http::find_header(request.headers, "Host");
-    if (!host || names_this_machine(lower_case(*host))) return std::nullopt;
+    const std::string* host = find_header(request.headers, "Host");
+    if (!host || names_this_machine(lower_case(*host), settings_.host)) return std::nullopt;
     for (const std::string& origin : settings_.allowed_origins) {
       if (origin == "*" || is_same_place(origin, *host)) return std::nullopt;
     }
@@ -92,10 +95,9 @@ class AccessGuard {
                    "host_not_allowed");
   }
 
-  std::optional<http::Response> check_origin(const http::Request& request,
-                                             const std::string& origin,
-                                             http::Headers* answer_headers) const {
-    const std::string* host = http::find_header(request.headers, "Host");
+  std::optional<Response> check_origin(const Request& request, const std::string& origin,
+                                       Headers* answer_headers) const {
+    const std::string* host = find_header(request.headers, "Host");
     const bool is_ours = host && is_same_place(origin, *host);
     const bool any = is_in(settings_.allowed_origins, "*");
     if (!is_ours && !any && !is_in(settings_.allowed_origins, origin)) {
@@ -108,20 +110,19 @@ class AccessGuard {
       answer_headers->emplace_back("Vary", "Origin");
     }
     const bool is_preflight = request.method == "OPTIONS" &&
-                              http::find_header(request.headers, "Access-Control-Request-Method");
+                              find_header(request.headers, "Access-Control-Request-Method");
     if (!is_preflight) return std::nullopt;
-    const std::string* wanted =
-        http::find_header(request.headers, "Access-Control-Request-Headers");
-    return http::Response{.status = 204,
-                          .headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
-                                      {"Access-Control-Allow-Headers",
-                                       wanted ? *wanted : "Authorization, Content-Type"},
-                                      {"Access-Control-Max-Age", "600"}}};
+    const std::string* wanted = find_header(request.headers, "Access-Control-Request-Headers");
+    return Response{.status = 204,
+                    .headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                                {"Access-Control-Allow-Headers",
+                                 wanted ? *wanted : "Authorization, Content-Type"},
+                                {"Access-Control-Max-Age", "600"}}};
   }
 
-  std::optional<http::Response> check_key(const http::Request& request) const {
+  std::optional<Response> check_key(const Request& request) const {
     if (settings_.api_keys.empty() || is_open(settings_, request.path)) return std::nullopt;
-    const std::string* given = http::find_header(request.headers, "Authorization");
+    const std::string* given = find_header(request.headers, "Authorization");
     constexpr std::string_view kScheme = "bearer ";
     bool is_known = false;
     if (given && lower_case(given->substr(0, kScheme.size())) == kScheme) {
@@ -130,10 +131,15 @@ class AccessGuard {
       for (const std::string& known : settings_.api_keys) is_known |= is_same_secret(key, known);
     }
     if (is_known) return std::nullopt;
-    http::Response response =
+    Response response =
         refusal(401, "the request needs a key: Authorization: Bearer KEY", "invalid_api_key");
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
     return response;
+  }
+
+  Response refusal(int status, const char* message, const char* code) const {
+    if (settings_.refusal) return settings_.refusal(status, message, code);
+    return {.status = status, .headers = {{"Content-Type", "text/plain"}}, .body = message};
   }
 
   AccessSettings settings_;
@@ -151,11 +157,17 @@ bool is_same_secret(std::string_view given, std::string_view known) {
   return result == 0;
 }
 
-void add_guards(const AccessSettings& settings, http::Router* router) {
+bool is_loopback(const std::string& host) {
+  in_addr four{};
+  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
+  return host == "::1" || lower_case(host) == "localhost";
+}
+
+void add_guards(const AccessSettings& settings, Router* router) {
   const auto guard = std::make_shared<const AccessGuard>(settings);
-  router->add_guard([guard](const http::Request& request, http::Headers* answer_headers) {
+  router->add_guard([guard](const Request& request, Headers* answer_headers) {
     return guard->ask(request, answer_headers);
   });
 }
 
-}  // namespace danlu::serve
+}  // namespace danlu::http

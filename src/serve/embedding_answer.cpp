@@ -1,0 +1,56 @@
+#include "serve/embedding_answer.h"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "api/embedding_request.h"
+#include "api/refusal.h"
+#include "serve/answer.h"
+
+namespace danlu::serve {
+namespace {
+
+/// At length one; zeros stay so.
+std::vector<float> normalised(std::vector<float> values) {
+  double squares = 0;
+  for (const float value : values) squares += double{value} * value;
+  if (squares == 0) return values;
+  const double factor = 1 / std::sqrt(squares);
+  for (float& value : values) value = static_cast<float>(value * factor);
+  return values;
+}
+
+}  // namespace
+
+EmbeddingAnswer::EmbeddingAnswer(http::ExchangePtr exchange, api::AnswerHead head, bool in_base64,
+                                 std::vector<int64_t> prompt_tokens)
+    : exchange_(std::move(exchange)),
+      head_(std::move(head)),
+      in_base64_(in_base64),
+      prompt_tokens_(std::move(prompt_tokens)),
+      vectors_(prompt_tokens_.size()) {}
+
+bool EmbeddingAnswer::on_output(size_t index, const infer::EngineOutput& output) {
+  if (is_over_) return false;
+  if (output.finished == infer::FinishReason::kFailed) {
+    on_failed(error_of(output), /*is_theirs=*/false);
+    return false;
+  }
+  vectors_[index] = normalised(output.embedding);
+  if (++num_over_ < vectors_.size()) return true;
+  is_over_ = true;
+  exchange_->respond(response_of(
+      200, api::embeddings_json(
+               head_, vectors_, in_base64_,
+               std::accumulate(prompt_tokens_.begin(), prompt_tokens_.end(), int64_t{0}))));
+  return true;
+}
+
+void EmbeddingAnswer::on_failed(const Error& why, bool is_theirs) {
+  if (std::exchange(is_over_, true)) return;
+  const int status = is_theirs ? 400 : 500;
+  exchange_->respond(response_of(status, api::error_json(status, why.what())));
+}
+
+}  // namespace danlu::serve
