@@ -14,15 +14,17 @@ namespace danlu::npu {
 namespace {
 
 std::vector<std::string> absent_operators() {
-  using namespace aclnn;
   std::vector<std::string> absent;
   const auto look = [&](const auto&... operators) {
     ((operators.is_there() ? void() : absent.push_back(operators.name())), ...);
   };
-  look(matmul, addmm, inplace_addmm, inplace_copy, inplace_fill, aclnn::add, inplace_add, adds, mul,
-       muls, inplace_muls, div, maximum, exp, log, sqrt, sin, cos, neg, is_finite, ge_scalar, where,
-       reduce_sum, amax, max_dim, all, gather, index_select, index_add, scatter_add, rms_norm,
-       rms_norm_grad, swi_glu, swi_glu_grad, rotary, attention, attention_grad);
+  look(aclnn::matmul, aclnn::addmm, aclnn::inplace_addmm, aclnn::inplace_copy, aclnn::inplace_fill,
+       aclnn::add, aclnn::inplace_add, aclnn::adds, aclnn::mul, aclnn::muls, aclnn::inplace_muls,
+       aclnn::div, aclnn::maximum, aclnn::exp, aclnn::log, aclnn::sqrt, aclnn::sin, aclnn::cos,
+       aclnn::neg, aclnn::is_finite, aclnn::ge_scalar, aclnn::where, aclnn::reduce_sum, aclnn::amax,
+       aclnn::max_dim, aclnn::all, aclnn::gather, aclnn::index_select, aclnn::index_add,
+       aclnn::scatter_add, aclnn::rms_norm, aclnn::rms_norm_grad, aclnn::swi_glu,
+       aclnn::swi_glu_grad, aclnn::rotary, aclnn::attention, aclnn::attention_grad);
   return absent;
 }
 
