@@ -3,6 +3,9 @@
 namespace danlu::npu {
 namespace {
 
+/// New tokens of a sequence from which on its keys are copied page by page and kept for a call.
+constexpr int64_t kFewestQueries = 8;
+
 bool takes_on_npu(ops::Work, at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
@@ -25,6 +28,8 @@ ops::Backend filled_for_npu() {
   table.attention_backward = &attention_backward;
   table.attention_delta = &attention_delta;
   table.merge = &merge;
+  table.attention_over_pages = &attention_over_pages;
+  table.fewest_queries = kFewestQueries;
   table.dropout = &dropout;
   table.cross_entropy = &cross_entropy;
   table.larger_into = &larger_into;

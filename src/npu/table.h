@@ -37,6 +37,10 @@ ops::AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor
 at::Tensor attention_delta(const at::Tensor& out_grad_NQD, const at::Tensor& out_NQD);
 void merge(const ops::PartialAttention& into, const ops::PartialAttention& more);
 
+at::Tensor attention_over_pages(const at::Tensor& q_NQD, const ops::Pages& pages,
+                                const ops::CachedSequences& sequences, int64_t layer,
+                                const ops::AttentionOptions& options);
+
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                    int64_t first_column);
 void cross_entropy(const ops::CrossEntropyChunk& chunk);

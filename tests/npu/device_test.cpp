@@ -110,7 +110,7 @@ TEST(NpuDevice, SaysWhatTookTheMemory) {
     const at::Tensor x = at::empty({int64_t{1} << 38}, at::device(npu()).dtype(at::kFloat));
     FAIL() << "there was room";
   } catch (const MemoryError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("npu:0 has no 1.0 TiB left"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("npu:0 has no 1.1 TB left"));
     EXPECT_THAT(error.what(), testing::HasSubstr("this process's tensors have"));
   }
   const at::Tensor small = at::ones({3}).to(npu());
