@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/own_library.h"
@@ -48,6 +49,24 @@ std::string npu_chip() {
   const std::string chip = from_npu_plugin<const char* (*)()>("danlu_npu_chip")();
   const bool is_simulated = from_npu_plugin<bool (*)()>("danlu_npu_is_simulated")();
   return is_simulated ? "NPU SIMULATOR " + chip : chip;
+}
+
+double npu_peak_flops(c10::ScalarType type) {
+  struct Chip {
+    std::string_view name;
+    double tflops;
+  };
+  static constexpr Chip kChips[] = {
+      {"Ascend910B1", 364},    {"Ascend910B2C", 354},   {"Ascend910B2", 354},
+      {"Ascend910B3", 295},    {"Ascend910B4", 246},    {"Ascend910B4-1", 246},
+      {"Ascend910_9391", 364}, {"Ascend910_9392", 364}, {"Ascend910_9381", 354},
+      {"Ascend910_9382", 354}, {"Ascend910_9372", 295}, {"Ascend910_9362", 295},
+  };
+  if (type != c10::ScalarType::BFloat16 && type != c10::ScalarType::Half) return 0;
+  for (const Chip& chip : kChips) {
+    if (npu_chip() == chip.name) return chip.tflops * 1e12;
+  }
+  return 0;
 }
 
 int64_t npu_waits() { return from_npu_plugin<int64_t (*)()>("danlu_npu_waits")(); }

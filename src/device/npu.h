@@ -1,5 +1,7 @@
 // device/npu.h: Ascend NPUs, by a library of their own that opens CANN when one is asked for.
 #pragma once
+#include <c10/core/ScalarType.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,6 +20,10 @@ bool npu_is_open();
 
 /// "Ascend910B3"; of the simulator of tests "NPU SIMULATOR Ascend910B3". REQUIRES: npu_is_open().
 std::string npu_chip();
+
+/// Products of f16 and bf16 that the chip can do in a second, by its platform file in CANN 8.1.RC1
+/// (cube cores x 4096 x 2 x clock); 0 for other types and chips, and for the simulator.
+double npu_peak_flops(c10::ScalarType type);
 
 /// How often this process has waited for an NPU so far. REQUIRES: as above.
 int64_t npu_waits();

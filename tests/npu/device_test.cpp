@@ -60,11 +60,12 @@ TEST(NpuDevice, CountsTheBytesOfTensorsAndUsesTheirMemoryAgain) {
   }
   EXPECT_EQ(device::memory(npu()), before);
   EXPECT_EQ(device::peak_memory(npu()) - before, 4000);
-  const int64_t taken = counter("aclrtMalloc");
+  const int64_t taken = counter("allocations");
+  ASSERT_GT(taken, 0);
   for (int i = 0; i < 50; ++i) {
     const at::Tensor x = at::zeros({1000 + i}, at::device(npu()).dtype(at::kFloat));
   }
-  EXPECT_EQ(counter("aclrtMalloc"), taken);
+  EXPECT_EQ(counter("allocations"), taken);
 }
 
 TEST(NpuDevice, StreamsWaitForEventsAndMemoryForStreams) {
