@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "npu/library.h"
+#include "npu/memory.h"
+#include "npu/staging.h"
 #include "npu/status.h"
 #include "npu/streams.h"
 
@@ -122,6 +124,8 @@ void shut_down() {
     if (!contexts().all[static_cast<size_t>(device)]) continue;
     enter(device);
     acl().aclrtSynchronizeDevice();
+    close_staging(device);
+    close_memory(device);
     destroy_streams(device);
     acl().aclrtResetDevice(device);
     contexts().all[static_cast<size_t>(device)] = nullptr;

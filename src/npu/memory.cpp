@@ -94,6 +94,20 @@ class DevicePool {
 
   int64_t reserved() const { return reserved_; }
 
+  /// Gives everything back, whoever may think to have some of it.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    for (const Pending& pending : pending_) {
+      for (AclEvent const event : pending.events) destroy(event);
+    }
+    for (void* const segment : segments_) acl().aclrtFree(segment);
+    pending_.clear();
+    segments_.clear();
+    used_.clear();
+    free_.clear();
+    reserved_ = 0;
+  }
+
  private:
   struct Pending {
     Block* block;
@@ -169,6 +183,7 @@ class DevicePool {
     }
     if (code != kAclOk) throw_full(code, bytes);
     reserved_ += static_cast<int64_t>(segment);
+    segments_.insert(memory);
     return new Block{static_cast<char*>(memory), segment, segment, stream};
   }
 
@@ -184,6 +199,7 @@ class DevicePool {
           continue;
         }
         check(acl().aclrtFree(block->begin), "aclrtFree");
+        segments_.erase(block->begin);
         reserved_ -= static_cast<int64_t>(block->bytes);
         it = free.erase(it);
         delete block;
@@ -209,6 +225,7 @@ class DevicePool {
   std::mutex mutex_;
   std::map<std::pair<c10::StreamId, bool>, Free> free_;
   std::unordered_map<void*, Block*> used_;
+  std::set<void*> segments_;
   std::deque<Pending> pending_;
   std::atomic<int64_t> reserved_ = 0;
 };
@@ -305,6 +322,7 @@ void reset_tensor_peak(int device) {
   TensorCounter& counter = counter_of(device);
   counter.peak = counter.bytes.load();
 }
+void close_memory(int device) { pool_of(device).close(); }
 int64_t reserved_bytes(int device) { return pool_of(device).reserved(); }
 
 }  // namespace danlu::npu

@@ -38,4 +38,7 @@ int64_t tensor_peak(int device);
 void reset_tensor_peak(int device);
 int64_t reserved_bytes(int device);
 
+/// At the end: everything goes back to CANN. REQUIRES: the device has been waited for.
+void close_memory(int device);
+
 }  // namespace danlu::npu

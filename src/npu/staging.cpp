@@ -52,6 +52,16 @@ class StagingPool {
     all_.push_back(&staging);
   }
 
+  void close() {
+    const std::lock_guard lock(mutex_);
+    for (Staging* const staging : all_) {
+      destroy(staging->event);
+      acl().aclrtFreeHost(staging->memory);
+      delete staging;
+    }
+    all_.clear();
+  }
+
  private:
   static Staging& taken(Staging& staging) {
     staging.is_taken = true;
@@ -101,5 +111,7 @@ void copy_out(int device, AclStream stream, void* to, const void* from, size_t b
     staging_of(device).give_back(staging, stream);
   }
 }
+
+void close_staging(int device) { staging_of(device).close(); }
 
 }  // namespace danlu::npu

@@ -15,4 +15,7 @@ void copy_in(int device, AclStream stream, void* to, const void* from, size_t by
 /// Copies to the host and waits for it.
 void copy_out(int device, AclStream stream, void* to, const void* from, size_t bytes);
 
+/// At the end: gives pinned memory back. REQUIRES: the device has been waited for.
+void close_staging(int device);
+
 }  // namespace danlu::npu

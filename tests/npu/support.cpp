@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <dlfcn.h>
+#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,11 +17,15 @@ namespace danlu::npu::test {
 
 namespace {
 
-// Before anything opens it.
-const bool is_named = [] {
-  ::setenv("DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current", /*overwrite=*/0);
-  return true;
-}();
+/// Before anything else runs: libtorch starts its threads for devices at the first backward, for
+/// those that it knows then.
+class OpenedNpu : public testing::Environment {
+  void SetUp() override {
+    ::setenv("DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current", /*overwrite=*/0);
+    npu();
+  }
+};
+testing::Environment* const kOpenedNpu = testing::AddGlobalTestEnvironment(new OpenedNpu);
 
 }  // namespace
 
