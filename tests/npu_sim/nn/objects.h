@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "aclnn_api.h"
+#include "core/numbers.h"
 #include "core/scheduler.h"
-#include "nn/numbers.h"
 
 struct aclTensor {
   npu_sim::View view;

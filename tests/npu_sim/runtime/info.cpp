@@ -4,8 +4,8 @@
 #include "acl_api.h"
 #include "core/machine.h"
 #include "core/memory.h"
+#include "core/numbers.h"
 #include "core/report.h"
-#include "nn/numbers.h"
 
 using namespace npu_sim;
 

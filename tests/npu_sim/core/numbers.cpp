@@ -1,4 +1,4 @@
-#include "nn/numbers.h"
+#include "core/numbers.h"
 
 #include <atomic>
 #include <limits>
