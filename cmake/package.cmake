@@ -18,7 +18,7 @@ add_dependencies(program danlu_pages)
 install(TARGETS danlu RUNTIME DESTINATION bin)
 install(TARGETS danlu_core danlu_web danlu_curl danlu_stills danlu_video LIBRARY DESTINATION lib/danlu)
 if(TARGET danlu_engine)
-  install(TARGETS danlu_engine LIBRARY DESTINATION lib/danlu)
+  install(TARGETS danlu_engine danlu_npu LIBRARY DESTINATION lib/danlu)
   install(TARGETS danlu-sandbox RUNTIME DESTINATION lib/danlu)
   # libtorch is content with any BLAS and gets the slow reference one where none is named.
   set(CPACK_DEBIAN_PACKAGE_DEPENDS libopenblas0-pthread)

@@ -114,6 +114,18 @@ function(danlu_engine target)
   target_link_libraries(${target} PRIVATE danlu_core ${TORCH_LIBRARIES})
 endfunction()
 
+# src/<room>/*.cpp -> libdanlu_<room>.so, which src/device opens when a device of its kind is asked for. The
+# engine is there before it.
+function(danlu_device_plugin room)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.cpp)
+  add_library(danlu_${room} MODULE ${sources})
+  target_include_directories(danlu_${room} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(danlu_${room} SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
+  target_compile_definitions(danlu_${room} PRIVATE AT_PER_OPERATOR_HEADERS)
+  danlu_cold(danlu_${room})
+  target_link_libraries(danlu_${room} PRIVATE danlu_engine danlu_core ${TORCH_LIBRARIES} ${CMAKE_DL_LIBS})
+endfunction()
+
 # Names of the libraries that libtorch needs, the last first and itself at the end, for cli/run_command.cpp.
 function(danlu_engine_libraries target)
   set(names "")

@@ -32,6 +32,7 @@
 #include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/threads.h"
+#include "device/npu.h"
 #include "device/select.h"
 
 namespace danlu::device {
@@ -235,6 +236,7 @@ double peak_from_environment() {
 
 double peak_flops(const at::Device& device, at::ScalarType type) {
   if (const double set = peak_from_environment(); set > 0) return set;
+  if (!device.is_cpu() && npu_is_open()) return npu_peak_flops(type);
   const at::ScalarType computed = multiplies_natively(device, type) ? type : at::kFloat;
   static std::mutex mutex;
   static std::map<std::pair<std::string, at::ScalarType>, double> measured;

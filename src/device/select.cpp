@@ -2,13 +2,55 @@
 
 #include <ATen/Context.h>
 
+#include <charconv>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/message.h"
+#include "device/npu.h"
 
 namespace danlu::device {
+
+namespace {
+
+/// The card that a name means, started. "npu": the one of this process among those of its machine;
+/// a launcher may show each process its own card alone.
+at::Device npu_named(const std::string& name, int64_t local_rank) {
+  int64_t index = local_rank;
+  if (name != "npu") {
+    const std::string number = name.substr(4);
+    const char* const end = number.data() + number.size();
+    const auto [stop, error] = std::from_chars(number.data(), end, index);
+    if (number.empty() || error != std::errc() || stop != end || index < 0)
+      throw UsageError(tr("[device] '{}' is not a device; write npu:<number>", name));
+  }
+  const int64_t cards = npu_count();
+  if (name == "npu" && cards == 1 && std::getenv("ASCEND_RT_VISIBLE_DEVICES")) index = 0;
+  if (index >= cards) {
+    throw DeviceError(tr("[device] there is no npu:{}: this process sees {} NPUs", index, cards),
+                      tr("npu-smi info lists the cards; ASCEND_RT_VISIBLE_DEVICES hides some"));
+  }
+  open_npu(index);
+  return {c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index)};
+}
+
+/// Whether it is worth a look: machines without CANN open no library for it.
+bool may_have_npus() {
+  for (const char* name : {"DANLU_NPU_LIBRARY", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"}) {
+    if (std::getenv(name)) return true;
+  }
+  return std::filesystem::exists("/usr/local/Ascend/ascend-toolkit") ||
+         std::filesystem::exists("/usr/local/Ascend/cann");
+}
+
+}  // namespace
+
+std::string name_of(const at::Device& device) {
+  if (device.type() != c10::DeviceType::PrivateUse1 || !npu_is_open()) return device.str();
+  return "npu:" + std::to_string(int{device.index()});
+}
 
 at::Device select(const std::string& name, int64_t local_rank) {
   const at::Context& context = at::globalContext();
@@ -22,7 +64,9 @@ at::Device select(const std::string& name, int64_t local_rank) {
         tr("start as many processes on a machine as it has cards"));
   };
   if (name == "auto" || name.empty()) {
-    return context.hasCUDA() ? own_card() : at::Device(at::kCPU);
+    if (context.hasCUDA()) return own_card();
+    return may_have_npus() && npu_count_or_none() > 0 ? npu_named("npu", local_rank)
+                                                      : at::Device(at::kCPU);
   }
   if (name == "cpu") return at::Device(at::kCPU);
   if (name == "cuda" || name.rfind("cuda:", 0) == 0) {
@@ -39,11 +83,7 @@ at::Device select(const std::string& name, int64_t local_rank) {
       throw UsageError(tr("[device] '{}' is not a device; write cuda:<number>", name));
     }
   }
-  if (name == "npu" || name.rfind("npu:", 0) == 0) {
-    throw DeviceError(
-        tr("[device] '{}' asked for, but this build cannot open Ascend devices yet", name),
-        tr("use --device cpu"));
-  }
+  if (name == "npu" || name.rfind("npu:", 0) == 0) return npu_named(name, local_rank);
   throw UsageError(tr("[device] '{}' is not a device; known: auto, cpu, cuda[:n], npu[:n]", name));
 }
 
@@ -62,6 +102,7 @@ bool multiplies_natively(const at::Device& device, at::ScalarType type) {
 }
 
 std::string arithmetic_of(const at::Device& device, at::ScalarType type) {
+  if (!device.is_cpu() && npu_is_open()) return npu_chip();
   if (!device.is_cpu()) return c10::DeviceTypeName(device.type(), true);
   if (type == at::kBFloat16 && has_bf16_dots() && !multiplies_bf16_faster())
     return "AVX-512 with bf16, products in fp32";

@@ -9,11 +9,15 @@
 
 namespace danlu::device {
 
-/// "cpu", "cuda:1", "cuda" (the card of this process among those of its machine), "auto" (the same,
-/// where this libtorch has cards, else the CPU). Errors: UsageError for a name that is none;
+/// "cpu", "cuda:1", "cuda" (the card of this process among those of its machine), "npu:1", "npu",
+/// "auto" (the same, where this libtorch has cards or CANN is there and has some, else the CPU). An
+/// NPU is started. Errors: UsageError for a name that is none;
 /// DeviceError when this libtorch cannot reach the device asked for. Never falls back to another
 /// device.
 at::Device select(const std::string& name, int64_t local_rank = 0);
+
+/// As select() takes it: "cpu", "cuda:0", "npu:0". libtorch has no name for NPUs.
+std::string name_of(const at::Device& device);
 
 /// True if libtorch's matrix products of this element type, of so many multiplications, are the
 /// device's to compute with instructions for them (bf16 on CPUs: AVX512-BF16, but few; f16: none);

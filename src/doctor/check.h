@@ -66,6 +66,7 @@ Finding check_hub(const SystemRoots& roots);
 Finding check_clock(const SystemRoots& roots);
 Finding check_cuda(const SystemRoots& roots);
 Finding check_npu(const SystemRoots& roots);
+Finding check_npu_engine(const SystemRoots& roots);
 Finding check_driver(const SystemRoots& roots);
 Finding check_cann(const SystemRoots& roots);
 Finding check_torch_npu(const SystemRoots& roots);

@@ -129,7 +129,8 @@ std::vector<NumaNode> numa_nodes(const SystemRoots& roots) {
 }
 
 bool Devices::has_failure() const {
-  return !npus.failure.empty() || !gpus.failure.empty() || !npu_links.failure.empty();
+  return !npus.failure.empty() || !own_npus.why_not.empty() || !gpus.failure.empty() ||
+         !npu_links.failure.empty();
 }
 
 Devices read_devices(const SystemRoots& roots) {
@@ -140,6 +141,7 @@ Devices read_devices(const SystemRoots& roots) {
   devices.nodes = numa_nodes(roots);
   devices.npus = ask_npus(roots);
   if (devices.npus.answer) devices.npu_links = ask_npu_topology(roots);
+  devices.own_npus = ask_npu_engine(roots);
   devices.gpus = ask_gpus(roots);
   if (devices.gpus.answer) devices.gpu_links = ask_gpu_topology(roots);
   return devices;
@@ -149,8 +151,13 @@ std::string describe(const Devices& devices) {
   std::string out;
   if (devices.npus.answer) {
     out += tr("Ascend NPUs (npu-smi {}):\n", devices.npus.answer->version) +
-           describe(*devices.npus.answer) + describe_links(devices.npu_links) +
-           tr("This version does not compute on NPUs.\n") + "\n";
+           describe(*devices.npus.answer) + describe_links(devices.npu_links) + "\n";
+  }
+  if (devices.own_npus.was_asked) {
+    out += devices.own_npus.simulator.empty() ? tr("NPUs that --device npu sees:\n")
+                                              : devices.own_npus.simulator + ":\n";
+    for (const std::string& card : devices.own_npus.cards) out += "  " + card + "\n";
+    out += "\n";
   }
   if (devices.gpus.answer) {
     out +=
@@ -158,10 +165,11 @@ std::string describe(const Devices& devices) {
         tr("They are used where libtorch is built for CUDA: danlu doctor --only libtorch,cuda\n") +
         "\n";
   }
-  for (const std::string& failure : {devices.npus.failure, devices.gpus.failure}) {
+  for (const std::string& failure :
+       {devices.npus.failure, devices.own_npus.why_not, devices.gpus.failure}) {
     if (!failure.empty()) out += tr("FAILED: {}\n", failure) + "\n";
   }
-  if (!devices.npus.is_there() && !devices.gpus.is_there())
+  if (!devices.npus.is_there() && !devices.own_npus.was_asked && !devices.gpus.is_there())
     out += tr("No NPU and no GPU: neither npu-smi nor nvidia-smi is here. Runs use the CPU.\n");
   return out + describe_processors(devices);
 }
@@ -191,12 +199,15 @@ Json to_json(const Devices& devices) {
             {"allowed", processor_list(devices.allowed)},
             {"numa_nodes", nodes}}},
           {"npus", npus},
+          {"npu_devices", devices.own_npus.cards},
+          {"npu_simulator", devices.own_npus.simulator},
           {"npu_processes", processes},
           {"npu_links", links_json(devices.npu_links)},
           {"gpus", gpus},
           {"gpu_links", links_json(devices.gpu_links)},
-          {"failures", Json::array({devices.npus.failure, devices.npu_links.failure,
-                                    devices.gpus.failure, devices.gpu_links.failure})}};
+          {"failures",
+           Json::array({devices.npus.failure, devices.npu_links.failure, devices.own_npus.why_not,
+                        devices.gpus.failure, devices.gpu_links.failure})}};
 }
 
 }  // namespace danlu::doctor

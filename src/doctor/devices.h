@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "doctor/npu_engine.h"
 #include "doctor/npu_smi.h"
 #include "doctor/nvidia_smi.h"
 #include "doctor/system.h"
@@ -36,6 +37,7 @@ struct Devices {
   std::vector<int> allowed;
   std::vector<NumaNode> nodes;
   Asked<NpuInfo> npus;
+  NpuEngineAnswer own_npus;  ///< what --device npu sees
   Asked<Topology> npu_links;
   Asked<std::vector<GpuCard>> gpus;
   Asked<Topology> gpu_links;

@@ -26,6 +26,7 @@ const std::vector<Check>& checks() {
       {"npu", check_npu},
       {"driver", check_driver},
       {"cann", check_cann},
+      {"npu_engine", check_npu_engine},
       {"torch_npu", check_torch_npu},
       {"hccl", check_hccl},
       {"links", check_links},

@@ -11,7 +11,7 @@ at::Device select_device(const settings::TrainConfig& config) {
   const bool in_files = !(config.keeping.state_in.empty() && config.keeping.parameters_in.empty());
   if (in_files && !device.is_cpu()) {
     throw UsageError(tr("[train] {}: files can hold what a CPU trains, not {}",
-                        config.flag("offload_dir"), device.str()),
+                        config.flag("offload_dir"), device::name_of(device)),
                      tr("leave --offload_dir out"));
   }
   return device;

@@ -10,7 +10,8 @@ namespace {
 
 TEST(Select, OpensTheCpuAndRefusesWhatIsNotThere) {
   EXPECT_TRUE(select("cpu").is_cpu());
-  EXPECT_THAT(test::error_of<DeviceError>([] { select("npu"); }), testing::HasSubstr("'npu'"));
+  EXPECT_THAT(test::error_of<UsageError>([] { select("npu:x"); }),
+              testing::HasSubstr("write npu:<number>"));
   EXPECT_THAT(test::error_of<UsageError>([] { select("tpu"); }),
               testing::HasSubstr("known: auto, cpu, cuda[:n], npu[:n]"));
 }

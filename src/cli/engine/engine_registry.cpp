@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/engine/engine.h"
 #include "device/counted_memory.h"
+#include "device/npu.h"
 #include "device/parallel.h"
 #include "train/ranks.h"
 #include "train/run.h"
@@ -80,6 +81,12 @@ void prepare_libraries(size_t sharers = 1) {
   take_product_buffers();
 }
 
+/// Cards are given back where a command came to its end; after an error they may not answer.
+int closed(int code) {
+  device::close_npus();
+  return code;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const char* command,
@@ -88,7 +95,7 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const cha
     if (known.name != command) continue;
     const RankPlace place = known.shares_work ? rank_place_from_environment() : RankPlace{};
     prepare_libraries(place.says_local_size ? static_cast<size_t>(place.local_size) : 1);
-    return known.run(*options);
+    return closed(known.run(*options));
   }
   throw InternalError(std::string("[engine] no command '") + command + "' in this library");
 }
@@ -97,7 +104,7 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
     const settings::TrainConfig* config) {
   const RankPlace& place = config->place;
   prepare_libraries(place.says_local_size ? static_cast<size_t>(place.local_size) : 1);
-  return train::run(*config);
+  return closed(train::run(*config));
 }
 
 extern "C" __attribute__((visibility("default"))) void danlu_engine_absent(const RankPlace* place,

@@ -26,6 +26,7 @@
 #include "cli/engine/eval_mindspeed.h"
 #include "cli/engine/eval_model.h"
 #include "cli/engine/infer_output.h"
+#include "device/select.h"
 #include "eval/results/results.h"
 #include "eval/results/samples.h"
 #include "eval/run/ask.h"
@@ -192,7 +193,7 @@ Json config_of(const Options& options, const EvalPlan& plan, const InferenceMode
                  {"model_dtype", name_of_scalar(loaded.model->dtype())},
                  {"quantize", loaded.quantize},
                  {"batch_size", options.get_string("batch_size")},
-                 {"device", loaded.model->device().str()},
+                 {"device", device::name_of(loaded.model->device())},
                  {"deterministic", options.get_bool("deterministic")},
                  {"limit", plan.prompts.limit ? Json(*plan.prompts.limit) : Json()},
                  {"gen_kwargs", joined_text(options.get_list("gen_kwargs"))}};

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "cli/engine/model_files.h"
+#include "device/select.h"
 
 namespace danlu::cli {
 namespace {
@@ -279,7 +280,7 @@ Json EvalModel::identity() const {
           {"tokenizer", loaded_.tokenizer->content_hash()},
           {"dtype", c10::toString(loaded_.model->dtype())},
           {"quantize", loaded_.quantize},
-          {"device", loaded_.model->device().str()},
+          {"device", device::name_of(loaded_.model->device())},
           {"window", settings_.encoder.window},
           {"add_special",
            settings_.encoder.add_special ? Json(*settings_.encoder.add_special) : Json()},

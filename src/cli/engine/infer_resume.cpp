@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "cli/engine/model_files.h"
+#include "device/select.h"
 #include "models/causal_lm.h"
 
 namespace danlu::cli {
@@ -38,7 +39,7 @@ std::string request_identity(const Options& options, const InferenceModel& loade
                     {"files", files_of_model(loaded)},
                     {"tokenizer", loaded.tokenizer->content_hash()},
                     {"template", loaded.encoder ? loaded.encoder->content_hash() : 0},
-                    {"device", loaded.model->device().str()},
+                    {"device", device::name_of(loaded.model->device())},
                     {"dtype", c10::toString(loaded.model->dtype())}}) +
          "\n";
 }

@@ -58,7 +58,7 @@ models::Quantisation quantisation_from(const Options& options,
   }
   if (!ops::multiplies_quantized(device.type())) {
     throw UsageError(tr("[{}] quantised weights are multiplied on the CPU only, the device is {}",
-                        options.given_as("quantize"), device.str()),
+                        options.given_as("quantize"), device::name_of(device)),
                      tr("add --device cpu"));
   }
   quantisation.make = wanted == "q8_0" ? BlockType::kQ8_0 : BlockType::kQ4_0;

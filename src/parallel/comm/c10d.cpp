@@ -19,6 +19,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "parallel/comm/hccl.h"
 #include "parallel/comm/meeting.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/watch.h"
@@ -33,12 +34,13 @@ at::Tensor tensor_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
 
 class C10dGroup : public Group {
  public:
-  /// gloo carries what lies in host memory; make_nccl() what carries the rest, if something can.
-  C10dGroup(c10::intrusive_ptr<Backend> gloo,
-            std::function<c10::intrusive_ptr<Backend>()> make_nccl, std::vector<int64_t> members,
+  using MakeOnCard = std::function<c10::intrusive_ptr<Backend>(const at::Device& device)>;
+  /// gloo carries what lies in host memory; make_on_card() what carries what lies on such devices,
+  /// if something can.
+  C10dGroup(c10::intrusive_ptr<Backend> gloo, MakeOnCard make_on_card, std::vector<int64_t> members,
             int64_t rank, std::shared_ptr<GroupCalls> calls)
       : gloo_(std::move(gloo)),
-        make_nccl_(std::move(make_nccl)),
+        make_on_card_(std::move(make_on_card)),
         members_(std::move(members)),
         rank_(rank),
         calls_(std::move(calls)) {}
@@ -87,11 +89,11 @@ class C10dGroup : public Group {
     return std::any_of(round.sends.begin(), round.sends.end(), lies_there) ||
            std::any_of(round.receives.begin(), round.receives.end(), lies_there);
   }
-  const c10::intrusive_ptr<Backend>& on_card() const {
-    if (!nccl_) nccl_ = make_nccl_();
-    return nccl_;
+  const c10::intrusive_ptr<Backend>& on_card(const at::Device& device) const {
+    if (!on_card_) on_card_ = make_on_card_(device);
+    return on_card_;
   }
-  /// NCCL's sends and receives wait for each other unless they are given together.
+  /// NCCL's and HCCL's sends and receives wait for each other unless they are given together.
   WorkPtr begin_on_card(const Round& round) const {
     at::TensorOptions options;
     for (const Tensors* tensors : {&round.sends, &round.receives}) {
@@ -107,7 +109,7 @@ class C10dGroup : public Group {
       sends.push_back(bytes_or_none(round.sends[static_cast<size_t>(peer)]));
       receives.push_back(bytes_or_none(round.receives[static_cast<size_t>(peer)]));
     }
-    return on_card()->alltoall(receives, sends);
+    return on_card(options.device())->alltoall(receives, sends);
   }
 
   WorkPtr send(const at::Tensor& tensor, int64_t peer) const {
@@ -147,8 +149,8 @@ class C10dGroup : public Group {
   }
 
   c10::intrusive_ptr<Backend> gloo_;
-  std::function<c10::intrusive_ptr<Backend>()> make_nccl_;
-  mutable c10::intrusive_ptr<Backend> nccl_;  ///< made when first needed
+  MakeOnCard make_on_card_;
+  mutable c10::intrusive_ptr<Backend> on_card_;  ///< made when first needed
   std::vector<int64_t> members_;
   int64_t rank_;
   std::shared_ptr<GroupCalls> calls_;
@@ -223,12 +225,14 @@ class C10dWorld : public World {
       auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
           c10::make_intrusive<c10d::PrefixStore>(prefix, store_), rank,
           static_cast<int>(ranks.size()), options);
-      const auto nccl = [store = store_, timeout = options->timeout, prefix, rank,
-                         size = static_cast<int>(ranks.size())] {
-        return make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl/" + prefix, store), rank,
-                         size, timeout);
+      const auto on_card = [store = store_, timeout = options->timeout, prefix, rank,
+                            size = static_cast<int>(ranks.size())](const at::Device& device) {
+        auto own = c10::make_intrusive<c10d::PrefixStore>("card/" + prefix, store);
+        return device.type() == c10::DeviceType::PrivateUse1
+                   ? make_hccl(std::move(own), rank, size, device.index())
+                   : make_nccl(std::move(own), rank, size, timeout);
       };
-      return std::make_unique<C10dGroup>(std::move(group), nccl, ranks, rank, calls);
+      return std::make_unique<C10dGroup>(std::move(group), on_card, ranks, rank, calls);
     } catch (const std::exception& error) {
       const std::string text = error.what();
       throw CommError(

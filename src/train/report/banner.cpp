@@ -73,7 +73,7 @@ void add_run(const TrainConfig& config, bool all, std::string& out) {
 
 void add_device(const TrainConfig& config, const at::Device& device, bool all, std::string& out) {
   const std::string binding = describe_binding();
-  const std::string line = tr("{}, {} threads, {}", device.str(), at::get_num_threads(),
+  const std::string line = tr("{}, {} threads, {}", device::name_of(device), at::get_num_threads(),
                               precision_name(config.precision)) +
                            (binding.empty() ? "" : "; " + binding);
   const std::string processor = device::describe_products(device, scalar_type_of(config.precision));

@@ -1,0 +1,42 @@
+// npu/attention_pieces.h: spans of ops/segments.h as sequences that CANN's operators attend to.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/segments.h"
+
+namespace danlu::npu {
+
+/// Queries [q, q + q_len) meet keys [k, k + k_len): all of them, or, where the group is causal, the
+/// last query all, and the one i before it all but the last i.
+struct Piece {
+  int64_t q, q_len, k, k_len;
+};
+
+/// Sequences of one call.
+struct PieceGroup {
+  bool causal = true;
+  std::vector<Piece> pieces;
+
+  bool has_one_length() const;        ///< as many queries each
+  bool has_adjacent_queries() const;  ///< in their order, nothing between them
+  bool has_adjacent_keys() const;
+  /// Their queries of x_NQD, contiguous, one sequence after the other; x itself where it is that.
+  at::Tensor packed_queries(const at::Tensor& x_NQD) const;
+  at::Tensor packed_keys(const at::Tensor& x_MKD) const;
+  /// And back: to where they came from.
+  void unpack_queries(const at::Tensor& packed, const at::Tensor& x_NQD) const;
+  void add_queries(const at::Tensor& packed, const at::Tensor& sum_NQD) const;
+  void add_keys(const at::Tensor& packed, const at::Tensor& sum_MKD) const;
+};
+
+/// What queries of the spans see, in as few calls as possible: queries that see nothing are in
+/// none. Errors: DeviceError for a window that would cut a piece whose last query is not at its
+/// last key.
+std::vector<PieceGroup> groups_of(const ops::Spans& spans, const ops::AttentionOptions& options);
+int64_t num_queries(const std::vector<PieceGroup>& groups);
+
+}  // namespace danlu::npu

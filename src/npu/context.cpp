@@ -1,0 +1,145 @@
+#include "npu/context.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "npu/library.h"
+#include "npu/memory.h"
+#include "npu/staging.h"
+#include "npu/status.h"
+#include "npu/streams.h"
+
+namespace danlu::npu {
+namespace {
+
+/// AscendCL, started once. Another library of the process may have done so before.
+struct Started {
+  bool is_ours = false;
+  int count = 0;
+
+  Started() {
+    const int code = acl().aclInit(nullptr);
+    if (code != kAclRepeatInitialize) {
+      check(code, "aclInit");
+      is_ours = true;
+    }
+    uint32_t found = 0;
+    check(acl().aclrtGetDeviceCount(&found), "aclrtGetDeviceCount");
+    count = std::min(static_cast<int>(found), kMostDevices);
+    if (acl().aclrtSetOpWaitTimeout) {
+      const char* const given = std::getenv("HCCL_EVENT_TIMEOUT");
+      constexpr uint32_t kSeconds = 1868;  // as torch_npu has it, beyond HCCL_EXEC_TIMEOUT
+      const auto seconds =
+          given ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : kSeconds;
+      acl().aclrtSetOpWaitTimeout(seconds);
+    }
+    if (!simulator_version().empty()) {
+      log::write_plain("NPU SIMULATOR: results are computed on the CPU (" + simulator_version() +
+                       ")");
+    }
+  }
+};
+
+Started& started() {
+  static auto* const one = new Started;
+  return *one;
+}
+
+struct Contexts {
+  std::mutex mutex;
+  std::array<std::atomic<AclContext>, kMostDevices> all{};
+};
+Contexts& contexts() {
+  static auto* const one = new Contexts;
+  return *one;
+}
+
+thread_local int entered_device = -1;
+
+/// The default context of a device, which all threads share. The thread that makes it has entered
+/// it.
+AclContext context_of(int device) {
+  Contexts& known = contexts();
+  std::atomic<AclContext>& own = known.all[static_cast<size_t>(device)];
+  if (AclContext const context = own.load()) return context;
+  const std::lock_guard lock(known.mutex);
+  if (AclContext const context = own.load()) return context;
+  check(acl().aclrtSetDevice(device), "aclrtSetDevice");
+  AclContext context = nullptr;
+  check(acl().aclrtGetCurrentContext(&context), "aclrtGetCurrentContext");
+  // Sums in an order of their own on every run would make runs differ.
+  if (acl().aclrtSetSysParamOpt) acl().aclrtSetSysParamOpt(kAclOptDeterministic, 1);
+  own = context;
+  return context;
+}
+
+}  // namespace
+
+int device_count() { return started().count; }
+
+int entered() { return entered_device; }
+
+void enter(int device) {
+  if (device == entered_device) return;
+  if (device < 0 || device >= device_count()) {
+    throw DeviceError(tr("[npu] there is no npu:{}: this process sees {}", device, device_count()),
+                      tr("npu-smi info lists the cards; ASCEND_RT_VISIBLE_DEVICES hides some"));
+  }
+  check(acl().aclrtSetCurrentContext(context_of(device)), "aclrtSetCurrentContext");
+  entered_device = device;
+}
+
+Entered::~Entered() {
+  if (before_ < 0 || before_ == entered_device) return;
+  try {
+    enter(before_);
+  } catch (const Error&) {  // it was entered before: the card is lost, and the next call says so
+  }
+}
+
+DeviceMemory device_memory(int device) {
+  const Entered here(device);
+  DeviceMemory memory;
+  check(acl().aclrtGetMemInfo(kAclHbm, &memory.free, &memory.total), "aclrtGetMemInfo");
+  return memory;
+}
+
+const char* chip_name() {
+  const char* const name = acl().aclrtGetSocName ? acl().aclrtGetSocName() : nullptr;
+  return name ? name : "";
+}
+
+void synchronize(int device) {
+  const Entered here(device);
+  check(acl().aclrtSynchronizeDevice(), "aclrtSynchronizeDevice");
+}
+
+void shut_down() {
+  for (int device = 0; device < kMostDevices; ++device) {
+    if (!contexts().all[static_cast<size_t>(device)]) continue;
+    enter(device);
+    acl().aclrtSynchronizeDevice();
+    close_staging(device);
+    close_memory(device);
+    destroy_streams(device);
+    acl().aclrtResetDevice(device);
+    contexts().all[static_cast<size_t>(device)] = nullptr;
+  }
+  entered_device = -1;
+  if (started().is_ours) acl().aclFinalize();
+}
+
+bool launches_block() {
+  static const bool blocks = [] {
+    const char* const value = std::getenv("ASCEND_LAUNCH_BLOCKING");
+    return value && std::string(value) == "1";
+  }();
+  return blocks;
+}
+
+}  // namespace danlu::npu

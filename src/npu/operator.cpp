@@ -1,0 +1,114 @@
+#include "npu/operator.h"
+
+#include <string>
+
+#include "base/error.h"
+#include "npu/context.h"
+#include "npu/library.h"
+#include "npu/memory.h"
+#include "npu/status.h"
+#include "npu/streams.h"
+
+namespace danlu::npu {
+namespace {
+
+const aclTensor* described(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
+                           at::IntArrayRef strides, int64_t offset) {
+  enter(tensor.device().index());
+  const auto& storage = tensor.storage();
+  const auto item = static_cast<int64_t>(c10::elementSize(type));
+  const int64_t elements = static_cast<int64_t>(storage.nbytes()) / item;
+  void* const memory = storage.data_ptr().get();
+  if (elements > 0 && !memory)
+    throw InternalError("[npu] an operator was given a tensor without memory");
+  const aclTensor* const made =
+      acl().aclCreateTensor(sizes.data(), sizes.size(), acl_type(type), strides.data(), offset,
+                            kAclFormatNd, &elements, 1, memory);
+  if (!made) throw_as_kind(error_of(-1, "aclCreateTensor"));
+  return made;
+}
+
+}  // namespace
+
+int acl_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return kAclFloat;
+    case at::kHalf:
+      return kAclFloat16;
+    case at::kBFloat16:
+      return kAclBf16;
+    case at::kChar:
+      return kAclInt8;
+    case at::kByte:
+      return kAclUint8;
+    case at::kShort:
+      return kAclInt16;
+    case at::kInt:
+      return kAclInt32;
+    case at::kLong:
+      return kAclInt64;
+    case at::kDouble:
+      return kAclDouble;
+    case at::kBool:
+      return kAclBool;
+    default:
+      throw DeviceError(tr("[npu] NPUs have no tensors of {}", c10::toString(type)));
+  }
+}
+
+View::View(const at::Tensor& tensor)
+    : tensor_(tensor.defined() ? described(tensor, tensor.scalar_type(), tensor.sizes(),
+                                           tensor.strides(), tensor.storage_offset())
+                               : nullptr) {}
+
+View::View(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
+           at::IntArrayRef strides, int64_t offset)
+    : tensor_(described(tensor, type, sizes, strides,
+                        tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()) /
+                                static_cast<int64_t>(c10::elementSize(type)) +
+                            offset)) {}
+
+View::~View() {
+  if (tensor_) acl().aclDestroyTensor(tensor_);
+}
+
+Number::Number(double value) {
+  auto rounded = static_cast<float>(value);
+  scalar_ = acl().aclCreateScalar(&rounded, kAclFloat);
+}
+Number::Number(int64_t value) : scalar_(acl().aclCreateScalar(&value, kAclInt64)) {}
+Number::~Number() { acl().aclDestroyScalar(scalar_); }
+
+Numbers::Numbers(const std::vector<int64_t>& values)
+    : array_(acl().aclCreateIntArray(values.data(), values.size())) {}
+Numbers::~Numbers() { acl().aclDestroyIntArray(array_); }
+
+void* found_symbol(const char* name, bool plans) {
+  return operator_symbol(("aclnn" + std::string(name) + (plans ? "GetWorkspaceSize" : "")).c_str());
+}
+
+void throw_absent(const char* name) {
+  throw DeviceError(tr("[npu] this CANN has no operator {}", name),
+                    tr("a newer CANN may have it; --device cpu needs none"));
+}
+
+void run_planned(const char* name, int32_t code, RunOperator run, uint64_t bytes,
+                 aclOpExecutor* executor) {
+  const int device = entered();
+  if (code != kAclOk) throw_as_kind(error_of(code, std::string("aclnn") + name));
+  const c10::StreamId id = current_stream(device);
+  const AclStream stream = stream_of(device, id);
+  note_launch(name);
+  void* const workspace = bytes > 0 ? take(device, id, bytes) : nullptr;
+  const int32_t result = run(workspace, bytes, executor, stream);
+  // Later work of this stream alone may take it again.
+  if (workspace) give_back(workspace);
+  if (result != kAclOk) throw_as_kind(error_of(result, std::string("aclnn") + name));
+  if (launches_block()) {
+    const int32_t late = acl().aclrtSynchronizeStream(stream);
+    if (late != kAclOk) throw_as_kind(error_of(late, std::string("aclnn") + name));
+  }
+}
+
+}  // namespace danlu::npu

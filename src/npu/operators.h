@@ -1,0 +1,68 @@
+// npu/operators.h: the operators that the plug-in calls, with the arguments that CANN's headers and
+// pages declare. What is written here is what is passed: nothing checks it against the library.
+#pragma once
+#include "npu/operator.h"
+
+namespace danlu::npu::aclnn {
+
+using T = const aclTensor*;
+using S = const aclScalar*;
+using I = const aclIntArray*;
+
+// Products. The last argument: how the unit for products may round; 0: not at all.
+inline const Operator<T, T, T, int8_t> matmul{"Matmul"};
+inline const Operator<T, T, T, S, S, T, int8_t> addmm{"Addmm"};
+inline const Operator<T, T, T, S, S, int8_t> inplace_addmm{"InplaceAddmm"};
+
+// Element by element.
+inline const Operator<T, T> inplace_copy{"InplaceCopy"};
+inline const Operator<T, S> inplace_fill{"InplaceFillScalar"};
+inline const Operator<T, T, S, T> add{"Add"};
+inline const Operator<T, T, S> inplace_add{"InplaceAdd"};
+inline const Operator<T, S, S, T> adds{"Adds"};
+inline const Operator<T, T, T> mul{"Mul"};
+inline const Operator<T, S, T> muls{"Muls"};
+inline const Operator<T, S> inplace_muls{"InplaceMuls"};
+inline const Operator<T, T, T> div{"Div"};
+inline const Operator<T, T, T> maximum{"Maximum"};
+inline const Operator<T, T> exp{"Exp"};
+inline const Operator<T, T> log{"Log"};
+inline const Operator<T, T> sqrt{"Sqrt"};
+inline const Operator<T, T> sin{"Sin"};
+inline const Operator<T, T> cos{"Cos"};
+inline const Operator<T, T> neg{"Neg"};
+inline const Operator<T, T> is_finite{"IsFinite"};
+inline const Operator<T, S, T> ge_scalar{"GeScalar"};
+inline const Operator<T, T, T, T> where{"SWhere"};
+
+// Sums and the like; rows by number.
+inline const Operator<T, I, bool, int, T> reduce_sum{"ReduceSum"};
+inline const Operator<T, I, bool, T> amax{"Amax"};
+inline const Operator<T, int64_t, bool, T, T> max_dim{"MaxDim"};
+inline const Operator<T, I, bool, T> all{"All"};
+inline const Operator<T, int64_t, T, T> gather{"Gather"};
+inline const Operator<T, int64_t, T, T> index_select{"IndexSelect"};
+inline const Operator<T, int64_t, T, T, S, T> index_add{"IndexAdd"};
+inline const Operator<T, int64_t, T, T, T> scatter_add{"ScatterAdd"};
+
+// Layers.
+inline const Operator<T, T, double, T, T> rms_norm{"RmsNorm"};
+inline const Operator<T, T, T, T, T, T> rms_norm_grad{"RmsNormGrad"};
+inline const Operator<T, int64_t, T> swi_glu{"SwiGlu"};
+inline const Operator<T, T, int64_t, T> swi_glu_grad{"SwiGluGrad"};
+inline const Operator<T, T, T, int64_t, T> rotary{"RotaryPositionEmbedding"};
+
+// query, key, value, shift, drop mask, padding mask, mask, prefix, ends of queries, ends of keys,
+// scale, keep, tokens before, tokens behind, heads, layout, inner precision, sparse mode, largest,
+// sums, softmax, result.
+inline const Operator<T, T, T, T, T, T, T, I, I, I, double, double, int64_t, int64_t, int64_t,
+                      char*, int64_t, int64_t, T, T, T, T>
+    attention{"FlashAttentionVarLenScore"};
+// query, key, value, gradient, shift, drop mask, padding mask, mask, largest, sums, softmax,
+// result, prefix, ends of queries, ends of keys, scale, keep, tokens before, tokens behind, heads,
+// layout, inner precision, sparse mode, gradients of query, key, value and shift.
+inline const Operator<T, T, T, T, T, T, T, T, T, T, T, T, I, I, I, double, double, int64_t, int64_t,
+                      int64_t, char*, int64_t, int64_t, T, T, T, T>
+    attention_grad{"FlashAttentionUnpaddingScoreGrad"};
+
+}  // namespace danlu::npu::aclnn

@@ -1,0 +1,60 @@
+#include "npu/table.h"
+
+namespace danlu::npu {
+namespace {
+
+/// New tokens of a sequence from which on its keys are copied page by page and kept for a call.
+constexpr int64_t kFewestQueries = 8;
+
+bool takes_on_npu(ops::Work, at::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+
+ops::Backend filled_for_npu() {
+  ops::Backend table;
+  table.takes = &takes_on_npu;
+  table.product = &product;
+  table.input_grad = &input_grad;
+  table.weight_grad = &weight_grad;
+  table.add_weight_grad = &add_weight_grad;
+  table.add_product = &add_product;
+  table.rms_norm = &rms_norm;
+  table.rms_norm_backward = &rms_norm_backward;
+  table.rotary = &rotary;
+  table.rotary_table = &rotary_table;
+  table.swiglu = &swiglu;
+  table.swiglu_backward = &swiglu_backward;
+  table.attention = &attention;
+  table.attention_backward = &attention_backward;
+  table.attention_delta = &attention_delta;
+  table.merge = &merge;
+  table.attention_over_pages = &attention_over_pages;
+  table.fewest_queries = kFewestQueries;
+  table.dropout = &dropout;
+  table.cross_entropy = &cross_entropy;
+  table.larger_into = &larger_into;
+  table.add_into = &add_into;
+  table.add_to = &add_to;
+  table.add_bias = &add_bias;
+  table.scaled = &scaled;
+  table.take_rows = &take_rows;
+  table.add_rows = &add_rows;
+  table.scale_rows = &scale_rows;
+  table.row_dots = &row_dots;
+  table.column_sums = &column_sums;
+  table.adamw_update = &adamw_update;
+  table.split_master = &split_master;
+  table.join_master = &join_master;
+  table.sums_of_squares = &sums_of_squares;
+  table.all_finite = &all_finite;
+  return table;
+}
+
+}  // namespace
+
+const ops::Backend& table() {
+  static const ops::Backend one = filled_for_npu();
+  return one;
+}
+
+}  // namespace danlu::npu

@@ -1,0 +1,92 @@
+// Lines with --device npu on the simulated NPU: the CPU's numbers, and what the program says of it.
+#include <string>
+#include <vector>
+
+#include "cli/launch.h"
+#include "cli/logged_steps.h"
+
+namespace danlu::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class NpuLines : public Launch {
+ protected:
+  static std::map<std::string, std::string> simulated() {
+    return {{"DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current"}};
+  }
+  ProgramResult on_npu(std::vector<std::string> words) const {
+    return run_words(std::move(words), simulated());
+  }
+};
+
+TEST_F(NpuLines, TrainAndAnswerAsOnTheCpu) {
+  for (const std::vector<std::string>& kind :
+       {std::vector<std::string>{}, {"--tuner_type", "lora", "--lora_rank", "4"}}) {
+    std::vector<std::string> more = {"--max_steps", "4", "--device"};
+    more.insert(more.begin(), kind.begin(), kind.end());
+    const auto line = [&](const std::string& run, const std::string& device) {
+      std::vector<std::string> own = more;
+      own.push_back(device);
+      return training(run, own);
+    };
+    const ProgramResult cpu = run_words(line("cpu", "cpu")), npu = on_npu(line("npu", "npu"));
+    ASSERT_EQ(cpu.exit_code, 0) << cpu.err;
+    ASSERT_EQ(npu.exit_code, 0) << npu.err;
+    EXPECT_THAT(npu.err, HasSubstr("NPU SIMULATOR"));
+    expect_same_losses((*this) / "cpu", (*this) / "npu", 4);
+    std::filesystem::remove_all((*this) / "cpu");
+    std::filesystem::remove_all((*this) / "npu");
+  }
+  const auto ask = [&](const std::string& device) {
+    return std::vector<std::string>{"infer", "--model",  good("model"), "--prompt",
+                                    "hi",    "--device", device,        "--max_new_tokens",
+                                    "12",    "--dtype",  "fp32"};
+  };
+  const ProgramResult cpu = run_words(ask("cpu")), npu = on_npu(ask("npu:1"));
+  ASSERT_EQ(npu.exit_code, 0) << npu.err;
+  EXPECT_EQ(npu.out, cpu.out);
+}
+
+TEST_F(NpuLines, GoOnFromTheirCheckpoints) {
+  const auto line = [&](const std::string& run, const std::string& steps) {
+    return training(run, {"--max_steps", steps, "--save_steps", "2", "--device", "npu"});
+  };
+  const ProgramResult whole = on_npu(line("whole", "4")), half = on_npu(line("parts", "2")),
+                      rest = on_npu(line("parts", "4"));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  ASSERT_EQ(half.exit_code, 0) << half.err;
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  expect_same_losses((*this) / "whole", (*this) / "parts", 4);
+}
+
+TEST_F(NpuLines, DoctorAndDevicesSayWhatIsThere) {
+  const ProgramResult doctor = on_npu({"doctor", "--only", "npu_engine"});
+  EXPECT_THAT(doctor.out, AllOf(HasSubstr("npu:0 Ascend910B3"), HasSubstr("NPU SIMULATOR")));
+  const ProgramResult devices = on_npu({"devices"});
+  EXPECT_THAT(devices.out, AllOf(HasSubstr("npu:0 Ascend910B3"), HasSubstr("NPU SIMULATOR")));
+}
+
+TEST_F(NpuLines, SayWhatIsMissing) {
+  std::vector<std::string> words = training("run", {"--max_steps", "1", "--device", "npu"});
+  const ProgramResult absent = run_words(words, {{"DANLU_NPU_LIBRARY", (*this) / "nowhere"}});
+  expect_error(absent, 5, {"cannot open CANN's libascendcl.so", "set_env.sh"});
+  words.back() = "npu:77";
+  expect_error(run_words(words, simulated()), 5, {"there is no npu:77"});
+}
+
+TEST_F(NpuLines, SeveralRanksExchangeByHccl) {
+  const std::vector<std::string> words =
+      training("npu", {"--max_steps", "3", "--device", "npu", "--zero_stage", "1"});
+  std::vector<std::string> all = {"launch", "--nproc_per_node=2"};
+  all.insert(all.end(), words.begin(), words.end());
+  const ProgramResult npu = on_npu(all);
+  ASSERT_EQ(npu.exit_code, 0) << npu.err;
+  const ProgramResult cpu = launch(2, training("cpu", {"--max_steps", "3", "--device", "cpu"}));
+  ASSERT_EQ(cpu.exit_code, 0) << cpu.err;
+  expect_same_losses((*this) / "cpu", (*this) / "npu", 3);
+}
+
+}  // namespace
+}  // namespace danlu::test

@@ -1,0 +1,122 @@
+// Memory, copies, streams and events of NPUs.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "device/memory.h"
+#include "device/npu.h"
+#include "device/select.h"
+#include "device/stream.h"
+#include "npu/support.h"
+
+namespace danlu::npu::test {
+namespace {
+
+TEST(NpuDevice, IsNamedAndSaysThatItIsSimulated) {
+  EXPECT_EQ(device::name_of(npu()), "npu:0");
+  EXPECT_THAT(device::arithmetic_of(npu(), at::kBFloat16),
+              testing::StartsWith("NPU SIMULATOR Ascend910B"));
+  EXPECT_THROW(device::select("npu:99"), DeviceError);
+}
+
+TEST(NpuDevice, CopiesBothWaysWhateverTheTypesAndStrides) {
+  const at::Tensor x = normal({6, 8}, 1);
+  EXPECT_TRUE(x.to(npu()).to(at::kCPU).equal(x));
+  EXPECT_TRUE(x.t().to(npu()).to(at::kCPU).equal(x.t()));
+  const at::Tensor there = x.to(npu());
+  EXPECT_TRUE(there.narrow(1, 3, 2).to(at::kCPU).equal(x.narrow(1, 3, 2)));
+  EXPECT_TRUE(there.t().contiguous().to(at::kCPU).equal(x.t()));
+  EXPECT_TRUE(there.to(at::kBFloat16).to(at::kCPU).equal(x.to(at::kBFloat16)));
+  EXPECT_TRUE(there.clone().to(at::kCPU, at::kHalf).equal(x.to(at::kHalf)));
+  there.narrow(1, 0, 3).copy_(at::ones({3}, at::kLong));
+  EXPECT_TRUE(there.to(at::kCPU).narrow(1, 0, 3).eq(1).all().item<bool>());
+  EXPECT_TRUE(there.to(at::kCPU).narrow(1, 3, 5).equal(x.narrow(1, 3, 5)));
+  EXPECT_EQ(at::arange(5, at::kLong).to(npu())[3].item<int64_t>(), 3);
+  const at::Tensor many = at::arange(5 << 20, at::kInt);  // in more than one piece
+  EXPECT_TRUE(many.to(npu()).to(at::kCPU).equal(many));
+  const at::Tensor grown = there.clone().resize_({9, 8});
+  EXPECT_TRUE(grown.narrow(0, 0, 6).to(at::kCPU).equal(there.to(at::kCPU)));
+}
+
+TEST(NpuDevice, FillsWithNumbers) {
+  const at::Tensor x = at::empty({4, 6}, at::device(npu()).dtype(at::kFloat));
+  EXPECT_TRUE(x.zero_().to(at::kCPU).eq(0).all().item<bool>());
+  x.narrow(1, 2, 3).fill_(2.5);
+  EXPECT_EQ(x.to(at::kCPU).sum().item<float>(), 2.5F * 12);
+  x.t()[0].zero_();
+  EXPECT_EQ(at::full({3}, 7, x.options().dtype(at::kLong))[1].item<int64_t>(), 7);
+}
+
+TEST(NpuDevice, CountsTheBytesOfTensorsAndUsesTheirMemoryAgain) {
+  const int64_t before = device::memory(npu());
+  device::reset_peak_memory(npu());
+  {
+    const at::Tensor x = at::zeros({1000}, at::device(npu()).dtype(at::kFloat));
+    EXPECT_EQ(device::memory(npu()) - before, 4000);
+  }
+  EXPECT_EQ(device::memory(npu()), before);
+  EXPECT_EQ(device::peak_memory(npu()) - before, 4000);
+  const int64_t taken = counter("allocations");
+  ASSERT_GT(taken, 0);
+  for (int i = 0; i < 50; ++i) {
+    const at::Tensor x = at::zeros({1000 + i}, at::device(npu()).dtype(at::kFloat));
+  }
+  EXPECT_EQ(counter("allocations"), taken);
+}
+
+TEST(NpuDevice, StreamsWaitForEventsAndMemoryForStreams) {
+  const auto first = device::Stream::current(npu()), second = device::Stream::beside(npu());
+  for (int round = 0; round < 30; ++round) {
+    const at::Tensor x = at::full({1 << 14}, 1.0, at::device(npu()).dtype(at::kFloat));
+    at::Tensor y;
+    {
+      const device::Stream::InForce here(second);
+      second.wait_for(first.record());
+      y = x.clone();
+      second.hold(x);
+    }
+    first.wait_for(second.record());
+    first.hold(y);
+    EXPECT_EQ(y.to(at::kCPU).sum().item<float>(), 1 << 14);
+  }
+  const device::Event event = second.record();
+  second.synchronize();
+  EXPECT_TRUE(event.is_over());
+}
+
+TEST(NpuDevice, IsAnyThreads) {
+  std::thread other([] {
+    const at::Tensor x = normal({100}, 3);
+    EXPECT_TRUE(x.to(npu()).to(at::kCPU).equal(x));
+  });
+  other.join();
+}
+
+TEST(NpuDevice, RefusesByNameWhatItDoesNotHave) {
+  const at::Tensor x = at::zeros({3}, at::device(npu()));
+  try {
+    at::erfinv(x);
+    FAIL() << "it was computed";
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("aten::erfinv"));
+  }
+}
+
+TEST(NpuDevice, SaysWhatTookTheMemory) {
+  try {
+    const at::Tensor x = at::empty({int64_t{1} << 38}, at::device(npu()).dtype(at::kFloat));
+    FAIL() << "there was room";
+  } catch (const MemoryError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("npu:0 has no 1.1 TB left"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("this process's tensors have"));
+  }
+  const at::Tensor small = at::ones({3}).to(npu());
+  EXPECT_EQ(small.to(at::kCPU).sum().item<float>(), 3) << "the device goes on";
+}
+
+}  // namespace
+}  // namespace danlu::npu::test

@@ -1,0 +1,61 @@
+#include "npu/support.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "device/select.h"
+#include "support/tiny_model.h"
+
+namespace danlu::npu::test {
+
+namespace {
+
+/// Before anything else runs: libtorch starts its threads for devices at the first backward, for
+/// those that it knows then.
+class OpenedNpu : public testing::Environment {
+  void SetUp() override {
+    ::setenv("DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current", /*overwrite=*/0);
+    npu();
+  }
+};
+testing::Environment* const kOpenedNpu = testing::AddGlobalTestEnvironment(new OpenedNpu);
+
+}  // namespace
+
+c10::Device npu() {
+  static const c10::Device device = device::select("npu:0");
+  return device;
+}
+
+int64_t counter(const std::string& name) {
+  const auto library = std::filesystem::path(std::getenv("DANLU_NPU_LIBRARY")) / "libascendcl.so";
+  static void* const opened = ::dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  using Counter = int64_t (*)(const char*);
+  const auto ask =
+      opened ? reinterpret_cast<Counter>(::dlsym(opened, "danlu_sim_counter")) : nullptr;
+  if (!ask) throw InternalError("the simulator has no counters");
+  return ask(name.c_str());
+}
+
+at::Tensor normal(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type) {
+  const at::Tensor values = at::empty(sizes, at::kFloat);
+  for (int64_t i = 0; i < values.numel(); ++i)
+    values.data_ptr<float>()[i] = danlu::test::tiny_normal(seed, static_cast<uint64_t>(i));
+  return values.to(type);
+}
+
+double distance(const at::Tensor& got, const at::Tensor& expected) {
+  const at::Tensor a = got.to(at::kCPU).to(at::kDouble), b = expected.to(at::kDouble);
+  if (a.sizes() != b.sizes()) return 1e9;
+  const double length = b.norm().item<double>();
+  return (a - b).norm().item<double>() / (length > 0 ? length : 1);
+}
+
+}  // namespace danlu::npu::test

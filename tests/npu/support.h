@@ -1,0 +1,24 @@
+// tests/npu/support.h: the simulated NPU, and what it is asked about itself.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+
+namespace danlu::npu::test {
+
+/// npu:0 of the simulator that DANLU_NPU_LIBRARY names, which is the one of this build where it
+/// names none.
+c10::Device npu();
+
+/// One of the simulator's counters (tests/npu_sim/npu_sim.h).
+int64_t counter(const std::string& name);
+
+/// Standard normal numbers, the same for a seed, rounded to the type; on the host.
+at::Tensor normal(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kFloat);
+
+/// |got - expected| / |expected| as lengths of vectors, in f64.
+double distance(const at::Tensor& got, const at::Tensor& expected);
+
+}  // namespace danlu::npu::test
