@@ -1,6 +1,7 @@
 #include "infer/prefix_index.h"
 
 #include <algorithm>
+#include <random>
 
 #include "base/rng.h"
 
@@ -17,7 +18,12 @@ std::span<const text::TokenId> page_of(std::span<const text::TokenId> ids, int64
 }  // namespace
 
 PrefixIndex::Place PrefixIndex::root(std::string_view key) {
-  uint64_t hash = mix64(0, key.size());
+  // Clients choose a part of the key: none must find one that leads to another's pages.
+  static const uint64_t secret = [] {
+    std::random_device device;
+    return uint64_t{device()} << 32 | device();
+  }();
+  uint64_t hash = mix64(secret, key.size());
   for (const char c : key) hash = mix64(hash, static_cast<unsigned char>(c));
   return hash | kRootBit;
 }

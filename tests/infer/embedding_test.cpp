@@ -81,10 +81,11 @@ TEST(Embedding, APrefixThatIsKeptIsReadAgainForIt) {
   Engine fresh(*golden.model, {.prefix_caching = false});
   const std::vector<float> expected =
       answers_of(fresh, {vector_of(ids, Pooling::kMean)})[0].embedding;
-  Engine engine(*golden.model, {});
+  Engine engine(*golden.model, {.max_pages = 40});
   EngineRequest before = request(ids, 1);
   before.num_logprobs = 0;
   answers_of(engine, {before});
+  EXPECT_EQ(answers_of(engine, {before})[0].cached, 64) << "pages are kept";
   expect_near(answers_of(engine, {vector_of(ids, Pooling::kMean)})[0].embedding, expected);
 }
 

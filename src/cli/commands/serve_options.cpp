@@ -163,7 +163,7 @@ std::vector<OptionSpec> batching_options() {
       {.name = "speculative_config",
        .type = OptionType::kJson,
        .help = "tokens guessed from the text so far, which must be what is drawn to count: "
-               R"({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4})",
+               "{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4}",
        .group = group},
       {.name = "deterministic",
        .type = OptionType::kBool,

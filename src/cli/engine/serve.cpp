@@ -108,7 +108,7 @@ infer::PromptLookup lookup_from(const Options& options) {
   const Json json = options.get_json("speculative_config");
   if (!json.is_object() || json.value("method", Json("")) != Json("ngram")) {
     throw UsageError(tr("[{}] tokens are guessed from the text itself alone", flag),
-                     tr(R"(give {{"method": "ngram", "num_speculative_tokens": 4}})"));
+                     tr("give {{\"method\": \"ngram\", \"num_speculative_tokens\": 4}}"));
   }
   const auto whole = [&](const char* key, int64_t otherwise) {
     if (!json.contains(key)) return otherwise;
