@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -230,7 +231,13 @@ int run_program_named(const std::string& name) {
 
 Child start_program(const std::string& name, const std::vector<std::string>& environment) {
   std::vector<std::string> variables(environment);
-  for (char** one = environ; *one; ++one) variables.push_back(*one);
+  for (char** one = environ; *one; ++one) {
+    const std::string inherited = *one;
+    const std::string key = inherited.substr(0, inherited.find('=') + 1);
+    const bool replaced = std::any_of(environment.begin(), environment.end(),
+                                      [&](const std::string& own) { return own.starts_with(key); });
+    if (!replaced) variables.push_back(inherited);
+  }
   std::vector<char*> pointers;
   for (std::string& one : variables) pointers.push_back(one.data());
   pointers.push_back(nullptr);

@@ -11,6 +11,7 @@
 
 #include "card.h"
 #include "hccl_api.h"
+#include "support/temporary_directory.h"
 
 namespace npu_sim_test {
 namespace {
@@ -78,19 +79,17 @@ class Collectives : public testing::Test {
   /// The exit statuses of the ranks of a program.
   std::vector<int> statuses(const std::string& program, int size,
                             const std::vector<std::string>& environment = {}) {
-    char pattern[] = "/tmp/npu_sim_test_XXXXXX";
-    const std::string folder = mkdtemp(pattern);
+    const danlu::test::TemporaryDirectory folder;
+    const std::string file = "TEST_FILE=" + (folder / "root").string();
     std::vector<Child> children;
     for (int rank = 0; rank < size; ++rank) {
       std::vector<std::string> variables = environment;
-      variables.insert(variables.end(),
-                       {"TEST_RANK=" + std::to_string(rank), "TEST_SIZE=" + std::to_string(size),
-                        "TEST_FILE=" + folder + "/root"});
+      variables.insert(variables.end(), {"TEST_RANK=" + std::to_string(rank),
+                                         "TEST_SIZE=" + std::to_string(size), file});
       children.push_back(start_program(program, variables));
     }
     std::vector<int> result;
     for (const Child& child : children) result.push_back(child.wait());
-    fs::remove_all(folder);
     return result;
   }
 };
@@ -319,13 +318,11 @@ const bool kJoins = add_program("joins", [] {
 
 TEST_F(Collectives, ARankThatDoesNotComeAndACardThatIsTakenAreRefused) {
   EXPECT_EQ(statuses("joins", 1), (std::vector<int>{0}));
-  char pattern[] = "/tmp/npu_sim_test_XXXXXX";
-  const std::string folder = mkdtemp(pattern);
-  const Child alone =
-      start_program("joins", {"TEST_RANK=0", "TEST_SIZE=2", "TEST_FILE=" + folder + "/root",
-                              "NPU_SIM_CONNECT_TIMEOUT_MS=200"});
+  const danlu::test::TemporaryDirectory folder;
+  const Child alone = start_program(
+      "joins", {"TEST_RANK=0", "TEST_SIZE=2", "TEST_FILE=" + (folder / "root").string(),
+                "NPU_SIM_CONNECT_TIMEOUT_MS=200"});
   EXPECT_EQ(alone.wait(), HCCL_E_TIMEOUT);
-  fs::remove_all(folder);
   const std::vector<int> same =
       statuses("joins", 2, {"TEST_CARD=0", "NPU_SIM_CONNECT_TIMEOUT_MS=300"});
   EXPECT_TRUE(same == (std::vector<int>{HCCL_E_TIMEOUT, HCCL_E_PARA}) ||

@@ -4,6 +4,14 @@
 
 #include "card.h"
 
+// The variant "old" lacks them, and this program also runs with it.
+#pragma weak aclnnRotaryPositionEmbedding
+#pragma weak aclnnRotaryPositionEmbeddingGetWorkspaceSize
+#pragma weak aclnnRotaryPositionEmbeddingGrad
+#pragma weak aclnnRotaryPositionEmbeddingGradGetWorkspaceSize
+#pragma weak aclnnForeachNonFiniteCheckAndUnscale
+#pragma weak aclnnForeachNonFiniteCheckAndUnscaleGetWorkspaceSize
+
 namespace npu_sim_test {
 namespace {
 

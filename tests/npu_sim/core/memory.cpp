@@ -68,8 +68,8 @@ int poison_file() {
 void fill_with_poison(char* to, size_t bytes) {
   size_t at = 0;
   while (bytes - at >= kPoisonFile && poison_file() >= 0) {
-    void* got = mmap(to + at, kPoisonFile, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
-                     poison_file(), 0);
+    void* got = mmap(to + at, kPoisonFile, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, poison_file(), 0);
     if (got == MAP_FAILED) break;
     at += kPoisonFile;
   }

@@ -32,6 +32,7 @@ struct ThreadText {
   aclError last = 0;
 };
 thread_local ThreadText thread_text;
+std::atomic<AliveCounter> alive_counter = nullptr;
 
 std::string all_counters() {
   std::lock_guard hold(reports().lock);
@@ -106,6 +107,13 @@ void write_counters_file() {
     std::fputs(all_counters().c_str(), file);
     std::fclose(file);
   }
+}
+
+void set_alive_counter(AliveCounter counter) { alive_counter = counter; }
+
+int64_t alive(const char* kind) {
+  const AliveCounter counter = alive_counter;
+  return counter ? counter(kind) : 0;
 }
 
 void announce() {

@@ -27,6 +27,12 @@ int64_t counted(const std::string& name);
 /// At the end of the process, if NPU_SIM_COUNTERS names a file.
 void write_counters_file();
 
+/// How many objects of a kind live, for the report of aclFinalize; libnnopbase sets it when it is
+/// loaded.
+using AliveCounter = int64_t (*)(const char* kind);
+void set_alive_counter(AliveCounter counter);
+int64_t alive(const char* kind);
+
 /// "NPU SIMULATOR: …", once a process.
 void announce();
 

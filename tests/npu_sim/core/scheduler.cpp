@@ -23,7 +23,7 @@ bool may_run(const Stream* s) {
 
 void delay(Stream* s, bool was_idle) {
   if (config().schedule != Schedule::kRandom || config().delay_us <= 0) return;
-  if (s->random() % (was_idle ? 2 : 8) != 0) return;
+  if (s->random() % (was_idle ? 4 : 16) != 0) return;
   usleep(static_cast<useconds_t>(s->random() % static_cast<uint64_t>(config().delay_us)));
 }
 
@@ -44,8 +44,9 @@ void note_error(Stream* s, const Task& task, const TaskError& error) {
   context->error_text = shown(error, task, context);
 }
 
+/// Longer than its peers wait for it.
 [[noreturn]] void hang(aclError code) {
-  const auto end = std::chrono::steady_clock::now() + milliseconds(collective_timeout());
+  const auto end = std::chrono::steady_clock::now() + milliseconds(2 * collective_timeout());
   while (!task_is_cancelled() && std::chrono::steady_clock::now() < end) usleep(2000);
   throw TaskError{code,
                   "EI0002: The wait execution of the Notify register times out. [NPU SIMULATOR]"};

@@ -279,3 +279,9 @@ int64_t NpuSimAlive(const char* kind) {
   return -1;
 }
 }
+
+namespace npu_sim {
+namespace {
+const bool kCountsObjects = (set_alive_counter(NpuSimAlive), true);
+}  // namespace
+}  // namespace npu_sim

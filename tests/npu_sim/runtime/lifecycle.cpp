@@ -22,11 +22,13 @@ bool report_leaks() {
   struct {
     const char* what;
     int64_t count;
-  } const alive[] = {{"streams", live_streams()},
-                     {"events", live_events()},
-                     {"blocks of device memory", live_blocks()}};
+  } const left[] = {{"streams", live_streams()},
+                    {"events", live_events()},
+                    {"blocks of device memory", live_blocks()},
+                    {"tensors", alive("tensors")},
+                    {"executors", alive("executors")}};
   bool any = false;
-  for (const auto& kind : alive) {
+  for (const auto& kind : left) {
     if (kind.count == 0) continue;
     any = true;
     std::fprintf(stderr, "NPU SIMULATOR: aclFinalize: %lld %s were never given back\n",
