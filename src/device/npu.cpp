@@ -33,6 +33,7 @@ Function from_npu_plugin(const char* name) {
 }
 
 std::atomic<bool> is_open = false;
+std::atomic<int64_t> opened_index = 0;
 
 }  // namespace
 
@@ -41,9 +42,11 @@ int64_t npu_count() { return from_npu_plugin<int (*)(bool)>("danlu_npu_count")(f
 
 void open_npu(int64_t index) {
   from_npu_plugin<void (*)(int)>("danlu_npu_open")(static_cast<int>(index));
+  opened_index = index;
   is_open = true;
 }
 bool npu_is_open() { return is_open; }
+int64_t npu_index() { return opened_index; }
 
 std::string npu_chip() {
   const std::string chip = from_npu_plugin<const char* (*)()>("danlu_npu_chip")();

@@ -17,6 +17,8 @@ int64_t npu_count();
 /// Starts a device; its table of kernels is there from then on. Errors: DeviceError.
 void open_npu(int64_t index);
 bool npu_is_open();
+/// The one that was opened last. REQUIRES: npu_is_open().
+int64_t npu_index();
 
 /// "Ascend910B3"; of the simulator of tests "NPU SIMULATOR Ascend910B3". REQUIRES: npu_is_open().
 std::string npu_chip();

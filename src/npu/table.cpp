@@ -32,6 +32,10 @@ ops::Backend filled_for_npu() {
   table.fewest_queries = kFewestQueries;
   table.dropout = &dropout;
   table.cross_entropy = &cross_entropy;
+  table.largest_of_share = &largest_of_share;
+  table.sums_of_share = &sums_of_share;
+  table.place_of_largest = &place_of_largest;
+  table.loss_of_share = &loss_of_share;
   table.larger_into = &larger_into;
   table.add_into = &add_into;
   table.add_to = &add_to;

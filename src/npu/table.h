@@ -45,6 +45,12 @@ at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, u
                    int64_t first_column);
 void cross_entropy(const ops::CrossEntropyChunk& chunk);
 
+at::Tensor largest_of_share(const at::Tensor& logits_Cv);
+at::Tensor sums_of_share(const ops::SharedChunk& chunk, const at::Tensor& largest_C1);
+at::Tensor place_of_largest(const at::Tensor& own_C1, const at::Tensor& largest_C1,
+                            int64_t first_row);
+void loss_of_share(const ops::SharedLoss& loss);
+
 void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void add_to(const at::Tensor& sum, const at::Tensor& x);

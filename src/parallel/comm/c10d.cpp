@@ -19,6 +19,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "device/npu.h"
 #include "parallel/comm/hccl.h"
 #include "parallel/comm/meeting.h"
 #include "parallel/comm/nccl.h"
@@ -46,6 +47,8 @@ class C10dGroup : public Group {
         calls_(std::move(calls)) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return static_cast<int64_t>(members_.size()); }
+  /// Connects what carries tensors on such devices now, instead of when it is first needed.
+  void connect_cards(const at::Device& device) const { on_card(device); }
   void abort() const override {
     const std::lock_guard lock(mutex_);
     is_aborted_ = true;
@@ -232,7 +235,15 @@ class C10dWorld : public World {
                    ? make_hccl(std::move(own), rank, size, device.index())
                    : make_nccl(std::move(own), rank, size, timeout);
       };
-      return std::make_unique<C10dGroup>(std::move(group), on_card, ranks, rank, calls);
+      auto made = std::make_unique<C10dGroup>(std::move(group), on_card, ranks, rank, calls);
+      // HCCL connects one group after the other, so all ranks do it in the order of the groups.
+      if (device::npu_is_open() && ranks.size() > 1) {
+        made->connect_cards(
+            {c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device::npu_index())});
+      }
+      return made;
+    } catch (const Error&) {
+      throw;
     } catch (const std::exception& error) {
       const std::string text = error.what();
       throw CommError(
