@@ -488,8 +488,8 @@ TEST_F(TrainOptions, ContradictionsNameTheFlags) {
   EXPECT_NE(refusal("sft", {"--batch_size", "3", "--global_batch_size", "16"})
                 .find("must be a multiple of --batch_size 3"),
             std::string::npos);
-  EXPECT_NE(refusal("posttrain", {"--stage", "trl_ppo"})
-                .find("--stage trl_ppo: this version trains pretrain, sft, dpo,"),
+  EXPECT_NE(refusal("posttrain", {"--stage", "gkd"})
+                .find("--stage gkd: this version trains pretrain, sft, dpo,"),
             std::string::npos);
   EXPECT_NE(refusal("sft", {"--quantization_bit", "3"}).find("held in 4 bits (NF4)"),
             std::string::npos);
