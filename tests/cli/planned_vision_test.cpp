@@ -155,9 +155,9 @@ TEST_P(PlannedData, AreLookedAtForTheirPictures) {
     EXPECT_EQ(plan.exit_code, 0) << plan.err;
     return plan.out;
   };
-  // b.jpg at 430,000 to 450,000 pixels: 576 cells of 28 x 28, as all rows have.
-  EXPECT_THAT(pictures({}), HasSubstr("576 visual tokens of a sample, 2304 patches; the most in 8 "
-                                      "samples of the data, whose mean is 576.0 tokens"));
+  // b.jpg at 430,000 to 450,000 pixels is 14 x 41 cells of 28 x 28, in every row.
+  EXPECT_THAT(pictures({}), HasSubstr("574 visual tokens of a sample, 2296 patches; the most in 8 "
+                                      "samples of the data, whose mean is 574.0 tokens"));
   EXPECT_THAT(pictures({"--visual_tokens", "100"}),
               HasSubstr("100 visual tokens of a sample, 400 patches\n"));
   // Rows without a picture count in the mean alone; those that do not fit are not trained on.
@@ -167,7 +167,7 @@ TEST_P(PlannedData, AreLookedAtForTheirPictures) {
         R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
         "\n";
   write("rows.jsonl", rows);
-  EXPECT_THAT(pictures({}), HasSubstr("the most in 16 samples of the data, whose mean is 288.0"));
+  EXPECT_THAT(pictures({}), HasSubstr("the most in 16 samples of the data, whose mean is 287.0"));
   EXPECT_THAT(pictures({"--max_length", "500"}),
               HasSubstr("0 visual tokens of a sample, 0 patches; the most in 8 samples"));
   fs::remove((*this) / "rows.jsonl");
