@@ -52,7 +52,7 @@ void close_context(Context* context, bool force) {
 
 /// With the lock held: the tasks that wait are forgotten, and who waits for them goes on.
 void drop_tasks(Stream* stream) {
-  stream->aborting = !stream->queue.empty();
+  if (!stream->queue.empty()) stream->aborting = true;
   for (const auto& task : stream->queue) {
     if (task->record) {
       task->record->done = true;
