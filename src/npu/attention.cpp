@@ -13,6 +13,7 @@
 #include "npu/attention_pieces.h"
 #include "npu/context.h"
 #include "npu/operators.h"
+#include "npu/streams.h"
 #include "npu/table.h"
 
 namespace danlu::npu {
@@ -36,7 +37,9 @@ const at::Tensor& triangle(const at::Device& device) {
   at::Tensor& own = known->at(static_cast<size_t>(device.index()));
   if (!own.defined()) {
     own = at::ones({kMaskSize, kMaskSize}, at::kByte).triu(1).to(device);
-    synchronize(device.index());  // other threads' streams use it, too
+    // Other streams use it, too. The device as a whole is not waited for: what another rank is to
+    // send may be under way on it.
+    synchronize(stream_of(device.index(), current_stream(device.index())));
   }
   return own;
 }

@@ -48,6 +48,7 @@ TEST(NpuDevice, FillsWithNumbers) {
   x.narrow(1, 2, 3).fill_(2.5);
   EXPECT_EQ(x.to(at::kCPU).sum().item<float>(), 2.5F * 12);
   x.t()[0].zero_();
+  EXPECT_EQ(x.to(at::kCPU).sum().item<float>(), 2.5F * 12) << "and nothing beside it";
   EXPECT_EQ(at::full({3}, 7, x.options().dtype(at::kLong))[1].item<int64_t>(), 7);
 }
 

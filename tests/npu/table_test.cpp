@@ -218,6 +218,38 @@ TEST(NpuTable, LosesAsTheComposite) {
   }
 }
 
+TEST(NpuTable, LosesWhereRanksShareTheVocabulary) {
+  const at::Tensor targets = at::tensor({0, 20, 36, 19, 5}, at::kLong), TARGETS = targets.to(npu());
+  const at::Tensor logits = normal({5, 37}, 1) * 3;
+  for (const double z_weight : {0.0, 0.01}) {
+    for (const auto& [first, count] : {std::pair(0, 20), std::pair(20, 17), std::pair(37, 0)}) {
+      const at::Tensor largest = logits.amax(1, true);
+      const at::Tensor part = logits.narrow(1, first, count).contiguous(), PART = part.to(npu());
+      const at::Tensor own = composite().largest_of_share(part),
+                       OWN = npu_table().largest_of_share(PART);
+      EXPECT_TRUE(OWN.to(at::kCPU).equal(own));
+      const ops::SharedChunk chunk{part, targets, first}, CHUNK{PART, TARGETS, first};
+      const at::Tensor sums = composite().sums_of_share(chunk, largest),
+                       SUMS = npu_table().sums_of_share(CHUNK, largest.to(npu()));
+      EXPECT_TRUE(at::allclose(SUMS.to(at::kCPU), sums, 1e-5, 1e-6));
+      const at::Tensor place = composite().place_of_largest(own, largest, first),
+                       PLACE = npu_table().place_of_largest(OWN, largest.to(npu()), first);
+      EXPECT_TRUE(PLACE.to(at::kCPU).equal(place));
+      const at::Tensor whole = at::cat(
+          {logits.sub(largest).exp().sum(1, true), logits.gather(1, targets.unsqueeze(1))}, 1);
+      const at::Tensor sum = at::zeros({}), correct = at::zeros({}, at::kLong), SUM = sum.to(npu()),
+                       CORRECT = correct.to(npu());
+      composite().loss_of_share(
+          {chunk, own, largest, whole, place, sum, correct, z_weight, 0.5, true});
+      npu_table().loss_of_share({CHUNK, OWN, largest.to(npu()), whole.to(npu()), PLACE, SUM,
+                                 CORRECT, z_weight, 0.5, true});
+      EXPECT_NEAR(SUM.item<float>(), sum.item<float>(), 1e-5 * sum.item<float>());
+      EXPECT_EQ(CORRECT.item<int64_t>(), correct.item<int64_t>());
+      EXPECT_TRUE(at::allclose(PART.to(at::kCPU), part, 1e-5, 1e-6));
+    }
+  }
+}
+
 TEST(NpuTable, DropsWhatTheHostDrops) {
   for (const at::ScalarType type : types()) {
     const at::Tensor x = normal({7, 19}, 1, type), keys = at::arange(7, at::kLong) * 31 + 5;
