@@ -288,7 +288,10 @@ TEST_F(AnswersAboutPictures, TheInferenceJsonOfMindSpeedMmIsRead) {
   other = file;
   other["generation_config"]["transformers_version"] = "4.45.0";
   write("inference_qwen2vl_7b.json", other.dump());
-  EXPECT_THAT(run(words).err, HasSubstr("generation_config.transformers_version have no effect\n"));
+  std::vector<std::string> all_notices = words;
+  all_notices.emplace_back("-v");
+  EXPECT_THAT(run(all_notices).err,
+              HasSubstr("generation_config.transformers_version have no effect\n"));
 }
 
 /// PEFT would put adapters on Qwen2.5-VL's tower too, whose MLP has the names of the decoder's.
