@@ -1,7 +1,11 @@
 // Objects that live too short, and faults that tests plant.
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 
 #include "card.h"
+#include "support/temporary_directory.h"
 
 namespace npu_sim_test {
 namespace {
@@ -249,6 +253,26 @@ const bool kLeaks = add_program("leaks_a_stream", [] {
 TEST(FaultsOfTheEnvironment, StrictnessTellsOfWhatWasForgotten) {
   EXPECT_EQ(start_program("leaks_a_stream", {"NPU_SIM_STRICT=1"}).wait(), 97);
   EXPECT_EQ(start_program("leaks_a_stream", {}).wait(), 0);
+}
+
+/// Allocates once, and ends as programs do.
+const bool kCounts = add_program("allocates_once", [] {
+  aclInit(nullptr);
+  aclrtSetDevice(0);
+  void* p = nullptr;
+  aclrtMalloc(&p, 64, ACL_MEM_MALLOC_HUGE_FIRST);
+  std::exit(0);
+  return 0;
+});
+
+TEST(Counters, AreWrittenToAFileAtTheEnd) {
+  const danlu::test::TemporaryDirectory folder;
+  const Child child =
+      start_program("allocates_once", {"NPU_SIM_COUNTERS=" + (folder / "%p.txt").string()});
+  EXPECT_EQ(child.wait(), 0);
+  std::ifstream file(folder / (std::to_string(child.process) + ".txt"));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(text.find("allocations 1\n"), std::string::npos) << text;
 }
 
 }  // namespace

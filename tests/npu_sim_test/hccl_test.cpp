@@ -329,6 +329,26 @@ TEST_F(Collectives, ARankThatDoesNotComeAndACardThatIsTakenAreRefused) {
               same == (std::vector<int>{HCCL_E_PARA, HCCL_E_TIMEOUT}));
 }
 
+const bool kTwoStreams = add_program("two_streams", [] {
+  Rank r;
+  CHECK(r.join() == HCCL_SUCCESS);
+  aclrtStream other = nullptr;
+  aclrtCreateStream(&other);
+  float *a = r.put<float>({1}), *b = r.put<float>({1});
+  CHECK(HcclAllReduce(a, a, 1, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, r.stream) ==
+        HCCL_SUCCESS);
+  if (std::getenv("TEST_WAIT")) aclrtSynchronizeStream(r.stream);
+  CHECK(HcclAllReduce(b, b, 1, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, r.comm, other) ==
+        HCCL_SUCCESS);
+  return static_cast<int>(aclrtSynchronizeStream(other));
+});
+
+TEST_F(Collectives, OneCommunicatorOnTwoStreamsAtATimeIsReported) {
+  EXPECT_EQ(statuses("two_streams", 1, {"NPU_SIM_SCHEDULE=lazy"}), (std::vector<int>{-6}));
+  EXPECT_EQ(statuses("two_streams", 1, {"NPU_SIM_SCHEDULE=lazy", "TEST_WAIT=1"}),
+            (std::vector<int>{0}));
+}
+
 const bool kBuffers = add_program("small_card", [] {
   Rank r;
   CHECK(r.join() == HCCL_SUCCESS);
