@@ -39,8 +39,8 @@ struct Started {
       acl().aclrtSetOpWaitTimeout(seconds);
     }
     if (!simulator_version().empty()) {
-      log::write_plain("NPU SIMULATOR: results are computed on the CPU (" + simulator_version() +
-                       ")");
+      log::write_plain(
+          tr("NPU SIMULATOR: results are computed on the CPU ({})", simulator_version()));
     }
   }
 };

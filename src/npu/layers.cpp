@@ -79,6 +79,21 @@ const WideTable& known_table(const ops::RotaryTable& table) {
   return known.wide;
 }
 
+/// The same where CANN has no such operator: x cos + (x turned by a right angle) sin.
+void turn_by_parts(const at::Tensor& from, const WideTable& known, bool inverse, bool is_pairwise,
+                   const at::Tensor& to) {
+  const int64_t n = from.size(0), heads = from.size(1), half = from.size(2) / 2;
+  const auto pairs = [&](const at::Tensor& x) {
+    return is_pairwise ? x.view({n, heads, half, 2}) : x.view({n, heads, 2, half}).transpose(2, 3);
+  };
+  const at::Tensor turned = fresh(from);
+  pairs(turned).select(3, 0).copy_(times(pairs(from).select(3, 1), -1.0));
+  pairs(turned).select(3, 1).copy_(pairs(from).select(3, 0));
+  const at::Tensor sin = (inverse ? known.less_sin : known.sin).view({n, 1, 2 * half});
+  to.copy_(times(from, known.cos.view({n, 1, 2 * half})));
+  add(to, times(turned, sin));
+}
+
 }  // namespace
 
 at::Tensor rotary(const at::Tensor& x_NQD, const ops::RotaryTable& table, bool inverse) {
@@ -94,8 +109,13 @@ at::Tensor rotary(const at::Tensor& x_NQD, const ops::RotaryTable& table, bool i
   const WideTable& known = known_table(table);
   constexpr int64_t kHalves = 0, kPairs = 1;
   const int64_t sizes[] = {1, n, heads, turning};
-  aclnn::rotary(View(from.view(sizes)), View(known.cos), View(inverse ? known.less_sin : known.sin),
-                table.is_pairwise ? kPairs : kHalves, View(to.view(sizes)));
+  if (aclnn::rotary.is_there()) {
+    aclnn::rotary(View(from.view(sizes)), View(known.cos),
+                  View(inverse ? known.less_sin : known.sin), table.is_pairwise ? kPairs : kHalves,
+                  View(to.view(sizes)));
+  } else {
+    turn_by_parts(from, known, inverse, table.is_pairwise, to);
+  }
   if (is_whole) return y;
   y.narrow(2, 0, turning).copy_(to);
   if (turning < width) {

@@ -50,11 +50,16 @@ TEST_F(NpuLines, TrainAndAnswerAsOnTheCpu) {
 }
 
 TEST_F(NpuLines, GoOnFromTheirCheckpoints) {
-  const auto line = [&](const std::string& run, const std::string& steps) {
-    return training(run, {"--max_steps", steps, "--save_steps", "2", "--device", "npu"});
+  const auto line = [&](const std::string& run, const std::string& steps,
+                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"--max_steps", steps, "--save_steps",        "2",
+                                      "--device",    "npu", "--lr_scheduler_type", "constant"};
+    words.insert(words.end(), more.begin(), more.end());
+    return training(run, words);
   };
   const ProgramResult whole = on_npu(line("whole", "4")), half = on_npu(line("parts", "2")),
-                      rest = on_npu(line("parts", "4"));
+                      rest =
+                          on_npu(line("parts", "4", {"--resume", (*this) / "parts/checkpoint-2"}));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   ASSERT_EQ(half.exit_code, 0) << half.err;
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
@@ -78,7 +83,7 @@ TEST_F(NpuLines, SayWhatIsMissing) {
 
 TEST_F(NpuLines, SeveralRanksExchangeByHccl) {
   const std::vector<std::string> words =
-      training("npu", {"--max_steps", "3", "--device", "npu", "--zero_stage", "1"});
+      training("npu", {"--max_steps", "3", "--device", "npu", "--deepspeed", "zero2"});
   std::vector<std::string> all = {"launch", "--nproc_per_node=2"};
   all.insert(all.end(), words.begin(), words.end());
   const ProgramResult npu = on_npu(all);
