@@ -114,6 +114,7 @@ Words companions_of(const std::string& choice) {
       {"tuner=freeze", {"--freeze", "embed"}},
       {"from_scratch=true", {"--tuner", "full"}},
       {"rlhf_type=grpo", {"--reward_funcs", "accuracy"}},
+      {"rlhf_type=ppo", {"--reward_funcs", "accuracy"}},
       {"save_format=mcore", {"--tuner", "full"}},
       {"recompute_method=uniform", {"--recompute", "full"}},
       {"recompute_method=block", {"--recompute", "full", "--recompute_num_layers", "1"}},
