@@ -15,13 +15,16 @@
 
 namespace danlu::npu::test {
 
+bool is_on_card() { return std::getenv("DANLU_NPU_ON_CARD") != nullptr; }
+
 namespace {
 
 /// Before anything else runs: libtorch starts its threads for devices at the first backward, for
 /// those that it knows then.
 class OpenedNpu : public testing::Environment {
   void SetUp() override {
-    ::setenv("DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current", /*overwrite=*/0);
+    if (!is_on_card())
+      ::setenv("DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current", /*overwrite=*/0);
     npu();
   }
 };

@@ -8,8 +8,11 @@
 
 namespace danlu::npu::test {
 
-/// npu:0 of the simulator that DANLU_NPU_LIBRARY names, which is the one of this build where it
-/// names none.
+/// Whether the tests are to run on CANN and a card (tools/npu_first_run.sh): DANLU_NPU_ON_CARD.
+bool is_on_card();
+
+/// npu:0; but for is_on_card() of the simulator that DANLU_NPU_LIBRARY names, which is the one of
+/// this build where it names none.
 c10::Device npu();
 
 /// One of the simulator's counters (tests/npu_sim/npu_sim.h).
