@@ -101,6 +101,9 @@ class AccessGuard {
     const bool is_ours = host && is_same_place(origin, *host);
     const bool any = is_in(settings_.allowed_origins, "*");
     if (!is_ours && !any && !is_in(settings_.allowed_origins, origin)) {
+      // A page's own files, which a proxy may ask for under another name; browsers say where a
+      // module is asked from. Who may not ask cannot read them: nothing allows it to.
+      if (request.method == "GET" && is_open(settings_, request.path)) return std::nullopt;
       return refusal(403, "pages of this origin may not ask: see --allowed-origins",
                      "origin_not_allowed");
     }

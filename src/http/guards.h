@@ -32,9 +32,9 @@ bool is_loopback(const std::string& host);
 /// Takes as long wherever the two differ.
 bool is_same_secret(std::string_view given, std::string_view known);
 
-/// Answers preflights, and refuses requests of other origins (403), to a server of this machine
-/// alone for other hosts' names (403; addresses nobody can give away), and without a key (401).
-/// Pages of an allowed origin may read what follows.
+/// Answers preflights, and refuses requests of other origins but for open paths (403), to a server
+/// of this machine alone for other hosts' names (403; addresses nobody can give away), and without
+/// a key (401). Pages of an allowed origin may read what follows.
 void add_guards(const AccessSettings& settings, Router* router);
 
 }  // namespace danlu::http

@@ -71,11 +71,15 @@ void* open_required(const std::vector<std::string>& names) {
   std::string why;
   void* const library = open_first(names, RTLD_NOW | RTLD_GLOBAL, why);
   if (!library) {
-    throw DeviceError(
-        tr("[npu] cannot open CANN's {}: {}", names.front(), why.empty() ? std::string("?") : why),
-        tr("source {} before danlu, or name the folder of CANN's libraries in "
-           "DANLU_NPU_LIBRARY",
-           env_script()));
+    const std::string named = variable("DANLU_NPU_LIBRARY");
+    if (!named.empty() && why.empty()) {
+      throw DeviceError(tr("[npu] DANLU_NPU_LIBRARY: {} has no {}", named, names.front()),
+                        tr("name the folder of CANN's libraries, or unset it"));
+    }
+    throw DeviceError(tr("[npu] cannot open CANN's {}: {}", names.front(), why),
+                      tr("source {} before danlu, or name the folder of CANN's libraries in "
+                         "DANLU_NPU_LIBRARY",
+                         env_script()));
   }
   return library;
 }

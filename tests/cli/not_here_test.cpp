@@ -128,7 +128,7 @@ TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
       {"web_ui", "danlu board DIR"},
       {"export", "danlu merge"},
       {"dpo", "danlu rlhf"},
-      {"ppo", "PPO with a critic"},
+      {"ppo", "danlu rlhf"},
       {"sample", "danlu rollout"},
       {"torchrun", "no launcher"},
       {"megatron", "names of its own"},

@@ -76,7 +76,7 @@ TEST_F(NpuLines, DoctorAndDevicesSayWhatIsThere) {
 TEST_F(NpuLines, SayWhatIsMissing) {
   std::vector<std::string> words = training("run", {"--max_steps", "1", "--device", "npu"});
   const ProgramResult absent = run_words(words, {{"DANLU_NPU_LIBRARY", (*this) / "nowhere"}});
-  expect_error(absent, 5, {"cannot open CANN's libascendcl.so", "set_env.sh"});
+  expect_error(absent, 5, {"DANLU_NPU_LIBRARY", "has no libascendcl.so", "unset it"});
   words.back() = "npu:77";
   expect_error(run_words(words, simulated()), 5, {"there is no npu:77"});
 }

@@ -70,7 +70,7 @@ std::vector<OptionSpec> model_options() {
        .group = "Model"},
       {.name = "device",
        .default_text = "auto",
-       .help = "cpu, cuda, cuda:1, … (auto: the first accelerator, else the CPU)",
+       .help = "cpu, cuda[:n], npu[:n] (auto: the first accelerator, else the CPU)",
        .group = "Model"},
       {.name = "prompt_type",
        .help = "template name or .jinja file (default: the model's own)",

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "base/progress.h"
 #include "board/board.h"
 #include "board/page.h"
@@ -121,9 +122,14 @@ infer::PromptLookup lookup_from(const Options& options) {
   lookup.shortest = whole("prompt_lookup_min", std::min<int64_t>(2, lookup.longest));
   if (lookup.shortest > lookup.longest)
     throw UsageError(tr("[{}] prompt_lookup_min is above prompt_lookup_max", flag));
+  const std::vector<std::string> known = {"method", "num_speculative_tokens", "prompt_lookup_max",
+                                          "prompt_lookup_min"};
   for (const auto& [key, value] : json.items()) {
-    if (key != "method" && key != "num_speculative_tokens" && !key.starts_with("prompt_lookup_"))
-      log::notice("{}: {} has no effect here", flag, key);
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const auto meant = nearest_name(key, known);
+    throw UsageError(tr("[{}] {} says nothing here", flag, key),
+                     meant ? tr("did you mean {}?", *meant)
+                           : tr("it has {}", fmt::format("{}", fmt::join(known, ", "))));
   }
   if (options.get_bool("deterministic")) {
     throw UsageError(

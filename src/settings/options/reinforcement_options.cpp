@@ -41,6 +41,10 @@ void take_loss(const Options& options, PolicyLoss& loss) {
 
 /// PPO's critic, and its rewards of tokens.
 void take_critic(const Options& options, Critic& critic) {
+  if (options.is_given("beta")) {
+    throw UsageError(tr("[train] {}: the loss of ppo has no such term", options.given_as("beta")),
+                     tr("--kl_coef weighs the distance to the reference, in the rewards"));
+  }
   if (options.has_value("critic_model"))
     critic.model = locate_model(options.get_string("critic_model"));
   critic.gamma = options.get_float("gamma");

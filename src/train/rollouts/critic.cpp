@@ -102,6 +102,7 @@ void Critic::publish(const models::CausalLM& policy, const fs::path& run_dir) {
   in_turn(policy, critic, [&] {
     write_model_files(critic, config_, device::dtype_of(critic.dtype()), run_dir / kCriticFolder);
   });
+  if (critic.mesh().rank() == 0) remove_left_behind(run_dir, state_.step);
 }
 
 }  // namespace danlu::train
