@@ -207,6 +207,21 @@ TEST_F(BoardHttp, AnotherSitesNameGetsNothing) {
     EXPECT_THAT(asked_as(host), HasSubstr("200 OK")) << host;
 }
 
+TEST_F(BoardHttp, AProxyThatChangesTheNameGetsThePageAndAnotherSiteNothing) {
+  start();
+  const auto asked_from = [&](const std::string& origin, const std::string& path) {
+    Client client(server_->port());
+    client.send("GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1:1\r\nOrigin: " + origin +
+                "\r\nConnection: close\r\n\r\n");
+    return client.read();
+  };
+  // Browsers name the origin of a module's request though it is the page's own.
+  EXPECT_THAT(asked_from("http://proxy.example", "/js/main.js"),
+              AllOf(HasSubstr("200 OK"), Not(HasSubstr("Access-Control-Allow-Origin"))));
+  EXPECT_THAT(asked_from("http://proxy.example", "/api/runs"),
+              AllOf(HasSubstr("403 "), Not(HasSubstr("\"runs\""))));
+}
+
 TEST_F(BoardHttp, RoutesOutliveTheBoard) {
   start();
   Client listener(server_->port());
