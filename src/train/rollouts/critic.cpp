@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
 #include "models/training_memory.h"
+#include "parallel/agree.h"
 #include "train/objectives/value.h"
 #include "train/rollouts/answer_passes.h"
 #include "train/run_dir/progress.h"
@@ -72,8 +73,9 @@ std::map<std::string, double> Critic::learn(const models::CausalLM& policy,
 }
 
 void Critic::save(const models::CausalLM& policy, const checkpoint::SaveRequest& beside) {
-  require_finite(state_);
   const models::CausalLM& critic = *state_.model;
+  // A rank sees its share alone: where one fails, all do.
+  parallel::together(critic.mesh().all(), [&] { require_finite(state_); });
   checkpoint::SaveRequest request = beside;
   request.run_dir = beside.run_dir / kCriticFolder;
   request.write_model = [&](const fs::path& directory) {
