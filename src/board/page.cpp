@@ -44,6 +44,8 @@ void add_page(http::Router& router, const PageSettings& settings) {
   for (const PageFile& file : std::span(kPageFiles, kNumPageFiles)) {
     add_file(router, file, std::string(file.path));
     if (file.path == "/index.html") add_file(router, file, "/");
+    // Browsers ask for it where a document names no icon: for one, when the icon itself is opened.
+    if (file.path == "/icon.svg") add_file(router, file, "/favicon.ico");
   }
   const Json about = {{"runs", settings.has_runs},
                       {"chat", settings.has_chat},

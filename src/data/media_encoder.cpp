@@ -41,14 +41,10 @@ bool fetch_file(const std::string& url, const MediaSettings& settings, MediaFile
   return false;
 }
 
-media::PictureSize size_from_header(const MediaFile& file) {
-  const auto look = [&](std::span<const std::byte> bytes) {
-    const media::PictureSize size = media::picture_size(bytes, file.path);
-    media::require_whole_picture(bytes, size.format, file.path);
-    return size;
-  };
-  if (file.bytes)
-    return look({reinterpret_cast<const std::byte*>(file.bytes->data()), file.bytes->size()});
+/// look(contents of `file`).
+template <typename Look>
+auto looked_at(const MediaFile& file, const Look& look) {
+  if (file.bytes) return look(std::as_bytes(std::span(*file.bytes)));
   const MappedFile map = media::open_media_file(file.path);
   return look(map.bytes());
 }
@@ -57,7 +53,11 @@ media::PictureSize size_from_header(const MediaFile& file) {
 
 media::Grid MediaEncoder::measure_picture(const MediaFile& file,
                                           const media::PreResize& resize) const {
-  const media::PictureSize size = size_from_header(file);
+  const media::PictureSize size = looked_at(file, [&](std::span<const std::byte> bytes) {
+    const media::PictureSize found = media::picture_size(bytes, file.path);
+    if (check_ == MediaCheck::kWhole) media::require_whole_picture(bytes, found.format, file.path);
+    return found;
+  });
   const media::Size shown = settings_.upright ? size.upright() : size.stored;
   return media::named(file.path, [&] {
     return media::grid_of(shown.width, shown.height, settings_.processor, resize);
@@ -74,6 +74,15 @@ media::Grid MediaEncoder::measure_frames(const MediaSpan& span) const {
   const int64_t of_patch = settings_.processor.temporal_patch_size;
   grid.t = (static_cast<int64_t>(span.files.size()) + of_patch - 1) / of_patch;
   return grid;
+}
+
+void MediaEncoder::measure_video(MediaSpan* span) const {
+  const MediaFile& file = span->files.at(0);
+  looked_at(file, [&](std::span<const std::byte> bytes) {
+    std::tie(span->grid, span->second_per_grid) =
+        media::grid_of_video(bytes, file.path, settings_.processor, settings_.video);
+    if (check_ == MediaCheck::kWhole) media::require_whole_video(bytes, file.path, settings_.video);
+  });
 }
 
 bool MediaEncoder::measure_one(const text::MediaReference& reference,
@@ -105,12 +114,7 @@ bool MediaEncoder::measure_one(const text::MediaReference& reference,
                 fmt::format("fps {}; --video_fps holds for all", *reference.fps)};
     return false;
   } else {
-    const MediaFile& file = span->files.at(0);
-    std::tie(span->grid, span->second_per_grid) =
-        file.bytes ? media::grid_of_video(std::as_bytes(std::span(*file.bytes)), file.path,
-                                          settings_.processor, settings_.video)
-                   : media::grid_of_video(std::filesystem::path(file.path), settings_.processor,
-                                          settings_.video);
+    measure_video(span);
   }
   span->count = span->grid.visual_tokens(settings_.processor.merge_size);
   return true;
@@ -162,14 +166,15 @@ bool MediaEncoder::expand(text::EncodedConversation* encoded, std::vector<MediaS
 }
 
 std::shared_ptr<const MediaEncoder> make_media_encoder(const std::optional<MediaSettings>& settings,
-                                                       const text::Tokenizer* tokenizer) {
+                                                       const text::Tokenizer* tokenizer,
+                                                       MediaCheck check) {
   if (!settings || !tokenizer) return nullptr;
   const auto tokens = text::media_tokens(*tokenizer);
   if (!tokens) {
     throw ModelError(tr("the tokenizer has no {}, which stands for pictures", text::kImagePad),
                      tr("use the tokenizer that came with the model"));
   }
-  return std::make_shared<MediaEncoder>(*settings, *tokens);
+  return std::make_shared<MediaEncoder>(*settings, *tokens, check);
 }
 
 }  // namespace danlu::data

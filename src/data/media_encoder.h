@@ -1,5 +1,5 @@
 // data/media_encoder.h: from the pictures and videos of a conversation to placeholders among its
-// tokens. Of the files the headers are read, no pixel.
+// tokens. No pixels are kept.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -14,11 +14,18 @@
 
 namespace danlu::data {
 
+/// How closely files are looked at before their rows are taken.
+enum class MediaCheck {
+  kHeaders,  ///< who decodes them next can say what is wrong
+  kWhole,    ///< a step of a training will decode them: whatever would fail there fails here
+};
+
 /// Immutable; thread-safe.
 class MediaEncoder {
  public:
-  MediaEncoder(MediaSettings settings, text::MediaTokens tokens)
-      : settings_(std::move(settings)), tokens_(tokens) {}
+  MediaEncoder(MediaSettings settings, text::MediaTokens tokens,
+               MediaCheck check = MediaCheck::kWhole)
+      : settings_(std::move(settings)), tokens_(tokens), check_(check) {}
 
   const MediaSettings& settings() const { return settings_; }
   const text::MediaTokens& tokens() const { return tokens_; }
@@ -40,13 +47,16 @@ class MediaEncoder {
                    MediaSpan* span, RowProblem* problem) const;
   media::Grid measure_picture(const MediaFile& file, const media::PreResize& resize) const;
   media::Grid measure_frames(const MediaSpan& span) const;
+  void measure_video(MediaSpan* span) const;
 
   MediaSettings settings_;
   text::MediaTokens tokens_;
+  MediaCheck check_;
 };
 
 /// Null without settings. Errors: ModelError if the tokenizer lacks the tokens for pictures.
 std::shared_ptr<const MediaEncoder> make_media_encoder(const std::optional<MediaSettings>& settings,
-                                                       const text::Tokenizer* tokenizer);
+                                                       const text::Tokenizer* tokenizer,
+                                                       MediaCheck check = MediaCheck::kWhole);
 
 }  // namespace danlu::data

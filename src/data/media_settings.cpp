@@ -40,6 +40,17 @@ Json resize_json(const media::PreResize& resize) {
   return {static_cast<int>(resize.rule), resize.min_pixels, resize.max_pixels};
 }
 
+/// Of the models whose pictures are read.
+bool has_vision_tower(const std::filesystem::path& model_directory) {
+  std::error_code ignored;
+  const auto path = model_directory / "config.json";
+  if (model_directory.empty() || !std::filesystem::is_regular_file(path, ignored)) return false;
+  const Json config = read_json_file(path);
+  if (!config.is_object()) return false;
+  const std::string type = json_get<std::string>(config, "model_type").value_or("");
+  return type == "qwen2_vl" || type == "qwen2_5_vl";
+}
+
 }  // namespace
 
 Json MediaSettings::to_json() const {
@@ -103,9 +114,15 @@ bool reads_media(const std::filesystem::path& model_directory) {
   return false;
 }
 
+std::string why_no_media(const std::filesystem::path& model_directory) {
+  if (!has_vision_tower(model_directory)) return tr("the model reads text alone");
+  return tr("{} has no preprocessor_config.json, which says how pictures are read",
+            model_directory.string());
+}
+
 std::optional<MediaSettings> media_settings_of(const std::filesystem::path& model_directory,
                                                const MediaFlags& flags) {
-  if (!reads_media(model_directory)) return std::nullopt;
+  if (!reads_media(model_directory) && !has_vision_tower(model_directory)) return std::nullopt;
   MediaSettings settings;
   settings.processor = media::read_image_processor(model_directory);
   settings.video = video_by_rule(flags.pre_resize);

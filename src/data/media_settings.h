@@ -54,8 +54,13 @@ const std::vector<std::string>& pre_resize_names();
 /// Whether the processor of Qwen2-VL or Qwen2.5-VL lies in a model's directory.
 bool reads_media(const std::filesystem::path& model_directory);
 
-/// Nothing if reads_media says no. Errors: ModelError (a processor that is not supported);
-/// UsageError (limits that the rule has not, or that contradict each other).
+/// Why not, where reads_media says no: the model's config.json names no vision tower, or it does
+/// and the file that says how pictures are read is missing. A clause without a full stop.
+std::string why_no_media(const std::filesystem::path& model_directory);
+
+/// Nothing if the model reads text alone. Errors: ModelError (a processor that is not supported, or
+/// that is missing beside a model with a vision tower); UsageError (limits that the rule has not,
+/// or that contradict each other).
 std::optional<MediaSettings> media_settings_of(const std::filesystem::path& model_directory,
                                                const MediaFlags& flags);
 

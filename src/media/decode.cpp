@@ -33,17 +33,27 @@ DecodePicture& stills_decoder() {
   }
 }
 
+RawPicture decoded(std::span<const std::byte> bytes, const PictureSize& size,
+                   const std::string& name, bool only_tables) {
+  RawPicture raw;
+  std::string why;
+  const EncodedPicture picture{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(),
+                               size.format, size.stored, only_tables};
+  const DecodeStatus status = stills_decoder()(picture, raw, why);
+  if (status != DecodeStatus::kDone) throw_status(status, name, why);
+  return raw;
+}
+
 }  // namespace
+
+void require_jpeg_tables(std::span<const std::byte> bytes, const std::string& name) {
+  decoded(bytes, picture_size(bytes, name, kMaxPixels), name, true);
+}
 
 RawPicture decode_raw(std::span<const std::byte> bytes, const std::string& name,
                       const DecodeOptions& options) {
   const PictureSize size = picture_size(bytes, name, options.max_pixels);
-  RawPicture raw;
-  std::string why;
-  const DecodeStatus status = stills_decoder()(
-      {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), size.format, size.stored}, raw,
-      why);
-  if (status != DecodeStatus::kDone) throw_status(status, name, why);
+  RawPicture raw = decoded(bytes, size, name, false);
   if (options.exif == Exif::kIgnore) return raw;
   return turned_upright(std::move(raw), size.orientation);
 }

@@ -28,6 +28,10 @@ struct DecodeOptions {
 RawPicture decode_raw(std::span<const std::byte> bytes, const std::string& name,
                       const DecodeOptions& options = {});
 
+/// Reads what stands before the pixels of a JPEG, which costs little: its tables are such as
+/// decode_raw takes. Errors: as decode_raw. REQUIRES: a JPEG.
+void require_jpeg_tables(std::span<const std::byte> bytes, const std::string& name);
+
 /// The same as RGB; alpha is dropped. Errors: as decode_raw.
 Picture decode_picture(std::span<const std::byte> bytes, const std::string& name,
                        const DecodeOptions& options = {});

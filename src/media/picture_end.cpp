@@ -114,7 +114,8 @@ void require_whole_picture(FileBytes bytes, PictureFormat format, const std::str
   if (format == PictureFormat::kPng) return require_png_checksums(bytes, name);
   bool is_plain = false;
   if (format == PictureFormat::kJpeg) first_scan(bytes, &is_plain);
-  if (!is_plain) decode_raw(bytes, name, {.exif = Exif::kIgnore});
+  if (is_plain) return require_jpeg_tables(bytes, name);
+  decode_raw(bytes, name, {.exif = Exif::kIgnore});
 }
 
 }  // namespace danlu::media

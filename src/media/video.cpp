@@ -101,7 +101,7 @@ KnownVideo known_video(Bytes bytes, const std::string& name, const VideoRule& ru
   return known;
 }
 
-/// Gives each chosen frame to `take`, decoded in order.
+/// Decodes to the last chosen frame, and calls `take` with the reader at each chosen one.
 template <typename Take>
 void each_chosen(Bytes bytes, const std::string& name, const KnownVideo& known, int64_t max_pixels,
                  const Take& take) {
@@ -110,7 +110,7 @@ void each_chosen(Bytes bytes, const std::string& name, const KnownVideo& known, 
   size_t taken = 0;
   int64_t index = 0;
   for (; taken < indices.size() && reader.next(); ++index) {
-    for (; taken < indices.size() && indices[taken] == index; ++taken) take(reader.picture());
+    for (; taken < indices.size() && indices[taken] == index; ++taken) take(reader);
   }
   // A few frames fewer than the container counts are usual.
   constexpr double kUsual = 0.9;
@@ -177,7 +177,7 @@ VideoFrames video_frames(Bytes bytes, const std::string& name, const VideoRule& 
   const KnownVideo known = known_video(bytes, name, rule, max_pixels);
   VideoFrames out{known.choice, {}};
   each_chosen(bytes, name, known, max_pixels,
-              [&](Picture frame) { out.frames.push_back(std::move(frame)); });
+              [&](NamedReader& reader) { out.frames.push_back(reader.picture()); });
   while (out.frames.size() < known.choice.indices.size()) {
     out.frames.push_back(copy_of(out.frames.back()));
   }
@@ -190,7 +190,8 @@ VideoPatches process_video(Bytes bytes, const std::string& name, const ImageProc
   const size_t count = known.choice.indices.size();
   const PreResize pre_resize = pre_resize_of_frames(rule, even_count(count));
   SizedFrames frames(processor, pre_resize);
-  each_chosen(bytes, name, known, max_pixels, [&](Picture frame) {
+  each_chosen(bytes, name, known, max_pixels, [&](NamedReader& reader) {
+    Picture frame = reader.picture();
     named(name, [&] { return frames.add(raw_of(std::move(frame))); });
   });
   frames.fill_up_to(count);
@@ -251,6 +252,12 @@ std::pair<Grid, double> grid_of_video(Bytes bytes, const std::string& name,
   const int64_t together = processor.temporal_patch_size;
   grid.t = (static_cast<int64_t>(known.choice.indices.size()) + together - 1) / together;
   return {grid, second_per_grid(known.choice.fps, processor)};
+}
+
+void require_whole_video(Bytes bytes, const std::string& name, const VideoRule& rule,
+                         int64_t max_pixels) {
+  each_chosen(bytes, name, known_video(bytes, name, rule, max_pixels), max_pixels,
+              [](NamedReader&) {});
 }
 
 Grid grid_of_frame_files(std::span<const std::filesystem::path> files,

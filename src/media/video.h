@@ -71,6 +71,10 @@ std::pair<Grid, double> grid_of_video(const std::filesystem::path& file,
 std::pair<Grid, double> grid_of_video(std::span<const std::byte> bytes, const std::string& name,
                                       const ImageProcessor& processor, const VideoRule& rule,
                                       int64_t max_pixels = kMaxPixels);
+/// Decodes up to the last frame that `rule` chooses: whatever would keep process_video from its
+/// frames is found. Errors: as video_frames.
+void require_whole_video(std::span<const std::byte> bytes, const std::string& name,
+                         const VideoRule& rule, int64_t max_pixels = kMaxPixels);
 /// Of a list of picture files, from the header of the first. Errors: as grid_of_file.
 Grid grid_of_frame_files(std::span<const std::filesystem::path> files,
                          const ImageProcessor& processor, const PreResize& pre_resize = {},

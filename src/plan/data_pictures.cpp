@@ -94,7 +94,7 @@ std::optional<DataPictures> pictures_in_data(const settings::TrainConfig& config
     if (!config.data.columns.is_null()) format.columns = config.data.columns;
     if (!config.data.map_keys.is_null()) format.map_keys = config.data.map_keys;
     format.reads_media = true;
-    const data::MediaEncoder encoder(*settings, {});
+    const data::MediaEncoder encoder(*settings, {}, data::MediaCheck::kHeaders);
     const auto datasets = data::plan_datasets(names, format, config.data.dataset_dir);
     const std::vector<int64_t> rows = rows_to_look_at(config.data, std::ssize(datasets));
     for (size_t i = 0; i < datasets.size(); ++i)

@@ -1,5 +1,7 @@
 #include "serve/chat_session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -20,9 +22,11 @@ ChatSession::ChatSession(AnswerFn answer, int64_t max_positions,
 
 void ChatSession::add_media(text::MediaKind kind, const std::string& path) {
   if (!media_.message) {
-    throw UsageError(tr("[chat] {}: the model reads text alone", path),
-                     tr("pictures need a model such as Qwen2-VL, with preprocessor_config.json in "
-                        "its directory"));
+    throw UsageError(
+        fmt::format("[chat] {}: {}", path,
+                    media_.why_none.empty() ? tr("the model reads text alone") : media_.why_none),
+        tr("pictures need a model such as Qwen2-VL, with preprocessor_config.json in "
+           "its directory"));
   }
   const bool is_image = kind == text::MediaKind::kImage;
   text::Conversation alone;

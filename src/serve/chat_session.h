@@ -33,6 +33,7 @@ struct ChatMedia {
       message = {};
   /// The prompt of a conversation, with its pictures. Errors: DataError of one that is broken.
   std::function<void(const text::Conversation&, infer::Request*)> encode = {};
+  std::string why_none = {};  ///< where there are no functions: why the model reads no pictures
 };
 
 /// Keeps the messages of one conversation. Not thread-safe.

@@ -94,6 +94,13 @@ struct ScheduleChoice {
   std::optional<int64_t> warmup_steps, decay_total_steps, wsd_decay_steps;
 };
 
+/// Whose form the console line of a step has.
+enum class LogFormat {
+  kDanlu,
+  kHf,        ///< the dict of Hugging Face's Trainer
+  kMegatron,  ///< " [time] iteration 1/10 | consumed samples: …", which scripts of MindSpeed cut up
+};
+
 struct OutputConfig {
   /// The run's directory; versioned: the one in which its directory, vN-date, is made or found
   /// (train::run).
@@ -117,7 +124,8 @@ struct OutputConfig {
   int64_t eval_batches = 0;     ///< 0: all
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty
-  bool log_first_step = true, hf_log_format = false, tensorboard = true, plot_loss = true;
+  bool log_first_step = true, tensorboard = true, plot_loss = true;
+  LogFormat log_format = LogFormat::kDanlu;
   double device_tflops = 0;          ///< 0: measured
   double slow_after_s = 20;          ///< a step that takes longer says so
   std::optional<DType> final_dtype;  ///< of the weights written at the end

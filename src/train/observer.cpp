@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <ctime>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -50,9 +51,7 @@ class RunReporter : public RunObserver {
   }
 
   Json on_step(const StepRecord& record) override {
-    const std::string text =
-        config_.output.hf_log_format ? hf_step_json(record).dump() : step_line(record);
-    console_.line(text, record.step, record.elapsed_s, record.remaining_s);
+    console_.line(console_text(record), record.step, record.elapsed_s, record.remaining_s);
     const Json line = step_json(record);
     keep(line, record.step, "train/");
     return line;
@@ -72,6 +71,18 @@ class RunReporter : public RunObserver {
     const Json line = eval_json(record);
     keep(line, step, "eval/");
     return line;
+  }
+
+  std::string console_text(const StepRecord& record) const {
+    switch (config_.output.log_format) {
+      case settings::LogFormat::kDanlu:
+        break;
+      case settings::LogFormat::kHf:
+        return hf_step_json(record).dump();
+      case settings::LogFormat::kMegatron:
+        return megatron_step_line(record, plan_.global_batch_size, std::time(nullptr));
+    }
+    return step_line(record);
   }
 
   void on_slow(const std::string& line) override {

@@ -103,6 +103,7 @@ TEST_F(BoardHttp, ThePageIsServedUnderAStrictPolicy) {
             HasSubstr("require-trusted-types-for 'script'"), HasSubstr("nosniff"),
             Not(HasSubstr("unsafe")), Not(HasSubstr("http://")), Not(HasSubstr("https://"))));
   EXPECT_THAT(get("/js/main.js"), HasSubstr("text/javascript"));
+  EXPECT_THAT(get("/favicon.ico"), AllOf(HasSubstr("200 OK"), HasSubstr("image/svg+xml")));
   EXPECT_THAT(get("/lib/dompurify.LICENSE.txt"), HasSubstr("Apache License"));
   EXPECT_THAT(get("/js/../../etc/passwd"), Not(HasSubstr("200 OK")));
 }

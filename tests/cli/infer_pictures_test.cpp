@@ -336,7 +336,7 @@ TEST_F(AnswersAboutPictures, AnExaminationShowsThem) {
   EXPECT_THAT(result.out, HasSubstr("|signs"));
   std::vector<std::string> reads = words;
   reads.push_back(text_model());
-  EXPECT_THAT(run(reads).err, HasSubstr("a question with a picture, and the model reads text"));
+  EXPECT_THAT(run(reads).err, HasSubstr("a question with a picture: the model reads text alone"));
 }
 
 }  // namespace

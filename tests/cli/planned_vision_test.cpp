@@ -167,7 +167,8 @@ TEST_P(PlannedData, AreLookedAtForTheirPictures) {
         R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
         "\n";
   write("rows.jsonl", rows);
-  EXPECT_THAT(pictures({}), HasSubstr("the most in 16 samples of the data, whose mean is 287.0"));
+  EXPECT_THAT(pictures({}), HasSubstr("574 visual tokens of a sample, 2296 patches; the most in 16 "
+                                      "samples of the data, whose mean is 287.0"));
   EXPECT_THAT(pictures({"--max_length", "500"}),
               HasSubstr("0 visual tokens of a sample, 0 patches; the most in 8 samples"));
   fs::remove((*this) / "rows.jsonl");

@@ -141,17 +141,41 @@ TEST_F(SeenRows, ADamagedPictureDropsItsRow) {
   EXPECT_EQ(train("strict", rows, {"--strict"}).exit_code, 3);
 }
 
-TEST_F(SeenRows, DamageThatDecodingFindsNamesRowAndFile) {
-  // The tables of a plain JPEG are looked at by none but its decoder.
-  std::string jpeg = content_of(media("rows/media/b.jpg"));
+/// A JPEG whose tables of codes are none.
+std::string broken_tables(std::string jpeg) {
   const size_t table = jpeg.find("\xff\xc4");
-  ASSERT_NE(table, std::string::npos);
-  for (size_t i = table + 5; i < table + 21; ++i) jpeg[i] = '\xff';
-  write("broken.jpg", jpeg);
-  const ProgramResult result = train("broken", rows_with("<image>", {{"images", {"broken.jpg"}}}));
-  EXPECT_EQ(result.exit_code, 3);
-  EXPECT_THAT(result.err, HasSubstr("error: broken.jsonl: row "));
+  for (size_t i = table + 5; i < table + 21; ++i) jpeg.at(i) = '\xff';
+  return jpeg;
+}
+
+TEST_F(SeenRows, BrokenTablesAndVideosDropTheirRows) {
+  write("broken.jpg", broken_tables(content_of(media("rows/media/b.jpg"))));
+  std::string video = content_of(media("video/clip.mp4"));
+  for (size_t i = 0; i < 400; ++i) video.at(video.size() * 10 / 24 + i) = static_cast<char>(i * 41);
+  write("broken.mp4", video);
+  const ProgramResult result =
+      train("broken",
+            rows_with("<image>", {{"images", {"broken.jpg"}}}) +
+                rows_with("<video>", {{"videos", {"broken.mp4"}}}) +
+                rows_with("<image>", {{"images", {media("rows/media/b.jpg")}}}),
+            {"--max_dropped_ratio", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("6 read, 2 kept, 4 dropped"));
+  EXPECT_THAT(result.err, HasSubstr("4 damaged file (broken.jsonl:1: "));
   EXPECT_THAT(result.err, HasSubstr("broken.jpg: damaged picture"));
+}
+
+TEST_F(SeenRows, AFileThatBreaksAfterItsTokensWereMadeIsNamedWithItsRow) {
+  const std::string good = content_of(media("rows/media/b.jpg"));
+  const std::string rows = rows_with("<image>", {{"images", {"later.jpg"}}});
+  write("later.jpg", good);
+  const ProgramResult before = train("later", rows, {"--max_steps", "1"});
+  ASSERT_EQ(before.exit_code, 0) << before.err;
+  write("later.jpg", broken_tables(good));
+  const ProgramResult result = train("later", rows, {"--overwrite_output_dir"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("error: later.jsonl: row "));
+  EXPECT_THAT(result.err, HasSubstr("later.jpg: damaged picture"));
 }
 
 TEST_F(SeenRows, WithoutThreadsAheadTheNumbersAreTheSame) {

@@ -37,6 +37,39 @@ TEST_F(GoldenVideos, SayOfThemselvesWhatIsRecorded) {
   }
 }
 
+/// What would end a step of a training is found when the row is read.
+TEST_F(GoldenVideos, DamageIsFoundBeforeFramesAreNeeded) {
+  DANLU_REQUIRES_SHARED();
+  const VideoRule rule = VideoRule::qwen_utils();
+  const auto fails = [&](const auto& look) {
+    try {
+      look();
+    } catch (const MediaError&) {
+      return true;
+    }
+    return false;
+  };
+  int damaged = 0, whole = 0;
+  for (const char* name : {"clip.mp4", "clip.webm", "clip.mkv", "clip.gif"}) {
+    const std::string file = read_file(dir / name);
+    for (size_t part = 0; part < 24; ++part) {
+      std::string changed = file;
+      if (part % 2) changed.resize(file.size() * (part + 1) / 24);
+      for (size_t i = 0; part % 2 == 0 && i < 400; ++i) {
+        const size_t at = file.size() * part / 24 + i;
+        if (at < changed.size()) changed[at] = static_cast<char>(i * 41);
+      }
+      const auto bytes = std::as_bytes(std::span(changed));
+      const bool is_damaged = fails([&] { process_video(bytes, name, {}, rule); });
+      (is_damaged ? damaged : whole) += 1;
+      EXPECT_EQ(fails([&] { require_whole_video(bytes, name, rule); }), is_damaged)
+          << name << ", change " << part;
+    }
+  }
+  EXPECT_GT(damaged, 10);
+  EXPECT_GT(whole, 10);
+}
+
 TEST_F(GoldenVideos, TheToolsFramesAreChosen) {
   DANLU_REQUIRES_SHARED();
   const Json recorded = vectors();

@@ -76,5 +76,22 @@ TEST(WholePicture, ThePixelsOfAPlainJpegAreTakenAsTheyAre) {
   EXPECT_EQ(complaint(file), "");
 }
 
+TEST(WholePicture, ThePlainJpegsTablesAreRead) {
+  const std::string whole = made::jpeg(made::noise(kSides));
+  int damaged = 0;
+  for (const std::string marker : {"\xff\xc4", "\xff\xdb"}) {  // Huffman's codes, divisors
+    for (size_t at = whole.find(marker); at != whole.npos; at = whole.find(marker, at + 1)) {
+      for (size_t i = at + 2; i < at + 24; ++i) {
+        std::string file = whole;
+        file[i] = static_cast<char>(file[i] + 113);
+        if (decoding_error(file).empty()) continue;
+        ++damaged;
+        EXPECT_NE(complaint(file), "") << "damage at " << i;
+      }
+    }
+  }
+  EXPECT_GT(damaged, 20) << "tables were not found";
+}
+
 }  // namespace
 }  // namespace danlu::media

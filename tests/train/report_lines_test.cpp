@@ -94,6 +94,20 @@ TEST(StepJson, HfFormatHasOnlyHfKeys) {
             R"j({"loss":0.1001,"grad_norm":0.17811,"learning_rate":5.4e-05,"epoch":0.2})j");
 }
 
+/// The line that MindSpeed-MM's scripts read for their mean time: the fifth of the fields between
+/// ':' up to the next '|'.
+TEST(MegatronLine, HoldsTheTimeWhereScriptsLook) {
+  const std::string line = megatron_step_line(a_record(), 10, 0);
+  EXPECT_THAT(line, HasSubstr("] iteration      600/   22156 | consumed samples:         6000 | "
+                              "elapsed time per iteration (ms): 2500.0 | learning rate: "
+                              "5.400000E-05 | global batch size:    10 | lm loss: 1.00"));
+  EXPECT_THAT(line,
+              HasSubstr("number of skipped iterations:   0 | number of nan iterations:   0 |"));
+  size_t at = 0;
+  for (int colon = 0; colon < 4; ++colon) at = line.find(':', at) + 1;
+  EXPECT_EQ(std::stod(line.substr(at, line.find('|', at) - at)), 2500.0);
+}
+
 TEST(EvalJson, DividesByTheSecondsItTook) {
   const EvalRecord record{.step = 50,
                           .total_steps = 100,

@@ -10,6 +10,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "data/media_settings.h"
 #include "serve/chat_repl.h"
 #include "text/conversation.h"
 #include "text/raw_encoder.h"
@@ -18,8 +19,11 @@ namespace danlu::cli {
 namespace {
 
 serve::ChatMedia chat_media(const InferenceModel& loaded) {
-  if (!loaded.media) return {};
   serve::ChatMedia media;
+  if (!loaded.media) {
+    media.why_none = data::why_no_media(loaded.model_directory);
+    return media;
+  }
   media.message = [&loaded](const std::string& content, const std::vector<std::string>& images,
                             const std::vector<std::string>& videos) {
     return message_with_media(content, {images, videos}, loaded.media->settings(),
@@ -35,7 +39,7 @@ serve::ChatMedia chat_media(const InferenceModel& loaded) {
 
 int run_chat_with(const Options& options, InferenceModel& loaded,
                   const infer::SamplingParams& sampling) {
-  if (!loaded.media) require_no_media(options);
+  if (!loaded.media) require_no_media(options, loaded.model_directory);
   if (!loaded.encoder) {
     throw ModelError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
                      tr("name one with --template, or complete text with danlu infer; built in: {}",

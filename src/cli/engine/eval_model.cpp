@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "cli/engine/model_files.h"
+#include "data/media_settings.h"
 #include "device/select.h"
 
 namespace danlu::cli {
@@ -128,8 +129,8 @@ EvalModel::Asked EvalModel::with_pictures(
     const eval::Call& call, const std::function<eval::Encoded(const eval::Call&)>& encode) const {
   if (call.images.empty()) return {encode(call), {}};
   if (!loaded_.media) {
-    throw UsageError(tr("[eval] {}: a question with a picture, and the model reads text alone",
-                        call.images.front()));
+    throw UsageError(tr("[eval] {}: a question with a picture: {}", call.images.front(),
+                        data::why_no_media(loaded_.model_directory)));
   }
   if (call.wants_whole)
     throw UsageError(tr("[eval] a metric over context and answer has no pictures"));

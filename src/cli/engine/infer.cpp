@@ -329,7 +329,7 @@ std::optional<data::MediaSettings> media_settings(const Options& options,
                                                   const ModelLocation& where) {
   const fs::path place = processor_directory(options, where);
   if (!place.empty()) return data::media_settings_of(place, settings::media_flags_from(options));
-  require_no_media(options);
+  require_no_media(options, where.model);
   return std::nullopt;
 }
 
@@ -395,7 +395,7 @@ int run_infer(const Options& typed) {
         require_usable_output(options, files_read(options, where, std::move(found.files))));
   InferenceModel loaded =
       load_for_inference(options, where, options.get_bool("raw"), /*tells_apart=*/chat);
-  if (!loaded.media) require_no_media(options);
+  if (!loaded.media) require_no_media(options, loaded.model_directory);
   take_generation_config(options, loaded);
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(options, task, sampling);

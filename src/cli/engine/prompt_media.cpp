@@ -1,5 +1,7 @@
 #include "cli/engine/prompt_media.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_hash.h"
@@ -78,11 +80,11 @@ text::Message message_with_media(const std::string& content, const GivenMedia& m
   return message;
 }
 
-void require_no_media(const Options& options) {
+void require_no_media(const Options& options, const std::filesystem::path& model_directory) {
   for (const char* name : {"image", "video"}) {
     if (!options.has_value(name)) continue;
     throw UsageError(
-        tr("[{}] the model reads text alone", options.given_as(name)),
+        fmt::format("[{}] {}", options.given_as(name), data::why_no_media(model_directory)),
         tr("pictures need a model such as Qwen2-VL, with preprocessor_config.json in its "
            "directory"));
   }
@@ -97,8 +99,8 @@ std::shared_ptr<const PromptMedia> PromptMedia::of(const Options& options,
                                                    const std::filesystem::path& directory,
                                                    const text::Tokenizer& tokenizer,
                                                    bool tells_apart) {
-  auto encoder =
-      data::make_media_encoder(settings::media_settings_from(options, directory), &tokenizer);
+  auto encoder = data::make_media_encoder(settings::media_settings_from(options, directory),
+                                          &tokenizer, data::MediaCheck::kHeaders);
   if (!encoder) return nullptr;
   return std::make_shared<const PromptMedia>(std::move(encoder), tells_apart);
 }

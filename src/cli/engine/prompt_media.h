@@ -28,8 +28,9 @@ text::Message message_with_media(const std::string& content, const GivenMedia& m
                                  const data::MediaSettings& settings, bool holds_files,
                                  const std::string& origin);
 
-/// Errors: UsageError naming the flag: the model reads text alone, and a picture was named.
-void require_no_media(const Options& options);
+/// Of a model without PromptMedia. Errors: UsageError naming the flag if a picture was named, and
+/// why the model cannot read it.
+void require_no_media(const Options& options, const std::filesystem::path& model_directory);
 
 /// Immutable; thread-safe.
 class PromptMedia {

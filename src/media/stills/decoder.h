@@ -17,6 +17,9 @@ struct EncodedPicture {
   size_t num_bytes = 0;
   PictureFormat format = PictureFormat::kPng;
   Size size;  ///< by picture_size(); a decoder that finds another one says kDamaged
+  /// Of a JPEG: only what stands before its pixels is read (of several scans: all of them), and
+  /// `out` stays empty.
+  bool only_tables = false;
 };
 
 /// What danlu_stills_decode is. Unless it is kDone, `why` holds the library's words (English) and

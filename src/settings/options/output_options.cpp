@@ -62,7 +62,10 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.eval_batches = options.get_int_or("eval_iters", 0);
   output.logging_steps = options.get_int("logging_steps");
   output.log_first_step = options.get_bool("logging_first_step");
-  output.hf_log_format = options.get_string("log_format") == "hf";
+  const std::string format = options.get_string("log_format");
+  output.log_format = format == "hf"         ? LogFormat::kHf
+                      : format == "megatron" ? LogFormat::kMegatron
+                                             : LogFormat::kDanlu;
   output.tensorboard = wants_tensorboard(options);
   output.run_name = options.get_string_or("run_name", "");
   std::replace(output.run_name.begin(), output.run_name.end(), '/', '_');  // one folder

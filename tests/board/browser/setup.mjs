@@ -75,7 +75,7 @@ export class Bench {
     await page.goto(this.mock.url + "/icon.svg");
     await page.evaluate(() => localStorage.clear());
     page.setDefaultTimeout(20000);
-    page.on("console", (message) => ["error", "warning"].includes(message.type()) && this.problems.push(message.text()));
+    page.on("console", (message) => ["error", "warning"].includes(message.type()) && this.problems.push(`${message.text()} (at ${new URL(message.location().url || "about:blank").pathname})`));
     page.on("pageerror", (error) => this.problems.push(String(error.stack)));
     page.on("dialog", (dialog) => {
       this.problems.push("a dialog: " + dialog.message());

@@ -108,9 +108,15 @@ bool read_header(JpegReader& reader) {
   return true;
 }
 
-bool read_rows(JpegReader& reader, uint8_t* out, size_t row_bytes) {
+bool read_tables(JpegReader& reader) {
   if (setjmp(reader.back)) return false;
   jpeg_start_decompress(&reader.info);
+  return true;
+}
+
+bool read_rows(JpegReader& reader, uint8_t* out, size_t row_bytes) {
+  if (!read_tables(reader)) return false;
+  if (setjmp(reader.back)) return false;
   while (reader.info.output_scanline < reader.info.output_height) {
     constexpr unsigned kRows = 16;
     JSAMPROW rows[kRows];
@@ -137,6 +143,11 @@ DecodeStatus decode_jpeg(const EncodedPicture& picture, RawPicture& out, std::st
     const PixelMode mode = reader.info.num_components == 1   ? PixelMode::kGrey
                            : reader.info.num_components == 3 ? PixelMode::kRgb
                                                              : PixelMode::kCmyk;
+    if (picture.only_tables) {
+      read_tables(reader);
+      why = reader.why;
+      return reader.status;
+    }
     out = RawPicture(mode, size);
     read_rows(reader, out.bytes.data(), static_cast<size_t>(size.width * bytes_per_pixel(mode)));
     if (mode == PixelMode::kCmyk && reader.status == DecodeStatus::kDone) {
