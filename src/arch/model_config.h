@@ -130,7 +130,6 @@ struct ModelConfig {
   std::optional<LatentConfig> latent;  ///< attention is latent; head_dim is then that of a query
   NormKind norm = NormKind::kRms;
   Activation activation = Activation::kSilu;
-  bool is_gated = true;         ///< MLP: down(act(gate x) * up x); false: down(act(up x))
   bool joins_gate_up = false;   ///< gate and up are one matrix in files, gate first
   bool has_post_norms = false;  ///< what attention and MLP give is normed before it is added
   bool head_bias = false;
@@ -148,7 +147,6 @@ struct ModelConfig {
   bool norms_rotated = false;
   std::vector<int64_t> unrotated_layers;
   double query_growth = 0.0, query_growth_from = 1.0;
-  int64_t learned_positions = 0;  ///< rows of a table of position embeddings; 0: there is none
   bool tie_embeddings = false;
   double z_loss_weight = 0.0;
   /// Window of each layer in tokens (a position sees itself and the window - 1 before it), 0 =

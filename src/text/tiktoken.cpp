@@ -74,25 +74,23 @@ std::vector<BpeModel::Pair> all_cuts(const std::vector<RankedToken>& tokens,
   return merges;
 }
 
-}  // namespace
-
-std::shared_ptr<const Tokenizer> load_tiktoken(const fs::path& path) {
-  refuse_lfs_pointer(path, "the tokenizer");
-  const std::vector<RankedToken> tokens = read_ranks(path);
+/// The vocabulary with its merges, and text cut by `regex`.
+Pipeline ranked_pipeline(const std::vector<RankedToken>& tokens, std::string_view regex,
+                         const std::string& origin) {
   Vocabulary vocabulary;
   std::string spelled;
   for (const auto& [bytes, rank] : tokens) {
     spelled.clear();
     append_byte_level(bytes, spelled);
     if (vocabulary.find(spelled) >= 0)
-      throw ModelError(tr("{}: rank {} has the bytes of rank {}", path.string(), rank,
-                          vocabulary.find(spelled)));
+      throw ModelError(
+          tr("{}: rank {} has the bytes of rank {}", origin, rank, vocabulary.find(spelled)));
     vocabulary.add(spelled, rank);
   }
   for (int byte = 0; byte < 256; ++byte) {
     if (vocabulary.find(byte_to_utf8()[byte]) < 0)
       throw ModelError(
-          tr("{}: byte {} is no token, so not every text can be encoded", path.string(), byte),
+          tr("{}: byte {} is no token, so not every text can be encoded", origin, byte),
           tr("fetch the file again: it is no tiktoken vocabulary, or damaged"));
   }
   std::deque<std::string> storage;
@@ -100,21 +98,97 @@ std::shared_ptr<const Tokenizer> load_tiktoken(const fs::path& path) {
   BpeOptions options;
   options.ignore_merges = true;  // a piece that is a token is that token
   auto model =
-      std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options), path.string());
-  const Json split = {{"type", "Split"},
-                      {"pattern", {{"Regex", std::string(kLlama3Regex)}}},
-                      {"behavior", "Isolated"}};
+      std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options), origin);
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", std::string(regex)}}}, {"behavior", "Isolated"}};
   const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   PreTokenizerBuild build =
       make_pre_tokenizer({{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}},
-                         model->can_use_raw_bytes(), path.string());
+                         model->can_use_raw_bytes(), origin);
   if (build.raw_bytes) model->use_raw_bytes();
   Pipeline pipeline;
   pipeline.pre_tokenizer = std::move(build.pre_tokenizer);
   pipeline.model = std::move(model);
-  pipeline.decoder = make_decoder({{"type", "ByteLevel"}}, path.string());
-  pipeline.post_processor = make_post_processor(Json(), path.string());
+  pipeline.decoder = make_decoder({{"type", "ByteLevel"}}, origin);
+  pipeline.post_processor = make_post_processor(Json(), origin);
+  return pipeline;
+}
+
+/// Behind the last rank, in this order.
+AddedTokens special_of_qwen(TokenId first) {
+  constexpr int kExtras = 205;
+  std::vector<std::string> names = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  for (int i = 0; i < kExtras; ++i) names.push_back(fmt::format("<|extra_{}|>", i));
+  AddedTokens added;
+  for (const std::string& name : names)
+    added.add({.content = name, .id = first++, .special = true});
+  return added;
+}
+
+/// Puts those of `names` before a text that are among `tokens`.
+PostProcessor prefix_of(const std::vector<std::string>& names,
+                        const std::vector<AddedToken>& tokens, const std::string& origin) {
+  Json single = Json::array(), special = Json::object();
+  for (const std::string& name : names) {
+    const auto token = std::ranges::find(tokens, name, &AddedToken::content);
+    if (token == tokens.end()) continue;
+    single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
+    special[name] = {{"id", name}, {"ids", {token->id}}, {"tokens", {name}}};
+  }
+  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  Json pair = single;
+  pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 0}}}});
+  return make_post_processor({{"type", "TemplateProcessing"},
+                              {"single", single},
+                              {"pair", pair},
+                              {"special_tokens", special}},
+                             origin);
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> load_tiktoken(const fs::path& path) {
+  refuse_lfs_pointer(path, "the tokenizer");
+  Pipeline pipeline = ranked_pipeline(read_ranks(path), kLlama3Regex, path.string());
   return std::make_shared<PipelineTokenizer>(std::move(pipeline), Companions(),
+                                             std::vector<fs::path>{path});
+}
+
+bool is_tiktoken(std::string_view text) {
+  std::string_view line = text.substr(0, text.find('\n'));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  const size_t space = line.find(' ');
+  std::string bytes;
+  return line.size() < 200 && space != std::string_view::npos && space + 1 < line.size() &&
+         std::all_of(
+             line.begin() + static_cast<std::ptrdiff_t>(space) + 1, line.end(),
+             [](char c) { return c >= '0' && c <= '9'; }) &&
+         decode_base64(line.substr(0, space), &bytes);
+}
+
+std::shared_ptr<const Tokenizer> load_tiktoken_of_model(const fs::path& path) {
+  refuse_lfs_pointer(path, "the tokenizer");
+  Companions companions = read_companions(path.parent_path());
+  const std::string name = companions.tokenizer_class();
+  const bool is_qwen = name == "QWenTokenizer";
+  if (!is_qwen && name != "ChatGLM4Tokenizer") {
+    throw ModelError(tr("{}: a tiktoken vocabulary of tokenizer_class \"{}\" is not read; those of "
+                        "QWenTokenizer "
+                        "and ChatGLM4Tokenizer are",
+                        path.string(), name),
+                     tr("take tokenizer.json from the Hugging Face form of the model"));
+  }
+  const std::vector<RankedToken> tokens = read_ranks(path);
+  Pipeline pipeline = ranked_pipeline(tokens, is_qwen ? kQwen2Regex : kLlama3Regex, path.string());
+  if (is_qwen) {
+    pipeline.normalizer = make_normalizer({{"type", "NFC"}}, path.string());
+    pipeline.added = special_of_qwen(tokens.back().rank + 1);
+    if (!companions.special.eos) companions.special.eos = "<|endoftext|>";
+    if (!companions.special.pad) companions.special.pad = "<|endoftext|>";
+  } else {
+    pipeline.post_processor = prefix_of({"[gMASK]", "<sop>"}, companions.added, path.string());
+  }
+  return std::make_shared<PipelineTokenizer>(std::move(pipeline), std::move(companions),
                                              std::vector<fs::path>{path});
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "text/tokenizer.h"
 
@@ -14,5 +15,15 @@ namespace danlu::text {
 /// (text/tokenizer/byte_level.h).
 /// Errors: IoError; ModelError naming file and line, or a byte that is no token.
 std::shared_ptr<const Tokenizer> load_tiktoken(const std::filesystem::path& path);
+
+/// Whether a vocabulary file begins with such a line.
+bool is_tiktoken(std::string_view text);
+
+/// The tokenizer of a model that ships such a file: Qwen 1 (qwen.tiktoken) and GLM-4 as its own
+/// repository has it (tokenizer.model). tokenizer_class of the tokenizer_config.json beside it says
+/// which. Qwen's special tokens follow the ranks: <|endoftext|>, <|im_start|>, <|im_end|>,
+/// <|extra_0|> to <|extra_204|>; GLM-4's are those of added_tokens_decoder, and add_special puts
+/// [gMASK]<sop> before a text. Errors: as load_tiktoken; ModelError for any other class.
+std::shared_ptr<const Tokenizer> load_tiktoken_of_model(const std::filesystem::path& path);
 
 }  // namespace danlu::text

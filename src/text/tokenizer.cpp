@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "text/gguf_tokenizer.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace danlu::text {
@@ -16,13 +17,6 @@ namespace {
 
 [[noreturn]] void fail_missing(const fs::path& path) {
   if (!fs::exists(path)) throw MissingTokenizer(tr("{}: no such file or directory", path.string()));
-  if (fs::is_directory(path)) {
-    for (const auto& entry : fs::directory_iterator(path)) {
-      if (entry.path().extension() != ".tiktoken") continue;
-      throw ModelError(tr("{}: tiktoken vocabularies are not read", entry.path().string()),
-                       tr("take tokenizer.json from a newer release of the model"));
-    }
-  }
   const std::string below = hint_of_models_below(path, [](const fs::path& directory) {
     std::error_code unknown;
     return fs::exists(directory / "tokenizer.json", unknown) ||
@@ -47,6 +41,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   }
   if (path.extension() == ".json") return load_tokenizer_json(path);
   if (is_gguf(path)) return load_gguf_tokenizer(path);
+  if (is_tiktoken(MappedFile(path).text())) return load_tiktoken_of_model(path);
   return load_sentencepiece(path);
 }
 
@@ -67,6 +62,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const fs::path& path) {
   if (fs::is_regular_file(path / "vocab.json") && fs::is_regular_file(path / "merges.txt")) {
     return load_file(path / "vocab.json");
   }
+  if (fs::is_regular_file(path / "qwen.tiktoken")) return load_file(path / "qwen.tiktoken");
   if (const fs::path found = existing_tokenizer(path); found != path) return load_file(found);
   fail_missing(path);
 }

@@ -251,5 +251,36 @@ TEST(DenseFamilies, InternLm3HasTwoKeysForBiases) {
   EXPECT_EQ(config.head_dim, 12);
 }
 
+TEST(DenseFamilies, Qwen1CountsBothHalvesOfItsFeedForwardPart) {
+  const ModelConfig config = with("qwen", {{"rotary_emb_base", 1000000}, {"seq_length", 2048}});
+  EXPECT_EQ(config.ffn_size, 56);
+  EXPECT_EQ(config.max_positions, 2048);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.o_bias || config.mlp_bias);
+  EXPECT_THAT(error("qwen", {{"rotary_pct", 0.25}}), HasSubstr("rotary_pct must be 1, got 0.25"));
+  EXPECT_THAT(error("qwen", {{"intermediate_size", 57}}),
+              HasSubstr("intermediate_size=57 must be even"));
+}
+
+TEST(DenseFamilies, InternLm1HasRotaryKeysOfItsOwn) {
+  const ModelConfig config =
+      with("internlm", {{"rotary", {{"base", 30000}, {"type", "dynamic"}, {"scaling_factor", 2}}}});
+  EXPECT_TRUE(config.qkv_bias && config.o_bias);
+  EXPECT_FALSE(config.mlp_bias);
+  EXPECT_EQ(config.rope.theta, 30000);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kDynamic);
+  EXPECT_EQ(config.rope.factor, 2);
+  EXPECT_THAT(error("internlm", {{"rotary", {{"type", "yarn"}}}}),
+              HasSubstr("rotary.type must be origin or dynamic, got \"yarn\""));
+}
+
+TEST(DenseFamilies, AquilaIsALlama) {
+  Json config = test::tiny_config("llama");
+  config["model_type"] = "aquila";
+  config["architectures"] = {"AquilaForCausalLM"};
+  EXPECT_EQ(family_of(config).name, "llama");
+}
+
 }  // namespace dense_families_test
 }  // namespace danlu::arch

@@ -94,6 +94,8 @@ const std::vector<Variant>& variants() {
       {"chatglm", "chatglm", Json::object()},
       {"minicpm", "minicpm", Json::object()},
       {"internlm3", "internlm3", Json::object()},
+      {"internlm", "internlm", Json::object()},
+      {"qwen", "qwen", Json::object()},
 
       {"deepseek_v3",
        "deepseek_v3",
@@ -319,6 +321,38 @@ TEST(Layouts, InternLM2sFusedWeightsEqualLlamasSplitOnes) {
   const at::Tensor difference = fused->logits(fused->forward_hidden(packed(rows()))) -
                                 split->logits(split->forward_hidden(packed(rows())));
   // Another order of summation; a misplaced head changes logits by tenths.
+  EXPECT_LT(difference.abs().max().item<double>(), 1e-5);
+}
+
+TEST(Layouts, Qwen1IsQwen2UnderOtherNames) {
+  const auto first = tiny("qwen"), second = tiny("qwen2", {{"num_key_value_heads", 4}});
+  std::map<std::string, at::Tensor> from, to;
+  for (const Parameter& p : first->parameters()) from[p.name()] = p.tensor.detach();
+  for (const Parameter& p : second->parameters()) to[p.name()] = p.tensor.detach();
+  to["model.embed_tokens.weight"].copy_(from["transformer.wte.weight"]);
+  to["model.norm.weight"].copy_(from["transformer.ln_f.weight"]);
+  to["lm_head.weight"].copy_(from["lm_head.weight"]);
+  for (const std::string i : {"0", "1"}) {
+    const std::string a = "transformer.h." + i + ".", b = "model.layers." + i + ".";
+    for (const auto& [part, name] : {std::pair(0, "q"), std::pair(1, "k"), std::pair(2, "v")}) {
+      for (const std::string kind : {".weight", ".bias"})
+        to[b + "self_attn." + name + "_proj" + kind].copy_(
+            from[a + "attn.c_attn" + kind].narrow(0, 32 * part, 32));
+    }
+    for (const auto& [theirs, ours] :
+         std::vector<std::pair<std::string, std::string>>{{"attn.c_proj", "self_attn.o_proj"},
+                                                          {"mlp.w2", "mlp.gate_proj"},
+                                                          {"mlp.w1", "mlp.up_proj"},
+                                                          {"mlp.c_proj", "mlp.down_proj"},
+                                                          {"ln_1", "input_layernorm"},
+                                                          {"ln_2", "post_attention_layernorm"}}) {
+      to[b + ours + ".weight"].copy_(from[a + theirs + ".weight"]);
+    }
+  }
+  const at::NoGradGuard no_grad;
+  const at::Tensor difference = first->logits(first->forward_hidden(packed(rows()))) -
+                                second->logits(second->forward_hidden(packed(rows())));
+  // Another order of summation; a wrong part changes logits by tenths.
   EXPECT_LT(difference.abs().max().item<double>(), 1e-5);
 }
 

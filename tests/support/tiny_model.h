@@ -65,6 +65,12 @@ inline void add_dense_quirks(const std::string& model_type, Json& config) {
   if (model_type == "minicpm" || model_type == "minicpm3")
     config.update({{"scale_emb", 12}, {"scale_depth", 1.4}, {"dim_model_base", 16}});
   if (model_type == "internlm3") config.update({{"head_dim", 12}, {"qkv_bias", true}});
+  if (model_type == "internlm" || model_type == "qwen") config.erase("num_key_value_heads");
+  if (model_type == "internlm") config["bias"] = true;
+  if (model_type == "qwen") {
+    config.erase("rms_norm_eps");
+    config.update({{"intermediate_size", 112}, {"layer_norm_epsilon", 1e-6}, {"seq_length", 128}});
+  }
 }
 
 /// config.json of a small model of any family ("llama", "qwen2", …): 2 layers, width 32, 4 heads, 2

@@ -122,5 +122,56 @@ TEST_F(Tiktoken, ABrokenFileSaysWhere) {
   EXPECT_THAT(error("IQ== 0\n"), HasSubstr("byte 0 is no token"));
 }
 
+/// Qwen 1's file holds the vocabulary of Qwen 1.5, whose tokenizer.json tokenizer_parity_test holds
+/// against Hugging Face's own; special tokens have the same numbers.
+TEST_F(Tiktoken, IdsOfQwen1AreThoseOfQwen15) {
+  DANLU_REQUIRES_SHARED();
+  const std::string json = (test::unpacked("tokenizers") / "qwen1_5/tokenizer.json").string();
+  const auto reference = parse_tokenizer_json(read_file(json), json);
+  constexpr TokenId kTokens = 151643;  // without its special tokens
+  std::string file;
+  for (TokenId id = 0; id < kTokens; ++id) {
+    std::string bytes;
+    ASSERT_TRUE(append_bytes_of_token(reference->id_to_token(id).value(), bytes)) << id;
+    file += tiktoken_base64(bytes) + " " + std::to_string(id) + "\n";
+  }
+  write_file_atomic(folder_ / "qwen.tiktoken", file);
+  write_file_atomic(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "QWenTokenizer"})");
+  const auto tokenizer = Tokenizer::load(folder_.path());
+  EXPECT_EQ(tokenizer->size(), 151851u);
+  EXPECT_EQ(tokenizer->token_to_id("<|extra_204|>"), 151850);
+  EXPECT_EQ(tokenizer->special_tokens().eos, "<|endoftext|>");
+  size_t compared = 0;
+  for (const char* key :
+       {"nasty", "lines:corpora/tinyshakespeare.txt", "lines:corpora/zh_sanguoyanyi.txt"}) {
+    for (const std::string& text : test::texts_of(key)) {
+      const std::string turn = "<|im_start|>user\n" + text + "<|im_end|>";
+      ASSERT_EQ(tokenizer->encode(turn, false), reference->encode(turn, false)) << text;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 40000u);
+}
+
+TEST_F(Tiktoken, Glm4TakesItsSpecialTokensFromItsConfig) {
+  write_file_atomic(folder_ / "tokenizer.model", tiktoken_file({"12", "34", "1234"}));
+  write_file_atomic(folder_ / "tokenizer_config.json", R"({
+    "tokenizer_class": "ChatGLM4Tokenizer", "eos_token": "<|endoftext|>",
+    "added_tokens_decoder": {"259": {"content": "<|endoftext|>", "special": true},
+                             "260": {"content": "[gMASK]", "special": true},
+                             "261": {"content": "<sop>", "special": true},
+                             "262": {"content": "<|user|>", "special": true}}})");
+  const auto tokenizer = Tokenizer::load(folder_.path());
+  EXPECT_THAT(tokenizer->encode("<|user|>1234", false), ElementsAre(262, 256, '3', '4'));
+  EXPECT_THAT(tokenizer->encode("1", true), ElementsAre(260, 261, '1'));
+}
+
+TEST_F(Tiktoken, OtherModelsVocabulariesAreRefusedByClass) {
+  write_file_atomic(folder_ / "tokenizer.model", tiktoken_file({}));
+  write_file_atomic(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "XTokenizer"})");
+  EXPECT_THAT(test::error_of<ModelError>([&] { Tokenizer::load(folder_.path()); }),
+              HasSubstr("tokenizer_class \"XTokenizer\" is not read"));
+}
+
 }  // namespace
 }  // namespace danlu::text

@@ -30,6 +30,7 @@ const std::vector<Case>& families() {
       {"qwen3", "qwen3", none},
       {"internlm2", "internlm2", none},
       {"baichuan2", "baichuan", {{"z_loss_weight", 0.1}}},
+      {"qwen1", "qwen", none},
       {"baichuan_alibi",
        "baichuan",
        {{"max_position_embeddings", nullptr}, {"model_max_length", 64}}},

@@ -65,7 +65,7 @@ class RandomModels {
     Json json = tiny_config(family);
     const int64_t groups = one_of<int64_t>({2, 4}), queries = one_of<int64_t>({1, 2, 3});
     const int64_t head_dim = 2 * between(1, 3);
-    const bool fused_thirds = family == "baichuan";
+    const bool fused_thirds = family == "baichuan" || family == "qwen";
     json["num_attention_heads"] = fused_thirds ? groups : groups * queries;
     json["hidden_size"] = json["num_attention_heads"].get<int64_t>() * head_dim;
     if (!fused_thirds) json["num_key_value_heads"] = groups;
@@ -89,7 +89,8 @@ class RandomModels {
       json["attention_bias"] = coin();
       json["mlp_bias"] = coin();
     }
-    if (family == "internlm2") json["bias"] = coin();
+    if (family == "internlm" || family == "internlm2") json["bias"] = coin();
+    if (family == "qwen") json["no_bias"] = coin();
     if (family == "qwen2_moe") {
       json["decoder_sparse_step"] = between(1, 2);
       json["shared_expert_intermediate_size"] = 4 * between(1, 4);

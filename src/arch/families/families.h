@@ -30,5 +30,7 @@ Family glm4_family();
 Family chatglm_family();
 Family minicpm_family();
 Family internlm3_family();
+Family internlm_family();
+Family qwen_family();
 
 }  // namespace danlu::arch

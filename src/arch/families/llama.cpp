@@ -1,5 +1,5 @@
-// Llama 1, 2, 3, 3.1, 3.2 and models published under its architecture (Yi, DeepSeek LLM, TinyLlama,
-// …).
+// Llama 1, 2, 3, 3.1, 3.2 and models published under its architecture (Yi, DeepSeek LLM, Aquila,
+// TinyLlama, …).
 #include "arch/decoder.h"
 #include "arch/families/families.h"
 
@@ -22,8 +22,12 @@ std::vector<ParamSpec> llama_parameters(const ModelConfig& config) {
 }  // namespace
 
 Family llama_family() {
-  return {"llama",     {"llama"},        {"LlamaForCausalLM", "LLaMAForCausalLM"},
-          parse_llama, llama_parameters, rotary_buffer_names()};
+  return {"llama",
+          {"llama", "aquila"},
+          {"LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM"},
+          parse_llama,
+          llama_parameters,
+          rotary_buffer_names()};
 }
 
 }  // namespace danlu::arch

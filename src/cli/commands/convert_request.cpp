@@ -213,6 +213,11 @@ const std::map<std::string, std::vector<std::string>>& families_by_key() {
       {"internlm2", {"internlm2"}},
       {"mixtral", {"mixtral"}},
       {"qwen2-moe", {"qwen2_moe"}},
+      {"chatglm3", {"chatglm"}},
+      {"deepseek2", {"deepseek_v2"}},
+      {"deepseek2-lite", {"deepseek_v2"}},
+      {"phi3.5", {"phi3"}},
+      {"phi3.5-moe", {"phimoe"}},
       {"qwen25", {"qwen2"}},
       {"qwen3", {"qwen3"}},
       {"qwen3-moe", {"qwen3_moe"}}};

@@ -111,8 +111,8 @@ std::string template_text(const fs::path& directory) {
 
 void print_companions(const fs::path& directory) {
   std::vector<std::string> tokenizer;
-  for (const char* name :
-       {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer_config.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "qwen.tiktoken", "vocab.json",
+                           "merges.txt", "tokenizer_config.json"}) {
     if (fs::exists(directory / name)) tokenizer.push_back(name);
   }
   print_line("tokenizer",

@@ -10,6 +10,7 @@
 #include "text/sentencepiece/joiner.h"
 #include "text/sentencepiece/rules.h"
 #include "text/sentencepiece/segmenter.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/companions.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
@@ -22,11 +23,7 @@ namespace {
 
 /// Llama 3 and Qwen 1 ship tiktoken's ranks (base64, space, number) under names like this one.
 void refuse_tiktoken(std::string_view text, const std::string& origin) {
-  const std::string_view line = text.substr(0, text.find('\n'));
-  const bool is_tiktoken =
-      line.size() < 200 && line.find(' ') != std::string_view::npos &&
-      std::all_of(line.begin(), line.end(), [](char c) { return c > 0x1F && c < 0x7F; });
-  if (is_tiktoken) {
+  if (is_tiktoken(text)) {
     throw ModelError(tr("{}: this is a tiktoken vocabulary, not a SentencePiece model", origin),
                      tr("take tokenizer.json from the Hugging Face form of the model"));
   }
