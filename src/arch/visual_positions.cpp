@@ -1,7 +1,6 @@
 #include "arch/visual_positions.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace danlu::arch {
 namespace {
@@ -15,13 +14,14 @@ void add_text(int64_t count, VisualPositions& to) {
 
 void add_visual(const VisionConfig& vision, const VisualSpan& span, VisualPositions& to) {
   const int64_t height = span.grid.h / vision.merge_size, width = span.grid.w / vision.merge_size;
-  // Where a model counts frames and not seconds, a step is a frame. The product is cut off last.
-  const double step = span.is_video && vision.tokens_per_second > 0
-                          ? span.second_per_grid * vision.tokens_per_second
-                          : 1.0;
+  // Where a model counts frames and not seconds, a step is a frame. In f32, factor by factor, as
+  // Hugging Face's code: where the exact product is a whole number, rounding decides which step.
+  const bool counts_seconds = span.is_video && vision.tokens_per_second > 0;
+  const auto seconds = static_cast<float>(counts_seconds ? span.second_per_grid : 1.0);
+  const auto per_second = static_cast<float>(counts_seconds ? vision.tokens_per_second : 1.0);
   const int64_t start = to.next;
   for (int64_t t = 0; t < span.grid.t; ++t) {
-    const auto time = static_cast<int64_t>(std::floor(static_cast<double>(t) * step));
+    const auto time = static_cast<int64_t>(static_cast<float>(t) * seconds * per_second);
     for (int64_t h = 0; h < height; ++h) {
       for (int64_t w = 0; w < width; ++w) {
         to.axes[0].push_back(start + time);

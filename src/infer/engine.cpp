@@ -287,7 +287,7 @@ class Engine::Impl {
     try {
       live.pictures->load();
       return true;
-    } catch (const DataError&) {
+    } catch (const std::exception&) {  // too little memory as well: it is this request's alone
       outputs.push_back(ended(live, FinishReason::kFailed));
       outputs.back().error = std::current_exception();
       forget({live.asked.priority, live.handle});

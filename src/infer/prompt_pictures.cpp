@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace danlu::infer {
 namespace {
@@ -93,8 +94,9 @@ std::array<int64_t, 3> PromptPictures::position(int64_t place) const {
 }
 
 void PromptPictures::load() {
-  std::vector<at::Tensor> made;
-  for (const PromptPicture& picture : pictures_) made.push_back(picture.pixels());
+  std::vector<at::Tensor> made(pictures_.size());
+  parallel_for(made.size(), default_thread_count(),
+               [&](size_t i) { made[i] = pictures_[i].pixels(); });
   held_ = std::move(made);
 }
 

@@ -111,7 +111,7 @@ bool is_whole(FileBytes bytes, PictureFormat format) {
 void require_whole_picture(FileBytes bytes, PictureFormat format, const std::string& name) {
   if (!is_whole(bytes, format))
     throw MediaError(MediaFault::kTruncated, tr("{}: the end of the picture is missing", name));
-  if (format == PictureFormat::kPng) return require_png_checksums(bytes, name);
+  if (format == PictureFormat::kPng) require_png_checksums(bytes, name);
   bool is_plain = false;
   if (format == PictureFormat::kJpeg) first_scan(bytes, &is_plain);
   if (is_plain) return require_jpeg_tables(bytes, name);

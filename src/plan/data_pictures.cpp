@@ -22,8 +22,10 @@ constexpr int64_t kRowsLookedAt = 1000;
 /// A token before the pictures of a sample and one behind them.
 constexpr int64_t kTokensAround = 2;
 
-bool holds_rows(const std::string& name) {
-  return std::filesystem::exists(data::parse_dataset_name(name).path) && !data::samples_exist(name);
+/// `described`: dataset_info.json says what names mean.
+bool holds_rows(const std::string& name, bool described) {
+  return (described || std::filesystem::exists(data::parse_dataset_name(name).path)) &&
+         !data::samples_exist(name);
 }
 
 void add_conversation(const text::Conversation& conversation, const data::MediaEncoder& encoder,
@@ -83,7 +85,11 @@ std::optional<DataPictures> pictures_in_data(const settings::TrainConfig& config
   if (config.task != settings::Task::kSft || names.empty() ||
       config.objective.kind != settings::ObjectiveKind::kLanguage)
     return std::nullopt;
-  if (!std::all_of(names.begin(), names.end(), holds_rows)) return std::nullopt;
+  const bool described = !config.data.dataset_dir.empty() &&
+                         std::filesystem::exists(config.data.dataset_dir / "dataset_info.json");
+  if (!std::all_of(names.begin(), names.end(),
+                   [&](const std::string& name) { return holds_rows(name, described); }))
+    return std::nullopt;
   DataPictures found;
   try {
     const auto settings =

@@ -67,7 +67,10 @@ void put_traffic(const Paths& paths, const Machine& machine, Plan& plan) {
   const double between_ends = machine.between(0, mesh.size() - mesh.stage_size()).network_share;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     StagePlan& stage = plan.stages[s];
-    stage.data = sent(stage.traffic.data, paths.data.network_share);
+    stage.data = sent(stage.traffic.data - stage.traffic.replicas, paths.data.network_share);
+    const Sent replicas = sent(stage.traffic.replicas, paths.replicas.network_share);
+    stage.data.node += replicas.node;
+    stage.data.network += replicas.network;
     stage.expert = sent(stage.traffic.expert, paths.expert.network_share);
     stage.tensor = sent(stage.traffic.tensor, paths.tensor.network_share);
     stage.context = sent(stage.traffic.context, paths.context.network_share);

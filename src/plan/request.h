@@ -100,7 +100,8 @@ struct Request {
   int64_t sharers() const { return mesh.are_some_sharers() ? mesh.sharers : mesh.model_copies(); }
   /// The number of ranks among them that hold the same experts.
   int64_t expert_sharers() const { return sharers() / mesh.expert; }
-  int64_t expert_copies() const { return mesh.model_copies() / mesh.expert; }
+  /// The number of ranks that hold the same share: above 1 where each machine shares for itself.
+  int64_t replicas() const { return mesh.model_copies() / sharers(); }
 };
 
 /// The most visual tokens of one picture in a sample of `longest` tokens: as many as the limits of

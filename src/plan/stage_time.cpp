@@ -86,7 +86,8 @@ Paths paths_of(const Request& request, const Machine& machine) {
           .context = machine.path(mesh.context.size(), mesh.tensor),
           .data = machine.path(request.sharers(), mesh.tensor),
           .expert = machine.path(mesh.expert, mesh.tensor * mesh.context.size()),
-          .expert_copies = machine.path(request.expert_sharers(), mesh.tensor * mesh.expert)};
+          .expert_copies = machine.path(request.expert_sharers(), mesh.tensor * mesh.expert),
+          .replicas = machine.path(request.replicas(), mesh.tensor * request.sharers())};
 }
 
 StageClock::StageClock(const Request& request, const Machine& machine, const Engine& engine)
@@ -241,6 +242,16 @@ double StageClock::half_sum_of_copies(const Elements& elements, int64_t Held::* 
          (elements.experts.all > 0 ? seconds(paths_.expert_copies, elements.experts) : 0);
 }
 
+/// 0: there is one copy of each share.
+double StageClock::sum_of_replicas(const Elements& elements, double width) const {
+  if (paths_.replicas.members == 1) return 0;
+  const double share = static_cast<double>(elements.without_experts().trained) /
+                           static_cast<double>(request_.sharers()) +
+                       static_cast<double>(elements.experts.trained) /
+                           static_cast<double>(request_.expert_sharers());
+  return 2 * half_sum_seconds(paths_.replicas, width * share);
+}
+
 /// ZeRO-2 and 3 exchange in every pass: sums beside the work, gathers one unit ahead of it.
 void StageClock::add_copies(const arch::Stage& chunk, const Elements& elements, double share,
                             ChunkTimes& times) const {
@@ -283,8 +294,11 @@ DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& el
     if (request_.sharding == Sharding::kNone) summed *= 2;
     if (request_.sharding == Sharding::kState || request_.sharding == Sharding::kGradients)
       gathered = half_sum_of_copies(elements, &Held::trained, width / units);
-    // Sums of ZeRO-2 and 3 that go beside passes leave the last unit's behind.
-    all.summed.push_back({in_passes ? std::min<int64_t>(1, count) : count, summed});
+    const double shares = sum_of_replicas(elements, 4 / units);
+    // Sums of ZeRO-2 and 3 that go beside passes leave the last unit's behind, and those of shares,
+    // which come once a step.
+    all.summed.push_back({in_passes && shares == 0 ? std::min<int64_t>(1, count) : count,
+                          in_passes && shares > 0 ? shares : summed + shares});
     all.gathered.push_back({count, gathered});
   }
   return all;

@@ -35,6 +35,7 @@ struct Paths {
   Path tensor, context, data;
   Path expert;         ///< ranks that divide experts among them
   Path expert_copies;  ///< ranks that hold the same experts
+  Path replicas;       ///< ranks of equal shares
 };
 Paths paths_of(const Request& request, const Machine& machine);
 
@@ -58,6 +59,7 @@ class StageClock {
   /// Seconds of half a sum over the copies of what they hold, at so many bytes an element. which:
   /// all of it or what is trained.
   double half_sum_of_copies(const Elements& elements, int64_t Held::* which, double width) const;
+  double sum_of_replicas(const Elements& elements, double width) const;
   void add_copies(const arch::Stage& chunk, const Elements& elements, double share,
                   ChunkTimes& times) const;
 

@@ -39,10 +39,10 @@ double gathered(const Request& request, const arch::Stage& stage, const Held& he
 }
 
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
-/// (D - 1) / D of what is summed or gathered. copies: ranks that hold the same.
-double held_bytes(const Request& request, const arch::Stage& stage, const Held& held,
-                  int64_t copies, int64_t met_twice) {
-  const auto ranks = static_cast<double>(copies);
+/// (D - 1) / D of what is summed or gathered. sharers: ranks that share what is held.
+double shared_bytes(const Request& request, const arch::Stage& stage, const Held& held,
+                    int64_t sharers, int64_t met_twice) {
+  const auto ranks = static_cast<double>(sharers);
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
   const auto trained = static_cast<double>(held.trained);
@@ -60,10 +60,23 @@ double held_bytes(const Request& request, const arch::Stage& stage, const Held& 
   return 0;
 }
 
+/// What ranks of equal shares send to one another: once a step the sum of their gradients' shares.
+double replica_bytes(const Request& request, const Elements& elements) {
+  if (request.sharding == Sharding::kNone) return 0;
+  const auto replicas = static_cast<double>(request.replicas());
+  const double share =
+      static_cast<double>(elements.without_experts().trained) /
+          static_cast<double>(request.sharers()) +
+      static_cast<double>(elements.experts.trained) / static_cast<double>(request.expert_sharers());
+  return 2 * (replicas - 1) / replicas * 4 * share;
+}
+
 double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {
-  return held_bytes(request, stage, elements.without_experts(), request.mesh.model_copies(),
-                    elements.met_twice) +
-         held_bytes(request, stage, elements.experts, request.expert_copies(), 0);
+  // Where nothing is shared, all copies sum at once.
+  const int64_t apart = request.sharding == Sharding::kNone ? request.replicas() : 1;
+  return shared_bytes(request, stage, elements.without_experts(), apart * request.sharers(),
+                      elements.met_twice) +
+         shared_bytes(request, stage, elements.experts, apart * request.expert_sharers(), 0);
 }
 
 /// The bytes that a rank's rows make on their way to the owners of their experts, on average, and
@@ -198,7 +211,8 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   // Norms that are made again where ranks share the rows: half of a sum before each of two parts.
   const double gathered = request.mesh.sequence_parallel ? share(LayerRecompute::kNorm) : 0;
   Traffic traffic;
-  traffic.data = data_bytes(request, stage, elements);
+  traffic.replicas = replica_bytes(request, elements);
+  traffic.data = data_bytes(request, stage, elements) + traffic.replicas;
   traffic.tied = tied_bytes(request, elements);
   traffic.tensor_of_layer = (4 + 2 * again + gathered) * all_reduce;
   const double ends = (stage.has_embedding() ? 1 : 0) + (stage.has_head() ? 1 : 0);

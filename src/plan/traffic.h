@@ -7,6 +7,7 @@ namespace danlu::plan {
 /// Sent by one rank in a step, by axis.
 struct Traffic {
   double data = 0, tensor = 0;
+  double replicas = 0;          ///< of data: between ranks of equal shares
   double pipeline = 0;          ///< messages, and between its ends a tied table's gradients
   double tied = 0;              ///< these gradients alone
   double context = 0;           ///< and of the context axis

@@ -33,14 +33,15 @@ models::ForwardInput text_input(const data::Batch& batch) {
 
 at::Tensor targets_of(const data::Batch& batch) { return to_tensor(batch.targets); }
 
-models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch) {
+models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch,
+                                      int64_t chunk) {
   models::ForwardInput input = text_input(batch);
-  add_visuals(model, batch, 0, input);
+  add_visuals(model, batch, 0, chunk, input);
   return input;
 }
 
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
-                                    uint64_t dropout_seed, double* waited_s) {
+                                    uint64_t dropout_seed, int64_t chunk, double* waited_s) {
   models::ForwardInput input = text_input(batch);
   if (model.lora() && model.lora()->dropout > 0) {
     std::vector<int64_t> keys;
@@ -49,7 +50,7 @@ models::ForwardInput training_input(const models::CausalLM& model, const data::B
       keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
     input.dropout_keys_N = at::tensor(keys, at::kLong);
   }
-  add_visuals(model, batch, dropout_seed, input, waited_s);
+  add_visuals(model, batch, dropout_seed, chunk, input, waited_s);
   return input;
 }
 

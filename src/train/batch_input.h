@@ -35,14 +35,16 @@ void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& sch
 
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
 /// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the
-/// step's, for the dropout of adapters. waited_s: as add_visuals.
+/// step's, for the dropout of adapters. chunk, waited_s: as add_visuals.
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
-                                    uint64_t dropout_seed, double* waited_s = nullptr);
+                                    uint64_t dropout_seed, int64_t chunk = 0,
+                                    double* waited_s = nullptr);
 /// Its targets: int64 [N], a view of the batch's memory.
 at::Tensor targets_of(const data::Batch& batch);
 /// How much of the step's weight lies in each segment of the batch, by its targets that are here.
 std::vector<double> segment_weights(const data::Batch& batch, double weight_of_target);
 /// A batch as a pass without dropout takes it.
-models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch);
+models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch,
+                                      int64_t chunk = 0);
 
 }  // namespace danlu::train

@@ -123,6 +123,19 @@ at::Tensor tensor_of(data::MediaPixels made) {
   return all;
 }
 
+void require_fitting_processor(const arch::VisionConfig& vision,
+                               const media::ImageProcessor& processor) {
+  const auto require = [](const char* key, int64_t read, int64_t seen) {
+    if (read == seen) return;
+    throw ModelError(tr("[preprocessor_config.json] {} is {}, and the model's vision tower has {}",
+                        key, read, seen),
+                     tr("take the file that came with the model"));
+  };
+  require("patch_size", processor.patch_size, vision.patch_size);
+  require("temporal_patch_size", processor.temporal_patch_size, vision.temporal_patch_size);
+  require("merge_size", processor.merge_size, vision.merge_size);
+}
+
 models::PassSize size_of(const data::Batch& batch) {
   models::PassSize size{.tokens = static_cast<int64_t>(batch.ids.size())};
   for (const size_t number : pictures_here(batch))
@@ -131,7 +144,7 @@ models::PassSize size_of(const data::Batch& batch) {
 }
 
 void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64_t dropout_seed,
-                 models::ForwardInput& input, double* waited_s) {
+                 int64_t chunk, models::ForwardInput& input, double* waited_s) {
   if (batch.media.empty()) return;
   if (!model.config().vision) {
     throw ModelError(
@@ -152,8 +165,7 @@ void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64
     });
     visual += span.count;
   }
-  if (model.stage().has(model.stage().chain.patches()))
-    visuals->pixels_PX = pixels_of(batch, numbers, waited_s);
+  if (model.stage().begins_at(chunk)) visuals->pixels_PX = pixels_of(batch, numbers, waited_s);
   if (input.dropout_keys_N.defined())
     visuals->dropout_keys_P = patch_keys(batch, numbers, dropout_seed);
   input.visuals = visuals;

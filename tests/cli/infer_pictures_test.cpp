@@ -152,6 +152,7 @@ TEST_F(AnswersAboutPictures, WhatIsWrongIsSaid) {
               HasSubstr("<image> and pictures differ in number"));
   EXPECT_THAT(error({"--prompt", "<image>?"}), HasSubstr("<image> and pictures differ in number"));
   EXPECT_THAT(error({"--prompt", "?", "--image", "nowhere.png"}), HasSubstr("nowhere.png"));
+  EXPECT_THAT(error({"--prompt", "?", "--image", ""}), HasSubstr("[--image] names no file"));
   write("broken.png", "no picture");
   EXPECT_THAT(error({"--prompt", "?", "--image", "broken.png"}), HasSubstr("broken.png"));
   write("rows.jsonl", "{\"query\": \"?\"}\n");
@@ -219,9 +220,13 @@ TEST_F(AnswersAboutPictures, TheInferenceJsonOfMindSpeedMmIsRead) {
                                  {"top_k", 1},
                                  {"top_p", 0.001},
                                  {"max_new_tokens", 8},
+                                 {"min_length", 0},
+                                 {"encoder_repetition_penalty", 1.0},
+                                 {"image_token_id", 151655},
                                  {"eos_token_id", {151645, 151643}}}},
                                {"min_pixels", 1003520},
                                {"image_processer_path", model() + "/preprocessor_config.json"},
+                               {"patch", {{"ae_float32", true}}},
                                {"image_path", media("a.png")},
                                {"prompts", "What is this?"}};
   write("inference_qwen2vl_7b.json", file.dump());

@@ -225,6 +225,7 @@ class MindSpeedMmChain : public OwnFolder {
                              "model.json",
                              "--mm-tool",
                              "tools.json",
+                             "--log-tps",
                              "--log-interval",
                              "1",
                              "--save-interval",

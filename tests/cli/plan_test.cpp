@@ -250,8 +250,6 @@ TEST(PlanCommand, BadInputSaysRuleAndWhatWorks) {
            {{"--gradient_accumulation_steps", "3", "--global_batch_size", "8"},
             {"--global_batch_size 8: differs from", "--gradient_accumulation_steps 3", "= 24"}},
            {{"--nproc_per_node", "16"}, {"--nproc_per_node 16: a100-80g has 8 devices"}},
-           {{"--fsdp", "hybrid_shard", "--nnodes", "2"},
-            {"--fsdp hybrid_shard", "take full_shard"}},
            {{"--devices", "8", "--nnodes", "2"}, {"--devices is of all machines"}},
            {{"--auto", "--tp", "2"}, {"--auto looks for --tp itself"}},
            {{"--auto", "--ep", "2"}, {"--auto looks for --ep itself"}},

@@ -1,6 +1,7 @@
 // Trainings whose rows name pictures and videos in every way, and damage that only decoding finds.
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/bad_input.h"
@@ -176,6 +177,58 @@ TEST_F(SeenRows, AFileThatBreaksAfterItsTokensWereMadeIsNamedWithItsRow) {
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("error: later.jsonl: row "));
   EXPECT_THAT(result.err, HasSubstr("later.jpg: damaged picture"));
+}
+
+TEST_F(SeenRows, WhatWasTunedOnSmallPicturesIsAskedAboutSmallOnes) {
+  const std::string picture = media("rows/media/b.jpg");
+  const ProgramResult tuned =
+      train("small", rows_with("<image>", {{"images", {picture}}}), {"--max_pixels", "6400"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const auto asked = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"infer", "--model",  "small/checkpoint-2", "--image",
+                                      picture, "--prompt", "the lazy fox?",      "--max_new_tokens",
+                                      "8",     "-v"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const ProgramResult silent = asked({}), small = asked({"--max_pixels", "6400"}),
+                      large = asked({"--max_pixels", "100000"});
+  ASSERT_EQ(silent.exit_code, 0) << silent.err;
+  EXPECT_THAT(silent.err, HasSubstr("pictures as in the run"));
+  EXPECT_THAT(silent.err, HasSubstr("--max_pixels 6400"));
+  EXPECT_EQ(silent.out, small.out);
+  EXPECT_THAT(large.err, testing::Not(HasSubstr("pictures as in the run")));
+}
+
+TEST_F(SeenRows, ANullColumnIsARowWithoutPictures) {
+  const ProgramResult result = train(
+      "null", rows_with("<image>", {{"images", nullptr}}) + rows_with("", {{"images", nullptr}}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("4 read, 2 kept, 2 dropped"));
+  EXPECT_THAT(result.err, HasSubstr("differ in number"));
+}
+
+TEST_F(SeenRows, MegatronsFormIsRefusedBeforeTheTraining) {
+  const ProgramResult result =
+      train("mcore", rows_with("", {{"images", nullptr}}), {"--save_format", "mcore"});
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("has no place for a vision tower"));
+}
+
+TEST_F(SeenRows, AProcessorOfAnotherTowerIsRefused) {
+  const fs::path file = fs::path(seeing_.model) / "preprocessor_config.json";
+  json config = json::parse(content_of(file));
+  config["merge_size"] = 4;
+  std::ofstream(file) << config;
+  const ProgramResult result =
+      train("other", rows_with("<image>", {{"images", {media("rows/media/a.png")}}}));
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("merge_size is 4, and the model's vision tower has 2"));
+  fs::remove(file);
+  const ProgramResult none =
+      train("none", rows_with("<image>", {{"images", {media("rows/media/a.png")}}}));
+  EXPECT_NE(none.exit_code, 0);
+  EXPECT_THAT(none.err, HasSubstr("has no preprocessor_config.json"));
 }
 
 TEST_F(SeenRows, WithoutThreadsAheadTheNumbersAreTheSame) {

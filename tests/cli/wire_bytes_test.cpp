@@ -39,6 +39,7 @@ struct WireLine {
   const char* name;
   int64_t processes;
   Words words;
+  int64_t machines = 1;  ///< their ranks are told so, and all are here
 };
 void PrintTo(const WireLine& line, std::ostream* out) { *out << line.name; }
 
@@ -106,16 +107,18 @@ class WireBytes : public BadInput, public testing::WithParamInterface<WireLine> 
                    "0",
                    "--save_strategy",
                    "no",
-                   "--nproc",
-                   std::to_string(of.processes),
                    "--max_steps",
                    std::to_string(steps)};
+    if (of.machines == 1) words.insert(words.end(), {"--nproc", std::to_string(of.processes)});
     words.insert(words.end(), of.words.begin(), of.words.end());
     return words;
   }
 
   double planned(const WireLine& of) const {
     Words words = {"plan", "--machine", "a100-80g", "--json"};
+    if (of.machines > 1)
+      words.insert(words.end(), {"--nnodes", std::to_string(of.machines), "--nproc",
+                                 std::to_string(of.processes / of.machines)});
     const Words rest = line(of, 1);
     words.insert(words.end(), rest.begin(), rest.end());
     const ProgramResult plan = run(words);
@@ -131,6 +134,16 @@ class WireBytes : public BadInput, public testing::WithParamInterface<WireLine> 
     return bytes * static_cast<double>(of.processes) / static_cast<double>(stages.size());
   }
 
+  /// The line once for each rank, as a launcher of several machines starts it.
+  static std::string of_each_rank(const WireLine& of, const std::string& text) {
+    std::string lines = fmt::format(
+        "export WORLD_SIZE={} LOCAL_WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT=29611\n",
+        of.processes, of.processes / of.machines);
+    for (int64_t rank = 0; rank < of.processes; ++rank)
+      lines += fmt::format("RANK={} {} &\nranks[{}]=$!\n", rank, text, rank);
+    return lines + "for rank in ${ranks[@]}; do wait $rank || exit 1; done\n";
+  }
+
  private:
   Words unshare_;
   std::string why_;
@@ -144,7 +157,8 @@ TEST_P(WireBytes, OfAStepAreWhatThePlanSays) {
   for (const int64_t steps : {1, 3}) {
     std::string text = "'" + danlu_path() + "'";
     for (const std::string& word : line(of, steps)) text += " '" + word + "'";
-    write(fmt::format("steps-{}.sh", steps), text + "\n");
+    write(fmt::format("steps-{}.sh", steps),
+          of.machines == 1 ? text + "\n" : of_each_rank(of, text));
   }
   const ProgramResult result = counted({"steps-1", "steps-3"});
   ASSERT_EQ(result.exit_code, 0) << content_of((*this) / "steps-1.err")
@@ -164,7 +178,9 @@ INSTANTIATE_TEST_SUITE_P(
                     WireLine{"tp2", 2, {"--tp", "2"}},
                     WireLine{"tp2_sp", 2, {"--tp", "2", "--sequence_parallel"}},
                     WireLine{"pp2_tied", 2, {"--pp", "2"}}, WireLine{"cp2", 2, {"--cp", "2"}},
-                    WireLine{"pp2_zero3", 4, {"--pp", "2", "--shard", "zero3"}}),
+                    WireLine{"pp2_zero3", 4, {"--pp", "2", "--shard", "zero3"}},
+                    WireLine{"hybrid3", 4, {"--fsdp", "hybrid_shard"}, 2},
+                    WireLine{"hybrid2", 4, {"--fsdp", "hybrid_shard_zero2"}, 2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -48,6 +48,16 @@ TEST(WholePicture, APngIsJudgedByItsChecksums) {
   EXPECT_THAT(complaint(file), HasSubstr("the end of the picture is missing"));
 }
 
+/// Right checksums say nothing of what stands between them.
+TEST(WholePicture, APngIsDecodedToo) {
+  const std::string whole = made::png(made::noise(kSides));
+  const size_t data = whole.find("IDAT");
+  ASSERT_NE(data, whole.npos);
+  const std::string without = whole.substr(0, data - 4) + whole.substr(whole.find("IEND") - 4);
+  EXPECT_NE(decoding_error(without), "");
+  EXPECT_NE(complaint(without), "");
+}
+
 TEST(WholePicture, WhatDecodingWouldRefuseIsRefused) {
   const Picture picture = made::noise(kSides);
   std::vector<uint8_t> indices(static_cast<size_t>(kSides.width * kSides.height));

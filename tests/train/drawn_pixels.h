@@ -1,5 +1,7 @@
 // tests/train/drawn_pixels.h: pixels of pictures that have no file, a function of the row's name.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,6 +20,9 @@ class DrawnPixels : public data::PendingPixels {
   explicit DrawnPixels(std::vector<data::MediaSpan> spans) : spans_(std::move(spans)) {}
   data::MediaPixels take(double* wait_s = nullptr) override {
     if (wait_s) *wait_s = 0;
+    // A loader would decode them anew.
+    EXPECT_FALSE(is_taken_) << "pixels are taken twice";
+    is_taken_ = true;
     data::MediaPixels made;
     made.patch_values = kTinyPatch;
     for (const data::MediaSpan& span : spans_) made.patches += span.grid.patches();
@@ -33,6 +38,7 @@ class DrawnPixels : public data::PendingPixels {
 
  private:
   std::vector<data::MediaSpan> spans_;
+  bool is_taken_ = false;
 };
 
 }  // namespace danlu::test

@@ -9,7 +9,7 @@ namespace danlu::arch {
 namespace {
 
 /// The same settings under the keys that most families have.
-Json usual_keys(const Json& config_json) {
+Json with_usual_keys(const Json& config_json) {
   const ConfigReader config(config_json);
   Json usual = config_json;
   for (const auto& [theirs, key] :
@@ -24,8 +24,8 @@ ModelConfig parse_qwen(const Json& config_json) {
   const ConfigReader config(config_json);
   if (const double part = config.number_or("rotary_pct", 1.0); part != 1.0)
     throw ModelError(tr("[config.json] rotary_pct must be 1, got {}", part));
-  ModelConfig model =
-      parse_decoder(usual_keys(config_json), "qwen", {.norm_eps = 1e-6, .max_positions = 8192});
+  ModelConfig model = parse_decoder(with_usual_keys(config_json), "qwen",
+                                    {.norm_eps = 1e-6, .max_positions = 8192});
   model.raw = config_json;
   if (model.ffn_size % 2 != 0) {
     throw ModelError(

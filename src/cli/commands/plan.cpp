@@ -67,10 +67,6 @@ plan::Request request_on(const Options& options, const plan::Machine& machine,
   set_pictures(options, config, request);
   set_imbalance(options, request);
   request.widens = machine.peak(request.precision) <= machine.f32_flops;
-  if (request.mesh.are_some_sharers())
-    throw UsageError(tr("[plan] --fsdp {}: sharing within each machine alone is not planned",
-                        config.args.at("fsdp").get<std::string>()),
-                     tr("take full_shard or shard_grad_op, which all copies share"));
   if (machine.is_host) {
     const bool leaves = request.offload.to == settings::OffloadTo::kHost;
     if (leaves) request.offload.to = settings::OffloadTo::kNone;

@@ -199,7 +199,7 @@ std::vector<OptionSpec> train_run_options() {
        .type = OptionType::kBool,
        .help = "accepted",
        .aliases = {"include_num_input_tokens_seen", "include_tokens_per_second", "disable_tqdm",
-                   "skip_memory_metrics", "logging_nan_inf_filter", "log_on_each_node"},
+                   "skip_memory_metrics", "logging_nan_inf_filter", "log_on_each_node", "log_tps"},
        .group = log,
        .ignored_because = "throughput, memory and bad steps are always logged"},
       {.name = "logging_dir",

@@ -167,6 +167,7 @@ inline OptionProfile llamafactory_profile() {
                      {"packing", "false"},
                      {"recompute", "full"},
                      {"version_dir", "false"},
+                     {"pre_resize", "llamafactory"},
                      {"simpo_beta", "0.1"},
                      {"simpo_gamma", "0.5"}},
           .marks = {{"finetuning_type"}, {"neat_packing"}, {"pref_beta"}, {"pref_loss"}}};

@@ -21,6 +21,7 @@
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
+#include "train/visual_input.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -276,10 +277,15 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
   if (const fs::path place = processor_directory(options, where);
-      source.config.vision && !place.empty())
-    loaded.media = PromptMedia::of(options, place, *loaded.tokenizer, tells_apart);
-  else
+      source.config.vision && !place.empty()) {
+    loaded.media =
+        PromptMedia::of(settings::with_recorded_media(options, where.run_args, where.record), place,
+                        *loaded.tokenizer, tells_apart);
+    if (loaded.media)
+      train::require_fitting_processor(*source.config.vision, loaded.media->settings().processor);
+  } else {
     report_idle_media(options);
+  }
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
   const at::Device device = device::select(options.get_string("device"));
   const models::Quantisation quantisation = quantisation_from(options, source, device);

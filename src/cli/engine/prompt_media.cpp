@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_hash.h"
@@ -61,6 +63,13 @@ GivenMedia given_media(const Options& options) {
   GivenMedia given;
   if (options.has_value("image")) given.images = options.get_list("image");
   if (options.has_value("video")) given.videos = options.get_list("video");
+  // An empty variable of a script.
+  for (const char* name : {"image", "video"}) {
+    const std::vector<std::string>& files = name[0] == 'i' ? given.images : given.videos;
+    const bool is_empty = std::find(files.begin(), files.end(), "") != files.end();
+    if (options.is_given(name) && (files.empty() || is_empty))
+      throw UsageError(tr("[{}] names no file", options.given_as(name)));
+  }
   return given;
 }
 

@@ -70,8 +70,9 @@ bool read_columns(const Json& row, const MediaColumns& columns, ColumnMedia* med
   for (const MediaKind kind : {MediaKind::kImage, MediaKind::kVideo}) {
     for (const std::string& column : kind == MediaKind::kImage ? columns.images : columns.videos) {
       const Json* value = find_value(row, column);
+      // A null of the column is a row without pictures, not one without the column.
+      media->has_column |= row.contains(column);
       if (!value) continue;
-      media->has_column = true;
       if (!read_media_column(*value, column, kind, &media->of(kind), problem)) return false;
     }
   }

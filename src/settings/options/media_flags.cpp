@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -19,6 +20,10 @@ constexpr std::array kMediaFlags{"pre_resize",       "max_pixels",       "min_pi
                                  "video_min_pixels", "image_resolution", "video_resolution",
                                  "video_fps",        "video_maxlen",     "exif",
                                  "add_vision_id",    "media_dir",        "allow_media_domains"};
+
+bool is_place(std::string_view name) {
+  return name == "media_dir" || name == "allow_media_domains";
+}
 
 std::optional<int64_t> area(const Options& options, const char* name) {
   if (!options.has_value(name)) return std::nullopt;
@@ -40,8 +45,11 @@ std::string rule_of_limits(const Options& options) {
 
 data::MediaFlags media_flags_from(const Options& options) {
   data::MediaFlags flags;
-  flags.pre_resize =
-      options.has_value("pre_resize") ? options.get_string("pre_resize") : rule_of_limits(options);
+  // A profile's rule gives way to that of limits that are typed.
+  flags.pre_resize = rule_of_limits(options);
+  if (options.is_given("pre_resize") ||
+      (flags.pre_resize == "none" && options.has_value("pre_resize")))
+    flags.pre_resize = options.get_string("pre_resize");
   flags.min_pixels = area(options, "min_pixels");
   flags.max_pixels = area(options, "max_pixels");
   flags.image_min_pixels = area(options, "image_min_pixels");
@@ -91,6 +99,30 @@ std::optional<data::MediaSettings> fetching_media_settings(
     };
   }
   return settings;
+}
+
+Options with_recorded_media(const Options& options, const Json& run_args,
+                            const std::filesystem::path& record) {
+  Options result = options;
+  std::vector<std::string> taken;
+  if (!run_args.is_object()) return result;
+  // One limit of the line's own changes what the others mean.
+  const bool says_limits =
+      std::any_of(kMediaFlags.begin(), kMediaFlags.end(),
+                  [&](const char* name) { return options.is_given(name) && !is_place(name); });
+  if (says_limits) return result;
+  for (const std::string name : kMediaFlags) {
+    const auto value = run_args.find(name);
+    if (is_place(name) || options.is_set(name) || value == run_args.end() || value->is_null())
+      continue;
+    const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+    if (text.empty() || text == "transpose" || text == "false") continue;  // the defaults
+    result = result.with(name, text, (record / "args.json").string());
+    taken.push_back(fmt::format("--{} {}", name, text));
+  }
+  if (!taken.empty())
+    log::notice("pictures as in the run ({}): {}", record.string(), fmt::join(taken, " "));
+  return result;
 }
 
 std::optional<data::MediaSettings> media_settings_from(

@@ -27,6 +27,12 @@ std::optional<data::MediaSettings> fetching_media_settings(
 /// The options about pictures that were given.
 std::vector<std::string> given_media_flags(const Options& options);
 
+/// With the flags of a run's args.json that say what its pictures became, where the line is silent:
+/// what was tuned on small pictures is asked about small ones. Says so. `record`: the run's
+/// directory. Web addresses and places of files are the line's own.
+Options with_recorded_media(const Options& options, const Json& run_args,
+                            const std::filesystem::path& record);
+
 /// Nothing if the model in the directory reads text alone, with a notice of the flags that then
 /// have no effect. Errors: those of media_flags_from and data::media_settings_of.
 std::optional<data::MediaSettings> media_settings_from(

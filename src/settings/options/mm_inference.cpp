@@ -38,6 +38,9 @@ constexpr std::array kInferenceKeys = {
     InferenceKey{"img_context_token_id"},
     InferenceKey{"video_token_id"},
     InferenceKey{"vision_start_token_id"},
+    InferenceKey{"image_token_id"},
+    InferenceKey{"video_token_id"},
+    InferenceKey{"patch"},
     InferenceKey{"image_encoder"},
     InferenceKey{"text_decoder"},
     InferenceKey{"text_encoder"},
@@ -55,6 +58,10 @@ constexpr std::array kSamplingKeys = {"max_new_tokens", "temperature", "top_k",
                                       "length_penalty", "num_beams"};
 constexpr std::array kOtherGenerationKeys = {"do_sample",    "eos_token_id", "bos_token_id",
                                              "pad_token_id", "use_cache",    "max_length"};
+
+/// Of the pipeline's own, which look like a misspelt one.
+constexpr std::array kIdleGenerationKeys = {"min_length", "encoder_repetition_penalty",
+                                            "image_token_id", "video_token_id"};
 
 /// Qwen2VlPipeline, Qwen2_5VlPipeline, qwen2vl, qwen2_5vl.
 bool is_pipeline_known(std::string name) {
@@ -133,7 +140,9 @@ class InferenceFile {
     known.insert(known.end(), kOtherGenerationKeys.begin(), kOtherGenerationKeys.end());
     for (const auto& [key, value] : generation.items()) {
       if (std::find(known.begin(), known.end(), key) != known.end() || value.is_null()) continue;
-      if (const auto near = nearest_name(key, known)) {
+      const bool is_idle = std::find(kIdleGenerationKeys.begin(), kIdleGenerationKeys.end(), key) !=
+                           kIdleGenerationKeys.end();
+      if (const auto near = nearest_name(key, known); near && !is_idle) {
         throw UsageError(tr("{}: {}: unknown key", name_, "generation_config." + key),
                          tr("did you mean \"{}\"?", *near));
       }

@@ -98,7 +98,9 @@ std::string other_profile(const fs::path& run_dir, const ProfileInForce& now) {
                             output, config.flag("finetune"))
                        : tr("[train] {} holds checkpoints of an earlier run", output),
                    resumable ? tr("choose another directory, or go on with them: --resume auto")
-                             : tr("choose another directory"));
+                             : tr("none of them holds the optimizer's state (--save_only_model, "
+                                  "--no-save-optim), so none is gone on from; choose another "
+                                  "directory, and begin with the newest as --model"));
 }
 
 /// What to do about a checkpoint of other settings; each way out as it is typed.

@@ -7,8 +7,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "settings/options/media_flags.h"
 #include "train/run_dir/run_dir.h"
 #include "train/run_dir/storage.h"
+#include "train/visual_input.h"
 
 namespace danlu::train {
 namespace {
@@ -65,6 +67,25 @@ void check_validation(const TrainConfig& config, const PreparedData& data) {
                    tr("give --val_dataset FILE or --val_ratio 0.01"));
 }
 
+/// Errors: ModelError where the processor is not the tower's, UsageError for a form that has no
+/// place for a tower.
+void require_reading_of_pictures(const TrainConfig& config, const arch::ModelConfig& model) {
+  const fs::path directory = settings::processor_directory(config);
+  const auto media = settings::fetching_media_settings(directory, config.data.media);
+  if (media && model.vision) require_fitting_processor(*model.vision, media->processor);
+  if (media && !model.vision && config.task == settings::Task::kSft) {
+    throw ModelError(tr("[train] {} says how pictures are read (preprocessor_config.json), and {} "
+                        "models see none",
+                        directory.string(), model.family),
+                     tr("take that file out of the directory, or name the model it belongs to"));
+  }
+  if (model.vision && config.output.save_format == settings::SaveFormat::kMegatron) {
+    throw UsageError(tr("[save_format] Megatron's form has no place for a vision tower"),
+                     tr("leave --save_format out; danlu mm-convert hf_to_mm writes MindSpeed-MM's "
+                        "form of what is saved"));
+  }
+}
+
 /// Errors: UsageError where a rank would never see a sample of its own.
 void require_samples(const TrainConfig& config, int64_t samples) {
   if (samples >= config.batch.ranks) return;
@@ -93,6 +114,7 @@ OpenedModel open_checked(const TrainConfig& agreed) {
 Inputs prepare_inputs(const OpenedModel& model, const Ranks& ranks) {
   PreparedText text = prepare_text(model.config, model.source.config);
   const TrainConfig config = with_recorded_template(model.config, text.choice);
+  require_reading_of_pictures(config, model.source.config);
   PreparedData data = ranks.in_turn(preparer_of(config, ranks), [&] {
     return prepare_data(config, text, samples_of_step(config.batch));
   });
