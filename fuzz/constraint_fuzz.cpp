@@ -21,11 +21,19 @@ Automaton compile(const std::string& text, uint8_t kind) {
   if (kind % 2 == 0) {
     add_regex(builder, root.begin, root.end, text,
               kind % 4 == 0 ? RegexUse::kWhole : RegexUse::kSearch,
-              kind % 8 < 4 ? Spelling::kPlain : Spelling::kJson);
+              static_cast<Spelling>(kind / 8 % 4));
   } else {
     const danlu::Json schema = danlu::parse_json(text, "input");
-    JsonParts parts(builder);
-    SchemaWriter(builder, parts, schema, "schema").add(root.begin, root.end);
+    const bool in_tags = kind % 4 == 3;
+    JsonParts parts(builder, in_tags);
+    SchemaWriter writer(builder, parts, schema, "schema");
+    if (in_tags) {
+      writer.add_tagged(root.begin, root.end, [&](State from, State to, const std::string& tag) {
+        builder.literal(from, to, tag);
+      });
+    } else {
+      writer.add(root.begin, root.end);
+    }
   }
   return std::move(builder).finish(root);
 }

@@ -28,6 +28,9 @@ struct Command {
   /// Where several processes run it, as other systems' lines start them, the first does all and the
   /// others end.
   bool first_does_all = false;
+  /// But --tensor_parallel_size N, above 1: then N processes hold parts of the model and answer
+  /// together. One that nobody has started beside others starts them.
+  bool divides_model = false;
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error
@@ -49,6 +52,11 @@ struct Command {
 
 /// Whether danlu launch may start it.
 inline bool has_ranks(const Command& command) { return command.trains || command.shares_work; }
+
+/// Whether this line is work of several processes that each hold a part of the model.
+inline bool is_divided(const Command& command, const Options& options) {
+  return command.divides_model && options.get_int("tensor_parallel_size") > 1;
+}
 
 /// The explicit list, in help order (src/cli/registry.cpp).
 const std::vector<Command>& commands();

@@ -255,6 +255,20 @@ bool is_another_rank() {
   }
 }
 
+/// Whether a process is one of several that torchrun, mpirun, srun or danlu launch started.
+bool is_among_ranks() {
+  try {
+    return rank_place_from_environment().size > 1;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+/// The launcher's flags for a model in so many parts.
+Options launch_for_parts(int64_t parts) {
+  return launch_options().parse({"--nproc", std::to_string(parts)}, /*accepts_config=*/false);
+}
+
 int run_words(const Command& named, std::vector<std::string> words) {
   Command command = named;
   OptionTable table = command.options();
@@ -284,7 +298,9 @@ int run_words(const Command& named, std::vector<std::string> words) {
   const bool fetches = command.name != "download" && take_word(words, {"--download"});
   std::optional<log::HeldNotices> held(std::in_place);
   const Options options = read_options(command, table, words, /*is_run=*/!print_config);
-  const bool starts_ranks = has_ranks(command) && !print_config && asks_for_processes(options);
+  const bool starts_parts = is_divided(command, options) && !print_config && !is_among_ranks();
+  const bool starts_ranks =
+      starts_parts || (has_ranks(command) && !print_config && asks_for_processes(options));
   if (starts_ranks) held->drop();  // rank 0 has them too
   held.reset();
   if (print_config) {
@@ -300,9 +316,10 @@ int run_words(const Command& named, std::vector<std::string> words) {
     words.insert(words.begin(), command.name);
     if (log::verbose()) words.insert(words.begin() + 1, "-v");  // taken above
     if (fetches) words.insert(words.begin() + 1, "--download");
-    return launch_job(options, words);
+    if (!starts_parts) return launch_job(options, words);
+    return launch_job(launch_for_parts(options.get_int("tensor_parallel_size")), words);
   }
-  if (command.first_does_all && is_another_rank()) {
+  if (command.first_does_all && !is_divided(command, options) && is_another_rank()) {
     log::info(
         "danlu {}: rank 0 answers, and RANK says that this is another one (unset it to answer "
         "here)",

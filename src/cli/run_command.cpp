@@ -118,7 +118,8 @@ int run_command(const Command& command, const Options& options) {
     });
     return from_engine<EngineTrain>("danlu_engine_train")(&config);
   }
-  const RankPlace place = command.shares_work ? rank_place_from_environment() : RankPlace{};
+  const bool has_others = command.shares_work || is_divided(command, options);
+  const RankPlace place = has_others ? rank_place_from_environment() : RankPlace{};
   bind_process(place);
   if (const std::string binding = describe_binding(); !binding.empty()) log::info("{}", binding);
   if (command.before_engine) command.before_engine(options);

@@ -129,13 +129,17 @@ void AutomatonBuilder::utf8_range(State from, State to, char32_t first, char32_t
 }
 
 void AutomatonBuilder::characters(State from, State to, const CharSet& set, Spelling spelling) {
+  static const CharSet kTag = {{'<', '<'}};
   static const CharSet kEscaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
-  const bool is_json = spelling == Spelling::kJson;
-  const CharSet plain = is_json ? set.without(kEscaped) : set;
+  static const CharSet kEscapedInTags = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {'<', '<'}};
+  const CharSet& special = spelling == Spelling::kTaggedJson ? kEscapedInTags : kEscaped;
+  const CharSet plain = is_json(spelling)               ? set.without(special)
+                        : spelling == Spelling::kTagged ? set.without(kTag)
+                                                        : set;
   for (const CharSet::Range& range : plain.ranges()) utf8_range(from, to, range.first, range.last);
-  if (!is_json) return;
+  if (!is_json(spelling)) return;
   std::vector<std::string> escapes;
-  const CharSet escaped = set.common(kEscaped);
+  const CharSet escaped = set.common(special);
   for (const CharSet::Range& range : escaped.ranges()) {
     for (char32_t c = range.first; c <= range.last; ++c) {
       static constexpr std::string_view kNamed = "\"\\\b\f\n\r\t", kNames = "\"\\bfnrt";

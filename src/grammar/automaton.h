@@ -31,7 +31,13 @@ inline constexpr uint32_t kMaxCalls = 160;
 enum class Spelling {
   kPlain,  ///< in UTF-8
   kJson,   ///< inside a JSON string: escaped where they must be, one way each
+  // The same where tags stand around the text, which it must not hold.
+  kTagged,      ///< without '<'
+  kTaggedJson,  ///< '<' is escaped
 };
+inline bool is_json(Spelling spelling) {
+  return spelling == Spelling::kJson || spelling == Spelling::kTaggedJson;
+}
 
 /// Built once, then only read. From each state that can be reached some text leads to the end
 /// within kMaxCalls.

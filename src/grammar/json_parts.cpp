@@ -1,5 +1,6 @@
 #include "grammar/json_parts.h"
 
+#include <bit>
 #include <map>
 
 #include "text/tokenizer/utf8.h"
@@ -8,8 +9,63 @@ namespace danlu::grammar {
 namespace {
 
 constexpr int kMaxIndent = 40;
-constexpr size_t kIntegerDigits = 19, kFractionDigits = 20;
+constexpr size_t kIntegerDigits = 19;
 const std::string kLargestMagnitude(kIntegerDigits, '9');
+
+uint64_t magnitude_of(int64_t v) {
+  return v < 0 ? 0 - static_cast<uint64_t>(v) : static_cast<uint64_t>(v);
+}
+
+/// Whole numbers without a sign that a factor divides: a state knows how many digits are to come
+/// and what remains of those before.
+class MultiplesWriter {
+ public:
+  MultiplesWriter(AutomatonBuilder& builder, State to, uint64_t factor)
+      : builder_(builder), to_(to), factor_(factor) {}
+
+  void add(State from, uint64_t least, uint64_t most) {
+    const std::string low = std::to_string(least), high = std::to_string(most);
+    for (size_t length = low.size(); length <= high.size(); ++length) {
+      const State begin = builder_.add_state();
+      builder_.epsilon(from, begin);
+      between(begin, 0, 0, length == low.size() ? low : "1" + std::string(length - 1, '0'),
+              length == high.size() ? high : std::string(length, '9'), true, true);
+    }
+  }
+
+ private:
+  void between(State from, size_t at, uint64_t remainder, const std::string& least,
+               const std::string& most, bool at_least, bool at_most) {
+    const size_t left = least.size() - at;
+    if (left == 0) {
+      if (remainder == 0) builder_.epsilon(from, to_);
+      return;
+    }
+    const char low = at_least ? least[at] : '0', high = at_most ? most[at] : '9';
+    for (char c = low; c <= high; ++c) {
+      const uint64_t next = (remainder * 10 + static_cast<uint64_t>(c - '0')) % factor_;
+      const bool stays_least = at_least && c == low, stays_most = at_most && c == high;
+      const bool is_free = !stays_least && !stays_most;
+      const State state = is_free ? any(left - 1, next) : builder_.add_state();
+      builder_.bytes(from, state, static_cast<uint8_t>(c), static_cast<uint8_t>(c));
+      if (!is_free) between(state, at + 1, next, least, most, stays_least, stays_most);
+    }
+  }
+
+  /// From which so many digits of any kind lead to the end.
+  State any(size_t left, uint64_t remainder) {
+    const auto [place, is_new] = any_.try_emplace({left, remainder}, 0);
+    if (!is_new) return place->second;
+    const State state = place->second = builder_.add_state();
+    between(state, 0, remainder, std::string(left, '0'), std::string(left, '9'), false, false);
+    return state;
+  }
+
+  AutomatonBuilder& builder_;
+  const State to_;
+  const uint64_t factor_;
+  std::map<std::pair<size_t, uint64_t>, State> any_;
+};
 
 }  // namespace
 
@@ -38,10 +94,23 @@ void JsonParts::space(State from, State to) {
                 }));
 }
 
+/// Those that stand in a string as they are.
+CharSet JsonParts::raw_characters() const {
+  const CharSet raw = CharSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.complement();
+  return in_tags_ ? raw.without({{'<', '<'}}) : raw;
+}
+
+std::string JsonParts::spelled(const Json& value) const {
+  const std::string text = dump_text(value);
+  if (!in_tags_) return text;
+  std::string escaped;
+  for (const char c : text) escaped += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  return escaped;
+}
+
 /// A character of a string as any JSON writer may spell it; a pair of surrogates is one.
 void JsonParts::character(State from, State to) {
-  static const CharSet kRaw = CharSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.complement();
-  builder_.characters(from, to, kRaw, Spelling::kPlain);
+  builder_.characters(from, to, raw_characters(), Spelling::kPlain);
   const State escape = builder_.add_state(), hex = builder_.add_state();
   builder_.bytes(from, escape, '\\', '\\');
   for (const char c : std::string_view("\"\\/bfnrt"))
@@ -111,7 +180,7 @@ void JsonParts::string(State from, State to, uint64_t least, std::optional<uint6
 }
 
 void JsonParts::other_key(State from, State to, const std::set<std::string>& taken) {
-  static const CharSet kRaw = CharSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.complement();
+  const CharSet raw = raw_characters();
   struct Node {
     std::map<char32_t, size_t> next;
     bool is_taken = false;
@@ -123,7 +192,7 @@ void JsonParts::other_key(State from, State to, const std::set<std::string>& tak
     for (size_t i = 0; is_raw && i < name.size();) {
       const auto c = text::decode_utf8(name, i);
       i += c.length;
-      is_raw = kRaw.contains(c.value);
+      is_raw = raw.contains(c.value);
       const auto [place, is_new] = nodes[at].next.try_emplace(c.value, nodes.size());
       at = place->second;
       if (is_new) nodes.emplace_back();
@@ -131,7 +200,7 @@ void JsonParts::other_key(State from, State to, const std::set<std::string>& tak
     if (is_raw) nodes[at].is_taken = true;
   }
   const State other = builder_.add_state();
-  builder_.characters(other, other, kRaw, Spelling::kPlain);
+  builder_.characters(other, other, raw, Spelling::kPlain);
   builder_.bytes(other, to, '"', '"');
   std::vector<State> states;
   for (size_t i = 0; i < nodes.size(); ++i) states.push_back(builder_.add_state());
@@ -140,10 +209,9 @@ void JsonParts::other_key(State from, State to, const std::set<std::string>& tak
     CharSet followed;
     for (const auto& [c, next] : nodes[i].next) {
       followed.add(c, c);
-      if (kRaw.contains(c))
-        builder_.characters(states[i], states[next], {{c, c}}, Spelling::kPlain);
+      if (raw.contains(c)) builder_.characters(states[i], states[next], {{c, c}}, Spelling::kPlain);
     }
-    builder_.characters(states[i], other, kRaw.without(followed), Spelling::kPlain);
+    builder_.characters(states[i], other, raw.without(followed), Spelling::kPlain);
     if (!nodes[i].is_taken) builder_.bytes(states[i], to, '"', '"');
   }
 }
@@ -204,17 +272,26 @@ void JsonParts::magnitudes(State from, State to, const std::string& least,
 void JsonParts::integer(State from, State to, std::optional<int64_t> least,
                         std::optional<int64_t> most) {
   const int64_t low = least.value_or(INT64_MIN), high = most.value_or(INT64_MAX);
-  const auto magnitude = [](int64_t v) {
-    return v < 0 ? 0 - static_cast<uint64_t>(v) : static_cast<uint64_t>(v);
-  };
   if (high >= 0 && low <= high)
     magnitudes(from, to, std::to_string(std::max<int64_t>(low, 0)), std::to_string(high));
   if (low < 0 && low <= high) {
     const State minus = builder_.add_state();
     builder_.bytes(from, minus, '-', '-');
-    magnitudes(minus, to, std::to_string(high < 0 ? magnitude(high) : 1),
-               std::to_string(magnitude(low)));
+    magnitudes(minus, to, std::to_string(high < 0 ? magnitude_of(high) : 1),
+               std::to_string(magnitude_of(low)));
   }
+}
+
+void JsonParts::multiples(State from, State to, std::optional<int64_t> least,
+                          std::optional<int64_t> most, uint64_t factor) {
+  const int64_t low = least.value_or(INT64_MIN), high = most.value_or(INT64_MAX);
+  if (low > high) return;
+  MultiplesWriter writer(builder_, to, factor);
+  if (high >= 0) writer.add(from, magnitude_of(std::max<int64_t>(low, 0)), magnitude_of(high));
+  if (low >= 0) return;
+  const State minus = builder_.add_state();
+  builder_.bytes(from, minus, '-', '-');
+  writer.add(minus, high < 0 ? magnitude_of(high) : 1, magnitude_of(low));
 }
 
 void JsonParts::number(State from, State to) {
@@ -225,7 +302,7 @@ void JsonParts::number(State from, State to) {
                   magnitudes(sign, whole, "0", kLargestMagnitude);
                   const State point = builder_.add_state(), exponent = builder_.add_state();
                   builder_.epsilon(whole, point);
-                  fraction(whole, point, false, false);
+                  fraction(whole, point, false, false, kFractionDigits);
                   builder_.epsilon(point, end);
                   builder_.bytes(point, exponent, 'e', 'e');
                   builder_.bytes(point, exponent, 'E', 'E');
@@ -237,10 +314,10 @@ void JsonParts::number(State from, State to) {
 }
 
 /// A point and digits.
-void JsonParts::fraction(State from, State to, bool only_zeros, bool not_zero) {
+void JsonParts::fraction(State from, State to, bool only_zeros, bool not_zero, size_t most_digits) {
   State zeros = builder_.add_state(), other = builder_.add_state();
   builder_.bytes(from, zeros, '.', '.');
-  for (size_t i = 0; i < kFractionDigits; ++i) {
+  for (size_t i = 0; i < most_digits; ++i) {
     const State next_zeros = builder_.add_state(), next_other = builder_.add_state();
     builder_.bytes(zeros, next_zeros, '0', '0');
     if (!only_zeros) builder_.bytes(zeros, next_other, '1', '9');
@@ -254,7 +331,8 @@ void JsonParts::fraction(State from, State to, bool only_zeros, bool not_zero) {
 
 /// Numbers without a sign and exponent, between whole bounds.
 void JsonParts::magnitude_range(State from, State to, uint64_t least, bool without_least,
-                                std::optional<uint64_t> most, bool without_most) {
+                                std::optional<uint64_t> most, bool without_most,
+                                size_t fraction_digits) {
   if (most && (*most < least || (*most == least && (without_least || without_most)))) return;
   const auto whole = [&](const std::string& low, const std::string& high) {
     const State behind = builder_.add_state();
@@ -264,31 +342,31 @@ void JsonParts::magnitude_range(State from, State to, uint64_t least, bool witho
   if (!most || *most > least) {
     const State at_least = whole(std::to_string(least), std::to_string(least));
     if (!without_least) builder_.epsilon(at_least, to);
-    fraction(at_least, to, false, without_least);
+    fraction(at_least, to, false, without_least, fraction_digits);
     const bool has_between = !most || *most - least > 1;
     if (has_between) {
       const State between =
           whole(std::to_string(least + 1), most ? std::to_string(*most - 1) : kLargestMagnitude);
       builder_.epsilon(between, to);
-      fraction(between, to, false, false);
+      fraction(between, to, false, false, fraction_digits);
     }
   }
   if (most && !without_most) {
     const State at_most = whole(std::to_string(*most), std::to_string(*most));
     builder_.epsilon(at_most, to);
-    fraction(at_most, to, true, false);
+    fraction(at_most, to, true, false, fraction_digits);
   }
 }
 
 void JsonParts::number(State from, State to, std::optional<NumberBound> least,
-                       std::optional<NumberBound> most) {
+                       std::optional<NumberBound> most, size_t fraction_digits) {
   const auto negated = [](int64_t v) { return 0 - static_cast<uint64_t>(v); };
   if (!most || most->value >= 0) {
     const bool from_zero = !least || least->value < 0;
     magnitude_range(from, to, from_zero ? 0 : static_cast<uint64_t>(least->value),
                     !from_zero && least->exclusive,
                     most ? std::optional(static_cast<uint64_t>(most->value)) : std::nullopt,
-                    most && most->exclusive);
+                    most && most->exclusive, fraction_digits);
   }
   if (!least || least->value < 0) {
     const State minus = builder_.add_state();
@@ -298,7 +376,7 @@ void JsonParts::number(State from, State to, std::optional<NumberBound> least,
     magnitude_range(minus, to, from_zero ? 0 : negated(most->value),
                     without_zero || (!from_zero && most->exclusive),
                     least ? std::optional(negated(least->value)) : std::nullopt,
-                    least && least->exclusive);
+                    least && least->exclusive, fraction_digits);
   }
 }
 
@@ -308,7 +386,7 @@ void JsonParts::boolean(State from, State to) {
 }
 
 void JsonParts::constant(State from, State to, const Json& value) {
-  if (!value.is_structured()) return literal(from, to, dump_text(value));
+  if (!value.is_structured()) return literal(from, to, spelled(value));
   const bool is_object = value.is_object();
   State at = builder_.add_state();
   literal(from, at, is_object ? "{" : "[");
@@ -328,7 +406,7 @@ void JsonParts::constant(State from, State to, const Json& value) {
     is_first = false;
     spaced();
     if (is_object) {
-      say(dump_text(key) + ":");
+      say(spelled(key) + ":");
       spaced();
     }
     const State next = builder_.add_state();
@@ -415,6 +493,39 @@ void JsonParts::array(State from, State to, size_t num_items,
     if (i > 0 && !is_listed && !most && i + 1 >= least) return space(comma, before);
     before = state();
     space(comma, before);
+  }
+}
+
+void JsonParts::distinct_items(State from, State to, const std::vector<Rule>& values,
+                               uint64_t least, std::optional<uint64_t> most) {
+  const auto state = [this] { return builder_.add_state(); };
+  const size_t num_sets = size_t{1} << values.size();
+  const State open = state();
+  literal(from, open, "[");
+  // By the set of values that came so far.
+  std::vector<State> before(num_sets), behind(num_sets);
+  for (size_t set = 0; set < num_sets; ++set) {
+    before[set] = state();
+    behind[set] = state();
+  }
+  space(open, before[0]);
+  if (least == 0) literal(before[0], to, "]");
+  for (size_t set = 0; set < num_sets; ++set) {
+    const auto count = static_cast<uint64_t>(std::popcount(set));
+    if (set > 0 && count >= least) {
+      const State close = state();
+      space(behind[set], close);
+      literal(close, to, "]");
+    }
+    if (most && count >= *most) continue;
+    if (set > 0 && count < values.size()) {
+      const State comma = state();
+      literal(behind[set], comma, ",");
+      space(comma, before[set]);
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      if ((set >> i & 1) == 0) builder_.call(before[set], behind[set | size_t{1} << i], values[i]);
+    }
   }
 }
 

@@ -23,6 +23,7 @@ constexpr TypeKeyword kTypeKeywords[] = {
     {"properties", "object"},
     {"required", "object"},
     {"additionalProperties", "object"},
+    {"patternProperties", "object"},
     {"items", "array"},
     {"prefixItems", "array"},
     {"additionalItems", "array"},
@@ -65,13 +66,6 @@ bool is_of_type(const Json& value, const std::string& type) {
   if (!value.is_number()) return false;
   return type == "number" || value.is_number_integer() ||
          std::trunc(value.get<double>()) == value.get<double>();
-}
-
-/// Keys of a JSON pointer.
-std::string escaped_key(const std::string& key) {
-  std::string text;
-  for (const char c : key) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return text;
 }
 
 Json without(Json schema, std::string_view key) {
@@ -270,7 +264,7 @@ bool SchemaWriter::enumeration(const Json& schema, const Path& path, State from,
     if (value.is_structured()) {
       parts_.constant(from, to, value);
     } else {
-      words.push_back(dump_text(value));
+      words.push_back(parts_.spelled(value));
     }
   }
   if (!has_any) fail(path, tr("no value of the enumeration is of the type"));
@@ -307,97 +301,6 @@ void SchemaWriter::typed(const std::string& type, const Json& schema, const Path
   builder_.literal(from, to, "null");
 }
 
-/// Two chains go along the properties: before a key, and behind a value. From a key that may be
-/// absent the chain goes on to the next.
-SchemaWriter::Members SchemaWriter::members_of(const Json& schema, const Path& path) const {
-  static const Json kNone = Json::object();
-  const auto found = schema.find("properties");
-  const Json& properties = found == schema.end() ? kNone : *found;
-  if (!properties.is_object()) fail(path, tr("\"properties\" must be an object"));
-  const Json required = schema.value("required", Json::array());
-  if (!required.is_array()) fail(path, tr("\"required\" must be a list of names"));
-  const auto more = schema.find("additionalProperties");
-  // Where members are named, others come only if the schema says so.
-  static const Json kAny = true;
-  Members members;
-  members.further = more != schema.end() ? &*more : properties.empty() ? &kAny : nullptr;
-  if (members.further && *members.further == false) members.further = nullptr;
-  for (const auto& [name, inner] : properties.items()) {
-    const bool must = std::find(required.begin(), required.end(), name) != required.end();
-    // A member that nothing can be must be absent.
-    members.names.insert(name);
-    if (inner == false && !must) continue;
-    members.named.push_back({name, &inner, path + "/properties/" + escaped_key(name), must});
-  }
-  for (const Json& name : required) {
-    if (!name.is_string()) fail(path, tr("\"required\" must be a list of names"));
-    if (!members.names.insert(name.get<std::string>()).second) continue;
-    if (!members.further)
-      fail(path, tr("'{}' is required, but no member may be called so", name.get<std::string>()));
-    members.named.push_back(
-        {name.get<std::string>(), members.further, path + "/additionalProperties", true});
-  }
-  return members;
-}
-
-void SchemaWriter::object(const Json& schema, const Path& path, State from, State to) {
-  const auto [members, names, further] = members_of(schema, path);
-  const auto state = [this] { return builder_.add_state(); };
-  const State open = state(), close = state();
-  builder_.literal(from, open, "{");
-  State key = state();
-  parts_.space(open, key);
-  size_t last_required = 0;  // one more than its place
-  for (size_t i = 0; i < members.size(); ++i)
-    last_required = members[i].is_required ? i + 1 : last_required;
-  if (last_required == 0) builder_.literal(key, to, "}");
-  if (!members.empty() || further) {
-    // The '}' of an empty object may not come behind a comma.
-    const State first = state();
-    builder_.epsilon(key, first);
-    key = first;
-  }
-  const State end_of_value = state();
-  parts_.space(end_of_value, close);
-  builder_.literal(close, to, "}");
-  for (size_t i = 0; i < members.size(); ++i) {
-    const Member& member = members[i];
-    const State colon = state(), value = state(), behind = state(), next_key = state(),
-                comma = state();
-    builder_.literal(key, colon, dump_text(member.name) + ":");
-    parts_.space(colon, value);
-    this->schema(*member.schema, member.path, value, behind);
-    if (!member.is_required) builder_.epsilon(key, next_key);
-    const bool may_continue = i + 1 < members.size() || further;
-    if (may_continue) {
-      builder_.literal(behind, comma, ",");
-      parts_.space(comma, next_key);
-    }
-    if (i + 1 >= last_required) builder_.epsilon(behind, end_of_value);
-    key = next_key;
-  }
-  if (further) further_members(further, path + "/additionalProperties", names, key, end_of_value);
-}
-
-void SchemaWriter::further_members(const Json* schema, const Path& path,
-                                   const std::set<std::string>& names, State key, State behind) {
-  const auto state = [this] { return builder_.add_state(); };
-  const State again = state(), colon = state(), spaced = state(), value = state(), done = state(),
-              comma = state();
-  builder_.epsilon(key, again);
-  if (names.empty()) {
-    parts_.string(again, colon);
-  } else {
-    parts_.other_key(again, colon, names);
-  }
-  builder_.literal(colon, spaced, ":");
-  parts_.space(spaced, value);
-  this->schema(*schema, path, value, done);
-  builder_.literal(done, comma, ",");
-  parts_.space(comma, again);
-  builder_.epsilon(done, behind);
-}
-
 std::optional<uint64_t> SchemaWriter::count(const Json& schema, const char* key,
                                             const Path& path) const {
   const auto found = schema.find(key);
@@ -409,10 +312,45 @@ std::optional<uint64_t> SchemaWriter::count(const Json& schema, const char* key,
   return found->get<uint64_t>();
 }
 
-void SchemaWriter::array(const Json& schema, const Path& path, State from, State to) {
+/// False where items may be alike. What differs from a value that came before needs a memory, so
+/// there may be but a few values.
+bool SchemaWriter::distinct_array(const Json& schema, const Path& path, State from, State to) {
   const auto unique = schema.find("uniqueItems");
-  if (unique != schema.end() && *unique != false)
-    fail(path, tr("keyword '{}' is not supported", "uniqueItems"));
+  if (unique == schema.end() || *unique == false) return false;
+  const uint64_t least = count(schema, "minItems", path).value_or(0);
+  const auto most = count(schema, "maxItems", path);
+  if (most && *most < 2) return false;
+  const Path inner = path + "/items";
+  const Json items = without_reference(schema.value("items", Json()), inner, 0);
+  Json values = Json::array();
+  if (items.is_object() && items.contains("const")) values.push_back(items["const"]);
+  if (items.is_object() && !items.contains("const") && items.value("enum", Json()).is_array()) {
+    for (const Json& value : items["enum"]) {
+      if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+    }
+  }
+  if (values.empty() || values.size() > kMaxDistinct || schema.contains("prefixItems")) {
+    fail(path, tr("uniqueItems is followed where all items are of one enumeration of at most {} "
+                  "values",
+                  kMaxDistinct));
+  }
+  std::vector<Rule> rules;
+  for (const Json& value : values) {
+    Json one = without(items, "enum");
+    one["const"] = value;
+    const auto types = types_of(one, inner);
+    const bool fits = types.empty() || std::any_of(types.begin(), types.end(), [&](const auto& t) {
+                        return is_of_type(value, t);
+                      });
+    if (fits) rules.push_back(rule_of(one, dump_text(one), inner));
+  }
+  if (least > rules.size()) fail(path, tr("there are fewer values than items that must differ"));
+  parts_.distinct_items(from, to, rules, least, most);
+  return true;
+}
+
+void SchemaWriter::array(const Json& schema, const Path& path, State from, State to) {
+  if (distinct_array(schema, path, from, to)) return;
   static const Json kAny = true;
   const auto items = schema.find("items");
   const bool is_old = items != schema.end() && items->is_array();
@@ -452,29 +390,40 @@ void SchemaWriter::string(const Json& schema, const Path& path, State from, Stat
     fail(path, tr("of pattern, format and a length only one at a time is supported"));
   if (most && least.value_or(0) > *most) fail(path, tr("the lower bound is above the upper one"));
   if (has_length) return parts_.string(from, to, least.value_or(0), most);
-  std::string text;
-  if (pattern != schema.end()) {
-    if (!pattern->is_string()) fail(path, tr("\"{}\" must be a string", "pattern"));
-    text = pattern->get<std::string>();
-  } else if (format != schema.end()) {
-    if (!format->is_string()) fail(path, tr("\"{}\" must be a string", "format"));
-    const auto known = pattern_of_format(format->get<std::string>());
-    if (!known)
-      fail(path,
-           tr("format '{}' is not known; known: {}", format->get<std::string>(), format_names()));
-    text = *known;
-  } else {
-    return parts_.string(from, to);
-  }
+  if (pattern == schema.end() && format == schema.end()) return parts_.string(from, to);
   const State inside = builder_.add_state(), behind = builder_.add_state();
   builder_.literal(from, inside, "\"");
   builder_.literal(behind, to, "\"");
+  pattern_of(schema, path, inside, behind, parts_.spelling());
+}
+
+/// What "pattern" or "format" says.
+void SchemaWriter::pattern_of(const Json& schema, const Path& path, State from, State to,
+                              Spelling spelling) {
+  const bool has_pattern = schema.contains("pattern");
+  const Json& said = schema[has_pattern ? "pattern" : "format"];
+  if (!said.is_string())
+    fail(path, tr("\"{}\" must be a string", has_pattern ? "pattern" : "format"));
+  std::string text = said;
+  if (!has_pattern) {
+    const auto known = pattern_of_format(text);
+    if (!known) fail(path, tr("format '{}' is not known; known: {}", text, format_names()));
+    text = *known;
+  }
   try {
-    add_regex(builder_, inside, behind, text,
-              pattern != schema.end() ? RegexUse::kSearch : RegexUse::kWhole, Spelling::kJson);
+    add_regex(builder_, from, to, text, has_pattern ? RegexUse::kSearch : RegexUse::kWhole,
+              spelling);
   } catch (const GrammarError& e) {
     fail(path, e.what());
   }
+}
+
+double SchemaWriter::factor_of(const Json& schema, const Path& path) const {
+  const auto found = schema.find("multipleOf");
+  if (found == schema.end()) return 1;
+  if (!found->is_number() || !(found->get<double>() > 0))
+    fail(path, tr("\"{}\" must be a number above 0", "multipleOf"));
+  return found->get<double>();
 }
 
 void SchemaWriter::integer(const Json& schema, const Path& path, State from, State to) {
@@ -487,8 +436,7 @@ void SchemaWriter::integer(const Json& schema, const Path& path, State from, Sta
   }
   for (const auto& [key, value] : schema.items()) {
     if (type_of_keyword(key) != "number") continue;
-    if (key == "multipleOf" && value == 1) continue;
-    if (key == "multipleOf") fail(path, tr("keyword '{}' is not supported", key));
+    if (key == "multipleOf") continue;
     if (!value.is_number()) fail(path, tr("\"{}\" must be a number", key));
     const bool is_low = key == "minimum" || key == "exclusiveMinimum";
     const auto bound = whole_bound(value, is_low, key.starts_with("exclusive"));
@@ -497,17 +445,58 @@ void SchemaWriter::integer(const Json& schema, const Path& path, State from, Sta
     if (!is_low) most = std::min(most.value_or(INT64_MAX), *bound);
   }
   if (least && most && *least > *most) fail(path, tr("the lower bound is above the upper one"));
-  parts_.integer(from, to, least, most);
+  const double factor = factor_of(schema, path);
+  // Whole numbers are multiples of 0.5 or 0.01 all the same.
+  if (std::trunc(1 / factor) == 1 / factor) return parts_.integer(from, to, least, most);
+  add_multiples(factor, least, most, path, from, to);
+}
+
+void SchemaWriter::add_multiples(double factor, std::optional<int64_t> least,
+                                 std::optional<int64_t> most, const Path& path, State from,
+                                 State to) {
+  constexpr int64_t kMostListed = 1000;
+  constexpr double kLargest = 1e15;
+  if (std::trunc(factor) != factor || factor > kLargest)
+    fail(path, tr("multipleOf {} is not supported: it must be whole", factor));
+  const auto whole = static_cast<int64_t>(factor);
+  const bool is_listed = least && most && std::abs(*least) < kLargest &&
+                         std::abs(*most) < kLargest && (*most - *least) / whole < kMostListed;
+  if (is_listed) {
+    std::vector<std::string> words;
+    int64_t first = *least / whole * whole;
+    if (first < *least) first += whole;
+    for (int64_t value = first; value <= *most; value += whole)
+      words.push_back(std::to_string(value));
+    if (words.empty()) fail(path, tr("no multiple of {} is between the bounds", whole));
+    return builder_.words(from, to, words);
+  }
+  if (static_cast<uint64_t>(whole) > kMaxFactor) {
+    fail(path, tr("multipleOf {} is followed up to {}, or between bounds with at most {} values",
+                  whole, kMaxFactor, kMostListed));
+  }
+  parts_.multiples(from, to, least, most, static_cast<uint64_t>(whole));
+}
+
+/// How many decimals numbers have that this divides: 1 of 0.1, 2 of 0.01; none for others.
+std::optional<size_t> SchemaWriter::decimals_of(double factor) {
+  double power = 10;
+  for (size_t decimals = 1; decimals <= 10; ++decimals, power *= 10) {
+    if (factor == 1 / power) return decimals;
+  }
+  return std::nullopt;
 }
 
 void SchemaWriter::number(const Json& schema, const Path& path, State from, State to) {
+  const double factor = factor_of(schema, path);
+  const auto decimals = decimals_of(factor);
+  if (schema.contains("multipleOf") && !decimals) return integer(schema, path, from, to);
   std::optional<NumberBound> least, most;
   const Json format = schema.value("format", Json());
   if (!format.is_null() && format != "float" && format != "double" && !has_type(schema, "string"))
     fail(path, tr("format '{}' is not known; known: {}", dump_text(format), "float, double"));
   for (const auto& [key, value] : schema.items()) {
     if (type_of_keyword(key) != "number") continue;
-    if (key == "multipleOf") fail(path, tr("keyword '{}' is not supported", key));
+    if (key == "multipleOf") continue;
     if (!value.is_number()) fail(path, tr("\"{}\" must be a number", key));
     const auto whole = whole_bound(value, true, false);
     if (!whole || static_cast<double>(*whole) != value.get<double>())
@@ -520,10 +509,10 @@ void SchemaWriter::number(const Json& schema, const Path& path, State from, Stat
                             (*whole == bound->value && exclusive);
     if (is_tighter) bound = NumberBound{*whole, exclusive};
   }
-  if (!least && !most) return parts_.number(from, to);
+  if (!least && !most && !decimals) return parts_.number(from, to);
   if (least && most && least->value > most->value)
     fail(path, tr("the lower bound is above the upper one"));
-  parts_.number(from, to, least, most);
+  parts_.number(from, to, least, most, decimals.value_or(JsonParts::kFractionDigits));
 }
 
 }  // namespace danlu::grammar

@@ -49,17 +49,19 @@ Envelope envelope_of(ToolFormat format) {
               .all_end = "<｜tool▁calls▁end｜>",
               .name_is_json = false};
     case ToolFormat::kGlm45:
-      break;
+      return {.one_begin = "<tool_call>",
+              .before_arguments = "\n",
+              .between = "\n",
+              .name_is_json = false};
   }
-  throw GrammarError(tr("calls in the form '{}' cannot be constrained",
-                        std::string(text::tool_format_name(format))));
+  throw InternalError("[grammar] a form of calls without a way to write them");
 }
 
 class CallWriter {
  public:
   CallWriter(AutomatonBuilder& builder, const ToolCallRules& rules, const AddMark& add_mark)
       : builder_(builder),
-        parts_(builder),
+        parts_(builder, /*in_tags=*/rules.format == ToolFormat::kGlm45),
         rules_(rules),
         add_mark_(add_mark),
         envelope_(envelope_of(rules.format)) {}
@@ -113,15 +115,25 @@ class CallWriter {
     }
     if (!has_any) throw GrammarError(tr("no tool is called '{}'", rules_.name));
     at = text(arguments, envelope_.one_end);
-    builder_.epsilon(is_deep_seek ? mark(at, "<｜tool▁call▁end｜>") : at, to);
+    if (is_deep_seek) at = mark(at, "<｜tool▁call▁end｜>");
+    builder_.epsilon(is_glm() ? mark(at, "</tool_call>") : at, to);
   }
 
   void add_arguments(const Json& function, const std::string& name, State from, State to) {
     const auto parameters = function.find("parameters");
-    if (parameters == function.end() || parameters->is_null())
-      return builder_.literal(from, to, "{}");
+    const bool has_any = parameters != function.end() && !parameters->is_null();
+    if (is_glm())
+      return has_any ? add_tagged(*parameters, name, from, to) : builder_.epsilon(from, to);
+    if (!has_any) return builder_.literal(from, to, "{}");
     if (parameters->is_object() && parameters->empty()) return parts_.any_object(from, to);
     SchemaWriter(builder_, parts_, *parameters, "tools/" + name + "/parameters").add(from, to);
+  }
+
+  bool is_glm() const { return rules_.format == ToolFormat::kGlm45; }
+
+  void add_tagged(const Json& parameters, const std::string& name, State from, State to) {
+    SchemaWriter(builder_, parts_, parameters, "tools/" + name + "/parameters")
+        .add_tagged(from, to, add_mark_);
   }
 
   AutomatonBuilder& builder_;

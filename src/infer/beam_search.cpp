@@ -175,7 +175,7 @@ Answer beam_search(const models::CausalLM& model, const Request& request, Genera
   const auto max_length =
       static_cast<size_t>(window > 0 ? std::min(request.max_new_tokens, std::max<int64_t>(1, room))
                                      : request.max_new_tokens);
-  SequenceCache cache(model.config(), model.dtype(), model.device());
+  SequenceCache cache(model);
   std::vector<Beam> beams{{cache.add(), {}, 0.0}};
   std::vector<Hypothesis> finished;
   const auto pictures =

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "device/parallel.h"
+#include "infer/followers.h"
 #include "infer/live_request.h"
 #include "infer/schedule.h"
 #include "infer/step.h"
@@ -30,10 +31,12 @@ constexpr int64_t kLogprobTokens = 128;
 
 class Engine::Impl {
  public:
-  Impl(const models::CausalLM& model, EngineSettings settings)
+  Impl(const models::CausalLM& model, EngineSettings settings, Followers* followers)
       : model_(model),
         settings_(settings),
-        cache_(model.config(), model.dtype(), model.device(), settings.max_pages) {
+        followers_(followers),
+        cache_(model, settings.max_pages) {
+    if (followers_) followers_->begin_cache(settings.max_pages);
     const bool is_long_rope = model.config().rope.scaling == arch::RopeScaling::kLongRope;
     reads_whole_ = is_long_rope || settings.deterministic;
     shares_ = settings_.prefix_caching && !reads_whole_;
@@ -59,12 +62,8 @@ class Engine::Impl {
   void cancel(RequestHandle handle) {
     const auto found = ranks_.find(handle);
     if (found == ranks_.end()) return;
-    if (const auto runs = running_.find(found->second); runs != running_.end()) {
-      cache_.remove(runs->second->sequence);
-      running_.erase(runs);
-    }
-    waiting_.erase(found->second);
-    ranks_.erase(found);
+    forget(found->second);
+    if (followers_ && !has_work()) followers_->rest();
   }
 
   bool has_work() const { return !ranks_.empty(); }
@@ -75,6 +74,7 @@ class Engine::Impl {
     const std::vector<Part> parts = plan(outputs);
     ++counts_.steps;
     for (const std::vector<Part>& pass : passes_of(parts)) compute(pass, outputs);
+    if (followers_ && !has_work()) followers_->rest();
     return outputs;
   }
 
@@ -117,7 +117,11 @@ class Engine::Impl {
   void check(const EngineRequest& asked) const {
     asked.request.sampling.validate();
     check_prompt(model_.config(), asked.request.prompt, asked.request.pictures);
-    check_rules(asked.rules, model_.config().vocab_size);
+    check_rules(asked.request.rules, model_.config().vocab_size);
+    if (followers_ && !asked.request.pictures.empty()) {
+      throw DataError(tr("[engine] a model that several processes hold sees no pictures"),
+                      tr("ask one that runs without --tensor_parallel_size"));
+    }
     const int64_t tokens = std::ssize(asked.request.prompt);
     if (settings_.max_pages == 0 || tokens < page_tokens()) return;
     throw DataError(tr("[engine] the prompt has {} tokens, the pages of the cache hold {}", tokens,
@@ -143,7 +147,7 @@ class Engine::Impl {
   RequestProgress progress_of_running(const LiveRequest& live) {
     const int64_t length = std::ssize(live.seen);
     if (outgrows_cache(model_.config(), cache_.length(live.sequence), length))
-      cache_.truncate(live.sequence, 0);
+      truncate(live.sequence, 0);
     RequestProgress progress = progress_of(live, cache_.length(live.sequence));
     progress.total += std::ssize(live.drafts);
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
@@ -181,7 +185,7 @@ class Engine::Impl {
       live->drafts.clear();
       const bool goes_on = cache_.length(live->sequence) + 1 == std::ssize(live->seen);
       if (!has_room || !goes_on || live->pictures || live->reads_all()) continue;
-      if (live->asked.rules.constraint) continue;
+      if (live->asked.request.rules.constraint) continue;
       live->drafts = looked_up(live->seen, settings_.lookup,
                                std::min(most, live->limit - std::ssize(live->seen) - 1));
     }
@@ -197,7 +201,7 @@ class Engine::Impl {
   void preempt() {
     const auto last = std::prev(running_.end());
     LiveRequest& live = *last->second;
-    cache_.remove(live.sequence);
+    remove(live.sequence);
     live.sequence = -1;
     live.places.clear();
     live.prompt_logprobs.clear();
@@ -297,6 +301,7 @@ class Engine::Impl {
 
   void begin(LiveRequest& live, const PrefixIndex::Found& shared) {
     live.sequence = cache_.add(shared.pages);
+    if (followers_) followers_->add_sequence(shared.pages);
     live.places = shared.places;
     if (live.has_begun) return;
     live.has_begun = true;
@@ -307,9 +312,22 @@ class Engine::Impl {
     counts_.prefix_hit += live.cached_tokens;
   }
 
+  void remove(SequenceId sequence) {
+    cache_.remove(sequence);
+    if (followers_) followers_->remove_sequence(sequence);
+  }
+  void truncate(SequenceId sequence, int64_t length) {
+    cache_.truncate(sequence, length);
+    if (followers_) followers_->truncate_sequence(sequence, length);
+  }
+  void keep(int32_t page) {
+    cache_.pool().keep(page);
+    if (followers_) followers_->keep_page(page);
+  }
+
   void forget(RequestRank rank) {
     if (const auto found = running_.find(rank); found != running_.end()) {
-      cache_.remove(found->second->sequence);
+      remove(found->second->sequence);
       running_.erase(found);
     }
     waiting_.erase(rank);
@@ -321,7 +339,9 @@ class Engine::Impl {
   }
 
   void compute(const std::vector<Part>& parts, std::vector<EngineOutput>& outputs) {
-    const StepResult result = infer::step(model_, cache_, inputs_of(parts));
+    const std::vector<StepInput> inputs = inputs_of(parts);
+    if (followers_) followers_->begin_pass(inputs);
+    const StepResult result = infer::step(model_, cache_, inputs);
     const at::Tensor& logits_RV = result.logits_RV;
     std::vector<int64_t> last_rows(parts.size(), -1);
     int64_t row = 0, token = 0;
@@ -389,7 +409,7 @@ class Engine::Impl {
                      std::span(live.named)
                          .subspan(static_cast<size_t>(i * ops::kPageTokens), ops::kPageTokens),
                      page));
-      if (index_.has(page)) cache_.pool().keep(page);
+      if (index_.has(page)) keep(page);
     }
   }
 
@@ -435,7 +455,7 @@ class Engine::Impl {
                    live, model_.dtype());
     }
     if (drafts.empty()) return;
-    cache_.truncate(live.sequence, std::ssize(live.seen) - 1);
+    truncate(live.sequence, std::ssize(live.seen) - 1);
     note_full_pages(live);
   }
 
@@ -472,13 +492,14 @@ class Engine::Impl {
     output.token = id;
     live.seen.push_back(id);
     live.named.push_back(id);
-    if (live.asked.rules.constraint) live.asked.rules.constraint->accept(id);
+    if (live.asked.request.rules.constraint) live.asked.request.rules.constraint->accept(id);
     if (std::ssize(live.seen) >= live.limit) output.finished = FinishReason::kLength;
   }
 
   const models::CausalLM& model_;
   const EngineSettings settings_;
-  bool reads_whole_ = false;  ///< no prompt is read in parts
+  Followers* const followers_;  ///< nullptr: this rank has the whole model
+  bool reads_whole_ = false;    ///< no prompt is read in parts
   bool shares_ = false;
   PrefixIndex index_;
   SequenceCache cache_;
@@ -490,8 +511,8 @@ class Engine::Impl {
   EngineCounts counts_;
 };
 
-Engine::Engine(const models::CausalLM& model, EngineSettings settings)
-    : impl_(std::make_unique<Impl>(model, settings)) {}
+Engine::Engine(const models::CausalLM& model, EngineSettings settings, Followers* followers)
+    : impl_(std::make_unique<Impl>(model, settings, followers)) {}
 Engine::~Engine() = default;
 RequestHandle Engine::add(EngineRequest request) { return impl_->add(std::move(request)); }
 void Engine::cancel(RequestHandle handle) { impl_->cancel(handle); }

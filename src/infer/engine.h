@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "infer/generate.h"
-#include "infer/logit_rules.h"
 #include "infer/prompt_lookup.h"
 #include "layers/lora.h"
 #include "models/causal_lm.h"
@@ -27,7 +26,6 @@ enum class Pooling { kMean, kLast };
 
 struct EngineRequest {
   Request request;
-  LogitRules rules = {};
   /// With each token of the answer its log-probability and those of so many likeliest; none: none.
   std::optional<int64_t> num_logprobs = {};
   /// The same of the prompt's tokens, each after those before it.
@@ -71,6 +69,8 @@ struct EngineSettings {
   PromptLookup lookup = {};
 };
 
+class Followers;
+
 /// Since the engine was made, but for the first three.
 struct EngineCounts {
   int64_t running = 0, waiting = 0;  ///< requests, now
@@ -86,8 +86,10 @@ struct EngineCounts {
 /// on what else is there, beyond rounding.
 class Engine {
  public:
-  /// REQUIRES: `model` outlives the engine and does not change while requests are there.
-  Engine(const models::CausalLM& model, EngineSettings settings);
+  /// followers: of rank 0 of those that hold parts of `model`; nullptr: it is whole. They answer no
+  /// requests with pictures. REQUIRES: both outlive the engine, and `model` does not change while
+  /// requests are there.
+  Engine(const models::CausalLM& model, EngineSettings settings, Followers* followers = nullptr);
   ~Engine();
 
   /// Errors: as generate()'s; DataError if the pages could not hold the prompt and one token. An

@@ -38,11 +38,6 @@ void begin_anew_if_outgrown(const arch::ModelConfig& config, SequenceCache& cach
   running.pending = running.seen;
 }
 
-text::TokenId next_token(const models::CausalLM& model, const at::Tensor& logits_BV, size_t row,
-                         const Running& r) {
-  return sample_token(answerable(logits_BV, row, *r.request), r.seen, r.request->sampling,
-                      r.request->stream, r.answer.ids.size(), model.dtype());
-}
 /// Takes the next token into account; true when the request is finished.
 bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
                   const OnToken& on_token) {
@@ -51,6 +46,7 @@ bool accept_token(Running& running, text::TokenId id, int64_t max_positions,
     running.answer.stopped_by = id;
     return true;
   }
+  if (running.request->rules.constraint) running.request->rules.constraint->accept(id);
   running.answer.ids.push_back(id);
   running.seen.push_back(id);
   running.pending = {id};
@@ -110,12 +106,15 @@ void check_prompt(const arch::ModelConfig& config, const std::vector<text::Token
 
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token, GenerationStats* stats,
-                             const IsCancelled& is_cancelled, const OnAnswer& on_answer) {
+                             const IsCancelled& is_cancelled, const OnAnswer& on_answer,
+                             Followers* followers) {
   GenerationStats local;
   GenerationStats& counts = stats ? *stats : local;
-  Engine engine(model, {.max_sequences = std::max<int64_t>(1, batch_size),
-                        .max_batched_tokens = std::numeric_limits<int64_t>::max() / 2,
-                        .prefix_caching = false});
+  Engine engine(model,
+                {.max_sequences = std::max<int64_t>(1, batch_size),
+                 .max_batched_tokens = std::numeric_limits<int64_t>::max() / 2,
+                 .prefix_caching = false},
+                followers);
   std::vector<Answer> answers(requests.size());
   std::map<RequestHandle, size_t> unfinished;
   for (size_t i = 0; i < requests.size(); ++i) unfinished[engine.add({.request = requests[i]})] = i;
@@ -142,18 +141,20 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
     }
     count_step(before, engine.counts(), steady_now_s() - start_s, counts);
   }
-  for (const auto& [handle, index] : unfinished) answers[index].reason = FinishReason::kCancelled;
+  for (const auto& [handle, index] : unfinished) {
+    answers[index].reason = FinishReason::kCancelled;
+    engine.cancel(handle);
+  }
   return answers;
 }
 
 Session::Session(const models::CausalLM& model)
-    : model_(model),
-      cache_(model.config(), model.dtype(), model.device()),
-      sequence_(cache_.add()) {}
+    : model_(model), cache_(model), sequence_(cache_.add()) {}
 
 Answer Session::answer(const Request& request, const OnToken& on_token, GenerationStats* stats) {
   request.sampling.validate();
   check_prompt(model_.config(), request.prompt, request.pictures);
+  check_rules(request.rules, model_.config().vocab_size);
   GenerationStats local;
   GenerationStats& counts = stats ? *stats : local;
   const auto pictures =
@@ -186,11 +187,16 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
       cached_ = named;
     else
       cached_.push_back(running.seen.back());
-    const text::TokenId id = next_token(model_, logits_BV, 0, running);
-    ++counts.new_tokens;
+    const auto id =
+        next_of(answerable(logits_BV, 0, request), request, running.seen, model_.dtype());
     (first ? counts.prefill_s : counts.decode_s) += steady_now_s() - start_s;
     first = false;
-    done = accept_token(running, id, model_.config().max_positions, on_token);
+    if (!id) {
+      running.answer.reason = FinishReason::kStop;
+      break;
+    }
+    ++counts.new_tokens;
+    done = accept_token(running, *id, model_.config().max_positions, on_token);
   }
   return running.answer;
 }

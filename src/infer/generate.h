@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "infer/kv_cache.h"
+#include "infer/logit_rules.h"
 #include "infer/prompt_pictures.h"
 #include "infer/sampling.h"
 #include "models/causal_lm.h"
@@ -29,6 +30,7 @@ struct Request {
   int64_t num_tokens =
       0;                ///< answer with ids below this only (a vocabulary is often padded); 0: any
   uint64_t stream = 0;  ///< separates the random draws of requests with one seed
+  LogitRules rules = {};
 };
 
 struct Answer {
@@ -47,6 +49,8 @@ using OnAnswer = std::function<void(size_t index, const Answer& answer)>;
 /// Asked between steps; true ends everything that is not finished (FinishReason::kCancelled).
 using IsCancelled = std::function<bool()>;
 
+class Followers;
+
 /// Counts of one generate call.
 struct GenerationStats {
   int64_t prompt_tokens = 0, new_tokens = 0;
@@ -58,15 +62,17 @@ struct GenerationStats {
 /// depend on what else is in the batch, beyond rounding of the arithmetic. Errors: DataError if a
 /// prompt is empty, holds an id outside the vocabulary, does not fit the model's window, or has
 /// other placeholders than pictures; NumericError if the model gives logits that are not numbers.
+/// followers: as Engine's.
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token = {},
                              GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {},
-                             const OnAnswer& on_answer = {});
+                             const OnAnswer& on_answer = {}, Followers* followers = nullptr);
 
 /// Beam search over one request (sampling.num_beams >= 2), scored as HF's beam search:
 /// log-probability divided by length^length_penalty, max(2, 1 + stop ids) * num_beams candidates a
 /// step, ended as transformers does since 4.51. With do_sample, candidates are drawn without
-/// replacement, then ranked by score. Errors: as generate; those of PromptPicture::pixels.
+/// replacement, then ranked by score. Rules of logits have no effect. Errors: as generate; those of
+/// PromptPicture::pixels.
 Answer beam_search(const models::CausalLM& model, const Request& request,
                    GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {});
 

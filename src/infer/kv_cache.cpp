@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 #include "arch/attention_size.h"
 #include "base/error.h"
 #include "ops/cached_attention.h"
@@ -9,19 +11,27 @@
 namespace danlu::infer {
 namespace {
 
-/// Pages as the layers of a whole model need them.
-ops::PageShape page_shape(const arch::ModelConfig& config) {
+/// ranks: among which heads are divided; each has one at least.
+ops::PageShape page_shape(const arch::ModelConfig& config, int64_t ranks) {
   const arch::KeptOfToken kept = arch::kept_of_token(config);
-  return {config.num_layers, kept.heads, kept.key_dim, kept.value_dim};
+  return {config.num_layers, std::max<int64_t>(1, kept.heads / ranks), kept.key_dim,
+          kept.value_dim};
 }
 
 int64_t pages_for(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
 
 }  // namespace
 
+ops::PageShape page_shape_of(const models::CausalLM& model) {
+  return page_shape(model.config(), model.mesh().shape().tensor);
+}
+
+SequenceCache::SequenceCache(const models::CausalLM& model, int64_t max_pages)
+    : SequenceCache(page_shape_of(model), model.dtype(), model.device(), max_pages) {}
+
 SequenceCache::SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype,
                              const at::Device& device, int64_t max_pages)
-    : SequenceCache(page_shape(config), dtype, device, max_pages) {}
+    : SequenceCache(page_shape(config, 1), dtype, device, max_pages) {}
 
 SequenceCache::SequenceCache(const ops::PageShape& shape, at::ScalarType dtype,
                              const at::Device& device, int64_t max_pages)

@@ -17,13 +17,18 @@ namespace danlu::infer {
 
 using SequenceId = int64_t;
 
+/// Pages as the layers of this rank's part of a model need them.
+ops::PageShape page_shape_of(const models::CausalLM& model);
+
 /// Sequences are added, grow, fork and are removed independently. begin() announces a forward pass,
 /// the model writes and reads through attend(), and end() makes the new keys and values permanent.
 /// Keys and values, or what a latent attention keeps, lie in pages of one pool. Sequences share the
 /// pages of a common beginning until one of them writes there. Not thread-safe.
 class SequenceCache : public models::KvCache {
  public:
-  /// For a whole model, with pages as its layers need them.
+  /// For what this rank holds of a model, with pages as its layers need them.
+  explicit SequenceCache(const models::CausalLM& model, int64_t max_pages = 0);
+  /// The same for a whole model.
   SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device,
                 int64_t max_pages = 0);
   /// max_pages: as PagePool's.

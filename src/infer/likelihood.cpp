@@ -49,7 +49,7 @@ class Scorer {
         stats_(stats),
         is_cancelled_(is_cancelled),
         results_(texts.size()),
-        cache_(model.config(), model.dtype(), model.device()),
+        cache_(model),
         cache_bytes_per_token_(model.config().num_layers *
                                arch::kept_of_token(model.config()).elements() *
                                static_cast<int64_t>(c10::elementSize(model.dtype()))) {

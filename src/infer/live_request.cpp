@@ -6,17 +6,22 @@
 
 namespace danlu::infer {
 
+std::optional<text::TokenId> next_of(std::span<float> row, const Request& request,
+                                     std::span<const text::TokenId> seen,
+                                     at::ScalarType computed_in) {
+  require_usable_logits(row, computed_in);
+  const std::span<const text::TokenId> answer = seen.subspan(request.prompt.size());
+  if (!apply_rules(row, request.rules, answer, request.stop_ids)) return std::nullopt;
+  return sample_token(row, seen, request.sampling, request.stream, answer.size(), computed_in);
+}
+
 DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType computed_in) {
   DrawnToken drawn;
-  const Request& request = live.asked.request;
   try {
-    require_usable_logits(row, computed_in);
     std::vector<float> of_model;
     if (live.asked.num_logprobs) of_model.assign(row.begin(), row.end());
-    if (!apply_rules(row, live.asked.rules, live.answer(), request.stop_ids)) return drawn;
-    drawn.token = sample_token(row, live.seen, request.sampling, request.stream,
-                               static_cast<uint64_t>(live.answered()), computed_in);
-    if (live.asked.num_logprobs)
+    drawn.token = next_of(row, live.asked.request, live.seen, computed_in);
+    if (drawn.token && live.asked.num_logprobs)
       drawn.logprobs = logprobs_of(of_model, *drawn.token, *live.asked.num_logprobs);
   } catch (const Error&) {
     drawn.error = std::current_exception();

@@ -57,6 +57,12 @@ struct DrawnToken {
   std::optional<TokenLogprobs> logprobs;
   std::exception_ptr error;
 };
+/// The token behind `seen`, prompt and answer, by the request's rules; none: nothing may come any
+/// more. Changes the logits. Errors: as sample_token.
+std::optional<text::TokenId> next_of(std::span<float> logits_V, const Request& request,
+                                     std::span<const text::TokenId> seen,
+                                     at::ScalarType computed_in);
+
 DrawnToken draw(std::span<float> logits_V, const LiveRequest& live, at::ScalarType computed_in);
 
 /// Adds the hidden states [n, hidden] of a prompt's next tokens to what was pooled so far.

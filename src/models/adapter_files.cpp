@@ -136,6 +136,20 @@ auto as_its_fault(const std::string& where, const Make& make) {
   }
 }
 
+/// A pass says which of its rows have which adapter, so all ranks must have all of them. Errors:
+/// UsageError.
+void require_rows_stay(const parallel::MeshShape& shape, const arch::ModelConfig& config,
+                       const std::string& where) {
+  const bool sends_rows =
+      config.experts.count > 0 && shape.several_of(shape.expert_axes()) != arch::Axes();
+  if (!sends_rows && !shape.sequence_parallel) return;
+  throw UsageError(
+      sends_rows
+          ? tr("{}: an adapter beside a model does not go with experts that processes share", where)
+          : tr("{}: an adapter beside a model does not go with --sequence_parallel", where),
+      tr("make it a part of the model: --adapters DIR, or danlu merge"));
+}
+
 /// Errors: ModelError naming tensors that are missing, unknown or of another shape.
 void require_all_tensors(CausalLM::Impl& impl, const PeftConfig& config,
                          const weights::TensorSource& source, const std::string& where) {
@@ -186,6 +200,7 @@ void load_adapter(CausalLM& model, const std::filesystem::path& path,
 layers::AdapterSetPtr load_beside(const CausalLM& model, const std::filesystem::path& path,
                                   std::optional<double> lora_alpha) {
   CausalLM::Impl& impl = model.impl();
+  require_rows_stay(impl.mesh.shape(), impl.config, path.string());
   const weights::AdapterSource opened =
       weights::open_adapter_source(path, impl.config, {.lora_alpha = lora_alpha});
   const weights::TensorSource& source = *opened.tensors;
@@ -194,7 +209,11 @@ layers::AdapterSetPtr load_beside(const CausalLM& model, const std::filesystem::
   auto set = std::make_shared<layers::AdapterSet>(
       as_its_fault(path.string(), [&] { return make_beside(impl, opened.peft); }));
   require_all_tensors(impl, opened.peft, source, path.string());
-  for (auto& [linear, adapter] : set->of) {
+  // In the model's order: ranks exchange the lengths of DoRA's rows.
+  for (const layers::Linear* linear : impl.network.adaptable()) {
+    const auto found = set->of.find(linear);
+    if (found == set->of.end()) continue;
+    layers::LoraAdapter& adapter = found->second;
     for (Parameter* parameter : {&adapter.a_RI, &adapter.b_OR, &adapter.magnitude_O}) {
       if (parameter->defined()) read_into(source, parameter->name(), *parameter);
     }

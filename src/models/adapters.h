@@ -30,7 +30,8 @@ void load_adapter(CausalLM& model, const weights::PeftConfig& config,
 /// (ForwardInput::adapter_runs). Several may be there, of other ranks and targets. Any thread may
 /// load one while others compute. `path`, `lora_alpha`: as load_adapter's.
 /// Errors: ModelError as load_adapter's, and for modules that an adapter replaces whole
-/// (modules_to_save); UsageError if the model has adapters of its own.
+/// (modules_to_save); UsageError if the model has adapters of its own, or ranks send one another
+/// rows of a pass (experts parallel, sequence parallel).
 layers::AdapterSetPtr load_beside(const CausalLM& model, const std::filesystem::path& path,
                                   std::optional<double> lora_alpha = {});
 

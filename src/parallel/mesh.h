@@ -35,8 +35,11 @@ class World {
   /// Leaves a note that every rank can see.
   virtual void post(const std::string& note) = 0;
   /// Returns when some rank has posted `note`, however long that takes. Errors: CommError when
-  /// rank 0, which keeps the notes, is gone.
-  virtual void wait_for(const std::string& note) = 0;
+  /// rank 0, which keeps the notes, is gone. It is asked for ever more seldom, and at last once in
+  /// `longest_pause_s`.
+  virtual void wait_for(const std::string& note, double longest_pause_s = 0.1) = 0;
+  /// Takes a note away that no rank waits for any more.
+  virtual void forget(const std::string& note) = 0;
   /// Says which step of the training this rank is in, for messages about the rank.
   virtual void note_step(int64_t /*step*/) {}
   /// Says that this rank is about to end with `error`. If it is an error of communication, waits

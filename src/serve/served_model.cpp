@@ -312,10 +312,10 @@ std::vector<infer::EngineRequest> ServedModel::engine_requests(
   }
   request.stop_ids.insert(request.stop_ids.end(), wish.stop_ids.begin(), wish.stop_ids.end());
   for (const auto& [id, bias] : wish.sampling.logit_bias) check_ids({id}, "logit_bias");
-  one.rules.bias = wish.sampling.logit_bias;
-  one.rules.presence_penalty = wish.sampling.presence_penalty;
-  one.rules.frequency_penalty = wish.sampling.frequency_penalty;
-  one.rules.min_new_tokens = wish.min_tokens;
+  request.rules.bias = wish.sampling.logit_bias;
+  request.rules.presence_penalty = wish.sampling.presence_penalty;
+  request.rules.frequency_penalty = wish.sampling.frequency_penalty;
+  request.rules.min_new_tokens = wish.min_tokens;
   one.num_logprobs = wish.num_logprobs;
   one.num_prompt_logprobs = wish.num_prompt_logprobs;
   one.salt = wish.salt;
@@ -328,7 +328,7 @@ std::vector<infer::EngineRequest> ServedModel::engine_requests(
   for (int64_t i = 0; i < wish.num_choices; ++i) {
     infer::EngineRequest& choice = all.emplace_back(one);
     choice.request.stream = static_cast<uint64_t>(i);
-    if (shared) choice.rules.constraint = shared->clone();
+    if (shared) choice.request.rules.constraint = shared->clone();
   }
   return all;
 }

@@ -34,6 +34,9 @@ class Ranks {
   const std::vector<int64_t>& leads() const { return leads_; }
   int64_t lead() const { return lead_; }
 
+  /// REQUIRES: there are several.
+  parallel::World& world() const { return *world_; }
+
   void wait_for_all() const { all().barrier(); }
   const parallel::Group& all() const { return all_ ? *all_ : mesh().all(); }
   /// A group of these ranks, ascending; nullptr if this rank is not among them. Collective.

@@ -46,5 +46,64 @@ TEST(ConstrainedCalls, AreFoundAgain) {
   }
 }
 
+/// Arguments between tags, of which strings are as they are: tags in them would end them.
+TEST(ConstrainedCalls, TextBetweenTagsHoldsNoTag) {
+  const std::vector<std::string> tags = {"<arg_key>",    "</arg_key>",  "<arg_value>",
+                                         "</arg_value>", "<tool_call>", "</tool_call>"};
+  const Json tools = Json::parse(R"([
+      {"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+       "properties": {"text": {"type": "string"}, "short": {"type": "string", "minLength": 1, "maxLength": 3},
+         "kind": {"type": "string", "enum": ["a", "b c"]}, "like": {"type": "string", "pattern": "^[^a]{1,4}$"},
+         "day": {"type": "string", "format": "date"}, "count": {"type": "integer", "minimum": 3},
+         "any": {"type": ["string", "null"]}, "of": {"type": "object", "properties": {"x<": {"type": "string"},
+         "y": {"enum": ["</arg_value>", 2]}}}, "many": {"items": {"enum": ["</arg_value>", "a<"]}}},
+       "required": ["text", "count"], "additionalProperties": false}}},
+      {"type": "function", "function": {"name": "g"}},
+      {"type": "function", "function": {"name": "h", "parameters": {"type": "object"}}}])");
+  // Tags as tokens of their own, and as text alone.
+  for (const bool are_special : {true, false}) {
+    std::vector<std::string> special = {"<end>"};
+    std::vector<std::string> words = {"</arg_value", "</arg", "_value>", ">\n<arg_key>"};
+    if (!are_special) words.insert(words.end(), tags.begin(), tags.end());
+    if (are_special) special.insert(special.end(), tags.begin(), tags.end());
+    const auto tokenizer = std::make_shared<text::FakeTokenizer>(special, words);
+    const grammar::Compiler compiler(tokenizer, {256});
+    std::mt19937 random(11);
+    size_t num_text = 0, num_of = 0;
+    for (int round = 0; round < 300; ++round) {
+      const std::string name = round % 2 == 0 ? "f" : "";
+      const auto constraint = compiler.begin(
+          compiler.tool_calls({.format = text::ToolFormat::kGlm45, .tools = tools, .name = name}));
+      const std::string text =
+          tokenizer->decode(grammar::draw(*constraint, *tokenizer, 256, random, 60,
+                                          {"</arg_key>", "</arg_value>", "</tool_call>"}),
+                            false);
+      const ParsedAnswer answer =
+          parse_tool_calls(text, text::ToolFormat::kGlm45, {.tools = tools});
+      ASSERT_EQ(answer.content, "") << text;
+      ASSERT_FALSE(answer.calls.empty()) << text;
+      for (const ParsedCall& call : answer.calls) {
+        const Json arguments = Json::parse(call.arguments);
+        if (call.name != "f") continue;
+        ASSERT_TRUE(arguments["text"].is_string()) << text;
+        ASSERT_GE(arguments["count"].get<int64_t>(), 3) << text;
+        num_text += arguments["text"] != "";
+        num_of += arguments.contains("of");
+        if (arguments.contains("of")) {
+          ASSERT_TRUE(arguments["of"].is_object()) << text;
+        }
+        if (arguments.contains("kind")) {
+          ASSERT_TRUE(arguments["kind"] == "a" || arguments["kind"] == "b c") << text;
+        }
+        if (arguments.contains("any")) {
+          ASSERT_TRUE(arguments["any"].is_string() || arguments["any"].is_null()) << text;
+        }
+      }
+    }
+    EXPECT_GT(num_text, 30u);
+    EXPECT_GT(num_of, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace danlu::api

@@ -53,15 +53,20 @@ std::vector<std::string> prompts(size_t count) {
                                            "It was",
                                            "She",
                                            "A"};
+  const std::string common = "There was a little girl who had a dog and a cat. ";
   std::vector<std::string> all;
-  for (size_t i = 0; i < count; ++i)
-    all.push_back(begins[i % begins.size()] + (i < begins.size() ? "" : " " + std::to_string(i)));
+  for (size_t i = 0; i < count; ++i) {
+    std::string& prompt = all.emplace_back();
+    // Some begin alike, over pages and over parts of them.
+    for (size_t k = i % 4; k > 1; --k) prompt += common.substr(0, common.size() - i % 3);
+    prompt += begins[i % begins.size()] + (i < begins.size() ? "" : " " + std::to_string(i));
+  }
   return all;
 }
 
 TEST(Serve, GreedyAnswersAreInfersAtAnyConcurrency) {
   DANLU_REQUIRES_SHARED();
-  constexpr size_t kPrompts = 48, kAtOnce = 16;
+  constexpr size_t kPrompts = 200, kAtOnce = 16;
   const std::vector<std::string> asked = prompts(kPrompts);
   const TemporaryDirectory folder;
   std::ofstream file(folder / "prompts.txt");
@@ -219,7 +224,7 @@ TEST(Serve, WhatCannotBeServedIsSaidBeforeAModelIsLoaded) {
     return result.err;
   };
   EXPECT_THAT(error({"--lora_modules", "a"}), HasSubstr("NAME=DIR"));
-  EXPECT_THAT(error({"--tensor_parallel_size", "2"}), HasSubstr("one process"));
+  EXPECT_THAT(error({"--pipeline_parallel_size", "2"}), HasSubstr("--tensor_parallel_size"));
   EXPECT_THAT(error({"--ssl_certfile", "x.pem"}), HasSubstr("--ssl_keyfile"));
   EXPECT_THAT(error({"--port", "70000"}), HasSubstr("65535"));
 }

@@ -54,6 +54,7 @@ class ServedProgram {
   ServedProgram& operator=(const ServedProgram&) = delete;
 
   uint16_t port() const { return port_; }
+  pid_t pid() const { return child_; }
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
   std::string log() const {
     std::stringstream text;

@@ -141,9 +141,11 @@ TEST(Constraint, RefusesWhatCannotBeFollowed) {
         compiler.tool_calls({.format = text::ToolFormat::kHermes, .tools = tools, .name = "g"});
       }),
       "no tool is called 'g'");
-  EXPECT_EQ(test::error_of<GrammarError>(
-                [&] { compiler.tool_calls({.format = text::ToolFormat::kGlm45, .tools = tools}); }),
-            "calls in the form 'glm45' cannot be constrained");
+  const Json choices = Json::parse(R"([{"name": "f", "parameters": {"anyOf": [{}, {}]}}])");
+  EXPECT_EQ(test::error_of<GrammarError>([&] {
+              compiler.tool_calls({.format = text::ToolFormat::kGlm45, .tools = choices});
+            }),
+            "[tools/f/parameters] #: in this form arguments are the properties of one object");
 }
 
 /// What a token spells, from the tokenizer alone: all ids of a text together spell it.

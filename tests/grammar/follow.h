@@ -28,12 +28,12 @@ inline std::vector<text::TokenId> ids_of(std::span<const uint64_t> mask) {
 }
 
 /// Draws allowed tokens until a stop id comes. After `patience` tokens what closes JSON is
-/// preferred. None if no end came within 3000.
-inline std::optional<std::vector<text::TokenId>> draw_some(text::TokenConstraint& constraint,
-                                                           const text::Tokenizer& tokenizer,
-                                                           text::TokenId stop, std::mt19937& random,
-                                                           int patience) {
+/// preferred, and `closers`, tokens of the vocabulary. None if no end came within 3000.
+inline std::optional<std::vector<text::TokenId>> draw_some(
+    text::TokenConstraint& constraint, const text::Tokenizer& tokenizer, text::TokenId stop,
+    std::mt19937& random, int patience, const std::vector<std::string>& closers = {}) {
   std::vector<text::TokenId> closing;
+  for (const std::string& text : closers) closing.push_back(tokenizer.token_to_id(text).value());
   for (const char* text : {"\"", "}", "]", "1", "0", "\n", "e", "b", "<"}) {
     const auto ids = tokenizer.encode(text, false);
     closing.push_back(ids.back());
@@ -64,8 +64,9 @@ inline std::optional<std::vector<text::TokenId>> draw_some(text::TokenConstraint
 
 inline std::vector<text::TokenId> draw(text::TokenConstraint& constraint,
                                        const text::Tokenizer& tokenizer, text::TokenId stop,
-                                       std::mt19937& random, int patience) {
-  const auto answer = draw_some(constraint, tokenizer, stop, random, patience);
+                                       std::mt19937& random, int patience,
+                                       const std::vector<std::string>& closers = {}) {
+  const auto answer = draw_some(constraint, tokenizer, stop, random, patience, closers);
   EXPECT_TRUE(answer) << "no end";
   return answer.value_or(std::vector<text::TokenId>());
 }

@@ -1,5 +1,6 @@
 // tests/grammar/random_schema.h: schemas drawn by chance, and documents that satisfy them.
 #pragma once
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ class RandomSchemas {
 
  private:
   Json node(int depth) {
-    switch (below(depth > 2 ? 9 : 13)) {
+    switch (below(depth > 2 ? 11 : 16)) {
       case 0:
         return {{"type", "string"}};
       case 1:
@@ -88,11 +89,27 @@ class RandomSchemas {
       case 8:
         return {{"$ref", below(2) ? "#/$defs/leaf" : "#/$defs/tree"}};
       case 9: {
+        Json result = {{"type", "integer"}, {"multipleOf", 1 + below(40)}};
+        if (below(2)) result["minimum"] = -500;
+        if (below(2)) result["maximum"] = 500 + static_cast<int>(below(100000));
+        return result;
+      }
+      case 10:
+        return {{"type", "array"},
+                {"items", {{"enum", {"x", "y\"", 1, nullptr, {1, 2}}}}},
+                {"uniqueItems", true},
+                {"minItems", below(3)},
+                {"maxItems", 3 + below(5)}};
+      case 11:
+        return {{"type", "object"},
+                {"patternProperties", {{"^a[0-9]", node(depth + 1)}, {"^b$", node(depth + 1)}}},
+                {"required", below(2) ? Json::array({"a1"}) : Json::array()}};
+      case 12: {
         Json choices = Json::array();
         for (size_t i = 1 + below(3); i > 0; --i) choices.push_back(node(depth + 1));
         return {{below(2) ? "anyOf" : "oneOf", choices}};
       }
-      case 10: {
+      case 13: {
         Json result = {{"type", "array"}, {"items", node(depth + 1)}, {"minItems", below(3)}};
         if (below(2)) result["maxItems"] = 2 + below(4);
         if (below(3) == 0) result["prefixItems"] = {node(depth + 1), node(depth + 1)};
@@ -146,6 +163,14 @@ class RandomSchemas {
       const bool must = std::find(required.begin(), required.end(), name) != required.end();
       if (must || (depth < 8 && below(2))) result[name] = document(inner, root, depth + 1);
     }
+    if (s.contains("patternProperties")) {
+      const Json& patterned = s["patternProperties"];
+      const bool must = s.contains("required") && !s["required"].empty();
+      if (must) result["a1"] = document(patterned["^a[0-9]"], root, depth + 1);
+      if (depth < 6 && below(2)) result["a7\""] = document(patterned["^a[0-9]"], root, depth + 1);
+      if (depth < 6 && below(2)) result["b"] = document(patterned["^b$"], root, depth + 1);
+      return result;
+    }
     const Json more =
         s.value("additionalProperties", Json(s.value("properties", Json::object()).empty()));
     if (more == false || depth > 6) return result;
@@ -159,6 +184,13 @@ class RandomSchemas {
     const size_t most = s.value("maxItems", least + 3);
     const Json listed = s.value("prefixItems", Json::array());
     Json result = Json::array();
+    if (s.value("uniqueItems", false)) {
+      result = s["items"]["enum"];
+      std::shuffle(result.begin(), result.end(), random_);
+      const size_t kept = least + below(std::min(most, result.size()) - least + 1);
+      while (result.size() > kept) result.erase(result.size() - 1);
+      return result;
+    }
     const size_t size = depth > 8 ? least : least + below(most - least + 1);
     for (size_t i = 0; i < size; ++i)
       result.push_back(document(i < listed.size() ? listed[i] : s["items"], root, depth + 1));
@@ -179,6 +211,10 @@ class RandomSchemas {
   Json number(const Json& s, bool whole) {
     if (!whole && !s.contains("minimum")) return std::vector<Json>{-0.5, 1e10, 3, 12.25}[below(4)];
     if (!whole) return std::vector<Json>{-2, -1.5, 0, 2.75}[below(4)];
+    if (s.contains("multipleOf")) {
+      const int factor = s["multipleOf"].get<int>(), times = 490 / factor;
+      return factor * (static_cast<int>(below(2 * times + 1)) - times);
+    }
     const int low =
         s.contains("minimum") ? s["minimum"].get<int>() : s["exclusiveMinimum"].get<int>() + 1;
     const int high =

@@ -64,9 +64,17 @@ class Validator {
       if (!v.contains(name.get<std::string>())) return false;
     }
     const Json properties = s.value("properties", Json::object());
+    const Json patterned = s.value("patternProperties", Json::object());
     for (const auto& [key, inner] : v.items()) {
-      if (properties.contains(key)) {
-        if (!fits(properties[key], inner)) return false;
+      bool is_named = properties.contains(key);
+      if (is_named && !fits(properties[key], inner)) return false;
+      for (const auto& [pattern, schema] : patterned.items()) {
+        if (!Pattern(pattern).is_found_in(key)) continue;
+        is_named = true;
+        if (!fits(schema, inner)) return false;
+      }
+      if (is_named) {
+        continue;
       } else if (s.contains("additionalProperties") && !fits(s["additionalProperties"], inner)) {
         return false;
       }
@@ -77,6 +85,11 @@ class Validator {
   bool array_fits(const Json& s, const Json& v) const {
     if (s.contains("minItems") && v.size() < s["minItems"].get<size_t>()) return false;
     if (s.contains("maxItems") && v.size() > s["maxItems"].get<size_t>()) return false;
+    for (size_t i = 0; s.value("uniqueItems", false) && i < v.size(); ++i) {
+      for (size_t k = 0; k < i; ++k) {
+        if (v[i] == v[k]) return false;
+      }
+    }
     const Json listed = s.value("prefixItems", Json::array());
     for (size_t i = 0; i < v.size(); ++i) {
       if (i < listed.size() ? !fits(listed[i], v[i])
@@ -93,6 +106,10 @@ class Validator {
   }
 
   bool number_fits(const Json& s, const Json& v) const {
+    if (s.contains("multipleOf")) {
+      const double times = v.get<double>() / s["multipleOf"].get<double>();
+      if (std::abs(times - std::round(times)) > 1e-6) return false;
+    }
     if (s.contains("minimum") && v < s["minimum"]) return false;
     if (s.contains("maximum") && v > s["maximum"]) return false;
     if (s.contains("exclusiveMinimum") && v <= s["exclusiveMinimum"]) return false;

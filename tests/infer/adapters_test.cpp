@@ -12,8 +12,10 @@
 
 #include "base/rng.h"
 #include "infer/engine_answers.h"
+#include "infer/followers.h"
 #include "models/tensor_io.h"
 #include "models/weight_files.h"
+#include "parallel/comm/local.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
 
@@ -170,6 +172,47 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{"deepseek_v3", std::vector<std::string>{"kv_b_proj"}},
                     std::pair{"minicpm3", std::vector<std::string>{"q_a_proj"}}),
     [](const auto& info) { return info.param.first; });
+
+TEST(AdaptersBeside, RanksThatExchangeRowsAreRefusedByName) {
+  const Setting setting("qwen2_moe", {"up_proj"});
+  const auto source =
+      weights::open_checkpoint_source(setting.directory / "base", {.all_tensors = true});
+  const std::array<std::pair<parallel::MeshShape, const char*>, 3> cases = {
+      {{{.data = 2, .expert = 2}, "experts that processes share"},
+       {{.tensor = 2, .tensor_deals_experts = true}, "experts that processes share"},
+       {{.tensor = 2, .sequence_parallel = true}, "--sequence_parallel"}}};
+  for (const auto& [shape, why] : cases) {
+    parallel::run_local_ranks(2, [&, &shape = shape, &why = why](parallel::World& world) {
+      const parallel::Mesh mesh(world, shape);
+      const Model model = models::load_model(source, mesh, at::kFloat, at::kCPU);
+      EXPECT_THAT(
+          test::error_of<UsageError>([&] { models::load_beside(*model, setting.directory / "a"); }),
+          HasSubstr(why));
+    });
+  }
+}
+
+/// What is not sent to other ranks stays right with all kinds of adapters, DoRA's lengths too.
+TEST(AdaptersBeside, PartsOfAModelTakeThem) {
+  const Setting setting("qwen2", {"q_proj", "v_proj"});
+  std::vector<EngineRequest> requests = mixed_requests(24);
+  const std::vector<Whole> expected = expected_of(setting, requests, false);
+  const auto source =
+      weights::open_checkpoint_source(setting.directory / "base", {.all_tensors = true});
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = 2});
+    const Model part = models::load_model(source, mesh, at::kFloat, at::kCPU);
+    const std::array<AdapterPtr, 4> adapters = setting.beside(*part);
+    const std::vector<AdapterPtr> beside(adapters.begin() + 1, adapters.end());
+    if (world.rank() > 0) return follow(*part, mesh.all(), world, beside);
+    Followers followers(mesh.all(), world, beside);
+    std::vector<EngineRequest> asked = requests;
+    give_adapters(adapters, asked);
+    Engine engine(*part, {.max_batched_tokens = 60}, &followers);
+    expect_alike(answers_of(engine, asked), expected);
+    followers.end();
+  });
+}
 
 TEST(AdaptersBeside, WeightsInBlocksTakeThem) {
   const Setting setting("qwen2", {"q_proj"}, /*dora=*/false);

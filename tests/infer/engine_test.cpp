@@ -100,8 +100,8 @@ TEST(Engine, GuessesChangeNoAnswer) {
   const auto model = tiny_model();
   std::vector<EngineRequest> requests = mixed_requests(64, 11);
   for (size_t i = 0; i < requests.size(); i += 5) {
-    requests[i].rules.presence_penalty = 0.3;
-    requests[i].rules.min_new_tokens = 20;
+    requests[i].request.rules.presence_penalty = 0.3;
+    requests[i].request.rules.min_new_tokens = 20;
   }
   const std::vector<Whole> alone = answers_alone(*model, requests, false);
   const PromptLookup lookup = {.num_tokens = 4, .shortest = 1, .longest = 3};
@@ -272,7 +272,7 @@ TEST(Engine, LogprobsAreThoseOfTheModel) {
   EngineRequest asked = request(random_ids(rng, 150), 5);
   asked.num_logprobs = 3;
   asked.num_prompt_logprobs = 2;
-  asked.rules.bias = {{4, 3.0F}};
+  asked.request.rules.bias = {{4, 3.0F}};
   asked.request.sampling.temperature = 0.5;
   asked.request.sampling.do_sample = true;
   Engine engine(*model, {.max_batched_tokens = 50});
@@ -344,7 +344,7 @@ TEST(Engine, RulesDecideWhatMayCome) {
   for (const text::TokenId stop : {7, -1}) {
     std::vector<EngineRequest> one = {request({1, 2}, 20)};
     one[0].num_logprobs = 0;
-    one[0].rules.constraint = std::make_shared<Fixed>(wanted, stop);
+    one[0].request.rules.constraint = std::make_shared<Fixed>(wanted, stop);
     if (stop >= 0) one[0].request.stop_ids = {stop};
     Engine engine(*model, {});
     const Whole answer = answers_of(engine, one)[0];
@@ -353,8 +353,8 @@ TEST(Engine, RulesDecideWhatMayCome) {
   }
   std::vector<EngineRequest> biased = {request({1, 2}, 6)};
   biased[0].num_logprobs = 0;
-  biased[0].rules.bias = {{11, 1000.0F}, {12, 990.0F}};
-  biased[0].rules.frequency_penalty = 7;
+  biased[0].request.rules.bias = {{11, 1000.0F}, {12, 990.0F}};
+  biased[0].request.rules.frequency_penalty = 7;
   Engine engine(*model, {});
   // Each 11 costs it 7 of the 10 it is ahead, and of 12 likewise; logits lie within some units.
   const std::vector<text::TokenId> found = answers_of(engine, biased)[0].ids;
@@ -364,20 +364,21 @@ TEST(Engine, RulesDecideWhatMayCome) {
   // A stop id that always wins does not before it may.
   std::vector<EngineRequest> stopped = {request({1, 2}, 20)};
   stopped[0].num_logprobs = 0;
-  stopped[0].rules.bias = {{9, 1000.0F}};
+  stopped[0].request.rules.bias = {{9, 1000.0F}};
   stopped[0].request.stop_ids = {9};
-  stopped[0].rules.min_new_tokens = 4;
+  stopped[0].request.rules.min_new_tokens = 4;
   const Whole answer = answers_of(engine, stopped)[0];
   EXPECT_EQ(answer.ids.size(), 4u);
   EXPECT_EQ(answer.reason, FinishReason::kStop);
-  biased[0].rules.bias = {{kVocabulary, 1.0F}};
+  biased[0].request.rules.bias = {{kVocabulary, 1.0F}};
   EXPECT_THROW(engine.add(biased[0]), DataError);
 }
 
 TEST(Engine, ARequestThatFailsHarmsNoOther) {
   const auto model = tiny_model();
   EngineRequest bad = request({1, 2}, 5);
-  bad.rules.bias = {{3, std::numeric_limits<float>::max()}, {4, std::numeric_limits<float>::max()}};
+  bad.request.rules.bias = {{3, std::numeric_limits<float>::max()},
+                            {4, std::numeric_limits<float>::max()}};
   bad.request.sampling = {.do_sample = true, .temperature = 1e-30};
   bad.num_logprobs = 0;
   EngineRequest good = request({1, 2}, 5);

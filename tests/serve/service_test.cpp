@@ -113,10 +113,10 @@ TEST_F(ProtocolTest, WhatARequestSaysReachesTheEngine) {
   EXPECT_EQ(request.request.sampling.seed, 42);
   EXPECT_EQ(request.request.max_new_tokens, 30);
   EXPECT_THAT(request.request.stop_ids, ElementsAre('|', 33));
-  EXPECT_EQ(request.rules.presence_penalty, 0.5);
-  EXPECT_EQ(request.rules.frequency_penalty, 0.25);
-  EXPECT_EQ(request.rules.min_new_tokens, 2);
-  EXPECT_THAT(request.rules.bias, ElementsAre(testing::Pair(65, -100.f)));
+  EXPECT_EQ(request.request.rules.presence_penalty, 0.5);
+  EXPECT_EQ(request.request.rules.frequency_penalty, 0.25);
+  EXPECT_EQ(request.request.rules.min_new_tokens, 2);
+  EXPECT_THAT(request.request.rules.bias, ElementsAre(testing::Pair(65, -100.f)));
   EXPECT_EQ(request.salt, "s");
   EXPECT_EQ(request.priority, 3);
   chat({{"temperature", 0}, {"ignore_eos", true}, {"max_tokens", 3}});
@@ -190,8 +190,8 @@ TEST_F(ProtocolTest, LogprobsOfAPrompt) {
 
 TEST_F(ProtocolTest, FormsAreGrammars) {
   chat({{"response_format", {{"type", "json_object"}}}});
-  ASSERT_TRUE(last_request().rules.constraint);
-  const auto constraint = last_request().rules.constraint;
+  ASSERT_TRUE(last_request().request.rules.constraint);
+  const auto constraint = last_request().request.rules.constraint;
   const auto words = constraint->allowed();
   const auto allowed = [&](char c) {
     const auto id = static_cast<size_t>(static_cast<unsigned char>(c));
@@ -204,9 +204,9 @@ TEST_F(ProtocolTest, FormsAreGrammars) {
             "structured_outputs.regex");
   const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   chat({{"tools", tools}, {"tool_choice", "required"}});
-  EXPECT_TRUE(last_request().rules.constraint);
+  EXPECT_TRUE(last_request().request.rules.constraint);
   chat({{"tools", tools}});
-  EXPECT_FALSE(last_request().rules.constraint);
+  EXPECT_FALSE(last_request().request.rules.constraint);
 }
 
 TEST_F(ProtocolTest, ThoughtsAreParted) {

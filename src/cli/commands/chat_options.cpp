@@ -10,6 +10,7 @@ OptionTable chat_options() {
       joined({model_options(),
               prompt_media_options(),
               sampling_options(),
+              answer_rule_options(),
               {{.name = "history_turns",
                 .type = OptionType::kInt,
                 .default_text = "0",

@@ -89,7 +89,9 @@ OptionTable infer_options() {
          .help = "MindSpeed-MM's inference json (inference_qwen2vl_7b.json): prompt, picture, "
                  "tokenizer and generation_config",
          .group = "Input"}},
-       sampling_options()});
+       sampling_options(),
+       answer_rule_options(),
+       model_parts_options()});
   return with_inference_profiles(OptionTable(
       "infer", "Answer prompts, files or data sets with a model",
       "danlu infer --model DIR [--adapters DIR] (--prompt TEXT | --dataset FILE)   without either: "

@@ -147,13 +147,29 @@ std::vector<OptionSpec> repeated_from_training(const std::vector<OptionSpec>& ow
   return repeated;
 }
 
+/// What would change answers and is not there.
+std::vector<OptionSpec> absent_from_answers() {
+  return {
+      unavailable({"quant_method", "quantization_bit", "load_in_8bit", "load_in_4bit",
+                   "bnb_4bit_comp_dtype"},
+                  "weights are quantised by --quantize q8_0, q4_0 or nf4"),
+      unavailable({"num_return_sequences", "best_of"}, "a prompt gets one answer", {"1"}),
+      unavailable({"stop_words", "stop"},
+                  "answers end at the tokens that generation_config.json and the template name"),
+      unavailable({"no_repeat_ngram_size", "typical_p", "diversity_penalty", "num_beam_groups"},
+                  "--repetition_penalty is what there is"),
+      unavailable({"logprobs", "top_logprobs"}, "answers are text"),
+      unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
+  };
+}
+
 }  // namespace
 
 std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>& own) {
   std::vector<OptionSpec> foreign = {
       ignored({"infer_backend", "sft_type", "train_type", "tuner_type", "attn_impl", "flash_attn",
                "vllm_gpu_memory_utilization", "gpu_memory_utilization", "vllm_max_model_len",
-               "max_model_len", "vllm_tensor_parallel_size"},
+               "max_model_len"},
               "there is one engine, and files say what they are"),
       ignored_switch({"use_kv_cache", "use_flash_attn", "use_cache"},
                      "keys and values are always cached; there is one engine"),
@@ -184,21 +200,18 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
               "what a run recorded is read, and flags outweigh it"),
       ignored({"log_interval", "save_interval", "eval_interval", "eval_iters"},
               "nothing is trained"),
-      unavailable({"quant_method", "quantization_bit", "load_in_8bit", "load_in_4bit",
-                   "bnb_4bit_comp_dtype"},
-                  "weights are quantised by --quantize q8_0, q4_0 or nf4"),
-      unavailable({"num_return_sequences", "best_of"}, "a prompt gets one answer", {"1"}),
-      unavailable({"stop_words", "stop"},
-                  "answers end at the tokens that generation_config.json and the template name"),
-      unavailable({"presence_penalty", "frequency_penalty", "no_repeat_ngram_size", "typical_p",
-                   "diversity_penalty", "num_beam_groups"},
-                  "--repetition_penalty is what there is"),
-      unavailable({"logprobs", "top_logprobs"}, "answers are text"),
-      unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
   };
-  const bool reads_mm_model = std::any_of(
-      own.begin(), own.end(), [](const OptionSpec& spec) { return spec.name == "mm_model"; });
-  if (reads_mm_model) {
+  for (OptionSpec& spec : absent_from_answers()) foreign.push_back(std::move(spec));
+  const auto has_own = [&](const char* name) {
+    return std::any_of(own.begin(), own.end(),
+                       [&](const OptionSpec& spec) { return spec.name == name; });
+  };
+  if (!has_own("presence_penalty"))
+    foreign.push_back(unavailable({"presence_penalty", "frequency_penalty"},
+                                  "--repetition_penalty is what there is"));
+  if (!has_own("tensor_parallel_size"))
+    foreign.push_back(ignored({"vllm_tensor_parallel_size"}, kAsDescribed));
+  if (has_own("mm_model")) {
     foreign.push_back(ignored({"mm_data", "mm_tool"}, "they are for training"));
   } else {
     for (OptionSpec& spec : multimodal_options()) foreign.push_back(std::move(spec));

@@ -180,6 +180,66 @@ std::vector<OptionSpec> sampling_options() {
   };
 }
 
+std::vector<OptionSpec> answer_rule_options() {
+  const std::string group = "Form of answers";
+  return {
+      {.name = "presence_penalty",
+       .type = OptionType::kFloat,
+       .help = "taken from the logits of tokens that the answer has already",
+       .range = at_least(-2).up_to(2),
+       .group = group},
+      {.name = "frequency_penalty",
+       .type = OptionType::kFloat,
+       .help = "the same for each time that it has them",
+       .range = at_least(-2).up_to(2),
+       .group = group},
+      {.name = "logit_bias",
+       .type = OptionType::kJson,
+       .help = "added to the logits of tokens, by id: {\"1234\": -100}",
+       .group = group},
+      {.name = "min_new_tokens",
+       .type = OptionType::kInt,
+       .help = "tokens before which no answer ends",
+       .aliases = {"min_tokens"},
+       .range = at_least(0).up_to(1 << 24),
+       .group = group},
+      {.name = "guided_json",
+       .help = "answers are JSON that satisfies this schema: the schema itself, or its file",
+       .aliases = {"structured_outputs_json"},
+       .group = group},
+      {.name = "guided_regex",
+       .help = "answers match this regular expression as a whole",
+       .aliases = {"structured_outputs_regex"},
+       .group = group},
+      {.name = "guided_choice",
+       .type = OptionType::kList,
+       .help = "answers are one of these",
+       .aliases = {"structured_outputs_choice"},
+       .group = group},
+  };
+}
+
+std::vector<OptionSpec> model_parts_options() {
+  const std::string group = "Several processes";
+  return {
+      {.name = "tensor_parallel_size",
+       .type = OptionType::kInt,
+       .default_text = "1",
+       .help = "processes that each hold a part of every layer and answer together; those that "
+               "nobody has started are started here",
+       .aliases = {"tp", "vllm_tensor_parallel_size"},
+       .range = at_least(1).up_to(1024),
+       .group = group},
+      {.name = "ddp_timeout",
+       .type = OptionType::kFloat,
+       .default_text = "1800",
+       .help = "seconds that they wait for one another",
+       .aliases = {"dist_timeout"},
+       .range = above(0),
+       .group = group},
+  };
+}
+
 std::vector<OptionSpec> joined(std::vector<std::vector<OptionSpec>> groups) {
   std::vector<OptionSpec> all;
   for (std::vector<OptionSpec>& group : groups) {

@@ -20,10 +20,14 @@ std::vector<OptionSpec> processor_options();
 std::vector<OptionSpec> prompt_media_options();
 /// Sampling and lengths.
 std::vector<OptionSpec> sampling_options();
+/// What answers must be beside what is likely: penalties, biases, least lengths, forms.
+std::vector<OptionSpec> answer_rule_options();
 /// What other systems have and Danlu does not: taken with a notice, or refused. Flags that
 /// MindSpeed-LLM's scripts repeat from training are those of the training verbs' table, but for
 /// those that `own` has.
 std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>& own);
+/// How many processes hold parts of the model, and how long they wait for one another.
+std::vector<OptionSpec> model_parts_options();
 /// Concatenation, in order.
 std::vector<OptionSpec> joined(std::vector<std::vector<OptionSpec>> groups);
 

@@ -372,6 +372,16 @@ int run_first(const Options& options, std::vector<std::string> words) {
   throw IoError(tr("[launch] danlu cannot be started: {}", std::strerror(errno)));
 }
 
+/// Whether the line behind a command's name asks for a model in parts.
+bool asks_for_parts(const Command& command, const std::vector<std::string>& words) {
+  if (!command.divides_model) return false;
+  log::HeldNotices unsaid;  // the ranks say them
+  const Options options =
+      command.options().parse({words.begin() + 1, words.end()}, command.accepts_config);
+  unsaid.drop();
+  return is_divided(command, options);
+}
+
 }  // namespace
 
 int run_launch(const Options& options) {
@@ -382,8 +392,9 @@ int run_launch(const Options& options) {
                                    : tr("[launch] danlu has no command '{}'", words.front()),
                      tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
   }
-  if (command->first_does_all) return run_first(options, words);
-  if (!has_ranks(*command)) {
+  const bool divides = asks_for_parts(*command, words);
+  if (command->first_does_all && !divides) return run_first(options, words);
+  if (!has_ranks(*command) && !divides) {
     throw UsageError(
         tr("[launch] danlu {} is one process; training and eval are divided", command->name),
         tr("run it without launch"));

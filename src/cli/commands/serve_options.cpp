@@ -221,8 +221,8 @@ std::vector<OptionSpec> default_sampling_options() {
 
 std::vector<OptionSpec> foreign_serve_options() {
   return {
-      unavailable({"tensor_parallel_size", "tp", "pipeline_parallel_size", "data_parallel_size"},
-                  "one process answers with the whole model", {"1"}),
+      unavailable({"pipeline_parallel_size", "data_parallel_size"},
+                  "processes hold parts of every layer: --tensor_parallel_size", {"1"}),
       ignored_switch({"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
                       "disable_log_stats", "enforce_eager", "enable_lora"},
                      "it is always so"),
@@ -261,8 +261,8 @@ std::vector<OptionSpec> foreign_beside(const std::vector<OptionSpec>& own) {
 OptionTable serve_options() {
   const std::vector<OptionSpec> own =
       joined({served_model_options(), adapter_options(), processor_options(), address_options(),
-              batching_options(), protocol_options(), default_sampling_options(),
-              foreign_serve_options()});
+              batching_options(), model_parts_options(), protocol_options(),
+              default_sampling_options(), foreign_serve_options()});
   return with_inference_profiles(
       OptionTable("serve", "Answer requests over HTTP, as OpenAI's API does",
                   "danlu serve --model DIR [--adapters DIR | NAME=DIR …] [--port N]",

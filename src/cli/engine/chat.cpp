@@ -10,6 +10,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/engine/answer_rules.h"
 #include "data/media_settings.h"
 #include "serve/chat_repl.h"
 #include "text/conversation.h"
@@ -52,10 +53,12 @@ int run_chat_with(const Options& options, InferenceModel& loaded,
   settings.system = loaded.system;
   settings.keeps_history = !dynamic_cast<const text::RawTextEncoder*>(loaded.encoder.get());
   auto session = std::make_shared<infer::Session>(*loaded.model);
-  serve::AnswerFn answer = [session, &loaded](const infer::Request& request,
-                                              const infer::OnToken& on_token,
-                                              infer::GenerationStats* stats) {
+  const auto rules = std::make_shared<const AnswerRules>(options, loaded, sampling.num_beams);
+  serve::AnswerFn answer = [session, rules, &loaded](const infer::Request& request,
+                                                     const infer::OnToken& on_token,
+                                                     infer::GenerationStats* stats) {
     infer::Request complete = request;
+    complete.rules = rules->fresh();
     complete.stop_ids.insert(complete.stop_ids.end(), loaded.defaults.stop_ids.begin(),
                              loaded.defaults.stop_ids.end());
     if (complete.sampling.num_beams < 2) return session->answer(complete, on_token, stats);

@@ -29,16 +29,22 @@ namespace {
 struct EngineCommand {
   std::string_view name;
   int (*run)(const Options& options);
-  bool shares_work = false;  ///< as Command::shares_work
+  bool shares_work = false, divides_model = false;  ///< as Command's
 };
 
 /// The explicit list; names are those of src/cli/registry.cpp.
 const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
-      {"infer", run_infer},     {"chat", run_chat},   {"eval", run_eval, true},
-      {"compare", run_compare}, {"init", run_init},   {"merge", run_merge},
-      {"verify", run_verify},   {"bench", run_bench}, {"rollout", run_rollout},
-      {"serve", run_serve},
+      {"infer", run_infer, false, true},
+      {"chat", run_chat},
+      {"eval", run_eval, true},
+      {"compare", run_compare},
+      {"init", run_init},
+      {"merge", run_merge},
+      {"verify", run_verify},
+      {"bench", run_bench},
+      {"rollout", run_rollout},
+      {"serve", run_serve, false, true},
   };
   return list;
 }
@@ -93,7 +99,9 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const cha
                                                                        const Options* options) {
   for (const EngineCommand& known : engine_commands()) {
     if (known.name != command) continue;
-    const RankPlace place = known.shares_work ? rank_place_from_environment() : RankPlace{};
+    const bool has_others =
+        known.shares_work || (known.divides_model && options->get_int("tensor_parallel_size") > 1);
+    const RankPlace place = has_others ? rank_place_from_environment() : RankPlace{};
     prepare_libraries(place.says_local_size ? static_cast<size_t>(place.local_size) : 1);
     return closed(known.run(*options));
   }

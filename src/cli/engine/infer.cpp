@@ -13,6 +13,7 @@
 #include "base/message.h"
 #include "base/progress.h"
 #include "base/slow_watch.h"
+#include "cli/engine/answer_rules.h"
 #include "cli/engine/chat.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
@@ -20,6 +21,7 @@
 #include "cli/engine/infer_resume.h"
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/load_for_inference.h"
+#include "cli/engine/model_ranks.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/mm_inference.h"
 #include "text/raw_encoder.h"
@@ -60,7 +62,7 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
         show(decoder.push(id));
         return !is_interrupted();
       },
-      stats);
+      stats, {}, {}, loaded.followers.get());
   require_made(made.front());
   show(decoder.finish() + "\n");
   return answer;
@@ -184,12 +186,29 @@ void answer_requests(const InferenceModel& loaded, const std::vector<infer::Requ
     }
   } else {
     const std::vector<infer::Answer> answers =
-        infer::generate(*loaded.model, requests, batch_size, {}, stats, is_interrupted, finished);
+        infer::generate(*loaded.model, requests, batch_size, {}, stats, is_interrupted, finished,
+                        loaded.followers.get());
     for (size_t i = 0; i < answers.size(); ++i) {
       if (!is_done[i]) on_answer(i, answers[i]);
     }
   }
   bar.finish();
+}
+
+/// How questions are answered.
+struct HowToAnswer {
+  infer::SamplingParams sampling;
+  int64_t max_new_tokens;
+  AnswerRules rules;
+};
+
+/// checked_request, whose rules are its own.
+infer::Request ruled_request(const Question& question, const InferenceModel& loaded,
+                             const HowToAnswer& how, uint64_t stream) {
+  infer::Request request =
+      checked_request(question, loaded, how.sampling, how.max_new_tokens, stream);
+  request.rules = how.rules.fresh();
+  return request;
 }
 
 /// Requests, and which question each belongs to.
@@ -225,15 +244,12 @@ Outcome outcome_of(const InferenceModel& loaded, const infer::Request& request,
 /// Plans questions[from …]. Those that no request can be made of get their outcome at once. Errors:
 /// DataError of the first of them that is no blank line if that leaves none.
 Work plan_work(const std::vector<Question>& questions, size_t from, const InferenceModel& loaded,
-               const infer::SamplingParams& sampling, int64_t max_new_tokens,
-               std::vector<std::pair<size_t, Outcome>>* done) {
+               const HowToAnswer& how, std::vector<std::pair<size_t, Outcome>>* done) {
   Work work;
   std::optional<DataError> first_problem, first_of_a_text;
   size_t num_problems = 0;
   for (size_t i = from; i < questions.size(); ++i) {
-    const auto request = [&] {
-      return checked_request(questions[i], loaded, sampling, max_new_tokens, i);
-    };
+    const auto request = [&] { return ruled_request(questions[i], loaded, how, i); };
     try {
       work.requests.push_back(request());
       work.question_of.push_back(i);
@@ -253,9 +269,9 @@ Work plan_work(const std::vector<Question>& questions, size_t from, const Infere
 }
 
 void answer_all(const Options& options, const InferenceModel& loaded, const fs::path& output,
-                const std::vector<Question>& questions, const infer::SamplingParams& sampling,
-                int64_t max_new_tokens) {
-  const std::string identity = output.empty() ? "" : request_identity(options, loaded);
+                const std::vector<Question>& questions, const HowToAnswer& how) {
+  const std::string identity =
+      output.empty() ? "" : request_identity(options, loaded) + how.rules.identity();
   EarlierAnswers earlier;
   if (!output.empty()) earlier = earlier_answers(output, identity, questions);
   const size_t num_earlier = earlier.outcomes.size();
@@ -264,7 +280,7 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
               questions.size(), partial_of(output).string());
   }
   std::vector<std::pair<size_t, Outcome>> done;
-  const Work work = plan_work(questions, num_earlier, loaded, sampling, max_new_tokens, &done);
+  const Work work = plan_work(questions, num_earlier, loaded, how, &done);
   std::optional<AnswerFile> file;
   if (!output.empty()) file.emplace(output, options.get_bool("overwrite"), identity, earlier.text);
   OrderedResults results(questions, file ? &*file : nullptr, !options.has_value("output"),
@@ -287,10 +303,10 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
 
 /// --prompt alone: the bare answer on stdout.
 void answer_one(const Options& options, const InferenceModel& loaded, const Question& question,
-                const infer::SamplingParams& sampling, int64_t max_new_tokens) {
-  const infer::Request request = checked_request(question, loaded, sampling, max_new_tokens, 0);
+                const HowToAnswer& how) {
+  const infer::Request request = ruled_request(question, loaded, how, 0);
   infer::GenerationStats stats;
-  if (sampling.num_beams == 1 && options.get_bool("stream")) {
+  if (how.sampling.num_beams == 1 && options.get_bool("stream")) {
     stream_answer(loaded, request, &stats);
   } else {
     answer_requests(loaded, {request}, 1, &stats, [&](size_t, const infer::Answer& answer) {
@@ -367,17 +383,54 @@ void decode_tokenised(const text::Tokenizer& tokenizer, std::vector<Question>& q
   }
 }
 
-}  // namespace
+/// Errors: UsageError for what one process alone does.
+void refuse_in_parts(const Options& options, const train::Ranks& ranks, bool chat, int64_t beams) {
+  if (ranks.size() == 1) return;
+  const std::string flag = options.given_as("tensor_parallel_size");
+  if (chat) {
+    throw UsageError(tr("[{}] processes that are started have no standard input for a chat", flag),
+                     tr("give --prompt or --dataset, or talk to danlu serve"));
+  }
+  if (beams > 1)
+    throw UsageError(tr("[{}] beams are searched by one process alone, got {}", flag, beams),
+                     tr("leave out one of both"));
+}
 
-int run_infer(const Options& typed) {
-  const Options options = settings::with_mm_inference(typed);
+bool is_chat(const Options& options, const std::string& task) {
+  return task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
+                            !options.get_bool("load_dataset_config"));
+}
+
+void answer_questions(const Options& options, const InferenceModel& loaded, const fs::path& output,
+                      std::vector<Question> questions, const infer::SamplingParams& sampling) {
+  decode_tokenised(*loaded.tokenizer, questions);
+  watch_interrupts();
+  const HowToAnswer how{sampling, max_new_tokens_from(options, loaded.defaults),
+                        AnswerRules(options, loaded, sampling.num_beams)};
+  const bool single =
+      questions.size() == 1 && options.has_value("prompt") && !options.has_value("output");
+  if (single) {
+    answer_one(options, loaded, questions[0], how);
+  } else {
+    answer_all(options, loaded, output, questions, how);
+  }
+}
+
+/// Of a rank that computes what rank 0 asks.
+void help_rank_0(const Options& options, const train::Ranks& ranks) {
+  const InferenceModel loaded = load_for_inference(options, locate_model(options), /*raw=*/true,
+                                                   /*tells_apart=*/false, ranks.mesh());
+  watch_interrupts();
+  infer::follow(*loaded.model, ranks.all(), ranks.world());
+}
+
+int infer_on(const Options& options, const train::Ranks& ranks) {
   const ModelLocation where = locate_model(options);
   const std::string checkpoint = (where.adapter.empty() ? where.model : where.adapter).string();
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
   require_beams_of(options, task);
-  const bool chat =
-      task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
-                         !options.get_bool("load_dataset_config"));
+  const bool chat = is_chat(options, task);
+  refuse_in_parts(options, ranks, chat, /*beams=*/1);
   const auto media = media_settings(options, where);
   Questions found =
       chat ? Questions{}
@@ -393,12 +446,15 @@ int run_infer(const Options& typed) {
   if (!chat && options.has_value("output"))
     lock.emplace(
         require_usable_output(options, files_read(options, where, std::move(found.files))));
-  InferenceModel loaded =
-      load_for_inference(options, where, options.get_bool("raw"), /*tells_apart=*/chat);
+  InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"),
+                                             /*tells_apart=*/chat, ranks.mesh());
   if (!loaded.media) require_no_media(options, loaded.model_directory);
   take_generation_config(options, loaded);
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(options, task, sampling);
+  refuse_in_parts(options, ranks, chat, sampling.num_beams);
+  if (ranks.size() > 1)
+    loaded.followers = std::make_shared<infer::Followers>(ranks.all(), ranks.world());
   if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample")) {
     log::notice("--task {} names no beams, but {} are searched (--num_beams)", task,
                 sampling.num_beams);
@@ -413,19 +469,21 @@ int run_infer(const Options& typed) {
     if (!loaded.encoder) loaded.encoder = std::make_shared<text::RawTextEncoder>(loaded.tokenizer);
     return run_chat_with(options, loaded, sampling);
   }
-
-  std::vector<Question>& questions = found.rows;
-  decode_tokenised(*loaded.tokenizer, questions);
-  watch_interrupts();
-  const int64_t max_new_tokens = max_new_tokens_from(options, loaded.defaults);
-  const bool single =
-      questions.size() == 1 && options.has_value("prompt") && !options.has_value("output");
-  if (single) {
-    answer_one(options, loaded, questions[0], sampling, max_new_tokens);
-  } else {
-    answer_all(options, loaded, output, questions, sampling, max_new_tokens);
-  }
+  answer_questions(options, loaded, output, std::move(found.rows), sampling);
+  if (loaded.followers) loaded.followers->end();
   return 0;
+}
+
+}  // namespace
+
+int run_infer(const Options& typed) {
+  const Options options = settings::with_mm_inference(typed);
+  const train::Ranks ranks = model_ranks(options);
+  return ranks.do_or_give_up([&] {
+    if (ranks.is_first()) return infer_on(options, ranks);
+    help_rank_0(options, ranks);
+    return 0;
+  });
 }
 
 }  // namespace danlu::cli

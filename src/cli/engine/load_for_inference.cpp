@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/rank_place.h"
 #include "cli/engine/model_record.h"
 #include "device/counted_memory.h"
 #include "device/dtype.h"
@@ -40,15 +41,21 @@ std::optional<at::ScalarType> type_of(const Options& options) {
   return device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
 }
 
-/// Errors: UsageError for blocks on a device that does not multiply them.
+/// Errors: UsageError for blocks on a device that does not multiply them, and in parts.
 models::Quantisation quantisation_from(const Options& options,
                                        const weights::CheckpointSource& source,
-                                       const at::Device& device) {
+                                       const at::Device& device, bool in_parts) {
   const std::string wanted = options.get_string_or("quantize", "auto");
   models::Quantisation quantisation;
   if (wanted == "none") return quantisation;
   if (wanted == "auto") {
-    if (ops::multiplies_quantized(device.type())) quantisation.blocks = source.blocks;
+    if (in_parts && source.blocks) {
+      log::notice(
+          "matrices that the file holds in blocks are made dense: --tensor_parallel_size cuts "
+          "them where no block ends");
+    } else if (ops::multiplies_quantized(device.type())) {
+      quantisation.blocks = source.blocks;
+    }
     quantisation.keeps_nf4 = true;
     return quantisation;
   }
@@ -56,6 +63,12 @@ models::Quantisation quantisation_from(const Options& options,
     quantisation.keeps_nf4 = true;
     quantisation.make_nf4.emplace();
     return quantisation;
+  }
+  if (in_parts) {
+    throw UsageError(tr("[{}] {} does not go with --tensor_parallel_size: a matrix in parts is cut "
+                        "where no block ends",
+                        options.given_as("quantize"), wanted),
+                     tr("--quantize nf4 does, and one process holds any of them"));
   }
   if (!ops::multiplies_quantized(device.type())) {
     throw UsageError(tr("[{}] quantised weights are multiplied on the CPU only, the device is {}",
@@ -264,8 +277,9 @@ fs::path processor_directory(const Options& options, const ModelLocation& where)
 }
 
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw,
-                                  bool tells_apart) {
+                                  bool tells_apart, const parallel::Mesh& mesh) {
   report_profile(options);
+  const bool in_parts = mesh.shape().size() > 1;
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
@@ -276,8 +290,10 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
+  if (source.config.vision && in_parts)
+    log::notice("pictures are not read with --tensor_parallel_size: the model answers text alone");
   if (const fs::path place = processor_directory(options, where);
-      source.config.vision && !place.empty()) {
+      source.config.vision && !place.empty() && !in_parts) {
     loaded.media =
         PromptMedia::of(settings::with_recorded_media(options, where.run_args, where.record), place,
                         *loaded.tokenizer, tells_apart);
@@ -287,10 +303,10 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
     report_idle_media(options);
   }
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
-  const at::Device device = device::select(options.get_string("device"));
-  const models::Quantisation quantisation = quantisation_from(options, source, device);
-  loaded.model = models::load_model(source, parallel::Mesh::single(), type_of(options), device, {},
-                                    {}, quantisation);
+  const int64_t local_rank = in_parts ? rank_place_from_environment().local_rank : 0;
+  const at::Device device = device::select(options.get_string("device"), local_rank);
+  const models::Quantisation quantisation = quantisation_from(options, source, device, in_parts);
+  loaded.model = models::load_model(source, mesh, type_of(options), device, {}, {}, quantisation);
   if (const weights::WidenedBlocks& widened = source.widened; widened.tensors > 0) {
     const at::ScalarType type = loaded.model->dtype();
     log::info(

@@ -7,6 +7,7 @@
 
 #include "base/options.h"
 #include "cli/engine/prompt_media.h"
+#include "infer/followers.h"
 #include "infer/generate.h"
 #include "models/causal_lm.h"
 #include "text/conversation.h"
@@ -25,6 +26,8 @@ struct InferenceModel {
   std::string quantize = "none";  ///< the flag's value where matrices are held in blocks
   std::string system;
   std::shared_ptr<const PromptMedia> media;  ///< null if the model reads text alone
+  /// Of rank 0 where several processes hold parts of the model; null: this one holds all of it.
+  std::shared_ptr<infer::Followers> followers;
 };
 
 /// Where the weights are: --model and --adapters, or one checkpoint directory that names its base
@@ -59,9 +62,12 @@ std::filesystem::path base_of_adapter(const std::filesystem::path& adapter);
 
 /// Loads everything. Errors: those of the loaders; ModelError if the tokenizer is larger than the
 /// model's vocabulary.
-/// raw: no chat template is wanted (encoder stays nullptr). tells_apart: as PromptMedia's.
+/// raw: no chat template is wanted (encoder stays nullptr). tells_apart: as PromptMedia's. mesh:
+/// of the processes that hold parts of the model, which then reads text alone; it outlives what is
+/// loaded.
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where,
-                                  bool raw = false, bool tells_apart = true);
+                                  bool raw = false, bool tells_apart = true,
+                                  const parallel::Mesh& mesh = parallel::Mesh::single());
 
 /// Variables of the template: --chat_template_kwargs and --enable_thinking.
 Json template_arguments_from(const Options& options);

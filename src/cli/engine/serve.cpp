@@ -6,7 +6,6 @@
 #include <ctime>
 #include <thread>
 
-#include "arch/attention_size.h"
 #include "base/control_group.h"
 #include "base/descriptor.h"
 #include "base/error.h"
@@ -15,12 +14,15 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "base/progress.h"
+#include "base/rank_place.h"
 #include "board/board.h"
 #include "board/page.h"
 #include "board/serve_board.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
+#include "cli/engine/model_ranks.h"
 #include "cli/engine/serve_adapters.h"
+#include "cli/engine/served_engine.h"
 #include "http/guards.h"
 #include "http/server.h"
 #include "infer/engine.h"
@@ -35,27 +37,8 @@
 namespace danlu::cli {
 namespace {
 
-class ServedEngine final : public serve::StepEngine {
- public:
-  ServedEngine(const models::CausalLM& model, const infer::EngineSettings& settings)
-      : engine_(model, settings) {}
-  infer::RequestHandle add(infer::EngineRequest request) override {
-    return engine_.add(std::move(request));
-  }
-  void cancel(infer::RequestHandle handle) override { engine_.cancel(handle); }
-  bool has_work() const override { return engine_.has_work(); }
-  std::vector<infer::EngineOutput> step() override { return engine_.step(); }
-  std::vector<infer::RequestHandle> begun() const override { return engine_.begun(); }
-  infer::EngineCounts counts() const override { return engine_.counts(); }
-  infer::EngineSettings settings() const override { return engine_.settings(); }
-
- private:
-  infer::Engine engine_;
-};
-
 int64_t page_bytes_of(const models::CausalLM& model) {
-  const arch::ModelConfig& config = model.config();
-  return config.num_layers * arch::kept_of_token(config).elements() * ops::kPageTokens *
+  return infer::page_shape_of(model).elements() *
          static_cast<int64_t>(c10::elementSize(model.dtype()));
 }
 
@@ -71,6 +54,12 @@ int64_t wanted_length(const Options& options, const models::CausalLM& model) {
   return wanted;
 }
 
+/// Processes of this machine that take keys and values of the model.
+uint64_t sharers_of_machine(const models::CausalLM& model) {
+  if (model.mesh().shape().size() == 1) return 1;
+  return static_cast<uint64_t>(std::max<int64_t>(1, rank_place_from_environment().local_size));
+}
+
 /// As many as memory has room for, and no more than could be of use. Errors: MemoryError if not
 /// even one page fits; UsageError for --max_model_len if that many tokens do not.
 int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t length) {
@@ -79,7 +68,7 @@ int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t
   if (options.is_set("kv_cache_memory_gb")) {
     bytes = options.get_float("kv_cache_memory_gb") * 1e9;
   } else {
-    const uint64_t available = available_memory_bytes();
+    const uint64_t available = available_memory_bytes(sharers_of_machine(model));
     // What is free on an accelerator is not known here.
     if (available == 0 || !model.device().is_cpu()) return 0;
     bytes = static_cast<double>(available) * options.get_float("gpu_memory_utilization");
@@ -149,6 +138,11 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   settings.lookup = lookup_from(options);
   settings.max_pages = pages_for(options, model, length);
   return settings;
+}
+
+/// The pages that every process has room for.
+void agree_on_pages(const train::Ranks& ranks, infer::EngineSettings& settings) {
+  if (ranks.size() > 1) settings.max_pages = -ranks.largest(-settings.max_pages);
 }
 
 std::optional<text::ToolFormat> tool_format_from(const Options& options,
@@ -328,13 +322,16 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
   log::info("serving {} at {}/v1 (Ctrl-C ends)", fmt::join(model.names, ", "), server.url());
 }
 
-/// Until a signal comes: then answers under way end, and the loop. Interrupts are a flag, so it is
-/// looked at.
-void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs, double drain_s) {
-  while (pending_interrupt() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+/// Until a signal comes, or the engine is dead and stays so: then answers under way end, and the
+/// loop. Interrupts are a flag, so it is looked at.
+void await_end(http::Server& server, serve::EngineLoop& loop, const EngineMaker& engines,
+               board::Board* runs, double drain_s) {
+  const auto is_lost = [&] { return loop.is_dead() && engines.lost() != nullptr; };
+  while (pending_interrupt() == 0 && !is_lost())
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   if (runs) runs->end();
   const size_t open = server.counts().exchanges;
-  if (open > 0) {
+  if (pending_interrupt() != 0 && open > 0) {
     log::info("{}: {} request(s) under way have {:g} s to end", interrupt_name(pending_interrupt()),
               open, drain_s);
   }
@@ -342,25 +339,12 @@ void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs
   loop.end();
 }
 
-}  // namespace
-
-int run_serve(const Options& options) {
-  const http::Settings settings = http_settings(options);
-  const AdapterFlags adapters = adapter_flags(options);
-  const ModelLocation where = locate_served(options, adapters);
-  const InferenceModel loaded = load_for_inference(options, where);
-  const int64_t length = wanted_length(options, *loaded.model);
-  const infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
-  serve::ModelDescription description = describe(options, where, loaded);
-  const serve::LoadAdapter load = adapter_loader(options, where, *loaded.model);
-  add_adapters(adapters, load, &description);
-  if (options.get_bool("enable_runtime_lora_updating")) description.load_adapter = load;
-  const int64_t held = engine.max_pages * ops::kPageTokens;
-  description.max_model_len = length > 0 && held > 0 ? std::min(length, held) : length + held;
-
-  watch_interrupts();
-  allow_most_descriptors();
-  serve::EngineLoop loop([&] { return std::make_unique<ServedEngine>(*loaded.model, engine); },
+/// Of rank 0: from here to the end of the server.
+void serve_requests(const Options& options, const http::Settings& settings,
+                    const InferenceModel& loaded, const infer::EngineSettings& engine,
+                    serve::ModelDescription description, const train::Ranks& ranks) {
+  EngineMaker engines(*loaded.model, engine, ranks, loaded.followers.get());
+  serve::EngineLoop loop([&] { return engines.make(); },
                          {.max_queue = static_cast<size_t>(options.get_int("max_queue"))});
   serve::ServedModel model(std::move(description));
   serve::Service service(
@@ -377,9 +361,55 @@ int run_serve(const Options& options) {
   server.start();
   say_start(server, model.description(), loaded, engine);
   std::thread watcher(
-      [&] { await_end(server, loop, runs.get(), options.get_float("shutdown_timeout")); });
+      [&] { await_end(server, loop, engines, runs.get(), options.get_float("shutdown_timeout")); });
   loop.run();
   watcher.join();
+  if (engines.lost()) std::rethrow_exception(engines.lost());
+}
+
+/// Errors: UsageError for what one process alone can do.
+void refuse_served_in_parts(const Options& options, const train::Ranks& ranks) {
+  if (ranks.size() == 1 || !options.get_bool("enable_runtime_lora_updating")) return;
+  throw UsageError(tr("[{}] adapters come and go in one process alone, and "
+                      "--tensor_parallel_size asks for several",
+                      options.given_as("enable_runtime_lora_updating")),
+                   tr("name the adapters when the server starts: --lora_modules NAME=DIR"));
+}
+
+void serve_on(const Options& options, const train::Ranks& ranks) {
+  refuse_served_in_parts(options, ranks);
+  const http::Settings settings = http_settings(options);
+  const AdapterFlags adapters = adapter_flags(options);
+  const ModelLocation where = locate_served(options, adapters);
+  InferenceModel loaded =
+      load_for_inference(options, where, /*raw=*/false, /*tells_apart=*/true, ranks.mesh());
+  const int64_t length = wanted_length(options, *loaded.model);
+  infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
+  serve::ModelDescription description = describe(options, where, loaded);
+  const serve::LoadAdapter load = adapter_loader(options, where, *loaded.model);
+  add_adapters(adapters, load, &description);
+  if (options.get_bool("enable_runtime_lora_updating")) description.load_adapter = load;
+  agree_on_pages(ranks, engine);
+  const int64_t held = engine.max_pages * ops::kPageTokens;
+  description.max_model_len = length > 0 && held > 0 ? std::min(length, held) : length + held;
+
+  watch_interrupts();
+  allow_most_descriptors();
+  std::vector<infer::AdapterPtr> beside;
+  for (const serve::ServedAdapter& adapter : description.adapters)
+    beside.push_back(adapter.adapter);
+  if (!ranks.is_first()) return infer::follow(*loaded.model, ranks.all(), ranks.world(), beside);
+  if (ranks.size() > 1)
+    loaded.followers = std::make_shared<infer::Followers>(ranks.all(), ranks.world(), beside);
+  serve_requests(options, settings, loaded, engine, std::move(description), ranks);
+  if (loaded.followers) loaded.followers->end();
+}
+
+}  // namespace
+
+int run_serve(const Options& options) {
+  const train::Ranks ranks = model_ranks(options);
+  ranks.do_or_give_up([&] { serve_on(options, ranks); });
   return 0;
 }
 

@@ -197,14 +197,17 @@ class C10dWorld : public World {
   void post(const std::string& note) override {
     with_store([&] { store_->set(kNote + note, std::vector<uint8_t>{1}); });
   }
-  void wait_for(const std::string& note) override {
+  void wait_for(const std::string& note, double longest_pause_s) override {
     bool posted = false;
     // What comes soon is not waited for longer than it takes; what takes hours is asked for seldom.
-    for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+    for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, longest_pause_s)) {
       with_store([&] { posted = store_->check({kNote + note}); });
       if (posted) return;
-      std::this_thread::sleep_for(pause);
+      std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
     }
+  }
+  void forget(const std::string& note) override {
+    with_store([&] { store_->deleteKey(kNote + note); });
   }
 
   void note_step(int64_t step) override { watch_->note_step(step); }
@@ -255,7 +258,6 @@ class C10dWorld : public World {
 
  private:
   static constexpr const char* kNote = "note/";
-  static constexpr std::chrono::milliseconds kLongestPause{100};
 
   template <typename Use>
   void with_store(const Use& use) const {

@@ -243,6 +243,10 @@ struct Job {
     fate.changed.wait(lock, [&] { return notes.count(note) > 0 || fate.has_failed(); });
     if (!notes.count(note)) throw OtherFailed();
   }
+  void forget(const std::string& note) {
+    const std::lock_guard lock(fate.mutex());
+    notes.erase(note);
+  }
   int64_t ranks;
   Fate fate;
   std::set<std::string> notes;
@@ -255,7 +259,10 @@ class LocalWorld : public World {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return job_.ranks; }
   void post(const std::string& note) override { job_.post(note); }
-  void wait_for(const std::string& note) override { job_.wait_for(note); }
+  void wait_for(const std::string& note, double /*longest_pause_s*/) override {
+    job_.wait_for(note);
+  }
+  void forget(const std::string& note) override { job_.forget(note); }
   std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) override {
     const size_t number = made_++;
     const auto mine = std::find(ranks.begin(), ranks.end(), rank_);

@@ -1,0 +1,116 @@
+#include "cli/engine/answer_rules.h"
+
+#include <charconv>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+namespace danlu::cli {
+namespace {
+
+constexpr double kLargestBias = 100;
+
+/// Errors: UsageError for what is no object of biases by id.
+std::vector<std::pair<text::TokenId, float>> bias_from(const Options& options) {
+  std::vector<std::pair<text::TokenId, float>> bias;
+  if (!options.has_value("logit_bias")) return bias;
+  const std::string flag = options.given_as("logit_bias");
+  const Json json = options.get_json("logit_bias");
+  if (!json.is_object()) {
+    throw UsageError(tr("[{}] biases stand by token id, got {}", flag, json.dump()),
+                     tr("give {{\"1234\": -100}}; danlu tokenize says the ids of a text"));
+  }
+  for (const auto& [key, value] : json.items()) {
+    text::TokenId id = -1;
+    const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (problem != std::errc() || end != key.data() + key.size() || id < 0)
+      throw UsageError(tr("[{}] '{}' is no token id", flag, key),
+                       tr("danlu tokenize says the ids of a text"));
+    const bool is_bias = value.is_number() && value.get<double>() >= -kLargestBias &&
+                         value.get<double>() <= kLargestBias;
+    if (!is_bias) {
+      throw UsageError(tr("[{}] the bias of {} must be from -{} to {}, got {}", flag, id,
+                          kLargestBias, kLargestBias, value.dump()));
+    }
+    bias.emplace_back(id, value.get<float>());
+  }
+  return bias;
+}
+
+/// The schema itself, or a file that holds it.
+Json schema_from(const Options& options) {
+  const std::string text = options.get_string("guided_json");
+  const size_t first = text.find_first_not_of(" \t\n");
+  const bool is_text = first != text.npos && (text[first] == '{' || text == "true");
+  return is_text ? parse_json(text, options.given_as("guided_json")) : read_json_file(text);
+}
+
+std::vector<text::TokenId> ends_of(const InferenceModel& loaded) {
+  std::vector<text::TokenId> ids = loaded.defaults.stop_ids;
+  if (loaded.encoder) {
+    const std::vector<text::TokenId> more = loaded.encoder->stop_ids();
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
+/// The flag that says a form; "": none does. Errors: UsageError for several.
+std::string form_flag(const Options& options) {
+  std::string found;
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice"}) {
+    if (!options.is_given(name)) continue;
+    if (!found.empty()) {
+      throw UsageError(tr("[{}] an answer has one form, and {} says another",
+                          options.given_as(name), options.given_as(found)),
+                       tr("give one of them"));
+    }
+    found = name;
+  }
+  return found;
+}
+
+/// Errors: UsageError naming a flag that beams would pass over.
+void refuse_beside_beams(const Options& options) {
+  for (const char* name : {"presence_penalty", "frequency_penalty", "logit_bias", "min_new_tokens",
+                           "guided_json", "guided_regex", "guided_choice"}) {
+    if (!options.is_given(name)) continue;
+    throw UsageError(
+        tr("[{}] it does not go with a search for beams (--num_beams)", options.given_as(name)),
+        tr("leave out one of both"));
+  }
+}
+
+}  // namespace
+
+AnswerRules::AnswerRules(const Options& options, const InferenceModel& loaded, int64_t num_beams) {
+  if (num_beams > 1) refuse_beside_beams(options);
+  rules_.bias = bias_from(options);
+  rules_.presence_penalty = options.get_float_or("presence_penalty", 0);
+  rules_.frequency_penalty = options.get_float_or("frequency_penalty", 0);
+  rules_.min_new_tokens = options.get_int_or("min_new_tokens", 0);
+  infer::check_rules(rules_, loaded.model->config().vocab_size);
+  const std::string form = form_flag(options);
+  if (form.empty()) return;
+  compiler_ = std::make_unique<const grammar::Compiler>(loaded.tokenizer, ends_of(loaded));
+  if (form == "guided_json") {
+    const Json schema = schema_from(options);
+    schema_ = schema.dump();
+    form_ = compiler_->json_schema(schema);
+  } else if (form == "guided_regex") {
+    form_ = compiler_->regex(options.get_string(form));
+  } else {
+    form_ = compiler_->choice(options.get_list(form));
+  }
+}
+
+infer::LogitRules AnswerRules::fresh() const {
+  infer::LogitRules rules = rules_;
+  if (form_) rules.constraint = compiler_->begin(form_);
+  return rules;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,36 @@
+// cli/engine/served_engine.h: the engine as the server sees it, of one process or of several.
+#pragma once
+#include <exception>
+#include <memory>
+
+#include "infer/engine.h"
+#include "infer/followers.h"
+#include "serve/step_engine.h"
+#include "train/ranks.h"
+
+namespace danlu::cli {
+
+/// Makes them on rank 0, one after the other.
+class EngineMaker {
+ public:
+  /// followers: of the model's other parts; nullptr: it is whole. All outlive this.
+  EngineMaker(const models::CausalLM& model, const infer::EngineSettings& settings,
+              const train::Ranks& ranks, infer::Followers* followers)
+      : model_(model), settings_(settings), ranks_(ranks), followers_(followers) {}
+
+  /// What went wrong on one of several processes is the end of all: they are told, and every later
+  /// call throws it again.
+  std::unique_ptr<serve::StepEngine> make();
+  /// Of the last engine, where it was the end of all; null: none was.
+  std::exception_ptr lost() const { return lost_; }
+
+ private:
+  class Served;
+  const models::CausalLM& model_;
+  const infer::EngineSettings settings_;
+  const train::Ranks& ranks_;
+  infer::Followers* followers_;
+  std::exception_ptr lost_;
+};
+
+}  // namespace danlu::cli

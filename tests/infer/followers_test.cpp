@@ -1,0 +1,185 @@
+// Parts of a model on ranks that follow the engine of rank 0: answers are those of one rank.
+#include "infer/followers.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "infer/engine_answers.h"
+#include "models/weight_files.h"
+#include "parallel/comm/local.h"
+
+namespace danlu::infer {
+namespace followers_test {
+
+constexpr int64_t kVocabulary = 61;
+
+Json tiny_config(int64_t kv_heads) {
+  return {{"model_type", "llama"},
+          {"vocab_size", kVocabulary},
+          {"hidden_size", 32},
+          {"intermediate_size", 40},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", kv_heads},
+          {"max_position_embeddings", 512},
+          {"rms_norm_eps", 1e-5},
+          {"initializer_range", 0.3}};
+}
+
+std::unique_ptr<models::CausalLM> model_on(const Json& json, const parallel::Mesh& mesh) {
+  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json), mesh,
+                                                  at::kFloat, at::kCPU);
+  models::initialize(*model, 7);
+  return model;
+}
+
+/// Even and odd ids take turns: what may come depends on what was accepted.
+class TakingTurns final : public text::TokenConstraint {
+ public:
+  std::span<const uint64_t> allowed() override { return {&bits_, 1}; }
+  void accept(text::TokenId) override { bits_ = ~bits_; }
+  std::unique_ptr<TokenConstraint> clone() const override {
+    return std::make_unique<TakingTurns>(*this);
+  }
+
+ private:
+  uint64_t bits_ = 0x5555555555555555;
+};
+
+std::vector<EngineRequest> mixed_requests(size_t count) {
+  PythonRandom rng(3);
+  const auto random_ids = [&](size_t size) {
+    std::vector<text::TokenId> ids(size);
+    for (text::TokenId& id : ids) id = static_cast<text::TokenId>(rng.below(kVocabulary));
+    return ids;
+  };
+  const std::vector<text::TokenId> common = random_ids(100);
+  std::vector<EngineRequest> requests;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<text::TokenId> prompt;
+    if (i % 3 == 0) prompt.assign(common.begin(), common.begin() + 40 + 10 * (i % 5));
+    const std::vector<text::TokenId> own = random_ids(1 + rng.below(90));
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    requests.push_back(request(std::move(prompt), 5 + static_cast<int64_t>(rng.below(60))));
+    EngineRequest& asked = requests.back();
+    asked.request.sampling.do_sample = i % 2 == 1;
+    asked.request.sampling.seed = i;
+    if (i % 4 != 0) asked.request.stop_ids = {5};
+    if (i % 5 == 0) asked.request.rules.presence_penalty = 0.4;
+    if (i % 7 == 0) asked.num_prompt_logprobs = 1;
+    asked.num_logprobs = 2;
+  }
+  return requests;
+}
+
+/// Constraints are of one answer, so each run has its own.
+void constrain_some(std::vector<EngineRequest>& requests) {
+  for (size_t i = 0; i < requests.size(); i += 6)
+    requests[i].request.rules.constraint = std::make_shared<TakingTurns>();
+}
+
+const EngineSettings kNarrow = {
+    .max_sequences = 16, .max_batched_tokens = 40, .max_pages = 12, .lookup = {.num_tokens = 3}};
+
+void expect_one_ranks_answers(int64_t ranks, int64_t kv_heads) {
+  const Json json = tiny_config(kv_heads);
+  const auto whole = model_on(json, parallel::Mesh::single());
+  std::vector<EngineRequest> requests = mixed_requests(24);
+  constrain_some(requests);
+  Engine engine(*whole, kNarrow);
+  const std::vector<Whole> expected = answers_of(engine, requests);
+  parallel::run_local_ranks(ranks, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = ranks});
+    const auto part = model_on(json, mesh);
+    if (world.rank() > 0) return follow(*part, mesh.all(), world);
+    Followers followers(mesh.all(), world);
+    // Two engines one after the other, each with silences.
+    for (int round = 0; round < 2; ++round) {
+      std::vector<EngineRequest> again = requests;
+      constrain_some(again);
+      Engine led(*part, kNarrow, &followers);
+      expect_alike(answers_of(led, again), expected);
+      EXPECT_GT(led.counts().preemptions, 0);
+      EXPECT_GT(led.counts().prefix_hit, 0);
+      EXPECT_GT(led.counts().guessed_right, 0);
+      EXPECT_EQ(led.counts().pages_used, 0);
+    }
+    followers.end();
+  });
+}
+
+TEST(Followers, AnswersAreThoseOfOneRank) { expect_one_ranks_answers(2, 2); }
+
+TEST(Followers, KeyHeadsThatRanksShareChangeNothing) { expect_one_ranks_answers(4, 2); }
+
+TEST(Followers, WhoCancelsLeavesNothingBehind) {
+  const Json json = tiny_config(2);
+  const auto whole = model_on(json, parallel::Mesh::single());
+  const std::vector<EngineRequest> requests = mixed_requests(12);
+  Engine engine(*whole, kNarrow);
+  const std::vector<Whole> expected = answers_of(engine, requests);
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = 2});
+    const auto part = model_on(json, mesh);
+    if (world.rank() > 0) return follow(*part, mesh.all(), world);
+    Followers followers(mesh.all(), world);
+    Engine led(*part, kNarrow, &followers);
+    PythonRandom rng(1);
+    for (int round = 0; round < 20; ++round) {
+      std::vector<RequestHandle> handles;
+      for (const EngineRequest& asked : requests) handles.push_back(led.add(asked));
+      for (uint64_t steps = rng.below(12); steps > 0; --steps) led.step();
+      for (const RequestHandle handle : handles) led.cancel(handle);
+      EXPECT_FALSE(led.has_work());
+      EXPECT_EQ(led.counts().pages_used, 0);
+    }
+    expect_alike(answers_of(led, requests), expected);
+    followers.end();
+  });
+}
+
+TEST(Followers, APictureIsRefusedAndHarmsNobody) {
+  const Json json = tiny_config(2);
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = 2});
+    const auto part = model_on(json, mesh);
+    if (world.rank() > 0) return follow(*part, mesh.all(), world);
+    Followers followers(mesh.all(), world);
+    Engine led(*part, {}, &followers);
+    EngineRequest seeing = request({1, 2}, 3);
+    seeing.request.pictures.emplace_back();
+    EXPECT_THROW(led.add(seeing), DataError);
+    EXPECT_EQ(answers_of(led, mixed_requests(1))[0].reason.has_value(), true);
+    followers.end();
+  });
+}
+
+TEST(Followers, GenerateIsDividedToo) {
+  const Json json = tiny_config(2);
+  const auto whole = model_on(json, parallel::Mesh::single());
+  std::vector<Request> requests;
+  for (const EngineRequest& asked : mixed_requests(9)) requests.push_back(asked.request);
+  const std::vector<Answer> expected = generate(*whole, requests, 4);
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = 2});
+    const auto part = model_on(json, mesh);
+    if (world.rank() > 0) return follow(*part, mesh.all(), world);
+    Followers followers(mesh.all(), world);
+    const std::vector<Answer> answers =
+        generate(*part, requests, 4, {}, nullptr, {}, {}, &followers);
+    for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(answers[i].ids, expected[i].ids) << i;
+    // What was cut short leaves the others at rest.
+    generate(
+        *part, requests, 4, {}, nullptr, [calls = 0]() mutable { return ++calls > 3; }, {},
+        &followers);
+    followers.end();
+  });
+}
+
+}  // namespace followers_test
+}  // namespace danlu::infer
