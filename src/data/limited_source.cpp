@@ -121,6 +121,13 @@ class LimitedSource : public SampleSource {
     return std::min(base_->length(kept_.at(static_cast<size_t>(index))),
                     segments * limit_.max_length);
   }
+  std::vector<MediaSpan> spans(int64_t index) const override {
+    const int64_t of_base = kept_.at(static_cast<size_t>(index));
+    std::vector<MediaSpan> spans = base_->spans(of_base);
+    if (base_->length(of_base) > limit_.max_length)
+      keep_spans_before(&spans, uncut_length(spans, limit_.max_length));
+    return spans;
+  }
   std::string columns(int64_t index) const override {
     return base_->columns(kept_.at(static_cast<size_t>(index)));
   }

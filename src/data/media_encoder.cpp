@@ -36,9 +36,21 @@ bool fetch_file(const std::string& url, const MediaSettings& settings, MediaFile
   } catch (const UsageError& error) {
     *problem = {kOnTheWeb, error.what()};
   } catch (const DataError& error) {
-    *problem = {"a picture on the web that cannot be fetched", error.what()};
+    *problem = {kNotFetched, error.what()};
   }
   return false;
+}
+
+std::vector<std::string> places_of(const text::MediaReference& reference,
+                                   const MediaSettings& settings,
+                                   const std::filesystem::path& row_folder) {
+  std::vector<std::string> places;
+  for (const text::MediaPiece& piece : reference.pieces) {
+    if (piece.bytes || is_on_the_web(piece.name)) continue;
+    for (const auto& place : media_places(piece.name, settings, row_folder))
+      places.push_back(place.string());
+  }
+  return places;
 }
 
 /// look(contents of `file`).
@@ -129,7 +141,8 @@ bool MediaEncoder::measure(const text::Conversation& conversation,
     try {
       if (!measure_one(*reference, row_folder, &span, problem)) return false;
     } catch (const media::MediaError& error) {
-      *problem = {media::reason_of(error.fault()), error.what()};
+      *problem = {media::reason_of(error.fault()), error.what(),
+                  places_of(*reference, settings_, row_folder)};
       return false;
     }
   }

@@ -20,6 +20,9 @@ enum class MediaCheck {
   kWhole,    ///< a step of a training will decode them: whatever would fail there fails here
 };
 
+/// Why a row was dropped whose picture a server refused or did not send to its end.
+inline constexpr const char* kNotFetched = "a picture on the web that cannot be fetched";
+
 /// Immutable; thread-safe.
 class MediaEncoder {
  public:

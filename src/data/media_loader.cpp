@@ -70,7 +70,9 @@ void load_span(const MediaSpan& span, const MediaSettings& settings, float* to) 
         tr("{}: {}: now a grid of {} x {} x {}, and {} x {} x {} when its tokens were "
            "made",
            span.row, span.files.at(0).path, t, h, w, span.grid.t, span.grid.h, span.grid.w),
-        tr("the file has changed: make the tokens again with --overwrite_cache"));
+        tr("the file has changed, or these samples were made with other limits of pictures: make "
+           "them again, in the cache with --overwrite_cache, else with danlu preprocess "
+           "--overwrite"));
   }
   std::copy(patches.values.begin(), patches.values.end(), to);
 }

@@ -63,7 +63,7 @@ T required(const Json& json, const char* key) {
   return *value;
 }
 
-MediaSpan read_span(const Json& json, RecordReader& bytes) {
+MediaSpan read_head(const Json& json) {
   MediaSpan span;
   span.kind = required<std::string>(json, "kind") == kImage ? text::MediaKind::kImage
                                                             : text::MediaKind::kVideo;
@@ -75,12 +75,38 @@ MediaSpan read_span(const Json& json, RecordReader& bytes) {
   span.row = required<std::string>(json, "row");
   span.second_per_grid = json_get<double>(json, "second_per_grid").value_or(0);
   span.is_frame_list = json_get<bool>(json, "frame_list").value_or(false);
+  return span;
+}
+
+MediaSpan read_span(const Json& json, RecordReader& bytes) {
+  MediaSpan span = read_head(json);
   for (const Json& file : required<Json>(json, "files")) {
     span.files.push_back({required<std::string>(file, "path")});
     if (const auto size = json_get<uint64_t>(file, "bytes"))
       span.files.back().bytes = std::make_shared<const std::string>(bytes.take(*size));
   }
   return span;
+}
+
+/// read_one(entry of the list in the record's text, what is behind the text) for each.
+template <typename ReadOne>
+void read_record(std::span<const int32_t> record, const std::string& origin,
+                 const ReadOne& read_one) {
+  if (record.empty()) return;
+  const auto damaged = [&](const std::string& why) {
+    throw DataError(tr("{}: damaged record of pictures: {}", origin, why),
+                    tr("make the tokens again: --overwrite_cache"));
+  };
+  try {
+    RecordReader reader(record.subspan(1));
+    const auto list = try_parse_json(reader.take(static_cast<uint32_t>(record[0])));
+    if (!list || !list->is_array()) throw DataError(tr("it is no list"));
+    for (const Json& json : *list) read_one(json, reader);
+  } catch (const Json::exception& error) {
+    damaged(error.what());
+  } catch (const DataError& error) {
+    damaged(error.what());
+  }
 }
 
 }  // namespace
@@ -103,22 +129,18 @@ std::vector<int32_t> media_record(const std::vector<MediaSpan>& spans) {
 
 std::vector<MediaSpan> read_media_record(std::span<const int32_t> record,
                                          const std::string& origin) {
-  if (record.empty()) return {};
-  const auto damaged = [&](const std::string& why) {
-    throw DataError(tr("{}: damaged record of pictures: {}", origin, why),
-                    tr("make the tokens again: --overwrite_cache"));
-  };
   std::vector<MediaSpan> spans;
-  try {
-    RecordReader reader(record.subspan(1));
-    const auto list = try_parse_json(reader.take(static_cast<uint32_t>(record[0])));
-    if (!list || !list->is_array()) throw DataError(tr("it is no list"));
-    for (const Json& json : *list) spans.push_back(read_span(json, reader));
-  } catch (const Json::exception& error) {
-    damaged(error.what());
-  } catch (const DataError& error) {
-    damaged(error.what());
-  }
+  read_record(record, origin, [&](const Json& json, RecordReader& reader) {
+    spans.push_back(read_span(json, reader));
+  });
+  return spans;
+}
+
+std::vector<MediaSpan> read_media_heads(std::span<const int32_t> record,
+                                        const std::string& origin) {
+  std::vector<MediaSpan> spans;
+  read_record(record, origin,
+              [&](const Json& json, RecordReader&) { spans.push_back(read_head(json)); });
   return spans;
 }
 

@@ -1,5 +1,7 @@
 #include "data/media_settings.h"
 
+#include <algorithm>
+#include <set>
 #include <system_error>
 
 #include "base/error.h"
@@ -17,11 +19,22 @@ void require_order(const char* flag, int64_t least, int64_t most) {
                       least, most));
 }
 
-media::VideoRule video_by_rule(const std::string& rule) {
+media::VideoRule tools_video_rule(const std::string& rule) {
   if (rule == kLlamaFactory) return media::VideoRule::llama_factory();
   if (rule == kMindSpeed20) return media::VideoRule::mindspeed20();
   if (rule == kMindSpeed21) return media::VideoRule::mindspeed21();
   return media::VideoRule::qwen_utils();
+}
+
+media::VideoRule video_by_rule(const MediaFlags& flags) {
+  media::VideoRule rule = tools_video_rule(flags.pre_resize);
+  rule.min_pixels = flags.video_min_pixels.value_or(rule.min_pixels);
+  rule.max_pixels = flags.video_max_pixels.value_or(rule.max_pixels);
+  // qwen_vl_utils' own least area is large, and who asks for less has not asked for it.
+  if (rule.tool == media::PreResizeRule::kQwenUtils && !flags.video_min_pixels)
+    rule.min_pixels = std::min(rule.min_pixels, rule.max_pixels);
+  require_order("video_max_pixels", rule.min_pixels, rule.max_pixels);
+  return rule;
 }
 
 media::PreResize pictures_by_rule(const std::string& rule, std::optional<int64_t> least,
@@ -36,8 +49,37 @@ media::PreResize pictures_by_rule(const std::string& rule, std::optional<int64_t
   return resize;
 }
 
-Json resize_json(const media::PreResize& resize) {
-  return {static_cast<int>(resize.rule), resize.min_pixels, resize.max_pixels};
+/// The flag's word for what a tool does.
+const char* name_of_rule(media::PreResizeRule rule) {
+  switch (rule) {
+    case media::PreResizeRule::kNone:
+      return kNone;
+    case media::PreResizeRule::kQwenUtils:
+      return kQwenUtils;
+    case media::PreResizeRule::kLlamaFactory:
+      return kLlamaFactory;
+    case media::PreResizeRule::kMindSpeed20:
+      return kMindSpeed20;
+    case media::PreResizeRule::kMindSpeed21:
+      return kMindSpeed21;
+  }
+  return kNone;
+}
+
+/// Errors: UsageError for a limit that the rule does not have.
+void require_limits_of_rule(const MediaFlags& flags) {
+  const bool of_qwen = flags.pre_resize == kNone || flags.pre_resize == kQwenUtils;
+  if (of_qwen && (flags.image_min_pixels || flags.image_max_pixels)) {
+    throw UsageError(
+        tr("[pre_resize] {} has no image_max_pixels or image_min_pixels", flags.pre_resize),
+        tr("--max_pixels and --min_pixels are the limits of pictures there"));
+  }
+  if (flags.pre_resize == kMindSpeed20 && (flags.image_min_pixels || flags.video_min_pixels)) {
+    throw UsageError(
+        tr("[pre_resize] {} has no image_min_pixels or video_min_pixels", flags.pre_resize),
+        tr("--pre_resize mindspeed-mm-2.1 has them; --image_resolution and --video_resolution "
+           "choose 2.0"));
+  }
 }
 
 /// Of the models whose pictures are read.
@@ -53,42 +95,81 @@ bool has_vision_tower(const std::filesystem::path& model_directory) {
 
 }  // namespace
 
+Json MediaSettings::grid_json() const {
+  return {{"patch_size", processor.patch_size},
+          {"temporal_patch_size", processor.temporal_patch_size},
+          {"merge_size", processor.merge_size},
+          {"do_resize", processor.do_resize},
+          {"min_pixels", processor.min_pixels},
+          {"max_pixels", processor.max_pixels},
+          {"pre_resize", name_of_rule(image_resize.rule)},
+          {"image_min_pixels", image_resize.min_pixels},
+          {"image_max_pixels", image_resize.max_pixels},
+          {"frames_pre_resize", name_of_rule(frame_resize.rule)},
+          {"frames_min_pixels", frame_resize.min_pixels},
+          {"frames_max_pixels", frame_resize.max_pixels},
+          {"exif", upright ? "transpose" : "ignore"},
+          {"video_pre_resize", name_of_rule(video.tool)},
+          {"video_fps", video.fps},
+          {"video_min_frames", video.min_frames},
+          {"video_maxlen", video.max_frames},
+          {"video_min_pixels", video.min_pixels},
+          {"video_max_pixels", video.max_pixels},
+          {"video_total_pixels", video.total_pixels}};
+}
+
 Json MediaSettings::to_json() const {
   std::error_code ignored;
+  Json json = grid_json();
   // mean and std change pixels, not tokens; a path may mean another file in another directory.
-  return {{"processor",
-           {processor.patch_size, processor.temporal_patch_size, processor.merge_size,
-            processor.min_pixels, processor.max_pixels, processor.do_resize}},
-          {"image_resize", resize_json(image_resize)},
-          {"frame_resize", resize_json(frame_resize)},
-          {"upright", upright},
-          {"add_vision_id", add_vision_id},
-          {"fetches", fetch != nullptr},
-          {"video",
-           {static_cast<int>(video.tool), video.fps, video.min_frames, video.max_frames,
-            video.min_pixels, video.max_pixels, video.total_pixels}},
-          {"media_dir", media_dir.empty() ? "" : std::filesystem::absolute(media_dir).string()},
-          {"working_directory", std::filesystem::current_path(ignored).string()}};
+  json.update(
+      {{"add_vision_id", add_vision_id},
+       {"fetches", fetch != nullptr},
+       {"domains", std::set<std::string>(domains.begin(), domains.end())},
+       {"media_dir", media_dir.empty() ? "" : std::filesystem::absolute(media_dir).string()},
+       {"working_directory", std::filesystem::current_path(ignored).string()}});
+  return json;
+}
+
+Json MediaSettings::answer_json() const {
+  Json json = grid_json();
+  json.update({{"add_vision_id", add_vision_id},
+               {"do_rescale", processor.do_rescale},
+               {"rescale_factor", processor.rescale_factor},
+               {"do_normalize", processor.do_normalize},
+               {"image_mean", processor.mean},
+               {"image_std", processor.std},
+               {"resample", static_cast<int>(processor.filter)}});
+  return json;
 }
 
 bool is_on_the_web(const std::string& name) {
   return name.starts_with("http://") || name.starts_with("https://");
 }
 
+std::vector<std::filesystem::path> media_places(const std::string& name,
+                                                const MediaSettings& settings,
+                                                const std::filesystem::path& row_folder) {
+  const std::filesystem::path path = name;
+  if (path.is_absolute()) return {path};
+  std::vector<std::filesystem::path> folders;
+  if (!settings.media_dir.empty()) folders.push_back(settings.media_dir);
+  folders.emplace_back();
+  folders.push_back(row_folder);
+  std::vector<std::filesystem::path> places;
+  for (const std::filesystem::path& folder : folders)
+    places.push_back(std::filesystem::absolute(folder / path).lexically_normal());
+  return places;
+}
+
 std::filesystem::path locate_media(const std::string& name, const MediaSettings& settings,
                                    const std::filesystem::path& row_folder) {
-  const std::filesystem::path path = name;
-  if (path.is_absolute()) return path;
-  std::vector<std::filesystem::path> places;
-  if (!settings.media_dir.empty()) places.push_back(settings.media_dir);
-  places.emplace_back();
-  places.push_back(row_folder);
+  const std::vector<std::filesystem::path> places = media_places(name, settings, row_folder);
   std::error_code ignored;
   for (const std::filesystem::path& place : places) {
-    if (std::filesystem::exists(place / path, ignored))
-      return std::filesystem::absolute(place / path).lexically_normal();
+    if (std::filesystem::exists(place, ignored)) return place;
   }
-  return std::filesystem::absolute(places.front() / path).lexically_normal();
+  return places.front();
 }
 
 const std::vector<std::string>& pre_resize_names() {
@@ -125,9 +206,8 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
   if (!reads_media(model_directory) && !has_vision_tower(model_directory)) return std::nullopt;
   MediaSettings settings;
   settings.processor = media::read_image_processor(model_directory);
-  settings.video = video_by_rule(flags.pre_resize);
-  const bool has_own_limits = flags.image_min_pixels || flags.image_max_pixels ||
-                              flags.video_min_pixels || flags.video_max_pixels;
+  require_limits_of_rule(flags);
+  settings.video = video_by_rule(flags);
   if (flags.pre_resize == kQwenUtils) {
     settings.image_resize = media::PreResize::qwen_utils();
     if (flags.min_pixels) settings.image_resize.min_pixels = *flags.min_pixels;
@@ -142,21 +222,10 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
     if (flags.pre_resize != kNone) {
       settings.image_resize =
           pictures_by_rule(flags.pre_resize, flags.image_min_pixels, flags.image_max_pixels);
-      settings.video.min_pixels = flags.video_min_pixels.value_or(settings.video.min_pixels);
-      settings.video.max_pixels = flags.video_max_pixels.value_or(settings.video.max_pixels);
       settings.frame_resize = media::pre_resize_of_frames(settings.video, 2);
       require_order("image_max_pixels", settings.image_resize.min_pixels,
                     settings.image_resize.max_pixels);
-      require_order("video_max_pixels", settings.frame_resize.min_pixels,
-                    settings.frame_resize.max_pixels);
     }
-  }
-  if (has_own_limits && (flags.pre_resize == kNone || flags.pre_resize == kQwenUtils)) {
-    throw UsageError(
-        tr("[pre_resize] {} has no image_max_pixels, image_min_pixels, video_max_pixels or "
-           "video_min_pixels",
-           flags.pre_resize),
-        tr("--max_pixels and --min_pixels are the limits there"));
   }
   settings.upright = flags.upright;
   settings.add_vision_id = flags.add_vision_id;

@@ -26,9 +26,15 @@ struct MediaSettings {
   /// Those of a UsageError (a host that is not allowed) and of a DataError (a file that is not to
   /// be had) are dropped as well; other errors end the work.
   std::function<std::string(const std::string& url)> fetch = {};
+  std::vector<std::string> domains = {};  ///< from which `fetch` gets files
 
+  /// All that grids depend on beside the files: an object of texts, numbers and booleans, named
+  /// after the flags that say them where there are any.
+  Json grid_json() const;
   /// All that tokens depend on: part of cache keys.
   Json to_json() const;
+  /// All that an answer about given pictures depends on: not where they lie.
+  Json answer_json() const;
 };
 
 /// What a user says about pictures. What is not said, the model's processor or the tool's rule
@@ -37,8 +43,10 @@ struct MediaFlags {
   /// What is done to pictures before the processor: see pre_resize_names().
   std::string pre_resize = "none";
   std::optional<int64_t> min_pixels, max_pixels;  ///< of the processor, or of qwen_vl_utils
-  /// Of the rules of LLaMA-Factory and MindSpeed-MM; areas.
-  std::optional<int64_t> image_min_pixels, image_max_pixels, video_min_pixels, video_max_pixels;
+  /// Of the rules of LLaMA-Factory and MindSpeed-MM; 2.0 has no least ones. Areas.
+  std::optional<int64_t> image_min_pixels, image_max_pixels;
+  /// Of frames, by the same rules; by the others of video files.
+  std::optional<int64_t> video_min_pixels, video_max_pixels;
   bool upright = true, add_vision_id = false;
   std::optional<double> video_fps;
   std::optional<int64_t> video_max_frames;
@@ -67,9 +75,13 @@ std::optional<MediaSettings> media_settings_of(const std::filesystem::path& mode
 /// Whether a row's `name` is an http or https URL.
 bool is_on_the_web(const std::string& name);
 
-/// The file that a row calls `name`: as it is if absolute; else below media_dir, else in the
-/// working directory, else in `row_folder`, the folder of the row's file. Where it is in none, the
-/// first of these places. Absolute.
+/// Where a file that a row calls `name` is looked for, in order: as it is if absolute; else below
+/// media_dir, in the working directory, in `row_folder`, the folder of the row's file. Absolute.
+std::vector<std::filesystem::path> media_places(const std::string& name,
+                                                const MediaSettings& settings,
+                                                const std::filesystem::path& row_folder);
+
+/// The first of media_places where it is; where it is in none, the first of all.
 std::filesystem::path locate_media(const std::string& name, const MediaSettings& settings,
                                    const std::filesystem::path& row_folder);
 

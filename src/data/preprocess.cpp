@@ -208,7 +208,8 @@ bool is_what_is_asked_for(const PreprocessSpec& spec, const PreprocessManifest& 
   return earlier.key == key &&
          describes_files(earlier, with_optional_outputs(spec.output_prefix, result)) &&
          !(spec.strict && earlier.report.rows_dropped() > 0) &&
-         earlier.report.dropped_ratio <= spec.max_dropped_ratio;
+         earlier.report.dropped_ratio <= spec.max_dropped_ratio &&
+         lacks_the_same_pictures(earlier.report, "--overwrite");
 }
 
 }  // namespace
@@ -267,7 +268,13 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
   if (!result.report.visual.empty() || result.kind == SampleKind::kPairs)
     result.outputs = with_optional_outputs(spec.output_prefix, result);
   write_manifest(spec.output_prefix,
-                 {key, {}, result.report, result.recorded_template, tokenizer, result.kind},
+                 {key,
+                  {},
+                  result.report,
+                  result.recorded_template,
+                  tokenizer,
+                  result.kind,
+                  settings.media ? settings.media->settings().grid_json() : Json()},
                  result.outputs);
   fs::remove_all(work, ignored);
   return result;

@@ -210,6 +210,7 @@ bool RowEncoder::encode_conversation(const text::Conversation& conversation, con
                                   &problem)) {
       event->reason = std::move(problem.reason);
       event->detail = std::move(problem.detail);
+      event->media_files = std::move(problem.media_files);
       return false;
     }
     if (!pieces->media.empty()) {

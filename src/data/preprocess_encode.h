@@ -72,6 +72,7 @@ struct RowEvent {
   uint32_t file = 0;
   int64_t index = 0;
   std::string reason, detail;
+  std::vector<std::string> media_files = {};  ///< as RowProblem's
 };
 
 /// Tokens of some consecutive rows.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "data/megatron/indexed_dataset.h"
@@ -63,6 +65,19 @@ std::optional<PreprocessManifest> manifest_of_samples(const fs::path& prefix) {
   return manifest;
 }
 
+/// The flag that says the number under `key` of MediaSettings::grid_json by a rule; the key itself
+/// where none does.
+std::string flag_of(std::string key, const std::string& rule) {
+  static const std::set<std::string> kNoFlags{
+      "patch_size",       "temporal_patch_size", "merge_size",        "do_resize",
+      "video_pre_resize", "video_min_frames",    "video_total_pixels"};
+  if (kNoFlags.contains(key)) return key;
+  if (rule == "qwen_vl_utils" && key.starts_with("image_")) key = key.substr(6);
+  if (rule == "mindspeed-mm-2.0" && key == "image_max_pixels") key = "image_resolution";
+  if (rule == "mindspeed-mm-2.0" && key == "video_max_pixels") key = "video_resolution";
+  return "--" + key;
+}
+
 }  // namespace
 
 fs::path manifest_path(const fs::path& prefix) { return prefix.string() + "_preprocess.json"; }
@@ -79,6 +94,7 @@ std::optional<PreprocessManifest> read_manifest(const fs::path& prefix) {
       manifest.recorded_template = {json.at("template").at("description").get<std::string>(),
                                     json.at("template").at("hash").get<std::string>()};
     }
+    manifest.media = json.value("media", Json());
     manifest.tokenizer = json.value("tokenizer", "");
     manifest.kind =
         sample_kind_from_name(json.value("kind", sample_kind_name(SampleKind::kTokens)));
@@ -95,6 +111,7 @@ void write_manifest(const fs::path& prefix, PreprocessManifest manifest,
   if (const RecordedTemplate& used = manifest.recorded_template; !used.hash.empty()) {
     json["template"] = {{"description", used.description}, {"hash", used.hash}};
   }
+  if (!manifest.media.is_null() && !manifest.report.visual.empty()) json["media"] = manifest.media;
   if (!manifest.tokenizer.empty()) json["tokenizer"] = manifest.tokenizer;
   if (manifest.kind != SampleKind::kTokens) json["kind"] = sample_kind_name(manifest.kind);
   write_json_file(manifest_path(prefix), json);
@@ -130,6 +147,31 @@ std::optional<SampleKind> read_recorded_kind(const fs::path& prefix) {
   const auto manifest = manifest_of_samples(prefix);
   if (!manifest) return std::nullopt;
   return manifest->kind;
+}
+
+void require_recorded_media(const fs::path& prefix, const MediaSettings& settings) {
+  const auto manifest = manifest_of_samples(prefix);
+  if (!manifest || !manifest->media.is_object()) return;
+  const VisualCounts& visual = manifest->report.visual;
+  const Json now = settings.grid_json();
+  const bool same_rule = manifest->media.value("pre_resize", Json()) == now["pre_resize"];
+  std::vector<std::string> differences;
+  for (const auto& [key, then] : manifest->media.items()) {
+    if (!now.contains(key) || now[key] == then) continue;
+    const bool is_of_videos = key.starts_with("video_"), is_of_pictures = key.starts_with("image_");
+    if ((is_of_videos && visual.videos == 0) || (is_of_pictures && visual.pictures == 0)) continue;
+    // These follow from the others; and another rule has other limits.
+    if (key.starts_with("frames_") || (!same_rule && (is_of_videos || is_of_pictures))) continue;
+    differences.push_back(
+        tr("{} {} then, {} now", flag_of(key, now["pre_resize"]), then.dump(), now[key].dump()));
+  }
+  if (differences.empty()) return;
+  throw UsageError(
+      tr("[dataset] {}: its pictures were read otherwise when its samples were made: "
+         "{}",
+         prefix.string(), fmt::join(differences, "; ")),
+      tr("give the flags that danlu preprocess was given, or preprocess the rows again "
+         "with those of this run and --overwrite"));
 }
 
 std::string read_recorded_tokenizer(const fs::path& prefix) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/media_settings.h"
 #include "data/preprocess_report.h"
 #include "data/sample_kind.h"
 
@@ -26,6 +27,7 @@ struct PreprocessManifest {
   RecordedTemplate recorded_template;
   std::string tokenizer;  ///< 16 hexadecimal digits of Tokenizer::content_hash(); empty: none
   SampleKind kind = SampleKind::kTokens;
+  Json media = nullptr;  ///< MediaSettings::grid_json(); null: text alone, or not recorded
 };
 
 std::filesystem::path manifest_path(const std::filesystem::path& prefix);
@@ -50,6 +52,11 @@ RecordedTemplate read_recorded_template(const std::filesystem::path& prefix);
 /// PreprocessManifest::kind of the samples at `prefix`; empty where none is recorded for the files
 /// as they are.
 std::optional<SampleKind> read_recorded_kind(const std::filesystem::path& prefix);
+
+/// Refuses samples whose pictures and videos have other grids by `settings`, or are turned another
+/// way. Those of older versions and of other programs record nothing, and are taken. Errors:
+/// UsageError naming what differs.
+void require_recorded_media(const std::filesystem::path& prefix, const MediaSettings& settings);
 
 /// PreprocessManifest::tokenizer of the texts or samples at `prefix`; empty where none is recorded.
 std::string read_recorded_tokenizer(const std::filesystem::path& prefix);

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/ignore_label.h"
@@ -109,6 +111,15 @@ Json stats_to_json(const LengthStats& stats) {
           {"sum_of_squares", stats.sum_of_squares}};
 }
 
+/// Size, time of change, and whether it may be read.
+std::string state_of_file(const std::string& path) {
+  std::error_code missing;
+  const auto size = std::filesystem::file_size(path, missing);
+  if (missing) return "";
+  const auto time = std::filesystem::last_write_time(path, missing).time_since_epoch().count();
+  return fmt::format("{} {} {}", size, time, ::access(path.c_str(), R_OK) == 0);
+}
+
 LengthStats stats_member(const Json& object, const char* key) {
   const Json stats = member<Json>(object, key);
   return {member<int64_t>(stats, "count"), member<int64_t>(stats, "sum"),
@@ -201,6 +212,41 @@ std::string VisualCounts::histogram_text() const {
   return text;
 }
 
+void LostMedia::add(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (states_.size() >= kMost) return;
+    states_.try_emplace(path, state_of_file(path));
+  }
+}
+
+void LostMedia::add(const LostMedia& other) {
+  for (const auto& state : other.states_) {
+    if (states_.size() >= kMost) return;
+    states_.insert(state);
+  }
+}
+
+bool LostMedia::is_as_it_was() const {
+  return std::all_of(states_.begin(), states_.end(),
+                     [](const auto& one) { return state_of_file(one.first) == one.second; });
+}
+
+LostMedia LostMedia::from_json(const Json& json) {
+  LostMedia lost;
+  if (!json.is_object()) throw_wrong_type("lost_media", "an object", json);
+  for (const auto& [path, state] : json.items()) {
+    if (!state.is_string()) throw_wrong_type("lost_media", "an object of strings", state);
+    lost.states_[path] = state.get<std::string>();
+  }
+  return lost;
+}
+
+int64_t PreprocessReport::rows_dropped_for(const std::string& reason) const {
+  int64_t count = 0;
+  for (const ReasonCount& item : dropped) count += item.reason == reason ? item.count : 0;
+  return count;
+}
+
 void PreprocessReport::add(const PreprocessReport& other) {
   datasets.insert(datasets.end(), other.datasets.begin(), other.datasets.end());
   unread_columns.insert(unread_columns.end(), other.unread_columns.begin(),
@@ -211,6 +257,7 @@ void PreprocessReport::add(const PreprocessReport& other) {
   add_reasons(&truncated, other.truncated);
   lengths.add(other.lengths);
   visual.add(other.visual);
+  lost_media.add(other.lost_media);
   target_tokens += other.target_tokens;
   packed_sequences += other.packed_sequences;
   padding_tokens += other.padding_tokens;
@@ -237,6 +284,7 @@ Json PreprocessReport::to_json() const {
                       {"tokens", stats_to_json(visual.tokens)},
                       {"histogram", visual.histogram}};
   }
+  if (!lost_media.empty()) json["lost_media"] = lost_media.to_json();
   return json;
 }
 
@@ -250,6 +298,7 @@ PreprocessReport PreprocessReport::from_json(const Json& json) {
   report.unread_columns = counts_member(json, "unread_columns");
   report.lengths = stats_member(json, "lengths");
   report.visual = visual_member(json, "visual");
+  if (json.contains("lost_media")) report.lost_media = LostMedia::from_json(json["lost_media"]);
   report.target_tokens = member<int64_t>(json, "target_tokens");
   report.packed_sequences = member<int64_t>(json, "packed_sequences");
   report.padding_tokens = member<int64_t>(json, "padding_tokens");

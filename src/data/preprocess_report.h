@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,6 +64,25 @@ void count_reason(std::vector<ReasonCount>* reasons, const std::string& reason, 
 /// More of a data set's rows dropped than this share, and it is another data set than was meant.
 inline constexpr double kMaxDroppedRatio = 0.5;
 
+/// Files of pictures for which rows were dropped: path -> what there was of it then.
+class LostMedia {
+ public:
+  /// Of more nobody asks whether they have changed.
+  static constexpr size_t kMost = 100'000;
+
+  void add(const std::vector<std::string>& paths);
+  void add(const LostMedia& other);
+  bool empty() const { return states_.empty(); }
+  /// Whether all of them are still missing, or have the sizes and times that they had.
+  bool is_as_it_was() const;
+  Json to_json() const { return states_; }
+  /// Errors: DataError.
+  static LostMedia from_json(const Json& json);
+
+ private:
+  std::map<std::string, std::string> states_;  ///< "": no such file
+};
+
 struct PreprocessReport {
   std::vector<std::string> datasets;  ///< "alpaca.json: 1 json file, 22.8 MB; detected: alpaca (…)"
   int64_t rows_read = 0, rows_kept = 0;
@@ -70,6 +90,7 @@ struct PreprocessReport {
   std::vector<ColumnCounts> unread_columns;  ///< of each data set
   LengthStats lengths;                       ///< of the samples kept, before packing
   VisualCounts visual;                       ///< of the samples kept
+  LostMedia lost_media;                      ///< of the rows dropped
   int64_t target_tokens = 0;     ///< tokens that carry loss; 0 for plain pre-training texts
   int64_t packed_sequences = 0;  ///< 0: not packed
   int64_t padding_tokens = 0;
@@ -79,6 +100,8 @@ struct PreprocessReport {
   double dropped_ratio = 0;
 
   int64_t rows_dropped() const { return rows_read - rows_kept; }
+  /// Of them, those that were dropped for `reason`.
+  int64_t rows_dropped_for(const std::string& reason) const;
   /// Counts of both, data sets one after the other; the sample shown is the first there is.
   void add(const PreprocessReport& other);
   Json to_json() const;

@@ -161,6 +161,8 @@ class Run {
     // Work of a run that allowed more is not continued by one that does not.
     if (all.dropped_ratio > run_.max_dropped_ratio)
       throw DataError(tr("more rows were dropped than are allowed now"));
+    if (!all.lost_media.is_as_it_was() || !one.lost_media.is_as_it_was())
+      throw DataError(tr("pictures whose rows were dropped have changed since"));
     int64_t sequences = 0, tokens = 0;
     for (const size_t stream : counted_streams()) {
       const TokenStore::Stream counted = store_->stream(stream);
@@ -232,6 +234,7 @@ class Run {
       if (event.dropped && run_.strict) refuse_row(event, dataset);
       count_reason(event.dropped ? &report_.dropped : &report_.truncated, event.reason,
                    [&] { return event_text(event, dataset); });
+      report_.lost_media.add(event.media_files);
     }
     for (const auto& [column, rows] : batch.unread) report_.unread_columns[0][column] += rows;
     report_.rows_read += batch.rows;
@@ -336,6 +339,17 @@ void report_unread_columns(const std::vector<PlannedDataset>& plan,
     report_unread_columns(item.dataset.name, *item.handler, counts[i], item.dataset.format,
                           item.first_rows);
   }
+}
+
+bool lacks_the_same_pictures(const PreprocessReport& report, const char* flag) {
+  if (!report.lost_media.is_as_it_was()) {
+    log::info("pictures whose rows were dropped have changed: the tokens are made again");
+    return false;
+  }
+  if (const int64_t rows = report.rows_dropped_for(kNotFetched); rows > 0)
+    log::notice("{} rows are missing whose pictures could not be fetched; {} fetches them again",
+                rows, flag);
+  return true;
 }
 
 std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSettings& settings,

@@ -22,6 +22,11 @@ struct PlannedDataset {
 void report_unread_columns(const std::vector<PlannedDataset>& plan,
                            const std::vector<ColumnCounts>& counts);
 
+/// Whether samples that lack the rows `report` names would lack them again, as far as pictures are
+/// concerned: no file of theirs has come or changed. Says, where pictures could not be fetched,
+/// that `flag` fetches them again.
+bool lacks_the_same_pictures(const PreprocessReport& report, const char* flag);
+
 /// Resolves every name and looks at its first rows. Errors: DataError if format.columns renames a
 /// column that none of the data sets has; those of resolve_dataset, RowReader and make_row_handler.
 std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,

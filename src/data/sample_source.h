@@ -19,6 +19,8 @@ class SampleSource {
   virtual Sample get(int64_t index) const = 0;
   /// Tokens of sample `index`, without reading them.
   virtual int64_t length(int64_t index) const = 0;
+  /// Its pictures and videos without their files, whose bytes are not read. Errors: as get.
+  virtual std::vector<MediaSpan> spans(int64_t index) const { return get(index).media; }
   /// Hash of the content: resuming checks that the data did not change.
   virtual uint64_t content_hash() const = 0;
   /// Of prompts: the row's other columns as the text of a JSON object, for rewards. "": none.
@@ -54,6 +56,9 @@ class SelectedSource : public SampleSource {
   }
   int64_t length(int64_t index) const override {
     return base_->length(ids_.at(static_cast<size_t>(index)));
+  }
+  std::vector<MediaSpan> spans(int64_t index) const override {
+    return base_->spans(ids_.at(static_cast<size_t>(index)));
   }
   uint64_t content_hash() const override;
   std::string columns(int64_t index) const override {

@@ -40,6 +40,15 @@ class Packed : public SampleSource {
     for (const int64_t member : group(index)) sum += base_->length(member);
     return sum;
   }
+  std::vector<MediaSpan> spans(int64_t index) const override {
+    std::vector<MediaSpan> all;
+    int64_t offset = 0;
+    for (const int64_t member : group(index)) {
+      append_spans(base_->spans(member), offset, &all);
+      offset += base_->length(member);
+    }
+    return all;
+  }
   uint64_t content_hash() const override { return hash_; }
 
  private:
@@ -71,6 +80,10 @@ class Joined : public SampleSource {
   int64_t length(int64_t index) const override {
     const size_t part = part_of(index);
     return parts_[part]->length(index - start(part));
+  }
+  std::vector<MediaSpan> spans(int64_t index) const override {
+    const size_t part = part_of(index);
+    return parts_[part]->spans(index - start(part));
   }
   uint64_t content_hash() const override { return hash_; }
   std::string columns(int64_t index) const override {

@@ -55,7 +55,7 @@ struct CacheEntry {
 
 /// What a finished entry says of its rows; nullopt if there is none that will do. With strict, an
 /// entry that lacks rows will not, nor one that lacks more of them than are allowed: encoding them
-/// again names them where they lie now.
+/// again names them where they lie now. Nor one that lacks rows for pictures that were repaired.
 std::optional<PreprocessReport> finished_report(const SampleSpec& spec,
                                                 const std::vector<PlannedDataset>& plan,
                                                 const fs::path& entry) {
@@ -72,6 +72,7 @@ std::optional<PreprocessReport> finished_report(const SampleSpec& spec,
   }
   if (spec.strict && report.rows_dropped() > 0) return std::nullopt;
   if (report.dropped_ratio > spec.max_dropped_ratio) return std::nullopt;
+  if (!lacks_the_same_pictures(report, "--overwrite_cache")) return std::nullopt;
   log::info("tokens from the cache: {}", entry.string());
   // Equal content may have had another name when it was cached.
   report.datasets.clear();
@@ -192,6 +193,7 @@ std::shared_ptr<const SampleSource> open_side(const SampleSpec& spec,
           tr("give one of the two another name"));
     }
     const auto whole = open_samples(name, spec.kind, spec.tokenizer);
+    if (spec.media) require_recorded_media(name, *spec.media);
     log::info("{}: preprocessed, {} samples", name, whole->size());
     parts.push_back(limit_samples(
         whole, {spec.max_length, spec.truncation, spec.strict, spec.max_dropped_ratio, spec.kind},

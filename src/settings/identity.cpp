@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/message.h"
+#include "settings/options/media_flags.h"
 #include "weights/hf/fingerprint.h"
 #include "weights/hf/value_head.h"
 
@@ -49,7 +50,7 @@ Json group_rules(const TrainConfig& config) {
 
 /// Null of models that read text alone: their runs know no pictures.
 Json media_identity(const TrainConfig& config) {
-  if (!data::reads_media(config.model.path)) return nullptr;
+  if (!data::reads_media(processor_directory(config))) return nullptr;
   const data::MediaFlags& media = config.data.media;
   const auto limit = [](const std::optional<int64_t>& pixels) {
     return pixels ? Json(*pixels) : Json(nullptr);

@@ -262,22 +262,27 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
 // Above this many samples the statistics come from evenly spaced ones: reading lengths is not free.
 constexpr int64_t kMaxSamplesForLengths = 1'000'000;
 
+/// That takes no more than `most` of `size`.
+int64_t stride_of(int64_t size, int64_t most) {
+  return std::max<int64_t>(1, (size + most - 1) / most);
+}
+
 data::LengthStats length_stats(const data::SampleSource& samples) {
   data::LengthStats stats;
-  const int64_t stride = std::max<int64_t>(1, samples.size() / kMaxSamplesForLengths);
+  const int64_t stride = stride_of(samples.size(), kMaxSamplesForLengths);
   for (int64_t i = 0; i < samples.size(); i += stride) stats.add(samples.length(i));
   return stats;
 }
 
-// To look at pictures a sample is read: at up to so many, evenly spaced.
+// To look at grids the records of pictures are read: of up to so many samples, evenly spaced.
 constexpr int64_t kMaxSamplesForPictures = 20'000;
 
 void measure_pictures(PreparedData& prepared) {
   const data::SampleSource& samples = *prepared.train;
-  const int64_t stride = std::max<int64_t>(1, samples.size() / kMaxSamplesForPictures);
+  const int64_t stride = stride_of(samples.size(), kMaxSamplesForPictures);
   for (int64_t i = 0; i < samples.size(); i += stride) {
     int64_t patches = 0;
-    for (const data::MediaSpan& span : samples.get(i).media) {
+    for (const data::MediaSpan& span : samples.spans(i)) {
       patches += span.grid.patches();
       prepared.most_frame_patches =
           std::max(prepared.most_frame_patches, span.grid.h * span.grid.w);

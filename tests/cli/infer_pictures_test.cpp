@@ -205,6 +205,14 @@ TEST_F(AnswersAboutPictures, AChatTakesThemBetweenItsMessages) {
               HasSubstr("the model reads text alone"));
 }
 
+TEST_F(AnswersAboutPictures, AChatWithoutFilesTakesTagsAsTheyAreTyped) {
+  const ProgramResult chat = run({"chat", "--model", model(), "--max_new_tokens", "8"},
+                                 "What does HTML's <video> tag do?\nAnd <image>?\n");
+  EXPECT_EQ(chat.exit_code, 0) << chat.err;
+  EXPECT_THAT(chat.err, Not(HasSubstr("differ in number")));
+  EXPECT_THAT(chat.err, Not(HasSubstr("rror")));
+}
+
 /// The lines of guide (d), after `torchrun … inference_vlm.py`.
 TEST_F(AnswersAboutPictures, TheInferenceJsonOfMindSpeedMmIsRead) {
   const nlohmann::json file = {{"model_id", "Qwen2VlPipeline"},

@@ -8,6 +8,7 @@
 #include "data/media_record.h"
 #include "data/megatron/instruction_dataset.h"
 #include "data/preprocess.h"
+#include "data/preprocess_manifest.h"
 #include "data/sample_views.h"
 #include "media_rows.h"
 #include "preprocess_fakes.h"
@@ -56,6 +57,13 @@ TEST(MediaRecord, GivesBackWhatWentIn) {
   EXPECT_TRUE(back[1].is_frame_list);
   EXPECT_EQ(*back[1].files[0].bytes, *spans[1].files[0].bytes);
   EXPECT_EQ(back[1].files[1].path, "f1");
+  const auto heads = read_media_heads(media_record(spans), "x");
+  ASSERT_EQ(heads.size(), 2u);
+  for (size_t i = 0; i < heads.size(); ++i) {
+    EXPECT_EQ(heads[i].grid, spans[i].grid);
+    EXPECT_TRUE(heads[i].files.empty());
+  }
+  EXPECT_EQ(places(heads), places(spans));
 }
 
 TEST(MediaRecord, DamageIsNamed) {
@@ -95,6 +103,9 @@ TEST(MediaBatch, PacksKeepThem) {
   const auto packed = packs_of(base, pack_greedy(std::vector<int32_t>{5, 6}, 20));
   // The longer sample comes first.
   EXPECT_THAT(places(packed->get(0).media), ElementsAre(std::pair(3, 2), std::pair(7, 2)));
+  EXPECT_EQ(places(packed->spans(0)), places(packed->get(0).media));
+  const auto both = joined({base, base});
+  EXPECT_EQ(places(both->spans(3)), places(both->get(3).media));
 }
 
 TEST(MediaLimits, NoPictureIsCutInTwo) {
@@ -114,6 +125,9 @@ TEST(MediaLimits, NoPictureIsCutInTwo) {
   EXPECT_TRUE(right->get(0).media.empty());
   EXPECT_EQ(right->get(1).ids.size(), 5u);
   EXPECT_THAT(places(limited(Truncation::kRight, 9, &report)->get(0).media),
+              ElementsAre(std::pair(3, 4)));
+  EXPECT_TRUE(right->spans(0).empty());
+  EXPECT_THAT(places(limited(Truncation::kRight, 9, &report)->spans(0)),
               ElementsAre(std::pair(3, 4)));
   PreprocessReport of_left;
   EXPECT_EQ(limited(Truncation::kLeft, 9, &of_left)->size(), 1);
@@ -200,6 +214,87 @@ TEST(MediaCache, DependsOnWhatGridsDependOn) {
   EXPECT_EQ(entries(), 4u);
 }
 
+/// Rows of one picture each.
+std::string rows_about(const std::vector<std::string>& images) {
+  std::string rows;
+  for (const std::string& image : images) {
+    rows += R"({"messages":[{"role":"user","content":"<image>?"},)"
+            R"({"role":"assistant","content":"a"}],"images":[")" +
+            image + "\"]}\n";
+  }
+  return rows;
+}
+
+/// A hint says that a host may be added.
+TEST(MediaCache, ADomainMoreGivesTheRowsThatWereDropped) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  directory.write("a.jsonl", rows_about({"http://a.com/a.png", "http://b.com/a.png"}));
+  SampleSpec spec = media_spec(directory / "a.jsonl", "hf", directory / "cache");
+  const auto rows_from = [&](const std::vector<std::string>& domains) {
+    spec.media->domains = domains;
+    spec.media->fetch = [domains](const std::string& url) {
+      for (const std::string& domain : domains) {
+        if (url.find(domain) != url.npos) return read_file(golden_rows() / "media/a.png");
+      }
+      throw UsageError(url);
+    };
+    return open_or_build_samples(spec).train->size();
+  };
+  EXPECT_EQ(rows_from({"a.com"}), 1);
+  EXPECT_EQ(rows_from({"a.com", "b.com"}), 2);
+}
+
+TEST(MediaCache, RowsWhosePicturesWereRepairedAreBack) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  const std::string picture = read_file(golden_rows() / "media/a.png");
+  directory.write("a.jsonl", rows_about({"whole.png", "missing.png", "broken.png"}));
+  directory.write("whole.png", picture);
+  directory.write("broken.png", picture.substr(0, 100));
+  SampleSpec spec = media_spec(directory / "a.jsonl", "hf", directory / "cache");
+  spec.max_dropped_ratio = 1;
+  const auto opened = [&] {
+    testing::internal::CaptureStderr();
+    const int64_t rows = open_or_build_samples(spec).train->size();
+    return std::pair(rows, testing::internal::GetCapturedStderr());
+  };
+  EXPECT_EQ(opened().first, 1);
+  EXPECT_THAT(opened().second, HasSubstr("tokens from the cache"));
+  spec.media->media_dir = directory / "elsewhere";
+  EXPECT_EQ(opened().first, 1);
+  directory.write("missing.png", picture);  // not where it is looked for first
+  const auto [rows, said] = opened();
+  EXPECT_EQ(rows, 2);
+  EXPECT_THAT(said, HasSubstr("pictures whose rows were dropped have changed"));
+  directory.write("broken.png", picture);
+  EXPECT_EQ(opened().first, 3);
+  const auto [all, at_last] = opened();
+  EXPECT_EQ(all, 3);
+  EXPECT_THAT(at_last, HasSubstr("tokens from the cache"));
+}
+
+TEST(MediaCache, WhatCouldNotBeFetchedIsNamedAgain) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  directory.write("a.jsonl", rows_about({"http://a.com/a.png", "http://a.com/gone.png"}));
+  SampleSpec spec = media_spec(directory / "a.jsonl", "hf", directory / "cache");
+  bool is_gone = true;
+  spec.media->fetch = [&](const std::string& url) {
+    if (is_gone && url.ends_with("gone.png")) throw DataError("status 404");
+    return read_file(golden_rows() / "media/a.png");
+  };
+  EXPECT_EQ(open_or_build_samples(spec).train->size(), 1);
+  is_gone = false;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_or_build_samples(spec).train->size(), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("1 rows are missing whose pictures could not be fetched; "
+                        "--overwrite_cache fetches them again"));
+  spec.overwrite_cache = true;
+  EXPECT_EQ(open_or_build_samples(spec).train->size(), 2);
+}
+
 TEST(MediaFiles, AreLookedForInTheDocumentedOrder) {
   const TestDirectory directory;
   MediaSettings settings;
@@ -267,6 +362,56 @@ TEST(MediaPreprocess, WritesAFieldOfItsOwnAndTakesItAway) {
   preprocess_rows(directory / "t.jsonl", directory, over, false);
   EXPECT_FALSE(fs::exists(index_path(media_output_of(directory / "out/x"))));
   EXPECT_TRUE(InstructionDataset(directory / "out/x").get(0).media.empty());
+}
+
+TEST(MediaPreprocess, ARepairedPictureIsNotUpToDate) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  const std::string picture = read_file(golden_rows() / "media/a.png");
+  directory.write("whole.png", picture);
+  directory.write("a.jsonl", rows_about({"whole.png", "missing.png"}));
+  const auto made = [&] { return preprocess_rows(directory / "a.jsonl", directory, {}, true); };
+  EXPECT_EQ(made().report.rows_kept, 1);
+  EXPECT_TRUE(made().up_to_date);
+  directory.write("missing.png", picture);
+  const PreprocessResult again = made();
+  EXPECT_FALSE(again.up_to_date);
+  EXPECT_EQ(again.report.rows_kept, 2);
+}
+
+TEST(MediaPreprocess, ATrainingThatReadsPicturesOtherwiseIsRefused) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  preprocess_rows(golden_rows() / "mllm.json", directory, {}, true);
+  SampleSpec spec = media_spec(directory / "out/x", "hf", directory / "cache");
+  const auto refusal = [&](const std::function<void(MediaSettings*)>& change) {
+    spec.media = golden_media_settings("hf");
+    change(&*spec.media);
+    return error_text<UsageError>([&] { open_or_build_samples(spec); });
+  };
+  EXPECT_THAT(refusal([](MediaSettings* media) { media->upright = true; }),
+              HasSubstr("out/x: its pictures were read otherwise when its samples were made: "
+                        "--exif \"ignore\" then, \"transpose\" now"));
+  EXPECT_THAT(refusal([](MediaSettings* media) { media->processor.max_pixels = 5000; }),
+              HasSubstr("--max_pixels 9408 then, 5000 now"));
+  EXPECT_THAT(refusal([](MediaSettings* media) {
+                media->image_resize = media::PreResize::llama_factory();
+                media->video = media::VideoRule::llama_factory();
+              }),
+              HasSubstr("made: --pre_resize \"none\" then, \"llamafactory\" now"));
+  const auto accepted = [&](const std::function<void(MediaSettings*)>& change) {
+    spec.media = golden_media_settings("hf");
+    change(&*spec.media);
+    return open_or_build_samples(spec).train->size();
+  };
+  EXPECT_EQ(accepted([](MediaSettings*) {}), 8);
+  EXPECT_EQ(accepted([](MediaSettings* media) { media->video.fps = 1; }), 8) << "there is no video";
+  EXPECT_EQ(accepted([](MediaSettings* media) { media->media_dir = "elsewhere"; }), 8);
+  Json manifest = read_json_file(manifest_path(directory / "out/x"));
+  manifest.erase("media");
+  write_json_file(manifest_path(directory / "out/x"), manifest);
+  EXPECT_EQ(accepted([](MediaSettings* media) { media->upright = true; }), 8)
+      << "older versions record nothing";
 }
 
 TEST(MediaPreprocess, AModelOfTextRefusesThem) {

@@ -244,5 +244,25 @@ TEST(Journal, EveryFieldOfACallTellsItApart) {
   EXPECT_EQ(call_key(calls.front()), call_key(journal_call(1)));
 }
 
+TEST(Journal, AnAnswerIsThatOfThePictureThatWasThere) {
+  const TemporaryDirectory dir;
+  Call call = journal_call(1);
+  call.images = {"a.png"};
+  const auto holds = [](uint64_t content) {
+    return [content](const std::string&) { return content; };
+  };
+  Journal(dir / "a.jsonl", kJournalIdentity, {}, holds(1)).add(call, journal_answer(1));
+  EXPECT_TRUE(Journal(dir / "a.jsonl", kJournalIdentity, {}, holds(1)).find(call));
+  EXPECT_FALSE(Journal(dir / "a.jsonl", kJournalIdentity, {}, holds(2)).find(call));
+  int asked = 0;
+  Journal journal(dir / "a.jsonl", kJournalIdentity, {}, [&](const std::string& image) {
+    EXPECT_EQ(image, "a.png");
+    return static_cast<uint64_t>(++asked);
+  });
+  EXPECT_TRUE(journal.find(call));
+  EXPECT_TRUE(journal.find(call));
+  EXPECT_EQ(asked, 1);
+}
+
 }  // namespace
 }  // namespace danlu::eval

@@ -50,6 +50,16 @@ TEST_F(Identity, WhatAnOlderVersionDidNotKeepIsADifference) {
   EXPECT_EQ(compare_identities(now, now, /*named=*/false).fatal, "");
 }
 
+TEST_F(Identity, PicturesAreThoseOfTheProcessorBesideTheTokenizer) {
+  EXPECT_TRUE(of({}).at("pictures").is_null());
+  fs::create_directories(directory_ / "hf");
+  write_json_file(directory_ / "hf/preprocessor_config.json",
+                  {{"image_processor_type", "Qwen2VLImageProcessor"}});
+  const std::vector<std::string> words = {"--tokenizer", (directory_ / "hf").string()};
+  const Json then = of(words), now = of(words + std::vector<std::string>{"--exif", "ignore"});
+  EXPECT_THAT(compare_identities(then, now, /*named=*/true).fatal, HasSubstr("pictures: {"));
+}
+
 TEST_F(Identity, ScopesOfOptionsReachWhoeverCompares) {
   const TrainConfig config = with("sft", {"--dry_run", "--resume", "none"});
   EXPECT_THAT(config.of_start,

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "settings/option_lines.h"
+#include "settings/options/media_flags.h"
 
 namespace danlu::settings::options_test {
 
@@ -29,6 +30,29 @@ TEST_F(TrainOptions, ThreadsThatDecodeAhead) {
   EXPECT_THAT(notices("sft", {"--dataloader_num_workers", "3"}),
               HasSubstr("notice: --dataloader_num_workers has no effect with a model that reads "
                         "text alone\n"));
+}
+
+/// Weights of a format that has no processor, and the tokenizer of the model as it was downloaded.
+TEST_F(TrainOptions, PicturesAreReadByTheProcessorBesideTheTokenizer) {
+  fs::create_directories(directory_ / "hf");
+  write_json_file(directory_ / "hf/preprocessor_config.json",
+                  {{"image_processor_type", "Qwen2VLImageProcessor"}});
+  const std::vector<std::string> words = {"--tokenizer", (directory_ / "hf").string(), "--exif",
+                                          "ignore"};
+  EXPECT_THAT(notices("sft", words), Not(HasSubstr("--exif has no effect")));
+  EXPECT_THAT(notices("sft", {"--exif", "ignore"}),
+              HasSubstr("--exif has no effect with a model that reads text alone"));
+}
+
+TEST_F(TrainOptions, DomainsArePartOfWhatTokensDependOn) {
+  write_json_file(directory_ / "model/preprocessor_config.json",
+                  {{"image_processor_type", "Qwen2VLImageProcessor"}});
+  const auto key = [&](const std::string& domains) {
+    const TrainConfig config = with("sft", {"--allow_media_domains", domains});
+    return fetching_media_settings(processor_directory(config), config.data.media)->to_json();
+  };
+  EXPECT_NE(key("a.com"), key("a.com,b.com"));
+  EXPECT_EQ(key("b.com,A.com"), key("a.com,b.com"));
 }
 
 TEST_F(TrainOptions, MoreLayersToRecomputeThanThereAre) {

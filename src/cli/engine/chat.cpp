@@ -27,6 +27,8 @@ serve::ChatMedia chat_media(const InferenceModel& loaded) {
   }
   media.message = [&loaded](const std::string& content, const std::vector<std::string>& images,
                             const std::vector<std::string>& videos) {
+    // A tag in what was typed speaks of itself where no file was given.
+    if (images.empty() && videos.empty()) return text::Message{"user", content};
     return message_with_media(content, {images, videos}, loaded.media->settings(),
                               /*holds_files=*/true, "[chat]");
   };

@@ -323,7 +323,8 @@ class Evaluator {
     auto journal = std::make_unique<eval::Journal>(
         path, model_.identity(),
         eval::JournalRank{static_cast<int>(ranks_.rank()), static_cast<int>(ranks_.size()),
-                          options_.get_bool("resume")});
+                          options_.get_bool("resume")},
+        [this](const std::string& image) { return model_.picture_content(image); });
     ranks_.wait_for_all();  // nobody adds before all have read
     return journal;
   }

@@ -276,6 +276,11 @@ int64_t EvalModel::count_tokens(const std::string& text) const {
   return std::ssize(loaded_.tokenizer->encode(text, /*add_special=*/false));
 }
 
+uint64_t EvalModel::picture_content(const std::string& image) const {
+  if (!loaded_.media) return 0;
+  return content_of_media(image, loaded_.media->settings(), settings_.media_folder);
+}
+
 Json EvalModel::identity() const {
   return {{"files", files_of_model(loaded_)},
           {"tokenizer", loaded_.tokenizer->content_hash()},
@@ -289,6 +294,7 @@ Json EvalModel::identity() const {
           {"stops", loaded_.defaults.stop_ids},
           {"version", DANLU_VERSION},
           {"template", loaded_.encoder ? loaded_.encoder->content_hash() : 0},
+          {"media", loaded_.media ? loaded_.media->settings().answer_json() : Json()},
           {"seed", settings_.seed},
           {"alone", !settings_.likelihood.share_prefixes}};
 }

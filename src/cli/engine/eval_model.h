@@ -40,6 +40,8 @@ class EvalModel : public eval::Model {
   int64_t count_tokens(const std::string& text) const override;
   Json identity() const override;
 
+  /// A hash of what a picture of a call holds; 0 if it cannot be read.
+  uint64_t picture_content(const std::string& image) const;
   const EvalCounts& counts() const { return counts_; }
 
  private:

@@ -271,7 +271,7 @@ Work plan_work(const std::vector<Question>& questions, size_t from, const Infere
 void answer_all(const Options& options, const InferenceModel& loaded, const fs::path& output,
                 const std::vector<Question>& questions, const HowToAnswer& how) {
   const std::string identity =
-      output.empty() ? "" : request_identity(options, loaded) + how.rules.identity();
+      output.empty() ? "" : request_identity(options, loaded, questions) + how.rules.identity();
   EarlierAnswers earlier;
   if (!output.empty()) earlier = earlier_answers(output, identity, questions);
   const size_t num_earlier = earlier.outcomes.size();

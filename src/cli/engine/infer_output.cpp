@@ -176,6 +176,15 @@ void AnswerFile::keep() {
   log::warning("the answers so far are in {}", partial_.string());
 }
 
+bool AnswerFile::write_request() const {
+  try {
+    write_file_atomic(request_file_of(path_), request_);
+  } catch (const IoError&) {
+    return false;
+  }
+  return true;
+}
+
 bool AnswerFile::open_partial() {
   if (kept_bytes_ == 0) {
     // Another request's rows never stand beside this one's identity, and took long to make.
@@ -183,15 +192,13 @@ bool AnswerFile::open_partial() {
     ::unlink(request_file_of(path_).c_str());
     if (fs::is_regular_file(partial_, ignored))
       fs::rename(partial_, free_name_for(partial_), ignored);
-    try {
-      write_file_atomic(request_file_of(path_), request_);
-    } catch (const IoError&) {
-      return false;
-    }
+    if (!write_request()) return false;
   }
   fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   const auto size = static_cast<off_t>(kept_bytes_);
-  return fd_ >= 0 && ::ftruncate(fd_, size) == 0 && ::lseek(fd_, size, SEEK_SET) == size;
+  if (fd_ < 0 || ::ftruncate(fd_, size) != 0 || ::lseek(fd_, size, SEEK_SET) != size) return false;
+  // Pictures of the rows that were cut off may hold something else now.
+  return kept_bytes_ == 0 || write_request();
 }
 
 bool AnswerFile::append(std::string_view lines) {

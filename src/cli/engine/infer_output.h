@@ -55,6 +55,7 @@ class AnswerFile {
 
  private:
   bool open_partial();
+  bool write_request() const;
   bool append(std::string_view lines);
   void keep();
   void publish();

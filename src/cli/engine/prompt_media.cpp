@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -87,6 +88,20 @@ text::Message message_with_media(const std::string& content, const GivenMedia& m
     }
   }
   return message;
+}
+
+uint64_t content_of_media(const std::string& name, const data::MediaSettings& settings,
+                          const std::filesystem::path& folder) {
+  if (data::is_on_the_web(name)) return 0;
+  const std::filesystem::path path = data::locate_media(name, settings, folder);
+  std::error_code ignored;
+  // To read what is no file may never end.
+  if (!std::filesystem::is_regular_file(path, ignored)) return 0;
+  try {
+    return hash_file(path);
+  } catch (const IoError&) {
+    return 0;
+  }
 }
 
 void require_no_media(const Options& options, const std::filesystem::path& model_directory) {

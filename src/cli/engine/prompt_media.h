@@ -1,6 +1,7 @@
 // cli/engine/prompt_media.h: pictures and videos of prompts: their tokens before an answer begins,
 // their pixels when its pass needs them.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -27,6 +28,11 @@ GivenMedia given_media(const Options& options);
 text::Message message_with_media(const std::string& content, const GivenMedia& media,
                                  const data::MediaSettings& settings, bool holds_files,
                                  const std::string& origin);
+
+/// A hash of what the file called `name` holds, looked for as a row in `folder` has it. Of a URL,
+/// and of a file that cannot be read, 0.
+uint64_t content_of_media(const std::string& name, const data::MediaSettings& settings,
+                          const std::filesystem::path& folder);
 
 /// Of a model without PromptMedia. Errors: UsageError naming the flag if a picture was named, and
 /// why the model cannot read it.

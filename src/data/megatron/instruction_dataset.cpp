@@ -86,8 +86,7 @@ Sample InstructionDataset::get(int64_t index) const {
     sample.labels.push_back(labels[i]);
   }
   if (!media_ || media_->length(index) == 0) return sample;
-  const std::string origin =
-      fmt::format("{}: sample {}", tokens_path(media_->prefix()).string(), index);
+  const std::string origin = media_origin(index);
   sample.media = read_media_record(media_->tokens(index), origin);
   const int64_t size = std::ssize(sample.ids);
   int64_t behind = 0;
@@ -97,6 +96,15 @@ Sample InstructionDataset::get(int64_t index) const {
     behind = span.end();
   }
   return sample;
+}
+
+std::vector<MediaSpan> InstructionDataset::spans(int64_t index) const {
+  if (!media_ || media_->length(index) == 0) return {};
+  return read_media_heads(media_->tokens(index), media_origin(index));
+}
+
+std::string InstructionDataset::media_origin(int64_t index) const {
+  return fmt::format("{}: sample {}", tokens_path(media_->prefix()).string(), index);
 }
 
 uint64_t InstructionDataset::content_hash() const {

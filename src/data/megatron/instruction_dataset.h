@@ -43,9 +43,12 @@ class InstructionDataset : public SampleSource {
   Sample get(int64_t index) const override;
   /// Stored tokens, padding included.
   int64_t length(int64_t index) const override { return ids_.length(index); }
+  std::vector<MediaSpan> spans(int64_t index) const override;
   uint64_t content_hash() const override;
 
  private:
+  std::string media_origin(int64_t index) const;
+
   IndexedDataset ids_, mask_, labels_;
   std::optional<IndexedDataset> media_;  ///< of files with pictures or videos
   std::optional<int32_t> segment_end_id_;

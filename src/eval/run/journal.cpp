@@ -157,7 +157,7 @@ Contents read_file_of_answers(const fs::path& file, const std::string& header,
 }  // namespace
 }  // namespace
 
-std::string call_key(const Call& call) {
+std::string call_key(const Call& call, const PictureContent& content_of) {
   KeyBytes bytes;
   bytes.add(static_cast<int64_t>(call.kind));
   // Answers from when BOS was predicted too are others.
@@ -175,7 +175,10 @@ std::string call_key(const Call& call) {
   bytes.add(call.rules.top_p);
   bytes.add(call.rules.top_k);
   bytes.add(call.rules.num_beams);
-  for (const std::string& image : call.images) bytes.add(image);
+  for (const std::string& image : call.images) {
+    bytes.add(image);
+    if (content_of) bytes.add(static_cast<int64_t>(content_of(image)));
+  }
   return bytes.hash();
 }
 
@@ -190,6 +193,7 @@ struct Journal::State {
   void read_all();
   void open_own(size_t good_bytes);
   void append(const std::string& line);
+  std::string key_of(const Call& call);
 
   fs::path path;
   JournalRank rank;
@@ -199,7 +203,19 @@ struct Journal::State {
   int fd = -1;
   off_t size = 0;  ///< of what is whole in `file`
   std::unordered_map<std::string, Answer> answers;
+  PictureContent content_of;
+  std::unordered_map<std::string, uint64_t> contents;  ///< of pictures by name
 };
+
+/// A picture stands in a call for each choice, and each call is asked for twice.
+std::string Journal::State::key_of(const Call& call) {
+  if (!content_of) return call_key(call);
+  return call_key(call, [&](const std::string& image) {
+    const auto [at, is_new] = contents.try_emplace(image);
+    if (is_new) at->second = content_of(image);
+    return at->second;
+  });
+}
 
 void Journal::State::read_all() {
   size_t good_bytes = 0, num_bad = 0;
@@ -250,7 +266,8 @@ void Journal::State::append(const std::string& line) {
                    answers.size()));
 }
 
-Journal::Journal(const fs::path& path, const Json& identity, JournalRank rank) {
+Journal::Journal(const fs::path& path, const Json& identity, JournalRank rank,
+                 PictureContent content_of) {
   const fs::path whole = fs::absolute(path).lexically_normal();
   std::error_code error;
   fs::create_directories(whole.parent_path(), error);
@@ -264,6 +281,7 @@ Journal::Journal(const fs::path& path, const Json& identity, JournalRank rank) {
                   tr("wait until it has ended, or name another --output_path"));
   }
   state_ = std::make_unique<State>(whole, rank, file, std::move(*lock));
+  state_->content_of = std::move(content_of);
   state_->header = dump_text({{"format", kFormat}, {"version", kVersion}, {"identity", identity}});
   state_->read_all();
 }
@@ -271,13 +289,13 @@ Journal::Journal(const fs::path& path, const Json& identity, JournalRank rank) {
 Journal::~Journal() = default;
 
 std::optional<Answer> Journal::find(const Call& call) const {
-  const auto found = state_->answers.find(call_key(call));
+  const auto found = state_->answers.find(state_->key_of(call));
   if (found == state_->answers.end()) return std::nullopt;
   return found->second;
 }
 
 void Journal::add(const Call& call, const Answer& answer) {
-  const std::string key = call_key(call);
+  const std::string key = state_->key_of(call);
   state_->append(journal_line(key, answer));
   state_->answers[key] = answer;
 }

@@ -2,7 +2,9 @@
 // it was.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,8 +14,12 @@
 
 namespace danlu::eval {
 
-/// What identifies a call: a hash of 128 bits, in hexadecimal, of all its fields.
-std::string call_key(const Call& call);
+/// A hash of what the file of a picture holds, as Call::images names it.
+using PictureContent = std::function<uint64_t(const std::string& image)>;
+
+/// What identifies a call: a hash of 128 bits, in hexadecimal, of all its fields, and with
+/// `content_of` of what its pictures hold.
+std::string call_key(const Call& call, const PictureContent& content_of = {});
 
 /// A rank of a run. Each has a file of its own.
 struct JournalRank {
@@ -30,8 +36,10 @@ class Journal {
   /// Opens or makes it, with its directory. `identity`: what answers depend on beside the call. A
   /// file of another identity is renamed, with a notice, and never read; a line that a kill or a
   /// full disk cut off is dropped. Made by all ranks of a run before any of them adds, each reads
-  /// the same. Errors: IoError (another process works on it, naming it; not readable or writable).
-  Journal(const std::filesystem::path& path, const Json& identity, JournalRank rank = {});
+  /// the same. `content_of`: an answer is that of the picture which was there; each file is asked
+  /// for once. Errors: IoError (another process works on it, naming it; not readable or writable).
+  Journal(const std::filesystem::path& path, const Json& identity, JournalRank rank = {},
+          PictureContent content_of = {});
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "settings/options/loss_scale.h"
+#include "settings/options/media_flags.h"
 #include "settings/options/objective_options.h"
 
 namespace danlu::settings {
@@ -87,7 +88,7 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
        {"append_eod", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"},
        tr("in sft: samples are apart from one another as it is")},
       {pretrain, {"template", "templates_file", "system"}, tr("in pretrain: rows are plain text")},
-      {!data::reads_media(config.model.path),
+      {!data::reads_media(processor_directory(config)),
        {"pre_resize", "max_pixels", "min_pixels", "image_max_pixels", "image_min_pixels",
         "video_max_pixels", "video_min_pixels", "image_resolution", "video_resolution", "video_fps",
         "video_maxlen", "exif", "add_vision_id", "media_dir", "allow_media_domains",

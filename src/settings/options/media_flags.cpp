@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "settings/web_pictures.h"
 #include "text/template_choice.h"
 
@@ -97,6 +98,8 @@ std::optional<data::MediaSettings> fetching_media_settings(
     settings->fetch = [domains = flags.allowed_domains](const std::string& url) {
       return fetch_web_picture(url, domains);
     };
+    for (const std::string& domain : flags.allowed_domains)
+      settings->domains.push_back(lower_case(domain));
   }
   return settings;
 }
