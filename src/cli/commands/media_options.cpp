@@ -49,7 +49,7 @@ std::vector<OptionSpec> media_options() {
        .group = group},
       area_option("image_max_pixels", "LLaMA-Factory, MindSpeed-MM 2.1: larger pictures shrink"),
       area_option("image_min_pixels", "LLaMA-Factory, MindSpeed-MM 2.1: smaller ones grow", {}, 0),
-      area_option("video_max_pixels", "the same of the frames of videos"),
+      area_option("video_max_pixels", "the same of the frames of videos", "VIDEO_MAX_PIXELS"),
       area_option("video_min_pixels", "the same of the frames of videos", {}, 0),
       area_option("image_resolution", "MindSpeed-MM 2.0: larger pictures shrink to this area"),
       area_option("video_resolution", "the same of the frames of videos"),

@@ -37,7 +37,8 @@ std::string rule_of_limits(const Options& options) {
     return "mindspeed-mm-2.0";
   for (const char* name :
        {"image_max_pixels", "image_min_pixels", "video_max_pixels", "video_min_pixels"}) {
-    if (options.has_value(name)) return "llamafactory";
+    // An environment's VIDEO_MAX_PIXELS is a limit of qwen_vl_utils.
+    if (options.is_given(name)) return "llamafactory";
   }
   return "none";
 }
