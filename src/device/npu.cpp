@@ -12,8 +12,15 @@
 namespace danlu::device {
 namespace {
 
+std::string& other_npu_plugin() {
+  static std::string path;
+  return path;
+}
+
 void* open_npu_plugin() {
-  const auto path = own_library("libdanlu_npu.so");
+  const std::filesystem::path path = other_npu_plugin().empty()
+                                         ? own_library("libdanlu_npu.so")
+                                         : std::filesystem::path(other_npu_plugin());
   // Never closed: it registers functions with libtorch.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -36,6 +43,8 @@ std::atomic<bool> is_open = false;
 std::atomic<int64_t> opened_index = 0;
 
 }  // namespace
+
+void use_npu_plugin(const std::string& path) { other_npu_plugin() = path; }
 
 int64_t npu_count_or_none() { return from_npu_plugin<int (*)(bool)>("danlu_npu_count")(true); }
 int64_t npu_count() { return from_npu_plugin<int (*)(bool)>("danlu_npu_count")(false); }
@@ -93,6 +102,14 @@ NpuCommunicator::~NpuCommunicator() {
 void NpuCommunicator::exchange(const std::vector<Transfer>& transfers) {
   using Exchange = void (*)(void*, const Transfer*, size_t);
   from_npu_plugin<Exchange>("danlu_npu_exchange")(own_, transfers.data(), transfers.size());
+}
+
+NpuCommunicator::Progress NpuCommunicator::progress() const {
+  Progress progress;
+  using Ask = const char* (*)(void*, int64_t*, int64_t*);
+  progress.failure =
+      from_npu_plugin<Ask>("danlu_npu_progress")(own_, &progress.begun, &progress.over);
+  return progress;
 }
 
 void close_npus() {

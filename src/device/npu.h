@@ -9,6 +9,9 @@
 
 namespace danlu::device {
 
+/// Opens this library instead of the one beside the engine: for tests, before anything else here.
+void use_npu_plugin(const std::string& path);
+
 /// Number of NPUs that this process sees; 0 where neither CANN nor its simulator is there, or has
 /// none. Opens CANN where it is there.
 int64_t npu_count_or_none();
@@ -51,6 +54,13 @@ class NpuCommunicator {
   };
   /// In the order of the calling thread's current stream; the host does not wait.
   void exchange(const std::vector<Transfer>& transfers);
+
+  struct Progress {
+    int64_t begun = 0, over = 0;  ///< of the exchanges: how many the NPU has come to, and done
+    std::string failure;          ///< what HCCL says of the links, with the card; empty: nothing
+  };
+  /// From any thread.
+  Progress progress() const;
 
  private:
   void* own_;

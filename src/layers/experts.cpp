@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/sigmoid.h>
 
 #include <algorithm>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include "device/dtype.h"
 #include "layers/balance.h"
 #include "layers/pass_results.h"
+#include "ops/activation.h"
 #include "ops/dropout.h"
 #include "ops/grouped_linear.h"
 #include "ops/linear.h"
@@ -217,7 +217,7 @@ at::Tensor Experts::forward(const at::Tensor& x_NH, const std::shared_ptr<const 
     at::Tensor shared_NH = shared->partial(x[2], pass, again);
     if (shared_gate.defined()) {
       const at::Tensor gate_N1 = shared_gate.forward(x[3], *pass).to(wide);
-      shared_NH = ops::scale_rows(shared_NH, at::sigmoid(gate_N1));
+      shared_NH = ops::scale_rows(shared_NH, ops::sigmoid(gate_N1));
     }
     sum_NH = ops::add(sum_NH, shared_NH);
   }

@@ -16,6 +16,7 @@
 #include "layers/balance.h"
 #include "layers/saved_tensors.h"
 #include "models/causal_lm_impl.h"
+#include "models/device_parts.h"
 #include "models/rope.h"
 #include "ops/pointwise.h"
 
@@ -80,7 +81,7 @@ CausalLM::Impl::Impl(const arch::ModelConfig& model_config, const arch::Stage& p
                      const parallel::Mesh& of, at::ScalarType scalar_type,
                      const at::Device& at_device)
     : config((model_config.validate(), arch::require_divides(model_config, of.shape().tensor),
-              model_config)),
+              require_parts(model_config, at_device), model_config)),
       mesh(of),
       dtype(scalar_type),
       device(at_device),

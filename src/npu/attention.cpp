@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "npu/arithmetic.h"
+#include "npu/attention_bias.h"
 #include "npu/attention_pieces.h"
 #include "npu/context.h"
 #include "npu/operators.h"
@@ -44,11 +45,10 @@ const at::Tensor& triangle(const at::Device& device) {
   return own;
 }
 
-Masking masking_of(const PieceGroup& group, const ops::AttentionOptions& options,
-                   const at::Device& device) {
+Masking masking_of(const PieceGroup& group, const at::Device& device) {
   constexpr int64_t kCausal = 3, kBand = 4;
-  if (!group.causal) return {};
-  if (options.window > 0) return {kBand, options.window - 1, 0, triangle(device)};
+  if (group.seen == Seen::kAll) return {};
+  if (group.seen == Seen::kBand) return {kBand, group.before, group.behind, triangle(device)};
   return {kCausal, kUnlimited, 0, triangle(device)};
 }
 
@@ -93,16 +93,10 @@ void each_sequence(const PieceGroup& group, const at::Tensor& kept_TN8, const at
   }
 }
 
-void require_no_bias(const ops::AttentionOptions& options) {
-  if (!options.alibi_slopes_Q.defined()) return;
-  throw DeviceError(tr("[npu] attention with ALiBi is not there for NPUs yet"),
-                    tr("what needs it runs with --device cpu"));
-}
-
 void attend(const PieceGroup& group, const ops::AttentionOptions& options, const Packed& in,
             const at::Tensor& out_NQD, const at::Tensor& lse_QN) {
   const int64_t tokens = in.q.size(0), heads = in.q.size(1), width = in.v.size(2);
-  const Masking masking = masking_of(group, options, in.q.device());
+  const Masking masking = masking_of(group, in.q.device());
   const at::Tensor largest = fresh(in.q, {tokens, heads, kCopies}, at::kFloat),
                    sums = fresh(largest), none = fresh(in.q, {0}, in.q.scalar_type());
   const bool is_direct = group.has_adjacent_queries() && out_NQD.is_contiguous();
@@ -126,10 +120,10 @@ void attend(const PieceGroup& group, const ops::AttentionOptions& options, const
 ops::PartialAttention attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const ops::Spans& spans,
                                 const ops::AttentionOptions& options, at::ScalarType result) {
-  require_no_bias(options);
   // A result that is to keep more than the operands have asks for operands that do.
   const at::ScalarType type = result == at::kFloat ? at::kFloat : q_NQD.scalar_type();
-  const at::Tensor q = cast(q_NQD, type), k = cast(k_MKD, type), v = cast(v_MKD, type);
+  const Biased biased(q_NQD, k_MKD, spans, options, type);
+  const at::Tensor &q = biased.q_NQD, &k = biased.k_MKD, v = cast(v_MKD, type);
   const int64_t n = q.size(0), heads = q.size(1);
   const at::Tensor out_NQD = fresh(q, {n, heads, v.size(2)}, type),
                    lse_QN = fresh(q, {heads, n}, at::kFloat);
@@ -140,6 +134,7 @@ ops::PartialAttention attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD
   }
   for (const PieceGroup& group : groups)
     attend(group, options, packed(q, k, v, group), out_NQD, lse_QN);
+  biased.add_to_lse(lse_QN, -1);
   return {cast(out_NQD, result), lse_QN};
 }
 
@@ -163,7 +158,7 @@ PackedGrads attend_backward(const PieceGroup& group, const ops::AttentionOptions
                             const Packed& in, const at::Tensor& out_grad, const at::Tensor& out,
                             const at::Tensor& lse_QN) {
   const int64_t tokens = in.q.size(0), heads = in.q.size(1);
-  const Masking masking = masking_of(group, options, in.q.device());
+  const Masking masking = masking_of(group, in.q.device());
   // exp(score - largest) / sum is the same with the log of the whole sum as the largest and 1 as
   // the sum: this way also for a part of the keys.
   const at::Tensor largest = fresh(in.q, {tokens, heads, kCopies}, at::kFloat),
@@ -189,18 +184,20 @@ ops::AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const ops::AttentionOptions& options,
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) {
-  require_no_bias(options);
   const at::ScalarType type = q_NQD.scalar_type();
+  const Biased biased(q_NQD, k_MKD, spans, options, type);
+  const at::Tensor own_lse_QN = biased.adds() ? lse_QN.clone() : lse_QN;
+  biased.add_to_lse(own_lse_QN, 1);
   const at::Tensor out_NQD = cast(result_with_delta(out_grad_NQD, delta_QN), type),
                    grad_NQD = cast(out_grad_NQD, type);
   const auto zeros = [&](const at::Tensor& x) { return fresh(x, x.sizes(), at::kFloat).zero_(); };
   ops::AttentionGrads sums{zeros(q_NQD), zeros(k_MKD), zeros(v_MKD)};
   for (const PieceGroup& group : groups_of(spans, options)) {
     const PackedGrads grads =
-        attend_backward(group, options, packed(q_NQD, k_MKD, v_MKD, group),
-                        group.packed_queries(grad_NQD), group.packed_queries(out_NQD), lse_QN);
-    group.add_queries(cast(grads.q, at::kFloat), sums.q_NQD);
-    group.add_keys(cast(grads.k, at::kFloat), sums.k_MKD);
+        attend_backward(group, options, packed(biased.q_NQD, biased.k_MKD, v_MKD, group),
+                        group.packed_queries(grad_NQD), group.packed_queries(out_NQD), own_lse_QN);
+    group.add_queries(cast(grads.q.narrow(2, 0, q_NQD.size(2)), at::kFloat), sums.q_NQD);
+    group.add_keys(cast(grads.k.narrow(2, 0, k_MKD.size(2)), at::kFloat), sums.k_MKD);
     group.add_keys(cast(grads.v, at::kFloat), sums.v_MKD);
   }
   return sums;

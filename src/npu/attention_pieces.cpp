@@ -4,8 +4,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
-#include "base/error.h"
 #include "npu/arithmetic.h"
 
 namespace danlu::npu {
@@ -53,15 +54,33 @@ void each_part(const at::Tensor& packed, const at::Tensor& x, const std::vector<
   }
 }
 
-struct BothKinds {
+struct Found {
   std::vector<Piece> causal, open;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Piece>> bands;  ///< by before and behind
 };
 
-void add_span(const ops::Span& span, const ops::AttentionOptions& options, BothKinds& found) {
+/// With a window a query sees the keys at places [own - window + 1, own] that there are. `lead`:
+/// the first query's place.
+void add_window(const ops::Span& span, int64_t window, Found& found) {
+  const int64_t first = std::max<int64_t>(-span.lead, 0),
+                end = std::min(span.q_len, span.k_len + window - 1 - span.lead);
+  for (int64_t i = first; i < end;) {
+    const int64_t place = span.lead + i, from = std::max<int64_t>(place - window + 1, 0),
+                  n = std::min(end - i, span.k_len - from),
+                  m = std::min(span.k_len, place + n) - from;
+    // The operator takes the last query to stand at the last key.
+    const int64_t behind = place - from + n - m;
+    found.bands[{window - 1 - behind, behind}].push_back({span.q + i, n, span.k + from, m});
+    i += n;
+  }
+}
+
+void add_span(const ops::Span& span, const ops::AttentionOptions& options, Found& found) {
   if (!span.causal) {
     found.open.push_back({span.q, span.q_len, span.k, span.k_len});
     return;
   }
+  if (options.window > 0) return add_window(span, options.window, found);
   // Queries before the first key see nothing; keys behind the last query are not seen.
   const int64_t blind = std::clamp<int64_t>(-span.lead, 0, span.q_len);
   const int64_t q = span.q + blind, n = span.q_len - blind, lead = std::max<int64_t>(span.lead, 0);
@@ -70,22 +89,16 @@ void add_span(const ops::Span& span, const ops::AttentionOptions& options, BothK
   // Queries that stand at a key of the span; those behind them see all keys.
   const int64_t within = std::clamp<int64_t>(m - lead, 0, n);
   if (within > 0) found.causal.push_back({q, within, span.k, m});
-  if (within == n) return;
-  if (options.window > 0 && lead + n > options.window) {
-    throw DeviceError(
-        tr("[npu] a window of {} keys over a part of a sequence is not there for NPUs yet",
-           options.window),
-        tr("without --context-parallel-size the window is over whole sequences"));
-  }
-  found.open.push_back({q + within, n - within, span.k, m});
+  if (within < n) found.open.push_back({q + within, n - within, span.k, m});
 }
 
-void add_groups(std::vector<PieceGroup>& groups, const std::vector<Piece>& pieces, bool causal) {
+void add_groups(std::vector<PieceGroup>& groups, const std::vector<Piece>& pieces,
+                const PieceGroup& kind) {
   for (size_t at = 0; at < pieces.size(); at += kMostSequences) {
     const size_t end = std::min(at + kMostSequences, pieces.size());
-    groups.push_back({causal,
-                      {pieces.begin() + static_cast<std::ptrdiff_t>(at),
-                       pieces.begin() + static_cast<std::ptrdiff_t>(end)}});
+    groups.push_back(kind);
+    groups.back().pieces = {pieces.begin() + static_cast<std::ptrdiff_t>(at),
+                            pieces.begin() + static_cast<std::ptrdiff_t>(end)};
   }
 }
 
@@ -118,11 +131,13 @@ void PieceGroup::add_keys(const at::Tensor& packed, const at::Tensor& sum_MKD) c
 }
 
 std::vector<PieceGroup> groups_of(const ops::Spans& spans, const ops::AttentionOptions& options) {
-  BothKinds found;
+  Found found;
   for (const ops::Span& span : spans) add_span(span, options, found);
   std::vector<PieceGroup> groups;
-  add_groups(groups, found.causal, true);
-  add_groups(groups, found.open, false);
+  add_groups(groups, found.causal, {Seen::kCausal, 0, 0, {}});
+  add_groups(groups, found.open, {Seen::kAll, 0, 0, {}});
+  for (const auto& [band, pieces] : found.bands)
+    add_groups(groups, pieces, {Seen::kBand, band.first, band.second, {}});
   return groups;
 }
 

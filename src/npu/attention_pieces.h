@@ -10,15 +10,21 @@
 
 namespace danlu::npu {
 
-/// Queries [q, q + q_len) meet keys [k, k + k_len): all of them, or, where the group is causal, the
-/// last query all, and the one i before it all but the last i.
+/// Queries [q, q + q_len) meet keys [k, k + k_len): all of them, or what their group's kind says.
 struct Piece {
   int64_t q, q_len, k, k_len;
 };
 
+enum class Seen {
+  kAll,
+  kCausal,  ///< the last query sees all keys, and the one i before it all but the last i
+  kBand,    ///< of the keys around that last one `before` before it and `behind` behind it
+};
+
 /// Sequences of one call.
 struct PieceGroup {
-  bool causal = true;
+  Seen seen = Seen::kCausal;
+  int64_t before = 0, behind = 0;
   std::vector<Piece> pieces;
 
   bool has_one_length() const;        ///< as many queries each
@@ -34,8 +40,7 @@ struct PieceGroup {
 };
 
 /// What queries of the spans see, in as few calls as possible: queries that see nothing are in
-/// none. Errors: DeviceError for a window that would cut a piece whose last query is not at its
-/// last key.
+/// none. No piece has more queries than keys unless it sees all.
 std::vector<PieceGroup> groups_of(const ops::Spans& spans, const ops::AttentionOptions& options);
 int64_t num_queries(const std::vector<PieceGroup>& groups);
 

@@ -1,5 +1,9 @@
 #include "npu/communicator.h"
 
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
 #include <string>
 
 #include "base/error.h"
@@ -24,13 +28,19 @@ const Hccl& hccl() {
   return *api;
 }
 
+std::atomic<int64_t>& counts_of(int device) {
+  static auto* const all = new std::array<std::atomic<int64_t>, kMostDevices>{};
+  return all->at(static_cast<size_t>(device));
+}
+
 void check_hccl(int code, const char* what) {
   if (code == kHcclOk) return;
   const char* const said = acl().aclGetRecentErrMsg();
   const char* const name = hccl().HcclGetErrorString(code);
   std::string text = said ? said : name ? name : "";
   for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
-  const std::string line = tr("[npu] {} failed with {}", what, code) + ": " + text;
+  const std::string line =
+      tr("[npu] {}: {} failed with {}", card_name(entered()), what, code) + ": " + text;
   if (code == kHcclMemory || code == kHcclOutOfMemory) {
     throw MemoryError(line, tr("each group of ranks takes twice HCCL_BUFFSIZE (200 MB where it is "
                                "not set) of a card's memory"));
@@ -48,24 +58,76 @@ HcclRootInfo new_root_info() {
   return root;
 }
 
+int64_t communicators_bytes(int device) {
+  const char* const given = std::getenv("HCCL_BUFFSIZE");
+  const int64_t mebibytes = given ? std::atoll(given) : 200;
+  return counts_of(device) * 2 * (mebibytes << 20);
+}
+
 Communicator::Communicator(const HcclRootInfo& root, uint32_t size, uint32_t rank, int device)
-    : device_(device) {
+    : device_(device), unwinding_(std::uncaught_exceptions()) {
   // HCCL allows no two threads of a device to connect at once.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   enter(device);
   check_hccl(hccl().HcclCommInitRootInfo(size, &root, rank, &comm_), "HcclCommInitRootInfo");
-  last_ = new_event();
+  ++counts_of(device);
 }
 
 Communicator::~Communicator() {
+  // Where something failed an exchange may hang, and all that is of it; the process ends.
+  if (std::uncaught_exceptions() > unwinding_) return;
   try {
     const Entered here(device_);
     if (stream_) acl().aclrtSynchronizeStream(stream_);
-    destroy(last_);
+    for (const auto* marks : {&marks_, &spare_}) {
+      for (const Mark& mark : *marks) {
+        destroy(mark.begin);
+        destroy(mark.end);
+      }
+    }
     hccl().HcclCommDestroy(comm_);
+    --counts_of(device_);
   } catch (const std::exception&) {  // the card is lost, and said so
   }
+}
+
+void Communicator::forget_what_is_over() {
+  while (!marks_.empty() && is_over(marks_.front().end)) {
+    seen_.begun = seen_.over = marks_.front().number;
+    spare_.push_back(marks_.front());
+    marks_.pop_front();
+  }
+}
+
+Communicator::Mark Communicator::new_mark() {
+  constexpr size_t kMost = 64;
+  const std::lock_guard lock(marks_mutex_);
+  if (spare_.empty()) forget_what_is_over();
+  std::deque<Mark>& from = marks_.size() < kMost ? spare_ : marks_;
+  if (from.empty()) return {0, new_event(), new_event()};
+  // Of too many under way the last ones are told apart no more: it stands for all of them.
+  const Mark mark = from.back();
+  from.pop_back();
+  return mark;
+}
+
+Communicator::Progress Communicator::progress() {
+  int error = kHcclOk;
+  if (hccl().HcclGetCommAsyncError(comm_, &error) != kHcclOk) error = kHcclOk;
+  const std::lock_guard lock(marks_mutex_);
+  try {
+    const Entered here(device_);
+    forget_what_is_over();
+    if (!marks_.empty() && is_over(marks_.front().begin)) seen_.begun = marks_.front().number;
+  } catch (const std::exception&) {  // the card is lost: who waits for it says so
+  }
+  Progress progress = seen_;
+  if (error != kHcclOk) {
+    const char* const name = hccl().HcclGetErrorString(error);
+    progress.failure = tr("{}: HCCL says {} ({})", card_name(device_), name ? name : "?", error);
+  }
+  return progress;
 }
 
 void Communicator::exchange(const std::vector<Transfer>& transfers) {
@@ -78,12 +140,18 @@ void Communicator::exchange(const std::vector<Transfer>& transfers) {
   const std::lock_guard lock(mutex_);
   const AclStream stream = stream_of(device_, current_stream(device_));
   if (stream_ && stream_ != stream) wait_for_event(stream, last_);
+  Mark mark = new_mark();
+  record(mark.begin, stream);
   note_launch("HcclBatchSendRecv");
   check_hccl(
       hccl().HcclBatchSendRecv(items.data(), static_cast<uint32_t>(items.size()), comm_, stream),
       "HcclBatchSendRecv");
-  record(last_, stream);
+  record(mark.end, stream);
+  mark.number = ++given_;
+  last_ = mark.end;
   stream_ = stream;
+  const std::lock_guard marks_lock(marks_mutex_);
+  marks_.push_back(mark);
 }
 
 }  // namespace danlu::npu

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -27,12 +28,32 @@ class Communicator {
   /// thread's current stream. The host does not wait.
   void exchange(const std::vector<Transfer>& transfers);
 
+  using Progress = device::NpuCommunicator::Progress;
+  /// From any thread: it asks and does not wait. A card that does not answer says so elsewhere.
+  Progress progress();
+
  private:
+  /// Where in a stream an exchange begins and ends.
+  struct Mark {
+    int64_t number;
+    AclEvent begin, end;
+  };
+  Mark new_mark();
+  void forget_what_is_over();
+
   const int device_;
+  const int unwinding_;  ///< exceptions under way when it was made
   HcclComm comm_ = nullptr;
   std::mutex mutex_;
   AclEvent last_ = nullptr;  ///< the end of the exchange before: one after the other on any streams
   AclStream stream_ = nullptr;
+  std::mutex marks_mutex_;  ///< never held while HCCL works
+  std::deque<Mark> marks_, spare_;
+  Progress seen_;
+  int64_t given_ = 0;
 };
+
+/// Bytes of a device that HCCL has for its communicators, by HCCL_BUFFSIZE: about.
+int64_t communicators_bytes(int device);
 
 }  // namespace danlu::npu

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <sstream>
 #include <string>
 
 #include "base/error.h"
@@ -83,6 +84,18 @@ AclContext context_of(int device) {
 int device_count() { return started().count; }
 
 int entered() { return entered_device; }
+
+std::string card_name(int device) {
+  if (device < 0) return "npu";
+  std::string name = "npu:" + std::to_string(device);
+  const char* const visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+  std::istringstream list(visible ? visible : "");
+  std::string number;
+  for (int i = 0; i <= device && std::getline(list, number, ','); ++i) {
+    if (i == device && number != std::to_string(device)) name += " (" + tr("card {}", number) + ")";
+  }
+  return name;
+}
 
 void enter(int device) {
   if (device == entered_device) return;

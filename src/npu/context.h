@@ -1,6 +1,7 @@
 // npu/context.h: the NPUs of this process, and which of them a thread works on.
 #pragma once
 #include <cstddef>
+#include <string>
 
 #include "npu/acl.h"
 
@@ -17,6 +18,9 @@ int device_count();
 void enter(int device);
 /// The one that the thread has entered, -1: none.
 int entered();
+
+/// "npu:0", or "npu:0 (card 5)" where ASCEND_RT_VISIBLE_DEVICES numbers the cards anew; -1: "npu".
+std::string card_name(int device);
 
 /// Enters a device for as long as it lives.
 class Entered {

@@ -21,10 +21,11 @@ std::vector<std::string> absent_operators() {
   look(aclnn::matmul, aclnn::addmm, aclnn::inplace_addmm, aclnn::inplace_copy, aclnn::inplace_fill,
        aclnn::add, aclnn::inplace_add, aclnn::adds, aclnn::mul, aclnn::muls, aclnn::inplace_muls,
        aclnn::div, aclnn::maximum, aclnn::exp, aclnn::log, aclnn::sqrt, aclnn::sin, aclnn::cos,
-       aclnn::neg, aclnn::is_finite, aclnn::ge_scalar, aclnn::where, aclnn::reduce_sum, aclnn::amax,
-       aclnn::max_dim, aclnn::all, aclnn::gather, aclnn::index_select, aclnn::index_add,
-       aclnn::scatter_add, aclnn::rms_norm, aclnn::rms_norm_grad, aclnn::swi_glu,
-       aclnn::swi_glu_grad, aclnn::rotary, aclnn::attention, aclnn::attention_grad);
+       aclnn::neg, aclnn::sigmoid, aclnn::grouped_matmul, aclnn::is_finite, aclnn::ge_scalar,
+       aclnn::where, aclnn::reduce_sum, aclnn::amax, aclnn::max_dim, aclnn::all, aclnn::gather,
+       aclnn::index_select, aclnn::index_add, aclnn::scatter_add, aclnn::rms_norm,
+       aclnn::rms_norm_grad, aclnn::swi_glu, aclnn::swi_glu_grad, aclnn::rotary, aclnn::attention,
+       aclnn::attention_grad);
   return absent;
 }
 

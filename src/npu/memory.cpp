@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "npu/communicator.h"
 #include "npu/context.h"
 #include "npu/library.h"
 #include "npu/status.h"
@@ -212,12 +213,15 @@ class DevicePool {
     DeviceMemory memory;
     acl().aclrtGetMemInfo(kAclHbm, &memory.free, &memory.total);
     const auto text = [](int64_t count) { return format_bytes(static_cast<uint64_t>(count)); };
-    throw MemoryError(
-        tr("[npu] npu:{} has no {} left: of {} this process's tensors have {}, {} are kept for "
+    std::string line =
+        tr("[npu] {} has no {} left: of {} this process's tensors have {}, {} are kept for "
            "them, {} are free",
-           device_, format_bytes(bytes), format_bytes(memory.total), text(tensor_bytes(device_)),
-           text(reserved_ - tensor_bytes(device_)), format_bytes(memory.free)),
-        error.hint());
+           card_name(device_), format_bytes(bytes), format_bytes(memory.total),
+           text(tensor_bytes(device_)), text(reserved_ - tensor_bytes(device_)),
+           format_bytes(memory.free));
+    if (const int64_t groups = communicators_bytes(device_); groups > 0)
+      line += tr("; HCCL's groups of ranks take about {}", text(groups));
+    throw MemoryError(line, error.hint());
   }
 
   const int device_;

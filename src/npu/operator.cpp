@@ -28,6 +28,12 @@ const aclTensor* described(const at::Tensor& tensor, at::ScalarType type, at::In
   return made;
 }
 
+/// Where a tensor begins in its memory, in elements of `type`.
+int64_t offset_in(const at::Tensor& tensor, at::ScalarType type) {
+  return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()) /
+         static_cast<int64_t>(c10::elementSize(type));
+}
+
 }  // namespace
 
 int acl_type(at::ScalarType type) {
@@ -64,14 +70,24 @@ View::View(const at::Tensor& tensor)
 
 View::View(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
            at::IntArrayRef strides, int64_t offset)
-    : tensor_(described(tensor, type, sizes, strides,
-                        tensor.storage_offset() * static_cast<int64_t>(tensor.element_size()) /
-                                static_cast<int64_t>(c10::elementSize(type)) +
-                            offset)) {}
+    : tensor_(described(tensor, type, sizes, strides, offset_in(tensor, type) + offset)) {}
 
 View::~View() {
   if (tensor_) acl().aclDestroyTensor(tensor_);
 }
+
+ViewList::ViewList(const at::Tensor& tensor)
+    : ViewList(tensor, tensor.scalar_type(), tensor.sizes(), tensor.strides()) {}
+ViewList::ViewList(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
+                   at::IntArrayRef strides, int64_t offset) {
+  const aclTensor* const one =
+      described(tensor, type, sizes, strides, offset_in(tensor, type) + offset);
+  list_ = acl().aclCreateTensorList(&one, 1);
+  if (list_) return;
+  acl().aclDestroyTensor(one);
+  throw_as_kind(error_of(-1, "aclCreateTensorList"));
+}
+ViewList::~ViewList() { acl().aclDestroyTensorList(list_); }
 
 Number::Number(double value) {
   auto rounded = static_cast<float>(value);

@@ -34,6 +34,21 @@ class View {
   const aclTensor* tensor_;
 };
 
+/// A list of one tensor, which is the list's: who destroys a list of CANN's destroys what is in it.
+class ViewList {
+ public:
+  explicit ViewList(const at::Tensor& tensor);
+  ViewList(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
+           at::IntArrayRef strides, int64_t offset = 0);
+  ~ViewList();
+  ViewList(const ViewList&) = delete;
+  ViewList& operator=(const ViewList&) = delete;
+  operator aclTensorList*() const { return list_; }  // NOLINT: as View
+
+ private:
+  aclTensorList* list_;
+};
+
 class Number {
  public:
   explicit Number(double value);

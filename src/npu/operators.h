@@ -8,11 +8,19 @@ namespace danlu::npu::aclnn {
 using T = const aclTensor*;
 using S = const aclScalar*;
 using I = const aclIntArray*;
+using L = const aclTensorList*;
 
 // Products. The last argument: how the unit for products may round; 0: not at all.
 inline const Operator<T, T, T, int8_t> matmul{"Matmul"};
 inline const Operator<T, T, T, S, S, T, int8_t> addmm{"Addmm"};
 inline const Operator<T, T, T, S, S, int8_t> inplace_addmm{"InplaceAddmm"};
+
+// rows, weights, bias, four of quantised weights, scales of tokens, rows of each group, three of
+// quantised activations, results as one, groups of rows, counts or ends, activation, results, two
+// more results.
+inline const Operator<L, L, L, L, L, L, L, L, T, L, L, L, int64_t, int64_t, int64_t, int64_t,
+                      aclTensorList*, aclTensorList*, aclTensorList*>
+    grouped_matmul{"GroupedMatmulV4"};
 
 // Element by element.
 inline const Operator<T, T> inplace_copy{"InplaceCopy"};
@@ -31,6 +39,7 @@ inline const Operator<T, T> sqrt{"Sqrt"};
 inline const Operator<T, T> sin{"Sin"};
 inline const Operator<T, T> cos{"Cos"};
 inline const Operator<T, T> neg{"Neg"};
+inline const Operator<T, T> sigmoid{"Sigmoid"};
 inline const Operator<T, T> is_finite{"IsFinite"};
 inline const Operator<T, S, T> ge_scalar{"GeScalar"};
 inline const Operator<T, T, T, T> where{"SWhere"};

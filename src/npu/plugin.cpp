@@ -78,6 +78,15 @@ void danlu_npu_exchange(void* communicator,
                         const danlu::device::NpuCommunicator::Transfer* transfers, size_t count) {
   static_cast<danlu::npu::Communicator*>(communicator)->exchange({transfers, transfers + count});
 }
+/// What HCCL says of the links, "" for nothing, until the thread asks again.
+const char* danlu_npu_progress(void* communicator, int64_t* begun, int64_t* over) {
+  thread_local std::string failure;
+  auto progress = static_cast<danlu::npu::Communicator*>(communicator)->progress();
+  *begun = progress.begun;
+  *over = progress.over;
+  failure = std::move(progress.failure);
+  return failure.c_str();
+}
 void danlu_npu_disconnect(void* communicator) {
   delete static_cast<danlu::npu::Communicator*>(communicator);
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "npu/context.h"
 #include "npu/library.h"
 
 namespace danlu::npu {
@@ -27,9 +28,12 @@ Meaning meaning_of_hardware(int code) {
     case 507033:
       return {ExitCode::kDevice, tr("is the user in the group HwHiAiUser, and may it open "
                                     "/dev/davinci*?")};
-    case 507010:
     case 507053:
     case 507054:
+      return {ExitCode::kDevice,
+              tr("the card's memory is faulty (ECC): take the machine out of the job; npu-smi info "
+                 "says the card's health")};
+    case 507010:
     case 507901:
       return {ExitCode::kDevice,
               tr("the card is faulty or was lost: npu-smi info says its health; take the machine "
@@ -105,7 +109,7 @@ Error error_of(int code, const std::string& what) {
   std::string text = said ? said : "";
   for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
   const Meaning meaning = meaning_of(code);
-  std::string line = tr("[npu] {} failed with {}", what, code);
+  std::string line = tr("[npu] {}: {} failed with {}", card_name(entered()), what, code);
   if (!text.empty()) line += ": " + text;
   const std::string before = last_launches();
   if (code >= 507000 && !before.empty()) line += tr(" (launched last: {})", before);

@@ -10,14 +10,31 @@ bool takes_on_npu(ops::Work, at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
 
+/// ATen has no operators there at all.
+bool lacks_on_npu(ops::Part) { return true; }
+
 ops::Backend filled_for_npu() {
   ops::Backend table;
+  table.lacks = &lacks_on_npu;
   table.takes = &takes_on_npu;
   table.product = &product;
   table.input_grad = &input_grad;
   table.weight_grad = &weight_grad;
   table.add_weight_grad = &add_weight_grad;
   table.add_product = &add_product;
+  table.grouped_product = &grouped_product;
+  table.grouped_input_grad = &grouped_input_grad;
+  table.nf4_product = &nf4_product;
+  table.nf4_input_grad = &nf4_input_grad;
+  table.nf4_rows = &nf4_rows;
+  table.norm_head = &norm_head;
+  table.norm_head_backward = &norm_head_backward;
+  table.adapted_row_squares = &adapted_row_squares;
+  table.stretch_factor = &stretch_factor;
+  table.scale_columns = &scale_columns;
+  table.stretch_grad = &stretch_grad;
+  table.sigmoid = &sigmoid;
+  table.sigmoid_backward = &sigmoid_backward;
   table.rms_norm = &rms_norm;
   table.rms_norm_backward = &rms_norm_backward;
   table.rotary = &rotary;

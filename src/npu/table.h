@@ -51,6 +51,29 @@ at::Tensor place_of_largest(const at::Tensor& own_C1, const at::Tensor& largest_
                             int64_t first_row);
 void loss_of_share(const ops::SharedLoss& loss);
 
+at::Tensor grouped_product(const at::Tensor& x_RI, std::span<const at::Tensor> weights_OI,
+                           std::span<const int64_t> counts);
+at::Tensor grouped_input_grad(const at::Tensor& d_y_RO, std::span<const at::Tensor> weights_OI,
+                              std::span<const int64_t> counts);
+at::Tensor nf4_product(const at::Tensor& x_NI, const ops::Nf4Matrix& weight,
+                       const at::Tensor& bias_O);
+at::Tensor nf4_input_grad(const at::Tensor& d_y_NO, const ops::Nf4Matrix& weight);
+at::Tensor nf4_rows(const ops::Nf4Matrix& weight, int64_t first, int64_t count,
+                    at::ScalarType type);
+
+ops::NormHeadResult norm_head(const at::Tensor& weight_VH);
+at::Tensor norm_head_backward(const at::Tensor& weight_VH, const at::Tensor& length_V1,
+                              const at::Tensor& d_y_VH);
+at::Tensor adapted_row_squares(const at::Tensor& weight_OI, const at::Tensor& b_OR,
+                               const at::Tensor& a_RI, double scale);
+at::Tensor stretch_factor(const at::Tensor& magnitude_O, const at::Tensor& squares_O, bool change,
+                          at::ScalarType type);
+at::Tensor scale_columns(const at::Tensor& x_NO, const at::Tensor& factor_O);
+at::Tensor stretch_grad(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO,
+                        const at::Tensor& squares_O);
+at::Tensor sigmoid(const at::Tensor& x);
+at::Tensor sigmoid_backward(const at::Tensor& grad, const at::Tensor& y);
+
 void larger_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void add_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void add_to(const at::Tensor& sum, const at::Tensor& x);

@@ -9,6 +9,7 @@
 
 #include "device/dtype.h"
 #include "ops/autograd.h"
+#include "ops/backend.h"
 #include "ops/check.h"
 
 namespace danlu::ops {
@@ -47,6 +48,20 @@ class OwnActivation : public torch::autograd::Function<OwnActivation> {
   }
 };
 
+class OwnSigmoid : public torch::autograd::Function<OwnSigmoid> {
+ public:
+  using List = torch::autograd::variable_list;
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
+    at::Tensor y = completed_backend(x.device().type()).sigmoid(x);
+    ctx->save_for_backward({y});
+    return y;
+  }
+  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
+    const at::Tensor y = ctx->get_saved_variables()[0];
+    return {completed_backend(y.device().type()).sigmoid_backward(grads[0], y)};
+  }
+};
+
 class OwnGatedActivation : public torch::autograd::Function<OwnGatedActivation> {
  public:
   using List = torch::autograd::variable_list;
@@ -74,6 +89,11 @@ class OwnGatedActivation : public torch::autograd::Function<OwnGatedActivation> 
 at::Tensor activation(const at::Tensor& x, Activation kind) {
   if (needs_no_graph({&x})) return activated(widened(x), kind).to(x.scalar_type());
   return OwnActivation::apply(x, static_cast<int64_t>(kind));
+}
+
+at::Tensor sigmoid(const at::Tensor& x) {
+  return needs_no_graph({&x}) ? completed_backend(x.device().type()).sigmoid(x)
+                              : OwnSigmoid::apply(x);
 }
 
 at::Tensor gated_activation(const at::Tensor& gate_NF, const at::Tensor& up_NF, Activation kind) {

@@ -14,6 +14,9 @@ enum class Activation {
 /// Grad    through x, which alone is kept for the backward.
 at::Tensor activation(const at::Tensor& x, Activation kind);
 
+/// 1 / (1 + exp(-x)), in x's type. Grad  through x; the result alone is kept.
+at::Tensor sigmoid(const at::Tensor& x);
+
 /// y = activation(gate) * up.
 /// Shapes  gate, up and result equal. Dtypes  one; the activation is computed in f32 (f64 for f64)
 ///         and rounded before the product, as Hugging Face does. Grad  through both, which alone

@@ -20,9 +20,9 @@ Backend completed(const Backend& given) {
        &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::scale_rows,
        &Backend::row_dots, &Backend::attention_delta, &Backend::adapted_row_squares,
        &Backend::stretch_factor, &Backend::scale_columns, &Backend::stretch_grad,
-       &Backend::norm_head, &Backend::norm_head_backward, &Backend::adamw_update,
-       &Backend::split_master, &Backend::join_master, &Backend::sums_of_squares,
-       &Backend::all_finite);
+       &Backend::norm_head, &Backend::norm_head_backward, &Backend::sigmoid,
+       &Backend::sigmoid_backward, &Backend::adamw_update, &Backend::split_master,
+       &Backend::join_master, &Backend::sums_of_squares, &Backend::all_finite);
   return table;
 }
 
@@ -60,6 +60,7 @@ void set_backend(c10::DeviceType type, const Backend& table) {
   together("norms", table.rms_norm, table.rms_norm_backward);
   together("gated activations", table.swiglu, table.swiglu_backward);
   together("attention", table.attention, table.attention_backward);
+  together("sigmoids", table.sigmoid, table.sigmoid_backward);
   of(type) = {table, completed(table)};
 }
 

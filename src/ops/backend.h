@@ -34,6 +34,16 @@ enum class Work {
   kDropout,
 };
 
+/// Parts of models that have no entry: composites of ATen's operators do them.
+enum class Part {
+  kOffsetNorms,  ///< RMSNorm by 1 + weight
+  kLayerNorms,
+  kGelu,  ///< in any of its forms
+  kSoftcaps,
+  kChunks,    ///< Llama-4's attention
+  kPictures,  ///< a vision tower
+};
+
 struct NormResult {
   at::Tensor y, rstd;  ///< rstd: f32, one for each row
 };
@@ -76,6 +86,10 @@ struct SharedLoss {
 };
 
 struct Backend {
+  /// Whether ATen's operators cannot do `part` on these devices: who needs it is refused before
+  /// anything is computed (models/device_parts.h). Null: they can do all.
+  bool (*lacks)(Part part) = nullptr;
+
   /// Whether the entries for `work` take tensors of `type`. Null: none is ever taken.
   bool (*takes)(Work work, at::ScalarType type) = nullptr;
 
@@ -219,6 +233,9 @@ struct Backend {
   at::Tensor (*scale_columns)(const at::Tensor& x_NO, const at::Tensor& factor_O) = nullptr;
   at::Tensor (*stretch_grad)(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO,
                              const at::Tensor& squares_O) = nullptr;
+  /// ops/activation.h; the gradient by the result.
+  at::Tensor (*sigmoid)(const at::Tensor& x) = nullptr;
+  at::Tensor (*sigmoid_backward)(const at::Tensor& grad, const at::Tensor& y) = nullptr;
   /// ops/optimizer.h.
   void (*adamw_update)(const AdamWState& state, const std::vector<Chunk>& chunks,
                        std::span<const AdamWScalars> scalars) = nullptr;

@@ -10,6 +10,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/norm.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -184,8 +185,16 @@ at::Tensor stretch_grad(const at::Tensor& d_stretched_NO, const at::Tensor& y_NO
   return ops::column_sums(wide_NO.mul_(y_NO)) / lengths_of(squares_O);
 }
 
+at::Tensor sigmoid(const at::Tensor& x) { return at::sigmoid(x); }
+
+at::Tensor sigmoid_backward(const at::Tensor& grad, const at::Tensor& y) {
+  return grad * (y * (1 - y));
+}
+
 Backend filled() {
   Backend table;
+  table.sigmoid = &sigmoid;
+  table.sigmoid_backward = &sigmoid_backward;
   table.rotary_table = &rotary_table;
   table.add_into = &add_into;
   table.add_to = &add_to;

@@ -66,6 +66,8 @@ WholeTensors::WholeTensors(const Mesh& mesh, std::vector<Parameter> parts, Param
 void WholeTensors::add_experts_of_others(const Group& owners) {
   if (owners.is_alone()) return;
   Json own = Json::array();
+  // What is given into exchanges lies where the others' is.
+  const at::Device device = parts_.empty() ? at::Device(at::kCPU) : parts_.front().tensor.device();
   for (const Parameter& part : parts_) {
     if (part.spec.expert < 0 || part.rects.empty()) continue;
     own.push_back({part.name(), part.spec.shape, static_cast<int>(part.tensor.scalar_type()),
@@ -92,8 +94,9 @@ void WholeTensors::add_experts_of_others(const Group& owners) {
       other.spec.layer = part[3].get<int64_t>();
       other.spec.expert = part[4].get<int64_t>();
       other.spec.cut = static_cast<arch::Cut>(part[5].get<int>());
-      other.tensor = at::empty(joined_shape(other.spec.shape, {}),
-                               at::TensorOptions(static_cast<at::ScalarType>(part[2].get<int>())));
+      other.tensor = at::empty(
+          joined_shape(other.spec.shape, {}),
+          at::TensorOptions(static_cast<at::ScalarType>(part[2].get<int>())).device(device));
       all.push_back(std::move(other));
     }
   }

@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "device/counted_memory.h"
+#include "models/device_parts.h"
 #include "models/weight_files.h"
 #include "train/finish.h"
 #include "train/loop.h"
@@ -146,6 +147,7 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
 void run_connected(const TrainConfig& agreed, const at::Device& device, const Ranks& ranks,
                    const std::shared_ptr<const Objective>& objective) {
   OpenedModel model = open_checked(agreed);
+  models::require_parts(model.source.config, device);
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
   const Inputs inputs = prepare_inputs(model, ranks);

@@ -1,20 +1,37 @@
 // Lines with --device npu on the simulated NPU: the CPU's numbers, and what the program says of it.
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "cli/tiny_experts.h"
 
 namespace danlu::test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class NpuLines : public Launch {
  protected:
   static std::map<std::string, std::string> simulated() {
     return {{"DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current"}};
+  }
+  void make_model(const std::string& name, const nlohmann::json& config) const {
+    write(name + ".json", config.dump());
+    ok({"init", "--config", name + ".json", "--output", name, "--tokenizer",
+        good("tokenizer").string(), "--seed", "3"});
+  }
+  /// Of this model, fully.
+  std::vector<std::string> training_of(const std::string& model, const std::string& run,
+                                       const std::vector<std::string>& more) const {
+    std::vector<std::string> words = training(run, more);
+    *(std::find(words.begin(), words.end(), "--model") + 1) = (*this) / model;
+    words.insert(words.end(), {"--tuner_type", "full"});
+    return words;
   }
   ProgramResult on_npu(std::vector<std::string> words) const {
     return run_words(std::move(words), simulated());
@@ -91,6 +108,37 @@ TEST_F(NpuLines, SeveralRanksExchangeByHccl) {
   const ProgramResult cpu = launch(2, training("cpu", {"--max_steps", "3", "--device", "cpu"}));
   ASSERT_EQ(cpu.exit_code, 0) << cpu.err;
   expect_same_losses((*this) / "cpu", (*this) / "npu", 3);
+}
+
+TEST_F(NpuLines, RanksDivideExpertsAndSequencesWithAWindow) {
+  nlohmann::json windows = tiny_experts("mistral");
+  windows["sliding_window"] = 9;
+  make_model("windows", windows);
+  make_model("experts", tiny_experts("mixtral"));
+  const auto expect_same = [&](const std::string& model, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--max_steps", "3", "--device", "npu"});
+    std::vector<std::string> words = {"launch", "--nproc_per_node=2"};
+    const std::vector<std::string> own = training_of(model, model + "_npu", flags);
+    words.insert(words.end(), own.begin(), own.end());
+    const ProgramResult npu = on_npu(words),
+                        cpu = run_words(training_of(model, model + "_cpu",
+                                                    {"--max_steps", "3", "--device", "cpu"}));
+    ASSERT_EQ(cpu.exit_code, 0) << cpu.err;
+    ASSERT_EQ(npu.exit_code, 0) << npu.err;
+    expect_same_losses((*this) / (model + "_cpu"), (*this) / (model + "_npu"), 3);
+  };
+  expect_same("windows", {"--cp", "2"});
+  expect_same("experts", {"--ep", "2"});
+}
+
+TEST_F(NpuLines, WhatAnNpuCannotDoIsSaidBeforeAnythingIsPrepared) {
+  nlohmann::json gemma = tiny_experts("gemma");
+  gemma.update({{"head_dim", 8}, {"hidden_act", "gelu_pytorch_tanh"}});
+  make_model("gemma", gemma);
+  const ProgramResult refused =
+      on_npu(training_of("gemma", "run", {"--max_steps", "1", "--device", "npu"}));
+  expect_error(refused, 5, {"--device npu:0", "gemma", "1 + weight", "--device cpu"});
+  EXPECT_THAT(refused.err, Not(HasSubstr("tokenise")));
 }
 
 }  // namespace

@@ -91,6 +91,27 @@ TEST(NpuDevice, StreamsWaitForEventsAndMemoryForStreams) {
   EXPECT_TRUE(event.is_over());
 }
 
+TEST(NpuDevice, MemoryWaitsForTheStreamThatHoldsIt) {
+  const auto first = device::Stream::current(npu()), second = device::Stream::beside(npu());
+  const auto full = [](double value) {
+    return at::full({1 << 14}, value, at::device(npu()).dtype(at::kFloat));
+  };
+  for (int round = 0; round < 20; ++round) {
+    at::Tensor x = full(1.0), y;
+    {
+      const device::Stream::InForce here(second);
+      second.wait_for(first.record());
+      y = x.clone();
+      second.hold(x);
+    }
+    x = at::Tensor();
+    const at::Tensor z = full(2.0);  // where x was, if nobody held it
+    second.synchronize();
+    EXPECT_EQ(y.to(at::kCPU).sum().item<float>(), 1 << 14);
+    EXPECT_EQ(z.to(at::kCPU).sum().item<float>(), 2 << 14);
+  }
+}
+
 TEST(NpuDevice, IsAnyThreads) {
   std::thread other([] {
     const at::Tensor x = normal({100}, 3);

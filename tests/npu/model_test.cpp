@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "device/memory.h"
 #include "device/npu.h"
 #include "infer/generate.h"
 #include "models/adapters.h"
+#include "models/nf4_weights.h"
 #include "models/training_memory.h"
 #include "models/weight_files.h"
 #include "npu/support.h"
@@ -71,7 +73,8 @@ Numbers train_on(const at::Device& device, const std::string& family, bool lora,
 }
 
 TEST(NpuModel, TrainsToTheNumbersOfTheCpu) {
-  for (const char* family : {"llama", "qwen2", "qwen3", "internlm2"}) {
+  for (const char* family : {"llama", "qwen2", "qwen3", "internlm2", "baichuan", "mixtral",
+                             "qwen2_moe", "deepseek_v3", "phi3", "minicpm3", "chatglm"}) {
     for (const bool lora : {false, true}) {
       SCOPED_TRACE(std::string(family) + (lora ? ", LoRA" : ", full"));
       const auto recompute = models::Recompute::kNone;
@@ -79,6 +82,49 @@ TEST(NpuModel, TrainsToTheNumbersOfTheCpu) {
       const Numbers own = train_on(npu(), family, lora, recompute, at::kFloat, 2);
       EXPECT_THAT(own.losses, testing::Pointwise(testing::DoubleNear(1e-5), cpu.losses));
       EXPECT_THAT(own.norms, testing::Pointwise(testing::DoubleNear(1e-4), cpu.norms));
+    }
+  }
+}
+
+/// A base in NF4 whose adapters change the length of columns.
+TEST(NpuModel, TrainsDoraOnABaseInNf4AsTheCpu) {
+  for (const bool in_nf4 : {false, true}) {
+    const auto train = [&](const at::Device& device) {
+      const Json json = danlu::test::tiny_config("qwen2");
+      auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
+                                                      parallel::Mesh::single(), at::kFloat, device);
+      if (in_nf4) {
+        model->freeze({"."});
+        models::Quantisation quantisation;
+        quantisation.make_nf4 = models::Quantisation::Nf4{.doubly = true};
+        models::hold_in_nf4(*model, quantisation);
+      }
+      models::initialize(*model, 7);
+      weights::PeftConfig adapters = settings::new_adapters();
+      adapters.dora = true;
+      models::add_lora(*model, adapters, 5);
+      TrainState state = training::make_state(std::move(model), quick());
+      return run_steps(state, quick(), 0, 2);
+    };
+    const Numbers cpu = train(at::kCPU), own = train(npu());
+    EXPECT_THAT(own.losses, testing::Pointwise(testing::DoubleNear(1e-5), cpu.losses)) << in_nf4;
+    EXPECT_THAT(own.norms, testing::Pointwise(testing::DoubleNear(1e-4), cpu.norms)) << in_nf4;
+  }
+}
+
+TEST(NpuModel, RefusesAtOnceWhatItHasNoOperatorsFor) {
+  for (const auto& [family, part] :
+       {std::pair("gemma", "1 + weight"), std::pair("phimoe", "layer norms"),
+        std::pair("llama4_text", "chunks of positions"),
+        std::pair("qwen2_5_vl", "a vision tower")}) {
+    const Json json = danlu::test::tiny_config(family);
+    try {
+      models::CausalLM model(arch::family_of(json).parse(json), parallel::Mesh::single(),
+                             at::kFloat, npu());
+      FAIL() << family;
+    } catch (const DeviceError& error) {
+      EXPECT_THAT(error.what(),
+                  testing::AllOf(testing::HasSubstr("--device npu:0"), testing::HasSubstr(part)));
     }
   }
 }
@@ -134,7 +180,7 @@ std::vector<std::vector<text::TokenId>> answers_of(const models::CausalLM& model
 }
 
 TEST(NpuModel, AnswersAsTheCpu) {
-  for (const char* family : {"llama", "qwen2", "qwen3"}) {
+  for (const char* family : {"llama", "qwen2", "qwen3", "baichuan", "mixtral", "deepseek_v3"}) {
     const auto model_on = [&](const at::Device& device) {
       Json json = danlu::test::tiny_config(family);
       json["initializer_range"] = 0.5;

@@ -140,21 +140,27 @@ std::vector<ops::Spans> meetings() {
 TEST(NpuTable, AttendsOverSpansAsTheComposite) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const double limit = type == at::kFloat ? 5e-6 : 1e-2;
-    for (const int64_t window : {0, 3}) {
+    for (const auto& [window, alibi] :
+         {std::pair(0, false), std::pair(3, false), std::pair(7, false), std::pair(0, true),
+          std::pair(4, true)}) {
       for (size_t m = 0; m < meetings().size(); ++m) {
-        if (window > 0 && m != 0 && m != 1 && m != 3) continue;
-        SCOPED_TRACE(testing::Message()
-                     << c10::toString(type) << ", meeting " << m << ", window " << window);
+        if ((window > 0 || alibi) && m == 2) continue;  // both are for causal spans
+        SCOPED_TRACE(testing::Message() << c10::toString(type) << ", meeting " << m << ", window "
+                                        << window << (alibi ? ", ALiBi" : ""));
         const ops::Spans spans = meetings()[m];
         const at::Tensor q = normal({12, 4, 16}, 1, type), k = normal({12, 2, 16}, 2, type),
                          v = normal({12, 2, 16}, 3, type), d_out = normal({12, 4, 16}, 4, type);
         ops::AttentionOptions options;
         options.scale = 0.25;
         options.window = window;
+        const at::Tensor slopes = at::tensor({0.5, 0.25, 0.7071, 0.3536}, at::kFloat);
+        if (alibi) options.alibi_slopes_Q = slopes;
         const auto expected =
             ops::oracle::attention_part(wide(q), wide(k), wide(v), spans, options);
         const at::Tensor Q = q.to(npu()), K = k.to(npu()), V = v.to(npu());
-        const auto own = npu_table().attention(Q, K, V, spans, options, type);
+        ops::AttentionOptions there = options;
+        if (alibi) there.alibi_slopes_Q = slopes.to(npu());
+        const auto own = npu_table().attention(Q, K, V, spans, there, type);
         EXPECT_LE(distance(own.out_NQD, expected.out_NQD), limit);
         const at::Tensor seen = expected.lse_QN.isfinite();
         const at::Tensor lse = own.lse_QN.to(at::kCPU).to(at::kDouble);
@@ -166,7 +172,7 @@ TEST(NpuTable, AttendsOverSpansAsTheComposite) {
         const at::Tensor delta = ops::attention_delta(wide(d_out), expected.out_NQD);
         const auto grads = ops::oracle::attention_part_backward(
             wide(q), wide(k), wide(v), spans, options, wide(d_out), whole_lse, delta);
-        const auto found = npu_table().attention_backward(Q, K, V, spans, options, d_out.to(npu()),
+        const auto found = npu_table().attention_backward(Q, K, V, spans, there, d_out.to(npu()),
                                                           expected.lse_QN.to(at::kFloat).to(npu()),
                                                           delta.to(at::kFloat).to(npu()));
         EXPECT_LE(distance(found.q_NQD, grads.q_NQD), 3 * limit);

@@ -305,6 +305,9 @@ TEST_F(Collectives, ADeadRankIsSeenByWhoAsksAndByTheTimeout) {
   const std::vector<std::string> killed = {"NPU_SIM_EXEC_TIMEOUT_MS=1500",
                                            "NPU_SIM_FAULT=card1/kill:HcclAllReduce:2"};
   EXPECT_EQ(statuses("reduces_thrice", 3, killed), (std::vector<int>{kTimedOut, -9, kTimedOut}));
+  const std::vector<std::string> cut = {"NPU_SIM_EXEC_TIMEOUT_MS=1500", "TEST_WATCH=1",
+                                        "NPU_SIM_FAULT=card1/link:HcclAllReduce:2"};
+  EXPECT_EQ(statuses("reduces_thrice", 3, cut)[1], kLost) << "the process of a broken link";
   std::vector<std::string> watched = killed;
   watched.push_back("TEST_WATCH=1");
   EXPECT_EQ(statuses("reduces_thrice", 3, watched), (std::vector<int>{kLost, -9, kLost}));

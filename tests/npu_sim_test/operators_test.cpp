@@ -376,6 +376,13 @@ TEST_F(Operators, IndicesGatherScatterAndAdd) {
   const Array rows = put({2}, {1, 1}, ACL_INT32), taken = empty({2, 3});
   ASSERT_EQ(RUN(aclnnIndexSelect, of(a), int64_t{0}, of(rows), of(taken)), 0);
   EXPECT_EQ(get(taken), (Numbers{8, 5, 6, 8, 5, 6}));
+  const Array big = put({1, 1}, {4611686018427387904.0}, ACL_INT64),
+              one = put({1, 1}, {1}, ACL_INT64), key = empty({1, 1}, ACL_INT64),
+              moved = empty({1, 1}, ACL_INT64), first = put({1}, {0}, ACL_INT64);
+  ASSERT_EQ(RUN(aclnnAdd, of(big), of(one), scalar(1), of(key)), 0);
+  ASSERT_EQ(RUN(aclnnIndexSelect, of(key), int64_t{0}, of(first), of(moved)), 0);
+  ASSERT_EQ(RUN(aclnnSub, of(moved), of(big), scalar(1), of(moved)), 0);
+  EXPECT_EQ(get(moved), (Numbers{1})) << "64-bit integers are moved as they are";
   ASSERT_EQ(RUN(aclnnIndexAdd, of(a), int64_t{0}, of(rows), of(taken), scalar(-0.5), of(a)), 0);
   EXPECT_EQ(get(a), (Numbers{1, 2, 6, 0, 0, 0}));
   const Array columns = put({1}, {0}, ACL_INT64), column = put({2, 1}, {7, 8});

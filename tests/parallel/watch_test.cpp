@@ -54,6 +54,52 @@ TEST(Judge, AMachineThatIsCutOffIsNamedWhole) {
   EXPECT_THAT(verdict->what, AllOf(HasSubstr("rank 2 on node"), EndsWith("silent too: rank 3")));
 }
 
+TEST(Judge, RanksThatAllLostTheOthersAreNotWaitedFor) {
+  Judge judge(2, 6, 1800);
+  RankReport first = report(1), second = report(1);
+  first.lost = "a card waited too long";
+  judge.hear(0, first);
+  judge.hear(1, second);
+  EXPECT_FALSE(judge.judge(kPulse)) << "the other may be at fault and say so";
+  second = RankReport::from_text(second.text());
+  second.beat = 2;
+  second.lost = "its own did, too";
+  judge.hear(1, second);
+  const auto verdict = judge.judge(kPulse);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->code, ExitCode::kComm);
+  EXPECT_THAT(verdict->what, AllOf(HasSubstr("rank 0 on node (process 70): a card waited"),
+                                   HasSubstr("rank 1 on node (process 70): its own did")));
+}
+
+TEST(GroupCalls, ACardIsInAnExchangeUntilItSaysOtherwise) {
+  GroupCalls calls(3, {0, 1});
+  CardProgress card;
+  calls.watch_card([&card] { return card; });
+  const auto exchange = [&](int64_t rounds) {
+    const GroupCalls::Call call(calls, "gather");
+    for (int64_t i = 0; i < rounds; ++i) calls.note_given();
+  };
+  exchange(2);
+  exchange(1);
+  CallReport now = calls.report();
+  EXPECT_EQ(now.what, "gather");
+  EXPECT_EQ(now.begun, 0) << "the card has not come to the first";
+  card.begun = 1;
+  EXPECT_EQ(calls.report().begun, 1);
+  card = {3, 2, ""};
+  now = calls.report();
+  EXPECT_EQ(now.begun, 2);
+  EXPECT_EQ(now.what, "gather");
+  card = {3, 3, "a link is down"};
+  now = calls.report();
+  EXPECT_EQ(now.begun, 2);
+  EXPECT_EQ(now.what, "");
+  EXPECT_EQ(now.failure, "a link is down");
+  calls.watch_card({});
+  EXPECT_EQ(calls.report().failure, "");
+}
+
 TEST(Judge, AVerdictNamesAFileWhoseNameIsNoUtf8) {
   const Verdict said{ExitCode::kIo, "\xca\xfd.jsonl: no such file", "in \xca\xfd", 1};
   const Verdict heard = Verdict::from_text(said.text());

@@ -271,10 +271,10 @@ Backend filled() {
           &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::attention_delta,
           &Backend::adapted_row_squares, &Backend::stretch_factor, &Backend::scale_columns,
           &Backend::stretch_grad, &Backend::norm_head, &Backend::norm_head_backward,
-          &Backend::largest_of_share, &Backend::sums_of_share, &Backend::place_of_largest,
-          &Backend::loss_of_share, &Backend::merge, &Backend::larger_into, &Backend::adamw_update,
-          &Backend::split_master, &Backend::join_master, &Backend::sums_of_squares,
-          &Backend::all_finite>(table);
+          &Backend::sigmoid, &Backend::sigmoid_backward, &Backend::largest_of_share,
+          &Backend::sums_of_share, &Backend::place_of_largest, &Backend::loss_of_share,
+          &Backend::merge, &Backend::larger_into, &Backend::adamw_update, &Backend::split_master,
+          &Backend::join_master, &Backend::sums_of_squares, &Backend::all_finite>(table);
   return table;
 }
 

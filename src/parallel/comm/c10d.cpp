@@ -231,11 +231,11 @@ class C10dWorld : public World {
       auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
           c10::make_intrusive<c10d::PrefixStore>(prefix, store_), rank,
           static_cast<int>(ranks.size()), options);
-      const auto on_card = [store = store_, timeout = options->timeout, prefix, rank,
+      const auto on_card = [store = store_, timeout = options->timeout, prefix, rank, calls,
                             size = static_cast<int>(ranks.size())](const at::Device& device) {
         auto own = c10::make_intrusive<c10d::PrefixStore>("card/" + prefix, store);
         return device.type() == c10::DeviceType::PrivateUse1
-                   ? make_hccl(std::move(own), rank, size, device.index())
+                   ? make_hccl(std::move(own), rank, size, device.index(), calls)
                    : make_nccl(std::move(own), rank, size, timeout);
       };
       auto made = std::make_unique<C10dGroup>(std::move(group), on_card, ranks, rank, calls);

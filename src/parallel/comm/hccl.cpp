@@ -24,8 +24,15 @@ class GivenToStream : public c10d::Work {
 
 class HcclBackend : public Backend {
  public:
-  HcclBackend(int rank, int size, std::unique_ptr<device::NpuCommunicator> communicator)
-      : Backend(rank, size), communicator_(std::move(communicator)) {}
+  HcclBackend(int rank, int size, std::unique_ptr<device::NpuCommunicator> communicator,
+              std::shared_ptr<GroupCalls> calls)
+      : Backend(rank, size), communicator_(std::move(communicator)), calls_(std::move(calls)) {
+    calls_->watch_card([communicator = communicator_.get()] {
+      device::NpuCommunicator::Progress progress = communicator->progress();
+      return CardProgress{progress.begun, progress.over, std::move(progress.failure)};
+    });
+  }
+  ~HcclBackend() override { calls_->watch_card({}); }
   const std::string getBackendName() const override { return "hccl"; }
 
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& receives,
@@ -41,25 +48,30 @@ class HcclBackend : public Backend {
     };
     add(sends, true);
     add(receives, false);
-    communicator_->exchange(transfers);
+    if (!transfers.empty()) {
+      communicator_->exchange(transfers);
+      calls_->note_given();
+    }
     return c10::make_intrusive<GivenToStream>();
   }
 
  private:
   std::unique_ptr<device::NpuCommunicator> communicator_;
+  std::shared_ptr<GroupCalls> calls_;
 };
 
 }  // namespace
 
 c10::intrusive_ptr<Backend> make_hccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                      int size, int64_t device) {
+                                      int size, int64_t device, std::shared_ptr<GroupCalls> calls) {
   const std::string key = "root";
   if (rank == 0) store->set(key, device::NpuCommunicator::new_root());
   const std::vector<uint8_t> root = store->get(key);
   if (root.size() != device::NpuCommunicator::kRootBytes)
     throw InternalError("[ranks] rank 0 of a group gave no root of HCCL");
   return c10::make_intrusive<HcclBackend>(
-      rank, size, std::make_unique<device::NpuCommunicator>(root, size, rank, device));
+      rank, size, std::make_unique<device::NpuCommunicator>(root, size, rank, device),
+      std::move(calls));
 }
 
 }  // namespace danlu::parallel

@@ -41,12 +41,12 @@ std::string RankReport::text() const {
   Json list = Json::array();
   for (const CallReport& call : calls)
     list.push_back({call.group, call.ranks, call.begun, call.what, call.for_s});
-  return dump_text({beat, host, process, step, left, list});
+  return dump_text({beat, host, process, step, left, list, lost});
 }
 
 RankReport RankReport::from_text(const std::string& text) {
   const Json json = parse_json(text, "a rank's report");
-  RankReport report{json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), {}};
+  RankReport report{json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), {}, json.at(6)};
   for (const Json& call : json.at(5))
     report.calls.push_back({call.at(0), call.at(1), call.at(2), call.at(3), call.at(4)});
   return report;
@@ -79,7 +79,20 @@ std::optional<Verdict> Judge::judge(double seconds) {
     if (heard && !heard->report.left) heard->silent_s += seconds;
   }
   if (auto verdict = find_silent()) return verdict;
+  if (auto verdict = find_all_lost()) return verdict;
   return find_waiting();
+}
+
+std::optional<Verdict> Judge::find_all_lost() const {
+  std::vector<std::string> words;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto& heard = ranks_[rank];
+    if (!heard || heard->report.lost.empty()) return std::nullopt;
+    words.push_back(fmt::format("{}: {}", name_of(static_cast<int64_t>(rank)), heard->report.lost));
+  }
+  return Verdict{.what = tr("[ranks] every rank lost the others: {}", fmt::join(words, "; ")),
+                 .hint = tr("the machines or cards no longer reach each other, or one of them "
+                            "hangs: their logs say which")};
 }
 
 bool Judge::are_others_gone() const {

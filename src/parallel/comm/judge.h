@@ -21,6 +21,7 @@ struct RankReport {
   int64_t step = 0;   ///< of the training; 0: not yet
   bool left = false;  ///< it is done, and is not heard any more
   std::vector<CallReport> calls;
+  std::string lost = {};  ///< in what words it gave up because of others; empty: it did not
 
   std::string text() const;
   static RankReport from_text(const std::string& text);
@@ -57,6 +58,8 @@ class Judge {
   };
   std::optional<Verdict> find_silent() const;
   std::optional<Verdict> find_waiting() const;
+  /// All have given up because of others, and none of them is gone.
+  std::optional<Verdict> find_all_lost() const;
   std::string name_of(int64_t rank) const;
   std::string place_of(int64_t rank) const;
   /// The exchange that another rank waits for `rank` in; empty without one.

@@ -52,6 +52,8 @@ struct Watch::State {
   std::optional<Verdict> own;  ///< to be posted
   bool leaving = false, failing = false;
   bool gave_up = false;  ///< the verdict is waited for
+  std::string lost;      ///< why it gave up
+  double broken_s = 0;   ///< since when a card's links are said to be broken
   bool met = false;      ///< every rank has been there
   bool done = false;     ///< the pulse has stopped
   bool ended = false;    ///< settings.end was called
@@ -76,6 +78,8 @@ struct Watch::State {
   /// Rank 0: hears all; posts a verdict, and lets it be seen.
   void judge(c10d::Store& store, Judge& judge, const RankReport& own_report, double seconds);
   void obey(c10d::Store& store);
+  /// Ends this rank, and so the others, once its card's links have been broken for a while.
+  void look_at_links(c10d::Store& store, const RankReport& own_report, double seconds);
   void end(const Verdict& verdict);
   bool may_leave(const Judge& judge, double leaving_s);
 };
@@ -83,7 +87,7 @@ struct Watch::State {
 RankReport Watch::State::report(int64_t beat, bool left) {
   static const std::string host = host_name();
   const std::lock_guard lock(mutex);
-  return {beat, host, ::getpid(), step, left, calls->report()};
+  return {beat, host, ::getpid(), step, left, calls->report(), lost};
 }
 
 void Watch::State::post(c10d::Store& store, const Verdict& verdict) {
@@ -133,6 +137,25 @@ void Watch::State::judge(c10d::Store& store, Judge& judge, const RankReport& own
   end(*verdict);
 }
 
+void Watch::State::look_at_links(c10d::Store& store, const RankReport& own_report, double seconds) {
+  const auto broken = std::find_if(own_report.calls.begin(), own_report.calls.end(),
+                                   [](const CallReport& call) { return !call.failure.empty(); });
+  broken_s = broken == own_report.calls.end() ? 0 : broken_s + seconds;
+  // A rank that is gone breaks them, too: its silence, which names it, is noticed first.
+  if (broken_s <= settings.silence_s + kLinger) return;
+  const Verdict verdict{
+      .what = tr("[ranks] rank {} on {}, {} among {}: {}", settings.rank, host_name(),
+                 broken->what.empty() ? tr("between exchanges") : broken->what,
+                 ranks_text(broken->ranks), broken->failure),
+      .hint =
+          tr("a link between cards failed or a rank ended: look at the ranks' logs, at `hccn_tool "
+             "-i N -link -g`, HCCL_SOCKET_IFNAME and firewalls"),
+      .rank = settings.rank};
+  post(store, verdict);
+  std::this_thread::sleep_for(std::chrono::duration<double>(kLinger));
+  end(verdict);
+}
+
 bool Watch::State::may_leave(const Judge& judge, double leaving_s) {
   if (!leaving) return false;
   if (!is_first() || ended) return true;
@@ -162,6 +185,7 @@ void Watch::State::beat() {
     if (left) return;
     if (is_first()) judge(*store, all, own_report, passed);
     obey(*store);
+    look_at_links(*store, own_report, passed);
     std::unique_lock lock(mutex);
     ++rounds;
     if (!own && !(leaving && !is_first())) wait(lock, leaving ? 0.05 : kPulseSeconds);
@@ -247,6 +271,7 @@ void Watch::give_up(ExitCode code, const std::string& what, const std::string& h
   std::unique_lock lock(state_->mutex);
   if (code == ExitCode::kComm) {
     state_->gave_up = true;
+    state_->lost = what;
     state_->changed.notify_all();
     // The others' silence is noticed, then told.
     const std::chrono::duration<double> longest(2 * state_->settings.silence_s + kLinger);

@@ -62,8 +62,8 @@ bool parse(std::string item, Fault* fault) {
   fault->value = std::atoll(value.c_str());
   const std::string& k = fault->kind;
   if ((k == "call" || k == "task") && fault->value == 0) return false;
-  return fault->nth > 0 &&
-         (k == "call" || k == "task" || k == "hang" || k == "slow" || k == "kill" || k == "dead");
+  return fault->nth > 0 && (k == "call" || k == "task" || k == "hang" || k == "slow" ||
+                            k == "kill" || k == "dead" || k == "link");
 }
 
 bool add_faults(Faults& to, const std::string& words) {
@@ -110,6 +110,7 @@ TaskFault planted_task_fault(const std::string& operation, int card) {
       if (fault.kind == "kill") ::kill(getpid(), SIGKILL);
       if (fault.kind == "task") result = {TaskFault::kFail, static_cast<aclError>(fault.value)};
       if (fault.kind == "hang") result = {TaskFault::kHang, 107020};
+      if (fault.kind == "link") result = {TaskFault::kLink, 107020};
       if (fault.kind == "dead")
         result = {TaskFault::kDead, fault.value ? static_cast<aclError>(fault.value) : 507010};
     }

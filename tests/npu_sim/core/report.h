@@ -40,7 +40,7 @@ void announce();
 aclError planted_call_error(const char* function, int card);
 
 struct TaskFault {
-  enum Kind { kNone, kFail, kHang, kDead } kind = kNone;
+  enum Kind { kNone, kFail, kHang, kDead, kLink } kind = kNone;
   aclError code = 0;
 };
 /// What is planted for the task that runs now. Slow and kill faults happen inside.

@@ -58,7 +58,8 @@ void run_work(Stream* s, const Task& task) {
   try {
     const TaskFault fault = planted_task_fault(task.name, card);
     if (fault.kind == TaskFault::kFail) throw TaskError{fault.code, "planted failure"};
-    if (fault.kind == TaskFault::kHang) hang(fault.code);
+    if (fault.kind == TaskFault::kLink && task.lose_link) task.lose_link();
+    if (fault.kind == TaskFault::kHang || fault.kind == TaskFault::kLink) hang(fault.code);
     if (fault.kind == TaskFault::kDead) {
       card_is_dead(s->context->card, fault.code);
       throw TaskError{fault.code, "the card is lost"};

@@ -48,6 +48,7 @@ struct Task {
   std::string name;
   std::vector<Range> ranges;
   std::function<void()> work;             // may throw TaskError
+  std::function<void()> lose_link = {};   // of a collective: what a broken link leaves behind
   std::shared_ptr<Record> record, await;  // of an event's task
   uint64_t sequence = 0;
   Clock clock;  // what is ordered before it

@@ -147,6 +147,8 @@ HcclResult enqueue_collective(Plan plan, HcclComm handle, aclrtStream stream_han
     } const finally{*pending};
     do_collective(comm, plan);
   };
+  // An error CQE: HcclGetCommAsyncError tells of it, and the task waits on.
+  task.lose_link = [comm] { comm->async_error = HCCL_E_REMOTE; };
   const aclError error = enqueue(stream, std::move(task));
   return error ? runtime_refused(error) : HCCL_SUCCESS;
 }

@@ -30,6 +30,12 @@ Tensor Plan::add(const aclTensor* tensor, const char* name, bool reads, bool wri
     throw Refused{161002, std::string("'") + name + "': DT_BFLOAT16 is not supported on " +
                               config().chip.name};
   }
+  // Blocked layouts are those of weights of operators of their own (…WeightNz), of which none is
+  // here.
+  for (const int blocked : {3, 4, 12, 29, 32, 33}) {
+    if (static_cast<int>(tensor->format) == blocked)
+      throw Refused{161002, std::string("'") + name + "': a private format is not supported"};
+  }
   const int slot = static_cast<int>(e.slots.size());
   e.slots.push_back({tensor->view, tensor->data, reads, writes, name});
   e.used.push_back({tensor, Kind::kTensor, number, name});

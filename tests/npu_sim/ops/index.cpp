@@ -5,6 +5,22 @@ using namespace npu_sim;
 
 namespace {
 
+/// Rows are moved: numbers of T hold every one of the table's exactly.
+template <typename T>
+void move_rows(Run& run, const Tensor& table, const std::vector<int64_t>& ids, const Around& r,
+               const Tensor& o) {
+  const std::vector<T> in = read<T>(bytes(run, table));
+  std::vector<T> out;
+  out.reserve(at(o.view.numel()));
+  for (int64_t i = 0; i < r.outer; ++i) {
+    for (const int64_t id : ids) {
+      const auto row = in.begin() + (i * r.middle + id) * r.inner;
+      out.insert(out.end(), row, row + r.inner);
+    }
+  }
+  write(bytes(run, o), out);
+}
+
 /// Rows of a table along an axis: [outer, index..., inner].
 void take_rows(Plan& p, const Tensor& table, int64_t axis, const Tensor& index, const Tensor& o) {
   p.dtype(table, kNumbers);
@@ -17,16 +33,11 @@ void take_rows(Plan& p, const Tensor& table, int64_t axis, const Tensor& index, 
   const Around r = around(table.dims(), axis);
   p.run([=](Run& run) {
     const std::vector<int64_t> ids = ids_below(bytes(run, index), r.middle, "index");
-    const std::vector<double> in = read<double>(bytes(run, table));
-    std::vector<double> out;
-    out.reserve(at(o.view.numel()));
-    for (int64_t i = 0; i < r.outer; ++i) {
-      for (const int64_t id : ids) {
-        const auto row = in.begin() + (i * r.middle + id) * r.inner;
-        out.insert(out.end(), row, row + r.inner);
-      }
+    if (is_integer(table.view.dtype)) {
+      move_rows<int64_t>(run, table, ids, r, o);
+    } else {
+      move_rows<double>(run, table, ids, r, o);
     }
-    write(bytes(run, o), out);
   });
 }
 

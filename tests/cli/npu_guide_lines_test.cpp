@@ -1,0 +1,79 @@
+// Guides (a) and (b), which are about Ascend NPUs, typed with --device npu on the simulated one:
+// `make test` with two ranks and shallow models, DANLU_SLOW with the guides' eight and four ranks
+// and the depth of their models, and again in f32.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cli/guide_runs.h"
+
+namespace danlu::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::vector<GuideLine> npu_lines() {
+  std::vector<GuideLine> all = printed_lines(), lines;
+  const auto is_lora = [](const GuideLine& line) { return line.name == "b_data_parallel"; };
+  GuideLine one_card = *std::find_if(all.begin(), all.end(), is_lora);
+  one_card.name = "b_one_card";
+  one_card.command = "swift sft";
+  one_card.said = "NPU SIMULATOR";
+  all.push_back(one_card);
+  for (GuideLine& line : all) {
+    if (is_slow()) {
+      lines.push_back(line);
+    } else if (!line.slow) {
+      line.shape.layers = 2;
+      if (is_lora(line)) line.said = "× 2 processes";
+      lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
+class NpuGuideLines : public GuideRuns {
+ protected:
+  static Run on_npu(Run run) {
+    run.environment["DANLU_NPU_LIBRARY"] = DANLU_BUILD_DIR "/npu_sim/current";
+    run.environment["NPU_SIM_DELAY_US"] = "100";
+    run.words = joined(run.words, {"--device", "npu"});
+    return run;
+  }
+  /// The samples of a step stay sixteen.
+  static Run on_two(Run run) {
+    if (is_slow()) return run;
+    if (run.environment.count("NPROC_PER_NODE") > 0) run.environment["NPROC_PER_NODE"] = "2";
+    run.words =
+        with_values(run.words, {{"--nproc_per_node", "2"}, {"--gradient_accumulation_steps", "8"}});
+    return run;
+  }
+  Run on_cpu(const std::string& run) const {
+    Run own = alone(line(Source::kHuggingFace, run));
+    own.words = joined(own.words, {"--device", "cpu"});
+    own.environment.erase("ASCEND_RT_VISIBLE_DEVICES");
+    return own;
+  }
+};
+
+TEST_P(NpuGuideLines, TrainAndAnswerOnNpusAsOnTheCpu) {
+  // Products and norms round at other places there.
+  constexpr Tolerance kIn16Bits{2e-3, 2e-2}, kInF32{1e-5, 1e-4};
+  const Source hf = Source::kHuggingFace;
+  const std::string saved = train(on_npu(on_two(line(hf, "npu"))));
+  ASSERT_NE(saved, "");
+  EXPECT_THAT(last().err, AllOf(HasSubstr(GetParam().said), HasSubstr("NPU SIMULATOR")));
+  expect_steps_of(train(on_cpu("cpu")), saved, kIn16Bits);
+  EXPECT_NE(answer(on_npu(question(saved, hf))), "");
+  if (!is_slow()) return;
+  const std::string f32 = train(in_f32(on_npu(line(hf, "npu_f32"))));
+  expect_steps_of(train(in_f32(on_cpu("cpu_f32"))), f32, kInF32);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, NpuGuideLines, testing::ValuesIn(npu_lines()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace danlu::test
