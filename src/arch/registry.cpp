@@ -28,6 +28,8 @@ namespace {
     hint =
         tr("a reward model: danlu rlhf --rlhf_type rm trains one further, and --reward_model of "
            "--rlhf_type grpo has it judge answers");
+  } else if (what.ends_with("ForTokenClassification")) {
+    hint = tr("a judge of steps: --stage prm --step_head class trains one further");
   } else if (nearest) {
     hint = tr("the nearest supported one is {}; its arithmetic may differ", *nearest);
   }

@@ -1,5 +1,6 @@
 #include "arch/score_head.h"
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,7 +11,8 @@
 namespace danlu::arch {
 namespace {
 
-constexpr std::string_view kScorerClass = "ForSequenceClassification";
+constexpr std::string_view kTextClass = "ForSequenceClassification";
+constexpr std::string_view kTokenClass = "ForTokenClassification";
 constexpr std::string_view kUsualClass = "ForCausalLM";
 constexpr int64_t kMostLabels = 1 << 16;
 
@@ -25,9 +27,26 @@ std::string class_of(const Json& config_json) {
   return classes && !classes->empty() ? classes->front() : "";
 }
 
-/// The class of the family's models with a vocabulary; "" where transformers names it otherwise.
+/// How files of such a class hold the head; nothing: it is another class.
+std::optional<ScoreForm> form_of(const std::string& name) {
+  if (name.ends_with(kTextClass)) return ScoreForm::kSequence;
+  if (name.ends_with(kTokenClass)) return ScoreForm::kTokens;
+  return std::nullopt;
+}
+
+std::string_view ending_of(ScoreForm form) {
+  return form == ScoreForm::kTokens ? kTokenClass : kTextClass;
+}
+
+/// The same class with the vocabulary's head.
+std::string as_usual(const std::string& name) {
+  return with_ending(with_ending(name, kTextClass, kUsualClass), kTokenClass, kUsualClass);
+}
+
+/// The class of the family's models with a vocabulary; "" where transformers
+/// names it otherwise.
 std::string usual_class(const ModelConfig& config) {
-  const std::string own = with_ending(class_of(config.raw), kScorerClass, kUsualClass);
+  const std::string own = as_usual(class_of(config.raw));
   if (own.ends_with(kUsualClass)) return own;
   for (const std::string& name : family_named(config.family).architectures)
     if (name.ends_with(kUsualClass)) return name;
@@ -41,17 +60,17 @@ std::string ScoreHead::module() const {
 }
 
 bool is_scorer(const Json& config_json) {
-  return config_json.is_object() && class_of(config_json).ends_with(kScorerClass);
+  return config_json.is_object() && form_of(class_of(config_json)).has_value();
 }
 
 ModelConfig parse_scorer(const Json& config_json) {
   Json usual = config_json;
-  usual["architectures"] =
-      Json::array({with_ending(class_of(config_json), kScorerClass, kUsualClass)});
+  usual["architectures"] = Json::array({as_usual(class_of(config_json))});
   ModelConfig config = family_of(usual).parse(usual);
   config.raw = config_json;
   const ConfigReader reader(config_json);
   ScoreHead head;
+  head.form = form_of(class_of(config_json)).value();
   const Json* const names = reader.value("id2label");
   // transformers' own default where nothing says how many.
   head.labels = names && names->is_object() ? static_cast<int64_t>(names->size()) : 2;
@@ -64,10 +83,12 @@ ModelConfig with_score(ModelConfig config, const ScoreHead& head) {
     throw ModelError(tr("[model config] a reward model that sees pictures is not supported"),
                      tr("take a model of text alone"));
   }
-  if (head.form == ScoreForm::kSequence && usual_class(config).empty()) {
-    throw ModelError(
-        tr("[model config] {}: transformers has no reward models of this family", config.family),
-        tr("LLaMA-Factory's lines (stage: rm) keep the head in a file of its own"));
+  if (head.is_described() && usual_class(config).empty()) {
+    throw ModelError(tr("[model config] {}: transformers has no reward models "
+                        "of this family",
+                        config.family),
+                     tr("LLaMA-Factory's lines (stage: rm) keep the head in a "
+                        "file of its own"));
   }
   config.score = head;
   config.tie_embeddings = false;
@@ -77,7 +98,7 @@ ModelConfig with_score(ModelConfig config, const ScoreHead& head) {
 
 void describe_score(const ModelConfig& config, Json& config_json) {
   config_json["architectures"] =
-      Json::array({with_ending(usual_class(config), kUsualClass, kScorerClass)});
+      Json::array({with_ending(usual_class(config), kUsualClass, ending_of(config.score->form))});
   Json names = Json::object(), numbers = Json::object();
   for (int64_t label = 0; label < config.score->labels; ++label) {
     const std::string number = std::to_string(label);

@@ -16,8 +16,14 @@ struct ModelConfig;
 enum class ScoreForm {
   /// transformers' *ForSequenceClassification: score.weight, and no head of the vocabulary.
   kSequence,
-  /// TRL's and LLaMA-Factory's: v_head.summary.{weight,bias} in value_head.safetensors, beside a
-  /// model or an adapter whose files stay as they are. Their config.json does not know of it.
+  /// transformers' *ForTokenClassification, such as TRL's models of steps:
+  /// score.{weight,bias}, and
+  /// no head of the vocabulary.
+  kTokens,
+  /// TRL's and LLaMA-Factory's: v_head.summary.{weight,bias} in
+  /// value_head.safetensors, beside a
+  /// model or an adapter whose files stay as they are. Their config.json does
+  /// not know of it.
   kBeside,
 };
 
@@ -29,10 +35,13 @@ struct ScoreHead {
 
   /// "score", "v_head.summary".
   std::string module() const;
-  bool has_bias() const { return form == ScoreForm::kBeside; }
+  bool has_bias() const { return form != ScoreForm::kSequence; }
+  /// Whether config.json knows of it.
+  bool is_described() const { return form != ScoreForm::kBeside; }
 };
 
-/// Whether a config.json is of a model with a head of the form kSequence.
+/// Whether a config.json is of a model with a head of the form kSequence or
+/// kTokens.
 bool is_scorer(const Json& config_json);
 /// Such a model, not yet validated. Errors: as Family::parse, and ModelError as with_score.
 ModelConfig parse_scorer(const Json& config_json);
@@ -41,8 +50,9 @@ ModelConfig parse_scorer(const Json& config_json);
 /// pictures.
 ModelConfig with_score(ModelConfig config, const ScoreHead& head);
 
-/// config.json's keys of the class, as transformers writes them: architectures, id2label, label2id,
-/// and pad_token_id where it is missing. REQUIRES: a head of the form kSequence.
+/// config.json's keys of the class, as transformers writes them: architectures,
+/// id2label, label2id, and pad_token_id where it is missing. REQUIRES: a head
+/// that is described.
 void describe_score(const ModelConfig& config, Json& config_json);
 
 /// The parameters of a vocabulary's head, tied or not, which files of the decoder may hold beside

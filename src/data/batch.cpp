@@ -48,16 +48,17 @@ void append_targets(const Sample& sample, Batch& batch) {
 }
 
 /// REQUIRES: the sample's segments are in the batch.
-void append_values(const Sample& sample, Batch& batch) {
-  const std::vector<float>& values = sample.segment_values;
+template <typename T>
+void append_values(const Sample& sample, const std::vector<T>& values, const Batch& batch,
+                   std::vector<T>& all) {
   if (!values.empty() && values.size() != sample.segments.size()) {
     throw InternalError(fmt::format("[make_batch] {} values for {} segments", values.size(),
                                     sample.segments.size()));
   }
   const size_t before = batch.segment_starts.size() - 1 - sample.segments.size();
-  if (before > 0 && batch.segment_values.empty() != values.empty())
-    throw InternalError("[make_batch] some samples have segment_values, and others have none");
-  batch.segment_values.insert(batch.segment_values.end(), values.begin(), values.end());
+  if (before > 0 && all.empty() != values.empty())
+    throw InternalError("[make_batch] some samples have values of segments, and others have none");
+  all.insert(all.end(), values.begin(), values.end());
 }
 
 /// REQUIRES: the sample's ids are in the batch.
@@ -102,7 +103,8 @@ void append_sample(const Sample& sample, uint64_t number, Batch& batch) {
   for_each_stretch(sample.segments, count, [&](size_t, size_t end) {
     batch.segment_starts.push_back(static_cast<int32_t>(base + end));
   });
-  append_values(sample, batch);
+  append_values(sample, sample.segment_values, batch, batch.segment_values);
+  append_values(sample, sample.segment_logprobs, batch, batch.segment_logprobs);
   append_columns(sample, batch);
 }
 
@@ -143,6 +145,7 @@ Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
   part.media = batch.media;
   part.pixels = batch.pixels;
   part.segment_values = batch.segment_values;
+  part.segment_logprobs = batch.segment_logprobs;
   if (!rows.empty() && rows.front().begin == 0) part.num_samples = batch.num_samples;
   const auto take = [](const auto& from, const RowRange& range, auto& to) {
     to.insert(to.end(), from.begin() + range.begin, from.begin() + range.end);

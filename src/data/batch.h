@@ -39,6 +39,8 @@ struct Batch {
   std::vector<int64_t> segment_lengths;
   /// [S], of whole segments also in a part of a batch: Sample::segment_values. Empty: none.
   std::vector<float> segment_values;
+  /// [S], of whole segments also in a part of a batch: Sample::segment_logprobs. Empty: none.
+  std::vector<double> segment_logprobs;
   /// Each [N]: Sample::token_columns.
   std::map<std::string, std::vector<float>> token_columns;
 };
@@ -58,6 +60,9 @@ struct Sample {
   /// What an objective knows of each segment beside its tokens, such as whether an answer is liked.
   /// Empty: nothing.
   std::vector<float> segment_values{};
+  /// The sum of the log-probabilities that a reference gives to each segment's targets. Empty:
+  /// nobody has computed them.
+  std::vector<double> segment_logprobs{};
   /// What an objective knows of each token, by names that it chooses: one number for each of `ids`.
   /// What belongs to a target stands where the target is predicted, one token before it.
   std::map<std::string, std::vector<float>> token_columns{};

@@ -127,7 +127,9 @@ Finding check_queue(const SystemRoots& roots) {
                                      "work, for some more memory");
   if (roots.variable("ASCEND_LAUNCH_BLOCKING") == "1")
     finding.add(Verdict::kOk, tr("ASCEND_LAUNCH_BLOCKING=1 overrules it"));
-  finding.add(Verdict::kOk, tr("runs on CPUs and GPUs have no such queue: it has no effect"));
+  finding.add(Verdict::kOk,
+              tr("that is torch_npu's: danlu has no such queue, the thread that computes "
+                 "gives NPUs their work, and the variable has no effect"));
   return finding;
 }
 

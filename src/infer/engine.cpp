@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 #include <span>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -17,6 +19,7 @@
 #include "infer/live_request.h"
 #include "infer/schedule.h"
 #include "infer/step.h"
+#include "parallel/agree.h"
 
 namespace danlu::infer {
 namespace {
@@ -371,9 +374,25 @@ class Engine::Impl {
       drawn[i] = draw(answerable(logits_RV, static_cast<size_t>(last_rows[i]), live.asked.request),
                       live, model_.dtype());
     });
+    agree(drawn);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (last_rows[i] >= 0)
         accept_all(*parts[i].live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
+    }
+  }
+
+  /// Ranks of the tensor axis that each have an engine see the same logits; unlike processors may
+  /// still draw otherwise. Followers have none: they get what was drawn with the next pass.
+  void agree(std::vector<DrawnToken>& drawn) const {
+    const parallel::Group& group = model_.mesh().tensor();
+    if (group.size() == 1 || followers_) return;
+    std::string ids;
+    for (const DrawnToken& one : drawn) ids += std::to_string(one.token.value_or(-1)) + " ";
+    std::istringstream first(parallel::text_from(group, 0, ids));
+    for (DrawnToken& one : drawn) {
+      int32_t id = -1;
+      first >> id;
+      if (id >= 0 && one.token) one.token = id;
     }
   }
 

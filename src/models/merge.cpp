@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -75,7 +76,9 @@ at::Tensor probe_logits(const CausalLM& model, uint64_t seed) {
   const at::Tensor ids_BT = at::tensor(ids, at::TensorOptions(at::kLong)).view({rows, columns});
   ForwardInput input = pack_padded(ids_BT).input;
   if (model.config().vision) add_probe_picture(*model.config().vision, columns, seed, input);
-  return model.logits(model.forward_hidden(input));
+  const at::Tensor hidden_NH = model.forward_hidden(input);
+  if (!model.config().score) return model.logits(hidden_NH);
+  return model.scores(hidden_NH, input, at::arange(ids_BT.numel(), at::TensorOptions(at::kLong)));
 }
 
 MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, const at::Tensor& base,

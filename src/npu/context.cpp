@@ -18,6 +18,23 @@
 namespace danlu::npu {
 namespace {
 
+/// Of torch_npu, which lines for NPUs set and this program has nothing for.
+void name_idle_variables() {
+  std::string set;
+  for (const char* name :
+       {"TASK_QUEUE_ENABLE", "PYTORCH_NPU_ALLOC_CONF", "MULTI_STREAM_MEMORY_REUSE",
+        "COMBINED_ENABLE", "INF_NAN_MODE_ENABLE", "ACL_DEVICE_SYNC_TIMEOUT"}) {
+    const char* const value = std::getenv(name);
+    const bool is_off = value && std::string(name) == "TASK_QUEUE_ENABLE" && *value == '0';
+    if (value && !is_off) set += (set.empty() ? "" : ", ") + std::string(name);
+  }
+  if (set.empty()) return;
+  log::notice(
+      "{}: without effect, they are torch_npu's; the thread that computes gives NPUs their work, "
+      "and their memory is kept in pieces of fixed sizes",
+      set);
+}
+
 /// AscendCL, started once. Another library of the process may have done so before.
 struct Started {
   bool is_ours = false;
@@ -39,6 +56,7 @@ struct Started {
           given ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : kSeconds;
       acl().aclrtSetOpWaitTimeout(seconds);
     }
+    name_idle_variables();
     if (!simulator_version().empty()) {
       log::write_plain(
           tr("NPU SIMULATOR: results are computed on the CPU ({})", simulator_version()));

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "serve/side_by_side.h"
 
 namespace danlu::serve {
 namespace {
@@ -94,8 +95,9 @@ std::string read_until(std::istream& in, const std::string& end, std::string tex
 
 class Repl {
  public:
-  Repl(ChatSession& session, const ReplSettings& settings, std::istream& in, std::ostream& out)
-      : session_(session), settings_(settings), in_(in), out_(out) {}
+  Repl(const std::vector<Chatter>& chatters, const ReplSettings& settings, std::istream& in,
+       std::ostream& out)
+      : chatters_(chatters), settings_(settings), in_(in), out_(out) {}
 
   int run() {
     watch_interrupts();
@@ -129,15 +131,15 @@ class Repl {
   void obey(const ReplLine& line) {
     switch (line.command) {
       case ReplCommand::kClear:
-        session_.clear();
+        for (const Chatter& chatter : chatters_) chatter.session->clear();
         out_ << translated("(conversation cleared)\n");
         break;
       case ReplCommand::kSystem:
-        session_.set_system(line.argument);
+        set_system(line.argument);
         out_ << translated("(system message set, conversation cleared)\n");
         break;
       case ReplCommand::kResetSystem:
-        session_.set_system("");
+        set_system("");
         out_ << translated("(the template's own system message)\n");
         break;
       case ReplCommand::kImage:
@@ -163,6 +165,10 @@ class Repl {
     }
   }
 
+  void set_system(const std::string& text) {
+    for (const Chatter& chatter : chatters_) chatter.session->set_system(text);
+  }
+
   void add_media(text::MediaKind kind, const std::string& path) {
     if (path.empty()) {
       out_ << translated(kind == text::MediaKind::kImage ? "which picture? /image PATH\n"
@@ -170,7 +176,7 @@ class Repl {
       return;
     }
     try {
-      session_.add_media(kind, path);
+      for (const Chatter& chatter : chatters_) chatter.session->add_media(kind, path);
     } catch (const Error& e) {
       log::write(log::Level::kError, e.what());
       return;
@@ -186,29 +192,49 @@ class Repl {
   }
 
   void answer(const std::string& message) {
+    const bool compares = chatters_.size() > 1;
+    const bool in_columns = compares && fits_side_by_side(chatters_.size(), settings_.columns);
+    std::vector<NamedText> texts;
+    bool any = false;
+    for (const Chatter& chatter : chatters_) {
+      if (compares && !in_columns) out_ << "── " << chatter.name << " ──\n" << std::flush;
+      texts.push_back({chatter.name, ""});
+      const auto show = [&](const std::string& piece) {
+        texts.back().text += piece;
+        if (!in_columns) out_ << piece << std::flush;
+      };
+      any = answer_of(*chatter.session, message, show) || any;
+    }
+    if (in_columns && any) out_ << side_by_side(texts, settings_.columns) << std::flush;
+    num_answers_ += any ? 1 : 0;
+  }
+
+  /// False where there is none, which was said.
+  template <typename Show>
+  bool answer_of(ChatSession& session, const std::string& message, const Show& show) {
     clear_interrupt();
-    const int64_t dropped = session_.dropped_turns();
+    const int64_t dropped = session.dropped_turns();
     try {
-      session_.ask(message, [&](const std::string& piece) {
-        out_ << piece << std::flush;
+      session.ask(message, [&](const std::string& piece) {
+        show(piece);
         return pending_interrupt() == 0;
       });
     } catch (const Error& e) {
       log::write(log::Level::kError, e.what());
-      if (session_.forget_media())
+      if (session.forget_media())
         out_ << translated("(the pictures and videos of this message are forgotten)\n");
-      return;
+      return false;
     }
-    out_ << translated(pending_interrupt() != 0 ? " [stopped]\n" : "\n") << std::flush;
+    show(std::string(translated(pending_interrupt() != 0 ? " [stopped]\n" : "\n")));
     leave_if_terminated();
     clear_interrupt();
-    ++num_answers_;
-    if (session_.dropped_turns() > dropped) {
+    if (session.dropped_turns() > dropped) {
       log::info("(dropped the oldest {} turn(s): the history did not fit the window)",
-                session_.dropped_turns() - dropped);
+                session.dropped_turns() - dropped);
     }
-    if (settings_.show_speed) report_speed(session_.last_stats());
+    if (settings_.show_speed) report_speed(session.last_stats());
     out_ << std::flush;
+    return true;
   }
 
   /// The first token comes with the prompt: one alone has no speed.
@@ -225,7 +251,7 @@ class Repl {
     }
   }
 
-  ChatSession& session_;
+  const std::vector<Chatter>& chatters_;
   const ReplSettings& settings_;
   std::istream& in_;
   std::ostream& out_;
@@ -235,9 +261,14 @@ class Repl {
 
 }  // namespace
 
+int run_chat(const std::vector<Chatter>& chatters, const ReplSettings& settings, std::istream& in,
+             std::ostream& out) {
+  return Repl(chatters, settings, in, out).run();
+}
+
 int run_chat(ChatSession& session, const ReplSettings& settings, std::istream& in,
              std::ostream& out) {
-  return Repl(session, settings, in, out).run();
+  return run_chat(std::vector<Chatter>{{"", &session}}, settings, in, out);
 }
 
 }  // namespace danlu::serve

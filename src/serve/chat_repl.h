@@ -1,7 +1,9 @@
 // serve/chat_repl.h: the chat at the terminal: reading lines, commands, streaming to the screen.
 #pragma once
+#include <cstddef>
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include "serve/chat_session.h"
 
@@ -11,6 +13,15 @@ struct ReplSettings {
   bool show_prompt = true;          ///< false where nobody types: only answers are printed
   bool show_speed = true;           ///< a line with tokens/s after each answer
   std::ostream* prompts = nullptr;  ///< where they go if not among the answers
+  /// Of the terminal: answers of several models are shown next to each other, as soon as all are
+  /// there. 0, or too narrow: one below the other, each while it is made.
+  size_t columns = 0;
+};
+
+/// A model that is talked to. name: above its answers, where there are several.
+struct Chatter {
+  std::string name;
+  ChatSession* session;
 };
 
 /// Reads until /exit or the end of the input. Commands: /help, /clear, /system TEXT, /image PATH,
@@ -20,6 +31,10 @@ struct ReplSettings {
 /// up to a line holding only #. Ctrl-C stops one answer. An error in one message (too long, …) is
 /// printed and the conversation goes on. Returns the number of answers. Errors: TerminatedError
 /// after SIGTERM, HungUpError after SIGHUP.
+/// Several models answer every message, each in a conversation of its own; the number is of
+/// messages that any has answered.
+int run_chat(const std::vector<Chatter>& chatters, const ReplSettings& settings, std::istream& in,
+             std::ostream& out);
 int run_chat(ChatSession& session, const ReplSettings& settings, std::istream& in,
              std::ostream& out);
 

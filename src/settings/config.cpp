@@ -120,13 +120,19 @@ void check_output(const Checker& check, const TrainConfig& config) {
 void check_policy(const TrainConfig& config) {
   const MeshShape& mesh = config.mesh;
   const std::pair<const char*, int64_t> axes[] = {
-      {"tp", mesh.tensor}, {"pp", mesh.pipeline}, {"cp", mesh.context.size()}, {"ep", mesh.expert}};
+      {"pp", mesh.pipeline}, {"cp", mesh.context.size()}, {"ep", mesh.expert}};
   for (const auto& [flag, size] : axes) {
     if (size == 1) continue;
-    throw UsageError(tr("[train] {}: answers are drawn by ranks that hold whole layers",
-                        config.said(flag, size)),
-                     tr("leave it out: --dp and --shard zero3 divide the work and the memory"));
+    throw UsageError(
+        tr("[train] {}: answers are drawn by ranks that hold whole layers, or parts of "
+           "all of them (--tp)",
+           config.said(flag, size)),
+        tr("leave it out: --dp, --tp and --shard zero3 divide the work and the memory"));
   }
+  if (!mesh.sequence_parallel) return;
+  throw UsageError(tr("[train] {}: answers are drawn a token at a time, which no ranks can divide",
+                      config.flag("sequence_parallel")),
+                   tr("leave it out: --tp goes without it"));
 }
 
 }  // namespace

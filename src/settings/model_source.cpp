@@ -55,7 +55,7 @@ arch::ScoreHead head_with(const fs::path& adapter, arch::ScoreHead head) {
   } else if (fs::exists(adapter / "adapter_config.json", unknown)) {
     const std::string in_adapters = arch::ScoreHead{.form = arch::ScoreForm::kSequence}.module();
     for (const std::string& entry : weights::load_peft_config(adapter).modules_to_save)
-      if (entry == in_adapters) head.form = arch::ScoreForm::kSequence;
+      if (entry == in_adapters && !head.is_described()) head.form = arch::ScoreForm::kSequence;
   }
   return head;
 }
@@ -80,7 +80,23 @@ weights::CheckpointSource open_model(const ModelSource& source) {
   }
   if (!opened.config.score)
     opened.config = arch::with_score(opened.config, head_with(source.adapter, *source.score));
-  if (opened.config.score->labels == 1) return opened;
+  const arch::ScoreHead &head = *opened.config.score, &asked = *source.score;
+  const bool is_of_tokens = head.form == arch::ScoreForm::kTokens;
+  if (is_of_tokens != (asked.form == arch::ScoreForm::kTokens)) {
+    throw ModelError(
+        is_of_tokens
+            ? tr("{}: its head judges each step of a text, and not the text", source.path.string())
+            : tr("{}: its head judges a text, and not each of its steps", source.path.string()),
+        tr("--stage prm --step_head class trains the one, --rlhf_type rm the "
+           "other"));
+  }
+  if (head.labels == asked.labels) return opened;
+  if (is_of_tokens) {
+    throw ModelError(
+        tr("{}: its head gives {} numbers for a step, and a step "
+           "is right or wrong",
+           source.path.string(), head.labels));
+  }
   throw ModelError(tr("{}: its head gives {} numbers for a text, and a reward is one",
                       source.path.string(), opened.config.score->labels),
                    tr("config.json's id2label says how many; a classifier is no reward model"));

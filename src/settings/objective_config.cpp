@@ -41,6 +41,7 @@ Json policy_identity(const Reinforcement& config) {
                    {"top", {config.top_p, config.top_k}},
                    {"repetition_penalty", config.repetition_penalty},
                    {"masks_truncated", config.masks_truncated}};
+  if (config.max_resamples > 0) identity["max_resamples"] = config.max_resamples;
   if (!config.has_critic()) return identity;
   const Critic& critic = config.critic;
   identity["critic"] = {{"gamma", critic.gamma},
@@ -50,6 +51,7 @@ Json policy_identity(const Reinforcement& config) {
                         {"lr", critic.lr},
                         {"kl", critic.kl},
                         {"missing_end_penalty", critic.missing_end_penalty}};
+  if (critic.whitens_rewards) identity["critic"]["whitens_rewards"] = true;
   return identity;
 }
 
@@ -69,6 +71,7 @@ Json objective_identity(const ObjectiveConfig& config) {
   } else {
     identity["steps"] = {{"placeholder", config.process.placeholder},
                          {"reward_tokens", config.process.reward_tokens}};
+    if (config.process.has_classes) identity["steps"]["head"] = "class";
   }
   return identity;
 }

@@ -60,6 +60,9 @@ struct ProcessRewardConfig {
   std::string placeholder = "ки";
   /// The tokens among which the logits are compared; empty: the whole vocabulary.
   std::vector<std::string> reward_tokens;
+  /// A head of two numbers in place of the vocabulary's: 1 is that of the first reward token, which
+  /// right steps have, 0 of the second (TRL, transformers' *ForTokenClassification).
+  bool has_classes = false;
 };
 
 /// −log σ(chosen − rejected − margin) + centring (chosen + rejected)², of what a reward model gives
@@ -79,7 +82,11 @@ struct ObjectiveConfig {
   /// A directory of the reference's weights; empty: the model without its adapters, or where it
   /// has none what it was before.
   std::filesystem::path reference;
+  /// What it gives to the answers is computed before the training, and it is not held in it.
+  bool precomputes_reference = false;
 
+  /// Whether a step learns from answers that the model draws itself.
+  bool draws() const { return kind == ObjectiveKind::kPolicy; }
   /// Whether samples have two answers.
   bool has_two_answers() const {
     return kind == ObjectiveKind::kPreference || kind == ObjectiveKind::kUnpaired ||

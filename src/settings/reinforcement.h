@@ -42,6 +42,9 @@ struct PolicyLoss {
   int64_t longest = 0;     ///< tokens; of kConstant
 };
 
+/// Where in its directory a run keeps its critic.
+inline constexpr const char* kCriticFolder = "critic";
+
 /// A model that is trained beside the policy to say what an answer will be worth (PPO).
 struct Critic {
   /// The model that it begins as; empty: the first reward model, else what the policy begins as.
@@ -51,6 +54,7 @@ struct Critic {
   double weight = 0.1;              ///< of its loss, before its gradient is clipped
   double lr = 0;                    ///< 0: the policy's
   double kl = 0.05;  ///< of a token's reward, times log-probability less that of the reference
+  bool whitens_rewards = false;    ///< rewards of tokens are divided by their deviation
   double missing_end_penalty = 0;  ///< taken from the reward of an answer that was cut
 };
 
@@ -77,6 +81,8 @@ struct Reinforcement {
   double top_p = 1;
   int64_t top_k = 0;
   double repetition_penalty = 1;
+  /// > 0: prompts whose answers all got one reward give way to others, in so many rounds at most.
+  int64_t max_resamples = 0;
   bool masks_truncated = false;  ///< answers cut at the limit are not learnt from
   double max_kl = 0;             ///< > 0: a run whose KL goes beyond it stops
   bool logs_completions = false;

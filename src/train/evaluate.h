@@ -23,6 +23,9 @@ struct EvaluationSettings {
 
 struct Evaluation {
   double loss = 0;  ///< the objective's sum / weight over everything
+  /// Answers to held-out prompts were judged: the loss is less than 0 by their mean reward, and the
+  /// metrics have the reward; infinite if none was judged.
+  bool is_of_rewards = false;
   std::map<std::string, double> metrics;
   int64_t num_samples = 0;
   double weight = 0;

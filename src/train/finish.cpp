@@ -8,6 +8,7 @@
 #include "device/dtype.h"
 #include "models/training_memory.h"
 #include "models/weight_files.h"
+#include "train/rollouts/rollout_journal.h"
 #include "train/run_dir/run_dir.h"
 
 namespace danlu::train {
@@ -17,6 +18,7 @@ std::string next_command(const TrainConfig& config) {
   const std::string run = shell_quoted(config.output.directory.string());
   if (config.objective.kind == settings::ObjectiveKind::kReward)
     return "danlu rlhf --rlhf_type grpo --model … --dataset … --reward_model " + run;
+  if (config.objective.process.has_classes) return "danlu inspect " + run;
   if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =
       config.data.template_name == "auto" || config.data.template_name == "hf";
@@ -90,6 +92,8 @@ void finish(Run& run) {
   publish(run);
   if (run.critic) run.critic->publish(*run.state.model, run.config.output.directory);
   run.megatron_copies.wait();
+  if (run.run_dir.keeper == run.ranks.rank() && run.config.objective.draws())
+    remove_journals(run.config.output.directory);
   if (run.ranks.is_first()) {
     run.observer.on_finish(summarise(run));
     // Last of all: what is killed before this is made good by the same command.

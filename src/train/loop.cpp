@@ -119,10 +119,14 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
     watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",
                 work_done({.forward = num_batches * layers_of(run)}));
   };
-  const Evaluation evaluation =
-      evaluate(*run.state.model, *run.state.objective, run.data.validation, settings);
-  watch.end();
-  if (!std::isfinite(evaluation.loss)) {
+  Evaluation evaluation;
+  if (run.evaluates_rewards) {
+    evaluation = run.evaluates_rewards(settings);
+  } else {
+    evaluation = evaluate(*run.state.model, *run.state.objective, run.data.validation, settings);
+    watch.end();
+  }
+  if (!evaluation.is_of_rewards && !std::isfinite(evaluation.loss)) {
     throw_diverged(run.state.step,
                    tr("the loss over the held-out data is {}", std::fabs(evaluation.loss)));
   }
@@ -139,9 +143,12 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
   const OutputConfig& output = run.config.output;
   const int64_t eval_steps = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
   bool best = false;
-  if (run.data.validation && output.evaluate != Interval::kNo &&
-      (due(run, output.evaluate, eval_steps, epoch_ended) || last_step)) {
-    best = evaluate_now(run, watch);
+  if (run.data.validation && output.evaluate != Interval::kNo) {
+    run.evaluation_is_due |= due(run, output.evaluate, eval_steps, epoch_ended);
+    if ((run.evaluation_is_due && run.stream.is_resumable()) || last_step) {
+      best = evaluate_now(run, watch);
+      run.evaluation_is_due = false;
+    }
   }
   const bool wanted = due(run, output.save, output.save_steps, epoch_ended) ||
                       (best && output.save != Interval::kNo);

@@ -1,9 +1,11 @@
 // train/loop.h: step after step: logging, evaluating, saving, stopping.
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "checkpoint/saver.h"
 #include "data/batch_stream.h"
+#include "train/evaluate.h"
 #include "train/observer.h"
 #include "train/prepare_data.h"
 #include "train/ranks.h"
@@ -33,10 +35,13 @@ struct Run {
   const Shared& run_dir;  ///< whose it is
   const plan::Request& planned;
   CountedMemory& counted;
-  Critic* critic = nullptr;                                                ///< PPO's
+  Critic* critic = nullptr;  ///< PPO's
+  /// Instead of evaluate(), where what is held out are prompts.
+  std::function<Evaluation(const EvaluationSettings&)> evaluates_rewards = {};
   double flops_per_token = 0, flops_per_visual_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
   int64_t last_saved_step = 0;                                             ///< 0: none
-  bool save_is_due = false;     ///< as soon as the stream can go on from a checkpoint
+  bool save_is_due = false;        ///< as soon as the stream can go on from a checkpoint
+  bool evaluation_is_due = false;  ///< the same, so that the best weights can be saved
   int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it
 };
 

@@ -64,6 +64,8 @@ class RunReporter : public RunObserver {
     record.total_steps = total_steps;
     record.epoch = epoch;
     record.loss = evaluation.loss;
+    record.has_loss = !evaluation.is_of_rewards;
+    record.is_of_tokens = config_.objective.kind == settings::ObjectiveKind::kLanguage;
     record.metrics = evaluation.metrics;
     record.num_samples = evaluation.num_samples;
     record.seconds = evaluation.seconds;
@@ -142,8 +144,8 @@ class RunReporter : public RunObserver {
               summary.mean_loss);
     show_curve();
     if (!summary.best_checkpoint.empty())
-      log::info("best_model_checkpoint: {} (eval loss {:.4f})", summary.best_checkpoint.string(),
-                summary.best_eval_loss);
+      log::info("best_model_checkpoint: {} ({})", summary.best_checkpoint.string(),
+                best_of(summary));
     if (!summary.last_checkpoint.empty())
       log::info("last_model_checkpoint: {}", summary.last_checkpoint.string());
     log::info("model: {}", summary.model_directory.string());
@@ -173,6 +175,15 @@ class RunReporter : public RunObserver {
                     (run_dir_ / "logging.jsonl").string(), then);
   }
 
+  /// Rewards are kept as losses, of which the least is best.
+  double best_figure(const RunSummary& summary) const {
+    return config_.objective.draws() ? -summary.best_eval_loss : summary.best_eval_loss;
+  }
+  std::string best_of(const RunSummary& summary) const {
+    return config_.objective.draws() ? tr("eval reward {:.4f}", best_figure(summary))
+                                     : tr("eval loss {:.4f}", best_figure(summary));
+  }
+
   void write_card(const RunSummary& summary) {
     ModelCard card;
     card.title = directory_name();
@@ -196,8 +207,8 @@ class RunReporter : public RunObserver {
     card.results = {{"training loss (mean)", fmt::format("{:.4f}", summary.mean_loss)}};
     if (summary.best_step > 0)
       card.results.emplace_back(
-          "best evaluation loss",
-          fmt::format("{:.4f} (step {})", summary.best_eval_loss, summary.best_step));
+          config_.objective.draws() ? "best evaluation reward" : "best evaluation loss",
+          fmt::format("{:.4f} (step {})", best_figure(summary), summary.best_step));
     if (config_.output.plot_loss) card.loss_picture = "images/train_loss.png";
     card.version = DANLU_VERSION;
     card.next_command = summary.next_command;

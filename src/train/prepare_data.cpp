@@ -153,10 +153,6 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   // A rollout has as many prompts as every other, and goes on into the next epoch.
   const bool draws = config.objective.kind == settings::ObjectiveKind::kPolicy;
   prepared.last_batch = draws ? data::LastBatch::kWrap : data::LastBatch::kPartial;
-  if (draws && prepared.validation) {
-    log::warning("answers are drawn to training prompts alone: what is held out is not evaluated");
-    prepared.validation.reset();
-  }
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);
   prepared.order = [order](int64_t index) { return order->at(index); };

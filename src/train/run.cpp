@@ -18,6 +18,7 @@
 #include "train/start/begin_critic.h"
 #include "train/start/begin_rollouts.h"
 #include "train/start/meet.h"
+#include "train/start/precompute.h"
 #include "train/start/prepared.h"
 #include "train/start/settle.h"
 #include "train/throughput.h"
@@ -113,12 +114,20 @@ std::unique_ptr<RunObserver> observe(const Prepared& run, int64_t start_step, He
   return make_observer(run.config, run.steps.plan, start_step, description, hold);
 }
 
+/// The same run on samples that know more.
+Prepared with_data(const Prepared& run, const PreparedData& data) {
+  return {run.config, run.device,  run.ranks,  run.source, run.text,     data,
+          run.steps,  run.earlier, run.origin, run.memory, run.objective};
+}
+
 /// From the first weight that is read to the last file that is written.
-void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
-  const TrainConfig& config = run.config;
-  CountedMemory counted(run.device);
-  Begun begun = begin_training(run);
-  if (is_complete(config, run.steps.plan, begun.state, run.ranks)) return;
+void train(const Prepared& prepared, HeldDirectory& held, const LogFile& log_file) {
+  const TrainConfig& config = prepared.config;
+  CountedMemory counted(prepared.device);
+  Begun begun = begin_training(prepared);
+  if (is_complete(config, prepared.steps.plan, begun.state, prepared.ranks)) return;
+  const PreparedData data = precompute_reference(prepared, begun);
+  const Prepared run = with_data(prepared, data);
   const std::unique_ptr<Critic> critic = begin_critic(run);
   require_space_to_finish(config, *begun.state.model, run.ranks);
   watch_interrupts();
@@ -132,6 +141,11 @@ void train(const Prepared& run, HeldDirectory& held, const LogFile& log_file) {
           begun.progress,  *stream,        *observer,          run.ranks, saver,
           megatron_copies, held.shared(),  run.memory,         counted};
   job.critic = critic.get();
+  if (auto* drawn = dynamic_cast<RolloutStream*>(stream.get())) {
+    job.evaluates_rewards = [&run, drawn](const EvaluationSettings& settings) {
+      return drawn->evaluate(*run.data.validation, settings);
+    };
+  }
   job.flops_per_token = flops_per_token(*begun.state.model, run.data.lengths);
   job.flops_per_visual_token = flops_per_visual_token(*begun.state.model);
   job.peak_flops = peak_flops(config, run.device) * static_cast<double>(run.ranks.size());

@@ -90,6 +90,18 @@ TEST_F(NpuLines, DoctorAndDevicesSayWhatIsThere) {
   EXPECT_THAT(devices.out, AllOf(HasSubstr("npu:0 Ascend910B3"), HasSubstr("NPU SIMULATOR")));
 }
 
+TEST_F(NpuLines, NameTheVariablesOfTorchNpuThatDoNothing) {
+  auto environment = simulated();
+  environment.insert({{"TASK_QUEUE_ENABLE", "2"}, {"PYTORCH_NPU_ALLOC_CONF", "x"}});
+  const std::vector<std::string> ask = {"infer",    "--model", good("model"),      "--prompt", "hi",
+                                        "--device", "npu",     "--max_new_tokens", "1"};
+  EXPECT_THAT(run_words(ask, environment).err,
+              HasSubstr("TASK_QUEUE_ENABLE, PYTORCH_NPU_ALLOC_CONF: without effect"));
+  environment = simulated();
+  environment["TASK_QUEUE_ENABLE"] = "0";
+  EXPECT_THAT(run_words(ask, environment).err, Not(HasSubstr("without effect")));
+}
+
 TEST_F(NpuLines, SayWhatIsMissing) {
   std::vector<std::string> words = training("run", {"--max_steps", "1", "--device", "npu"});
   const ProgramResult absent = run_words(words, {{"DANLU_NPU_LIBRARY", (*this) / "nowhere"}});

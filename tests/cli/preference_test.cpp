@@ -193,6 +193,31 @@ TEST_F(PreferenceLines, ARewardModelGoesOnAndIsTrainedFurther) {
   EXPECT_THAT(ok(adapters).err, testing::Not(HasSubstr("a new reward head")));
 }
 
+TEST_F(PreferenceLines, AdaptersOfARewardModelAreMergedWithTheirHead) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "lora"}, "pairs.jsonl", "adapters"));
+  const ProgramResult merged = ok({"merge", "--adapters", "adapters", "--output", "merged"});
+  EXPECT_THAT(merged.err, HasSubstr("--reward_model merged"));
+  const Json config = Json::parse(std::ifstream(*this / "merged" / "config.json"));
+  EXPECT_EQ(config["architectures"], Json::array({"Qwen2ForSequenceClassification"}));
+  EXPECT_EQ(config["id2label"].size(), 1u);
+  // It judges as the adapters do.
+  std::vector<double> found;
+  for (const char* judge : {"adapters", "merged"}) {
+    const std::string to = std::string("drawn_by_") + judge;
+    ok(line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", to,
+            {"--reward_model", judge, "--num_generations", "2", "--max_completion_length", "8",
+             "--tuner", "full"}));
+    found.push_back(steps_of(*this / to)[0].at("reward").get<double>());
+  }
+  EXPECT_NEAR(found[0], found[1], 1e-5);
+  EXPECT_NE(found[0], 0);
+  // A head in a file of its own has no place there.
+  write("rm.yaml", "stage: rm\ndo_train: true\nfinetuning_type: lora\n");
+  ok(line({"train", "rm.yaml"}, "pairs.jsonl", "factory"));
+  expect_error(run({"merge", "--adapters", "factory", "--output", "x"}), 4,
+               {"factory", "in a file of its own"});
+}
+
 TEST_F(PreferenceLines, ARewardModelIsNoModelThatTalks) {
   ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
   expect_error(run({"infer", "--model", "judge", "--prompt", "hi"}), 4,
@@ -297,6 +322,52 @@ TEST_F(PreferenceLines, PpoInTheWordsOfTheOtherSystems) {
   EXPECT_EQ(steps_of(*this / "factory_ppo").size(), 4u);
 }
 
+TEST_F(PreferenceLines, StepsAreJudgedByAHeadOfTwoClasses) {
+  std::string rows;
+  for (int i = 0; i < 12; ++i)
+    rows += Json{{"input", "what is " + std::to_string(i) + "? It is " + std::to_string(i) +
+                               "#no it is " + std::to_string(i + 1) + "#"},
+                 {"value", {"+", "-"}}}
+                .dump() +
+            "\n";
+  write("steps.jsonl", rows);
+  const std::vector<std::string> steps = {
+      "--placeholder-token", "#",     "--reward-tokens", "+",       "-",
+      "--step-head",         "class", "--lr_scheduler",  "constant"};
+  const auto prm = [&](const std::string& to, const std::vector<std::string>& more) {
+    std::vector<std::string> words = steps;
+    words.insert(words.end(), more.begin(), more.end());
+    return line({"posttrain", "--stage", "prm"}, "steps.jsonl", to, words);
+  };
+  const ProgramResult first = ok(prm("judge", {"--max_steps", "12", "--lr", "5e-3"}));
+  EXPECT_THAT(first.err, HasSubstr("a new reward head: score is drawn"));
+  EXPECT_EQ(steps_of(*this / "judge").back().at("acc"), 1);
+  const Json config = Json::parse(std::ifstream(*this / "judge" / "config.json"));
+  EXPECT_EQ(config["architectures"], Json::array({"Qwen2ForTokenClassification"}));
+  EXPECT_TRUE(evaluation_of("judge").contains("eval_acc"));
+  // It goes on after a stop, and is trained further without a new head.
+  ok(prm("once", {}));
+  ok(prm("twice", {}));
+  fs::remove_all(*this / "twice" / "checkpoint-4");
+  fs::remove(*this / "twice" / "DONE");
+  ok(prm("twice", {}));
+  EXPECT_EQ(steps_of(*this / "twice").back().at("loss"),
+            steps_of(*this / "once").back().at("loss"));
+  std::vector<std::string> words = prm("further", {});
+  *(std::find(words.begin(), words.end(), "--model") + 1) = "judge";
+  EXPECT_THAT(ok(words).err, testing::Not(HasSubstr("a new reward head")));
+  EXPECT_EQ(steps_of(*this / "further")[0].at("acc"), 1);
+  ok(prm("adapters", {"--lora-r", "4"}));
+  EXPECT_EQ(
+      Json::parse(std::ifstream(*this / "adapters" / "adapter_config.json"))["modules_to_save"],
+      Json::array({"score"}));
+  EXPECT_EQ(Json::parse(std::ifstream(*this / "adapters" / "adapter_config.json"))["task_type"],
+            "TOKEN_CLS");
+  std::vector<std::string> one = prm("x", {});
+  one.erase(std::find(one.begin(), one.end(), "-"));
+  expect_error(run(one), 2, {"--step-head class", "--reward_tokens names two"});
+}
+
 TEST_F(PreferenceLines, LlamaFactorysFile) {
   write("dpo.yaml",
         "stage: dpo\ndo_train: true\nfinetuning_type: lora\npref_beta: 0.1\n"
@@ -328,6 +399,144 @@ TEST_F(PreferenceLines, AReferenceByNameIsTheModelBeforeTheTraining) {
           {"--ref_model", (*this / "own").string()}));
   EXPECT_GT(std::fabs(steps_of(*this / "from_trained")[0].at("rewards/margins").get<double>()),
             1e-6);
+}
+
+TEST_F(PreferenceLines, AReferenceThatIsAskedBeforehandGivesTheSameLosses) {
+  const std::string flag = "--precompute_ref_log_probs";
+  for (const char* tuner : {"full", "lora"}) {
+    SCOPED_TRACE(tuner);
+    const bool is_first = std::string(tuner) == "full";
+    const auto dpo = [&](const std::string& to, const std::vector<std::string>& more) {
+      std::vector<std::string> words = {"--tuner", tuner, "--cache_dir", "cache"};
+      words.insert(words.end(), more.begin(), more.end());
+      return ok(line({"rlhf"}, "pairs.jsonl", std::string(tuner) + to, words)).err;
+    };
+    dpo("-live", {});
+    // Both measure against the model as it is: the second run finds what the first has asked.
+    const std::string said = dpo("-asked", {flag, "true"});
+    EXPECT_THAT(said,
+                HasSubstr(is_first ? "samples are computed" : "log-probabilities from cache"));
+    EXPECT_THAT(dpo("-cached", {flag, "true"}), HasSubstr("log-probabilities from cache"));
+    for (const char* to : {"-asked", "-cached"}) {
+      const std::string run = std::string(tuner) + to;
+      expect_same_losses(*this / (std::string(tuner) + "-live"), *this / run, 4);
+      EXPECT_NEAR(evaluation_of(run).at("eval_loss").get<double>(),
+                  evaluation_of(std::string(tuner) + "-live").at("eval_loss").get<double>(), 1e-5);
+    }
+    // Another reference is not mistaken for it.
+    EXPECT_THAT(dpo("-other", {flag, "true", "--ref_model", (*this / "full-live").string()}),
+                HasSubstr(is_first ? "samples are computed" : "log-probabilities from cache"));
+    EXPECT_GT(std::fabs(steps_of(*this / (std::string(tuner) + "-other"))[0]
+                            .at("rewards/margins")
+                            .get<double>()),
+              1e-6);
+  }
+  ok(line({"rlhf", "--rlhf_type", "kto", "--tuner", "full"}, "answers.jsonl", "kto"));
+  ok(line({"rlhf", "--rlhf_type", "kto", "--tuner", "full"}, "answers.jsonl", "kto-asked",
+          {flag, "true"}));
+  expect_same_losses(*this / "kto", *this / "kto-asked", 4);
+  expect_error(run(line({"rlhf", "--rlhf_type", "simpo"}, "pairs.jsonl", "x", {flag, "true"})), 2,
+               {flag, "simpo has no reference"});
+  expect_error(run(line({"rlhf", "--rlhf_type", "grpo", "--reward_funcs", "repetition"},
+                        "pairs.jsonl", "x", {flag, "true"})),
+               2, {flag, "drawn in the run"});
+}
+
+TEST_F(PreferenceLines, HeldOutPromptsAreAnsweredAndJudged) {
+  write("held.jsonl", R"({"prompt": "who?"}
+{"prompt": "question 3 or 4"}
+{"prompt": "so"}
+)");
+  for (const char* type : {"grpo", "ppo"}) {
+    SCOPED_TRACE(type);
+    const std::vector<std::string> more = {"--reward_funcs",
+                                           "soft_overlong",
+                                           "--soft_cache_length",
+                                           "8",
+                                           "--max_completion_length",
+                                           "8",
+                                           "--num_generations",
+                                           "2",
+                                           "--num_iterations",
+                                           "2",
+                                           "--eval_steps",
+                                           "1",
+                                           "--val_dataset",
+                                           "held.jsonl",
+                                           "--tuner",
+                                           "full"};
+    const ProgramResult result = ok(line({"rlhf", "--rlhf_type", type}, "pairs.jsonl", type, more));
+    EXPECT_THAT(result.err,
+                HasSubstr("--eval_steps 1: a rollout has 2 steps, whose end is waited"));
+    EXPECT_THAT(result.err, testing::Not(HasSubstr("ppl")));
+    std::ifstream file(*this / type / "logging.jsonl");
+    std::vector<Json> evaluations;
+    for (std::string text; std::getline(file, text);) {
+      const Json record = Json::parse(text);
+      if (record.contains("eval_reward")) evaluations.push_back(record);
+    }
+    ASSERT_EQ(evaluations.size(), 2u) << "behind each rollout";
+    for (const Json& record : evaluations) {
+      EXPECT_FALSE(record.contains("eval_loss"));
+      // Of n of 8 tokens -n / 8, of 8 all of it.
+      EXPECT_NEAR(record.at("eval_reward").get<double>(),
+                  -record.at("eval_completions/mean_length").get<double>() / 8, 1e-6);
+      EXPECT_EQ(record.at("eval_reward"), record.at("eval_rewards/soft_overlong/mean"));
+    }
+    // As the model that is left answers: its likeliest tokens.
+    const std::string rows = std::string(type) + ".jsonl";
+    ok({"rollout", "--model", type, "--dataset", "held.jsonl", "--num_generations", "1",
+        "--temperature", "0", "--max_new_tokens", "8", "--reward_funcs", "soft_overlong",
+        "--soft_cache_length", "8", "--output", rows});
+    std::ifstream drawn(*this / rows);
+    double sum = 0, count = 0;
+    for (std::string text; std::getline(drawn, text); ++count) {
+      const Json row = Json::parse(text);
+      // In training the token that ends an answer counts.
+      sum += row.at("reward").get<double>() - (row.at("finish_reason") == "stop" ? 0.125 : 0);
+    }
+    ASSERT_EQ(count, 3);
+    EXPECT_NEAR(evaluations.back().at("eval_reward").get<double>(), sum / count, 1e-6);
+    EXPECT_TRUE(fs::exists(*this / type / "best"));
+    EXPECT_THAT(result.err, HasSubstr("eval reward"));
+  }
+}
+
+TEST_F(PreferenceLines, ModelsBesideTheOneThatIsTrained) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
+  const auto ppo = [&](const std::string& to, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--max_completion_length", "4", "--tuner", "full",
+                                      "--num_ppo_epochs",        "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return line({"rlhf", "--rlhf_type", "ppo"}, "pairs.jsonl", to, words);
+  };
+  // A place on this machine is not looked for elsewhere.
+  for (const char* missing :
+       {"judge/checkpoint-7", "./judges", "nowhere/checkpoint-2", "judge/x"}) {
+    expect_error(run(ppo("x", {"--reward_model", missing})), 4,
+                 {std::string("--reward_model ") + missing + ": there is no such directory"});
+    expect_error(run(ppo("x", {"--reward_model", "judge", "--critic_model", missing})), 4,
+                 {std::string("--critic_model ") + missing});
+    expect_error(run(line({"rlhf"}, "pairs.jsonl", "x", {"--ref_model", missing})), 4,
+                 {std::string("--ref_model ") + missing});
+  }
+  ok(ppo("first", {"--reward_model", "judge"}));
+  EXPECT_THAT(ok(ppo("second", {"--reward_model", "judge", "--critic_model", "first"})).err,
+              HasSubstr("--critic_model first: a run, of which first/critic is taken"));
+  // As of a run that is not over.
+  for (const auto& entry : fs::directory_iterator(*this / "first" / "critic")) {
+    if (!entry.is_directory()) fs::remove(entry.path());
+  }
+  EXPECT_THAT(ok(ppo("third", {"--reward_model", "judge", "--critic_model", "first"})).err,
+              HasSubstr("first/critic/checkpoint-4 is taken"));
+  for (size_t step = 0; step < 4; ++step) {
+    EXPECT_EQ(steps_of(*this / "second")[step].at("loss/value_avg"),
+              steps_of(*this / "third")[step].at("loss/value_avg"));
+  }
+  fs::remove_all(*this / "first" / "critic" / "checkpoint-4");
+  fs::remove_all(*this / "first" / "critic" / "checkpoint-2");
+  expect_error(run(ppo("x", {"--reward_model", "judge", "--critic_model", "first"})), 4,
+               {"--critic_model first", "not saved yet"});
 }
 
 TEST_F(PreferenceLines, BadInput) {

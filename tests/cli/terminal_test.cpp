@@ -114,6 +114,42 @@ TEST_F(Terminal, WhoTypesBeforeATeeSeesThePrompt) {
   }
 }
 
+TEST_F(Terminal, TwoCheckpointsAnswerEachTurn) {
+  ASSERT_EQ(run_words(training("run", {"--max_steps", "40", "--lr", "1e-2"})).exit_code, 0);
+  const auto asked = [&](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    ProgramSettings settings;
+    settings.input = "fox?\nwhy?\n";
+    settings.directory = (*this) / "";
+    const ProgramResult result = run_danlu(words, settings);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string one = asked(asking("chat"), {});
+  std::vector<std::string> trained = asking("chat");
+  trained[2] = "run";
+  const std::string other = asked(trained, {});
+  ASSERT_NE(one, other);
+  const std::string both = asked(asking("chat"), {"--compare", "run"});
+  std::string first, second;
+  bool is_second = false;
+  std::istringstream lines(both);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("── ")) {
+      is_second = line == "── run ──";
+    } else {
+      (is_second ? second : first) += line + "\n";
+    }
+  }
+  EXPECT_EQ(first, one);
+  EXPECT_EQ(second, other);
+  std::vector<std::string> missing = asking("chat");
+  missing.insert(missing.end(), {"--compare", "no/such"});
+  const ProgramResult refused = run_words(missing);
+  EXPECT_EQ(refused.exit_code, 4) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("no/such"));
+}
+
 // A script's `| tee tune.log` is to have what a training says; the terminal has it through tee.
 TEST_F(Terminal, ATeeGetsTheLinesOfATraining) {
   const TerminalAndPipe at;

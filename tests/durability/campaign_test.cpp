@@ -56,6 +56,17 @@ std::vector<std::string> sft(const std::vector<std::string>& more) {
   return arguments;
 }
 
+/// Answers are drawn, judged and learnt from; checkpoints lie two steps apart.
+std::vector<std::string> rlhf(const std::string& type, const std::vector<std::string>& more) {
+  std::vector<std::string> arguments =
+      sft({"--rlhf_type", type, "--tuner", "full", "--reward_funcs", "repetition",
+           "--max_completion_length", "4", "--num_generations", "2", "--log_completions", "true",
+           "--version_dir", "false"});
+  arguments[0] = "rlhf";
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
 /// From a hub in this process. One worker and contents that come in one piece: the operations are
 /// the same each time.
 std::vector<std::string> download_of_two_files() {
@@ -101,6 +112,8 @@ Command command_named(const std::string& name) {
   const Inputs& in = Inputs::get();
   if (name == "sft") return {name, sft({})};
   if (name == "lora") return {name, sft({"--tuner", "lora"})};
+  if (name == "grpo") return {name, rlhf("grpo", {"--num_iterations", "1"})};
+  if (name == "ppo") return {name, rlhf("ppo", {"--num_ppo_epochs", "2"})};
   if (name == "pictures") return {name, sft_of_pictures({"--tuner", "full"})};
   if (name == "pictures_lora")
     return {name, sft_of_pictures({"--tuner", "lora", "--lora_dropout", "0.1"})};
@@ -216,6 +229,7 @@ TEST_P(Killed, TheSameCommandMakesItGood) {
 
 INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                          testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
+                                         Share{"grpo", 4, 3}, Share{"ppo", 3, 2},
                                          Share{"pictures", 2, 1}, Share{"pictures_lora", 2, 1},
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
                                          Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},

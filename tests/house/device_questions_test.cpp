@@ -31,6 +31,7 @@ const std::map<std::string, Place>& host_memory() {
       {"src/train/run.cpp", {1, "what a run tells of the host's threads"}},
       {"src/train/start/announce.cpp", {1, "what a run tells of the host's memory"}},
       {"src/train/objectives/preference.cpp", {1, "targets of prompts, which stay on the host"}},
+      {"src/train/objectives/precomputed.cpp", {1, "log-probabilities that have come to the host"}},
       {"src/train/objectives/drawn_tokens.cpp", {1, "rows of targets, which stay on the host"}},
       {"src/layers/score_head.cpp", {1, "rows that are asked for, which stay on the host"}},
       {"src/train/rollouts/model_reward.cpp", {1, "scores that have come to the host"}},

@@ -8,6 +8,7 @@
 #include "base/interrupt.h"
 #include "serve/chat_repl.h"
 #include "serve/chat_session.h"
+#include "serve/side_by_side.h"
 
 namespace danlu::serve {
 namespace chat_test {
@@ -196,6 +197,64 @@ TEST(ChatRepl, SigtermEndsTheChat) {
   EXPECT_THROW(chat_with(model, "hi\nyo\n"), TerminatedError);
   EXPECT_EQ(model.prompts.size(), 1u);
   clear_interrupt();
+}
+
+std::string compare(EchoModel& one, EchoModel& other, const std::string& input, size_t columns,
+                    int64_t second_window = 60) {
+  ChatSession first = session_of(one, 60), second = session_of(other, second_window);
+  std::istringstream in(input);
+  std::ostringstream out;
+  const int answers =
+      run_chat({{"run/checkpoint-2", &first}, {"run/checkpoint-4", &second}},
+               {.show_prompt = false, .show_speed = false, .columns = columns}, in, out);
+  EXPECT_EQ(answers, static_cast<int>(one.prompts.size()));
+  return out.str();
+}
+
+TEST(ChatRepl, TwoModelsAnswerEveryMessageEachInItsOwnConversation) {
+  EchoModel one, other;
+  other.prompts = {"said before"};
+  EXPECT_EQ(compare(one, other, "hi\nyo\n/clear\nabc\n", 0),
+            "── run/checkpoint-2 ──\nok1\n── run/checkpoint-4 ──\nok2\n"
+            "── run/checkpoint-2 ──\nok2\n── run/checkpoint-4 ──\nok3\n"
+            "(conversation cleared)\n"
+            "── run/checkpoint-2 ──\nok3\n── run/checkpoint-4 ──\nok4\n");
+  EXPECT_THAT(one.prompts, ElementsAre("u:hi|a:", "u:hi|a:ok1|u:yo|a:", "u:abc|a:"));
+  EXPECT_THAT(other.prompts,
+              ElementsAre("said before", "u:hi|a:", "u:hi|a:ok2|u:yo|a:", "u:abc|a:"));
+}
+
+TEST(ChatRepl, ATerminalShowsBothNextToEachOther) {
+  EchoModel one, other;
+  // (60 - 3) / 2 columns each.
+  EXPECT_EQ(compare(one, other, "hi\n", 60),
+            "run/checkpoint-2             │ run/checkpoint-4\n"
+            "──────────────────────────── │ ────────────────────────────\n"
+            "ok1                          │ ok1\n"
+            "                             │\n");
+  EchoModel narrow, screen;
+  EXPECT_EQ(compare(narrow, screen, "hi\n", 40),
+            "── run/checkpoint-2 ──\nok1\n── run/checkpoint-4 ──\nok1\n");
+}
+
+TEST(ChatRepl, WhereOneOfTwoCannotAnswerTheOtherDoes) {
+  EchoModel one, other;
+  // 40 letters: a window of 60 has room, one of 30 has not.
+  EXPECT_EQ(compare(one, other, std::string(40, 'x') + "\n", 0, /*second_window=*/30),
+            "── run/checkpoint-2 ──\nok1\n── run/checkpoint-4 ──\n");
+  EXPECT_TRUE(other.prompts.empty());
+}
+
+TEST(SideBySide, LinesBreakBetweenWordsAndWideCharactersCountTwice) {
+  EXPECT_EQ(side_by_side({{"a", "one two three\nx"}, {"b", "一二三四五六"}}, 21),
+            "a         │ b\n"
+            "───────── │ ─────────\n"
+            "one two   │ 一二三四\n"
+            "three     │ 五六\n"
+            "x         │\n");
+  EXPECT_EQ(side_by_side({{"a", "abcdefghijk"}, {"b", "\tq\x1b[2J"}}, 13),
+            "a     │ b\n───── │ ─────\nabcde │     q\nfghij │ [2J\nk     │\n")
+      << "words that are too long are cut, and nothing moves the cursor";
 }
 
 TEST(ChatRepl, AnErrorInOneMessageDoesNotEndTheChat) {

@@ -181,6 +181,31 @@ TEST(Ppo, AnswersThatNobodyJudgedTeachNothing) {
   EXPECT_EQ(figures.at("objective/scores"), -1);
 }
 
+TEST(Ppo, RewardsOfTokensAreWhitenedAboutTheirMean) {
+  DrawnAnswer three, two, unjudged;
+  for (DrawnAnswer* answer : {&three, &two, &unjudged}) {
+    answer->prompt = {1};
+    answer->ids.assign(answer == &three ? 3 : 2, 5);
+    answer->values.assign(answer->ids.size(), 0.0F);
+    answer->is_ended = true;
+  }
+  settings::Critic critic;
+  critic.kl = 0;
+  critic.lambda = 1;
+  critic.whitens_rewards = true;
+  std::map<std::string, double> figures;
+  const auto worth = worth_of_tokens(
+      {three, unjudged, two}, std::vector<std::optional<double>>{3.0, {}, 1.0}, critic, figures);
+  // 0 0 3 and 0 1: their mean is 0.8, their variance (n - 1) 1.7. A return is
+  // the sum of what follows.
+  const auto white = [](double reward) { return (reward - 0.8) / std::sqrt(1.7 + 1e-8) + 0.8; };
+  EXPECT_NEAR(worth[0].returns[2], white(3), 1e-12);
+  EXPECT_NEAR(worth[0].returns[0], 2 * white(0) + white(3), 1e-12);
+  EXPECT_NEAR(worth[2].returns[0], white(0) + white(1), 1e-12);
+  EXPECT_THAT(worth[1].returns, testing::ElementsAre(0, 0));
+  EXPECT_EQ(figures.at("objective/scores"), 2) << "users are shown what the rewards were";
+}
+
 TEST(Ppo, ThePolicysLossAndGradients) {
   DANLU_REQUIRES_SHARED();
   const Golden golden;

@@ -5,6 +5,7 @@
 
 #include "train/mesh.h"
 #include "train/objectives/preference.h"
+#include "train/objectives/process_reward.h"
 #include "train/objectives/reward.h"
 #include "train/objectives/unpaired.h"
 
@@ -138,6 +139,37 @@ TEST_P(PreferenceMesh, TheCutOfAStepMakesNoDifference) {
   const Outcome one = train(c, {}, 2, {.samples = 8, .max_tokens = 0});
   for (const Cut& cut : {Cut{1, 0}, Cut{2, 0}, Cut{2, 40}, Cut{4, 120}})
     expect_numbers_of(one, train(c, {}, 2, cut));
+}
+
+/// Every third token ends a step, which is right (5) or wrong (6).
+std::shared_ptr<const data::SampleSource> judged_steps() {
+  std::vector<data::Sample> samples = test::toy_samples(64);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i].labels_are_targets = true;
+    for (size_t t = 0; t < samples[i].labels.size(); ++t)
+      samples[i].labels[t] = t % 3 != 2 ? -100 : (i + t) % 2 == 0 ? 5 : 6;
+  }
+  return std::make_shared<data::VectorSource>(samples);
+}
+
+TEST(StepClassesMesh, GivesTheNumbersOfOneProcess) {
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    Case alone{"steps", "qwen2", Json::object(), tuning};
+    alone.samples = judged_steps();
+    alone.score = arch::ScoreHead{.form = arch::ScoreForm::kTokens, .labels = 2};
+    alone.objective = step_class_objective(5, 6);
+    if (tuning == Tuning::kLora) alone.modules_to_save = {alone.score->module()};
+    const Outcome one = train(alone, {}, 4);
+    for (const Place& place : places()) {
+      SCOPED_TRACE(place.name);
+      Case c = alone;
+      c.sharding = place.sharding;
+      const Outcome got = train(c, place.shape, 4);
+      expect_numbers_of(one, got);
+      for (size_t step = 0; step < one.metrics.size(); ++step)
+        EXPECT_NEAR(got.metrics[step].at("acc"), one.metrics[step].at("acc"), 1e-6);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, PreferenceMesh, testing::ValuesIn(modes()),

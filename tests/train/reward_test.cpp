@@ -17,6 +17,7 @@
 #include "train/batch_input.h"
 #include "train/evaluate.h"
 #include "train/golden_step.h"
+#include "train/objectives/process_reward.h"
 #include "train/rollouts/model_reward.h"
 #include "weights/hf/value_head.h"
 
@@ -293,6 +294,104 @@ TEST(RewardFiles, ClassifiersOfSeveralLabelsAreNoRewardModels) {
   EXPECT_THROW(
       models::load_model(rewards_dir() / "model", parallel::Mesh::single(), at::kFloat, at::kCPU),
       ModelError);
+}
+
+weights::CheckpointSource open_judge_of_steps(const std::filesystem::path& path) {
+  settings::ModelSource source;
+  source.path = path;
+  source.score = arch::ScoreHead{.form = arch::ScoreForm::kTokens, .labels = 2, .seed = 3};
+  return settings::open_model(source);
+}
+
+std::unique_ptr<models::CausalLM> judge_of_steps(const std::filesystem::path& path) {
+  return models::load_model(open_judge_of_steps(path), parallel::Mesh::single(), at::kFloat,
+                            at::Device(at::kCPU));
+}
+
+std::filesystem::path steps_dir() { return golden_dir() / "prm"; }
+
+/// Rows whose steps are labelled with 208, right, or 11.
+std::vector<data::Sample> rows_of_steps(const weights::TensorSource& golden) {
+  const at::Tensor ids = read_tensor(golden, "input_ids"),
+                   mask = read_tensor(golden, "attention_mask"),
+                   labels = read_tensor(golden, "token_cls.labels");
+  std::vector<data::Sample> samples(static_cast<size_t>(ids.size(0)));
+  for (int64_t row = 0; row < ids.size(0); ++row) {
+    data::Sample& sample = samples[static_cast<size_t>(row)];
+    sample.labels_are_targets = true;
+    for (int64_t t = 0; t < ids.size(1); ++t) {
+      if (mask[row][t].item<int64_t>() == 0) continue;
+      const int64_t label = labels[row][t].item<int64_t>();
+      sample.ids.push_back(static_cast<int32_t>(ids[row][t].item<int64_t>()));
+      sample.labels.push_back(label == 1 ? 208 : label == 0 ? 11 : -100);
+    }
+  }
+  return samples;
+}
+
+TEST(StepClassesGolden, LossAndGradients) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(steps_dir() / "golden.safetensors");
+  const std::vector<data::Sample> samples = rows_of_steps(*golden);
+  const auto objective = step_class_objective(208, 11);
+  for (const std::vector<size_t>& cut : std::vector<std::vector<size_t>>{{2}, {1, 1}}) {
+    const auto model = judge_of_steps(steps_dir() / "token_model");
+    const Found found = step_of(*model, *objective, in_batches(samples, cut));
+    EXPECT_NEAR(found.loss, read_tensor(*golden, "token_cls.loss").item<double>(), 2e-5);
+    expect_gradients(*model, *golden, "token_cls");
+  }
+  const auto model = judge_of_steps(steps_dir() / "token_model");
+  EXPECT_THROW(step_of(*model, *step_class_objective(208, 12), in_batches(samples, {2})),
+               DataError);
+}
+
+TEST(StepClassesGolden, BothNumbersOfEveryToken) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(steps_dir() / "golden.safetensors");
+  const at::Tensor logits = read_tensor(*golden, "token_cls.logits"),
+                   mask = read_tensor(*golden, "attention_mask");
+  const auto model = judge_of_steps(steps_dir() / "token_model");
+  const std::vector<data::Sample> samples = rows_of_steps(*golden);
+  for (size_t row = 0; row < samples.size(); ++row) {
+    const at::NoGradGuard no_grad;
+    const data::Batch batch = data::make_batch({samples[row]});
+    const models::ForwardInput input = evaluation_input(*model, batch);
+    std::vector<int64_t> rows;
+    for (size_t i = 0; i < batch.ids.size(); ++i) rows.push_back(static_cast<int64_t>(i));
+    const at::Tensor found =
+        model->scores(model->forward(input), input, at::tensor(rows, at::TensorOptions(at::kLong)));
+    int64_t token = 0;
+    for (int64_t t = 0; t < mask.size(1); ++t) {
+      if (mask[static_cast<int64_t>(row)][t].item<int64_t>() == 0) continue;
+      for (int64_t label = 0; label < 2; ++label)
+        EXPECT_NEAR(found[token][label].item<double>(),
+                    logits[static_cast<int64_t>(row)][t][label].item<double>(), 2e-5);
+      ++token;
+    }
+  }
+}
+
+TEST(StepFiles, AHeadOfTwoClassesIsWrittenAndReadAgain) {
+  DANLU_REQUIRES_SHARED();
+  const danlu::test::TemporaryDirectory directory;
+  const auto model = judge_of_steps(golden_dir() / "preference" / "policy");
+  models::save(*model, directory.path(), DType::kF32, golden_dir() / "preference" / "policy");
+  const Json config = read_json_file(directory / "config.json");
+  EXPECT_TRUE(config["architectures"][0].get<std::string>().ends_with("ForTokenClassification"));
+  EXPECT_EQ(config["id2label"].size(), 2u);
+  const auto again = judge_of_steps(directory.path());
+  for (const parallel::Parameter& parameter : model->parameters()) {
+    bool is_found = false;
+    for (const parallel::Parameter& other : again->parameters()) {
+      if (other.name() != parameter.name()) continue;
+      is_found = true;
+      EXPECT_TRUE(at::equal(other.tensor, parameter.tensor)) << parameter.name();
+    }
+    EXPECT_TRUE(is_found) << parameter.name();
+  }
+  // One judges steps, the other texts.
+  EXPECT_THROW(open_scorer(directory.path()), ModelError);
+  EXPECT_THROW(open_judge_of_steps(rewards_dir() / "model"), ModelError);
 }
 
 }  // namespace preference_test

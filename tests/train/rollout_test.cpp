@@ -12,120 +12,12 @@
 #include "train/objectives/drawn_tokens.h"
 #include "train/objectives/policy.h"
 #include "train/objectives/value.h"
+#include "train/rollout_parts.h"
 #include "train/rollouts/answer_passes.h"
-#include "train/rollouts/rollout_stream.h"
 
 namespace danlu::train {
 namespace mesh_test {
 namespace {
-
-using infer::Answer, infer::Request;
-
-/// Ids as numbers between spaces.
-class Numbers : public text::Tokenizer {
- public:
-  void encode_append(std::string_view, bool, std::vector<text::TokenId>&) const override {}
-  std::string decode(std::span<const text::TokenId> ids, bool) const override {
-    return fmt::format("{}", fmt::join(ids, " "));
-  }
-  size_t size() const override { return 90; }
-  std::optional<text::TokenId> token_to_id(std::string_view) const override { return {}; }
-  std::optional<std::string> id_to_token(text::TokenId) const override { return {}; }
-  bool is_special(text::TokenId) const override { return false; }
-};
-
-/// The share of odd ids; answers of one token are not judged.
-class Odd : public eval::Reward {
- public:
-  std::string name() const override { return "odd"; }
-  std::vector<eval::Score> scores(std::span<const eval::Completion> all) const override {
-    std::vector<eval::Score> scores;
-    for (const eval::Completion& one : all) {
-      const auto odd =
-          std::count_if(one.ids.begin(), one.ids.end(), [](int32_t id) { return id % 2 == 1; });
-      if (one.ids.size() < 2) {
-        scores.emplace_back();
-      } else {
-        scores.emplace_back(static_cast<double>(odd) / static_cast<double>(one.ids.size()));
-      }
-      EXPECT_EQ(one.row.at("of"), one.prompt);
-    }
-    return scores;
-  }
-};
-
-/// Prompt i is 3 + i, i + 4, …, and its row says so.
-class Prompts : public data::VectorSource {
- public:
-  explicit Prompts(int64_t count) : data::VectorSource(made(count)) {}
-  std::string columns(int64_t index) const override {
-    return Json{{"of", Numbers().decode(get(index).ids, false)}}.dump();
-  }
-
- private:
-  static std::vector<data::Sample> made(int64_t count) {
-    std::vector<data::Sample> prompts;
-    for (int64_t i = 0; i < count; ++i) {
-      data::Sample prompt;
-      for (int64_t t = 0; t < 2 + i % 4; ++t) {
-        prompt.ids.push_back(static_cast<int32_t>(3 + (i + t) % 80));
-        prompt.labels.push_back(-100);
-      }
-      prompts.push_back(prompt);
-    }
-    return prompts;
-  }
-};
-
-RolloutSettings settings_of(int64_t dp_rank, int64_t dp_size) {
-  RolloutSettings settings;
-  settings.told.answers = 4;
-  settings.told.max_new_tokens = 7;
-  settings.told.loss.kl = 0.05;
-  settings.batches.micro_batch_size = 2;
-  settings.batches.accumulation_steps = 4 / dp_size;
-  settings.batches.dp_rank = dp_rank;
-  settings.batches.dp_size = dp_size;
-  settings.stop_ids = {2, 5, 11, 40};
-  settings.seed = 3;
-  return settings;
-}
-
-RolloutParts parts_of(models::CausalLM& policy, StageLinks& links, Generator generate) {
-  return {policy,
-          links,
-          std::make_shared<Prompts>(6),
-          [](int64_t index) { return index % 6; },
-          std::make_shared<Numbers>(),
-          std::move(generate),
-          {std::make_shared<Odd>()}};
-}
-
-/// Answer i of all is i + 3, i + 4, …; every third is cut.
-Generator told() {
-  auto number = std::make_shared<int32_t>(0);
-  return [number](const std::vector<Request>& requests) {
-    std::vector<Answer> answers;
-    for (size_t i = 0; i < requests.size(); ++i, ++*number) {
-      Answer answer;
-      for (int32_t t = 0; t < 1 + *number % 4; ++t)
-        answer.ids.push_back(3 + (*number + t * t) % 80);
-      if (*number % 3 != 0) {
-        answer.reason = infer::FinishReason::kStop;
-        answer.stopped_by = 2;
-      }
-      answers.push_back(answer);
-    }
-    return answers;
-  };
-}
-
-struct Made {
-  TrainState state = state_of({"llama", "llama", Json::object()}, Mesh::single());
-  RolloutStream stream(const RolloutSettings& settings, Generator generate, int64_t consumed = 0) {
-    return {parts_of(*state.model, *state.links, std::move(generate)), settings, consumed};
-  }
-};
 
 TEST(RolloutStream, StepsAreOfTheAnswersThatWereDrawn) {
   Made made;
@@ -281,7 +173,7 @@ struct Learnt {
 };
 
 /// Three steps of answers that the policy draws itself.
-Learnt learn(const Case& c, int64_t iterations = 1) {
+Learnt learn(const Case& c, int64_t iterations = 1, bool is_greedy = false) {
   Learnt learnt;
   std::mutex mutex;
   const auto rank = [&](const Mesh& mesh) {
@@ -289,6 +181,7 @@ Learnt learn(const Case& c, int64_t iterations = 1) {
     const TrainConfig config = config_of(c);
     RolloutSettings settings = settings_of(mesh.shape().data_rank(mesh.rank()), mesh.shape().data);
     settings.told.iterations = iterations;
+    if (is_greedy) settings.told.top_k = 1;
     state.objective = policy_objective(
         settings.told.loss, c.tuning == Tuning::kFull ? frozen_beside(c, mesh) : nullptr);
     RolloutStream stream(parts_of(*state.model, *state.links, generator_of(*state.model, 3)),
@@ -333,6 +226,40 @@ TEST(RolloutMesh, DrawsAndLearnsAsOneRankDoes) {
   }
 }
 
+TEST(RolloutMesh, TensorRanksDrawTogetherAsOneRankDoes) {
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    for (const bool is_greedy : {true, false}) {
+      Case c{"llama", "llama", Json::object(), tuning};
+      // The same answers, as long as no two tokens are equally likely, and no draw falls between
+      // two, to rounding.
+      const Learnt one = learn(c, 2, is_greedy);
+      for (const int64_t data : {1, 2}) {
+        for (const auto sharding : {parallel::Sharding::kNone, parallel::Sharding::kParameters}) {
+          SCOPED_TRACE(fmt::format("dp {} shard {}", data, static_cast<int>(sharding)));
+          c.shape = {};
+          c.shape.tensor = 2;
+          c.shape.data = data;
+          c.sharding = sharding;
+          const Learnt got = learn(c, 2, is_greedy);
+          EXPECT_EQ(got.rewards, one.rewards);
+          ASSERT_EQ(got.losses.size(), 3u);
+          for (size_t step = 0; step < 3; ++step)
+            EXPECT_NEAR(got.losses[step], one.losses[step], 1e-5) << step;
+        }
+      }
+    }
+  }
+}
+
+TEST(RolloutMesh, KeyHeadsThatTensorRanksShareAreCachedByEach) {
+  Case c{"llama", "llama", {{"num_attention_heads", 4}, {"num_key_value_heads", 1}}};
+  const Learnt one = learn(c, 1, /*is_greedy=*/true);
+  c.shape.tensor = 2;
+  const Learnt got = learn(c, 1, true);
+  EXPECT_EQ(got.rewards, one.rewards);
+  for (size_t step = 0; step < 3; ++step) EXPECT_NEAR(got.losses[step], one.losses[step], 1e-5);
+}
+
 TEST(RolloutMesh, SeveralPassesOverTheSameAnswers) {
   Case c{"llama", "llama", Json::object()};
   const Learnt one = learn(c, 3);
@@ -348,7 +275,7 @@ TrainState scorer_of(Case c, const Mesh& mesh) {
 }
 
 /// Losses of three steps of a policy and of a critic, which learn from what the policy draws.
-std::vector<double> criticise(const Case& c) {
+std::vector<double> criticise(const Case& c, bool is_greedy = false) {
   std::vector<double> figures;
   std::mutex mutex;
   const auto rank = [&](const Mesh& mesh) {
@@ -360,6 +287,7 @@ std::vector<double> criticise(const Case& c) {
     settings.told.loss.mean = settings::LossMean::kTokens;
     settings.told.answers = 2;
     settings.told.iterations = 2;
+    if (is_greedy) settings.told.top_k = 1;
     policy.objective = policy_objective(settings.told.loss);
     beside.objective = value_objective(1, 0.2);
     Critic critic(std::move(beside), config, config.schedule.shape);
@@ -399,6 +327,11 @@ TEST(RolloutMesh, ACriticLearnsAsThatOfOneRankDoes) {
     ASSERT_EQ(got.size(), one.size());
     for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(got[i], one[i], 1e-5) << i;
   }
+  const std::vector<double> greedy = criticise(c = {"llama", "llama", Json::object()}, true);
+  c.shape.tensor = c.shape.data = 2;
+  const std::vector<double> got = criticise(c, true);
+  ASSERT_EQ(got.size(), greedy.size());
+  for (size_t i = 0; i < greedy.size(); ++i) EXPECT_NEAR(got[i], greedy[i], 1e-5) << i;
 }
 
 }  // namespace

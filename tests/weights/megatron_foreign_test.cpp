@@ -93,6 +93,18 @@ TEST_F(ForeignCheckpoint, AFolderWithANumberBeyondReasonIsNoRank) {
   EXPECT_THAT(model_error(), HasSubstr("TP1000000"));
 }
 
+TEST_F(ForeignCheckpoint, MindSpeedsHeadOfARewardModelIsCalledThat) {
+  write({}, {});
+  // As orm leaves it: the head's name where the vocabulary's was.
+  edit_all([](TorchParts& parts) {
+    PyValue model = parts.root.get("model");
+    const PyValue head = model.get("output_layer.weight");
+    parts.root.put("model", without(model, {"output_layer.weight"}).put("rm_head.weight", head));
+  });
+  EXPECT_THAT(model_error(), AllOf(HasSubstr("a reward model of MindSpeed-LLM (rm_head)"),
+                                   HasSubstr("--stage orm")));
+}
+
 TEST_F(ForeignCheckpoint, WholeNumbersInStringsAreNumbers) {
   write({}, {.split = {.tp = 2}});
   edit_all([](TorchParts& parts) {

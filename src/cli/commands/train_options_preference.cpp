@@ -32,6 +32,12 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "the model that dpo and kto measure against (default: the model without adapters, "
                "or as it was before the training)",
        .group = group},
+      {.name = "precompute_ref_log_probs",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "of dpo and kto: what the reference gives to answers is computed once, kept in the "
+               "cache, and the reference is not held in the training",
+       .group = group},
       {.name = "beta",
        .type = OptionType::kFloat,
        .default_text = "0.1",
@@ -72,6 +78,13 @@ std::vector<OptionSpec> train_preference_options() {
        .type = OptionType::kList,
        .help = "of --stage prm: the tokens that steps are told apart by (default: the whole "
                "vocabulary is compared)",
+       .group = group},
+      {.name = "step_head",
+       .default_text = "token",
+       .help = "of --stage prm: steps are judged by a token of the vocabulary, "
+               "or by a head of two "
+               "classes, in transformers' *ForTokenClassification",
+       .choices = {"token", "class"},
        .group = group},
       unavailable({"ref_model_adapters", "ref_adapters", "ref_model_quantization_bit"},
                   "a reference is a model of its own", {},

@@ -152,12 +152,18 @@ std::vector<OptionSpec> learning() {
        .help = "answers that were cut at the limit are not learnt from",
        .aliases = {"mask_truncated_completions"},
        .group = kLearning},
+      {.name = "dynamic_sample",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "of grpo: prompts whose answers all got one reward give way to further prompts "
+               "(DAPO)",
+       .group = kLearning},
+      counted(kLearning, "max_resample_times", "3",
+              "of dynamic_sample: rounds of further prompts at most"),
       ignored({"use_vllm", "vllm_mode", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size",
                "vllm_max_model_len", "vllm_enable_prefix_caching", "sleep_level", "offload_model",
                "offload_optimizer", "move_model_batches", "num_infer_workers"},
               "answers are drawn by the weights that are trained, where they are"),
-      unavailable({"dynamic_sample", "max_resample_times"},
-                  "prompts whose answers are all worth the same are not drawn again"),
       unavailable({"async_generate", "multi_turn_scheduler"},
                   "a step learns from answers of the weights it begins with"),
   };
@@ -188,9 +194,18 @@ std::vector<OptionSpec> critic_options() {
       amount(kLearning, "missing_eos_penalty", "0",
              "of ppo: taken from the reward of an answer that was cut at the limit"),
       ignored({"local_rollout_forward_batch_size", "num_sample_generations", "ppo_buffer_size"},
-              "answers are drawn and judged in passes of a size that makes no difference"),
-      unavailable({"whiten_rewards", "ppo_whiten_rewards", "ppo_score_norm", "ppo_target"},
-                  "rewards are taken as they are; what tokens are worth is whitened"),
+              "answers are drawn and judged in passes of a size that makes no "
+              "difference"),
+      {.name = "whiten_rewards",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "of ppo: rewards of tokens are divided by their deviation in "
+               "the rollout",
+       .aliases = {"ppo_whiten_rewards"},
+       .group = kLearning},
+      unavailable({"ppo_score_norm", "ppo_target"},
+                  "rewards of answers and the weight of the distance are taken "
+                  "as they are"),
   };
 }
 

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -38,10 +42,9 @@ serve::ChatMedia chat_media(const InferenceModel& loaded) {
   return media;
 }
 
-}  // namespace
-
-int run_chat_with(const Options& options, InferenceModel& loaded,
-                  const infer::SamplingParams& sampling) {
+/// A conversation with one model. REQUIRES: `loaded` outlives it.
+std::unique_ptr<serve::ChatSession> chat_session(const Options& options, InferenceModel& loaded,
+                                                 const infer::SamplingParams& sampling) {
   if (!loaded.media) require_no_media(options, loaded.model_directory);
   if (!loaded.encoder) {
     throw ModelError(tr("{}: the model carries no chat template", loaded.model_directory.string()),
@@ -69,21 +72,46 @@ int run_chat_with(const Options& options, InferenceModel& loaded,
     for (const text::TokenId id : found.ids) on_token(0, id);
     return found;
   };
-  serve::ChatSession chat(answer, loaded.model->config().max_positions, loaded.tokenizer,
-                          loaded.encoder, settings, chat_media(loaded));
+  auto chat = std::make_unique<serve::ChatSession>(answer, loaded.model->config().max_positions,
+                                                   loaded.tokenizer, loaded.encoder, settings,
+                                                   chat_media(loaded));
   const GivenMedia given = given_media(options);
-  for (const std::string& path : given.images) chat.add_media(text::MediaKind::kImage, path);
-  for (const std::string& path : given.videos) chat.add_media(text::MediaKind::kVideo, path);
+  for (const std::string& path : given.images) chat->add_media(text::MediaKind::kImage, path);
+  for (const std::string& path : given.videos) chat->add_media(text::MediaKind::kVideo, path);
+  return chat;
+}
+
+/// Where its answers come from: what was loaded last.
+std::string where_answers_come_from(const InferenceModel& loaded) {
+  const fs::path& adapter = loaded.adapter_directory;
+  return (adapter.empty() ? loaded.model_directory : adapter).string();
+}
+
+/// Of the terminal that answers go to; 0: they go elsewhere.
+size_t columns_of_output() {
+  winsize size{};
+  const bool is_known =
+      ::isatty(STDOUT_FILENO) != 0 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return is_known ? size.ws_col : 0;
+}
+
+int talk(const std::vector<InferenceModel*>& models,
+         const std::vector<std::unique_ptr<serve::ChatSession>>& sessions) {
   serve::ReplSettings repl;
   // Lines of other systems end in `| tee`: who types is to see where.
   repl.show_prompt = ::isatty(STDIN_FILENO) != 0;
   if (::isatty(STDOUT_FILENO) == 0) repl.prompts = &std::cerr;
-  if (repl.show_prompt) {
+  repl.columns = columns_of_output();
+  std::vector<serve::Chatter> chatters;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const InferenceModel& loaded = *models[i];
+    chatters.push_back({where_answers_come_from(loaded), sessions[i].get()});
+    if (!repl.show_prompt) continue;
     log::info("{}{}, template {}. /help lists commands.", loaded.model_directory.string(),
               loaded.adapter_directory.empty() ? "" : " + " + loaded.adapter_directory.string(),
               loaded.encoder->description());
   }
-  const int num_answers = serve::run_chat(chat, repl, std::cin, std::cout);
+  const int num_answers = serve::run_chat(chatters, repl, std::cin, std::cout);
   if (num_answers == 0 && !repl.show_prompt) {
     log::warning(
         "nothing was asked: standard input is no terminal and holds no question; --prompt TEXT "
@@ -93,9 +121,30 @@ int run_chat_with(const Options& options, InferenceModel& loaded,
   return 0;
 }
 
+}  // namespace
+
+int run_chat_with(const Options& options, InferenceModel& loaded,
+                  const infer::SamplingParams& sampling) {
+  std::vector<std::unique_ptr<serve::ChatSession>> sessions;
+  sessions.push_back(chat_session(options, loaded, sampling));
+  return talk({&loaded}, sessions);
+}
+
 int run_chat(const Options& options) {
-  InferenceModel loaded = load_for_inference(options, locate_model(options));
-  return run_chat_with(options, loaded, sampling_from(options, loaded.defaults));
+  // Both are found before the first is read.
+  std::vector<ModelLocation> places = {locate_model(options)};
+  if (options.has_value("compare"))
+    places.push_back(
+        locate_model(options, fs::path(options.get_string("compare")), fs::path(), "--compare"));
+  std::vector<InferenceModel> loaded;
+  for (const ModelLocation& place : places) loaded.push_back(load_for_inference(options, place));
+  std::vector<InferenceModel*> models;
+  std::vector<std::unique_ptr<serve::ChatSession>> sessions;
+  for (InferenceModel& one : loaded) {
+    models.push_back(&one);
+    sessions.push_back(chat_session(options, one, sampling_from(options, one.defaults)));
+  }
+  return talk(models, sessions);
 }
 
 }  // namespace danlu::cli

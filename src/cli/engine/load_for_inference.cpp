@@ -200,11 +200,18 @@ ModelLocation locate_model(const Options& options) {
 }
 
 ModelLocation locate_model(const Options& options, const fs::path& adapter) {
-  ModelLocation where;
-  where.adapter = adapter;
+  fs::path model;
   for (const char* name : {"model", "model_type"}) {
-    if (where.model.empty() && options.has_value(name)) where.model = options.get_string(name);
+    if (model.empty() && options.has_value(name)) model = options.get_string(name);
   }
+  return locate_model(options, model, adapter);
+}
+
+ModelLocation locate_model(const Options& options, const fs::path& model, const fs::path& adapter,
+                           const char* flag) {
+  ModelLocation where;
+  where.model = model;
+  where.adapter = adapter;
   if (where.model.empty() && where.adapter.empty()) {
     throw UsageError(tr("[--model] no model was given"),
                      tr("danlu infer --model DIR, or --adapters CHECKPOINT"));
@@ -233,19 +240,20 @@ ModelLocation locate_model(const Options& options, const fs::path& adapter) {
       std::swap(where.adapter, where.model);
     }
   }
-  where.model = model_path(where.model.string(), "--model");
+  where.model = model_path(where.model.string(), flag);
   if (base_is_named) weights::report_other_base(where.adapter, where.model);
   where.record = text::directory_of_record(where.model, where.adapter);
   where.run_args = text::read_record(where.record);
   return where;
 }
 
-weights::CheckpointSource open_model(const Options& options, const fs::path& path) {
+weights::CheckpointSource open_model(const Options& options, const fs::path& path, bool scores) {
   return weights::open_checkpoint_source(
       path, {.config_dir = options.get_string_or("hf_config", ""),
              .fallback_dir = text::directory_of_model(options.get_string_or("tokenizer", "")),
              .iteration = options.get_string_or("iteration", ""),
              .all_tensors = true,
+             .scores = scores,
              .lora_alpha = lora_alpha_from(options)});
 }
 

@@ -41,6 +41,9 @@ struct ModelLocation {
 ModelLocation locate_model(const Options& options);
 /// The same with `adapter` in place of --adapters.
 ModelLocation locate_model(const Options& options, const std::filesystem::path& adapter);
+/// The same with `model` in place of --model; flag: what named it.
+ModelLocation locate_model(const Options& options, const std::filesystem::path& model,
+                           const std::filesystem::path& adapter, const char* flag = "--model");
 
 /// Where the processor of pictures is: in the directory that --image_processor names, the model's,
 /// that of its config.json or of its tokenizer. Empty: the model reads text alone.
@@ -52,9 +55,11 @@ std::filesystem::path model_path(const std::string& name, const char* flag);
 /// --lora_alpha, where it was given.
 std::optional<double> lora_alpha_from(const Options& options);
 
-/// The model at `path` in whatever format, with --hf-config, --tokenizer and --iteration.
-/// Errors: as weights::open_checkpoint_source.
-weights::CheckpointSource open_model(const Options& options, const std::filesystem::path& path);
+/// The model at `path` in whatever format, with --hf-config, --tokenizer and
+/// --iteration. Errors: as weights::open_checkpoint_source. scores: also one
+/// with the head of a reward model.
+weights::CheckpointSource open_model(const Options& options, const std::filesystem::path& path,
+                                     bool scores = false);
 
 /// The base model that adapter_config.json names, seen from the adapter or from here; says which.
 /// Errors: UsageError if it names none, ModelError if that one is not found.

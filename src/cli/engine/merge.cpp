@@ -3,6 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
+#include <optional>
+
+#include "arch/score_head.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -16,8 +19,10 @@
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "weights/convert/replaceable.h"
+#include "weights/hf/new_head.h"
 #include "weights/hf/nf4_tensors.h"
 #include "weights/hf/save_model.h"
+#include "weights/hf/value_head.h"
 #include "weights/lora/lora_source.h"
 #include "weights/megatron/model_layout.h"
 
@@ -43,6 +48,40 @@ uint64_t bytes_to_write(const arch::ModelConfig& config, DType dtype) {
   for (const weights::TensorInfo& info : weights::megatron::global_tensors(config, dtype))
     bytes += info.size_bytes();
   return bytes;
+}
+
+/// The head that adapters of a reward model bring; nothing: they are of a model
+/// that talks.
+std::optional<arch::ScoreHead> head_in(const fs::path& adapters) {
+  if (weights::has_value_head(adapters)) {
+    throw ModelError(tr("{}: LLaMA-Factory's head of a reward model, in a file "
+                        "of its own, has no "
+                        "place in the model's files",
+                        adapters.string()),
+                     tr("--reward_model takes the adapters as they are"));
+  }
+  const std::string task = weights::load_peft_config(adapters).task_type;
+  if (task != "SEQ_CLS" && task != "TOKEN_CLS") return std::nullopt;
+  arch::ScoreHead head;
+  if (task == "TOKEN_CLS") head.form = arch::ScoreForm::kTokens;
+  const auto tensors = weights::open_weights(adapters);
+  const weights::TensorInfo* weight =
+      tensors->find(weights::kWholeModulePrefix + head.module() + ".weight");
+  if (!weight || weight->shape.empty()) {
+    throw ModelError(tr("{}: adapters of a reward model without its head", adapters.string()));
+  }
+  head.labels = weight->shape[0];
+  return head;
+}
+
+/// The base that `head` is to stand on, in place of the vocabulary's.
+weights::CheckpointSource open_base(const Options& options, const fs::path& base,
+                                    const std::optional<arch::ScoreHead>& head) {
+  weights::CheckpointSource opened = open_model(options, base, head.has_value());
+  if (!head) return opened;
+  if (!opened.config.score) opened.config = arch::with_score(opened.config, *head);
+  if (opened.model) opened.model = weights::with_empty_head(opened.model, opened.config);
+  return opened;
 }
 
 /// A base model, an adapter of it, and both as one.
@@ -132,10 +171,13 @@ int run_merge(const Options& options) {
                             : base_of_adapter(adapters);
   if (options.has_value("model")) weights::report_other_base(adapters, base);
   const fs::path output = merged_directory(options, adapters);
-  const NewDirectory made(
-      output, options.get_bool("overwrite"), {base, adapters},
-      [](const fs::path& old) { weights::require_replaceable(old, /*is_file=*/false); });
-  Merge merge{open_model(options, base), {}, adapters.string()};
+  const NewDirectory made(output, options.get_bool("overwrite"), {base, adapters},
+                          [](const fs::path& old) {
+                            weights::require_replaceable(old,
+                                                         /*is_file=*/false);
+                          });
+  const auto head = is_megatron ? std::nullopt : head_in(adapters);
+  Merge merge{open_base(options, base, head), {}, adapters.string()};
   if (!merge.base.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
   prepare_nf4(options, merge.base);
   merge.adapters = weights::open_adapter_source(adapters, merge.base.config,
@@ -154,7 +196,16 @@ int run_merge(const Options& options) {
     carry_tokenizer(options, merge.base, adapters, directory);
   });
   log::info("wrote {}", output.string());
-  log::info("next: danlu chat --model {}", shell_quoted(output.string()));
+  if (head && head->form == arch::ScoreForm::kTokens) {
+    log::info("next: danlu inspect {}", shell_quoted(output.string()));
+  } else if (head) {
+    log::info(
+        "next: danlu rlhf --rlhf_type grpo --model … --dataset … "
+        "--reward_model {}",
+        shell_quoted(output.string()));
+  } else {
+    log::info("next: danlu chat --model {}", shell_quoted(output.string()));
+  }
   return 0;
 }
 

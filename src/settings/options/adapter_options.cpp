@@ -77,7 +77,8 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
   if (std::find(lora.modules_to_save.begin(), lora.modules_to_save.end(), head) ==
       lora.modules_to_save.end())
     lora.modules_to_save.push_back(head);
-  if (model.score->form == arch::ScoreForm::kSequence) lora.task_type = "SEQ_CLS";
+  if (model.score->is_described())
+    lora.task_type = model.score->form == arch::ScoreForm::kTokens ? "TOKEN_CLS" : "SEQ_CLS";
   return lora;
 }
 

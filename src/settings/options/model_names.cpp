@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/checkpoint_name.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -29,6 +31,19 @@ struct HubName {
 bool looks_like_hub_id(const std::string& name) {
   return std::count(name.begin(), name.end(), '/') == 1 && name.front() != '/' &&
          name.front() != '.' && name.back() != '/';
+}
+
+/// Whether somebody means a place on this machine.
+bool is_like_a_path(const std::string& name) {
+  if (name.empty() || name.front() == '/' || name.front() == '.' || name.front() == '~')
+    return true;
+  const fs::path path = name;
+  std::error_code unknown;
+  if (std::distance(path.begin(), path.end()) > 1 && fs::is_directory(*path.begin(), unknown))
+    return true;
+  return std::any_of(path.begin(), path.end(), [](const fs::path& part) {
+    return part.empty() || step_of_checkpoint(part.string()).has_value();
+  });
 }
 
 std::optional<HubName> known(std::span<const HubName> table, const std::string& name) {
@@ -65,6 +80,14 @@ fs::path locate_model(const std::string& name) {
          alias ? tr(" (it means {})", alias->huggingface) : "", fmt::join(looked, ", ")),
       (alias ? "" : did_you_mean_path(name) + nearest_in(kModelNames, name)) +
           hub::how_to_fetch(hub::Kind::kModel, names));
+}
+
+fs::path locate_beside(const std::string& name, const std::string& flag) {
+  std::error_code unknown;
+  if (fs::exists(name, unknown) || !is_like_a_path(name)) return locate_model(name);
+  const std::string near = did_you_mean_path(name);
+  throw ModelError(tr("[train] {} {}: there is no such directory", flag, name),
+                   near.empty() ? tr("danlu download fetches a model of a hub first") : near);
 }
 
 fs::path located_if_named(const std::string& name) {

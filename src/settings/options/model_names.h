@@ -11,6 +11,11 @@ namespace danlu::settings {
 /// (hub/missing.h). Errors: ModelError saying where was looked and what to type; as hub::download.
 std::filesystem::path locate_model(const std::string& name);
 
+/// The same for a model beside the one that is trained. What is written like a path of this machine
+/// (a checkpoint, or below a directory that is there) is looked for here alone. Errors: as
+/// locate_model; ModelError naming `flag`.
+std::filesystem::path locate_beside(const std::string& name, const std::string& flag);
+
 /// The same for what is there, or is such a name; any other text is returned as it is, for its
 /// reader to say what is wrong with it.
 std::filesystem::path located_if_named(const std::string& name);

@@ -154,7 +154,8 @@ bool learns_from_rewards(const std::string& name) { return name == "grpo" || nam
 /// The flags that each objective reads.
 std::vector<std::string> flags_of(const std::string& name) {
   if (name == "dpo") {
-    return {"loss_type", "beta", "label_smoothing", "rpo_alpha", "pref_ftx", "ref_model"};
+    return {"loss_type", "beta",      "label_smoothing",         "rpo_alpha",
+            "pref_ftx",  "ref_model", "precompute_ref_log_probs"};
   }
   if (name == "simpo") {
     return {"loss_type",       "beta",      "simpo_beta", "simpo_gamma", "gamma_beta_ratio",
@@ -163,11 +164,26 @@ std::vector<std::string> flags_of(const std::string& name) {
   if (name == "cpo") return {"loss_type", "beta", "label_smoothing", "cpo_alpha"};
   if (name == "orpo") return {"loss_type", "beta"};
   if (name == "kto")
-    return {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model"};
-  if (name == "prm") return {"placeholder_token", "reward_tokens"};
+    return {"loss_type",          "beta",      "desirable_weight",
+            "undesirable_weight", "ref_model", "precompute_ref_log_probs"};
+  if (name == "prm") return {"placeholder_token", "reward_tokens", "step_head"};
   if (is_reward(name)) return {"center_rewards_coefficient"};
   if (learns_from_rewards(name)) return reinforcement_flags(name);
   return {};
+}
+
+/// Errors: UsageError where there is no reference, or none of its answers is known beforehand.
+void take_precomputing(const Options& options, ObjectiveConfig& config) {
+  if (!options.get_bool("precompute_ref_log_probs")) return;
+  const std::string flag = options.given_as("precompute_ref_log_probs");
+  if (config.draws()) {
+    throw UsageError(
+        tr("[train] {}: the answers of {} are drawn in the run, and not known before it", flag,
+           config.name));
+  }
+  if (!config.has_reference())
+    throw UsageError(tr("[train] {}: {} has no reference", flag, config.name));
+  config.precomputes_reference = true;
 }
 
 void take_smoothing(const Options& options, PreferenceConfig& config) {
@@ -192,6 +208,14 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
     config.kind = ObjectiveKind::kProcessReward;
     config.process.placeholder = options.get_string("placeholder_token");
     config.process.reward_tokens = options.get_list("reward_tokens");
+    config.process.has_classes = options.get_string("step_head") == "class";
+    if (config.process.has_classes && config.process.reward_tokens.size() != 2) {
+      throw UsageError(
+          tr("[train] {} class: --reward_tokens names two, of "
+             "right steps and of wrong "
+             "ones",
+             options.given_as("step_head")));
+    }
   } else if (is_reward(named.name)) {
     config.kind = ObjectiveKind::kReward;
     config.reward.centring = options.get_float_or("center_rewards_coefficient", 0);
@@ -207,15 +231,23 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
     take_smoothing(options, config.preference);
   }
   if (options.has_value("ref_model"))
-    config.reference = locate_model(options.get_string("ref_model"));
+    config.reference =
+        locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
+  take_precomputing(options, config);
   return config;
 }
 
 std::optional<arch::ScoreHead> score_from(const Options& options,
                                           const ObjectiveConfig& objective) {
-  if (objective.kind != ObjectiveKind::kReward) return std::nullopt;
+  const bool judges_steps =
+      objective.kind == ObjectiveKind::kProcessReward && objective.process.has_classes;
+  if (objective.kind != ObjectiveKind::kReward && !judges_steps) return std::nullopt;
   arch::ScoreHead head;
   if (options.profile().name == "llamafactory") head.form = arch::ScoreForm::kBeside;
+  if (judges_steps) {
+    head.form = arch::ScoreForm::kTokens;
+    head.labels = 2;
+  }
   head.seed = static_cast<uint64_t>(options.get_int("seed"));
   return head;
 }

@@ -1,12 +1,18 @@
 #include "settings/options/reinforcement_options.h"
 
 #include <charconv>
+#include <filesystem>
 
+#include "base/checkpoint_name.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "settings/options/model_names.h"
+#include "weights/tensor_source.h"
 
 namespace danlu::settings {
 namespace {
+
+namespace fs = std::filesystem;
 
 bool is_of_mindspeed(const Options& options) { return options.profile().name == "mindspeed"; }
 
@@ -39,6 +45,28 @@ void take_loss(const Options& options, PolicyLoss& loss) {
       options.is_given("beta") ? options.get_float("beta") : options.get_float_or("kl_beta", 0.04);
 }
 
+/// Of a run of PPO its critic: the finished one, else that of its newest checkpoint.
+fs::path critic_in(const fs::path& named, const std::string& flag) {
+  const fs::path folder = named / kCriticFolder;
+  std::error_code unknown;
+  if (!fs::is_directory(folder, unknown)) return named;
+  fs::path found = weights::has_weights(folder) ? folder : fs::path();
+  int64_t newest = -1;
+  for (const auto& entry : fs::directory_iterator(folder, unknown)) {
+    const auto step = step_of_checkpoint(entry.path().filename().string());
+    if (!step || *step <= newest || !fs::exists(entry.path() / "DONE", unknown)) continue;
+    newest = *step;
+    if (!weights::has_weights(folder)) found = entry.path();
+  }
+  if (found.empty()) {
+    throw ModelError(
+        tr("[train] {} {}: a run whose critic was not saved yet", flag, named.string()),
+        tr("name a model, or a reward model"));
+  }
+  log::info("{} {}: a run, of which {} is taken", flag, named.string(), found.string());
+  return found;
+}
+
 /// PPO's critic, and its rewards of tokens.
 void take_critic(const Options& options, Critic& critic) {
   if (options.is_given("beta")) {
@@ -46,7 +74,9 @@ void take_critic(const Options& options, Critic& critic) {
                      tr("--kl_coef weighs the distance to the reference, in the rewards"));
   }
   if (options.has_value("critic_model"))
-    critic.model = locate_model(options.get_string("critic_model"));
+    critic.model = critic_in(
+        locate_beside(options.get_string("critic_model"), options.given_as("critic_model")),
+        options.given_as("critic_model"));
   critic.gamma = options.get_float("gamma");
   critic.lambda = options.get_float("lam");
   critic.clip = options.get_float("cliprange_value");
@@ -55,6 +85,18 @@ void take_critic(const Options& options, Critic& critic) {
   // MindSpeed-LLM's, and that of TRL and ms-swift.
   critic.kl = options.get_float_or("kl_beta", is_of_mindspeed(options) ? 0.3 : 0.05);
   critic.missing_end_penalty = options.get_float("missing_eos_penalty");
+  critic.whitens_rewards = options.get_bool("whiten_rewards");
+}
+
+/// DAPO's dynamic sampling. Errors: UsageError where an answer has none to differ from.
+void take_resampling(const Options& options, Reinforcement& told) {
+  if (!options.get_bool("dynamic_sample")) return;
+  if (told.answers < 2) {
+    throw UsageError(tr("[train] {}: one answer to each prompt has none to differ from",
+                        options.given_as("dynamic_sample")),
+                     tr("--num_generations draws several"));
+  }
+  told.max_resamples = options.get_int("max_resample_times");
 }
 
 Advantage advantage_from(const std::string& name) {
@@ -91,7 +133,7 @@ std::vector<double> weights_from(const Options& options, size_t rewards) {
 void take_rewards(const Options& options, Reinforcement& told) {
   told.rewards = options.get_list("reward_funcs");
   for (const std::string& name : options.get_list("reward_model"))
-    told.reward_models.push_back(locate_model(name));
+    told.reward_models.push_back(locate_beside(name, options.given_as("reward_model")));
   if (told.rewards.empty() && told.reward_models.empty()) {
     throw UsageError(tr("[train] nothing judges the answers: --reward_funcs names no reward"),
                      tr("--reward_funcs accuracy, \"program:COMMAND\" or --reward_model DIR; "
@@ -112,11 +154,12 @@ void take_rewards(const Options& options, Reinforcement& told) {
 }
 
 std::vector<std::string> reinforcement_flags(const std::string& name) {
-  std::vector<std::string> own = {"loss_type", "beta", "importance_sampling_level",
-                                  "advantage_estimator", "scale_rewards"};
+  std::vector<std::string> own = {
+      "loss_type",     "beta",           "importance_sampling_level", "advantage_estimator",
+      "scale_rewards", "dynamic_sample", "max_resample_times"};
   if (name == "ppo") {
-    own = {"critic_model", "critic_lr",          "gamma", "lam", "cliprange_value",
-           "vf_coef",      "missing_eos_penalty"};
+    own = {"critic_model", "critic_lr",           "gamma",         "lam", "cliprange_value",
+           "vf_coef",      "missing_eos_penalty", "whiten_rewards"};
   }
   const std::vector<std::string> shared = {"kl_beta",
                                            "ref_model",
@@ -167,6 +210,7 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
     told.scale = scale_from(options.get_string("scale_rewards"));
   }
   told.answers = options.get_int_or("num_generations", has_critic ? 1 : 8);
+  if (!has_critic) take_resampling(options, told);
   const bool learns_again = has_critic && !is_of_mindspeed(options);
   told.iterations = options.get_int_or("num_iterations", learns_again ? 4 : 1);
   told.steps = options.get_int("steps_per_generation");

@@ -37,8 +37,11 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
       return unpaired_objective(config.unpaired, reference);
     case settings::ObjectiveKind::kReward:
       return reward_objective(config.reward);
-    case settings::ObjectiveKind::kProcessReward:
-      return process_reward_objective(ids_of_tokens(config.process.reward_tokens, tokenizer));
+    case settings::ObjectiveKind::kProcessReward: {
+      const auto ids = ids_of_tokens(config.process.reward_tokens, tokenizer);
+      return config.process.has_classes ? step_class_objective(ids.at(0), ids.at(1))
+                                        : process_reward_objective(ids);
+    }
     case settings::ObjectiveKind::kPolicy:
       return policy_objective(config.policy.loss, reference);
     case settings::ObjectiveKind::kLanguage:

@@ -50,6 +50,8 @@ data::Batch every_second(const data::Batch& batch, size_t first) {
     take(batch.token_keys, chosen.token_keys);
     chosen.segment_starts.push_back(static_cast<int32_t>(chosen.ids.size()));
     if (!batch.segment_values.empty()) chosen.segment_values.push_back(batch.segment_values[s]);
+    if (!batch.segment_logprobs.empty())
+      chosen.segment_logprobs.push_back(batch.segment_logprobs[s]);
   }
   chosen.num_targets = std::count_if(chosen.targets.begin(), chosen.targets.end(),
                                      [](int64_t target) { return target != kIgnoreLabel; });

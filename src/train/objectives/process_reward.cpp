@@ -97,7 +97,58 @@ Loss ProcessReward::evaluate(const models::CausalLM& policy, const at::Tensor& h
   return {sum, scale_of_sum, {{"acc", {num_right, at::scalar_tensor(num_steps, at::kLong)}}}};
 }
 
+class StepClasses : public Objective {
+ public:
+  StepClasses(int64_t right_id, int64_t wrong_id) : right_id_(right_id), wrong_id_(wrong_id) {}
+
+  std::vector<std::string> metrics() const override { return {"acc"}; }
+  double weight(const data::Batch& batch) const override {
+    return static_cast<double>(batch.num_targets);
+  }
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& whole) const override {
+    parallel::together(passes.stage().mesh().batch_ranks(), [&] {
+      for (const data::Batch* batch : whole) {
+        for (const int64_t target : batch->targets) {
+          if (target == kIgnoreLabel || target == right_id_ || target == wrong_id_) continue;
+          throw DataError(
+              tr("[train] a step is labelled with token {}, which "
+                 "is none of --reward_tokens",
+                 target));
+        }
+      }
+    });
+    return std::vector<Columns>(whole.size());
+  }
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns&,
+                double scale) const override {
+    std::vector<int64_t> rows, classes;
+    for (size_t i = 0; i < batch.targets.size(); ++i) {
+      if (batch.targets[i] == kIgnoreLabel) continue;
+      rows.push_back(static_cast<int64_t>(i));
+      classes.push_back(batch.targets[i] == right_id_ ? 1 : 0);
+    }
+    const at::TensorOptions on_host(at::kLong);
+    const at::Tensor scores_SC = at::log_softmax(
+        policy.scores(hidden_nH, input, at::tensor(rows, on_host)).to(at::kDouble), 1);
+    const at::Tensor right_S = at::tensor(classes, on_host).to(scores_SC.device());
+    const at::Tensor sum = -scores_SC.gather(1, right_S.unsqueeze(1)).sum();
+    const at::Tensor num_right = (scores_SC.detach().argmax(1) == right_S).sum();
+    return {sum,
+            at::ones({}, sum.options()) * scale,
+            {{"acc", {num_right, at::scalar_tensor(std::ssize(rows), at::kLong)}}}};
+  }
+
+ private:
+  int64_t right_id_, wrong_id_;
+};
+
 }  // namespace
+
+std::shared_ptr<const Objective> step_class_objective(int64_t right_id, int64_t wrong_id) {
+  return std::make_shared<StepClasses>(right_id, wrong_id);
+}
 
 std::shared_ptr<const Objective> process_reward_objective(const std::vector<int64_t>& reward_ids) {
   return std::make_shared<ProcessReward>(reward_ids);

@@ -15,4 +15,9 @@ namespace danlu::train {
 /// where a step deserves a token that is not in reward_ids.
 std::shared_ptr<const Objective> process_reward_objective(const std::vector<int64_t>& reward_ids);
 
+/// Cross-entropy of two classes, which a head gives for a step at its
+/// placeholder: 1 for steps that are labelled with `right_id`, 0 for others,
+/// which have wrong_id. Its metric is acc.
+std::shared_ptr<const Objective> step_class_objective(int64_t right_id, int64_t wrong_id);
+
 }  // namespace danlu::train

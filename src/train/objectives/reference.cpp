@@ -1,8 +1,13 @@
 #include "train/objectives/reference.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "models/training_memory.h"
+#include "parallel/agree.h"
 #include "train/objective.h"
 
 namespace danlu::train {
@@ -36,6 +41,17 @@ std::vector<at::Tensor> reference_logprobs(const FrozenModel* reference,
                                            const ForwardPasses& policy,
                                            const std::vector<const data::Batch*>& parts) {
   std::vector<at::Tensor> sums;
+  const bool are_known = std::any_of(parts.begin(), parts.end(), [](const data::Batch* part) {
+    return !part->segment_logprobs.empty();
+  });
+  // A rank without batches learns from the others that there are no passes to join.
+  if (parallel::largest_of(policy.stage().mesh().batch_ranks(), are_known ? 1 : 0) > 0) {
+    for (const data::Batch* part : parts) {
+      sums.push_back(at::tensor(part->segment_logprobs, at::TensorOptions(at::kDouble))
+                         .to(policy.stage().device()));
+    }
+    return sums;
+  }
   ask_reference(reference, policy, [&](const ForwardPasses& passes, bool adapters) {
     sums = sums_of(passes, adapters, parts);
   });

@@ -31,8 +31,8 @@ void ask_reference(const FrozenModel* reference, const ForwardPasses& policy,
                    const std::function<void(const ForwardPasses& passes, bool adapters)>& ask);
 
 /// For each of this rank's parts of batches the sums of its segments' log-probabilities, f64 [S],
-/// on the last stage; elsewhere undefined. reference: nullptr: the policy without adapters.
-/// Collective like ForwardPasses::run.
+/// on the last stage; elsewhere undefined. reference: nullptr: the policy without adapters. Batches
+/// that hold them already need no pass. Collective like ForwardPasses::run.
 std::vector<at::Tensor> reference_logprobs(const FrozenModel* reference,
                                            const ForwardPasses& policy,
                                            const std::vector<const data::Batch*>& parts);

@@ -104,7 +104,7 @@ Json hf_step_json(const StepRecord& r) {
 
 Json eval_json(const EvalRecord& r) {
   Json json;
-  json["eval_loss"] = rounded(r.loss, 8);
+  if (r.has_loss) json["eval_loss"] = rounded(r.loss, 8);
   put_metrics(r.metrics, "eval_", json);
   json["eval_runtime"] = rounded(r.seconds, 4);
   if (r.num_samples > 0 && r.seconds > 0) {
@@ -161,10 +161,12 @@ std::string megatron_step_line(const StepRecord& r, int64_t samples_of_step, std
 }
 
 std::string eval_line(const EvalRecord& r) {
+  const std::string at = fraction(r.step, r.total_steps);
   std::string line =
-      tr("eval {}  loss {:.4f}", fraction(r.step, r.total_steps), unsigned_nan(r.loss));
+      r.has_loss ? tr("eval {}  loss {:.4f}", at, unsigned_nan(r.loss)) : tr("eval {}", at);
   line += metrics_text(r.metrics);
-  if (std::isfinite(r.loss) && r.loss < 20) line += fmt::format("  ppl {:.3f}", std::exp(r.loss));
+  if (r.has_loss && r.is_of_tokens && std::isfinite(r.loss) && r.loss < 20)
+    line += fmt::format("  ppl {:.3f}", std::exp(r.loss));
   if (r.num_samples > 0)
     line += tr("  {} samples", format_count(static_cast<uint64_t>(r.num_samples)));
   return line + "  " + format_duration(r.seconds);

@@ -14,6 +14,8 @@ namespace danlu::train {
 struct EvalRecord {
   int64_t step = 0, total_steps = 0;
   double epoch = 0, loss = 0;
+  bool has_loss = true;      ///< false: what was held out was answered, and has a reward
+  bool is_of_tokens = true;  ///< the loss is a cross-entropy, whose exponential says something
   std::map<std::string, double> metrics = {};
   int64_t num_samples = 0, num_batches = 0;  ///< 0: not counted
   double seconds = 0;

@@ -15,8 +15,7 @@
 
 namespace danlu::train {
 
-/// Where in its directory a run keeps its critic.
-inline constexpr const char* kCriticFolder = "critic";
+using settings::kCriticFolder;
 
 /// It has weights, gradients and an optimizer of its own, on the policy's mesh and shared by its
 /// ranks like the policy's. Its methods are collective; policy: whose exchanges are to be over

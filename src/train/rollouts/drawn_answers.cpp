@@ -1,5 +1,6 @@
 #include "train/rollouts/drawn_answers.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -51,6 +52,7 @@ class Unpacking {
 std::string packed(const std::vector<DrawnAnswer>& answers) {
   std::string bytes;
   for (const DrawnAnswer& answer : answers) {
+    pack(bytes, answer.place);
     pack_all(bytes, answer.prompt);
     pack_all(bytes, answer.ids);
     pack(bytes, answer.is_ended);
@@ -69,6 +71,7 @@ void unpack(const std::string& bytes, std::vector<DrawnAnswer>& answers) {
   Unpacking from(bytes);
   while (!from.is_done()) {
     DrawnAnswer answer;
+    answer.place = from.take<int64_t>();
     answer.prompt = from.take_all<int32_t>();
     answer.ids = from.take_all<int32_t>();
     answer.is_ended = from.take<bool>();
@@ -90,6 +93,9 @@ std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
                                         const std::vector<DrawnAnswer>& own) {
   std::vector<DrawnAnswer> all;
   for (const std::string& bytes : parallel::texts_of_all(group, packed(own))) unpack(bytes, all);
+  std::stable_sort(all.begin(), all.end(), [](const DrawnAnswer& one, const DrawnAnswer& other) {
+    return one.place < other.place;
+  });
   return all;
 }
 

@@ -13,6 +13,7 @@ namespace danlu::train {
 
 /// One answer.
 struct DrawnAnswer {
+  int64_t place = 0;  ///< among all answers that the rollout drew, whichever rank drew them
   std::vector<int32_t> prompt;
   std::vector<int32_t> ids;                   ///< with the token that ended it
   bool is_ended = false;                      ///< by such a token; false: cut at the limit
@@ -22,7 +23,7 @@ struct DrawnAnswer {
   std::vector<float> values;          ///< what a critic expected before it
 };
 
-/// Everybody's answers, in the order of ranks. Collective.
+/// Everybody's answers, in the order of their places. Collective.
 std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
                                         const std::vector<DrawnAnswer>& own);
 

@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "parallel/agree.h"
 #include "train/objectives/reward.h"
 
 namespace danlu::train {
@@ -107,7 +109,40 @@ class ModelReward : public eval::Reward {
   std::vector<int32_t> tail_;
 };
 
+class RewardOfFirstRank : public eval::Reward {
+ public:
+  RewardOfFirstRank(std::unique_ptr<eval::Reward> reward, const parallel::Group& group)
+      : reward_(std::move(reward)), group_(group) {}
+
+  std::string name() const override { return reward_->name(); }
+
+  std::vector<eval::Score> scores(std::span<const eval::Completion> completions) const override {
+    std::string said;
+    parallel::together(group_, [&] {
+      if (group_.rank() != 0) return;
+      Json list = Json::array();
+      for (const eval::Score& score : reward_->scores(completions))
+        list.push_back(score ? Json(*score) : Json());
+      said = dump_text(list);
+    });
+    std::vector<eval::Score> scores;
+    for (const Json& score : parse_json(parallel::text_from(group_, 0, said), "scores"))
+      scores.push_back(score.is_null() ? eval::Score() : score.get<double>());
+    return scores;
+  }
+
+ private:
+  std::unique_ptr<eval::Reward> reward_;
+  const parallel::Group& group_;
+};
+
 }  // namespace
+
+std::unique_ptr<eval::Reward> reward_of_first_rank(std::unique_ptr<eval::Reward> reward,
+                                                   const parallel::Group& group) {
+  if (group.size() == 1) return reward;
+  return std::make_unique<RewardOfFirstRank>(std::move(reward), group);
+}
 
 std::unique_ptr<eval::Reward> model_reward(const std::string& name,
                                            std::shared_ptr<const FrozenModel> judge,

@@ -22,4 +22,9 @@ std::unique_ptr<eval::Reward> model_reward(const std::string& name,
                                            const models::CausalLM& policy, StageLinks& links,
                                            const std::vector<int32_t>& tail = {});
 
+/// What `reward` says on the first rank of the group, which holds one model together: a program is
+/// asked once. scores() is collective over the group.
+std::unique_ptr<eval::Reward> reward_of_first_rank(std::unique_ptr<eval::Reward> reward,
+                                                   const parallel::Group& group);
+
 }  // namespace danlu::train

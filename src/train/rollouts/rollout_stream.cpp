@@ -1,8 +1,12 @@
 #include "train/rollouts/rollout_stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -10,7 +14,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint.h"
 #include "models/training_memory.h"
+#include "parallel/agree.h"
 #include "train/objectives/policy.h"
 #include "train/objectives/value.h"
 #include "train/rollouts/advantages.h"
@@ -47,7 +53,76 @@ void note_scores(const std::string& name, const std::vector<std::optional<double
   }
 }
 
+/// How long answers are, and how many of them were cut.
+void note_lengths(const std::vector<DrawnAnswer>& answers, std::map<std::string, double>& figures) {
+  double sum = 0, shortest = INFINITY, longest = 0, cut = 0;
+  for (const DrawnAnswer& answer : answers) {
+    const auto length = static_cast<double>(answer.ids.size());
+    sum += length;
+    shortest = std::min(shortest, length);
+    longest = std::max(longest, length);
+    cut += answer.is_ended ? 0 : 1;
+  }
+  const auto count = static_cast<double>(answers.size());
+  figures["completions/mean_length"] = sum / count;
+  figures["completions/min_length"] = shortest;
+  figures["completions/max_length"] = longest;
+  figures["completions/clipped_ratio"] = cut / count;
+}
+
 Json or_null(const std::optional<double>& score) { return score ? Json(*score) : Json(); }
+
+/// With the token that ended it.
+DrawnAnswer drawn_answer(const infer::Answer& found) {
+  DrawnAnswer answer;
+  answer.ids = found.ids;
+  answer.is_ended = found.stopped_by.has_value();
+  if (answer.is_ended) answer.ids.push_back(*found.stopped_by);
+  return answer;
+}
+
+/// Answers as a journal has them, and back.
+Json noted(const std::vector<DrawnAnswer>& answers) {
+  Json list = Json::array();
+  for (const DrawnAnswer& answer : answers)
+    list.push_back({{"ids", answer.ids}, {"ended", answer.is_ended}});
+  return list;
+}
+
+Json noted_scores(const std::vector<DrawnAnswer>& answers) {
+  Json list = Json::array();
+  for (const DrawnAnswer& answer : answers) {
+    Json scores = Json::array();
+    for (const auto& score : answer.scores) scores.push_back(or_null(score));
+    list.push_back(std::move(scores));
+  }
+  return list;
+}
+
+void take_scores(const Json& list, std::vector<DrawnAnswer>& answers) {
+  for (size_t i = 0; i < answers.size(); ++i) {
+    for (const Json& score : list.at(i))
+      answers[i].scores.push_back(score.is_null() ? std::optional<double>() : score.get<double>());
+  }
+}
+
+/// Which groups of `size` answers differ in their rewards.
+std::vector<bool> groups_that_differ(const std::vector<std::optional<double>>& rewards,
+                                     int64_t size) {
+  std::vector<bool> differ;
+  const auto step = static_cast<size_t>(size);
+  for (size_t begin = 0; begin < rewards.size(); begin += step) {
+    const RewardGroups group{{rewards.begin() + static_cast<std::ptrdiff_t>(begin),
+                              rewards.begin() + static_cast<std::ptrdiff_t>(begin + step)},
+                             size};
+    differ.push_back(spread_of(group).share_of_equal_groups == 0);
+  }
+  return differ;
+}
+
+// Where in the order of prompts those are that take the place of others: behind what any run
+// comes to.
+constexpr int64_t kFurtherPrompts = int64_t{1} << 40;
 
 /// The prompts [first, first + count) that fall to a rank of the data axis.
 std::pair<int64_t, int64_t> share_of(int64_t first, int64_t count, int64_t rank, int64_t ranks) {
@@ -58,14 +133,16 @@ std::pair<int64_t, int64_t> share_of(int64_t first, int64_t count, int64_t rank,
 
 Generator generator_of(models::CausalLM& policy, int64_t batch_size) {
   return [&policy, batch_size](const std::vector<infer::Request>& requests) {
-    std::vector<infer::Answer> answers;
-    policy.memory().with_all([&] { answers = infer::generate(policy, requests, batch_size); });
-    return answers;
+    return infer::generate(policy, requests, batch_size);
   };
 }
 
 RolloutStream::RolloutStream(RolloutParts parts, RolloutSettings settings, int64_t consumed)
     : parts_(std::move(parts)), settings_(std::move(settings)) {
+  if (!settings_.run_directory.empty()) {
+    journal_ = RolloutJournal(settings_.run_directory, settings_.origin, settings_.batches.dp_rank,
+                              settings_.batches.dp_size, parts_.policy.mesh().tensor());
+  }
   const settings::Reinforcement& told = settings_.told;
   const int64_t answers = told.steps * samples_of_step();
   if (answers % told.answers != 0) {
@@ -112,42 +189,89 @@ void RolloutStream::put_back(const data::StepBatches& step) {
   --step_;
 }
 
-std::vector<DrawnAnswer> RolloutStream::draw(int64_t first_prompt, int64_t count) const {
+infer::Request RolloutStream::request_to(const data::Sample& prompt) const {
   const settings::Reinforcement& told = settings_.told;
+  infer::Request request;
+  request.prompt.assign(prompt.ids.begin(), prompt.ids.end());
+  request.sampling = {.do_sample = told.loss.temperature > 0,
+                      .temperature = told.loss.temperature,
+                      .top_k = told.top_k,
+                      .top_p = told.top_p,
+                      .repetition_penalty = told.repetition_penalty,
+                      .seed = settings_.seed};
+  request.max_new_tokens = told.max_new_tokens;
+  request.stop_ids = settings_.stop_ids;
+  request.num_tokens = static_cast<int64_t>(parts_.tokenizer->size());
+  return request;
+}
+
+std::vector<infer::Request> RolloutStream::requests_of(int64_t first_prompt, int64_t end) const {
   std::vector<infer::Request> requests;
-  for (int64_t prompt = first_prompt; prompt < first_prompt + count; ++prompt) {
-    const data::Sample sample = parts_.prompts->get(parts_.order(prompt));
-    for (int64_t i = 0; i < told.answers; ++i) {
-      infer::Request request;
-      request.prompt.assign(sample.ids.begin(), sample.ids.end());
-      request.sampling = {.do_sample = told.loss.temperature > 0,
-                          .temperature = told.loss.temperature,
-                          .top_k = told.top_k,
-                          .top_p = told.top_p,
-                          .repetition_penalty = told.repetition_penalty,
-                          .seed = settings_.seed};
-      request.max_new_tokens = told.max_new_tokens;
-      request.stop_ids = settings_.stop_ids;
-      request.num_tokens = static_cast<int64_t>(parts_.tokenizer->size());
-      request.stream = static_cast<uint64_t>(prompt * told.answers + i);
-      requests.push_back(std::move(request));
+  for (int64_t prompt = first_prompt; prompt < end; ++prompt) {
+    infer::Request request = request_to(parts_.prompts->get(parts_.order(prompt)));
+    for (int64_t i = 0; i < settings_.told.answers; ++i) {
+      request.stream = static_cast<uint64_t>(prompt * settings_.told.answers + i);
+      requests.push_back(request);
     }
   }
-  const std::vector<infer::Answer> found = parts_.generate(requests);
+  return requests;
+}
+
+std::vector<DrawnAnswer> RolloutStream::draw(const Round& round, int64_t first_prompt,
+                                             int64_t end) {
+  const std::vector<infer::Request> requests = requests_of(first_prompt, end);
+  const auto together = static_cast<size_t>(settings_.answers_together);
   std::vector<DrawnAnswer> answers;
-  for (size_t i = 0; i < found.size(); ++i) {
-    DrawnAnswer answer;
-    answer.prompt = requests[i].prompt;
-    answer.ids = found[i].ids;
-    answer.is_ended = found[i].stopped_by.has_value();
-    if (answer.is_ended) answer.ids.push_back(*found[i].stopped_by);
-    answers.push_back(std::move(answer));
-  }
+  const auto draw_some = [&](size_t begin) {
+    const size_t last = std::min(requests.size(), begin + together);
+    const std::string name = fmt::format("answers {} {}", round.number, begin);
+    std::vector<DrawnAnswer> some;
+    if (const Json* known = journal_.find(name)) {
+      for (const Json& one : *known) {
+        some.emplace_back().ids = one.at("ids").get<std::vector<int32_t>>();
+        some.back().is_ended = one.at("ended").get<bool>();
+      }
+    } else {
+      for (const infer::Answer& found :
+           parts_.generate({requests.begin() + static_cast<std::ptrdiff_t>(begin),
+                            requests.begin() + static_cast<std::ptrdiff_t>(last)})) {
+        some.push_back(drawn_answer(found));
+      }
+      journal_.add(name, noted(some));
+    }
+    for (DrawnAnswer& answer : some) {
+      answer.prompt = requests[answers.size()].prompt;
+      answer.place = (round.number * prompts_of_rollout() + first_prompt - round.first) *
+                         settings_.told.answers +
+                     std::ssize(answers);
+      answers.push_back(std::move(answer));
+    }
+  };
+  parts_.policy.memory().with_all([&] {
+    for (size_t begin = 0; begin < requests.size(); begin += together) draw_some(begin);
+  });
   return answers;
 }
 
-void RolloutStream::judge(const std::vector<std::string>& columns,
-                          std::vector<DrawnAnswer>& answers) const {
+void RolloutStream::judge(const Round& round, int64_t first_prompt,
+                          std::vector<DrawnAnswer>& answers) {
+  const std::string name = fmt::format("scores {}", round.number);
+  const Json* known = journal_.find(name);
+  // Reward models judge on all ranks together.
+  const bool all_know =
+      parallel::largest_of(parts_.policy.mesh().batch_ranks(), known ? 0 : 1) == 0;
+  if (all_know) return take_scores(*known, answers);
+  std::vector<std::string> columns;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const int64_t prompt = first_prompt + static_cast<int64_t>(i) / settings_.told.answers;
+    columns.push_back(parts_.prompts->columns(parts_.order(prompt)));
+  }
+  find_scores(columns, answers);
+  journal_.add(name, noted_scores(answers));
+}
+
+void RolloutStream::find_scores(const std::vector<std::string>& columns,
+                                std::vector<DrawnAnswer>& answers) const {
   std::vector<eval::Completion> completions;
   for (size_t i = 0; i < answers.size(); ++i) {
     const DrawnAnswer& answer = answers[i];
@@ -237,26 +361,118 @@ std::vector<data::Sample> RolloutStream::samples_of(const std::vector<DrawnAnswe
   return samples;
 }
 
-void RolloutStream::roll_out(int64_t number) {
-  const int64_t count = prompts_of_rollout(), first = number * count;
-  const auto& [dp_rank, dp_size] = std::pair(settings_.batches.dp_rank, settings_.batches.dp_size);
-  const auto [begin, end] = share_of(first, count, dp_rank, dp_size);
-  std::vector<DrawnAnswer> own = draw(begin, end - begin);
-  std::vector<std::string> columns;
-  for (int64_t prompt = begin; prompt < end; ++prompt) {
-    const std::string row = parts_.prompts->columns(parts_.order(prompt));
-    columns.insert(columns.end(), static_cast<size_t>(settings_.told.answers), row);
+void RolloutStream::begin_journal(int64_t number) {
+  if (settings_.run_directory.empty()) return journal_.begin(number, "");
+  journal_.begin(number, fingerprint_of_trained(parts_.policy));
+  // A run goes on from its newest checkpoint, and needs none of those before it.
+  const std::vector<checkpoint::Found> found = checkpoint::list(settings_.run_directory);
+  const int64_t kept = found.empty() ? 0 : found.back().step / steps_of_rollout();
+  journal_.forget_before(std::min(kept, number));
+}
+
+void RolloutStream::draw_and_judge(const Round& round, std::vector<DrawnAnswer>& own) {
+  const auto [begin, end] =
+      share_of(round.first, round.count, settings_.batches.dp_rank, settings_.batches.dp_size);
+  std::vector<DrawnAnswer> drawn = draw(round, begin, end);
+  judge(round, begin, drawn);
+  std::move(drawn.begin(), drawn.end(), std::back_inserter(own));
+}
+
+/// Gives the number of prompts that were drawn beyond those of the rollout.
+int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& own) {
+  const settings::Reinforcement& told = settings_.told;
+  const int64_t count = prompts_of_rollout();
+  std::vector<DrawnAnswer> all;
+  std::vector<bool> differ;
+  int64_t lacking = 0, further = 0;
+  for (int64_t round = 1;; ++round) {
+    all = answers_of_all(parts_.policy.mesh().batch_ranks(), own);
+    differ = groups_that_differ(
+        weighted_rewards(scores_by_rule(all, parts_.rewards.size()), told.reward_weights),
+        told.answers);
+    lacking = count - std::count(differ.begin(), differ.end(), true);
+    if (lacking <= 0 || round > told.max_resamples) break;
+    const int64_t first = kFurtherPrompts + number * told.max_resamples * count + further;
+    draw_and_judge({round, first, lacking}, own);
+    further += lacking;
   }
-  judge(columns, own);
+  if (lacking > 0 && !std::exchange(has_warned_of_rest_, true)) {
+    log::warning(
+        "[rollout] after {} rounds {} of {} prompts still got answers of one reward each: "
+        "nothing is learnt from these",
+        told.max_resamples, lacking, count);
+  }
+  // Those that differ come first; where they are too few, others fill the rollout.
+  std::set<int64_t> kept;
+  for (const bool wanted : {true, false}) {
+    for (size_t group = 0; group < differ.size() && std::ssize(kept) < count; ++group) {
+      const auto first = group * static_cast<size_t>(told.answers);
+      if (differ[group] == wanted) kept.insert(all[first].place / told.answers);
+    }
+  }
+  std::erase_if(
+      own, [&](const DrawnAnswer& answer) { return !kept.contains(answer.place / told.answers); });
+  return further;
+}
+
+void RolloutStream::roll_out(int64_t number) {
+  const int64_t count = prompts_of_rollout();
+  begin_journal(number);
+  std::vector<DrawnAnswer> own;
+  draw_and_judge({0, number * count, count}, own);
+  const bool resamples = settings_.told.max_resamples > 0;
+  const int64_t further = resamples ? replace_equal(number, own) : 0;
   examine(own);
   std::vector<data::Sample> samples =
       samples_of(answers_of_all(parts_.policy.mesh().batch_ranks(), own));
+  if (resamples) figures_["resampled_prompts"] = static_cast<double>(further);
   data::BatchStreamOptions options = settings_.batches;
   options.prefetch_steps = 0;
   const auto size = static_cast<int64_t>(samples.size());
   answers_ = std::make_unique<data::BatchStream>(
       std::make_shared<data::VectorSource>(std::move(samples)),
       [size](int64_t index) { return index % size; }, options);
+}
+
+Evaluation RolloutStream::evaluate(const data::SampleSource& prompts,
+                                   const EvaluationSettings& settings) const {
+  const double begun = steady_now_s();
+  int64_t count = prompts.size();
+  if (settings.max_batches > 0) count = std::min(count, settings.max_batches * settings.batch_size);
+  const auto [begin, end] =
+      share_of(0, count, settings_.batches.dp_rank, settings_.batches.dp_size);
+  std::vector<infer::Request> requests;
+  std::vector<std::string> columns;
+  for (int64_t prompt = begin; prompt < end; ++prompt) {
+    requests.push_back(request_to(prompts.get(prompt)));
+    requests.back().sampling.do_sample = false;
+    columns.push_back(prompts.columns(prompt));
+  }
+  std::vector<DrawnAnswer> answers;
+  parts_.policy.memory().with_all([&] {
+    for (const infer::Answer& found : parts_.generate(requests))
+      answers.push_back(drawn_answer(found));
+  });
+  for (size_t i = 0; i < answers.size(); ++i) {
+    answers[i].prompt = requests[i].prompt;
+    answers[i].place = begin + static_cast<int64_t>(i);
+  }
+  find_scores(columns, answers);
+  answers = answers_of_all(parts_.policy.mesh().batch_ranks(), answers);
+  const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
+  const auto rewards = weighted_rewards(by_rule, settings_.told.reward_weights);
+  Evaluation evaluation;
+  evaluation.is_of_rewards = true;
+  note_lengths(answers, evaluation.metrics);
+  for (size_t rule = 0; rule < by_rule.size(); ++rule)
+    note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], evaluation.metrics);
+  const RewardSpread spread = spread_of({rewards, 1});
+  const bool is_any_judged = spread.unjudged < std::ssize(rewards);
+  if (is_any_judged) evaluation.metrics["reward"] = spread.mean;
+  evaluation.loss = is_any_judged ? -spread.mean : INFINITY;
+  evaluation.num_samples = count;
+  evaluation.seconds = steady_now_s() - begun;
+  return evaluation;
 }
 
 void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
@@ -270,19 +486,7 @@ void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
   const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
   for (size_t rule = 0; rule < by_rule.size(); ++rule)
     note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], figures_);
-  double sum = 0, shortest = INFINITY, longest = 0, cut = 0;
-  for (const DrawnAnswer& answer : answers) {
-    const auto length = static_cast<double>(answer.ids.size());
-    sum += length;
-    shortest = std::min(shortest, length);
-    longest = std::max(longest, length);
-    cut += answer.is_ended ? 0 : 1;
-  }
-  const auto count = static_cast<double>(answers.size());
-  figures_["completions/mean_length"] = sum / count;
-  figures_["completions/min_length"] = shortest;
-  figures_["completions/max_length"] = longest;
-  figures_["completions/clipped_ratio"] = cut / count;
+  note_lengths(answers, figures_);
   const bool compares = !settings_.told.has_critic() && settings_.told.answers > 1;
   if (!compares || spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
   has_warned_of_equal_ = true;

@@ -13,9 +13,11 @@
 #include "models/causal_lm.h"
 #include "settings/reinforcement.h"
 #include "text/tokenizer.h"
+#include "train/evaluate.h"
 #include "train/objectives/reference.h"
 #include "train/rollouts/critic.h"
 #include "train/rollouts/drawn_answers.h"
+#include "train/rollouts/rollout_journal.h"
 #include "train/stage_links.h"
 
 namespace danlu::train {
@@ -23,8 +25,8 @@ namespace danlu::train {
 /// Draws answers. Collective over ranks that hold one model together.
 using Generator = std::function<std::vector<infer::Answer>(const std::vector<infer::Request>&)>;
 
-/// Answers of the weights that are being trained, as they are now; with ZeRO-3 they are gathered
-/// once for all requests. batch_size: requests that are answered at a time.
+/// Answers of the weights that are being trained, as they are now. batch_size: requests that are
+/// answered at a time. REQUIRES: all of them are there (TrainingMemory::with_all).
 Generator generator_of(models::CausalLM& policy, int64_t batch_size);
 
 struct RolloutSettings {
@@ -34,6 +36,13 @@ struct RolloutSettings {
   uint64_t seed = 0;
   /// Gets a line for each answer of a rollout (JSON); empty: nobody looks at them.
   std::filesystem::path samples_file;
+  /// Of the run; empty: what was drawn is kept nowhere. With `origin`, what answers depend on
+  /// beside weights.
+  std::filesystem::path run_directory;
+  std::string origin;
+  /// Requests that are given to the generator together, and whose answers are written down
+  /// together: the same ones in a run that goes on, so that its bits are.
+  int64_t answers_together = 512;
 };
 
 /// What a rollout is made with; outlives the stream.
@@ -54,7 +63,9 @@ struct RolloutParts {
 
 /// A rollout draws told.answers answers to each of some prompts, has them judged, and gives
 /// told.steps steps of them, told.iterations times. Which prompts and which random draws are a
-/// function of the global number of a sample alone, and so the same on any mesh.
+/// function of the global number of a sample alone, and so the same on any mesh. With
+/// told.max_resamples, prompts whose answers all got one reward give way to further ones, which
+/// come from far ahead in the order: those that a rollout begins with stay the same.
 class RolloutStream : public data::StepStream {
  public:
   /// Errors: UsageError if a rollout has no whole number of prompts, or `consumed` lies inside one.
@@ -70,15 +81,30 @@ class RolloutStream : public data::StepStream {
   bool is_resumable() const override { return step_ % steps_of_rollout() == 0; }
   std::map<std::string, double> figures() const override { return figures_; }
 
+  /// The likeliest answers to held-out prompts, one to each, judged: the mean reward and those of
+  /// each rule, lengths, and how many were cut. Errors: as next(). Collective.
+  Evaluation evaluate(const data::SampleSource& prompts, const EvaluationSettings& settings) const;
+
  private:
   int64_t samples_of_step() const { return settings_.batches.global_batch_size(); }
   int64_t steps_of_rollout() const { return settings_.told.steps * settings_.told.iterations; }
   int64_t prompts_of_rollout() const {
     return settings_.told.steps * samples_of_step() / settings_.told.answers;
   }
+  /// Prompts [first, first + count) of the order, the `round`th that the rollout draws.
+  struct Round {
+    int64_t number = 0, first = 0, count = 0;
+  };
   void roll_out(int64_t number);
-  std::vector<DrawnAnswer> draw(int64_t first_prompt, int64_t count) const;
-  void judge(const std::vector<std::string>& columns, std::vector<DrawnAnswer>& answers) const;
+  void begin_journal(int64_t number);
+  void draw_and_judge(const Round& round, std::vector<DrawnAnswer>& own);
+  infer::Request request_to(const data::Sample& prompt) const;
+  std::vector<infer::Request> requests_of(int64_t first_prompt, int64_t end) const;
+  std::vector<DrawnAnswer> draw(const Round& round, int64_t first_prompt, int64_t end);
+  void judge(const Round& round, int64_t first_prompt, std::vector<DrawnAnswer>& answers);
+  void find_scores(const std::vector<std::string>& columns,
+                   std::vector<DrawnAnswer>& answers) const;
+  int64_t replace_equal(int64_t number, std::vector<DrawnAnswer>& own);
   void examine(std::vector<DrawnAnswer>& answers) const;
   std::vector<data::Sample> samples_of(const std::vector<DrawnAnswer>& answers);
   std::vector<data::Sample> samples_by_critic(const std::vector<DrawnAnswer>& answers,
@@ -94,10 +120,11 @@ class RolloutStream : public data::StepStream {
   RolloutSettings settings_;
   int64_t step_ = 0;
   std::unique_ptr<data::BatchStream> answers_;  ///< of the present rollout
+  RolloutJournal journal_;
   std::map<std::string, double> figures_;
   double wait_s_ = 0;
   bool is_put_back_ = false;  ///< the step that next() gives was given before
-  bool has_warned_of_equal_ = false;
+  bool has_warned_of_equal_ = false, has_warned_of_rest_ = false;
 };
 
 }  // namespace danlu::train

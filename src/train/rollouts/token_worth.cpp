@@ -33,31 +33,54 @@ void whiten(std::span<const std::optional<double>> rewards, std::vector<TokenWor
   }
 }
 
+/// The rewards of all tokens divided by their deviation, about their mean,
+/// which stays (TRL).
+void whiten_rewards(std::vector<std::vector<double>>& of_answers) {
+  std::vector<double> all;
+  double mean = 0;
+  for (const auto& of_tokens : of_answers)
+    all.insert(all.end(), of_tokens.begin(), of_tokens.end());
+  for (const double reward : all) mean += reward / static_cast<double>(all.size());
+  const std::vector<double> white = whitened(std::move(all));
+  size_t next = 0;
+  for (auto& of_tokens : of_answers) {
+    for (double& reward : of_tokens) reward = white[next++] + mean;
+  }
+}
+
 }  // namespace
 
 std::vector<TokenWorth> worth_of_tokens(const std::vector<DrawnAnswer>& answers,
                                         std::span<const std::optional<double>> rewards,
                                         const settings::Critic& critic,
                                         std::map<std::string, double>& figures) {
-  std::vector<TokenWorth> worth;
+  std::vector<std::vector<double>> of_judged;  // the rewards of tokens
   double distance = 0, by_distance = 0, scores = 0, judged = 0;
   for (size_t i = 0; i < answers.size(); ++i) {
     const DrawnAnswer& answer = answers[i];
     if (answer.values.size() != answer.ids.size() || answer.ids.empty())
       throw InternalError("[rollout] a critic has a value for each token of an answer");
-    const std::vector<double> values(answer.values.begin(), answer.values.end());
     auto [of_tokens, moved] = distance_rewards(answer, critic.kl);
     distance += moved;
     for (const double reward : of_tokens) by_distance += reward;
-    if (!rewards[i]) {
-      worth.push_back({std::vector<double>(values.size(), 0.0), values});
-      continue;
-    }
+    if (!rewards[i]) continue;
     const double score = *rewards[i] - (answer.is_ended ? 0 : critic.missing_end_penalty);
     scores += score;
     ++judged;
     of_tokens.back() += score;
-    Estimate estimate = generalised_advantages(of_tokens, values, critic.gamma, critic.lambda);
+    of_judged.push_back(std::move(of_tokens));
+  }
+  if (critic.whitens_rewards) whiten_rewards(of_judged);
+  std::vector<TokenWorth> worth;
+  size_t next = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const std::vector<double> values(answers[i].values.begin(), answers[i].values.end());
+    if (!rewards[i]) {
+      worth.push_back({std::vector<double>(values.size(), 0.0), values});
+      continue;
+    }
+    Estimate estimate =
+        generalised_advantages(of_judged[next++], values, critic.gamma, critic.lambda);
     worth.push_back({std::move(estimate.advantages), std::move(estimate.returns)});
   }
   whiten(rewards, worth);

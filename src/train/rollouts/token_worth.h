@@ -18,7 +18,8 @@ struct TokenWorth {
 };
 
 /// A token's reward is -kl (old - reference), and the last one's also the answer's reward, less
-/// missing_end_penalty where it was cut. Answers that nothing judged are worth nothing, and their
+/// missing_end_penalty where it was cut; with whitens_rewards all of them are divided by their
+/// deviation, about their mean. Answers that nothing judged are worth nothing, and their
 /// returns are the values that they have. Source: verl, MindSpeed-LLM. (TRL gives the reward one
 /// position later.) figures: gets objective/kl (of an answer), objective/non_score_reward,
 /// objective/scores and objective/rlhf_reward.

@@ -24,6 +24,8 @@
 #include "models/weight_files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
+#include "train/rollouts/critic.h"
+#include "train/rollouts/rollout_journal.h"
 #include "weights/megatron/place.h"
 #include "weights/tensor_source.h"
 
@@ -124,6 +126,7 @@ std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
   if (!checkpoint::everything_of(run_dir / kCriticFolder).empty() ||
       weights::has_weights(run_dir / kCriticFolder))
     old.push_back(run_dir / kCriticFolder);
+  for (const fs::path& journal : journals_of(run_dir)) old.push_back(journal);
   const bool holds_model =
       weights::has_weights(run_dir) || fs::exists(run_dir / "adapter_config.json", ignored);
   if (!holds_model && !fs::exists(run_dir / "args.json", ignored)) return old;
@@ -342,7 +345,8 @@ void refuse_to_lose_files(const TrainConfig& config) {
 
 void mark_finished(const fs::path& run_dir, int64_t step) {
   // What grew line by line: DONE may not outlive a loss of power that they do not.
-  for (const char* name : {"logging.jsonl", "train.log"}) sync_path(run_dir / name);
+  for (const char* name : {"logging.jsonl", "samples.jsonl", "train.log"})
+    sync_path(run_dir / name);
   std::error_code none;
   for (const auto& entry : fs::recursive_directory_iterator(run_dir / "runs", none))
     sync_path(entry.path());

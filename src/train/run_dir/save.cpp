@@ -103,7 +103,8 @@ void begin_checkpoint(Run& run) {
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
   // A checkpoint whose steps the log has lost cannot log them again.
   parallel::together(run.ranks.all(), [&] {
-    if (run.ranks.is_first()) sync_path(request.run_dir / "logging.jsonl");
+    if (!run.ranks.is_first()) return;
+    for (const char* name : {"logging.jsonl", "samples.jsonl"}) sync_path(request.run_dir / name);
   });
   // First: a checkpoint that is there is whole.
   const bool is_begun = outlives_removal(run, [&] {

@@ -10,6 +10,7 @@
 #include "train/objectives/make_objective.h"
 #include "train/precision.h"
 #include "train/report/banner.h"
+#include "train/start/precompute.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::train {
@@ -99,7 +100,7 @@ std::unique_ptr<models::CausalLM> make_model(const Prepared& run) {
 std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
   const TrainConfig& config = run.config;
   const fs::path& named = config.objective.reference;
-  if (!config.holds_reference()) return nullptr;
+  if (!config.holds_reference() || finds_precomputed(run)) return nullptr;
   if (!named.empty()) {
     settings::ModelSource other;
     other.path = named;

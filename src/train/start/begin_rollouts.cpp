@@ -1,10 +1,14 @@
 #include "train/start/begin_rollouts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
+#include <tuple>
 #include <utility>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "settings/model_source.h"
 #include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
@@ -57,6 +61,21 @@ std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
                       *begun.state.model, *begun.state.links, tail_of(run));
 }
 
+/// Checkpoints and evaluations that a line asks for in the midst of rollouts come behind them.
+void say_when_saved(const TrainConfig& config) {
+  const settings::Reinforcement& told = config.objective.policy;
+  const settings::OutputConfig& output = config.output;
+  const int64_t steps = told.steps * told.iterations;
+  const std::tuple<const char*, Interval, int64_t> flags[] = {
+      {"save_steps", output.save, output.save_steps},
+      {"eval_steps", output.evaluate, output.eval_steps}};
+  for (const auto& [flag, interval, every] : flags) {
+    if (interval != Interval::kSteps || every % steps == 0) continue;
+    log::info("{}: a rollout has {} steps, whose end is waited for", config.said(flag, every),
+              steps);
+  }
+}
+
 /// The lines of steps that are not taken again; one that was cut is the last, and of such a step.
 void keep_earlier(const std::filesystem::path& file, int64_t step) {
   std::ifstream lines(file);
@@ -71,9 +90,8 @@ void keep_earlier(const std::filesystem::path& file, int64_t step) {
 
 }  // namespace
 
-std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& begun,
-                                                    Critic* critic,
-                                                    const data::BatchStreamOptions& options) {
+std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& begun, Critic* critic,
+                                                 const data::BatchStreamOptions& options) {
   const settings::Reinforcement& told = run.config.objective.policy;
   models::CausalLM& policy = *begun.state.model;
   RolloutParts parts{policy,
@@ -86,7 +104,8 @@ std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& 
                      begun.reference,
                      critic};
   for (const std::string& name : told.rewards)
-    parts.rewards.push_back(eval::make_reward(name, reward_settings(told)));
+    parts.rewards.push_back(reward_of_first_rank(eval::make_reward(name, reward_settings(told)),
+                                                 run.ranks.mesh().tensor()));
   for (const std::filesystem::path& judge : told.reward_models)
     parts.rewards.push_back(judge_at(run, begun, judge));
   RolloutSettings settings;
@@ -94,6 +113,10 @@ std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& 
   settings.batches = options;
   settings.stop_ids = stop_ids_of(run);
   settings.seed = run.config.seed;
+  settings.run_directory = run.config.output.directory;
+  settings.origin = fmt::format("{} {:016x} {:016x}", DANLU_VERSION, run.data.content_hash,
+                                hash_bytes(dump_text(run.steps.identity)));
+  say_when_saved(run.config);
   if (told.logs_completions && run.ranks.is_first()) {
     settings.samples_file = run.config.output.directory / "samples.jsonl";
     keep_earlier(settings.samples_file, begun.state.step);

@@ -4,6 +4,7 @@
 
 #include "data/batch_stream.h"
 #include "train/rollouts/critic.h"
+#include "train/rollouts/rollout_stream.h"
 #include "train/start/begin.h"
 #include "train/start/prepared.h"
 
@@ -11,8 +12,7 @@ namespace danlu::train {
 
 /// The parts of `run` and `begun`, and the critic, if there is one, outlive it. options: of a step.
 /// Errors: as RolloutStream and eval::make_reward.
-std::unique_ptr<data::StepStream> rollout_stream_of(const Prepared& run, Begun& begun,
-                                                    Critic* critic,
-                                                    const data::BatchStreamOptions& options);
+std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& begun, Critic* critic,
+                                                 const data::BatchStreamOptions& options);
 
 }  // namespace danlu::train

@@ -56,7 +56,7 @@ Json saved_config(const arch::ModelConfig& config, DType dtype) {
   }
   if (config.score) {
     // Beside the files of a model with a vocabulary, which stay as they are.
-    if (config.score->form == arch::ScoreForm::kSequence) arch::describe_score(config, json);
+    if (config.score->is_described()) arch::describe_score(config, json);
     return json;
   }
   // A head that has weights of its own by now must say so.

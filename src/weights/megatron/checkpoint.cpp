@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 #include <unordered_set>
 
@@ -126,6 +127,14 @@ void refuse_unknown(const Header& header, const Parts& parts, bool only_adapters
     }
   }
   if (unknown.empty()) return;
+  const auto is_of_reward = [](const std::string& line) {
+    return line.find("rm_head.") != std::string::npos;
+  };
+  if (std::any_of(unknown.begin(), unknown.end(), is_of_reward)) {
+    throw ModelError(tr("{}: a reward model of MindSpeed-LLM (rm_head), which is not read",
+                        header.place.directory.string()),
+                     tr("danlu posttrain --stage orm trains one, in transformers' files"));
+  }
   constexpr size_t kShown = 5;
   const size_t count = unknown.size();
   unknown.resize(std::min(count, kShown));

@@ -1,0 +1,202 @@
+// A run that learns from rewards and is killed, also in the midst of a rollout: the same command
+// leaves what an undisturbed run leaves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <map>
+
+#include "cli/bad_input.h"
+#include "cli/logged_steps.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class KilledRollout : public BadInput {
+ protected:
+  void SetUp() override {
+    BadInput::SetUp();
+    std::string prompts;
+    for (int i = 0; i < 24; ++i)
+      prompts += Json{{"prompt", "question " + std::to_string(i)}}.dump() + "\n";
+    write("prompts.jsonl", prompts);
+    // Counts rollouts; waits in the midst of the one that the file `wait` names, until it is gone.
+    write("judge.sh",
+          "#!/bin/sh\necho x >> judged\n"
+          "is_asked() { [ \"$(cat wait 2>/dev/null)\" = \"$(wc -l < judged | tr -d ' ')\" ]; }\n"
+          "if is_asked; then echo > waiting; fi\nwhile is_asked; do sleep 0.02; done\n"
+          "awk '{ print length($0) % 7 }'\n");
+  }
+  std::vector<std::string> line(const std::string& type, const std::string& to) const {
+    const std::string passes = type == "ppo" ? "--num_ppo_epochs" : "--num_iterations";
+    return {"rlhf",
+            "--rlhf_type",
+            type,
+            "--model",
+            good("model").string(),
+            "--dataset",
+            "prompts.jsonl",
+            "--reward_funcs",
+            "program:sh judge.sh",
+            "--num_generations",
+            "2",
+            "--max_completion_length",
+            "6",
+            passes,
+            "2",
+            "--output_dir",
+            to,
+            "--tuner",
+            "full",
+            "--dtype",
+            "fp32",
+            "--max_steps",
+            "8",
+            "--lr",
+            "1e-2",
+            "--lr_scheduler",
+            "constant",
+            "--global_batch_size",
+            "4",
+            "--batch_size",
+            "2",
+            "--logging_steps",
+            "1",
+            "--save_steps",
+            "4",
+            "--val_ratio",
+            "0",
+            "--version_dir",
+            "false",
+            "--log_completions",
+            "true",
+            "--seed",
+            "5"};
+  }
+  /// Kills the run as soon as `when` is true.
+  ProgramResult killed(const std::string& type, const std::string& to,
+                       const std::function<bool()>& when) const {
+    ProgramSettings settings;
+    settings.environment = {{"OMP_NUM_THREADS", "1"}};
+    settings.directory = (*this / "").string();
+    settings.signal = SIGKILL;
+    settings.signal_when = when;
+    return run_danlu(line(type, to), settings);
+  }
+  /// Forgets rollouts that were judged, so that the next run counts its own.
+  void judge_anew() const {
+    for (const char* name : {"judged", "wait", "waiting"}) fs::remove(*this / name);
+  }
+  size_t judged() const {
+    const std::string lines = content_of(*this / "judged");
+    return static_cast<size_t>(std::count(lines.begin(), lines.end(), '\n'));
+  }
+  void expect_the_same(const std::string& got, const std::string& wanted) const {
+    const auto one = steps_of(*this / got), other = steps_of(*this / wanted);
+    ASSERT_EQ(one.size(), other.size());
+    for (size_t step = 0; step < one.size(); ++step) {
+      for (const char* name : {"loss", "grad_norm", "reward", "entropy", "loss/value_avg"})
+        EXPECT_EQ(one[step].value(name, Json()), other[step].value(name, Json()))
+            << name << " of step " << step + 1;
+    }
+    EXPECT_EQ(content_of(*this / got / "samples.jsonl"),
+              content_of(*this / wanted / "samples.jsonl"))
+        << "every prompt once, with the same answers";
+    EXPECT_EQ(content_of(*this / got / "model.safetensors"),
+              content_of(*this / wanted / "model.safetensors"));
+    EXPECT_FALSE(fs::exists(*this / got / "rollouts"));
+  }
+};
+
+TEST_F(KilledRollout, GoesOnAsIfNothingHadBeen) {
+  for (const std::string type : {"grpo", "ppo"}) {
+    SCOPED_TRACE(type);
+    judge_anew();
+    ok(line(type, type + "-whole"));
+    EXPECT_EQ(judged(), 4u);
+    // Four rollouts of two steps, checkpoints behind the second and the fourth. Killed while the
+    // answers of each are judged, they are drawn already.
+    for (int rollout = 1; rollout <= 4; ++rollout) {
+      SCOPED_TRACE(rollout);
+      const std::string to = type + std::to_string(rollout);
+      judge_anew();
+      write("wait", std::to_string(rollout));
+      EXPECT_EQ(killed(type, to, [&] { return fs::exists(*this / "waiting"); }).exit_code,
+                128 + SIGKILL);
+      EXPECT_TRUE(fs::exists(*this / to / "rollouts"));
+      judge_anew();
+      ok(line(type, to));
+      EXPECT_EQ(judged(), static_cast<size_t>(5 - rollout)) << "only what was not judged yet";
+      expect_the_same(to, type + "-whole");
+    }
+  }
+}
+
+TEST_F(KilledRollout, WheneverItIsKilled) {
+  for (const std::string type : {"grpo", "ppo"}) {
+    judge_anew();
+    ok(line(type, type + "-whole"));
+    const std::string to = type + "-killed";
+    // Again and again, a little later each time: while a model is loaded, answers are drawn or
+    // learnt from, a checkpoint is written.
+    int kills = 0;
+    for (int moment = 0; moment < 12; ++moment) {
+      int asked = 0;
+      const ProgramResult result = killed(
+          type, to, [&] { return fs::exists(*this / to / "args.json") && ++asked > moment * 3; });
+      if (result.exit_code != 128 + SIGKILL) break;
+      ++kills;
+    }
+    EXPECT_GE(kills, 3);
+    ok(line(type, to));
+    expect_the_same(to, type + "-whole");
+  }
+}
+
+TEST_F(KilledRollout, TensorRanksLearnAsOneDoesAndGoOn) {
+  for (const std::string type : {"grpo", "ppo"}) {
+    SCOPED_TRACE(type);
+    // Draws are the same as long as none falls between two tokens to rounding.
+    const auto drawn = [&](const std::string& to, const std::vector<std::string>& more) {
+      std::vector<std::string> words = line(type, to);
+      // At 1e-8, gradients that are rounding noise become whole steps.
+      words.insert(words.end(), {"--lr", "1e-3", "--adam_epsilon", "1e-5"});
+      words.insert(words.end(), more.begin(), more.end());
+      return ok(words);
+    };
+    const auto expect_the_numbers_of_one = [&] {
+      const auto one = steps_of(*this / (type + "-one")), four = steps_of(*this / (type + "-four"));
+      ASSERT_EQ(one.size(), 8u);
+      ASSERT_EQ(four.size(), 8u);
+      for (size_t step = 0; step < 8; ++step) {
+        EXPECT_NEAR(four[step].at("loss").get<double>(), one[step].at("loss").get<double>(), 1e-5)
+            << step;
+        EXPECT_EQ(four[step].value("reward", Json()), one[step].value("reward", Json())) << step;
+      }
+    };
+    judge_anew();
+    drawn(type + "-one", {});
+    EXPECT_EQ(judged(), 4u);
+    judge_anew();
+    const std::vector<std::string> ranks = {"--nproc", "4", "--tp", "2"};
+    drawn(type + "-four", ranks);
+    EXPECT_EQ(judged(), 8u) << "by one rank of each model";
+    expect_the_numbers_of_one();
+    fs::remove_all(*this / (type + "-four") / "checkpoint-8");
+    fs::remove(*this / (type + "-four") / "DONE");
+    drawn(type + "-four", ranks);
+    expect_the_numbers_of_one();
+  }
+  std::vector<std::string> refused = line("grpo", "refused");
+  refused.insert(refused.end(), {"--nproc", "2", "--pp", "2"});
+  expect_error(run(refused), 2, {"--pp 2", "--tp"});
+  refused = line("grpo", "refused");
+  refused.insert(refused.end(), {"--nproc", "2", "--tp", "2", "--sequence-parallel"});
+  expect_error(run(refused), 2, {"--sequence-parallel", "a token at a time"});
+}
+
+}  // namespace
+}  // namespace danlu::test
