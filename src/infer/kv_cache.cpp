@@ -18,14 +18,6 @@ ops::PageShape page_shape(const arch::ModelConfig& config, int64_t ranks) {
           kept.value_dim};
 }
 
-/// The same of one rank: key heads that are fewer than ranks are held by several.
-ops::PageShape page_shape(const models::CausalLM& model) {
-  ops::PageShape shape = page_shape(model.config());
-  const int64_t ranks = model.mesh().shape().tensor;
-  if (!model.config().latent) shape.heads = std::max<int64_t>(1, shape.heads / ranks);
-  return shape;
-}
-
 int64_t pages_for(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
 
 }  // namespace
@@ -40,9 +32,6 @@ SequenceCache::SequenceCache(const models::CausalLM& model, int64_t max_pages)
 SequenceCache::SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype,
                              const at::Device& device, int64_t max_pages)
     : SequenceCache(page_shape(config, 1), dtype, device, max_pages) {}
-
-SequenceCache::SequenceCache(const models::CausalLM& model, int64_t max_pages)
-    : SequenceCache(page_shape(model), model.dtype(), model.device(), max_pages) {}
 
 SequenceCache::SequenceCache(const ops::PageShape& shape, at::ScalarType dtype,
                              const at::Device& device, int64_t max_pages)

@@ -31,8 +31,6 @@ class SequenceCache : public models::KvCache {
   /// The same for a whole model.
   SequenceCache(const arch::ModelConfig& config, at::ScalarType dtype, const at::Device& device,
                 int64_t max_pages = 0);
-  /// For the heads that this rank of the tensor axis has.
-  explicit SequenceCache(const models::CausalLM& model, int64_t max_pages = 0);
   /// max_pages: as PagePool's.
   SequenceCache(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
                 int64_t max_pages);

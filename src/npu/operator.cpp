@@ -34,6 +34,15 @@ int64_t offset_in(const at::Tensor& tensor, at::ScalarType type) {
          static_cast<int64_t>(c10::elementSize(type));
 }
 
+/// An operator that meets the late error of one before it says that the runtime failed: a wait
+/// says how.
+int cause_of(int code, AclStream stream) {
+  constexpr int kRuntimeFailed = 361001;
+  if (code != kRuntimeFailed) return code;
+  const int late = acl().aclrtSynchronizeStream(stream);
+  return late == kAclOk ? code : late;
+}
+
 }  // namespace
 
 int acl_type(at::ScalarType type) {
@@ -112,15 +121,17 @@ void throw_absent(const char* name) {
 void run_planned(const char* name, int32_t code, RunOperator run, uint64_t bytes,
                  aclOpExecutor* executor) {
   const int device = entered();
-  if (code != kAclOk) throw_as_kind(error_of(code, std::string("aclnn") + name));
   const c10::StreamId id = current_stream(device);
+  if (code != kAclOk)
+    throw_as_kind(error_of(cause_of(code, stream_of(device, id)), std::string("aclnn") + name));
   const AclStream stream = stream_of(device, id);
   note_launch(name);
   void* const workspace = bytes > 0 ? take(device, id, bytes) : nullptr;
   const int32_t result = run(workspace, bytes, executor, stream);
   // Later work of this stream alone may take it again.
   if (workspace) give_back(workspace);
-  if (result != kAclOk) throw_as_kind(error_of(result, std::string("aclnn") + name));
+  if (result != kAclOk)
+    throw_as_kind(error_of(cause_of(result, stream), std::string("aclnn") + name));
   if (launches_block()) {
     const int32_t late = acl().aclrtSynchronizeStream(stream);
     if (late != kAclOk) throw_as_kind(error_of(late, std::string("aclnn") + name));

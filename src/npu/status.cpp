@@ -82,7 +82,8 @@ Meaning meaning_of(int code) {
     default:
       break;
   }
-  if (code >= 507000 || code == 107020) return meaning_of_hardware(code);
+  constexpr int kRuntimeFailed = 361001;  // of an operator, by something before it
+  if (code >= 507000 || code == 107020 || code == kRuntimeFailed) return meaning_of_hardware(code);
   return {ExitCode::kInternal, tr("please report it, with the log in {}", log_folder())};
 }
 
