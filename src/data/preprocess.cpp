@@ -212,6 +212,24 @@ bool is_what_is_asked_for(const PreprocessSpec& spec, const PreprocessManifest& 
          lacks_the_same_pictures(earlier.report, "--overwrite");
 }
 
+/// Says beside the files what they were made from.
+void record_files(const PreprocessSpec& spec, const EncodeSettings& settings,
+                  const std::string& key, PreprocessResult* result) {
+  const std::string tokenizer =
+      settings.tokenizer ? fmt::format("{:016x}", settings.tokenizer->content_hash()) : "";
+  if (!result->report.visual.empty() || result->kind == SampleKind::kPairs)
+    result->outputs = with_optional_outputs(spec.output_prefix, *result);
+  write_manifest(spec.output_prefix,
+                 {key,
+                  {},
+                  result->report,
+                  result->recorded_template,
+                  tokenizer,
+                  result->kind,
+                  settings.media ? settings.media->settings().grid_json() : Json()},
+                 result->outputs);
+}
+
 }  // namespace
 
 PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& text) {
@@ -263,19 +281,7 @@ PreprocessResult preprocess(const PreprocessSpec& spec, const PreprocessText& te
     fs::remove_all(work, ignored);
     throw;
   }
-  const std::string tokenizer =
-      settings.tokenizer ? fmt::format("{:016x}", settings.tokenizer->content_hash()) : "";
-  if (!result.report.visual.empty() || result.kind == SampleKind::kPairs)
-    result.outputs = with_optional_outputs(spec.output_prefix, result);
-  write_manifest(spec.output_prefix,
-                 {key,
-                  {},
-                  result.report,
-                  result.recorded_template,
-                  tokenizer,
-                  result.kind,
-                  settings.media ? settings.media->settings().grid_json() : Json()},
-                 result.outputs);
+  record_files(spec, settings, key, &result);
   fs::remove_all(work, ignored);
   return result;
 }

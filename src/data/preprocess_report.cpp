@@ -235,7 +235,7 @@ LostMedia LostMedia::from_json(const Json& json) {
   LostMedia lost;
   if (!json.is_object()) throw_wrong_type("lost_media", "an object", json);
   for (const auto& [path, state] : json.items()) {
-    if (!state.is_string()) throw_wrong_type("lost_media", "an object of strings", state);
+    if (!state.is_string()) throw_wrong_type(path, "a string", state);
     lost.states_[path] = state.get<std::string>();
   }
   return lost;

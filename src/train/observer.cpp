@@ -17,6 +17,7 @@
 #include "train/report/console.h"
 #include "train/report/curve_picture.h"
 #include "train/report/log_lines.h"
+#include "train/report/megatron_line.h"
 #include "train/report/metrics_log.h"
 #include "train/report/model_card.h"
 #include "train/report/sparkline.h"

@@ -5,6 +5,7 @@
 
 #include "train/report/console.h"
 #include "train/report/log_lines.h"
+#include "train/report/megatron_line.h"
 #include "train/report/shown_sample.h"
 #include "train/report/sparkline.h"
 

@@ -2,7 +2,6 @@
 // plotters.
 #pragma once
 #include <cstdint>
-#include <ctime>
 #include <string>
 
 #include "base/json.h"
@@ -37,10 +36,6 @@ Json eval_json(const EvalRecord& record);
 /// visual + 1,040 text".
 std::string step_line(const StepRecord& record, uint64_t memory_limit_bytes = 0,
                       int64_t num_devices = 1);
-/// Megatron's line of an iteration, in the order of its fields, which scripts cut at ':' and '|':
-/// time, iteration, consumed samples, milliseconds an iteration, learning rate, global batch size,
-/// lm loss, metrics, loss scale, grad norm, skipped and NaN iterations. In the local time zone.
-std::string megatron_step_line(const StepRecord& record, int64_t samples_of_step, std::time_t now);
 std::string eval_line(const EvalRecord& record);
 
 }  // namespace danlu::train
