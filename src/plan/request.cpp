@@ -30,7 +30,10 @@ int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelC
   const data::MediaFlags& flags = config.data.media;
   media::ImageProcessor processor;
   int64_t area = 0, cell = model.vision->patch_size * model.vision->merge_size;
-  if (const auto found = data::media_settings_of(directory, flags)) {
+  // A config.json is enough for a plan.
+  const auto found =
+      data::reads_media(directory) ? data::media_settings_of(directory, flags) : std::nullopt;
+  if (found) {
     const media::PreResize& before = found->image_resize;
     area = found->processor.max_pixels;
     if (before.rule == media::PreResizeRule::kQwenUtils) area = before.max_pixels;

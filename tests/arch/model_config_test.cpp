@@ -323,11 +323,12 @@ TEST(ModelConfigErrors, ImpossibleCombinationsShowBothNumbers) {
 
 TEST(ModelConfigErrors, UnsupportedArchitecturesListTheSupportedAndTheNearest) {
   const std::string ministral = model_error({{"model_type", "ministral"}});
-  EXPECT_THAT(ministral,
-              HasSubstr("unsupported architecture \"ministral\"; supported: llama, qwen2, qwen3, "
-                        "mistral, baichuan, internlm2, mixtral, qwen2_moe, qwen3_moe, glm4_moe, "
-                        "phimoe, qwen2_vl, "
-                        "qwen2_5_vl"));
+  EXPECT_THAT(
+      ministral,
+      HasSubstr("unsupported architecture \"ministral\"; supported: llama, aquila, qwen2, qwen3, "
+                "mistral, baichuan, internlm2, mixtral, qwen2_moe, qwen3_moe, glm4_moe, "
+                "phimoe, qwen2_vl, "
+                "qwen2_5_vl"));
   EXPECT_THAT(ministral, HasSubstr("nearest supported one is mistral"));
   EXPECT_THAT(model_error({{"model_type", "internlm2_reward_model"}}),
               HasSubstr("nearest supported one is internlm2"));

@@ -192,7 +192,7 @@ TEST_F(BadModel, TensorOfAnotherShape) {
 
 TEST_F(BadModel, UnknownArchitecture) {
   expect_error(ask_with_config("\"qwen2\"", "\"mamba\""), 4,
-               {"config.json", "unsupported architecture", "supported: llama, qwen2"});
+               {"config.json", "unsupported architecture", "supported: llama, aquila, qwen2"});
 }
 
 TEST_F(BadModel, Divisibility) {

@@ -222,7 +222,7 @@ TEST_F(SeenRows, AProcessorOfAnotherTowerIsRefused) {
   std::ofstream(file) << config;
   const ProgramResult result =
       train("other", rows_with("<image>", {{"images", {media("rows/media/a.png")}}}));
-  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_EQ(result.exit_code, 4) << result.err;
   EXPECT_THAT(result.err, HasSubstr("merge_size is 4, and the model's vision tower has 2"));
   fs::remove(file);
   const ProgramResult none =

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -21,6 +22,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 ip link set lo up || exit 99
 received() { sed -n 's/^ *lo: *//p' /proc/net/dev | cut -d ' ' -f 1; }
 for line in "$@"; do
+  rm -rf run-*
   before=$(received)
   bash $line.sh > $line.out 2> $line.err || exit 1
   echo $(($(received) - before))
@@ -160,12 +162,14 @@ TEST_P(WireBytes, OfAStepAreWhatThePlanSays) {
     write(fmt::format("steps-{}.sh", steps),
           of.machines == 1 ? text + "\n" : of_each_rank(of, text));
   }
-  const ProgramResult result = counted({"steps-1", "steps-3"});
+  // Twice: who waits long for the others to come asks for them again and again.
+  const ProgramResult result = counted({"steps-1", "steps-3", "steps-1", "steps-3"});
   ASSERT_EQ(result.exit_code, 0) << content_of((*this) / "steps-1.err")
                                  << content_of((*this) / "steps-3.err");
   std::istringstream numbers(result.out);
-  double one = 0, three = 0;
-  numbers >> one >> three;
+  std::array<double, 4> bytes{};
+  for (double& count : bytes) numbers >> count;
+  const double one = std::min(bytes[0], bytes[2]), three = std::min(bytes[1], bytes[3]);
   const double step = (three - one) / 2, expected = planned(of);
   EXPECT_GT(step, 4e6) << "too little to prove anything";
   EXPECT_GT(step / expected, 1.0);

@@ -17,11 +17,12 @@ inline constexpr int64_t kTinyPatch = 3 * 2 * 4 * 4;
 
 class DrawnPixels : public data::PendingPixels {
  public:
-  explicit DrawnPixels(std::vector<data::MediaSpan> spans) : spans_(std::move(spans)) {}
+  /// is_for_once: a second take(), for which a loader would decode them anew, fails.
+  explicit DrawnPixels(std::vector<data::MediaSpan> spans, bool is_for_once = false)
+      : spans_(std::move(spans)), is_for_once_(is_for_once) {}
   data::MediaPixels take(double* wait_s = nullptr) override {
     if (wait_s) *wait_s = 0;
-    // A loader would decode them anew.
-    EXPECT_FALSE(is_taken_) << "pixels are taken twice";
+    EXPECT_FALSE(is_taken_ && is_for_once_) << "pixels are taken twice";
     is_taken_ = true;
     data::MediaPixels made;
     made.patch_values = kTinyPatch;
@@ -38,7 +39,7 @@ class DrawnPixels : public data::PendingPixels {
 
  private:
   std::vector<data::MediaSpan> spans_;
-  bool is_taken_ = false;
+  bool is_for_once_, is_taken_ = false;
 };
 
 }  // namespace danlu::test

@@ -258,7 +258,7 @@ inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& c
   data::StepBatches batches = stream.step_at(step * kGlobalBatch);
   for (data::Batch& batch : batches.micro_batches) {
     if (!batch.media.empty())
-      batch.pixels = std::make_shared<danlu::test::DrawnPixels>(batch.media);
+      batch.pixels = std::make_shared<danlu::test::DrawnPixels>(batch.media, /*is_for_once=*/true);
   }
   return batches;
 }

@@ -25,7 +25,10 @@ INTERNLM2 = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_nor
 CHATGLM = {"model.embed_tokens": "transformer.embedding.word_embeddings", "model.layers": "transformer.encoder.layers",
            "self_attn.o_proj": "self_attention.dense", "mlp.gate_up_proj": "mlp.dense_h_to_4h", "mlp.down_proj": "mlp.dense_4h_to_h",
            "model.norm": "transformer.encoder.final_layernorm", "lm_head": "transformer.output_layer"}
-RENAMED = {"internlm2": INTERNLM2, "chatglm": CHATGLM}
+QWEN = {"model.embed_tokens": "transformer.wte", "model.layers": "transformer.h", "self_attn.o_proj": "attn.c_proj",
+        "self_attn.W_pack": "attn.c_attn", "mlp.gate_proj": "mlp.w2", "mlp.up_proj": "mlp.w1", "mlp.down_proj": "mlp.c_proj",
+        "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "model.norm": "transformer.ln_f"}
+RENAMED = {"internlm2": INTERNLM2, "chatglm": CHATGLM, "qwen": QWEN}
 # Behind attention, before the MLP, behind it.
 GEMMA2 = ("post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 NORMS = {"gemma2": GEMMA2, "gemma3_text": GEMMA2, "glm4": ("post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")}
@@ -50,7 +53,7 @@ class Model:
         return self.get(f"model.layers.{index}.{name}")
 
     def qkv(self, index, kind):
-        if self.family == "baichuan":
+        if self.family in ("baichuan", "qwen"):
             packed = self.layer(index, f"self_attn.W_pack.{kind}")
             return None if packed is None else packed.chunk(3)
         if self.family == "internlm2":
@@ -280,10 +283,11 @@ def check_arguments(where, root, case):
     assert type(args) is argparse.Namespace and root["checkpoint_version"] == 3.0 and type(root["checkpoint_version"]) is float
     assert root["iteration"] == (case["iteration"] or 0)
     unit = case["vocab_divisor"] * case["tp"]
+    halves = 2 if config["model_type"] == "qwen" else 1  # whose config counts both
     expected = {
         "num_layers": config["num_hidden_layers"] + len(case["noop_layers"]), "hidden_size": config["hidden_size"],
         "num_attention_heads": config["num_attention_heads"], "tensor_model_parallel_size": case["tp"],
-        "pipeline_model_parallel_size": case["pp"], "expert_model_parallel_size": case["ep"], "ffn_hidden_size": config["intermediate_size"],
+        "pipeline_model_parallel_size": case["pp"], "expert_model_parallel_size": case["ep"], "ffn_hidden_size": config["intermediate_size"] // halves,
         "padded_vocab_size": -(-config["vocab_size"] // unit) * unit, "num_layers_per_virtual_pipeline_stage": case["layers_per_chunk"] or None,
         "noop_layers": set(case["noop_layers"]) or None, "num_layer_list": ",".join(map(str, case["layer_list"])) or None,
         "untie_embeddings_and_output_weights": not config["tie_word_embeddings"],
