@@ -375,6 +375,13 @@ Held Elements::without_experts() const {
   return held;
 }
 
+double trained_share(const Request& request, const Elements& elements) {
+  return static_cast<double>(elements.without_experts().trained) /
+             static_cast<double>(request.sharers()) +
+         static_cast<double>(elements.experts.trained) /
+             static_cast<double>(request.expert_sharers());
+}
+
 Memory Memory::in_parts() const {
   Memory parts = *this;
   parts.activations += std::min<int64_t>(working, 0);

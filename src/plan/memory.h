@@ -32,6 +32,8 @@ struct Elements : Held {
 
   Held without_experts() const;
 };
+/// Of the trained elements, how many a rank keeps where ranks share them: numbers, not bytes.
+double trained_share(const Request& request, const Elements& elements);
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);
 

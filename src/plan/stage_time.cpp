@@ -245,11 +245,7 @@ double StageClock::half_sum_of_copies(const Elements& elements, int64_t Held::* 
 /// 0: there is one copy of each share.
 double StageClock::sum_of_replicas(const Elements& elements, double width) const {
   if (paths_.replicas.members == 1) return 0;
-  const double share = static_cast<double>(elements.without_experts().trained) /
-                           static_cast<double>(request_.sharers()) +
-                       static_cast<double>(elements.experts.trained) /
-                           static_cast<double>(request_.expert_sharers());
-  return 2 * half_sum_seconds(paths_.replicas, width * share);
+  return 2 * half_sum_seconds(paths_.replicas, width * trained_share(request_, elements));
 }
 
 /// ZeRO-2 and 3 exchange in every pass: sums beside the work, gathers one unit ahead of it.

@@ -64,11 +64,7 @@ double shared_bytes(const Request& request, const arch::Stage& stage, const Held
 double replica_bytes(const Request& request, const Elements& elements) {
   if (request.sharding == Sharding::kNone) return 0;
   const auto replicas = static_cast<double>(request.replicas());
-  const double share =
-      static_cast<double>(elements.without_experts().trained) /
-          static_cast<double>(request.sharers()) +
-      static_cast<double>(elements.experts.trained) / static_cast<double>(request.expert_sharers());
-  return 2 * (replicas - 1) / replicas * 4 * share;
+  return 2 * (replicas - 1) / replicas * 4 * trained_share(request, elements);
 }
 
 double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {

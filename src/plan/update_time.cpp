@@ -11,11 +11,8 @@ using settings::Sharding;
 double update_seconds(const Request& request, const Machine& machine, const Elements& elements) {
   const int64_t world = request.mesh.size();
   const bool shares = request.sharding >= Sharding::kState;
-  const auto share = [&](const Held& held, int64_t ranks) {
-    return static_cast<double>(held.trained) / (shares ? static_cast<double>(ranks) : 1);
-  };
-  const double updated = share(elements.without_experts(), request.sharers()) +
-                         share(elements.experts, request.expert_sharers());
+  const double updated =
+      shares ? trained_share(request, elements) : static_cast<double>(elements.trained);
   const auto width = static_cast<double>(request.element_bytes());
   // Moments, and masters: f32 weights themselves, or with the half that a bf16 weight is.
   const bool are_weights = request.master_bytes() < 4;

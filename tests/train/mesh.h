@@ -263,6 +263,15 @@ inline data::StepBatches batches_of(const Mesh& mesh, int64_t step, const Cut& c
   return batches;
 }
 
+/// rank(mesh) on each rank of a mesh, which are threads; on this one where there is one.
+inline void on_ranks(const MeshShape& shape, const std::function<void(const Mesh&)>& rank) {
+  if (shape.size() == 1) return rank(Mesh::single());
+  parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
+    const Mesh mesh(world, shape);
+    rank(mesh);
+  });
+}
+
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<std::map<std::string, double>> metrics;
@@ -330,16 +339,9 @@ inline Outcome train(const Case& c, const MeshShape& shape, int64_t steps, const
       EXPECT_EQ(outcome.norms[static_cast<size_t>(step)], result.grad_norm) << "ranks disagree";
     }
   };
-  if (shape.size() == 1) {
-    rank(Mesh::single());
-  } else {
-    MeshShape places = shape;
-    places.ring = c.chunks > 1;
-    parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
-      const Mesh mesh(world, places);
-      rank(mesh);
-    });
-  }
+  MeshShape places = shape;
+  places.ring = c.chunks > 1;
+  on_ranks(places, rank);
   return outcome;
 }
 

@@ -74,14 +74,7 @@ std::vector<double> losses_of(const Case& c, bool is_unpaired, bool beforehand) 
       if (mesh.rank() == 0) losses.push_back(result.loss);
     }
   };
-  if (c.shape.size() == 1) {
-    rank(Mesh::single());
-  } else {
-    parallel::run_local_ranks(c.shape.size(), [&](parallel::World& world) {
-      const Mesh mesh(world, c.shape);
-      rank(mesh);
-    });
-  }
+  on_ranks(c.shape, rank);
   return losses;
 }
 

@@ -283,14 +283,7 @@ std::pair<std::vector<double>, std::vector<double>> learn_resampled(Case c) {
       if (step % 2 == 0) resampled.push_back(figures.at("resampled_prompts"));
     }
   };
-  if (c.shape.size() == 1) {
-    rank(Mesh::single());
-  } else {
-    parallel::run_local_ranks(c.shape.size(), [&](parallel::World& world) {
-      const Mesh mesh(world, c.shape);
-      rank(mesh);
-    });
-  }
+  on_ranks(c.shape, rank);
   return {losses, resampled};
 }
 

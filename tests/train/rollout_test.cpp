@@ -195,14 +195,7 @@ Learnt learn(const Case& c, int64_t iterations = 1, bool is_greedy = false) {
       learnt.rewards.push_back(figures.count("reward") ? figures.at("reward") : 0);
     }
   };
-  if (c.shape.size() == 1) {
-    rank(Mesh::single());
-  } else {
-    parallel::run_local_ranks(c.shape.size(), [&](parallel::World& world) {
-      const Mesh mesh(world, c.shape);
-      rank(mesh);
-    });
-  }
+  on_ranks(c.shape, rank);
   return learnt;
 }
 
@@ -304,14 +297,7 @@ std::vector<double> criticise(const Case& c, bool is_greedy = false) {
         figures.push_back(stream.figures().at(name));
     }
   };
-  if (c.shape.size() == 1) {
-    rank(Mesh::single());
-  } else {
-    parallel::run_local_ranks(c.shape.size(), [&](parallel::World& world) {
-      const Mesh mesh(world, c.shape);
-      rank(mesh);
-    });
-  }
+  on_ranks(c.shape, rank);
   return figures;
 }
 

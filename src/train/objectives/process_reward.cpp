@@ -22,12 +22,9 @@ struct JudgedSteps {
   std::vector<int64_t> right;  ///< of each step the candidate that it deserves
 };
 
-class ProcessReward : public Objective {
+/// Targets are the labels of steps.
+class StepObjective : public Objective {
  public:
-  explicit ProcessReward(const std::vector<int64_t>& reward_ids) : reward_ids_(reward_ids) {
-    std::sort(reward_ids_.begin(), reward_ids_.end());
-  }
-
   std::vector<std::string> metrics() const override { return {"acc"}; }
   double weight(const data::Batch& batch) const override {
     return static_cast<double>(batch.num_targets);
@@ -36,21 +33,34 @@ class ProcessReward : public Objective {
                                const std::vector<const data::Batch*>& whole) const override {
     parallel::together(passes.stage().mesh().batch_ranks(), [&] {
       for (const data::Batch* batch : whole) {
-        for (const int64_t target : batch->targets) require_known(target);
+        for (const int64_t target : batch->targets) {
+          if (target == kIgnoreLabel || is_known(target)) continue;
+          throw DataError(
+              tr("[train] a step is labelled with token {}, which is none of --reward_tokens",
+                 target));
+        }
       }
     });
     return std::vector<Columns>(whole.size());
   }
+
+ private:
+  virtual bool is_known(int64_t label) const = 0;
+};
+
+class ProcessReward : public StepObjective {
+ public:
+  explicit ProcessReward(const std::vector<int64_t>& reward_ids) : reward_ids_(reward_ids) {
+    std::sort(reward_ids_.begin(), reward_ids_.end());
+  }
+
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
                 double scale) const override;
 
  private:
-  void require_known(int64_t target) const {
-    if (target == kIgnoreLabel || reward_ids_.empty()) return;
-    if (std::binary_search(reward_ids_.begin(), reward_ids_.end(), target)) return;
-    throw DataError(
-        tr("[train] a step is labelled with token {}, which is none of --reward_tokens", target));
+  bool is_known(int64_t label) const override {
+    return reward_ids_.empty() || std::binary_search(reward_ids_.begin(), reward_ids_.end(), label);
   }
   JudgedSteps steps_of(const data::Batch& batch) const;
 
@@ -97,29 +107,10 @@ Loss ProcessReward::evaluate(const models::CausalLM& policy, const at::Tensor& h
   return {sum, scale_of_sum, {{"acc", {num_right, at::scalar_tensor(num_steps, at::kLong)}}}};
 }
 
-class StepClasses : public Objective {
+class StepClasses : public StepObjective {
  public:
   StepClasses(int64_t right_id, int64_t wrong_id) : right_id_(right_id), wrong_id_(wrong_id) {}
 
-  std::vector<std::string> metrics() const override { return {"acc"}; }
-  double weight(const data::Batch& batch) const override {
-    return static_cast<double>(batch.num_targets);
-  }
-  std::vector<Columns> prepare(const ForwardPasses& passes,
-                               const std::vector<const data::Batch*>& whole) const override {
-    parallel::together(passes.stage().mesh().batch_ranks(), [&] {
-      for (const data::Batch* batch : whole) {
-        for (const int64_t target : batch->targets) {
-          if (target == kIgnoreLabel || target == right_id_ || target == wrong_id_) continue;
-          throw DataError(
-              tr("[train] a step is labelled with token {}, which "
-                 "is none of --reward_tokens",
-                 target));
-        }
-      }
-    });
-    return std::vector<Columns>(whole.size());
-  }
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
                 double scale) const override {
@@ -141,6 +132,8 @@ class StepClasses : public Objective {
   }
 
  private:
+  bool is_known(int64_t label) const override { return label == right_id_ || label == wrong_id_; }
+
   int64_t right_id_, wrong_id_;
 };
 
