@@ -298,6 +298,12 @@ TEST_F(PlannedGuideD, HasTheMemoryOfARankOfEachStage) {
   EXPECT_THAT(plan.out, testing::ContainsRegex("a rank of each stage +[0-9.]+ GB, [0-9.]+ GB, "
                                                "[0-9.]+ GB, [0-9.]+ GB"));
   EXPECT_THAT(plan.out, HasSubstr("fits"));
+  write("frozen.json", R"({"text_decoder": {"freeze": true}})");
+  const ProgramResult frozen =
+      run({"plan", "--devices", "1", "pretrain", "--load", "7b", "--mm-data", "data.json",
+           "--mm-model", "frozen.json", "--seq-length", "1024", "--save", "save_dir"});
+  EXPECT_EQ(frozen.exit_code, 2);
+  EXPECT_THAT(frozen.err, HasSubstr("frozen.json: text_decoder.freeze is no switch"));
 }
 
 }  // namespace

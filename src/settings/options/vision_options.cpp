@@ -159,6 +159,10 @@ MmModel read_mm_model(const std::filesystem::path& path, const arch::ModelConfig
   tower.refuse_misspelt({"pipeline_num_layers", "freeze"});
   merger.refuse_misspelt({"freeze"});
   decoder.refuse_misspelt({"pipeline_num_layers"});
+  // MindSpeed-MM trains the decoder whatever this says: neither is what the user meant.
+  if (decoder.flag("freeze", false))
+    throw UsageError(tr("{}: text_decoder.freeze is no switch of MindSpeed-MM", path.string()),
+                     tr("take it out; --freeze_llm freezes the decoder"));
   require_tower(tower, *model.vision);
   require_decoder(decoder, model);
   all.require("vision_start_token_id", model.vision->start_token);
