@@ -371,6 +371,10 @@ class Engine::Impl {
     device::parallel_each(parts.size(), [&](size_t i) {
       if (last_rows[i] < 0) return;
       const LiveRequest& live = *parts[i].live;
+      if (!result.likeliest_R.empty()) {
+        drawn[i].token = result.likeliest_R[static_cast<size_t>(last_rows[i])];
+        return;
+      }
       drawn[i] = draw(answerable(logits_RV, static_cast<size_t>(last_rows[i]), live.asked.request),
                       live, model_.dtype());
     });
@@ -405,6 +409,7 @@ class Engine::Impl {
       StepInput input{live.sequence, {from, end}, live.pictures.get()};
       input.ids.insert(input.ids.end(), live.drafts.begin(), live.drafts.end());
       input.adapter = live.asked.adapter.get();
+      input.takes_likeliest = live.takes_likeliest(model_.config().vocab_size);
       if (live.asked.pooling)
         input.logits_after = LogitsAfter::kNone;
       else if (live.wants_prompt_logprobs() || !live.drafts.empty())

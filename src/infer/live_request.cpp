@@ -6,6 +6,14 @@
 
 namespace danlu::infer {
 
+bool LiveRequest::takes_likeliest(int64_t vocabulary) const {
+  const Request& request = asked.request;
+  const bool are_all_there = request.num_tokens <= 0 || request.num_tokens >= vocabulary;
+  return !request.sampling.do_sample && request.sampling.repetition_penalty == 1.0 &&
+         request.rules.is_empty() && are_all_there && drafts.empty() && !asked.num_logprobs &&
+         !wants_prompt_logprobs();
+}
+
 std::optional<text::TokenId> next_of(std::span<float> row, const Request& request,
                                      std::span<const text::TokenId> seen,
                                      at::ScalarType computed_in) {

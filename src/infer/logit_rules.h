@@ -17,6 +17,11 @@ struct LogitRules {
   double frequency_penalty = 0;  ///< the same for each time that it has them
   int64_t min_new_tokens = 0;    ///< no stop id comes before so many tokens
   std::shared_ptr<text::TokenConstraint> constraint;  ///< of this answer alone
+
+  bool is_empty() const {
+    return bias.empty() && presence_penalty == 0 && frequency_penalty == 0 && min_new_tokens == 0 &&
+           !constraint;
+  }
 };
 
 /// Changes the logits of the token that follows `answer`; what may not come becomes -inf. False: no

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/backend.h"
 #include "ops/pointwise.h"
 
 namespace danlu::infer {
@@ -19,6 +20,19 @@ void add_rows(const StepInput& input, int64_t end, std::vector<int64_t>& rows) {
   if (input.logits_after == LogitsAfter::kNone) return;
   const int64_t count = input.logits_after == LogitsAfter::kLast ? 1 : std::ssize(input.ids);
   for (int64_t row = end - count; row < end; ++row) rows.push_back(row);
+}
+
+/// Empty: the logits are needed on the host.
+std::vector<text::TokenId> likeliest_of(const at::Tensor& logits_RV,
+                                        const std::vector<StepInput>& inputs) {
+  const ops::Backend& table = ops::completed_backend(logits_RV.device().type());
+  const bool is_asked = std::all_of(inputs.begin(), inputs.end(), [](const StepInput& input) {
+    return input.takes_likeliest || input.logits_after == LogitsAfter::kNone;
+  });
+  if (!is_asked || !table.likeliest || !table.all_finite(logits_RV)) return {};
+  const at::Tensor ids_R = table.likeliest(logits_RV).to(at::kCPU);
+  const int64_t* const ids = ids_R.data_ptr<int64_t>();
+  return {ids, ids + ids_R.numel()};
 }
 
 }  // namespace
@@ -55,7 +69,10 @@ StepResult step(const models::CausalLM& model, SequenceCache& cache,
       std::ssize(asked) == tokens.size()
           ? result.hidden_NH
           : ops::take_rows(result.hidden_NH, at::tensor(asked, options).to(model.device()));
-  result.logits_RV = model.logits(asked_BH, runs_of_asked).to(at::kCPU, at::kFloat).contiguous();
+  const at::Tensor logits_RV = model.logits(asked_BH, runs_of_asked);
+  result.likeliest_R = likeliest_of(logits_RV, inputs);
+  if (result.likeliest_R.empty())
+    result.logits_RV = logits_RV.to(at::kCPU, at::kFloat).contiguous();
   return result;
 }
 

@@ -20,12 +20,17 @@ struct StepInput {
   const PromptPictures* pictures = nullptr;  ///< of the whole sequence
   LogitsAfter logits_after = LogitsAfter::kLast;
   const layers::AdapterSet* adapter = nullptr;  ///< of its tokens
+  /// Nothing is asked of its logits but the place of the largest.
+  bool takes_likeliest = false;
 };
 
 struct StepResult {
   at::Tensor hidden_NH;  ///< behind the final norm, of all tokens, where the model is
   /// What the inputs ask for, in their order: f32 [rows, vocab] on the CPU, contiguous.
   at::Tensor logits_RV;
+  /// Instead of the logits, where all inputs take the likeliest token, these are finite, and the
+  /// device can tell: a token for each row.
+  std::vector<text::TokenId> likeliest_R;
 };
 /// Appends the ids and computes them in one pass.
 StepResult step(const models::CausalLM& model, SequenceCache& cache,

@@ -21,19 +21,19 @@ bool is_matrix_of_a_product(const arch::ModelConfig& config, const arch::ParamSp
 }
 
 ops::QuantizedPtr from_blocks(const weights::BlockTensors& blocks, BlockType type,
-                              const arch::ParamSpec& spec) {
+                              const arch::ParamSpec& spec, c10::Device device) {
   const int64_t rows = spec.shape[0], columns = spec.shape[1];
   const auto row_bytes = static_cast<int64_t>(block_bytes(type, static_cast<size_t>(columns)));
   const auto read_rows = [&](int64_t row, int64_t count, std::byte* to) {
     blocks.bytes->read_rect(spec.name, {row, count, 0, row_bytes}, to, row_bytes);
   };
-  auto weight = std::make_shared<ops::BlockWeight>(type, rows, columns, read_rows);
+  const auto weight = std::make_shared<const ops::BlockWeight>(type, rows, columns, read_rows);
   if (const auto row = weight->row_without_scale()) {
     throw ModelError(tr("[weights] {} holds a scale that is no number, in row {}, in {}", spec.name,
                         *row, blocks.bytes->file_of(spec.name).string()),
                      tr("the file is damaged or comes from a diverged run"));
   }
-  return weight;
+  return weight->to(device);
 }
 
 BlockType type_to_make(const arch::ParamSpec& spec, BlockType wanted) {
@@ -49,13 +49,14 @@ bool quantise(const CausalLM::Impl& model, Parameter& parameter,
   if (!quantisation.blocks && !quantisation.make) return false;
   if (model.memory.store() || !ops::multiplies_quantized(model.device.type()) ||
       !parameter.is_whole())
-    throw InternalError("[quantize] only a whole model on the CPU that is not trained");
+    throw InternalError(
+        "[quantize] only a whole model that is not trained, where blocks are multiplied");
   const arch::ParamSpec& spec = parameter.spec;
   if (!is_matrix_of_a_product(model.config, spec)) return false;
   if (quantisation.blocks) {
     const auto found = quantisation.blocks->types.find(spec.name);
     if (found != quantisation.blocks->types.end()) {
-      parameter.quantized = from_blocks(*quantisation.blocks, found->second, spec);
+      parameter.quantized = from_blocks(*quantisation.blocks, found->second, spec, model.device);
       return true;
     }
   }

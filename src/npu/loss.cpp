@@ -1,4 +1,4 @@
-// Cross entropy of a chunk of logits, and dropout.
+// Cross entropy of a chunk of logits, the likeliest token, and dropout.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -63,6 +63,15 @@ void cross_entropy(const ops::CrossEntropyChunk& chunk) {
   if (adds_z) grad_CV = with_added(grad_CV, first_C1, times(largest_C1, 2 * chunk.z_weight));
   if (chunk.grad_scale != 1.0) multiply(grad_CV, chunk.grad_scale);
   logits_CV.copy_(grad_CV);
+}
+
+at::Tensor likeliest(const at::Tensor& logits_RV) {
+  const int64_t rows = logits_RV.size(0);
+  const at::Tensor wide_RV = wide(logits_RV);
+  const at::Tensor largest_R1 = fresh(wide_RV, {rows, 1}, at::kFloat),
+                   place_R1 = fresh(wide_RV, {rows, 1}, at::kLong);
+  if (rows > 0) aclnn::max_dim(View(wide_RV), int64_t{1}, true, View(largest_R1), View(place_R1));
+  return place_R1.view({rows});
 }
 
 /// The bits that decide come from our own counter, so that they do not depend on how tokens are

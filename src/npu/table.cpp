@@ -49,6 +49,7 @@ ops::Backend filled_for_npu() {
   table.fewest_queries = kFewestQueries;
   table.dropout = &dropout;
   table.cross_entropy = &cross_entropy;
+  table.likeliest = &likeliest;
   table.largest_of_share = &largest_of_share;
   table.sums_of_share = &sums_of_share;
   table.place_of_largest = &place_of_largest;

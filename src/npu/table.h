@@ -44,6 +44,7 @@ at::Tensor attention_over_pages(const at::Tensor& q_NQD, const ops::Pages& pages
 at::Tensor dropout(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                    int64_t first_column);
 void cross_entropy(const ops::CrossEntropyChunk& chunk);
+at::Tensor likeliest(const at::Tensor& logits_RV);
 
 at::Tensor largest_of_share(const at::Tensor& logits_Cv);
 at::Tensor sums_of_share(const ops::SharedChunk& chunk, const at::Tensor& largest_C1);

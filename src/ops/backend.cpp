@@ -57,6 +57,7 @@ void set_backend(c10::DeviceType type, const Backend& table) {
   together("products", table.product, table.input_grad, table.weight_grad, table.add_weight_grad,
            table.add_product);
   together("products in NF4", table.nf4_product, table.nf4_input_grad, table.nf4_rows);
+  together("products with blocks", table.block_products, table.block_rows);
   together("norms", table.rms_norm, table.rms_norm_backward);
   together("gated activations", table.swiglu, table.swiglu_backward);
   together("attention", table.attention, table.attention_backward);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/block_weight.h"
 #include "ops/cached_attention.h"
 #include "ops/linear.h"
 #include "ops/nf4.h"
@@ -128,6 +129,14 @@ struct Backend {
   at::Tensor (*nf4_rows)(const Nf4Matrix& weight, int64_t first, int64_t count,
                          at::ScalarType type) = nullptr;
 
+  /// ops/quantized_linear.h, without gradient: product() with each of the factors in x's type, x
+  /// contiguous; and the rows `ids_N` [N] (int64, contiguous) of one. Empty: the device has no
+  /// weights in blocks. Weights, x and ids are on the device.
+  std::vector<at::Tensor> (*block_products)(const at::Tensor& x_NI,
+                                            std::span<const BlockFactor> factors) = nullptr;
+  at::Tensor (*block_rows)(const BlockWeight& weight, const at::Tensor& ids_N,
+                           at::ScalarType type) = nullptr;
+
   /// ops/rms_norm.h. x contiguous [..., D], weight_D contiguous and of x's dtype.
   NormResult (*rms_norm)(const at::Tensor& x, const at::Tensor& weight_D, double eps) = nullptr;
   /// dy of x's dtype, of any strides. The gradients that are not wanted are left out.
@@ -181,6 +190,10 @@ struct Backend {
                                       std::span<const LinearFactor> factors) = nullptr;
   /// a + b, contiguous, of one shape and dtype. Empty: add_into's, or ATen's.
   at::Tensor (*add)(const at::Tensor& a, const at::Tensor& b) = nullptr;
+
+  /// The place of each row's largest logit, int64 [R]; of several, any. Logits [R, V] are finite,
+  /// of any floating dtype. Empty: whoever draws a token gets the logits on the host.
+  at::Tensor (*likeliest)(const at::Tensor& logits_RV) = nullptr;
 
   // ---- Work without autograd. Empty: `composite`'s, the same in ATen's operators.
 

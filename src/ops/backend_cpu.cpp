@@ -2,6 +2,7 @@
 #include "ops/backend.h"
 #include "ops/kernels_cpu.h"
 #include "ops/products_cpu.h"
+#include "ops/quantized_linear_cpu.h"
 
 namespace danlu::ops::cpu {
 namespace {
@@ -24,6 +25,8 @@ Backend filled_cpu() {
   table.nf4_product = &nf4_product;
   table.nf4_input_grad = &nf4_input_grad;
   table.nf4_rows = &nf4_rows;
+  table.block_products = &block_products;
+  table.block_rows = &block_rows;
   table.grouped_product = &grouped_product;
   table.grouped_input_grad = &grouped_input_grad;
   table.rms_norm = &rms_norm;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/nf4.h"
-#include "ops/quantized_linear.h"
+#include "ops/quantized_weight.h"
 
 namespace danlu::ops {
 

@@ -290,26 +290,26 @@ HWY_POP_ATTRIBUTES
 
 #endif
 
-namespace quantized_detail {
+namespace {
 
-enum class Target { kPlain, kAvx2, kVnni };
+enum class InstructionSet { kPlain, kAvx2, kVnni };
 
-Target find_target() {
+InstructionSet find_instruction_set() {
 #if DANLU_X86
   __builtin_cpu_init();
   if (cpu_class() >= CpuClass::kAvx512 && __builtin_cpu_supports("avx512vnni"))
-    return Target::kVnni;
-  if (cpu_class() >= CpuClass::kAvx2) return Target::kAvx2;
+    return InstructionSet::kVnni;
+  if (cpu_class() >= CpuClass::kAvx2) return InstructionSet::kAvx2;
 #endif
-  return Target::kPlain;
+  return InstructionSet::kPlain;
 }
-Target target() {
-  static const Target found = find_target();
+InstructionSet instruction_set() {
+  static const InstructionSet found = find_instruction_set();
   return found;
 }
 
-/// Every target's rule.
-bool quantize_group(const float* x, int8_t* codes, QuantizedInputBlock& facts) {
+/// The rule of all of them.
+bool quantize_group_plainly(const float* x, int8_t* codes, QuantizedInputBlock& facts) {
   float largest = 0;
   bool finite = true;
   for (size_t i = 0; i < kBlockGroup; ++i) {
@@ -328,12 +328,12 @@ bool quantize_group(const float* x, int8_t* codes, QuantizedInputBlock& facts) {
   return true;
 }
 
-}  // namespace quantized_detail
+}  // namespace
 
 void quantize_input(const float* x, size_t count, int8_t* codes, QuantizedInputBlock* facts) {
-  auto* group = &quantized_detail::quantize_group;
+  auto* group = &quantize_group_plainly;
 #if DANLU_X86
-  if (quantized_detail::target() == quantized_detail::Target::kVnni) group = &vnni::quantize_group;
+  if (instruction_set() == InstructionSet::kVnni) group = &vnni::quantize_group;
 #endif
   for (size_t i = 0; i < count / kBlockGroup; ++i) {
     if (group(x + i * kBlockGroup, codes + i * kBlockGroup, facts[i])) continue;
@@ -345,10 +345,9 @@ void quantize_input(const float* x, size_t count, int8_t* codes, QuantizedInputB
 void multiply_band(BlockType type, const QuantizedBand& w, const QuantizedInput& x, size_t rows,
                    float* y, size_t y_row) {
 #if DANLU_X86
-  using quantized_detail::Target;
-  const Target target = quantized_detail::target();
-  if (target == Target::kVnni) return vnni::multiply_band(type, w, x, rows, y, y_row);
-  if (target == Target::kAvx2) return avx2::multiply_band(type, w, x, rows, y, y_row);
+  const InstructionSet found = instruction_set();
+  if (found == InstructionSet::kVnni) return vnni::multiply_band(type, w, x, rows, y, y_row);
+  if (found == InstructionSet::kAvx2) return avx2::multiply_band(type, w, x, rows, y, y_row);
 #endif
   plain::multiply_band(type, w, x, rows, y, y_row);
 }

@@ -41,7 +41,7 @@ inline std::vector<Whole> answers_of(Engine& engine, const std::vector<EngineReq
       EXPECT_FALSE(answer.reason) << "an output after the end";
       if (output.token) {
         answer.ids.push_back(*output.token);
-        answer.logprobs.push_back(output.logprobs->chosen.logprob);
+        if (output.logprobs) answer.logprobs.push_back(output.logprobs->chosen.logprob);
       }
       answer.reason = output.finished;
       answer.cached = output.cached_tokens;

@@ -224,6 +224,16 @@ TEST(NpuTable, LosesAsTheComposite) {
   }
 }
 
+TEST(NpuTable, FindsTheLikeliestTokens) {
+  for (const at::ScalarType type : types()) {
+    const at::Tensor logits = normal({9, 37}, 1, type) * 3, LOGITS = logits.to(npu());
+    const at::Tensor found = npu_table().likeliest(LOGITS).to(at::kCPU);
+    EXPECT_EQ(found.scalar_type(), at::kLong);
+    EXPECT_TRUE(at::equal(logits.gather(1, found.unsqueeze(1)), logits.amax(1, true)));
+  }
+  EXPECT_EQ(npu_table().likeliest(at::zeros({0, 5}).to(npu())).numel(), 0);
+}
+
 TEST(NpuTable, LosesWhereRanksShareTheVocabulary) {
   const at::Tensor targets = at::tensor({0, 20, 36, 19, 5}, at::kLong), TARGETS = targets.to(npu());
   const at::Tensor logits = normal({5, 37}, 1) * 3;

@@ -16,13 +16,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <span>
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "finite_differences.h"
+#include "ops/backend.h"
+#include "support/cpu_table.h"
 #include "support/throws.h"
 
 namespace danlu::ops {
@@ -193,6 +197,39 @@ TEST(QuantizedLinear, WhatIsNoNumberStaysNone) {
       EXPECT_TRUE(at::isnan(y[1]).all().item<bool>()) << name_of(type);
     }
   }
+}
+
+std::atomic<int> products_by_the_table, rows_by_the_table;
+
+TEST(QuantizedLinear, IsTheTablesEntry) {
+  const Matrix matrix = random_matrix(BlockType::kQ8_0, 20, 256);
+  const at::Tensor x = test::random_f64({2, 3, 256}, 1).to(at::kFloat);
+  const at::Tensor ids = at::tensor({3, 19, 3}, at::TensorOptions(at::kLong));
+  const at::Tensor y = quantized_linear(x, matrix.weight),
+                   rows = quantized_embedding(ids, matrix.weight, at::kFloat);
+  Backend table = cpu::backend();
+  table.block_products = [](const at::Tensor& x_NI, std::span<const BlockFactor> factors) {
+    ++products_by_the_table;
+    EXPECT_TRUE(x_NI.dim() == 2 && x_NI.is_contiguous());
+    return cpu::backend().block_products(x_NI, factors);
+  };
+  table.block_rows = [](const BlockWeight& weight, const at::Tensor& ids_N, at::ScalarType type) {
+    ++rows_by_the_table;
+    return cpu::backend().block_rows(weight, ids_N, type);
+  };
+  {
+    const test::CpuTable other(table);
+    EXPECT_TRUE(at::equal(quantized_linear(x, matrix.weight), y));
+    EXPECT_TRUE(at::equal(quantized_embedding(ids, matrix.weight, at::kFloat), rows));
+  }
+  EXPECT_EQ(products_by_the_table, 1);
+  EXPECT_EQ(rows_by_the_table, 1);
+  table.block_products = nullptr;
+  EXPECT_THROW(set_backend(c10::DeviceType::Vulkan, table), ModelError);
+  table.block_rows = nullptr;
+  const test::CpuTable none(table);
+  EXPECT_FALSE(multiplies_quantized(c10::DeviceType::CPU));
+  EXPECT_THROW(quantized_linear(x, matrix.weight), DeviceError);
 }
 
 TEST(QuantizedLinear, RowsOfTheEmbeddingAreThoseOfTheWeight) {

@@ -71,7 +71,7 @@ models::Quantisation quantisation_from(const Options& options,
                      tr("--quantize nf4 does, and one process holds any of them"));
   }
   if (!ops::multiplies_quantized(device.type())) {
-    throw UsageError(tr("[{}] quantised weights are multiplied on the CPU only, the device is {}",
+    throw UsageError(tr("[{}] {} has no products with weights in blocks",
                         options.given_as("quantize"), device::name_of(device)),
                      tr("add --device cpu"));
   }
