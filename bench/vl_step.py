@@ -4,8 +4,8 @@ arithmetic (fp32, all parameters, AdamW), one core, by turns.
 usage: vl_step.py BUILD WORK [--turns 3] [--steps 6] [--rows 2]
        vl_step.py BUILD WORK --wait [--width 64]
 Needs a python3 with torch, numpy and PIL; WORK is a folder for the model, the pictures and the runs. A row is one 448 x 448
-picture (1024 patches, 256 tokens) and some text. Both times are of the processor; Danlu's are those of whole runs of `danlu sft`, a
-short one subtracted from a long one, and hold the decoding of its pictures. Prints a line of JSON: both first losses, the median
+picture (1024 patches, 256 tokens) and some text. Danlu's times are those that `danlu sft` logs, and hold
+the decoding of its pictures. Prints a line of JSON: both first losses, the median
 milliseconds of both and their ratio (PyTorch's time by Danlu's).
 
 --wait trains a smaller model on 64 JPEGs of 640 x 480 with two workers and all processors, and prints the pictures a second of
@@ -16,13 +16,8 @@ import argparse
 import json
 import math
 import os
-import resource
-import statistics
-import struct
-import subprocess
-import time
 
-os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+from torch_peer import Danlu, adamw_of, attended, beside, rotated, step_of, tensors_of  # before numpy: one thread
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -44,6 +39,7 @@ if options.wait:
 else:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the child inherits it
 torch.set_num_threads(1)
+in_danlu = Danlu(options.build, options.work)
 
 SIDE, PATCH, LR = 448, 14, 1e-4
 WIDTH, LAYERS, HEADS, KV, FFN, VOCAB = 512, 8, 8, 4, 1536, 16000
@@ -54,11 +50,6 @@ if options.wait:
     TOWER_HEADS = TOWER // 48
 SECTIONS = [8, 12, 12]
 MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-
-
-def danlu(*words):
-    subprocess.run([os.path.join(os.path.abspath(options.build), "danlu"), *map(str, words)], check=True, cwd=options.work,
-                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def in_work(name):
@@ -80,7 +71,7 @@ def make_inputs():
                 {"role": "user", "content": "<image>what is in the picture?"}, {"role": "assistant", "content": answer}]}) + "\n")
     if os.path.exists(in_work("model")):
         return
-    danlu("tokenizer", "train", "--input", "texts.txt", "--vocab_size", 320, "--chat_template", "chatml", "--output", "tokenizer",
+    in_danlu("tokenizer", "train", "--input", "texts.txt", "--vocab_size", 320, "--chat_template", "chatml", "--output", "tokenizer",
           "--special_tokens", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
     with open(in_work("tokenizer/tokenizer.json")) as file:
         ids = {token["content"]: token["id"] for token in json.load(file)["added_tokens"]}
@@ -95,19 +86,10 @@ def make_inputs():
                    "vision_config": {"depth": BLOCKS, "embed_dim": TOWER, "mlp_ratio": 4, "num_heads": TOWER_HEADS,
                                      "hidden_size": WIDTH, "patch_size": PATCH, "spatial_merge_size": 2,
                                      "temporal_patch_size": 2}}, file)
-    danlu("init", "--config", "config.json", "--tokenizer", "tokenizer", "--output", "model")
+    in_danlu("init", "--config", "config.json", "--tokenizer", "tokenizer", "--output", "model")
     with open(in_work("model/preprocessor_config.json"), "w") as file:
         json.dump({"min_pixels": 3136, "max_pixels": SIDE * SIDE, "patch_size": PATCH, "merge_size": 2,
                    "temporal_patch_size": 2, "image_mean": MEAN, "image_std": STD}, file)
-
-
-def tensors_of(path):
-    with open(path, "rb") as file:
-        size = struct.unpack("<Q", file.read(8))[0]
-        header, body = json.loads(file.read(size)), file.read()
-    header.pop("__metadata__", None)
-    return {name: torch.from_numpy(np.frombuffer(body, np.float32, math.prod(entry["shape"]), entry["data_offsets"][0])
-                                   .reshape(entry["shape"]).copy()) for name, entry in header.items()}
 
 
 def patches_of(name):
@@ -118,34 +100,15 @@ def patches_of(name):
     return torch.from_numpy(frames.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(4 * cells * cells, -1).copy())
 
 
-def rotated(x, cos, sin):
-    a, b = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-b, a), dim=-1) * sin
-
-
-def attended(q, k, v, causal):
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    if causal:
-        scores = scores + torch.full(scores.shape[-2:], float("-inf")).triu(1)
-    return torch.softmax(scores, dim=-1) @ v
-
-
 class Peer:
     def __init__(self):
-        self.weights = {name: tensor.requires_grad_() for name, tensor in tensors_of(in_work("model/model.safetensors")).items()}
-        matrices = [w for w in self.weights.values() if w.dim() > 1]
-        vectors = [w for w in self.weights.values() if w.dim() == 1]
-        self.adamw = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
-                                       lr=LR, betas=(0.9, 0.95))
+        self.weights = tensors_of(in_work("model/model.safetensors"))
+        self.adamw = adamw_of(self.weights, LR)
         self.pixels = torch.stack([patches_of(f"{i}.png") for i in range(options.rows)])
         ids, labels, begins = [], [], []
         with open(in_work("rows.jsonl")) as rows:
             for row in rows:
-                with open(in_work("one.jsonl"), "w") as one:
-                    one.write(row)
-                answer = json.loads(subprocess.run(
-                    [os.path.join(os.path.abspath(options.build), "danlu"), "render", "--model", "model", "--input",
-                     "one.jsonl", "--json"], cwd=options.work, stdout=subprocess.PIPE, check=True).stdout)
+                answer = in_danlu.rendered(row)
                 ids.append(answer["input_ids"])
                 labels.append(answer["labels"])
                 begins.append(answer["media"][0]["begin"])
@@ -212,31 +175,13 @@ class Peer:
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), self.labels[:, 1:].flatten())
 
     def step(self):
-        self.adamw.zero_grad(set_to_none=True)
-        loss = self.loss()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
-        self.adamw.step()
-        return loss.item()
-
-
-def run(steps, rows, *more):
-    """A training of so many rows a step; what it has logged of its steps."""
-    danlu("sft", "--model", "model", "--dataset", "rows.jsonl", "--output_dir", "run", "--no-version-dir",
-          "--overwrite_output_dir", "--cache_dir", "cache", "--tuner", "full", "--freeze_vit", "false", "--freeze_aligner",
-          "false", "--dtype", "fp32", "--max_steps", steps, "--batch_size", rows, "--global_batch_size", rows,
-          "--val_ratio", 0, "--save_strategy", "no", "--lr", LR, "--lr_scheduler", "constant", "--warmup_ratio", 0,
-          "--logging_steps", 1, "--device", "cpu", "--max_length", min(4096, 1024 * rows), "--plot_loss", "false", *more)
-    with open(in_work("run/logging.jsonl")) as log:
-        return [line for line in map(json.loads, log) if "loss" in line]
+        return step_of(self.weights, self.adamw, self.loss)
 
 
 def seconds_of_run(steps, rows, *more):
-    """Processor time of a run, and what it has logged."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    logged = run(steps, rows, *more)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, logged
+    """Of a training of so many rows a step."""
+    return in_danlu.training_seconds(steps, rows, LR, "--tuner", "full", "--freeze_vit", "false", "--freeze_aligner", "false",
+                                     "--max_length", min(4096, 1024 * rows), *more)
 
 
 make_inputs()
@@ -250,18 +195,5 @@ if options.wait:
                       "data_wait": round(sum(step["data_wait"] * step["train_speed(s/it)"] for step in logged) / seconds, 5)}))
     raise SystemExit
 peer = Peer()
-first_loss = peer.step()  # warm
-ours, theirs = [], []
-for _ in range(options.turns):
-    short, logged = seconds_of_run(2, options.rows, "--no_shuffle")
-    first = logged[0]["loss"]
-    ours.append((seconds_of_run(2 + options.steps, options.rows, "--no_shuffle")[0] - short) / options.steps)
-    for _ in range(options.steps):
-        begin = time.process_time()
-        peer.step()
-        theirs.append(time.process_time() - begin)
-danlu_ms, torch_ms = (1000 * statistics.median(times) for times in (ours, theirs))
 print(json.dumps({"parameters": sum(w.numel() for w in peer.weights.values()), "tokens": peer.ids.numel(),
-                  "danlu_loss": first, "torch_loss": round(first_loss, 6), "danlu_ms": round(danlu_ms, 1),
-                  "torch_ms": round(torch_ms, 1), "ratio": round(torch_ms / danlu_ms, 3),
-                  "danlu_turns_ms": [round(1000 * s) for s in ours]}))
+                  **beside(peer.step, lambda steps: seconds_of_run(steps, options.rows, "--no_shuffle")[1], options)}))
