@@ -50,6 +50,25 @@ at::Tensor fresh(int64_t rows, int64_t columns, const at::Tensor& like, at::Scal
   return at::empty({rows, columns}, like.options().dtype(rounds ? type : at::kFloat));
 }
 
+/// Whether to read the weight where it lies, as the left factor, and to pack the rows: packing a
+/// weight costs a third of a product of 64 rows. The sums are the same, bit for bit. Rows must fill
+/// panels.
+bool packs_rows(const at::Tensor& rows_nI, const at::Tensor& weight_OI) {
+  constexpr int64_t kMostRows = 160;
+  const int64_t rows = rows_nI.size(0),
+                panel = static_cast<int64_t>(panel_columns(Arithmetic::kF32)),
+                filled = (rows + panel - 1) / panel * panel;
+  return rows <= kMostRows && 8 * rows >= 7 * filled && weight_OI.size(0) >= 4 * rows &&
+         weight_OI.stride(1) == 1 && rows_nI.stride(1) == 1 &&
+         weight_OI.scalar_type() == at::kFloat && rows_nI.scalar_type() == at::kFloat;
+}
+void multiply_turned_into(const at::Tensor& rows_nI, const at::Tensor& weight_OI,
+                          const at::Tensor& to_nO) {
+  const at::Tensor turned_On = at::empty({to_nO.size(1), to_nO.size(0)}, to_nO.options());
+  multiply_into({weight_OI, 1, rows_nI, 1}, turned_On, {}, false);
+  to_nO.copy_(turned_On.t());
+}
+
 /// multiply_into of each group's rows of `rows` with its weight; `k`: the weight's dimension that
 /// products sum over.
 at::Tensor multiply_groups(const at::Tensor& rows_RI, std::span<const at::Tensor> weights,
@@ -66,6 +85,8 @@ at::Tensor multiply_groups(const at::Tensor& rows_RI, std::span<const at::Tensor
         takes_few_rows(rows_nI, weights[group])) {
       const std::array factors{LinearFactor{weights[group]}};
       to_nO.copy_(few_rows_products(rows_nI, factors).front());
+    } else if (k == 1 && packs_rows(rows_nI, weights[group])) {
+      multiply_turned_into(rows_nI, weights[group], to_nO);
     } else {
       multiply_into({rows_nI, 1, weights[group], k}, to_nO, {}, false);
     }

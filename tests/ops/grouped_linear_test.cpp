@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -77,6 +78,18 @@ TEST(GroupedLinear, EqualsALinearLayerForEachGroup) {
             limit * std::max(1.0, expected.back().to(at::kDouble).abs().max().item<double>()));
       }
     }
+  }
+}
+
+/// Whichever factor is packed, the sums run in one order.
+TEST(GroupedLinear, GivesTheBitsOfALinearLayer) {
+  std::mt19937 random(5);
+  for (const int64_t rows : {28, 32, 61, 64, 96, 128, 160, 161}) {
+    const int64_t inputs = 1 + static_cast<int64_t>(random() % 2500), outputs = 4 * rows + 3;
+    const at::Tensor x = random_f64({rows, inputs}, random()).to(at::kFloat),
+                     weight = random_f64({outputs, inputs}, random()).to(at::kFloat);
+    EXPECT_TRUE(at::equal(grouped_linear(x, {weight}, {rows}), linear(x, weight)))
+        << rows << " " << inputs;
   }
 }
 
