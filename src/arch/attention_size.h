@@ -13,7 +13,7 @@ int64_t value_dim(const ModelConfig& config);
 /// How many dimensions of a head rotary embedding turns.
 int64_t rotated_dims(const ModelConfig& config);
 
-/// What a layer keeps of a token for those behind it: a key and a value of every key/value head, or
+/// What a layer keeps of a token for those after it: a key and a value of every key/value head, or
 /// of latent attention one row that all heads make theirs of.
 struct KeptOfToken {
   int64_t heads = 0, key_dim = 0, value_dim = 0;

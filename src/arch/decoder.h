@@ -28,7 +28,7 @@ struct DecoderDefaults {
 ModelConfig parse_decoder(const Json& config_json, std::string family,
                           const DecoderDefaults& defaults);
 
-/// Of an activation's name in config.json. Errors: ModelError "<key> must be …".
+/// Reads an activation's name in config.json. Errors: ModelError "<key> must be …".
 Activation parse_activation(std::string_view key, const std::string& name);
 
 /// rope_theta, rope_scaling (keys `type` or `rope_type`) and transformers v5's rope_parameters.
@@ -67,12 +67,12 @@ struct DecoderNames {
   std::string qkv = {};  ///< fused families: in place of q, k, v
   std::string o = "self_attn.o_proj";
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
-  // Of latent attention; q is that of a model without q_down.
+  // These belong to latent attention; q is used by a model without q_down.
   std::string q_down = "self_attn.q_a_proj", q_down_norm = "self_attn.q_a_layernorm";
   std::string q_up = "self_attn.q_b_proj";
   std::string kv_down = "self_attn.kv_a_proj_with_mqa", kv_down_norm = "self_attn.kv_a_layernorm";
   std::string kv_up = "self_attn.kv_b_proj";
-  std::string post_attention_norm = {};  ///< of families with norms behind attention and MLP
+  std::string post_attention_norm = {};  ///< of families with norms after attention and MLP
   std::string mlp_norm = "post_attention_layernorm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   std::string gate_up = {};  ///< fused families: in place of gate and up
@@ -85,7 +85,7 @@ struct DecoderNames {
   std::string shared_expert_gate = "mlp.shared_expert_gate";
   std::string final_norm = "model.norm";
   std::string head = "lm_head";
-  // Of layers that predict further ahead, behind `layer` and their number.
+  // These belong to layers that predict further ahead, after `layer` and the layer's number.
   std::string prediction_token_norm = "enorm", prediction_hidden_norm = "hnorm";
   std::string prediction_join = "eh_proj", prediction_norm = "shared_head.norm";
   std::string prediction_embedding = "embed_tokens", prediction_head = "shared_head.head";

@@ -80,7 +80,7 @@ struct ExpertConfig {
   double weight_scale = 1.0;  ///< factor of the weights, after they were made to sum to 1
   bool scales_input = false;  ///< the weight multiplies an expert's input instead of its output
   double jitter = 0.0;        ///< sparsemixer: how near to the largest logit is near, by half
-  /// Layers behind the last that predict tokens further ahead (multi-token prediction).
+  /// Layers after the last that predict tokens further ahead (multi-token prediction).
   int64_t prediction_layers = 0;
 };
 
@@ -100,7 +100,7 @@ enum class NormKind {
   kLayer,      ///< (x - mean) / deviation * w + b
 };
 
-/// Of feed-forward layers.
+/// The activation of a feed-forward layer.
 enum class Activation {
   kSilu,
   kGelu,      ///< with the error function
@@ -140,7 +140,7 @@ struct ModelConfig {
   double embedding_scale = 1.0, residual_scale = 1.0, logit_scale = 1.0;
   std::optional<RopeConfig> window_rope;  ///< of layers with a window, where it is another
   /// Llama-4. Tokens of layers with rotary embedding see their own chunk of this many positions; 0:
-  /// no chunks. Their queries and keys are divided by their rms behind the rotation. The layers
+  /// no chunks. Their queries and keys are divided by their rms after the rotation. The layers
   /// that unrotated_layers lists see everything, and their queries are multiplied by
   /// 1 + query_growth * ln(1 + floor((position + 1) / query_growth_from)).
   int64_t attention_chunk = 0;
@@ -170,7 +170,7 @@ struct ModelConfig {
   Json raw = Json::object();  ///< config.json as read; carried over when saving
 
   bool has_experts() const { return experts.count > 0; }
-  /// How many layers of the network predict further ahead. They have the numbers behind the last
+  /// How many layers of the network predict further ahead. They have the numbers after the last
   /// layer's and are made as that one.
   int64_t num_predictions() const { return predicts_ahead ? experts.prediction_layers : 0; }
   size_t last_like(int64_t layer) const {
@@ -288,7 +288,7 @@ struct Family {
 };
 
 const std::vector<Family>& families();
-/// One more, which a program brings along; before anything asks for families.
+/// Adds a family that a program brings along. Call it before anything asks for families.
 void add_family(Family family);
 /// Errors: ModelError "unsupported architecture …" listing what is supported and the nearest name.
 const Family& family_of(const Json& config_json);

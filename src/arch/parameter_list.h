@@ -15,7 +15,7 @@ class ParameterList {
   ParameterList(std::string prefix, int64_t layer, std::vector<ParamSpec>& out, int64_t expert = -1)
       : prefix_(std::move(prefix)), layer_(layer), out_(out), expert_(expert) {}
 
-  /// Of a place of the vision tower.
+  /// A list for one place of the vision tower.
   static ParameterList of_tower(std::string prefix, int64_t place, std::vector<ParamSpec>& out) {
     ParameterList list(std::move(prefix), -1, out);
     list.tower_place_ = place;

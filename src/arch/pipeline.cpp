@@ -58,7 +58,7 @@ Stage whole_of(const ModelConfig& config) {
 namespace {
 
 /// Cuts the chain where `blocks[i]` and `layers[i]` numbers of blocks and layers follow each other.
-/// What stands before the first of a kind goes with it, and what stands behind the last one too.
+/// What stands before the first of a kind goes with it, and what stands after the last one too.
 std::vector<PlaceRange> cut_chain(const Chain& chain, const std::vector<int64_t>& blocks,
                                   const std::vector<int64_t>& layers) {
   std::vector<PlaceRange> ranges;

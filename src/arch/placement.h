@@ -38,7 +38,7 @@ inline constexpr int64_t kNoopLayer = -1;
 Placement place_layers(const PipelineSplit& split, int64_t num_layers);
 
 /// How many blocks of a vision tower each chunk of each stage has, [chunk][stage]; all 0 where
-/// num_blocks < 1. Errors: UsageError for lists of other sizes or sums, and for a block behind a
+/// num_blocks < 1. Errors: UsageError for lists of other sizes or sums, and for a block after a
 /// layer of the decoder.
 std::vector<std::vector<int64_t>> place_blocks(const PipelineSplit& split,
                                                const Placement& placement, int64_t num_blocks);

@@ -43,7 +43,8 @@ struct ScoreHead {
 /// Whether a config.json is of a model with a head of the form kSequence or
 /// kTokens.
 bool is_scorer(const Json& config_json);
-/// Such a model, not yet validated. Errors: as Family::parse, and ModelError as with_score.
+/// Reads the config of such a model, without validating it. Errors: as Family::parse, and
+/// ModelError as with_score.
 ModelConfig parse_scorer(const Json& config_json);
 
 /// The model with that head in place of the vocabulary's. Errors: ModelError for a model that sees

@@ -24,8 +24,8 @@ struct VisionOrder {
   int64_t patches() const { return static_cast<int64_t>(rows.size()); }
 };
 
-/// Of all pictures and videos of a pass, one behind the other. REQUIRES: merge_size divides the
-/// height and the width of each grid.
+/// The order for all pictures and videos of a pass, one after another. REQUIRES: merge_size divides
+/// the height and the width of each grid.
 /// Source  Qwen2.5-VL's report (arXiv:2502.13923 §2.1) for windows. A window is cut from the
 /// corner;
 ///         those at the right and at the bottom are smaller.

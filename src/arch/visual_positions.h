@@ -21,12 +21,13 @@ struct VisualSpan {
 /// positions[axis][token], axes in the order time, height, width.
 struct VisualPositions {
   std::array<std::vector<int64_t>, 3> axes;
-  int64_t next = 0;  ///< the position of a token behind them: one more than the largest
+  int64_t next = 0;  ///< the position of a token after them: one more than the largest
 };
 
-/// Of a sequence of `length` tokens. Text counts on all three axes alike. A picture's tokens begin
-/// where the text is and count frames, rows and columns from there; text behind them goes on after
-/// the largest. REQUIRES: spans ascend and lie in the sequence; merge_size divides the grids.
+/// Makes the positions of a sequence of `length` tokens. Text counts on all three axes alike. A
+/// picture's tokens begin where the text is and count frames, rows and columns from there; text
+/// after them goes on from the largest. REQUIRES: spans ascend and lie in the sequence; merge_size
+/// divides the grids.
 VisualPositions visual_positions(const VisionConfig& vision, int64_t length,
                                  const std::vector<VisualSpan>& spans);
 

@@ -105,8 +105,8 @@ bool has_bf16_dots() { return cpu_class() >= CpuClass::kAvx512Bf16; }
 bool multiplies_bf16_faster() {
   if (!has_bf16_dots()) return false;
 #if defined(__x86_64__)
-  // AVX512-FP16 came with Golden Cove. Of Intel's earlier ones only Cooper Lake has bf16; not
-  // measured there.
+  // AVX512-FP16 came with Golden Cove. Among Intel's earlier processors only Cooper Lake has bf16;
+  // it was not measured.
   return !(__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16"));
 #else
   return true;

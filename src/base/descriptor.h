@@ -25,8 +25,8 @@ bool write_all(int fd, const void* from, size_t size_bytes);
 /// EROFS, which ext4 answers after an error made it read-only.
 bool sync_descriptor(int fd);
 
-/// As many descriptors as the system lets this process have: a job of many ranks has connections to
-/// all of them in several groups, and the usual 1024 are few.
+/// Allows as many descriptors as the system lets this process have. A job of many ranks has
+/// connections to all of them in several groups, and the usual 1024 are too few.
 void allow_most_descriptors();
 
 /// This machine's name in its network.

@@ -313,7 +313,7 @@ MadeDirectory::MadeDirectory(const fs::path& path) : made_(missing_directories(p
 }
 
 MadeDirectory::~MadeDirectory() {
-  // Not what somebody has put in its place.
+  // rmdir leaves what somebody has put into a directory.
   for (const fs::path& made : made_) {
     if (::rmdir(made.c_str()) != 0) break;
   }

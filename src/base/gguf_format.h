@@ -53,7 +53,7 @@ struct Array {
   std::vector<T> as() const;
 };
 
-/// By position in the file; keys are unique.
+/// The entries in the order of the file; keys are unique.
 using Metadata = std::vector<std::pair<std::string, Value>>;
 /// nullptr if there is no such key.
 const Value* find(const Metadata& metadata, std::string_view key);

@@ -48,7 +48,7 @@ bool is_in_pipe();
 
 /// Also append every line to this file (a run's train.log); empty path stops it.
 void tee_to_file(const char* path);
-/// Its descriptor; -1: there is none.
+/// The descriptor of that file; -1: there is none.
 int file_descriptor();
 
 template <typename... Args>

@@ -127,7 +127,7 @@ NewDirectory::NewDirectory(fs::path output, bool overwrite, const std::vector<fs
 void NewDirectory::require_free() const {
   if (!is_taken(output_)) return;
   if (!overwrite_) {
-    // One killed just behind its end left its lock; a living one keeps it.
+    // One killed just after its end left its lock; a living one keeps it.
     if (fs::exists(lock_file_of(output_))) (void)FileLock::try_take(lock_file_of(output_));
     throw_taken(name_);
   }

@@ -26,7 +26,7 @@ struct BlockTraits {
   std::string_view name;  ///< "Q4_K"
   size_t numbers, bytes;  ///< of a block
 };
-/// By BlockType.
+/// Indexed by BlockType.
 inline constexpr BlockTraits kBlockTraits[] = {
     {"Q8_0", 32, 34}, {"Q4_0", 32, 18}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210}, {"Q4_1", 32, 20},
     {"Q5_0", 32, 22}, {"Q5_1", 32, 24}, {"Q2_K", 256, 84},  {"Q3_K", 256, 110}, {"Q5_K", 256, 176}};
@@ -59,7 +59,7 @@ struct BlockGroup {
 int zero_code(BlockType type);
 /// Group `index` (of 32 numbers each) of a row of blocks.
 BlockGroup block_group(BlockType type, const std::byte* blocks, size_t index);
-/// Its numbers, rounded as by the reference: products in f32, from the left.
+/// Writes the numbers of a group, rounded as by the reference: products in f32, from the left.
 void numbers_of(BlockType type, const BlockGroup& group, float* numbers);
 
 /// REQUIRES: `count` is a multiple of the block.

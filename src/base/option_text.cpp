@@ -90,7 +90,8 @@ std::optional<std::string> likely_choice(const std::string& text,
                                          const std::vector<std::string>& choices) {
   if (auto near = nearest_name(text, choices)) return near;
   const std::string_view number = first_number(text);
-  // Of several with the number the first, since choices are listed from the most usual one on.
+  // Among several choices with the number the first is taken, since choices are listed from the
+  // most usual one on.
   const auto with_number = std::find_if(choices.begin(), choices.end(), [&](const auto& choice) {
     return !number.empty() && first_number(choice) == number;
   });

@@ -1,4 +1,4 @@
-// From words, files, variables and profiles to options.
+// Turns words, files, variables and profiles into options.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

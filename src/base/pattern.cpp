@@ -37,7 +37,7 @@ size_t class_end(std::string_view pattern, size_t begin) {
   return std::min(at, pattern.size());
 }
 
-/// How many digits Python reads behind \u or \U.
+/// How many digits Python reads after \u or \U.
 size_t digits_behind(char letter) { return letter == 'u' ? 4 : letter == 'U' ? 8 : 0; }
 
 /// Writes the escape at `at` of `pattern` as PCRE2 means it and returns where it ends.
@@ -116,7 +116,7 @@ Pattern::Pattern(const std::string& pattern, PatternUse use) : state_(std::make_
   int error = 0;
   PCRE2_SIZE offset = 0;
   const PythonPattern python = as_pcre(pattern);
-  // Python's ^ under (?m) matches behind a last line break too.
+  // Python's ^ under (?m) matches after a last line break too.
   uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_CIRCUMFLEX;
   if (use == PatternUse::kText) {
     options |= PCRE2_UCP;

@@ -53,11 +53,11 @@ class Pattern {
   std::vector<Match> find_all(std::string_view text) const;
   /// The first of them. Errors: as matches.
   std::optional<Match> find(std::string_view text) const;
-  /// Without its matches (Python's sub with ""). Errors: as matches.
+  /// `text` without the matches (Python's sub with ""). Errors: as matches.
   std::string removed_from(std::string_view text) const;
-  /// With the first `count` (0: all) replaced, as Python's sub does: \1 and \g<1> in `replacement`
-  /// are groups, \n and \t what they are elsewhere. Errors: as matches; PatternError of a group
-  /// that the pattern does not have.
+  /// `text` with the first `count` matches (0: all) replaced, as Python's sub does: \1 and \g<1> in
+  /// `replacement` are groups, \n and \t what they are elsewhere. Errors: as matches; PatternError
+  /// of a group that the pattern does not have.
   std::string replaced(std::string_view text, std::string_view replacement,
                        int64_t count = 0) const;
 

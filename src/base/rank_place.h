@@ -20,11 +20,11 @@ struct RankPlace {
   bool is_awaited() const { return size > 1 && !ends_with_others; }
 };
 
-/// From the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (danlu launch, torchrun, a
-/// PyTorchJob), else Open MPI's OMPI_COMM_WORLD_RANK … or Slurm's SLURM_PROCID …, and MASTER_ADDR,
-/// MASTER_PORT (1000 beyond it where torchrun listens there: TORCHELASTIC_USE_AGENT_STORE); one
-/// process where they name no job. Errors: UsageError naming the variable that is
-/// missing or cannot be, with its value.
+/// Reads the place from the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (danlu
+/// launch, torchrun, a PyTorchJob), else Open MPI's OMPI_COMM_WORLD_RANK … or Slurm's SLURM_PROCID
+/// …, and MASTER_ADDR, MASTER_PORT (1000 beyond it where torchrun listens there:
+/// TORCHELASTIC_USE_AGENT_STORE); one process where they name no job. Errors: UsageError naming the
+/// variable that is missing or cannot be, with its value.
 RankPlace rank_place_from_environment();
 
 /// Which life of a job this is, as danlu launch says it by DANLU_RESTARTS, DANLU_JOB and

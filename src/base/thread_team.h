@@ -48,7 +48,7 @@ class ThreadTeam {
   /// part throws; std::system_error if the system makes no more threads, before anything runs.
   /// REQUIRES: parts > 0; called by the owner, not from a part.
   void run(size_t parts, Body body, void* context);
-  /// Besides the owner.
+  /// The number of threads besides the owner.
   size_t size() const { return members_.size(); }
 
  private:

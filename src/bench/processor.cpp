@@ -11,7 +11,7 @@
 namespace danlu::bench {
 namespace {
 
-/// What stands behind the first line that begins with `key` and a colon.
+/// What stands after the first line that begins with `key` and a colon.
 std::string value_of(const std::string& cpuinfo, const std::string& key) {
   std::istringstream lines(cpuinfo);
   for (std::string line; std::getline(lines, line);) {

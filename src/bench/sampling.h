@@ -18,7 +18,7 @@ struct Sample {
 struct Sampling {
   int samples = 5;
   int attempts = 4;        ///< at one sample, at most
-  double may_move = 0.15;  ///< of least_seconds(), from before a run to behind it
+  double may_move = 0.15;  ///< of least_seconds(), from before a run to after it
 };
 
 /// Runs until there are enough samples. After so many attempts at one the last is kept as unsteady.

@@ -25,8 +25,8 @@ struct Work {
 
 enum class Bound { kCompute, kMemory };
 
-/// The larger of what its multiplications and its bytes take at these limits. As many bytes as are
-/// both read and written go at the speed of updates, the others at that of reading.
+/// The larger of what its multiplications and its bytes take at these limits. Bytes that are both
+/// read and written go at the speed of updates, the others at that of reading.
 double least_seconds(const Work& work, const Limits& limits);
 
 /// Which of the two that is.

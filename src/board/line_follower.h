@@ -16,8 +16,8 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
-/// Of a regular file; nothing for what is none, links included: who makes a run's directory must
-/// not be able to show files from elsewhere.
+/// The stamp of a regular file. Anything else, links included, gives nothing: who makes a run's
+/// directory must not be able to show files from elsewhere.
 std::optional<FileStamp> stamp_of(const std::filesystem::path& path);
 
 /// Opens a regular file for reading, links not followed, without ever waiting; -1 if that cannot
@@ -50,7 +50,7 @@ class LineFollower {
   std::filesystem::path path_;
   std::optional<FileStamp> seen_;  ///< when it was read to its end
   uint64_t device_ = 0, inode_ = 0;
-  uint64_t offset_ = 0;  ///< behind the last '\n' that was read
+  uint64_t offset_ = 0;  ///< after the last '\n' that was read
   std::string before_;   ///< what stands before offset_, to tell another file of that name
   bool in_long_line_ = false;
 };

@@ -22,8 +22,8 @@ struct Curve {
 class Metrics {
  public:
   /// A line without a step, or that is no JSON object, says nothing. A record of training (one with
-  /// a loss) of an earlier step than the last is of a run that was resumed there: what stood at and
-  /// behind that step is forgotten. Else a step that comes again has its later values.
+  /// a loss) of an earlier step than the last is of a run that was resumed there: what stood at
+  /// that step and after it is forgotten. Else a step that comes again has its later values.
   void add(std::string_view line);
   void clear();
 
@@ -53,8 +53,8 @@ class Metrics {
 /// object.
 std::optional<Json> parse_record(std::string_view line);
 
-/// {"x": […], "y": […]} of the points at and behind `from` and up to `to`, NaN as null. Of more
-/// than `most_points` the smallest and the largest of each stretch are kept.
+/// {"x": […], "y": […]} of the points from `from` up to `to`, both included, NaN as null. If there
+/// are more than `most_points`, the smallest and the largest of each stretch are kept.
 Json curve_json(const Curve& curve, int64_t from, int64_t to, size_t most_points);
 
 }  // namespace danlu::board

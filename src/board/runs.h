@@ -39,7 +39,7 @@ class Runs {
     bool is_cut = false;  ///< there are more than kMostRuns, or too many directories
   };
   static Places search(const std::vector<std::filesystem::path>& roots);
-  /// Those that are no longer there go, others come.
+  /// Drops runs that are no longer there, and adds new ones.
   void take(const Places& places);
   /// Reads on in the files of all runs: up to kAtOnce bytes. True where there is more.
   bool read_on();

@@ -25,7 +25,7 @@ struct HeldParts {
 };
 
 /// Ranks that hold different parts of a state: in every stage of the pipeline, which has so many
-/// ranks, neighbours of the data axis that share it, each with its tensor axis. Those behind them
+/// ranks, neighbours of the data axis that share it, each with its tensor axis. Ranks after them
 /// hold the same again.
 struct Holders {
   int64_t tensor = 1, sharers = 1, stages = 1, stage_size = 1;
@@ -45,7 +45,7 @@ struct Holders {
 /// The file of what a rank writes.
 std::string state_file(int64_t rank);
 
-/// As a line that another rank's write_state_index and files_written take.
+/// What a rank holds as one line, which another rank's write_state_index and files_written take.
 std::string listed(const HeldParts& held);
 
 /// The ranks' files, by their names in the checkpoint; listed[r]: what rank r holds.

@@ -118,7 +118,7 @@ void require_free(const fs::path& output) {
 PreprocessReport convert_llava_rows(const LlavaRowsSpec& spec) {
   const fs::path output = place_of(spec.output);
   const MadeDirectory parent = parent_of(output);
-  // Before the refusal: one that was killed behind its last word has left its lock's file.
+  // Before the refusal: one that was killed after its last word has left its lock's file.
   const FileLock lock = lock_output(output);
   require_free(spec.output);
   LlavaRows rows(spec);

@@ -111,7 +111,7 @@ struct MediaLoader::State {
     for (const auto& request : queue) {
       const bool has_room = bytes_held == 0 || bytes_held + request->bytes() <= max_bytes;
       if (request->is_begun || request->is_waited_for || has_room) return request;
-      // Those behind it wait too, unless somebody waits for them.
+      // Requests after it wait too, unless somebody waits for them.
       for (const auto& later : queue) {
         if (later->is_waited_for) return later;
       }

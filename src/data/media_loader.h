@@ -16,7 +16,7 @@ struct MediaPixels {
   int64_t patches = 0, patch_values = 0;
 };
 
-/// Pixels that were asked for. Those that nobody takes are dropped with it.
+/// Pixels that were asked for. Pixels that nobody takes are dropped with it.
 class PendingPixels {
  public:
   virtual ~PendingPixels() = default;

@@ -88,7 +88,7 @@ MediaSpan read_span(const Json& json, RecordReader& bytes) {
   return span;
 }
 
-/// read_one(entry of the list in the record's text, what is behind the text) for each.
+/// read_one(entry of the list in the record's text, what comes after the text) for each.
 template <typename ReadOne>
 void read_record(std::span<const int32_t> record, const std::string& origin,
                  const ReadOne& read_one) {

@@ -16,8 +16,8 @@ std::vector<int32_t> media_record(const std::vector<MediaSpan>& spans);
 /// sequence.
 std::vector<MediaSpan> read_media_record(std::span<const int32_t> record,
                                          const std::string& origin);
-/// Its spans without files: the text is read, and not what is behind it. Errors: as
-/// read_media_record.
+/// Reads the spans of a record without their files: the text is read, and not what comes after it.
+/// Errors: as read_media_record.
 std::vector<MediaSpan> read_media_heads(std::span<const int32_t> record, const std::string& origin);
 
 }  // namespace danlu::data

@@ -82,7 +82,7 @@ void require_limits_of_rule(const MediaFlags& flags) {
   }
 }
 
-/// Of the models whose pictures are read.
+/// Whether the model is one of those whose pictures are read.
 bool has_vision_tower(const std::filesystem::path& model_directory) {
   std::error_code ignored;
   const auto path = model_directory / "config.json";

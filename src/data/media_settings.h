@@ -23,8 +23,8 @@ struct MediaSettings {
   bool add_vision_id = false;  ///< "Picture 1: " before each
   std::filesystem::path media_dir = {};  ///< where relative paths are looked for first
   /// Gets the file of an http or https URL; empty: nothing is fetched, and such rows are dropped.
-  /// Those of a UsageError (a host that is not allowed) and of a DataError (a file that is not to
-  /// be had) are dropped as well; other errors end the work.
+  /// Rows for which it throws UsageError (a host that is not allowed) or DataError (a file that is
+  /// not there) are dropped as well; other errors end the work.
   std::function<std::string(const std::string& url)> fetch = {};
   std::vector<std::string> domains = {};  ///< from which `fetch` gets files
 
@@ -45,7 +45,7 @@ struct MediaFlags {
   std::optional<int64_t> min_pixels, max_pixels;  ///< of the processor, or of qwen_vl_utils
   /// Of the rules of LLaMA-Factory and MindSpeed-MM; 2.0 has no least ones. Areas.
   std::optional<int64_t> image_min_pixels, image_max_pixels;
-  /// Of frames, by the same rules; by the others of video files.
+  /// The same rules set these for frames; the other rules set them for video files.
   std::optional<int64_t> video_min_pixels, video_max_pixels;
   bool upright = true, add_vision_id = false;
   std::optional<double> video_fps;

@@ -201,8 +201,8 @@ Json packing_of(const PreprocessSpec& spec, const EncodeSettings& settings) {
   return pack;
 }
 
-/// Whether the files of an earlier call are what this one would make. Those that lack more rows
-/// than are allowed are not: encoding again names them.
+/// Whether the files of an earlier call are what this one would make. Files that lack more rows
+/// than are allowed are not: encoding again names the rows.
 bool is_what_is_asked_for(const PreprocessSpec& spec, const PreprocessManifest& earlier,
                           const std::string& key, const PreprocessResult& result) {
   return earlier.key == key &&

@@ -236,7 +236,7 @@ bool RowEncoder::encode_conversation(const text::Conversation& conversation, con
   return true;
 }
 
-/// Of rows that hold no picture.
+/// Whether a row without pictures is free of their placeholders.
 bool RowEncoder::has_no_placeholder(const std::vector<int32_t>& ids, RowEvent* event) const {
   if (!settings_.media) return true;
   const text::MediaTokens& tokens = settings_.media->tokens();

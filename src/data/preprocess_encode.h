@@ -34,7 +34,7 @@ enum class EncodedKind {
 
 /// How steps are told apart and judged (SampleKind::kSteps).
 struct StepTokens {
-  std::string placeholder = "ки";               ///< the token behind each step
+  std::string placeholder = "ки";               ///< the token after each step
   std::vector<std::string> reward_tokens = {};  ///< values that are allowed; empty: any
 };
 
@@ -50,7 +50,7 @@ struct EncodeSettings {
   /// Of a model that reads pictures and videos; null: text alone.
   std::shared_ptr<const MediaEncoder> media;
   StepTokens steps = {};
-  /// Of kPrompts: columns that are tokenised, without a template, into streams of their own.
+  /// For kPrompts: columns that are tokenised, without a template, into streams of their own.
   std::vector<std::string> additional_keys = {};
 };
 

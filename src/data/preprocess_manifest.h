@@ -31,7 +31,7 @@ struct PreprocessManifest {
 };
 
 std::filesystem::path manifest_path(const std::filesystem::path& prefix);
-/// None where there is no manifest, or a damaged one.
+/// Empty where there is no manifest, or a damaged one.
 std::optional<PreprocessManifest> read_manifest(const std::filesystem::path& prefix);
 /// Writes a manifest of the data sets `outputs`, with the sizes that their files have now.
 void write_manifest(const std::filesystem::path& prefix, PreprocessManifest manifest,
@@ -54,7 +54,7 @@ RecordedTemplate read_recorded_template(const std::filesystem::path& prefix);
 std::optional<SampleKind> read_recorded_kind(const std::filesystem::path& prefix);
 
 /// Refuses samples whose pictures and videos have other grids by `settings`, or are turned another
-/// way. Those of older versions and of other programs record nothing, and are taken. Errors:
+/// way. Samples of older versions and of other programs record nothing, and are taken. Errors:
 /// UsageError naming what differs.
 void require_recorded_media(const std::filesystem::path& prefix, const MediaSettings& settings);
 

@@ -235,7 +235,7 @@ void write_kind_datasets(const TokenStore& store, const fs::path& prefix, Sample
     const fs::path path = instruction_field_prefix(prefix.string(), field.name);
     const TokenStore::Stream stream = store.stream(field.stream);
     if (field.may_be_zero && is_all_zero(stream)) {
-      // Of other data at this prefix, which are replaced.
+      // Files that lie here are of other data, which are replaced.
       std::error_code ignored;
       fs::remove(index_path(path), ignored);
       fs::remove(tokens_path(path), ignored);
@@ -258,7 +258,7 @@ void write_instruction_datasets(const TokenStore& store, const fs::path& prefix,
   if (writers.media) {
     writers.media->commit();
   } else {
-    // Of other data at this prefix, which are replaced.
+    // Files that lie here are of other data, which are replaced.
     const fs::path media = media_output_of(prefix);
     std::error_code ignored;
     fs::remove(index_path(media), ignored);

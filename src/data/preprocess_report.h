@@ -36,7 +36,7 @@ struct VisualCounts {
   std::vector<int64_t> histogram;
 
   bool empty() const { return pictures + videos == 0; }
-  /// Of one sample.
+  /// Adds the pictures of one sample.
   void add(const std::vector<MediaSpan>& spans);
   void add(const VisualCounts& other);
   /// "≤ 64: 3, ≤ 128: 12".
@@ -67,7 +67,7 @@ inline constexpr double kMaxDroppedRatio = 0.5;
 /// Files of pictures for which rows were dropped: path -> what there was of it then.
 class LostMedia {
  public:
-  /// Of more nobody asks whether they have changed.
+  /// No more files than this are asked whether they have changed.
   static constexpr size_t kMost = 100'000;
 
   void add(const std::vector<std::string>& paths);
@@ -100,7 +100,7 @@ struct PreprocessReport {
   double dropped_ratio = 0;
 
   int64_t rows_dropped() const { return rows_read - rows_kept; }
-  /// Of them, those that were dropped for `reason`.
+  /// The rows among them that were dropped for `reason`.
   int64_t rows_dropped_for(const std::string& reason) const;
   /// Counts of both, data sets one after the other; the sample shown is the first there is.
   void add(const PreprocessReport& other);
@@ -110,7 +110,7 @@ struct PreprocessReport {
   static PreprocessReport from_json(const Json& json);
   /// Several lines for people.
   std::string text() const;
-  /// Those of them about rows.
+  /// The lines of text() that are about rows.
   std::string rows_text() const;
 };
 

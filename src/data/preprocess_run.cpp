@@ -182,7 +182,7 @@ class Run {
   /// Each stream of texts holds other texts; those of samples belong together.
   bool counts_every_stream() const { return settings_.kind == EncodedKind::kTexts; }
 
-  /// Those whose tokens count: labels are as long as their ids.
+  /// The streams whose tokens count: labels are as long as their ids.
   std::vector<size_t> counted_streams() const {
     if (!counts_every_stream()) return id_streams(settings_.sample_kind);
     std::vector<size_t> all(store_->num_streams());

@@ -43,7 +43,7 @@ struct RunSettings {
   size_t num_workers = 0;                       ///< 0: every CPU
   bool strict = false;                          ///< a row that would be dropped is an error
   double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
-  /// Rows read of all data sets together, in their order; those behind are as if they were not
+  /// Rows read of all data sets together, in their order; those after are as if they were not
   /// there. -1: all.
   int64_t max_rows_of_all = -1;
   bool show_progress = true;

@@ -14,7 +14,7 @@ enum class SampleKind {
   /// the answer of the row before (of the first row: of the last), which KTO's estimate of the
   /// divergence needs. segment_values: {1 liked or 0, 0}.
   kUnpaired,
-  /// One segment. labels_are_targets: at the token behind each step the reward token that it should
+  /// One segment. labels_are_targets: at the token after each step the reward token that it should
   /// have, kIgnoreLabel elsewhere.
   kSteps,
   /// One segment, the prompt alone; all labels are kIgnoreLabel. SampleSource::columns has the

@@ -23,7 +23,7 @@ class SampleSource {
   virtual std::vector<MediaSpan> spans(int64_t index) const { return get(index).media; }
   /// Hash of the content: resuming checks that the data did not change.
   virtual uint64_t content_hash() const = 0;
-  /// Of prompts: the row's other columns as the text of a JSON object, for rewards. "": none.
+  /// For prompts: the row's other columns as the text of a JSON object, for rewards. "": none.
   virtual std::string columns(int64_t index) const {
     (void)index;
     return {};

@@ -11,12 +11,12 @@ namespace danlu::data {
 /// Groups of samples of `base` as single samples; each keeps its segments and their values. Nothing
 /// is padded.
 std::shared_ptr<const SampleSource> packs_of(std::shared_ptr<const SampleSource> base, Packs packs);
-/// One after the other. REQUIRES: not empty.
+/// All samples of `parts`, one part after the other. REQUIRES: not empty.
 std::shared_ptr<const SampleSource> joined(std::vector<std::shared_ptr<const SampleSource>> parts);
 
-/// Of SampleKind::kUnpaired, from samples of one segment with one value: to each is added its
-/// prompt with the answer of the sample before (to the first: of the last), as a second segment of
-/// value 0. Where that is longer than `max_length` (0: any), prompt and answer are cut as
+/// Makes samples of SampleKind::kUnpaired from samples of one segment with one value. Each gets a
+/// second segment of value 0: its prompt with the answer of the sample before (for the first: of
+/// the last). Where that is longer than `max_length` (0: any), prompt and answer are cut as
 /// shares_within says. Reads every sample once.
 std::shared_ptr<const SampleSource> with_previous_answers(std::shared_ptr<const SampleSource> base,
                                                           int64_t max_length, bool keep_prompt_end);

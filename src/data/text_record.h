@@ -8,7 +8,7 @@
 
 namespace danlu::data {
 
-/// Its length in bytes, then its bytes, padded to whole numbers.
+/// A text as whole numbers: its length in bytes, then its bytes, padded.
 std::vector<int32_t> text_record(std::string_view text);
 /// The other way. `origin` begins error texts. Errors: DataError if text_record wrote no such
 /// sequence.

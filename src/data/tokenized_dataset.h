@@ -55,7 +55,7 @@ struct SampleSpec {
 /// columns and handler of the run have no effect on them.
 struct TokenisedBeforehand {
   std::string prefix;
-  /// As `danlu preprocess` recorded it beside the files; empty: not recorded, or none was used.
+  /// What `danlu preprocess` recorded beside the files; empty: nothing, or no template was used.
   RecordedTemplate recorded_template;
 };
 

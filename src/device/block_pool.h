@@ -13,7 +13,7 @@ namespace danlu::device {
 
 /// Blocks of any size, the smallest free range that holds one first, its beginning; ranges that
 /// meet become one. Memory is mapped in multiples of 2 MiB, at such addresses, no more than is
-/// missing and where possible behind what there is, in huge pages where the system gives them; it
+/// missing and where possible after what there is, in huge pages where the system gives them; it
 /// stays until release(). Safe between threads. For blocks of 64 KiB and more: every one is rounded
 /// up to 512 bytes and costs some 200 bytes of bookkeeping.
 class BlockPool {
@@ -27,7 +27,8 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  /// Not zeroed. Null where the system grants no more, though what is free was given back to it.
+  /// Gives memory that is not zeroed. Null where the system grants no more, though what is free was
+  /// given back to it.
   /// Errors: std::bad_alloc for the bookkeeping.
   void* take(size_t bytes);
   /// Bytes of the block, as rounded, that begins there; 0: none of this pool does, nothing is done.
@@ -64,7 +65,7 @@ class BlockPool {
   Free free_;      ///< by address: no two meet
   Sizes by_size_;  ///< the same ranges
   std::unordered_map<const void*, Used> used_;
-  char* top_ = nullptr;  ///< where the last mapping ends, behind which the next is put
+  char* top_ = nullptr;  ///< where the last mapping ends, after which the next is put
   size_t mapped_ = 0, used_bytes_ = 0;
 };
 

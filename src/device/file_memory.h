@@ -43,8 +43,8 @@ struct Block {
   std::vector<float*> values;
 };
 /// update(block) for every block of f32 tensors of one length, in order; what it changes is written
-/// back. A block is read ahead and one written behind meanwhile: three times 4 MiB of memory for
-/// each tensor, whatever their length. Errors: IoError; what update throws.
+/// back. Meanwhile the next block is read and the last one is written. This takes three times 4 MiB
+/// of memory for each tensor, whatever their length. Errors: IoError; what update throws.
 void update_blocks(const std::vector<const FileTensor*>& tensors,
                    const std::function<void(const Block&)>& update);
 

@@ -59,7 +59,7 @@ class NpuCommunicator {
     int64_t begun = 0, over = 0;  ///< of the exchanges: how many the NPU has come to, and done
     std::string failure;          ///< what HCCL says of the links, with the card; empty: nothing
   };
-  /// From any thread.
+  /// May be called from any thread.
   Progress progress() const;
 
  private:

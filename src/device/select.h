@@ -16,7 +16,8 @@ namespace danlu::device {
 /// device.
 at::Device select(const std::string& name, int64_t local_rank = 0);
 
-/// As select() takes it: "cpu", "cuda:0", "npu:0". libtorch has no name for NPUs.
+/// The name by which select() takes the device: "cpu", "cuda:0", "npu:0". libtorch has no name for
+/// NPUs.
 std::string name_of(const at::Device& device);
 
 /// True if libtorch's matrix products of this element type, of so many multiplications, are the

@@ -44,7 +44,7 @@ std::vector<Result> examine(const SystemRoots& roots, const std::vector<std::str
 
 /// "ok", "warning", "failed", "not_here": the same in every language.
 const char* verdict_name(Verdict verdict);
-/// As a table for the terminal, with a last line of numbers.
+/// The results as a table for the terminal, with a last line of numbers.
 std::string describe(const std::vector<Result>& results);
 bool has_failed(const std::vector<Result>& results);
 

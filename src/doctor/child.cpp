@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Both ends of a pipe, closed when the object goes.
+/// The two ends of a pipe. They are closed when the object goes.
 struct Pipe {
   int ends[2] = {-1, -1};
   Pipe() { is_open = ::pipe2(ends, O_CLOEXEC) == 0; }
@@ -58,8 +58,8 @@ bool read_until(int fd, Clock::time_point deadline, std::string& out) {
   }
 }
 
-/// Its own end may come after that of its output: a program may close that and go on. One that a
-/// driver holds up cannot be killed, and is left behind.
+/// Waits for the end of the program itself, which may close its output before and go on. A program
+/// that a driver holds up cannot be killed, and is left behind.
 int wait_until(pid_t child, Clock::time_point deadline, bool& timed_out) {
   constexpr auto kToDie = std::chrono::seconds(1);
   int status = 0;
@@ -112,7 +112,7 @@ ChildResult run_child(double timeout_s, const std::function<void(int)>& work) {
 
 ChildResult run_program(const fs::path& program, const std::vector<std::string>& arguments,
                         double timeout_s) {
-  // All of it is made before the fork: behind it no memory may be asked for.
+  // All of it is made before the fork: after it no memory may be asked for.
   std::vector<std::string> words = {program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> lines;

@@ -54,7 +54,7 @@ struct Topology {
 /// Errors: as parse_npu_info.
 Topology parse_topology(std::string_view text);
 
-/// As a table for the terminal, with what the kinds of links mean.
+/// The topology as a table for the terminal, with what the kinds of links mean.
 std::string describe(const Topology& topology);
 /// A text with all chips, then with the processes that hold their memory.
 std::string describe(const NpuInfo& info);

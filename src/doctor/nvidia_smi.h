@@ -24,7 +24,7 @@ struct GpuProcess {
   std::optional<int64_t> memory_mb = {};
 };
 
-/// Its arguments, whose answer the functions below read.
+/// The arguments for nvidia-smi whose answers the functions below read.
 std::vector<std::string> gpu_query();
 std::vector<std::string> gpu_process_query();
 

@@ -26,7 +26,7 @@ fs::path existing_part(fs::path directory) {
   return directory;
 }
 
-/// By the numbers that statfs gives; "" for those without surprises.
+/// Names the file system by the number that statfs gives; "" for those without surprises.
 std::string network_file_system(const fs::path& directory) {
   struct statfs about{};
   if (::statfs(directory.c_str(), &about) != 0) return "";

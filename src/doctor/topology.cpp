@@ -66,7 +66,7 @@ Topology parse_topology(std::string_view text) {
     const auto words = words_of(lines[i]);
     if (words.empty() || !is_device(words[0])) {
       if (topology.links.empty()) continue;
-      break;  // behind the table stands a legend, which repeats names
+      break;  // after the table stands a legend, which repeats names
     }
     if (topology.devices.empty()) {
       for (const std::string& word : words) {

@@ -13,7 +13,7 @@ struct Address {
   std::string endpoint;  ///< of a mirror that it names; empty: the hub's own
 };
 
-/// Of https://HOST/[datasets/]ORG/NAME[.git][/resolve/REVISION/FILE] and its like (blob, raw,
+/// Parses https://HOST/[datasets/]ORG/NAME[.git][/resolve/REVISION/FILE] and its like (blob, raw,
 /// tree). Nullopt if `text` is no address. Errors: UsageError if its host is neither a hub nor what
 /// HF_ENDPOINT and MODELSCOPE_ENDPOINT name, or if it leads to no repository.
 std::optional<Address> parse_address(const std::string& text);

@@ -70,8 +70,8 @@ class Digest {
   virtual std::string hex() = 0;
 };
 
-/// Both open libdanlu_curl.so at the first call, so that commands without a network need no TLS
-/// library. Errors: DeviceError if it cannot be loaded.
+/// These two open libdanlu_curl.so at the first call, so that commands without a network need no
+/// TLS library. Errors: DeviceError if it cannot be loaded.
 std::unique_ptr<Transport> make_transport();
 /// `name`: "sha1" or "sha256".
 std::unique_ptr<Digest> make_digest(const char* name);

@@ -15,14 +15,14 @@ struct AdapterRun {
   const AdapterSet* adapter = nullptr;
   int64_t count = 0;
 };
-/// Of all rows of a pass, in order.
+/// The runs of all rows of a pass, in order.
 using AdapterRuns = std::vector<AdapterRun>;
 
-/// With `count` more rows behind.
+/// Appends `count` rows that use this adapter.
 void append_run(AdapterRuns& runs, const AdapterSet* adapter, int64_t count);
-/// Of rows [first, first + count) alone.
+/// The runs of rows [first, first + count) alone.
 AdapterRuns runs_within(const AdapterRuns& runs, int64_t first, int64_t count);
-/// Of rows that were taken by their numbers: int64 rows_R on any device.
+/// The runs of rows that were taken by their numbers: int64 rows_R on any device.
 AdapterRuns runs_of_rows(const AdapterRuns& runs, const at::Tensor& rows_R);
 
 /// Adds to rows of y_NO, in place, what their adapters add to the product of x_NI with the layer's

@@ -28,7 +28,7 @@ struct Balance {
   const parallel::Group* context = &parallel::Group::alone();
   int64_t sparse_layers = 0;  ///< of the whole model
 
-  /// Of settings::BalanceLoss::kModel: what the layers have seen so far, divided by their number.
+  /// For settings::BalanceLoss::kModel: what the layers have seen so far, divided by their number.
   struct OfModel {
     ops::ExpertLoad load;  ///< undefined before the first layer
     at::Tensor scores_E;   ///< f64: means

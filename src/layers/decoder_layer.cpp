@@ -21,7 +21,7 @@ at::Tensor DecoderLayer::forward(const at::Tensor& x_NH, const std::shared_ptr<c
                            Leaves leaves, const auto& part) {
     const auto given = ops::shared_by(2, given_NH);
     const at::Tensor& rows_NH = given[0];
-    // The norm and the part behind it both keep the rows of an output that is made again: they
+    // The norm and the part after it both keep the rows of an output that is made again: they
     // leave with both, or with neither.
     if (again.norm_outputs && leaving.layer && leaves.norm != leaves.part) {
       leaves.norm = false;

@@ -74,7 +74,7 @@ std::shared_ptr<const Pass> pass_of_rows(const std::shared_ptr<const Pass>& pass
   return own;
 }
 
-/// Scores of all experts. Those of rows without an adapter are computed in the wider type.
+/// Scores of all experts. For rows without an adapter they are computed in the wider type.
 at::Tensor router_logits(const Linear& router, const at::Tensor& x_NH, const Pass& pass) {
   const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
   if (!router.is_adapted(pass)) {

@@ -1,4 +1,4 @@
-// layers/feed_forward.h: the part of a decoder layer behind its attention.
+// layers/feed_forward.h: the part of a decoder layer after its attention.
 #pragma once
 #include <ATen/core/Tensor.h>
 

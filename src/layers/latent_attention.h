@@ -8,7 +8,7 @@
 namespace danlu::layers {
 
 /// Training and prompts make keys and values of all heads. A cache keeps of a token its short
-/// vector and its rotated key, R = kv_rank + rope_dim numbers, and what comes behind a prompt takes
+/// vector and its rotated key, R = kv_rank + rope_dim numbers, and what comes after a prompt takes
 /// the matrix that would widen them into its queries and results instead.
 struct LatentAttention : SelfAttention {
   int64_t nope_dim = 0, rope_dim = 0, v_dim = 0, kv_rank = 0;

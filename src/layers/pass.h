@@ -44,7 +44,7 @@ struct Pass {
   /// Collects what layers give beside hidden states (layers/pass_results.h). nullptr: it is
   /// dropped, as when a layer is recomputed. It need not outlive the forward.
   PassResults* results = nullptr;
-  /// How many of this rank's rows between regions are tokens; the rows behind them are filling.
+  /// How many of this rank's rows between regions are tokens; the rows after them are filling.
   int64_t num_rows = 0;
   /// The same of its rows inside a region (parallel/region.h).
   int64_t num_tokens = 0;

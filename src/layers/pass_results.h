@@ -24,9 +24,9 @@ class PassResults {
   /// Hears what the router of a layer has made of the pass's tokens; may be empty.
   std::function<void(int64_t layer, const at::Tensor& logits_NE, const ops::Routing& routing)>
       on_routing;
-  /// By name; f64, on the device that computed them, for which reading them waits.
+  /// The sums by name: f64, on the device that computed them. Reading them waits for the device.
   const std::map<std::string, at::Tensor>& sums() const { return sums_; }
-  /// Of those that have weights of their own.
+  /// The weights of figures that have weights of their own, by name.
   const std::map<std::string, double>& weights() const { return weights_; }
 
  private:

@@ -1,4 +1,4 @@
-// layers/prediction.h: a layer behind the last one that predicts one token further than what it
+// layers/prediction.h: a layer after the last one that predicts one token further than what it
 // reads (multi-token prediction, DeepSeek-V3, arXiv:2412.19437 §2.2).
 #pragma once
 #include <ATen/core/Tensor.h>

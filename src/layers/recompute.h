@@ -11,7 +11,7 @@ namespace danlu::layers {
 /// The parts of a layer that are recomputed in backward instead of being kept.
 struct Again {
   bool attention_core = false;
-  bool gated_product = false;      ///< the gated activation and the product behind it
+  bool gated_product = false;      ///< the gated activation and the product after it
   bool activation_output = false;  ///< the gated activation alone
   bool norm_outputs = false;
 };

@@ -49,7 +49,7 @@ struct VisionMerger {
   parallel::Region region{parallel::Group::alone(), false};
 
   void visit(Visitor& visitor);
-  /// Shapes  x_PD [P, D], the patches of each visual token behind each other; result [M, H].
+  /// Shapes  x_PD [P, D], the patches of each visual token one after another; result [M, H].
   at::Tensor forward(const at::Tensor& x_PD, const std::shared_ptr<const Pass>& pass) const;
 };
 

@@ -26,8 +26,8 @@ class Gauge {
  public:
   explicit Gauge(size_t threads);
 
-  /// Takes about 20 ms. Of a few slices the best counts: what interrupts one is no limit of the
-  /// machine; who shares a core with it is, and slows all.
+  /// Takes about 20 ms. The best of a few slices counts: an interruption is no limit of the
+  /// machine. A neighbour that shares a core is one, and slows all slices.
   bench::Limits read();
   /// Bytes a second that are read, alone: about 5 ms.
   double read_bandwidth();

@@ -36,7 +36,7 @@ struct OpMaker {
   std::string name, group;
   at::ScalarType type;
   std::function<Op()> make;
-  /// With the operation made before it, which must then still be there.
+  /// The operation uses the model of the one made before it, which must then still be there.
   bool shares_model = false;
 };
 std::vector<OpMaker> ops_of_a_step(const OpShapes& shapes, at::ScalarType type);

@@ -1,4 +1,4 @@
-// media/bytes.h: numbers and words at a place of a file's bytes; what lies behind its end is 0 or
+// media/bytes.h: numbers and words at a place of a file's bytes; what lies after its end is 0 or
 // cut.
 #pragma once
 #include <algorithm>

@@ -39,7 +39,7 @@ Picture sized_picture(RawPicture raw, std::span<const ResizeStep> steps,
 Patches process_picture(std::span<const std::byte> bytes, const std::string& name,
                         const ImageProcessor& processor, const PreResize& pre_resize = {},
                         const DecodeOptions& options = {});
-/// Of a file. Errors: also MediaError kMissing.
+/// The same from a file. Errors: also MediaError kMissing.
 Patches process_picture(const std::filesystem::path& file, const ImageProcessor& processor,
                         const PreResize& pre_resize = {}, const DecodeOptions& options = {});
 

@@ -26,7 +26,7 @@ size_t first_scan(FileBytes bytes, bool* is_plain) {
   return 0;
 }
 
-/// Pixels hold no end marker: a byte 0xff is followed by 0 there. Behind the end other things may
+/// Pixels hold no end marker: a byte 0xff is followed by 0 there. After the end other things may
 /// stand.
 bool jpeg_is_whole(FileBytes bytes) {
   bool is_plain = false;

@@ -8,11 +8,11 @@
 
 namespace danlu::media {
 
-/// Whatever would keep decode_picture from giving pixels is found. Of a plain JPEG the tables are
-/// read; its pixels are not looked at: their damage shows and is no error. A PNG's checksums
-/// are compared; like a progressive JPEG, a WebP and a GIF it is decoded, after its structure was
-/// followed to the end (of GIF: of its first frame). REQUIRES: picture_size accepted `bytes` and
-/// gave `format`. Errors: MediaError kTruncated, kDamaged; those of decode_picture.
+/// Finds whatever would keep decode_picture from giving pixels. A plain JPEG's tables are read, but
+/// not its pixels: their damage shows in the picture and is no error. A PNG's checksums are
+/// compared. PNG, progressive JPEG, WebP and GIF are decoded, after their structure was followed to
+/// the end (for GIF: the end of its first frame). REQUIRES: picture_size accepted `bytes` and gave
+/// `format`. Errors: MediaError kTruncated, kDamaged; those of decode_picture.
 void require_whole_picture(std::span<const std::byte> bytes, PictureFormat format,
                            const std::string& name);
 

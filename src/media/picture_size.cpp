@@ -62,7 +62,7 @@ PictureSize png_size(Bytes bytes, const std::string& name) {
   if (bytes.size() < 33) truncated(name);
   if (text_at(bytes, 12, 4) != "IHDR") damaged(name, tr("it does not begin with IHDR"));
   size.stored = {big32(bytes, 16), big32(bytes, 20)};
-  // EXIF may stand behind the pixels.
+  // EXIF may stand after the pixels.
   for (size_t at = 8; at + 12 <= bytes.size();) {
     const size_t length = big32(bytes, at);
     const auto kind = text_at(bytes, at + 4, 4);

@@ -30,7 +30,7 @@ struct PictureSize {
 PictureSize picture_size(std::span<const std::byte> bytes, const std::string& name,
                          int64_t max_pixels = kMaxPixels);
 
-/// Of a file, of which only the pages that are looked at are read.
+/// The same from a file. Only the pages that are looked at are read.
 /// Errors: as above; MediaError kMissing if it cannot be opened or is no regular file.
 PictureSize picture_size(const std::filesystem::path& file, int64_t max_pixels = kMaxPixels);
 

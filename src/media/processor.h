@@ -39,14 +39,14 @@ struct ImageProcessor {
   bool operator==(const ImageProcessor&) const = default;
 };
 
-/// From the JSON of preprocessor_config.json, or the image_processor of processor_config.json.
+/// Reads the JSON of preprocessor_config.json, or the image_processor of processor_config.json.
 /// Areas under min_pixels and max_pixels win over those under `size` (shortest_edge and
 /// longest_edge, which are areas too, or min_pixels and max_pixels). Keys that are absent have the
 /// defaults above. Errors: ModelError "<origin>: <key> …" for a value that is none or that is not
 /// supported.
 ImageProcessor parse_image_processor(const Json& config, const std::string& origin);
 
-/// From a model's directory: the image_processor of processor_config.json if it has one, else
+/// Reads from a model's directory the image_processor of processor_config.json if it has one, else
 /// preprocessor_config.json. Errors: ModelError as above, or if neither file is there; IoError.
 ImageProcessor read_image_processor(const std::filesystem::path& directory);
 
@@ -96,7 +96,7 @@ std::vector<ResizeStep> tool_steps(Size from, const ImageProcessor& processor,
 /// no multiple of cell() without do_resize).
 Size processor_size(Size from, const ImageProcessor& processor, const PreResize& pre_resize);
 
-/// Both, one after the other. Errors: of both.
+/// The steps of tool_steps, then processor_size's. Throws what either throws.
 std::vector<ResizeStep> resize_steps(Size from, const ImageProcessor& processor,
                                      const PreResize& pre_resize);
 

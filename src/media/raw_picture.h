@@ -11,7 +11,7 @@ namespace danlu::media {
 /// Bytes that nobody has touched before they are written: what a bomb claims costs no memory.
 class PixelBuffer {
  public:
-  /// Bytes behind the last one that may be read, whatever they hold: vector loads take whole words.
+  /// Bytes after the last one that may be read, whatever they hold: vector loads take whole words.
   static constexpr size_t kSlackBytes = 32;
   PixelBuffer() = default;
   explicit PixelBuffer(int64_t size_bytes)
@@ -81,8 +81,8 @@ enum class Alpha {
   kOnWhite,  ///< of kRgba alone, as qwen_vl_utils does; of other modes it is dropped
 };
 
-/// As PIL converts: a palette is expanded without its transparency, above 255 grey of 16 bits is
-/// 255.
+/// Converts as PIL does: a palette is expanded without its transparency, and 16-bit grey above 255
+/// becomes 255.
 Picture to_rgb(RawPicture raw, Alpha alpha);
 
 /// The picture as a viewer turns it by its EXIF orientation (1 … 8).

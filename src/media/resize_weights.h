@@ -6,7 +6,7 @@
 
 namespace danlu::media {
 
-/// Bits behind the point of a fixed-point weight.
+/// Bits after the point of a fixed-point weight.
 inline constexpr int kWeightBits = 32 - 8 - 2;
 
 /// For each pixel of one direction, the pixels begin … begin + count of the other picture, and
@@ -17,7 +17,7 @@ struct ResizeWeights {
   };
   std::vector<Taps> taps;
   std::vector<double> exact;   ///< sum 1
-  std::vector<int32_t> fixed;  ///< the same times 2^kWeightBits, rounded; 0 behind a pixel's own
+  std::vector<int32_t> fixed;  ///< the same times 2^kWeightBits, rounded; 0 after a pixel's own
   size_t stride = 0;           ///< a multiple of 4
 };
 
@@ -31,7 +31,7 @@ void resize_column(const uint8_t* from, size_t row_bytes, int32_t count, const i
                    size_t num_bytes, uint8_t* to);
 
 /// The same with AVX2, where has_vector_resize(): four rows at once, `from_bytes` and `to_bytes`
-/// apart, of three-byte pixels. Reads up to PixelBuffer::kSlackBytes behind a row.
+/// apart, of three-byte pixels. Reads up to PixelBuffer::kSlackBytes after a row.
 bool has_vector_resize();
 void resize_four_rows_vector(const uint8_t* from, size_t from_bytes, const ResizeWeights& weights,
                              uint8_t* to, size_t to_bytes);

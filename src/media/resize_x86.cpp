@@ -69,7 +69,7 @@ DANLU_AVX2 void column_block(const uint8_t* from, size_t row_bytes, int32_t coun
   for (int32_t k = 0; k < count; k += 2) {
     const uint8_t* const row = from + static_cast<size_t>(k) * row_bytes;
     __m256i pairs[2];
-    // Behind the last row its own weight is 0.
+    // After the last row its own weight is 0.
     pairs_of_rows(row, k + 1 < count ? row + row_bytes : row, pairs);
     const __m256i low = _mm256_set1_epi32(lower_pair(weights + k));
     const __m256i high = _mm256_set1_epi32(upper_pair(weights + k));

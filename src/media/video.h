@@ -29,8 +29,8 @@ struct VideoPatches {
 VideoFacts video_facts(std::span<const std::byte> bytes, const std::string& name,
                        const VideoRule& rule, int64_t max_pixels = kMaxPixels);
 
-/// Frames by `rule`, in order. Of a video that ends before its last chosen frame those are taken
-/// that are there; it is truncated if the container speaks of more frames than a tenth above.
+/// Frames by `rule`, in order. If a video ends before its last chosen frame, the frames that are
+/// there are taken; it is truncated if the container speaks of more frames than a tenth above.
 /// Errors: MediaError (kTruncated, kDamaged, kUnsupported, kTooLarge, kNotAPicture, kBadShape);
 /// DeviceError if libdanlu_video.so or what it needs is absent.
 VideoFrames video_frames(std::span<const std::byte> bytes, const std::string& name,
@@ -75,7 +75,7 @@ std::pair<Grid, double> grid_of_video(std::span<const std::byte> bytes, const st
 /// frames is found. Errors: as video_frames.
 void require_whole_video(std::span<const std::byte> bytes, const std::string& name,
                          const VideoRule& rule, int64_t max_pixels = kMaxPixels);
-/// Of a list of picture files, from the header of the first. Errors: as grid_of_file.
+/// The grid of a list of picture files, from the header of the first. Errors: as grid_of_file.
 Grid grid_of_frame_files(std::span<const std::filesystem::path> files,
                          const ImageProcessor& processor, const PreResize& pre_resize = {},
                          const DecodeOptions& options = {});

@@ -61,7 +61,7 @@ struct PredictionPass {
   at::Tensor targets_N;
   double factor = 0;   ///< of the sum of one layer's token losses, before backward
   bool counts = true;  ///< false: a pass of filling, of which no figure is kept
-  bool normed = true;  ///< the first reads the model's hidden states behind the final norm
+  bool normed = true;  ///< the first reads the model's hidden states after the final norm
 };
 
 struct ForwardInput {
@@ -80,9 +80,9 @@ struct ForwardInput {
   /// On a context axis: for each whole segment its largest position plus one, on which the rotary
   /// frequencies of some models depend.
   std::vector<int64_t> segment_lengths = {};
-  /// How many of the N tokens are the batch's; the rest is filling behind them. -1: all are.
+  /// How many of the N tokens are the batch's; the rest is filling after them. -1: all are.
   int64_t num_tokens = -1;
-  /// Of a model with a vision tower; nullptr: the pass has no pictures.
+  /// For a model with a vision tower; nullptr: the pass has no pictures.
   std::shared_ptr<const Visuals> visuals = {};
   bool adapters = true;  ///< false: the pass leaves adapters out
   /// Adapters that lie beside the model (load_beside in models/adapters.h), of all N tokens in
@@ -165,13 +165,13 @@ class CausalLM {
   LayerPasses layer_passes() const;
   /// Final hidden states [N, hidden], on every rank.
   at::Tensor forward_hidden(const ForwardInput& input) const;
-  /// Logits [N, vocab], f32, of each layer that predicts further ahead, given the token behind each
-  /// place, 0 behind a segment's last. normed: as PredictionPass. REQUIRES: one rank, no training.
+  /// Logits [N, vocab], f32, of each layer that predicts further ahead, given the token after each
+  /// place, 0 after a segment's last. normed: as PredictionPass. REQUIRES: one rank, no training.
   std::vector<at::Tensor> predicted_logits(const ForwardInput& input, bool normed) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32. runs: as ForwardInput's, of these rows.
   at::Tensor logits(const at::Tensor& hidden_nH, const layers::AdapterRuns& runs = {}) const;
   /// The shape of what enters a place of the chain (arch/chain.h), and so of what one stage gives
-  /// the next: [P, D] inside a vision tower, [M, H] of visual tokens behind it, then [n, H].
+  /// the next: [P, D] inside a vision tower, [M, H] of visual tokens after it, then [n, H].
   std::vector<int64_t> shape_before(int64_t place, const PassSize& size) const;
   /// What the vision tower makes of pictures: [M, H], visual tokens in the order of
   /// Visuals::visual_rows. REQUIRES: the stage has the whole tower.

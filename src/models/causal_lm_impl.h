@@ -73,7 +73,7 @@ struct CausalLM::Impl {
   /// nullptr: routers add nothing to the loss. Collective over the context axis.
   std::shared_ptr<const layers::Balance> balance_for(const ForwardInput& input) const;
   layers::HeadPass head_pass(const ForwardInput& input) const;
-  /// The output of one chunk, behind the final norm if it is the model's last; under sequence
+  /// The output of one chunk, after the final norm if it is the model's last; under sequence
   /// parallelism this rank's rows of it. On the last stage it has then entered the place of the
   /// head, which the caller leaves. hidden_NH: what the chunk before gave; undefined for the first.
   at::Tensor hidden_rows(const ForwardInput& input, at::Tensor hidden_NH = {},
@@ -82,13 +82,13 @@ struct CausalLM::Impl {
   /// what it was before the final norm.
   at::Tensor with_predictions(const ForwardInput& input, const at::Tensor& hidden_NH,
                               const at::Tensor& normed_NH) const;
-  /// Calls see(depth, output) for what each of these layers gives, behind its norm.
+  /// Calls see(depth, output) for what each of these layers gives, after its norm.
   void predict(const ForwardInput& input, at::Tensor hidden_NH,
                const std::function<void(int64_t depth, const at::Tensor& hidden_NH)>& see) const;
   /// The output of the chunk's layers, without embedding and final norm.
   at::Tensor through_layers(const ForwardInput& input, at::Tensor hidden_NH, int64_t chunk) const;
-  /// The same of the chunk's part of the vision tower. given_PD: what the chunk before gave. Of
-  /// `input` only the adapters count.
+  /// The output of the chunk's part of the vision tower. given_PD: what the chunk before gave. Only
+  /// the adapters of `input` count.
   at::Tensor through_tower(const Visuals& visuals, at::Tensor given_PD, int64_t chunk,
                            const ForwardInput& input) const;
   /// Tokens, with what the tower gave in their places; under sequence parallelism this rank's rows.

@@ -332,7 +332,7 @@ class Comparison {
   double tolerance_;
   std::set<std::string> used_;
   std::optional<GoldenPictures> pictures_;  ///< of a model that sees pictures
-  std::vector<int64_t> behind_;             ///< positions behind the rows of the last batch
+  std::vector<int64_t> behind_;             ///< positions after the rows of the last batch
   std::vector<TensorDifference> differences_;
 };
 

@@ -29,7 +29,7 @@ struct GoldenReport {
 /// Runs the inputs found in `golden` and compares what is found there: input_ids [B,T] with
 /// attention_mask and labels (-100 ignored, shifted here), logits, loss, grad.<parameter>,
 /// hidden_states.<k>, long_input_ids and long_logits, gen_prompt_ids and gen_output_ids (greedy),
-/// logits_merged (with `merged`). Of a model that sees pictures also the pictures
+/// logits_merged (with `merged`). A model that sees pictures also has the pictures
 /// (models/golden_pictures.h), image<i>.vision_embeds, position_ids [3,B,T], rope_deltas, and
 /// gen_image, gen_video, gen_text with .prompt_ids and .output_ids. Masked positions are not
 /// compared. `merged` gives the model with its adapters merged; it is called last of all, and may

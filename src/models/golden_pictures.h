@@ -27,7 +27,7 @@ class GoldenPictures {
     double second_per_grid = 1;
   };
   /// Gives a batch its pictures and positions, as its ids name them. rows: the file's row of each
-  /// row of ids_BT. Gives the position behind each row's tokens. Errors: ModelError where the ids
+  /// row of ids_BT. Gives the position after each row's tokens. Errors: ModelError where the ids
   /// have more placeholders than pictures.
   std::vector<int64_t> attach(PaddedBatch& batch, const at::Tensor& ids_BT,
                               const at::Tensor& mask_BT, const std::vector<int64_t>& rows) const;

@@ -12,7 +12,7 @@ namespace {
 
 using settings::LayerRecompute, settings::RecomputeGroup;
 
-/// `layer` comes back when the gradient of `output`, which the layer behind it gives, is there.
+/// `layer` comes back when the gradient of `output`, which the layer after it gives, is there.
 void come_back_with(const at::Tensor& output, const std::shared_ptr<layers::LeavingLayer>& layer) {
   if (!layer || !output.requires_grad()) return;
   output.register_hook([layer](const at::Tensor&) { layer->come_back(); });

@@ -146,17 +146,17 @@ void initialize(CausalLM& model, uint64_t seed) {
 
 namespace {
 
-/// What files hold beside the parameters of the network. Of layers that predict further ahead: with
-/// each that is part of it, copies of the table and the head; if none is, all that the directory
-/// has of them with which training began. Where a score head lies beside the files, the
-/// vocabulary's head that the directory has.
+/// What files hold besides the parameters of the network. Each layer that predicts further ahead
+/// and is part of the network adds copies of the table and the head. If none is part of it, all
+/// that the directory has of such layers, with which training began, is added. Where a score head
+/// lies beside the files, the directory's head of the vocabulary is added.
 MoreTensors beside_the_network(const arch::ModelConfig& config,
                                const std::filesystem::path& directory) {
   MoreTensors more;
   arch::ModelConfig all = config;
   all.predicts_ahead = true;
   for (const arch::ParamSpec& spec : arch::parameters_of(all)) {
-    // Its rates of moving are lost in 16 bits.
+    // 16 bits would lose the small steps by which it moves.
     if (spec.role == arch::Role::kRouterBias) more.wide.insert(spec.name);
     if (config.predicts_ahead && spec.layer >= config.num_layers && !spec.tied_to.empty())
       more.copies.emplace_back(spec.name, spec.tied_to);

@@ -177,7 +177,7 @@ TurnedRows rows_by_length(const Turn& turn, const at::Tensor& positions_N,
 }
 
 /// The table of positions on three axes: each axis turns a run of the pairs, and the runs lie one
-/// behind the other in the order of the axes.
+/// after the other in the order of the axes.
 ops::RotaryTable table_of_axes(const std::vector<int64_t>& sections, const at::Tensor& positions_3N,
                                const at::Tensor& frequencies, double attention_factor) {
   std::vector<at::Tensor> cos, sin;
@@ -193,7 +193,7 @@ ops::RotaryTable table_of_axes(const std::vector<int64_t>& sections, const at::T
   return {ops::joined(cos, 1), ops::joined(sin, 1)};
 }
 
-/// By the frequencies of one embedding.
+/// The table of the positions, by the frequencies of one embedding.
 ops::RotaryTable table_of(const arch::ModelConfig& config, const Turn& turn,
                           const at::Tensor& positions_N, const ForwardInput& input) {
   TurnedRows rows;

@@ -26,7 +26,7 @@ class StageParameters {
                   const parallel::Mesh& mesh, const at::TensorOptions& options);
   /// The parameter with that role; undefined if the family declares none.
   Parameter optional(arch::Role role, int64_t layer, bool is_bias, int64_t expert = -1) const;
-  /// The same. Errors: InternalError if the family declares none.
+  /// As optional(), but throws InternalError if the family declares none.
   Parameter weight(arch::Role role, int64_t layer = -1, int64_t expert = -1) const;
   layers::Linear linear(arch::Role role, int64_t layer, int64_t expert = -1) const;
   /// The parameter of a layer with a kind of its own (arch/layer_kind.h) whose name ends in `name`,

@@ -14,7 +14,7 @@ namespace danlu::models {
 /// and row by row.
 struct Visuals {
   /// f32 [P, X] on the host: patches as media's processors give them, the merge_size² patches of a
-  /// visual token behind each other. Undefined where no stage of this rank begins a pass.
+  /// visual token one after another. Undefined where no stage of this rank begins a pass.
   at::Tensor pixels_PX;
   std::vector<media::Grid> grids;
   /// Visual token visual_rows[i] stands at token token_rows[i] of the pass. Ranks of a context axis

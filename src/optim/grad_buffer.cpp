@@ -225,7 +225,7 @@ void GradBuffer::add_later(ops::LaterWork& later, bool last) {
 }
 
 at::Tensor GradBuffer::take_buffer(int64_t elements, const at::Device& device) {
-  // One that the backward fills, one that is summed.
+  // The backward fills one, and one is summed.
   constexpr size_t kMost = 2;
   while (running_.size() >= kMost) wait_for_oldest();
   // A vocabulary's buffer is not for a layer.

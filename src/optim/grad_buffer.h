@@ -15,13 +15,13 @@ namespace danlu::optim {
 using ops::AdamWScalars, ops::Chunk, ops::Range, ops::chunks_in, ops::chunks_of;
 
 /// A flat f32 buffer for each trained unit of a store, laid out as the unit. It comes with the
-/// first gradient of a step, when the activations of layers behind are gone, and lives until the
+/// first gradient of a step, when the activations of later layers are gone, and lives until the
 /// next step begins. Linear layers, norms, the embedding and the head add their gradients to it
-/// themselves (ops/main_grad.h). Of the others, few and small, gradients are added when a backward
-/// has passed the unit; from then on an f32 parameter's .grad is its slice, so that autograd adds
-/// into it. Sums over ranks are made in the background, each unit's while the backward goes on;
-/// where gradients are shared (Sharding::kGradients) after every micro-batch, and a unit's buffer
-/// lives no longer than that.
+/// themselves (ops/main_grad.h). The few and small gradients of other parameters are added when a
+/// backward has passed the unit; from then on an f32 parameter's .grad is its slice, so that
+/// autograd adds into it. Sums over ranks are made in the background, each unit's while the
+/// backward goes on; where gradients are shared (Sharding::kGradients) after every micro-batch, and
+/// a unit's buffer lives no longer than that.
 class GradBuffer {
  public:
   /// Takes over the gradient of every trained parameter, and listens to the store, which outlives

@@ -20,7 +20,7 @@ class StateValues {
   bool are_with_weight() const { return low_.defined(); }
   StateValues narrow(int64_t begin, int64_t size) const;
 
-  /// All of them: a view, or a copy.
+  /// All values as f32: a view, or a copy.
   at::Tensor f32() const;
   /// visit(block) of every block, in order, each as f32() of its numbers; once where there are
   /// none.

@@ -39,7 +39,7 @@ class Background {
    public:
     Job() = default;
     bool valid() const { return end_.valid(); }
-    /// Waits, and throws what the job threw. All jobs behind one that threw throw the same, because
+    /// Waits, and throws what the job threw. All jobs after one that threw throw the same, because
     /// the ranks no longer do the same things. On a device the host waits only until the job has
     /// given its work, and the calling thread's stream waits until the work is done.
     void get() const;

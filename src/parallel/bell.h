@@ -12,10 +12,11 @@ class Bell {
  public:
   explicit Bell(World& world) : world_(world) {}
 
-  /// Of rank 0. REQUIRES: since the last time all ranks were in an exchange whose result needs all.
+  /// Rank 0 calls it. REQUIRES: since the last ring all ranks were in an exchange whose result
+  /// needs all.
   void ring();
-  /// Of the others: until the next ring, however long that takes. Errors: CommError when rank 0 is
-  /// gone.
+  /// The other ranks wait here until the next ring, however long that takes. Errors: CommError when
+  /// rank 0 is gone.
   void await();
 
  private:

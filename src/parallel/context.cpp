@@ -163,7 +163,7 @@ ops::Spans spans_between(const std::vector<RowRange>& mine, const RowRange& keys
 }
 
 /// Keys and values of some rows as one run of elements, which is what is sent: all keys [rows, K,
-/// D], behind them all values [rows, K, Dv].
+/// D], after them all values [rows, K, Dv].
 struct KeyValueShape {
   int64_t heads, key_dim, value_dim;
 

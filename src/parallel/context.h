@@ -21,7 +21,7 @@ class World;
 /// Where this rank stands on the context axis, and its groups. Used by passes alone.
 class Context {
  public:
-  /// One rank.
+  /// The context axis of one rank.
   Context() = default;
   /// Collective.
   Context(World& world, const settings::MeshShape& mesh);

@@ -34,7 +34,7 @@ struct Unit {
   /// It is the last stage's copy of such a table; the first stage's is the one that is saved and
   /// counted.
   bool is_copy = false;
-  /// The axes, but for the tensor axis, whose ranks hold the same unit, and so may share it.
+  /// The axes (tensor excepted) along which ranks hold the same unit, and so may share it.
   arch::Axes copied_on = ModelGroups::kEveryCopy;
   Range share;       ///< the elements that this rank keeps and updates
   at::Tensor flat;   ///< all elements; if parameters are shared it has memory only while it is used
@@ -75,7 +75,7 @@ class ParameterStore {
   bool shares_parameters() const { return sharding_ == Sharding::kParameters; }
   /// Moves parameters into units. A parameter that is neither trained nor shared stays where it is.
   /// The pointers stay valid, but each parameter gets a new leaf tensor. REQUIRES: a parameter that
-  /// is tied to another stands behind it. keeps_values: false leaves the values to fill().
+  /// is tied to another stands after it. keeps_values: false leaves the values to fill().
   void lay_out(const std::vector<Parameter*>& parameters, bool keeps_values);
   const std::vector<Unit>& units() const { return units_; }
   std::vector<Unit>& units() { return units_; }
@@ -108,7 +108,7 @@ class ParameterStore {
   void after_forward(int64_t place, bool keeps);
   /// One backward ends before the next begins; forwards may come between. place: the last of a run.
   void begin_backward(int64_t place);
-  /// The gradient of the output of `place` is there, so places behind it have their gradients.
+  /// The gradient of the output of `place` is there, so later places have their gradients.
   void reach_backward(int64_t place);
   void end_backward();
   /// Takes part in the exchanges of a pass that other ranks of the data axis make, when this rank
@@ -157,9 +157,9 @@ class ParameterStore {
   int64_t first_with(int64_t place) const;
   const Places::Run& run_of(int64_t place) const;
   bool is_read_in_backward(int64_t place) const;
-  /// Has the parameters that the backward reads behind `place` on their way, if it gets there.
+  /// Has the parameters that the backward reads after `place` on their way, if it gets there.
   void prefetch_behind(int64_t place);
-  /// The place at which the backward of a run ends; behind its last place if it has no backward.
+  /// The place at which the backward of a run ends; after its last place if it has no backward.
   int64_t lowest_of(const Places::Run& run) const {
     return run.first == 0 ? first_with(first_trained_) : run.first;
   }
@@ -175,7 +175,7 @@ class ParameterStore {
   /// there is tied to.
   std::vector<std::vector<size_t>> needed_;
   std::vector<Places::Run> joint_;
-  int64_t first_trained_;  ///< the first place with a trained unit; behind the last place if none
+  int64_t first_trained_;  ///< the first place with a trained unit; after the last place if none
   int64_t backward_at_ = -1;
   Listener listener_;
   struct Memory {

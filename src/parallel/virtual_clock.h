@@ -31,7 +31,7 @@ struct ModelledLink {
   double seconds(double bytes) const { return bytes / bytes_per_s; }
 };
 
-/// How virtual time goes on. As it is: exchanges take none.
+/// How virtual time goes on. With the defaults exchanges take no time.
 struct VirtualTime {
   int64_t devices_per_node = std::numeric_limits<int64_t>::max();  ///< ranks, by their number
   ModelledLink node = {}, network = {};  ///< between ranks of a node, and of different ones
@@ -43,7 +43,7 @@ struct VirtualTime {
   }
 };
 
-/// What exchanges have cost a rank so far, in seconds. Those of small numbers count too.
+/// What exchanges have cost a rank so far, in seconds. Exchanges of a few numbers count too.
 struct ExchangeTimes {
   double modelled = 0;  ///< on links, by whichever of its threads
   double exposed = 0;   ///< of that, what the rank's own thread waited for
@@ -88,7 +88,7 @@ class VirtualClock {
   };
 
   const VirtualTime& time() const { return time_; }
-  // By the thread whose it is.
+  // Only the thread that carries the clock calls it.
   double now() const { return shift_ + time_.processor_seconds(); }
   /// Goes on from `moment`, whatever the thread did since it last read the clock.
   void go_on_from(double moment) { shift_ = moment - time_.processor_seconds(); }

@@ -19,7 +19,7 @@ namespace danlu::plan {
 namespace {
 
 constexpr int64_t kRowsLookedAt = 1000;
-/// A token before the pictures of a sample and one behind them.
+/// A token before the pictures of a sample and one after them.
 constexpr int64_t kTokensAround = 2;
 
 /// `described`: dataset_info.json says what names mean.
@@ -46,7 +46,7 @@ void add_conversation(const text::Conversation& conversation, const data::MediaE
   found->most_frame_patches = std::max(found->most_frame_patches, frame);
 }
 
-/// Of each of `count` data sets, in their order.
+/// How many rows of each of `count` data sets are looked at, in their order.
 std::vector<int64_t> rows_to_look_at(const settings::DataConfig& data, int64_t count) {
   const auto limited = [](int64_t rows, int64_t most) {
     return most < 0 ? rows : std::min(rows, most);

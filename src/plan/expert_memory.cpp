@@ -128,7 +128,7 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   const arch::ExpertConfig& experts = request.model.experts;
   const Readers all = readers_of(uses, specs, layer);
   const bool has_shared = experts.shared_ffn_size > 0;
-  // Experts make the product behind their activation again too where that alone is not kept.
+  // Experts make the product after their activation again too where that alone is not kept.
   const bool made =
       kind == LayerRecompute::kSelective || kind == LayerRecompute::kActivationFunction;
   const int64_t rows = times_kept(request, {all.gate, all.up}),
@@ -154,7 +154,7 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   if (experts.shared_gate) bytes.kept += of.inside;
 
   // The shared expert comes first. Then the weights' products, with the gradient of the rows twice;
-  // then the activation, whose rows behind it are done with.
+  // then the activation, whose rows after it are done with.
   const int64_t shared_kept = (2 + shared_product) * of.shared;
   const int64_t in_shared = 3 * of.shared - shared_product * of.shared;
   const int64_t beside = has_shared ? of.inside - shared_kept : 0;

@@ -6,8 +6,8 @@
 
 namespace danlu::plan {
 
-/// Of the part between the norm before it and the residual behind it. What layers/experts.cpp keeps
-/// and makes.
+/// Bytes of the part between the norm before it and the residual after it: what layers/experts.cpp
+/// keeps and makes.
 struct ExpertBytes {
   int64_t kept = 0;
   /// At most beside all that the layer keeps, and beside the gradient of its output, while its

@@ -98,7 +98,7 @@ std::vector<RecomputeFlags> ways_to_recompute(const Request& request) {
   return all;
 }
 
-/// All that may be changed without another result of a step, and those with adapters.
+/// Everything that may be changed without another result of a step, and the same with adapters.
 std::vector<Request> candidates(const Request& request, bool may_adapt) {
   std::vector<Request> all;
   for (const bool adapted : {false, true}) {

@@ -18,7 +18,7 @@ struct Fit {
 };
 /// The same training in at most `bytes` a rank with the fewest settings changed: smaller passes,
 /// what copies share, recompute; last, where it `may_adapt`, adapters instead of the whole model.
-/// None: nothing of these is enough; `least`, where given, is then what needs the least.
+/// Empty: nothing of these is enough; `least`, where given, is then what needs the least.
 std::optional<Fit> nearest_fit(const Request& request, int64_t bytes, bool may_adapt = true,
                                Fit* least = nullptr);
 

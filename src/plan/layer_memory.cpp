@@ -242,7 +242,7 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
   return bytes;
 }
 
-/// Of a layer of its own kind.
+/// The bytes of a layer of its own kind.
 LayerBytes own_bytes(const Request& request, const arch::LayerKind& kind) {
   const arch::LayerCost cost = kind.cost(request.model, pass_of(request));
   return {.kept = cost.kept, .backward = cost.backward, .passing = cost.passing};

@@ -65,7 +65,7 @@ struct Sizes {
   bool exchanges_heads = false;
 };
 Sizes layer_sizes(const Request& request);
-/// Of the tower's blocks. REQUIRES: the model has one.
+/// The sizes of the tower's blocks. REQUIRES: the model has one.
 Sizes block_sizes(const Request& request, int64_t block = 0);
 
 /// What one place keeps for its backward, and what exists beside that at once while it runs.

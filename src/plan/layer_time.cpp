@@ -286,7 +286,7 @@ LayerTimes block_times(const Request& request, const Machine& machine, int64_t k
   LayerTimes& times = clock.times();
   times.gated = times.products - before;
   clock.attention(rows, static_cast<double>(keys), inside);
-  // As in a layer of the decoder: norms, rotated heads, sums, the activation.
+  // They take what they take in a layer of the decoder: norms, rotated heads, sums, the activation.
   times.norms = 2 * clock.moved(2 * rows * width, 3 * rows * width);
   clock.moved(2 * rows * width, 3 * rows * width);
   clock.moved(2 * rows * 2 * inside, 2 * rows * 2 * inside);

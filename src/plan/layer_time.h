@@ -26,7 +26,7 @@ struct Engine {
 /// Seconds of one micro-batch on a rank of one layer; exchanges apart.
 struct LayerTimes {
   double attention = 0;  ///< of `forward`: the core
-  double gated = 0;      ///< of `forward`: the gated activation, and the product behind it
+  double gated = 0;      ///< of `forward`: the gated activation, and the product after it
   double products = 0;   ///< of `forward`: matrix products
   double activation = 0, norms = 0;  ///< of `forward`
   double forward = 0;
@@ -62,7 +62,7 @@ struct EndTimes {
   double products = 0;  ///< of all of them
 };
 EndTimes embedding_times(const Request& request, const Machine& machine);
-/// With the final norm and the loss.
+/// The times of the head, with the final norm and the loss.
 EndTimes head_times(const Request& request, const Machine& machine, const Engine& engine);
 
 /// A product of [rows, inner] with [inner, columns], `batch` times.

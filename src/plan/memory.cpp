@@ -18,7 +18,8 @@ int64_t share(int64_t bytes, bool shared, int64_t ranks) {
   return shared ? up(bytes, ranks) : bytes;
 }
 
-/// As ParameterStore reads them. held: elements by place, and those of experts.
+/// Counts the weights that a backward reads again, by the rule of ParameterStore. held: elements by
+/// place, and those of experts.
 void put_read_again(const arch::Stage& stage, const std::map<int64_t, Elements::Unit>& held,
                     Elements& elements) {
   int64_t first_trained = stage.chain.size();
@@ -140,8 +141,8 @@ int64_t communication_bytes(const Request& request, const arch::Stage& stage,
 /// Bytes of a run of layers of a stage.
 struct ChunkBytes {
   int64_t kept = 0, later = 0;
-  /// Beside what all chunks keep, at most: of a backward with all its gradients, and of one that
-  /// leaves weights' for later. What is kept and done with by then is taken off.
+  /// The most that exists beside what all chunks keep: in a backward with all its gradients, and in
+  /// one that leaves weights' for later. What is kept and done with by then is taken off.
   int64_t backward = 0, backward_input = 0;
   /// Bytes of the backward that its gradients come with; what of these has no memory by then is
   /// taken off too.
@@ -164,7 +165,7 @@ ChunkBytes bytes_of_groups(const std::vector<LayerBytes>& groups, int64_t of_pas
   chunk.leaving = groups.back().gone;
   chunk.backward = chunk.backward_input = chunk.first_backward =
       std::numeric_limits<int64_t>::min();
-  int64_t done = 0, later = 0;  // of the groups behind
+  int64_t done = 0, later = 0;  // of the groups after this one
   int64_t to_come = chunk.gradients;
   for (size_t g = groups.size(); g-- > 0;) {
     const LayerBytes& group = groups[g];
@@ -227,7 +228,7 @@ class ChunkPlan {
   }
 
  private:
-  /// Stages behind the first take gradients for what came to them in any case.
+  /// Stages after the first take gradients for what came to them in any case.
   bool passes(int64_t place) const { return chunk_.first == 0 && place < first_trained_; }
   int64_t gradients_at(int64_t place) const {
     const auto found = gradients_.find(place);
@@ -433,7 +434,7 @@ int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
          kept(elements.experts.all, request.expert_sharers());
 }
 
-/// Of the critic, which is one stage.
+/// The elements of the critic, which is one stage.
 Elements elements_of_critic(const Request& request) {
   Request own = request;
   own.model = *request.critic;

@@ -17,7 +17,7 @@ struct Held {
   int64_t again = 0;          ///< whose weights a backward reads too
   std::vector<int64_t> last;  ///< of them, those of the last place of each chunk
 };
-/// Of a rank: the first of the tensor axis, which has no fewer than others.
+/// The elements of one rank: the first of the tensor axis, which has no fewer than others.
 struct Elements : Held {
   Held experts;           ///< of all these, what ranks divide among them on the expert axis
   int64_t met_twice = 0;  ///< of a table that embedding and head of the stage share
@@ -32,7 +32,7 @@ struct Elements : Held {
 
   Held without_experts() const;
 };
-/// Of the trained elements, how many a rank keeps where ranks share them: numbers, not bytes.
+/// How many of the trained elements a rank keeps where ranks share them: numbers, not bytes.
 double trained_share(const Request& request, const Elements& elements);
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);

@@ -58,7 +58,7 @@ std::string sent_text(const Sent& bytes) {
   return tr("{} in the node, {} by network", gb(bytes.node), gb(bytes.network));
 }
 
-/// Of a model with experts.
+/// Describes the experts of a model that has them.
 template <typename Line>
 void describe_experts(const Request& request, const Line& line) {
   if (!request.model.has_experts()) return;
@@ -71,7 +71,7 @@ void describe_experts(const Request& request, const Line& line) {
                                   : std::string()));
 }
 
-/// Of models that see pictures: what a sample has of them, and how unequal the stages are.
+/// Describes what a sample has of pictures, and how unequal the stages are.
 template <typename Line>
 void describe_pictures(const Plan& plan, const Line& line) {
   const Request& request = plan.request;

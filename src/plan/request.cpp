@@ -42,7 +42,7 @@ int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelC
     area = flags.max_pixels.value_or(processor.max_pixels);
     if (flags.image_max_pixels) area = std::min(area, *flags.image_max_pixels);
   }
-  constexpr int64_t kAround = 2;  // a token before the picture and one behind it
+  constexpr int64_t kAround = 2;  // a token before the picture and one after it
   return std::clamp<int64_t>(area / (cell * cell), 0, std::max<int64_t>(0, longest - kAround));
 }
 

@@ -42,15 +42,15 @@ struct Request {
   /// 0.
   int64_t longest = 0, packed = 0;
 
-  /// Of a model that sees pictures: patches of a sample's pictures, at most, and how many of them
+  /// For a model that sees pictures: patches of a sample's pictures, at most, and how many of them
   /// stand in one frame, where they see each other (0: all).
   int64_t patches = 0, frame_patches = 0;
   /// Where these were found in the data: of so many samples, with so many visual tokens on average.
   int64_t samples_looked_at = 0;
   double mean_visual_tokens = 0;
 
-  /// Of a model with experts that ranks divide among them: the rows of the rank that is given the
-  /// most, as a multiple of what each has on average.
+  /// For a model whose experts ranks divide among them: the rows of the rank that is given the
+  /// most, as a multiple of the mean.
   double expert_imbalance = 1.0;
 
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;

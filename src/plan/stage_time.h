@@ -42,7 +42,7 @@ Paths paths_of(const Request& request, const Machine& machine);
 /// Keeps what it has worked out, of layers that are alike.
 class StageClock {
  public:
-  /// All outlive it.
+  /// The arguments outlive the clock.
   StageClock(const Request& request, const Machine& machine, const Engine& engine);
 
   /// The times of chunk `chunk`; traffic: of a stage of this request.

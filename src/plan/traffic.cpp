@@ -137,7 +137,7 @@ ContextBytes context_bytes(const Request& request) {
 }
 
 /// Sums of the tensor axis over a pass of a tower's part: blocks as layers of the decoder, once in
-/// the merger's forward and once behind its backward. What is not trained has no backward.
+/// the merger's forward and once after its backward. What is not trained has no backward.
 double tower_sums(const Request& request, const arch::Stage& stage, const Elements& elements) {
   const arch::Chain& chain = stage.chain;
   if (!chain.has_tower()) return 0;

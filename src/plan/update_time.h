@@ -1,4 +1,4 @@
-// plan/update_time.h: what ends a step behind its passes.
+// plan/update_time.h: what ends a step after its passes.
 #pragma once
 #include "plan/machine.h"
 #include "plan/memory.h"

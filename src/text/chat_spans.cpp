@@ -131,7 +131,7 @@ class SpanFinder {
     return limit ? std::max(content_end, trimmed_end(begin, *limit)) : after_plain_end(content_end);
   }
 
-  /// Behind the template's end of a turn, if that stands at `position`.
+  /// The place after the template's plain end of a turn, if that stands at `position`.
   size_t after_plain_end(size_t position) const {
     const size_t at = full_.find_first_not_of(" \t\r\n", position);
     const bool stands_there =

@@ -11,7 +11,8 @@
 
 namespace danlu::text {
 
-/// A template as the search sees it. Both throw TemplateError if the template cannot render.
+/// A template as the search sees it. Its functions throw TemplateError if the template cannot
+/// render.
 struct ChatRenderer {
   /// The first `count` messages.
   std::function<std::string(size_t count, bool add_generation_prompt)> render;
@@ -30,7 +31,7 @@ struct ChatRenderer {
 /// the messages before it. It ends after the end-of-turn token (white space before that token
 /// belongs to it); what a template prints after it is no target. closers: texts of the tokens known
 /// to end answers (EOS, and what the template puts after plain ones); plain_end: what the template
-/// puts there if that is no special token ("</model>"), a target wherever it stands behind an
+/// puts there if that is no special token ("</model>"), a target wherever it stands after an
 /// answer. Errors: DataError naming the message whose answer cannot be told from the rest.
 std::vector<ByteSpan> find_answer_spans(const ChatRenderer& renderer,
                                         const std::vector<Message>& messages,
@@ -39,7 +40,7 @@ std::vector<ByteSpan> find_answer_spans(const ChatRenderer& renderer,
                                         const std::string& plain_end);
 
 /// End of the turn whose content ends at `position`: after the special token that follows, and
-/// after a closer directly behind that. npos if no special token begins there.
+/// after a closer directly after that. npos if no special token begins there.
 size_t end_of_turn(std::string_view text, size_t position, const SpecialIndex& special,
                    const std::vector<std::string>& closers);
 

@@ -114,7 +114,7 @@ Pipeline ranked_pipeline(const std::vector<RankedToken>& tokens, std::string_vie
   return pipeline;
 }
 
-/// Behind the last rank, in this order.
+/// The special tokens: they have the ids after the last rank, in this order.
 AddedTokens special_of_qwen(TokenId first) {
   constexpr int kExtras = 205;
   std::vector<std::string> names = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};

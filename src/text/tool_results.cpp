@@ -121,7 +121,7 @@ class ResultFinder {
 
   /// What the text has more than without the message, if that is one piece that can lie around
   /// `content`, inside a span. A piece may often be shifted ("<a>x</a></b>" without "<a>x</a>" or
-  /// without "/a>x<"): taken is one behind the result before it, which ends at not_before, and of
+  /// without "/a>x<"): taken is one after the result before it, which ends at not_before, and of
   /// these the first that begins with a mark.
   std::optional<ByteSpan> find_by_absence(size_t message, const std::vector<ByteSpan>& spans,
                                           size_t not_before,

@@ -10,7 +10,7 @@ namespace danlu::text {
 
 struct TrainedPart {
   /// kDefault: every answer, as the template and `Message::train` say; kLastRound: of these, the
-  /// ones behind the last message of the user; kAll: every token.
+  /// ones after the last message of the user; kAll: every token.
   enum class Base { kDefault, kLastRound, kAll };
   Base base = Base::kDefault;
   bool empty_thoughts = true;  ///< false: an answer's "<think>\n\n</think>\n\n" is not learnt

@@ -1,4 +1,4 @@
-// DeepSeek-V2, V2-Lite, V3 and R1: latent attention, and experts behind the first layers.
+// DeepSeek-V2, V2-Lite, V3 and R1: latent attention, and experts after the first layers.
 #include "arch/attention_size.h"
 #include "arch/decoder.h"
 #include "arch/families/families.h"

@@ -34,7 +34,7 @@ ModelConfig parse_gemma(const Json& config_json) {
   return model;
 }
 
-/// Norms behind attention and MLP as well, and a scale of scores of its own.
+/// Norms after attention and MLP as well, and a scale of scores of its own.
 void read_second_generation(const ConfigReader& config, ModelConfig& model) {
   model.has_post_norms = true;
   const double scalar = config.number_or("query_pre_attn_scalar", 256.0);

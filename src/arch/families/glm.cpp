@@ -1,4 +1,4 @@
-// GLM-4 as transformers has it (glm: GLM-4-9B-hf, glm4: GLM-4-0414, with norms behind attention and
+// GLM-4 as transformers has it (glm: GLM-4-9B-hf, glm4: GLM-4-0414, with norms after attention and
 // MLP): rotary embedding of neighbours on the first half of a head, gate and up in one matrix.
 #include "arch/decoder.h"
 #include "arch/families/families.h"

@@ -1,4 +1,4 @@
-// Qwen2-VL and Qwen2.5-VL: Qwen2 with rotary positions in time, height and width, behind a vision
+// Qwen2-VL and Qwen2.5-VL: Qwen2 with rotary positions in time, height and width, after a vision
 // tower.
 #include "arch/chain.h"
 #include "arch/decoder.h"

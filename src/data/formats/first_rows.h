@@ -25,7 +25,7 @@ struct FirstRows {
   bool has_actual(const std::string& column) const;
   /// The first value of the column that the files call `column`; null if none has one.
   const Json* first_value(const std::string& column) const;
-  /// All columns, of many the first ones.
+  /// Names the columns; if there are many, only the first ones.
   std::string listed() const;
 
  private:

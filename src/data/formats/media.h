@@ -20,7 +20,7 @@ std::optional<std::string> media_in(const Json& row, bool text_is_named,
 
 /// Part of a message's content list that is no text: {"type": "image_url", …}, {"image": …}.
 bool is_media_block(const Json& block);
-/// One of sound, which no model here hears.
+/// Whether a block is sound, which no model here hears.
 bool is_audio_block(const Json& block);
 /// What a part calls itself, for messages: its type, or the key that it has in its place.
 std::string media_block_name(const Json& block);

@@ -133,7 +133,7 @@ void replace_tags(const std::vector<Tag>& tags, ColumnMedia& media, text::Messag
   message->content = content.append(message->content, begin);
 }
 
-/// All media of a row before its first question.
+/// Puts all media of a row before its first question.
 bool put_first(text::Conversation* conversation, ColumnMedia& media) {
   for (text::Message& message : conversation->messages) {
     if (message.role != "user") continue;

@@ -159,7 +159,8 @@ std::string_view bare_type(std::string_view type) {
   return type;
 }
 
-/// Settings of one picture, which qwen_vl_utils reads from a part. None of them is here.
+/// Refuses settings of a single picture, which qwen_vl_utils reads from a part. Danlu has none of
+/// them.
 bool refuse_own_limits(const Json& part, RowProblem* problem) {
   for (const char* key :
        {"min_pixels", "max_pixels", "resized_height", "resized_width", "total_pixels", "nframes",

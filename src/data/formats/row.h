@@ -39,7 +39,7 @@ struct UnpairedRow {
 
 /// A solution whose steps were judged.
 struct StepsRow {
-  /// With the placeholder behind each step; or, if there are `steps`, what stands before them.
+  /// With the placeholder after each step; or, if there are `steps`, what stands before them.
   std::string text;
   std::vector<std::string> steps = {};
   std::vector<Json> values = {};  ///< of each step: true, false, 1, 0, or a reward token

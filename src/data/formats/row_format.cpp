@@ -299,7 +299,7 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
   if (options.reads_media) {
     handler->media_columns_ =
         media_columns(options, ColumnNames(FirstRows::present(first_rows, options.columns)));
-    // Of ms-swift's own layout; its messages look like everybody's.
+    // This is ms-swift's own layout; its messages look like everybody's.
     handler->lone_media_first_ = handler->format() == RowFormat::kQueryResponse;
     for (const auto* columns : {&handler->media_columns_->images, &handler->media_columns_->videos})
       handler->columns_.insert(handler->columns_.end(), columns->begin(), columns->end());

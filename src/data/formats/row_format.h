@@ -27,7 +27,7 @@ enum class RowFormat {
 class RowHandler {
  public:
   virtual ~RowHandler() = default;
-  /// Of pairs and the like: the layout of the instruction rows that they are made of.
+  /// The layout of the rows. For pairs and the like: that of the instruction rows they are made of.
   virtual RowFormat format() const = 0;
   /// Which of Row's alternatives it makes: kTokens for the first three.
   virtual SampleKind kind() const { return SampleKind::kTokens; }
@@ -64,8 +64,8 @@ class RowHandler {
   std::set<std::string> late_columns_;  ///< standard ones that neither are read nor were seen first
 };
 
-/// The first rows of a data set, as many as make_row_handler needs. Those that have no value say
-/// nothing about the layout and are passed by.
+/// The first rows of a data set, as many as make_row_handler needs. Rows without a value say
+/// nothing about the layout and are passed over.
 class DetectionRows {
  public:
   bool wants_more() const { return rows_.size() < 64 && bytes_ < (16 << 20); }

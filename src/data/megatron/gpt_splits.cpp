@@ -111,7 +111,7 @@ Members members_in(OpenDatasets& datasets, const BlendSpec& blend, const SplitMa
                       training ? "" : ", hold nothing out with --split 100,0,0"));
 }
 
-/// As many samples of each member as the blend asks for: one epoch where there are no weights.
+/// Asks each member for as many samples as the blend needs: one epoch where there are no weights.
 std::vector<std::optional<int64_t>> samples_wanted(const Members& members,
                                                    std::optional<int64_t> size) {
   if (members.weights.empty()) {

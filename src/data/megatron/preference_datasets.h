@@ -76,7 +76,8 @@ class StepsDataset : public SampleSource {
 };
 
 /// `<prefix>_packed_input_ids_document` and what lies beside it: columns (text_record), or
-/// MindSpeed's additional keys, whose tokens are decoded. Of instruction samples the prompts alone.
+/// MindSpeed's additional keys, whose tokens are decoded. From instruction samples it takes the
+/// prompts alone.
 class PromptDataset : public SampleSource {
  public:
   /// tokenizer: may be null where there are columns.

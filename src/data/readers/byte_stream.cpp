@@ -130,7 +130,7 @@ class ZstdStream : public ByteStream {
   bool output_pending_ = false;
 };
 
-/// What `inner` holds behind a byte order mark.
+/// What `inner` holds after a byte order mark.
 class WithoutMark : public ByteStream {
  public:
   explicit WithoutMark(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {}

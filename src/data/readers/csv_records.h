@@ -26,7 +26,7 @@ class CsvRecords {
 
   const std::vector<std::string>& columns() const { return columns_; }
   /// The next row as a JSON object of strings; fields that are empty and not quoted are null.
-  /// False at the end. Errors: DataError at file:line (a quote that is never closed, text behind a
+  /// False at the end. Errors: DataError at file:line (a quote that is never closed, text after a
   /// closing quote, too few or too many fields, bytes that are not UTF-8, more than
   /// kMaxRecordBytes).
   bool next(std::string* json);

@@ -59,7 +59,7 @@ std::string summarize(const std::vector<DataFile>& files,
     size_bytes += file.size_bytes;
   }
   std::string text = format_bytes(size_bytes);
-  // From the back: each text is one of the catalogue, around what stands behind it.
+  // From the back: each text is one of the catalogue, around what stands after it.
   for (auto one = counts.rbegin(); one != counts.rend(); ++one) {
     const auto& [type, count] = *one;
     text = count == 1 ? fmt::format("{} {} file, {}", count, type, text)

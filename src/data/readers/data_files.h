@@ -14,7 +14,7 @@ namespace danlu::data {
 enum class FileType { kParquet, kJson, kJsonLines, kCsv, kTsv, kText };
 
 std::string_view file_type_name(FileType type);
-/// By extension, before .gz or .zst; empty if Danlu does not read such files.
+/// The type by the extension, before .gz or .zst; empty if Danlu does not read such files.
 std::optional<FileType> file_type_of(const std::filesystem::path& path);
 
 struct DataFile {

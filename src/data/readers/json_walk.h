@@ -13,7 +13,7 @@ enum class JsonWalk {
   kFaulty,  ///< it is malformed, or an event was refused
 };
 
-/// Goes to the end of a string whose opening quote is behind `*at`, and past its closing quote.
+/// Goes to the end of a string whose opening quote stands before `*at`, and past its closing quote.
 /// Control characters must be escaped, surrogates come in pairs, and bytes are UTF-8.
 JsonWalk skip_json_string(std::string_view text, size_t* at, bool* has_escapes);
 
@@ -47,7 +47,7 @@ class JsonWalker {
     while (step == JsonWalk::kWhole && !open_.empty()) step = next_member();
     return step;
   }
-  /// After kWhole: behind the value.
+  /// The place after the value. REQUIRES: the walk gave kWhole.
   size_t at() const { return at_; }
 
  private:
@@ -170,7 +170,7 @@ class JsonWalker {
     return at_ > begin;
   }
   JsonWalk no_digit() const { return is_end() ? JsonWalk::kCut : JsonWalk::kFaulty; }
-  /// More of it may come behind the end of the text.
+  /// A number may go on after the end of the text.
   JsonWalk end_of_scalar(bool is_taken) const {
     if (is_taken && is_end() && !is_all_) return JsonWalk::kCut;
     return taken(is_taken);
@@ -181,7 +181,7 @@ class JsonWalker {
   bool is_all_;
   Events& events_;
   std::string open_;       ///< brackets
-  bool is_empty_ = false;  ///< nothing stands behind the innermost one yet
+  bool is_empty_ = false;  ///< nothing stands after the innermost one yet
 };
 
 }  // namespace danlu::data

@@ -7,8 +7,8 @@
 
 namespace danlu::parallel {
 
-/// As make_nccl(), for tensors on this NPU: exchanges of what all give to all, and nothing else.
-/// What the NPU has to do yet, and what HCCL says of the links, is told to `calls`.
+/// Like make_nccl(), for tensors on this NPU. It only does exchanges in which all give to all.
+/// `calls` is told what the NPU still has to do, and what HCCL says of the links.
 c10::intrusive_ptr<Backend> make_hccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                       int size, int64_t device, std::shared_ptr<GroupCalls> calls);
 

@@ -1,5 +1,5 @@
-// parallel/comm/nccl.h: what carries tensors between processes that lie on cards. Of nccl.cpp and
-// nccl_absent.cpp CMake takes the one that libtorch allows.
+// parallel/comm/nccl.h: what carries tensors between processes that lie on cards. CMake takes
+// nccl.cpp or nccl_absent.cpp, whichever libtorch allows.
 #pragma once
 #include <torch/version.h>
 

@@ -147,7 +147,7 @@ bool BpeModel::stay_apart(BpeToken left, BpeToken right, uint32_t end, MergeScra
 }
 
 /// Makes merge.tokens right where tokens [0, joint) and [joint, …) meet; `end`: end of the last.
-/// Adds to `merged` how many symbols were merged again. Result: true if no token behind the joint
+/// Adds to `merged` how many symbols were merged again. Result: true if no token after the joint
 /// stayed.
 bool BpeModel::mend_joint(size_t joint, uint32_t end, MergeScratch& merge, size_t& merged) const {
   std::vector<BpeToken>& tokens = merge.tokens;

@@ -348,7 +348,7 @@ void BpeModel::symbols_of_chars(std::string_view word, Scratch& scratch) const {
       symbols.push_back(id);
     } else if (options_.byte_fallback &&
                push_byte_tokens(has_affix ? std::string_view(affixed) : text, symbols)) {
-      // An unknown character waiting to be fused stays behind these bytes: HF orders them so.
+      // An unknown character waiting to be fused stays after these bytes: HF orders them so.
     } else if (unk_id_ >= 0) {
       if (pending_unk && !options_.fuse_unk) symbols.push_back(unk_id_);
       pending_unk = true;

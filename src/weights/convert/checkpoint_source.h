@@ -105,8 +105,8 @@ struct AdapterSource {
   PeftConfig peft = {};
 };
 
-/// A PEFT directory, or a MindSpeed-LLM LoRA checkpoint of the model that `config` describes. Of
-/// `options` only lora_rank, lora_alpha and loose count, for MindSpeed's alone.
+/// A PEFT directory, or a MindSpeed-LLM LoRA checkpoint of the model that `config` describes. Only
+/// lora_rank, lora_alpha and loose of `options` count, and only for MindSpeed's.
 /// Errors: as load_peft_config and open_weights, or as megatron::open_adapters and
 /// refuse_differing_copies.
 AdapterSource open_adapter_source(const std::filesystem::path& path,

@@ -59,7 +59,7 @@ void check_baichuan(const ModelConfig& c) {
                  c.num_layers, c.alibi ? "ALiBi" : "rotary embedding"));
 }
 
-/// Of all layers, if none has experts.
+/// The number of dense layers before the first sparse one: all, if none has experts.
 int64_t leading_dense(const ModelConfig& c) {
   const auto& sparse = c.experts.sparse_layer;
   if (!c.has_experts()) return c.num_layers;

@@ -389,7 +389,7 @@ int64_t block_of(const std::string& name) {
   return block;
 }
 
-/// What the model has no use for would be lost silently; blocks behind its last layer predict
+/// What the model has no use for would be lost silently; blocks after its last layer predict
 /// further ahead.
 void refuse_unknown(const Layout& layout, const TensorSource& tensors, const std::string& origin,
                     int64_t layers, int64_t blocks) {

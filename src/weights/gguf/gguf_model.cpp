@@ -201,7 +201,7 @@ class Planner {
     tensor.sections.push_back(std::move(section));
   }
 
-  /// Experts of a layer stand behind one another in one tensor [experts, rows, columns].
+  /// Experts of a layer stand one after another in one tensor [experts, rows, columns].
   void add_expert(const ParamSpec& spec, size_t index) {
     const int64_t rows = spec.shape[0], cols = spec.shape[1];
     const auto key = std::pair(spec.layer, spec.role);
@@ -215,8 +215,8 @@ class Planner {
     plan_.layout.tensors[it->second].sections.push_back(std::move(section));
   }
 
-  /// Of each head the rows of its key, turned over: [heads, kv_rank, nope_dim], and those of its
-  /// value: [heads, v_dim, kv_rank].
+  /// Adds each head's key rows, turned over, as [heads, kv_rank, nope_dim], and its value rows as
+  /// [heads, v_dim, kv_rank].
   void add_parts_of_heads(const ParamSpec& spec, size_t index) {
     const arch::LatentConfig& latent = *config_.latent;
     const int64_t heads = config_.num_heads, cols = latent.kv_rank, keys = latent.nope_dim;

@@ -240,7 +240,7 @@ struct PartOf {
   Part part = Part::kWhole;
 };
 
-/// As Python's json.dumps writes a number.
+/// Writes a number as Python's json.dumps does.
 std::string python_number(float value) {
   std::string text = fmt::format("{}", static_cast<double>(value));
   const size_t e = text.find('e');
@@ -391,7 +391,7 @@ class QuantisingSource final : public SourceBase<PartOf> {
     made.factors.clear();
     return made;
   }
-  /// By way of the type that is quantised.
+  /// Converts to f32 by way of the type that is quantised.
   void to_floats(DType dtype, std::span<const std::byte> bytes, std::span<float> numbers) const {
     for (size_t i = 0; i < numbers.size(); ++i) {
       uint16_t bits = 0;

@@ -21,8 +21,8 @@ namespace danlu::weights {
 /// are missing, or of another shape or type, for other maps, and for FP4.
 std::shared_ptr<const TensorSource> with_nf4(std::shared_ptr<const TensorSource> source);
 
-/// The matrices that are held in NF4: those of the decoder's linear layers, but for routers'. As
-/// bitsandbytes leaves them, embedding, head and norms stay.
+/// The matrices that are held in NF4: those of the decoder's linear layers, except routers.
+/// Embedding, head and norms stay as they are, as with bitsandbytes.
 bool takes_nf4(const arch::ModelConfig& config, const arch::ParamSpec& spec);
 
 /// Their names; tied ones once.

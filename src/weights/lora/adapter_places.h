@@ -26,8 +26,8 @@ bool must_be_adapted(const PeftConfig& peft, const arch::ParamSpec& weight);
 /// The modules that must_be_adapted, in model order.
 std::vector<std::string> chosen_modules(const PeftConfig& peft, const arch::ModelConfig& config);
 
-/// What "all-linear" chooses, in model order: not the head. Of a model with a vision tower also
-/// what keep_out_of_tower would leave out: all that can be named.
+/// What "all-linear" chooses, in model order: not the head. For a model with a vision tower this
+/// includes what keep_out_of_tower would leave out.
 std::vector<std::string> linear_modules(const arch::ModelConfig& config);
 
 /// Targets as people mean them on a model with a vision tower: "all-linear", and names that modules

@@ -89,7 +89,7 @@ void put_experts(PyValue& args, const arch::ModelConfig& c) {
       .put("moe_layer_freq", leading ? number(1) : PyValue::none());
 }
 
-/// By MindSpeed-LLM's names.
+/// Writes latent attention's sizes under MindSpeed-LLM's names.
 void put_latent(PyValue& args, const arch::ModelConfig& c) {
   const arch::LatentConfig latent = c.latent.value_or(arch::LatentConfig());
   const auto or_none = [&](int64_t value) { return value > 0 ? number(value) : PyValue::none(); };

@@ -246,7 +246,7 @@ class RankBuilder {
     add_matrix(name + ".weight", row_block(global, matrix_of(info(global).shape), cut_),
                on_other_expert_rank());
   }
-  /// One matrix below the other, whole on each rank.
+  /// Adds two matrices, one below the other, whole on each rank.
   void add_stacked(const std::string& name, Role upper, Role lower, bool is_bias) {
     const size_t first = at(upper, is_bias), second = at(lower, is_bias);
     const Rect above = matrix_of(info(first).shape), below = matrix_of(info(second).shape);
@@ -277,7 +277,7 @@ class RankBuilder {
     if (is_short) add_rows("self_attention.linear_qb", Role::kQ);
     add_rows("self_attention.linear_kvb", Role::kKvUp);
   }
-  /// Of each head's rows those from `first` on.
+  /// Adds `count` of each head's rows, from `first` on.
   void add_parts_of_heads(const std::string& name, Role role, int64_t first, int64_t count) {
     const size_t global = at(role);
     const Rect matrix = matrix_of(info(global).shape);

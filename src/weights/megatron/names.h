@@ -10,7 +10,7 @@ enum class Dialect {
   kCore,               ///< Megatron-core, local spec (MindSpeed-LLM's default)
   kTransformerEngine,  ///< Megatron-core with fused Transformer-Engine modules
   kLegacy,             ///< before Megatron-core: nested state dicts
-  kMindSpeedMm,        ///< MindSpeed-MM: a decoder of Megatron-core behind a vision tower
+  kMindSpeedMm,        ///< MindSpeed-MM: a decoder of Megatron-core after a vision tower
 };
 
 /// How a mixture-of-experts layer keeps its experts.
@@ -47,14 +47,14 @@ bool has_megatrons_modules(const Form& form);
 struct Names {
   std::string embedding, layer /* "<layer><index>." */, final_norm, head, tied_head;
   std::string attention_norm, qkv, o, q_norm, k_norm, mlp_norm, fc1, fc2;
-  /// MindSpeed-LLM's, registered behind all else of a layer; empty: the dialect has none.
+  /// MindSpeed-LLM's, registered after all else of a layer; empty: the dialect has none.
   std::string post_attention_norm, post_mlp_norm;
   bool norms_in_linears;  ///< Transformer-Engine: norm weights belong to the matrix after them
   bool o_before_qkv;      ///< order of registration, which numbers the optimizer's parameters
 };
 const Names& names_of(Dialect dialect);
 
-/// Of kMindSpeedMm, likewise. In blocks the parts are called as in layers (Names).
+/// The names of the tower in kMindSpeedMm. In blocks the parts are called as in layers (Names).
 struct TowerNames {
   std::string patches, block /* "<block><index>." */, merger_norm, merger_fc1, merger_fc2;
 };

@@ -38,7 +38,7 @@ struct ParameterGroup {
 struct RankOptimizer {
   std::vector<ParameterGroup> groups;
   /// Distributed: one per gradient buffer, in order; indices into OptimizerLayout::layout.tensors
-  /// of its param, exp_avg and exp_avg_sq. None on expert ranks > 0 for what is no expert: the
+  /// of its param, exp_avg and exp_avg_sq. Expert ranks > 0 have none for what is no expert: the
   /// first expert rank's file holds it for all.
   struct Buffer {
     size_t param, exp_avg, exp_avg_sq;

@@ -20,7 +20,7 @@ class GlobalIndex {
   GlobalIndex(const arch::ModelConfig& config, const std::vector<TensorInfo>& globals);
   size_t find(arch::Role role, int64_t layer, int64_t expert, bool is_bias) const;
   size_t at(arch::Role role, int64_t layer, int64_t expert, bool is_bias) const;
-  /// By its HF name; kNone if the model has no such parameter.
+  /// The tensor with that HF name; kNone if the model has no such parameter.
   size_t named(const std::string& name) const;
 
  private:

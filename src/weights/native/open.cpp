@@ -27,8 +27,8 @@ std::string name_of_part(const std::string& name, int64_t part) {
   return part == 0 ? name : fmt::format("{}#{}", name, part);
 }
 
-/// Of a part of a tensor. Where it holds less than whole rows of a tensor of more dimensions than
-/// two, only a matrix has its shape.
+/// The shape in which a part of a tensor is stored. A part of less than whole rows of a tensor of
+/// more than two dimensions is stored as a matrix.
 std::vector<int64_t> stored_shape(std::vector<int64_t> whole, int64_t rows, int64_t cols) {
   if (whole.size() > 2 && cols != matrix_of(whole).cols) return {rows, cols};
   if (!whole.empty()) whole.front() = rows;

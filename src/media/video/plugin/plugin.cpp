@@ -136,7 +136,7 @@ class AvReader : public VideoReader {
     }
     set_colours();
     out = Picture(size);
-    // Rows of its own: libswscale writes a little behind the width.
+    // Rows of its own: libswscale writes a little after the width.
     AvPicture rows(frame_->width, frame_->height);
     if (rows.code < 0) return status_of_error(rows.code, why);
     sws_scale(scaler_.get(), frame_->data, frame_->linesize, 0, frame_->height, rows.data,
