@@ -22,7 +22,7 @@ at::Tensor activated(const at::Tensor& wide, Activation kind) {
   return at::gelu(wide, kind == Activation::kGelu ? "none" : "tanh");
 }
 
-/// Of wide tensors.
+/// `grad` and `wide` are f32 or f64.
 at::Tensor activation_grad(const at::Tensor& grad, const at::Tensor& wide, Activation kind) {
   if (kind != Activation::kQuickGelu)
     return at::gelu_backward(grad, wide, kind == Activation::kGelu ? "none" : "tanh");

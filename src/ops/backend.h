@@ -95,7 +95,7 @@ struct Backend {
   bool (*takes)(Work work, at::ScalarType type) = nullptr;
 
   // ---- Work that autograd records. Empty: the composite of ATen's operators, with its backward.
-  // What belongs together is there together.
+  // Forward and backward of one op are both set or both empty.
 
   /// x_NI weight_OI^T + bias_O (undefined: none; of the weight's dtype), rounded once to `result`.
   /// x and the weight f32 or of 16 bits; sums are f32 at least, here and below.
@@ -216,8 +216,9 @@ struct Backend {
 
   /// out = the larger of a and b, all of one dtype and shape; `out` may be one of them.
   void (*larger_into)(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) = nullptr;
-  /// ops/pointwise.h, which calls add_into and scaled of tensors without gradient. Where add_into
-  /// is there autograd adds nothing itself.
+  /// ops/pointwise.h, which calls add_into and scaled for tensors without gradient. Where add_into
+  /// is set, autograd adds nothing itself. All of one floating dtype, and of one shape but for
+  /// add_bias, the rows' indices (int64) and column_sums [O], which is f32 (f64 of f64).
   void (*add_into)(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) = nullptr;
   void (*add_to)(const at::Tensor& sum, const at::Tensor& x) = nullptr;
   at::Tensor (*add_bias)(const at::Tensor& x_NO, const at::Tensor& bias_O) = nullptr;

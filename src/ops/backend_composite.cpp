@@ -167,7 +167,7 @@ at::Tensor lengths_of(const at::Tensor& squares_O) {
   return length_O.masked_fill(length_O == 0, 1);
 }
 
-/// Also with gradient, of the magnitude.
+/// Records a gradient through the magnitude where that wants one.
 at::Tensor stretch_factor(const at::Tensor& magnitude_O, const at::Tensor& squares_O, bool change,
                           at::ScalarType type) {
   const at::Tensor factor_O =

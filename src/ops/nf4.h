@@ -108,7 +108,8 @@ class Nf4Weight final : public QuantizedWeight {
 /// nullptr: it is of another kind.
 const Nf4Weight* nf4_of(const QuantizedWeight& weight);
 
-/// Of a matrix [O, I] of any floating type on the host, on all threads. REQUIRES: it is finite.
+/// Quantises a matrix [O, I] of any floating type on the host, on all threads. REQUIRES: it is
+/// finite.
 Nf4Codes quantized_nf4(const at::Tensor& weight_OI, const Nf4Form& form);
 /// Writes what the layout holds of the whole into bytes on the host.
 void cut_nf4(const Nf4Codes& whole, const Nf4Layout& layout, uint8_t* bytes);
@@ -125,7 +126,7 @@ at::Tensor nf4_linear(const at::Tensor& x, const Nf4Matrix& weight, const at::Te
 at::Tensor nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count, at::ScalarType type);
 
 namespace oracle {
-/// Of ATen's operators.
+/// The same in ATen's operators.
 at::Tensor nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count, at::ScalarType type);
 }  // namespace oracle
 }  // namespace danlu::ops

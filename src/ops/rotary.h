@@ -17,7 +17,7 @@ struct RotaryTable {
 RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                          double attention_factor);
 
-/// Of a pair (a, b): (a cos - b sin, b cos + a sin). Dimensions behind the first 2E stay.
+/// Each pair (a, b) becomes (a cos - b sin, b cos + a sin). Dimensions after the first 2E stay.
 /// Shapes  x_NQD [N, heads, D], D >= 2E; result as x. Dtypes: computed in f32 (f64 for f64),
 ///         rounded once.
 /// Grad    through x. Errors  ModelError if the table has other sizes.

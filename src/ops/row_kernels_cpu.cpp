@@ -309,8 +309,7 @@ void dots_of_rows(const Dots& d, const DotsPart& part, const float* x, const T* 
 /// Rows of w that wait in a cache for the next rows of x.
 constexpr size_t kDotRows = 16;
 
-/// Of many rows of x, as much is taken at a time as stays in the first cache beside what comes from
-/// w.
+/// Takes as much of many rows of x at a time as stays in the first cache beside what comes from w.
 template <bool kAsks, typename T>
 void dots_of_block(const Dots& d) {
   constexpr size_t kChunk = 1024;

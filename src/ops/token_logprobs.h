@@ -16,7 +16,7 @@ struct TokenLogprobs {
   /// bool: the id has the largest logit. Among equal logits only the first has; if ranks share the
   /// head, all of them have.
   at::Tensor is_largest_M;
-  /// Of the whole distribution at the pair's row, in nats; undefined unless asked for.
+  /// The entropy of the whole distribution at the pair's row, in nats; undefined unless asked for.
   at::Tensor entropies_M = {};
 };
 

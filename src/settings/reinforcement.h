@@ -28,7 +28,7 @@ enum class LossMean {
   kConstant,  ///< sum over answers × the longest answer allowed (Dr. GRPO)
 };
 
-/// Of what the ratio of new to old probability is.
+/// What has one ratio of new to old probability.
 enum class RatioLevel { kToken, kSequence };
 
 /// The clipped loss of answers that were drawn.

@@ -23,7 +23,7 @@ struct RouterTraining {
   BalanceLoss loss = BalanceLoss::kSequence;
   double aux_loss_coef = 0;  ///< 0: no such term
   double z_loss_coef = 0;    ///< likewise
-  /// Of each sequence an expert takes at most this multiple of an even share, rounded up; 0: all.
+  /// An expert takes at most this multiple of an even share of each sequence, rounded up; 0: all.
   double capacity_factor = 0;
   DropPolicy drop = DropPolicy::kWeights;
   /// By how much each step moves the bias of an expert's choice: up if it got fewer tokens than the

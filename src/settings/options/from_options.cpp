@@ -99,70 +99,124 @@ BatchConfig checked_batch(const TrainConfig& config) {
   return left.batch;
 }
 
-/// Everything that the options say without the rules between them. `model` becomes the model that
-/// they name.
-TrainConfig read_parts(const std::string& verb, const Options& options, const RankPlace& place,
-                       bool is_planned, arch::ModelConfig& model) {
+/// What a command asks for.
+struct Command {
+  const std::string& verb;
+  const Options& options;
+  RankPlace place;  ///< of one process of a job, or of the whole job that a plan is made for
+  bool is_planned;
+  bool is_training_line() const { return verb != kPlanVerb; }
+};
+/// What was read of it so far.
+struct Read {
+  TrainConfig config;
+  arch::ModelConfig model;
+};
+
+/// The task, the objective, the tuner and where the run computes.
+TrainConfig named_task(const Command& command) {
+  const Options& options = command.options;
   TrainConfig config;
   config.given_as = given_names(options);
-  config.verb = verb;
-  config.is_planned = is_planned;
+  config.verb = command.verb;
+  config.is_planned = command.is_planned;
   config.profile = {options.profile().name, options.profile().by, options.from_profile().size()};
-  config.task = task_from(verb, options);
-  config.tuner = tuner_from(verb, config.task, options);
-  config.precision = training_precision(options);
-  config.recompute = recompute_from(options);
-  config.activation_offload = activation_offload_from(options);
+  config.task = task_from(command.verb, options);
+  config.tuner = tuner_from(command.verb, config.task, options);
+  config.objective = objective_from(command.verb, options);
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
   config.dry_run = options.get_bool("dry_run");
   config.checks_plan = options.get_bool("plan_check");
-  config.objective = objective_from(verb, options);
+  return config;
+}
+
+Read with_model(const Command& command, TrainConfig config) {
+  const Options& options = command.options;
   const auto score = score_from(options, config.objective);
-  NamedModel named = is_planned ? model_to_plan(options, config.task, verb != kPlanVerb, score)
-                                : model_to_train(options, config.task, score);
+  NamedModel named = command.is_planned
+                         ? model_to_plan(options, config.task, command.is_training_line(), score)
+                         : model_to_train(options, config.task, score);
   config.model = std::move(named.source);
-  model = std::move(named.config);
-  if (verb != kPlanVerb)
-    config.prediction = prediction_training_from(options, config.tuner == Tuner::kLora, model);
-  if (!is_planned) {
-    check_reference(options, config.objective, model);
+  if (!command.is_planned) {
+    check_reference(options, config.objective, named.config);
     check_judges(config.objective);
   }
-  const VisionTraining vision = vision_training_from(options, model);
-  config.lora = lora_from(options, config.tuner, model, vision);
-  config.nf4 = nf4_from(options, config.tuner, model);
+  return {std::move(config), std::move(named.config)};
+}
+
+/// Which of the model's parts are trained and how: adapters, frozen parts, routers, prediction
+/// layers. Where a layer list of the tower cuts the pipeline, that too.
+TrainConfig with_trained_parts(const Command& command, Read read) {
+  const Options& options = command.options;
+  TrainConfig& config = read.config;
+  const VisionTraining vision = vision_training_from(options, read.model);
+  if (command.is_training_line()) {
+    config.prediction = prediction_training_from(options, config.tuner == Tuner::kLora, read.model);
+    config.routers = router_training_from(options, read.model);
+  }
+  config.lora = lora_from(options, config.tuner, read.model, vision);
+  config.nf4 = nf4_from(options, config.tuner, read.model);
   config.freeze = vision.freeze;
   const std::vector<std::string> named_patterns = options.get_list("freeze");
   config.freeze.insert(config.freeze.end(), named_patterns.begin(), named_patterns.end());
-  config.data =
-      data_from(options, {config.task, config.seed, longest_sample(verb, model), is_planned});
-  config.batch = batch_from(options);
-  const Processes processes = processes_from(options, place, is_planned);
-  take(processes, config);
   config.pipeline.chunk_list = vision.layer_list;
   config.pipeline.block_list = vision.block_list;
-  take(sharing_from(options, {processes, config.activation_offload.to, is_planned}), config);
+  return std::move(config);
+}
+
+TrainConfig with_data(const Command& command, const arch::ModelConfig& model, TrainConfig config) {
+  config.data = data_from(
+      command.options,
+      {config.task, config.seed, longest_sample(command.verb, model), command.is_planned});
+  config.data.learnt = learnt_from(command.options);
+  config.batch = batch_from(command.options);
+  return config;
+}
+
+/// Processes, what they share, and what is held where or computed again.
+TrainConfig with_mesh(const Command& command, TrainConfig config) {
+  const Options& options = command.options;
+  config.recompute = recompute_from(options);
+  config.activation_offload = activation_offload_from(options);
+  const Processes processes = processes_from(options, command.place, command.is_planned);
+  take(processes, config);
+  take(sharing_from(options, {processes, config.activation_offload.to, command.is_planned}),
+       config);
+  return config;
+}
+
+TrainConfig with_optimizer(const Options& options, TrainConfig config) {
+  config.precision = training_precision(options);
   config.schedule = schedule_from(options, config.tuner);
   config.adamw = adamw_from(options);
-  config.data.learnt = learnt_from(options);
   config.loss_scale = loss_scale_from(options);
   config.max_grad_norm = options.get_float("max_grad_norm");
-  if (verb != kPlanVerb) config.routers = router_training_from(options, model);
   config.max_bad_steps = options.get_int("max_bad_steps");
+  return config;
+}
+
+TrainConfig with_output(const Options& options, TrainConfig config) {
   config.output =
       output_from(options, options.get_string_or("model_type", base_name(config.model.path)));
   take(recorded_settings(options, config), config);
   return config;
 }
 
-/// Reads the options of one process of a job, or, for a plan, those of the job that `place`
-/// describes. `model` becomes the model that they name.
-TrainConfig read_config(const std::string& verb, const Options& given, const RankPlace& place,
-                        bool is_planned, arch::ModelConfig& model) {
+/// Everything that the options say without the rules between them.
+Read read_parts(const Command& command) {
+  Read read = with_model(command, named_task(command));
+  TrainConfig config = with_mesh(command, with_data(command, read.model, read.config));
+  config = with_trained_parts(command, {std::move(config), read.model});
+  config = with_output(command.options, with_optimizer(command.options, std::move(config)));
+  return {std::move(config), std::move(read.model)};
+}
+
+Read read_config(const std::string& verb, const Options& given, const RankPlace& place,
+                 bool is_planned) {
   require_training(given);
   const Options options = with_multimodal(verb, given);
-  TrainConfig config = read_parts(verb, options, place, is_planned, model);
+  auto [config, model] = read_parts({verb, options, place, is_planned});
   if (options.has_value("deepspeed"))
     config = with_deepspeed(options.get_string("deepspeed"), options, std::move(config));
   check_architecture_flags(options, model);
@@ -170,7 +224,7 @@ TrainConfig read_config(const std::string& verb, const Options& given, const Ran
   report_idle_flags(options, config);
   config.batch = checked_batch(config);
   take(check_with_model(options, model, config), config);
-  return config;
+  return {std::move(config), std::move(model)};
 }
 
 }  // namespace
@@ -178,8 +232,7 @@ TrainConfig read_config(const std::string& verb, const Options& given, const Ran
 TrainConfig config_from_options(const std::string& verb, const Options& options) {
   const RankPlace place = rank_place_from_environment();
   explain_processes(options, place);
-  arch::ModelConfig model;
-  return read_config(verb, options, place, /*is_planned=*/false, model);
+  return read_config(verb, options, place, /*is_planned=*/false).config;
 }
 
 PlannedTraining planned_training(const std::string& verb, const Options& options, int64_t ranks,
@@ -187,9 +240,8 @@ PlannedTraining planned_training(const std::string& verb, const Options& options
   RankPlace place;
   place.size = ranks;
   place.local_size = std::min(ranks, of_machine);
-  PlannedTraining planned;
-  planned.config = read_config(verb, options, place, /*is_planned=*/true, planned.model);
-  return planned;
+  auto [config, model] = read_config(verb, options, place, /*is_planned=*/true);
+  return {std::move(config), std::move(model)};
 }
 
 }  // namespace danlu::settings

@@ -52,8 +52,8 @@ class FlagCheck {
   std::string found_;
 };
 
-/// Of a model without latent attention only a flag that asks for it disagrees: scripts of one may
-/// give sizes without it.
+/// A model without latent attention disagrees with a flag that asks for it, and not with sizes:
+/// scripts give those to models without it too.
 void check_latent_flags(const Options& options, const arch::ModelConfig& model, FlagCheck& check) {
   if (options.get_bool_or("multi_head_latent_attention", false))
     check.flag("multi_head_latent_attention", model.latent.has_value());

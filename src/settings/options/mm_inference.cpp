@@ -52,14 +52,15 @@ constexpr std::array kInferenceKeys = {
     InferenceKey{"seed", "seed"},
 };
 
-/// Of generation_config: what is an option too, and what else is read or changes no answer.
+/// Keys of generation_config: those that are options too, and others that are read or change no
+/// answer.
 constexpr std::array kSamplingKeys = {"max_new_tokens", "temperature", "top_k",
                                       "top_p",          "min_p",       "repetition_penalty",
                                       "length_penalty", "num_beams"};
 constexpr std::array kOtherGenerationKeys = {"do_sample",    "eos_token_id", "bos_token_id",
                                              "pad_token_id", "use_cache",    "max_length"};
 
-/// Of the pipeline's own, which look like a misspelt one.
+/// Keys of the pipeline's own that look like a misspelt one.
 constexpr std::array kIdleGenerationKeys = {"min_length", "encoder_repetition_penalty",
                                             "image_token_id", "video_token_id"};
 

@@ -62,7 +62,7 @@ void take_likelihood(const Options& options, PreferenceConfig& config) {
   }
 }
 
-/// Of rewards 0 says that there is no reference; preferences would be without their loss.
+/// For GRPO, beta 0 means no reference; for preferences it would remove the loss.
 double beta_of(const Options& options) {
   const double beta = options.get_float("beta");
   if (beta > 0) return beta;
@@ -147,31 +147,6 @@ UnpairedConfig kto_from(const Options& options) {
 }
 
 /// ms-swift and LLaMA-Factory call it one way, MindSpeed-LLM the other (of outcomes, not steps).
-bool is_reward(const std::string& name) { return name == "rm" || name == "orm"; }
-
-bool learns_from_rewards(const std::string& name) { return name == "grpo" || name == "ppo"; }
-
-/// The flags that each objective reads.
-std::vector<std::string> flags_of(const std::string& name) {
-  if (name == "dpo") {
-    return {"loss_type", "beta",      "label_smoothing",         "rpo_alpha",
-            "pref_ftx",  "ref_model", "precompute_ref_log_probs"};
-  }
-  if (name == "simpo") {
-    return {"loss_type",       "beta",      "simpo_beta", "simpo_gamma", "gamma_beta_ratio",
-            "label_smoothing", "cpo_alpha", "rpo_alpha",  "pref_ftx"};
-  }
-  if (name == "cpo") return {"loss_type", "beta", "label_smoothing", "cpo_alpha"};
-  if (name == "orpo") return {"loss_type", "beta"};
-  if (name == "kto")
-    return {"loss_type",          "beta",      "desirable_weight",
-            "undesirable_weight", "ref_model", "precompute_ref_log_probs"};
-  if (name == "prm") return {"placeholder_token", "reward_tokens", "step_head"};
-  if (is_reward(name)) return {"center_rewards_coefficient"};
-  if (learns_from_rewards(name)) return reinforcement_flags(name);
-  return {};
-}
-
 /// Errors: UsageError where there is no reference, or none of its answers is known beforehand.
 void take_precomputing(const Options& options, ObjectiveConfig& config) {
   if (!options.get_bool("precompute_ref_log_probs")) return;
@@ -193,43 +168,87 @@ void take_smoothing(const Options& options, PreferenceConfig& config) {
       tr("[train] {}: only sigmoid losses are smoothed", options.given_as("label_smoothing")));
 }
 
+template <PreferenceConfig (*From)(const Options&, const std::string& loss)>
+void take_preference(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kPreference;
+  config.preference = From(options, options.get_string_or("loss_type", "sigmoid"));
+  take_smoothing(options, config.preference);
+}
+
+void take_unpaired(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kUnpaired;
+  config.unpaired = kto_from(options);
+}
+
+void take_reward(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kReward;
+  config.reward.centring = options.get_float_or("center_rewards_coefficient", 0);
+}
+
+void take_process_reward(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kProcessReward;
+  config.process.placeholder = options.get_string("placeholder_token");
+  config.process.reward_tokens = options.get_list("reward_tokens");
+  config.process.has_classes = options.get_string("step_head") == "class";
+  if (config.process.has_classes && config.process.reward_tokens.size() != 2) {
+    throw UsageError(
+        tr("[train] {} class: --reward_tokens names two, of right steps and of wrong ones",
+           options.given_as("step_head")));
+  }
+}
+
+void take_policy(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kPolicy;
+  config.policy = reinforcement_from(config.name, options);
+}
+
+/// An objective other than the tokens of the data.
+struct Method {
+  std::string name;
+  std::vector<std::string> flags;  ///< that it reads
+  void (*take)(const Options& options, ObjectiveConfig& config);
+};
+
+const std::vector<Method>& methods() {
+  static const std::vector<Method> kMethods{
+      {"dpo",
+       {"loss_type", "beta", "label_smoothing", "rpo_alpha", "pref_ftx", "ref_model",
+        "precompute_ref_log_probs"},
+       &take_preference<&dpo_from>},
+      {"simpo",
+       {"loss_type", "beta", "simpo_beta", "simpo_gamma", "gamma_beta_ratio", "label_smoothing",
+        "cpo_alpha", "rpo_alpha", "pref_ftx"},
+       &take_preference<&simpo_from>},
+      {"cpo", {"loss_type", "beta", "label_smoothing", "cpo_alpha"}, &take_preference<&cpo_from>},
+      {"orpo", {"loss_type", "beta"}, &take_preference<&orpo_from>},
+      {"kto",
+       {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model",
+        "precompute_ref_log_probs"},
+       &take_unpaired},
+      {"rm", {"center_rewards_coefficient"}, &take_reward},
+      {"orm", {"center_rewards_coefficient"}, &take_reward},
+      {"prm", {"placeholder_token", "reward_tokens", "step_head"}, &take_process_reward},
+      {"grpo", reinforcement_flags("grpo"), &take_policy},
+      {"ppo", reinforcement_flags("ppo"), &take_policy},
+  };
+  return kMethods;
+}
+
+/// Null: the tokens of the data are learnt.
+const Method* method_named(const std::string& name) {
+  for (const Method& method : methods())
+    if (method.name == name) return &method;
+  return nullptr;
+}
+
 }  // namespace
 
 ObjectiveConfig objective_from(const std::string& verb, const Options& options) {
-  const NamedObjective named = name_of_objective(verb, options);
   ObjectiveConfig config;
-  if (flags_of(named.name).empty()) return config;  // of the stages that task_from knows
-  config.name = named.name;
-  const std::string loss = options.get_string_or("loss_type", "sigmoid");
-  if (learns_from_rewards(named.name)) {
-    config.kind = ObjectiveKind::kPolicy;
-    config.policy = reinforcement_from(named.name, options);
-  } else if (named.name == "prm") {
-    config.kind = ObjectiveKind::kProcessReward;
-    config.process.placeholder = options.get_string("placeholder_token");
-    config.process.reward_tokens = options.get_list("reward_tokens");
-    config.process.has_classes = options.get_string("step_head") == "class";
-    if (config.process.has_classes && config.process.reward_tokens.size() != 2) {
-      throw UsageError(
-          tr("[train] {} class: --reward_tokens names two, of "
-             "right steps and of wrong "
-             "ones",
-             options.given_as("step_head")));
-    }
-  } else if (is_reward(named.name)) {
-    config.kind = ObjectiveKind::kReward;
-    config.reward.centring = options.get_float_or("center_rewards_coefficient", 0);
-  } else if (named.name == "kto") {
-    config.kind = ObjectiveKind::kUnpaired;
-    config.unpaired = kto_from(options);
-  } else {
-    config.kind = ObjectiveKind::kPreference;
-    config.preference = named.name == "dpo"     ? dpo_from(options, loss)
-                        : named.name == "simpo" ? simpo_from(options, loss)
-                        : named.name == "cpo"   ? cpo_from(options, loss)
-                                                : orpo_from(options, loss);
-    take_smoothing(options, config.preference);
-  }
+  const Method* const method = method_named(name_of_objective(verb, options).name);
+  if (!method) return config;
+  config.name = method->name;
+  method->take(options, config);
   if (options.has_value("ref_model"))
     config.reference =
         locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
@@ -253,19 +272,16 @@ std::optional<arch::ScoreHead> score_from(const Options& options,
 }
 
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
-  static const std::vector<std::string> kAll = [] {
-    std::vector<std::string> all;
-    for (const char* name : {"dpo", "simpo", "cpo", "kto", "prm", "rm", "grpo", "ppo"}) {
-      for (const std::string& flag : flags_of(name)) {
-        if (std::find(all.begin(), all.end(), flag) == all.end()) all.push_back(flag);
-      }
-    }
-    return all;
-  }();
-  const std::vector<std::string> read = flags_of(objective.name);
+  const Method* const used = method_named(objective.name);
   std::vector<const char*> idle;
-  for (const std::string& flag : kAll) {
-    if (std::find(read.begin(), read.end(), flag) == read.end()) idle.push_back(flag.c_str());
+  for (const Method& method : methods()) {
+    for (const std::string& flag : method.flags) {
+      const bool is_read =
+          used && std::find(used->flags.begin(), used->flags.end(), flag) != used->flags.end();
+      const bool is_there =
+          std::any_of(idle.begin(), idle.end(), [&](const char* other) { return flag == other; });
+      if (!is_read && !is_there) idle.push_back(flag.c_str());
+    }
   }
   return idle;
 }

@@ -45,7 +45,7 @@ void take_loss(const Options& options, PolicyLoss& loss) {
       options.is_given("beta") ? options.get_float("beta") : options.get_float_or("kl_beta", 0.04);
 }
 
-/// Of a run of PPO its critic: the finished one, else that of its newest checkpoint.
+/// The critic of a PPO run: the finished one, else that of its newest checkpoint.
 fs::path critic_in(const fs::path& named, const std::string& flag) {
   const fs::path folder = named / kCriticFolder;
   std::error_code unknown;

@@ -7,7 +7,7 @@
 namespace danlu::settings {
 namespace {
 
-/// Of a model that is trained with --moe-router-enable-expert-bias, as Megatron has it.
+/// The rate that Megatron takes with --moe-router-enable-expert-bias.
 constexpr double kMegatronsRate = 1e-3;
 
 BalanceLoss balance_scope(const std::string& text) {

@@ -37,7 +37,7 @@ struct VisionTraining {
   bool adapts_decoder = true;
   std::vector<std::vector<int64_t>> block_list, layer_list;  ///< as arch::PipelineSplit's
 };
-/// Of a model of text alone: nothing, with a notice of flags that have no effect. Errors: those of
+/// A model of text alone gets nothing, with a notice of flags that have no effect. Errors: those of
 /// read_mm_model; UsageError if nothing is left to train.
 VisionTraining vision_training_from(const Options& options, const arch::ModelConfig& model);
 
