@@ -5,7 +5,7 @@ BUILD := build
 export JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'bench/*.h' 'fuzz/*.cpp' 'fuzz/*.h')
 
-.PHONY: help demo demo-rlhf test test-slow build tests package deps check format tidy asan tsan arm64 bench bench-check bench-record fuzz docs help-texts hooks clean
+.PHONY: help demo demo-rlhf test test-slow build tests package package-here package-amd64 package-arm64 deps check format tidy asan tsan arm64 bench bench-check bench-record fuzz docs help-texts hooks clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ test-slow: tests ## the long tests too, then all under other dates, locales, use
 	tools/test_anywhere.sh $(BUILD)
 	tools/test_qemu.sh $(BUILD)
 	tools/deps.sh --arm64 || true
-	tools/arm64.sh
+	tools/arm64.sh test
 
 build: deps ## build the program alone: build/danlu, its engine and its plugins
 	tools/build.sh $(BUILD) release program
@@ -34,9 +34,18 @@ build: deps ## build the program alone: build/danlu, its engine and its plugins
 tests: deps ## build the program and its tests, run nothing
 	tools/build.sh $(BUILD) release tests
 
-package: build ## Debian's package of the program, and an archive that runs anywhere, in build/package
+package: package-$(or $(ARCH),here) ## Debian's package of the program, and an archive that runs anywhere, in build/package; ARCH=arm64: Arm's, in build-arm64/package
+
+package-here package-$(shell dpkg --print-architecture 2>/dev/null): build
 	tools/deps.sh --package
 	tools/package.sh $(BUILD)
+
+ifneq ($(shell uname -m),aarch64)
+package-arm64: deps
+	tools/deps.sh --package
+	tools/deps.sh --arm64
+	tools/arm64.sh package
+endif
 
 deps: ## install what is missing (apt and npm); says what it installs
 	tools/deps.sh
@@ -64,9 +73,9 @@ tsan: deps ## the rooms whose threads are their own under the thread sanitizer
 # Where addresses are drawn some are not the program's to the sanitizer; libgomp's locks are unknown to it.
 	TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp OMP_NUM_THREADS=1 setarch -R tools/test.sh build-tsan -R '^(base|device)$$'
 
-arm64: deps ## base, text, device, ops and optim for Arm, their tests emulated (on x86-64)
+arm64: build ## the program for Arm, rooms' tests and a small model's way emulated (on x86-64)
 	tools/deps.sh --arm64 || true # what is missing is counted as not run
-	tools/arm64.sh
+	tools/arm64.sh test
 
 bench: deps ## every benchmark beside its peer, in turns, into one table in bench/results
 	tools/build.sh $(BUILD) bench program bench

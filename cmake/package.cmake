@@ -3,7 +3,7 @@
 
 # Manual pages (English and Chinese) and completion come from the option tables, so the program writes them.
 set(pages ${CMAKE_BINARY_DIR}/pages)
-set(run_danlu ASAN_OPTIONS=detect_leaks=0 $<TARGET_FILE:danlu>)
+set(run_danlu ASAN_OPTIONS=detect_leaks=0 ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:danlu>)
 add_custom_command(
   OUTPUT ${pages}/danlu.bash
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${pages}
@@ -51,4 +51,8 @@ GGUF, answers and chat.")
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR})
+if(CMAKE_CROSSCOMPILING)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64) # what there is a toolchain for: cmake/toolchains/aarch64.cmake
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+endif()
 include(CPack)

@@ -5,12 +5,13 @@
 #   tools/deps.sh --package also what `make package` and its test run
 #   tools/deps.sh --oracles  also the npm packages that tests compare with (with CI=true too)
 #   tools/deps.sh --slow    also what `make test-slow` changes the machine with
-#   tools/deps.sh --arm64   also what `make arm64` compiles and runs with
+#   tools/deps.sh --arm64   also what `make arm64` compiles and runs with, DuckDB for it too
 # Says what it installs; prints one line and changes nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 duckdb_dir=.deps/duckdb
+duckdb_arm64_dir=.deps/duckdb-aarch64
 oracles_dir=.deps/oracles/node_modules
 page_dir=.deps/page
 by_hand="without npm: put libduckdb.so (1.4) into $duckdb_dir/lib and duckdb.h into $duckdb_dir/include, or install both for the system; the packages of tools/deps/npm-page.txt, unpacked, into $page_dir"
@@ -21,6 +22,7 @@ case ${1:-} in
   --slow) lists+=(tools/deps/apt-slow.txt) ;;
   --arm64) lists+=(tools/deps/apt-arm64.txt) ;;
 esac
+[ "${1:-}" = --arm64 ] && [ "$(uname -m)" != aarch64 ] && for_arm64=1 || for_arm64=0
 
 # There nothing may be skipped.
 [ "${CI:-}" != true ] || lists+=(tools/deps/apt-oracles.txt)
@@ -59,8 +61,10 @@ names_here() {
   done
 }
 
+have_duckdb_in() { [ -s "$1/lib/libduckdb.so" ] && [ -s "$1/include/duckdb.h" ]; }
+
 have_duckdb() {
-  { [ -s "$duckdb_dir/lib/libduckdb.so" ] && [ -s "$duckdb_dir/include/duckdb.h" ]; } && return 0
+  have_duckdb_in "$duckdb_dir" && return 0
   ldconfig -p 2>/dev/null | grep -q 'libduckdb\.so' &&
     { [ -e /usr/include/duckdb.h ] || [ -e /usr/local/include/duckdb.h ]; }
 }
@@ -97,9 +101,9 @@ fetch_package() {
   echo "$into/$file"
 }
 
+# install_duckdb MACHINE FOLDER
 install_duckdb() {
-  local machine work archive
-  machine=$(uname -m)
+  local machine=$1 into=$2 work archive
   work=$(mktemp -d)
   trap 'rm -rf "$work"' RETURN
   mkdir -p "$work/out/lib" "$work/out/include"
@@ -116,9 +120,9 @@ install_duckdb() {
     fi
   done < <(words_of tools/deps/npm.txt)
   [ "$found" = 1 ] || fail "npm has no libduckdb for $machine; $by_hand"
-  mkdir -p "$(dirname "$duckdb_dir")"
-  rm -rf "$duckdb_dir"
-  mv "$work/out" "$duckdb_dir"
+  mkdir -p "$(dirname "$into")"
+  rm -rf "$into"
+  mv "$work/out" "$into"
 }
 
 # Whole packages of the list $1, laid out below $2 as node looks for them.
@@ -156,7 +160,8 @@ command -v dpkg-query >/dev/null ||
 mapfile -t wanted < <(words_of "${lists[@]}")
 [ "${CI:-}" = true ] && oracles=1 || oracles=0
 [ "${1:-}" != --oracles ] || oracles=1
-{ have_duckdb && have_page && { [ $oracles = 0 ] || have_oracles; }; } || command -v npm >/dev/null || wanted+=(nodejs npm)
+{ have_duckdb && have_page && { [ $oracles = 0 ] || have_oracles; } &&
+  { [ $for_arm64 = 0 ] || have_duckdb_in "$duckdb_arm64_dir"; }; } || command -v npm >/dev/null || wanted+=(nodejs npm)
 [ $oracles = 0 ] || command -v node >/dev/null || wanted+=(nodejs)
 mapfile -t missing < <(missing_packages "${wanted[@]}")
 
@@ -166,7 +171,11 @@ if [ ${#missing[@]} -gt 0 ]; then
   changed=1
 fi
 if ! have_duckdb; then
-  install_duckdb
+  install_duckdb "$(uname -m)" "$duckdb_dir"
+  changed=1
+fi
+if [ $for_arm64 = 1 ] && ! have_duckdb_in "$duckdb_arm64_dir"; then
+  install_duckdb aarch64 "$duckdb_arm64_dir"
   changed=1
 fi
 if ! have_page; then

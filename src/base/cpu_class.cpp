@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -30,19 +35,14 @@ struct ClassFacts {
 };
 
 #if defined(__x86_64__)
-constexpr const char *kPlainTitle = "SSE", *kPlainOneDnn = "SSE41", *kPlainCore = "Nehalem";
-#else
-constexpr const char *kPlainTitle = "the architecture's own vectors",
-                     *kPlainOneDnn = "advanced_simd", *kPlainCore = "armv8";
-#endif
-
+constexpr const char* kChoices = "avx512, avx2, plain";
 constexpr std::array<ClassFacts, 4> kClasses{{
     {CpuClass::kPlain,
      "plain",
-     kPlainTitle,
+     "SSE",
      {{{"ATEN_CPU_CAPABILITY", "default"},
-       {"ONEDNN_MAX_CPU_ISA", kPlainOneDnn},
-       {"OPENBLAS_CORETYPE", kPlainCore}}}},
+       {"ONEDNN_MAX_CPU_ISA", "SSE41"},
+       {"OPENBLAS_CORETYPE", "Nehalem"}}}},
     {CpuClass::kAvx2,
      "avx2",
      "AVX2",
@@ -57,8 +57,26 @@ constexpr std::array<ClassFacts, 4> kClasses{{
        {"OPENBLAS_CORETYPE", "SkylakeX"}}}},
     {CpuClass::kAvx512Bf16, nullptr, "AVX-512 with bf16", {}},
 }};
+#elif defined(__aarch64__)
+constexpr const char* kChoices = "dots, plain";
+constexpr std::array<Variable, 3> kOfNeon{{{"ATEN_CPU_CAPABILITY", "default"},
+                                           {"ONEDNN_MAX_CPU_ISA", "advanced_simd"},
+                                           {"OPENBLAS_CORETYPE", "armv8"}}};
+constexpr std::array<ClassFacts, 3> kClasses{{
+    {CpuClass::kPlain, "plain", "NEON", kOfNeon},
+    {CpuClass::kNeonDots, "dots", "NEON with dot products", kOfNeon},
+    {CpuClass::kNeonBf16, nullptr, "NEON with dot products and bf16", {}},
+}};
+#else
+constexpr const char* kChoices = "plain";
+constexpr std::array<ClassFacts, 1> kClasses{
+    {{CpuClass::kPlain, "plain", "the architecture's own vectors", {}}}};
+#endif
 
-const ClassFacts& facts_of(CpuClass value) { return kClasses[static_cast<size_t>(value)]; }
+const ClassFacts& facts_of(CpuClass value) {
+  return *std::find_if(kClasses.begin(), kClasses.end(),
+                       [&](const ClassFacts& facts) { return facts.value == value; });
+}
 
 CpuClass detect() {
 #if defined(__x86_64__)
@@ -67,6 +85,9 @@ CpuClass detect() {
   if (!__builtin_cpu_supports("x86-64-v3")) return CpuClass::kPlain;
   if (!__builtin_cpu_supports("x86-64-v4")) return CpuClass::kAvx2;
   return __builtin_cpu_supports("avx512bf16") ? CpuClass::kAvx512Bf16 : CpuClass::kAvx512;
+#elif defined(__aarch64__)
+  if (!(::getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return CpuClass::kPlain;
+  return ::getauxval(AT_HWCAP2) & HWCAP2_BF16 ? CpuClass::kNeonBf16 : CpuClass::kNeonDots;
 #else
   return CpuClass::kPlain;
 #endif
@@ -84,7 +105,7 @@ std::optional<CpuClass> chosen() {
     }
     return facts.value;
   }
-  throw UsageError(tr("[cpu] DANLU_CPU must be avx512, avx2 or plain, got '{}'", text),
+  throw UsageError(tr("[cpu] DANLU_CPU must be one of {}, got '{}'", kChoices, text),
                    tr("it lowers what is used; unset, all that the processor has is used"));
 }
 
@@ -100,7 +121,11 @@ CpuClass cpu_class() {
   return value;
 }
 
-bool has_bf16_dots() { return cpu_class() >= CpuClass::kAvx512Bf16; }
+bool has_bf16_dots() {
+  return cpu_class() == CpuClass::kAvx512Bf16 || cpu_class() == CpuClass::kNeonBf16;
+}
+
+bool libtorch_has_bf16_dots() { return cpu_class() == CpuClass::kAvx512Bf16; }
 
 bool multiplies_bf16_faster() {
   if (!has_bf16_dots()) return false;

@@ -4,18 +4,21 @@
 
 namespace danlu {
 
-/// Each has what the one before it has.
+/// Of an architecture each has what the one before it has.
 enum class CpuClass {
-  kPlain,       ///< the architecture's own minimum
+  kPlain,       ///< the architecture's own minimum: SSE2, NEON (ARMv8.0)
   kAvx2,        ///< x86-64-v3 (AVX2, FMA, F16C, BMI2, …): Haswell, Zen 1 to 3 and later
   kAvx512,      ///< x86-64-v4 (AVX-512 F, BW, CD, DQ, VL): Skylake-X, Cascade Lake, Ice Lake
   kAvx512Bf16,  ///< and dot products of bf16: Cooper Lake, Sapphire Rapids, Zen 4
+  kNeonDots,    ///< NEON, and dot products of bytes (asimddp): Kunpeng 920, Neoverse N1
+  kNeonBf16,    ///< and dot products of bf16: Neoverse V1 and N2
 };
 
 /// What this processor and system have.
 CpuClass detected_cpu_class();
 
-/// What is used: the detected class, or the lower one that DANLU_CPU names (plain, avx2, avx512).
+/// What is used: the detected class, or the lower one that DANLU_CPU names (plain, avx2, avx512; on
+/// Arm plain, dots).
 /// The same for the whole process. Errors: UsageError if DANLU_CPU is none of the names,
 /// DeviceError if the processor has less.
 CpuClass cpu_class();
@@ -23,10 +26,13 @@ CpuClass cpu_class();
 /// True if what is used has dot products of bf16. A few rows, bound by memory, are multiplied by
 /// them.
 bool has_bf16_dots();
+/// True if libtorch has products of bf16 by them (oneDNN's, which it has on x86 alone).
+bool libtorch_has_bf16_dots();
 
 /// True if they also multiply more numbers a second than those of f32: many rows of bf16 are then
 /// multiplied as they are, else widened. Intel's cores since Golden Cove (Sapphire Rapids) multiply
-/// half as many: 83 beside 167 GFLOP/s of a core of an Emerald Rapids, measured.
+/// half as many: 83 beside 167 GFLOP/s of a core of an Emerald Rapids, measured. Of Arm's cores
+/// none was measured: one instruction does twice the work of f32's.
 bool multiplies_bf16_faster();
 
 /// "AVX-512 without bf16", in every language.

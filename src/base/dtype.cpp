@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <algorithm>
@@ -165,6 +167,35 @@ void f32_to_f16_array(const float* from, std::byte* to, size_t count) {
 }
 void f16_to_f32_array(const std::byte* from, float* to, size_t count) {
   has_f16c() ? f16_to_f32_f16c(from, to, count) : f16_to_f32_scalar(from, to, count);
+}
+#elif defined(__aarch64__)
+// As above, four at a time.
+void f32_to_f16_array(const float* from, std::byte* to, size_t count) {
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const float32x4_t numbers = vld1q_f32(from + i);
+    if (vminvq_u32(vceqq_f32(numbers, numbers)) == 0) {
+      f32_to_f16_scalar(from + i, to + 2 * i, 4);
+    } else {
+      const float16x4_t halves = vcvt_f16_f32(numbers);
+      std::memcpy(to + 2 * i, &halves, sizeof halves);
+    }
+  }
+  f32_to_f16_scalar(from + i, to + 2 * i, count - i);
+}
+void f16_to_f32_array(const std::byte* from, float* to, size_t count) {
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    float16x4_t halves;
+    std::memcpy(&halves, from + 2 * i, sizeof halves);
+    const float32x4_t numbers = vcvt_f32_f16(halves);
+    if (vminvq_u32(vceqq_f32(numbers, numbers)) == 0) {
+      f16_to_f32_scalar(from + 2 * i, to + i, 4);
+    } else {
+      vst1q_f32(to + i, numbers);
+    }
+  }
+  f16_to_f32_scalar(from + 2 * i, to + i, count - i);
 }
 #else
 void f32_to_f16_array(const float* from, std::byte* to, size_t count) {

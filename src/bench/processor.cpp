@@ -4,25 +4,12 @@
 #include <cctype>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "base/cpu_class.h"
+#include "base/processor_name.h"
 
 namespace danlu::bench {
 namespace {
-
-/// What stands after the first line that begins with `key` and a colon.
-std::string value_of(const std::string& cpuinfo, const std::string& key) {
-  std::istringstream lines(cpuinfo);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(':');
-    if (colon == line.npos || colon == 0) continue;
-    if (line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1) != key) continue;
-    const size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == line.npos ? "" : line.substr(begin);
-  }
-  return "";
-}
 
 std::string maker(const std::string& vendor) {
   if (vendor == "AuthenticAMD") return "amd";
@@ -45,6 +32,10 @@ const char* word_of_class(CpuClass cpu_class) {
       return "avx512";
     case CpuClass::kAvx512Bf16:
       return "avx512bf16";
+    case CpuClass::kNeonDots:
+      return "dots";
+    case CpuClass::kNeonBf16:
+      return "dotsbf16";
   }
   return "plain";
 }
@@ -53,13 +44,14 @@ const char* word_of_class(CpuClass cpu_class) {
 
 Processor processor_of(const std::string& cpuinfo) {
   Processor result;
-  result.name = value_of(cpuinfo, "model name");
+  result.name = processor_name(cpuinfo);
   // x86 says vendor, family, model; Arm implementer, architecture, part.
-  const bool is_arm = value_of(cpuinfo, "vendor_id").empty();
-  result.key = maker(value_of(cpuinfo, is_arm ? "CPU implementer" : "vendor_id"));
+  const bool is_arm = cpuinfo_value(cpuinfo, "vendor_id").empty();
+  result.key = maker(cpuinfo_value(cpuinfo, is_arm ? "CPU implementer" : "vendor_id"));
   for (const char* key :
        {is_arm ? "CPU architecture" : "cpu family", is_arm ? "CPU part" : "model"})
-    if (const std::string value = value_of(cpuinfo, key); !value.empty()) result.key += "-" + value;
+    if (const std::string value = cpuinfo_value(cpuinfo, key); !value.empty())
+      result.key += "-" + value;
   result.key += std::string("-") + word_of_class(cpu_class());
   return result;
 }

@@ -17,7 +17,7 @@ namespace danlu::device {
 double peak_flops(const at::Device& device, at::ScalarType type);
 
 /// The same of so many threads of the CPU in this moment, in about `slices` times 2 ms: the best of
-/// the slices, summed over threads. bf16: REQUIRES has_matmul of it; its own even where it is
+/// the slices, summed over threads. bf16: REQUIRES has_bf16_dots(); its own even where it is
 /// widened. No variable replaces it.
 double cpu_flops_now(bool bf16, size_t threads, int slices);
 

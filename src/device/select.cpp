@@ -92,7 +92,7 @@ bool has_matmul(const at::Device& device, at::ScalarType type, int64_t multiplic
   // libtorch multiplies bf16 on other processors, and few numbers on any, by scalar code that also
   // sums in bf16: from here on it asks oneDNN (1.13).
   constexpr int64_t kFewForOneDnn = 16 * 16 * 16;
-  if (type == at::kBFloat16) return has_bf16_dots() && multiplications > kFewForOneDnn;
+  if (type == at::kBFloat16) return libtorch_has_bf16_dots() && multiplications > kFewForOneDnn;
   return type != at::kHalf;
 }
 

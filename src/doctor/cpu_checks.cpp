@@ -7,6 +7,7 @@
 
 #include "base/cpu_class.h"
 #include "base/message.h"
+#include "base/processor_name.h"
 #include "base/threads.h"
 #include "doctor/check.h"
 
@@ -19,7 +20,8 @@ std::vector<std::string> vector_features(const std::string& cpuinfo) {
   const auto words = words_of(listed ? *listed : value_of(cpuinfo, "Features").value_or(""));
   const std::set<std::string> present(words.begin(), words.end());
   std::vector<std::string> found;
-  for (const char* name : {"avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16"}) {
+  for (const char* name :
+       {"avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "asimddp", "sve", "bf16"}) {
     if (present.count(name)) found.emplace_back(name);
   }
   return found;
@@ -42,7 +44,7 @@ Finding check_cpu(const SystemRoots& roots) {
     return {Verdict::kWarning, tr("{} cannot be read", (roots.proc / "cpuinfo").string()),
             tr("mount /proc in the container")};
   }
-  const std::string model = value_of(cpuinfo, "model name").value_or("");
+  const std::string model = processor_name(cpuinfo);
   const auto features = vector_features(cpuinfo);
   Finding finding;
   finding.read =
@@ -53,8 +55,7 @@ Finding check_cpu(const SystemRoots& roots) {
     finding.add(Verdict::kWarning, tr("no AVX2"),
                 tr("it works, several times slower than a processor since 2013"));
   }
-  if (!roots.variable("DANLU_CPU").empty())
-    finding.add(Verdict::kOk, tr("used: {}", describe_cpu_class()));
+  finding.add(Verdict::kOk, tr("used: {}", describe_cpu_class()));
   if (const auto governor = governor_of(roots)) {
     const bool is_slow = *governor == "powersave" || *governor == "conservative";
     finding.add(is_slow ? Verdict::kWarning : Verdict::kOk, tr("governor {}", *governor),

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/processor_name.h"
 #include "doctor/child.h"
 
 namespace danlu::doctor {
@@ -135,8 +136,7 @@ bool Devices::has_failure() const {
 
 Devices read_devices(const SystemRoots& roots) {
   Devices devices;
-  devices.processor =
-      value_of(text_in(roots.proc / "cpuinfo").value_or(""), "model name").value_or("");
+  devices.processor = processor_name(text_in(roots.proc / "cpuinfo").value_or(""));
   devices.allowed = allowed_processors(roots);
   devices.nodes = numa_nodes(roots);
   devices.npus = ask_npus(roots);

@@ -13,7 +13,6 @@
 #include "base/cpu_class.h"
 #include "base/threads.h"
 #include "device/peak.h"
-#include "device/select.h"
 
 namespace danlu::measure {
 namespace {
@@ -163,7 +162,7 @@ double Gauge::update_bandwidth() {
 }
 
 bench::Limits Gauge::read() {
-  const bool has_bf16 = device::has_matmul(at::kCPU, at::kBFloat16);
+  const bool has_bf16 = has_bf16_dots();
   bench::Limits limits;
   limits.f32_flops = device::cpu_flops_now(false, threads_, kPeakSlices);
   if (has_bf16) limits.bf16_flops = device::cpu_flops_now(true, threads_, kPeakSlices);

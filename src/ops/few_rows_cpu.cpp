@@ -15,49 +15,89 @@
 #if defined(__x86_64__)
 #include <hwy/base.h>
 #include <immintrin.h>
+#define DANLU_BF16_DOTS 1
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#include <hwy/base.h>
+
+#include <cstring>
+#define DANLU_BF16_DOTS 1
+#else
+#define DANLU_BF16_DOTS 0
 #endif
 
 namespace danlu::ops::cpu {
 
-#if defined(__x86_64__)
+#if DANLU_BF16_DOTS
 namespace bf16_dots {
+
+#if defined(__x86_64__)
+
 HWY_PUSH_ATTRIBUTES("avx,avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
 constexpr size_t kLanes = 32;
+using Sum = __m512;
+using Numbers = __m512bh;
 
-inline __m512bh load(const uint16_t* from) { return (__m512bh)_mm512_loadu_si512(from); }
-inline __m512bh load_part(const uint16_t* from, __mmask32 mask) {
+inline Numbers load(const uint16_t* from) { return (__m512bh)_mm512_loadu_si512(from); }
+inline Numbers load_part(const uint16_t* from, size_t left) {
+  const __mmask32 mask = left >= kLanes ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
   return (__m512bh)_mm512_maskz_loadu_epi16(mask, from);
 }
+inline Sum zero() { return _mm512_setzero_ps(); }
+inline Sum more(Sum sum, Numbers a, Numbers b) { return _mm512_dpbf16_ps(sum, a, b); }
+inline Sum plus(Sum a, Sum b) { return _mm512_add_ps(a, b); }
+inline float total(Sum sum) { return _mm512_reduce_add_ps(sum); }
+
+#else
+
+HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+bf16")
+
+constexpr size_t kLanes = 8;
+using Sum = float32x4_t;
+using Numbers = bfloat16x8_t;
+
+inline Numbers load(const uint16_t* from) { return vreinterpretq_bf16_u16(vld1q_u16(from)); }
+inline Numbers load_part(const uint16_t* from, size_t left) {
+  if (left >= kLanes) return load(from);
+  uint16_t padded[kLanes] = {};
+  std::memcpy(padded, from, left * sizeof *from);
+  return load(padded);
+}
+inline Sum zero() { return vdupq_n_f32(0); }
+inline Sum more(Sum sum, Numbers a, Numbers b) { return vbfdotq_f32(sum, a, b); }
+inline Sum plus(Sum a, Sum b) { return vaddq_f32(a, b); }
+inline float total(Sum sum) { return vaddvq_f32(sum); }
+
+#endif
 
 /// One row of w against kInputs of x, in kSums sums each: more than the latency of an addition.
 /// Arguments are registers: a structure that is written and read again for each row would have the
 /// next row wait for this one's memory.
 template <size_t kInputs, size_t kSums, bool kAsks>
 HWY_INLINE void dots(const uint16_t* x, const uint16_t* w, size_t width, float* y, size_t y_row) {
-  __m512 sums[kInputs][kSums];
+  Sum sums[kInputs][kSums];
   for (auto& of_input : sums)
-    for (__m512& sum : of_input) sum = _mm512_setzero_ps();
+    for (Sum& sum : of_input) sum = zero();
   size_t i = 0;
   for (; i + kSums * kLanes <= width; i += kSums * kLanes) {
     for (size_t s = 0; s < kSums; ++s) {
       const size_t at = i + s * kLanes;
-      const __m512bh row = load(w + at);
+      const Numbers row = load(w + at);
       ask_ahead<kAsks>(w + at);
       for (size_t n = 0; n < kInputs; ++n)
-        sums[n][s] = _mm512_dpbf16_ps(sums[n][s], row, load(x + n * width + at));
+        sums[n][s] = more(sums[n][s], row, load(x + n * width + at));
     }
   }
   for (; i < width; i += kLanes) {
     const size_t left = width - i;
-    const __mmask32 mask = left >= kLanes ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
-    const __m512bh row = load_part(w + i, mask);
+    const Numbers row = load_part(w + i, left);
     for (size_t n = 0; n < kInputs; ++n)
-      sums[n][0] = _mm512_dpbf16_ps(sums[n][0], row, load_part(x + n * width + i, mask));
+      sums[n][0] = more(sums[n][0], row, load_part(x + n * width + i, left));
   }
   for (size_t n = 0; n < kInputs; ++n) {
-    for (size_t s = 1; s < kSums; ++s) sums[n][0] = _mm512_add_ps(sums[n][0], sums[n][s]);
-    y[n * y_row] = _mm512_reduce_add_ps(sums[n][0]);
+    for (size_t s = 1; s < kSums; ++s) sums[n][0] = plus(sums[n][0], sums[n][s]);
+    y[n * y_row] = total(sums[n][0]);
   }
 }
 
@@ -113,7 +153,7 @@ const char* row_at(const at::Tensor& x, int64_t row) {
 void sums_of(const at::Tensor& x_NI, const float* wide, const at::Tensor& weight_OI, int64_t begin,
              int64_t end, float* sums, size_t stride) {
   const size_t width = unsigned_of(x_NI.size(1));
-#if defined(__x86_64__)
+#if DANLU_BF16_DOTS
   if (takes_bf16_dots(weight_OI.scalar_type())) {
     const auto rows = asks_for_memory() ? &bf16_dots::rows<true> : &bf16_dots::rows<false>;
     rows(static_cast<const uint16_t*>(x_NI.data_ptr()), unsigned_of(x_NI.size(0)),

@@ -393,14 +393,14 @@ HWY_EXPORT(MultiplyTile);
 
 size_t panel_columns(Arithmetic arithmetic) {
   vector_target();  // closes the targets above the class in use
-  return arithmetic == Arithmetic::kBF16 ? 64 : HWY_DYNAMIC_DISPATCH(Columns)();
+  return arithmetic == Arithmetic::kBF16 ? bf16_panel_columns() : HWY_DYNAMIC_DISPATCH(Columns)();
 }
 void pack(Arithmetic arithmetic, const Factor& factor, size_t k, size_t count, size_t width,
           void* to) {
   HWY_DYNAMIC_DISPATCH(Pack)(arithmetic, factor, k, count, width, to);
 }
 void multiply_tile(Arithmetic arithmetic, const TileProduct& product) {
-  arithmetic == Arithmetic::kBF16 ? x86::multiply_bf16_tile(product)
+  arithmetic == Arithmetic::kBF16 ? multiply_bf16_tile(product)
                                   : HWY_DYNAMIC_DISPATCH(MultiplyTile)(product);
 }
 

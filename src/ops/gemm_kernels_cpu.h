@@ -19,7 +19,7 @@ namespace danlu::ops::cpu {
 
 enum class Arithmetic {
   kF32,   ///< every processor; bf16 and f16 operands are widened as they are packed
-  kBF16,  ///< bf16 operands, sums in f32; REQUIRES: CpuClass::kAvx512Bf16
+  kBF16,  ///< bf16 operands, sums in f32; REQUIRES: has_bf16_dots()
 };
 
 /// What two factors are multiplied in (base/cpu_class.h).
@@ -62,9 +62,8 @@ struct TileProduct {
 };
 void multiply_tile(Arithmetic arithmetic, const TileProduct& product);
 
-namespace x86 {
 /// The same in bf16.
 void multiply_bf16_tile(const TileProduct& product);
-}  // namespace x86
+size_t bf16_panel_columns();
 
 }  // namespace danlu::ops::cpu

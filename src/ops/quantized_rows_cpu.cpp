@@ -15,10 +15,16 @@
 #else
 #define DANLU_X86 0
 #endif
+#if defined(__aarch64__)
+#include <hwy/base.h>
+
+#include "ops/quantized_rows_neon.h"
+#endif
 
 #define DANLU_ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace danlu::ops::cpu {
+#if !defined(__aarch64__)
 namespace plain {
 
 struct Vectors {
@@ -112,6 +118,7 @@ struct Vectors {
 #include "ops/quantized_rows_inl.h"
 
 }  // namespace plain
+#endif
 
 #if DANLU_X86
 
@@ -290,7 +297,53 @@ HWY_POP_ATTRIBUTES
 
 #endif
 
+#if defined(__aarch64__)
+
+namespace neon {
+
+/// 2 * 128 * 127 fits 16 bits.
+struct Vectors : neon_vectors::Common {
+  static int32x4_t plus(int32x4_t sum, uint8x16_t codes, int8x16_t x) {
+    const int8x16_t w = vreinterpretq_s8_u8(codes);
+    const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
+    return vpadalq_s16(sum, vpaddq_s16(low, high));
+  }
+  static Ints dot4(const Ints& sum, const Bytes& codes, const int8_t* x) {
+    const int8x16_t x4 = four(x);
+    return each<Ints>([&](int i) { return plus(sum.v[i], codes.v[i], x4); });
+  }
+  static Ints dot8(const Ints& sum, const Bytes& w, const int8_t* x) { return dot4(sum, w, x); }
+};
+
+#include "ops/quantized_rows_inl.h"
+
+}  // namespace neon
+
+namespace neon_dots {
+HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+dotprod")
+
+struct Vectors : neon_vectors::Common {
+  static int32x4_t plus(int32x4_t sum, uint8x16_t codes, int8x16_t x) {
+    return vdotq_s32(sum, vreinterpretq_s8_u8(codes), x);
+  }
+  static Ints dot4(const Ints& sum, const Bytes& codes, const int8_t* x) {
+    const int8x16_t x4 = four(x);
+    return {{plus(sum.v[0], codes.v[0], x4), plus(sum.v[1], codes.v[1], x4),
+             plus(sum.v[2], codes.v[2], x4), plus(sum.v[3], codes.v[3], x4)}};
+  }
+  static Ints dot8(const Ints& sum, const Bytes& w, const int8_t* x) { return dot4(sum, w, x); }
+};
+
+#include "ops/quantized_rows_inl.h"
+
+HWY_POP_ATTRIBUTES
+}  // namespace neon_dots
+
+#endif
+
 namespace {
+
+#if !defined(__aarch64__)
 
 enum class InstructionSet { kPlain, kAvx2, kVnni };
 
@@ -328,10 +381,16 @@ bool quantize_group_plainly(const float* x, int8_t* codes, QuantizedInputBlock& 
   return true;
 }
 
+#endif
+
 }  // namespace
 
 void quantize_input(const float* x, size_t count, int8_t* codes, QuantizedInputBlock* facts) {
+#if defined(__aarch64__)
+  auto* group = &neon_vectors::quantize_group;
+#else
   auto* group = &quantize_group_plainly;
+#endif
 #if DANLU_X86
   if (instruction_set() == InstructionSet::kVnni) group = &vnni::quantize_group;
 #endif
@@ -344,12 +403,17 @@ void quantize_input(const float* x, size_t count, int8_t* codes, QuantizedInputB
 
 void multiply_band(BlockType type, const QuantizedBand& w, const QuantizedInput& x, size_t rows,
                    float* y, size_t y_row) {
+#if defined(__aarch64__)
+  return cpu_class() == CpuClass::kPlain ? neon::multiply_band(type, w, x, rows, y, y_row)
+                                         : neon_dots::multiply_band(type, w, x, rows, y, y_row);
+#else
 #if DANLU_X86
   const InstructionSet found = instruction_set();
   if (found == InstructionSet::kVnni) return vnni::multiply_band(type, w, x, rows, y, y_row);
   if (found == InstructionSet::kAvx2) return avx2::multiply_band(type, w, x, rows, y, y_row);
 #endif
   plain::multiply_band(type, w, x, rows, y, y_row);
+#endif
 }
 
 }  // namespace danlu::ops::cpu

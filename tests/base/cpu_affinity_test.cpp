@@ -65,6 +65,15 @@ TEST(CpuBindings, AnEqualSplitOfWhatIsOnline) {
   EXPECT_THAT(cpu_binding(on, 3, 2, all, all).why_not, HasSubstr("3 is none of 0 to 1"));
 }
 
+TEST(CpuBindings, EachOfEightRanksGetsANodeOfAnAtlas800) {
+  // Four Kunpeng 920 of 48 cores without hyperthreads, two nodes each, numbered one node after the
+  // other.
+  const auto all = range(0, 191);
+  const CpuAffinity on = parse_cpu_affinity("1");
+  for (int rank = 0; rank < 8; ++rank)
+    EXPECT_EQ(cpu_binding(on, rank, 8, all, all).processors, range(24 * rank, 24 * rank + 23));
+}
+
 TEST(CpuBindings, GuideDNamesOneCardAndTheOtherKeepsItsPart) {
   const auto all = range(0, 7);
   const CpuAffinity affinity = parse_cpu_affinity("1,npu0:0-0");

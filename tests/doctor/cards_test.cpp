@@ -191,6 +191,28 @@ TEST_F(Machine, WithoutCardsTheProcessorIsDescribed) {
                     HasSubstr("4 processors (0-3)"), HasSubstr("8 GiB")));
 }
 
+TEST_F(Machine, AKunpengServerHasSeveralNodesASocketAndNoHyperthreads) {
+  write(
+      "proc/cpuinfo",
+      "processor\t: 0\nBogoMIPS\t: 200.00\nFeatures\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 "
+      "atomics fphp asimdhp cpuid asimdrdm jscvt fcma dcpop asimddp asimdfhm\n"
+      "CPU implementer\t: 0x48\nCPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd01\n");
+  write("proc/self/status", "Cpus_allowed_list:\t24-71\n");
+  for (int node = 0; node < 8; ++node) {
+    const std::string folder = "sys/devices/system/node/node" + std::to_string(node);
+    write(folder + "/cpulist",
+          std::to_string(24 * node) + "-" + std::to_string(24 * node + 23) + "\n");
+    write(folder + "/meminfo", "Node " + std::to_string(node) + " MemTotal:       131072000 kB\n");
+  }
+  EXPECT_THAT(check_cpu(roots_).read,
+              AllOf(HasSubstr("TaiShan v110 (Kunpeng 920)"), HasSubstr("asimd asimddp")));
+  EXPECT_THAT(check_numa(roots_).read,
+              HasSubstr("8 NUMA nodes, this process may run on 2 of them"));
+  EXPECT_THAT(check_quota(roots_).read, HasSubstr("48 processors (24-71)"));
+  EXPECT_THAT(describe(read_devices(roots_)),
+              AllOf(HasSubstr("Kunpeng 920"), HasSubstr("168-191"), HasSubstr("125 GiB")));
+}
+
 // --- NVIDIA --------------------------------------------------------------------------------------
 
 TEST_F(Machine, DriverAndDeviceFilesOfNvidia) {

@@ -133,7 +133,7 @@ TEST(Linear, WithoutGradientsAResultIsTheF64OneRoundedOnce) {
 
 /// Also on processors that widen bf16, whose kernels never come to it.
 TEST(Linear, Bf16TilesMultiplyWhereTheInstructionIs) {
-  if (cpu_class() < CpuClass::kAvx512Bf16) GTEST_SKIP() << "no dot products of bf16";
+  if (!has_bf16_dots()) GTEST_SKIP() << "no dot products of bf16";
   const size_t columns = cpu::panel_columns(cpu::Arithmetic::kBF16);
   for (const size_t k : {1, 2, 63, 130}) {
     const size_t steps = cpu::steps_of(cpu::Arithmetic::kBF16, k), used = columns - 3;
@@ -149,8 +149,8 @@ TEST(Linear, Bf16TilesMultiplyWhereTheInstructionIs) {
                 {cpu::Element::kBF16, stored.data_ptr(), is_turned ? 1 : used, is_turned ? k : 1},
                 k, used, columns, panel.data());
       const at::Tensor sums = at::ones({13, static_cast<int64_t>(columns)}, at::kFloat);
-      cpu::x86::multiply_bf16_tile({13, steps, x.data_ptr(), 4 * steps, 4, panel.data(),
-                                    sums.data_ptr<float>(), columns, true});
+      cpu::multiply_bf16_tile({13, steps, x.data_ptr(), 4 * steps, 4, panel.data(),
+                               sums.data_ptr<float>(), columns, true});
       const at::Tensor exact =
           1 + x.narrow(1, 0, depth).to(at::kDouble).matmul(w_KN.to(at::kDouble));
       EXPECT_LE(distance(sums.narrow(1, 0, rows), exact), 1e-6) << k << " " << is_turned;

@@ -9,9 +9,11 @@
 #include "base/finite.h"
 
 // Auto-vectorised in the widths there are. No clone has fused multiply-add: the merged weights then
-// have the same bits on every x86 machine.
+// have the same bits on every machine.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define DANLU_WEIGHTS_CLONES __attribute__((target_clones("avx2", "default"), optimize("O3")))
+#elif defined(__GNUC__) && !defined(__clang__)
+#define DANLU_WEIGHTS_CLONES __attribute__((optimize("O3", "fp-contract=off")))
 #else
 #define DANLU_WEIGHTS_CLONES
 #endif
