@@ -33,10 +33,8 @@ if(DUCKDB_LIBRARY)
 endif()
 
 if(DANLU_ENGINE)
-  find_package(Torch REQUIRED)
+  include(torch)
   find_package(OpenMP REQUIRED COMPONENTS CXX)  # what libtorch computes with
-  # A libtorch for CUDA has NCCL inside; what it says of it needs NCCL's own header.
-  find_path(NCCL_INCLUDE nccl.h)
   find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
   # Which kernels this CPU build can carry; `ops` asks the CPU again at run time.
   add_library(danlu_kernels INTERFACE)

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "device/counted_memory.h"
+#include "device/cuda.h"
 
 namespace danlu::device {
 namespace {
@@ -14,6 +15,7 @@ MemoryCounter& counter_of(c10::DeviceType type) {
         [](const c10::Device&) { return host_memory(); },
         [](const c10::Device&) { return peak_host_memory(); },
         [](const c10::Device&) { reset_peak_host_memory(); }};
+    first[static_cast<size_t>(c10::DeviceType::CUDA)] = cuda_memory_counter();
     return first;
   }();
   return counters.at(static_cast<size_t>(type));

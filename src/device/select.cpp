@@ -36,6 +36,30 @@ at::Device npu_named(const std::string& name, int64_t local_rank) {
   return {c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index)};
 }
 
+DeviceError no_cuda(const std::string& name) {
+  if (!at::Context::hasCUDART()) {
+    return DeviceError(
+        tr("[device] '{}' asked for, but this program's libtorch was built without CUDA", name),
+        tr("use --device cpu, or build with -DTorch_DIR=<libtorch with CUDA>"));
+  }
+  return DeviceError(
+      tr("[device] '{}' asked for, but this process sees no NVIDIA GPU", name),
+      tr("danlu doctor --only cuda says what is there; CUDA_VISIBLE_DEVICES hides cards; "
+         "--device cpu needs none"));
+}
+
+at::Device cuda_numbered(const std::string& name) {
+  try {
+    const at::Device device(name);
+    const auto cards = static_cast<int64_t>(at::getNumGPUs());
+    if (device.index() < cards) return device;
+    throw DeviceError(tr("[device] there is no {}: this process sees {} NVIDIA GPUs", name, cards),
+                      tr("nvidia-smi -L lists the cards; CUDA_VISIBLE_DEVICES hides some"));
+  } catch (const c10::Error&) {
+    throw UsageError(tr("[device] '{}' is not a device; write cuda:<number>", name));
+  }
+}
+
 /// Whether it is worth a look: machines without CANN open no library for it.
 bool may_have_npus() {
   for (const char* name : {"DANLU_NPU_LIBRARY", "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"}) {
@@ -70,18 +94,9 @@ at::Device select(const std::string& name, int64_t local_rank) {
   }
   if (name == "cpu") return at::Device(at::kCPU);
   if (name == "cuda" || name.rfind("cuda:", 0) == 0) {
-    if (!context.hasCUDA()) {
-      throw DeviceError(
-          tr("[device] '{}' asked for, but this libtorch was built without CUDA or sees no card",
-             name),
-          tr("use --device cpu, or build with -DTorch_DIR=<libtorch with CUDA>"));
-    }
+    if (!context.hasCUDA()) throw no_cuda(name);
     if (name == "cuda") return own_card();
-    try {
-      return at::Device(name);
-    } catch (const c10::Error&) {
-      throw UsageError(tr("[device] '{}' is not a device; write cuda:<number>", name));
-    }
+    return cuda_numbered(name);
   }
   if (name == "npu" || name.rfind("npu:", 0) == 0) return npu_named(name, local_rank);
   throw UsageError(tr("[device] '{}' is not a device; known: auto, cpu, cuda[:n], npu[:n]", name));

@@ -24,6 +24,7 @@
 #include "ops/autograd.h"
 #include "ops/backend.h"
 #include "ops/check.h"
+#include "ops/head_groups.h"
 #include "ops/linear.h"
 
 namespace danlu::ops {
@@ -119,13 +120,19 @@ class OwnAttention : public torch::autograd::Function<OwnAttention> {
     const List saved = ctx->get_saved_variables();
     const auto& [spans, options] = held_in<Meeting>(ctx->saved_data["meeting"]);
     const Backend* const table = table_for(saved[0], options);
-    const at::Tensor delta_QN = ops::attention_delta(grads[0], saved[3]);
-    const AttentionGrads found =
-        table ? table->attention_backward(saved[0], saved[1], saved[2], spans, options, grads[0],
-                                          saved[4], delta_QN)
-              : oracle::attention_part_backward(saved[0], saved[1], saved[2], spans, options,
-                                                grads[0].to(saved[4].scalar_type()), saved[4],
-                                                delta_QN);
+    const auto found_by = [&]() -> AttentionGrads {
+      if (table && table->whole_attention_backward) {
+        return table->whole_attention_backward(saved[0], saved[1], saved[2], spans, options,
+                                               grads[0], saved[3], saved[4]);
+      }
+      const at::Tensor delta_QN = ops::attention_delta(grads[0], saved[3]);
+      return table ? table->attention_backward(saved[0], saved[1], saved[2], spans, options,
+                                               grads[0], saved[4], delta_QN)
+                   : oracle::attention_part_backward(saved[0], saved[1], saved[2], spans, options,
+                                                     grads[0].to(saved[4].scalar_type()), saved[4],
+                                                     delta_QN);
+    };
+    const AttentionGrads found = found_by();
     const at::ScalarType dtype = saved[0].scalar_type();
     return {found.q_NQD.to(dtype), found.k_MKD.to(dtype), found.v_MKD.to(dtype), {}};
   }
@@ -142,22 +149,6 @@ at::Tensor distances(const Span& span, const at::Device& device) {
   const at::TensorOptions as_int = at::TensorOptions(device).dtype(at::kLong);
   return at::arange(span.k_len, as_int).unsqueeze(0) -
          at::arange(span.lead, span.lead + span.q_len, as_int).unsqueeze(1);
-}
-
-/// Query heads of a group lie below each other, so that K/V are never repeated: [N, Q, D] as
-/// [K, Q/K · N, D].
-at::Tensor by_group(const at::Tensor& x_NQD, int64_t kv_heads) {
-  const int64_t n = x_NQD.size(0), group = x_NQD.size(1) / kv_heads, head_dim = x_NQD.size(2);
-  return x_NQD.reshape({n, kv_heads, group, head_dim})
-      .permute({1, 2, 0, 3})
-      .reshape({kv_heads, group * n, head_dim});
-}
-/// And back.
-at::Tensor by_row(const at::Tensor& x, int64_t n) {
-  const int64_t kv_heads = x.size(0), group = x.size(1) / n, head_dim = x.size(2);
-  return x.view({kv_heads, group, n, head_dim})
-      .permute({2, 0, 1, 3})
-      .reshape({n, kv_heads * group, head_dim});
 }
 
 /// Scores [K, Q/K, n, m] of a span's queries (by group) and keys, wide; -inf where one is not seen.

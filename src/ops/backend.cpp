@@ -33,8 +33,11 @@ struct Tables {
 std::array<Tables, c10::COMPILE_TIME_MAX_DEVICE_TYPES>& all() {
   static auto* const tables = [] {
     auto* const made = new std::array<Tables, c10::COMPILE_TIME_MAX_DEVICE_TYPES>;
-    (*made)[static_cast<size_t>(c10::DeviceType::CPU)] = {cpu::backend(),
-                                                          completed(cpu::backend())};
+    const auto put = [&](c10::DeviceType type, const Backend& table) {
+      (*made)[static_cast<size_t>(type)] = {table, completed(table)};
+    };
+    put(c10::DeviceType::CPU, cpu::backend());
+    put(c10::DeviceType::CUDA, cuda::backend());
     return made;
   }();
   return *tables;

@@ -162,6 +162,14 @@ struct Backend {
                                        const AttentionOptions& options,
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) = nullptr;
+  /// The same of all keys that queries see, where the result is at hand; lse as attention() gave
+  /// it. Gradients are f32 or of q's dtype. Empty: attention_backward.
+  AttentionGrads (*whole_attention_backward)(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
+                                             const at::Tensor& v_MKD, const Spans& spans,
+                                             const AttentionOptions& options,
+                                             const at::Tensor& out_grad_NQD,
+                                             const at::Tensor& out_NQD,
+                                             const at::Tensor& lse_QN) = nullptr;
   /// Where attention() gets fewer new tokens than this a segment, and keys before them, `attention`
   /// costs more than it saves: the composite is used there. 0: never.
   int64_t fewest_queries = 0;
@@ -261,8 +269,8 @@ struct Backend {
   bool (*all_finite)(const at::Tensor& x) = nullptr;
 };
 
-/// The table of a kind of device as it was given; an empty one where none was. The CPU's is there
-/// from the beginning.
+/// The table of a kind of device as it was given; an empty one where none was. The CPU's and that
+/// of NVIDIA GPUs are there from the beginning.
 const Backend& backend_of(c10::DeviceType type);
 /// The same with the composite's entries where work without autograd is empty.
 const Backend& completed_backend(c10::DeviceType type);
@@ -281,5 +289,11 @@ namespace cpu {
 /// The table of the kernels in *_cpu.cpp.
 const Backend& backend();
 }  // namespace cpu
+
+namespace cuda {
+/// The table of NVIDIA GPUs: ATen's operators (ops/aten), in their places libraries and kernels of
+/// ops/cuda, where the program was built with them.
+const Backend& backend();
+}  // namespace cuda
 
 }  // namespace danlu::ops

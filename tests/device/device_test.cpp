@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,16 @@ TEST(Select, OpensTheCpuAndRefusesWhatIsNotThere) {
               testing::HasSubstr("write npu:<number>"));
   EXPECT_THAT(test::error_of<UsageError>([] { select("tpu"); }),
               testing::HasSubstr("known: auto, cpu, cuda[:n], npu[:n]"));
+}
+
+TEST(Select, SaysWhyThereIsNoSuchGpu) {
+  const char* const why = at::globalContext().hasCUDA() ? "there is no cuda:99"
+                          : at::Context::hasCUDART()    ? "sees no NVIDIA GPU"
+                                                        : "was built without CUDA";
+  EXPECT_THAT(test::error_of<DeviceError>([] { select("cuda:99"); }), testing::HasSubstr(why));
+  if (at::globalContext().hasCUDA()) return;
+  EXPECT_THAT(test::error_of<DeviceError>([] { select("cuda"); }), testing::HasSubstr(why));
+  EXPECT_TRUE(select("auto").is_cpu());
 }
 
 TEST(Dtype, TensorAndFileTypesMapBothWays) {

@@ -7,6 +7,7 @@
 #include "infer/generate.h"
 #include "infer/likelihood.h"
 #include "models/weight_files.h"
+#include "support/aten_table.h"
 #include "support/pretend_kernels.h"
 
 namespace danlu::infer {
@@ -71,6 +72,15 @@ TEST(PretendDevice, AnswersThroughItsTableAloneAsTheCpu) {
     }
     EXPECT_EQ(danlu::test::pretend_bytes(), 0);
   }
+}
+
+TEST(PretendDevice, AnswersWithTheTableOfAtenAsTheCpu) {
+  const auto expected = answers_of(*model_on(at::kCPU, at::kFloat));
+  {
+    const danlu::test::AtenTable table;
+    EXPECT_EQ(answers_of(*model_on(pretend_device(), at::kFloat)), expected);
+  }
+  EXPECT_EQ(danlu::test::pretend_bytes(), 0);
 }
 
 TEST(PretendDevice, ScoresTextsThroughItsTableAloneAsTheCpu) {

@@ -205,6 +205,9 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 
 /// Numbers and tensors that came to the host, which on a card waits for it.
 std::atomic<int64_t> waits = 0;
+/// Whether they come to it to be computed with, which a card does itself.
+thread_local bool computes_there = false;
+void count_wait() { waits += computes_there ? 0 : 1; }
 
 /// Every copy_ to, from and between devices, whatever the types and strides. The host's tensor is
 /// read at once, as memory that a card cannot reach is.
@@ -215,7 +218,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   give(current_queue(device), "a copy", blocks_of({from, to}),
        [read, written = on_host(to)] { written.copy_(read); });
   if (comes_to_host && !non_blocking) {
-    ++waits;
+    count_wait();
     do_until(place_in(current_queue(device)));
   }
   return to;
@@ -257,7 +260,7 @@ at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
 }
 at::Tensor& zero(at::Tensor& self) { return fill(self, 0); }
 at::Scalar item(const at::Tensor& self) {
-  ++waits;
+  count_wait();
   do_until(place_in(current_queue(self.device())));
   return at::_local_scalar_dense(on_host(self));
 }
@@ -271,7 +274,14 @@ void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const bool is_view = result.alias_info() && !result.alias_info()->isWrite();
     TORCH_CHECK(!is_view, "the pretend device has no ", op.operator_name(), ", which gives a view");
   }
-  at::native::cpu_fallback(op, stack);
+  const bool before = std::exchange(computes_there, true);
+  try {
+    at::native::cpu_fallback(op, stack);
+  } catch (...) {
+    computes_there = before;
+    throw;
+  }
+  computes_there = before;
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -1,0 +1,33 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include "device/cuda.h"
+
+namespace danlu::device {
+namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+/// The allocator knows a GPU from its first tensor on.
+int index_of(const c10::Device& device) {
+  at::empty({1}, at::TensorOptions(device));
+  return device.index();
+}
+
+/// Of all sizes of blocks together.
+constexpr size_t kAll = 0;
+
+}  // namespace
+
+MemoryCounter cuda_memory_counter() {
+  return {[](const c10::Device& device) -> int64_t {
+            return allocator::getDeviceStats(index_of(device)).allocated_bytes[kAll].current;
+          },
+          [](const c10::Device& device) -> int64_t {
+            return allocator::getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
+          },
+          [](const c10::Device& device) { allocator::resetPeakStats(index_of(device)); }};
+}
+
+}  // namespace danlu::device
