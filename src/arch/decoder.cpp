@@ -201,7 +201,9 @@ void add_attention(const ModelConfig& c, const DecoderNames& names, ParameterLis
 }
 
 void add_dense_mlp(const ModelConfig& c, const DecoderNames& names, ParameterList& list) {
-  if (c.joins_gate_up) {
+  if (!c.is_gated) {
+    list.linear(Role::kUp, names.up, c.ffn_size, c.hidden_size, Cut::kRows, c.mlp_bias);
+  } else if (c.joins_gate_up) {
     list.linear(Role::kGateUp, names.gate_up, 2 * c.ffn_size, c.hidden_size, Cut::kHalves,
                 c.mlp_bias);
   } else {
@@ -277,6 +279,7 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
   std::vector<ParamSpec> all;
   ParameterList outside("", -1, all);
   outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Cut::kRows);
+  if (c.norms_embedding) add_decoder_norm(c, Role::kEmbeddingNorm, names.embedding_norm, outside);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);
     add_decoder_layer(c, names, layer, list);

@@ -130,8 +130,10 @@ struct ModelConfig {
   std::optional<LatentConfig> latent;  ///< attention is latent; head_dim is then that of a query
   NormKind norm = NormKind::kRms;
   Activation activation = Activation::kSilu;
-  bool joins_gate_up = false;   ///< gate and up are one matrix in files, gate first
-  bool has_post_norms = false;  ///< what attention and MLP give is normed before it is added
+  bool is_gated = true;          ///< MLPs are down(activation(gate x) * up x); false: without gate
+  bool norms_embedding = false;  ///< token embeddings are normed before the first layer
+  bool joins_gate_up = false;    ///< gate and up are one matrix in files, gate first
+  bool has_post_norms = false;   ///< what attention and MLP give is normed before it is added
   bool head_bias = false;
   double attention_scale = 0.0;  ///< 0: head_dim ^ -0.5
   /// cap * tanh(score / cap) of attention's scores and of logits; 0: none.
@@ -193,6 +195,7 @@ struct ModelConfig {
 /// Which part of the model a parameter is; layers are built by asking for (role, layer).
 enum class Role {
   kEmbedding,
+  kEmbeddingNorm,
   kFinalNorm,
   kHead,
   kAttentionNorm,
@@ -285,6 +288,9 @@ struct Family {
   /// Names in files that are to be ignored (old rotary buffers): patterns of the whole name
   /// (base/pattern.h).
   std::vector<std::string> ignored_names;
+  /// What the names of all parameters but the head begin with; files that were saved without the
+  /// head's class lack it. Empty: no such files are known.
+  std::string body = {};
 };
 
 const std::vector<Family>& families();

@@ -58,7 +58,8 @@ std::vector<Family>& known_families() {
       qwen2_5_vl_family(),  phi3_family(),        gemma_family(),       gemma2_family(),
       gemma3_text_family(), glm_family(),         glm4_family(),        chatglm_family(),
       minicpm_family(),     internlm3_family(),   deepseek_v2_family(), deepseek_v3_family(),
-      minicpm3_family(),    llama4_text_family(), internlm_family(),    qwen_family()};
+      minicpm3_family(),    llama4_text_family(), internlm_family(),    qwen_family(),
+      bloom_family()};
   return list;
 }
 

@@ -142,6 +142,8 @@ Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
   part.rows = rows;
   if (rows.empty()) part.rows.push_back({0, 0});  // a part without a row: no ranges are the whole
   part.segment_starts = batch.segment_starts;
+  part.all_ids = batch.ids;
+  part.all_targets = batch.targets;
   part.media = batch.media;
   part.pixels = batch.pixels;
   part.segment_values = batch.segment_values;

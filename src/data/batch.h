@@ -30,6 +30,8 @@ struct Batch {
   /// In a part of a batch (part_of), segment_starts still counts the tokens of the whole. `rows`
   /// says which of these are here, in their order. Empty: all; one empty range: none.
   std::vector<RowRange> rows;
+  /// In a part of a batch: `ids` and `targets` of the whole, for what looks at tokens of others.
+  std::vector<int64_t> all_ids, all_targets;
   /// Pictures and videos in order of appearance, `begin` counting the tokens of the batch: in a
   /// part of a batch all of the whole, counting the tokens of the whole.
   std::vector<MediaSpan> media;

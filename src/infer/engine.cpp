@@ -17,6 +17,7 @@
 #include "device/parallel.h"
 #include "infer/followers.h"
 #include "infer/live_request.h"
+#include "infer/predicted_drafts.h"
 #include "infer/schedule.h"
 #include "infer/step.h"
 #include "parallel/agree.h"
@@ -39,6 +40,9 @@ class Engine::Impl {
         settings_(settings),
         followers_(followers),
         cache_(model, settings.max_pages) {
+    if (settings.predicted_tokens > 0 &&
+        (model.config().num_predictions() == 0 || model.mesh().shape().size() > 1))
+      throw InternalError("[engine] guesses come from a layer that this rank has alone");
     if (followers_) followers_->begin_cache(settings.max_pages);
     const bool is_long_rope = model.config().rope.scaling == arch::RopeScaling::kLongRope;
     reads_whole_ = is_long_rope || settings.deterministic;
@@ -181,17 +185,64 @@ class Engine::Impl {
 
   /// Only where guesses take nothing from other requests.
   void guess() {
-    const int64_t most = settings_.lookup.num_tokens, running = std::ssize(running_);
+    const bool predicts = settings_.predicted_tokens > 0;
+    const int64_t most = predicts ? settings_.predicted_tokens : settings_.lookup.num_tokens,
+                  running = std::ssize(running_);
     const bool has_room = most > 0 && !reads_whole_ && room().pages >= 2 * running &&
                           running * (most + 1) <= settings_.max_batched_tokens;
     for (const auto& [rank, live] : running_) {
       live->drafts.clear();
       const bool goes_on = cache_.length(live->sequence) + 1 == std::ssize(live->seen);
-      if (!has_room || !goes_on || live->pictures || live->reads_all()) continue;
-      if (live->asked.request.rules.constraint) continue;
-      live->drafts = looked_up(live->seen, settings_.lookup,
-                               std::min(most, live->limit - std::ssize(live->seen) - 1));
+      std::vector<text::TokenId> predicted = std::exchange(live->predicted, {});
+      if (!has_room || !goes_on || !may_be_guessed(*live)) continue;
+      live->drafts = predicts ? std::move(predicted)
+                              : looked_up(live->seen, settings_.lookup, most_guesses(*live, most));
     }
+  }
+  static bool may_be_guessed(const LiveRequest& live) {
+    return !live.pictures && !live.reads_all() && !live.asked.request.rules.constraint;
+  }
+  static int64_t most_guesses(const LiveRequest& live, int64_t most) {
+    return std::min(most, live.limit - std::ssize(live.seen) - 1);
+  }
+
+  /// What a pass computed of a request.
+  struct Computed {
+    RequestHandle handle;
+    int64_t first_place, first_row;
+  };
+  std::vector<Computed> computed_by(const std::vector<Part>& parts) const {
+    std::vector<Computed> all;
+    int64_t row = 0;
+    for (const Part& part : parts) {
+      all.push_back({part.live->handle, cache_.length(part.live->sequence), row});
+      row += part.tokens;
+    }
+    return all;
+  }
+  /// Has the model's own layer guess behind what it was given and has not turned down.
+  void predict(const std::vector<Computed>& computed, const at::Tensor& hidden_NH) {
+    std::vector<PredictionInput> inputs;
+    std::vector<LiveRequest*> asked;
+    for (const Computed& part : computed) {
+      const auto rank = ranks_.find(part.handle);
+      if (rank == ranks_.end()) continue;  // it has ended
+      LiveRequest& live = *running_.at(rank->second);
+      const int64_t length = cache_.length(live.sequence), count = length - part.first_place;
+      if (live.pictures || live.asked.pooling || count <= 0) continue;
+      const auto next = live.seen.begin() + part.first_place + 1;
+      const bool goes_on = length + 1 == std::ssize(live.seen) && may_be_guessed(live);
+      inputs.push_back({.sequence = live.sequence,
+                        .first = part.first_place,
+                        .hidden_nH = hidden_NH.narrow(0, part.first_row, count),
+                        .next = {next, next + count},
+                        .most = goes_on ? most_guesses(live, settings_.predicted_tokens) : 0,
+                        .num_tokens = live.asked.request.num_tokens});
+      asked.push_back(&live);
+    }
+    if (inputs.empty()) return;
+    std::vector<std::vector<text::TokenId>> drafts = predicted_drafts(model_, cache_, inputs);
+    for (size_t i = 0; i < asked.size(); ++i) asked[i]->predicted = std::move(drafts[i]);
   }
 
   void add_part(std::vector<Part>& parts, LiveRequest& live, int64_t tokens) {
@@ -210,6 +261,7 @@ class Engine::Impl {
     live.prompt_logprobs.clear();
     live.pooled.clear();
     live.drafts.clear();
+    live.predicted.clear();
     if (live.pictures) live.pictures->release();
     ++counts_.preemptions;
     waiting_.insert(running_.extract(last));
@@ -343,6 +395,7 @@ class Engine::Impl {
 
   void compute(const std::vector<Part>& parts, std::vector<EngineOutput>& outputs) {
     const std::vector<StepInput> inputs = inputs_of(parts);
+    const std::vector<Computed> computed = computed_by(parts);
     if (followers_) followers_->begin_pass(inputs);
     const StepResult result = infer::step(model_, cache_, inputs);
     const at::Tensor& logits_RV = result.logits_RV;
@@ -383,6 +436,7 @@ class Engine::Impl {
       if (last_rows[i] >= 0)
         accept_all(*parts[i].live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
     }
+    if (settings_.predicted_tokens > 0 && !reads_whole_) predict(computed, result.hidden_NH);
   }
 
   /// Ranks of the tensor axis that each have an engine see the same logits; unlike processors may

@@ -67,6 +67,9 @@ struct EngineSettings {
   /// what would have been drawn: answers are the same, beyond rounding. Not where requests are read
   /// whole, nor of answers under a constraint.
   PromptLookup lookup = {};
+  /// Instead, so many are guessed at a time by the model's layer that predicts further ahead, which
+  /// its network must have; 0: none.
+  int64_t predicted_tokens = 0;
 };
 
 class Followers;

@@ -14,7 +14,9 @@ namespace {
 /// ranks: among which heads are divided; each has one at least.
 ops::PageShape page_shape(const arch::ModelConfig& config, int64_t ranks) {
   const arch::KeptOfToken kept = arch::kept_of_token(config);
-  return {config.num_layers, std::max<int64_t>(1, kept.heads / ranks), kept.key_dim,
+  // The first layer that predicts further ahead has a place behind the others'.
+  const int64_t ahead = config.num_predictions() > 0 ? 1 : 0;
+  return {config.num_layers + ahead, std::max<int64_t>(1, kept.heads / ranks), kept.key_dim,
           kept.value_dim};
 }
 
@@ -151,6 +153,30 @@ void SequenceCache::end() {
   for (const Growth& growth : batch_) sequences_.at(growth.id).length += growth.num_new;
   batch_.clear();
   growing_ = {};
+}
+
+std::optional<ops::Segments> SequenceCache::begin_again(const std::vector<Span>& batch) {
+  int64_t needed = 0;
+  for (const Span& span : batch) {
+    const int64_t pages = pages_for(span.first + span.count);
+    needed += std::max<int64_t>(0, pages - std::ssize(sequences_.at(span.id).pages));
+  }
+  if (pool_.max_pages() > 0 && !pool_.has(needed)) return {};
+  ops::Segments segments{{0}, {0}};
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<int64_t> counts, lengths;
+  for (const Span& span : batch) {
+    std::vector<int32_t>& pages = sequences_.at(span.id).pages;
+    const int64_t length = span.first + span.count;
+    while (std::ssize(pages) < pages_for(length)) pages.push_back(pool_.take().value());
+    segments.q_starts.push_back(segments.q_starts.back() + span.count);
+    segments.k_starts.push_back(segments.k_starts.back() + length);
+    tables.push_back(pages);
+    counts.push_back(span.count);
+    lengths.push_back(length);
+  }
+  growing_ = ops::cached_sequences(tables, std::move(counts), std::move(lengths), device_);
+  return segments;
 }
 
 at::Tensor SequenceCache::attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,

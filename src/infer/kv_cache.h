@@ -66,6 +66,17 @@ class SequenceCache : public models::KvCache {
   ops::Segments begin(const std::vector<Growth>& batch);
   void end();
 
+  /// Tokens of a sequence from place `first` on.
+  struct Span {
+    SequenceId id;
+    int64_t first, count;
+  };
+  /// Begins a forward of a layer that keeps something of its own of tokens that are there, or
+  /// behind them; no sequence grows by it. REQUIRES: of what is there, the last forward was the
+  /// first to write to these places. Nothing: there is no room for tokens behind.
+  std::optional<ops::Segments> begin_again(const std::vector<Span>& batch);
+  void end_again() { growing_ = {}; }
+
   at::Tensor attend(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                     const at::Tensor& v_NKD, const ops::AttentionOptions& options) override;
   at::Tensor attend_latent(int64_t layer, const ops::LatentQueries& queries,

@@ -32,7 +32,8 @@ struct LiveRequest {
   std::string root;  ///< PrefixIndex::root's key: texts of another never share pages with it
   std::vector<double> pooled;  ///< sums of hidden states, or the last one
 
-  std::vector<text::TokenId> drafts;  ///< guesses that the next pass computes behind `seen`
+  std::vector<text::TokenId> drafts;     ///< guesses that the next pass computes behind `seen`
+  std::vector<text::TokenId> predicted;  ///< what the model guesses behind `seen`
 
   SequenceId sequence = -1;                ///< while it runs
   std::vector<PrefixIndex::Place> places;  ///< behind its full pages that are in the index

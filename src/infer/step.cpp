@@ -38,7 +38,7 @@ std::vector<text::TokenId> likeliest_of(const at::Tensor& logits_RV,
 }  // namespace
 
 StepResult step(const models::CausalLM& model, SequenceCache& cache,
-                const std::vector<StepInput>& inputs) {
+                const std::vector<StepInput>& inputs, models::PassResults* results) {
   const c10::InferenceMode no_autograd;
   std::vector<SequenceCache::Growth> growth;
   PassTokens tokens;
@@ -57,6 +57,7 @@ StepResult step(const models::CausalLM& model, SequenceCache& cache,
   forward.adapter_runs = std::move(runs);
   forward.segments = cache.begin(growth);
   forward.cache = &cache;
+  forward.results = results;
   StepResult result;
   result.hidden_NH = model.forward_hidden(forward);
   cache.end();
@@ -77,8 +78,8 @@ StepResult step(const models::CausalLM& model, SequenceCache& cache,
 }
 
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
-                       const std::vector<StepInput>& inputs) {
-  return step(model, cache, inputs).logits_RV;
+                       const std::vector<StepInput>& inputs, models::PassResults* results) {
+  return step(model, cache, inputs, results).logits_RV;
 }
 
 std::span<float> answerable(const at::Tensor& logits_BV, size_t index, const Request& request) {

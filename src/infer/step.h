@@ -32,12 +32,14 @@ struct StepResult {
   /// device can tell: a token for each row.
   std::vector<text::TokenId> likeliest_R;
 };
-/// Appends the ids and computes them in one pass.
+/// Appends the ids and computes them in one pass. results: what layers give beside hidden states;
+/// nullptr: it is dropped.
 StepResult step(const models::CausalLM& model, SequenceCache& cache,
-                const std::vector<StepInput>& inputs);
+                const std::vector<StepInput>& inputs, models::PassResults* results = nullptr);
 /// The logits of it alone.
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
-                       const std::vector<StepInput>& inputs);
+                       const std::vector<StepInput>& inputs,
+                       models::PassResults* results = nullptr);
 
 /// Row `index` without the ids the request must not answer with.
 std::span<float> answerable(const at::Tensor& logits_BV, size_t index, const Request& request);

@@ -9,11 +9,12 @@
 
 namespace danlu::layers {
 
-at::Tensor Mlp::activated(const at::Tensor& gate_NF, const at::Tensor& up_NF) const {
-  if (activation == arch::Activation::kSilu) return ops::swiglu(gate_NF, up_NF);
-  return ops::gated_activation(
-      gate_NF, up_NF,
-      activation == arch::Activation::kGelu ? ops::Activation::kGelu : ops::Activation::kGeluTanh);
+at::Tensor Mlp::activated(const std::vector<at::Tensor>& inputs) const {
+  const ops::Activation kind =
+      activation == arch::Activation::kGelu ? ops::Activation::kGelu : ops::Activation::kGeluTanh;
+  if (inputs.size() == 1) return ops::activation(inputs[0], kind);
+  if (activation == arch::Activation::kSilu) return ops::swiglu(inputs[0], inputs[1]);
+  return ops::gated_activation(inputs[0], inputs[1], kind);
 }
 
 at::Tensor Mlp::partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
@@ -23,13 +24,13 @@ at::Tensor Mlp::partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass
     const at::Tensor joined_NF = gate_up.forward(x_NH, *pass);
     const int64_t width = joined_NF.size(1) / 2;
     inputs = ops::parts_of(joined_NF, {width, width}, 1);
+  } else if (!gate.defined()) {
+    inputs = {up.forward(x_NH, *pass)};
   } else {
     inputs = forward_each({&gate, &up}, x_NH, *pass);
   }
   if (again.activation_output) {
-    const Make make = [this](const std::vector<at::Tensor>& parts) {
-      return activated(parts[0], parts[1]);
-    };
+    const Make make = [this](const std::vector<at::Tensor>& parts) { return activated(parts); };
     const at::Tensor active_NF = keeping_inputs(make, inputs, {});
     const MadeAgain not_kept(active_NF, inputs, make);
     return down.partial(active_NF, *pass, region);
@@ -37,7 +38,7 @@ at::Tensor Mlp::partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass
   // `down` is part of the body because its weight gradient would keep the product alive otherwise;
   // the exchange is not: backward needs no sum.
   const Body body = [this, pass](const std::vector<at::Tensor>& parts) {
-    return down.partial(activated(parts[0], parts[1]), *pass, region);
+    return down.partial(activated(parts), *pass, region);
   };
   return again.gated_product ? recomputed(body, inputs, tensors_of(down)) : body(inputs);
 }

@@ -1,6 +1,8 @@
-// layers/mlp.h: the gated feed-forward layer: down(activation(gate x) * up x).
+// layers/mlp.h: the feed-forward layer: down(activation(gate x) * up x), or without a gate
+// down(activation(up x)).
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "arch/model_config.h"
 #include "layers/feed_forward.h"
@@ -9,7 +11,7 @@
 namespace danlu::layers {
 
 struct Mlp : FeedForward {
-  Linear gate, up, down;
+  Linear gate, up, down;  ///< of an MLP without a gate that is undefined
   arch::Activation activation = arch::Activation::kSilu;
   Linear gate_up = {};  ///< both in one, gate first: in place of `gate` and `up`
 
@@ -25,7 +27,8 @@ struct Mlp : FeedForward {
   void visit(Visitor& visitor) override;
 
  private:
-  at::Tensor activated(const at::Tensor& gate_NF, const at::Tensor& up_NF) const;
+  /// inputs: what gate and up gave, or up alone; each [N, F].
+  at::Tensor activated(const std::vector<at::Tensor>& inputs) const;
 };
 
 }  // namespace danlu::layers

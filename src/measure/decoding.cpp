@@ -2,7 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "arch/attention_size.h"
 #include "base/rng.h"
@@ -10,6 +13,7 @@
 #include "infer/kv_cache.h"
 #include "infer/sampling.h"
 #include "infer/step.h"
+#include "layers/experts.h"
 #include "models/weight_files.h"
 
 namespace danlu::measure {
@@ -28,16 +32,30 @@ std::vector<text::TokenId> token_ids(const std::vector<int64_t>& ids) {
   return {ids.begin(), ids.end()};
 }
 
+/// Experts that got rows in a pass, by layer and number.
+using ReadExperts = std::set<std::pair<int64_t, int64_t>>;
+
 /// Bytes of the weights that a token is multiplied with, where matrices may be held in blocks.
-double multiplied_bytes(const models::CausalLM& model) {
+/// experts: nullptr: all are.
+double multiplied_bytes(const models::CausalLM& model, const ReadExperts* experts = nullptr) {
   const bool reads_table = model.config().tie_embeddings;
   double bytes = 0;
   for (const parallel::Parameter& parameter : model.parameters()) {
-    if (parameter.spec.role == arch::Role::kEmbedding && !reads_table) continue;
+    const arch::ParamSpec& spec = parameter.spec;
+    if (spec.role == arch::Role::kEmbedding && !reads_table) continue;
+    if (spec.expert >= 0 && experts && !experts->count({spec.layer, spec.expert})) continue;
     bytes += parameter.quantized ? static_cast<double>(parameter.quantized->size_bytes())
                                  : static_cast<double>(parameter.tensor.nbytes());
   }
   return bytes;
+}
+
+/// Of experts that a token is not sent to.
+int64_t idle_expert_weights(const arch::ModelConfig& config) {
+  if (!config.has_experts()) return 0;
+  const arch::ExpertConfig& experts = config.experts;
+  const int64_t layers = std::count(experts.sparse_layer.begin(), experts.sparse_layer.end(), true);
+  return layers * (experts.count - experts.per_token) * 3 * config.hidden_size * experts.ffn_size;
 }
 
 /// Weights that a token is multiplied with; the table of embeddings is not one of them, unless the
@@ -46,7 +64,8 @@ double multiplied(const arch::ModelConfig& config) {
   const auto all = static_cast<double>(arch::parameter_count(config));
   const double table =
       static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden_size);
-  return config.tie_embeddings ? all : all - table;
+  const auto idle = static_cast<double>(idle_expert_weights(config));
+  return (config.tie_embeddings ? all : all - table) - idle;
 }
 
 }  // namespace
@@ -66,9 +85,28 @@ struct Decoding::Impl {
   infer::SequenceCache cache;
   std::vector<infer::StepInput> next;
   std::vector<std::vector<int64_t>> prompts, chosen;
+  ReadExperts read;  ///< in the last step
+
+  void note(const models::PassResults& results) {
+    read.clear();
+    const auto load = results.sums().find(layers::kExpertLoad);
+    if (load == results.sums().end()) return;
+    const at::Tensor load_LE = load->second.contiguous();
+    const int64_t columns = load_LE.size(1);  // the last counts what was dropped
+    const double* const rows = load_LE.data_ptr<double>();
+    for (int64_t layer = 0; layer < load_LE.size(0); ++layer) {
+      for (int64_t expert = 0; expert + 1 < columns; ++expert) {
+        if (rows[layer * columns + expert] > 0) read.emplace(layer, expert);
+      }
+    }
+  }
 
   void step() {
-    const at::Tensor logits_BV = infer::next_logits(model, cache, next);
+    models::PassResults results;
+    const bool routes = model.config().has_experts();
+    const at::Tensor logits_BV =
+        infer::next_logits(model, cache, next, routes ? &results : nullptr);
+    note(results);
     const int64_t vocab = logits_BV.size(1);
     device::parallel_for(0, logits_BV.size(0), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -121,8 +159,10 @@ bench::Work Decoding::work() const {
             static_cast<double>(config.num_layers * arch::kept_of_token(config).elements());
   }
   return {2 * weights * static_cast<double>(impl_->next.size()), type == at::kBFloat16,
-          multiplied_bytes(impl_->model) + size * keys, 0};
+          multiplied_bytes(impl_->model, &impl_->read) + size * keys, 0};
 }
+
+int64_t Decoding::experts_read() const { return std::ssize(impl_->read); }
 
 void prefill(const models::CausalLM& model, int64_t tokens) {
   infer::SequenceCache cache(model.config(), model.dtype(), at::Device(at::kCPU));

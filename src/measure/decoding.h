@@ -31,10 +31,13 @@ class Decoding {
   const std::vector<std::vector<int64_t>>& prompts() const;
   /// What was chosen of each so far.
   const std::vector<std::vector<int64_t>>& chosen() const;
-  /// The work of one token() with this many sequences: every weight is multiplied once for each;
-  /// read is every weight once, without a table that the head is not tied to (some of its rows),
-  /// and the keys and values of `context` tokens once for each sequence.
+  /// The work of one token() with this many sequences: every weight is multiplied once for each, of
+  /// experts those that it takes; read is every weight once, without a table that the head is not
+  /// tied to (some of its rows) and experts that the last token() gave no row, and the keys and
+  /// values of `context` tokens once for each sequence.
   bench::Work work() const;
+  /// How many experts the last token() read, over all layers.
+  int64_t experts_read() const;
 
  private:
   struct Impl;

@@ -56,9 +56,10 @@ struct RouterPass {
 
 /// What a training pass asks of layers that predict further ahead.
 struct PredictionPass {
-  /// int64 [N] on the host: as head_loss's. Each layer's are these, moved on by its depth within
-  /// their segments.
-  at::Tensor targets_N;
+  /// int64 on the host: of each token of `segments`, also where the pass has only some of them, the
+  /// token itself and its target, as head_loss's. What a layer is given and predicts are these,
+  /// moved on by its depth within their segments.
+  at::Tensor ids_A, targets_A;
   double factor = 0;   ///< of the sum of one layer's token losses, before backward
   bool counts = true;  ///< false: a pass of filling, of which no figure is kept
   bool normed = true;  ///< the first reads the model's hidden states after the final norm
@@ -168,6 +169,12 @@ class CausalLM {
   /// Logits [N, vocab], f32, of each layer that predicts further ahead, given the token after each
   /// place, 0 after a segment's last. normed: as PredictionPass. REQUIRES: one rank, no training.
   std::vector<at::Tensor> predicted_logits(const ForwardInput& input, bool normed) const;
+  /// What the first layer that predicts further ahead makes of hidden states [N, hidden] behind the
+  /// final norm, or of what it made itself before: [N, hidden]. input.ids_N: the token behind each.
+  /// REQUIRES: the network has such a layer; one rank, no training.
+  at::Tensor forward_prediction(const ForwardInput& input, const at::Tensor& hidden_NH) const;
+  /// Logits [n, vocab] of what it made, f32.
+  at::Tensor prediction_logits(const at::Tensor& made_nH) const;
   /// Logits [n, vocab] of hidden states [n, hidden], f32. runs: as ForwardInput's, of these rows.
   at::Tensor logits(const at::Tensor& hidden_nH, const layers::AdapterRuns& runs = {}) const;
   /// The shape of what enters a place of the chain (arch/chain.h), and so of what one stage gives

@@ -151,7 +151,9 @@ layers::Mlp gated_mlp(const BlockPlace& at, Role gate, Role up, Role down) {
 layers::Mlp dense_mlp(const BlockPlace& at) {
   const StageParameters& parameters = at.parameters;
   layers::Mlp mlp(at.mesh.region());
-  if (at.config.joins_gate_up) {
+  if (!at.config.is_gated) {
+    mlp.up = parameters.linear(Role::kUp, at.layer);
+  } else if (at.config.joins_gate_up) {
     mlp.gate_up = parameters.linear(Role::kGateUp, at.layer);
   } else {
     mlp.gate = parameters.linear(Role::kGate, at.layer);
@@ -340,6 +342,8 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   if (config.vision) add_tower(config, mesh, by_role);
   if (stage.has_embedding() || stage.copies_embedding)
     embedding = {by_role.weight(Role::kEmbedding), mesh.region(), config.embedding_scale};
+  if (config.norms_embedding && stage.has_embedding())
+    embedding_norm = norm_of(config, by_role, Role::kEmbeddingNorm, -1);
   const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
   for (const int64_t i : stage.layers()) layers[i] = block({config, mesh, by_role, i, slopes});
   if (stage.has_head()) {
@@ -429,6 +433,7 @@ void Network::visit(layers::Visitor& visitor) {
   for (const auto& [number, block] : blocks) block->visit(visitor);
   merger.visit(visitor);
   embedding.visit(visitor);
+  embedding_norm.visit(visitor);
   for (const auto& [number, block] : layers) block->visit(visitor);
   final_norm.visit(visitor);
   head.visit(visitor);

@@ -27,6 +27,7 @@ struct Network {
   std::map<int64_t, std::unique_ptr<layers::Block>> blocks;
   layers::VisionMerger merger;
   layers::Embedding embedding;  ///< undefined in stages that hold neither it nor its copy
+  layers::Norm embedding_norm;  ///< undefined without an embedding, and in most families
   /// The layers of all chunks of the stage, by their numbers in the whole model.
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;
   layers::Norm final_norm;  ///< undefined without a head

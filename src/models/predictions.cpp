@@ -1,8 +1,9 @@
 // Layers that predict further ahead, in passes.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
+
+#include <algorithm>
 
 #include "arch/prediction.h"
 #include "base/error.h"
@@ -14,14 +15,24 @@
 namespace danlu::models {
 namespace {
 
-/// What stands `by` places further on in the same segment; `filler` where nothing does. On the
-/// host.
-at::Tensor moved_on(const at::Tensor& values_N, const ops::Segments& segments, int64_t by,
+/// What stands `by` places behind each row of the pass in the same segment; `filler` where nothing
+/// does. values_A: of all tokens of the segments, on the host.
+at::Tensor moved_on(const at::Tensor& values_A, const ForwardInput& input, int64_t by,
                     int64_t filler) {
-  const at::Tensor moved_N = at::full(values_N.sizes(), filler, values_N.options());
-  for (size_t s = 0; s + 1 < segments.q_starts.size(); ++s) {
-    const int64_t begin = segments.q_starts[s], count = segments.q_starts[s + 1] - begin - by;
-    if (count > 0) moved_N.narrow(0, begin, count).copy_(values_N.narrow(0, begin + by, count));
+  const std::vector<int64_t>& starts = input.segments.q_starts;
+  const at::Tensor moved_A = at::full({starts.back()}, filler, values_A.options());
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    // Behind the tokens there may be filling, which no value is of.
+    const int64_t end = std::min(starts[s + 1], values_A.size(0)), count = end - starts[s] - by;
+    if (count > 0)
+      moved_A.narrow(0, starts[s], count).copy_(values_A.narrow(0, starts[s] + by, count));
+  }
+  if (input.rows.empty()) return moved_A;
+  const at::Tensor moved_N = at::full({input.ids_N.size(0)}, filler, values_A.options());
+  int64_t at = 0;
+  for (const RowRange& range : input.rows) {
+    moved_N.narrow(0, at, range.size()).copy_(moved_A.narrow(0, range.begin, range.size()));
+    at += range.size();
   }
   return moved_N;
 }
@@ -36,11 +47,11 @@ void CausalLM::Impl::predict(
   if (full->balance && full->balance->of_model) full->balance = nullptr;
   const auto& groups = memory.groups(stage().num_chunks() - 1);
   const auto kind = groups.empty() ? settings::LayerRecompute::kNone : groups.back().kind;
-  const at::Tensor ids_N = input.ids_N.cpu();
+  const at::Tensor ids_A = input.prediction ? input.prediction->ids_A : input.ids_N.cpu();
   const auto last = static_cast<int64_t>(network.predictions.size());
   for (int64_t depth = 1; depth <= last; ++depth) {
     const layers::Prediction& layer = network.predictions[static_cast<size_t>(depth - 1)];
-    const at::Tensor next_ids_N = moved_on(ids_N, input.segments, depth, 0).to(device);
+    const at::Tensor next_ids_N = moved_on(ids_A, input, depth, 0).to(device);
     hidden_NH = layer.forward(hidden_NH, next_ids_N, full, again_of(kind),
                               kind == settings::LayerRecompute::kFull);
     const auto outputs = depth < last ? ops::shared_by(2, hidden_NH) : std::vector{hidden_NH};
@@ -52,10 +63,6 @@ void CausalLM::Impl::predict(
 at::Tensor CausalLM::Impl::with_predictions(const ForwardInput& input, const at::Tensor& hidden_NH,
                                             const at::Tensor& normed_NH) const {
   const PredictionPass& asked = *input.prediction;
-  if (!mesh.context().is_alone())
-    throw InternalError("[model] a place must know the tokens behind it");
-  const int64_t more = input.ids_N.size(0) - asked.targets_N.size(0);
-  const at::Tensor targets_N = at::constant_pad_nd(asked.targets_N, {0, more}, kIgnoreLabel);
   const auto normed = asked.normed ? ops::shared_by(2, normed_NH) : std::vector{normed_NH};
   at::Tensor result_NH = normed[0];
   // Every rank of the tensor axis finds the whole loss; figures are summed over them where they
@@ -69,7 +76,7 @@ at::Tensor CausalLM::Impl::with_predictions(const ForwardInput& input, const at:
             options.grad_scale = asked.factor;
             const ops::CrossEntropy loss =
                 network.predictions[static_cast<size_t>(depth - 1)].head.loss(
-                    output_NH, moved_on(targets_N, input.segments, depth, kIgnoreLabel), options,
+                    output_NH, moved_on(asked.targets_A, input, depth, kIgnoreLabel), options,
                     head_pass(input));
             result_NH = layers::with_gradient_of(result_NH, loss.sum, loss.factor);
             if (!is_counted) return;
@@ -77,6 +84,19 @@ at::Tensor CausalLM::Impl::with_predictions(const ForwardInput& input, const at:
                                     static_cast<double>(loss.num_targets));
           });
   return result_NH;
+}
+
+at::Tensor CausalLM::forward_prediction(const ForwardInput& input,
+                                        const at::Tensor& hidden_NH) const {
+  if (impl_->memory.store() || impl_->mesh.shape().size() > 1 || impl_->network.predictions.empty())
+    throw InternalError("[model] guesses come from a layer that this rank has alone");
+  return impl_->network.predictions.front().forward(hidden_NH, input.ids_N.to(impl_->device),
+                                                    impl_->pass_for(input), {}, false);
+}
+
+at::Tensor CausalLM::prediction_logits(const at::Tensor& made_nH) const {
+  const layers::Prediction& layer = impl_->network.predictions.front();
+  return layer.head.logits(layer.norm.forward(made_nH)).to(at::kFloat);
 }
 
 std::vector<at::Tensor> CausalLM::predicted_logits(const ForwardInput& input, bool normed) const {

@@ -96,7 +96,9 @@ parallel::Places::Run TrainingMemory::run_of(int64_t chunk) const {
 parallel::Places TrainingMemory::places() const {
   // Neither pixels nor ids have gradients, for which alone the weights would be asked for.
   const arch::Chain& chain = stage().chain;
-  parallel::Places places{{}, chain.head(), {chain.embedding()}};
+  parallel::Places places{{}, chain.head(), {}};
+  // A norm's backward reads its weight.
+  if (!config_.norms_embedding) places.unread_in_backward.push_back(chain.embedding());
   if (chain.has_tower()) places.unread_in_backward.push_back(chain.patches());
   for (int64_t chunk = 0; chunk < stage().num_chunks(); ++chunk)
     places.runs.push_back(run_of(chunk));

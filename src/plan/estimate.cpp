@@ -19,7 +19,11 @@ double forward_flops(const Request& request) {
   const arch::ModelConfig& model = request.model;
   double flops = 2 * static_cast<double>(alone.pass_tokens()) *
                  static_cast<double>(request.head_rows()) * static_cast<double>(model.hidden_size);
-  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+  // Layers that predict further ahead go through the head too, and join two hidden states.
+  flops *= static_cast<double>(1 + model.num_predictions());
+  flops += 4 * static_cast<double>(alone.pass_tokens() * model.hidden_size * model.hidden_size *
+                                   model.num_predictions());
+  for (int64_t layer = 0; layer < model.num_layers + model.num_predictions(); ++layer) {
     const LayerWork work = work_of(alone, layer);
     flops += work.products + work.core;
   }

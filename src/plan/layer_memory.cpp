@@ -342,6 +342,7 @@ Sizes layer_sizes(const Request& request) {
                                 .cut = request.mesh.sequence_parallel ? tp : 1,
                                 .set = request.packed_columns});
   of.is_fused = model.qkv_layout != arch::QkvLayout::kSeparate && !model.alibi;
+  of.is_gated = model.is_gated;
   of.norms_heads = model.qk_norm;
   of.exchanges_heads = request.mesh.context.ulysses > 1;
   of.norms_results = model.has_post_norms;

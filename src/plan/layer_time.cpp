@@ -198,7 +198,7 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
     activated = experts.given * experts.ffn + of.rows * experts.shared;
     moved = moved_rows(request, experts) * of.hidden;
   } else {
-    add(of.hidden, 2 * of.ffn);
+    add(of.hidden, (request.model.is_gated ? 2 : 1) * of.ffn);
     times.gated = add(of.ffn, of.hidden);
   }
   const Attention core = attention_times(request, clock, engine, of, static_cast<double>(keys));
@@ -333,6 +333,20 @@ EndTimes embedding_times(const Request& request, const Machine& machine) {
   times.forward = clock.moved(2 * of.rows * of.hidden);
   if (!request.adapters) times.backward_weight = clock.moved(5 * of.rows * of.hidden);
   return times;
+}
+
+EndTimes joining_times(const Request& request, const Machine& machine, const Engine& engine) {
+  const Clock clock(request, machine);
+  const Widths of = widths_of(request);
+  const Sum product =
+      linear(clock, engine, of.rows, 2 * of.hidden / static_cast<double>(request.mesh.tensor),
+             of.hidden, !request.adapters);
+  // Two norms, whose results are written beside one another.
+  const double norms = clock.moved(2 * 2 * of.cut_rows * of.hidden);
+  return {.forward = product.forward + norms,
+          .backward_input = product.input + norms * 1.5,
+          .backward_weight = product.weight,
+          .products = product.forward + product.input + product.weight};
 }
 
 EndTimes head_times(const Request& request, const Machine& machine, const Engine& engine) {

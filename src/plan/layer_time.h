@@ -62,6 +62,8 @@ struct EndTimes {
   double products = 0;  ///< of all of them
 };
 EndTimes embedding_times(const Request& request, const Machine& machine);
+/// The times of making the input of a layer that predicts further ahead, without the table's rows.
+EndTimes joining_times(const Request& request, const Machine& machine, const Engine& engine);
 /// The times of the head, with the final norm and the loss.
 EndTimes head_times(const Request& request, const Machine& machine, const Engine& engine);
 

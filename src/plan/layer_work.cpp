@@ -65,7 +65,7 @@ LayerWork work_of(const Request& request, int64_t layer) {
   const auto tokens = static_cast<double>(request.pass_tokens()),
              tensor = static_cast<double>(request.mesh.tensor);
   const auto real = [](int64_t number) { return static_cast<double>(number); };
-  const auto at = static_cast<size_t>(layer);
+  const size_t at = model.last_like(layer);
   const int64_t window = at < model.sliding_window.size() ? model.sliding_window[at] : 0;
   const bool is_cut = window > 0 && window < request.tokens;
   const double keys = is_cut ? real(window) : real(request.tokens) / 2;
@@ -83,7 +83,7 @@ LayerWork work_of(const Request& request, int64_t layer) {
     work.products = 2 * tokens * hidden * real(experts.count + (experts.shared_gate ? 1 : 0));
   }
   work.down = 2 * tokens * hidden * width / tensor;
-  work.products += 3 * work.down;
+  work.products += (model.is_gated ? 3 : 2) * work.down;
   if (const auto& latent = model.latent) {
     // Each rank of the tensor axis makes the short vectors.
     const double q_rank = real(latent->q_rank), kv_rank = real(latent->kv_rank);

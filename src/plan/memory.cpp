@@ -7,6 +7,7 @@
 
 #include "arch/shard.h"
 #include "plan/layer_memory.h"
+#include "plan/prediction_memory.h"
 #include "weights/hf/nf4_tensors.h"
 
 namespace danlu::plan {
@@ -20,8 +21,8 @@ int64_t share(int64_t bytes, bool shared, int64_t ranks) {
 
 /// Counts the weights that a backward reads again, by the rule of ParameterStore. held: elements by
 /// place, and those of experts.
-void put_read_again(const arch::Stage& stage, const std::map<int64_t, Elements::Unit>& held,
-                    Elements& elements) {
+void put_read_again(const arch::ModelConfig& model, const arch::Stage& stage,
+                    const std::map<int64_t, Elements::Unit>& held, Elements& elements) {
   int64_t first_trained = stage.chain.size();
   for (const auto& [place, trained] : elements.trained_by_place) {
     if (trained > 0 && stage.has(place)) first_trained = std::min(first_trained, place);
@@ -30,7 +31,7 @@ void put_read_again(const arch::Stage& stage, const std::map<int64_t, Elements::
     int64_t last = 0, last_experts = 0;
     for (int64_t place = chunk.first; place < chunk.end; ++place) {
       const auto found = held.find(place);
-      const bool is_unread = place == stage.chain.embedding() ||
+      const bool is_unread = (place == stage.chain.embedding() && !model.norms_embedding) ||
                              (stage.chain.has_tower() && place == stage.chain.patches());
       if (found == held.end() || is_unread) continue;
       if (chunk.first == 0 && place < first_trained) continue;
@@ -93,14 +94,14 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
       unit.experts += own + adapter;
       unit.trained_experts += trained;
     }
-    const bool is_tied = request.model.tie_embeddings && spec.role == arch::Role::kEmbedding;
-    if (is_tied && stage.has_embedding() && stage.has_head()) elements.met_twice += own;
-    const bool in_both_ends =
-        request.model.tie_embeddings && stage.has_embedding() != stage.has_head();
-    if (in_both_ends && spec.role == arch::Role::kEmbedding && use.is_trained) elements.tied += own;
+    const bool is_shared = arch::shares_table(request.model) && spec.role == arch::Role::kEmbedding;
+    if (is_shared && stage.has_embedding() && stage.has_head()) elements.met_twice += own;
+    const bool in_both_ends = is_shared && stage.has_embedding() != stage.has_head();
+    if (in_both_ends && use.is_trained) elements.tied += own;
+    if (spec.layer >= request.model.num_layers) elements.trained_ahead += trained;
     elements.trained_by_place[place] += trained;
   }
-  put_read_again(stage, held, elements);
+  put_read_again(request.model, stage, held, elements);
   return elements;
 }
 
@@ -209,6 +210,10 @@ class ChunkPlan {
     chunk_ = stage_.chunk(number);
     groups_.clear();
     int64_t of_pass = pass_bytes(request_), pixels = 0;
+    if (request_.model.norms_embedding && chunk_.has(chain.embedding())) {
+      const Sizes of = layer_sizes(request_);
+      of_pass += of.rows + of.stats;
+    }
     if (chain.has_tower()) {
       const bool sees = chunk_.has(chain.patches());
       const bool keeps_pixels = sees && first_trained_ == chain.patches();
@@ -222,6 +227,7 @@ class ChunkPlan {
       if (chunk_.first == chain.embedding()) of_pass += visual_bytes(request_);
     }
     add_run(stage_.layers_of(number), /*is_tower=*/false);
+    if (stage_.ends_at(number)) add_predictions(stage_.layers_of(number));
     ChunkBytes chunk = bytes_of_groups(groups_, of_pass);
     chunk.pixels = pixels;
     return chunk;
@@ -274,6 +280,17 @@ class ChunkPlan {
       const bool comes = place == chunk_.first && chunk_.first > 0;
       if (comes && groups_.back().gone > 0 && request_.offload.input_norm)
         groups_.back().gone -= layer_sizes(request_).rows;
+    }
+  }
+
+  /// Their blocks are recomputed as the last layers are.
+  void add_predictions(const arch::LayerRange& range) {
+    const auto groups = settings::recompute_groups(request_.recompute, range.end - range.first);
+    const LayerRecompute kind = groups.empty() ? LayerRecompute::kNone : groups.back().kind;
+    const int64_t count = request_.model.num_predictions();
+    for (int64_t depth = 1; depth <= count; ++depth) {
+      groups_.push_back(prediction_bytes(request_, uses_, specs_, depth, kind));
+      if (!gradients_.empty()) groups_.back().gradients = elements_.trained_ahead * 4 / count;
     }
   }
 

@@ -19,10 +19,11 @@ struct Held {
 };
 /// The elements of one rank: the first of the tensor axis, which has no fewer than others.
 struct Elements : Held {
-  Held experts;           ///< of all these, what ranks divide among them on the expert axis
-  int64_t met_twice = 0;  ///< of a table that embedding and head of the stage share
-  int64_t tied = 0;       ///< trained, of a table that both ends of a pipeline hold
-  int64_t products = 0;   ///< of matrices that hidden states are multiplied by
+  Held experts;               ///< of all these, what ranks divide among them on the expert axis
+  int64_t met_twice = 0;      ///< of a table that embedding and head of the stage share
+  int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
+  int64_t trained_ahead = 0;  ///< of layers that predict further ahead
+  int64_t products = 0;       ///< of matrices that hidden states are multiplied by
   /// Of a layer, the embedding or the head. Experts are a unit of their own there.
   struct Unit {
     int64_t all = 0, trained = 0, experts = 0, trained_experts = 0, in_nf4 = 0;

@@ -18,7 +18,8 @@ Alone alone(const Request& request, const arch::Stage& stage) {
   // Layers may differ by their kind, or by the number that a pattern names.
   const bool differ =
       !request.model.own_kinds.empty() || request.model.vision || !request.freeze.empty();
-  if (differ) return own;
+  if (differ || stage.layers().empty()) return own;
+  own.request.model.predicts_ahead &= stage.has_head();
   own.stage.chain.layers = static_cast<int64_t>(stage.layers().size());
   int64_t layers = 0;
   std::vector<bool> sparse;

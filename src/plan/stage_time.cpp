@@ -233,6 +233,35 @@ void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
   }
 }
 
+/// Each is the last layer again, with the head, the table and two hidden states that become one.
+void StageClock::add_predictions(const arch::Stage& chunk, const Traffic& traffic,
+                                 ChunkTimes& times) {
+  const int64_t count = chunk.has_head() ? request_.model.num_predictions() : 0;
+  if (count == 0 || chunk.layers().empty()) return;
+  arch::Stage ahead = chunk;
+  const int64_t head = chunk.chain.head();
+  ahead.chunks = {{head - 1, head}};
+  ahead.copies_embedding = false;
+  const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
+                                          request_.element_bytes());
+  for (int64_t depth = 1; depth <= count; ++depth) {
+    add_layers(ahead, traffic, times);
+    for (const EndTimes& end :
+         {head_times(request_, machine_, engine_), joining_times(request_, machine_, engine_),
+          embedding_times(request_, machine_)}) {
+      times.work.forward += end.forward;
+      times.work.backward_input += end.backward_input;
+      times.work.backward_weight += end.backward_weight;
+      times.parts.products += end.products;
+      times.parts.moved += end.forward + end.backward_input + end.backward_weight - end.products;
+    }
+    const double exchange = sum_seconds(paths_.tensor, hidden);
+    times.work.forward += 2 * exchange;
+    times.work.backward_input += 3 * exchange;
+    times.parts.tensor += 5 * exchange;
+  }
+}
+
 double StageClock::half_sum_of_copies(const Elements& elements, int64_t Held::* which,
                                       double width) const {
   const auto seconds = [&](const Path& path, const Held& held) {
@@ -274,6 +303,7 @@ ChunkTimes StageClock::chunk(const arch::Stage& stage, int64_t chunk, const Traf
   add_tower(own, traffic, times);
   if (!own.layers().empty()) add_layers(own, traffic, times);
   add_ends(own, times);
+  add_predictions(own, traffic, times);
   add_copies(own, elements, static_cast<double>(units_of(own)) / units_of_all(stage), times);
   return times;
 }

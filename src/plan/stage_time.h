@@ -56,6 +56,7 @@ class StageClock {
   void add_layers(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times);
   void add_tower(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times) const;
   void add_ends(const arch::Stage& chunk, ChunkTimes& times) const;
+  void add_predictions(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times);
   /// Seconds of half a sum over the copies of what they hold, at so many bytes an element. which:
   /// all of it or what is trained.
   double half_sum_of_copies(const Elements& elements, int64_t Held::* which, double width) const;

@@ -95,6 +95,15 @@ ExpertRows expert_rows_bytes(const Request& request) {
 struct SparseLayers {
   double all = 0, again = 0;
 };
+/// How a stage's layers that predict further ahead are recomputed: as its last.
+settings::LayerRecompute kind_of_predictions(const Request& request, const arch::Stage& stage) {
+  const arch::LayerRange range = stage.layers_of(stage.num_chunks() - 1);
+  const auto groups = settings::recompute_groups(request.recompute, range.end - range.first);
+  return groups.empty() ? settings::LayerRecompute::kNone : groups.back().kind;
+}
+int64_t predictions_of(const Request& request, const arch::Stage& stage) {
+  return stage.has_head() ? request.model.num_predictions() : 0;
+}
 SparseLayers sparse_layers(const Request& request, const arch::Stage& stage) {
   SparseLayers count;
   if (!request.model.has_experts()) return count;
@@ -109,6 +118,10 @@ SparseLayers sparse_layers(const Request& request, const arch::Stage& stage) {
       }
     }
   }
+  if (!request.model.is_sparse(request.model.num_layers)) return count;
+  const auto ahead = static_cast<double>(predictions_of(request, stage));
+  count.all += ahead;
+  if (kind_of_predictions(request, stage) == settings::LayerRecompute::kFull) count.again += ahead;
   return count;
 }
 
@@ -215,6 +228,13 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   traffic.tensor_of_tower = tower_sums(request, stage, elements);
   traffic.tensor =
       passes * (layers * traffic.tensor_of_layer + ends * all_reduce + traffic.tensor_of_tower);
+  const auto ahead = static_cast<double>(predictions_of(request, stage));
+  const LayerRecompute kind = kind_of_predictions(request, stage);
+  const bool is_again = kind == LayerRecompute::kFull,
+             is_selective = kind == LayerRecompute::kSelective;
+  // Beside the block: the table's row; two hidden states that enter and one that leaves; the head.
+  const double of_norms = request.mesh.sequence_parallel && kind == LayerRecompute::kNorm ? 1 : 0;
+  traffic.tensor += passes * ahead * (5 + 4 + (is_again ? 2 : 0) + of_norms) * all_reduce;
   traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
   const int64_t border = stage.chunks.front().end;
   if (border < stage.chain.size())
@@ -225,7 +245,9 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   traffic.context_backward = traffic.context_forward + context.gradients;
   const double core_again = again + share(LayerRecompute::kSelective);
   traffic.context =
-      passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward);
+      passes * layers * (traffic.context_forward * (1 + core_again) + traffic.context_backward) +
+      passes * ahead *
+          (traffic.context_forward * (is_again || is_selective ? 2 : 1) + traffic.context_backward);
   const ExpertRows rows = expert_rows_bytes(request);
   const SparseLayers sparse = sparse_layers(request, stage);
   traffic.expert_forward = rows.there + rows.back;

@@ -66,6 +66,9 @@ std::string split_regex(const Json& part, const std::string& origin) {
   return field_or<std::string>(member(part, "pattern", origin), "Regex", "", origin);
 }
 
+/// As BLOOM's tokenizer.json has it.
+constexpr std::string_view kBlooms = " ?[^(\\s|[.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C])]+";
+
 /// llama.cpp's name of a pre-tokenizer; "" if it has none that cuts in the same way.
 /// Source: llama.cpp, src/llama-vocab.cpp.
 std::string pre_tokenizer_name(const Json& pre_tokenizer, bool ignore_merges,
@@ -79,6 +82,7 @@ std::string pre_tokenizer_name(const Json& pre_tokenizer, bool ignore_merges,
     return single && is_byte_level(parts[1], true, origin) && !ignore_merges ? "starcoder" : "";
   }
   if (!is_byte_level(parts[1], false, origin)) return {};
+  if (split_regex(parts[0], origin) == kBlooms) return ignore_merges ? "" : "bloom";
   switch (known_pattern(split_regex(parts[0], origin))) {
     case KnownPattern::kQwen2:
       return ignore_merges ? "" : "qwen2";

@@ -33,6 +33,14 @@ models::ForwardInput text_input(const data::Batch& batch) {
 
 at::Tensor targets_of(const data::Batch& batch) { return to_tensor(batch.targets); }
 
+at::Tensor all_ids_of(const data::Batch& batch) {
+  return to_tensor(batch.rows.empty() ? batch.ids : batch.all_ids);
+}
+
+at::Tensor all_targets_of(const data::Batch& batch) {
+  return to_tensor(batch.rows.empty() ? batch.targets : batch.all_targets);
+}
+
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch,
                                       int64_t chunk) {
   models::ForwardInput input = text_input(batch);

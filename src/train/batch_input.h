@@ -41,6 +41,9 @@ models::ForwardInput training_input(const models::CausalLM& model, const data::B
                                     double* waited_s = nullptr);
 /// Its targets: int64 [N], a view of the batch's memory.
 at::Tensor targets_of(const data::Batch& batch);
+/// Ids and targets of the whole batch that it is a part of, likewise.
+at::Tensor all_ids_of(const data::Batch& batch);
+at::Tensor all_targets_of(const data::Batch& batch);
 /// How much of the step's weight lies in each segment of the batch, by its targets that are here.
 std::vector<double> segment_weights(const data::Batch& batch, double weight_of_target);
 /// A batch as a pass without dropout takes it.

@@ -26,12 +26,13 @@ void Passes::ask_for_predictions(const data::Batch& batch, models::ForwardInput&
   if (factors_.prediction.layers == 0) return;
   // Of filling only the exchanges matter, in which other ranks wait for this one.
   const bool is_filling = batch.is_filling;
-  const at::Tensor targets_N = is_filling
-                                   ? at::zeros({static_cast<int64_t>(batch.ids.size())}, at::kLong)
-                                   : targets_of(batch);
+  const at::Tensor ids_A = all_ids_of(batch);
+  const at::Tensor targets_A =
+      is_filling ? at::zeros(ids_A.sizes(), at::kLong) : all_targets_of(batch);
   const double factor =
       factors_.scale * factors_.weight_of_target * factors_.prediction.factor_of_each();
-  input.prediction = {targets_N, is_filling ? 0 : factor, !is_filling, factors_.prediction.normed};
+  input.prediction = {ids_A, targets_A, is_filling ? 0 : factor, !is_filling,
+                      factors_.prediction.normed};
 }
 
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {

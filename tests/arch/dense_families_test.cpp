@@ -75,6 +75,35 @@ TEST(DenseFamilies, HaveThePublishedNumberOfParameters) {
                               {"multi_query_group_num", 2},
                               {"add_qkv_bias", true}}),
             6243584000);
+  // BLOOM-7B1, with the keys of its file.
+  EXPECT_EQ(count("bloom", {{"vocab_size", 250880},
+                            {"n_embed", 4096},
+                            {"n_layer", 30},
+                            {"num_attention_heads", 32},
+                            {"seq_length", 2048}}),
+            7069016064);
+}
+
+TEST(DenseFamilies, BloomHasKeysOfItsOwn) {
+  const ModelConfig config = parse({{"model_type", "bloom"},
+                                    {"vocab_size", 97},
+                                    {"n_embed", 48},
+                                    {"n_layer", 3},
+                                    {"n_head", 6},
+                                    {"layer_norm_epsilon", 1e-4},
+                                    {"seq_length", 64}});
+  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.num_kv_heads, 6);
+  EXPECT_EQ(config.ffn_size, 192);
+  EXPECT_EQ(config.norm_eps, 1e-4);
+  EXPECT_EQ(config.max_positions, 64);
+  EXPECT_TRUE(config.tie_embeddings && config.alibi && config.norms_embedding);
+  EXPECT_EQ(spec_of(config, "transformer.word_embeddings_layernorm.bias").role,
+            Role::kEmbeddingNorm);
+  EXPECT_THAT(spec_of(config, "transformer.h.2.mlp.dense_h_to_4h.weight").shape,
+              ElementsAre(192, 48));
+  EXPECT_THAT(error("bloom", {{"apply_residual_connection_post_layernorm", true}}),
+              HasSubstr("apply_residual_connection_post_layernorm must be false, got true"));
 }
 
 TEST(DenseFamilies, Phi3JoinsItsMatrices) {

@@ -1,7 +1,12 @@
 // What benchmarks divide by the time, worked out by hand: a wrong count would show as a wrong share
 // of the machine.
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "infer/kv_cache.h"
+#include "infer/step.h"
 #include "measure/decoding.h"
 #include "measure/ops_table.h"
 #include "measure/training_step.h"
@@ -49,6 +54,71 @@ TEST(Work, OfATokenReadsWeightsOnceAndKeysOfEachSequence) {
   EXPECT_EQ(decoding.work().bytes_read, bytes_with(5));
   decoding.token();
   EXPECT_EQ(decoding.work().bytes_read, bytes_with(6));
+}
+
+arch::ModelConfig of_experts() {
+  return arch::parse_model_config({{"model_type", "mixtral"},
+                                   {"vocab_size", 11},
+                                   {"hidden_size", 8},
+                                   {"intermediate_size", 12},
+                                   {"num_hidden_layers", 2},
+                                   {"num_attention_heads", 2},
+                                   {"num_key_value_heads", 1},
+                                   {"num_local_experts", 5},
+                                   {"num_experts_per_tok", 2},
+                                   {"max_position_embeddings", 64}},
+                                  "test");
+}
+/// A layer: q 64, k and v 32 each, o 64, norms 16, router 40; head 88, last norm 8. An expert: 288.
+constexpr double kBesideExperts = 2 * (64 + 2 * 32 + 64 + 16 + 40) + 88 + 8, kExpert = 3 * 96;
+
+TEST(Work, OfATokenOfExpertsReadsThoseThatItIsSentTo) {
+  const auto model = random_model(of_experts(), at::kFloat);
+  Decoding decoding(*model, /*sequences=*/1, /*context=*/5);
+  // The prompt's tokens went to more.
+  EXPECT_GT(decoding.experts_read(), 4);
+  decoding.token();
+  EXPECT_EQ(decoding.experts_read(), 2 * 2);
+  // Keys and values of 2 layers, one head of 4, of 6 tokens.
+  EXPECT_EQ(decoding.work().bytes_read, 4 * (kBesideExperts + 4 * kExpert + 6 * 2 * 2 * 4));
+  EXPECT_EQ(decoding.work().flops, 2 * (kBesideExperts + 4 * kExpert));
+  Decoding several(*model, /*sequences=*/7, /*context=*/5);
+  several.token();
+  EXPECT_GT(several.experts_read(), 4);
+  EXPECT_EQ(several.work().bytes_read,
+            4 * (kBesideExperts + static_cast<double>(several.experts_read()) * kExpert +
+                 7 * 6 * 2 * 2 * 4));
+}
+
+/// What is not counted is not touched: no number of its weights reaches an answer.
+TEST(Work, ExpertsWithoutARowAreNotRead) {
+  const auto model = random_model(of_experts(), at::kFloat);
+  infer::SequenceCache cache(*model);
+  const infer::SequenceId sequence = cache.add();
+  infer::next_logits(*model, cache, {{sequence, {3, 1, 4, 1, 5}}});
+  const auto one_token = [&] {
+    const at::Tensor logits_1V = infer::next_logits(*model, cache, {{sequence, {9}}});
+    cache.truncate(sequence, 5);
+    return logits_1V;
+  };
+  const at::Tensor before_1V = one_token();
+  int64_t read = 0;
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t expert = 0; expert < 5; ++expert) {
+      std::vector<std::pair<at::Tensor, at::Tensor>> kept;
+      for (const parallel::Parameter& parameter : model->parameters()) {
+        if (parameter.spec.layer != layer || parameter.spec.expert != expert) continue;
+        at::Tensor weight = parameter.tensor.detach();
+        kept.emplace_back(weight, weight.clone());
+        weight.fill_(std::nan(""));
+      }
+      ASSERT_EQ(kept.size(), 3u);
+      const at::Tensor after_1V = one_token();
+      if (!after_1V.equal(before_1V)) ++read;
+      for (auto& [weight, value] : kept) weight.copy_(value);
+    }
+  }
+  EXPECT_EQ(read, 2 * 2);
 }
 
 TEST(Work, OfAPrefillCountsTheHeadForOneToken) {

@@ -96,7 +96,7 @@ const std::vector<Variant>& variants() {
       {"internlm3", "internlm3", Json::object()},
       {"internlm", "internlm", Json::object()},
       {"qwen", "qwen", Json::object()},
-
+      {"bloom", "bloom", {{"tie_word_embeddings", true}}},
       {"deepseek_v3",
        "deepseek_v3",
        {{"attention_bias", true},

@@ -83,7 +83,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       // Of another model than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
       "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true",
-      "multi_head_latent_attention=true", "moe_router_enable_expert_bias=true"};
+      "multi_head_latent_attention=true", "moe_router_enable_expert_bias=true",
+      "embed_layernorm=true"};
   // Of other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;
@@ -117,7 +118,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
         "use_distributed_optimizer=true", "use_distributed_optimizer=false",
         "overlap_grad_reduce=true", "overlap_grad_reduce=false", "load_model_type=mg",
         "load_model_type=optim", "save_model_type=hf", "load_from_legacy=true",
-        "add_qkv_bias=false", "add_dense_bias=true", "w_pack=true"}},
+        "add_qkv_bias=false", "add_dense_bias=true", "w_pack=true", "embed_layernorm=true"}},
   };
   static const std::set<std::string> none;
   const auto at = by_verb.find(verb);

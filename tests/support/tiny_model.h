@@ -64,6 +64,11 @@ inline void add_dense_quirks(const std::string& model_type, Json& config) {
   }
   if (model_type == "minicpm" || model_type == "minicpm3")
     config.update({{"scale_emb", 12}, {"scale_depth", 1.4}, {"dim_model_base", 16}});
+  if (model_type == "bloom") {
+    for (const char* other : {"num_key_value_heads", "rms_norm_eps", "max_position_embeddings"})
+      config.erase(other);
+    config.update({{"intermediate_size", 128}, {"layer_norm_epsilon", 1e-5}, {"seq_length", 128}});
+  }
   if (model_type == "internlm3") config.update({{"head_dim", 12}, {"qkv_bias", true}});
   if (model_type == "internlm" || model_type == "qwen") config.erase("num_key_value_heads");
   if (model_type == "internlm") config["bias"] = true;

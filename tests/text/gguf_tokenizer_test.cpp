@@ -210,6 +210,25 @@ TEST(GgufPreTokenizer, EveryNameCutsAsItsModels) {
   }
 }
 
+/// The pattern of BLOOM's tokenizer.json has a class inside a class, which Oniguruma joins.
+TEST(GgufPreTokenizer, BloomsOwnPatternCutsAsItsName) {
+  const Json own = {{"type", "Sequence"},
+                    {"pretokenizers",
+                     {{{"type", "Split"},
+                       {"pattern", {{"Regex", " ?[^(\\s|[.,!?…。，、।۔،])]+"}}},
+                       {"behavior", "Isolated"}},
+                      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  const auto cut = [](const Json& pre_tokenizer) {
+    const PreTokenizerBuild build = make_pre_tokenizer(pre_tokenizer, true, "bloom");
+    std::vector<std::string> pieces;
+    build.pre_tokenizer->split("I'VE [x] $x=f(y);  \n\n\tHelloWorld, 你好。한글 (a|b) ok।!", true,
+                               [&](std::string_view piece, bool) { pieces.emplace_back(piece); });
+    return pieces;
+  };
+  EXPECT_EQ(cut(own), cut(gguf_pre_tokenizer("bloom")->pre_tokenizer));
+  EXPECT_GT(cut(own).size(), 12u);
+}
+
 TEST(GgufPreTokenizer, NamesAreListedAndAllOfThemWork) {
   std::istringstream names(known_gguf_pre_tokenizers());
   std::string previous, name;

@@ -153,6 +153,7 @@ TEST_F(ByteTokenizer, PreTokenizersThatLlamaCppKnows) {
   const Json digits = {{"type", "Digits"}, {"individual_digits", true}};
   EXPECT_EQ(read({{"type", "Sequence"}, {"pretokenizers", {digits, byte_level(true)}}}).pre,
             "starcoder");
+  EXPECT_EQ(read(split(" ?[^(\\s|[.,!?…。，、।۔،])]+")).pre, "bloom");
 }
 
 TEST_F(ByteTokenizer, OthersAreRefusedWithWhatTheyAre) {

@@ -31,6 +31,7 @@ struct ExpertCase {
   settings::MeshShape mesh = {};
   Sharding sharding = Sharding::kNone;
   double lora_dropout = -1;  ///< below 0: all is trained
+  int64_t predictions = 0;   ///< layers that predict further ahead
 };
 void PrintTo(const ExpertCase& c, std::ostream* out) { *out << c.family << " " << c.recompute; }
 std::string expert_case_name(const testing::TestParamInfo<ExpertCase>& info) {
@@ -40,7 +41,8 @@ std::string expert_case_name(const testing::TestParamInfo<ExpertCase>& info) {
                      c.mesh.tensor, static_cast<int>(c.sharding),
                      c.lora_dropout < 0   ? ""
                      : c.lora_dropout > 0 ? "_lora_dropout"
-                                          : "_lora");
+                                          : "_lora") +
+         (c.predictions > 0 ? fmt::format("_mtp{}", c.predictions) : "");
 }
 
 /// Routers' and latent vectors' sizes tell the families apart.
@@ -80,6 +82,8 @@ arch::ModelConfig expert_model(const std::string& family, int64_t hidden = 64, i
 plan::Request expert_request(const ExpertCase& c) {
   plan::Request request;
   request.model = expert_model(c.family);
+  request.model.experts.prediction_layers = c.predictions;
+  request.model.predicts_ahead = c.predictions > 0;
   request.mesh = c.mesh;
   request.pipeline.stages = c.mesh.pipeline;
   request.sharding = c.sharding;
@@ -109,6 +113,7 @@ TrainConfig expert_settings(const plan::Request& request) {
   settings.schedule.shape.kind = settings::ScheduleKind::kConstant;
   settings.schedule.shape.lr = 1e-4;
   settings.keeping.sharding = request.sharding;
+  settings.prediction.layers = request.model.num_predictions();
   return settings;
 }
 
@@ -191,6 +196,19 @@ std::vector<ExpertCase> expert_memory_cases() {
     all.push_back({family, Precision::kF32, "selective", {.data = 2, .expert = 2}});
   }
   all.push_back({"qwen2_moe", Precision::kF32, "none", {.tensor = 2}});
+  for (const char* recompute : {"none", "selective", "full"}) {
+    for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+      ExpertCase ahead{"deepseek_v3", precision, recompute};
+      ahead.predictions = 1;
+      all.push_back(ahead);
+      ahead.predictions = 2;
+      ahead.mesh = {.data = 2, .expert = 2};
+      all.push_back(ahead);
+    }
+  }
+  ExpertCase divided{"deepseek_v3", Precision::kF32, "none", {.tensor = 2}};
+  divided.predictions = 2;
+  all.push_back(divided);
   return all;
 }
 
@@ -242,7 +260,7 @@ TEST(PlanExpertActivations, OfDividedExpertsAreWhatLayersKeep) {
 
 /// Bytes of a rank on average in one step: rows to experts and back, and what copies exchange.
 struct ExpertSent {
-  double rows = 0, data = 0;
+  double rows = 0, data = 0, tensor = 0;
 };
 
 ExpertSent counted_sent(const plan::Request& request) {
@@ -262,6 +280,7 @@ ExpertSent counted_sent(const plan::Request& request) {
       for (const parallel::PassGroups* groups :
            std::vector<const parallel::PassGroups*>{&mesh, &mesh.background()})
         bytes.data += of(groups->batch_ranks()) + of(groups->holders(kOfExperts));
+      bytes.tensor = of(mesh.tensor());
       return bytes;
     };
     const ExpertSent before = sent();
@@ -271,6 +290,7 @@ ExpertSent counted_sent(const plan::Request& request) {
     const std::lock_guard lock(mutex);
     sum.rows += (after.rows - before.rows) / ranks;
     sum.data += (after.data - before.data) / ranks;
+    sum.tensor += (after.tensor - before.tensor) / ranks;
   });
   return sum;
 }
@@ -282,10 +302,16 @@ TEST_P(PlanExpertTraffic, IsWhatIsSent) {
   request.num_micro_batches = 2;
   // Of larger parameters less is padding.
   request.model = expert_model(GetParam().family, 128);
+  request.model.experts.prediction_layers = GetParam().predictions;
+  request.model.predicts_ahead = GetParam().predictions > 0;
   const plan::Traffic planned = plan::traffic_of(request, arch::whole_of(request.model));
   const ExpertSent counted = counted_sent(request);
-  EXPECT_NEAR(counted.rows / planned.expert, 1, 0.02) << counted.rows << " bytes of rows";
-  EXPECT_NEAR(counted.data / planned.data, 1, 0.02) << counted.data << " bytes of copies";
+  const auto agree = [](double sent, double told, const char* what) {
+    EXPECT_NEAR(sent, told, 0.02 * told) << what;
+  };
+  agree(counted.rows, planned.expert, "rows");
+  agree(counted.data, planned.data, "copies");
+  agree(counted.tensor, planned.tensor, "sums of the tensor axis");
 }
 
 std::vector<ExpertCase> expert_traffic_cases() {
@@ -298,6 +324,17 @@ std::vector<ExpertCase> expert_traffic_cases() {
   for (const Sharding sharding :
        {Sharding::kNone, Sharding::kState, Sharding::kGradients, Sharding::kParameters})
     all.push_back({"qwen3_moe", Precision::kF32, "none", ep2dp2, sharding});
+  const settings::MeshShape tp2{.tensor = 2}, tp2sp{.tensor = 2, .sequence_parallel = true};
+  for (const settings::MeshShape& mesh : {ep2, tp2, tp2sp}) {
+    for (const char* recompute : {"none", "full"}) {
+      ExpertCase ahead{"deepseek_v3", Precision::kF32, recompute, mesh};
+      ahead.predictions = 2;
+      all.push_back(ahead);
+    }
+  }
+  ExpertCase shared{"deepseek_v3", Precision::kF32, "none", {.data = 2}, Sharding::kParameters};
+  shared.predictions = 1;
+  all.push_back(shared);
   return all;
 }
 

@@ -57,6 +57,14 @@ std::vector<Case> prediction_cases() {
   tied.shape = {.data = 2};
   tied.sharding = Sharding::kParameters;
   cases.push_back(tied);
+  const MeshShape ring{.context = {1, 2, 2}}, heads{.context = {2, 1, 1}},
+      rings{.context = {1, 4, 2}};
+  const MeshShape beside{.tensor = 2, .context = {1, 2, 2}, .sequence_parallel = true};
+  for (const MeshShape& shape : {ring, heads, rings, beside})
+    cases.push_back(prediction_case("glm4_moe", shape, Sharding::kNone, 2));
+  cases.push_back(
+      prediction_case("deepseek_v3", {.pipeline = 2, .context = {1, 2, 2}}, Sharding::kParameters));
+  cases.push_back(prediction_case("deepseek_v3", {.data = 2, .context = {2, 1, 1}, .expert = 2}));
   Case before = prediction_case("deepseek_v3", pp2, Sharding::kNone, 2);
   before.name = "before_norm";
   before.prediction.normed = false;

@@ -28,7 +28,9 @@ CHATGLM = {"model.embed_tokens": "transformer.embedding.word_embeddings", "model
 QWEN = {"model.embed_tokens": "transformer.wte", "model.layers": "transformer.h", "self_attn.o_proj": "attn.c_proj",
         "self_attn.W_pack": "attn.c_attn", "mlp.gate_proj": "mlp.w2", "mlp.up_proj": "mlp.w1", "mlp.down_proj": "mlp.c_proj",
         "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "model.norm": "transformer.ln_f"}
-RENAMED = {"internlm2": INTERNLM2, "chatglm": CHATGLM, "qwen": QWEN}
+BLOOM = {"model.embed_tokens": "transformer.word_embeddings", "model.layers": "transformer.h", "self_attn.o_proj": "self_attention.dense",
+         "mlp.down_proj": "mlp.dense_4h_to_h", "model.norm": "transformer.ln_f"}
+RENAMED = {"internlm2": INTERNLM2, "chatglm": CHATGLM, "qwen": QWEN, "bloom": BLOOM}
 # Behind attention, before the MLP, behind it.
 GEMMA2 = ("post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 NORMS = {"gemma2": GEMMA2, "gemma3_text": GEMMA2, "glm4": ("post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")}
@@ -56,8 +58,8 @@ class Model:
         if self.family in ("baichuan", "qwen"):
             packed = self.layer(index, f"self_attn.W_pack.{kind}")
             return None if packed is None else packed.chunk(3)
-        if self.family == "internlm2":
-            packed = self.layer(index, f"attention.wqkv.{kind}")
+        if self.family in ("internlm2", "bloom"):
+            packed = self.layer(index, ("attention.wqkv" if self.family == "internlm2" else "self_attention.query_key_value") + f".{kind}")
             if packed is None:
                 return None
             per_group = self.heads // self.groups
@@ -78,6 +80,9 @@ class Model:
             return joined.chunk(2)
         gate = self.layer(index, f"mlp.gate_proj.{kind}")
         return None if gate is None else (gate, self.layer(index, f"mlp.up_proj.{kind}"))
+
+    def ungated(self, index, kind):
+        return self.layer(index, f"mlp.dense_h_to_4h.{kind}") if self.family == "bloom" else None
 
     def is_sparse(self, index):
         if self.family == "qwen2_moe" or self.family == "qwen3_moe":
@@ -148,13 +153,20 @@ class Rank:
         if first:
             out[root + "embedding.word_embeddings.weight"] = self.vocabulary("model.embed_tokens.weight")
             self.note_shared(root + "embedding.word_embeddings.weight")
+            for kind in ("weight", "bias"):
+                norm = self.m.get(f"transformer.word_embeddings_layernorm.{kind}")
+                if norm is not None:
+                    out[root + f"embedding.word_embeddings.norm.{kind}"] = norm
         for local, layer in enumerate(slots):
             if layer is None:
                 continue
             for name, tensor in self.layer(layer, local, legacy):
                 out[name] = tensor
         if last:
-            out[root + ("encoder.final_norm" if legacy else "decoder.final_layernorm") + ".weight"] = self.m.get("model.norm.weight")
+            for kind in ("weight", "bias"):
+                norm = self.m.get(f"model.norm.{kind}")
+                if norm is not None:
+                    out[root + ("encoder.final_norm" if legacy else "decoder.final_layernorm") + f".{kind}"] = norm
             if not tied:
                 out[root + "output_layer.weight"] = self.vocabulary("lm_head.weight")
             elif not first:
@@ -186,13 +198,16 @@ class Rank:
         engine, sparse = self.case["dialect"] == TRANSFORMER_ENGINE, m.is_sparse(i)
         behind = NORMS.get(m.family, (None, "post_attention_layernorm", None))
         norm1, norm2 = m.layer(i, "input_layernorm.weight"), m.layer(i, f"{behind[1]}.weight")
+        bias1, bias2 = m.layer(i, "input_layernorm.bias"), m.layer(i, f"{behind[1]}.bias")
         proj = [(n["o"] + ".weight", self.columns(m.layer(i, "self_attn.o_proj.weight"))), (n["o"] + ".bias", m.layer(i, "self_attn.o_proj.bias"))]
         if not engine:
             yield n["norm1"] + ".weight", norm1
+            yield n["norm1"] + ".bias", bias1
         if not legacy:
             yield from proj
         if engine:
             yield n["qkv"] + ".layer_norm_weight", norm1
+            yield n["qkv"] + ".layer_norm_bias", bias1
         for kind in ("weight", "bias"):
             parts = m.qkv(i, kind)
             if parts is not None:
@@ -204,14 +219,18 @@ class Rank:
         yield "self_attention.k_layernorm.weight", m.layer(i, "self_attn.k_norm.weight")
         if not engine or sparse:
             yield n["norm2"] + ".weight", norm2
+            yield n["norm2"] + ".bias", bias2
         if sparse:
             yield from self.moe(i)
             return
         if engine:
             yield n["fc1"] + ".layer_norm_weight", norm2
+            yield n["fc1"] + ".layer_norm_bias", bias2
         for kind in ("weight", "bias"):
             if m.gate_and_up(i, kind) is not None:
                 yield f"{n['fc1']}.{kind}", self.gated(*m.gate_and_up(i, kind))
+            if m.ungated(i, kind) is not None:
+                yield f"{n['fc1']}.{kind}", self.rows(m.ungated(i, kind))
         yield n["fc2"] + ".weight", self.columns(m.layer(i, "mlp.down_proj.weight"))
         yield n["fc2"] + ".bias", m.layer(i, "mlp.down_proj.bias")
         if behind[0]:
@@ -287,19 +306,19 @@ def check_arguments(where, root, case):
     expected = {
         "num_layers": config["num_hidden_layers"] + len(case["noop_layers"]), "hidden_size": config["hidden_size"],
         "num_attention_heads": config["num_attention_heads"], "tensor_model_parallel_size": case["tp"],
-        "pipeline_model_parallel_size": case["pp"], "expert_model_parallel_size": case["ep"], "ffn_hidden_size": config["intermediate_size"] // halves,
+        "pipeline_model_parallel_size": case["pp"], "expert_model_parallel_size": case["ep"] * (case["tp"] if case["counts_tensor_ranks"] else 1), "ffn_hidden_size": config["intermediate_size"] // halves,
         "padded_vocab_size": -(-config["vocab_size"] // unit) * unit, "num_layers_per_virtual_pipeline_stage": case["layers_per_chunk"] or None,
         "noop_layers": set(case["noop_layers"]) or None, "num_layer_list": ",".join(map(str, case["layer_list"])) or None,
         "untie_embeddings_and_output_weights": not config["tie_word_embeddings"],
-        "params_dtype": CONFIG_DTYPES[config["torch_dtype"]], "moe_tp_extend_ep": case["tp_extends_ep"], "swiglu": not config["model_type"].startswith("gemma"),
-        "normalization": "RMSNorm"}
+        "params_dtype": CONFIG_DTYPES[config["torch_dtype"]], "moe_tp_extend_ep": case["tp_extends_ep"] and not case["counts_tensor_ranks"], "swiglu": not config["model_type"].startswith(("gemma", "bloom")),
+        "normalization": "LayerNorm" if config["model_type"] == "bloom" else "RMSNorm"}
     for key, value in expected.items():
         assert getattr(args, key) == value, (where, key, getattr(args, key), value)
 
 
 def optimizers(rank, chunks):
     """Names of parameters of each optimizer of the rank, by chunk."""
-    if rank.case["ep"] == 1 or not rank.experts:
+    if (rank.case["ep"] == 1 and not rank.case["counts_tensor_ranks"]) or not rank.experts:
         return [[list(chunk) for chunk in chunks]]
     return [[[name for name in chunk if (name in rank.experts) == experts] for chunk in chunks] for experts in (False, True)]
 
@@ -408,7 +427,8 @@ def check_case(directory):
     for tp in range(case["tp"]):
         for pp in range(case["pp"]):
             for ep in range(case["ep"]):
-                folder = f"mp_rank_{tp:02d}" + (f"_{pp:03d}" if case["pp"] > 1 else "") + (f"_{ep:03d}" if case["ep"] > 1 else "")
+                expert = f"_{ep * case['tp'] + tp:03d}" if case["counts_tensor_ranks"] else f"_{ep:03d}" if case["ep"] > 1 else ""
+                folder = f"mp_rank_{tp:02d}" + (f"_{pp:03d}" if case["pp"] > 1 else "") + expert
                 folders.add(folder)
                 where = f"{directory}: {folder}"
                 file = torch.load(os.path.join(iteration, folder, "model_optim_rng.pt"), weights_only=False)

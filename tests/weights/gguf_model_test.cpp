@@ -221,8 +221,8 @@ TEST(GgufModel, JoinedMatricesPostNormsAndFactorsComeBack) {
       {{"rope_scaling", kLongrope}, {"partial_rotary_factor", 0.75}, {"sliding_window", 9}});
   minicpm["tie_word_embeddings"] = true;
   wide["rope_ratio"] = 50;
-  for (const Json& json :
-       {phi3, minicpm, tiny_config("chatglm"), wide, tiny_config("glm"), tiny_config("glm4")}) {
+  for (const Json& json : {phi3, minicpm, tiny_config("chatglm"), wide, tiny_config("glm"),
+                           tiny_config("glm4"), tiny_config("bloom")}) {
     const Exported model(json);
     const Checkpoint opened = open_checkpoint(model.file());
     EXPECT_EQ(opened.config.family, model.config.family);
@@ -270,6 +270,24 @@ TEST(GgufModel, FurtherFamiliesHaveLlamaCppsNames) {
   EXPECT_EQ(key<float>(minicpm.plan, "minicpm.logit_scale"), 2.0f);  // 32 / 16
   EXPECT_EQ(minicpm.gguf_row("blk.0.attn_q.weight", 1),
             minicpm.row("model.layers.0.self_attn.q_proj.weight", 4));
+}
+
+TEST(GgufModel, BloomsRowsAreQueriesKeysAndValues) {
+  const Exported bloom(tiny_config("bloom"));
+  // Of 4 heads of 8, query, key and value of each, one behind the other.
+  const std::string fused = "transformer.h.1.self_attention.query_key_value.weight";
+  EXPECT_THAT(bloom.gguf->find("blk.1.attn_qkv.weight")->shape, ElementsAre(96, 32));
+  EXPECT_EQ(bloom.gguf_row("blk.1.attn_qkv.weight", 9), bloom.row(fused, 24 + 1));
+  EXPECT_EQ(bloom.gguf_row("blk.1.attn_qkv.weight", 32 + 9), bloom.row(fused, 24 + 8 + 1));
+  EXPECT_EQ(bloom.gguf_row("blk.1.attn_qkv.weight", 64 + 9), bloom.row(fused, 24 + 16 + 1));
+  EXPECT_EQ(bloom.numbers_of("token_embd_norm.bias"),
+            Exported::read(*bloom.source, "transformer.word_embeddings_layernorm.bias"));
+  EXPECT_EQ(bloom.numbers_of("blk.0.ffn_up.weight"),
+            Exported::read(*bloom.source, "transformer.h.0.mlp.dense_h_to_4h.weight"));
+  EXPECT_EQ(key<std::string>(bloom.plan, "general.architecture"), "bloom");
+  EXPECT_EQ(key<uint32_t>(bloom.plan, "bloom.feed_forward_length"), 128u);
+  EXPECT_EQ(key<float>(bloom.plan, "bloom.attention.layer_norm_epsilon"), 1e-5f);
+  EXPECT_EQ(find(bloom.plan.metadata, "bloom.attention.layer_norm_rms_epsilon"), nullptr);
 }
 
 TEST(GgufModel, AHeadThatIsTiedIsRepeatedWhereLlamaCppAsksForIt) {
@@ -440,7 +458,7 @@ TEST(GgufModel, WithoutABaseOfTheRotaryEmbeddingItIsLlamaCpps) {
 
 /// Rows of q and k lie in another order in the file, and internlm2's are parts of one matrix.
 TEST(GgufModel, BlocksUnderHuggingFacesNamesAreWhatItsReaderDecodes) {
-  for (const char* family : {"llama", "qwen2", "internlm2"}) {
+  for (const char* family : {"llama", "qwen2", "internlm2", "bloom"}) {
     const Exported model(tiny_config(family), TensorType::kQ8_0);
     const Checkpoint opened = open_checkpoint(model.file());
     ASSERT_TRUE(opened.blocks) << family;

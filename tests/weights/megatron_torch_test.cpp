@@ -29,6 +29,7 @@ Json describe_case(const Json& config_json, const TargetOptions& options) {
                     {"layer_list", s.layer_list},
                     {"noop_layers", s.noop_layers},
                     {"tp_extends_ep", s.tp_extends_ep},
+                    {"counts_tensor_ranks", s.counts_tensor_ranks},
                     {"vocab_divisor", s.vocab_divisor},
                     {"dialect", static_cast<int>(options.form.dialect)},
                     {"experts", static_cast<int>(options.form.experts)},

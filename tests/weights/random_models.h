@@ -65,7 +65,7 @@ class RandomModels {
     Json json = tiny_config(family);
     const int64_t groups = one_of<int64_t>({2, 4}), queries = one_of<int64_t>({1, 2, 3});
     const int64_t head_dim = 2 * between(1, 3);
-    const bool fused_thirds = family == "baichuan" || family == "qwen";
+    const bool fused_thirds = family == "baichuan" || family == "qwen" || family == "bloom";
     json["num_attention_heads"] = fused_thirds ? groups : groups * queries;
     json["hidden_size"] = json["num_attention_heads"].get<int64_t>() * head_dim;
     if (!fused_thirds) json["num_key_value_heads"] = groups;
@@ -80,7 +80,8 @@ class RandomModels {
       json["add_bias_linear"] = coin();
     }
     if (family == "glm" || family == "glm4") json["attention_bias"] = coin();
-    json["intermediate_size"] = 4 * between(1, 6);
+    json["intermediate_size"] =
+        family == "bloom" ? 4 * json["hidden_size"].get<int64_t>() : 4 * between(1, 6);
     json["num_hidden_layers"] = one_of<int64_t>({2, 4, 6, 8});
     json["vocab_size"] = between(5, 70);
     json["tie_word_embeddings"] = coin();
@@ -191,6 +192,7 @@ class RandomModels {
     if (config.has_experts()) {
       split.ep = one_of<int64_t>({1, 2});
       split.tp_extends_ep = coin();
+      split.counts_tensor_ranks = split.tp_extends_ep && split.tp > 1 && coin();
     }
     // No-op slots until the stages come out even, or stages of any sizes.
     int64_t slots = config.num_layers;

@@ -32,5 +32,6 @@ Family minicpm_family();
 Family internlm3_family();
 Family internlm_family();
 Family qwen_family();
+Family bloom_family();
 
 }  // namespace danlu::arch

@@ -25,6 +25,7 @@
 #include "text/tokenizer.h"
 #include "weights/convert/conversion.h"
 #include "weights/convert/joined_source.h"
+#include "weights/gguf/gguf_architecture.h"
 #include "weights/gguf/gguf_reader.h"
 #include "weights/hf/nf4_tensors.h"
 #include "weights/hf/renamed_source.h"
@@ -62,8 +63,14 @@ std::set<std::string> wide_tensors(arch::ModelConfig config) {
   return names;
 }
 
-/// Hugging Face's directories and Megatron-core's checkpoints keep layers that predict further
-/// ahead; elsewhere they have no place.
+/// Whether the format has a place for layers that predict further ahead, and for their state where
+/// one is written.
+bool keeps_predictions(const ConvertRequest& request, const ConvertPlan& plan) {
+  if (request.to == ConvertTo::kGguf) return weights::gguf::keeps_predictions(plan.config);
+  if (request.to != ConvertTo::kCore && request.to != ConvertTo::kNative) return false;
+  return weights::has_predictions(plan.source, request.with_optimizer);
+}
+
 void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
   size_t count = 0;
   weights::RenamedSource::Names others;
@@ -76,7 +83,7 @@ void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
     if (request.to == ConvertTo::kHf) plan.globals.push_back(info);
   }
   if (count == 0 || request.to == ConvertTo::kHf) return;
-  if (request.to == ConvertTo::kCore && !request.with_optimizer) {
+  if (keeps_predictions(request, plan)) {
     weights::require_shared_predictions(plan.config, *plan.model, request.source);
     plan.config.predicts_ahead = true;
     plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);

@@ -149,6 +149,13 @@ std::vector<OptionSpec> split_options() {
        .type = OptionType::kBool,
        .help = "deal experts over tp·ep ranks instead of cutting them",
        .group = "Split"},
+      {.name = "expert_tensor_parallel_size",
+       .type = OptionType::kInt,
+       .help = "1: whole experts are dealt over tensor ranks too, who count in ep then, as "
+               "Megatron has it; the size of tp: each is cut, as by default",
+       .aliases = {"target_expert_tensor_parallel_size"},
+       .range = at_least(1).up_to(4096),
+       .group = "Split"},
   };
 }
 
@@ -242,6 +249,10 @@ std::vector<OptionSpec> described_options() {
        .type = OptionType::kBool,
        .help = "the attention's output has a bias",
        .group = group},
+      {.name = "embed_layernorm",
+       .type = OptionType::kBool,
+       .help = "a norm stands behind the embedding (Bloom)",
+       .group = group},
       {.name = "w_pack",
        .type = OptionType::kBool,
        .help = "q, k, v are one matrix (Baichuan)",
@@ -274,13 +285,10 @@ std::vector<OptionSpec> foreign_convert_options() {
       ignored({"loader", "plugin_name"}, "formats are told from the files"),
       ignored_switch({"no_checking", "load_hf_from_config"}, "every tensor is accounted for"),
       unavailable({"add_output_layer_bias"}, no_such_model),
-      unavailable({"embed_layernorm"}, no_such_model),
       unavailable({"post_norm"}, no_such_model),
       ignored({"spec"}, "the layout follows from config.json"),
       unavailable({"orm"}, "reward heads are not converted by this version"),
       unavailable({"schedules_method"}, "the dual-pipe layout is not written by this version"),
-      unavailable({"expert_tensor_parallel_size"}, "experts are cut as the dense layers are",
-                  {"1"}),
       ignored({"mtp_num_layers", "num_nextn_predict_layers"},
               "config.json says how many layers predict further ahead"),
       unavailable({"tp_2d"}, "two-dimensional tensor parallelism is not written by this version"),

@@ -115,6 +115,29 @@ void refuse_other_cuts(const Options& options, const ConvertRequest& request) {
   }
 }
 
+/// Megatron counts the ranks of whole experts over both axes, MindSpeed's --moe-tp-extend-ep
+/// without the tensor axis.
+void divide_experts_of_files(const Options& options, weights::megatron::Split& split) {
+  if (!options.has_value("expert_tensor_parallel_size")) return;
+  const int64_t cut = options.get_int("expert_tensor_parallel_size");
+  const std::string flag = options.given_as("expert_tensor_parallel_size");
+  if ((cut != 1 && cut != split.tp) || (split.tp_extends_ep && cut != 1)) {
+    throw UsageError(
+        tr("[{}] {}: each expert is cut over all {} tensor-parallel ranks, or not at all", flag,
+           cut, split.tp),
+        tr("give 1, or leave it out"));
+  }
+  if (cut == split.tp || split.tp_extends_ep) return;
+  if (split.ep % split.tp != 0) {
+    throw UsageError(tr("[{}] 1: whole experts are divided over tensor-parallel ranks and others: "
+                        "{} expert-parallel ranks are no multiple of {}",
+                        flag, split.ep, split.tp),
+                     tr("give a multiple of {} as {}", split.tp, options.given_as("ep")));
+  }
+  split.tp_extends_ep = split.counts_tensor_ranks = true;
+  split.ep /= split.tp;
+}
+
 void read_split(const Options& options, ConvertRequest& request) {
   auto& split = request.split;
   split.tp = options.get_int("tp");
@@ -124,6 +147,7 @@ void read_split(const Options& options, ConvertRequest& request) {
   split.noop_layers = options.get_int_list("noop_layers");
   std::sort(split.noop_layers.begin(), split.noop_layers.end());
   split.tp_extends_ep = options.get_bool_or("moe_tp_extend_ep", false);
+  divide_experts_of_files(options, split);
   split.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 0);
   split.layers_per_virtual_stage = options.get_int_or("num_layers_per_virtual_pipeline_stage", 0);
   request.virtual_stages = options.get_int_or("vpp", 0);
@@ -210,6 +234,8 @@ const std::map<std::string, std::vector<std::string>>& families_by_key() {
       {"mistral", {"mistral"}},
       {"baichuan", {"baichuan"}},
       {"baichuan2", {"baichuan"}},
+      {"bloom", {"bloom"}},
+      {"bloom_3b", {"bloom"}},
       {"internlm2", {"internlm2"}},
       {"mixtral", {"mixtral"}},
       {"qwen2-moe", {"qwen2_moe"}},
@@ -305,6 +331,8 @@ void check_described(const Options& options, const ConvertRequest& request,
   }
   check_flag(options, "add_qkv_bias", source.config.qkv_bias, "biases on q, k and v");
   check_flag(options, "add_dense_bias", source.config.o_bias, "bias on the attention's output");
+  check_flag(options, "embed_layernorm", source.config.norms_embedding,
+             "norm behind the embedding");
   check_flag(options, "w_pack", source.config.qkv_layout == arch::QkvLayout::kThirds,
              "packed q, k and v");
   if (options.is_set("num_layers") && options.get_int("num_layers") != source.config.num_layers) {

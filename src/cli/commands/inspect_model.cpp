@@ -19,6 +19,7 @@
 #include "text/tokenizer.h"
 #include "weights/compare/describe.h"
 #include "weights/convert/checkpoint_source.h"
+#include "weights/hf/body_names.h"
 #include "weights/hf/stacked_experts.h"
 #include "weights/hf/tower_names.h"
 #include "weights/native/native.h"
@@ -218,7 +219,7 @@ void inspect_model(const fs::path& directory, bool every_tensor) {
         std::exchange(source, weights::with_hub_names(source, *config, directory));
     if (source != as_stored)
       print_line("names", "newer ones (model.visual., model.language_model.), shown as the hub's");
-    source = weights::with_single_experts(source, *config);
+    source = weights::with_single_experts(weights::with_body_names(source, *config), *config);
     print_fit(*config, *source);
   }
   print_weights(*source, every_tensor);

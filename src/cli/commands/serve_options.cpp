@@ -163,7 +163,8 @@ std::vector<OptionSpec> batching_options() {
       {.name = "speculative_config",
        .type = OptionType::kJson,
        .help = "tokens guessed from the text so far, which must be what is drawn to count: "
-               "{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4}",
+               "{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4}, "
+               "or by the model's layer that predicts further ahead: {\"method\": \"mtp\"}",
        .group = group},
       {.name = "deterministic",
        .type = OptionType::kBool,

@@ -51,6 +51,7 @@ std::vector<OptionSpec> architecture_options() {
        .choices = {"rope", "alibi", "learned_absolute"},
        .group = group},
       flag("swiglu", "gated feed-forward"),
+      flag("embed_layernorm", "a norm behind the embedding"),
       flag("untie_embeddings_and_output_weights", "tie_word_embeddings is false"),
       flag("disable_bias_linear", "no biases in linear layers"),
       flag("add_qkv_bias", "biases on q, k, v"),

@@ -284,14 +284,35 @@ fs::path processor_directory(const Options& options, const ModelLocation& where)
   return {};
 }
 
+namespace {
+
+/// Makes them part of the network.
+void take_predictions(const fs::path& path, bool in_parts, weights::CheckpointSource& source) {
+  if (in_parts) {
+    throw UsageError(tr("[--speculative-config] a model that several processes hold does not guess "
+                        "with its own layers (mtp)"),
+                     tr("leave out --tensor_parallel_size, or take ngram"));
+  }
+  if (!weights::has_predictions(source, /*with_state=*/false)) {
+    throw ModelError(
+        tr("{}: the model has no layer that predicts further ahead (MTP)", path.string()),
+        tr("{{\"method\": \"ngram\"}} guesses without one"));
+  }
+  weights::require_shared_predictions(source.config, *source.model, path);
+  source.config.predicts_ahead = true;
+}
+
+}  // namespace
+
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw,
-                                  bool tells_apart, const parallel::Mesh& mesh) {
+                                  bool tells_apart, const parallel::Mesh& mesh, bool predicts) {
   report_profile(options);
   const bool in_parts = mesh.shape().size() > 1;
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
-  const weights::CheckpointSource source = open_model(options, where.model);
+  weights::CheckpointSource source = open_model(options, where.model);
+  if (predicts) take_predictions(where.model, in_parts, source);
   weights::report_idle_iteration(source, options.get_string_or("iteration", ""),
                                  options.given_as("iteration"));
   loaded.tokenizer = tokenizer_for(options, where, source.companions);

@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/nearest_name.h"
 #include "base/progress.h"
 #include "base/rank_place.h"
 #include "board/board.h"
@@ -23,6 +22,7 @@
 #include "cli/engine/model_ranks.h"
 #include "cli/engine/serve_adapters.h"
 #include "cli/engine/served_engine.h"
+#include "cli/engine/speculation.h"
 #include "http/guards.h"
 #include "http/server.h"
 #include "infer/engine.h"
@@ -90,43 +90,6 @@ int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t
   return pages;
 }
 
-/// vLLM's JSON. Errors: UsageError for other methods and for numbers that make no sense.
-infer::PromptLookup lookup_from(const Options& options) {
-  infer::PromptLookup lookup;
-  if (!options.has_value("speculative_config")) return lookup;
-  const std::string flag = options.given_as("speculative_config");
-  const Json json = options.get_json("speculative_config");
-  if (!json.is_object() || json.value("method", Json("")) != Json("ngram")) {
-    throw UsageError(tr("[{}] tokens are guessed from the text itself alone", flag),
-                     tr("give {{\"method\": \"ngram\", \"num_speculative_tokens\": 4}}"));
-  }
-  const auto whole = [&](const char* key, int64_t otherwise) {
-    if (!json.contains(key)) return otherwise;
-    if (!json.at(key).is_number_integer() || json.at(key) < 1 || json.at(key) > 64)
-      throw UsageError(tr("[{}] {} must be from 1 to 64, got {}", flag, key, json.at(key).dump()));
-    return json.at(key).get<int64_t>();
-  };
-  lookup.num_tokens = whole("num_speculative_tokens", 4);
-  lookup.longest = whole("prompt_lookup_max", 4);
-  lookup.shortest = whole("prompt_lookup_min", std::min<int64_t>(2, lookup.longest));
-  if (lookup.shortest > lookup.longest)
-    throw UsageError(tr("[{}] prompt_lookup_min is above prompt_lookup_max", flag));
-  const std::vector<std::string> known = {"method", "num_speculative_tokens", "prompt_lookup_max",
-                                          "prompt_lookup_min"};
-  for (const auto& [key, value] : json.items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const auto meant = nearest_name(key, known);
-    throw UsageError(tr("[{}] {} says nothing here", flag, key),
-                     meant ? tr("did you mean {}?", *meant)
-                           : tr("it has {}", fmt::format("{}", fmt::join(known, ", "))));
-  }
-  if (options.get_bool("deterministic")) {
-    throw UsageError(
-        tr("[{}] guesses change how sums are rounded, which --deterministic rules out", flag));
-  }
-  return lookup;
-}
-
 infer::EngineSettings engine_settings(const Options& options, const models::CausalLM& model,
                                       int64_t length) {
   infer::EngineSettings settings;
@@ -135,7 +98,9 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   settings.prefix_caching = options.get_bool("enable_prefix_caching");
   settings.deterministic = options.get_bool("deterministic");
   settings.max_adapters = options.get_int_or("max_loras", 0);
-  settings.lookup = lookup_from(options);
+  const Speculation speculation = speculation_from(options);
+  settings.lookup = speculation.lookup;
+  settings.predicted_tokens = speculation.predicted_tokens;
   settings.max_pages = pages_for(options, model, length);
   return settings;
 }
@@ -382,7 +347,8 @@ void serve_on(const Options& options, const train::Ranks& ranks) {
   const AdapterFlags adapters = adapter_flags(options);
   const ModelLocation where = locate_served(options, adapters);
   InferenceModel loaded =
-      load_for_inference(options, where, /*raw=*/false, /*tells_apart=*/true, ranks.mesh());
+      load_for_inference(options, where, /*raw=*/false, /*tells_apart=*/true, ranks.mesh(),
+                         /*predicts=*/speculation_from(options).predicted_tokens > 0);
   const int64_t length = wanted_length(options, *loaded.model);
   infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);

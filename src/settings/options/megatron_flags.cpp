@@ -86,9 +86,10 @@ void check_architecture_flags(const Options& options, const arch::ModelConfig& m
   if (model.rope.enabled && options.has_value("rotary_base"))
     check.integer("rotary_base", static_cast<int64_t>(std::llround(model.rope.theta)));
   check.number("norm_epsilon", model.norm_eps);
-  check.text("normalization", "RMSNorm");
+  check.text("normalization", model.norm == arch::NormKind::kLayer ? "LayerNorm" : "RMSNorm");
   check.text("position_embedding_type", model.alibi ? "alibi" : "rope");
-  check.flag("swiglu", true);
+  check.flag("swiglu", model.is_gated);
+  check.flag("embed_layernorm", model.norms_embedding);
   if (options.get_bool_or("untie_embeddings_and_output_weights", false))
     check.flag("untie_embeddings_and_output_weights", !model.tie_embeddings);
   if (options.get_bool_or("disable_bias_linear", false))

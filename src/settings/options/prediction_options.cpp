@@ -27,14 +27,4 @@ PredictionTraining prediction_training_from(const Options& options, bool has_ada
   return prediction;
 }
 
-void require_next_tokens(const Options& options, const PredictionTraining& prediction,
-                         const MeshShape& shape) {
-  if (prediction.layers == 0 || shape.context.is_alone()) return;
-  throw UsageError(
-      tr("[train] {}: a layer that predicts further ahead needs the next tokens, which "
-         "{} gives to other ranks",
-         options.given_as("mtp_num_layers"), options.given_as("cp")),
-      tr("leave one of them out"));
-}
-
 }  // namespace danlu::settings

@@ -2,7 +2,6 @@
 #pragma once
 #include "arch/model_config.h"
 #include "base/options.h"
-#include "settings/mesh_shape.h"
 #include "settings/prediction_training.h"
 
 namespace danlu::settings {
@@ -11,9 +10,5 @@ namespace danlu::settings {
 /// another number than the model has, and for adapters, under which they stay as they are.
 PredictionTraining prediction_training_from(const Options& options, bool has_adapters,
                                             arch::ModelConfig& model);
-
-/// Errors: UsageError where ranks divide the tokens of a sequence.
-void require_next_tokens(const Options& options, const PredictionTraining& prediction,
-                         const MeshShape& shape);
 
 }  // namespace danlu::settings

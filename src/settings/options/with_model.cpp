@@ -11,7 +11,6 @@
 #include "settings/options/adapter_flags.h"
 #include "settings/options/data_options.h"
 #include "settings/options/module_names.h"
-#include "settings/options/prediction_options.h"
 #include "settings/options/processes.h"
 #include "settings/options/recompute.h"
 #include "settings/run_plan.h"
@@ -52,7 +51,6 @@ PipelineWithModel check_with_model(const Options& options, const arch::ModelConf
   arch::require_divides(model, config.mesh.tensor);
   require_shared_heads(options, model, config.mesh);
   require_shared_experts(options, model, config.mesh);
-  require_next_tokens(options, config.prediction, config.mesh);
   const std::vector<arch::Stage> stages = arch::stages_of(model, config.pipeline);
   const PipelineWithModel pipeline = pipeline_of_chunks(stages.front().num_chunks(), config);
   size_t layers = 0;

@@ -114,6 +114,14 @@ class Translator {
       out_ += "\\]";
       ++at_;
     }
+    class_items(0);
+    out_ += ']';
+  }
+
+  /// Up to the class's end, which is passed. A class inside is a union with it.
+  void class_items(int depth) {
+    constexpr int kDeepest = 16;
+    if (depth > kDeepest) fail("classes inside classes");
     while (at_ < pattern_.size() && pattern_[at_] != ']') {
       if (pattern_[at_] == '\\') {
         escape(true);
@@ -122,8 +130,11 @@ class Translator {
         if (end == std::string_view::npos) fail("an open POSIX bracket");
         out_ += pattern_.substr(at_, end + 2 - at_);
         at_ = end + 2;
+      } else if (pattern_.substr(at_, 2) == "[^") {
+        fail("a negated class inside a class");
       } else if (pattern_[at_] == '[') {
-        fail("a class inside a class");
+        ++at_;
+        class_items(depth + 1);
       } else if (pattern_.substr(at_, 2) == "&&") {
         fail("a class intersection");
       } else {
@@ -131,7 +142,6 @@ class Translator {
       }
     }
     if (at_ >= pattern_.size()) fail("an open class");
-    out_ += ']';
     ++at_;
   }
 

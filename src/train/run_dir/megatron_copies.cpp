@@ -75,6 +75,10 @@ void put_model(const TrainConfig& config, const fs::path& checkpoint, Content& c
   const bool with_state = !config.output.save_only_model;
   weights::CheckpointSource source =
       weights::open_checkpoint_source(checkpoint, {.with_optimizer = with_state});
+  if (weights::has_predictions(source, with_state)) {
+    weights::require_shared_predictions(source.config, *source.model, checkpoint);
+    source.config.predicts_ahead = true;
+  }
   content.globals = globals_of(source);
   content.tensors = weights::join_optimizer(source.model, source.optimizer.tensors);
   content.files = source.files;

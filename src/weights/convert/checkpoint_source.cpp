@@ -14,6 +14,7 @@
 #include "weights/compare/describe.h"
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
+#include "weights/hf/body_names.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/stacked_experts.h"
 #include "weights/hf/tower_names.h"
@@ -113,9 +114,15 @@ void check_tied_copy(const arch::ModelConfig& config, const TensorSource& source
   }
 }
 
-/// A view of Megatron's tensors with the copies that Hugging Face's files have beside them.
+/// A view of such tensors with the copies of table and head that Hugging Face's files have of each
+/// layer that predicts further ahead; the source itself where there are none.
 std::shared_ptr<const TensorSource> with_copies(const std::shared_ptr<const TensorSource>& model,
-                                                const arch::ModelConfig& config) {
+                                                arch::ModelConfig config) {
+  const bool has_any = std::any_of(
+      model->tensors().begin(), model->tensors().end(),
+      [&](const TensorInfo& info) { return arch::is_of_prediction_layer(config, info.name); });
+  if (!has_any) return model;
+  config.predicts_ahead = true;
   RenamedSource::Names names;
   for (const TensorInfo& info : model->tensors()) names.emplace(info.name, info.name);
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
@@ -139,8 +146,10 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions, heads_of(options));
   auto all = with_single_experts(
-      with_hub_names(without_wrappers(is_directory ? open_weights(path) : file, path),
-                     source.config, path),
+      with_body_names(
+          with_hub_names(without_wrappers(is_directory ? open_weights(path) : file, path),
+                         source.config, path),
+          source.config),
       source.config);
   if (options.scores && !source.config.score && is_directory && has_value_head(path)) {
     source.config = arch::with_score(source.config, {.form = arch::ScoreForm::kBeside});
@@ -176,8 +185,7 @@ CheckpointSource open_megatron(const fs::path& path, const SourceOptions& option
   source.config = std::move(opened.config);
   source.companions = opened.companions;
   source.model = opened.model;
-  if (source.config.predicts_ahead && source.model)
-    source.model = with_copies(source.model, source.config);
+  if (source.model) source.model = with_copies(source.model, source.config);
   source.config.predicts_ahead = false;
   source.optimizer = std::move(opened.optimizer);
   const bool is_mm = header.form.dialect == megatron::Dialect::kMindSpeedMm;
@@ -196,7 +204,7 @@ CheckpointSource open_native(const fs::path& path, const SourceOptions& options)
   source.companions = options.config_dir.empty() ? path : options.config_dir;
   source.config = arch::load_model_config(source.companions, heads_of(options));
   require_fit(source.config, *opened.model, path);
-  source.model = opened.model;
+  source.model = with_copies(opened.model, source.config);
   source.iteration = opened.iteration;
   source.description = "native, " + opened.split;
   source.has_optimizer = opened.optimizer.tensors != nullptr;
@@ -214,7 +222,7 @@ CheckpointSource open_gguf(const fs::path& path, const SourceOptions& options) {
   CheckpointSource source{.format = Format::kGguf, .path = path};
   source.description = "GGUF, " + opened.description;
   source.config = std::move(opened.config);
-  source.model = opened.model;
+  source.model = with_copies(opened.model, source.config);
   source.blocks = opened.blocks;
   source.widened = std::move(opened.widened);
   return source;
@@ -344,6 +352,19 @@ CheckpointSource open_checkpoint_source(const fs::path& path, const SourceOption
   return source;
 }
 
+bool has_predictions(const CheckpointSource& source, bool with_state) {
+  const auto has = [&](const TensorSource* tensors, std::string_view prefix) {
+    return tensors && std::any_of(tensors->tensors().begin(), tensors->tensors().end(),
+                                  [&](const TensorInfo& info) {
+                                    return info.name.starts_with(prefix) &&
+                                           arch::is_of_prediction_layer(
+                                               source.config, info.name.substr(prefix.size()));
+                                  });
+  };
+  return has(source.model.get(), "") &&
+         (!with_state || has(source.optimizer.tensors.get(), "exp_avg."));
+}
+
 void require_shared_predictions(const arch::ModelConfig& config, const TensorSource& source,
                                 const std::filesystem::path& path) {
   arch::ModelConfig all = config;
@@ -426,7 +447,7 @@ std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
     if (!fs::exists(directory / "config.json")) return all;
     try {
       const arch::ModelConfig config = arch::load_model_config(directory);
-      all = with_single_experts(with_hub_names(all, config, path), config);
+      all = with_single_experts(with_body_names(with_hub_names(all, config, path), config), config);
       if (mismatches(config, *all).empty()) return std::make_shared<ModelView>(all, config);
     } catch (const ModelError&) {
       // Another architecture's tensors can be looked at all the same.

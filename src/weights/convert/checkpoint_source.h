@@ -77,6 +77,10 @@ struct CheckpointSource {
   std::vector<std::filesystem::path> files = {};
 };
 
+/// Whether the files have layers that predict further ahead. with_state: and the optimizer's state
+/// of them, which a training leaves that had them in its network.
+bool has_predictions(const CheckpointSource& source, bool with_state);
+
 /// Errors: ModelError if `source` lacks a tensor of the layers that predict further ahead, or if
 /// their table or head is another than the model's, with which they share it in training and in
 /// Megatron's files.

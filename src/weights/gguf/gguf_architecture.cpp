@@ -90,7 +90,7 @@ void check_experts(const ModelConfig& c, const std::string& name) {
 
 /// Architectures of llama.cpp that know biases only where their published models have them.
 void check_biases(const ModelConfig& c, const std::string& name) {
-  if (name == "llama") return;
+  if (name == "llama" || name == "bloom") return;
   if (name == "phimoe") {
     if (!c.qkv_bias || !c.o_bias || !c.head_bias)
       refuse(c, "llama.cpp's phimoe has biases in attention and head");
@@ -242,9 +242,9 @@ std::string architecture_of(const ModelConfig& c) {
   if (name == "mistral" || name == "mixtral" || name == "internlm3") name = "llama";
   if (name == "glm") name = "chatglm";
   if (name.starts_with("deepseekv")) name = "deepseek2";
-  const std::vector<std::string> known = {"llama",    "qwen2",     "qwen3",  "qwen2moe", "qwen3moe",
-                                          "baichuan", "internlm2", "phi3",   "chatglm",  "glm4",
-                                          "minicpm",  "glm4moe",   "phimoe", "deepseek2"};
+  const std::vector<std::string> known = {
+      "llama",   "qwen2", "qwen3",   "qwen2moe", "qwen3moe", "baichuan",  "internlm2", "phi3",
+      "chatglm", "glm4",  "minicpm", "glm4moe",  "phimoe",   "deepseek2", "bloom"};
   if (std::find(known.begin(), known.end(), name) == known.end())
     refuse(c, "this family is not written as GGUF by this version");
   check_rope(c, name);
@@ -260,6 +260,8 @@ std::string architecture_of(const ModelConfig& c) {
                  c.hidden_size));
   return name;
 }
+
+bool keeps_predictions(const ModelConfig& c) { return architecture_of(c) == "glm4moe"; }
 
 Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string& name,
                         std::vector<std::string>& notes) {
@@ -277,7 +279,8 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
   metadata.emplace_back("general.quantization_version", uint32_t{2});
   Keys keys(metadata, architecture);
   keys.size("vocab_size", c.vocab_size);
-  keys.size("block_count", c.num_layers);
+  keys.size("block_count", c.num_layers + c.num_predictions());
+  if (c.num_predictions() > 0) keys.size("nextn_predict_layers", c.num_predictions());
   keys.size("context_length", c.max_positions);
   keys.size("embedding_length", c.hidden_size);
   keys.size("feed_forward_length", c.ffn_size);
@@ -289,7 +292,9 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
     keys.size("attention.key_length", c.head_dim);
     keys.size("attention.value_length", c.head_dim);
   }
-  keys.real("attention.layer_norm_rms_epsilon", c.norm_eps);
+  keys.real(
+      architecture == "bloom" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+      c.norm_eps);
   add_rope(c, keys);
   if (architecture == "phi3" || architecture == "phimoe") {
     const auto& windows = c.sliding_window;

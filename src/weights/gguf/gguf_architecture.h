@@ -17,6 +17,10 @@ std::string architecture_of(const arch::ModelConfig& config);
 /// file of that kind: a line each.
 std::vector<std::string> departures_of_llama_cpp(const arch::ModelConfig& config);
 
+/// Whether llama.cpp's files of such a model have the layers that predict further ahead: its
+/// DeepSeek models are written without.
+bool keeps_predictions(const arch::ModelConfig& config);
+
 /// general.* and <architecture>.* keys; `type` is that of most matrices, an empty `name` is left
 /// out. `notes` gets a line for what llama.cpp leaves out. Errors: as architecture_of; ModelError
 /// for a size that the format cannot hold.

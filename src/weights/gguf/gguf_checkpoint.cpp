@@ -39,6 +39,11 @@ class ConfigWriter {
   /// Layers, with those that predict further ahead.
   int64_t blocks() const { return static_cast<int64_t>(required("block_count")); }
 
+  /// Layers that predict further ahead are there, and not only counted.
+  bool has_predictions() const {
+    return tensors_.find(fmt::format("blk.{}.nextn.eh_proj.weight", blocks() - 1)) != nullptr;
+  }
+
   Json config() {
     config_["model_type"] = model_type();
     sizes();
@@ -116,8 +121,8 @@ class ConfigWriter {
       const bool is_v3 = number(key("expert_gating_func")).value_or(1) == 2;
       return is_v3 ? "deepseek_v3" : "deepseek_v2";
     }
-    for (const char* same :
-         {"qwen2", "qwen3", "baichuan", "internlm2", "phi3", "phimoe", "glm4", "minicpm"}) {
+    for (const char* same : {"qwen2", "qwen3", "baichuan", "internlm2", "phi3", "phimoe", "glm4",
+                             "minicpm", "bloom"}) {
       if (architecture_ == same) return same;
     }
     refuse(tr("the architecture {} is not read by this version", architecture_));
@@ -144,23 +149,30 @@ class ConfigWriter {
     if (!embedding || embedding->shape.size() != 2) refuse("there is no token_embd.weight");
     config_["vocab_size"] = embedding->shape[0];
     put("hidden_size", "embedding_length");
-    // Layers that predict further ahead are counted, and no part of the model here.
-    config_["num_hidden_layers"] =
-        whole(required("block_count") - number(key("nextn_predict_layers")).value_or(0));
+    // Layers that predict further ahead are counted too.
+    const double ahead = number(key("nextn_predict_layers")).value_or(0);
+    config_["num_hidden_layers"] = whole(required("block_count") - ahead);
+    if (has_predictions()) config_["num_nextn_predict_layers"] = whole(ahead);
     put("intermediate_size", "feed_forward_length");
     put("num_attention_heads", "attention.head_count");
     if (architecture_ != "deepseek2") {
       put_if_there("num_key_value_heads", "attention.head_count_kv");
       put_if_there("head_dim", "attention.key_length");
     }
-    config_["rms_norm_eps"] = required("attention.layer_norm_rms_epsilon");
+    const bool is_bloom = architecture_ == "bloom";
+    config_[is_bloom ? "layer_norm_epsilon" : "rms_norm_eps"] =
+        required(is_bloom ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
     // Baichuan's kinds are told apart as llama.cpp does: by their depth.
     const bool is_alibi = architecture_ == "baichuan" && config_["num_hidden_layers"] == 40;
-    put(is_alibi ? "model_max_length" : "max_position_embeddings", "context_length");
+    put(is_alibi   ? "model_max_length"
+        : is_bloom ? "seq_length"
+                   : "max_position_embeddings",
+        "context_length");
     config_["tie_word_embeddings"] = tensors_.find("output.weight") == nullptr;
   }
 
   void rope() {
+    if (architecture_ == "bloom") return;
     if (const auto base = number(key("rope.freq_base"))) {
       config_["rope_theta"] = *base;
     } else if (!(architecture_ == "baichuan" && config_["num_hidden_layers"] == 40)) {
@@ -335,6 +347,19 @@ class ConfigWriter {
           whole(rounded(config_["hidden_size"].get<double>() / required("logit_scale")));
     }
     if (family == "chatglm") as_chatglm();
+    if (family == "bloom") as_bloom();
+  }
+
+  /// Under the keys of that family, whose MLP is 4 times as wide as its hidden states.
+  void as_bloom() {
+    if (config_["intermediate_size"] != 4 * config_["hidden_size"].get<int64_t>())
+      refuse(
+          tr("the key {} is not 4 times {}", key("feed_forward_length"), key("embedding_length")));
+    config_["n_layer"] = config_["num_hidden_layers"];
+    config_["n_head"] = config_["num_attention_heads"];
+    for (const char* gone : {"num_hidden_layers", "num_attention_heads", "intermediate_size",
+                             "num_key_value_heads", "head_dim"})
+      config_.erase(gone);
   }
 
   /// Under the keys of that family.
@@ -543,7 +568,9 @@ Checkpoint open_checkpoint(const std::filesystem::path& file) {
   Checkpoint checkpoint;
   ConfigWriter writer(header, *tensors, file.string());
   checkpoint.config = arch::parse_model_config(writer.config(), file.string());
-  Layout layout = layout_of(checkpoint.config, file.filename().string(), *tensors);
+  arch::ModelConfig all = checkpoint.config;
+  all.predicts_ahead = writer.has_predictions() && all.experts.prediction_layers > 0;
+  Layout layout = layout_of(all, file.filename().string(), *tensors);
   refuse_unknown(layout, *tensors, file.string(), checkpoint.config.num_layers, writer.blocks());
   BlockLayout blocks = BlockLayoutMaker(layout, header).make();
   if (!blocks.types.empty()) {

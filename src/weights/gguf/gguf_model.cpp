@@ -27,15 +27,19 @@ bool turns_neighbours(const std::string& architecture) {
 bool keeps_joined(const std::string& architecture) {
   return architecture == "phi3" || architecture == "chatglm";
 }
+/// They are one matrix in the file too, of all queries, all keys, all values.
+bool joins_by_kind(const std::string& architecture) { return architecture == "bloom"; }
 /// Loaders that do without output.weight take the embedding for it.
 bool needs_output(const std::string& architecture) {
-  return architecture == "qwen2moe" || architecture == "baichuan" || architecture == "internlm2";
+  return architecture == "qwen2moe" || architecture == "baichuan" || architecture == "internlm2" ||
+         architecture == "bloom";
 }
 
 /// Name within "blk.<layer>."; "" for what GGUF has no name for, or a family has elsewhere.
 std::string_view short_name(Role role) {
   static const std::map<Role, std::string_view> kNames = {
       {Role::kEmbedding, "token_embd"},
+      {Role::kEmbeddingNorm, "token_embd_norm"},
       {Role::kFinalNorm, "output_norm"},
       {Role::kHead, "output"},
       {Role::kAttentionNorm, "attn_norm"},
@@ -66,7 +70,11 @@ std::string_view short_name(Role role) {
       {Role::kKvDown, "attn_kv_a_mqa"},
       {Role::kKvDownNorm, "attn_kv_a_norm"},
       {Role::kKvUp, "attn_kv_b"},
-      {Role::kRouterBias, "exp_probs_b"}};
+      {Role::kRouterBias, "exp_probs_b"},
+      {Role::kPredictionTokenNorm, "nextn.enorm"},
+      {Role::kPredictionHiddenNorm, "nextn.hnorm"},
+      {Role::kPredictionJoin, "nextn.eh_proj"},
+      {Role::kPredictionNorm, "nextn.shared_head_norm"}};
   const auto name = kNames.find(role);
   return name == kNames.end() ? std::string_view() : name->second;
 }
@@ -138,7 +146,9 @@ class Planner {
       return;
     }
     const size_t index = global(spec.name);
-    if (spec.role == Role::kQkv && !keeps_joined(architecture_)) {
+    if (spec.role == Role::kQkv && joins_by_kind(architecture_)) {
+      add_parts_below_each_other(spec, index);
+    } else if (spec.role == Role::kQkv && !keeps_joined(architecture_)) {
       add_part(spec, index, Part::kQ);
       add_part(spec, index, Part::kK);
       add_part(spec, index, Part::kV);
@@ -281,6 +291,21 @@ class Planner {
     }
     StoredTensor& tensor = stored(name_of(spec, kNames[static_cast<int>(part)]), shape, spec.role);
     tensor.sections.push_back(std::move(section));
+  }
+
+  void add_parts_below_each_other(const ParamSpec& spec, size_t index) {
+    const Rect matrix = matrix_of(spec.shape);
+    Section section{.rows = matrix.rows, .cols = matrix.cols};
+    int64_t row = 0;
+    for (const Part part : {Part::kQ, Part::kK, Part::kV}) {
+      const int64_t heads = part == Part::kQ ? config_.num_heads : config_.num_kv_heads;
+      for (int64_t head = 0; head < heads; ++head, row += config_.head_dim) {
+        section.pieces.push_back({.global = index,
+                                  .of = {first_row(part, head), config_.head_dim, 0, matrix.cols},
+                                  .row = row});
+      }
+    }
+    stored(name_of(spec), spec.shape, spec.role).sections.push_back(std::move(section));
   }
 
   void add_constant(const char* name, const std::vector<float>& values) {

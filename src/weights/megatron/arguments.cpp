@@ -33,10 +33,13 @@ void put_split(PyValue& args, const arch::ModelConfig& c, const Split& split, co
   args.put("num_layers", number(c.num_layers + static_cast<int64_t>(split.noop_layers.size())))
       .put("tensor_model_parallel_size", number(split.tp))
       .put("pipeline_model_parallel_size", number(split.pp))
-      .put("expert_model_parallel_size", number(split.ep))
-      .put("moe_tp_extend_ep", flag(split.tp_extends_ep))
+      .put("expert_model_parallel_size",
+           number(split.counts_tensor_ranks ? split.ep * split.tp : split.ep))
+      .put("moe_tp_extend_ep", flag(split.tp_extends_ep && !split.counts_tensor_ranks))
       .put("make_vocab_size_divisible_by", number(split.vocab_divisor))
       .put("padded_vocab_size", number(padded_vocab(c.vocab_size, split)));
+  if (split.counts_tensor_ranks || args.find("expert_tensor_parallel_size"))
+    args.put("expert_tensor_parallel_size", number(split.tp_extends_ep ? 1 : split.tp));
   const bool is_virtual = split.layers_per_virtual_stage > 0;
   args.put("num_layers_per_virtual_pipeline_stage",
            is_virtual ? number(split.layers_per_virtual_stage) : PyValue::none())
@@ -120,12 +123,16 @@ void put_dense_quirks(PyValue& args, const arch::ModelConfig& c) {
   }
   if (c.rope.is_pairwise && !c.latent)
     args.put(c.rope.rotated_dims > 0 ? "use_glm_rope" : "rotary_interleaved", flag(true));
-  if (c.activation != arch::Activation::kSilu) {
+  if (!c.is_gated) {
+    // Megatron's own GELU, fused with the bias, is the approximation.
+    args.put("swiglu", flag(false)).put("gated_linear_unit", flag(false));
+  } else if (c.activation != arch::Activation::kSilu) {
     args.put("swiglu", flag(false)).put("geglu", flag(true));
     args.put("gelu_tanh", flag(c.activation == arch::Activation::kGeluTanh));
   }
   if (is_offset) args.put("add_rmsnorm_offset", flag(true));
   if (c.norm == arch::NormKind::kLayer) args.put("normalization", text("LayerNorm"));
+  if (c.norms_embedding) args.put("embed_layernorm", flag(true));
   if (c.has_post_norms) args.put("post_norm", flag(true));
   if (c.head_bias) args.put("add_output_layer_bias", flag(true));
   // Gemma's embeddings are multiplied by the root of their width, MiniCPM's by a number of its own.
@@ -326,6 +333,23 @@ int64_t whole_number(const PyValue& value, const std::string& what) {
   return parsed_number(value.text(), what, value.text());
 }
 
+namespace {
+
+/// Megatron's own way of whole experts beside a tensor axis; as Split has it.
+void put_expert_tensor(int64_t cut, const std::string& where, Split& split) {
+  if (cut == split.tp || split.tp_extends_ep) return;
+  if (cut != 1 || split.ep % split.tp != 0) {
+    throw ModelError(tr("{}: its args say that experts are cut over {} of TP{} and divided over "
+                        "EP{}, which is not read",
+                        where, cut, split.tp, split.ep),
+                     tr("1 with a multiple of the tensor-parallel size is, or that size itself"));
+  }
+  split.tp_extends_ep = split.counts_tensor_ranks = true;
+  split.ep /= split.tp;
+}
+
+}  // namespace
+
 Split split_of_arguments(const PyValue& args, const std::string& where) {
   Split split;
   const auto integer = [&](const char* key, int64_t fallback) {
@@ -349,6 +373,9 @@ Split split_of_arguments(const PyValue& args, const std::string& where) {
   }
   if (const PyValue* extends = args.find("moe_tp_extend_ep"); extends && !extends->is_none())
     split.tp_extends_ep = extends->as_bool(where + ": args.moe_tp_extend_ep");
+  const PyValue* experts = args.find("num_experts");
+  if (experts && !experts->is_none())
+    put_expert_tensor(integer("expert_tensor_parallel_size", split.tp), where, split);
   if (const PyValue* list = args.find("num_layer_list"); list && !list->is_none())
     split.layer_list = integers_of(*list, where + ": args.num_layer_list");
   if (const PyValue* noops = args.find("noop_layers"); noops && !noops->is_none())

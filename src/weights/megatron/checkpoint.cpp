@@ -239,11 +239,6 @@ OptimizerState open_optimizer(const Header& header, const Parts& opened) {
   if (!header.has_optimizer) throw ModelError(tr("{}: no optimizer state is in it", where));
   if (header.has_adapters)
     throw ModelError(tr("{}: optimizer states of adapters are not converted", where));
-  if (header.has_predictions) {
-    throw ModelError(
-        tr("{}: optimizer states of layers that predict further ahead (MTP) are not converted",
-           where));
-  }
   const OptimizerShape shape = shape_of(header, *opened.files.front());
   const OptimizerLayout layout = optimizer_layout(opened.model, shape);
   Files files = opened.files;

@@ -52,6 +52,7 @@ class RankBuilder {
     const bool reads_again =
         last && c_.num_predictions() > 0 && has_megatrons_modules(form_) && split_.pp > 1;
     if (first || reads_again) add_vocabulary(names_.embedding, Role::kEmbedding, !first);
+    if (first) add_norm(names_.embedding_norm, Role::kEmbeddingNorm);
     for (size_t local = 0; local < layers.size(); ++local) {
       if (layers[local] == arch::kNoopLayer) continue;
       layer_ = layers[local];
@@ -241,10 +242,11 @@ class RankBuilder {
   void add_latent() {
     has_megatrons_modules(form_) ? add_megatron_latent() : add_mindspeed_latent();
   }
-  void add_rows(const std::string& name, Role role) {
-    const size_t global = at(role);
-    add_matrix(name + ".weight", row_block(global, matrix_of(info(global).shape), cut_),
-               on_other_expert_rank());
+  void add_rows(const std::string& name, Role role, bool is_bias = false) {
+    const size_t global = at(role, is_bias);
+    Section section = row_block(global, matrix_of(info(global).shape), cut_);
+    is_bias ? add_vector(name + ".bias", std::move(section), on_other_expert_rank())
+            : add_matrix(name + ".weight", std::move(section), on_other_expert_rank());
   }
   /// Adds two matrices, one below the other, whole on each rank.
   void add_stacked(const std::string& name, Role upper, Role lower, bool is_bias) {
@@ -350,6 +352,7 @@ class RankBuilder {
       if (has(Role::kGate, is_bias))
         add_halves(names_.fc1, Role::kGate, Role::kUp, cut_, on_other_expert_rank(), is_bias);
       if (has(Role::kGateUp, is_bias)) add_joined_halves(is_bias);
+      if (!c_.is_gated && has(Role::kUp, is_bias)) add_rows(names_.fc1, Role::kUp, is_bias);
     }
     add_columns(names_.fc2, Role::kDown);
   }
@@ -522,6 +525,7 @@ ModelLayout model_layout(const ModelConfig& config, const Split& split, const Fo
   const GlobalIndex index(config, globals);
   ModelLayout out;
   out.layout.globals = std::move(globals);
+  out.splits_experts = split.ep > 1 || split.counts_tensor_ranks;
   const arch::Placement placement = arch::place_layers(split.pipeline(), config.num_layers);
   for (int64_t ep = 0; ep < split.ep; ++ep) {
     for (int64_t pp = 0; pp < split.pp; ++pp) {

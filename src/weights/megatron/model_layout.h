@@ -38,6 +38,7 @@ struct ModelLayout {
   Layout layout;
   std::vector<ParameterTraits> traits;  ///< beside layout.tensors
   std::vector<Rank> ranks;
+  bool splits_experts = false;  ///< experts have an optimizer of their own
 };
 
 /// The untied parameters of a model as global tensors of one dtype, in model order, under HF names.

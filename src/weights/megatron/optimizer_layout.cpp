@@ -104,7 +104,7 @@ class Builder {
     out_.rank_of_file.push_back(rank);
   }
   bool has_own_experts(const Rank& rank) const {
-    if (!splits_experts()) return false;
+    if (!model_.splits_experts) return false;
     for (const Chunk& chunk : rank.chunks) {
       for (const size_t tensor : chunk.tensors) {
         if (model_.traits[tensor].is_expert) return true;
@@ -112,11 +112,6 @@ class Builder {
     }
     return false;
   }
-  bool splits_experts() const {
-    return std::any_of(model_.ranks.begin(), model_.ranks.end(),
-                       [](const Rank& rank) { return rank.ep > 0; });
-  }
-
   /// One optimizer of a rank: of all its parameters, or of its experts only, or of the others.
   RankOptimizer one(const Rank& rank, bool chained, bool experts) {
     RankOptimizer optimizer;

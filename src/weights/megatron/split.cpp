@@ -100,7 +100,11 @@ int64_t padded_vocab(int64_t vocab_size, const Split& split) {
 std::string rank_directory(const Split& split, int64_t tp_rank, int64_t pp_rank, int64_t ep_rank) {
   std::string name = fmt::format("mp_rank_{:02}", tp_rank);
   if (split.pp > 1) name += fmt::format("_{:03}", pp_rank);
-  if (split.ep > 1) name += fmt::format("_{:03}", ep_rank);
+  if (split.counts_tensor_ranks) {
+    name += fmt::format("_{:03}", ep_rank * split.tp + tp_rank);
+  } else if (split.ep > 1) {
+    name += fmt::format("_{:03}", ep_rank);
+  }
   return name;
 }
 
@@ -114,7 +118,11 @@ std::string describe(const Split& split) {
     text += fmt::format(" (vision blocks {})", list_text(split.block_list));
   if (split.layers_per_virtual_stage > 0)
     text += fmt::format(" VPP (chunks of {} layers)", split.layers_per_virtual_stage);
-  if (split.ep > 1) text += fmt::format(" EP{}", split.ep);
+  if (split.counts_tensor_ranks) {
+    text += fmt::format(" EP{} ETP1", split.ep * split.tp);
+  } else if (split.ep > 1) {
+    text += fmt::format(" EP{}", split.ep);
+  }
   if (!split.noop_layers.empty())
     text += fmt::format(", no-op slots {}", fmt::join(split.noop_layers, ","));
   return text;

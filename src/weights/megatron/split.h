@@ -24,6 +24,9 @@ struct Split {
   std::vector<std::vector<int64_t>> chunk_list = {}, block_list = {};
   /// --moe-tp-extend-ep: experts are dealt over tp·ep ranks and not cut inside.
   bool tp_extends_ep = false;
+  /// Of those: Megatron's own --expert-tensor-parallel-size 1, whose expert ranks are counted over
+  /// both axes, in folders and args. `ep` is what is left without the tensor axis all the same.
+  bool counts_tensor_ranks = false;
   /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
   int64_t vocab_divisor = 1;
 

@@ -104,8 +104,9 @@ class Planner {
 
   size_t file_for(const std::string& folder, const ParamSpec& spec, const arch::Coord& coord) {
     int64_t stage = 0;
-    if (spec.layer >= 0) stage = stage_of_.at(spec.layer);
-    if (spec.role == arch::Role::kFinalNorm || spec.role == arch::Role::kHead)
+    const bool is_ahead = spec.layer >= config_.num_layers;
+    if (spec.layer >= 0 && !is_ahead) stage = stage_of_.at(spec.layer);
+    if (is_ahead || spec.role == arch::Role::kFinalNorm || spec.role == arch::Role::kHead)
       stage = split_.pp - 1;
     const std::string name = folder +
                              megatron::rank_directory(split_, coord.tp_rank, stage, coord.ep_rank) +

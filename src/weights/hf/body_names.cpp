@@ -1,0 +1,28 @@
+#include "weights/hf/body_names.h"
+
+#include <utility>
+
+#include "weights/hf/renamed_source.h"
+
+namespace danlu::weights {
+
+std::shared_ptr<const TensorSource> with_body_names(std::shared_ptr<const TensorSource> source,
+                                                    const arch::ModelConfig& config) {
+  const std::string& body = arch::family_named(config.family).body;
+  if (body.empty()) return source;
+  RenamedSource::Names names;
+  for (const TensorInfo& info : source->tensors()) names.emplace(info.name, info.name);
+  bool changes = false;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (!spec.name.starts_with(body) || names.count(spec.name) > 0) continue;
+    const auto bare = names.find(spec.name.substr(body.size()));
+    if (bare == names.end()) continue;
+    names.erase(bare);
+    names.emplace(spec.name, spec.name.substr(body.size()));
+    changes = true;
+  }
+  if (!changes) return source;
+  return std::make_shared<RenamedSource>(std::move(source), names);
+}
+
+}  // namespace danlu::weights
