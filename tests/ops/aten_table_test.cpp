@@ -27,6 +27,7 @@
 #include "ops/pointwise.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
+#include "random_blocks.h"
 
 namespace danlu::ops {
 namespace aten_table_test {
@@ -111,6 +112,40 @@ TEST(AtenTable, AddsAWeightsGradientToASumOfF32) {
       aten::add_weight_grad(d_y.card.narrow(0, 0, 0), x.card.narrow(0, 0, 0), sum, true);
       EXPECT_TRUE(sum.eq(0).all().item<bool>()) << "nothing makes a fresh sum 0";
     }
+  }
+}
+
+TEST(AtenTable, MultipliesWeightsInBlocks) {
+  const AtenTable table;
+  const Backend& own = aten::backend();
+  for (const BlockType type : test::kBlockTypes) {
+    const test::Matrix first = test::random_matrix(type, 37, 512),
+                       second = test::random_matrix(type, 16, 512);
+    const auto card = first.weight.to(kCard), other = second.weight.to(kCard);
+    EXPECT_TRUE(at::equal(card->dense(), first.weight.dense()));
+    for (const at::ScalarType dtype : kTypes) {
+      const Twin x({5, 512}, dtype, 1), bias({37}, dtype, 2);
+      const std::vector<BlockFactor> factors{{*card, bias.card}, {*other}};
+      const auto products = own.block_products(x.card, factors);
+      // The weight is rounded to x's type too.
+      const at::Tensor exact_OI = first.dense_OI.to(dtype).to(at::kDouble),
+                       other_OI = second.dense_OI.to(dtype).to(at::kDouble);
+      expect_near(products.at(0), x.exact.matmul(exact_OI.t()) + bias.exact, "with a bias");
+      expect_near(products.at(1), x.exact.matmul(other_OI.t()), "without");
+      const at::Tensor ids = at::tensor({3, 36, 3, 0, 16}, at::kLong);
+      EXPECT_TRUE(at::equal(own.block_rows(*card, ids.to(kCard), dtype).cpu(),
+                            first.dense_OI.index_select(0, ids).to(dtype)));
+    }
+  }
+}
+
+TEST(AtenTable, FindsTheLikeliestTokens) {
+  const AtenTable table;
+  for (const at::ScalarType type : kTypes) {
+    const Twin logits({9, 130}, type, 1);
+    const at::Tensor found = aten::backend().likeliest(logits.card).cpu();
+    EXPECT_EQ(found.scalar_type(), at::kLong);
+    EXPECT_TRUE(at::equal(logits.exact.gather(1, found.unsqueeze(1)), logits.exact.amax(1, true)));
   }
 }
 

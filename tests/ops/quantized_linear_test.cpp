@@ -26,58 +26,21 @@
 #include "base/error.h"
 #include "finite_differences.h"
 #include "ops/backend.h"
+#include "random_blocks.h"
 #include "support/cpu_table.h"
 #include "support/throws.h"
 
 namespace danlu::ops {
 namespace {
 
-constexpr BlockType kTypes[] = {BlockType::kQ8_0, BlockType::kQ4_0, BlockType::kQ4_K,
-                                BlockType::kQ6_K};
-
-void put_scale(float scale, std::byte* to) {
-  const uint16_t bits = float_to_f16(scale);
-  std::memcpy(to, &bits, sizeof bits);
-}
-
-/// Blocks of random bits, all of which are codes and scales, but for the F16 scales: those of
-/// around 0.01 of both signs.
-std::vector<std::byte> random_blocks(BlockType type, int64_t rows, int64_t columns) {
-  std::mt19937 random(static_cast<uint32_t>(rows * 131 + columns));
-  const BlockTraits& traits = block_traits(type);
-  std::vector<std::byte> blocks(static_cast<size_t>(rows) *
-                                block_bytes(type, static_cast<size_t>(columns)));
-  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
-  for (size_t at = 0; at < blocks.size(); at += traits.bytes) {
-    const auto scale = [&] { return (static_cast<float>(random() % 200) - 100) / 10000; };
-    put_scale(scale(), blocks.data() + at + (type == BlockType::kQ6_K ? 208 : 0));
-    if (type == BlockType::kQ4_K) put_scale(scale(), blocks.data() + at + 2);
-  }
-  return blocks;
-}
-
-struct Matrix {
-  BlockWeight weight;
-  at::Tensor dense_OI;  ///< f64, read from the blocks
-};
-
-Matrix random_matrix(BlockType type, int64_t rows, int64_t columns) {
-  const std::vector<std::byte> blocks = random_blocks(type, rows, columns);
-  const size_t row_bytes = block_bytes(type, static_cast<size_t>(columns));
-  at::Tensor dense = at::empty({rows, columns}, at::TensorOptions(at::kFloat));
-  dequantize(type, blocks.data(), static_cast<size_t>(rows * columns), dense.data_ptr<float>());
-  return {BlockWeight(type, rows, columns,
-                      [&](int64_t row, int64_t count, std::byte* to) {
-                        std::copy_n(blocks.begin() + row * static_cast<int64_t>(row_bytes),
-                                    count * static_cast<int64_t>(row_bytes), to);
-                      }),
-          dense.to(at::kDouble)};
-}
+using test::kBlockBlockTypes;
+using test::Matrix;
+using test::random_matrix;
 
 std::string name_of(BlockType type) { return std::string(block_traits(type).name); }
 
 TEST(BlockWeight, HoldsTheNumbersOfItsBlocks) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kBlockTypes) {
     for (const int64_t rows : {1, 15, 16, 17, 50}) {
       const Matrix matrix = random_matrix(type, rows, 512);
       EXPECT_TRUE(at::equal(matrix.weight.dense().to(at::kDouble), matrix.dense_OI))
@@ -87,7 +50,7 @@ TEST(BlockWeight, HoldsTheNumbersOfItsBlocks) {
 }
 
 TEST(BlockWeight, TakesTheMemoryOfItsBlocks) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kBlockTypes) {
     const double blocks = static_cast<double>(block_bytes(type, 256 * 512));
     const double bytes = static_cast<double>(random_matrix(type, 512, 256).weight.size_bytes());
     EXPECT_LE(bytes, blocks * (type == BlockType::kQ4_K ? 1.028 : 1.0)) << name_of(type);
@@ -97,7 +60,7 @@ TEST(BlockWeight, TakesTheMemoryOfItsBlocks) {
 /// Inputs that are whole multiples of a 127th of their group's largest lose nothing: what is left
 /// are f32 sums.
 TEST(QuantizedLinear, IsExactWhereTheInputIsWholeMultiples) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kBlockTypes) {
     for (const auto& [n, outputs, inputs] : {std::tuple(1, 48, 256),
                                              {2, 17, 512},
                                              {3, 16, 256},
@@ -123,7 +86,7 @@ TEST(QuantizedLinear, IsExactWhereTheInputIsWholeMultiples) {
 
 /// The bound of the header: half a 127th of the group's largest, on every weight of the group.
 TEST(QuantizedLinear, IsOffByHalfAStepOfTheInputAtMost) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kBlockTypes) {
     const Matrix matrix = random_matrix(type, 40, 1024);
     const at::Tensor x = test::random_f64({9, 1024}, 7);
     const at::Tensor y = quantized_linear(x.to(at::kFloat), matrix.weight).to(at::kDouble);
@@ -187,7 +150,7 @@ TEST(QuantizedLinear, ATypeOf16BitsDiffersByOneRoundingAlone) {
 }
 
 TEST(QuantizedLinear, WhatIsNoNumberStaysNone) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kBlockTypes) {
     const Matrix matrix = random_matrix(type, 16, 256);
     for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
       at::Tensor x = at::zeros({2, 256}, at::TensorOptions(at::kFloat));

@@ -33,6 +33,8 @@ std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<
   return {sums.data_ptr<double>(), sums.data_ptr<double>() + sums.numel()};
 }
 
+at::Tensor likeliest(const at::Tensor& logits_RV) { return logits_RV.argmax(1); }
+
 bool all_finite(const at::Tensor& x) {
   if (x.numel() == 0) return true;
   const double none = std::numeric_limits<double>::infinity();

@@ -21,6 +21,8 @@ Backend filled_aten() {
   table.nf4_product = &nf4_product;
   table.nf4_input_grad = &nf4_input_grad;
   table.nf4_rows = &nf4_rows;
+  table.block_products = &block_products;
+  table.block_rows = &block_rows;
   table.rms_norm = &rms_norm;
   table.rms_norm_backward = &rms_norm_backward;
   table.rotary = &rotary;
@@ -32,6 +34,7 @@ Backend filled_aten() {
   table.fewest_queries = 8;
   table.attention_over_pages = &attention_over_pages;
   table.store_in_pages = &store_in_pages;
+  table.likeliest = &likeliest;
   table.add_rows = &add_rows;
   table.sums_of_squares = &sums_of_squares;
   table.all_finite = &all_finite;

@@ -33,6 +33,12 @@ at::Tensor nf4_product(const at::Tensor& x_NI, const Nf4Matrix& weight, const at
 at::Tensor nf4_input_grad(const at::Tensor& d_y_NO, const Nf4Matrix& weight);
 at::Tensor nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count, at::ScalarType type);
 
+/// A few bands are dense at a time, which go through the products of the device's own table. Rows
+/// of x are not quantised, as the CPU's are. Ids outside of the vocabulary are the device's error.
+std::vector<at::Tensor> block_products(const at::Tensor& x_NI,
+                                       std::span<const BlockFactor> factors);
+at::Tensor block_rows(const BlockWeight& weight, const at::Tensor& ids_N, at::ScalarType type);
+
 NormResult rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps);
 NormGrads rms_norm_backward(const at::Tensor& x, const at::Tensor& weight_D, const at::Tensor& rstd,
                             const at::Tensor& dy, bool x_grad, bool weight_grad);
@@ -58,6 +64,7 @@ void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Page
 
 /// In the order of the rows on every device, where index_add_ adds in any.
 void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
+at::Tensor likeliest(const at::Tensor& logits_RV);
 /// The host waits once.
 std::vector<double> sums_of_squares(const at::Tensor& values, const std::vector<Chunk>& chunks);
 bool all_finite(const at::Tensor& x);
