@@ -35,6 +35,9 @@ Json error_json(const Refusal& refusal) {
   return error_json(refusal.status(), refusal.what(), refusal.param(), refusal.code());
 }
 
-Json failure_json(const std::string& message) { return error_json(500, message); }
+bool is_of_client(const Error& error) {
+  return error.code() == ExitCode::kData || error.code() == ExitCode::kModel ||
+         error.code() == ExitCode::kUsage;
+}
 
 }  // namespace danlu::api

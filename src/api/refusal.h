@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/error.h"
 #include "base/json.h"
 
 namespace danlu::api {
@@ -33,7 +34,8 @@ Json error_json(int status, const std::string& message, const std::string& param
                 const std::string& code = {});
 Json error_json(const Refusal& refusal);
 
-/// What a client is told when an answer under way cannot be ended: the request was right.
-Json failure_json(const std::string& message);
+/// Whether an error is the client's, a 400, and not the server's, a 500: what it sent or named
+/// cannot be used.
+bool is_of_client(const Error& error);
 
 }  // namespace danlu::api

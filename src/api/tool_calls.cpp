@@ -513,22 +513,4 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(ToolFormat format, ToolCal
   throw InternalError("a form of tool calls without a reader");
 }
 
-ParsedAnswer parse_tool_calls(std::string_view text, ToolFormat format, ToolCallOptions options) {
-  options.whole_calls = true;
-  const auto parser = make_tool_call_parser(format, std::move(options));
-  ParsedAnswer answer;
-  const auto take = [&](const std::vector<ToolCallEvent>& events) {
-    for (const ToolCallEvent& event : events) {
-      if (event.kind == ToolCallEvent::Kind::kContent) answer.content += event.text;
-      if (event.kind == ToolCallEvent::Kind::kBegin)
-        answer.calls.push_back({event.id, event.name, ""});
-      if (event.kind == ToolCallEvent::Kind::kArguments)
-        answer.calls[event.index].arguments += event.text;
-    }
-  };
-  take(parser->push(text));
-  take(parser->finish());
-  return answer;
-}
-
 }  // namespace danlu::api

@@ -56,12 +56,5 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(text::ToolFormat format,
 struct ParsedCall {
   std::string id, name, arguments;
 };
-struct ParsedAnswer {
-  std::string content;
-  std::vector<ParsedCall> calls;
-};
-/// A whole answer; options.whole_calls is taken as set.
-ParsedAnswer parse_tool_calls(std::string_view text, text::ToolFormat format,
-                              ToolCallOptions options = {});
 
 }  // namespace danlu::api

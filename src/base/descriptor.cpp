@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace danlu {
 
@@ -60,6 +61,14 @@ bool write_all(int fd, const void* from, size_t size_bytes) {
     done += static_cast<size_t>(put);
   }
   return true;
+}
+
+void write_all_or_throw(int fd, std::string_view bytes, const std::filesystem::path& path,
+                        const std::string& no_space) {
+  if (write_all(fd, bytes.data(), bytes.size())) return;
+  const int code = errno;
+  throw IoError(tr("{}: cannot write: {}", path.string(), std::strerror(code)),
+                hint_of_full(code, no_space));
 }
 
 bool sync_descriptor(int fd) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace danlu {
 
@@ -19,6 +20,9 @@ ssize_t read_full(int fd, void* to, size_t size_bytes);
 
 /// Writes all of it, however little the system takes at a time. false on an error.
 bool write_all(int fd, const void* from, size_t size_bytes);
+/// The same. Errors: IoError naming `path`, which is open there; its hint as hint_of_full's.
+void write_all_or_throw(int fd, std::string_view bytes, const std::filesystem::path& path,
+                        const std::string& no_space);
 
 /// fsync. true where the file system has no such thing (EINVAL, ENOSYS, ENOTSUP: some FUSE and
 /// network mounts), for nothing can be done about that. false if data may be lost: EIO, ENOSPC, and

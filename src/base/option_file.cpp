@@ -24,11 +24,6 @@ constexpr int kMaxNesting = 64;
 constexpr size_t kMaxExpandedBytes = 32 << 20;
 constexpr size_t kNodeBytes = 64;
 
-/// Environment variables may hold any bytes; JSON text may not.
-std::string json_text(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 void require_utf8(std::string_view text, const fs::path& path) {
   try {
     (void)Json(text).dump();  // the writer checks every byte
@@ -223,7 +218,7 @@ class FileReader {
     entry.key = key;
     entry.origin = where(at);
     entry.file = open_files_.back().string();
-    entry.json = json_text(to_json(value));
+    entry.json = dump_text(to_json(value));
     if (value.IsScalar()) {
       entry.text = expanded(value.Scalar(), value);
     } else if (value.IsSequence()) {
@@ -240,7 +235,7 @@ class FileReader {
     std::vector<std::string> out;
     for (const YAML::Node& element : sequence) {
       out.push_back(element.IsScalar() ? expanded(element.Scalar(), element)
-                                       : json_text(to_json(element)));
+                                       : dump_text(to_json(element)));
     }
     return out;
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace danlu {
@@ -21,13 +22,8 @@ constexpr Names kLaunchers[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}};
 
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 std::optional<int64_t> number_in_environment(const char* name, int64_t least, int64_t most) {
-  const std::string_view text = variable(name);
+  const std::string text = environment_variable(name);
   if (text.empty()) return std::nullopt;
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -49,7 +45,7 @@ int64_t needed(const char* name, int64_t most, const char* why) {
 /// torchrun listens at MASTER_PORT itself where it says so, with a store whose protocol is that of
 /// its own version. 0: it does not.
 int64_t port_of_launcher(int64_t master_port) {
-  return variable("TORCHELASTIC_USE_AGENT_STORE") == "True" ? master_port : 0;
+  return environment_variable("TORCHELASTIC_USE_AGENT_STORE") == "True" ? master_port : 0;
 }
 
 /// Far enough from those that people give to jobs beside each other.
@@ -77,7 +73,7 @@ RankPlace rank_place_from_environment() {
         number_in_environment(names.local_rank, 0, std::min(place.rank, place.local_size - 1));
     place.says_local_rank = local_rank || place.says_local_size;
     place.local_rank = local_rank.value_or(place.rank % place.local_size);
-    place.master_address = variable("MASTER_ADDR");
+    place.master_address = environment_variable("MASTER_ADDR");
     if (place.master_address.empty()) {
       throw UsageError(
           tr("[ranks] MASTER_ADDR is missing: {} says that several processes run", names.size),
@@ -87,7 +83,7 @@ RankPlace rank_place_from_environment() {
     place.master_port = needed("MASTER_PORT", 65535, names.size);
     place.launcher_port = port_of_launcher(place.master_port);
     if (place.launcher_port > 0) place.master_port = port_beside(place.launcher_port);
-    place.ends_with_others = local_size == *size && !variable("DANLU_JOB").empty();
+    place.ends_with_others = local_size == *size && !environment_variable("DANLU_JOB").empty();
     return place;
   }
   return {};
@@ -97,7 +93,7 @@ Restart restart_from_environment() {
   constexpr int64_t kMost = int64_t{1} << 40;
   const auto of_torchrun = number_in_environment("TORCHELASTIC_RESTART_COUNT", 0, kMost);
   return {number_in_environment("DANLU_RESTARTS", 0, kMost).value_or(of_torchrun.value_or(0)),
-          std::string(variable("DANLU_JOB")),
+          environment_variable("DANLU_JOB"),
           number_in_environment("DANLU_JOB_RANKS", 0, kMost).value_or(0)};
 }
 

@@ -155,6 +155,7 @@ bool Connection::pass_guards() {
 bool Connection::find_handler() {
   Router::Match match = parts_->router.find(request_.method, request_.path);
   handler_ = match.handler;
+  pace_ = match.pace;
   request_.places = std::move(match.places);
   if (handler_) return true;
   Response response;
@@ -187,7 +188,7 @@ void Connection::dispatch() {
   exchange_ = exchange;
   counts_exchange_ = true;
   ++parts_->num_exchanges;
-  asio::post(parts_->handlers,
+  asio::post(pace_ == Pace::kPrompt ? parts_->prompt_handlers : parts_->handlers,
              [handler = handler_, exchange = std::move(exchange), parts = parts_]() mutable {
                run_handler(*handler, exchange, parts->router);
                exchange.reset();

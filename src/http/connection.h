@@ -28,11 +28,12 @@ struct ServerParts {
       : settings(std::move(with)),
         router(std::move(by)),
         io(settings.io_threads),
-        handlers(static_cast<size_t>(settings.handler_threads)) {}
+        handlers(static_cast<size_t>(settings.handler_threads)),
+        prompt_handlers(1) {}
   const Settings settings;
   const Router router;
   asio::io_context io;
-  asio::thread_pool handlers;
+  asio::thread_pool handlers, prompt_handlers;
   std::atomic<bool> is_draining = false;
   std::atomic<size_t> num_exchanges = 0;
   std::mutex mutex;
@@ -97,6 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::atomic<bool> is_cut_ = false;  ///< as others see it; is_over_: it happened
   Request request_;
   const Handler* handler_ = nullptr;
+  Pace pace_ = Pace::kAny;
   Headers answer_headers_;
   std::weak_ptr<LiveExchange> exchange_;
   Phase phase_ = Phase::kReading;

@@ -44,14 +44,15 @@ std::optional<std::vector<std::string>> places_in(const std::vector<std::string>
 
 }  // namespace
 
-void Router::add(std::string method, std::string pattern, Handler handler) {
+void Router::add(std::string method, std::string pattern, Handler handler, Pace pace) {
   const bool is_known = std::any_of(routes_.begin(), routes_.end(), [&](const Route& route) {
     return route.method == method && route.pattern == pattern;
   });
   if (is_known || pattern.empty() || pattern.front() != '/')
     throw InternalError(fmt::format("[http] no second route, and an absolute one: {}", pattern));
   std::vector<std::string> parts = parts_of_path(pattern);
-  routes_.push_back({std::move(method), std::move(pattern), std::move(parts), std::move(handler)});
+  routes_.push_back(
+      {std::move(method), std::move(pattern), std::move(parts), std::move(handler), pace});
 }
 
 void Router::add_guard(Guard guard) { guards_.push_back(std::move(guard)); }
@@ -67,6 +68,7 @@ Router::Match Router::find(std::string_view method, std::string_view path) const
     if (!places) continue;
     if (route.method == served_by && !match.handler) {
       match.handler = &route.handler;
+      match.pace = route.pace;
       match.places = std::move(*places);
     }
     for (const std::string& allowed :

@@ -14,6 +14,9 @@ namespace danlu::http {
 /// from elsewhere: the exchange may be kept. What it throws becomes a 500.
 using Handler = std::function<void(const ExchangePtr&)>;
 
+/// kPrompt: the handler never takes its time, and waits behind none that does.
+enum class Pace { kAny, kPrompt };
+
 /// Looks at a request before its body is read, on a thread that must not wait. A response ends it
 /// there. `answer_headers` go with whatever answer follows.
 using Guard = std::function<std::optional<Response>(const Request&, Headers* answer_headers)>;
@@ -29,7 +32,7 @@ class Router {
   /// left, "" too. Of several patterns that match the one that was added first counts. HEAD is
   /// answered by GET's handler, without the body. Errors: InternalError for a pattern that does not
   /// begin with '/', or that was added already.
-  void add(std::string method, std::string pattern, Handler handler);
+  void add(std::string method, std::string pattern, Handler handler, Pace pace = Pace::kAny);
   /// Guards are asked in the order in which they were added.
   void add_guard(Guard guard);
   /// Without one, text/plain.
@@ -37,6 +40,7 @@ class Router {
 
   struct Match {
     const Handler* handler = nullptr;  ///< null: none
+    Pace pace = Pace::kAny;
     std::vector<std::string> places;
     std::string allow;  ///< the path's methods, "GET, HEAD"; empty: no pattern has the path
   };
@@ -49,6 +53,7 @@ class Router {
     std::string method, pattern;
     std::vector<std::string> parts;
     Handler handler;
+    Pace pace;
   };
   std::vector<Route> routes_;
   std::vector<Guard> guards_;

@@ -68,7 +68,7 @@ class Server::Impl {
       listen(endpoint, endpoints.size() > 1);
     }
     work_.emplace(asio::make_work_guard(parts_->io));
-    for (auto& acceptor : acceptors_) accept(*acceptor);
+    for (auto& listener : listeners_) accept(*listener);
     for (int i = 0; i < parts_->settings.io_threads; ++i)
       threads_.emplace_back([parts = parts_] { parts->io.run(); });
   }
@@ -76,11 +76,13 @@ class Server::Impl {
   bool stop(double drain_s) {
     if (threads_.empty()) return true;
     parts_->is_draining = true;
-    asio::post(parts_->io, [this] {
-      error_code ignored;
-      retry_.cancel();
-      for (auto& acceptor : acceptors_) acceptor->close(ignored);
-    });
+    for (const auto& listener : listeners_) {
+      asio::post(listener->acceptor.get_executor(), [at = listener.get()] {
+        error_code ignored;
+        at->retry.cancel();
+        at->acceptor.close(ignored);
+      });
+    }
     for (const auto& connection : connections()) connection->post_close_if_idle();
     const double end_s = steady_now_s() + drain_s;
     while (parts_->num_exchanges > 0 && steady_now_s() < end_s) sleep_briefly();
@@ -91,6 +93,7 @@ class Server::Impl {
       sleep_briefly();
     }
     parts_->handlers.join();
+    parts_->prompt_handlers.join();
     work_.reset();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
@@ -105,10 +108,19 @@ class Server::Impl {
   }
 
  private:
+  /// One address. What is done with it is done on a strand of its own.
+  struct Listener {
+    explicit Listener(asio::io_context& io)
+        : acceptor(asio::make_strand(io)), retry(acceptor.get_executor()) {}
+    tcp::acceptor acceptor;
+    asio::steady_timer retry;
+  };
+
   static void sleep_briefly() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
   void listen(const tcp::endpoint& endpoint, bool is_one_of_several) {
-    auto acceptor = std::make_unique<tcp::acceptor>(parts_->io);
+    auto listener = std::make_unique<Listener>(parts_->io);
+    tcp::acceptor* const acceptor = &listener->acceptor;
     error_code error;
     acceptor->open(endpoint.protocol(), error);
     // A machine may have no IPv6 though its name has such an address.
@@ -127,23 +139,23 @@ class Server::Impl {
                     tr("another program may have this port: --port 0 takes one that is free"));
     }
     port_ = acceptor->local_endpoint().port();
-    acceptors_.push_back(std::move(acceptor));
+    listeners_.push_back(std::move(listener));
   }
 
-  void accept(tcp::acceptor& acceptor) {
-    acceptor.async_accept(asio::make_strand(parts_->io),
-                          [this, &acceptor](const error_code& error, tcp::socket socket) {
-                            if (parts_->is_draining) return;
-                            if (!error) {
-                              take(std::move(socket));
-                              return accept(acceptor);
-                            }
-                            // No descriptors are left: some may be, later.
-                            retry_.expires_after(std::chrono::milliseconds(100));
-                            retry_.async_wait([this, &acceptor](const error_code&) {
-                              if (!parts_->is_draining) accept(acceptor);
-                            });
-                          });
+  void accept(Listener& at) {
+    at.acceptor.async_accept(asio::make_strand(parts_->io),
+                             [this, &at](const error_code& error, tcp::socket socket) {
+                               if (parts_->is_draining) return;
+                               if (!error) {
+                                 take(std::move(socket));
+                                 return accept(at);
+                               }
+                               // No descriptors are left: some may be, later.
+                               at.retry.expires_after(std::chrono::milliseconds(100));
+                               at.retry.async_wait([this, &at](const error_code&) {
+                                 if (!parts_->is_draining) accept(at);
+                               });
+                             });
   }
 
   void take(tcp::socket socket) {
@@ -173,8 +185,7 @@ class Server::Impl {
 
   const std::shared_ptr<ServerParts> parts_;
   std::optional<asio::ssl::context> tls_;
-  std::vector<std::unique_ptr<tcp::acceptor>> acceptors_;
-  asio::steady_timer retry_{parts_->io};
+  std::vector<std::unique_ptr<Listener>> listeners_;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;

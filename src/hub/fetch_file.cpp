@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -88,13 +89,8 @@ class Part {
 
   uint64_t size() const { return size_; }
   void append(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail();
-      bytes.remove_prefix(static_cast<size_t>(written));
-      size_ += static_cast<uint64_t>(written);
-    }
+    if (!write_all(fd_, bytes.data(), bytes.size())) fail();
+    size_ += bytes.size();
   }
   void clear() {
     if (::ftruncate(fd_, 0) != 0) fail();

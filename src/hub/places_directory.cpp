@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <fstream>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/lfs_pointer.h"
@@ -13,10 +13,6 @@
 
 namespace danlu::hub {
 namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 double modified_s(const fs::path& file) {
   struct stat status{};
@@ -125,7 +121,7 @@ class DirectoryPlaces final : public Places {
     if (!records_ || file.etag().empty()) return;
     const fs::path record = record_file(file);
     fs::create_directories(record.parent_path());
-    write_file_atomic(record, fmt::format("{}\n{}\n{:.6f}\n", commit_, file.etag(), seconds_now()));
+    write_file_atomic(record, fmt::format("{}\n{}\n{:.6f}\n", commit_, file.etag(), unix_now_s()));
   }
 
   fs::path directory_, parts_;

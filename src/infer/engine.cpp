@@ -129,6 +129,8 @@ class Engine::Impl {
       throw DataError(tr("[engine] a model that several processes hold sees no pictures"),
                       tr("ask one that runs without --tensor_parallel_size"));
     }
+    if (has_peers() && (asked.num_logprobs || settings_.lookup.num_tokens > 0))
+      throw InternalError("[engine] ranks that each have an engine agree on tokens alone");
     const int64_t tokens = std::ssize(asked.request.prompt);
     if (settings_.max_pages == 0 || tokens < page_tokens()) return;
     throw DataError(tr("[engine] the prompt has {} tokens, the pages of the cache hold {}", tokens,
@@ -441,16 +443,26 @@ class Engine::Impl {
 
   /// Ranks of the tensor axis that each have an engine see the same logits; unlike processors may
   /// still draw otherwise. Followers have none: they get what was drawn with the next pass.
+  bool has_peers() const { return !followers_ && model_.mesh().tensor().size() > 1; }
+
+  /// What rank 0 drew, or that nothing may come, or its failure.
   void agree(std::vector<DrawnToken>& drawn) const {
-    const parallel::Group& group = model_.mesh().tensor();
-    if (group.size() == 1 || followers_) return;
+    if (!has_peers()) return;
+    constexpr int32_t kNothing = -1, kFailure = -2;
     std::string ids;
-    for (const DrawnToken& one : drawn) ids += std::to_string(one.token.value_or(-1)) + " ";
-    std::istringstream first(parallel::text_from(group, 0, ids));
+    for (const DrawnToken& one : drawn)
+      ids += std::to_string(one.error ? kFailure : one.token.value_or(kNothing)) + " ";
+    std::istringstream first(parallel::text_from(model_.mesh().tensor(), 0, ids));
     for (DrawnToken& one : drawn) {
-      int32_t id = -1;
+      int32_t id = kNothing;
       first >> id;
-      if (id >= 0 && one.token) one.token = id;
+      if (id == kFailure) {
+        if (!one.error)
+          one.error = std::make_exception_ptr(NumericError(tr("[engine] rank 0 drew no token")));
+        continue;
+      }
+      one = {};
+      if (id >= 0) one.token = id;
     }
   }
 
@@ -553,8 +565,13 @@ class Engine::Impl {
       output.finished = FinishReason::kStop;
     } else {
       ++counts_.new_tokens;
-      take(live, *drawn.token, output);
       output.logprobs = drawn.logprobs;
+      try {
+        take(live, *drawn.token, output);
+      } catch (const std::exception&) {  // of its form
+        output = ended(live, FinishReason::kFailed);
+        output.error = std::current_exception();
+      }
     }
     if (output.finished) forget({live.asked.priority, live.handle});
     return output;

@@ -83,6 +83,20 @@ void end_answer(const EngineOutput& output, Answer& answer) {
 
 }  // namespace
 
+const char* name_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kFailed:
+      return "error";
+    case FinishReason::kCancelled:
+      break;
+  }
+  return "cancelled";
+}
+
 void check_prompt(const arch::ModelConfig& config, const std::vector<text::TokenId>& prompt,
                   const std::vector<PromptPicture>& pictures) {
   if (prompt.empty()) {

@@ -20,6 +20,9 @@ namespace danlu::infer {
 /// kFailed: a picture could not be read.
 enum class FinishReason { kStop, kLength, kCancelled, kFailed };
 
+/// "stop", "length", "cancelled", "error"
+const char* name_of(FinishReason reason);
+
 struct Request {
   std::vector<text::TokenId> prompt;  ///< not empty
   /// In order. A picture's placeholders stand in `prompt`, one for each visual token.

@@ -20,8 +20,6 @@ ops::PageShape page_shape(const arch::ModelConfig& config, int64_t ranks) {
           kept.value_dim};
 }
 
-int64_t pages_for(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
-
 }  // namespace
 
 ops::PageShape page_shape_of(const models::CausalLM& model) {
@@ -54,7 +52,7 @@ SequenceId SequenceCache::add(std::span<const int32_t> pages) {
 SequenceId SequenceCache::fork(SequenceId id) {
   Sequence copy = sequences_.at(id);
   // A pass that was begun and not ended may have left more.
-  copy.pages.resize(static_cast<size_t>(pages_for(copy.length)));
+  copy.pages.resize(static_cast<size_t>(ops::pages_for(copy.length)));
   for (const int32_t page : copy.pages) pool_.hold(page);
   sequences_.emplace(next_id_, std::move(copy));
   return next_id_++;
@@ -74,7 +72,7 @@ void SequenceCache::truncate(SequenceId id, int64_t length) {
   if (length > sequence.length)
     throw InternalError("[kv_cache] cannot truncate to more than there is");
   sequence.length = length;
-  for (; std::ssize(sequence.pages) > pages_for(length); sequence.pages.pop_back())
+  for (; std::ssize(sequence.pages) > ops::pages_for(length); sequence.pages.pop_back())
     pool_.give_back(sequence.pages.back());
 }
 
@@ -102,8 +100,8 @@ int64_t SequenceCache::pages_needed(const std::vector<Growth>& batch) const {
         ++needed;
       }
     }
-    needed +=
-        std::max<int64_t>(0, pages_for(sequence.length + num_new) - std::ssize(sequence.pages));
+    needed += std::max<int64_t>(
+        0, ops::pages_for(sequence.length + num_new) - std::ssize(sequence.pages));
   }
   return needed;
 }
@@ -119,7 +117,7 @@ void SequenceCache::make_room(Sequence& sequence, int64_t num_new) {
       page = own;
     }
   }
-  while (std::ssize(sequence.pages) < pages_for(sequence.length + num_new))
+  while (std::ssize(sequence.pages) < ops::pages_for(sequence.length + num_new))
     sequence.pages.push_back(pool_.take().value());
 }
 

@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/error.h"
-
 namespace danlu::infer {
 
 bool LiveRequest::takes_likeliest(int64_t vocabulary) const {
@@ -31,7 +29,7 @@ DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType co
     drawn.token = next_of(row, live.asked.request, live.seen, computed_in);
     if (drawn.token && live.asked.num_logprobs)
       drawn.logprobs = logprobs_of(of_model, *drawn.token, *live.asked.num_logprobs);
-  } catch (const Error&) {
+  } catch (const std::exception&) {  // too little memory as well: it is this request's alone
     drawn.error = std::current_exception();
   }
   return drawn;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -29,19 +31,32 @@ void penalise(std::span<float> logits_V, const LogitRules& rules,
   }
 }
 
-bool forbid_all_but(std::span<float> logits_V, std::span<const uint64_t> allowed) {
-  bool any = false;
+void forbid_all_but(std::span<float> logits_V, std::span<const uint64_t> allowed) {
   for (size_t word = 0; word * 64 < logits_V.size(); ++word) {
     const uint64_t bits = word < allowed.size() ? allowed[word] : 0;
     const size_t end = std::min(logits_V.size(), word * 64 + 64);
     for (size_t id = word * 64; id < end; ++id) {
-      if (bits >> (id % 64) & 1)
-        any = true;
-      else
-        logits_V[id] = kForbidden;
+      if (!(bits >> (id % 64) & 1)) logits_V[id] = kForbidden;
     }
   }
-  return any;
+}
+
+bool any_may_come(std::span<const float> logits_V) {
+  return std::any_of(logits_V.begin(), logits_V.end(),
+                     [](float logit) { return logit != kForbidden; });
+}
+
+/// A form that is complete allows nothing but the end, however short the answer is.
+void forbid_end(std::span<float> logits_V, std::span<const text::TokenId> stop_ids) {
+  std::vector<std::pair<float*, float>> before;
+  for (const text::TokenId id : stop_ids) {
+    float* const logit = logit_of(logits_V, id);
+    if (!logit) continue;
+    before.emplace_back(logit, *logit);
+    *logit = kForbidden;
+  }
+  if (any_may_come(logits_V)) return;
+  for (auto last = before.rbegin(); last != before.rend(); ++last) *last->first = last->second;
 }
 
 void require_penalty(double value, const char* name) {
@@ -58,12 +73,9 @@ bool apply_rules(std::span<float> logits_V, const LogitRules& rules,
   }
   if (rules.presence_penalty != 0 || rules.frequency_penalty != 0)
     penalise(logits_V, rules, answer);
-  if (std::ssize(answer) < rules.min_new_tokens) {
-    for (const text::TokenId id : stop_ids) {
-      if (float* const logit = logit_of(logits_V, id)) *logit = kForbidden;
-    }
-  }
-  return !rules.constraint || forbid_all_but(logits_V, rules.constraint->allowed());
+  if (rules.constraint) forbid_all_but(logits_V, rules.constraint->allowed());
+  if (std::ssize(answer) < rules.min_new_tokens) forbid_end(logits_V, stop_ids);
+  return any_may_come(logits_V);
 }
 
 void check_rules(const LogitRules& rules, int64_t vocabulary) {

@@ -15,7 +15,7 @@ struct LogitRules {
   std::vector<std::pair<text::TokenId, float>> bias;  ///< added to the logits of these
   double presence_penalty = 0;   ///< taken from the logits of tokens that the answer has
   double frequency_penalty = 0;  ///< the same for each time that it has them
-  int64_t min_new_tokens = 0;    ///< no stop id comes before so many tokens
+  int64_t min_new_tokens = 0;    ///< no stop id comes before so many tokens, where others may
   std::shared_ptr<text::TokenConstraint> constraint;  ///< of this answer alone
 
   bool is_empty() const {

@@ -7,11 +7,9 @@
 namespace danlu::infer {
 namespace {
 
-int64_t pages_of(int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
-
 /// Pages that `more` tokens need beyond those of the computed ones.
 int64_t growth(const RequestProgress& request, int64_t more) {
-  return pages_of(request.computed + more) - pages_of(request.computed);
+  return ops::pages_for(request.computed + more) - ops::pages_for(request.computed);
 }
 
 /// As many of the request's tokens as a pass still takes.

@@ -204,21 +204,6 @@ VideoPatches process_video(const std::filesystem::path& file, const ImageProcess
   return process_video(map.bytes(), file.string(), processor, rule, max_pixels);
 }
 
-VideoPatches process_frame_files(std::span<const std::filesystem::path> files, double fps,
-                                 const ImageProcessor& processor, const PreResize& pre_resize,
-                                 const DecodeOptions& options) {
-  if (files.empty()) {
-    throw MediaError(MediaFault::kBadShape, tr("a video that is a list of no pictures"));
-  }
-  std::vector<MappedFile> maps;
-  std::vector<NamedBytes> bytes;
-  for (const auto& file : files) {
-    maps.push_back(open_media_file(file));
-    bytes.push_back({file.string(), maps.back().bytes()});
-  }
-  return process_frames(bytes, fps, processor, pre_resize, options);
-}
-
 VideoPatches process_frames(std::span<const NamedBytes> files, double fps,
                             const ImageProcessor& processor, const PreResize& pre_resize,
                             const DecodeOptions& options) {
@@ -258,18 +243,6 @@ void require_whole_video(Bytes bytes, const std::string& name, const VideoRule& 
                          int64_t max_pixels) {
   each_chosen(bytes, name, known_video(bytes, name, rule, max_pixels), max_pixels,
               [](NamedReader&) {});
-}
-
-Grid grid_of_frame_files(std::span<const std::filesystem::path> files,
-                         const ImageProcessor& processor, const PreResize& pre_resize,
-                         const DecodeOptions& options) {
-  if (files.empty()) {
-    throw MediaError(MediaFault::kBadShape, tr("a video that is a list of no pictures"));
-  }
-  Grid grid = grid_of_file(files[0], processor, pre_resize, options);
-  const int64_t together = processor.temporal_patch_size;
-  grid.t = (static_cast<int64_t>(files.size()) + together - 1) / together;
-  return grid;
 }
 
 }  // namespace danlu::media

@@ -45,19 +45,14 @@ VideoPatches process_video(std::span<const std::byte> bytes, const std::string& 
 VideoPatches process_video(const std::filesystem::path& file, const ImageProcessor& processor,
                            const VideoRule& rule, int64_t max_pixels = kMaxPixels);
 
-/// A video whose frames are picture files, each resized as a picture of its own by `pre_resize` (of
-/// frame lists qwen_vl_utils takes the limits of pictures); the processor's size is that of the
-/// first frame for all. `fps`: of the list. Errors: as process_picture; kBadShape if it is empty.
-VideoPatches process_frame_files(std::span<const std::filesystem::path> files, double fps,
-                                 const ImageProcessor& processor, const PreResize& pre_resize = {},
-                                 const DecodeOptions& options = {});
-
 /// A picture's file as it lies in memory.
 struct NamedBytes {
   std::string name;  ///< for errors
   std::span<const std::byte> bytes;
 };
-/// The same of frames in memory.
+/// A video whose frames are picture files, each resized as a picture of its own by `pre_resize` (of
+/// frame lists qwen_vl_utils takes the limits of pictures); the processor's size is that of the
+/// first frame for all. `fps`: of the list. Errors: as process_picture; kBadShape if it is empty.
 VideoPatches process_frames(std::span<const NamedBytes> files, double fps,
                             const ImageProcessor& processor, const PreResize& pre_resize = {},
                             const DecodeOptions& options = {});
@@ -75,9 +70,5 @@ std::pair<Grid, double> grid_of_video(std::span<const std::byte> bytes, const st
 /// frames is found. Errors: as video_frames.
 void require_whole_video(std::span<const std::byte> bytes, const std::string& name,
                          const VideoRule& rule, int64_t max_pixels = kMaxPixels);
-/// The grid of a list of picture files, from the header of the first. Errors: as grid_of_file.
-Grid grid_of_frame_files(std::span<const std::filesystem::path> files,
-                         const ImageProcessor& processor, const PreResize& pre_resize = {},
-                         const DecodeOptions& options = {});
 
 }  // namespace danlu::media

@@ -195,6 +195,16 @@ void save(const CausalLM& model, const std::filesystem::path& directory, DType d
   if (!carry_from.empty()) weights::carry_over_files(carry_from, directory);
 }
 
+void save_in_type(const std::filesystem::path& from, const arch::ModelConfig& config, DType dtype,
+                  const std::filesystem::path& directory) {
+  MoreTensors all;
+  all.wide = beside_the_network(config, {}).wide;
+  all.source = weights::open_weights(from);
+  for (const weights::TensorInfo& info : all.source->tensors()) all.names.push_back(info.name);
+  write_tensors(directory, {}, dtype, "model", parallel::Mesh::single(), nullptr, all);
+  write_json_file(directory / "config.json", weights::saved_config(config, dtype));
+}
+
 std::unique_ptr<CausalLM> load_model(const weights::CheckpointSource& source,
                                      const parallel::Mesh& mesh,
                                      std::optional<at::ScalarType> dtype, const at::Device& device,

@@ -70,6 +70,12 @@ std::unique_ptr<CausalLM> load_model(const std::filesystem::path& path, const pa
 void save(const CausalLM& model, const std::filesystem::path& directory, DType dtype,
           const std::filesystem::path& carry_from);
 
+/// Writes the weights of `from`, a directory that save() wrote of a model of `config`, in another
+/// type, a tensor at a time, with a config.json that fits them. Errors: ModelError, with nothing
+/// written, for one that the type cannot hold.
+void save_in_type(const std::filesystem::path& from, const arch::ModelConfig& config, DType dtype,
+                  const std::filesystem::path& directory);
+
 /// Bytes of memory that parameters take, and how many of these are blocks.
 struct HeldBytes {
   int64_t all = 0, in_blocks = 0;

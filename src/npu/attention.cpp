@@ -12,6 +12,7 @@
 #include "npu/arithmetic.h"
 #include "npu/attention_bias.h"
 #include "npu/attention_pieces.h"
+#include "npu/constants.h"
 #include "npu/context.h"
 #include "npu/operators.h"
 #include "npu/streams.h"
@@ -32,17 +33,9 @@ struct Masking {
 
 /// 1 where a key is hidden: above the diagonal. The operators lay it over every block.
 const at::Tensor& triangle(const at::Device& device) {
-  static auto* const known = new std::array<at::Tensor, kMostDevices>;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  at::Tensor& own = known->at(static_cast<size_t>(device.index()));
-  if (!own.defined()) {
-    own = at::ones({kMaskSize, kMaskSize}, at::kByte).triu(1).to(device);
-    // Other streams use it, too. The device as a whole is not waited for: what another rank is to
-    // send may be under way on it.
-    synchronize(stream_of(device.index(), current_stream(device.index())));
-  }
-  return own;
+  static auto* const known =
+      new Constant([] { return at::ones({kMaskSize, kMaskSize}, at::kByte).triu(1); });
+  return known->on(device);
 }
 
 Masking masking_of(const PieceGroup& group, const at::Device& device) {

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -35,6 +38,21 @@ void name_idle_variables() {
       set);
 }
 
+/// Seconds that a card waits for an event, as torch_npu has them: longer than HCCL_EXEC_TIMEOUT.
+uint32_t event_timeout() {
+  constexpr uint32_t kOtherwise = 1868;
+  const char* const given = std::getenv("HCCL_EVENT_TIMEOUT");
+  if (!given) return kOtherwise;
+  const std::string_view text = given;
+  uint32_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw UsageError(tr("HCCL_EVENT_TIMEOUT={}: must be a whole number of seconds", text),
+                     tr("leave it out for {} s", kOtherwise));
+  }
+  return seconds;
+}
+
 /// AscendCL, started once. Another library of the process may have done so before.
 struct Started {
   bool is_ours = false;
@@ -49,13 +67,8 @@ struct Started {
     uint32_t found = 0;
     check(acl().aclrtGetDeviceCount(&found), "aclrtGetDeviceCount");
     count = std::min(static_cast<int>(found), kMostDevices);
-    if (acl().aclrtSetOpWaitTimeout) {
-      const char* const given = std::getenv("HCCL_EVENT_TIMEOUT");
-      constexpr uint32_t kSeconds = 1868;  // as torch_npu has it, beyond HCCL_EXEC_TIMEOUT
-      const auto seconds =
-          given ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : kSeconds;
-      acl().aclrtSetOpWaitTimeout(seconds);
-    }
+    if (acl().aclrtSetOpWaitTimeout)
+      check(acl().aclrtSetOpWaitTimeout(event_timeout()), "aclrtSetOpWaitTimeout");
     name_idle_variables();
     if (!simulator_version().empty()) {
       log::write_plain(
@@ -92,7 +105,8 @@ AclContext context_of(int device) {
   AclContext context = nullptr;
   check(acl().aclrtGetCurrentContext(&context), "aclrtGetCurrentContext");
   // Sums in an order of their own on every run would make runs differ.
-  if (acl().aclrtSetSysParamOpt) acl().aclrtSetSysParamOpt(kAclOptDeterministic, 1);
+  if (acl().aclrtSetSysParamOpt)
+    check(acl().aclrtSetSysParamOpt(kAclOptDeterministic, 1), "aclrtSetSysParamOpt");
   own = context;
   return context;
 }

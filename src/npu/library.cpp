@@ -10,17 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace danlu::npu {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::vector<std::string> parts_between_colons(const std::string& text) {
   std::vector<std::string> parts;
@@ -34,10 +30,10 @@ std::vector<std::string> parts_between_colons(const std::string& text) {
 
 /// Where libraries may lie, the first wins; an empty path: as the loader finds them.
 std::vector<fs::path> library_folders() {
-  if (const std::string own = variable("DANLU_NPU_LIBRARY"); !own.empty()) return {own};
+  if (const std::string own = environment_variable("DANLU_NPU_LIBRARY"); !own.empty()) return {own};
   std::vector<fs::path> folders = {{}};
   for (const char* name : {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"}) {
-    if (const std::string value = variable(name); !value.empty())
+    if (const std::string value = environment_variable(name); !value.empty())
       folders.push_back(fs::path(value) / "lib64");
   }
   for (const char* usual : {"/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann"})
@@ -63,7 +59,7 @@ void* open_first(const std::vector<std::string>& names, int flags, std::string& 
 }
 
 std::string env_script() {
-  const std::string home = variable("ASCEND_HOME_PATH");
+  const std::string home = environment_variable("ASCEND_HOME_PATH");
   return (home.empty() ? std::string("/usr/local/Ascend/ascend-toolkit") : home) + "/set_env.sh";
 }
 
@@ -71,7 +67,7 @@ void* open_required(const std::vector<std::string>& names) {
   std::string why;
   void* const library = open_first(names, RTLD_NOW | RTLD_GLOBAL, why);
   if (!library) {
-    const std::string named = variable("DANLU_NPU_LIBRARY");
+    const std::string named = environment_variable("DANLU_NPU_LIBRARY");
     if (!named.empty() && why.empty()) {
       throw DeviceError(tr("[npu] DANLU_NPU_LIBRARY: {} has no {}", named, names.front()),
                         tr("name the folder of CANN's libraries, or unset it"));
@@ -134,9 +130,10 @@ Acl opened() {
 std::vector<fs::path> custom_libraries() {
   std::vector<fs::path> found;
   const fs::path inside = "op_api/lib/libcust_opapi.so";
-  for (const std::string& folder : parts_between_colons(variable("ASCEND_CUSTOM_OPP_PATH")))
+  for (const std::string& folder :
+       parts_between_colons(environment_variable("ASCEND_CUSTOM_OPP_PATH")))
     found.push_back(fs::path(folder) / inside);
-  const fs::path vendors = fs::path(variable("ASCEND_OPP_PATH")) / "vendors";
+  const fs::path vendors = fs::path(environment_variable("ASCEND_OPP_PATH")) / "vendors";
   std::ifstream config(vendors / "config.ini");
   for (std::string line; std::getline(config, line);) {
     const size_t at = line.find('=');

@@ -92,8 +92,6 @@ class DevicePool {
     if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
   }
 
-  int64_t reserved() const { return reserved_; }
-
   /// Gives everything back, whoever may think to have some of it.
   void close() {
     const std::lock_guard lock(mutex_);
@@ -324,6 +322,5 @@ void reset_tensor_peak(int device) {
   counter.peak = counter.bytes.load();
 }
 void close_memory(int device) { pool_of(device).close(); }
-int64_t reserved_bytes(int device) { return pool_of(device).reserved(); }
 
 }  // namespace danlu::npu

@@ -32,11 +32,10 @@ c10::DataPtr tensor_memory(int device, size_t bytes);
 int current_device();
 void set_current_device(int device) noexcept;
 
-/// Bytes of tensors: now, and the most since reset_tensor_peak; and of CANN's in all.
+/// Bytes of tensors: now, and the most since reset_tensor_peak.
 int64_t tensor_bytes(int device);
 int64_t tensor_peak(int device);
 void reset_tensor_peak(int device);
-int64_t reserved_bytes(int device);
 
 /// At the end: everything goes back to CANN. REQUIRES: the device has been waited for.
 void close_memory(int device);

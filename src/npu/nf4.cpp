@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "npu/arithmetic.h"
+#include "npu/constants.h"
 #include "npu/copies.h"
 #include "npu/operators.h"
 #include "npu/table.h"
@@ -18,10 +19,11 @@ namespace {
 
 constexpr int64_t kBandRows = 1024;
 
-at::Tensor numbers_there(const std::vector<float>& numbers, const at::Tensor& like) {
+template <typename Numbers>
+at::Tensor on_host(const Numbers& numbers) {
   const at::Tensor host = at::empty({static_cast<int64_t>(numbers.size())}, at::kFloat);
   std::copy(numbers.begin(), numbers.end(), host.data_ptr<float>());
-  return host.to(like.device());
+  return host;
 }
 at::Tensor indices_there(const std::vector<int64_t>& indices, const at::Tensor& like) {
   const at::Tensor host = at::empty({static_cast<int64_t>(indices.size())}, at::kLong);
@@ -30,13 +32,22 @@ at::Tensor indices_there(const std::vector<int64_t>& indices, const at::Tensor& 
 }
 
 /// Both numbers of each byte, the upper half's first: [256, 2].
-at::Tensor pairs_of_byte(const at::Tensor& like) {
-  std::vector<float> pairs;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    pairs.push_back(kNf4Numbers[byte / 16]);
-    pairs.push_back(kNf4Numbers[byte % 16]);
-  }
-  return numbers_there(pairs, like).view({256, 2});
+const at::Tensor& pairs_of_byte(const at::Device& device) {
+  static auto* const known = new Constant([] {
+    std::vector<float> pairs;
+    for (size_t byte = 0; byte < 256; ++byte) {
+      pairs.push_back(kNf4Numbers[byte / 16]);
+      pairs.push_back(kNf4Numbers[byte % 16]);
+    }
+    return on_host(pairs).view({256, 2});
+  });
+  return known->on(device);
+}
+
+/// What a byte of a factor that is quantised itself stands for.
+const at::Tensor& factor_of_byte(const at::Device& device) {
+  static auto* const known = new Constant([] { return on_host(nf4_factor_numbers()); });
+  return known->on(device);
 }
 
 at::Tensor rows_at(const at::Tensor& table, const at::Tensor& index_n) {
@@ -89,8 +100,7 @@ Factors factors_of_rows(const ops::Nf4Layout& layout, int64_t first, int64_t cou
 at::Tensor doubly_quantised(const ops::Nf4Matrix& weight, const Factors& factors,
                             const at::Tensor& codes) {
   const ops::Nf4Layout& layout = *weight.layout;
-  const auto& numbers = nf4_factor_numbers();
-  const at::Tensor map = numbers_there({numbers.begin(), numbers.end()}, weight.bytes);
+  const at::Tensor& map = factor_of_byte(weight.bytes.device());
   std::vector<int64_t> groups = factors.blocks;
   for (int64_t& group : groups) group /= kNf4Group;
   const at::Tensor of_group =
@@ -131,7 +141,7 @@ at::Tensor nf4_rows(const ops::Nf4Matrix& weight, int64_t first, int64_t count,
   if (size == 0) return fresh(weight.bytes, {count, columns}, type);
   const at::Tensor bytes = weight.bytes.narrow(0, begin / 2, (begin + size + 1) / 2 - begin / 2);
   const at::Tensor numbers =
-      rows_at(pairs_of_byte(weight.bytes), bytes).view({-1}).narrow(0, begin % 2, size);
+      rows_at(pairs_of_byte(weight.bytes.device()), bytes).view({-1}).narrow(0, begin % 2, size);
   const Factors factors = factors_of_rows(layout, first, count);
   const at::Tensor there = factors_there(weight, factors);
   const at::Tensor rows =

@@ -12,6 +12,13 @@
 namespace danlu::npu {
 namespace {
 
+/// What CANN made. Errors: what CANN says where it made nothing.
+template <typename T>
+T* made(T* object, const char* how) {
+  if (!object) throw_as_kind(error_of(-1, how));
+  return object;
+}
+
 const aclTensor* described(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
                            at::IntArrayRef strides, int64_t offset) {
   enter(tensor.device().index());
@@ -21,11 +28,9 @@ const aclTensor* described(const at::Tensor& tensor, at::ScalarType type, at::In
   void* const memory = storage.data_ptr().get();
   if (elements > 0 && !memory)
     throw InternalError("[npu] an operator was given a tensor without memory");
-  const aclTensor* const made =
-      acl().aclCreateTensor(sizes.data(), sizes.size(), acl_type(type), strides.data(), offset,
-                            kAclFormatNd, &elements, 1, memory);
-  if (!made) throw_as_kind(error_of(-1, "aclCreateTensor"));
-  return made;
+  return made(acl().aclCreateTensor(sizes.data(), sizes.size(), acl_type(type), strides.data(),
+                                    offset, kAclFormatNd, &elements, 1, memory),
+              "aclCreateTensor");
 }
 
 /// Where a tensor begins in its memory, in elements of `type`.
@@ -100,14 +105,19 @@ ViewList::~ViewList() { acl().aclDestroyTensorList(list_); }
 
 Number::Number(double value) {
   auto rounded = static_cast<float>(value);
-  scalar_ = acl().aclCreateScalar(&rounded, kAclFloat);
+  scalar_ = made(acl().aclCreateScalar(&rounded, kAclFloat), "aclCreateScalar");
 }
-Number::Number(int64_t value) : scalar_(acl().aclCreateScalar(&value, kAclInt64)) {}
+Number::Number(int64_t value)
+    : scalar_(made(acl().aclCreateScalar(&value, kAclInt64), "aclCreateScalar")) {}
 Number::~Number() { acl().aclDestroyScalar(scalar_); }
 
 Numbers::Numbers(const std::vector<int64_t>& values)
-    : array_(acl().aclCreateIntArray(values.data(), values.size())) {}
-Numbers::~Numbers() { acl().aclDestroyIntArray(array_); }
+    : array_(acl().aclCreateIntArray(values.data(), values.size())) {
+  if (!values.empty()) made(array_, "aclCreateIntArray");  // of none it may be none
+}
+Numbers::~Numbers() {
+  if (array_) acl().aclDestroyIntArray(array_);
+}
 
 void* found_symbol(const char* name, bool plans) {
   return operator_symbol(("aclnn" + std::string(name) + (plans ? "GetWorkspaceSize" : "")).c_str());
@@ -116,6 +126,13 @@ void* found_symbol(const char* name, bool plans) {
 void throw_absent(const char* name) {
   throw DeviceError(tr("[npu] this CANN has no operator {}", name),
                     tr("a newer CANN may have it; --device cpu needs none"));
+}
+
+bool is_refusal(int32_t code) {
+  constexpr int32_t kParametersAreInvalid = 161002;
+  if (code != kParametersAreInvalid) return false;
+  acl().aclGetRecentErrMsg();  // it would stand in the next error's text
+  return true;
 }
 
 void run_planned(const char* name, int32_t code, RunOperator run, uint64_t bytes,

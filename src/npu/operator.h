@@ -90,6 +90,8 @@ class Operator {
   /// Gives the operator to the current stream of the device that the last View has entered. Errors:
   /// DeviceError where this CANN has no such operator; what CANN says of its arguments.
   void operator()(std::type_identity_t<Arguments>... arguments) const;
+  /// The same; false where the operator does not take such arguments: their types, say.
+  bool runs(std::type_identity_t<Arguments>... arguments) const;
 
  private:
   const char* name_;
@@ -101,6 +103,8 @@ class Operator {
 void* found_symbol(const char* name, bool plans);
 [[noreturn]] void throw_absent(const char* name);
 using RunOperator = int32_t (*)(void*, uint64_t, aclOpExecutor*, AclStream);
+/// Whether the first half of a call says that the operator takes no such arguments.
+bool is_refusal(int32_t code);
 /// The second half of a call, with memory to work in.
 void run_planned(const char* name, int32_t code, RunOperator run, uint64_t bytes,
                  aclOpExecutor* executor);
@@ -121,6 +125,17 @@ void Operator<Arguments...>::operator()(std::type_identity_t<Arguments>... argum
   aclOpExecutor* executor = nullptr;
   const int32_t code = plan_.load()(arguments..., &bytes, &executor);
   run_planned(name_, code, run_.load(), bytes, executor);
+}
+
+template <typename... Arguments>
+bool Operator<Arguments...>::runs(std::type_identity_t<Arguments>... arguments) const {
+  if (!is_there()) throw_absent(name_);
+  uint64_t bytes = 0;
+  aclOpExecutor* executor = nullptr;
+  const int32_t code = plan_.load()(arguments..., &bytes, &executor);
+  if (is_refusal(code)) return false;
+  run_planned(name_, code, run_.load(), bytes, executor);
+  return true;
 }
 
 }  // namespace danlu::npu

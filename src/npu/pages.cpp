@@ -73,7 +73,7 @@ at::Tensor attention_over_pages(const at::Tensor& q_NQD, const ops::Pages& pages
     const int64_t num_new = sequences.num_new[s], length = sequences.lengths[s];
     if (num_new > 0) spans.push_back({q, num_new, k, length, length - num_new});
     q += num_new;
-    k += (length + ops::kPageTokens - 1) / ops::kPageTokens * ops::kPageTokens;
+    k += ops::pages_for(length) * ops::kPageTokens;
   }
   return attention(q_NQD, k_MKD, v_MKD, spans, options, q_NQD.scalar_type()).out_NQD;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -16,9 +17,20 @@ namespace {
 
 /// A piece of pinned memory, free again when its event is over.
 struct Staging {
+  Staging(size_t size, AclEvent made) : bytes(size), event(made) {
+    const int code = acl().aclrtMallocHost(&memory, size);
+    if (code != kAclOk) destroy(event);
+    check(code, "aclrtMallocHost");
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() {
+    destroy(event);
+    acl().aclrtFreeHost(memory);
+  }
   void* memory = nullptr;
-  size_t bytes = 0;
-  AclEvent event = nullptr;
+  const size_t bytes;
+  const AclEvent event;
   bool is_taken = false;
 };
 
@@ -29,11 +41,11 @@ class StagingPool {
     const std::lock_guard lock(mutex_);
     size_t held = 0;
     Staging* oldest = nullptr;
-    for (Staging* const staging : all_) {
+    for (const auto& staging : all_) {
       held += staging->bytes;
       if (staging->is_taken || staging->bytes < bytes) continue;
       if (is_over(staging->event)) return taken(*staging);
-      if (!oldest) oldest = staging;
+      if (!oldest) oldest = staging.get();
     }
     constexpr size_t kMost = 16 * kStagingBytes;
     if (oldest && held >= kMost) {
@@ -43,22 +55,17 @@ class StagingPool {
     return taken(grow(bytes));
   }
 
-  void give_back(Staging& staging, AclStream stream) {
-    record(staging.event, stream);
+  void give_back(const Staging& staging) {
     const std::lock_guard lock(mutex_);
-    staging.is_taken = false;
+    const auto at = std::find_if(all_.begin(), all_.end(),
+                                 [&](const auto& one) { return one.get() == &staging; });
+    (*at)->is_taken = false;
     // Those that wait longest are asked first.
-    all_.erase(std::find(all_.begin(), all_.end(), &staging));
-    all_.push_back(&staging);
+    std::rotate(at, at + 1, all_.end());
   }
 
   void close() {
     const std::lock_guard lock(mutex_);
-    for (Staging* const staging : all_) {
-      destroy(staging->event);
-      acl().aclrtFreeHost(staging->memory);
-      delete staging;
-    }
     all_.clear();
   }
 
@@ -70,14 +77,11 @@ class StagingPool {
   Staging& grow(size_t bytes) {
     size_t size = size_t{64} << 10;
     while (size < bytes) size *= 2;
-    auto* const staging = new Staging{nullptr, size, new_event(), false};
-    check(acl().aclrtMallocHost(&staging->memory, size), "aclrtMallocHost");
-    all_.push_back(staging);
-    return *staging;
+    return *all_.emplace_back(std::make_unique<Staging>(size, new_event()));
   }
 
   std::mutex mutex_;
-  std::vector<Staging*> all_;
+  std::vector<std::unique_ptr<Staging>> all_;
 };
 
 StagingPool& staging_of(int device) {
@@ -85,30 +89,56 @@ StagingPool& staging_of(int device) {
   return pools->at(static_cast<size_t>(device));
 }
 
+/// A piece for one copy. Whatever becomes of the copy, the piece is free again behind what its
+/// stream was given.
+class TakenStaging {
+ public:
+  TakenStaging(int device, AclStream stream, size_t bytes)
+      : pool_(staging_of(device)), stream_(stream), staging_(pool_.take(bytes)) {}
+  TakenStaging(const TakenStaging&) = delete;
+  TakenStaging& operator=(const TakenStaging&) = delete;
+  ~TakenStaging() {
+    if (!is_marked_) acl().aclrtRecordEvent(staging_.event, stream_);  // of a copy that failed
+    pool_.give_back(staging_);
+  }
+  void* memory() const { return staging_.memory; }
+  /// Behind the copy.
+  void mark() {
+    record(staging_.event, stream_);
+    is_marked_ = true;
+  }
+
+ private:
+  StagingPool& pool_;
+  const AclStream stream_;
+  Staging& staging_;
+  bool is_marked_ = false;
+};
+
 }  // namespace
 
 void copy_in(int device, AclStream stream, void* to, const void* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kStagingBytes) {
     const size_t count = std::min(kStagingBytes, bytes - at);
-    Staging& staging = staging_of(device).take(count);
-    std::memcpy(staging.memory, static_cast<const char*>(from) + at, count);
-    check(acl().aclrtMemcpyAsync(static_cast<char*>(to) + at, count, staging.memory, count,
+    TakenStaging staging(device, stream, count);
+    std::memcpy(staging.memory(), static_cast<const char*>(from) + at, count);
+    check(acl().aclrtMemcpyAsync(static_cast<char*>(to) + at, count, staging.memory(), count,
                                  kAclHostToDevice, stream),
           "aclrtMemcpyAsync");
-    staging_of(device).give_back(staging, stream);
+    staging.mark();
   }
 }
 
 void copy_out(int device, AclStream stream, void* to, const void* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kStagingBytes) {
     const size_t count = std::min(kStagingBytes, bytes - at);
-    Staging& staging = staging_of(device).take(count);
-    check(acl().aclrtMemcpyAsync(staging.memory, count, static_cast<const char*>(from) + at, count,
-                                 kAclDeviceToHost, stream),
+    TakenStaging staging(device, stream, count);
+    check(acl().aclrtMemcpyAsync(staging.memory(), count, static_cast<const char*>(from) + at,
+                                 count, kAclDeviceToHost, stream),
           "aclrtMemcpyAsync");
     synchronize(stream);
-    std::memcpy(static_cast<char*>(to) + at, staging.memory, count);
-    staging_of(device).give_back(staging, stream);
+    std::memcpy(static_cast<char*>(to) + at, staging.memory(), count);
+    staging.mark();
   }
 }
 

@@ -12,6 +12,9 @@ namespace danlu::ops {
 /// Positions that a page holds, of all layers.
 inline constexpr int64_t kPageTokens = 32;
 
+/// Pages that hold so many positions of one sequence.
+inline int64_t pages_for(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+
 /// What each layer keeps of a token: a key and a value of every key/value head that is here. Of a
 /// latent, one row that all heads make theirs of: heads 1, value_dim 0.
 struct PageShape {

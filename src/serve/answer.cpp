@@ -18,17 +18,6 @@ Error error_of(const infer::EngineOutput& output) {
   return InternalError("a request failed without saying why");
 }
 
-/// A picture that cannot be read.
-bool is_theirs(const infer::EngineOutput& output) {
-  try {
-    if (output.error) std::rethrow_exception(output.error);
-  } catch (const DataError&) {
-    return true;
-  } catch (...) {
-  }
-  return false;
-}
-
 http::Response response_of(int status, const Json& json) {
   return {
       .status = status, .headers = {{"Content-Type", "application/json"}}, .body = dump_text(json)};
@@ -59,7 +48,8 @@ bool Answer::on_output(size_t index, const infer::EngineOutput& output) {
   Choice& choice = choices_[index];
   if (is_over_ || is_gone_ || !choice.finish_reason.empty()) return false;
   if (output.finished == infer::FinishReason::kFailed) {
-    on_failed(error_of(output), is_theirs(output));
+    const Error why = error_of(output);
+    on_failed(why, api::is_of_client(why));
     return false;
   }
   choice.cached_tokens = std::max(choice.cached_tokens, output.cached_tokens);

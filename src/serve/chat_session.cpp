@@ -41,10 +41,11 @@ void ChatSession::add_media(text::MediaKind kind, const std::string& path) {
   (is_image ? next_images_ : next_videos_).push_back(path);
 }
 
-text::Conversation ChatSession::conversation(const text::Message& user) const {
+text::Conversation ChatSession::conversation(const Messages& history,
+                                             const text::Message& user) const {
   text::Conversation result;
   if (!settings_.system.empty()) result.messages.push_back({"system", settings_.system});
-  result.messages.insert(result.messages.end(), history_.begin(), history_.end());
+  result.messages.insert(result.messages.end(), history.begin(), history.end());
   result.messages.push_back(user);
   return result;
 }
@@ -57,30 +58,28 @@ void ChatSession::encode(const text::Conversation& conversation, infer::Request*
 }
 
 void ChatSession::fit_prompt(const text::Message& user, infer::Request* request) {
-  const std::vector<text::Message> before = history_;
-  auto drop_oldest = [&] { history_.erase(history_.begin(), history_.begin() + 2); };
-  while (settings_.max_history_turns > 0 &&
-         static_cast<int64_t>(num_turns()) > settings_.max_history_turns)
+  Messages kept = history_;
+  auto drop_oldest = [&] { kept.erase(kept.begin(), kept.begin() + 2); };
+  while (settings_.max_history_turns > 0 && std::ssize(kept) / 2 > settings_.max_history_turns)
     drop_oldest();
+  // Leave room for an answer, but never more than half the window: long limits must not erase the
+  // history.
+  const int64_t room = std::min(settings_.max_new_tokens, max_positions_ / 2);
   for (;;) {
-    encode(conversation(user), request);
-    if (max_positions_ == 0) return;
-    // Leave room for an answer, but never more than half the window: long limits must not erase the
-    // history.
-    const int64_t room = std::min(settings_.max_new_tokens, max_positions_ / 2);
-    const int64_t size = static_cast<int64_t>(request->prompt.size());
-    if (size + room <= max_positions_ || (history_.empty() && size < max_positions_)) {
-      dropped_turns_ += static_cast<int64_t>(before.size() - history_.size()) / 2;
-      return;
-    }
-    if (history_.empty()) {
-      history_ = before;
+    encode(conversation(kept, user), request);
+    const int64_t size = std::ssize(request->prompt);
+    if (max_positions_ == 0 || size + room <= max_positions_ ||
+        (kept.empty() && size < max_positions_))
+      break;
+    if (kept.empty()) {
       throw DataError(tr("[chat] this message has {} tokens, the model's window holds {}", size,
                          max_positions_),
                       tr("send a shorter message"));
     }
     drop_oldest();
   }
+  dropped_turns_ += std::ssize(history_) / 2 - std::ssize(kept) / 2;
+  history_ = std::move(kept);
 }
 
 std::string ChatSession::ask(const std::string& user,

@@ -67,7 +67,8 @@ class ChatSession {
   size_t num_turns() const { return history_.size() / 2; }
 
  private:
-  text::Conversation conversation(const text::Message& user) const;
+  using Messages = std::vector<text::Message>;  ///< user, assistant, user, assistant, …
+  text::Conversation conversation(const Messages& history, const text::Message& user) const;
   void encode(const text::Conversation& conversation, infer::Request* request) const;
   /// Gives the request its prompt.
   void fit_prompt(const text::Message& user, infer::Request* request);
@@ -79,7 +80,7 @@ class ChatSession {
   ChatSettings settings_;
   ChatMedia media_;
   std::vector<std::string> next_images_, next_videos_;  ///< of the next message
-  std::vector<text::Message> history_;                  ///< user, assistant, user, assistant, …
+  Messages history_;
   infer::GenerationStats stats_;
   int64_t dropped_turns_ = 0;
   uint64_t num_answers_ = 0;

@@ -34,7 +34,8 @@ EmbeddingAnswer::EmbeddingAnswer(http::ExchangePtr exchange, api::AnswerHead hea
 bool EmbeddingAnswer::on_output(size_t index, const infer::EngineOutput& output) {
   if (is_over_) return false;
   if (output.finished == infer::FinishReason::kFailed) {
-    on_failed(error_of(output), /*is_theirs=*/false);
+    const Error why = error_of(output);
+    on_failed(why, api::is_of_client(why));
     return false;
   }
   vectors_[index] = normalised(output.embedding);

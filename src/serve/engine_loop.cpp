@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "api/refusal.h"
 #include "base/clock.h"
 #include "base/in_english.h"
 #include "base/log.h"
@@ -11,18 +12,13 @@
 namespace danlu::serve {
 namespace {
 
-std::string finish_of(const infer::EngineOutput& output) {
-  switch (*output.finished) {
-    case infer::FinishReason::kStop:
-      return "stop";
-    case infer::FinishReason::kLength:
-      return "length";
-    case infer::FinishReason::kFailed:
-      return "error";
-    case infer::FinishReason::kCancelled:
-      break;
+/// One that cannot even hear that it failed is left alone.
+void tell_failed(Receiver& receiver, const Error& why, bool is_theirs) {
+  try {
+    receiver.on_failed(why, is_theirs);
+  } catch (...) {
+    log::warning("a request that failed cannot be answered: {}", current_error().what());
   }
-  return "abort";
 }
 
 }  // namespace
@@ -47,7 +43,7 @@ std::optional<Ticket> EngineLoop::submit(std::vector<infer::EngineRequest> reque
   {
     const std::lock_guard lock(mutex_);
     const size_t waiting = num_submitted_ + static_cast<size_t>(counts_.waiting);
-    if (is_dead_ || is_ending_ || waiting + requests.size() > settings_.max_queue)
+    if (why_dead_ || is_ending_ || waiting + requests.size() > settings_.max_queue)
       return std::nullopt;
     ticket = next_ticket_++;
     num_submitted_ += requests.size();
@@ -65,9 +61,9 @@ void EngineLoop::cancel(Ticket ticket) {
   wakes_.notify_all();
 }
 
-bool EngineLoop::is_dead() const {
+std::exception_ptr EngineLoop::why_dead() const {
   const std::lock_guard lock(mutex_);
-  return is_dead_;
+  return why_dead_;
 }
 
 infer::EngineCounts EngineLoop::counts() const {
@@ -105,7 +101,7 @@ void EngineLoop::run() {
 }
 
 void EngineLoop::turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled) {
-  if (!engine_) return;
+  if (!engine_) return refuse(submitted);
   try {
     for (Submission& submission : submitted) take_in(std::move(submission));
     for (const Ticket ticket : cancelled) drop(ticket);
@@ -123,6 +119,16 @@ void EngineLoop::turn(std::vector<Submission> submitted, const std::vector<Ticke
     for (const infer::EngineOutput& output : outputs) hand_out(output);
   } catch (...) {
     fail_all(current_error());
+  }
+}
+
+void EngineLoop::refuse(const std::vector<Submission>& came_while_it_died) {
+  try {
+    std::rethrow_exception(why_dead());
+  } catch (...) {
+    const Error why = current_error();
+    for (const Submission& submission : came_while_it_died)
+      tell_failed(*submission.receiver, why, /*is_theirs=*/false);
   }
 }
 
@@ -144,11 +150,15 @@ void EngineLoop::take_in(Submission submission) {
       engine_->cancel(handle);
       running_.erase(handle);
     }
-    const bool is_theirs = why.code() == ExitCode::kData || why.code() == ExitCode::kUsage;
-    return group.receiver->on_failed(why, is_theirs);
+    return tell_failed(*group.receiver, why, api::is_of_client(why));
   }
-  group.receiver->on_accepted();
+  const std::shared_ptr<Receiver> receiver = group.receiver;
   groups_.emplace(submission.ticket, std::move(group));
+  try {
+    receiver->on_accepted();
+  } catch (...) {
+    fail(submission.ticket, current_error());
+  }
 }
 
 void EngineLoop::drop(Ticket ticket) {
@@ -159,6 +169,18 @@ void EngineLoop::drop(Ticket ticket) {
     metrics_.count_end(running_.at(handle).times, "abort", steady_now_s());
     end_request(handle);
   }
+}
+
+void EngineLoop::fail(Ticket ticket, const Error& why) {
+  log::warning("a request is answered with an error: {}", why.what());
+  const auto found = groups_.find(ticket);
+  const std::shared_ptr<Receiver> receiver = found->second.receiver;
+  for (const infer::RequestHandle handle : std::vector(found->second.open)) {
+    engine_->cancel(handle);
+    metrics_.count_end(running_.at(handle).times, "error", steady_now_s());
+    end_request(handle);
+  }
+  tell_failed(*receiver, why, /*is_theirs=*/false);
 }
 
 void EngineLoop::end_request(infer::RequestHandle handle) {
@@ -179,10 +201,16 @@ void EngineLoop::hand_out(const infer::EngineOutput& output) {
     if (running.times.new_tokens++ == 0) running.times.first_token_s = now_s;
     running.times.last_token_s = now_s;
   }
-  const bool goes_on = groups_.at(running.ticket).receiver->on_output(running.index, output);
+  bool goes_on = false;
+  try {
+    goes_on = groups_.at(running.ticket).receiver->on_output(running.index, output);
+  } catch (...) {
+    return fail(running.ticket, current_error());
+  }
   if (!output.finished && goes_on) return;
   if (!output.finished) engine_->cancel(output.handle);
-  metrics_.count_end(running.times, output.finished ? finish_of(output) : "stop", now_s);
+  metrics_.count_end(running.times,
+                     infer::name_of(output.finished.value_or(infer::FinishReason::kStop)), now_s);
   end_request(output.handle);
 }
 
@@ -191,13 +219,13 @@ void EngineLoop::fail_all(const Error& why) {
   const std::map<Ticket, Group> groups = std::exchange(groups_, {});
   for (const auto& [handle, request] : std::exchange(running_, {}))
     metrics_.count_end(request.times, "error", steady_now_s());
-  for (const auto& [ticket, group] : groups) group.receiver->on_failed(why, /*is_theirs=*/false);
+  for (const auto& [ticket, group] : groups) tell_failed(*group.receiver, why, /*is_theirs=*/false);
   try {
     engine_ = nullptr;  // its pages first
     engine_ = make_();
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    is_dead_ = true;
+    why_dead_ = std::current_exception();
   }
 }
 

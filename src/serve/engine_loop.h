@@ -2,6 +2,7 @@
 #pragma once
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,7 +19,8 @@ namespace danlu::serve {
 /// Names a group of requests that were submitted together; never given twice.
 using Ticket = uint64_t;
 
-/// Hears of one group. Called on the engine's thread, in order; nothing may wait there.
+/// Hears of one group. Called on the engine's thread, in order; nothing may wait there. What it
+/// throws ends its group, and no other.
 class Receiver {
  public:
   virtual ~Receiver() = default;
@@ -52,7 +54,9 @@ class EngineLoop {
                                std::shared_ptr<Receiver> receiver);
   /// Its receiver hears nothing more, within a step. One that is over: nothing.
   void cancel(Ticket ticket);
-  bool is_dead() const;
+  bool is_dead() const { return why_dead() != nullptr; }
+  /// What kept the last engine from being made again; null: one is there.
+  std::exception_ptr why_dead() const;
   infer::EngineCounts counts() const;
   const infer::EngineSettings& settings() const { return settings_of_engine_; }
   size_t max_queue() const { return settings_.max_queue; }
@@ -76,9 +80,12 @@ class EngineLoop {
   };
   void turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled);
   void take_in(Submission submission);
+  void refuse(const std::vector<Submission>& came_while_it_died);
   void drop(Ticket ticket);
   void hand_out(const infer::EngineOutput& output);
   void end_request(infer::RequestHandle handle);
+  /// Ends what is open of one group, and tells its receiver.
+  void fail(Ticket ticket, const Error& why);
   void fail_all(const Error& why);
 
   const EngineLoopSettings settings_;
@@ -94,7 +101,8 @@ class EngineLoop {
   infer::EngineCounts counts_;
   Ticket next_ticket_ = 1;
   size_t num_submitted_ = 0;  ///< requests in submitted_
-  bool is_dead_ = false, is_ending_ = false;
+  std::exception_ptr why_dead_;
+  bool is_ending_ = false;
 
   std::map<Ticket, Group> groups_;  ///< these of the thread
   std::map<infer::RequestHandle, Running> running_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <random>
 #include <system_error>
@@ -11,6 +10,7 @@
 
 #include "api/adapter_requests.h"
 #include "api/refusal.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/in_english.h"
 #include "base/log.h"
@@ -20,12 +20,6 @@
 
 namespace danlu::serve {
 namespace {
-
-int64_t seconds_since_epoch() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 uint64_t random_seed() {
   static thread_local std::random_device device;
@@ -49,10 +43,8 @@ void respond_error(const http::ExchangePtr& exchange) {
   } catch (const api::Refusal& refusal) {
     exchange->respond(response_of(refusal.status(), api::error_json(refusal)));
   } catch (const Error& error) {
-    const bool is_theirs = error.code() == ExitCode::kData || error.code() == ExitCode::kModel ||
-                           error.code() == ExitCode::kUsage;
-    exchange->respond(
-        response_of(is_theirs ? 400 : 500, api::error_json(is_theirs ? 400 : 500, error.what())));
+    const int status = api::is_of_client(error) ? 400 : 500;
+    exchange->respond(response_of(status, api::error_json(status, error.what())));
   } catch (const std::exception& error) {
     exchange->respond(response_of(500, api::error_json(500, error.what())));
   }
@@ -85,8 +77,9 @@ AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
 Service::Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings)
     : model_(model), loop_(loop), settings_(std::move(settings)) {}
 
-void Service::add(http::Router* router, const char* method, const char* pattern, Handle handle) {
-  router->add(method, pattern, [this, handle](const http::ExchangePtr& exchange) {
+void Service::add(http::Router* router, const char* method, const char* pattern, Handle handle,
+                  http::Pace pace) {
+  const auto handler = [this, handle](const http::ExchangePtr& exchange) {
     const InEnglish english;  // clients read it
     try {
       (this->*handle)(exchange);
@@ -97,7 +90,8 @@ void Service::add(http::Router* router, const char* method, const char* pattern,
       log::info("{} {} {}", exchange->request().peer, exchange->request().method,
                 exchange->request().path);
     }
-  });
+  };
+  router->add(method, pattern, handler, pace);
 }
 
 void Service::add_routes(http::Router* router) {
@@ -115,17 +109,18 @@ void Service::add_routes(http::Router* router) {
   add(router, "GET", "/v1/models/{*}", &Service::show_model);
   add(router, "POST", "/tokenize", &Service::tokenize);
   add(router, "POST", "/detokenize", &Service::detokenize);
-  add(router, "GET", "/health", &Service::health);
-  add(router, "GET", "/ping", &Service::health);
-  add(router, "GET", "/version", &Service::show_version);
-  add(router, "GET", "/metrics", &Service::show_metrics);
+  // Who watches the server asks while other requests take long.
+  add(router, "GET", "/health", &Service::health, http::Pace::kPrompt);
+  add(router, "GET", "/ping", &Service::health, http::Pace::kPrompt);
+  add(router, "GET", "/version", &Service::show_version, http::Pace::kPrompt);
+  add(router, "GET", "/metrics", &Service::show_metrics, http::Pace::kPrompt);
 }
 
 api::AnswerHead Service::head_of(const std::string& model, const std::string& request_id,
                                  const char* prefix) const {
   return {.id = request_id.empty() ? api::new_id(prefix) : prefix + request_id,
           .model = model.empty() ? model_.description().names.front() : model,
-          .created_s = seconds_since_epoch()};
+          .created_s = static_cast<int64_t>(unix_now_s())};
 }
 
 void Service::chat(const http::ExchangePtr& exchange) {
@@ -231,7 +226,7 @@ void Service::load_adapter(const http::ExchangePtr& exchange) {
   model_.adapters().add({.name = wish.name,
                          .adapter = model_.description().load_adapter(wish.path),
                          .parent = is_known_parent ? wish.parent : "",
-                         .created_s = seconds_since_epoch()},
+                         .created_s = static_cast<int64_t>(unix_now_s())},
                         wish.replaces);
   log::info("adapter {} loaded from {}", wish.name, wish.path);
   respond_text(exchange, fmt::format("Success: LoRA adapter '{}' added successfully.", wish.name));

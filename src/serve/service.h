@@ -31,7 +31,8 @@ class Service {
 
  private:
   using Handle = void (Service::*)(const http::ExchangePtr&);
-  void add(http::Router* router, const char* method, const char* pattern, Handle handle);
+  void add(http::Router* router, const char* method, const char* pattern, Handle handle,
+           http::Pace pace = http::Pace::kAny);
   void chat(const http::ExchangePtr& exchange);
   void complete(const http::ExchangePtr& exchange);
   void embed(const http::ExchangePtr& exchange);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/gguf_header.h"
+#include "base/json.h"
 #include "base/lfs_pointer.h"
 #include "text/gguf_metadata.h"
 #include "text/gguf_pre_tokenizers.h"
@@ -44,10 +45,6 @@ void append_quoted(std::string_view text, std::string& out) {
     }
   }
   out += '"';
-}
-
-std::string dumped(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Json added_entry(const GgufVocabulary& vocabulary, size_t id) {
@@ -103,12 +100,12 @@ std::string tokenizer_json(const GgufVocabulary& vocabulary, const Json& parts) 
   for (const auto& [key, value] : parts.items()) {
     if (key == "model") continue;
     append_quoted(key, out);
-    out += ": " + dumped(value) + ",\n";
+    out += ": " + dump_text(value) + ",\n";
   }
   out += "\"model\": {";
   for (const auto& [key, value] : parts.at("model").items()) {
     append_quoted(key, out);
-    out += ": " + dumped(value) + ", ";
+    out += ": " + dump_text(value) + ", ";
   }
   out += "\n\"vocab\": {";
   const char* separator = "\n";

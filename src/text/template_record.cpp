@@ -17,12 +17,12 @@ fs::path found_from(const fs::path& directory, const std::string& file) {
                    tr("name the template with --template (and --prompt-type-path)"));
 }
 
+}  // namespace
+
 std::string recorded_text(const Json& record, const char* key) {
   const auto value = record.find(key);
   return value != record.end() && value->is_string() ? value->get<std::string>() : "";
 }
-
-}  // namespace
 
 Json read_record(const fs::path& directory) {
   const fs::path file = directory / kRecordFile;

@@ -15,6 +15,9 @@ inline constexpr const char* kRecordFile = "args.json";
 /// args.json of a directory; an empty object if it has none. Errors: ModelError if it is broken.
 Json read_record(const std::filesystem::path& directory);
 
+/// The text under `key`; "" where there is none.
+std::string recorded_text(const Json& record, const char* key);
+
 /// Whose record counts: the adapter's if it has one, else the model's. `adapter` may be empty.
 std::filesystem::path directory_of_record(const std::filesystem::path& model,
                                           const std::filesystem::path& adapter);

@@ -7,7 +7,6 @@
 #include "base/shell_quote.h"
 #include "device/dtype.h"
 #include "models/training_memory.h"
-#include "models/weight_files.h"
 #include "train/rollouts/rollout_journal.h"
 #include "train/run_dir/run_dir.h"
 
@@ -50,16 +49,13 @@ void publish(Run& run) {
   if (saved && (wanted == trained || run.config.tuner == Tuner::kLora)) {
     if (run.ranks.is_first()) publish_model(checkpoint, output.directory);
   } else if (best && saved) {
-    if (!run.ranks.is_first()) return;
-    const auto source = weights::open_checkpoint_source(
-        checkpoint, {.all_tensors = true, .scores = run.state.model->config().score.has_value()});
-    const auto model =
-        models::load_model(source, parallel::Mesh::single(), run.state.model->dtype(), at::kCPU);
-    write_model_files(*model, run.config, wanted, output.directory);
+    if (run.ranks.is_first())
+      publish_model_in_type(checkpoint, run.state.model->config(), wanted, output.directory);
   } else {
     run.state.model->memory().settle();
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
+  run.ranks.wait_for(0);  // before what follows exchanges anything
 }
 
 RunSummary summarise(const Run& run) {

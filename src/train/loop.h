@@ -5,10 +5,10 @@
 
 #include "checkpoint/saver.h"
 #include "data/batch_stream.h"
+#include "parallel/ranks.h"
 #include "train/evaluate.h"
 #include "train/observer.h"
 #include "train/prepare_data.h"
-#include "train/ranks.h"
 #include "train/report/planned_memory.h"
 #include "train/rollouts/critic.h"
 #include "train/run_dir/megatron_copies.h"

@@ -1,10 +1,13 @@
-// train/settings.h: what a run is told, by the names that this room calls it.
+// train/settings.h: what a run is told, and who takes part in it, by the names that this room calls
+// them.
 #pragma once
+#include "parallel/ranks.h"
 #include "settings/config.h"
 #include "settings/run_plan.h"
 
 namespace danlu::train {
 
+using parallel::Ranks, parallel::tell_ranks;
 using settings::BatchConfig, settings::DataConfig, settings::OutputConfig, settings::ProfileInForce,
     settings::TrainConfig;
 using settings::Interval, settings::Precision, settings::Task, settings::Tuner;

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "api/tool_calls.h"
+#include "api/whole_answer.h"
 #include "base/json_text.h"
 #include "grammar/compiler.h"
 #include "grammar/follow.h"

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "api/whole_answer.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "support/shared_data.h"

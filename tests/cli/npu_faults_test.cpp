@@ -67,6 +67,17 @@ TEST_F(NpuFaults, AFailedOperatorIsNamedWithItsCard) {
   expect_error(failed, 5, {"npu:0: ", "507035", "aclnnRmsNorm", "ASCEND_LAUNCH_BLOCKING=1"});
 }
 
+TEST_F(NpuFaults, WhatACardDoesNotTakeAtTheStartIsSaid) {
+  expect_error(train(1, "call:aclrtSetSysParamOpt:1:507899"), 5,
+               {"npu", "aclrtSetSysParamOpt failed with 507899"});
+  expect_error(train(1, "call:aclrtSetOpWaitTimeout:1:507899"), 5,
+               {"npu", "aclrtSetOpWaitTimeout failed with 507899"});
+  for (const char* seconds : {"abc", "12s", "-1", "", "99999999999"}) {
+    expect_error(train(1, "", {{"HCCL_EVENT_TIMEOUT", seconds}}), 2,
+                 {"HCCL_EVENT_TIMEOUT=" + std::string(seconds), "whole number of seconds"});
+  }
+}
+
 TEST_F(NpuFaults, ADeadRankIsNamed) {
   const ProgramResult dead = train(2, "card1/kill:aclnnMatmul:60");
   EXPECT_EQ(dead.exit_code, 7) << dead.err;

@@ -431,6 +431,20 @@ TEST_F(PreferenceLines, AReferenceThatIsAskedBeforehandGivesTheSameLosses) {
                             .get<double>()),
               1e-6);
   }
+  // Nor are the same adapters that count otherwise.
+  const auto further = [&](const std::string& to) {
+    return ok(line({"rlhf"}, "pairs.jsonl", to,
+                   {"--tuner", "lora", "--cache_dir", "cache", flag, "true", "--adapters",
+                    "lora-live"}))
+        .err;
+  };
+  EXPECT_THAT(further("further"), HasSubstr("samples are computed"));
+  EXPECT_THAT(further("further-cached"), HasSubstr("log-probabilities from cache"));
+  const fs::path described = *this / "lora-live" / "adapter_config.json";
+  Json peft = Json::parse(std::ifstream(described));
+  peft["lora_alpha"] = 3 * peft.at("lora_alpha").get<double>();
+  write("lora-live/adapter_config.json", peft.dump());
+  EXPECT_THAT(further("further-louder"), HasSubstr("samples are computed"));
   ok(line({"rlhf", "--rlhf_type", "kto", "--tuner", "full"}, "answers.jsonl", "kto"));
   ok(line({"rlhf", "--rlhf_type", "kto", "--tuner", "full"}, "answers.jsonl", "kto-asked",
           {flag, "true"}));

@@ -110,12 +110,6 @@ TEST(IndexedDataset, ManyDocumentsAtOnceAreThoseAddedOneByOne) {
   }
 }
 
-TEST(IndexedDataset, ChoosesSixteenBitsOnlyForKnownSmallVocabularies) {
-  EXPECT_EQ(token_type_for_vocabulary(65499), TokenType::kU16);
-  EXPECT_EQ(token_type_for_vocabulary(65500), TokenType::kI32);
-  EXPECT_EQ(token_type_for_vocabulary(std::nullopt), TokenType::kI32);
-}
-
 TEST(IndexedDataset, RefusesATokenThatDoesNotFitAndNamesIt) {
   const ScratchFolder folder;
   IndexedWriter writer(folder / "d", TokenType::kU16);

@@ -12,6 +12,7 @@
 #include "media/video.h"
 #include "media_rows.h"
 #include "preprocess_fakes.h"
+#include "support/frame_files.h"
 
 namespace danlu::data {
 namespace {
@@ -47,7 +48,7 @@ TEST(MediaLoader, GivesWhatTheProcessorGivesInOrder) {
     for (const MediaSpan& span : spans) {
       const auto patches =
           span.is_frame_list
-              ? media::process_frame_files(
+              ? test::process_frame_files(
                     [&] {
                       std::vector<fs::path> files;
                       for (const MediaFile& file : span.files) files.emplace_back(file.path);

@@ -182,10 +182,11 @@ TEST(RowPlace, CountsLinesOfRecordsNotRecords) {
   directory.write("a.json",
                   "[\n {\"a\": \"]{\\\"\",\n  \"b\": [1,\n 2]},\n\n {\"a\": 1}, {\"c\": 2}]");
   directory.write("b.jsonl", "{\"a\": 1}\n\n\n{\"a\": 2}\n");
-  EXPECT_EQ(line_of_json_record(directory / "a.json", 0), 2);
-  EXPECT_EQ(line_of_json_record(directory / "a.json", 1), 6);
-  EXPECT_EQ(line_of_json_record(directory / "a.json", 2), 6);
-  EXPECT_EQ(line_of_json_record(directory / "a.json", 3), 0);
+  JsonRecordLines lines(directory / "a.json");
+  EXPECT_EQ(lines.line_of(0), 2);
+  EXPECT_EQ(lines.line_of(1), 6);
+  EXPECT_EQ(lines.line_of(2), 6);
+  EXPECT_EQ(lines.line_of(3), 0);
   EXPECT_THAT(row_place(resolve_dataset(directory / "b.jsonl"), 0, 1), EndsWith("b.jsonl:4"));
 }
 

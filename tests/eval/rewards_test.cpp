@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "eval/rewards/reward.h"
 #include "eval/rewards/rules.h"
+#include "eval/sandbox/child_process.h"
 #include "eval/scoring/answers_agree.h"
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
@@ -235,13 +236,40 @@ TEST(ProgramReward, WhatItDoesNotPrintIsNoScore) {
   EXPECT_THAT(asked("echo one; echo nan; echo 2", 3), testing::ElementsAre(none, none, 2.0));
   EXPECT_THAT(asked("exit 3", 1), testing::ElementsAre(none));
   EXPECT_THAT(asked("echo trouble >&2; echo 4", 1), testing::ElementsAre(4.0));
-  const auto reward = make_reward("program:/nowhere/judge", {});
-  EXPECT_THAT(reward->scores(std::vector<Completion>(1)), testing::ElementsAre(none));
+  // Too much: 3 lines have room for 4096 bytes each, and one more.
+  EXPECT_THAT(asked("echo 1; yes 2", 3), testing::ElementsAre(1.0, 2.0, 2.0));
+}
+
+TEST(ProgramReward, OneThatCannotBeStartedEndsTheRunUnlessItCouldBefore) {
+  EXPECT_THROW(make_reward("program:/nowhere/judge", {})->scores(std::vector<Completion>(1)),
+               UsageError);
+  const test::TemporaryDirectory folder;
+  const std::filesystem::path file = folder / "judge";
+  write_file_atomic(file, "#!/bin/sh\necho 1\n");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  const auto reward = make_reward("program:" + file.string(), {});
+  EXPECT_THAT(reward->scores(std::vector<Completion>(1)), testing::ElementsAre(1.0));
+  std::filesystem::remove(file);
+  EXPECT_THAT(reward->scores(std::vector<Completion>(1)), testing::ElementsAre(std::nullopt));
 }
 
 TEST(ProgramReward, AHangingOneIsKilledWithItsChildren) {
   EXPECT_THAT(asked("echo 1; sleep 600 & sleep 600", 2, 300),
               testing::ElementsAre(1.0, std::nullopt));
+  // This one says no more, and lives.
+  EXPECT_THAT(asked("echo 1; exec sleep 600 <&- >&- 2>&-", 2, 300),
+              testing::ElementsAre(1.0, std::nullopt));
+}
+
+TEST(AskChild, SaysHowItEnded) {
+  const auto end_of = [](const std::string& script, int64_t timeout_ms) {
+    return ask_child({"sh", "-c", script}, "", timeout_ms, 1000).end;
+  };
+  EXPECT_EQ(end_of("echo yes", 60'000), ChildEnd::kDone);
+  EXPECT_EQ(end_of("sleep 600", 200), ChildEnd::kTooLate);
+  EXPECT_EQ(end_of("exec sleep 600 <&- >&- 2>&-", 200), ChildEnd::kTooLate);
+  EXPECT_EQ(end_of("yes", 60'000), ChildEnd::kTooMuch);
+  EXPECT_EQ(ask_child({"sh", "-c", "yes"}, "", 60'000, 1000).output.size(), 1000u);
 }
 
 }  // namespace

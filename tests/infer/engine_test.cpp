@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <map>
+#include <new>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -346,6 +347,7 @@ TEST(Engine, RulesDecideWhatMayCome) {
     one[0].num_logprobs = 0;
     one[0].request.rules.constraint = std::make_shared<Fixed>(wanted, stop);
     if (stop >= 0) one[0].request.stop_ids = {stop};
+    one[0].request.rules.min_new_tokens = 10;  // the form is complete before
     Engine engine(*model, {});
     const Whole answer = answers_of(engine, one)[0];
     EXPECT_EQ(answer.ids, wanted);
@@ -374,31 +376,53 @@ TEST(Engine, RulesDecideWhatMayCome) {
   EXPECT_THROW(engine.add(biased[0]), DataError);
 }
 
+/// A form for which memory is too little.
+class TooLarge final : public text::TokenConstraint {
+ public:
+  explicit TooLarge(bool accepts) : accepts_(accepts) {}
+  std::span<const uint64_t> allowed() override {
+    if (!accepts_) throw std::bad_alloc();
+    return {&all_, 1};
+  }
+  void accept(text::TokenId) override { throw std::bad_alloc(); }
+  std::unique_ptr<TokenConstraint> clone() const override {
+    return std::make_unique<TooLarge>(*this);
+  }
+
+ private:
+  bool accepts_;
+  uint64_t all_ = ~uint64_t{0};
+};
+
 TEST(Engine, ARequestThatFailsHarmsNoOther) {
   const auto model = tiny_model();
-  EngineRequest bad = request({1, 2}, 5);
-  bad.request.rules.bias = {{3, std::numeric_limits<float>::max()},
-                            {4, std::numeric_limits<float>::max()}};
-  bad.request.sampling = {.do_sample = true, .temperature = 1e-30};
-  bad.num_logprobs = 0;
+  std::vector<EngineRequest> bad(3, request({1, 2}, 5));
+  bad[0].request.rules.bias = {{3, std::numeric_limits<float>::max()},
+                               {4, std::numeric_limits<float>::max()}};
+  bad[0].request.sampling = {.do_sample = true, .temperature = 1e-30};
+  bad[1].request.rules.constraint = std::make_shared<TooLarge>(false);
+  bad[2].request.rules.constraint = std::make_shared<TooLarge>(true);
   EngineRequest good = request({1, 2}, 5);
-  good.num_logprobs = 0;
   Engine engine(*model, {});
-  const RequestHandle failing = engine.add(bad);
-  engine.add(good);
-  size_t tokens = 0;
-  bool has_failed = false;
+  const RequestHandle healthy = engine.add(good);
+  for (EngineRequest& one : bad) {
+    one.num_logprobs = 0;
+    engine.add(one);
+  }
+  size_t tokens = 0, failures = 0;
   while (engine.has_work()) {
     for (const EngineOutput& output : engine.step()) {
-      if (output.handle == failing) {
-        has_failed = output.finished == FinishReason::kFailed;
-        EXPECT_THROW(std::rethrow_exception(output.error), Error);
-      } else {
+      if (output.handle == healthy) {
         ++tokens;
+        continue;
       }
+      ++failures;
+      EXPECT_EQ(output.finished, FinishReason::kFailed);
+      EXPECT_FALSE(output.token);
+      EXPECT_THROW(std::rethrow_exception(output.error), std::exception);
     }
   }
-  EXPECT_TRUE(has_failed);
+  EXPECT_EQ(failures, 3u);
   EXPECT_EQ(tokens, 5u);
 }
 

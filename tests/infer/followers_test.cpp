@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -140,6 +141,48 @@ TEST(Followers, WhoCancelsLeavesNothingBehind) {
     }
     expect_alike(answers_of(led, requests), expected);
     followers.end();
+  });
+}
+
+/// Requests of one rank of two that each have an engine: the other's logits are unlike its own.
+std::vector<Answer> answers_of_peers(const parallel::Mesh& mesh, int64_t unlike_rank,
+                                     const LogitRules& unlike) {
+  std::vector<Request> requests(3);
+  for (Request& one : requests) {
+    one.prompt = {1, 2, 3};
+    one.max_new_tokens = 8;
+  }
+  requests[1].prompt = {4, 5};
+  requests[1].sampling = {.do_sample = true, .temperature = 1e-30};
+  if (mesh.rank() == unlike_rank) requests[1].rules = unlike;
+  return generate(*model_on(tiny_config(2), mesh), requests, 4);
+}
+
+TEST(Peers, HaveTheFirstRanksTokens) {
+  const std::vector<Answer> expected = answers_of_peers(parallel::Mesh::single(), -1, {});
+  const float most = std::numeric_limits<float>::max();
+  LogitRules other, failing;
+  other.bias = {{11, 1000.0F}};
+  failing.bias = {{3, most}, {4, most}};
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = 2});
+    for (const LogitRules& unlike : {other, failing}) {
+      const std::vector<Answer> found = answers_of_peers(mesh, 1, unlike);
+      for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].ids, expected[i].ids) << i;
+    }
+    // Where the first fails, all do, in the same step.
+    EXPECT_THROW(answers_of_peers(mesh, 0, failing), Error);
+  });
+}
+
+TEST(Peers, DoNotAgreeOnMoreThanTokens) {
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = 2});
+    const auto part = model_on(tiny_config(2), mesh);
+    EngineRequest asked = request({1, 2}, 3);
+    EXPECT_THROW(Engine(*part, {.lookup = {.num_tokens = 3}}).add(asked), InternalError);
+    asked.num_logprobs = 1;
+    EXPECT_THROW(Engine(*part, {}).add(asked), InternalError);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "media/made_pictures.h"
 #include "media/media_error.h"
 #include "media/video.h"
+#include "support/frame_files.h"
 #include "support/temporary_directory.h"
 #include "support/throws.h"
 
@@ -122,13 +123,12 @@ TEST(ProcessFrames, TakeTheSizeOfTheFirst) {
     std::ofstream(files.back(), std::ios::binary) << made::png(made::noise(size));
   }
   const ImageProcessor processor;
-  const VideoPatches video = process_frame_files(files, 4, processor);
+  const VideoPatches video = test::process_frame_files(files, 4, processor);
   EXPECT_EQ(video.patches.grid, (Grid{2, 4, 4}));
-  EXPECT_EQ(video.patches.grid, grid_of_frame_files(files, processor));
   EXPECT_EQ(video.second_per_grid, 0.5);
-  EXPECT_THROW(process_frame_files({}, 4, processor), MediaError);
+  EXPECT_THROW(test::process_frame_files({}, 4, processor), MediaError);
   files.push_back(dir / "absent.png");
-  EXPECT_THROW(process_frame_files(files, 4, processor), MediaError);
+  EXPECT_THROW(test::process_frame_files(files, 4, processor), MediaError);
 }
 
 TEST(ProcessVideo, AGifIsAVideoToo) {

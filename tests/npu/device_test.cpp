@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -12,6 +13,7 @@
 #include "device/select.h"
 #include "device/stream.h"
 #include "npu/support.h"
+#include "ops/backend.h"
 
 namespace danlu::npu::test {
 namespace {
@@ -128,6 +130,76 @@ TEST(NpuDevice, RefusesByNameWhatItDoesNotHave) {
   } catch (const DeviceError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("aten::erfinv"));
   }
+}
+
+const ops::Backend& device_table() { return ops::backend_of(npu().type()); }
+
+/// `work` gives true in a process of its own, where nothing was asked of the device yet.
+template <typename Work>
+void expect_in_fresh_process(const Work& work) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::_Exit(work() ? 0 : 1), testing::ExitedWithCode(0), "");
+}
+
+template <typename Work>
+bool fails(const std::string& faults, const Work& work) {
+  const Faults planted(faults);
+  try {
+    work();
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
+TEST(NpuDevice, ACopyThatFailsLeavesNothingBehind) {
+  if (is_on_card()) GTEST_SKIP() << "asks the simulator";
+  expect_in_fresh_process([] {
+    const at::Tensor x = normal({1 << 18}, 1), there = at::empty({1 << 18}, at::device(npu()));
+    const int64_t events = alive("events");
+    if (!fails("call:aclrtMallocHost:1:207001", [&] { there.copy_(x); })) return false;
+    if (alive("events") != events) return false;
+    there.copy_(x);
+    const int64_t pinned = counter("allocations.host");
+    for (int i = 0; i < 40; ++i) {
+      if (!fails("call:aclrtMemcpyAsync:1:507899", [&] { there.copy_(x); })) return false;
+      if (!fails("call:aclrtMemcpyAsync:1:507899", [&] { there.to(at::kCPU); })) return false;
+      if (!there.to(at::kCPU).equal(x)) return false;
+    }
+    return counter("allocations.host") - pinned <= 1;
+  });
+}
+
+TEST(NpuDevice, WhatCannDoesNotMakeIsAnError) {
+  if (is_on_card()) GTEST_SKIP() << "asks the simulator";
+  const at::Tensor x = normal({3, 4}, 1).to(npu());
+  const at::Tensor w = normal({5, 4}, 2).to(npu()), bias = normal({5}, 3).to(npu());
+  const auto multiply = [&] { return device_table().product(x, w, bias, at::kFloat); };
+  EXPECT_TRUE(fails("call:aclCreateScalar:1:207001", multiply));
+  EXPECT_TRUE(fails("call:aclCreateIntArray:1:207001", [&] { device_table().column_sums(x); }));
+  EXPECT_LE(distance(multiply(), x.to(at::kCPU).mm(w.to(at::kCPU).t()) + bias.to(at::kCPU)), 1e-6)
+      << "the device goes on";
+}
+
+TEST(NpuDevice, OnlyARefusalSaysThatAProductHasNoWideSums) {
+  if (is_on_card()) GTEST_SKIP() << "asks the simulator";
+  expect_in_fresh_process([] {
+    const at::Tensor x = normal({4, 4}, 1, at::kHalf).to(npu());
+    const auto multiply = [&] { device_table().product(x, x, {}, at::kFloat).to(at::kCPU); };
+    // What fails for another reason is heard of, and nothing is learned from it.
+    if (!fails("call:aclnnMatmulGetWorkspaceSize:1:507899", multiply)) return false;
+    const int64_t casts = counter("launches.aclnnCast");
+    multiply();
+    return counter("launches.aclnnCast") == casts;
+  });
+  expect_in_fresh_process([] {
+    const at::Tensor x = normal({4, 4}, 1, at::kHalf).to(npu());
+    const auto multiply = [&] { device_table().product(x, x, {}, at::kFloat).to(at::kCPU); };
+    if (fails("call:aclnnMatmulGetWorkspaceSize:1:161002", multiply)) return false;
+    const int64_t casts = counter("launches.aclnnCast");
+    multiply();
+    return counter("launches.aclnnCast") > casts;  // operands are made wide
+  });
 }
 
 TEST(NpuDevice, SaysWhatTookTheMemory) {

@@ -41,14 +41,33 @@ c10::Device npu() {
   return device;
 }
 
+namespace {
+
+template <typename Function>
+Function of_simulator(const char* name, const char* library = "libascendcl.so") {
+  const auto file = std::filesystem::path(std::getenv("DANLU_NPU_LIBRARY")) / library;
+  void* const opened = ::dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* const found = opened ? ::dlsym(opened, name) : nullptr;
+  if (!found) throw InternalError("the simulator has no " + std::string(name));
+  return reinterpret_cast<Function>(found);
+}
+
+}  // namespace
+
 int64_t counter(const std::string& name) {
-  const auto library = std::filesystem::path(std::getenv("DANLU_NPU_LIBRARY")) / "libascendcl.so";
-  static void* const opened = ::dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   using Counter = int64_t (*)(const char*);
-  const auto ask =
-      opened ? reinterpret_cast<Counter>(::dlsym(opened, "danlu_sim_counter")) : nullptr;
-  if (!ask) throw InternalError("the simulator has no counters");
+  static const auto ask = of_simulator<Counter>("danlu_sim_counter");
   return ask(name.c_str());
+}
+
+Faults::Faults(const std::string& words) {
+  if (of_simulator<int (*)(const char*)>("NpuSimInject")(words.c_str()) != 0)
+    throw InternalError("no faults: " + words);
+}
+Faults::~Faults() { of_simulator<void (*)()>("NpuSimClearFaults")(); }
+
+int64_t alive(const std::string& kind) {
+  return of_simulator<int64_t (*)(const char*)>("NpuSimAlive", "libnnopbase.so")(kind.c_str());
 }
 
 at::Tensor normal(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type) {

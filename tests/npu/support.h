@@ -18,6 +18,18 @@ c10::Device npu();
 /// One of the simulator's counters (tests/npu_sim/npu_sim.h).
 int64_t counter(const std::string& name);
 
+/// Plants faults in the simulator, in the words of NPU_SIM_FAULT; they go with it.
+class Faults {
+ public:
+  explicit Faults(const std::string& words);
+  ~Faults();
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
+};
+
+/// Live objects of the simulator by kind: "events", "scalars", …
+int64_t alive(const std::string& kind);
+
 /// Standard normal numbers, the same for a seed, rounded to the type; on the host.
 at::Tensor normal(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kFloat);
 

@@ -103,6 +103,32 @@ TEST(ChatSession, DropsTheOldestTurnsWhenTheWindowIsFullAndCountsThem) {
   EXPECT_EQ(chat.dropped_turns(), 1);
 }
 
+TEST(ChatSession, AFailureBehindATurnThatWasDroppedLosesNoHistory) {
+  ChatSettings settings;
+  settings.max_new_tokens = 4;
+  EchoModel model;
+  bool fails = false;
+  ChatMedia media;
+  media.message = [](const std::string& content, const std::vector<std::string>&,
+                     const std::vector<std::string>&) { return text::Message{"user", content}; };
+  media.encode = [&](const text::Conversation& conversation, infer::Request* request) {
+    if (fails && conversation.messages.size() < 5) throw DataError("the file is gone");
+    request->prompt = PlainEncoder().encode_prompt(conversation);
+  };
+  // Two turns and a message do not fit into 32: 12 k + 8, and 4 for the answer.
+  ChatSession chat(model.fn(), 32, std::make_shared<ByteTokenizer>(),
+                   std::make_shared<PlainEncoder>(), settings, media);
+  for (const char* text : {"one", "two"}) chat.ask(text, ignore_text());
+  fails = true;
+  EXPECT_THROW(chat.ask("thr", ignore_text()), DataError);
+  EXPECT_EQ(chat.num_turns(), 2u);
+  EXPECT_EQ(chat.dropped_turns(), 0);
+  fails = false;
+  chat.ask("fou", ignore_text());
+  EXPECT_EQ(model.prompts.back(), "u:two|a:ok2|u:fou|a:");
+  EXPECT_EQ(chat.dropped_turns(), 1);
+}
+
 TEST(ChatSession, AMessageThatCannotFitIsAnErrorAndLosesNoHistory) {
   ChatSettings settings;
   settings.max_new_tokens = 4;

@@ -1,6 +1,7 @@
 // The protocol over real sockets, with an engine whose answers are written here.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <random>
 
 #include "base/error.h"
@@ -417,6 +418,31 @@ TEST_F(ProtocolTest, MoreThanTheQueueHoldsIsTurnedAway) {
   EXPECT_EQ(Json::parse(turned_away.body)["error"]["type"], "rate_limit_error");
   script_.is_held = false;
   for (const auto& client : clients) EXPECT_EQ(client->response().status, 200);
+}
+
+TEST_F(ProtocolTest, TheHealthIsToldWhileSlowRequestsTakeEveryHandler) {
+  std::atomic<int> num_waiting = 0;
+  std::atomic<bool> may_go_on = false;
+  model_.encode_media = [&](const text::ChatEncoder& encoder,
+                            const text::Conversation& conversation, infer::Request* request) {
+    ++num_waiting;
+    EXPECT_TRUE(comes([&] { return may_go_on.load(); }));
+    request->prompt = encoder.encode_prompt(conversation);
+  };
+  start();
+  const std::string body = chat_body().dump();
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(std::make_unique<RawClient>(server_->port()));
+    slow.back()->send(raw_request("POST", "/v1/chat/completions", body));
+  }
+  const int handlers = http::Settings().handler_threads;
+  ASSERT_TRUE(comes([&] { return num_waiting == handlers; }));
+  for (const char* path : {"/health", "/ping", "/version", "/metrics"})
+    EXPECT_EQ(ask(raw_request("GET", path)).status, 200) << path;
+  EXPECT_EQ(num_waiting, handlers) << "they waited all the time";
+  may_go_on = true;
+  for (const auto& client : slow) EXPECT_EQ(client->response().status, 200);
 }
 
 TEST_F(ProtocolTest, MetricsHaveVllmsNames) {

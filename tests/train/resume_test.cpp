@@ -1,6 +1,7 @@
 // Interrupted runs, as real processes: killed, terminated, out of disk; then continued.
 #include <ATen/ops/equal.h>
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -564,6 +565,14 @@ TEST_F(Resume, TheBestWeightsArePublishedInAnotherType) {
   ASSERT_LT(state.at("best_global_step").get<int64_t>(), 40);
   const auto published = weights::open_weights(run_dir);
   ASSERT_EQ(published->find("model.norm.weight")->dtype, DType::kF32);
+  EXPECT_EQ(read_json_file(run_dir / "config.json").at("torch_dtype"), "float32");
+  // All that a checkpoint has of a model is there, and nothing of its state.
+  std::set<std::string> missing;
+  for (const auto& entry : fs::directory_iterator(run_dir / "best")) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && !fs::exists(run_dir / name)) missing.insert(name);
+  }
+  EXPECT_THAT(missing, testing::UnorderedElementsAre("trainer_state.json", "data_state.json"));
   const auto of_run = models::load_model(run_dir, parallel::Mesh::single(), at::kFloat, at::kCPU);
   const auto best =
       models::load_model(run_dir / "best", parallel::Mesh::single(), at::kFloat, at::kCPU);

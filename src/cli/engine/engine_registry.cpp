@@ -20,7 +20,7 @@
 #include "device/counted_memory.h"
 #include "device/npu.h"
 #include "device/parallel.h"
-#include "train/ranks.h"
+#include "parallel/ranks.h"
 #include "train/run.h"
 
 namespace danlu::cli {
@@ -117,7 +117,7 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
 
 extern "C" __attribute__((visibility("default"))) void danlu_engine_absent(const RankPlace* place,
                                                                            const Error* why) {
-  train::tell_ranks(*place, *why);
+  parallel::tell_ranks(*place, *why);
 }
 
 }  // namespace danlu::cli

@@ -32,7 +32,7 @@
 #include "eval/run/ask.h"
 #include "eval/run/journal.h"
 #include "parallel/agree.h"
-#include "train/ranks.h"
+#include "parallel/ranks.h"
 
 namespace danlu::cli {
 namespace {
@@ -216,7 +216,7 @@ Json settings_of_ranks(const Options& options) {
 class Evaluator {
  public:
   Evaluator(const Options& options, EvalPlan& plan, EvalModel& model, const InferenceModel& loaded,
-            const fs::path& directory, const train::Ranks& ranks)
+            const fs::path& directory, const parallel::Ranks& ranks)
       : options_(options),
         plan_(plan),
         model_(model),
@@ -490,7 +490,7 @@ class Evaluator {
   EvalModel& model_;
   const InferenceModel& loaded_;
   fs::path directory_;
-  const train::Ranks& ranks_;
+  const parallel::Ranks& ranks_;
   double start_s_;
   int64_t start_time_s_;
   infer::LikelihoodStats tokens_;  ///< of all ranks
@@ -519,8 +519,8 @@ int run_eval(const Options& given) {
   (void)batch_size_of(options);
   const RankPlace place = rank_place_from_environment();
   constexpr double kTimeoutSeconds = 1800;
-  const train::Ranks ranks(place, {.data = place.size}, kTimeoutSeconds,
-                           settings_of_ranks(options));
+  const parallel::Ranks ranks(place, {.data = place.size}, kTimeoutSeconds,
+                              settings_of_ranks(options));
   if (!ranks.is_first()) log::set_level(log::Level::kError);
   ranks.do_or_give_up([&] {
     const std::unique_ptr<EvalPlan> plan = make_eval_plan(options);

@@ -81,20 +81,6 @@ void report_speed(const infer::GenerationStats& stats, double seconds) {
             seconds > 0 ? static_cast<double>(stats.new_tokens) / seconds : 0.0);
 }
 
-const char* name_of(infer::FinishReason reason) {
-  switch (reason) {
-    case infer::FinishReason::kStop:
-      return "stop";
-    case infer::FinishReason::kLength:
-      return "length";
-    case infer::FinishReason::kFailed:
-      return "error";
-    case infer::FinishReason::kCancelled:
-      break;
-  }
-  return "cancelled";
-}
-
 /// Outcomes come as they are done and leave in the order of the questions. Those that a signal cut
 /// short come last, and leave only where one that is done follows.
 class OrderedResults {
@@ -384,7 +370,8 @@ void decode_tokenised(const text::Tokenizer& tokenizer, std::vector<Question>& q
 }
 
 /// Errors: UsageError for what one process alone does.
-void refuse_in_parts(const Options& options, const train::Ranks& ranks, bool chat, int64_t beams) {
+void refuse_in_parts(const Options& options, const parallel::Ranks& ranks, bool chat,
+                     int64_t beams) {
   if (ranks.size() == 1) return;
   const std::string flag = options.given_as("tensor_parallel_size");
   if (chat) {
@@ -417,14 +404,14 @@ void answer_questions(const Options& options, const InferenceModel& loaded, cons
 }
 
 /// Of a rank that computes what rank 0 asks.
-void help_rank_0(const Options& options, const train::Ranks& ranks) {
+void help_rank_0(const Options& options, const parallel::Ranks& ranks) {
   const InferenceModel loaded = load_for_inference(options, locate_model(options), /*raw=*/true,
                                                    /*tells_apart=*/false, ranks.mesh());
   watch_interrupts();
   infer::follow(*loaded.model, ranks.all(), ranks.world());
 }
 
-int infer_on(const Options& options, const train::Ranks& ranks) {
+int infer_on(const Options& options, const parallel::Ranks& ranks) {
   const ModelLocation where = locate_model(options);
   const std::string checkpoint = (where.adapter.empty() ? where.model : where.adapter).string();
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
@@ -478,7 +465,7 @@ int infer_on(const Options& options, const train::Ranks& ranks) {
 
 int run_infer(const Options& typed) {
   const Options options = settings::with_mm_inference(typed);
-  const train::Ranks ranks = model_ranks(options);
+  const parallel::Ranks ranks = model_ranks(options);
   return ranks.do_or_give_up([&] {
     if (ranks.is_first()) return infer_on(options, ranks);
     help_rank_0(options, ranks);

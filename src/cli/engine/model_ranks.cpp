@@ -19,7 +19,7 @@ Json settings_of_parts(const Options& options) {
 
 }  // namespace
 
-train::Ranks model_ranks(const Options& options) {
+parallel::Ranks model_ranks(const Options& options) {
   const int64_t parts = options.get_int("tensor_parallel_size");
   const RankPlace place = parts > 1 ? rank_place_from_environment() : RankPlace{};
   if (place.size != parts) {

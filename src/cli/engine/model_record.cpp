@@ -17,11 +17,6 @@ constexpr const char* kMerged = "merged_adapters";
 constexpr const char* kJinjaCopy = "chat_template.jinja";
 constexpr const char* kTemplatesCopy = "templates.json";
 
-std::string text_at(const Json& record, const char* key) {
-  const auto value = record.find(key);
-  return value != record.end() && value->is_string() ? value->get<std::string>() : "";
-}
-
 /// The weights' bytes tell adapters apart: names and places change.
 std::string fingerprint(const fs::path& adapter) {
   if (weights::detect_format(adapter) == weights::Format::kMegatron) {
@@ -51,11 +46,11 @@ bool warn_if_merged_already(const fs::path& base, const fs::path& adapter) {
   if (merges.empty()) return false;
   const std::string ours = fingerprint(adapter);
   for (const Json& merge : merges) {
-    if (!merge.is_object() || text_at(merge, "fingerprint") != ours) continue;
+    if (!merge.is_object() || text::recorded_text(merge, "fingerprint") != ours) continue;
     log::warning(
         "{} already holds this adapter (its {} says it was merged from {}): adding it again "
         "doubles its effect",
-        base.string(), text::kRecordFile, text_at(merge, "adapter"));
+        base.string(), text::kRecordFile, text::recorded_text(merge, "adapter"));
     return true;
   }
   return false;

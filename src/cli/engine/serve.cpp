@@ -62,7 +62,7 @@ uint64_t sharers_of_machine(const models::CausalLM& model) {
 
 /// As many as memory has room for, and no more than could be of use. Errors: MemoryError if not
 /// even one page fits; UsageError for --max_model_len if that many tokens do not.
-int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t length) {
+int64_t pages_in_memory(const Options& options, const models::CausalLM& model, int64_t length) {
   const int64_t page_bytes = page_bytes_of(model);
   double bytes = 0;
   if (options.is_set("kv_cache_memory_gb")) {
@@ -74,14 +74,11 @@ int64_t pages_for(const Options& options, const models::CausalLM& model, int64_t
     bytes = static_cast<double>(available) * options.get_float("gpu_memory_utilization");
   }
   auto pages = static_cast<int64_t>(bytes / static_cast<double>(page_bytes));
-  const auto pages_of = [](int64_t tokens) {
-    return (tokens + ops::kPageTokens - 1) / ops::kPageTokens;
-  };
   if (length > 0) {
-    const int64_t most = options.get_int("max_num_seqs") * pages_of(length);
+    const int64_t most = options.get_int("max_num_seqs") * ops::pages_for(length);
     pages = std::min(pages, most);
   }
-  const bool is_short = options.is_set("max_model_len") && pages < pages_of(length);
+  const bool is_short = options.is_set("max_model_len") && pages < ops::pages_for(length);
   if (pages < 1 || is_short) {
     throw MemoryError(tr("[serve] {} hold the keys and values of {} tokens, which are too few",
                          format_bytes(static_cast<uint64_t>(bytes)), pages * ops::kPageTokens),
@@ -101,12 +98,12 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   const Speculation speculation = speculation_from(options);
   settings.lookup = speculation.lookup;
   settings.predicted_tokens = speculation.predicted_tokens;
-  settings.max_pages = pages_for(options, model, length);
+  settings.max_pages = pages_in_memory(options, model, length);
   return settings;
 }
 
 /// The pages that every process has room for.
-void agree_on_pages(const train::Ranks& ranks, infer::EngineSettings& settings) {
+void agree_on_pages(const parallel::Ranks& ranks, infer::EngineSettings& settings) {
   if (ranks.size() > 1) settings.max_pages = -ranks.largest(-settings.max_pages);
 }
 
@@ -289,10 +286,8 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
 
 /// Until a signal comes, or the engine is dead and stays so: then answers under way end, and the
 /// loop. Interrupts are a flag, so it is looked at.
-void await_end(http::Server& server, serve::EngineLoop& loop, const EngineMaker& engines,
-               board::Board* runs, double drain_s) {
-  const auto is_lost = [&] { return loop.is_dead() && engines.lost() != nullptr; };
-  while (pending_interrupt() == 0 && !is_lost())
+void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs, double drain_s) {
+  while (pending_interrupt() == 0 && !loop.is_dead())
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   if (runs) runs->end();
   const size_t open = server.counts().exchanges;
@@ -307,7 +302,7 @@ void await_end(http::Server& server, serve::EngineLoop& loop, const EngineMaker&
 /// Of rank 0: from here to the end of the server.
 void serve_requests(const Options& options, const http::Settings& settings,
                     const InferenceModel& loaded, const infer::EngineSettings& engine,
-                    serve::ModelDescription description, const train::Ranks& ranks) {
+                    serve::ModelDescription description, const parallel::Ranks& ranks) {
   EngineMaker engines(*loaded.model, engine, ranks, loaded.followers.get());
   serve::EngineLoop loop([&] { return engines.make(); },
                          {.max_queue = static_cast<size_t>(options.get_int("max_queue"))});
@@ -326,14 +321,14 @@ void serve_requests(const Options& options, const http::Settings& settings,
   server.start();
   say_start(server, model.description(), loaded, engine);
   std::thread watcher(
-      [&] { await_end(server, loop, engines, runs.get(), options.get_float("shutdown_timeout")); });
+      [&] { await_end(server, loop, runs.get(), options.get_float("shutdown_timeout")); });
   loop.run();
   watcher.join();
-  if (engines.lost()) std::rethrow_exception(engines.lost());
+  if (loop.is_dead()) std::rethrow_exception(loop.why_dead());
 }
 
 /// Errors: UsageError for what one process alone can do.
-void refuse_served_in_parts(const Options& options, const train::Ranks& ranks) {
+void refuse_served_in_parts(const Options& options, const parallel::Ranks& ranks) {
   if (ranks.size() == 1 || !options.get_bool("enable_runtime_lora_updating")) return;
   throw UsageError(tr("[{}] adapters come and go in one process alone, and "
                       "--tensor_parallel_size asks for several",
@@ -341,7 +336,7 @@ void refuse_served_in_parts(const Options& options, const train::Ranks& ranks) {
                    tr("name the adapters when the server starts: --lora_modules NAME=DIR"));
 }
 
-void serve_on(const Options& options, const train::Ranks& ranks) {
+void serve_on(const Options& options, const parallel::Ranks& ranks) {
   refuse_served_in_parts(options, ranks);
   const http::Settings settings = http_settings(options);
   const AdapterFlags adapters = adapter_flags(options);
@@ -374,7 +369,7 @@ void serve_on(const Options& options, const train::Ranks& ranks) {
 }  // namespace
 
 int run_serve(const Options& options) {
-  const train::Ranks ranks = model_ranks(options);
+  const parallel::Ranks ranks = model_ranks(options);
   ranks.do_or_give_up([&] { serve_on(options, ranks); });
   return 0;
 }

@@ -5,8 +5,8 @@
 
 #include "infer/engine.h"
 #include "infer/followers.h"
+#include "parallel/ranks.h"
 #include "serve/step_engine.h"
-#include "train/ranks.h"
 
 namespace danlu::cli {
 
@@ -15,20 +15,18 @@ class EngineMaker {
  public:
   /// followers: of the model's other parts; nullptr: it is whole. All outlive this.
   EngineMaker(const models::CausalLM& model, const infer::EngineSettings& settings,
-              const train::Ranks& ranks, infer::Followers* followers)
+              const parallel::Ranks& ranks, infer::Followers* followers)
       : model_(model), settings_(settings), ranks_(ranks), followers_(followers) {}
 
   /// What went wrong on one of several processes is the end of all: they are told, and every later
   /// call throws it again.
   std::unique_ptr<serve::StepEngine> make();
-  /// Of the last engine, where it was the end of all; null: none was.
-  std::exception_ptr lost() const { return lost_; }
 
  private:
   class Served;
   const models::CausalLM& model_;
   const infer::EngineSettings settings_;
-  const train::Ranks& ranks_;
+  const parallel::Ranks& ranks_;
   infer::Followers* followers_;
   std::exception_ptr lost_;
 };

@@ -103,10 +103,6 @@ void put(AtomicFile& file, T value) {
 
 }  // namespace
 
-TokenType token_type_for_vocabulary(std::optional<int64_t> vocab_size) {
-  return vocab_size && *vocab_size < 65500 ? TokenType::kU16 : TokenType::kI32;
-}
-
 struct IndexedWriter::State {
   State(const fs::path& prefix, TokenType type)
       : prefix(prefix),

@@ -11,10 +11,6 @@
 
 namespace danlu::data {
 
-/// uint16 if the vocabulary is known and smaller than 65500, else int32: Megatron's own choice.
-/// Labels hold -100 and therefore always need int32 (pass nullopt).
-TokenType token_type_for_vocabulary(std::optional<int64_t> vocab_size);
-
 /// Writes sequences one after the other. Memory stays bounded whatever the number of sequences: the
 /// lengths are spooled to an unnamed file beside the target. Nothing appears under the final names
 /// before commit(); without commit() nothing is left behind. Not thread-safe.

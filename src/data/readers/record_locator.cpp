@@ -225,10 +225,6 @@ std::string JsonRecordLines::place_of(int64_t index) {
   return is_alone ? std::to_string(line) : fmt::format("record {}", index + 1);
 }
 
-int64_t line_of_json_record(const std::filesystem::path& path, int64_t index) {
-  return JsonRecordLines(path).line_of(index);
-}
-
 std::string json_record_place(const std::filesystem::path& path, int64_t index) {
   return fmt::format("{}:{}", path.string(), JsonRecordLines(path).place_of(index));
 }

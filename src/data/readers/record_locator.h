@@ -8,21 +8,18 @@
 
 namespace danlu::data {
 
-/// The line (from 1) on which record `index` (from 0) of a JSON file begins; the file is an array
-/// of records or records one after the other. Reads the file up to there. 0 if there are fewer
-/// records.
-int64_t line_of_json_record(const std::filesystem::path& path, int64_t index);
-
 /// "file:place", the place as JsonRecordLines::place_of says it.
 std::string json_record_place(const std::filesystem::path& path, int64_t index);
 
-/// The same for many records of one file, asked for in rising order: the file is read once.
+/// The places of records of one JSON file, an array of records or records one after the other. They
+/// are asked for in rising order: the file is read once, up to the last of them.
 class JsonRecordLines {
  public:
   explicit JsonRecordLines(const std::filesystem::path& path);
   ~JsonRecordLines();
   JsonRecordLines(JsonRecordLines&&) noexcept;
-  /// REQUIRES: index is not below that of the last call.
+  /// The line (from 1) on which record `index` (from 0) begins; 0 if there are fewer. REQUIRES:
+  /// index is not below that of the last call.
   int64_t line_of(int64_t index);
   /// "7", the line of a record; "record 3" (from 1) where others begin on the same line, whose
   /// number would not tell them apart. REQUIRES: as line_of.

@@ -1,5 +1,6 @@
 #include "eval/rewards/program_reward.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -53,11 +54,17 @@ class ProgramReward : public Reward {
                   {.ends_input = true, .shares_errors = true});
     std::vector<Score> scores(completions.size());
     if (result.start_error != 0) {
-      log::warning("[reward] {}: {}", words_.front(), std::strerror(result.start_error));
+      say_not_started(result.start_error);
       return scores;
     }
-    if (result.timed_out)
-      log::warning("[reward] {} took longer than {} s", words_.front(), timeout_ms_ / 1000);
+    has_started_ = true;
+    if (result.end == ChildEnd::kTooLate) {
+      log::warning("[reward] {} took longer than {:g} s", words_.front(),
+                   static_cast<double>(timeout_ms_) / 1000);
+    } else if (result.end == ChildEnd::kTooMuch) {
+      log::warning("[reward] {} printed more than {} bytes for {} answers, and was ended",
+                   words_.front(), result.output.size(), completions.size());
+    }
     const size_t missing = read(result.output, &scores);
     if (missing > 0) {
       log::warning("[reward] {}: {} of {} answers without a score (exit status {})", words_.front(),
@@ -67,6 +74,15 @@ class ProgramReward : public Reward {
   }
 
  private:
+  /// One that never was there is a word that was mistyped; another may be back for the next
+  /// answers.
+  void say_not_started(int error) const {
+    const std::string& program = words_.front();
+    if (has_started_) return log::warning("[reward] {}: {}", program, std::strerror(error));
+    throw UsageError(tr("[reward] {} cannot be started: {}", program, std::strerror(error)),
+                     tr("name a program of PATH, or its whole path"));
+  }
+
   /// The number of lines that are missing or no scores.
   static size_t read(const std::string& output, std::vector<Score>* scores) {
     std::istringstream lines(output);
@@ -84,6 +100,7 @@ class ProgramReward : public Reward {
 
   std::vector<std::string> words_;
   int64_t timeout_ms_;
+  mutable std::atomic<bool> has_started_ = false;
 };
 
 }  // namespace

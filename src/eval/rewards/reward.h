@@ -52,7 +52,8 @@ struct RewardSettings {
 /// spaces. The command gets one JSON object a line (prompt, completion, ids, ended, row) and is to
 /// print one number a line, or null. What it does not print, prints otherwise or prints too late is
 /// a score that is missing, and a warning names it.
-/// Errors: UsageError with the nearest name; a limit that is not positive.
+/// Errors: UsageError with the nearest name; a limit that is not positive. scores() of a command
+/// that could never be started throws one, too.
 std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSettings& settings);
 
 /// The rules there are.

@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 
@@ -66,12 +68,11 @@ struct SpawnSettings {
   posix_spawnattr_t attributes;
 };
 
-/// Sends and receives until the other side says no more. False if that took too long, or it said
-/// too much.
-bool talk(int fd, std::string_view input, bool ends_input, int64_t timeout_ms, size_t max_bytes,
-          std::string& output) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+using ChildClock = std::chrono::steady_clock;
+
+/// Sends and receives until the other side says no more.
+ChildEnd talk(int fd, std::string_view input, bool ends_input, ChildClock::time_point deadline,
+              size_t max_bytes, std::string& output) {
   char block[16384];
   for (;;) {
     if (input.empty() && ends_input) {
@@ -79,23 +80,38 @@ bool talk(int fd, std::string_view input, bool ends_input, int64_t timeout_ms, s
       ends_input = false;
     }
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - ChildClock::now()).count();
+    if (left <= 0) return ChildEnd::kTooLate;
     pollfd end{fd, static_cast<short>(input.empty() ? POLLIN : POLLIN | POLLOUT), 0};
     if (::poll(&end, 1, static_cast<int>(left)) <= 0) continue;
     if (end.revents & POLLIN) {
       const ssize_t n = ::recv(fd, block, sizeof block, MSG_DONTWAIT);
-      if (n == 0) return true;
-      if (n < 0 && errno != EAGAIN && errno != EINTR) return true;
+      if (n == 0) return ChildEnd::kDone;
+      if (n < 0 && errno != EAGAIN && errno != EINTR) return ChildEnd::kDone;
       if (n > 0) output.append(block, static_cast<size_t>(n));
-      if (output.size() > max_bytes) return false;
+      if (output.size() > max_bytes) {
+        output.resize(max_bytes);
+        return ChildEnd::kTooMuch;
+      }
     } else if (end.revents & POLLOUT) {
       const ssize_t n = ::send(fd, input.data(), input.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n > 0) input.remove_prefix(static_cast<size_t>(n));
       if (n < 0 && errno != EAGAIN && errno != EINTR) input = {};
     } else {
-      return true;
+      return ChildEnd::kDone;
     }
+  }
+}
+
+/// The end of a program may come after that of its output: it may close that and go on.
+bool ends_before(pid_t process, ChildClock::time_point deadline, int& status) {
+  constexpr auto kLongest = std::chrono::milliseconds(10);
+  for (auto pause = std::chrono::microseconds(100);;
+       pause = std::min<std::chrono::microseconds>(2 * pause, kLongest)) {
+    const pid_t ended = ::waitpid(process, &status, WNOHANG);
+    if (ended == process || (ended < 0 && errno != EINTR)) return true;
+    if (ChildClock::now() >= deadline) return false;
+    std::this_thread::sleep_for(pause);
   }
 }
 
@@ -103,6 +119,7 @@ bool talk(int fd, std::string_view input, bool ends_input, int64_t timeout_ms, s
 
 ChildResult ask_child(const std::vector<std::string>& command, std::string_view input,
                       int64_t timeout_ms, size_t max_output_bytes, const ChildManners& manners) {
+  const auto deadline = ChildClock::now() + std::chrono::milliseconds(timeout_ms);
   Channel channel;
   ChildResult result;
   pid_t process = -1;
@@ -116,9 +133,13 @@ ChildResult ask_child(const std::vector<std::string>& command, std::string_view 
   }
   if (result.start_error != 0) return result;
   channel.close_end(1);
-  result.timed_out = !talk(channel.ends[0], input, manners.ends_input, timeout_ms, max_output_bytes,
-                           result.output);
-  if (result.timed_out) ::kill(-process, SIGKILL);
+  result.end =
+      talk(channel.ends[0], input, manners.ends_input, deadline, max_output_bytes, result.output);
+  if (result.end == ChildEnd::kDone) {
+    if (ends_before(process, deadline, result.status)) return result;
+    result.end = ChildEnd::kTooLate;
+  }
+  ::kill(-process, SIGKILL);
   while (::waitpid(process, &result.status, 0) < 0 && errno == EINTR) {
   }
   return result;

@@ -7,9 +7,12 @@
 
 namespace danlu::eval {
 
+/// How it ended; but for kDone it was killed.
+enum class ChildEnd { kDone, kTooLate, kTooMuch };
+
 struct ChildResult {
   int start_error = 0;  ///< errno; the rest means nothing then
-  bool timed_out = false;
+  ChildEnd end = ChildEnd::kDone;
   int status = 0;      ///< as waitpid's
   std::string output;  ///< standard output, and error unless shared; max_output_bytes at most
 };
@@ -23,9 +26,9 @@ struct ChildManners {
   bool shares_errors = false;
 };
 
-/// Starts `command` (looked for in PATH), gives it `input` and reads what it says to its end. It is
-/// of a process group of its own, so Ctrl-C at the terminal does not reach it, and that group is
-/// killed after `timeout_ms` or when it says too much.
+/// Starts `command` (looked for in PATH), gives it `input`, reads what it says, and waits for its
+/// end. It is of a process group of its own, so Ctrl-C at the terminal does not reach it, and that
+/// group is killed after `timeout_ms` or when it says too much.
 /// Thread-safe. Errors: IoError if the system has no descriptors left.
 ChildResult ask_child(const std::vector<std::string>& command, std::string_view input,
                       int64_t timeout_ms, size_t max_output_bytes,

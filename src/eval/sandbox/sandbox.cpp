@@ -129,7 +129,8 @@ CodeVerdict CodeSandbox::run(std::string_view program) const {
   if (result.start_error != 0)
     throw IoError(tr("cannot start {}: {}", command[0], ::strerror(result.start_error)),
                   tr("it belongs to Danlu and lies beside its libraries: install Danlu again"));
-  if (result.timed_out) throw InternalError("danlu-sandbox does not end");
+  if (result.end == ChildEnd::kTooLate) throw InternalError("danlu-sandbox does not end");
+  if (result.end == ChildEnd::kTooMuch) throw InternalError("danlu-sandbox says too much");
   if (WIFSIGNALED(result.status))
     throw InternalError(fmt::format("danlu-sandbox: signal {}", WTERMSIG(result.status)));
   const RunnerAnswer answer = parsed(result.output);

@@ -64,27 +64,17 @@ bool MetricsLog::is_there() const { return has_name(fd_, path_.c_str()); }
 
 void MetricsLog::write_again(const Json& lines) {
   std::string text;
-  for (const Json& line : lines)
-    text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (const Json& line : lines) text += dump_text(line) + "\n";
   write_file_atomic(path_, text);
   open();
 }
 
 void MetricsLog::append(const Json& line) {
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = dump_text(line) + "\n";
   // One write for the whole line: readers that follow the file never see half of it.
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t put = ::write(fd_, text.data() + done, text.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      const int code = errno;
-      throw IoError(
-          tr("{}: cannot write: {}", path_.string(), std::strerror(code)),
-          hint_of_full(code, tr("free some space; where a checkpoint was saved the same command "
-                                "goes on from it")));
-    }
-    done += static_cast<size_t>(put);
-  }
+  write_all_or_throw(
+      fd_, text, path_,
+      tr("free some space; where a checkpoint was saved the same command goes on from it"));
 }
 
 std::map<std::string, std::vector<std::pair<int64_t, double>>> read_metrics(const fs::path& path) {

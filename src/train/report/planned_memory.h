@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "parallel/ranks.h"
 #include "plan/memory.h"
 #include "train/prepare_data.h"
-#include "train/ranks.h"
 #include "train/step.h"
 
 namespace danlu::train {

@@ -7,9 +7,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
+#include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -44,14 +45,10 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
   out += bytes;
 }
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string event_head(int64_t step) {
   std::string event;
   put_key(event, kEventWallTime, kFixed64);
-  put_raw(event, now_s());
+  put_raw(event, unix_now_s());
   if (step != 0) {
     put_key(event, kEventStep, kVarint);
     put_varint(event, static_cast<uint64_t>(step));
@@ -87,9 +84,9 @@ TfEventsWriter::TfEventsWriter(const fs::path& directory, int64_t start_step) {
   require_writable_directory(directory);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  path_ =
-      directory / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(now_s()),
-                              host, ::getpid(), counter.fetch_add(1));
+  path_ = directory / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
+                                  static_cast<int64_t>(unix_now_s()), host, ::getpid(),
+                                  counter.fetch_add(1));
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) throw IoError(tr("{}: cannot create: {}", path_.string(), std::strerror(errno)));
   std::string version = event_head(0);
@@ -128,18 +125,9 @@ void TfEventsWriter::append_record(std::string_view payload) {
   put_raw(record, masked_crc(record));
   record += payload;
   put_raw(record, masked_crc(payload));
-  for (size_t done = 0; done < record.size();) {
-    const ssize_t put = ::write(fd_, record.data() + done, record.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      const int code = errno;
-      throw IoError(
-          tr("{}: cannot write: {}", path_.string(), std::strerror(code)),
-          hint_of_full(code, tr("free some space; where a checkpoint was saved the same command "
-                                "goes on from it")));
-    }
-    done += static_cast<size_t>(put);
-  }
+  write_all_or_throw(
+      fd_, record, path_,
+      tr("free some space; where a checkpoint was saved the same command goes on from it"));
 }
 
 }  // namespace danlu::train

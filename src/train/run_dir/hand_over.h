@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/ranks.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 

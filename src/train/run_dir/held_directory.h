@@ -7,8 +7,8 @@
 
 #include "base/file.h"
 #include "base/file_lock.h"
+#include "parallel/ranks.h"
 #include "train/prepare_data.h"
-#include "train/ranks.h"
 #include "train/run_dir/storage.h"
 #include "train/settings.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "checkpoint/checkpoint.h"
-#include "train/ranks.h"
+#include "parallel/ranks.h"
 #include "train/run_dir/storage.h"
 #include "train/settings.h"
 

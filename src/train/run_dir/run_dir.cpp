@@ -290,12 +290,35 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
   if (is_in_model || tokenizer != config.model.companions) carry_tokenizer();
 }
 
-void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
+namespace {
+
+std::set<std::string> model_files_of(const fs::path& checkpoint) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && !state_files().count(name)) names.insert(name);
   }
+  return names;
+}
+
+/// The index goes last: without it shards are no model to any reader.
+void link_model_files(const fs::path& checkpoint, const std::set<std::string>& names,
+                      const fs::path& run_dir) {
+  const Temporary folder(run_dir / "model", Temporary::Kind::kDirectory);
+  if (folder.fd() < 0)
+    throw IoError(tr("{}: cannot write: {}", run_dir.string(), std::strerror(errno)));
+  for (const bool is_index : {false, true}) {
+    for (const std::string& name : names) {
+      if (name.ends_with(".index.json") == is_index)
+        link_or_copy(checkpoint / name, folder.path(), run_dir / name);
+    }
+  }
+}
+
+}  // namespace
+
+void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
+  const std::set<std::string> names = model_files_of(checkpoint);
   // Weights of an earlier model would be read in place of, or along with, the new ones.
   std::vector<fs::path> stale;
   for (const auto& entry : fs::directory_iterator(run_dir)) {
@@ -303,19 +326,17 @@ void publish_model(const fs::path& checkpoint, const fs::path& run_dir) {
     if (is_weight_file(name) && !names.count(name)) stale.push_back(entry.path());
   }
   for (const fs::path& file : stale) fs::remove(file);
-  const Temporary folder(run_dir / "model", Temporary::Kind::kDirectory);
-  if (folder.fd() < 0)
-    throw IoError(tr("{}: cannot write: {}", run_dir.string(), std::strerror(errno)));
-  // The index goes last: without it shards are no model to any reader.
-  const auto link = [&](const std::string& name) {
-    link_or_copy(checkpoint / name, folder.path(), run_dir / name);
-  };
-  for (const std::string& name : names) {
-    if (!name.ends_with(".index.json")) link(name);
-  }
-  for (const std::string& name : names) {
-    if (name.ends_with(".index.json")) link(name);
-  }
+  link_model_files(checkpoint, names, run_dir);
+}
+
+void publish_model_in_type(const fs::path& checkpoint, const arch::ModelConfig& config, DType dtype,
+                           const fs::path& run_dir) {
+  models::save_in_type(checkpoint, config, dtype, run_dir);
+  std::set<std::string> beside = model_files_of(checkpoint);
+  std::erase_if(beside, [](const std::string& name) {
+    return is_weight_file(name) || name == "config.json";
+  });
+  link_model_files(checkpoint, beside, run_dir);
 }
 
 void clear_run_directory(const fs::path& run_dir) {

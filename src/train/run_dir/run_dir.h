@@ -44,6 +44,9 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
 /// Makes the run directory itself a model (or PEFT) directory: links the model files of
 /// `checkpoint` into it (copies where the file system has no links).
 void publish_model(const std::filesystem::path& checkpoint, const std::filesystem::path& run_dir);
+/// The same of a full model of `config`, whose weights are written in another type.
+void publish_model_in_type(const std::filesystem::path& checkpoint, const arch::ModelConfig& config,
+                           DType dtype, const std::filesystem::path& run_dir);
 
 /// Removes what an earlier run wrote and this one need not write again: checkpoints, the model,
 /// event files, results. Files that no run writes stay.

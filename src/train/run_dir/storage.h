@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "train/ranks.h"
+#include "train/settings.h"
 
 namespace danlu::train {
 
@@ -15,8 +15,8 @@ struct Shared {
   bool by_all() const { return keepers.size() == 1; }
 };
 
-/// Looks, not assumes: the first rank of every machine that sees no other's token make()s the
-/// directory and leaves one. Collective.
+/// Looks, not assumes: the first rank of every machine leaves a token in the directory, all look
+/// for all of them, and the first of those that see one make()s it. Collective.
 Shared find_shared(const std::filesystem::path& directory, const Ranks& ranks,
                    const std::function<void()>& make);
 

@@ -1,7 +1,7 @@
 // train/start/announce.h: what a run will be and need, told before its weights are read.
 #pragma once
+#include "parallel/ranks.h"
 #include "plan/request.h"
-#include "train/ranks.h"
 #include "train/report/banner.h"
 #include "train/settings.h"
 

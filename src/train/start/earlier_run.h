@@ -5,8 +5,8 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "parallel/ranks.h"
 #include "train/loop.h"
-#include "train/ranks.h"
 #include "train/run_dir/continued.h"
 #include "train/run_dir/storage.h"
 #include "train/settings.h"

@@ -1,7 +1,7 @@
 // train/start/inputs.h: what a run reads: the model that it begins with, and its data as tokens.
 #pragma once
+#include "parallel/ranks.h"
 #include "train/prepare_data.h"
-#include "train/ranks.h"
 #include "train/settings.h"
 #include "weights/convert/checkpoint_source.h"
 

@@ -13,15 +13,23 @@ Ranks connect(const TrainConfig& config) {
                         : Ranks(config.place, config.mesh, config.dist_timeout_s, settings);
 }
 
-TrainConfig agree(const TrainConfig& own, const Ranks& ranks) {
-  TrainConfig config = own;
-  config.output.directory = ranks.from_first(own.output.directory.string());
+namespace {
+
+void leave_speaking_to_first(const std::filesystem::path& run_dir, const Ranks& ranks) {
   const std::string host = ranks.from_first(host_name());
   if (ranks.rank() == ranks.lead() && host != host_name()) {
     log::info("[ranks] ranks from {} of {} train here; rank 0 on {} speaks for all: {}",
-              ranks.rank(), ranks.size(), host, (config.output.directory / "train.log").string());
+              ranks.rank(), ranks.size(), host, (run_dir / "train.log").string());
   }
   if (!ranks.is_first()) log::set_level(log::Level::kError);
+}
+
+}  // namespace
+
+TrainConfig agree(const TrainConfig& own, const Ranks& ranks) {
+  TrainConfig config = own;
+  config.output.directory = ranks.from_first(own.output.directory.string());
+  leave_speaking_to_first(config.output.directory, ranks);
   config.output.resume = ranks.from_first(own.output.resume);
   return config;
 }

@@ -16,7 +16,9 @@
 #include "parallel/agree.h"
 #include "train/objectives/make_objective.h"
 #include "train/objectives/precomputed.h"
+#include "weights/convert/checkpoint_source.h"
 #include "weights/hf/fingerprint.h"
+#include "weights/lora/peft.h"
 #include "weights/tensor_source.h"
 
 namespace danlu::train {
@@ -41,8 +43,11 @@ std::string key_of(const Prepared& run) {
   const Json objective = identity.value("objective", Json::object());
   key["reference"] = objective.value("reference", Json());
   if (!run.config.model.adapter.empty()) {
-    const auto adapter = weights::open_weights(run.config.model.adapter);
-    key["adapter"] = weights::model_fingerprint(adapter->files());
+    const weights::AdapterSource adapter =
+        weights::open_adapter_source(run.config.model.adapter, run.source.config,
+                                     {.lora_alpha = run.config.model.adapter_alpha});
+    key["adapter"] = weights::model_fingerprint(adapter.tensors->files());
+    key["adapter_config"] = weights::peft_config_json(adapter.peft);
   }
   for (const auto& source : sources_of(run.data)) key["sources"].push_back(source->content_hash());
   return dump_text(key);

@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/rank_place.h"
+#include "parallel/ranks.h"
 #include "train/choose_device.h"
-#include "train/ranks.h"
 #include "train/run_dir/resume.h"
 #include "train/run_dir/run_dir.h"
 

@@ -178,11 +178,6 @@ const PyValue::Items& PyValue::as_items(std::string_view what) const {
   return std::get<Items>(data_);
 }
 
-const PyValue::Entries& PyValue::as_entries(std::string_view what) const {
-  if (!has_entries()) wrong(what, "a dict");
-  return std::get<Entries>(data_);
-}
-
 const PyValue::Items& PyValue::items() const {
   if (!has_items()) bug("items", kind_);
   return std::get<Items>(data_);

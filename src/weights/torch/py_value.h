@@ -101,7 +101,6 @@ class PyValue {
   DType as_dtype(std::string_view what) const;
   size_t as_tensor(std::string_view what) const;  ///< the index
   const Items& as_items(std::string_view what) const;
-  const Entries& as_entries(std::string_view what) const;
 
   // REQUIRES: the kind fits (InternalError otherwise).
   const Items& items() const;

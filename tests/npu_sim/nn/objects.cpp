@@ -149,6 +149,7 @@ aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
     npu_sim::fail(161001, "EZ1001: AclNN_Parameter_Error: aclCreateScalar: null or without a type");
     return nullptr;
   }
+  if (npu_sim::planted_call_error("aclCreateScalar", -1) != 0) return nullptr;
   npu_sim::Live live{{{}, {}, 0, dataType}, static_cast<char*>(value)};
   return npu_sim::made(
       aclScalar{npu_sim::load<double>(live, 0), npu_sim::load<int64_t>(live, 0), dataType},
@@ -157,6 +158,7 @@ aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
 
 aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) {
   if (!value && size > 0) return nullptr;
+  if (npu_sim::planted_call_error("aclCreateIntArray", -1) != 0) return nullptr;
   return npu_sim::made(aclIntArray{std::vector<int64_t>(value, value + size)}, Kind::kArray);
 }
 

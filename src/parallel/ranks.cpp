@@ -1,4 +1,4 @@
-#include "train/ranks.h"
+#include "parallel/ranks.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -13,11 +13,11 @@
 #include "parallel/agree.h"
 #include "parallel/comm/c10d.h"
 
-namespace danlu::train {
+namespace danlu::parallel {
 namespace {
 
-parallel::C10dJob job_of(const RankPlace& place) {
-  parallel::C10dJob job;
+C10dJob job_of(const RankPlace& place) {
+  C10dJob job;
   job.rank = place.rank;
   job.size = place.size;
   job.master_address = place.master_address;
@@ -31,23 +31,23 @@ parallel::C10dJob job_of(const RankPlace& place) {
 }  // namespace
 
 void tell_ranks(const RankPlace& place, const Error& why) {
-  if (place.is_awaited()) parallel::say_absent(job_of(place), why);
+  if (place.is_awaited()) say_absent(job_of(place), why);
 }
 
-Ranks::Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,
+Ranks::Ranks(const RankPlace& place, const MeshShape& shape, double timeout_s,
              const Json& settings) {
   if (place.size == 1) return;
-  parallel::C10dJob job = job_of(place);
+  C10dJob job = job_of(place);
   // "For ever" is written as 180000000; what counts milliseconds in 32 bits cannot wait so long.
   constexpr double kLongest = 7 * 24 * 3600;
   job.timeout =
       std::chrono::milliseconds(static_cast<int64_t>(std::min(timeout_s, kLongest) * 1000));
-  world_ = parallel::connect_c10d(job);
+  world_ = connect_c10d(job);
   do_or_give_up([&] {
     all_ = world_->make_group_of_all();
     // Before the mesh: ranks that see another one would wait for, or talk past, each other.
     require_same_settings(settings);
-    own_mesh_ = std::make_unique<parallel::Mesh>(*world_, shape, std::move(all_));
+    own_mesh_ = std::make_unique<Mesh>(*world_, shape, std::move(all_));
     find_leads(place);
   });
 }
@@ -63,15 +63,15 @@ void Ranks::give_up() const {
 }
 
 std::string Ranks::from(int64_t rank, const std::string& text) const {
-  return parallel::text_from(all(), rank, text);
+  return text_from(all(), rank, text);
 }
 
 void Ranks::find_leads(const RankPlace& place) {
   lead_ = place.rank - place.local_rank;
-  const std::vector<int64_t> leads = parallel::numbers_of_all(all(), lead_);
-  const std::vector<int64_t> said = parallel::numbers_of_all(all(), place.says_local_rank);
+  const std::vector<int64_t> leads = numbers_of_all(all(), lead_);
+  const std::vector<int64_t> said = numbers_of_all(all(), place.says_local_rank);
   const std::vector<int64_t> hosts =
-      parallel::numbers_of_all(all(), static_cast<int64_t>(hash_bytes(host_name())));
+      numbers_of_all(all(), static_cast<int64_t>(hash_bytes(host_name())));
   leads_.clear();
   for (int64_t rank = 0; rank < size(); ++rank) {
     const auto i = static_cast<size_t>(rank);
@@ -96,10 +96,10 @@ void Ranks::end_turn(int64_t first) const {
   ++turns_;
 }
 
-int64_t Ranks::largest(int64_t number) const { return parallel::largest_of(all(), number); }
+int64_t Ranks::largest(int64_t number) const { return largest_of(all(), number); }
 
 void Ranks::compare_threads() const {
-  const std::vector<int64_t> threads = parallel::numbers_of_all(all(), at::get_num_threads());
+  const std::vector<int64_t> threads = numbers_of_all(all(), at::get_num_threads());
   const auto of = [&](int64_t rank) { return threads[static_cast<size_t>(rank)]; };
   int64_t other = 1;
   while (other < size() && of(other) == of(0)) ++other;
@@ -142,7 +142,7 @@ void Ranks::require_same_settings(const Json& settings) const {
 }
 
 void Ranks::refuse(const std::string& what, const std::string& difference) const {
-  const std::vector<int64_t> differs = parallel::numbers_of_all(all(), !difference.empty());
+  const std::vector<int64_t> differs = numbers_of_all(all(), !difference.empty());
   for (int64_t rank = 1; rank < size(); ++rank) {
     if (differs[static_cast<size_t>(rank)] == 0) continue;
     throw UsageError(tr("[ranks] rank {} has another {}: {}", rank, what, from(rank, difference)),
@@ -150,4 +150,4 @@ void Ranks::refuse(const std::string& what, const std::string& difference) const
   }
 }
 
-}  // namespace danlu::train
+}  // namespace danlu::parallel

@@ -1,4 +1,4 @@
-// train/ranks.h: the processes that train together, as one of them sees the others.
+// parallel/ranks.h: the processes that compute together, as one of them sees the others.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "base/rank_place.h"
 #include "parallel/mesh.h"
 
-namespace danlu::train {
+namespace danlu::parallel {
 
 /// Tells the ranks that this process ends before it has become one of them, so that they do not
 /// wait for it.
@@ -22,10 +22,9 @@ class Ranks {
   /// Connects to the processes that `place` names, arranged as `shape`; waits `timeout_s` for them,
   /// here and in every exchange. `settings`: of the run, an object; those of every rank must be the
   /// same. Errors: CommError naming who did not come, or a port that is taken; as require_same.
-  Ranks(const RankPlace& place, const parallel::MeshShape& shape, double timeout_s,
-        const Json& settings);
+  Ranks(const RankPlace& place, const MeshShape& shape, double timeout_s, const Json& settings);
 
-  const parallel::Mesh& mesh() const { return own_mesh_ ? *own_mesh_ : parallel::Mesh::single(); }
+  const Mesh& mesh() const { return own_mesh_ ? *own_mesh_ : Mesh::single(); }
   int64_t rank() const { return mesh().rank(); }
   int64_t size() const { return all().size(); }
   /// Rank 0 speaks, writes and prepares for all.
@@ -35,12 +34,12 @@ class Ranks {
   int64_t lead() const { return lead_; }
 
   /// REQUIRES: there are several.
-  parallel::World& world() const { return *world_; }
+  World& world() const { return *world_; }
 
   void wait_for_all() const { all().barrier(); }
-  const parallel::Group& all() const { return all_ ? *all_ : mesh().all(); }
+  const Group& all() const { return all_ ? *all_ : mesh().all(); }
   /// A group of these ranks, ascending; nullptr if this rank is not among them. Collective.
-  std::unique_ptr<parallel::Group> group_of(const std::vector<int64_t>& ranks) const {
+  std::unique_ptr<Group> group_of(const std::vector<int64_t>& ranks) const {
     return world_->make_group(ranks);
   }
   /// Calls make() on rank `first`, and after it, however long that takes, on the other ranks that
@@ -99,9 +98,9 @@ class Ranks {
   std::vector<int64_t> leads_ = {0};
   int64_t lead_ = 0;
   mutable int64_t turns_ = 0;
-  std::unique_ptr<parallel::World> world_;
-  std::unique_ptr<parallel::Group> all_;  ///< until the mesh has it
-  std::unique_ptr<parallel::Mesh> own_mesh_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<Group> all_;  ///< until the mesh has it
+  std::unique_ptr<Mesh> own_mesh_;
 };
 
-}  // namespace danlu::train
+}  // namespace danlu::parallel
