@@ -7,16 +7,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/cache_pages.h"
 #include "base/error.h"
 
 namespace danlu::infer {
-namespace {
 
-// The slab by which a pool grows. What no token has been written to costs address space alone.
-constexpr int64_t kSlabBytes = int64_t{16} << 20;
-constexpr int64_t kMostPagesOfSlab = 64;
-
-}  // namespace
+static_assert(kTokensOfPage == ops::kPageTokens);
 
 PagePool::PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
                    int64_t max_pages)
@@ -24,9 +20,7 @@ PagePool::PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::
   pages_.shape = shape;
   if (shape.elements() <= 0 || max_pages < 0 || max_pages > std::numeric_limits<int32_t>::max())
     throw InternalError("[page_pool] pages of nothing, or a limit that no table can name");
-  pages_.per_slab = max_pages > 0
-                        ? max_pages
-                        : std::clamp<int64_t>(kSlabBytes / page_bytes(), 1, kMostPagesOfSlab);
+  pages_.per_slab = max_pages > 0 ? max_pages : pages_of_slab(page_bytes());
   if (max_pages > 0) add_slab();
 }
 

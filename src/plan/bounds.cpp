@@ -90,8 +90,9 @@ std::pair<size_t, int64_t> Bounds::fullest(const Request& request) {
     made_again.state_in_files = false;
     const Memory& kept = memory(s, shared);
     const Memory& passes = memory(s, made_again);
-    const int64_t bytes = kept.kept() + kept.communication + passes.activations + passes.working -
-                          passes.gradients_to_come;
+    const int64_t pass =
+        kept.communication + passes.activations + passes.working - passes.gradients_to_come;
+    const int64_t bytes = kept.kept() + std::max(pass, kept.rollout);
     if (bytes > most.second) most = {s, bytes};
   }
   return most;

@@ -8,6 +8,7 @@
 #include "arch/shard.h"
 #include "plan/layer_memory.h"
 #include "plan/prediction_memory.h"
+#include "plan/rollout_memory.h"
 #include "weights/hf/nf4_tensors.h"
 
 namespace danlu::plan {
@@ -403,7 +404,7 @@ double trained_share(const Request& request, const Elements& elements) {
 Memory Memory::in_parts() const {
   Memory parts = *this;
   parts.activations += std::min<int64_t>(working, 0);
-  parts.working = std::max<int64_t>(working, 0);
+  parts.working = std::max<int64_t>(working, 0) + std::max<int64_t>(0, rollout - pass());
   return parts;
 }
 
@@ -430,20 +431,25 @@ double share_again(const Request& request, const arch::Stage& stage, LayerRecomp
 
 namespace {
 
-/// The weights of a frozen model's stage that stands beside `stage`.
-int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
-                     const arch::Stage& stage) {
-  if (request.parameters_in_files) return 0;
+/// Which of the pipeline's stages it is.
+size_t index_of(const Request& request, const arch::Stage& stage) {
   const std::vector<arch::Stage> stages = arch::stages_of(request.model, request.pipeline);
   size_t index = 0;
   while (index + 1 < stages.size() &&
          stages[index].chunks.front().first != stage.chunks.front().first)
     ++index;
+  return index;
+}
+
+/// The weights of a frozen model's stage that stands beside `stage`.
+int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
+                     const arch::Stage& stage) {
+  if (request.parameters_in_files) return 0;
   Request frozen = request;
   frozen.model = model;
   frozen.adapters = {};
   const Elements elements =
-      elements_of(frozen, arch::stages_of(frozen.model, frozen.pipeline)[index]);
+      elements_of(frozen, arch::stages_of(frozen.model, frozen.pipeline)[index_of(request, stage)]);
   const auto kept = [&](int64_t held, int64_t ranks) {
     return share(held * request.element_bytes(), request.sharding >= Sharding::kParameters, ranks);
   };
@@ -451,11 +457,15 @@ int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
          kept(elements.experts.all, request.expert_sharers());
 }
 
-/// The elements of the critic, which is one stage.
-Elements elements_of_critic(const Request& request) {
+/// The critic's training, as if it were alone.
+Request of_critic(const Request& request) {
   Request own = request;
   own.model = *request.critic;
-  return elements_of(own, arch::stages_of(own.model, own.pipeline).front());
+  own.critic.reset();
+  own.rollout.reset();
+  own.frozen.clear();
+  own.nf4_bits = 0;
+  return own;
 }
 
 }  // namespace
@@ -481,10 +491,17 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());
   if (request.critic) {
-    const Elements beside = elements_of_critic(request);
-    add(beside.without_experts(), request.sharers());
-    add(beside.experts, request.expert_sharers());
+    const Request own = of_critic(request);
+    const Memory beside = memory_of(
+        own, arch::stages_of(own.model, own.pipeline)[index_of(request, stage)], schedule);
+    memory.weights += beside.weights;
+    memory.gradients += beside.gradients;
+    memory.updated += beside.updated;
+    memory.masters += beside.masters;
+    memory.moments += beside.moments;
+    memory.rollout = beside.pass();
   }
+  if (request.rollout) memory.rollout = std::max(memory.rollout, drawing_bytes(request, stage));
   add_passes(request, stage, schedule, elements, memory);
   memory.communication = communication_bytes(request, stage, elements);
   return memory;

@@ -1,6 +1,7 @@
 // plan/memory.h: what a rank keeps in training, in bytes, from the model's parameters and how the
 // job shares them.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -54,14 +55,16 @@ struct Memory {
   /// They get it during the first backward of a step, while activations are freed.
   int64_t gradients_to_come = 0;
   int64_t communication = 0;  ///< gathered parameters, gradients and exchanges under way
-  int64_t allocator = 0;      ///< what devices' allocators lose to rounding and gaps
-  int64_t updated = 0;        ///< elements whose optimizer state the rank, or its host, keeps
+  /// While answers are drawn, or a critic learns from them, which is before the step's passes.
+  int64_t rollout = 0;
+  int64_t allocator = 0;  ///< what devices' allocators lose to rounding and gaps
+  int64_t updated = 0;    ///< elements whose optimizer state the rank, or its host, keeps
 
   int64_t kept() const { return weights + gradients + masters + moments; }
   int64_t pass() const { return activations + working + communication - gradients_to_come; }
-  int64_t total() const { return kept() + pass() + allocator; }
+  int64_t total() const { return kept() + std::max(pass(), rollout) + allocator; }
   /// The memory as it is shown: activations that are freed by that moment are subtracted, so no
-  /// part is negative.
+  /// part is negative, and what a rollout needs beyond passes is working memory.
   Memory in_parts() const;
 };
 

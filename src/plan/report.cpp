@@ -123,6 +123,7 @@ std::string describe_line(const Plan& plan) {
 std::string describe(const Plan& plan) {
   const StagePlan& stage = plan.stages[plan.fullest];
   const Memory memory = stage.memory.in_parts();
+  const int64_t rollout = stage.memory.rollout;
   const Request& request = plan.request;
   std::string out;
   const auto line = [&](const std::string& name, const std::string& value) {
@@ -138,7 +139,7 @@ std::string describe(const Plan& plan) {
   describe_pictures(plan, line);
   describe_experts(request, line);
   line(tr("fullest rank"),
-       tr("of stage {}: {} of {}, {}", plan.fullest, gb(memory.total()),
+       tr("of stage {}: {} of {}, {}", plan.fullest, gb(stage.memory.total()),
           gb(plan.machine.memory_bytes), plan.fits() ? tr("fits") : tr("does not fit")));
   line("  " + tr("weights"), gb(memory.weights));
   line("  " + tr("gradients"), gb(memory.gradients - memory.gradients_to_come));
@@ -148,6 +149,7 @@ std::string describe(const Plan& plan) {
   line("  " + tr("working"), gb(memory.working));
   line("  " + tr("communication"), gb(memory.communication));
   line("  " + tr("allocator"), gb(memory.allocator));
+  if (rollout > 0) line("  " + tr("of a rollout"), tr("{} in place of passes", gb(rollout)));
   if (plan.host_bytes > 0)
     line(tr("memory of a host"),
          fmt::format("{} / {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
@@ -303,6 +305,7 @@ Json to_json(const Plan& plan) {
                               {"working", memory.working},
                               {"gradients_to_come", memory.gradients_to_come},
                               {"communication", memory.communication},
+                              {"rollout", stage.memory.rollout},
                               {"allocator", memory.allocator},
                               {"sent_data", sent_json(stage.data)},
                               {"sent_tensor", sent_json(stage.tensor)},

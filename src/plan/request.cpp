@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "data/media_settings.h"
+#include "settings/answers_at_a_time.h"
 #include "settings/model_source.h"
 #include "settings/options/media_flags.h"
 #include "settings/run_plan.h"
@@ -74,6 +75,21 @@ arch::ModelConfig critic_model(const settings::TrainConfig& config,
   return model.score ? model : arch::with_score(model, arch::ScoreHead{.seed = 0});
 }
 
+Rollout rollout_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
+                   int64_t longest) {
+  const settings::Reinforcement& told = config.objective.policy;
+  const settings::MeshShape& mesh = config.mesh;
+  // Ranks that hold one model together, but for the tensor axis, draw some of its answers each.
+  const int64_t drawers = mesh.pipeline * mesh.context.size(),
+                of_model = told.steps * config.batch.micro_batch_size *
+                           settings::accumulation_of(config.batch);
+  Rollout rollout{.model = model};
+  rollout.at_a_time = std::min(settings::kAnswersAtATime, (of_model + drawers - 1) / drawers);
+  rollout.new_tokens = told.max_new_tokens;
+  rollout.prompt_tokens = std::max<int64_t>(1, longest - told.max_new_tokens);
+  return rollout;
+}
+
 }  // namespace
 
 Request request_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
@@ -98,6 +114,7 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
     request.frozen.push_back(judge_model(judge));
   if (config.objective.policy.has_critic()) request.critic = critic_model(config, model);
   if (config.nf4) request.nf4_bits = config.nf4->bits();
+  if (config.objective.draws()) request.rollout = rollout_of(config, model, longest);
   if (config.data.share_passes) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);
   // Samples that are put together make fewer passes; virtual stages need as many as stages.

@@ -11,6 +11,13 @@
 
 namespace danlu::plan {
 
+/// Answers that the model draws itself before it learns from them.
+struct Rollout {
+  arch::ModelConfig model;
+  int64_t at_a_time = 0;                      ///< on a rank
+  int64_t prompt_tokens = 0, new_tokens = 0;  ///< of the longest
+};
+
 /// What a plan is made of: no data, no weights.
 struct Request {
   arch::ModelConfig model;
@@ -25,6 +32,7 @@ struct Request {
   std::vector<arch::ModelConfig> frozen = {};
   /// A model that is trained beside this one in steps of its own (PPO's critic).
   std::optional<arch::ModelConfig> critic = {};
+  std::optional<Rollout> rollout = {};
   /// Bits that a number of a frozen matrix in NF4 takes (weights::takes_nf4 says of which); 0: none
   /// is held so.
   double nf4_bits = 0;

@@ -116,25 +116,6 @@ void check_output(const Checker& check, const TrainConfig& config) {
     check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
 }
 
-/// Errors: UsageError naming an axis on which no answers are drawn.
-void check_policy(const TrainConfig& config) {
-  const MeshShape& mesh = config.mesh;
-  const std::pair<const char*, int64_t> axes[] = {
-      {"pp", mesh.pipeline}, {"cp", mesh.context.size()}, {"ep", mesh.expert}};
-  for (const auto& [flag, size] : axes) {
-    if (size == 1) continue;
-    throw UsageError(
-        tr("[train] {}: answers are drawn by ranks that hold whole layers, or parts of "
-           "all of them (--tp)",
-           config.said(flag, size)),
-        tr("leave it out: --dp, --tp and --shard zero3 divide the work and the memory"));
-  }
-  if (!mesh.sequence_parallel) return;
-  throw UsageError(tr("[train] {}: answers are drawn a token at a time, which no ranks can divide",
-                      config.flag("sequence_parallel")),
-                   tr("leave it out: --tp goes without it"));
-}
-
 }  // namespace
 
 std::string task_name(Task task) { return task == Task::kPretrain ? "pretrain" : "sft"; }
@@ -211,7 +192,6 @@ void TrainConfig::validate() const {
   check.number("max_grad_norm", max_grad_norm, max_grad_norm >= 0, "must be 0 (off) or positive");
   check.at_least("max_bad_steps", max_bad_steps, 1);
   check_output(check, *this);
-  if (objective.kind == ObjectiveKind::kPolicy) check_policy(*this);
   schedule.shape.validate();
   adamw.validate();
   loss_scale.validate();

@@ -81,7 +81,9 @@ weights::CheckpointSource open_model(const ModelSource& source) {
   if (!opened.config.score)
     opened.config = arch::with_score(opened.config, head_with(source.adapter, *source.score));
   const arch::ScoreHead &head = *opened.config.score, &asked = *source.score;
-  const bool is_of_tokens = head.form == arch::ScoreForm::kTokens;
+  // MindSpeed-LLM's head of a reward model has a bias too.
+  const bool is_of_tokens =
+      head.form == arch::ScoreForm::kTokens && opened.format != weights::Format::kMegatron;
   if (is_of_tokens != (asked.form == arch::ScoreForm::kTokens)) {
     throw ModelError(
         is_of_tokens

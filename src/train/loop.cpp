@@ -326,21 +326,32 @@ void finish_saving(Run& run) {
   }
 }
 
+/// The next steps whose memory is counted: one; where answers are drawn also the rollout behind it,
+/// for which gradients have memory already.
+int64_t counted_steps(const Run& run) {
+  const settings::Reinforcement& told = run.config.objective.policy;
+  const int64_t wanted = run.config.objective.draws() ? told.steps * told.iterations + 1 : 1;
+  return std::min(wanted, run.plan.total_steps - run.state.step);
+}
+
 void take_steps(Run& run) {
   SlowWatch watch([&] { return work_done(run.state.model->layer_passes()); },
                   [&](const std::string& line) { run.observer.on_slow(line); },
                   run.config.output.slow_after_s);
   double elapsed_s = 0;
   int64_t steps_here = 0;
+  const int64_t counted = counted_steps(run);
   while (run.state.step < run.plan.total_steps) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
     run.ranks.note_step(run.state.step + 1);
+    const bool draws = run.config.objective.draws(), is_first = steps_here == 0;
+    if (is_first && draws) run.counted.begin_step(run.state);
     const data::StepBatches batches = run.stream.next();
-    if (steps_here == 0) run.counted.begin_step(run.state);
+    if (is_first && !draws) run.counted.begin_step(run.state);
     StepResult result = take_step(run, batches, watch);
     result.metrics.merge(run.stream.figures());
-    if (steps_here == 0)
-      run.counted.end_step(run.planned, run.state, run.ranks, run.config.output.directory);
+    if (steps_here + 1 == counted)
+      run.counted.end_step(counted, run.planned, run.state, run.ranks, run.config.output.directory);
     const double step_s = steady_now_s() - begin;
     elapsed_s += step_s;
     ++steps_here;

@@ -190,12 +190,45 @@ TEST_F(KilledRollout, TensorRanksLearnAsOneDoesAndGoOn) {
     drawn(type + "-four", ranks);
     expect_the_numbers_of_one();
   }
-  std::vector<std::string> refused = line("grpo", "refused");
-  refused.insert(refused.end(), {"--nproc", "2", "--pp", "2"});
-  expect_error(run(refused), 2, {"--pp 2", "--tp"});
-  refused = line("grpo", "refused");
-  refused.insert(refused.end(), {"--nproc", "2", "--tp", "2", "--sequence-parallel"});
-  expect_error(run(refused), 2, {"--sequence-parallel", "a token at a time"});
+}
+
+TEST_F(KilledRollout, StagesOfAPipelineLearnAsOneProcessDoesAndGoOn) {
+  for (const std::string type : {"grpo", "ppo"}) {
+    SCOPED_TRACE(type);
+    const std::string to = type + "-stages";
+    const auto ranks = [&](const std::string& directory) {
+      std::vector<std::string> words = line(type, directory);
+      words.insert(words.end(), {"--lr", "1e-3", "--adam_epsilon", "1e-5", "--nproc", "4", "--pp",
+                                 "2", "--shard", "zero3"});
+      return words;
+    };
+    judge_anew();
+    std::vector<std::string> one = line(type, type + "-one");
+    one.insert(one.end(), {"--lr", "1e-3", "--adam_epsilon", "1e-5"});
+    ok(one);
+    judge_anew();
+    ok(ranks(type + "-whole"));
+    EXPECT_EQ(judged(), 8u) << "by one rank of each model";
+    judge_anew();
+    write("wait", "3");  // in the second rollout
+    ProgramSettings settings;
+    settings.environment = {{"OMP_NUM_THREADS", "1"}};
+    settings.directory = (*this / "").string();
+    settings.signal = SIGKILL;
+    settings.signal_when = [&] { return fs::exists(*this / "waiting"); };
+    EXPECT_EQ(run_danlu(ranks(to), settings).exit_code, 128 + SIGKILL);
+    EXPECT_TRUE(fs::exists(*this / to / "rollouts"));
+    judge_anew();
+    ok(ranks(to));
+    EXPECT_LT(judged(), 8u);
+    expect_the_same(to, type + "-whole");
+    const auto losses = steps_of(*this / (type + "-one")), got = steps_of(*this / to);
+    ASSERT_EQ(losses.size(), 8u);
+    for (size_t step = 0; step < 8; ++step) {
+      EXPECT_NEAR(got[step].at("loss").get<double>(), losses[step].at("loss").get<double>(), 1e-5)
+          << step;
+    }
+  }
 }
 
 }  // namespace

@@ -4,85 +4,13 @@
 
 #include <cmath>
 
-#include "cli/bad_input.h"
-#include "cli/logged_steps.h"
+#include "cli/preference_lines.h"
 
 namespace danlu::test {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-class PreferenceLines : public BadInput {
- protected:
-  void SetUp() override {
-    BadInput::SetUp();
-    std::string pairs, answers;
-    for (int i = 0; i < 12; ++i) {
-      const std::string prompt = "question " + std::to_string(i);
-      pairs += Json{{"prompt", prompt},
-                    {"chosen", "yes, " + std::string(static_cast<size_t>(i % 4), 'y')},
-                    {"rejected", "no"}}
-                   .dump() +
-               "\n";
-      answers += Json{{"prompt", prompt},
-                      {"completion", "answer " + std::to_string(i * 7)},
-                      {"label", i % 3 != 0}}
-                     .dump() +
-                 "\n";
-    }
-    write("pairs.jsonl", pairs);
-    write("answers.jsonl", answers);
-  }
-  std::vector<std::string> line(const std::vector<std::string>& begin, const std::string& data,
-                                const std::string& to,
-                                const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = begin;
-    words.insert(words.end(), {"--model",
-                               good("model").string(),
-                               "--dataset",
-                               data,
-                               "--output_dir",
-                               to,
-                               "--dtype",
-                               "fp32",
-                               "--max_steps",
-                               "4",
-                               "--lr",
-                               "1e-3",
-                               "--global_batch_size",
-                               "4",
-                               "--batch_size",
-                               "2",
-                               "--logging_steps",
-                               "1",
-                               "--max_length",
-                               "64",
-                               "--save_steps",
-                               "2",
-                               "--val_ratio",
-                               "0.2",
-                               "--eval_steps",
-                               "4",
-                               "--warmup_ratio",
-                               "0",
-                               "--version_dir",
-                               "false",
-                               "--seed",
-                               "5"});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  Json evaluation_of(const std::string& run) const {
-    std::ifstream file(*this / run / "logging.jsonl");
-    Json found;
-    for (std::string text; std::getline(file, text);) {
-      const Json record = Json::parse(text);
-      if (record.contains("eval_loss")) found = record;
-    }
-    return found;
-  }
-};
 
 TEST_F(PreferenceLines, DpoBeginsAtTheReferenceAndLeavesIt) {
   for (const char* tuner : {"full", "lora"}) {
@@ -191,31 +119,6 @@ TEST_F(PreferenceLines, ARewardModelGoesOnAndIsTrainedFurther) {
       line({"rlhf", "--rlhf_type", "rm", "--tuner", "lora"}, "pairs.jsonl", "further_adapters",
            {"--adapters", "once1"});
   EXPECT_THAT(ok(adapters).err, testing::Not(HasSubstr("a new reward head")));
-}
-
-TEST_F(PreferenceLines, AdaptersOfARewardModelAreMergedWithTheirHead) {
-  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "lora"}, "pairs.jsonl", "adapters"));
-  const ProgramResult merged = ok({"merge", "--adapters", "adapters", "--output", "merged"});
-  EXPECT_THAT(merged.err, HasSubstr("--reward_model merged"));
-  const Json config = Json::parse(std::ifstream(*this / "merged" / "config.json"));
-  EXPECT_EQ(config["architectures"], Json::array({"Qwen2ForSequenceClassification"}));
-  EXPECT_EQ(config["id2label"].size(), 1u);
-  // It judges as the adapters do.
-  std::vector<double> found;
-  for (const char* judge : {"adapters", "merged"}) {
-    const std::string to = std::string("drawn_by_") + judge;
-    ok(line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", to,
-            {"--reward_model", judge, "--num_generations", "2", "--max_completion_length", "8",
-             "--tuner", "full"}));
-    found.push_back(steps_of(*this / to)[0].at("reward").get<double>());
-  }
-  EXPECT_NEAR(found[0], found[1], 1e-5);
-  EXPECT_NE(found[0], 0);
-  // A head in a file of its own has no place there.
-  write("rm.yaml", "stage: rm\ndo_train: true\nfinetuning_type: lora\n");
-  ok(line({"train", "rm.yaml"}, "pairs.jsonl", "factory"));
-  expect_error(run({"merge", "--adapters", "factory", "--output", "x"}), 4,
-               {"factory", "in a file of its own"});
 }
 
 TEST_F(PreferenceLines, ARewardModelIsNoModelThatTalks) {

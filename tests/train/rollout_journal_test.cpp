@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -116,13 +117,13 @@ TEST(RolloutJournal, IsKeptOnlyAsLongAsItIsOfUse) {
 
 TEST(RolloutJournal, WeightsThatWereTrainedAreOthers) {
   Made made;
-  const std::string before = fingerprint_of_trained(*made.state.model);
-  EXPECT_EQ(fingerprint_of_trained(*made.state.model), before);
+  const std::string before = fingerprint_of_trained(*made.state.model, parallel::Group::alone());
+  EXPECT_EQ(fingerprint_of_trained(*made.state.model, parallel::Group::alone()), before);
   RolloutStream stream = made.stream(settings_of(0, 1), told());
   made.state.objective = policy_objective({});
   const TrainConfig config = config_of({"llama", "llama", Json::object()});
   run_step(made.state, stream.next(), config, config.schedule.shape);
-  EXPECT_NE(fingerprint_of_trained(*made.state.model), before);
+  EXPECT_NE(fingerprint_of_trained(*made.state.model, parallel::Group::alone()), before);
 }
 
 /// Counts answers that are judged.
@@ -151,7 +152,8 @@ struct GoesOn {
     std::vector<std::vector<data::StepBatches>> found(1);
     Made made;
     int64_t left = groups;
-    const Generator draws = generator_of(*made.state.model, 2);
+    const Generator draws =
+        drawing_of(*made.state.model, std::make_shared<DrawingRanks>(Mesh::single()), 2).generate;
     RolloutSettings settings = settings_of(0, 1);
     settings.run_directory = run / "";
     settings.origin = "run";
@@ -196,6 +198,41 @@ TEST(RolloutJournal, AStreamThatWasKilledDrawsAndJudgesOnlyWhatIsMissing) {
       }
     }
   }
+}
+
+TEST(RolloutJournal, WhereOneRankHasLostItsScoresAllJudgeAgain) {
+  const danlu::test::TemporaryDirectory run;
+  std::array<int64_t, 2> judged{};
+  std::array<std::vector<int64_t>, 2> ids;
+  const auto roll_out = [&] {
+    judged = {};
+    parallel::run_local_ranks(2, [&](parallel::World& world) {
+      const Mesh mesh(world, {.data = 2});
+      const auto rank = static_cast<size_t>(mesh.rank());
+      TrainState state = state_of({"llama", "llama", Json::object()}, mesh);
+      RolloutSettings settings = settings_of(mesh.rank(), 2);
+      settings.run_directory = run / "";
+      settings.origin = "run";
+      RolloutParts parts = parts_of(*state.model, *state.links, told());
+      parts.rewards = {std::make_shared<Counting>(&judged[rank])};
+      RolloutStream stream(std::move(parts), settings, 0);
+      ids[rank] = stream.next().micro_batches[0].ids;
+    });
+  };
+  roll_out();
+  const auto first = ids;
+  EXPECT_NE(first[0], first[1]);
+  EXPECT_EQ(judged, (std::array<int64_t, 2>{4, 4}));
+  ASSERT_EQ(journals_of(run / "").size(), 2u) << "one of each rank";
+  roll_out();
+  EXPECT_EQ(judged, (std::array<int64_t, 2>{0, 0}));
+  EXPECT_EQ(ids, first);
+  const fs::path file = run / kJournalFolder / "rollout-0.rank-1";
+  fs::resize_file(file, fs::file_size(file) - 3);
+  roll_out();
+  EXPECT_EQ(judged, (std::array<int64_t, 2>{4, 4}))
+      << "a reward model asks all ranks, whoever knows the scores already";
+  EXPECT_EQ(ids, first);
 }
 
 /// Answers to prompts that begin with an id which `equal` names are all worth the same.
@@ -264,14 +301,14 @@ TEST(DynamicSampling, WhereRoundsDoNotSufficeTheRestIsWorthNothing) {
 std::pair<std::vector<double>, std::vector<double>> learn_resampled(Case c) {
   std::vector<double> losses, resampled;
   std::mutex mutex;
-  const auto rank = [&](const Mesh& mesh) {
+  const auto rank = [&](const Mesh& mesh, const std::shared_ptr<const DrawingRanks>& ranks) {
     TrainState state = state_of(c, mesh);
     const TrainConfig config = config_of(c);
     RolloutSettings settings = settings_of(mesh.shape().data_rank(mesh.rank()), mesh.shape().data);
     settings.told.max_resamples = 3;
     settings.told.steps = 2;  // which answers a step has depends on their order
     state.objective = policy_objective(settings.told.loss, frozen_beside(c, mesh));
-    RolloutParts parts = parts_of(*state.model, *state.links, generator_of(*state.model, 3));
+    RolloutParts parts = parts_of(*state.model, *state.links, ranks);
     parts.rewards = {std::make_shared<EqualFor>([](int32_t id) { return id % 2 == 1; })};
     RolloutStream stream(std::move(parts), settings, 0);
     for (int step = 0; step < 4; ++step) {
@@ -283,7 +320,7 @@ std::pair<std::vector<double>, std::vector<double>> learn_resampled(Case c) {
       if (step % 2 == 0) resampled.push_back(figures.at("resampled_prompts"));
     }
   };
-  on_ranks(c.shape, rank);
+  on_drawing_ranks(c.shape, rank);
   return {losses, resampled};
 }
 
@@ -291,14 +328,19 @@ TEST(DynamicSampling, RanksChooseAsOneDoes) {
   Case c{"llama", "llama", Json::object()};
   const auto [losses, resampled] = learn_resampled(c);
   for (const double further : resampled) EXPECT_GE(further, 1);
-  for (const auto sharding : {parallel::Sharding::kNone, parallel::Sharding::kParameters}) {
-    c.shape.data = 2;
-    c.sharding = sharding;
+  const auto expect_the_same = [&] {
     const auto [got, again] = learn_resampled(c);
     EXPECT_EQ(again, resampled);
     for (size_t step = 0; step < losses.size(); ++step)
       EXPECT_NEAR(got[step], losses[step], 1e-5) << step;
+  };
+  for (const auto sharding : {parallel::Sharding::kNone, parallel::Sharding::kParameters}) {
+    c.shape.data = 2;
+    c.sharding = sharding;
+    expect_the_same();
   }
+  c.shape = {.data = 2, .pipeline = 2};
+  expect_the_same();
 }
 
 }  // namespace

@@ -97,6 +97,30 @@ inline RolloutParts parts_of(models::CausalLM& policy, StageLinks& links, Genera
           {std::make_shared<Odd>()}};
 }
 
+/// A rank of a rollout: its mesh, and how it draws with others.
+using DrawingRank =
+    std::function<void(const Mesh& mesh, const std::shared_ptr<const DrawingRanks>& ranks)>;
+
+/// rank() on each rank of a mesh, which are threads.
+inline void on_drawing_ranks(const MeshShape& shape, const DrawingRank& rank) {
+  if (shape.size() == 1)
+    return rank(Mesh::single(), std::make_shared<const DrawingRanks>(Mesh::single()));
+  parallel::run_local_ranks(shape.size(), [&](parallel::World& world) {
+    const Mesh mesh(world, shape);
+    rank(mesh, std::make_shared<const DrawingRanks>(world, mesh));
+  });
+}
+
+/// The same with answers that the policy draws on its mesh.
+inline RolloutParts parts_of(models::CausalLM& policy, StageLinks& links,
+                             const std::shared_ptr<const DrawingRanks>& ranks) {
+  const Drawing drawing = drawing_of(policy, ranks, 3);
+  RolloutParts parts = parts_of(policy, links, drawing.generate);
+  parts.with_weights = drawing.with_weights;
+  parts.ranks = ranks;
+  return parts;
+}
+
 /// Answer i of all is i + 3, i + 4, …; every third is cut.
 inline Generator told() {
   auto number = std::make_shared<int32_t>(0);

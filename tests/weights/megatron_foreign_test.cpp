@@ -102,7 +102,63 @@ TEST_F(ForeignCheckpoint, MindSpeedsHeadOfARewardModelIsCalledThat) {
     parts.root.put("model", without(model, {"output_layer.weight"}).put("rm_head.weight", head));
   });
   EXPECT_THAT(model_error(), AllOf(HasSubstr("a reward model of MindSpeed-LLM (rm_head)"),
-                                   HasSubstr("--stage orm")));
+                                   HasSubstr("--reward_model")));
+}
+
+TEST_F(ForeignCheckpoint, ARewardModelIsOpenedWhereScoresAreWanted) {
+  write({}, {});
+  edit_all([](TorchParts& parts) {
+    const auto zeros = [&](const std::string& name, const std::vector<int64_t>& shape) {
+      parts.tensors.push_back({"model." + name, DType::kF32, shape});
+      parts.bytes.emplace_back(parts.tensors.back().size_bytes(), '\0');
+      return PyValue::tensor(parts.tensors.size() - 1);
+    };
+    PyValue model = parts.root.get("model");
+    const int64_t width = parts.root.get("args").get("hidden_size").as_int("args.hidden_size");
+    model.put("rm_head.weight", zeros("rm_head.weight", {1, width}))
+        .put("rm_head.bias", zeros("rm_head.bias", {1}));
+    parts.root.put("model", model);  // beside an output layer that nobody uses
+  });
+  const Checkpoint opened = open_checkpoint(root(), {.scores = true});
+  ASSERT_TRUE(opened.config.score);
+  EXPECT_EQ(opened.config.score->labels, 1);
+  ASSERT_TRUE(opened.model->find("score.weight"));
+  EXPECT_TRUE(opened.model->find("score.bias"));
+  EXPECT_FALSE(opened.model->find("lm_head.weight"));
+  edit_all([](TorchParts& parts) {
+    PyValue args = parts.root.get("args");
+    parts.root.put("args", args.put("post_layer_norm", PyValue::boolean(false)));
+  });
+  EXPECT_THAT(model_error({.scores = true}), HasSubstr("--no-post-layer-norm"));
+}
+
+TEST(MindSpeedReward, RanksHaveColumnsOfTheHeadAndItsWholeBias) {
+  RandomModels random(1);
+  const arch::ModelConfig config = arch::with_score(
+      random.parse(test::tiny_config("llama")), {.form = arch::ScoreForm::kTokens, .labels = 1});
+  const ModelLayout made =
+      model_layout(config, {.tp = 2, .pp = 2}, {}, global_tensors(config, DType::kF32));
+  std::vector<std::string> heads;
+  for (size_t i = 0; i < made.traits.size(); ++i) {
+    const StoredTensor& stored = made.layout.tensors[i];
+    EXPECT_NE(made.traits[i].key, "output_layer.weight");
+    if (!made.traits[i].key.starts_with("rm_head.")) continue;
+    const Rank& rank = made.ranks[stored.file];
+    EXPECT_EQ(rank.pp, 1);
+    const Piece& piece = stored.sections.front().pieces.front();
+    if (made.traits[i].key == "rm_head.weight") {
+      const int64_t half = config.hidden_size / 2;
+      EXPECT_EQ(stored.info.shape, (std::vector<int64_t>{1, half}));
+      EXPECT_EQ(piece.of.col, rank.tp * half);
+      EXPECT_FALSE(piece.replica);
+    } else {
+      EXPECT_EQ(stored.info.shape, (std::vector<int64_t>{1}));
+      EXPECT_EQ(piece.replica, rank.tp > 0);
+    }
+    heads.push_back(made.traits[i].key);
+  }
+  EXPECT_THAT(heads,
+              ElementsAre("rm_head.weight", "rm_head.bias", "rm_head.weight", "rm_head.bias"));
 }
 
 TEST_F(ForeignCheckpoint, WholeNumbersInStringsAreNumbers) {

@@ -19,6 +19,7 @@
 #include "cli/commands/convert_checksums.h"
 #include "cli/commands/convert_plan.h"
 #include "cli/commands/convert_request.h"
+#include "cli/commands/convert_scores.h"
 #include "cli/commands/gguf_export.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_record.h"
@@ -121,7 +122,9 @@ void store_in_nf4(bool doubly, ConvertPlan& plan) {
 
 ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
-  plan.source = weights::open_checkpoint_source(request.source, request.source_options);
+  weights::SourceOptions source_options = request.source_options;
+  source_options.scores = keeps_scores(request);
+  plan.source = weights::open_checkpoint_source(request.source, source_options);
   weights::report_idle_iteration(plan.source, request.source_options.iteration, "--iteration");
   if (request.check_source) request.check_source(plan.source);
   if (plan.source.format == weights::Format::kGguf && !request.tokenizer.empty()) {
@@ -144,6 +147,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   if (!request.adapters.empty()) merge_named_adapters(options, request, plan);
   if (request.with_optimizer && (own || !request.adapters.empty()))
     throw UsageError(tr("[--with-optimizer] adapters are merged, so the state fits no longer"));
+  convert_scores(request, plan);
   plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
   add_predictions(request, plan);
   const std::set<std::string> wide = wide_tensors(plan.config);
@@ -151,6 +155,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
     const DType own = plan.model->find(info.name)->dtype;
     info.dtype = request.dtype && is_floating(own) && !wide.count(info.name) ? *request.dtype : own;
     plan.config_changed |= info.dtype != own;
+    if (is_wide_head(request, plan, info.name)) info.dtype = DType::kF32;
   }
   if (request.nf4_doubly) store_in_nf4(*request.nf4_doubly, plan);
   // config.json of the model it was trained from may name another type than the checkpoint has.
@@ -271,8 +276,8 @@ void plan_megatron(const ConvertRequest& request, const ConvertPlan& plan, Conve
   refuse_mixed_types(conversion.target.layout, tr("Megatron keeps both in one matrix"));
   const bool with_optimizer = target.optimizer != nullptr;
   conversion.reopen = [with_optimizer](const fs::path& directory) {
-    const auto opened =
-        weights::megatron::open_checkpoint(directory, {.with_optimizer = with_optimizer});
+    const auto opened = weights::megatron::open_checkpoint(
+        directory, {.with_optimizer = with_optimizer, .scores = true});
     return weights::join_optimizer(opened.model, opened.optimizer.tensors);
   };
 }
@@ -424,7 +429,10 @@ void copy_some(const fs::path& from, const fs::path& to,
 void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
                       const fs::path& directory) {
   if (plan.config_changed) {
-    Json config = weights::saved_config(plan.config, plan.globals.front().dtype);
+    arch::ModelConfig described = plan.config;
+    if (described.score && request.to == ConvertTo::kCore)
+      described.score->form = arch::ScoreForm::kSequence;  // rm_head's bias is Megatron's affair
+    Json config = weights::saved_config(described, plan.globals.front().dtype);
     if (plan.nf4) config["quantization_config"] = weights::nf4_config(*plan.nf4);
     write_json_file(directory / "config.json", config);
   }
@@ -522,9 +530,13 @@ void report_up_to_date(const Options& options, const Conversion& conversion) {
       conversion.output.string());
 }
 
-void log_next_step(const ConvertRequest& request) {
+void log_next_step(const ConvertRequest& request, const ConvertPlan& plan) {
   const std::string output = shell_quoted(request.output.string());
-  if (request.to == ConvertTo::kHf) log::info("next: danlu chat --model {}", output);
+  if (request.to == ConvertTo::kHf && plan.config.score) {
+    log::info("next: danlu inspect {}", output);
+  } else if (request.to == ConvertTo::kHf) {
+    log::info("next: danlu chat --model {}", output);
+  }
   if (request.to == ConvertTo::kCore || request.to == ConvertTo::kLegacy ||
       request.to == ConvertTo::kMm || request.to == ConvertTo::kNative)
     log::info("next: danlu inspect {}", output);
@@ -556,7 +568,7 @@ int convert_as_asked(const Options& options, const ConvertRequest& request) {
   }
   if (!request.overwrite && weights::is_up_to_date(conversion)) {
     report_up_to_date(options, conversion);
-    log_next_step(request);
+    log_next_step(request, plan);
     return 0;
   }
   const bool can_check = static_cast<bool>(conversion.reopen);
@@ -571,7 +583,7 @@ int convert_as_asked(const Options& options, const ConvertRequest& request) {
       weights::convert(conversion), conversion,
       can_check ? "--check does that" : "blocks round, so there is nothing to be equal to",
       checksums);
-  log_next_step(request);
+  log_next_step(request, plan);
   return 0;
 }
 

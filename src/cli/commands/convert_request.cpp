@@ -91,6 +91,7 @@ void read_source(const Options& options, ConvertRequest& request) {
   if (options.is_set("lora_r")) source.lora_rank = options.get_int("lora_r");
   if (options.is_set("lora_alpha")) source.lora_alpha = options.get_float("lora_alpha");
   request.with_optimizer = options.get_bool("with_optimizer");
+  request.is_reward_model = options.get_bool("orm");
   const std::string type = options.get_string_or("load_model_type", "");
   if (type == "hf") request.expected_source = Format::kHuggingFace;
   if (type == "mg" || type == "optim") request.expected_source = Format::kMegatron;

@@ -42,6 +42,7 @@ struct ConvertRequest {
   std::filesystem::path shards_like;
   /// Asked about the source as soon as it is open; throws what does not go with the flags.
   std::function<void(const weights::CheckpointSource& source)> check_source;
+  bool is_reward_model = false;  ///< --orm says so
   bool with_optimizer = false;
   std::optional<bool> distributed_optimizer;  ///< empty: as the source
   std::optional<int64_t> data_parallel;

@@ -179,7 +179,7 @@ fs::path model_path(const std::string& name, const char* flag) {
   if (fs::exists(name)) return name;
   // A short name or hub id is looked up in the local caches, as training does.
   if (name.empty() || name.front() == '/' || name.front() == '.') no_such_model(name, flag);
-  return settings::locate_model(name);
+  return settings::locate_model(name, flag);
 }
 
 fs::path base_of_adapter(const fs::path& adapter) {

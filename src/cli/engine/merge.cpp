@@ -50,16 +50,10 @@ uint64_t bytes_to_write(const arch::ModelConfig& config, DType dtype) {
   return bytes;
 }
 
-/// The head that adapters of a reward model bring; nothing: they are of a model
-/// that talks.
+/// The head that adapters of a reward model bring into the model's files; nothing: they are of a
+/// model that talks, or have it in a file of its own.
 std::optional<arch::ScoreHead> head_in(const fs::path& adapters) {
-  if (weights::has_value_head(adapters)) {
-    throw ModelError(tr("{}: LLaMA-Factory's head of a reward model, in a file "
-                        "of its own, has no "
-                        "place in the model's files",
-                        adapters.string()),
-                     tr("--reward_model takes the adapters as they are"));
-  }
+  if (weights::has_value_head(adapters)) return std::nullopt;
   const std::string task = weights::load_peft_config(adapters).task_type;
   if (task != "SEQ_CLS" && task != "TOKEN_CLS") return std::nullopt;
   arch::ScoreHead head;
@@ -154,6 +148,14 @@ void carry_tokenizer(const Options& options, const weights::CheckpointSource& ba
   weights::carry_over_files(named.empty() ? adapters : text::directory_of_model(named), directory);
 }
 
+/// LLaMA-Factory's head stays in the file that it is in.
+void carry_value_head(const fs::path& adapters, const fs::path& directory) {
+  for (const char* name : {"value_head.safetensors", "value_head.bin"}) {
+    if (fs::exists(adapters / name))
+      write_file_atomic(directory / name, read_file(adapters / name));
+  }
+}
+
 }  // namespace
 
 int run_merge(const Options& options) {
@@ -194,11 +196,12 @@ int run_merge(const Options& options) {
     write_merged_record(directory, base, adapters);
     weights::save_model(*merged.source, merged.config, dtype, directory);
     carry_tokenizer(options, merge.base, adapters, directory);
+    carry_value_head(adapters, directory);
   });
   log::info("wrote {}", output.string());
   if (head && head->form == arch::ScoreForm::kTokens) {
     log::info("next: danlu inspect {}", shell_quoted(output.string()));
-  } else if (head) {
+  } else if (head || weights::has_value_head(adapters)) {
     log::info(
         "next: danlu rlhf --rlhf_type grpo --model … --dataset … "
         "--reward_model {}",

@@ -62,7 +62,7 @@ std::string nearest_in(std::span<const HubName> table, const std::string& name) 
 
 }  // namespace
 
-fs::path locate_model(const std::string& name) {
+fs::path locate_model(const std::string& name, const std::string& flag) {
   if (fs::exists(name)) return name;
   std::vector<std::string> looked = {name};
   hub::NamesOnHubs names;
@@ -76,7 +76,7 @@ fs::path locate_model(const std::string& name) {
     }
   }
   throw ModelError(
-      tr("[model] '{}' is no directory{}; looked in {}", name,
+      tr("[{}] '{}' is no directory{}; looked in {}", flag, name,
          alias ? tr(" (it means {})", alias->huggingface) : "", fmt::join(looked, ", ")),
       (alias ? "" : did_you_mean_path(name) + nearest_in(kModelNames, name)) +
           hub::how_to_fetch(hub::Kind::kModel, names));

@@ -8,8 +8,9 @@ namespace danlu::settings {
 
 /// A directory or file as it is; a short name (model_aliases.inc) or a hub id "org/name" is looked
 /// up in the local Hugging Face and ModelScope caches, and fetched where the line asks for that
-/// (hub/missing.h). Errors: ModelError saying where was looked and what to type; as hub::download.
-std::filesystem::path locate_model(const std::string& name);
+/// (hub/missing.h). Errors: ModelError saying by which flag it was named, where was looked and what
+/// to type; as hub::download.
+std::filesystem::path locate_model(const std::string& name, const std::string& flag = "model");
 
 /// The same for a model beside the one that is trained. What is written like a path of this machine
 /// (a checkpoint, or below a directory that is there) is looked for here alone. Errors: as

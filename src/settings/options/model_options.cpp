@@ -103,7 +103,8 @@ void begin_at_random(const Options& options, Task task, const char* flag, ModelS
 NamedModel model_to_train(const Options& options, Task task,
                           const std::optional<arch::ScoreHead>& score) {
   const bool loads = options.has_value("load");
-  ModelSource source = source_from(options, loads, locate_model);
+  ModelSource source =
+      source_from(options, loads, [](const std::string& name) { return locate_model(name); });
   source.score = score;
   if (loads) load_run(options, task, source);
   if (!source.from_scratch && holds_no_weights(source.path))

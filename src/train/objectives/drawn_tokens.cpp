@@ -10,10 +10,13 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "parallel/region.h"
 
 namespace danlu::train {
 
-DrawnTokens::DrawnTokens(const data::Batch& batch, const at::Device& device) {
+DrawnTokens::DrawnTokens(const data::Batch& batch, const at::Device& device,
+                         const parallel::Group& context)
+    : context_(&context) {
   const std::vector<int64_t> segments = data::segment_of_tokens(batch);
   std::vector<int64_t> rows, ids, answers;
   for (size_t i = 0; i < batch.targets.size(); ++i) {
@@ -26,7 +29,9 @@ DrawnTokens::DrawnTokens(const data::Batch& batch, const at::Device& device) {
   rows_M = at::tensor(rows, options);
   ids_M = at::tensor(ids, options);
   const at::Tensor on_host = at::tensor(answers, options);
-  counts_S = at::bincount(on_host, {}, num_answers(batch)).clamp_min(1).to(device, at::kDouble);
+  counts_S = at::bincount(on_host, {}, num_answers(batch)).to(device, at::kDouble);
+  context.all_reduce_sum(counts_S);
+  counts_S.clamp_min_(1);
   answer_M = on_host.to(device);
 }
 
@@ -47,12 +52,15 @@ at::Tensor DrawnTokens::needed_column(const data::Batch& batch, const char* name
   return values_M;
 }
 
-at::Tensor DrawnTokens::sum_of_answers(const at::Tensor& values_M) const {
-  return at::zeros(counts_S.sizes(), values_M.options()).index_add(0, answer_M, values_M);
+at::Tensor DrawnTokens::part_of_means(const at::Tensor& values_M) const {
+  return at::zeros(counts_S.sizes(), values_M.options()).index_add(0, answer_M, values_M) /
+         counts_S;
 }
 
-at::Tensor DrawnTokens::mean_of_answers(const at::Tensor& values_M) const {
-  return sum_of_answers(values_M) / counts_S;
+at::Tensor DrawnTokens::means_of_answers(const at::Tensor& values_M) const {
+  // Each rank's loss depends on every rank's tokens: sums both ways.
+  const parallel::Region region(*context_, /*sequence=*/false);
+  return region.enter(region.leave(part_of_means(values_M)));
 }
 
 }  // namespace danlu::train

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "train/batch_input.h"
 #include "train/objectives/drawn_tokens.h"
 
 namespace danlu::train {
@@ -53,10 +54,11 @@ class Policy : public Objective {
                                const std::vector<const data::Batch*>& batches) const override {
     std::vector<Columns> columns(batches.size());
     if (settings_.kl == 0 || has_column(batches)) return columns;
+    const OwnParts parts(passes.stage().mesh(), batches);
     ask_reference(reference_.get(), passes, [&](const ForwardPasses& of, bool adapters) {
-      of.run(batches, {.adapters = adapters},
+      of.run(parts.batches(), {.adapters = adapters},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
-               const DrawnTokens drawn(*batches[i], hidden_nH.device());
+               const DrawnTokens drawn(*parts.batches()[i], hidden_nH.device());
                columns[i][kReferenceColumn] =
                    of.stage()
                        .token_logprobs(hidden_nH, input, drawn.rows_M, drawn.ids_M,
@@ -70,7 +72,8 @@ class Policy : public Objective {
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
                 double scale) const override {
-    const DrawnTokens drawn(batch, hidden_nH.device());
+    const parallel::Context& context = policy.mesh().context();
+    const DrawnTokens drawn(batch, hidden_nH.device(), context.all());
     const ops::TokenLogprobs found =
         policy.token_logprobs(hidden_nH, input, drawn.rows_M, drawn.ids_M,
                               {.temperature = settings_.temperature, .entropy = true});
@@ -81,7 +84,7 @@ class Policy : public Objective {
     // The ratio of an answer as a whole is that of each of its tokens (GSPO).
     const bool of_tokens = settings_.ratio == RatioLevel::kToken;
     const at::Tensor ratio_M =
-        (of_tokens ? moved_M : drawn.mean_of_answers(moved_M).index_select(0, drawn.answer_M))
+        (of_tokens ? moved_M : drawn.means_of_answers(moved_M).index_select(0, drawn.answer_M))
             .exp();
     const at::Tensor held_M =
         settings_.ratio_limit > 0 ? at::clamp(ratio_M, {}, settings_.ratio_limit) : ratio_M;
@@ -100,11 +103,12 @@ class Policy : public Objective {
       loss_M = loss_M + kl_M * settings_.kl;
       loss.metrics[kKl] = {kl_M.detach().sum(), count};
     }
-    loss.sum =
-        settings_.mean == LossMean::kRows ? drawn.mean_of_answers(loss_M).sum() : loss_M.sum();
+    loss.sum = settings_.mean == LossMean::kRows ? drawn.part_of_means(loss_M).sum() : loss_M.sum();
     loss.scale = at::ones({}, loss.sum.options()) * scale;
     loss.metrics[kEntropy] = {found.entropies_M.to(at::kDouble).sum(), count};
-    add_clipped(drawn, ratio_M.detach(), advantage_M, num_answers(batch), &loss);
+    // Every rank of the context axis has the same answers.
+    const int64_t answers = context.rank() == 0 ? num_answers(batch) : 0;
+    add_clipped(drawn, ratio_M.detach(), advantage_M, answers, &loss);
     return loss;
   }
 
@@ -121,7 +125,7 @@ class Policy : public Objective {
         (ratio_M > 1 + settings_.clip_high).logical_and(advantage_M > 0).to(at::kDouble);
     const bool of_tokens = settings_.ratio == RatioLevel::kToken;
     const auto share = [&](const at::Tensor& clipped_M) {
-      const at::Tensor sum = of_tokens ? clipped_M.sum() : drawn.mean_of_answers(clipped_M).sum();
+      const at::Tensor sum = of_tokens ? clipped_M.sum() : drawn.part_of_means(clipped_M).sum();
       return PassMetric{sum,
                         at::scalar_tensor(of_tokens ? drawn.rows_M.numel() : answers, at::kLong)};
     };

@@ -23,7 +23,6 @@ inline constexpr const char* kReferenceColumn = "reference";
 /// Metrics: kl, entropy, clip_ratio/low_mean, clip_ratio/high_mean, clip_ratio/region_mean.
 /// Source: TRL's GRPO trainer; what the mean is over spans the whole step.
 /// reference: of the KL term; nullptr: the policy without adapters.
-/// REQUIRES: no context axis (the mean over an answer needs its tokens).
 std::shared_ptr<const Objective> policy_objective(
     const settings::PolicyLoss& settings,
     const std::shared_ptr<const FrozenModel>& reference = nullptr);

@@ -39,7 +39,8 @@ Json planned_json(const plan::Memory& planned) {
           {"working", memory.working},
           {"gradients_to_come", memory.gradients_to_come},
           {"communication", memory.communication},
-          {"total", memory.total()}};
+          {"rollout", planned.rollout},
+          {"total", planned.total()}};
 }
 
 int64_t bytes_of_parameters(const TrainState& state) {
@@ -67,12 +68,13 @@ plan::Request plan_request(const TrainConfig& config, const arch::ModelConfig& m
 std::string memory_line(const plan::Request& request, uint64_t available_bytes) {
   const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
   const size_t fullest = index_of_fullest(stages);
-  const plan::Memory memory = stages[fullest].memory.in_parts();
+  const plan::Memory& whole = stages[fullest].memory;
+  const plan::Memory memory = whole.in_parts();
   std::string line =
       tr("memory: weights {} + gradients {} + optimizer {} + activations {} + working {} = {}",
          bytes_text(memory.weights), bytes_text(memory.gradients - memory.gradients_to_come),
          bytes_text(memory.masters + memory.moments), bytes_text(memory.activations),
-         bytes_text(memory.working + memory.communication), bytes_text(memory.total()));
+         bytes_text(memory.working + memory.communication), bytes_text(whole.total()));
   if (stages.size() > 1) line += tr(" (stage {} of {}, which needs most)", fullest, stages.size());
   if (available_bytes > 0) line += tr("; {} available", format_bytes(available_bytes));
   return line;
@@ -92,11 +94,12 @@ std::string memory_table(const plan::Request& request) {
       if (range.end > range.first)
         layers += fmt::format("{}{}-{}", layers.empty() ? "" : ",", range.first, range.end - 1);
     }
-    table += fmt::format(
-        "\n  {:<6}{:<16}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}", s, layers,
-        bytes_text(memory.weights), bytes_text(memory.gradients - memory.gradients_to_come),
-        bytes_text(memory.masters + memory.moments), bytes_text(memory.activations),
-        bytes_text(memory.working), bytes_text(memory.communication), bytes_text(memory.total()));
+    table += fmt::format("\n  {:<6}{:<16}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}", s, layers,
+                         bytes_text(memory.weights),
+                         bytes_text(memory.gradients - memory.gradients_to_come),
+                         bytes_text(memory.masters + memory.moments),
+                         bytes_text(memory.activations), bytes_text(memory.working),
+                         bytes_text(memory.communication), bytes_text(stages[s].memory.total()));
   }
   return table;
 }
@@ -171,7 +174,7 @@ void CountedMemory::begin_step(const TrainState& state) {
   device::reset_peak_memory(device_);
 }
 
-void CountedMemory::end_step(const plan::Request& request, const TrainState& state,
+void CountedMemory::end_step(int64_t steps, const plan::Request& request, const TrainState& state,
                              const Ranks& ranks, const std::filesystem::path& run_dir) {
   if (!counts_) return;
   counts_ = false;
@@ -197,8 +200,13 @@ void CountedMemory::end_step(const plan::Request& request, const TrainState& sta
   write_json_file(run_dir / "memory.json", {{"ranks", json}});
   const auto most = static_cast<size_t>(std::max_element(peak.begin(), peak.end()) - peak.begin());
   const plan::Memory& planned = stages[static_cast<size_t>(stage[most])].memory;
-  log::info("memory: the first step took {}, planned {}", bytes_text(peak[most]),
-            bytes_text(planned.total()));
+  if (steps == 1) {
+    log::info("memory: the first step took {}, planned {}", bytes_text(peak[most]),
+              bytes_text(planned.total()));
+  } else {
+    log::info("memory: the first {} steps and rollouts took {}, planned {}", steps,
+              bytes_text(peak[most]), bytes_text(planned.total()));
+  }
 }
 
 }  // namespace danlu::train

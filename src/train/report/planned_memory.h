@@ -45,9 +45,10 @@ class CountedMemory {
   explicit CountedMemory(const at::Device& device);
   /// All that stays is there, and no step has been taken.
   void begin_step(const TrainState& state);
-  /// After one step. Collective: writes RUN/memory.json on rank 0 and says how the plan compares.
-  void end_step(const plan::Request& request, const TrainState& state, const Ranks& ranks,
-                const std::filesystem::path& run_dir);
+  /// After so many steps. Collective: writes RUN/memory.json on rank 0 and says how the plan
+  /// compares.
+  void end_step(int64_t steps, const plan::Request& request, const TrainState& state,
+                const Ranks& ranks, const std::filesystem::path& run_dir);
 
  private:
   at::Device device_;

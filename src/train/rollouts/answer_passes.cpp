@@ -3,32 +3,88 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+
+#include "train/batch_input.h"
+
 namespace danlu::train {
+namespace {
+
+/// Those of an answer's tokens that are predicted in a part of prompt and answer.
+struct TokensHere {
+  std::vector<int64_t> rows, ids;  ///< rows of the part
+  std::vector<size_t> numbers;     ///< in the answer
+};
+
+TokensHere tokens_here(const DrawnAnswer& answer, const data::Batch& part) {
+  std::vector<RowRange> ranges = part.rows;
+  if (ranges.empty()) ranges = {{0, static_cast<int64_t>(part.ids.size())}};
+  const int64_t first = std::ssize(answer.prompt) - 1, end = first + std::ssize(answer.ids);
+  TokensHere found;
+  int64_t before = 0;  // rows of earlier ranges
+  for (const RowRange& range : ranges) {
+    for (int64_t at = std::max(first, range.begin); at < std::min(end, range.end); ++at) {
+      const auto number = static_cast<size_t>(at - first);
+      found.rows.push_back(before + at - range.begin);
+      found.ids.push_back(answer.ids[number]);
+      found.numbers.push_back(number);
+    }
+    before += range.size();
+  }
+  return found;
+}
+
+std::vector<float> numbers_of(const at::Tensor& of_device) {
+  const at::Tensor on_host = of_device.to(at::kCPU, at::kFloat).contiguous();
+  const float* values = on_host.data_ptr<float>();
+  return {values, values + on_host.numel()};
+}
+
+/// Gives every rank of the pipeline and of the context axis the numbers of all tokens, of which
+/// each has some and 0 for the others.
+void sum_over_parts(const models::CausalLM& model, std::vector<float> DrawnAnswer::* into,
+                    std::vector<DrawnAnswer>& answers) {
+  const parallel::Group &context = model.mesh().context().all(), &stages = model.mesh().pipeline();
+  if (context.is_alone() && stages.is_alone()) return;
+  std::vector<float> all;
+  for (const DrawnAnswer& answer : answers)
+    all.insert(all.end(), (answer.*into).begin(), (answer.*into).end());
+  if (all.empty()) return;
+  at::Tensor sum = at::tensor(all, at::TensorOptions(at::kFloat)).to(model.device());
+  context.all_reduce_sum(sum);
+  stages.all_reduce_sum(sum);
+  const std::vector<float> numbers = numbers_of(sum);
+  auto next = numbers.begin();
+  for (DrawnAnswer& answer : answers) {
+    const auto end = next + std::ssize(answer.ids);
+    (answer.*into).assign(next, end);
+    next = end;
+  }
+}
+
+}  // namespace
 
 void find_for_tokens(const ForwardPasses& passes, bool adapters, const NumbersOfTokens& numbers,
                      std::vector<float> DrawnAnswer::* into, std::vector<DrawnAnswer>& answers) {
   std::vector<data::Batch> batches;
   for (const DrawnAnswer& answer : answers)
     batches.push_back(data::make_batch({sample_of(answer, false)}));
-  std::vector<const data::Batch*> all;
-  for (const data::Batch& batch : batches) all.push_back(&batch);
-  passes.run(all, {.adapters = adapters},
+  std::vector<const data::Batch*> whole;
+  for (const data::Batch& batch : batches) whole.push_back(&batch);
+  const OwnParts parts(passes.stage().mesh(), whole);
+  for (DrawnAnswer& answer : answers) (answer.*into).assign(answer.ids.size(), 0);
+  passes.run(parts.batches(), {.adapters = adapters},
              [&](size_t index, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
                DrawnAnswer& answer = answers[index];
-               std::vector<int64_t> rows, ids;
-               for (size_t i = 0; i < answer.ids.size(); ++i) {
-                 rows.push_back(static_cast<int64_t>(answer.prompt.size() - 1 + i));
-                 ids.push_back(answer.ids[i]);
-               }
+               const TokensHere here = tokens_here(answer, *parts.batches()[index]);
                const at::TensorOptions options(at::kLong);
-               const at::Tensor found_M =
-                   numbers(passes.stage(), hidden_nH, input, at::tensor(rows, options),
-                           at::tensor(ids, options))
-                       .to(at::kCPU, at::kFloat)
-                       .contiguous();
-               const float* values = found_M.data_ptr<float>();
-               (answer.*into).assign(values, values + found_M.numel());
+               const std::vector<float> found = numbers_of(numbers(passes.stage(), hidden_nH, input,
+                                                                   at::tensor(here.rows, options),
+                                                                   at::tensor(here.ids, options)));
+               for (size_t i = 0; i < here.numbers.size(); ++i)
+                 (answer.*into)[here.numbers[i]] = found[i];
              });
+  sum_over_parts(passes.stage(), into, answers);
 }
 
 NumbersOfTokens logprobs_at(double temperature) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "parallel/agree.h"
+#include "train/batch_input.h"
 #include "train/objectives/reward.h"
 
 namespace danlu::train {
@@ -57,31 +59,41 @@ class ModelReward : public eval::Reward {
         links_(links),
         tail_(tail) {
     const arch::ModelConfig& config = judge_->stage().config();
-    const bool is_whole =
-        judge_->stage().stage().has_head() && judge_->stage().stage().has_embedding();
-    if (!config.score || config.score->labels != 1 || !is_whole)
-      throw InternalError("[rewards] a judge is one stage with a head of one number");
+    if (!config.score || config.score->labels != 1)
+      throw InternalError("[rewards] a judge has a head of one number");
   }
 
   std::string name() const override { return name_; }
 
   std::vector<eval::Score> scores(std::span<const eval::Completion> completions) const override {
     const std::vector<data::Batch> batches = batches_of_answers(completions, tail_);
-    std::vector<const data::Batch*> parts;
-    for (const data::Batch& batch : batches) parts.push_back(&batch);
-    std::vector<eval::Score> scores;
-    int64_t lost = 0;
+    std::vector<const data::Batch*> whole;
+    std::vector<size_t> firsts;  // completions
+    size_t first = 0;
+    for (const data::Batch& batch : batches) {
+      whole.push_back(&batch);
+      firsts.push_back(first);
+      first += batch.segment_starts.size() - 1;
+    }
+    const OwnParts parts(policy_.mesh(), whole);
+    std::vector<double> numbers(completions.size(), 0);
     ask_reference(
         judge_.get(), ForwardPasses(policy_, links_),
         [&](const ForwardPasses& passes, bool adapters) {
-          passes.run(parts, {.adapters = adapters},
+          passes.run(parts.batches(), {.adapters = adapters},
                      [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
-                       lost += take(segment_scores(passes.stage(), hidden_nH, input, *parts[i]),
-                                    scores);
+                       take(segment_scores(passes.stage(), hidden_nH, input, *parts.batches()[i]),
+                            numbers.begin() + static_cast<std::ptrdiff_t>(firsts[i]));
                      });
         });
-    if (scores.size() != completions.size())
-      throw InternalError("[rewards] every answer has a score");
+    sum_over(policy_.mesh().pipeline(), numbers);  // the last stage has them
+    std::vector<eval::Score> scores;
+    int64_t lost = 0;
+    for (const double number : numbers) {
+      const bool is_number = std::isfinite(number);
+      lost += is_number ? 0 : 1;
+      scores.push_back(is_number ? eval::Score(number) : std::nullopt);
+    }
     if (lost > 0)
       log::warning("[rewards] {}: {} of {} answers have no number as their score", name_, lost,
                    scores.size());
@@ -89,17 +101,9 @@ class ModelReward : public eval::Reward {
   }
 
  private:
-  /// Appends them; how many are not finite.
-  static int64_t take(const at::Tensor& scores_S, std::vector<eval::Score>& scores) {
+  static void take(const at::Tensor& scores_S, std::vector<double>::iterator to) {
     const at::Tensor on_host = scores_S.to(at::kCPU, at::kDouble).contiguous();
-    const double* values = on_host.data_ptr<double>();
-    int64_t lost = 0;
-    for (int64_t i = 0; i < on_host.numel(); ++i) {
-      const bool is_number = std::isfinite(values[i]);
-      lost += is_number ? 0 : 1;
-      scores.push_back(is_number ? eval::Score(values[i]) : std::nullopt);
-    }
-    return lost;
+    std::copy_n(on_host.data_ptr<double>(), on_host.numel(), to);
   }
 
   std::string name_;

@@ -15,8 +15,9 @@ namespace danlu::train {
 /// tail: what the template puts behind the token that ends an answer, where the judge was taught to
 /// look; it follows answers that are ended.
 /// policy: the model that is trained, on the same mesh, which outlives the reward as its links do.
-/// scores() is collective over the data axis; a rank without answers takes part.
-/// Errors: InternalError unless the judge is one stage with a head of one number.
+/// scores() is collective over all ranks, of which those of one model give the same answers; a rank
+/// without answers takes part.
+/// Errors: InternalError unless the judge has a head of one number.
 std::unique_ptr<eval::Reward> model_reward(const std::string& name,
                                            std::shared_ptr<const FrozenModel> judge,
                                            const models::CausalLM& policy, StageLinks& links,

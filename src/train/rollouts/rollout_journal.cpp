@@ -159,7 +159,7 @@ void remove_journals(const fs::path& run_directory) {
   fs::remove(run_directory / kJournalFolder, ignored);  // if nothing else is in it
 }
 
-std::string fingerprint_of_trained(const models::CausalLM& model) {
+std::string fingerprint_of_trained(const models::CausalLM& model, const parallel::Group& holders) {
   model.memory().settle();
   std::string found;
   for (const parallel::Unit& unit : model.memory().store()->units()) {
@@ -168,7 +168,9 @@ std::string fingerprint_of_trained(const models::CausalLM& model) {
     const at::Tensor bits = on_host.view(on_host.element_size() == 2 ? at::kShort : at::kInt);
     found += fmt::format("{:x}.", at::sum(bits, at::kLong).item<int64_t>());
   }
-  return fmt::format("{:016x}", hash_bytes(found));
+  std::string all;
+  for (const std::string& of_rank : parallel::texts_of_all(holders, found)) all += of_rank + " ";
+  return fmt::format("{:016x}", hash_bytes(all));
 }
 
 }  // namespace danlu::train

@@ -60,8 +60,9 @@ std::vector<std::filesystem::path> journals_of(const std::filesystem::path& run_
 /// Removes the journals of a run, which has no use for them when it is finished. Errors: none.
 void remove_journals(const std::filesystem::path& run_directory);
 
-/// A number that changes with the weights that this rank trains: the exact sum of their bits.
-/// REQUIRES: models::keep was called; between steps.
-std::string fingerprint_of_trained(const models::CausalLM& model);
+/// A number that changes with the weights that ranks train of one model: the exact sums of their
+/// bits. holders: the ranks that hold it together. REQUIRES: models::keep was called; between
+/// steps. Collective over the holders.
+std::string fingerprint_of_trained(const models::CausalLM& model, const parallel::Group& holders);
 
 }  // namespace danlu::train

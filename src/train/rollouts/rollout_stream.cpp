@@ -131,17 +131,17 @@ std::pair<int64_t, int64_t> share_of(int64_t first, int64_t count, int64_t rank,
 
 }  // namespace
 
-Generator generator_of(models::CausalLM& policy, int64_t batch_size) {
-  return [&policy, batch_size](const std::vector<infer::Request>& requests) {
-    return infer::generate(policy, requests, batch_size);
-  };
-}
-
 RolloutStream::RolloutStream(RolloutParts parts, RolloutSettings settings, int64_t consumed)
     : parts_(std::move(parts)), settings_(std::move(settings)) {
+  if (!parts_.ranks) parts_.ranks = std::make_shared<DrawingRanks>(parts_.policy.mesh());
+  if (!parts_.with_weights) {
+    parts_.with_weights = [&policy = parts_.policy](const std::function<void()>& use) {
+      policy.memory().with_all(use);
+    };
+  }
   if (!settings_.run_directory.empty()) {
     journal_ = RolloutJournal(settings_.run_directory, settings_.origin, settings_.batches.dp_rank,
-                              settings_.batches.dp_size, parts_.policy.mesh().tensor());
+                              settings_.batches.dp_size, parts_.ranks->model());
   }
   const settings::Reinforcement& told = settings_.told;
   const int64_t answers = told.steps * samples_of_step();
@@ -247,7 +247,7 @@ std::vector<DrawnAnswer> RolloutStream::draw(const Round& round, int64_t first_p
       answers.push_back(std::move(answer));
     }
   };
-  parts_.policy.memory().with_all([&] {
+  parts_.with_weights([&] {
     for (size_t begin = 0; begin < requests.size(); begin += together) draw_some(begin);
   });
   return answers;
@@ -258,8 +258,7 @@ void RolloutStream::judge(const Round& round, int64_t first_prompt,
   const std::string name = fmt::format("scores {}", round.number);
   const Json* known = journal_.find(name);
   // Reward models judge on all ranks together.
-  const bool all_know =
-      parallel::largest_of(parts_.policy.mesh().batch_ranks(), known ? 0 : 1) == 0;
+  const bool all_know = parallel::largest_of(parts_.ranks->models(), known ? 0 : 1) == 0;
   if (all_know) return take_scores(*known, answers);
   std::vector<std::string> columns;
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -363,7 +362,7 @@ std::vector<data::Sample> RolloutStream::samples_of(const std::vector<DrawnAnswe
 
 void RolloutStream::begin_journal(int64_t number) {
   if (settings_.run_directory.empty()) return journal_.begin(number, "");
-  journal_.begin(number, fingerprint_of_trained(parts_.policy));
+  journal_.begin(number, fingerprint_of_trained(parts_.policy, parts_.ranks->model()));
   // A run goes on from its newest checkpoint, and needs none of those before it.
   const std::vector<checkpoint::Found> found = checkpoint::list(settings_.run_directory);
   const int64_t kept = found.empty() ? 0 : found.back().step / steps_of_rollout();
@@ -386,7 +385,7 @@ int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& o
   std::vector<bool> differ;
   int64_t lacking = 0, further = 0;
   for (int64_t round = 1;; ++round) {
-    all = answers_of_all(parts_.policy.mesh().batch_ranks(), own);
+    all = answers_of_all(parts_.ranks->models(), own);
     differ = groups_that_differ(
         weighted_rewards(scores_by_rule(all, parts_.rewards.size()), told.reward_weights),
         told.answers);
@@ -423,8 +422,7 @@ void RolloutStream::roll_out(int64_t number) {
   const bool resamples = settings_.told.max_resamples > 0;
   const int64_t further = resamples ? replace_equal(number, own) : 0;
   examine(own);
-  std::vector<data::Sample> samples =
-      samples_of(answers_of_all(parts_.policy.mesh().batch_ranks(), own));
+  std::vector<data::Sample> samples = samples_of(answers_of_all(parts_.ranks->models(), own));
   if (resamples) figures_["resampled_prompts"] = static_cast<double>(further);
   data::BatchStreamOptions options = settings_.batches;
   options.prefetch_steps = 0;
@@ -449,7 +447,7 @@ Evaluation RolloutStream::evaluate(const data::SampleSource& prompts,
     columns.push_back(prompts.columns(prompt));
   }
   std::vector<DrawnAnswer> answers;
-  parts_.policy.memory().with_all([&] {
+  parts_.with_weights([&] {
     for (const infer::Answer& found : parts_.generate(requests))
       answers.push_back(drawn_answer(found));
   });
@@ -458,7 +456,7 @@ Evaluation RolloutStream::evaluate(const data::SampleSource& prompts,
     answers[i].place = begin + static_cast<int64_t>(i);
   }
   find_scores(columns, answers);
-  answers = answers_of_all(parts_.policy.mesh().batch_ranks(), answers);
+  answers = answers_of_all(parts_.ranks->models(), answers);
   const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
   const auto rewards = weighted_rewards(by_rule, settings_.told.reward_weights);
   Evaluation evaluation;

@@ -1,7 +1,6 @@
 // train/rollouts/rollout_stream.h: steps whose samples are answers that the policy draws itself.
 #pragma once
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,25 +8,19 @@
 
 #include "data/batch_stream.h"
 #include "eval/rewards/reward.h"
-#include "infer/generate.h"
 #include "models/causal_lm.h"
 #include "settings/reinforcement.h"
 #include "text/tokenizer.h"
 #include "train/evaluate.h"
 #include "train/objectives/reference.h"
 #include "train/rollouts/critic.h"
+#include "train/rollouts/drawing_ranks.h"
 #include "train/rollouts/drawn_answers.h"
+#include "train/rollouts/generator.h"
 #include "train/rollouts/rollout_journal.h"
 #include "train/stage_links.h"
 
 namespace danlu::train {
-
-/// Draws answers. Collective over ranks that hold one model together.
-using Generator = std::function<std::vector<infer::Answer>(const std::vector<infer::Request>&)>;
-
-/// Answers of the weights that are being trained, as they are now. batch_size: requests that are
-/// answered at a time. REQUIRES: all of them are there (TrainingMemory::with_all).
-Generator generator_of(models::CausalLM& policy, int64_t batch_size);
 
 struct RolloutSettings {
   settings::Reinforcement told;
@@ -59,6 +52,9 @@ struct RolloutParts {
   /// Learns from a step's answers before the policy does; nullptr: answers are compared with each
   /// other.
   Critic* critic = nullptr;
+  /// nullptr: of a mesh whose ranks of one model stand on the tensor axis alone.
+  std::shared_ptr<const DrawingRanks> ranks = {};
+  WithWeights with_weights = {};  ///< empty: of the policy as it is
 };
 
 /// A rollout draws told.answers answers to each of some prompts, has them judged, and gives

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "settings/answers_at_a_time.h"
 #include "settings/model_source.h"
 #include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
@@ -17,9 +18,6 @@
 
 namespace danlu::train {
 namespace {
-
-// Answers that are drawn at a time: a few rows more or less make no difference to a pass.
-constexpr int64_t kAnswersAtATime = 64;
 
 std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
   std::vector<text::TokenId> ids =
@@ -94,18 +92,25 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
                                                  const data::BatchStreamOptions& options) {
   const settings::Reinforcement& told = run.config.objective.policy;
   models::CausalLM& policy = *begun.state.model;
+  const parallel::Mesh& mesh = run.ranks.mesh();
+  const auto ranks = run.ranks.size() > 1
+                         ? std::make_shared<const DrawingRanks>(run.ranks.world(), mesh)
+                         : std::make_shared<const DrawingRanks>(mesh);
+  const Drawing drawing = drawing_of(policy, ranks, settings::kAnswersAtATime);
   RolloutParts parts{policy,
                      *begun.state.links,
                      run.data.train,
                      run.data.order,
                      run.text.tokenizer,
-                     generator_of(policy, kAnswersAtATime),
+                     drawing.generate,
                      {},
                      begun.reference,
-                     critic};
+                     critic,
+                     ranks,
+                     drawing.with_weights};
   for (const std::string& name : told.rewards)
-    parts.rewards.push_back(reward_of_first_rank(eval::make_reward(name, reward_settings(told)),
-                                                 run.ranks.mesh().tensor()));
+    parts.rewards.push_back(
+        reward_of_first_rank(eval::make_reward(name, reward_settings(told)), ranks->model()));
   for (const std::filesystem::path& judge : told.reward_models)
     parts.rewards.push_back(judge_at(run, begun, judge));
   RolloutSettings settings;

@@ -15,6 +15,7 @@
 #include "weights/convert/training_state.h"
 #include "weights/gguf/gguf_checkpoint.h"
 #include "weights/hf/body_names.h"
+#include "weights/hf/new_head.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/stacked_experts.h"
 #include "weights/hf/tower_names.h"
@@ -173,6 +174,7 @@ CheckpointSource open_megatron(const fs::path& path, const SourceOptions& option
                                        .fallback_dir = options.fallback_dir,
                                        .iteration = options.iteration,
                                        .with_optimizer = options.with_optimizer,
+                                       .scores = options.scores,
                                        .lora_rank = options.lora_rank,
                                        .lora_alpha = options.lora_alpha});
   CheckpointSource source{.format = Format::kMegatron, .path = path};
@@ -185,6 +187,7 @@ CheckpointSource open_megatron(const fs::path& path, const SourceOptions& option
   source.config = std::move(opened.config);
   source.companions = opened.companions;
   source.model = opened.model;
+  if (source.model) drop_zero_bias(source.model, source.config);
   if (source.model) source.model = with_copies(source.model, source.config);
   source.config.predicts_ahead = false;
   source.optimizer = std::move(opened.optimizer);

@@ -1,11 +1,13 @@
 #include "weights/hf/new_head.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "weights/convert/joined_source.h"
+#include "weights/hf/renamed_source.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights {
@@ -46,6 +48,23 @@ std::shared_ptr<const TensorSource> with_empty_head(std::shared_ptr<const Tensor
   }
   if (missing.empty()) return source;
   return join_tensors(std::move(source), std::make_shared<ZeroTensors>(missing));
+}
+
+void drop_zero_bias(std::shared_ptr<const TensorSource>& source, arch::ModelConfig& config) {
+  if (!config.score || config.score->labels != 1) return;
+  const std::string bias = config.score->module() + ".bias";
+  const TensorInfo* const info = source->find(bias);
+  if (!info) return;
+  std::vector<std::byte> bytes(info->size_bytes());
+  source->read(bias, bytes);
+  if (std::any_of(bytes.begin(), bytes.end(), [](std::byte one) { return one != std::byte{0}; }))
+    return;
+  RenamedSource::Names names;
+  for (const TensorInfo& kept : source->tensors()) {
+    if (kept.name != bias) names.emplace(kept.name, kept.name);
+  }
+  source = std::make_shared<RenamedSource>(source, names);
+  config = arch::with_score(config, {.form = arch::ScoreForm::kSequence, .labels = 1});
 }
 
 }  // namespace danlu::weights

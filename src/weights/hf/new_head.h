@@ -12,4 +12,8 @@ namespace danlu::weights {
 std::shared_ptr<const TensorSource> with_empty_head(std::shared_ptr<const TensorSource> source,
                                                     const arch::ModelConfig& config);
 
+/// A reward model whose head of one number has a bias of 0, as a model whose head has none:
+/// `config` is then one of the form arch::ScoreForm::kSequence. Nothing of others.
+void drop_zero_bias(std::shared_ptr<const TensorSource>& source, arch::ModelConfig& config);
+
 }  // namespace danlu::weights

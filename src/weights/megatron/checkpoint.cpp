@@ -106,7 +106,8 @@ namespace {
 
 /// Tensors of the state dict that no part of the model is made of would be lost silently.
 /// `only_adapters`: what stands beside adapters is not asked for.
-void refuse_unknown(const Header& header, const Parts& parts, bool only_adapters) {
+void refuse_unknown(const Header& header, const Parts& parts, bool only_adapters,
+                    bool has_score = false) {
   const Files& files = parts.files;
   const Layout& model = parts.model.layout;
   const Layout& lora = parts.lora;
@@ -119,7 +120,9 @@ void refuse_unknown(const Header& header, const Parts& parts, bool only_adapters
     for (const TensorInfo& info : files[file]->tensors()) {
       const bool is_state_of_engine = info.name.find("_extra_state") != std::string::npos;
       const bool is_wanted = !only_adapters || info.name.find(".lora_") != std::string::npos;
-      if (is_wanted && is_weight_name(info.name) && !is_state_of_engine &&
+      // A reward model has the vocabulary's head, and never uses it.
+      const bool is_idle = has_score && info.name.find(".output_layer.") != std::string::npos;
+      if (is_wanted && is_weight_name(info.name) && !is_state_of_engine && !is_idle &&
           !known[file].count(info.name)) {
         unknown.push_back(
             fmt::format("{}: {} {}", model.files[file], info.name, shape_text(info.shape)));
@@ -131,9 +134,10 @@ void refuse_unknown(const Header& header, const Parts& parts, bool only_adapters
     return line.find("rm_head.") != std::string::npos;
   };
   if (std::any_of(unknown.begin(), unknown.end(), is_of_reward)) {
-    throw ModelError(tr("{}: a reward model of MindSpeed-LLM (rm_head), which is not read",
-                        header.place.directory.string()),
-                     tr("danlu posttrain --stage orm trains one, in transformers' files"));
+    throw ModelError(
+        tr("{}: a reward model of MindSpeed-LLM (rm_head), which does not talk",
+           header.place.directory.string()),
+        tr("--reward_model takes it; danlu convert --to hf makes transformers' of it"));
   }
   constexpr size_t kShown = 5;
   const size_t count = unknown.size();
@@ -239,6 +243,8 @@ OptimizerState open_optimizer(const Header& header, const Parts& opened) {
   if (!header.has_optimizer) throw ModelError(tr("{}: no optimizer state is in it", where));
   if (header.has_adapters)
     throw ModelError(tr("{}: optimizer states of adapters are not converted", where));
+  if (header.has_score)
+    throw ModelError(tr("{}: optimizer states of reward models are not converted", where));
   const OptimizerShape shape = shape_of(header, *opened.files.front());
   const OptimizerLayout layout = optimizer_layout(opened.model, shape);
   Files files = opened.files;
@@ -323,6 +329,22 @@ Layout copies_in(const Layout& layout, const Files& files, const TensorSource& g
   return copies;
 }
 
+/// With MindSpeed-LLM's head. Errors: ModelError where that reads what no final norm has seen.
+arch::ModelConfig with_score(const arch::ModelConfig& config, const Header& header) {
+  const PyValue* norm = header.args.find("post_layer_norm");
+  if (norm && *norm == PyValue::boolean(false)) {
+    throw ModelError(tr("{}: a reward model that was trained with --no-post-layer-norm: its head "
+                        "reads hidden states before the final norm",
+                        header.place.directory.string()),
+                     tr("models of transformers read them behind it; train without that flag"));
+  }
+  if (config.score && config.score->labels != 1) {
+    throw ModelError(tr("{}: config.json describes a head of {} numbers, rm_head gives one",
+                        header.place.directory.string(), config.score->labels));
+  }
+  return arch::with_score(config, {.form = arch::ScoreForm::kTokens, .labels = 1});
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions& options) {
@@ -330,18 +352,21 @@ Checkpoint open_checkpoint(const std::filesystem::path& path, const OpenOptions&
   checkpoint.header = read_header(path, options);
   Header& header = checkpoint.header;
   checkpoint.companions = find_companions(header.place, options);
+  const bool has_score = header.has_score && options.scores;
   if (checkpoint.companions.empty()) {
     checkpoint.config = config_of_arguments(header);
   } else {
-    checkpoint.config = arch::load_model_config(checkpoint.companions);
-    if (header.form.dialect != Dialect::kMindSpeedMm)
-      check_arguments(header, checkpoint.config, checkpoint.companions);
+    checkpoint.config = arch::load_model_config(
+        checkpoint.companions, has_score ? arch::Heads::kAny : arch::Heads::kVocabulary);
   }
+  if (has_score) checkpoint.config = with_score(checkpoint.config, header);
+  if (!checkpoint.companions.empty() && header.form.dialect != Dialect::kMindSpeedMm)
+    check_arguments(header, checkpoint.config, checkpoint.companions);
   checkpoint.config.predicts_ahead =
       header.has_predictions && checkpoint.config.experts.prediction_layers > 0;
   checkpoint.parts = open_parts(header, checkpoint.config);
   const Parts& parts = *checkpoint.parts;
-  refuse_unknown(header, parts, false);
+  refuse_unknown(header, parts, false, has_score);
   if (!header.only_adapters) checkpoint.model = open_layout(parts.model.layout, parts.files);
   if (options.with_optimizer) checkpoint.optimizer = open_optimizer(header, parts);
   if (header.has_adapters) add_adapters(options, checkpoint);

@@ -18,6 +18,9 @@ struct OpenOptions {
   std::filesystem::path config_dir = {}, fallback_dir = {};
   std::string iteration = {};  ///< as find_checkpoint
   bool with_optimizer = false;
+  /// Reward models of MindSpeed-LLM (rm_head) are taken too: `config` then has a head of the form
+  /// arch::ScoreForm::kTokens.
+  bool scores = false;
   /// --lora-r, --lora-alpha: what the files' args must agree with, and needed where they lack them.
   std::optional<int64_t> lora_rank = {};
   std::optional<double> lora_alpha = {};
@@ -32,6 +35,7 @@ struct Header {
   FoundStages stages;  ///< as the tensors' names say
   double checkpoint_version = 3.0;
   bool has_optimizer = false, has_adapters = false;
+  bool has_score = false;        ///< MindSpeed-LLM's rm_head
   bool has_predictions = false;  ///< layers that predict further ahead (arch/prediction.h)
   /// The files hold adapters alone (--lora-ckpt-filter).
   bool only_adapters = false;

@@ -206,6 +206,7 @@ void note_rank(const TorchDocument& document, Header& header, Seen& seen) {
   note_form(document, header.form);
   header.has_optimizer |= document.root.find("optimizer") != nullptr;
   header.has_adapters |= any_name(document, ".lora_A.");
+  header.has_score |= any_name(document, ".rm_head.");
   header.has_predictions |=
       any_name(document, ".mtp.layers.") || any_name(document, ".mtp_layers.");
   seen.prediction_tables |= any_name(document, ".mtp_layers.0.embedding.");

@@ -130,7 +130,15 @@ class RankBuilder {
     add(name + ".weight", std::move(shape), std::move(section), is_copy || on_other_expert_rank(),
         false, shared);
   }
+  /// MindSpeed-LLM's head of a reward model: columns of the weight, and the bias whole.
+  void add_score() {
+    const size_t weight = named(c_.score->module() + ".weight");
+    add_matrix("rm_head.weight", column_block(weight, matrix(weight), cut_),
+               on_other_expert_rank());
+    add_tensor("rm_head.bias", c_.score->module() + ".bias");
+  }
   void add_head(bool has_embedding) {
+    if (c_.score) return add_score();
     if (!c_.tie_embeddings) {
       add_vocabulary(names_.head, Role::kHead, false);
     } else if (!has_embedding || split_.pp > 1) {
@@ -483,6 +491,11 @@ void check_dialect(const ModelConfig& config, const Split& split, const Form& fo
     throw ModelError(tr("[legacy Megatron] {} has norms behind attention and MLP, which the legacy "
                         "format has no names for",
                         config.family),
+                     tr("convert to Megatron-core"));
+  }
+  if (config.score && form.dialect != Dialect::kCore &&
+      form.dialect != Dialect::kTransformerEngine) {
+    throw ModelError(tr("[{}] reward models have no form in it", describe(form.dialect)),
                      tr("convert to Megatron-core"));
   }
   if (form.dialect == Dialect::kLegacy && config.has_experts()) {

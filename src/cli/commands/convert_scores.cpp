@@ -1,0 +1,84 @@
+#include "cli/commands/convert_scores.h"
+
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "weights/hf/new_head.h"
+#include "weights/hf/renamed_source.h"
+#include "weights/hf/value_head.h"
+
+namespace danlu::cli {
+namespace {
+
+using weights::TensorInfo;
+
+/// MindSpeed-LLM's head as the model has it: a number of each token, with a bias.
+constexpr arch::ScoreHead kOfMindSpeed{.form = arch::ScoreForm::kTokens, .labels = 1};
+
+/// Every tensor under its name, but for those of the head `from`, which get those of `to`.
+std::shared_ptr<const weights::TensorSource> with_head_of(
+    const std::shared_ptr<const weights::TensorSource>& source, const arch::ScoreHead& from,
+    const arch::ScoreHead& to) {
+  weights::RenamedSource::Names names;
+  const std::string before = from.module() + ".";
+  for (const TensorInfo& info : source->tensors()) {
+    if (!info.name.starts_with(before)) {
+      names.emplace(info.name, info.name);
+      continue;
+    }
+    names.emplace(to.module() + "." + info.name.substr(before.size()), info.name);
+  }
+  return std::make_shared<weights::RenamedSource>(source, names);
+}
+
+void make_mindspeed(const ConvertRequest& request, ConvertPlan& plan) {
+  const arch::ScoreHead from = *plan.config.score;
+  if (from.labels != 1) {
+    throw ModelError(tr("{}: its head gives {} numbers, MindSpeed-LLM's rm_head gives one",
+                        request.source.string(), from.labels));
+  }
+  plan.model = with_head_of(plan.model, from, kOfMindSpeed);
+  plan.config = arch::with_score(plan.config, kOfMindSpeed);
+  plan.model = weights::with_empty_head(plan.model, plan.config);
+}
+
+/// A head whose bias is 0 was opened as one that has none.
+void require_no_bias(const ConvertRequest& request, ConvertPlan& plan) {
+  if (plan.config.score->has_bias()) {
+    throw ModelError(
+        tr("{}: the bias of rm_head is not 0, and transformers' head of a reward model has none",
+           request.source.string()),
+        tr("it moves every score alike; danlu takes the checkpoint itself with --reward_model"));
+  }
+  plan.config_changed = true;
+}
+
+}  // namespace
+
+bool keeps_scores(const ConvertRequest& request) {
+  if (request.to == ConvertTo::kCore) return true;
+  // A head in a file of its own stays beside the model.
+  return request.to == ConvertTo::kHf && !weights::has_value_head(request.source);
+}
+
+void convert_scores(const ConvertRequest& request, ConvertPlan& plan) {
+  if (!plan.config.score) {
+    if (!request.is_reward_model) return;
+    throw UsageError(tr("[--orm] {} has no head of a reward model", request.source.string()),
+                     tr("danlu posttrain --stage orm begins from the model itself, with a head "
+                        "that is drawn"));
+  }
+  if (request.with_optimizer) {
+    throw UsageError(tr("[--with-optimizer] optimizer states of reward models are not converted"));
+  }
+  if (request.to == ConvertTo::kCore) make_mindspeed(request, plan);
+  if (request.to == ConvertTo::kHf && plan.source.megatron) require_no_bias(request, plan);
+}
+
+bool is_wide_head(const ConvertRequest& request, const ConvertPlan& plan, const std::string& name) {
+  return request.to == ConvertTo::kCore && plan.config.score &&
+         name.starts_with(plan.config.score->module() + ".");
+}
+
+}  // namespace danlu::cli
