@@ -175,6 +175,36 @@ TEST(OptimizerMaster, InHalvesBecomesWhatAWholeOneDoes) {
   }
 }
 
+TEST(Optimizer, UpdatesAsTheComposite) {
+  const AdamWScalars slow{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 1e-2f, 1.7f, 0.9f, 0.5f};
+  AdamWScalars fast = slow;
+  fast.step_size *= 2;
+  constexpr int64_t kCount = 700;
+  const std::vector<Chunk> chunks = chunks_of({{0, 300}, {303, kCount}});
+  // Signs under which no sum cancels, so that a relative limit holds for every element.
+  const at::Tensor master = -random_numbers(kCount, 1, 1).abs(),
+                   exp_avg = random_numbers(kCount, 2, 1).abs(),
+                   exp_avg_sq = random_numbers(kCount, 3, 1).abs(),
+                   grad = random_numbers(kCount, 4, 1).abs();
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    AdamWState states[2];
+    for (size_t i = 0; i < 2; ++i) {
+      states[i] = {master.clone(), exp_avg.clone(), exp_avg_sq.clone(), grad,
+                   at::zeros({kCount}, type)};
+      if (type == at::kFloat) states[i].weight = at::Tensor();
+      kBoth[i].update(states[i], chunks, std::vector{slow, fast});
+    }
+    EXPECT_TRUE(at::allclose(states[0].master, states[1].master, 1e-6, 0));
+    EXPECT_TRUE(at::allclose(states[0].exp_avg, states[1].exp_avg, 1e-6, 0));
+    EXPECT_TRUE(at::allclose(states[0].exp_avg_sq, states[1].exp_avg_sq, 1e-6, 0));
+    EXPECT_TRUE(at::equal(states[0].master.narrow(0, 300, 3), master.narrow(0, 300, 3)));
+    if (type != at::kFloat) {
+      EXPECT_TRUE(at::allclose(states[0].weight.to(at::kFloat), states[1].weight.to(at::kFloat),
+                               0.01, 1e-6));
+    }
+  }
+}
+
 /// Kernels write by address: what is not as long as said would be written past its end.
 TEST(Optimizer, RefusesTensorsThatDoNotFit) {
   const at::Tensor f32 = at::zeros({20}), bf16 = f32.to(at::kBFloat16), low = f32.to(at::kShort);
