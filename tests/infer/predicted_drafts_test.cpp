@@ -88,6 +88,7 @@ TEST_P(Drafts, AreWhatTheLayerGivesInOnePass) {
       inputs.push_back({sequences[i], {from, from + count}});
       asked.push_back({.sequence = sequences[i],
                        .first = first,
+                       .hidden_nH = {},
                        .next = {from + 1, from + 1 + count},
                        .most = 2});
       of.push_back(i);

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "weights/megatron/model_layout.h"
 #include "weights/native/native.h"
 
 namespace danlu::weights {
@@ -90,7 +89,9 @@ OptimizerState open_training_state(const fs::path& checkpoint, const arch::Model
                      tr("name a checkpoint-<step> directory of a training run, or leave out "
                         "--with-optimizer (--load-model-type optim)"));
   }
-  for (const TensorInfo& info : megatron::global_tensors(config, DType::kF32)) {
+  for (const arch::ParamSpec& info : arch::parameters_of(config)) {
+    // No gradient moves what chooses among experts.
+    if (!info.tied_to.empty() || info.role == arch::Role::kRouterBias) continue;
     for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {
       const TensorInfo* found = state.tensors->find(prefix + info.name);
       if (found && found->shape == info.shape) continue;

@@ -68,15 +68,31 @@ FlatPlaces place_flat(const std::vector<FlatParameter>& parameters, int64_t data
   return places;
 }
 
+/// Megatron's bias of a router is no parameter: no gradient moves it, and it has no state.
+bool is_buffer(const ParameterTraits& traits) {
+  return traits.key.ends_with("mlp.router.expert_bias");
+}
+
 class Builder {
  public:
   Builder(const ModelLayout& model, const OptimizerShape& shape) : model_(model), shape_(shape) {
     has_master_ = shape.distributed || !shape.fp32;
+    std::vector<bool> without_state(model.layout.globals.size(), false);
+    for (size_t tensor = 0; tensor < model.layout.tensors.size(); ++tensor) {
+      if (!is_buffer(model.traits[tensor])) continue;
+      for (const Piece& piece : model.layout.tensors[tensor].sections.front().pieces)
+        without_state[piece.global] = true;
+    }
+    std::vector<const TensorInfo*> with_state;
+    for (size_t global = 0; global < model.layout.globals.size(); ++global) {
+      place_.push_back(with_state.size());
+      if (!without_state[global]) with_state.push_back(&model.layout.globals[global]);
+    }
     for (const char* prefix : kStatePrefixes) {
       if (!has_master_ && std::string_view(prefix) == "master.") continue;
       begin_[prefix] = out_.layout.globals.size();
-      for (const TensorInfo& info : model.layout.globals)
-        out_.layout.globals.push_back({prefix + info.name, DType::kF32, info.shape});
+      for (const TensorInfo* info : with_state)
+        out_.layout.globals.push_back({prefix + info->name, DType::kF32, info->shape});
     }
   }
 
@@ -119,7 +135,9 @@ class Builder {
     for (const Chunk& chunk : rank.chunks) {
       chunks.push_back({});
       for (const size_t tensor : chunk.tensors) {
-        if (!chained || model_.traits[tensor].is_expert == experts) chunks.back().push_back(tensor);
+        const ParameterTraits& traits = model_.traits[tensor];
+        const bool is_own = !chained || traits.is_expert == experts;
+        if (is_own && !is_buffer(traits)) chunks.back().push_back(tensor);
       }
     }
     group(chunks, chained && experts, optimizer);
@@ -161,7 +179,7 @@ class Builder {
     std::vector<Section> sections = model_.layout.tensors[tensor].sections;
     for (Section& section : sections) {
       section.first += first;
-      for (Piece& piece : section.pieces) piece.global += begin_.at(prefix);
+      for (Piece& piece : section.pieces) piece.global = begin_.at(prefix) + place_[piece.global];
     }
     return sections;
   }
@@ -238,6 +256,7 @@ class Builder {
   const OptimizerShape& shape_;
   bool has_master_;
   std::map<std::string_view, size_t> begin_;  ///< of each state's globals
+  std::vector<size_t> place_;                 ///< of a model's global among them
   std::string prefix_;
   size_t file_ = 0;
   OptimizerLayout out_;

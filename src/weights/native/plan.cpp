@@ -13,6 +13,9 @@ namespace {
 
 using arch::ParamSpec;
 
+/// No gradient moves what chooses among experts.
+bool has_state(const ParamSpec& spec) { return spec.role != arch::Role::kRouterBias; }
+
 /// A rank's tensor: the rectangles, one below the other.
 Section stacked(size_t global, const std::vector<Rect>& rects) {
   Section section{.rows = 0, .cols = rects.front().cols};
@@ -59,7 +62,7 @@ class Planner {
     std::unordered_map<std::string, size_t> by_name;
     for (size_t i = 0; i < globals.size(); ++i) by_name.emplace(globals[i].name, i);
     for (const ParamSpec& spec : arch::parameters_of(config_)) {
-      if (!spec.tied_to.empty()) continue;
+      if (!spec.tied_to.empty() || (!prefix.empty() && !has_state(spec))) continue;
       const size_t global = begin_ + by_name.at(prefix + spec.name);
       const TensorInfo& info = target_.layout.globals[global];
       for (const auto& [coord, rects] : holders(spec)) {
@@ -94,7 +97,8 @@ class Planner {
       if (!optimizer.has_master && std::string_view(prefix) == "master.") continue;
       std::vector<TensorInfo> states;
       for (const ParamSpec& spec : arch::parameters_of(config_)) {
-        if (spec.tied_to.empty()) states.push_back({prefix + spec.name, DType::kF32, spec.shape});
+        if (spec.tied_to.empty() && has_state(spec))
+          states.push_back({prefix + spec.name, DType::kF32, spec.shape});
       }
       begin_ = target_.layout.globals.size();
       target_.layout.globals.insert(target_.layout.globals.end(), states.begin(), states.end());
