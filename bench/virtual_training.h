@@ -49,7 +49,7 @@ struct Training {
   int64_t micro_batches = 4;  ///< of a rank of the data axis
   int64_t tokens = 256;
 
-  arch::PipelineSplit split() const {
+  arch::PipelineLayers split() const {
     return {.stages = mesh.pipeline, .virtual_stages = chunks > 1 ? chunks : 0};
   }
   data::StepBatches batches() const {

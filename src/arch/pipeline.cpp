@@ -91,7 +91,7 @@ bool shares_table(const ModelConfig& config) {
   return config.tie_embeddings || config.num_predictions() > 0;
 }
 
-std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split) {
+std::vector<Stage> stages_of(const ModelConfig& config, const PipelineLayers& split) {
   const Chain chain = chain_of(config);
   const Placement placement = place_layers(split, config.num_layers);
   const std::vector<std::vector<int64_t>> blocks = place_blocks(split, placement, chain.blocks);

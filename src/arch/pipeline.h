@@ -59,7 +59,7 @@ Stage whole_of(const ModelConfig& config);
 /// The stages of a pipeline. The embedding stands with the first layer, and the patches and the
 /// merger of a tower with its first and last block. Errors: as place_layers; UsageError for a stage
 /// without layers and blocks. A chunk of a stage may be without any (no-op slots).
-std::vector<Stage> stages_of(const ModelConfig& config, const PipelineSplit& split);
+std::vector<Stage> stages_of(const ModelConfig& config, const PipelineLayers& split);
 
 /// What a stage does with one micro-batch. It receives and sends hidden states in the forward, and
 /// their gradients in the backward. kBackward computes the gradients of its input and of its

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMostNamed = 128;  // more is nobody's number of stages or ranks
 
 /// The model's layer in each global slot.
-std::vector<int64_t> layers_of_slots(const PipelineSplit& split, int64_t num_layers) {
+std::vector<int64_t> layers_of_slots(const PipelineLayers& split, int64_t num_layers) {
   const std::set<int64_t> noops(split.noop_layers.begin(), split.noop_layers.end());
   if (noops.size() != split.noop_layers.size())
     throw UsageError(tr("[--noop-layers] a slot is named twice"));
@@ -41,7 +41,7 @@ std::vector<int64_t> even_list(int64_t stages, int64_t slots) {
   return list;
 }
 
-std::vector<int64_t> stage_sizes(const PipelineSplit& split, int64_t slots) {
+std::vector<int64_t> stage_sizes(const PipelineLayers& split, int64_t slots) {
   if (split.layer_list.empty()) {
     if (slots % split.stages != 0 && split.stages < slots && !split.is_virtual()) {
       throw UsageError(
@@ -82,7 +82,7 @@ namespace {
 
 /// `what` names the list in messages.
 void require_list(const char* what, const std::vector<std::vector<int64_t>>& list,
-                  const PipelineSplit& split, int64_t count) {
+                  const PipelineLayers& split, int64_t count) {
   int64_t sum = 0;
   bool fits = true;
   for (const std::vector<int64_t>& chunk : list) {
@@ -102,7 +102,7 @@ void require_list(const char* what, const std::vector<std::vector<int64_t>>& lis
                       "list for each chunk"));
 }
 
-Placement place_list(const PipelineSplit& split, int64_t num_layers) {
+Placement place_list(const PipelineLayers& split, int64_t num_layers) {
   require_list("pipeline_num_layers", split.chunk_list, split, num_layers);
   if (!split.layer_list.empty() || split.layers_per_virtual_stage > 0 || split.virtual_stages > 0 ||
       !split.noop_layers.empty()) {
@@ -123,7 +123,7 @@ Placement place_list(const PipelineSplit& split, int64_t num_layers) {
 
 }  // namespace
 
-std::vector<std::vector<int64_t>> place_blocks(const PipelineSplit& split,
+std::vector<std::vector<int64_t>> place_blocks(const PipelineLayers& split,
                                                const Placement& placement, int64_t num_blocks) {
   const size_t stages = placement.size(), chunks = placement.front().size();
   std::vector<std::vector<int64_t>> blocks(chunks, std::vector<int64_t>(stages, 0));
@@ -153,7 +153,7 @@ std::vector<std::vector<int64_t>> place_blocks(const PipelineSplit& split,
   return split.block_list;
 }
 
-Placement place_layers(const PipelineSplit& split, int64_t num_layers) {
+Placement place_layers(const PipelineLayers& split, int64_t num_layers) {
   if (!split.chunk_list.empty()) return place_list(split, num_layers);
   const std::vector<int64_t> layers = layers_of_slots(split, num_layers);
   const auto slots = static_cast<int64_t>(layers.size());

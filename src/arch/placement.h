@@ -9,7 +9,7 @@
 
 namespace danlu::arch {
 
-struct PipelineSplit {
+struct PipelineLayers {
   int64_t stages = 1;
   /// --num-layers-per-virtual-pipeline-stage; 0: no virtual stages.
   int64_t layers_per_virtual_stage = 0;
@@ -35,12 +35,12 @@ inline constexpr int64_t kNoopLayer = -1;
 /// Errors: UsageError that names the sizes that would do: stages that do not divide the slots, a
 /// list that does not sum to them, a no-op slot outside them, virtual stages with a list or of a
 /// negative length.
-Placement place_layers(const PipelineSplit& split, int64_t num_layers);
+Placement place_layers(const PipelineLayers& split, int64_t num_layers);
 
 /// How many blocks of a vision tower each chunk of each stage has, [chunk][stage]; all 0 where
 /// num_blocks < 1. Errors: UsageError for lists of other sizes or sums, and for a block after a
 /// layer of the decoder.
-std::vector<std::vector<int64_t>> place_blocks(const PipelineSplit& split,
+std::vector<std::vector<int64_t>> place_blocks(const PipelineLayers& split,
                                                const Placement& placement, int64_t num_blocks);
 
 /// Errors: UsageError with the sizes that do, unless `size` (of `what`) divides `number` (of `of`).

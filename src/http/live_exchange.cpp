@@ -63,9 +63,9 @@ LiveExchange::LiveExchange(std::shared_ptr<Connection> connection, Request reque
       headers_(std::move(headers)) {}
 
 LiveExchange::~LiveExchange() {
-  if (stage_ == Stage::kUnanswered)
+  if (phase_ == Phase::kUnanswered)
     respond(connection_->router().error(500, "the request was not answered"));
-  if (stage_ == Stage::kStreaming) connection_->post_cut();
+  if (phase_ == Phase::kStreaming) connection_->post_cut();
 }
 
 bool LiveExchange::send(std::string bytes, bool is_last) {
@@ -81,8 +81,8 @@ void LiveExchange::add_header(std::string name, std::string value) {
 
 void LiveExchange::respond(Response response) {
   const std::lock_guard lock(mutex_);
-  if (stage_ != Stage::kUnanswered) return;
-  stage_ = Stage::kAnswered;
+  if (phase_ != Phase::kUnanswered) return;
+  phase_ = Phase::kAnswered;
   std::string bytes = answer_bytes(response, headers_, form_);
   connection_->add_pending(bytes.size(), /*is_whole=*/true);
   connection_->post_send(std::move(bytes), true);
@@ -90,8 +90,8 @@ void LiveExchange::respond(Response response) {
 
 void LiveExchange::begin_stream(int status, Headers headers) {
   const std::lock_guard lock(mutex_);
-  if (stage_ != Stage::kUnanswered) return;
-  stage_ = Stage::kStreaming;
+  if (phase_ != Phase::kUnanswered) return;
+  phase_ = Phase::kStreaming;
   std::string bytes = head_bytes(status, headers, headers_, form_);
   if (!form_.is_old) put_header(&bytes, "Transfer-Encoding", "chunked");
   bytes += "\r\n";
@@ -100,7 +100,7 @@ void LiveExchange::begin_stream(int status, Headers headers) {
 
 bool LiveExchange::write(std::string bytes) {
   const std::lock_guard lock(mutex_);
-  if (stage_ != Stage::kStreaming || connection_->is_cut()) return false;
+  if (phase_ != Phase::kStreaming || connection_->is_cut()) return false;
   if (bytes.empty() || form_.is_head) return true;
   if (!form_.is_old) bytes = fmt::format("{:x}\r\n", bytes.size()) + bytes + "\r\n";
   return send(std::move(bytes), false);
@@ -108,21 +108,21 @@ bool LiveExchange::write(std::string bytes) {
 
 void LiveExchange::end() {
   const std::lock_guard lock(mutex_);
-  if (stage_ != Stage::kStreaming) return;
-  stage_ = Stage::kAnswered;
+  if (phase_ != Phase::kStreaming) return;
+  phase_ = Phase::kAnswered;
   send(form_.is_old || form_.is_head ? "" : "0\r\n\r\n", true);
 }
 
 bool LiveExchange::is_open() const {
   const std::lock_guard lock(mutex_);
-  return (stage_ == Stage::kUnanswered || stage_ == Stage::kStreaming) && !connection_->is_cut();
+  return (phase_ == Phase::kUnanswered || phase_ == Phase::kStreaming) && !connection_->is_cut();
 }
 
 void LiveExchange::on_close(std::function<void()> callback) {
   {
     const std::lock_guard lock(mutex_);
-    if (stage_ == Stage::kAnswered) return;
-    if (stage_ != Stage::kClosed) {
+    if (phase_ == Phase::kAnswered) return;
+    if (phase_ != Phase::kClosed) {
       on_close_ = std::move(callback);
       return;
     }
@@ -134,8 +134,8 @@ void LiveExchange::close() {
   std::function<void()> callback;
   {
     const std::lock_guard lock(mutex_);
-    if (stage_ == Stage::kClosed || stage_ == Stage::kAnswered) return;
-    stage_ = Stage::kClosed;
+    if (phase_ == Phase::kClosed || phase_ == Phase::kAnswered) return;
+    phase_ = Phase::kClosed;
     callback = std::move(on_close_);
   }
   if (callback) callback();

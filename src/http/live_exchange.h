@@ -40,7 +40,7 @@ class LiveExchange final : public Exchange {
   void close();
 
  private:
-  enum class Stage { kUnanswered, kStreaming, kAnswered, kClosed };
+  enum class Phase { kUnanswered, kStreaming, kAnswered, kClosed };
   /// REQUIRES: the mutex is held.
   bool send(std::string bytes, bool is_last);
 
@@ -49,7 +49,7 @@ class LiveExchange final : public Exchange {
   const AnswerForm form_;
   mutable std::mutex mutex_;
   Headers headers_;
-  Stage stage_ = Stage::kUnanswered;
+  Phase phase_ = Phase::kUnanswered;
   std::function<void()> on_close_;
 };
 

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "npu/arithmetic.h"
 #include "npu/attention_bias.h"
-#include "npu/attention_pieces.h"
+#include "npu/attention_sequences.h"
 #include "npu/constants.h"
 #include "npu/context.h"
 #include "npu/operators.h"
@@ -38,7 +38,7 @@ const at::Tensor& triangle(const at::Device& device) {
   return known->on(device);
 }
 
-Masking masking_of(const PieceGroup& group, const at::Device& device) {
+Masking masking_of(const SequenceGroup& group, const at::Device& device) {
   constexpr int64_t kCausal = 3, kBand = 4;
   if (group.seen == Seen::kAll) return {};
   if (group.seen == Seen::kBand) return {kBand, group.before, group.behind, triangle(device)};
@@ -51,13 +51,13 @@ struct Packed {
   std::vector<int64_t> q_ends, k_ends;
 };
 Packed packed(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor& v_MKD,
-              const PieceGroup& group) {
+              const SequenceGroup& group) {
   Packed result{
       group.packed_queries(q_NQD), group.packed_keys(k_MKD), group.packed_keys(v_MKD), {}, {}};
   int64_t queries = 0, keys = 0;
-  for (const Piece& piece : group.pieces) {
-    result.q_ends.push_back(queries += piece.q_len);
-    result.k_ends.push_back(keys += piece.k_len);
+  for (const Sequence& sequence : group.sequences) {
+    result.q_ends.push_back(queries += sequence.q_len);
+    result.k_ends.push_back(keys += sequence.k_len);
   }
   return result;
 }
@@ -66,34 +66,34 @@ Packed packed(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Tensor
 /// Calls with the places of the sequence (or of all, where they are of one length): the view there,
 /// and the columns of [heads, queries] that it is.
 template <typename Visit>
-void each_sequence(const PieceGroup& group, const at::Tensor& kept_TN8, const at::Tensor& x_QN,
+void each_sequence(const SequenceGroup& group, const at::Tensor& kept_TN8, const at::Tensor& x_QN,
                    int64_t copies, const Visit& visit) {
-  const int64_t heads = x_QN.size(0), count = static_cast<int64_t>(group.pieces.size());
-  const int64_t length = group.pieces.front().q_len;
+  const int64_t heads = x_QN.size(0), count = static_cast<int64_t>(group.sequences.size());
+  const int64_t length = group.sequences.front().q_len;
   if (group.has_one_length() && group.has_adjacent_queries()) {
-    const at::Tensor columns = x_QN.narrow(1, group.pieces.front().q, count * length);
+    const at::Tensor columns = x_QN.narrow(1, group.sequences.front().q, count * length);
     visit(View(kept_TN8, at::kFloat, {heads, count, length, copies},
                {length * kCopies, heads * length * kCopies, kCopies, 1}),
           columns.unflatten(1, {count, length}));
     return;
   }
   int64_t first = 0;
-  for (const Piece& piece : group.pieces) {
-    visit(View(kept_TN8, at::kFloat, {heads, 1, piece.q_len, copies},
-               {piece.q_len * kCopies, 0, kCopies, 1}, first * heads * kCopies),
-          x_QN.narrow(1, piece.q, piece.q_len).unsqueeze(1));
-    first += piece.q_len;
+  for (const Sequence& sequence : group.sequences) {
+    visit(View(kept_TN8, at::kFloat, {heads, 1, sequence.q_len, copies},
+               {sequence.q_len * kCopies, 0, kCopies, 1}, first * heads * kCopies),
+          x_QN.narrow(1, sequence.q, sequence.q_len).unsqueeze(1));
+    first += sequence.q_len;
   }
 }
 
-void attend(const PieceGroup& group, const ops::AttentionOptions& options, const Packed& in,
+void attend(const SequenceGroup& group, const ops::AttentionOptions& options, const Packed& in,
             const at::Tensor& out_NQD, const at::Tensor& lse_QN) {
   const int64_t tokens = in.q.size(0), heads = in.q.size(1), width = in.v.size(2);
   const Masking masking = masking_of(group, in.q.device());
   const at::Tensor largest = fresh(in.q, {tokens, heads, kCopies}, at::kFloat),
                    sums = fresh(largest), none = fresh(in.q, {0}, in.q.scalar_type());
   const bool is_direct = group.has_adjacent_queries() && out_NQD.is_contiguous();
-  const at::Tensor out = is_direct ? out_NQD.narrow(0, group.pieces.front().q, tokens)
+  const at::Tensor out = is_direct ? out_NQD.narrow(0, group.sequences.front().q, tokens)
                                    : fresh(in.q, {tokens, heads, width}, in.q.scalar_type());
   char layout[] = "TND";
   aclnn::attention(View(in.q), View(in.k), View(in.v), nullptr, nullptr, nullptr,
@@ -120,12 +120,12 @@ ops::PartialAttention attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD
   const int64_t n = q.size(0), heads = q.size(1);
   const at::Tensor out_NQD = fresh(q, {n, heads, v.size(2)}, type),
                    lse_QN = fresh(q, {heads, n}, at::kFloat);
-  const std::vector<PieceGroup> groups = groups_of(spans, options);
+  const std::vector<SequenceGroup> groups = groups_of(spans, options);
   if (num_queries(groups) < n) {
     out_NQD.zero_();
     lse_QN.fill_(-std::numeric_limits<double>::infinity());
   }
-  for (const PieceGroup& group : groups)
+  for (const SequenceGroup& group : groups)
     attend(group, options, packed(q, k, v, group), out_NQD, lse_QN);
   biased.add_to_lse(lse_QN, -1);
   return {cast(out_NQD, result), lse_QN};
@@ -147,7 +147,7 @@ at::Tensor result_with_delta(const at::Tensor& out_grad_NQD, const at::Tensor& d
 struct PackedGrads {
   at::Tensor q, k, v;
 };
-PackedGrads attend_backward(const PieceGroup& group, const ops::AttentionOptions& options,
+PackedGrads attend_backward(const SequenceGroup& group, const ops::AttentionOptions& options,
                             const Packed& in, const at::Tensor& out_grad, const at::Tensor& out,
                             const at::Tensor& lse_QN) {
   const int64_t tokens = in.q.size(0), heads = in.q.size(1);
@@ -185,7 +185,7 @@ ops::AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor
                    grad_NQD = cast(out_grad_NQD, type);
   const auto zeros = [&](const at::Tensor& x) { return fresh(x, x.sizes(), at::kFloat).zero_(); };
   ops::AttentionGrads sums{zeros(q_NQD), zeros(k_MKD), zeros(v_MKD)};
-  for (const PieceGroup& group : groups_of(spans, options)) {
+  for (const SequenceGroup& group : groups_of(spans, options)) {
     const PackedGrads grads =
         attend_backward(group, options, packed(biased.q_NQD, biased.k_MKD, v_MKD, group),
                         group.packed_queries(grad_NQD), group.packed_queries(out_NQD), own_lse_QN);

@@ -22,7 +22,7 @@ struct Rollout {
 struct Request {
   arch::ModelConfig model;
   settings::MeshShape mesh;
-  arch::PipelineSplit pipeline;
+  arch::PipelineLayers pipeline;
   settings::Sharding sharding = settings::Sharding::kNone;
   settings::RecomputeFlags recompute = {};
   settings::ActivationOffload offload = {};

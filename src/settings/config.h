@@ -149,11 +149,11 @@ struct TrainConfig {
   std::string device = "auto";
   uint64_t seed = 42;
   bool dry_run = false;
-  bool is_planned = false;       ///< and not begun: what it reads and writes need not be there
-  bool checks_plan = true;       ///< refuse what will not fit into memory
-  RankPlace place;               ///< of this process
-  MeshShape mesh;                ///< how the processes share the work
-  arch::PipelineSplit pipeline;  ///< which layers each of mesh.pipeline stages has
+  bool is_planned = false;        ///< and not begun: what it reads and writes need not be there
+  bool checks_plan = true;        ///< refuse what will not fit into memory
+  RankPlace place;                ///< of this process
+  MeshShape mesh;                 ///< how the processes share the work
+  arch::PipelineLayers pipeline;  ///< which layers each of mesh.pipeline stages has
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
   int64_t chunks = 1;  ///< runs of layers in each stage
   Keeping keeping;     ///< what copies of the model share, and what files hold

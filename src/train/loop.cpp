@@ -49,10 +49,10 @@ StepRecord record_of(const Run& run, const StepResult& last, double elapsed_s, i
       window.seconds > 0 ? static_cast<double>(window.visual_tokens) / window.seconds : 0;
   record.samples_per_s =
       window.seconds > 0 ? static_cast<double>(window.samples) / window.seconds : 0;
-  if (run.peak_flops > 0) {
-    record.mfu = (record.tokens_per_s * run.flops_per_token +
-                  record.visual_tokens_per_s * run.flops_per_visual_token) /
-                 run.peak_flops;
+  if (run.work.peak_flops > 0) {
+    record.mfu = (record.tokens_per_s * run.work.flops_per_token +
+                  record.visual_tokens_per_s * run.work.flops_per_visual_token) /
+                 run.work.peak_flops;
   }
   record.data_wait = window.seconds > 0 ? window.wait_s / window.seconds : 0;
   record.memory_bytes = peak_memory_bytes();

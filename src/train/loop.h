@@ -16,8 +16,18 @@
 #include "train/run_dir/storage.h"
 #include "train/settings.h"
 #include "train/step.h"
+#include "train/throughput.h"
 
 namespace danlu::train {
+
+/// Instead of evaluate(), where what is held out are prompts.
+using EvaluateRewards = std::function<Evaluation(const EvaluationSettings&)>;
+
+/// Where steps come from.
+struct Steps {
+  std::unique_ptr<data::StepStream> stream;
+  EvaluateRewards evaluates_rewards;  ///< empty: the data is held out, not prompts
+};
 
 /// Everything a running job is made of.
 struct Run {
@@ -35,11 +45,10 @@ struct Run {
   const Shared& run_dir;  ///< whose it is
   const plan::Request& planned;
   CountedMemory& counted;
-  Critic* critic = nullptr;  ///< PPO's
-  /// Instead of evaluate(), where what is held out are prompts.
-  std::function<Evaluation(const EvaluationSettings&)> evaluates_rewards = {};
-  double flops_per_token = 0, flops_per_visual_token = 0, peak_flops = 0;  ///< for MFU; 0: unknown
-  int64_t last_saved_step = 0;                                             ///< 0: none
+  Critic* critic = nullptr;                ///< PPO's
+  EvaluateRewards evaluates_rewards = {};  ///< as Steps has it
+  WorkOfTokens work = {};
+  int64_t last_saved_step = 0;     ///< 0: none
   bool save_is_due = false;        ///< as soon as the stream can go on from a checkpoint
   bool evaluation_is_due = false;  ///< the same, so that the best weights can be saved
   int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it

@@ -50,13 +50,24 @@ data::BatchStreamOptions stream_options(const Prepared& run, const models::Causa
   return options;
 }
 
-/// Of answers that the model draws itself, or of the data.
-std::unique_ptr<data::StepStream> stream_of(const Prepared& run, Begun& begun, Critic* critic) {
+/// A stream of the model's own answers, or of data from disk.
+Steps steps_of(const Prepared& run, Begun& begun, Critic* critic) {
   const data::BatchStreamOptions options = stream_options(run, *begun.state.model);
-  if (run.config.objective.kind == settings::ObjectiveKind::kPolicy)
-    return rollout_stream_of(run, begun, critic, options);
-  return std::make_unique<data::BatchStream>(run.data.train, run.data.order, options,
-                                             begun.consumed_samples);
+  if (run.config.objective.kind != settings::ObjectiveKind::kPolicy) {
+    return {std::make_unique<data::BatchStream>(run.data.train, run.data.order, options,
+                                                begun.consumed_samples),
+            {}};
+  }
+  std::unique_ptr<RolloutStream> drawn = rollout_stream_of(run, begun, critic, options);
+  const auto evaluate = [&run, stream = drawn.get()](const EvaluationSettings& settings) {
+    return stream->evaluate(*run.data.validation, settings);
+  };
+  return {std::move(drawn), evaluate};
+}
+
+WorkOfTokens work_of(const Prepared& run, const models::CausalLM& model) {
+  return {flops_per_token(model, run.data.lengths), flops_per_visual_token(model),
+          peak_flops(run.config, run.device) * static_cast<double>(run.ranks.size())};
 }
 
 /// Refuses a disk that is too full for the first checkpoint, before hours are spent on what it is
@@ -132,23 +143,17 @@ void train(const Prepared& prepared, HeldDirectory& held, const LogFile& log_fil
   require_space_to_finish(config, *begun.state.model, run.ranks);
   watch_interrupts();
   take_directory(run, held);
-  const std::unique_ptr<data::StepStream> stream = stream_of(run, begun, critic.get());
+  const Steps steps = steps_of(run, begun, critic.get());
   const auto observer = observe(run, begun.state.step, held, log_file);
   checkpoint::Saver saver(run.ranks.mesh(), *begun.state.optimizer);
   require_space_to_save(config, *begun.state.model, saver, held.shared());
   MegatronCopies megatron_copies(config);
   Run job{config,          run.steps.plan, run.steps.identity, run.data,  begun.state,
-          begun.progress,  *stream,        *observer,          run.ranks, saver,
+          begun.progress,  *steps.stream,  *observer,          run.ranks, saver,
           megatron_copies, held.shared(),  run.memory,         counted};
   job.critic = critic.get();
-  if (auto* drawn = dynamic_cast<RolloutStream*>(stream.get())) {
-    job.evaluates_rewards = [&run, drawn](const EvaluationSettings& settings) {
-      return drawn->evaluate(*run.data.validation, settings);
-    };
-  }
-  job.flops_per_token = flops_per_token(*begun.state.model, run.data.lengths);
-  job.flops_per_visual_token = flops_per_visual_token(*begun.state.model);
-  job.peak_flops = peak_flops(config, run.device) * static_cast<double>(run.ranks.size());
+  job.evaluates_rewards = steps.evaluates_rewards;
+  job.work = work_of(run, *begun.state.model);
   if (run.earlier.checkpoint) job.last_saved_step = begun.state.step;
   if (run.earlier.is_own) make_good(job, *run.earlier.checkpoint);
   device::release_host_memory();  // what loading alone needed
@@ -165,14 +170,14 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
   const Inputs inputs = prepare_inputs(model, ranks);
-  const auto& [told, text, data] = inputs;
+  const auto& [completed, text, data] = inputs;
   name_padding(text, model.source.config);
   const PlannedSteps steps = plan_same_run(inputs, model.source, device, ranks, earlier);
-  const LogFile log_file(told);
+  const LogFile log_file(completed);
   if (device.is_cpu()) ranks.compare_threads();
-  const Origin origin = origin_of(told, model.source, steps.identity, earlier);
+  const Origin origin = origin_of(completed, model.source, steps.identity, earlier);
   const Announced announced = announce(
-      {told, device, model.source.config, origin.described, text, data, steps.plan}, ranks);
+      {completed, device, model.source.config, origin.described, text, data, steps.plan}, ranks);
   if (announced.config.dry_run) return;
   train({announced.config, device, ranks, model.source, text, data, steps, earlier, origin,
          announced.request, objective},
@@ -181,14 +186,13 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
 
 }  // namespace
 
-int run(const TrainConfig& told, const std::shared_ptr<const Objective>& objective) {
+void run(const TrainConfig& told, const std::shared_ptr<const Objective>& objective) {
   const Settled settled = settle(told);
-  if (told.dry_run && told.place.rank > 0) return 0;  // rank 0 says it all, and needs nobody
+  if (told.dry_run && told.place.rank > 0) return;  // rank 0 says it all, and needs nobody
   const Ranks ranks = connect(settled.config);
   const TrainConfig agreed = agree(settled.config, ranks);
-  if (!ranks.from_first(settled.is_done ? "done" : "").empty()) return 0;
+  if (!ranks.from_first(settled.is_done ? "done" : "").empty()) return;
   ranks.do_or_give_up([&] { run_connected(agreed, settled.device, ranks, objective); });
-  return 0;
 }
 
 }  // namespace danlu::train

@@ -8,8 +8,7 @@
 namespace danlu::train {
 
 /// Checks everything that can be checked, then loads weights, resumes if there is something to
-/// resume, trains, saves. Returns 0, or throws danlu::Error. objective: nullptr: what the
-/// configuration says.
-int run(const TrainConfig& config, const std::shared_ptr<const Objective>& objective = nullptr);
+/// resume, trains, saves. Errors: any danlu::Error. objective: nullptr: what the configuration says.
+void run(const TrainConfig& config, const std::shared_ptr<const Objective>& objective = nullptr);
 
 }  // namespace danlu::train

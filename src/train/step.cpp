@@ -137,7 +137,7 @@ void update(TrainState& state, const TrainConfig& config, const PassSums& sums,
 
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule) {
-  const parallel::Group& data = state.model->mesh().batch_ranks();
+  const parallel::Group& batch_ranks = state.model->mesh().batch_ranks();
   const Objective& objective = *state.objective;
   const parallel::Mesh& mesh = state.model->mesh();
   const Counts counts = counts_of_step(batches, objective, mesh);
@@ -160,7 +160,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   const TrainedParts own(objective, mesh, whole);
   state.gradients->zero();
   const int64_t stages = mesh.shape().pipeline, chunks = state.model->stage().num_chunks();
-  int64_t passes = parallel::largest_of(data, static_cast<int64_t>(whole.size()));
+  int64_t passes = parallel::largest_of(batch_ranks, static_cast<int64_t>(whole.size()));
   // Samples that share passes, and batches without targets, may leave fewer than were asked for.
   if (chunks > 1) passes = std::max(passes, stages);
   const PassSums sums =

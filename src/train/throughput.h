@@ -26,4 +26,10 @@ double flops_per_visual_token(const models::CausalLM& model);
 /// own type.
 double peak_flops(const TrainConfig& config, const at::Device& device);
 
+/// For the MFU.
+struct WorkOfTokens {
+  double flops_per_token = 0, flops_per_visual_token = 0;
+  double peak_flops = 0;  ///< of all ranks together; 0: unknown
+};
+
 }  // namespace danlu::train

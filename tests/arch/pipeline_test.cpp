@@ -280,7 +280,7 @@ TEST(Interleaved, ForwardAloneFillsThePipelineOnce) {
   }
 }
 
-std::string stages_text(const ModelConfig& config, const PipelineSplit& split) {
+std::string stages_text(const ModelConfig& config, const PipelineLayers& split) {
   std::string text;
   for (const Stage& stage : stages_of(config, split)) {
     text += text.empty() ? "" : " ";
@@ -302,7 +302,7 @@ TEST(StagesOf, FollowTheListAndPassOverNoOps) {
   EXPECT_EQ(stages_text(config, {.stages = 3}), "0-2e 2-4 4-6h");
   EXPECT_EQ(stages_text(config, {.stages = 3, .layer_list = {1, 3, 2}}), "0-1e 1-4 4-6h");
   EXPECT_EQ(stages_text(config, {.stages = 4, .noop_layers = {0, 7}}), "0-1e 1-3 3-5 5-6h");
-  const PipelineSplit by_length{.stages = 3, .layers_per_virtual_stage = 1};
+  const PipelineLayers by_length{.stages = 3, .layers_per_virtual_stage = 1};
   EXPECT_EQ(stages_text(config, by_length), "0-1+3-4e 1-2+4-5 2-3+5-6h");
   EXPECT_EQ(stages_text(config, {.stages = 3, .virtual_stages = 2}), "0-1+3-4e 1-2+4-5 2-3+5-6h");
   EXPECT_EQ(stages_text(config, {.stages = 1, .virtual_stages = 2}), "0-3+3-6eh");

@@ -65,7 +65,7 @@ struct Case {
   std::shared_ptr<const Objective> objective = language_modelling();
   bool adapts_tower = true;                                ///< LoRA, DoRA: where there is one
   std::shared_ptr<const data::SampleSource> samples = {};  ///< 64 of them; null: toys
-  /// As arch::PipelineSplit's; empty: even.
+  /// As arch::PipelineLayers's; empty: even.
   std::vector<std::vector<int64_t>> layer_lists = {}, block_lists = {};
   settings::RouterTraining routers = {};
   settings::PredictionTraining prediction = {};

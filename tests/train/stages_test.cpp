@@ -71,7 +71,7 @@ Outcome outcome_of(const arch::ModelConfig& config, int64_t num_stages, const Ca
                      : how.chunks > 1  ? arch::PipelineOrder::kInterleaved
                                        : arch::PipelineOrder::kOneForwardOneBackward;
   // Stages of unlike lengths where they do not divide the layers.
-  arch::PipelineSplit split{.stages = num_stages};
+  arch::PipelineLayers split{.stages = num_stages};
   if (how.chunks > 1) split.virtual_stages = how.chunks;
   split.noop_layers = how.noops;
   for (int64_t stage = 0; how.chunks == 1 && stage < num_stages; ++stage) {

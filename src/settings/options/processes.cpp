@@ -207,8 +207,8 @@ void require_schedule(const ScheduleOf& schedule, const std::string& remedy) {
       tr("give {}, or leave virtual stages out", remedy));
 }
 
-arch::PipelineSplit pipeline_from(const Options& options) {
-  arch::PipelineSplit split;
+arch::PipelineLayers pipeline_from(const Options& options) {
+  arch::PipelineLayers split;
   split.stages = options.get_int_or("pp", 1);
   if (split.stages == 1) return split;
   split.layer_list = options.get_int_list("num_layer_list");
@@ -225,7 +225,7 @@ arch::PipelineSplit pipeline_from(const Options& options) {
   return split;
 }
 
-arch::PipelineOrder order_from(const Options& options, const arch::PipelineSplit& split) {
+arch::PipelineOrder order_from(const Options& options, const arch::PipelineLayers& split) {
   using arch::PipelineOrder;
   const std::string named = options.get_string_or("pipeline_schedule", "");
   const bool enabled = options.get_bool_or("enable_zero_bubble", false);

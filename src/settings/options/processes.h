@@ -22,7 +22,7 @@ struct Processes {
   RankPlace place;
   int64_t data_ranks_of_job = 1;  ///< more than mesh.data where some ranks of a job are lost
   MeshShape mesh;                 ///< of those that are there
-  arch::PipelineSplit pipeline;
+  arch::PipelineLayers pipeline;
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
   bool shares_cache = true;
   double dist_timeout_s = 0;
@@ -55,8 +55,8 @@ struct ScheduleOf {
 void require_schedule(const ScheduleOf& schedule, const std::string& remedy);
 
 /// Which layers each stage has. Errors: UsageError for numbers that are none.
-arch::PipelineSplit pipeline_from(const Options& options);
+arch::PipelineLayers pipeline_from(const Options& options);
 /// In which order stages work. Errors: UsageError for flags that exclude each other.
-arch::PipelineOrder order_from(const Options& options, const arch::PipelineSplit& split);
+arch::PipelineOrder order_from(const Options& options, const arch::PipelineLayers& split);
 
 }  // namespace danlu::settings

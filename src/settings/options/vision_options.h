@@ -35,7 +35,7 @@ struct VisionTraining {
   /// Further targets of adapters: the linear layers of parts that are not frozen.
   std::vector<std::string> lora_targets;
   bool adapts_decoder = true;
-  std::vector<std::vector<int64_t>> block_list, layer_list;  ///< as arch::PipelineSplit's
+  std::vector<std::vector<int64_t>> block_list, layer_list;  ///< as arch::PipelineLayers's
 };
 /// A model of text alone gets nothing, with a notice of flags that have no effect. Errors: those of
 /// read_mm_model; UsageError if nothing is left to train.

@@ -83,7 +83,7 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
   (void)arch::place_blocks(split.pipeline(), placement, config.vision ? config.vision->depth : -1);
 }
 
-arch::PipelineSplit Split::pipeline() const {
+arch::PipelineLayers Split::pipeline() const {
   return {.stages = pp,
           .layers_per_virtual_stage = layers_per_virtual_stage,
           .layer_list = layer_list,

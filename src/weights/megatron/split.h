@@ -20,7 +20,7 @@ struct Split {
   std::vector<int64_t> layer_list = {};   ///< --num-layer-list: slots of each stage; empty: equal
   std::vector<int64_t> noop_layers = {};  ///< --noop-layers: global slots without tensors
   /// MindSpeed-MM's lists of layers and of a vision tower's blocks, [chunk][stage]
-  /// (arch::PipelineSplit), in place of the settings above.
+  /// (arch::PipelineLayers), in place of the settings above.
   std::vector<std::vector<int64_t>> chunk_list = {}, block_list = {};
   /// --moe-tp-extend-ep: experts are dealt over tp·ep ranks and not cut inside.
   bool tp_extends_ep = false;
@@ -30,7 +30,7 @@ struct Split {
   /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
   int64_t vocab_divisor = 1;
 
-  arch::PipelineSplit pipeline() const;
+  arch::PipelineLayers pipeline() const;
   bool operator==(const Split&) const = default;
 };
 

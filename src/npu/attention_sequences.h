@@ -1,4 +1,4 @@
-// npu/attention_pieces.h: spans of ops/segments.h as sequences that CANN's operators attend to.
+// npu/attention_sequences.h: spans of ops/segments.h as sequences that CANN's operators attend to.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +11,7 @@
 namespace danlu::npu {
 
 /// Queries [q, q + q_len) meet keys [k, k + k_len): all of them, or what their group's kind says.
-struct Piece {
+struct Sequence {
   int64_t q, q_len, k, k_len;
 };
 
@@ -22,10 +22,10 @@ enum class Seen {
 };
 
 /// Sequences of one call.
-struct PieceGroup {
+struct SequenceGroup {
   Seen seen = Seen::kCausal;
   int64_t before = 0, behind = 0;
-  std::vector<Piece> pieces;
+  std::vector<Sequence> sequences;
 
   bool has_one_length() const;        ///< as many queries each
   bool has_adjacent_queries() const;  ///< in their order, nothing between them
@@ -40,8 +40,8 @@ struct PieceGroup {
 };
 
 /// What queries of the spans see, in as few calls as possible: queries that see nothing are in
-/// none. No piece has more queries than keys unless it sees all.
-std::vector<PieceGroup> groups_of(const ops::Spans& spans, const ops::AttentionOptions& options);
-int64_t num_queries(const std::vector<PieceGroup>& groups);
+/// none. No sequence has more queries than keys unless it sees all.
+std::vector<SequenceGroup> groups_of(const ops::Spans& spans, const ops::AttentionOptions& options);
+int64_t num_queries(const std::vector<SequenceGroup>& groups);
 
 }  // namespace danlu::npu
