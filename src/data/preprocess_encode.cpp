@@ -13,21 +13,18 @@
 #include "text/media.h"
 
 namespace danlu::data {
-namespace {
+namespace {}  // namespace
 
-/// Targets after the shift: the first token of a sample is never one.
-int64_t count_targets(const std::vector<int32_t>& labels) {
+void EncodedBatch::append(size_t stream, std::span<const int32_t> sample) {
+  tokens[stream].insert(tokens[stream].end(), sample.begin(), sample.end());
+  lengths[stream].push_back(static_cast<int32_t>(sample.size()));
+}
+
+int64_t count_targets(std::span<const int32_t> labels) {
   if (labels.empty()) return 0;
   return std::count_if(labels.begin() + 1, labels.end(),
                        [](int32_t label) { return label != kIgnoreLabel; });
 }
-
-void append_stream(EncodedBatch* batch, size_t stream, const int32_t* tokens, size_t count) {
-  batch->tokens[stream].insert(batch->tokens[stream].end(), tokens, tokens + count);
-  batch->lengths[stream].push_back(static_cast<int32_t>(count));
-}
-
-}  // namespace
 
 Truncation truncation_from_name(const std::string& name) {
   static const std::vector<std::string> kNames{"delete", "left", "right", "split"};
@@ -141,7 +138,7 @@ bool RowEncoder::append_texts(const TextRow& row, EncodedBatch* batch, RowEvent*
     ids[stream] = std::move(pieces.ids);
   }
   for (size_t stream = 0; stream < num_streams_; ++stream) {
-    if (!ids[stream].empty()) append_stream(batch, stream, ids[stream].data(), ids[stream].size());
+    if (!ids[stream].empty()) batch->append(stream, ids[stream]);
   }
   return true;
 }
@@ -184,11 +181,11 @@ bool RowEncoder::append_sample(Row row, const Dataset& dataset, EncodedBatch* ba
     return false;
   }
   batch->target_tokens += targets;
-  append_stream(batch, 0, pieces.ids.data(), pieces.ids.size());
-  append_stream(batch, 1, pieces.labels.data(), pieces.labels.size());
+  batch->append(0, pieces.ids);
+  batch->append(1, pieces.labels);
   if (num_streams_ < 3) return true;
   const std::vector<int32_t> record = media_record(pieces.media);
-  append_stream(batch, 2, record.data(), record.size());
+  batch->append(2, record);
   batch->visual.add(pieces.media);
   return true;
 }
@@ -292,9 +289,9 @@ bool RowEncoder::append_pieces(const std::vector<int32_t>& ids, EncodedBatch* ba
     const size_t count = std::min(limit, ids.size() - begin);
     // A single token has nothing to predict.
     if (count < 2) break;
-    append_stream(batch, 0, ids.data() + begin, count);
-    append_stream(batch, 1, ids.data() + begin, count);
-    if (num_streams_ > 2) append_stream(batch, 2, nullptr, 0);
+    batch->append(0, {ids.data() + begin, count});
+    batch->append(1, {ids.data() + begin, count});
+    if (num_streams_ > 2) batch->append(2, {});
     batch->target_tokens += static_cast<int64_t>(count) - 1;
   }
   return ids.size() >= 2;

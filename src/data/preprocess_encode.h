@@ -83,7 +83,13 @@ struct EncodedBatch {
   ColumnCounts unread;  ///< columns that were passed by
   VisualCounts visual;
   int64_t rows = 0, rows_kept = 0, target_tokens = 0;
+
+  /// A sample's tokens of one stream.
+  void append(size_t stream, std::span<const int32_t> sample);
 };
+
+/// Targets after the shift: the first token of a sample is never one.
+int64_t count_targets(std::span<const int32_t> labels);
 
 /// The first sample of a batch, decoded, with its masks. REQUIRES: it has one.
 std::string describe_first(const EncodeSettings& settings, const EncodedBatch& batch);

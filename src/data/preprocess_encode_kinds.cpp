@@ -13,17 +13,6 @@
 namespace danlu::data {
 namespace {
 
-int64_t learnt_after_shift(const std::vector<int32_t>& labels) {
-  if (labels.empty()) return 0;
-  return std::count_if(labels.begin() + 1, labels.end(),
-                       [](int32_t label) { return label != kIgnoreLabel; });
-}
-
-void add_sequence(EncodedBatch* batch, size_t stream, const std::vector<int32_t>& values) {
-  batch->tokens[stream].insert(batch->tokens[stream].end(), values.begin(), values.end());
-  batch->lengths[stream].push_back(static_cast<int32_t>(values.size()));
-}
-
 size_t count_of(const std::string& text, const std::string& part) {
   size_t count = 0;
   for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size()))
@@ -76,7 +65,7 @@ bool RowEncoder::encode_answer(AnsweredRow answer, const Dataset& dataset, Piece
       pieces->labels.push_back(eod_);
     }
   }
-  if (learnt_after_shift(pieces->labels) > 0) return true;
+  if (count_targets(pieces->labels) > 0) return true;
   event->reason = "no token carries loss (all labels masked)";
   return false;
 }
@@ -99,7 +88,7 @@ bool RowEncoder::cut_answers(std::span<Pieces> answers, RowEvent* event) const {
   const AnswerShares shares = shares_within(whole.prompt, whole.answer, settings_.max_length);
   for (Pieces& pieces : answers) {
     cut_answer(shares, settings_.truncation == Truncation::kLeft, &pieces.ids, &pieces.labels);
-    if (learnt_after_shift(pieces.labels) > 0) continue;
+    if (count_targets(pieces.labels) > 0) continue;
     event->reason = "no token carries loss after truncation";
     return false;
   }
@@ -123,11 +112,11 @@ bool RowEncoder::append_pair(PairRow row, const Dataset& dataset, EncodedBatch* 
     return false;
   }
   for (size_t side = 0; side < 2; ++side) {
-    batch->target_tokens += learnt_after_shift(sides[side].labels);
-    add_sequence(batch, 2 * side, sides[side].ids);
-    add_sequence(batch, 2 * side + 1, sides[side].labels);
+    batch->target_tokens += count_targets(sides[side].labels);
+    batch->append(2 * side, sides[side].ids);
+    batch->append(2 * side + 1, sides[side].labels);
   }
-  add_sequence(batch, 4, {std::bit_cast<int32_t>(row.margin)});
+  batch->append(4, std::vector{std::bit_cast<int32_t>(row.margin)});
   return true;
 }
 
@@ -138,10 +127,10 @@ bool RowEncoder::append_unpaired(UnpairedRow row, const Dataset& dataset, Encode
       !cut_answers({&pieces, 1}, event)) {
     return false;
   }
-  batch->target_tokens += learnt_after_shift(pieces.labels);
-  add_sequence(batch, 0, pieces.ids);
-  add_sequence(batch, 1, pieces.labels);
-  add_sequence(batch, 2, {row.liked ? 1 : 0});
+  batch->target_tokens += count_targets(pieces.labels);
+  batch->append(0, pieces.ids);
+  batch->append(1, pieces.labels);
+  batch->append(2, std::vector<int32_t>{row.liked ? 1 : 0});
   return true;
 }
 
@@ -206,8 +195,8 @@ bool RowEncoder::append_steps(const StepsRow& row, EncodedBatch* batch, RowEvent
     return false;
   }
   batch->target_tokens += judged;
-  add_sequence(batch, 0, pieces.ids);
-  add_sequence(batch, 1, pieces.labels);
+  batch->append(0, pieces.ids);
+  batch->append(1, pieces.labels);
   return true;
 }
 
@@ -249,9 +238,9 @@ bool RowEncoder::append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* eve
     event->detail = fmt::format("\"{}\": {} tokens", key, keys.back().size());
     return false;
   }
-  add_sequence(batch, 0, pieces.ids);
-  add_sequence(batch, 1, text_record(text_of(row.columns)));
-  for (size_t i = 0; i < keys.size(); ++i) add_sequence(batch, 2 + i, keys[i]);
+  batch->append(0, pieces.ids);
+  batch->append(1, text_record(text_of(row.columns)));
+  for (size_t i = 0; i < keys.size(); ++i) batch->append(2 + i, keys[i]);
   return true;
 }
 

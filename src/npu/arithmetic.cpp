@@ -33,6 +33,13 @@ at::Tensor divided(const at::Tensor& a, const at::Tensor& b) {
   return result;
 }
 
+at::Tensor with_added(const at::Tensor& x_CV, const at::Tensor& index_C1,
+                      const at::Tensor& more_C1) {
+  const at::Tensor result = fresh(x_CV);
+  aclnn::scatter_add(View(x_CV), int64_t{1}, View(index_C1), View(more_C1), View(result));
+  return result;
+}
+
 at::Tensor times(const at::Tensor& a, double factor) {
   const at::Tensor result = fresh(a);
   if (result.numel() > 0) aclnn::muls(View(a), Number(factor), View(result));

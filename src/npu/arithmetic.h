@@ -26,6 +26,9 @@ void add(const at::Tensor& sum, const at::Tensor& x, double factor = 1);
 void multiply(const at::Tensor& x, double factor);
 at::Tensor exponential(const at::Tensor& x);
 at::Tensor logarithm(const at::Tensor& x);
+/// x_CV with `more` added at one place of each row.
+at::Tensor with_added(const at::Tensor& x_CV, const at::Tensor& index_C1,
+                      const at::Tensor& more_C1);
 /// Over `dims`, which stay as 1 where `keep`: f32 of floats.
 at::Tensor sum_over(const at::Tensor& x, const std::vector<int64_t>& dims, bool keep);
 

@@ -18,14 +18,6 @@ at::Tensor picked(const at::Tensor& x_CV, const at::Tensor& index_C1) {
   return result;
 }
 
-/// x with `more` added at one place of each row.
-at::Tensor with_added(const at::Tensor& x_CV, const at::Tensor& index_C1,
-                      const at::Tensor& more_C1) {
-  const at::Tensor result = fresh(x_CV);
-  aclnn::scatter_add(View(x_CV), int64_t{1}, View(index_C1), View(more_C1), View(result));
-  return result;
-}
-
 }  // namespace
 
 void cross_entropy(const ops::CrossEntropyChunk& chunk) {

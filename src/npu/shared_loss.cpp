@@ -39,14 +39,6 @@ OwnTargets own_targets(const ops::SharedChunk& chunk) {
   return {here_C1, times(local_C1, cast(here_C1, at::kLong))};
 }
 
-/// x with `more` added at one place of each row.
-at::Tensor with_added_at(const at::Tensor& x_Cv, const at::Tensor& index_C1,
-                         const at::Tensor& more_C1) {
-  const at::Tensor result = fresh(x_Cv);
-  aclnn::scatter_add(View(x_Cv), int64_t{1}, View(index_C1), View(more_C1), View(result));
-  return result;
-}
-
 at::Tensor difference(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor result = fresh(a);
   aclnn::add(View(a), View(b), Number(-1.0), View(result));
@@ -97,7 +89,7 @@ void loss_of_share(const ops::SharedLoss& loss) {
       sum_over(cast(is_at_least(below_C1, 0), at::kLong).view({rows}), {0}, true));
   if (!loss.make_grad || logits_Cv.size(1) == 0) return;
   const auto [here_C1, column_C1] = own_targets(loss.chunk);
-  at::Tensor grad_Cv = with_added_at(divided(logits_Cv, total_C1), column_C1, times(here_C1, -1.0));
+  at::Tensor grad_Cv = with_added(divided(logits_Cv, total_C1), column_C1, times(here_C1, -1.0));
   if (loss.z_weight > 0) {
     const at::Tensor most_C1 = fresh(largest_C1), at_C1 = fresh(largest_C1, {rows, 1}, at::kLong);
     aclnn::max_dim(View(logits_Cv), int64_t{1}, true, View(most_C1), View(at_C1));
@@ -105,8 +97,7 @@ void loss_of_share(const ops::SharedLoss& loss) {
     const at::Tensor is_here_C1 =
         times(cast(is_at_least(loss.first_C1, own_place), at::kFloat),
               cast(is_at_least(times(loss.first_C1, -1.0), -own_place), at::kFloat));
-    grad_Cv =
-        with_added_at(grad_Cv, at_C1, times(times(largest_C1, is_here_C1), 2 * loss.z_weight));
+    grad_Cv = with_added(grad_Cv, at_C1, times(times(largest_C1, is_here_C1), 2 * loss.z_weight));
   }
   if (loss.grad_scale != 1.0) multiply(grad_Cv, loss.grad_scale);
   logits_Cv.copy_(grad_Cv);

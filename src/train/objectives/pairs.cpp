@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -24,6 +25,10 @@ std::vector<double> count_targets(const data::Batch& batch) {
 }
 
 }  // namespace
+
+PassMetric mean_of_pairs(const at::Tensor& values_P) {
+  return {values_P.detach().sum(), at::scalar_tensor(values_P.numel(), at::kDouble)};
+}
 
 double num_pairs(const data::Batch& batch) {
   return static_cast<double>(batch.segment_starts.size() - 1) / 2;

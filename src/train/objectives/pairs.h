@@ -29,6 +29,9 @@ void require_pairs(const parallel::Mesh& mesh, const std::vector<const data::Bat
 /// tensor axis. Collective.
 std::vector<double> sums_of_step(const parallel::Mesh& mesh, std::vector<double> numbers);
 
+/// The mean of a number of each pair, without gradient.
+PassMetric mean_of_pairs(const at::Tensor& values_P);
+
 /// The loss `sum` of whole segments, which every rank of the context axis has, as Loss wants it.
 /// metrics: sums and weights, of which the axis' first rank gives its own and the others 0.
 Loss loss_of_whole_segments(const parallel::Mesh& mesh, const at::Tensor& sum, double scale,

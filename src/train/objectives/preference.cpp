@@ -68,10 +68,6 @@ std::vector<int64_t> own_targets(const parallel::Mesh& mesh, const data::Batch& 
 
 using PassMetrics = std::map<std::string, PassMetric>;
 
-PassMetric mean_of_pairs(const at::Tensor& values_P) {
-  return {values_P.detach().sum(), at::scalar_tensor(values_P.numel(), at::kDouble)};
-}
-
 class Preference : public Objective {
  public:
   Preference(const PreferenceConfig& config, std::shared_ptr<const FrozenModel> reference)

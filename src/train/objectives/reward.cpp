@@ -32,10 +32,6 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Ba
   return found;
 }
 
-PassMetric mean_over_pairs(const at::Tensor& values_P) {
-  return {values_P.detach().sum(), at::scalar_tensor(values_P.numel(), at::kDouble)};
-}
-
 class Reward : public Objective {
  public:
   explicit Reward(const settings::RewardConfig& config) : config_(config) {}
@@ -65,11 +61,11 @@ class Reward : public Objective {
     if (config_.centring > 0)
       loss = loss + config_.centring * (chosen_P + rejected_P).square().sum();
     return loss_of_whole_segments(policy.mesh(), loss, scale,
-                                  {{"accuracy", mean_over_pairs((lead_P > 0).to(at::kDouble))},
-                                   {"margin", mean_over_pairs(lead_P)},
-                                   {"mean_reward", mean_over_pairs((chosen_P + rejected_P) / 2)},
-                                   {"rewards/chosen", mean_over_pairs(chosen_P)},
-                                   {"rewards/rejected", mean_over_pairs(rejected_P)}});
+                                  {{"accuracy", mean_of_pairs((lead_P > 0).to(at::kDouble))},
+                                   {"margin", mean_of_pairs(lead_P)},
+                                   {"mean_reward", mean_of_pairs((chosen_P + rejected_P) / 2)},
+                                   {"rewards/chosen", mean_of_pairs(chosen_P)},
+                                   {"rewards/rejected", mean_of_pairs(rejected_P)}});
   }
 
  private:
