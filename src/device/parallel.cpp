@@ -9,9 +9,15 @@ namespace {
 
 thread_local bool is_in_loop = false;
 
-void begin_member() {
-  at::get_num_threads();  // so that libtorch sets this thread's number before it is set here
+/// This thread's, after libtorch has set it where a loop would first ask: in the library, and from
+/// 2.x on apart from that in what is compiled here.
+int threads_of_libtorch() {
+  at::internal::lazy_init_num_threads();
+  at::get_num_threads();
+  return omp_get_max_threads();
 }
+
+void begin_member() { threads_of_libtorch(); }
 
 }  // namespace
 
@@ -21,7 +27,7 @@ ThreadTeam* thread_team() {
   return &team;
 }
 
-InsideLoop::InsideLoop() : was_inside_(is_in_loop), threads_before_(omp_get_max_threads()) {
+InsideLoop::InsideLoop() : was_inside_(is_in_loop), threads_before_(threads_of_libtorch()) {
   is_in_loop = true;
   omp_set_num_threads(1);
 }

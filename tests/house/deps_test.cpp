@@ -69,7 +69,7 @@ class Deps : public ::testing::Test {
 };
 
 TEST_F(Deps, APackageThatAptLacksIsNamed) {
-  play("dpkg-query", "case \"$4\" in libtorch-dev) ;; *) echo installed ;; esac");
+  play("dpkg-query", "case \"$4\" in libtorch-dev|libtorch-cuda-dev) ;; *) echo installed ;; esac");
   EXPECT_THAT(refusal(), HasSubstr("apt could not install: libtorch-dev"));
 }
 
@@ -82,7 +82,8 @@ TEST_F(Deps, WithoutThePinnedPackageTheErrorSaysWhatToPutWhere) {
 TEST_F(Deps, WhatThePageIsMadeWithIsPinned) {
   have_duckdb();
   play("npm", "echo other >package.tgz; echo package.tgz");
-  EXPECT_THAT(refusal(), HasSubstr("uplot@1.6.32 does not have the pinned content (tools/deps/npm-page.txt)"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("uplot@1.6.32 does not have the pinned content (tools/deps/npm-page.txt)"));
   EXPECT_FALSE(fs::exists(folder_ / ".deps/page"));
 }
 
