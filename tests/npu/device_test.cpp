@@ -166,7 +166,8 @@ TEST(NpuDevice, ACopyThatFailsLeavesNothingBehind) {
       if (!fails("call:aclrtMemcpyAsync:1:507899", [&] { there.to(at::kCPU); })) return false;
       if (!there.to(at::kCPU).equal(x)) return false;
     }
-    return counter("allocations.host") - pinned <= 1;
+    // A few are under way at a time; one for each failure would be 80.
+    return counter("allocations.host") - pinned <= 16;
   });
 }
 
@@ -188,17 +189,17 @@ TEST(NpuDevice, OnlyARefusalSaysThatAProductHasNoWideSums) {
     const auto multiply = [&] { device_table().product(x, x, {}, at::kFloat).to(at::kCPU); };
     // What fails for another reason is heard of, and nothing is learned from it.
     if (!fails("call:aclnnMatmulGetWorkspaceSize:1:507899", multiply)) return false;
-    const int64_t casts = counter("launches.aclnnCast");
+    const int64_t casts = counter("launches.aclnnInplaceCopy");
     multiply();
-    return counter("launches.aclnnCast") == casts;
+    return counter("launches.aclnnInplaceCopy") == casts;
   });
   expect_in_fresh_process([] {
     const at::Tensor x = normal({4, 4}, 1, at::kHalf).to(npu());
     const auto multiply = [&] { device_table().product(x, x, {}, at::kFloat).to(at::kCPU); };
     if (fails("call:aclnnMatmulGetWorkspaceSize:1:161002", multiply)) return false;
-    const int64_t casts = counter("launches.aclnnCast");
+    const int64_t casts = counter("launches.aclnnInplaceCopy");
     multiply();
-    return counter("launches.aclnnCast") > casts;  // operands are made wide
+    return counter("launches.aclnnInplaceCopy") > casts;  // operands are made wide
   });
 }
 
