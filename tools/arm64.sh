@@ -65,7 +65,7 @@ wanted() {
 
 # What the folder holds when it is whole.
 content_of_sysroot() {
-  echo 'with the records of its packages'
+  echo 'with the records of its packages and the name of its Debian'
   wanted
 }
 
@@ -108,6 +108,8 @@ unpack_sysroot() {
   # Links that mean the root of a system mean this folder here.
   find "$sysroot" -type l -lname '/*' -printf '%p %l\n' |
     while read -r link target; do ln -sfn "$sysroot$target" "$link"; done
+  # By which CMake tells of which Debian they are: the package's version says it.
+  mkdir -p "$sysroot/etc" && cp -L /etc/os-release "$sysroot/etc" || return 1
   rm -rf "$build/apt"
   content_of_sysroot >"$sysroot/complete"
 }
@@ -133,7 +135,7 @@ emulated() {
 }
 
 make_package() {
-  local package unpacked out
+  local package out
   # dpkg-shlibdeps works for another machine by its own variables.
   (cd "$build" && rm -rf package && DEB_HOST_ARCH=arm64 DPKG_ADMINDIR="$sysroot/var/lib/dpkg" cpack -G DEB) >"$build/package.log" 2>&1 ||
     { cat "$build/package.log" >&2; fail 'cpack'; }

@@ -27,8 +27,8 @@ using Floats = __m512;
 using Pairs = __m512bh;
 
 inline Floats zero() { return _mm512_setzero_ps(); }
-inline Floats load(const float* from) { return _mm512_loadu_ps(from); }
-inline void store(float* to, Floats value) { _mm512_storeu_ps(to, value); }
+inline Floats sums_at(const float* from) { return _mm512_loadu_ps(from); }
+inline void store_sums(float* to, Floats value) { _mm512_storeu_ps(to, value); }
 inline Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Pairs pairs_at(const char* at) { return reinterpret_cast<Pairs>(_mm512_loadu_si512(at)); }
 inline Pairs spread_pair(const char* at) {
@@ -45,8 +45,8 @@ using Floats = float32x4_t;
 using Pairs = bfloat16x8_t;
 
 inline Floats zero() { return vdupq_n_f32(0); }
-inline Floats load(const float* from) { return vld1q_f32(from); }
-inline void store(float* to, Floats value) { vst1q_f32(to, value); }
+inline Floats sums_at(const float* from) { return vld1q_f32(from); }
+inline void store_sums(float* to, Floats value) { vst1q_f32(to, value); }
 inline Floats plus(Floats a, Floats b) { return vaddq_f32(a, b); }
 inline Pairs pairs_at(const char* at) {
   return vreinterpretq_bf16_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(at)));
@@ -91,7 +91,7 @@ void multiply_rows(const TileProduct& p, const char* left, float* c) {
 #pragma GCC unroll 4
     for (size_t v = 0; v < kUsed; ++v) {
       float* to = c + r * p.c_row + v * kLanes;
-      store(to, p.add ? plus(load(to), sums[r][v]) : sums[r][v]);
+      store_sums(to, p.add ? plus(sums_at(to), sums[r][v]) : sums[r][v]);
     }
   }
 }
