@@ -174,6 +174,8 @@ TEST_F(BloomLines, MindSpeedsLinesRun) {
                                              "42",
                                              "--data-path",
                                              good("good.jsonl").string(),
+                                             "--json-keys",
+                                             "output",
                                              "--split",
                                              "100,0,0",
                                              "--log-interval",

@@ -36,9 +36,10 @@ struct ExpertCase {
 void PrintTo(const ExpertCase& c, std::ostream* out) { *out << c.family << " " << c.recompute; }
 std::string expert_case_name(const testing::TestParamInfo<ExpertCase>& info) {
   const ExpertCase& c = info.param;
-  return fmt::format("{}_{}_{}_dp{}ep{}tp{}_zero{}{}", c.family,
+  return fmt::format("{}_{}_{}_dp{}ep{}tp{}{}_zero{}{}", c.family,
                      settings::precision_name(c.precision), c.recompute, c.mesh.data, c.mesh.expert,
-                     c.mesh.tensor, static_cast<int>(c.sharding),
+                     c.mesh.tensor, c.mesh.sequence_parallel ? "sp" : "",
+                     static_cast<int>(c.sharding),
                      c.lora_dropout < 0   ? ""
                      : c.lora_dropout > 0 ? "_lora_dropout"
                                           : "_lora") +
@@ -278,8 +279,11 @@ ExpertSent counted_sent(const plan::Request& request) {
       constexpr arch::Axes kOfExperts = {arch::Axis::kContext, arch::Axis::kData};
       ExpertSent bytes{of(mesh.cutting({arch::Axis::kExpert}))};
       for (const parallel::PassGroups* groups :
-           std::vector<const parallel::PassGroups*>{&mesh, &mesh.background()})
-        bytes.data += of(groups->batch_ranks()) + of(groups->holders(kOfExperts));
+           std::vector<const parallel::PassGroups*>{&mesh, &mesh.background()}) {
+        bytes.data += of(groups->batch_ranks());
+        // Where nobody divides experts, their copies are all copies: the same group.
+        if (mesh.shape().expert > 1) bytes.data += of(groups->holders(kOfExperts));
+      }
       bytes.tensor = of(mesh.tensor());
       return bytes;
     };

@@ -62,7 +62,8 @@ class Planner {
     std::unordered_map<std::string, size_t> by_name;
     for (size_t i = 0; i < globals.size(); ++i) by_name.emplace(globals[i].name, i);
     for (const ParamSpec& spec : arch::parameters_of(config_)) {
-      if (!spec.tied_to.empty() || (!prefix.empty() && !has_state(spec))) continue;
+      if (!spec.tied_to.empty() || (!has_state(spec) && !by_name.count(prefix + spec.name)))
+        continue;
       const size_t global = begin_ + by_name.at(prefix + spec.name);
       const TensorInfo& info = target_.layout.globals[global];
       for (const auto& [coord, rects] : holders(spec)) {
@@ -97,7 +98,9 @@ class Planner {
       if (!optimizer.has_master && std::string_view(prefix) == "master.") continue;
       std::vector<TensorInfo> states;
       for (const ParamSpec& spec : arch::parameters_of(config_)) {
-        if (spec.tied_to.empty() && has_state(spec))
+        const bool is_kept =
+            has_state(spec) || optimizer.tensors->find(prefix + spec.name) != nullptr;
+        if (spec.tied_to.empty() && is_kept)
           states.push_back({prefix + spec.name, DType::kF32, spec.shape});
       }
       begin_ = target_.layout.globals.size();
