@@ -63,5 +63,18 @@ TEST(CriticMemory, IsThatOfASecondTraining) {
   }
 }
 
+TEST(CriticMemory, ALargerOnesStepIsWhatARunNeeds) {
+  Request request = training(settings::Sharding::kNone, 1);
+  request.critic = of_layers(24);
+  const Memory beside = memory_by_stage(request).front().memory;
+  Request alone = request;
+  alone.model = *alone.critic;
+  alone.critic.reset();
+  EXPECT_EQ(beside.rollout, memory_by_stage(alone).front().memory.pass());
+  EXPECT_GT(beside.rollout, beside.pass());
+  EXPECT_EQ(beside.total(), beside.kept() + beside.rollout);
+  EXPECT_EQ(beside.in_parts().total(), beside.total());
+}
+
 }  // namespace
 }  // namespace danlu::plan
