@@ -9,7 +9,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -433,7 +432,7 @@ class Engine::Impl {
       drawn[i] = draw(answerable(logits_RV, static_cast<size_t>(last_rows[i]), live.asked.request),
                       live, model_.dtype());
     });
-    agree(drawn);
+    if (has_peers()) agree(model_.mesh().tensor(), drawn);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (last_rows[i] >= 0)
         accept_all(*parts[i].live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
@@ -444,27 +443,6 @@ class Engine::Impl {
   /// Ranks of the tensor axis that each have an engine see the same logits; unlike processors may
   /// still draw otherwise. Followers have none: they get what was drawn with the next pass.
   bool has_peers() const { return !followers_ && model_.mesh().tensor().size() > 1; }
-
-  /// What rank 0 drew, or that nothing may come, or its failure.
-  void agree(std::vector<DrawnToken>& drawn) const {
-    if (!has_peers()) return;
-    constexpr int32_t kNothing = -1, kFailure = -2;
-    std::string ids;
-    for (const DrawnToken& one : drawn)
-      ids += std::to_string(one.error ? kFailure : one.token.value_or(kNothing)) + " ";
-    std::istringstream first(parallel::text_from(model_.mesh().tensor(), 0, ids));
-    for (DrawnToken& one : drawn) {
-      int32_t id = kNothing;
-      first >> id;
-      if (id == kFailure) {
-        if (!one.error)
-          one.error = std::make_exception_ptr(NumericError(tr("[engine] rank 0 drew no token")));
-        continue;
-      }
-      one = {};
-      if (id >= 0) one.token = id;
-    }
-  }
 
   std::vector<StepInput> inputs_of(const std::vector<Part>& parts) const {
     std::vector<StepInput> inputs;
@@ -517,12 +495,8 @@ class Engine::Impl {
   /// The end of a request that asked for a vector.
   EngineOutput embedded(LiveRequest& live) {
     EngineOutput output = ended(live, FinishReason::kStop);
-    const double count =
-        live.asked.pooling == Pooling::kMean ? static_cast<double>(live.seen.size()) : 1.0;
-    for (const double sum : live.pooled)
-      output.embedding.push_back(static_cast<float>(sum / count));
-    if (!std::all_of(live.pooled.begin(), live.pooled.end(),
-                     [](double sum) { return std::isfinite(sum); })) {
+    output.embedding = mean_of_pooled(live);
+    if (output.embedding.empty()) {
       output.finished = FinishReason::kFailed;
       output.error =
           std::make_exception_ptr(NumericError(tr("[engine] hidden states are no numbers")));

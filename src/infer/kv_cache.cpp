@@ -156,7 +156,7 @@ void SequenceCache::end() {
 std::optional<ops::Segments> SequenceCache::begin_again(const std::vector<Span>& batch) {
   int64_t needed = 0;
   for (const Span& span : batch) {
-    const int64_t pages = pages_for(span.first + span.count);
+    const int64_t pages = ops::pages_for(span.first + span.count);
     needed += std::max<int64_t>(0, pages - std::ssize(sequences_.at(span.id).pages));
   }
   if (pool_.max_pages() > 0 && !pool_.has(needed)) return {};
@@ -166,7 +166,7 @@ std::optional<ops::Segments> SequenceCache::begin_again(const std::vector<Span>&
   for (const Span& span : batch) {
     std::vector<int32_t>& pages = sequences_.at(span.id).pages;
     const int64_t length = span.first + span.count;
-    while (std::ssize(pages) < pages_for(length)) pages.push_back(pool_.take().value());
+    while (std::ssize(pages) < ops::pages_for(length)) pages.push_back(pool_.take().value());
     segments.q_starts.push_back(segments.q_starts.back() + span.count);
     segments.k_starts.push_back(segments.k_starts.back() + length);
     tables.push_back(pages);

@@ -2,6 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
+#include <sstream>
+
+#include "base/error.h"
+#include "parallel/agree.h"
+
 namespace danlu::infer {
 
 bool LiveRequest::takes_likeliest(int64_t vocabulary) const {
@@ -33,6 +39,36 @@ DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType co
     drawn.error = std::current_exception();
   }
   return drawn;
+}
+
+void agree(const parallel::Group& group, std::vector<DrawnToken>& drawn) {
+  constexpr int32_t kNothing = -1, kFailure = -2;
+  std::string ids;
+  for (const DrawnToken& one : drawn)
+    ids += std::to_string(one.error ? kFailure : one.token.value_or(kNothing)) + " ";
+  std::istringstream first(parallel::text_from(group, 0, ids));
+  for (DrawnToken& one : drawn) {
+    int32_t id = kNothing;
+    first >> id;
+    if (id == kFailure) {
+      if (!one.error)
+        one.error = std::make_exception_ptr(NumericError(tr("[engine] rank 0 drew no token")));
+      continue;
+    }
+    one = {};
+    if (id >= 0) one.token = id;
+  }
+}
+
+std::vector<float> mean_of_pooled(const LiveRequest& live) {
+  const double count =
+      live.asked.pooling == Pooling::kMean ? static_cast<double>(live.seen.size()) : 1.0;
+  std::vector<float> mean;
+  for (const double sum : live.pooled) {
+    if (!std::isfinite(sum)) return {};
+    mean.push_back(static_cast<float>(sum / count));
+  }
+  return mean;
 }
 
 void pool_hidden(Pooling how, const at::Tensor& hidden_nH, std::vector<double>& pooled) {

@@ -11,6 +11,7 @@
 #include "infer/engine.h"
 #include "infer/kv_cache.h"
 #include "infer/prefix_index.h"
+#include "parallel/group.h"
 
 namespace danlu::infer {
 
@@ -67,6 +68,14 @@ std::optional<text::TokenId> next_of(std::span<float> logits_V, const Request& r
                                      at::ScalarType computed_in);
 
 DrawnToken draw(std::span<float> logits_V, const LiveRequest& live, at::ScalarType computed_in);
+
+/// Makes of each what rank 0 drew, or that nothing may come, or its failure. Collective over ranks
+/// that draw for one model each: they see the same logits, but unlike processors may draw
+/// otherwise.
+void agree(const parallel::Group& group, std::vector<DrawnToken>& drawn);
+
+/// The vector of a request that asked for one; empty where it is no number.
+std::vector<float> mean_of_pooled(const LiveRequest& live);
 
 /// Adds the hidden states [n, hidden] of a prompt's next tokens to what was pooled so far.
 void pool_hidden(Pooling how, const at::Tensor& hidden_nH, std::vector<double>& pooled);

@@ -91,6 +91,26 @@ void describe_pictures(const Plan& plan, const Line& line) {
   line(tr("pictures"), said);
 }
 
+/// What the fullest rank holds, and a host.
+template <typename Line>
+void describe_memory(const Plan& plan, const Line& line) {
+  const StagePlan& stage = plan.stages[plan.fullest];
+  const Memory memory = stage.memory.in_parts();
+  const int64_t rollout = stage.memory.rollout;
+  line("  " + tr("weights"), gb(memory.weights));
+  line("  " + tr("gradients"), gb(memory.gradients - memory.gradients_to_come));
+  line("  " + tr("masters"), gb(memory.masters));
+  line("  " + tr("moments"), gb(memory.moments));
+  line("  " + tr("activations"), tr("{} of {} passes", gb(memory.activations), stage.in_flight));
+  line("  " + tr("working"), gb(memory.working));
+  line("  " + tr("communication"), gb(memory.communication));
+  line("  " + tr("allocator"), gb(memory.allocator));
+  if (rollout > 0) line("  " + tr("of a rollout"), tr("{} in place of passes", gb(rollout)));
+  if (plan.host_bytes > 0)
+    line(tr("memory of a host"),
+         fmt::format("{} / {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
+}
+
 }  // namespace
 
 std::string Plan::limit() const {
@@ -122,8 +142,6 @@ std::string describe_line(const Plan& plan) {
 
 std::string describe(const Plan& plan) {
   const StagePlan& stage = plan.stages[plan.fullest];
-  const Memory memory = stage.memory.in_parts();
-  const int64_t rollout = stage.memory.rollout;
   const Request& request = plan.request;
   std::string out;
   const auto line = [&](const std::string& name, const std::string& value) {
@@ -141,18 +159,7 @@ std::string describe(const Plan& plan) {
   line(tr("fullest rank"),
        tr("of stage {}: {} of {}, {}", plan.fullest, gb(stage.memory.total()),
           gb(plan.machine.memory_bytes), plan.fits() ? tr("fits") : tr("does not fit")));
-  line("  " + tr("weights"), gb(memory.weights));
-  line("  " + tr("gradients"), gb(memory.gradients - memory.gradients_to_come));
-  line("  " + tr("masters"), gb(memory.masters));
-  line("  " + tr("moments"), gb(memory.moments));
-  line("  " + tr("activations"), tr("{} of {} passes", gb(memory.activations), stage.in_flight));
-  line("  " + tr("working"), gb(memory.working));
-  line("  " + tr("communication"), gb(memory.communication));
-  line("  " + tr("allocator"), gb(memory.allocator));
-  if (rollout > 0) line("  " + tr("of a rollout"), tr("{} in place of passes", gb(rollout)));
-  if (plan.host_bytes > 0)
-    line(tr("memory of a host"),
-         fmt::format("{} / {}", gb(plan.host_bytes), gb(plan.machine.host_bytes)));
+  describe_memory(plan, line);
   line(tr("sent a step and rank"), gb(stage.data.all() + stage.tensor.all() + stage.context.all() +
                                       stage.expert.all() + stage.pipeline.all()));
   line("  " + tr("data axis"), sent_text(stage.data));

@@ -1,4 +1,5 @@
-// settings/answers_at_a_time.h: how many answers a rank draws together, in training and in its plan.
+// settings/answers_at_a_time.h: how many answers a rank draws together, in training and in its
+// plan.
 #pragma once
 #include <cstdint>
 

@@ -8,7 +8,8 @@
 namespace danlu::train {
 
 /// Checks everything that can be checked, then loads weights, resumes if there is something to
-/// resume, trains, saves. Errors: any danlu::Error. objective: nullptr: what the configuration says.
+/// resume, trains, saves. Errors: any danlu::Error. objective: nullptr: what the configuration
+/// says.
 void run(const TrainConfig& config, const std::shared_ptr<const Objective>& objective = nullptr);
 
 }  // namespace danlu::train

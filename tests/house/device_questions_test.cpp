@@ -39,7 +39,7 @@ const std::map<std::string, Place>& host_memory() {
        {1, "log-probabilities that have come to the host, where answers are packed"}},
       {"src/train/metrics.cpp", {2, "a handful of numbers that ranks exchange"}},
       {"src/train/run_dir/hand_over.cpp", {2, "bytes of files that ranks hand over"}},
-      {"src/infer/step.cpp", {1, "logits that have come to the host, where ids are drawn"}},
+      {"src/infer/step.cpp", {2, "logits that have come to the host, where ids are drawn"}},
       {"src/infer/predicted_drafts.cpp", {1, "logits that have come to the host"}},
       {"src/infer/live_request.cpp", {1, "hidden states that have come to the host"}},
       {"src/layers/adapter_runs.cpp", {1, "numbers of rows that have come to the host"}},

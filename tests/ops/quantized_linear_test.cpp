@@ -33,7 +33,7 @@
 namespace danlu::ops {
 namespace {
 
-using test::kBlockBlockTypes;
+using test::kBlockTypes;
 using test::Matrix;
 using test::random_matrix;
 

@@ -121,7 +121,7 @@ TEST(ResumeChild, DISABLED_Run) {
   }
   int code = 0;
   try {
-    code = run(config_of(job));
+    run(config_of(job));
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     code = static_cast<int>(error.code());
