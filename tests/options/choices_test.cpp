@@ -117,7 +117,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
        {"to=peft", "to=mm", "moe_tp_extend_ep=true", "with_optimizer=true",
         "use_distributed_optimizer=true", "use_distributed_optimizer=false",
         "overlap_grad_reduce=true", "overlap_grad_reduce=false", "load_model_type=mg",
-        "load_model_type=optim", "save_model_type=hf", "load_from_legacy=true",
+        "load_model_type=optim", "save_model_type=hf", "load_from_legacy=true", "orm=true",
         "add_qkv_bias=false", "add_dense_bias=true", "w_pack=true", "embed_layernorm=true"}},
   };
   static const std::set<std::string> none;
