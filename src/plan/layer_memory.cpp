@@ -170,6 +170,9 @@ int64_t gelu_backward_bytes(const Request& request, const Sizes& of) {
 /// What the backward of quick GELU makes at once: its gradient, and seven or eight tensors in f32
 /// (ops/activation.cpp).
 int64_t activation_backward_bytes(const Request& request, const Sizes& of) {
+  // A decoder's GELU is one operator of ATen, a tower's QuickGELU is several.
+  if (!request.model.is_gated)
+    return request.precision == settings::Precision::kF32 ? 2 * of.ffn : 8 * of.ffn;
   const int64_t wide = of.ffn * 4 / request.element_bytes();
   return wide == of.ffn ? 7 * wide : of.ffn + 8 * wide;
 }

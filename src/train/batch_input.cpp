@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "base/rng.h"
 #include "train/visual_input.h"
@@ -81,6 +83,17 @@ data::Batch filling(const parallel::Mesh& mesh) {
   data::Batch batch = own_part(mesh, data::make_batch({sample}));
   batch.is_filling = true;
   return batch;
+}
+
+LossOfFilling loss_of_filling(const models::CausalLM& stage, const at::Tensor& hidden_NH,
+                              const models::ForwardInput& input) {
+  if (stage.config().score) {
+    const at::Tensor sum = stage.scores(hidden_NH, input, at::zeros({1}, at::kLong)).sum();
+    return {sum, at::zeros_like(sum)};
+  }
+  const models::LossSum nothing =
+      stage.head_loss(hidden_NH, input, at::zeros(input.ids_N.sizes(), at::kLong), 0);
+  return {nothing.sum, nothing.factor};
 }
 
 void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& schedule,

@@ -29,6 +29,13 @@ class OwnParts {
 /// divided among ranks, one that has no micro-batch takes part in a pass with it, because others
 /// send rows to its experts.
 data::Batch filling(const parallel::Mesh& mesh);
+/// A number of the head over the last stage's hidden states of filling, and the 0 that its backward
+/// begins with: it goes through the network, where other ranks wait for this one.
+struct LossOfFilling {
+  at::Tensor sum, grad;
+};
+LossOfFilling loss_of_filling(const models::CausalLM& stage, const at::Tensor& hidden_NH,
+                              const models::ForwardInput& input);
 /// Makes `filler` the micro-batches of the schedule that `batches` lacks.
 void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& schedule,
              const data::Batch& filler);

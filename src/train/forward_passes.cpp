@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
 
 #include "models/training_memory.h"
 #include "parallel/agree.h"
@@ -48,7 +47,7 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& own, const How& h
       hidden_nH = stage_.forward(input, begins ? at::Tensor() : hidden_nH, action.chunk);
       if (!stage_.stage().ends_at(action.chunk)) continue;
       if (batch->is_filling) {
-        stage_.head_loss(hidden_nH, input, at::zeros(input.ids_N.sizes(), at::kLong), 0);
+        loss_of_filling(stage_, hidden_nH, input);
       } else {
         on_hidden(static_cast<size_t>(action.micro_batch), hidden_nH, input);
       }

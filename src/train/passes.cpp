@@ -47,11 +47,9 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   flight.left = stage_.forward(input, flight.entered, chunk);
   if (!stage_.stage().ends_at(chunk)) return;
   if (batch.is_filling) {
-    // A loss of factor 0: its backward goes through the network, where other ranks wait for it.
-    const at::Tensor targets_N = at::zeros({static_cast<int64_t>(batch.ids.size())}, at::kLong);
-    const models::LossSum nothing = stage_.head_loss(flight.left, input, targets_N, 0);
+    const LossOfFilling nothing = loss_of_filling(stage_, flight.left, input);
     flight.left = nothing.sum;
-    flight.grad = nothing.factor;
+    flight.grad = nothing.grad;
     return;
   }
   const Loss loss =

@@ -199,8 +199,9 @@ TEST_F(Convert, LayersThatPredictFurtherAheadGoThroughMegatronsNamesAndMindSpeed
   ok({"convert", v3, "copy", "--to", "hf"});
   EXPECT_THAT(ok({"inspect", "copy", "--tensors"}).out, HasSubstr("layers.3.eh_proj"));
   expect_same(v3, "copy");
-  EXPECT_THAT(ok({"convert", v3, "native", "--to", "native"}).err,
-              HasSubstr("layers that predict further ahead (MTP) are left out"));
+  ok({"convert", v3, "native", "--to", "native"});
+  ok({"convert", "native", "kept", "--to", "hf"});
+  expect_same(v3, "kept");
   ok({"convert", v3, "mindspeed", "--to", "mcore", "--tp", "2", "--ep", "2", "--pp", "3"});
   EXPECT_THAT(content_of(*this / "mindspeed/iter_0000001/mp_rank_01_002_001/model_optim_rng.pt"),
               AllOf(HasSubstr("mtp_layers.0.transformer_layer.self_attention.linear_qb.weight"),

@@ -74,6 +74,58 @@ class ExpertLines : public BadInput {
   }
 };
 
+/// Five pairs on two ranks: in the last step one has none, and takes part with filling.
+TEST_F(ExpertLines, ARewardModelIsTrainedWhereARankHasNoPair) {
+  make_model("qwen3_moe");
+  std::string pairs;
+  for (int i = 0; i < 5; ++i) {
+    pairs += nlohmann::json{{"messages",
+                             {{{"role", "user"}, {"content", "question " + std::to_string(i)}},
+                              {{"role", "assistant"}, {"content", "a good answer"}}}},
+                            {"rejected_response", "no" + std::to_string(i)}}
+                 .dump() +
+             "\n";
+  }
+  write("pairs.jsonl", pairs);
+  const auto line = [&](const std::string& to, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"rlhf",
+                                      "--rlhf_type",
+                                      "rm",
+                                      "--model",
+                                      "model",
+                                      "--dataset",
+                                      "pairs.jsonl",
+                                      "--output_dir",
+                                      to,
+                                      "--no-version-dir",
+                                      "--tuner",
+                                      "full",
+                                      "--dtype",
+                                      "fp32",
+                                      "--max_steps",
+                                      "3",
+                                      "--logging_steps",
+                                      "1",
+                                      "--val_ratio",
+                                      "0",
+                                      "--lr",
+                                      "1e-3",
+                                      "--batch_size",
+                                      "1",
+                                      "--global_batch_size",
+                                      "2",
+                                      "--save_strategy",
+                                      "no",
+                                      "--no_shuffle"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  ok(line("one", {}));
+  ok(on_two(line("two", {"--ep", "2"})));
+  EXPECT_NEAR(last_loss("one"), last_loss("two"), 1e-6);
+  EXPECT_GT(last_loss("one"), 0);
+}
+
 class ExpertChain : public ExpertLines, public testing::WithParamInterface<const char*> {};
 
 TEST_P(ExpertChain, TrainedDividedContinuedConvertedTunedAndAsked) {

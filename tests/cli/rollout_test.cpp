@@ -62,6 +62,12 @@ class RolloutLine : public BadInput {
   }
 };
 
+TEST_F(RolloutLine, RewardModelsAreRefused) {
+  expect_error(run(line("out.jsonl", {"--reward_model", good("model").string()})), 2,
+               {"--reward_model", "--rlhf_type grpo"});
+  EXPECT_FALSE(std::filesystem::exists(*this / "out.jsonl"));
+}
+
 TEST_F(RolloutLine, WritesEveryAnswerWithItsRewards) {
   const ProgramResult result = ok(line("all.jsonl"));
   EXPECT_THAT(result.err, HasSubstr("6 prompts, 24 answers"));

@@ -64,6 +64,9 @@ void expect_near(const at::Tensor& card, const at::Tensor& exact, const std::str
 }
 
 const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kBFloat16};
+std::vector<at::ScalarType> types_of_products() {
+  return test::aten_multiplies_bf16() ? kTypes : std::vector{at::kFloat};
+}
 
 struct Sizes {
   int64_t n, i, o;
@@ -74,7 +77,7 @@ TEST(AtenTable, ProductsAreRoundedOnceAndSummedInF32) {
   const AtenTable table;
   const Backend& own = aten::backend();
   for (const auto& [n, i, o] : kSizes) {
-    for (const at::ScalarType type : kTypes) {
+    for (const at::ScalarType type : types_of_products()) {
       const Twin x({n, i}, type, 1), weight({o, i}, type, 2), bias({o}, type, 3),
           d_y({n, o}, type, 4);
       const at::Tensor y = x.exact.matmul(weight.exact.t());
@@ -123,7 +126,7 @@ TEST(AtenTable, MultipliesWeightsInBlocks) {
                        second = test::random_matrix(type, 16, 512);
     const auto card = first.weight.to(kCard), other = second.weight.to(kCard);
     EXPECT_TRUE(at::equal(card->dense(), first.weight.dense()));
-    for (const at::ScalarType dtype : kTypes) {
+    for (const at::ScalarType dtype : types_of_products()) {
       const Twin x({5, 512}, dtype, 1), bias({37}, dtype, 2);
       const std::vector<BlockFactor> factors{{*card, bias.card}, {*other}};
       const auto products = own.block_products(x.card, factors);
@@ -377,22 +380,22 @@ TEST(AtenTable, AttendsOverPagesWithoutAWait) {
 }
 
 TEST(AtenTable, NoEntryWaitsForTheDevice) {
+  const at::ScalarType type = types_of_products().back();
   const AtenTable table;
-  const Twin x({33, 64}, at::kBFloat16, 1), weight({48, 64}, at::kBFloat16, 2),
-      d_y({33, 48}, at::kBFloat16, 3), unit({64}, at::kBFloat16, 4),
-      heads({33, 4, 16}, at::kBFloat16, 5);
+  const Twin x({33, 64}, type, 1), weight({48, 64}, type, 2), d_y({33, 48}, type, 3),
+      unit({64}, type, 4), heads({33, 4, 16}, type, 5);
   const at::Tensor sum = at::zeros({48, 64}, at::device(kCard)),
                    index = at::arange(33, at::kLong).remainder(48).to(kCard);
   const Spans spans{{0, 20, 0, 20, 0, true}, {20, 13, 20, 13, 0, true}};
   const int64_t before = test::pretend_waits();
   aten::product(x.card, weight.card, {}, at::kFloat);
-  aten::input_grad(d_y.card, weight.card, at::kBFloat16);
+  aten::input_grad(d_y.card, weight.card, type);
   aten::add_weight_grad(d_y.card, x.card, sum, true);
   const NormResult norm = aten::rms_norm(x.card, unit.card, 1e-5);
   aten::rms_norm_backward(x.card, unit.card, norm.rstd, norm.y, true, true);
   aten::swiglu_backward(x.card, x.card, x.card);
   const PartialAttention part = aten::attention(heads.card, heads.card, heads.card, spans,
-                                                {.scale = 1, .alibi_slopes_Q = {}}, at::kBFloat16);
+                                                {.scale = 1, .alibi_slopes_Q = {}}, type);
   aten::attention_backward(heads.card, heads.card, heads.card, spans,
                            {.scale = 1, .alibi_slopes_Q = {}}, part.out_NQD, part.lse_QN,
                            part.lse_QN);

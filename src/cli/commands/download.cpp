@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
@@ -311,6 +312,7 @@ int run_download(const Options& options) {
     fmt::print("{}\n", found_offline(request, why).string());
     return 0;
   }
+  watch_interrupts();
   log::info("{}: from {} ({}) into {}", request.repository.id, hub_name(request.repository.hub),
             request.client.endpoint,
             request.local_dir.empty() ? request.cache.string() : request.local_dir.string());

@@ -95,6 +95,11 @@ std::vector<Prompt> read_prompts(const Options& options, std::vector<fs::path>& 
 settings::Reinforcement rewards_named(const Options& options) {
   settings::Reinforcement told;
   settings::take_rewards(options, told);
+  if (!told.reward_models.empty()) {
+    throw UsageError(tr("[rollout] {}: rules and programs judge here, reward models do not",
+                        options.given_as("reward_model")),
+                     tr("danlu rlhf --rlhf_type grpo takes them"));
+  }
   for (const std::string& name : told.rewards)
     eval::make_reward(name, train::reward_settings(told));
   return told;

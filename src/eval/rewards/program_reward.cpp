@@ -1,5 +1,7 @@
 #include "eval/rewards/program_reward.h"
 
+#include <sys/wait.h>
+
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -36,6 +38,12 @@ std::optional<Score> score_in(const std::string& line) {
   }
 }
 
+/// How a program ended, by what waitpid says.
+std::string ending(int status) {
+  return WIFSIGNALED(status) ? tr("ended by signal {}", WTERMSIG(status))
+                             : tr("exit code {}", WEXITSTATUS(status));
+}
+
 class ProgramReward : public Reward {
  public:
   ProgramReward(std::vector<std::string> words, int64_t timeout_ms)
@@ -67,8 +75,8 @@ class ProgramReward : public Reward {
     }
     const size_t missing = read(result.output, &scores);
     if (missing > 0) {
-      log::warning("[reward] {}: {} of {} answers without a score (exit status {})", words_.front(),
-                   missing, completions.size(), result.status);
+      log::warning("[reward] {}: {} of {} answers without a score ({})", words_.front(), missing,
+                   completions.size(), ending(result.status));
     }
     return scores;
   }

@@ -1,6 +1,7 @@
 #include "settings/options/reinforcement_options.h"
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "base/checkpoint_name.h"
@@ -116,7 +117,7 @@ std::vector<double> weights_from(const Options& options, size_t rewards) {
   for (const std::string& text : options.get_list("reward_weights")) {
     double weight = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), weight);
-    if (problem != std::errc() || end != text.data() + text.size()) {
+    if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(weight)) {
       throw UsageError(tr("[train] {} {}: not a number", options.given_as("reward_weights"), text));
     }
     weights.push_back(weight);

@@ -47,16 +47,30 @@ std::vector<text::TokenId> tail_of(const Prepared& run) {
   return end == ids.rend() ? std::vector<text::TokenId>() : std::vector(end.base(), ids.end());
 }
 
+/// The last part of its path, or as many as no other judge has.
+std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size_t own) {
+  std::filesystem::path rest = judges[own].lexically_normal(), name;
+  const auto ends_alike = [&](const std::filesystem::path& other) {
+    return ("/" + other.lexically_normal().string()).ends_with("/" + name.string());
+  };
+  while (rest.has_filename()) {
+    name = name.empty() ? rest.filename() : rest.filename() / name;
+    rest = rest.parent_path();
+    if (std::count_if(judges.begin(), judges.end(), ends_alike) == 1) break;
+  }
+  return name.string();
+}
+
 /// The model in `path`, which judges on the mesh of the policy. Collective.
 std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
-                                       const std::filesystem::path& path) {
+                                       const std::string& name, const std::filesystem::path& path) {
   const settings::ModelSource source = settings::reward_model_at(path);
   const weights::CheckpointSource opened = settings::open_model(source);
   // Answers are judged as the ids that were drawn.
   require_same_tokens(run, "--reward_model " + path.string(),
                       source.adapter.empty() ? opened.companions : source.adapter);
-  return model_reward(path.filename().string(), load_frozen(run, opened, source.adapter),
-                      *begun.state.model, *begun.state.links, tail_of(run));
+  return model_reward(name, load_frozen(run, opened, source.adapter), *begun.state.model,
+                      *begun.state.links, tail_of(run));
 }
 
 /// Checkpoints and evaluations that a line asks for in the midst of rollouts come behind them.
@@ -111,8 +125,10 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
   for (const std::string& name : told.rewards)
     parts.rewards.push_back(
         reward_of_first_rank(eval::make_reward(name, reward_settings(told)), ranks->model()));
-  for (const std::filesystem::path& judge : told.reward_models)
-    parts.rewards.push_back(judge_at(run, begun, judge));
+  for (size_t i = 0; i < told.reward_models.size(); ++i) {
+    parts.rewards.push_back(
+        judge_at(run, begun, name_of_judge(told.reward_models, i), told.reward_models[i]));
+  }
   RolloutSettings settings;
   settings.told = told;
   settings.batches = options;
