@@ -74,6 +74,14 @@ class ExpertLines : public BadInput {
   }
 };
 
+TEST_F(ExpertLines, ARewardModelPredictsNothingFurtherAhead) {
+  make_model("glm4_moe");
+  expect_error(run({"rlhf", "--rlhf_type", "rm", "--model", "model", "--dataset",
+                    good("good.jsonl").string(), "--output_dir", "out", "--tuner", "full",
+                    "--mtp-num-layers", "1"}),
+               2, {"--mtp-num-layers", "reward model"});
+}
+
 /// Five pairs on two ranks: in the last step one has none, and takes part with filling.
 TEST_F(ExpertLines, ARewardModelIsTrainedWhereARankHasNoPair) {
   make_model("qwen3_moe");

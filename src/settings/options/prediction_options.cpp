@@ -19,6 +19,11 @@ PredictionTraining prediction_training_from(const Options& options, bool has_ada
         tr("config.json says how many there are (num_nextn_predict_layers); 0 leaves them as "
            "they are"));
   }
+  if (model.score) {
+    throw UsageError(
+        tr("[train] {}: a reward model has no vocabulary to predict further ahead in", flag),
+        tr("leave it out"));
+  }
   if (has_adapters) {
     throw UsageError(tr("[train] {}: beside adapters these layers stay as they are", flag),
                      tr("leave it out, or give --tuner full"));

@@ -51,13 +51,15 @@ fs::path critic_in(const fs::path& named, const std::string& flag) {
   const fs::path folder = named / kCriticFolder;
   std::error_code unknown;
   if (!fs::is_directory(folder, unknown)) return named;
-  fs::path found = weights::has_weights(folder) ? folder : fs::path();
+  const bool is_finished =
+      weights::has_weights(folder) || fs::exists(folder / "adapter_config.json", unknown);
+  fs::path found = is_finished ? folder : fs::path();
   int64_t newest = -1;
   for (const auto& entry : fs::directory_iterator(folder, unknown)) {
     const auto step = step_of_checkpoint(entry.path().filename().string());
     if (!step || *step <= newest || !fs::exists(entry.path() / "DONE", unknown)) continue;
     newest = *step;
-    if (!weights::has_weights(folder)) found = entry.path();
+    if (!is_finished) found = entry.path();
   }
   if (found.empty()) {
     throw ModelError(
