@@ -65,7 +65,7 @@ OwnState own_state(const parallel::Mesh& mesh, const optim::AdamW& optimizer, bo
       // What several ranks hold is written by the first of them.
       const bool writes =
           mesh.tensor().rank() % held.holders == 0 && !is_copy(mesh, *state.parameter);
-      auto& list = writes ? own.held.written : own.held.copies;
+      auto& list = writes ? own.held.written : own.held.written_by_others;
       list.push_back({state.name, state.parameter->spec.shape, held.rect});
       if (writes) own.values.push_back(state.values.narrow(at, size));
       at += size;

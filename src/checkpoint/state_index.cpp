@@ -59,7 +59,7 @@ std::string state_file(int64_t rank) { return fmt::format("rank-{}.safetensors",
 
 std::string listed(const HeldParts& held) {
   return dump_text({{"written", listed(held.written)},
-                    {"copies", listed(held.copies)},
+                    {"copies", listed(held.written_by_others)},
                     {"bytes", held.file.bytes},
                     {"xxh3", held.file.xxh3}});
 }
@@ -102,7 +102,7 @@ void write_state_index(const fs::path& folder, const std::vector<std::string>& l
     std::set<size_t> needed;
     const HeldParts& parts = held[static_cast<size_t>(holders.rank_of(holder))];
     add_files_with(parts.written, written, needed);
-    add_files_with(parts.copies, written, needed);
+    add_files_with(parts.written_by_others, written, needed);
     reads.push_back(needed);
   }
   index["ranks"] = {{"tensor", holders.tensor},

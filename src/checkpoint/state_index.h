@@ -21,7 +21,7 @@ struct HeldParts {
   std::vector<weights::native::Part> written;  ///< by itself
   WrittenFile file;                            ///< with these
   std::vector<weights::native::Part>
-      copies;  ///< what a neighbour on the tensor axis, or the first stage, writes
+      written_by_others;  ///< by a neighbour on the tensor axis, or by the first stage
 };
 
 /// Ranks that hold different parts of a state: in every stage of the pipeline, which has so many
