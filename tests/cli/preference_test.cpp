@@ -419,6 +419,37 @@ TEST_F(PreferenceLines, HeldOutPromptsAreAnsweredAndJudged) {
   }
 }
 
+TEST_F(PreferenceLines, JudgesOfOneNameAreToldApart) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
+  for (const char* folder : {"a", "b"}) {
+    fs::create_directories(*this / folder);
+    fs::copy(*this / "judge", *this / folder / "last", fs::copy_options::recursive);
+  }
+  const auto drawn_with = [&](const std::string& weight) {
+    return line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", "drawn",
+                {"--reward_model", "a/last", "b/last", "--reward_weights", "1", weight,
+                 "--num_generations", "2", "--max_completion_length", "4", "--tuner", "full"});
+  };
+  expect_error(run(drawn_with("nan")), 2, {"--reward_weights nan", "not a number"});
+  ok(drawn_with("2"));
+  const auto step = steps_of(*this / "drawn").at(0);
+  EXPECT_EQ(step.at("rewards/a/last/mean"), step.at("rewards/b/last/mean"));
+  EXPECT_FALSE(step.contains("rewards/last/mean"));
+}
+
+TEST_F(PreferenceLines, ACriticOfAdaptersIsGoneOnWith) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
+  const auto ppo = [&](const std::string& to, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--max_completion_length", "4", "--tuner",        "lora",
+                                      "--num_ppo_epochs",        "1", "--reward_model", "judge"};
+    words.insert(words.end(), more.begin(), more.end());
+    return line({"rlhf", "--rlhf_type", "ppo"}, "pairs.jsonl", to, words);
+  };
+  ok(ppo("first", {}));
+  EXPECT_THAT(ok(ppo("second", {"--critic_model", "first"})).err,
+              HasSubstr("--critic_model first: a run, of which first/critic is taken"));
+}
+
 TEST_F(PreferenceLines, ModelsBesideTheOneThatIsTrained) {
   ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
   const auto ppo = [&](const std::string& to, const std::vector<std::string>& more) {
