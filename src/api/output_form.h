@@ -16,8 +16,8 @@ struct OutputForm {
   std::string param = {};                 ///< the field that asked for it
 };
 
-/// Of response_format, structured_outputs and guided_*, its older names. Errors: Refusal, also for
-/// more than one.
+/// Reads the form that response_format, structured_outputs or guided_* (its older names) ask for.
+/// Errors: Refusal, also for more than one.
 OutputForm read_output_form(Fields& fields);
 
 }  // namespace danlu::api

@@ -39,7 +39,8 @@ struct ShownLogprobs {
 /// {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}
 Json chat_logprobs_json(const std::vector<ShownLogprobs>& tokens);
 
-/// Of a completion. Without a value: the first token of a prompt, which follows nothing.
+/// A token of a completion and its log-probability. Without a value: the first token of a prompt,
+/// which follows nothing.
 struct PlacedLogprobs {
   std::string token;
   int64_t offset = 0;  ///< characters of the whole text before it

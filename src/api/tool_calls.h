@@ -32,7 +32,7 @@ struct ToolCallOptions {
   /// Calls are given out when they are complete. A broken one is content then; without this, only
   /// what follows the place where it broke, where its name was given out before.
   bool whole_calls = false;
-  /// Of a call; new_call_id where there is none.
+  /// Makes the id of a call; empty: new_call_id.
   std::function<std::string()> make_id = {};
 };
 

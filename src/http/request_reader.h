@@ -31,7 +31,7 @@ class RequestReader {
 
   Request take_head();  ///< all but the body, its places and its peer
   std::string take_body();
-  /// Of the request whose head was read.
+  /// What the request says whose head was read.
   bool keeps_alive() const;       ///< the client may send another one on this connection
   bool is_old() const;            ///< HTTP/1.0, which knows no chunks
   bool expects_continue() const;  ///< the client waits with the body until it is told to go on

@@ -23,7 +23,7 @@ struct Settings {
   size_t max_header_bytes = size_t{64} << 10;  ///< request line and headers; more: 431
   size_t max_body_bytes = size_t{64} << 20;    ///< more: 413
   size_t max_connections = 4096;               ///< more: the new one is answered 503
-  /// Of one connection, that its client has not taken. More: it is cut.
+  /// Bytes that the client of a connection has not taken yet; with more it is cut.
   size_t max_output_bytes = size_t{8} << 20;
   double header_timeout_s = 20;      ///< from a request's first byte to the end of its headers
   double body_timeout_s = 120;       ///< from there to the end of its body

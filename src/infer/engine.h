@@ -74,7 +74,7 @@ struct EngineSettings {
 
 class Followers;
 
-/// Since the engine was made, but for the first three.
+/// running, waiting and pages_used are values of now; the others count since the engine was made.
 struct EngineCounts {
   int64_t running = 0, waiting = 0;  ///< requests, now
   int64_t pages_used = 0;            ///< now, by requests

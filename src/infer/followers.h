@@ -20,7 +20,7 @@ class Followers {
   Followers(const parallel::Group& group, parallel::World& world,
             std::vector<AdapterPtr> adapters = {});
 
-  /// Of SequenceCache: a new one, and what is done to it.
+  /// Followers make a SequenceCache of their own and do to it what is done to the first rank's.
   void begin_cache(int64_t max_pages);
   void add_sequence(std::span<const int32_t> pages);
   void remove_sequence(SequenceId id);

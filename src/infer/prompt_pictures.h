@@ -61,7 +61,7 @@ class PromptPictures {
   /// Makes all pixels, and holds them until release(). Errors: those of PromptPicture::pixels.
   void load();
   void release();
-  /// Of one picture, held or made.
+  /// The pixels of one picture: those that are held, else they are made.
   at::Tensor pixels(size_t index) const;
 
  private:

@@ -47,7 +47,7 @@ void require_probabilities(bool are_there, const SamplingParams& params);
 
 /// Applies the penalty, then temperature, top-k, top-p, min-p, in the order of HF's `generate`.
 /// logits_V: f32, changed in place; removed tokens become -inf. `seen`: prompt and answer so far.
-/// Of the likeliest tokens `least_kept` stay, whatever top-k, top-p and min-p say.
+/// The `least_kept` likeliest tokens stay, whatever top-k, top-p and min-p say.
 void process_logits(std::span<float> logits_V, std::span<const int32_t> seen,
                     const SamplingParams& params, size_t least_kept = 1);
 
@@ -58,7 +58,8 @@ int32_t sample_token(std::span<float> logits_V, std::span<const int32_t> seen,
                      const SamplingParams& params, uint64_t stream, uint64_t step,
                      at::ScalarType computed_in);
 
-/// Of the model itself: temperature 1, before anything is removed or added.
+/// The model's own log-probability (natural logarithm): temperature 1, before anything is removed
+/// or added.
 struct TokenLogprob {
   int32_t id;
   float logprob;

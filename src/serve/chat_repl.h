@@ -13,8 +13,9 @@ struct ReplSettings {
   bool show_prompt = true;          ///< false where nobody types: only answers are printed
   bool show_speed = true;           ///< a line with tokens/s after each answer
   std::ostream* prompts = nullptr;  ///< where they go if not among the answers
-  /// Of the terminal: answers of several models are shown next to each other, as soon as all are
-  /// there. 0, or too narrow: one below the other, each while it is made.
+  /// The terminal's width in characters. Answers of several models are shown next to each other, as
+  /// soon as all are there; where it is 0 or too narrow, one below the other, each while it is
+  /// made.
   size_t columns = 0;
 };
 

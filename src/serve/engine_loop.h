@@ -28,7 +28,8 @@ class Receiver {
   virtual void on_accepted() = 0;
   /// false: the request `index` is to end here; nothing of it follows.
   virtual bool on_output(size_t index, const infer::EngineOutput& output) = 0;
-  /// None of them is answered any further. is_theirs: the requests are wrong, not the server.
+  /// No request of the group is answered any further. is_theirs: the requests are wrong, not the
+  /// server.
   virtual void on_failed(const Error& why, bool is_theirs) = 0;
 };
 

@@ -10,7 +10,7 @@
 
 namespace danlu::serve {
 
-/// Of one request, by base/clock.h; 0: not yet.
+/// When things happened to one request, in seconds of base/clock.h; 0: not yet.
 struct RequestTimes {
   double submitted_s = 0, begun_s = 0, first_token_s = 0, last_token_s = 0;
   int64_t prompt_tokens = 0, new_tokens = 0;

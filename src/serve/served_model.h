@@ -70,10 +70,11 @@ class ServedModel {
   /// Errors of all: api::Refusal; DataError and ModelError of templates and pictures.
   /// 404 for a name that is neither its own nor an adapter's; "" is its first.
   void require_name(const std::string& name) const;
-  /// Of requests that say this name: null where it is the base model's. Errors: as require_name.
+  /// The adapter that requests of this name want: null where it is the base model's name. Errors:
+  /// as require_name.
   infer::AdapterPtr adapter_named(const std::string& name) const;
   ServedAdapters& adapters() { return adapters_; }
-  /// Of the base model's names, then of the adapters.
+  /// One card for each name of the base model, then one for each adapter.
   std::vector<api::ModelCard> cards() const;
   BuiltPrompt chat_prompt(const api::ChatRequest& request) const;
   BuiltPrompt completion_prompt(const api::CompletionRequest& request,

@@ -42,7 +42,7 @@ struct Run {
   const Ranks& ranks;
   checkpoint::Saver& saver;
   MegatronCopies& megatron_copies;
-  const Shared& run_dir;  ///< whose it is
+  const Shared& run_dir;  ///< which ranks keep it
   const plan::Request& planned;
   CountedMemory& counted;
   Critic* critic = nullptr;                ///< PPO's

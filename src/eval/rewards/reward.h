@@ -38,7 +38,7 @@ struct RewardSettings {
   /// The column that holds the right answer; "": the first that is there of solution, answer,
   /// ground_truth, labels and response, or reward_model.ground_truth.
   std::string reference_column = {};
-  /// Of `cosine`: what short and long answers get, in tokens up to cosine_length.
+  /// What `cosine` gives to short and to long answers, of at most cosine_length tokens.
   double cosine_short_wrong = -0.5, cosine_long_wrong = 0, cosine_short_right = 1,
          cosine_long_right = 0.5;
   int64_t cosine_length = 512;

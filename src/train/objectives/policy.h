@@ -15,7 +15,8 @@ inline constexpr const char* kAdvantageColumn = "advantage";
 /// Log-probabilities when the answer was drawn. Without the column the policy is its own old one:
 /// the ratio is 1, and its gradient is that of the log-probability.
 inline constexpr const char* kOldColumn = "old";
-/// Of the reference, for the KL term. Without the column the reference is asked before each step.
+/// The column of the reference's log-probabilities, for the KL term. Without it the reference is
+/// asked before each step.
 inline constexpr const char* kReferenceColumn = "reference";
 
 /// Over answers, each a segment whose targets are its tokens: -min(ratio A, clipped ratio A) + kl

@@ -9,7 +9,7 @@
 
 namespace danlu::train {
 
-/// Of each sample the sums of its segments' log-probabilities.
+/// For each sample the sums of its segments' log-probabilities, in nats.
 using SegmentLogprobs = std::vector<std::vector<double>>;
 
 /// What the reference gives to all of `samples`, on every rank. reference: nullptr: the policy

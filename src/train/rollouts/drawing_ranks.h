@@ -10,16 +10,17 @@ namespace danlu::train {
 /// part of it on the tensor axis draws some of them.
 class DrawingRanks {
  public:
-  /// Of a mesh whose ranks of one model stand on the tensor axis alone. It outlives the object.
+  /// For a mesh where only ranks of the tensor axis hold one model together. It outlives the
+  /// object.
   explicit DrawingRanks(const parallel::Mesh& mesh) : trained_(mesh) {}
   /// world: of the mesh; both outlive the object. Collective.
   DrawingRanks(parallel::World& world, const parallel::Mesh& mesh);
 
-  /// Those that hold one model together, and take the same batches.
+  /// The ranks that hold one model together and take the same batches.
   const parallel::Group& model() const {
     return has_own_groups_ ? or_alone(model_) : trained_.tensor();
   }
-  /// Those among them that have the same part on the tensor axis.
+  /// The ranks of model() that have the same part on the tensor axis.
   const parallel::Group& drawers() const { return or_alone(drawers_); }
   /// One rank of each model.
   const parallel::Group& models() const {

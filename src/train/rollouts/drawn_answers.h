@@ -18,7 +18,7 @@ struct DrawnAnswer {
   std::vector<int32_t> ids;                   ///< with the token that ended it
   bool is_ended = false;                      ///< by such a token; false: cut at the limit
   std::vector<std::optional<double>> scores;  ///< of each reward
-  // Of each of `ids`; or empty.
+  // One number for each of `ids`, or empty.
   std::vector<float> old, reference;  ///< log-probabilities: the policy's, the reference's
   std::vector<float> values;          ///< what a critic expected before it
 };

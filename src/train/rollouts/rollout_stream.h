@@ -29,8 +29,8 @@ struct RolloutSettings {
   uint64_t seed = 0;
   /// Gets a line for each answer of a rollout (JSON); empty: nobody looks at them.
   std::filesystem::path samples_file;
-  /// Of the run; empty: what was drawn is kept nowhere. With `origin`, what answers depend on
-  /// beside weights.
+  /// The run's directory; empty: what was drawn is kept nowhere. With `origin`, what answers depend
+  /// on beside weights.
   std::filesystem::path run_directory;
   std::string origin;
   /// Requests that are given to the generator together, and whose answers are written down

@@ -11,7 +11,7 @@
 
 namespace danlu::train {
 
-/// Of each token of an answer.
+/// One number for each token of an answer.
 struct TokenWorth {
   std::vector<double> advantages;  ///< whitened over all answers' tokens
   std::vector<double> returns;     ///< what the critic is to expect before the token
