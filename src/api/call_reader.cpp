@@ -53,7 +53,7 @@ void CallReader::seek(char c) {
     in_calls_ = true;
     return leave(begin_calls(mark), 0);
   }
-  // Of these bytes only the last can begin a mark.
+  // Only the last of these bytes can begin a mark.
   held_.pop_back();
   const bool alone = held_.empty();
   add_content(std::exchange(held_, {}));

@@ -237,7 +237,7 @@ Step JsonCall::in_value(char c) {
   return step == Step::kDone ? Step::kMore : add(c);
 }
 
-/// Of a name, or of arguments that are no object.
+/// Ends the value of a name, or arguments that are no object.
 bool JsonCall::end_of_value() {
   if (member_ == Member::kOther) return true;
   const auto value = try_parse_json(text_);

@@ -89,7 +89,7 @@ void ReasoningSplitter::think(char c, ThoughtAndContent& out) {
     return;
   }
   if (kThinkClose.starts_with(tag)) return;
-  // Of the bytes that are no tag only the last can begin one.
+  // Only the last of the bytes that are no tag can begin one.
   const bool holds_last = c == '<' || is_thought_space(c);
   if (holds_last) held_.pop_back();
   release_thought(out);

@@ -9,9 +9,9 @@
 
 namespace danlu::api {
 
-/// Of several stop strings the one that ends first counts; of those that end at the same byte, the
-/// longest. So the result does not depend on how the text was cut. Text that could begin a stop
-/// string is held back. Not thread-safe.
+/// The stop string that ends first counts; the longest, where several end at the same byte. So the
+/// result does not depend on how the text was cut. Text that could begin a stop string is held
+/// back. Not thread-safe.
 class StopStrings {
  public:
   /// include: the stop string itself is part of the text. Errors: UsageError for an empty string.

@@ -228,7 +228,7 @@ enum class Role {
   kKvDown,  ///< [kv_rank + rope_dim, hidden]
   kKvDownNorm,
   kKvUp,  ///< [heads * (nope_dim + v_dim), kv_rank]: of each head its key, then its value
-  // Of a layer that predicts further ahead; it also names the table and the head that it shares.
+  // A layer that predicts further ahead has these; it also names the table and the head it shares.
   kPredictionTokenNorm,
   kPredictionHiddenNorm,
   kPredictionJoin,  ///< [hidden, 2 hidden]: columns of the token, then of the hidden state

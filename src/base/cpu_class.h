@@ -4,7 +4,7 @@
 
 namespace danlu {
 
-/// Of an architecture each has what the one before it has.
+/// Each has what the one before it of the same architecture has.
 enum class CpuClass {
   kPlain,       ///< the architecture's own minimum: SSE2, NEON (ARMv8.0)
   kAvx2,        ///< x86-64-v3 (AVX2, FMA, F16C, BMI2, …): Haswell, Zen 1 to 3 and later

@@ -46,7 +46,7 @@ class HeldNotices {
 void take_pipe();
 bool is_in_pipe();
 
-/// Also append every line to this file (a run's train.log); empty path stops it.
+/// Appends every line to this file too (a run's train.log); an empty path stops it.
 void tee_to_file(const char* path);
 /// The descriptor of that file; -1: there is none.
 int file_descriptor();

@@ -5,7 +5,7 @@
 
 namespace danlu {
 
-/// The line of a text in the form of /proc/cpuinfo that begins with `key`, what stands behind its
+/// The line of a text in the form of /proc/cpuinfo that begins with `key`, what stands after its
 /// colon; the first of several. Empty where there is none.
 std::string cpuinfo_value(std::string_view cpuinfo, std::string_view key);
 

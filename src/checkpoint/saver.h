@@ -28,7 +28,7 @@ struct SaveRequest {
   std::function<void(const std::filesystem::path&)> write_model;
   uint64_t model_bytes = 0;  ///< estimate for the free-space check
   bool with_state = true;    ///< false: model only, cannot be resumed
-  /// Also weights of f32 parameters: needed where the model files hold another type.
+  /// Weights of f32 parameters are kept too, since the model files hold another type.
   bool exact_weights = false;
   Json args, trainer_state, data_state;
   /// The ranks that keep a checkpoint, each in a run_dir that others do not see, ascending, 0 among

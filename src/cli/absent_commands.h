@@ -15,7 +15,7 @@ struct AbsentCommand {
   std::string becomes = {};  ///< the command that does it here
 };
 
-/// None of the names is a command (a test); one that becomes a command leaves this list.
+/// A test holds that no name here is a command; one that becomes a command leaves this list.
 const std::vector<AbsentCommand>& absent_commands();
 
 /// The entry for `name`, dash and underscore being the same and `.py` left out, or nullptr.

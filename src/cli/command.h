@@ -42,7 +42,7 @@ struct Command {
   std::vector<std::string> subcommands = {};  ///< the first word must be one of these
   /// What it prints on standard output is about files it made, not the result itself.
   bool makes_files = false;
-  /// The first word that names a command, and all behind it, are that command's.
+  /// The first word that names a command, and all after it, are that command's.
   bool runs_another = false;
   /// For a verb that reads lines of verbs that train: the options of one of them. The name,
   /// anywhere in the line, then comes to run() as its first word, and a configuration file is read

@@ -43,7 +43,7 @@ bool is_help(const std::string& word) { return word == "--help" || word == "-h";
                       "infer, convert, preprocess, … (danlu --help lists them)"));
 }
 
-/// A whole line of another program behind `danlu`: the command that it names is looked for in it.
+/// A whole line of another program after `danlu`: the command that it names is looked for in it.
 void refuse_foreign_line(const std::vector<std::string>& words) {
   const ForeignProgram* program = find_foreign_program(words[0]);
   if (!program) return;
@@ -149,11 +149,11 @@ void check_subcommand(const Command& command, const std::vector<std::string>& wo
 
 const Command* running = nullptr;
 
-/// What is behind the name of a command is not `command`'s to read. Errors: UsageError where no
+/// What is after the name of a command is not `command`'s to read. Errors: UsageError where no
 /// command is named, but something like one, and for a flag that is the other command's.
 void set_apart(const Command& command, const OptionTable& table, std::vector<std::string>& words) {
   if (!command.runs_another) return;
-  // The program's own name before a command's, as behind torchrun --no-python.
+  // The program's own name before a command's, as after torchrun --no-python.
   for (auto at = words.begin(); at + 1 < words.end(); ++at) {
     const bool names_program = std::filesystem::path(*at).filename() == "danlu";
     if (names_program && find_command(*(at + 1))) {
@@ -185,7 +185,7 @@ void set_apart(const Command& command, const OptionTable& table, std::vector<std
   }
 }
 
-/// Steps over what is behind the flag at `at`, as far as it is the flag's.
+/// Steps over what is after the flag at `at`, as far as it is the flag's.
 size_t behind_flag(const OptionTable& table, const std::vector<std::string>& words, size_t at) {
   const std::string& flag = words[at++];
   if (flag.find('=') != flag.npos) return at;

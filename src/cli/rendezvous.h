@@ -35,7 +35,7 @@ class Rendezvous {
 };
 
 /// Waits for the others at machine 0, which says how long: at the start half an hour, and for all
-/// of them; behind another life, `before`, as long as `place` says, and for as many as it needs.
+/// of them; after another life, `before`, as long as `place` says, and for as many as it needs.
 /// Says whom it waits for where that takes long. Errors: CommError if machine 0 is not there, is
 /// there no more, or too few came; UsageError if two launchers have one number, with the places of
 /// both, or mean different jobs; what throw_interrupted throws after a signal.

@@ -20,7 +20,7 @@
 
 namespace danlu::cli {
 
-/// What libtorch needs, by name; written by the build (cmake/rooms.cmake), nullptr behind the last.
+/// What libtorch needs, by name; written by the build (cmake/rooms.cmake), nullptr after the last.
 extern const char* const kEngineLibraries[];
 
 namespace {

@@ -43,7 +43,7 @@ struct MediaFlags {
   /// What is done to pictures before the processor: see pre_resize_names().
   std::string pre_resize = "none";
   std::optional<int64_t> min_pixels, max_pixels;  ///< of the processor, or of qwen_vl_utils
-  /// Of the rules of LLaMA-Factory and MindSpeed-MM; 2.0 has no least ones. Areas.
+  /// Areas by the rules of LLaMA-Factory and MindSpeed-MM; MindSpeed-MM 2.0 has no least ones.
   std::optional<int64_t> image_min_pixels, image_max_pixels;
   /// The same rules set these for frames; the other rules set them for video files.
   std::optional<int64_t> video_min_pixels, video_max_pixels;

@@ -47,7 +47,7 @@ struct EncodeSettings {
   Truncation truncation = Truncation::kDelete;
   bool append_eod = false;       ///< end of text after every sample or text
   bool append_eod_text = false;  ///< … after plain texts only (kSamples)
-  /// Of a model that reads pictures and videos; null: text alone.
+  /// Reads the rows' pictures and videos; null: the model reads text alone.
   std::shared_ptr<const MediaEncoder> media;
   StepTokens steps = {};
   /// For kPrompts: columns that are tokenised, without a template, into streams of their own.

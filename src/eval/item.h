@@ -11,9 +11,9 @@
 namespace danlu::eval {
 
 enum class CallKind {
-  kLikelihood,  ///< log-probability of `continuation` behind `context`
+  kLikelihood,  ///< log-probability of `continuation` after `context`
   kRolling,     ///< log-probability of the whole of `continuation`, in windows; no context
-  kGeneration,  ///< text behind `context`
+  kGeneration,  ///< text after `context`
 };
 
 /// How a text is generated.

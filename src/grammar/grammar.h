@@ -49,7 +49,7 @@ class Grammar {
   bool accepts(std::string_view text) const;
 
  private:
-  /// Of a set, whatever calls are around it.
+  /// What a set allows by itself, whatever calls are around it.
   struct Inner {
     Mask mask;
     std::vector<uint32_t> open;  ///< nodes at which a call returns that is out of sight

@@ -94,7 +94,7 @@ void JsonParts::space(State from, State to) {
                 }));
 }
 
-/// Those that stand in a string as they are.
+/// The characters that stand in a string as they are.
 CharSet JsonParts::raw_characters() const {
   const CharSet raw = CharSet{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}.complement();
   return in_tags_ ? raw.without({{'<', '<'}}) : raw;

@@ -25,7 +25,7 @@ class JsonParts {
   explicit JsonParts(AutomatonBuilder& builder, bool in_tags = false)
       : builder_(builder), in_tags_(in_tags) {}
 
-  /// Of characters inside a string.
+  /// How characters are written inside a string.
   Spelling spelling() const { return in_tags_ ? Spelling::kTaggedJson : Spelling::kJson; }
   /// A scalar, or a document without space, as it is written.
   std::string spelled(const Json& value) const;
@@ -34,16 +34,16 @@ class JsonParts {
   /// tabs.
   void space(State from, State to);
   void string(State from, State to);
-  /// Of so many characters.
+  /// A string of so many characters.
   void string(State from, State to, uint64_t least, std::optional<uint64_t> most);
   /// A string without escapes that is none of `taken`.
   void other_key(State from, State to, const std::set<std::string>& taken);
   void integer(State from, State to, std::optional<int64_t> least, std::optional<int64_t> most);
-  /// Those that `factor` divides, which costs some 20 states for each remainder.
+  /// An integer that `factor` divides, which costs some 20 states for each remainder.
   void multiples(State from, State to, std::optional<int64_t> least, std::optional<int64_t> most,
                  uint64_t factor);
   void number(State from, State to);
-  /// Without exponents, with at most so many digits behind the point.
+  /// Without exponents, with at most so many digits after the point.
   void number(State from, State to, std::optional<NumberBound> least,
               std::optional<NumberBound> most, size_t fraction_digits = kFractionDigits);
   void boolean(State from, State to);
@@ -56,7 +56,7 @@ class JsonParts {
   static constexpr size_t kFractionDigits = 20;
 
   using Add = std::function<void(State from, State to)>;
-  /// '[' and items: `item(i)` adds the one at place i, `rest` those behind the first `num_items`
+  /// '[' and items: `item(i)` adds the one at place i, `rest` those after the first `num_items`
   /// (none: there are no more).
   void array(State from, State to, size_t num_items,
              const std::function<void(size_t, State, State)>& item, const Add& rest, uint64_t least,

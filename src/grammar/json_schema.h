@@ -26,7 +26,7 @@ using TagMark = std::function<void(State from, State to, const std::string& tag)
 /// anyOf, oneOf (as anyOf), allOf (merged), $ref inside the document, recursion included;
 /// nullable. Other keywords are errors.
 ///
-/// Members come in the order of `properties`; further ones behind them, where
+/// Members come in the order of `properties`; further ones after them, where
 /// additionalProperties allows it or nothing is said of members. Keywords of one type say that
 /// values are of it where there is no "type".
 class SchemaWriter {

@@ -20,7 +20,7 @@ struct Part {
   CharSet set = {};
   std::vector<Part> parts = {};  ///< of a repetition one
   uint32_t least = 0, most = 0;
-  bool begins = false, ends = false;  ///< an outermost alternative: ^ before it, $ behind it
+  bool begins = false, ends = false;  ///< an outermost alternative: ^ before it, $ after it
 };
 
 const CharSet kDigits = {{'0', '9'}};

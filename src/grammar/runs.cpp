@@ -10,7 +10,7 @@ namespace {
 
 /// Depths that rebased sets are told apart by: one set serves all within such a step.
 constexpr uint32_t kDepthStep = 16;
-/// Of the way through one set.
+/// How many steps are followed on the way through one set.
 constexpr size_t kMaxFollowed = 1 << 16;
 
 }  // namespace

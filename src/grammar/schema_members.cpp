@@ -19,7 +19,7 @@ std::string escaped_key(const std::string& key) {
 
 }  // namespace
 
-/// Two chains go along the properties: before a key, and behind a value. From a key that may be
+/// Two chains go along the properties: before a key, and after a value. From a key that may be
 /// absent the chain goes on to the next.
 SchemaWriter::Members SchemaWriter::members_of(const Json& schema, const Path& path) const {
   static const Json kNone = Json::object();
@@ -121,7 +121,7 @@ void SchemaWriter::object(const Json& schema, const Path& path, State from, Stat
     last_required = members[i].is_required ? i + 1 : last_required;
   if (last_required == 0) builder_.literal(key, to, "}");
   if (!members.empty() || has_further) {
-    // The '}' of an empty object may not come behind a comma.
+    // The '}' of an empty object may not come after a comma.
     const State first = state();
     builder_.epsilon(key, first);
     key = first;

@@ -46,7 +46,7 @@ std::optional<std::string> bytes_of_token(const text::Tokenizer& tokenizer, text
 }
 
 Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, std::span<const text::TokenId> without) {
-  // In front of the first token decoders drop a space, so that it is looked at behind another one.
+  // In front of the first token decoders drop a space, so that it is looked at after another one.
   std::vector<text::TokenId> before = tokenizer.encode("a", /*add_special=*/false);
   const size_t size = tokenizer.size();
   std::vector<text::TokenId> order;

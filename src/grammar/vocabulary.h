@@ -32,14 +32,14 @@ class Vocabulary {
   /// anything.
   Vocabulary(const text::Tokenizer& tokenizer, std::span<const text::TokenId> without);
 
-  /// The first is the root. One more stands behind the last.
+  /// The first is the root. One more stands after the last.
   const std::vector<Node>& nodes() const { return nodes_; }
   size_t num_nodes() const { return nodes_.size() - 1; }
   std::span<const text::TokenId> tokens_at(size_t node) const {
     return std::span(tokens_).subspan(nodes_[node].first_token,
                                       nodes_[node + 1].first_token - nodes_[node].first_token);
   }
-  /// Of nodes below `node` and itself.
+  /// The tokens of `node` and of the nodes below it.
   std::span<const text::TokenId> tokens_below(size_t node) const {
     return std::span(tokens_).subspan(
         nodes_[node].first_token,

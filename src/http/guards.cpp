@@ -11,7 +11,7 @@
 namespace danlu::http {
 namespace {
 
-/// Of every server: what says nothing of anybody's texts.
+/// Every server answers these without a key: they say nothing of anybody's texts.
 const std::vector<std::string> kOpenPaths = {"/",        "/health",  "/ping",
                                              "/version", "/metrics", "/favicon.ico"};
 

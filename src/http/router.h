@@ -14,7 +14,7 @@ namespace danlu::http {
 /// from elsewhere: the exchange may be kept. What it throws becomes a 500.
 using Handler = std::function<void(const ExchangePtr&)>;
 
-/// kPrompt: the handler never takes its time, and waits behind none that does.
+/// kPrompt: the handler answers at once, and is not queued behind slow ones.
 enum class Pace { kAny, kPrompt };
 
 /// Looks at a request before its body is read, on a thread that must not wait. A response ends it

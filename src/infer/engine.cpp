@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
 /// Pictures of a pass that others join. One request's go through whatever their size.
 constexpr int64_t kPassPatches = int64_t{1} << 15;
-/// Logits behind each token of a prompt are much memory: a vocabulary of 150,000 takes 0.6 MB.
+/// Logits after each token of a prompt are much memory: a vocabulary of 150,000 takes 0.6 MB.
 constexpr int64_t kLogprobTokens = 128;
 
 }  // namespace
@@ -221,7 +221,7 @@ class Engine::Impl {
     }
     return all;
   }
-  /// Has the model's own layer guess behind what it was given and has not turned down.
+  /// Lets the model's own layer guess the tokens that follow those which the pass has confirmed.
   void predict(const std::vector<Computed>& computed, const at::Tensor& hidden_NH) {
     std::vector<PredictionInput> inputs;
     std::vector<LiveRequest*> asked;
@@ -505,7 +505,8 @@ class Engine::Impl {
     return output;
   }
 
-  /// The token of `row`, and those behind guesses as long as these are what was drawn.
+  /// Takes the token of `row`, then those of the guesses' rows for as long as each guess is the
+  /// token that was drawn.
   void accept_all(LiveRequest& live, const at::Tensor& logits_RV, int64_t row, DrawnToken drawn,
                   std::vector<EngineOutput>& outputs) {
     const std::vector<text::TokenId> drafts = std::exchange(live.drafts, {});

@@ -20,7 +20,7 @@ using RequestHandle = int64_t;
 /// An adapter beside the model (models::load_beside); requests that use it keep it.
 using AdapterPtr = layers::AdapterSetPtr;
 
-/// What a prompt is asked for beside an answer: one vector of its hidden states behind the final
+/// What a prompt is asked for beside an answer: one vector of its hidden states after the final
 /// norm.
 enum class Pooling { kMean, kLast };
 

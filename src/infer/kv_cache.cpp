@@ -14,7 +14,7 @@ namespace {
 /// ranks: among which heads are divided; each has one at least.
 ops::PageShape page_shape(const arch::ModelConfig& config, int64_t ranks) {
   const arch::KeptOfToken kept = arch::kept_of_token(config);
-  // The first layer that predicts further ahead has a place behind the others'.
+  // The first layer that predicts further ahead has a place after the others'.
   const int64_t ahead = config.num_predictions() > 0 ? 1 : 0;
   return {config.num_layers + ahead, std::max<int64_t>(1, kept.heads / ranks), kept.key_dim,
           kept.value_dim};

@@ -72,8 +72,8 @@ class SequenceCache : public models::KvCache {
     int64_t first, count;
   };
   /// Begins a forward of a layer that keeps something of its own of tokens that are there, or
-  /// behind them; no sequence grows by it. REQUIRES: of what is there, the last forward was the
-  /// first to write to these places. Nothing: there is no room for tokens behind.
+  /// after them; no sequence grows by it. REQUIRES: of what is there, the last forward was the
+  /// first to write to these places. Nothing: there is no room for further tokens.
   std::optional<ops::Segments> begin_again(const std::vector<Span>& batch);
   void end_again() { growing_ = {}; }
 

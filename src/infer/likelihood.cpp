@@ -160,7 +160,7 @@ class Scorer {
       for (int64_t at = here.begin; at + 1 < here.end; ++at)
         wanted.push_back(
             {row + at - here.begin, example[static_cast<size_t>(at + 1)], &own.whole_sum, nullptr});
-      // What comes behind the last one differs from child to child.
+      // What comes after the last one differs from child to child.
       for (const int child : here.children) {
         if (!progress(child).wants_whole) continue;
         const text::TokenId next = texts_[node(child).example].ids[static_cast<size_t>(here.end)];

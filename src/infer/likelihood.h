@@ -11,7 +11,7 @@
 
 namespace danlu::infer {
 
-/// ids[num_context …] are scored, each behind all before it. REQUIRES: 1 <= num_context <
+/// ids[num_context …] are scored, each after all before it. REQUIRES: 1 <= num_context <
 /// ids.size().
 struct ScoredText {
   std::vector<text::TokenId> ids;

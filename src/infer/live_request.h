@@ -33,11 +33,11 @@ struct LiveRequest {
   std::string root;  ///< PrefixIndex::root's key: texts of another never share pages with it
   std::vector<double> pooled;  ///< sums of hidden states, or the last one
 
-  std::vector<text::TokenId> drafts;     ///< guesses that the next pass computes behind `seen`
-  std::vector<text::TokenId> predicted;  ///< what the model guesses behind `seen`
+  std::vector<text::TokenId> drafts;     ///< guesses that the next pass computes after `seen`
+  std::vector<text::TokenId> predicted;  ///< what the model guesses after `seen`
 
   SequenceId sequence = -1;                ///< while it runs
-  std::vector<PrefixIndex::Place> places;  ///< behind its full pages that are in the index
+  std::vector<PrefixIndex::Place> places;  ///< after its full pages that are in the index
   int64_t cached_tokens = 0;
   bool has_begun = false;  ///< was admitted before
   std::vector<TokenLogprobs> prompt_logprobs;
@@ -61,7 +61,7 @@ struct DrawnToken {
   std::optional<TokenLogprobs> logprobs;
   std::exception_ptr error;
 };
-/// The token behind `seen`, prompt and answer, by the request's rules; none: nothing may come any
+/// The token after `seen`, prompt and answer, by the request's rules; none: nothing may come any
 /// more. Changes the logits. Errors: as sample_token.
 std::optional<text::TokenId> next_of(std::span<float> logits_V, const Request& request,
                                      std::span<const text::TokenId> seen,

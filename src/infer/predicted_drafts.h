@@ -15,9 +15,9 @@ namespace danlu::infer {
 struct PredictionInput {
   SequenceId sequence;
   int64_t first;                    ///< place of the first of them
-  at::Tensor hidden_nH;             ///< their hidden states behind the final norm
-  std::vector<text::TokenId> next;  ///< the token behind each
-  int64_t most = 0;                 ///< how many guesses are wanted behind the last of `next`
+  at::Tensor hidden_nH;             ///< their hidden states after the final norm
+  std::vector<text::TokenId> next;  ///< the token after each
+  int64_t most = 0;                 ///< how many guesses are wanted after the last of `next`
   int64_t num_tokens = 0;           ///< ids from here on are no guesses; 0: all may be
 };
 

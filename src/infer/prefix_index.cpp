@@ -8,7 +8,7 @@
 namespace danlu::infer {
 namespace {
 
-/// Of roots, so that they differ from all other places.
+/// Set in the places of roots, so that they differ from all other places.
 constexpr uint64_t kRootBit = uint64_t{1} << 63;
 
 std::span<const text::TokenId> page_of(std::span<const text::TokenId> ids, int64_t number) {

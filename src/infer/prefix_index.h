@@ -11,8 +11,8 @@
 
 namespace danlu::infer {
 
-/// Full pages as a forest: a page stands for its tokens behind those of the page before. Equal
-/// tokens behind equal beginnings are compared, not only their hashes.
+/// Full pages as a forest: a page stands for its tokens after those of the page before. Equal
+/// tokens after equal beginnings are compared, not only their hashes.
 class PrefixIndex {
  public:
   /// A beginning: what the pages so far hold.
@@ -23,15 +23,15 @@ class PrefixIndex {
 
   struct Found {
     std::vector<int32_t> pages;
-    std::vector<Place> places;  ///< behind each of the pages
+    std::vector<Place> places;  ///< after each of the pages
   };
   /// The pages that `ids` begins with, at most `most`.
   Found find(Place root, std::span<const text::TokenId> ids, int64_t most) const;
 
-  /// Page `page` holds ids, ops::kPageTokens many, behind `before`; gives the place behind them. If
+  /// Page `page` holds ids, ops::kPageTokens many, after `before`; gives the place after them. If
   /// another page does so already, it stays the one that is found.
   Place add(Place before, std::span<const text::TokenId> ids, int32_t page);
-  /// Its content changes. What stands behind it is found no more.
+  /// Its content changes. What stands after it is found no more.
   void forget(int32_t page);
   bool has(int32_t page) const { return by_page_.contains(page); }
   size_t size() const { return by_page_.size(); }

@@ -55,7 +55,7 @@ class PromptPictures {
   const std::vector<PromptPicture>& all() const { return pictures_; }
   int64_t tokens_of(const PromptPicture& picture) const;
   int64_t patches() const;
-  /// In time, height and width, of any place of the sequence; behind the prompt alike on all axes.
+  /// In time, height and width, of any place of the sequence; after the prompt alike on all axes.
   std::array<int64_t, 3> position(int64_t place) const;
 
   /// Makes all pixels, and holds them until release(). Errors: those of PromptPicture::pixels.

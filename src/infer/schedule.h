@@ -27,7 +27,7 @@ struct StepRoom {
 struct Schedule {
   /// For each request that runs on, how many tokens this pass computes; 0: none.
   std::vector<int64_t> tokens;
-  /// The requests behind the first tokens.size() give their pages back and wait again.
+  /// The requests after the first tokens.size() give their pages back and wait again.
   int64_t preempted = 0;
   StepRoom left;
 };

@@ -15,7 +15,7 @@ namespace danlu::infer {
 
 namespace {
 
-/// Rows of the pass behind which an input wants logits.
+/// Rows of the pass after which an input wants logits.
 void add_rows(const StepInput& input, int64_t end, std::vector<int64_t>& rows) {
   if (input.logits_after == LogitsAfter::kNone) return;
   const int64_t count = input.logits_after == LogitsAfter::kLast ? 1 : std::ssize(input.ids);

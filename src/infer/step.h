@@ -25,7 +25,7 @@ struct StepInput {
 };
 
 struct StepResult {
-  at::Tensor hidden_NH;  ///< behind the final norm, of all tokens, where the model is
+  at::Tensor hidden_NH;  ///< after the final norm, of all tokens, where the model is
   /// What the inputs ask for, in their order: f32 [rows, vocab] on the CPU, contiguous.
   at::Tensor logits_RV;
   /// Instead of the logits, where all inputs take the likeliest token, these are finite, and the

@@ -22,7 +22,7 @@ struct Pass {
   ops::Segments segments;
   ops::Segments windows;    ///< of a vision tower, whose blocks see segments or windows
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
-  /// Of layers with a window, where it is another (ModelConfig::window_rope).
+  /// The rotary table of layers with a window, where they have another (ModelConfig::window_rope).
   ops::RotaryTable window_rotary;
   /// f32 [N, 1, 1], the factors of queries in layers that see everything without rotary embedding
   /// (ModelConfig::query_growth); undefined: there are none.

@@ -50,7 +50,7 @@ double multiplied_bytes(const models::CausalLM& model, const ReadExperts* expert
   return bytes;
 }
 
-/// Of experts that a token is not sent to.
+/// How many weights stand in experts that a token is not sent to.
 int64_t idle_expert_weights(const arch::ModelConfig& config) {
   if (!config.has_experts()) return 0;
   const arch::ExpertConfig& experts = config.experts;

@@ -169,8 +169,8 @@ class CausalLM {
   /// Logits [N, vocab], f32, of each layer that predicts further ahead, given the token after each
   /// place, 0 after a segment's last. normed: as PredictionPass. REQUIRES: one rank, no training.
   std::vector<at::Tensor> predicted_logits(const ForwardInput& input, bool normed) const;
-  /// What the first layer that predicts further ahead makes of hidden states [N, hidden] behind the
-  /// final norm, or of what it made itself before: [N, hidden]. input.ids_N: the token behind each.
+  /// What the first layer that predicts further ahead makes of hidden states [N, hidden] after the
+  /// final norm, or of what it made itself before: [N, hidden]. input.ids_N: the token after each.
   /// REQUIRES: the network has such a layer; one rank, no training.
   at::Tensor forward_prediction(const ForwardInput& input, const at::Tensor& hidden_NH) const;
   /// Logits [n, vocab] of what it made, f32.

@@ -15,7 +15,7 @@
 namespace danlu::models {
 namespace {
 
-/// What stands `by` places behind each row of the pass in the same segment; `filler` where nothing
+/// What stands `by` places after each row of the pass in the same segment; `filler` where nothing
 /// does. values_A: of all tokens of the segments, on the host.
 at::Tensor moved_on(const at::Tensor& values_A, const ForwardInput& input, int64_t by,
                     int64_t filler) {

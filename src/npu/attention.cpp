@@ -198,7 +198,7 @@ ops::AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor
 
 void merge(const ops::PartialAttention& into, const ops::PartialAttention& more) {
   if (into.lse_QN.numel() == 0) return;
-  // Of two parts without keys the largest is -inf, whose difference from itself is no number.
+  // Where neither part has keys the largest is -inf, whose difference from itself is no number.
   constexpr double kFinite = -3e38;
   const at::Tensor lowest = fresh(into.lse_QN, {1, 1}, at::kFloat);
   lowest.fill_(kFinite);

@@ -86,12 +86,12 @@ void add_span(const ops::Span& span, const ops::AttentionOptions& options, Found
     return;
   }
   if (options.window > 0) return add_window(span, options.window, found);
-  // Queries before the first key see nothing; keys behind the last query are not seen.
+  // Queries before the first key see nothing; keys after the last query are not seen.
   const int64_t blind = std::clamp<int64_t>(-span.lead, 0, span.q_len);
   const int64_t q = span.q + blind, n = span.q_len - blind, lead = std::max<int64_t>(span.lead, 0);
   if (n == 0) return;
   const int64_t m = std::min(span.k_len, lead + n);
-  // Queries that stand at a key of the span; those behind them see all keys.
+  // Queries that stand at a key of the span; those after them see all keys.
   const int64_t within = std::clamp<int64_t>(m - lead, 0, n);
   if (within > 0) found.causal.push_back({q, within, span.k, m});
   if (within < n) found.open.push_back({q + within, n - within, span.k, m});

@@ -106,7 +106,7 @@ Communicator::Mark Communicator::new_mark() {
   if (spare_.empty()) forget_what_is_over();
   std::deque<Mark>& from = marks_.size() < kMost ? spare_ : marks_;
   if (from.empty()) return {0, new_event(), new_event()};
-  // Of too many under way the last ones are told apart no more: it stands for all of them.
+  // Where too many are under way, the newest mark is used again: it stands for all that share it.
   const Mark mark = from.back();
   from.pop_back();
   return mark;

@@ -21,7 +21,7 @@
 namespace danlu::npu {
 namespace {
 
-/// Of torch_npu, which lines for NPUs set and this program has nothing for.
+/// Names the variables of torch_npu that the environment sets and this program has no use for.
 void name_idle_variables() {
   std::string set;
   for (const char* name :

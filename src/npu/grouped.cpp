@@ -1,4 +1,4 @@
-// Products of groups of rows with a weight each: one call where the weights lie one behind the
+// Products of groups of rows with a weight each: one call where the weights lie one after the
 // other.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -80,8 +80,8 @@ void* open_required(const std::vector<std::string>& names) {
   return library;
 }
 
-/// Of CANN: libascendcl.so has all of AscendCL, or forwards to libacl_rt.so, which may also be
-/// alone.
+/// CANN's libraries. libascendcl.so has all of AscendCL, or forwards to libacl_rt.so, which may
+/// also be there alone.
 struct Libraries {
   std::vector<void*> runtime, meta;
 

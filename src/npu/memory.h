@@ -10,7 +10,7 @@
 
 namespace danlu::npu {
 
-/// Kernels read to 32 bytes behind what they are given, so a block has them; and begin at multiples
+/// Kernels read to 32 bytes after what they are given, so a block has them; and begin at multiples
 /// of 512, as torch_npu's do, whose figures users know.
 inline constexpr size_t kBlockUnit = 512, kTail = 32;
 

@@ -31,7 +31,7 @@ at::Tensor indices_there(const std::vector<int64_t>& indices, const at::Tensor& 
   return host.to(like.device());
 }
 
-/// Both numbers of each byte, the upper half's first: [256, 2].
+/// The two numbers that each byte stands for, the upper half's first: [256, 2].
 const at::Tensor& pairs_of_byte(const at::Device& device) {
   static auto* const known = new Constant([] {
     std::vector<float> pairs;
@@ -62,8 +62,8 @@ at::Tensor floats_at(const at::Tensor& bytes, int64_t at, int64_t count) {
   return floats;
 }
 
-/// Of one run of factors after the other: the numbers of slots and of blocks, and how many numbers
-/// in a row of the matrix each is for.
+/// The factors of some rows in order: each one's slot and block. `are_whole` says whether they can
+/// be applied to whole rows at a time.
 struct Factors {
   std::vector<int64_t> slots, blocks;
   bool are_in_order = true;  ///< the slots follow each other, and so do the blocks

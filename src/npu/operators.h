@@ -62,13 +62,13 @@ inline const Operator<T, T, int64_t, T> swi_glu_grad{"SwiGluGrad"};
 inline const Operator<T, T, T, int64_t, T> rotary{"RotaryPositionEmbedding"};
 
 // query, key, value, shift, drop mask, padding mask, mask, prefix, ends of queries, ends of keys,
-// scale, keep, tokens before, tokens behind, heads, layout, inner precision, sparse mode, largest,
+// scale, keep, tokens before, tokens after, heads, layout, inner precision, sparse mode, largest,
 // sums, softmax, result.
 inline const Operator<T, T, T, T, T, T, T, I, I, I, double, double, int64_t, int64_t, int64_t,
                       char*, int64_t, int64_t, T, T, T, T>
     attention{"FlashAttentionVarLenScore"};
 // query, key, value, gradient, shift, drop mask, padding mask, mask, largest, sums, softmax,
-// result, prefix, ends of queries, ends of keys, scale, keep, tokens before, tokens behind, heads,
+// result, prefix, ends of queries, ends of keys, scale, keep, tokens before, tokens after, heads,
 // layout, inner precision, sparse mode, gradients of query, key, value and shift.
 inline const Operator<T, T, T, T, T, T, T, T, T, T, T, T, I, I, I, double, double, int64_t, int64_t,
                       int64_t, char*, int64_t, int64_t, T, T, T, T>

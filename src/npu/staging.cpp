@@ -34,7 +34,7 @@ struct Staging {
   bool is_taken = false;
 };
 
-/// Of one device, since events belong to its context.
+/// Each device has a pool of its own, since events belong to a device's context.
 class StagingPool {
  public:
   Staging& take(size_t bytes) {
@@ -60,7 +60,7 @@ class StagingPool {
     const auto at = std::find_if(all_.begin(), all_.end(),
                                  [&](const auto& one) { return one.get() == &staging; });
     (*at)->is_taken = false;
-    // Those that wait longest are asked first.
+    // The piece moves to the end, so that the one that was given back first is asked first.
     std::rotate(at, at + 1, all_.end());
   }
 
@@ -89,7 +89,7 @@ StagingPool& staging_of(int device) {
   return pools->at(static_cast<size_t>(device));
 }
 
-/// A piece for one copy. Whatever becomes of the copy, the piece is free again behind what its
+/// A piece for one copy. Whatever becomes of the copy, the piece is free again after what its
 /// stream was given.
 class TakenStaging {
  public:

@@ -8,7 +8,7 @@
 // and copies, those that convert among them, are not here: a device registers them with ATen.
 //
 // Several threads call entries at once: the one that trains, autograd's, one that sums over ranks
-// behind them, and one that writes a checkpoint. An entry that has a workspace, a handle or a
+// meanwhile, and one that writes a checkpoint. An entry that has a workspace, a handle or a
 // stream chooses it for its thread.
 #pragma once
 #include <ATen/core/Tensor.h>

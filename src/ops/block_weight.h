@@ -30,7 +30,7 @@ constexpr size_t band_super_bytes(BlockType type) {
 /// are the blocks' own, and so is the memory, but for Q4_K, whose 6-bit scales take a byte each
 /// (2.7 % more).
 ///
-/// Of a group in a band:
+/// What the fields hold of a group in a band:
 ///   codes   4 bytes of each row after the other are a chunk of 64. Q8_0: chunk c holds columns
 ///           4c to 4c + 3 (codes as BlockGroup). 4-bit codes: chunk c holds columns 4c on in the
 ///           lower halves of its bytes, 16 + 4c on in the upper. Q6_K: then two chunks whose byte

@@ -5,9 +5,9 @@
 
 namespace danlu::ops::cpu {
 
-/// Does what at::empty does, past libtorch's dispatcher: in the pass of one token, behind whose
-/// weights nothing is in a cache, the way through it takes longer than most of what is not a
-/// product.
+/// Does what at::empty does, without libtorch's dispatcher. In the pass of one token the weights
+/// have driven everything else out of the caches, and the way through the dispatcher takes longer
+/// than most of what is not a product.
 inline at::Tensor empty_cpu(at::IntArrayRef sizes, at::ScalarType type) {
   return at::Tensor(at::detail::empty_cpu(sizes, type));
 }

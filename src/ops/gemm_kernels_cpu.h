@@ -2,7 +2,7 @@
 // out for the registers ("packed"), and the product of two such blocks. The instruction set is
 // chosen when the program runs. Internal to ops; ops/gemm_cpu.h drives them.
 //
-// Both arithmetics work on 32-bit words: one f32, or two bf16 neighbours along k, whose products
+// The two arithmetics work on 32-bit words: one f32, or two bf16 neighbours along k, whose products
 // are added by one instruction. A step is a word's worth of k: one, or two.
 //
 // A panel is a block of columns of the right factor: [steps][columns] words, zero beyond the end of

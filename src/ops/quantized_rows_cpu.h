@@ -19,7 +19,7 @@ struct QuantizedInputBlock {
   float scale;
   int32_t sum[2];
 };
-/// Rows of an input; the next begins codes_row, facts_row behind.
+/// Rows of an input; the next row begins codes_row codes and facts_row facts further on.
 struct QuantizedInput {
   const int8_t* codes;
   const QuantizedInputBlock* facts;

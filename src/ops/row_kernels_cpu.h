@@ -72,7 +72,7 @@ void softmax_backward(Element element, const SoftmaxBackward& row, const float* 
 void scale_row(float* row, size_t count, float factor);
 
 /// sums [r, width] += sum over t of weights[r, t] rows[t, width], for a few sums; all f32, rows and
-/// sums right behind each other.
+/// sums right after each other.
 struct WeightedRows {
   size_t num_sums, num_rows, width;
   const float* weights;
@@ -83,7 +83,7 @@ struct WeightedRows {
 void add_weighted_rows(const WeightedRows& shape);
 
 /// y[r, o] = sum over i of x[r, i] w[o, i] in f32, for x_rows rows of x and w_rows of w, each row
-/// `width` long and the next one right behind it; rows of y are y_row apart. Rows of w are read
+/// `width` long and the next one right after it; rows of y are y_row apart. Rows of w are read
 /// once from memory: for a few rows of x.
 struct Dots {
   Element element;  ///< of w

@@ -20,7 +20,7 @@ struct Segments {
 };
 
 /// Queries [q, q + q_len) meet keys [k, k + k_len) of the same sequence. In the sequence the first
-/// query stands `lead` places behind the first key, or before it if `lead` is negative. In a causal
+/// query stands `lead` places after the first key, or before it if `lead` is negative. In a causal
 /// span a query sees the keys up to its own place. In another it sees all, and `lead` is not used.
 struct Span {
   int64_t q = 0, q_len = 0, k = 0, k_len = 0, lead = 0;

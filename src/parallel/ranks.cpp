@@ -124,7 +124,7 @@ void Ranks::require_same(const std::string& what, const std::string& value,
 }
 
 void Ranks::require_same_settings(const Json& settings) const {
-  // Both are as texts between ranks can say them.
+  // This rank's go through a text too, so that both have lost the same in it.
   const std::string text = dump_text(settings);
   const Json first = parse_json(from_first(text), "rank 0");
   const Json own = parse_json(text, fmt::format("rank {}", all().rank()));

@@ -46,7 +46,8 @@ struct Sizes {
   int64_t inside = 0;  ///< the same inside a region
   int64_t query = 0, key = 0, value = 0, ffn = 0;
   int64_t seen = 0;  ///< what attention gives
-  /// Of the heads that attention meets: as many as ranks that exchange heads.
+  /// Keys and values of the heads that attention meets: at least one for each of the ranks that
+  /// exchange heads.
   int64_t met_key = 0, met_value = 0;
   int64_t q_short = 0, kv_short = 0;  ///< the short vectors of latent attention
   /// In f32: what a norm keeps of each row; a number of each row and head; a query, a key and a

@@ -25,7 +25,7 @@ struct Elements : Held {
   int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
   int64_t trained_ahead = 0;  ///< of layers that predict further ahead
   int64_t products = 0;       ///< of matrices that hidden states are multiplied by
-  /// Of a layer, the embedding or the head. Experts are a unit of their own there.
+  /// Counts of a layer, of the embedding or of the head; its experts are counted apart.
   struct Unit {
     int64_t all = 0, trained = 0, experts = 0, trained_experts = 0, in_nf4 = 0;
   };

@@ -22,7 +22,7 @@ LayerBytes prediction_bytes(const Request& request, const Uses& uses,
   bytes.kept += 2 * of.rows + 3 * of.stats + joined;
   // The gradient of what the head was given.
   bytes.kept += of.inside;
-  // Both halves together, and their gradients.
+  // The two halves together, and their gradients.
   bytes.backward = std::max(bytes.backward, 2 * of.inside + joined);
   bytes.gone = 0;
   return bytes;

@@ -7,8 +7,8 @@
 
 namespace danlu::plan {
 
-/// Of the layer that predicts `depth` >= 1 tokens further (layers/prediction.h), with its norms,
-/// the matrix before it, and the loss behind it, whose gradient is made at once.
+/// Bytes of the layer that predicts `depth` >= 1 tokens further (layers/prediction.h), with its
+/// norms, the matrix before it, and the loss after it, whose gradient is made at once.
 /// kind: how its block is recomputed. specs: of listing_of().
 LayerBytes prediction_bytes(const Request& request, const Uses& uses,
                             const std::vector<arch::ParamSpec>& specs, int64_t depth,

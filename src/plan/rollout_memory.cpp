@@ -27,7 +27,7 @@ int64_t weight_bytes(const Request& request, const Elements& elements) {
   return elements.all * request.element_bytes() - request.saved_by_nf4(elements.in_nf4);
 }
 
-/// Of sequences of so many tokens each.
+/// Keys and values of the sequences drawn at a time, of so many tokens each.
 int64_t cache_bytes(const Request& request, int64_t tokens) {
   const arch::KeptOfToken kept = arch::kept_of_token(request.model);
   const int64_t heads = std::max<int64_t>(1, kept.heads / request.mesh.tensor);
@@ -37,7 +37,7 @@ int64_t cache_bytes(const Request& request, int64_t tokens) {
   return up(request.rollout->at_a_time * up(tokens, kTokensOfPage), slab) * slab * page;
 }
 
-/// Of a pass that keeps nothing for a backward.
+/// What a pass takes that keeps nothing for a backward.
 int64_t forward_bytes(Request drawing, int64_t tokens) {
   drawing.tokens = tokens;
   int64_t most = 0;
@@ -46,7 +46,7 @@ int64_t forward_bytes(Request drawing, int64_t tokens) {
   return most + pass_bytes(drawing);
 }
 
-/// Of the next token of each answer, as the model gives them and in f32.
+/// Logits of the next token of each answer, as the model gives them and in f32.
 int64_t logit_bytes(const Request& request) {
   const int64_t own = up(request.model.vocab_size, request.mesh.tensor) * request.element_bytes(),
                 of_parts = request.mesh.tensor > 1 ? own : 0,

@@ -321,8 +321,8 @@ DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& el
     if (request_.sharding == Sharding::kState || request_.sharding == Sharding::kGradients)
       gathered = half_sum_of_copies(elements, &Held::trained, width / units);
     const double shares = sum_of_replicas(elements, 4 / units);
-    // Sums of ZeRO-2 and 3 that go beside passes leave the last unit's behind, and those of shares,
-    // which come once a step.
+    // Sums of ZeRO-2 and 3 that go beside passes leave the last unit's sum to the end, and those of
+    // shares, which come once a step.
     all.summed.push_back({in_passes && shares == 0 ? std::min<int64_t>(1, count) : count,
                           in_passes && shares > 0 ? shares : summed + shares});
     all.gathered.push_back({count, gathered});

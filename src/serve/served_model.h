@@ -92,7 +92,7 @@ class ServedModel {
   std::shared_ptr<const text::ChatEncoder> encoder_for(const Json& arguments,
                                                        const std::string* chat_template) const;
   text::Conversation with_system(text::Conversation conversation) const;
-  /// truncate: the request's truncate_prompt. for_answer: tokens that must have room behind it.
+  /// truncate: the request's truncate_prompt. for_answer: tokens that must have room after it.
   void fit_prompt(std::optional<int64_t> truncate, int64_t for_answer,
                   infer::Request* request) const;
   int64_t room_for_answer(const api::GenerationWish& wish, int64_t prompt_tokens) const;

@@ -24,7 +24,7 @@ size_t width_of(const std::string& text) {
 
 /// One line of a text as lines of at most `width`.
 void break_line(const std::string& line, size_t width, std::vector<std::string>& lines) {
-  size_t begin = 0, taken = 0, space = 0;  // space: behind the last blank of the present line
+  size_t begin = 0, taken = 0, space = 0;  // space: after the last blank of the present line
   for (size_t at = 0; at < line.size();) {
     const size_t here = at;
     const char32_t c = text::jinja::next_code_point(line, at);

@@ -9,7 +9,7 @@ struct PredictionTraining {
   int64_t layers = 0;  ///< 0: they are no part of the network and stay as they are in files
   /// Factor of the mean of their losses, each over the targets of the step.
   double loss_factor = 0.1;
-  /// The first reads the model's hidden states behind the final norm (Megatron), or before it
+  /// The first reads the model's hidden states after the final norm (Megatron), or before it
   /// (MindSpeed).
   bool normed = true;
 

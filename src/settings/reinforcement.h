@@ -15,7 +15,7 @@ enum class Advantage {
   kLeaveOut,   ///< reward less the mean of the group's others (RLOO)
   kWhitened,   ///< reward, whitened over the tokens of all answers (REINFORCE++)
   kBaselined,  ///< reward less the group's mean, whitened over the tokens of all answers
-  kCritic,     ///< of each token, by what a critic expects before and behind it (PPO)
+  kCritic,     ///< of each token, by what a critic expects before and after it (PPO)
 };
 
 /// What kGroup divides by.
@@ -64,7 +64,7 @@ struct Reinforcement {
   Advantage advantage = Advantage::kGroup;
   RewardScale scale = RewardScale::kGroup;
   std::vector<std::string> rewards;
-  /// Reward models, of which each judges behind these: directories, of models or adapters.
+  /// Directories of reward models or of their adapters; each judges as one more of the rewards.
   std::vector<std::filesystem::path> reward_models;
   std::vector<double> reward_weights;  ///< of each of both; empty: 1
   std::string reference_column;        ///< of rows, with the right answer; "": found by its name

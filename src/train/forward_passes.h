@@ -14,7 +14,7 @@ namespace danlu::train {
 
 class ForwardPasses {
  public:
-  /// Both arguments outlive the object.
+  /// REQUIRES: stage and links outlive the object.
   ForwardPasses(const models::CausalLM& stage, StageLinks& links) : stage_(stage), links_(links) {}
 
   const models::CausalLM& stage() const { return stage_; }

@@ -326,7 +326,7 @@ void finish_saving(Run& run) {
   }
 }
 
-/// The next steps whose memory is counted: one; where answers are drawn also the rollout behind it,
+/// The next steps whose memory is counted: one; where answers are drawn also the rollout after it,
 /// for which gradients have memory already.
 int64_t counted_steps(const Run& run) {
   const settings::Reinforcement& told = run.config.objective.policy;

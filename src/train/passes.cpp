@@ -24,7 +24,8 @@ Passes::Passes(const models::CausalLM& stage, const Objective& objective,
 
 void Passes::ask_for_predictions(const data::Batch& batch, models::ForwardInput& input) const {
   if (factors_.prediction.layers == 0) return;
-  // Of filling only the exchanges matter, in which other ranks wait for this one.
+  // A batch that is filling is passed for its exchanges alone, in which other ranks wait for this
+  // one.
   const bool is_filling = batch.is_filling;
   const at::Tensor ids_A = all_ids_of(batch);
   const at::Tensor targets_A =

@@ -26,7 +26,8 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
   for (const parallel::Parameter& parameter : model.parameters())
     trained[parameter.name()] = parameter.trainable;
 
-  // Of the rank's experts a token passes as many as of all, on the average over ranks.
+  // A token passes `per_token` experts of the model: on the average over ranks so many times
+  // `expert` of a rank's own.
   const auto share = [&](int64_t expert) {
     if (expert < 0) return 1.0;
     return static_cast<double>(config.experts.per_token * model.mesh().shape().expert) /

@@ -1,4 +1,4 @@
-// BLOOM: layer norms with biases, one of them behind the embedding, ALiBi, queries, keys and values
+// BLOOM: layer norms with biases, one of them after the embedding, ALiBi, queries, keys and values
 // of each head beside one another, an MLP without a gate.
 #include <utility>
 

@@ -17,7 +17,7 @@ Json decoder_keys(const Json& config_json) {
   if (nested == config_json.end() || !nested->is_object()) return keys;
   for (const auto& [key, value] : nested->items()) keys[key] = value;
   keys["model_type"] = config_json.at("model_type");
-  // Of the two spellings of rotary scaling the nested one counts.
+  // The nested one of the two spellings of rotary scaling counts.
   if (nested->contains("rope_scaling") && !nested->contains("rope_parameters"))
     keys.erase("rope_parameters");
   return keys;

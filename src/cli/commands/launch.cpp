@@ -372,7 +372,7 @@ int run_first(const Options& options, std::vector<std::string> words) {
   throw IoError(tr("[launch] danlu cannot be started: {}", std::strerror(errno)));
 }
 
-/// Whether the line behind a command's name asks for a model in parts.
+/// Whether the line after a command's name asks for a model in parts.
 bool asks_for_parts(const Command& command, const std::vector<std::string>& words) {
   if (!command.divides_model) return false;
   log::HeldNotices unsaid;  // the ranks say them

@@ -208,7 +208,7 @@ std::vector<OptionSpec> protocol_options() {
   };
 }
 
-/// Of sampling_options(): what holds where a request does not say.
+/// sampling_options() as what holds where a request does not say.
 std::vector<OptionSpec> default_sampling_options() {
   std::vector<OptionSpec> specs = sampling_options();
   for (OptionSpec& spec : specs) {
@@ -234,7 +234,8 @@ std::vector<OptionSpec> foreign_serve_options() {
   };
 }
 
-/// Those of infer that mean something here, or do not say what is so here, are left out.
+/// Foreign flags of infer without those that serve has itself, and those whose notice would be
+/// untrue here.
 std::vector<OptionSpec> foreign_beside(const std::vector<OptionSpec>& own) {
   std::set<std::string> known = {
       "num_return_sequences", "best_of",           "stop_words",        "stop",

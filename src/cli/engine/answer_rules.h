@@ -18,7 +18,7 @@ class AnswerRules {
 
   /// For one answer.
   infer::LogitRules fresh() const;
-  /// Of all that files say beside flags.
+  /// What the files that flags name say, for comparisons of runs.
   const std::string& identity() const { return schema_; }
 
  private:

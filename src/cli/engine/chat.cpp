@@ -87,7 +87,7 @@ std::string where_answers_come_from(const InferenceModel& loaded) {
   return (adapter.empty() ? loaded.model_directory : adapter).string();
 }
 
-/// Of the terminal that answers go to; 0: they go elsewhere.
+/// The width of the terminal that answers go to; 0: they go elsewhere.
 size_t columns_of_output() {
   winsize size{};
   const bool is_known =
@@ -131,7 +131,7 @@ int run_chat_with(const Options& options, InferenceModel& loaded,
 }
 
 int run_chat(const Options& options) {
-  // Both are found before the first is read.
+  // The second model is found before the first one's weights are read.
   std::vector<ModelLocation> places = {locate_model(options)};
   if (options.has_value("compare"))
     places.push_back(

@@ -403,7 +403,7 @@ void answer_questions(const Options& options, const InferenceModel& loaded, cons
   }
 }
 
-/// Of a rank that computes what rank 0 asks.
+/// What the other ranks do: compute what rank 0 asks for.
 void help_rank_0(const Options& options, const parallel::Ranks& ranks) {
   const InferenceModel loaded = load_for_inference(options, locate_model(options), /*raw=*/true,
                                                    /*tells_apart=*/false, ranks.mesh());

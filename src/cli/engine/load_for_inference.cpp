@@ -259,7 +259,7 @@ weights::CheckpointSource open_model(const Options& options, const fs::path& pat
 
 namespace {
 
-/// Of a model that reads text alone.
+/// Says which flags about pictures have no effect, since the model reads text alone.
 void report_idle_media(const Options& options) {
   const std::vector<std::string> idle = settings::given_media_flags(options);
   if (!idle.empty())

@@ -26,7 +26,7 @@ struct InferenceModel {
   std::string quantize = "none";  ///< the flag's value where matrices are held in blocks
   std::string system;
   std::shared_ptr<const PromptMedia> media;  ///< null if the model reads text alone
-  /// Of rank 0 where several processes hold parts of the model; null: this one holds all of it.
+  /// Rank 0's, where several processes hold parts of the model; null: this one holds all of it.
   std::shared_ptr<infer::Followers> followers;
 };
 

@@ -19,7 +19,8 @@
 namespace danlu::cli {
 namespace {
 
-/// Of the files' content, so that a picture is itself under any name and no other under its own.
+/// A hash of the files' content: a picture is the same one under another name, and another one once
+/// its file has changed.
 uint64_t content_of(const data::MediaSpan& span) {
   uint64_t hash = span.files.size();
   for (const data::MediaFile& file : span.files)

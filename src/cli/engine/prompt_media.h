@@ -34,7 +34,7 @@ text::Message message_with_media(const std::string& content, const GivenMedia& m
 uint64_t content_of_media(const std::string& name, const data::MediaSettings& settings,
                           const std::filesystem::path& folder);
 
-/// Of a model without PromptMedia. Errors: UsageError naming the flag if a picture was named, and
+/// For a model without PromptMedia. Errors: UsageError naming the flag if a picture was named, and
 /// why the model cannot read it.
 void require_no_media(const Options& options, const std::filesystem::path& model_directory);
 

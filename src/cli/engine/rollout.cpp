@@ -40,7 +40,7 @@ Prompt prompt_of(data::PromptRow row, std::string place) {
   return prompt;
 }
 
-/// Of one data set, at most `limit` (0: all).
+/// The prompts of one data set, at most `limit` (0: all).
 std::vector<Prompt> prompts_of_rows(const data::PlannedDataset& planned, size_t limit,
                                     double max_dropped_ratio) {
   log::info("{}", planned.description);

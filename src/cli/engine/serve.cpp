@@ -299,7 +299,7 @@ void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs
   loop.end();
 }
 
-/// Of rank 0: from here to the end of the server.
+/// What rank 0 does from here to the end of the server.
 void serve_requests(const Options& options, const http::Settings& settings,
                     const InferenceModel& loaded, const infer::EngineSettings& engine,
                     serve::ModelDescription description, const parallel::Ranks& ranks) {

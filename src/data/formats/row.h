@@ -66,7 +66,7 @@ inline constexpr const char* kUnequalSteps = "the row has not one value for each
 struct RowProblem {
   std::string reason;  ///< the kind of fault; rows are counted by it
   std::string detail;  ///< what this row has; may be empty
-  /// Of a picture or a video that cannot be used: the paths where it was looked for.
+  /// Where a picture or a video that cannot be used was looked for.
   std::vector<std::string> media_files = {};
 };
 

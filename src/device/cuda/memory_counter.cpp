@@ -15,7 +15,7 @@ int index_of(const c10::Device& device) {
   return device.index();
 }
 
-/// Of all sizes of blocks together.
+/// The entry of the allocator's figures that is about blocks of all sizes together.
 constexpr size_t kAll = 0;
 
 }  // namespace

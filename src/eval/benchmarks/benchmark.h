@@ -41,7 +41,7 @@ struct Benchmark {
   std::vector<Layout> layouts;
   /// NeedleBench: makes its rows itself, from texts. Unset: rows lie in files.
   std::optional<NeedlePlan> needle;
-  /// Uniform field -> what it must be: "text", "integer", "boolean", "texts", "any"; a "?" behind
+  /// Uniform field -> what it must be: "text", "integer", "boolean", "texts", "any"; a "?" after
   /// it lets it be null or absent.
   std::vector<std::pair<std::string, std::string>> row;
   std::vector<Subject> subjects;  ///< none: one leaf with the benchmark's name

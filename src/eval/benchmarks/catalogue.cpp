@@ -64,7 +64,7 @@ bool matches_wildcards(std::string_view name, std::string_view pattern) {
          matches_wildcards(name.substr(1), pattern.substr(1));
 }
 
-/// Whether `word` stands in a text, nothing of a name before or behind it.
+/// Whether `word` stands in a text, nothing of a name before or after it.
 bool holds_word(std::string_view text, std::string_view word) {
   const auto is_of_name = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';

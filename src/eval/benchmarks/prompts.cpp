@@ -33,7 +33,7 @@ bool ends_with_space(std::string_view text) {
   return text::jinja::strip(text, false, true).size() < text.size();
 }
 
-/// Both texts, with `between` if neither has white space where they meet.
+/// The two texts, with `between` if neither has white space where they meet.
 std::string delimited(const std::string& first, const std::string& second,
                       const std::string& between) {
   if (first.empty() || second.empty()) return first + second;
@@ -226,7 +226,7 @@ class ItemMaker {
     return turns_of_shots_.emplace(std::pair(index, number), std::move(turns)).first->second;
   }
 
-  /// Of a row: what its fields name, in order.
+  /// The pictures that a row's fields name, in order.
   std::vector<std::string> images_of(const Json& row, const std::string& place) const {
     std::vector<std::string> images;
     for (const std::string& field : task_.image_fields) {

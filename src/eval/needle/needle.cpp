@@ -58,7 +58,7 @@ std::string before(const std::string& text, const std::string& mark) {
   return mark.empty() ? text : text.substr(0, text.find(mark));
 }
 
-/// Questions one behind the other, then the forms of their answers (between the first two quotes).
+/// Questions one after the other, then the forms of their answers (between the first two quotes).
 std::string joined_question(const NeedleLanguage& language,
                             const std::vector<const Needle*>& needles) {
   std::string questions, formats;

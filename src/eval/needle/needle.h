@@ -61,7 +61,7 @@ class NeedleSource {
   std::vector<Cell> cells_;
 };
 
-/// Needle i stands behind the last sentence that ends at or before depths[i] percent of the
+/// Needle i stands after the last sentence that ends at or before depths[i] percent of the
 /// haystack's tokens. REQUIRES: depths ascend.
 std::string with_needles(const Haystack& haystack, const std::vector<std::string>& needles,
                          const std::vector<double>& depths);

@@ -30,11 +30,11 @@ struct NeedleLanguage {
   std::string prompt;         ///< holds {document} and {question} once each
   std::string joined_prompt;  ///< the same of m_rt
   std::string format;         ///< where a question begins to say in which form the answer is to be
-  std::string guide;          ///< put before that, of m_rs behind the question; empty: nothing
+  std::string guide;          ///< put before that, of m_rs after the question; empty: nothing
   std::string join;           ///< between the questions of m_rt, and between their forms
   std::string question_mark;  ///< m_rt: where the question itself ends
   std::string full_stop;      ///< m_rt: where the form of an answer ends
-  std::string joined_format;  ///< behind the questions; holds {format}
+  std::string joined_format;  ///< after the questions; holds {format}
 };
 
 struct NeedlePlan {
@@ -60,7 +60,7 @@ struct NeedlePlan {
 };
 
 /// From the node "needle" of a benchmark file. "depths" is a number (so many from 0 to 100, evenly,
-/// what is behind the point of a percent cut off) or a list; a language's "buffer" a number, or one
+/// what is after the point of a percent cut off) or a list; a language's "buffer" a number, or one
 /// for each kind, or of a kind one for each window. `origin`: for errors. Errors: DataError naming
 /// origin, key, rule and what stands there; an unknown key.
 NeedlePlan parse_needle_plan(const Json& node, const std::string& origin);

@@ -7,8 +7,8 @@
 namespace danlu::eval {
 
 /// Ends of the sentences of valid UTF-8 `text`, ascending, the last at its end. A sentence ends
-/// behind . ! ? and closing quotes where white space or the text's end follows; behind 。！？； and
-/// closing quotes; and behind a line. White space behind it belongs to it up to the last line end,
+/// after . ! ? and closing quotes where white space or the text's end follows; after 。！？； and
+/// closing quotes; and after a line. White space after it belongs to it up to the last line end,
 /// other spaces to the next one. One of more than `most_characters` characters is cut, at a space
 /// where it has one.
 std::vector<size_t> sentence_ends(std::string_view text, size_t most_characters = 400);

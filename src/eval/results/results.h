@@ -55,7 +55,7 @@ Json results_json(const Evaluation& evaluation);
 /// Errors: IoError (disk full, not writable); files that were there stay as they are.
 fs::path write_results(const fs::path& directory, const Evaluation& evaluation);
 
-/// lm-eval's tables: all tasks in the order of their groups, members indented; behind them the
+/// lm-eval's tables: all tasks in the order of their groups, members indented; after them the
 /// groups alone if there are any.
 std::string results_table(const Evaluation& evaluation);
 

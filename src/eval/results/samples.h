@@ -11,7 +11,7 @@
 namespace danlu::eval {
 
 /// One line: doc_id, doc, target, arguments, resps, filtered_resps, filter, metrics, doc_hash,
-/// prompt_hash, target_hash and the value of each metric, as lm-eval's; behind them near_tie and
+/// prompt_hash, target_hash and the value of each metric, as lm-eval's; after them near_tie and
 /// cut_tokens. Answers stand as text, as Python prints them: "-1.5", "False".
 Json sample_record(const Task& task, const Item& item, const std::vector<Answer>& answers,
                    const ItemScore& score);

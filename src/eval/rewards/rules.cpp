@@ -35,7 +35,7 @@ size_t count_of(const std::string& text, std::string_view what) {
   return count;
 }
 
-/// What stands behind the last "####" of a reference, as GSM8K writes them.
+/// What stands after the last "####" of a reference, as GSM8K writes them.
 std::string behind_hashes(const std::string& reference) {
   const size_t hashes = reference.rfind("####");
   return hashes == reference.npos ? reference : reference.substr(hashes + 4);

@@ -16,7 +16,7 @@ double last_boxed_rule(const std::string& reference, const std::string& text);
 double tagged_boxed_rule(const std::string& reference, const std::string& text);
 /// 1 if the last "Answer:" line of the last 300 characters agrees, else -1.
 double answer_line_rule(const std::string& reference, const std::string& text);
-/// 1 if the number behind the last "####" of the last 300 characters agrees, else 0.
+/// 1 if the number after the last "####" of the last 300 characters agrees, else 0.
 double gsm8k_rule(const std::string& reference, const std::string& text);
 /// 1 if the letter that the text chooses is the reference's, else 0.
 double choice_rule(const std::string& reference, const std::string& text);

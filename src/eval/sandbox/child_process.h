@@ -19,7 +19,7 @@ struct ChildResult {
 
 /// How a program is spoken to.
 struct ChildManners {
-  /// Its standard input ends behind the input. If not, it stays open to the end: that it closes
+  /// Its standard input ends after the input. If false it stays open to the end, so that its end
   /// tells the program that this process is gone.
   bool ends_input = false;
   /// What it writes to standard error goes where this process writes its own, and is no answer.

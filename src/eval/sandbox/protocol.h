@@ -2,7 +2,7 @@
 //
 // Arguments, "name=value" each: timeout_ms, memory, output, file, program (bytes that follow on
 // standard input), interpreter, libraries (LD_LIBRARY_PATH), and any number of bind (a path that
-// is also seen inside) and mask (a folder that is seen empty). Standard input stays open behind
+// is also seen inside) and mask (a folder that is seen empty). Standard input stays open after
 // the program: when it closes, who asked is gone, and everything is killed.
 // Answer, on standard output: "<outcome> <number> <size>\n", then `size` bytes of detail, then what
 // the program printed.

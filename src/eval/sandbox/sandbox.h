@@ -22,7 +22,7 @@ struct SandboxSettings {
 
 struct CodeVerdict {
   enum class Outcome {
-    kPassed,  ///< ran to behind its last statement
+    kPassed,  ///< ran past its last statement
     kFailed,  ///< raised an exception, or ended before its last statement
     kTimedOut,
     kKilled,  ///< by a signal (its own crash, memory), or for printing too much

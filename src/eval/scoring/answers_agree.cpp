@@ -21,7 +21,7 @@ std::string without(std::string text, std::string_view what, std::string_view by
 
 std::string without_margins(std::string_view text) { return std::string(text::jinja::strip(text)); }
 
-/// The end of the group that opens at text[begin], behind its closing bracket; npos if it has none.
+/// The end of the group that opens at text[begin], after its closing bracket; npos if it has none.
 /// Every kind of bracket counts alike, because intervals close with another one.
 size_t group_end(std::string_view text, size_t begin) {
   int64_t depth = 0;
@@ -79,7 +79,7 @@ std::string as_words(const std::string& text) {
   return words;
 }
 
-/// Digits alone, of which a double would forget some: without groups, zeros in front and behind the
+/// Digits alone, of which a double would forget some: without groups, zeros in front and after the
 /// point. Nothing for any other text.
 std::optional<std::string> numeral(const std::string& text) {
   static const Pattern kNumeral(R"(([+-]?)(\d{1,3}(?:,\d{3})+|\d+)(\.\d*)?)");
@@ -99,7 +99,7 @@ std::optional<std::string> numeral(const std::string& text) {
   return sign + digits;
 }
 
-/// A number and the unit behind it: "10 cm" is "10". Nothing if that is not what it is.
+/// A number and the unit after it: "10 cm" is "10". Nothing if that is not what it is.
 std::optional<std::string> without_unit(const std::string& text) {
   static const Pattern kMeasure(R"(([+-]?[\d.,]*\d)\s*(?:[A-Za-z][A-Za-z. ]*?(?:\^?[23])?)\s*)");
   return kMeasure.matches(text) ? kMeasure.last_group(text) : std::nullopt;
@@ -153,7 +153,7 @@ class Comparison {
     return both && same_equation(a, b);
   }
 
-  /// Both sides' differences are the same but for a factor.
+  /// Whether the differences of the equations' sides are the same but for a factor.
   static bool same_equation(const std::string& a, const std::string& b) {
     const std::vector<std::string> sides_a = parts_of(a, "="), sides_b = parts_of(b, "=");
     if (sides_a.size() != 2 || sides_b.size() != 2) return false;
@@ -294,7 +294,7 @@ std::optional<std::string> last_line_after(std::string_view text, const Pattern&
   if (all.empty()) return std::nullopt;
   std::string_view rest = text.substr(all.back().end);
   rest = rest.substr(0, rest.find('\n'));
-  // Of a sentence what stands before its end: a point between digits is none.
+  // What stands before the end of a sentence counts; a point between digits ends none.
   static const Pattern kEnd(R"([.。](?:\s|$)|。)", PatternUse::kText);
   if (const auto end = kEnd.find(rest)) rest = rest.substr(0, end->begin);
   std::string answer = without_margins(rest);

@@ -15,15 +15,15 @@ namespace danlu::eval {
 /// - what stands in (…), [0,1) and such element by element, with the same brackets; sets and lists
 ///   without brackets in any order; unions of intervals; matrices by their entries.
 /// - inequalities with the same sign; equations by the difference of their sides; "x = 5" is 5.
-/// - choices: (B) and B. Anything else as text, without case, spaces, \text and units behind
+/// - choices: (B) and B. Anything else as text, without case, spaces, \text and units after
 ///   numbers.
-/// Both texts may be anything; neither is executed.
+/// The texts may be anything; neither is executed.
 bool answers_agree(const std::string& reference, const std::string& answer);
 
 /// The final answer in a text that explains it: of what follows the last </think>, where there is
 /// one, the last \boxed{…} or \fbox{…}, else what follows the last "####", else the text between
-/// the last pair of $, else what follows "answer is", "Answer:" or 答案是 on its line, else the text
-/// itself if it is a number and nothing more.
+/// the last pair of $, else what follows "answer is", "Answer:" or 答案是 on its line, else the
+/// text itself if it is a number and nothing more.
 std::optional<std::string> stated_answer(std::string_view text);
 
 /// What the last \boxed{…} (or \fbox, or \boxed x) of a text holds. Nothing if its braces do not

@@ -14,7 +14,7 @@ struct FilteredTexts {
   bool is_one = false;
 };
 
-/// What is left of `texts` behind all steps, in order.
+/// What is left of `texts` after all steps, in order.
 /// Steps and their arguments (defaults are lm-eval's):
 ///   regex {regex_pattern, group_select, fallback}: all matches as Python's findall, of these the
 ///     one at group_select (negative: from the end), of its groups the first that is not empty,

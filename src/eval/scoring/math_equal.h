@@ -18,7 +18,7 @@ std::optional<std::string> normal_math_text(std::string text);
 bool math_equal(const std::string& a, const std::string& b);
 
 /// The answer in a text that explains it: what the last \boxed{} holds, else what stands between
-/// the first and last $ of the last line that has two, else behind the last "=" of the text
+/// the first and last $ of the last line that has two, else after the last "=" of the text
 /// (without a full stop), else the last number; of the first two what follows their last "=".
 /// Source: AGIEval's rules.
 std::optional<std::string> final_math_answer(const std::string& text);

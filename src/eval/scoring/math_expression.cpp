@@ -324,7 +324,7 @@ class Parser {
     return node;
   }
 
-  /// Both of the next arguments are digits alone.
+  /// Whether the next two arguments are digits alone.
   bool is_plain_fraction() {
     for (int i = 0; i < 2; ++i) {
       const bool has_brace = takes("{");

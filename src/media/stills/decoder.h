@@ -17,7 +17,7 @@ struct EncodedPicture {
   size_t num_bytes = 0;
   PictureFormat format = PictureFormat::kPng;
   Size size;  ///< by picture_size(); a decoder that finds another one says kDamaged
-  /// Of a JPEG: only what stands before its pixels is read (of several scans: all of them), and
+  /// Only what stands before a JPEG's pixels is read (where it has several scans: all of them), and
   /// `out` stays empty.
   bool only_tables = false;
 };

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
-/// Keys and values of a span's heads in f32, [K, m, D], kept for the spans behind it that have them
+/// Keys and values of a span's heads in f32, [K, m, D], kept for the spans after it that have them
 /// too.
 class SpanKeys {
  public:

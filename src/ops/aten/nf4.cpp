@@ -20,7 +20,7 @@ at::Tensor numbers_on(at::ArrayRef<float> numbers, const at::Device& device) {
   return at::tensor(numbers, at::kFloat).to(device);
 }
 
-/// Both numbers of each byte, [256, 2].
+/// The two numbers that each byte stands for, [256, 2].
 at::Tensor numbers_of_bytes(const at::Device& device) {
   std::array<float, 512> numbers;
   for (size_t byte = 0; byte < 256; ++byte) {

@@ -39,7 +39,7 @@ struct InSlab {
   std::vector<int64_t> rows, pages, places;
 };
 
-/// The pages of sequences, as many for each as the longest has: what is behind a sequence's own is
+/// The pages of sequences, as many for each as the longest has: what is after a sequence's own is
 /// its first page.
 struct PageTables {
   PageTables(const Pages& pages, const CachedSequences& sequences) : in_slab(pages.slabs.size()) {

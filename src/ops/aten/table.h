@@ -28,7 +28,7 @@ at::Tensor grouped_product(const at::Tensor& x_RI, std::span<const at::Tensor> w
 at::Tensor grouped_input_grad(const at::Tensor& d_y_RO, std::span<const at::Tensor> weights_OI,
                               std::span<const int64_t> counts);
 
-/// Both by the rows and the products of the device's own table.
+/// The products read bands of rows by nf4_rows and multiply them by the device's own table.
 at::Tensor nf4_product(const at::Tensor& x_NI, const Nf4Matrix& weight, const at::Tensor& bias_O);
 at::Tensor nf4_input_grad(const at::Tensor& d_y_NO, const Nf4Matrix& weight);
 at::Tensor nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count, at::ScalarType type);

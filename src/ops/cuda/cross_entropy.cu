@@ -18,7 +18,7 @@ __device__ RowState empty_state() { return {kNone, 0.0f, INT64_MAX}; }
 __device__ RowState joined(const RowState& a, const RowState& b) {
   const float largest = fmaxf(a.largest, b.largest);
   const int64_t at = a.largest > b.largest || (a.largest == b.largest && a.at < b.at) ? a.at : b.at;
-  // Of both nothing but what is no number, or nothing at all.
+  // Neither part has a largest number: they are empty, or hold only what is no number.
   if (largest == kNone) return {largest, a.sum + b.sum, at};
   return {largest, a.sum * expf(a.largest - largest) + b.sum * expf(b.largest - largest), at};
 }

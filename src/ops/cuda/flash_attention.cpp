@@ -59,8 +59,8 @@ at::Tensor starts_on(const std::vector<int32_t>& starts, const at::Device& devic
   return at::tensor(starts, at::kInt).to(device, /*non_blocking=*/true);
 }
 
-/// Of its logs of sums: [Q, N], or [B, Q, longest] in older versions. 0: nothing has been asked
-/// yet.
+/// How many dimensions its logs of sums have: two, [Q, N], or three, [B, Q, longest], in older
+/// versions. 0: nothing has been asked yet.
 std::atomic<int64_t> log_dims = 0;
 
 at::Tensor logs_of_rows(const at::Tensor& given, const Sequences& sequences, int64_t queries) {
@@ -123,7 +123,7 @@ AttentionGrads flash_backward(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                     attention_delta(out_grad_NQD, out_NQD));
   }
   const c10::DeviceGuard guard(q_NQD.device());
-  // Of no dropout.
+  // The state of a generator, which is asked for although nothing is dropped.
   const at::Tensor state = at::empty({}, at::TensorOptions(at::kLong));
   const auto [d_q, d_k, d_v] = at::_flash_attention_backward(
       out_grad_NQD.to(q_NQD.scalar_type()).contiguous(), with_contiguous_rows(q_NQD),

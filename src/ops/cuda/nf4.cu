@@ -18,7 +18,7 @@ __global__ void nf4_numbers(Nf4Rows rows, Nf4Tables tables, T* out) {
   const int64_t row = index / rows.columns, column = index % rows.columns;
   const int64_t first = rows.first_number + row * rows.whole_columns;
   const int64_t block = (first + column) / rows.block;
-  // Of a part of each row every row has slots of its own.
+  // In a part that is cut from each row, every row has slots of its own.
   const int64_t slot = rows.slots_of_row == 0
                            ? rows.first_slot + block - rows.first_number / rows.block
                            : rows.first_slot + row * rows.slots_of_row + block - first / rows.block;

@@ -51,7 +51,7 @@ __device__ inline void put_pack(T* x, const Pack<T, V>& pack) {
   *reinterpret_cast<Pack<T, V>*>(x) = pack;
 }
 
-/// Of a type, as many as 16 bytes have.
+/// How many numbers of type T 16 bytes hold.
 template <typename T>
 constexpr int kWhole = 16 / sizeof(T);
 

@@ -146,7 +146,7 @@ __device__ void begin_work(const Work& work, const Plan& plan, const T* q, float
   }
 }
 
-/// Of the keys in the tile, of which `first` is the first.
+/// Computes the scores of the keys in the tile, of which `first` is the first.
 __device__ void score(const Work& work, const Plan& plan, const float* slopes, int first) {
   for (int i = threadIdx.x; i < work.heads * plan.tile; i += blockDim.x) {
     const int h = i / plan.tile, t = i % plan.tile, key = first + t;
@@ -158,7 +158,7 @@ __device__ void score(const Work& work, const Plan& plan, const float* slopes, i
   }
 }
 
-/// Of the values in the tile.
+/// Adds the values of the tile's keys, weighted by their scores.
 __device__ void add_values(const Work& work, const Plan& plan) {
   for (int i = threadIdx.x; i < work.heads * plan.out_dim; i += blockDim.x) {
     const int h = i / plan.out_dim, d = i % plan.out_dim;

@@ -29,7 +29,8 @@ int int_of(int64_t size) {
   return static_cast<int>(size);
 }
 
-/// Of the transposed matrix: [m, k] with contiguous rows is [k, m] column by column.
+/// cuBLAS counts column by column, so it sees the transposed matrix: [m, k] with contiguous rows is
+/// its [k, m].
 Operand operand_of(const at::Tensor& given) {
   const bool by_rows = given.stride(1) == 1 && given.stride(0) >= given.size(1);
   const bool by_columns = given.stride(0) == 1 && given.stride(1) >= given.size(0);

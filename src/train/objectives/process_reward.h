@@ -9,7 +9,7 @@
 
 namespace danlu::train {
 
-/// Over data::Sample whose labels_are_targets: at the placeholder behind each step the token that
+/// Over data::Sample whose labels_are_targets: at the placeholder after each step the token that
 /// the step deserves. The loss is cross-entropy over the logits of reward_ids, or of the whole
 /// vocabulary where they are empty, divided by the number of steps. Errors of prepare(): DataError
 /// where a step deserves a token that is not in reward_ids.

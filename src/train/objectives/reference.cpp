@@ -31,7 +31,8 @@ FrozenModel::FrozenModel(std::unique_ptr<models::CausalLM> stage)
 void ask_reference(const FrozenModel* reference, const ForwardPasses& policy,
                    const std::function<void(const ForwardPasses&, bool)>& ask) {
   if (!reference) return ask(policy, /*adapters=*/false);
-  // Both stores exchange over the same groups, one after the other.
+  // The two stores exchange over the same groups, so the first one's exchanges end before the
+  // second one's begin.
   policy.stage().memory().settle();
   ask(ForwardPasses(reference->stage(), reference->links()), /*adapters=*/true);
   reference->stage().memory().settle();

@@ -32,7 +32,7 @@ std::string ends_of(std::string_view line) {
             begins.size() - kHead - kTail, std::string(line.substr(begins[begins.size() - kTail])));
 }
 
-/// The first `head` lines and, behind what says how many are between, the last.
+/// The first `head` lines and, after what says how many are between, the last.
 void add_part(std::string_view part, size_t head, std::string& out) {
   const std::vector<std::string_view> lines = lines_of(part);
   if (lines.size() <= head + 1) {

@@ -10,7 +10,7 @@
 namespace danlu::train {
 namespace {
 
-/// Those of an answer's tokens that are predicted in a part of prompt and answer.
+/// The tokens of an answer that are predicted in one part of prompt and answer.
 struct TokensHere {
   std::vector<int64_t> rows, ids;  ///< rows of the part
   std::vector<size_t> numbers;     ///< in the answer

@@ -42,7 +42,7 @@ std::optional<JournalName> parsed_name(const std::string& name) {
   return found;
 }
 
-/// A line is its content behind a number that says whether it is whole.
+/// A line is its content after a number that says whether it is whole.
 std::string line_of(const Json& content) {
   const std::string text = dump_text(content);
   return fmt::format("{:016x} {}\n", hash_bytes(text), text);

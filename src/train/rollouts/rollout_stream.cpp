@@ -120,8 +120,8 @@ std::vector<bool> groups_that_differ(const std::vector<std::optional<double>>& r
   return differ;
 }
 
-// Where in the order of prompts those are that take the place of others: behind what any run
-// comes to.
+// Prompts that take the place of others are counted from here: no run comes so far in the order
+// of prompts.
 constexpr int64_t kFurtherPrompts = int64_t{1} << 40;
 
 /// The prompts [first, first + count) that fall to a rank of the data axis.
@@ -401,7 +401,7 @@ int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& o
         "nothing is learnt from these",
         told.max_resamples, lacking, count);
   }
-  // Those that differ come first; where they are too few, others fill the rollout.
+  // Groups whose rewards differ come first; where they are too few, others fill the rollout.
   std::set<int64_t> kept;
   for (const bool wanted : {true, false}) {
     for (size_t group = 0; group < differ.size() && std::ssize(kept) < count; ++group) {

@@ -36,7 +36,7 @@ TrainConfig with_recompute(const TrainConfig& config, const settings::RecomputeF
 Announced announce(const BannerFacts& facts, const Ranks& ranks) {
   const uint64_t available = memory_of_a_rank(facts.config, ranks, facts.device);
   const settings::ObjectiveConfig& objective = facts.config.objective;
-  // Of a sample that is drawn the data have the prompt.
+  // Where answers are drawn, the data's lengths are those of prompts.
   const int64_t drawn = objective.draws() ? objective.policy.max_new_tokens : 0;
   Announced run{facts.config, plan_request(facts.config, facts.model,
                                            facts.data.lengths.max + drawn, facts.device)};

@@ -32,7 +32,7 @@ std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
   return ids;
 }
 
-/// What the template puts behind the token that ends an answer.
+/// What the template puts after the token that ends an answer.
 std::vector<text::TokenId> tail_of(const Prepared& run) {
   if (!run.text.encoder) return {};
   text::Conversation talk;
@@ -73,7 +73,7 @@ std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
                       *begun.state.links, tail_of(run));
 }
 
-/// Checkpoints and evaluations that a line asks for in the midst of rollouts come behind them.
+/// Checkpoints and evaluations that a line asks for in the midst of rollouts come after them.
 void say_when_saved(const TrainConfig& config) {
   const settings::Reinforcement& told = config.objective.policy;
   const settings::OutputConfig& output = config.output;

@@ -36,7 +36,7 @@ Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& sou
 bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state,
                  const Ranks& ranks);
 
-/// Does what a kill behind the newest checkpoint left undone. REQUIRES: `from` is of the run's own
+/// Does what a kill after the newest checkpoint left undone. REQUIRES: `from` is of the run's own
 /// directory.
 void make_good(Run& run, const checkpoint::Loaded& from);
 

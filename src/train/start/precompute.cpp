@@ -59,7 +59,7 @@ fs::path file_of(const Prepared& run, const std::string& key) {
          fmt::format("{:016x}.logps", hash_bytes(key));
 }
 
-/// Numbers behind the line that says what they are of.
+/// A file of log-probabilities: a line with their key, then the numbers.
 std::string content_of(const std::string& key, const std::vector<SegmentLogprobs>& found) {
   std::string text = key + "\n";
   for (const SegmentLogprobs& of_source : found) {

@@ -28,7 +28,7 @@ PlannedSteps plan_same_run(const Inputs& inputs, const weights::CheckpointSource
                            const EarlierRun& earlier) {
   const TrainConfig& config = inputs.config;
   const PreparedData& data = inputs.data;
-  // Of answers that the model draws, every prompt gives some.
+  // Where the model draws answers, every prompt gives several samples.
   const bool draws = config.objective.kind == settings::ObjectiveKind::kPolicy;
   const settings::Reinforcement& told = config.objective.policy;
   const int64_t of_each = draws ? told.answers * told.iterations : 1;

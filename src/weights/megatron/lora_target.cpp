@@ -188,7 +188,7 @@ class Fuser {
     }
   }
 
-  /// None where the modules' names and one rank do not say it all.
+  /// The record of rank and modules; Python's None where these do not say it all.
   torch_file::PyValue record() const {
     using torch_file::PyValue;
     std::set<std::string> targets;

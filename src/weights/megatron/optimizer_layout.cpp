@@ -30,7 +30,7 @@ struct FlatParameter {
   bool is_alone = false;  ///< in a bucket of its own
 };
 
-/// Megatron's buckets of a buffer, one behind the other; the file joins them without the padding at
+/// Megatron's buckets of a buffer, one after the other; the file joins them without the padding at
 /// their ends.
 struct Buckets {
   int64_t unit;  ///< what a bucket's beginning is a multiple of

@@ -24,8 +24,8 @@ struct Split {
   std::vector<std::vector<int64_t>> chunk_list = {}, block_list = {};
   /// --moe-tp-extend-ep: experts are dealt over tp·ep ranks and not cut inside.
   bool tp_extends_ep = false;
-  /// Of those: Megatron's own --expert-tensor-parallel-size 1, whose expert ranks are counted over
-  /// both axes, in folders and args. `ep` is what is left without the tensor axis all the same.
+  /// Such files by Megatron's own --expert-tensor-parallel-size 1: folders and args count expert
+  /// ranks over both axes. `ep` here still leaves the tensor axis out.
   bool counts_tensor_ranks = false;
   /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
   int64_t vocab_divisor = 1;

@@ -33,7 +33,7 @@ struct RunningProgram {
   pid_t process = -1;
   Descriptor output;   ///< what it prints
   Descriptor verdict;  ///< what the frame around the program says (kFrame)
-  std::string token;   ///< which it only says behind the program's last statement
+  std::string token;   ///< which it only says after the program's last statement
 };
 
 /// Starts the interpreter as process 1 of the namespaces entered, with every layer around it, and
