@@ -51,7 +51,7 @@ TEST(HashFile, ChangesWithEveryByteAndWithTheSize) {
 
 TEST(HashFile, AFileThatCannotBeReadToItsEndHasNoHash) {
   EXPECT_THAT(error_of_hashing("/no/such/file"), HasSubstr("/no/such/file: cannot open"));
-  // Both can be opened, and fail at the first byte.
+  // These two can be opened, and fail at the first byte.
   EXPECT_THAT(error_of_hashing("/proc/self/mem"), HasSubstr("/proc/self/mem: cannot read"));
   EXPECT_THAT(error_of_hashing(test::TemporaryDirectory()), HasSubstr("cannot read"));
 }

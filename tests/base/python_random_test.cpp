@@ -15,7 +15,7 @@ using testing::ElementsAre;
 struct Sample {
   int64_t seed;
   size_t size, count;
-  /// Of more than eight drawn: the first four, and the sum of all times their place from 1.
+  /// What is drawn; of more than eight the first four, and the sum of all times their place from 1.
   std::vector<size_t> drawn;
   uint32_t next;  ///< getrandbits(32) afterwards: as many words were used
 };

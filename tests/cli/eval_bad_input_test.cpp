@@ -77,7 +77,7 @@ TEST_F(EvalBadInput, DataThatAreThereInPart) {
 // Who downloaded some subjects examines those; the score says of how many it is.
 TEST_F(EvalBadInput, SubjectsThatAreThereAreExaminedAndCounted) {
   const fs::path data = write_mmlu({"anatomy", "virology", "astronomy"});
-  // Of unequal size, so that the two means differ: 8, 8 and 1 rows.
+  // Subjects have 8, 8 and 1 rows, so that the two means differ.
   const std::string rows = content_of(data / "test/astronomy_test.csv");
   write_content(data / "test/astronomy_test.csv", rows.substr(0, rows.find('\n') + 1));
   // The examples beside the questions, inside their folder: where MindSpeed's guide puts them.

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// Of log-likelihoods: what float32 may differ from float64 by.
+/// What log-likelihoods in float32 may differ from float64 by.
 constexpr double kRelative = 1e-5;
 
 std::string text_of(const fs::path& path) {

@@ -18,7 +18,7 @@ class Examined : public TrainedAdapter {
   /// (perplexity), and their eight rows in rows/test.jsonl.
   void SetUp() override;
 
-  /// Of the good tokenizer and width 32; its window is 512. Never change it.
+  /// A model with the good tokenizer and width 32; its window is 512. Never change it.
   static std::filesystem::path wide_model();
   /// One with a window of `max_positions`, in the test's folder.
   std::filesystem::path make_model(const std::string& name, int64_t max_positions,
@@ -34,7 +34,7 @@ class Examined : public TrainedAdapter {
   ProgramResult examine(const Flags& flags) const { return run(words_of(flags)); }
   /// The same with settings of the program's run.
   ProgramResult examine(const Flags& flags, ProgramSettings settings) const;
-  /// Of examine(flags), which must succeed, into a folder of its own.
+  /// The samples that examine(flags), which must succeed, writes into a folder of its own.
   std::vector<nlohmann::json> samples_of(const std::string& task, Flags flags) const;
 
   /// The one results file of a directory, and the lines of a task's samples.
@@ -49,7 +49,7 @@ class Examined : public TrainedAdapter {
 
 /// The log-likelihoods of a sample, a number for each choice.
 std::vector<double> likelihoods(const nlohmann::json& sample);
-/// Of all samples: equal items, log-likelihoods within `relative`.
+/// Expects equal items of all samples, and log-likelihoods within `relative`.
 void expect_near_samples(const std::vector<nlohmann::json>& a, const std::vector<nlohmann::json>& b,
                          double relative);
 

@@ -27,7 +27,7 @@ Values environment_of(Words& words);
 inline const char* const kAlpacaGuide = "a_alpaca_on_910b.txt";
 inline const char* const kSwiftGuide = "b_ms_swift_npu.txt";
 
-/// Of the model's directory: Hugging Face's, or a converted one.
+/// What the model's directory is: Hugging Face's, or a converted one.
 enum class Source { kHuggingFace, kConverted };
 
 /// Rows of instructions, tokenised text, rows tokenised before.
@@ -50,11 +50,11 @@ struct GuideLine {
 };
 void PrintTo(const GuideLine& line, std::ostream* out);
 
-/// Of guides (a) and (b), which print them.
+/// The lines of guides (a) and (b), which print them.
 std::vector<GuideLine> printed_lines();
 
-/// Of guides (c) and (e), which print conversions and name scripts of MindSpeed-LLM
-/// (examples/mcore/{llama2,qwen25}): their flags with the sizes of the conversions.
+/// The lines of guides (c) and (e), which print conversions and name scripts of MindSpeed-LLM
+/// (examples/mcore/{llama2,qwen25}): the scripts' flags with the sizes of the conversions.
 std::vector<GuideLine> script_lines();
 
 }  // namespace danlu::test

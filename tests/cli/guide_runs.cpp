@@ -125,7 +125,7 @@ void GuideRuns::write_data() const {
   }
   write("rows.jsonl", rows);
   write("text.jsonl", text);
-  // Those that the guide's lines name.
+  // The guide's lines name these files.
   for (const char* stage : {"2", "3"}) {
     write(std::string("ds_config_zero") + stage + ".json",
           std::string(R"({"fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000,

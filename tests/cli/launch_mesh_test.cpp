@@ -27,7 +27,7 @@ const std::map<std::string, Words>& tunings() {
   return known;
 }
 
-/// Of no line in `make test`.
+/// In the place of a tuning: `make test-slow` alone runs the mesh.
 const char* const kSlow = "";
 
 struct MeshLine {
@@ -207,7 +207,7 @@ struct Part {
 
 class LaunchMeshGoesOn : public LaunchMesh {
  protected:
-  /// Of parts of two steps each; `more`: flags of every part.
+  /// Trains in parts of two steps each and compares with one run; `more`: flags of every part.
   void expect_numbers_of_one_run(const std::string& name, const std::vector<Part>& parts,
                                  const Words& more) const {
     SCOPED_TRACE(name);

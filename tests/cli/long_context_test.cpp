@@ -13,7 +13,7 @@ namespace danlu::test {
 namespace {
 
 constexpr int64_t kTokens = 131072;
-/// Of each process's data (RLIMIT_DATA), of which training itself asks for 1.2 GiB to begin.
+/// What each process's data may take (RLIMIT_DATA). Training asks for 1.2 GiB of it to begin.
 constexpr rlim_t kLimitBytes = rlim_t{1465} << 20;
 
 class DataLimit {

@@ -25,7 +25,7 @@ class NpuLines : public Launch {
     ok({"init", "--config", name + ".json", "--output", name, "--tokenizer",
         good("tokenizer").string(), "--seed", "3"});
   }
-  /// Of this model, fully.
+  /// The line that trains all weights of this model.
   std::vector<std::string> training_of(const std::string& model, const std::string& run,
                                        const std::vector<std::string>& more) const {
     std::vector<std::string> words = training(run, more);

@@ -315,7 +315,7 @@ TEST_F(PreferenceLines, AReferenceThatIsAskedBeforehandGivesTheSameLosses) {
       return ok(line({"rlhf"}, "pairs.jsonl", std::string(tuner) + to, words)).err;
     };
     dpo("-live", {});
-    // Both measure against the model as it is: the second run finds what the first has asked.
+    // The two runs measure against the model as it is: the second finds what the first has asked.
     const std::string said = dpo("-asked", {flag, "true"});
     EXPECT_THAT(said,
                 HasSubstr(is_first ? "samples are computed" : "log-probabilities from cache"));
@@ -395,7 +395,7 @@ TEST_F(PreferenceLines, HeldOutPromptsAreAnsweredAndJudged) {
     ASSERT_EQ(evaluations.size(), 2u) << "behind each rollout";
     for (const Json& record : evaluations) {
       EXPECT_FALSE(record.contains("eval_loss"));
-      // Of n of 8 tokens -n / 8, of 8 all of it.
+      // An answer of n of at most 8 tokens gets -n / 8.
       EXPECT_NEAR(record.at("eval_reward").get<double>(),
                   -record.at("eval_completions/mean_length").get<double>() / 8, 1e-6);
       EXPECT_EQ(record.at("eval_reward"), record.at("eval_rewards/soft_overlong/mean"));

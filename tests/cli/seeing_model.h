@@ -57,7 +57,7 @@ inline nlohmann::json seeing_config(const nlohmann::json& added_tokens) {
             {"tokens_per_second", 2}}}};
 }
 
-/// Of row `i`: a picture, another one, a video or none; `media` is where their files lie.
+/// Row `i`, with a picture, another one, a video or none; `media` is where their files lie.
 inline nlohmann::json seeing_row(int i, const std::string& media) {
   const std::string n = std::to_string(i);
   std::string question = "the fox " + n + "?";

@@ -44,7 +44,8 @@ std::vector<std::string> stories(std::vector<std::string> more = {}) {
   return words;
 }
 
-/// Of all kinds, some of which begin alike: with forms, log-probabilities, choices, penalties.
+/// Requests of all kinds, some of which begin alike: with forms, log-probabilities, choices,
+/// penalties.
 std::vector<Body> mixed_bodies() {
   const std::string common =
       "Once upon a time there was a little girl called Lily who had a big red ball and a dog. ";

@@ -191,7 +191,7 @@ TEST(Serve, APictureOfARequestIsSeenAsInferSeesIt) {
 
 TEST(Serve, ASignalLetsAnswersEndAndTheSecondOneDoesNot) {
   DANLU_REQUIRES_SHARED();
-  // Of a window of 128 tokens.
+  // The answer fills most of the model's window of 128 tokens.
   const Body body = {
       {"prompt", "Once"}, {"max_tokens", 120}, {"ignore_eos", true}, {"stream", true}};
   const std::string request = raw_request("POST", "/v1/completions", body.dump());

@@ -65,7 +65,8 @@ class Storage : public BadInput {
                                            {"XDG_CACHE_HOME", (*this) / disk / "cache"}},
                            .directory = (*this) / disk});
   }
-  /// Of the second of two machines after 4 steps with a shared state.
+  /// REQUIRES: two machines have trained 4 steps with a shared state. Looks at the second one's
+  /// files.
   void expect_part_is_known() const {
     const ProgramResult seen = run_on("disk-1", {"inspect", "run/checkpoint-4"});
     EXPECT_EQ(seen.exit_code, 0) << seen.err;

@@ -142,7 +142,7 @@ TEST(BatchStream, RanksThatAreBalancedHaveAsManySamplesAndTokensAlike) {
   EXPECT_EQ(samples_of(of_rank(0, true, 0)), (Lists{{0}, {6}, {7}, {3}}));
   EXPECT_EQ(samples_of(of_rank(1, true, 0)), (Lists{{2}, {4}, {5}, {1}}));
   EXPECT_EQ(samples_of(of_rank(0, true, 100)), (Lists{{0}, {6, 7, 3}}));
-  // Of the partial step behind, 5 samples, one rank takes three as it would without.
+  // The partial step at the end has 5 samples: one rank takes three, as it would without.
   const auto last = [&](int64_t rank) {
     return samples_of(
         BatchStream(

@@ -38,7 +38,7 @@ const std::vector<std::string>& seeds() {
 void expect_as_library(const std::string& text) {
   RowRefusal refusal;
   const auto ours = parse_row_text(text, &refusal);
-  // Of a key that comes twice it takes the last value; a row may not have one.
+  // The other parser takes the last value of a key that comes twice; a row may not have one.
   if (refusal.why.find("twice") != std::string::npos) return;
   const Json theirs = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   ASSERT_EQ(ours.has_value(), !theirs.is_discarded()) << text;

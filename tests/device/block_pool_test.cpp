@@ -146,7 +146,7 @@ TEST(BlockPool, BlocksOfSeveralThreadsDoNotOverlap) {
   EXPECT_EQ(pool.release(), mapped) << "not all of it is one range again";
 }
 
-/// Of address space, in a process of its own.
+/// Runs `body` with little address space, in a process of its own.
 [[noreturn]] void in_limits(const std::function<bool()>& body) {
   std::ifstream pages("/proc/self/statm");
   size_t mapped = 0;

@@ -46,7 +46,7 @@ TEST_P(ScratchFiles, GiveBackWhatWasWrittenWhereverItLies) {
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
       continue;
     }
-    // Of some blocks of 4 MiB now and then, and of no whole number of the disk's.
+    // The size is several blocks of 4 MiB now and then, and no whole number of the disk's.
     const int64_t elements = 1 + static_cast<int64_t>(random() % (i % 20 == 0 ? 3'000'000 : 9000));
     const at::ScalarType type = i % 2 == 0 ? at::kFloat : at::kShort;
     const at::Tensor values = at::arange(number, number + elements, at::kLong).to(type);

@@ -65,7 +65,7 @@ bool is_of_the_clock(const std::string& key) {
       "samples_per_second", "mfu", "data_wait", "eval_runtime", "eval_samples_per_second",
       "eval_steps_per_second", "train_runtime", "train_samples_per_second",
       "train_steps_per_second", "train_seconds", "date", "total_evaluation_time_seconds",
-      // Of a session's first step; what saving and loading threads hold then is chance.
+      // Memory is counted in a process's first step; what other threads hold then is chance.
       "counted",
       // A port that was free, and the name of a job.
       "master_port", "job", "save",

@@ -125,7 +125,7 @@ Command command_named(const std::string& name) {
     return {name, {"convert", in / "model", "ROOT/mc", "--to", "mcore", "--tp", "2"}};
   if (name == "gguf") return {name, {"convert", in / "model", "ROOT/m.gguf", "--to", "gguf"}};
   if (name == "gguf_replaced") {
-    // Of the same names and sizes: only their content tells the old file from the new one.
+    // The names and sizes are the same: only their content tells the old file from the new one.
     if (!fs::exists(in / "older")) {
       fs::create_directory(in / "older");
       Inputs::make({"init", "--config", in / "config.json", "--tokenizer", in / "tokenizer",

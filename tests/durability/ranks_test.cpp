@@ -105,8 +105,8 @@ class Ranks {
     return run_danlu(words_, settings);
   }
 
-  /// Of a run in which rank `rank` is killed as soon after `moment` as it exists, and, if so
-  /// wanted, as a checkpoint is being written. false: it was over before.
+  /// Runs the line and kills rank `rank` as soon after `moment` as it exists and, if wanted, as a
+  /// checkpoint is being written. false: it was over before.
   bool run_and_kill(int64_t rank, milliseconds moment, bool amid_saving,
                     ProgramResult& result) const {
     std::atomic<bool> is_over = false;

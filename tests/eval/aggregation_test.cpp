@@ -122,7 +122,7 @@ TEST(Aggregation, PassAtKIsTheShareOfSubsetsWithOneThatPasses) {
               HasSubstr("pass@10 needs at least 10 answers to an item, got 5"));
 }
 
-// Of four draws none, two and four pass: 1 - C(2,2)/C(4,2) = 5/6 of pass@2.
+// None, two and four of four draws pass: 1 - C(2,2)/C(4,2) = 5/6 of pass@2.
 TEST(Aggregation, PassAtKIsReportedForEveryKThatDrawsAllow) {
   Task task = task_named("humaneval");
   task.output = OutputType::kGenerateUntil;

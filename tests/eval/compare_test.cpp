@@ -369,7 +369,7 @@ TEST(Compare, GroupsAreWeightedAsTheRunSays) {
   EXPECT_DOUBLE_EQ(macro.groups[0].metrics.at(0).a, (0.625 + 0.75 + 1.0 / 3) / 3);
   EXPECT_NEAR(macro.groups[0].metrics[0].b - macro.groups[0].metrics[0].a, 0.25 / 3, 1e-12);
   EXPECT_EQ(macro.groups[0].metrics[0].test, "bootstrap");
-  // Of 8 items 2 changed: resampled, Binomial(8, 1/4), of which 97.5 % are 5 at the most and one in
+  // 2 of 8 items changed: resampled, Binomial(8, 1/4), of which 97.5 % are 5 at the most and one in
   // ten is none.
   EXPECT_DOUBLE_EQ(macro.groups[0].metrics[0].interval.high, 5.0 / 8 / 3);
   EXPECT_DOUBLE_EQ(macro.groups[0].metrics[0].interval.low, 0);

@@ -45,8 +45,8 @@ Layout layout_of_one_split(const std::string& split, std::vector<std::string> pa
   return layout;
 }
 
-/// Of all rows' cells, each behind its length: what python3's csv or json gave went through the
-/// same sum, FNV-1a of 64 bits over "<bytes>:<text>".
+/// A sum over all rows' cells: FNV-1a of 64 bits over "<bytes>:<text>" of each. What python3's csv
+/// or json gave went through the same sum.
 struct RowSum {
   int64_t count = 0;
   uint64_t hash = 0xcbf29ce484222325u;

@@ -142,7 +142,7 @@ TEST(EncodeRolling, EveryIdIsPredictedOnce) {
     Letters().encode_append(text, false, all);
     EXPECT_EQ(predicted, all) << window;
   }
-  // Of 25 ids ("ab" is one) in windows of 10: 10, 10 and the last 5 behind 6.
+  // 25 ids ("ab" is one) in windows of 10: 10, 10 and the last 5 after 6 of context.
   const std::vector<Encoded> parts = encoder_of(10).rolling(call);
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_EQ(parts[0].num_context, 1);

@@ -204,7 +204,7 @@ TEST(BeamSearch, ParametersThatLeaveNoProbabilityAreAnError) {
   EXPECT_THROW(beam_search(*model, request), UsageError);
 }
 
-/// Of a single step the answer is the best of the four candidates that two beams draw: how often
+/// The answer of a single step is the best of the four candidates that two beams draw: how often
 /// each token comes follows from drawing without replacement.
 TEST(BeamSearch, SampledBeamsAreDrawnThenRankedByScore) {
   const auto model = small_model(3);

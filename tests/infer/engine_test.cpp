@@ -150,7 +150,7 @@ TEST(Engine, ABeginningIsComputedOnce) {
   for (const EngineRequest& asked : same) fresh.add(asked);
   while (fresh.has_work()) fresh.step();
   EXPECT_EQ(fresh.counts().prefix_hit, 4 * 192);
-  // Of 192 tokens 160 are shared: the last token is always computed.
+  // 160 of 192 tokens are shared, not all: the last token is always computed.
   std::vector<EngineRequest> shorter = {request({prompt.begin(), prompt.begin() + 192}, 1)};
   shorter[0].num_logprobs = 0;
   EXPECT_EQ(answers_of(engine, shorter)[0].cached, 160);

@@ -49,7 +49,7 @@ std::vector<text::TokenId> drawn_ids(PythonRandom& rng, size_t count) {
   return ids;
 }
 
-/// Of all tokens of a text at once: the token that the layer holds likeliest behind the last.
+/// The token that the layer holds likeliest after the last, by one pass of all tokens of a text.
 text::TokenId next_by_one_pass(const models::CausalLM& model,
                                const std::vector<text::TokenId>& text) {
   const at::NoGradGuard no_grad;

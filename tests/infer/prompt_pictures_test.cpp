@@ -62,7 +62,7 @@ class PicturesGolden : public testing::TestWithParam<const char*> {
     return result;
   }
 
-  /// Of a row of the file, with its pictures where the ids have their placeholders.
+  /// A row of the file as a request, with its pictures where the ids have their placeholders.
   Request request(const std::string& name, int64_t row) {
     Request result;
     for (const int64_t id : integers(name + ".prompt_ids"))

@@ -83,7 +83,7 @@ class PlainBloom {
     return all;
   }
 
-  /// Of every next token, summed.
+  /// The loss of every next token, summed.
   double loss(const std::vector<int64_t>& ids) const {
     const Rows rows = logits(ids);
     double sum = 0;
@@ -122,8 +122,8 @@ class PlainBloom {
     }
     return y;
   }
-  /// Of a head, counted from 0: powers of 2^(-8/n) for the largest power of two n among the heads,
-  /// then every other power of the slopes of 2 n.
+  /// The slope of a head, counted from 0: powers of 2^(-8/n) for the largest power of two n among
+  /// the heads, then every other power of the slopes of 2 n.
   double slope(int64_t head) const {
     int64_t closest = 1;
     while (closest * 2 <= heads_) closest *= 2;

@@ -24,7 +24,7 @@ using ops::Backend;
 const Backend& npu_table() { return ops::backend_of(npu().type()); }
 const Backend& composite() { return ops::composite_backend(); }
 
-/// Of f32 and bf16 operands: what their results may be off by. f16 has three bits more than bf16.
+/// What results of operands of this type may be off by. f16 has three bits more than bf16.
 double limit_of(at::ScalarType type) {
   return type == at::kFloat ? 2e-6 : type == at::kHalf ? 1e-3 : 8e-3;
 }

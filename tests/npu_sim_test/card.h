@@ -75,7 +75,7 @@ class Card : public testing::Test {
   std::mt19937 random_{7};
 };
 
-/// Both calls of an operator on the test's stream.
+/// The two calls of an operator on the test's stream.
 #define RUN(op, ...) launch(op##GetWorkspaceSize, op, stream_, __VA_ARGS__)
 
 void expect_near(const Numbers& got, const Numbers& wanted, double tolerance);

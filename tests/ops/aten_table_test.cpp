@@ -37,7 +37,7 @@ using test::random_f64;
 
 const at::Device kCard = test::pretend_device();
 
-/// Of one draw: the numbers as a type has them, on the card and in f64 on the host.
+/// The same numbers, rounded to a type, on the card and in f64 on the host.
 struct Twin {
   at::Tensor card, exact;
   Twin(at::IntArrayRef sizes, at::ScalarType type, uint64_t seed) {

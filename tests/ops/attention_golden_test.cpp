@@ -206,7 +206,8 @@ GoldenCase random_golden(Chooser& choose) {
 
 // ---- comparison ----
 
-/// Of the largest number that is to be there, or of `instead` where all are nothing.
+/// The greatest difference, as a share of the largest number that is to be there, or of `instead`
+/// where all of them are 0.
 double golden_distance(const at::Tensor& got, const at::Tensor& expected, double instead = 1) {
   if (expected.numel() == 0) return got.numel() == 0 ? 0 : HUGE_VAL;
   if (got.sizes() != expected.sizes()) return HUGE_VAL;
@@ -217,7 +218,7 @@ double golden_distance(const at::Tensor& got, const at::Tensor& expected, double
 }
 
 void expect_near(const Found& got, const Found& expected, double limit, const std::string& what) {
-  // Of a query that sees one key the gradient is the difference of two equal sums of so many terms.
+  // The gradient of a query that sees one key is the difference of two equal sums of so many terms.
   const double apart = static_cast<double>(got.dv.size(2));
   EXPECT_LE(golden_distance(got.out, expected.out), limit) << what << ": result";
   EXPECT_LE(golden_distance(got.dq, expected.dq, apart), limit) << what << ": gradient of q";

@@ -131,7 +131,7 @@ TEST(Linear, WithoutGradientsAResultIsTheF64OneRoundedOnce) {
   }
 }
 
-/// Also on processors that widen bf16, whose kernels never come to it.
+/// The tiles are called by name: kernels of processors that widen bf16 never come to them.
 TEST(Linear, Bf16TilesMultiplyWhereTheInstructionIs) {
   if (!has_bf16_dots()) GTEST_SKIP() << "no dot products of bf16";
   const size_t columns = cpu::panel_columns(cpu::Arithmetic::kBF16);

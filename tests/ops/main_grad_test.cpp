@@ -49,7 +49,7 @@ using Weights = std::vector<at::Tensor>;
 using Scalar =
     std::function<at::Tensor(const Weights&, at::ScalarType, const std::vector<MainGradPtr>& main)>;
 
-/// Of the types that the table takes for `work`; the composite leaves its gradients to autograd.
+/// Tries the types that the table takes for `work`; the composite leaves its gradients to autograd.
 void expect_sums(const Weights& exact, const Scalar& scalar, Work work = Work::kProducts) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     if (!cpu::backend().takes(work, type)) continue;

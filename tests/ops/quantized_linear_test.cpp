@@ -137,7 +137,7 @@ TEST(QuantizedLinear, SeveralWeightsGiveWhatEachGivesAlone) {
   at::set_num_threads(threads);
 }
 
-/// Also where the processor does not round to the type: the sums are the same.
+/// Holds where the processor does not round to the type itself, too: the sums are the same.
 TEST(QuantizedLinear, ATypeOf16BitsDiffersByOneRoundingAlone) {
   const Matrix matrix = random_matrix(BlockType::kQ4_0, 33, 512);
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {

@@ -180,7 +180,7 @@ TEST(GradBuffer, ExpertsAreSummedOverTheRanksThatHoldThem) {
       gradients.finish();
       double squares = 5 * 28.0 * 28.0;  // 0 + 1 + … + 7
       for (int64_t expert = 0; expert < 4; ++expert) {
-        // Of ranks 0, 2, 4, 6, or 1, 3, 5, 7.
+        // The copies' ranks are 0, 2, 4, 6, or 1, 3, 5, 7.
         const double sum = (expert < 2 ? 12.0 : 16.0) + 4 * 10.0 * static_cast<double>(expert + 1);
         squares += 3 * sum * sum;
       }

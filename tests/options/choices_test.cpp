@@ -80,12 +80,12 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       "rlhf_type=grpo", "rlhf_type=ppo", "rlhf_type=rm", "do_train=false", "report_to=wandb",
       "report_to=swanlab", "context_parallel_algo=adaptive_cp_algo",
       "context_parallel_algo=hybrid_adaptive_cp_algo",
-      // Of another model than the lines'.
+      // These belong to other models than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
       "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true",
       "multi_head_latent_attention=true", "moe_router_enable_expert_bias=true",
       "embed_layernorm=true"};
-  // Of other objectives than the lines'.
+  // These belong to other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;
     for (const char* type : {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "ppo", "grpo"})

@@ -77,7 +77,7 @@ TEST(ExpertPlan, OfDeepSeekV3HasTheMemoryOfEachRank) {
   ASSERT_EQ(plan.stages.size(), 8u);
   EXPECT_EQ(plan.parameters, plan.trained);
   const int64_t hidden = 7168;
-  // Of a layer: what each rank of the tensor axis has, what they divide; the norms.
+  // A layer's weights: what each rank of the tensor axis has whole, what they divide, the norms.
   const int64_t attention = (1536 + 576) * hidden + 1536 + 512 +
                             (128 * 192 * 1536 + 128 * 256 * 512 + hidden * 128 * 128) / 4;
   const int64_t norms = 2 * hidden, router = 256 * hidden + 256;

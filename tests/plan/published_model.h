@@ -25,7 +25,7 @@ inline arch::ModelConfig model_shaped(const Shape& shape) {
                                   "test");
 }
 
-/// Of Megatron-LM's GPT: an MLP of h to 4h and back has the products of a gated one of 8/3 h, here
+/// Megatron-LM's GPT. Its MLP of h to 4h and back has the products of a gated one of 8/3 h, here
 /// rounded to what 8 ranks divide.
 inline arch::ModelConfig gpt(int64_t layers, int64_t hidden, int64_t heads) {
   return model_shaped({layers, hidden, (hidden * 8 / 3 + 4) / 8 * 8, heads, heads, 51200, true});

@@ -81,7 +81,7 @@ TEST(Search, NoStepIsShorterThanItsBound) {
   }
 }
 
-/// Of one device: nothing to split, so that recompute and offload are all there is to choose.
+/// One device has nothing to split, so that recompute and offload are all there is to choose.
 Request of_one_device() {
   Request request;
   request.model = llama(16, 2048, 5632, 32000);

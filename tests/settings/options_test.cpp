@@ -111,7 +111,7 @@ TEST_F(TrainOptions, MegatronFlagsThatAgreeWithTheConfigAreSilent) {
   EXPECT_EQ(config.task, Task::kPretrain);
   EXPECT_EQ(config.data.max_length, 64);
   EXPECT_EQ(config.batch.max_steps, 100);
-  // Of what is loaded; scripts carry the flag, and are begun again with it.
+  // The flag is about what is loaded; scripts carry it, and are begun again with it.
   EXPECT_EQ(config.output.resume, "auto");
   EXPECT_FALSE(config.model.continues);
 }

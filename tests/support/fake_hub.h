@@ -62,7 +62,7 @@ class FakeHub {
 
   /// All requests so far, in order.
   std::vector<HubRequest> requests() const;
-  /// Those whose target contains `part`.
+  /// The requests whose target contains `part`.
   std::vector<HubRequest> requests_for(const std::string& part) const;
   void forget_requests();
   /// The answer without misbehaviour.

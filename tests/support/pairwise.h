@@ -41,7 +41,7 @@ class PairTable {
     }
   }
   size_t count() const { return static_cast<size_t>(std::count(left_.begin(), left_.end(), true)); }
-  /// Of a row, that no removed row holds.
+  /// How many pairs of a row are left: no removed row holds them.
   size_t count_of(size_t row) const {
     size_t count = 0;
     for_pairs(row, [&](size_t pair) { count += left_[pair]; });

@@ -41,7 +41,7 @@ struct PretendBlock {
 };
 using PretendBlocks = std::vector<std::shared_ptr<PretendBlock>>;
 
-/// Of the stream of this number of a device; 0 is its default stream.
+/// The queue of a device's stream; stream 0 is its default.
 PretendQueue& pretend_queue(const c10::Stream& stream);
 
 /// The queue does `work`, which only touches these blocks, later. `what` is a literal.

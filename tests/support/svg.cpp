@@ -16,7 +16,7 @@ namespace {
 
 using Attributes = std::map<std::string, std::string>;
 
-/// Of an attribute of its own, or of `style`; "" without.
+/// The value of an attribute, or of a property in `style`; "": there is neither.
 std::string property(const Attributes& attributes, const std::string& name) {
   if (const auto own = attributes.find(name); own != attributes.end()) return own->second;
   const auto style = attributes.find("style");

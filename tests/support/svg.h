@@ -22,7 +22,7 @@ class Svg {
 
   const std::string& title() const { return title_; }
   std::vector<std::string> words() const;  ///< lines of <desc>
-  /// Of at least two points, in the order in which they are painted.
+  /// Lines of at least two points, in the order in which they are painted.
   std::vector<Polyline> polylines(Stroke stroke) const;
   Polyline longest(Stroke stroke) const;
   size_t place_of_longest(Stroke stroke) const;  ///< in the order of painting
@@ -30,7 +30,7 @@ class Svg {
   /// Every filled shape with its colour, in the order in which they are painted.
   std::vector<std::pair<Stroke, Polyline>> filled() const;
   size_t glyphs() const { return glyphs_.size(); }
-  /// Of lines, dots and letters.
+  /// The points of lines, dots and letters.
   std::vector<pictures::Point> all_points() const;
   /// Pairs of texts, as their left and top, that come closer than 3 units.
   std::vector<std::string> words_that_touch() const;

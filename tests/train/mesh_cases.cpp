@@ -158,8 +158,8 @@ std::vector<Case> meshes_of(Case model) {
   return list;
 }
 
-/// Those of one family. Offload to the memory of the host is where a CPU has everything anyway:
-/// only files are another place.
+/// The possible cases of one family. Offload to the host's memory is not among them: a CPU has
+/// everything there anyway, and only files are another place.
 std::vector<Case> possible_cases_of(const Case& family) {
   std::vector<Case> list;
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {

@@ -268,7 +268,7 @@ TEST(Mesh, AGradientThatOverflowsOnOneRankIsEverybodys) {
           return *std::find_if(all.begin(), all.end(),
                                [&](const auto& p) { return p.name() == layer + name; });
         };
-        // Of its own heads: no other rank of the tensor axis holds it.
+        // The gradient is of the rank's own heads: no other rank of the tensor axis holds it.
         const auto main_grad = of("self_attn.o_proj.weight").main_grad;
         // Called when the backward comes to the layer's beginning.
         const AtNorm plant(of("input_layernorm.weight").tensor, [&] {

@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, QLoraRun, testing::Values(false, true), [](const
   return std::string(info.param ? "Dora" : "Lora");
 });
 
-/// Of the plan, against the memory of a model that is trained so.
+/// The plan's bytes of weights against the memory of a model that is trained so.
 TEST(QLoraPlan, WeightsTakeWhatTheModelHolds) {
   Json json = danlu::test::tiny_config("llama");
   json.update({{"hidden_size", 128}, {"intermediate_size", 256}, {"num_attention_heads", 4}});

@@ -195,7 +195,8 @@ TEST(ActivationOffload, ChangesNoBitWhereHostMemoryIsNotTheDevices) {
   }
 }
 
-/// Of one pass: kept between forward and backward when all has left, and at most in all of it.
+/// Bytes of one pass: kept between forward and backward when all has left, and at most in all of
+/// it.
 struct Counted {
   int64_t kept = 0, peak = 0;
   models::MovedBytes moved;
@@ -251,7 +252,7 @@ TEST(ActivationOffload, KeepsOnTheDeviceWhatDoesNotLeave) {
                   static_cast<long>(std::min(layers, kLayers)), static_cast<double>(got.kept) / 1e6,
                   static_cast<double>(got.peak) / 1e6);
     }
-    // Of layers that are run again whole the inputs leave.
+    // The inputs of layers that are run again whole leave.
     const int64_t hidden = kTokens * kHidden * element;
     const Counted full = counted({.granularity = "full"}, {}, dtype);
     const Counted inputs = counted({.granularity = "full"}, to_host(), dtype);

@@ -153,7 +153,7 @@ std::unique_ptr<models::CausalLM> wide_model(bool with_adapters,
   return model;
 }
 
-/// Of the targets of one segment, through a pass of its own and all of its logits.
+/// The log-probability of one segment's targets, by a pass of its own and all of its logits.
 double logprob_alone(const models::CausalLM& model, const data::Batch& batch, size_t segment) {
   data::Sample alone;
   const int32_t begin = batch.segment_starts[segment], end = batch.segment_starts[segment + 1];
@@ -286,7 +286,8 @@ TEST(Pairs, MetricsByNameArriveInEveryReportOfARun) {
     EXPECT_NE(said.find("  " + name + " "), said.npos) << said;
     EXPECT_EQ(scalars_in_events(folder / "run", "train/" + name), 3);
     EXPECT_EQ(scalars_in_events(folder / "run", "eval/eval_" + name), 3);
-    EXPECT_NE(read_file(folder / "run" / "images" / ("train_" + name + ".svg")).find("<svg"), 0u);
+    EXPECT_NE(read_file(folder / "run" / "images" / ("train_" + name + ".svg")).find("<svg"),
+              std::string::npos);
     EXPECT_TRUE(std::filesystem::exists(folder / "run" / "images" / ("train_" + name + ".png")));
   }
   EXPECT_EQ(figures.count("token_acc"), 0u) << "another objective's";

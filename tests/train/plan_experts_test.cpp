@@ -304,7 +304,7 @@ class PlanExpertTraffic : public testing::TestWithParam<ExpertCase> {};
 TEST_P(PlanExpertTraffic, IsWhatIsSent) {
   plan::Request request = expert_request(GetParam());
   request.num_micro_batches = 2;
-  // Of larger parameters less is padding.
+  // The larger the parameters, the less of them is padding.
   request.model = expert_model(GetParam().family, 128);
   request.model.experts.prediction_layers = GetParam().predictions;
   request.model.predicts_ahead = GetParam().predictions > 0;

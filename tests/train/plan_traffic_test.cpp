@@ -45,7 +45,7 @@ plan::Request request_of(const settings::MeshShape& mesh, const RecomputeFlags& 
   return request;
 }
 
-/// Of four layers, and one table of embedding and head; of what a rank holds less than 0.5 % is
+/// A model of four layers whose embedding is its head; less than 0.5 % of what a rank holds is
 /// padding.
 plan::Request tied_request(const settings::MeshShape& mesh, settings::Sharding sharding,
                            int64_t passes, bool tied = true) {

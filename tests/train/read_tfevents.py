@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Prints what is in a TensorBoard event file, with Python's standard library alone.
 
 A reader of its own, so that the writer is not tested against itself. One line per event:

@@ -110,7 +110,7 @@ TEST(RecomputedLayers, ChangeNoBit) {
   }
 }
 
-/// Of one pass: kept between forward and backward, and at most in all of it.
+/// Bytes of one pass: kept between forward and backward, and at most in all of it.
 struct Counted {
   int64_t kept = 0, peak = 0;
 };

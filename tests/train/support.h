@@ -79,7 +79,7 @@ inline void write_run_inputs(const std::filesystem::path& folder, DType dtype, i
     file << Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() << '\n';
 }
 
-/// Of the goldens: AdamW with decay of all parameters, clipping at 1, a constant rate.
+/// The goldens' recipe: AdamW with decay of all parameters, clipping at 1, a constant rate.
 inline TrainConfig golden_recipe(double lr) {
   TrainConfig config;
   config.adamw = {0.9, 0.95, 1e-8, {0.1, optim::DecayRule::kAll, {}}};

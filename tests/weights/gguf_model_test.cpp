@@ -274,7 +274,7 @@ TEST(GgufModel, FurtherFamiliesHaveLlamaCppsNames) {
 
 TEST(GgufModel, BloomsRowsAreQueriesKeysAndValues) {
   const Exported bloom(tiny_config("bloom"));
-  // Of 4 heads of 8, query, key and value of each, one behind the other.
+  // The fused matrix has 4 heads of 8: each one's query, key and value, then the next head's.
   const std::string fused = "transformer.h.1.self_attention.query_key_value.weight";
   EXPECT_THAT(bloom.gguf->find("blk.1.attn_qkv.weight")->shape, ElementsAre(96, 32));
   EXPECT_EQ(bloom.gguf_row("blk.1.attn_qkv.weight", 9), bloom.row(fused, 24 + 1));

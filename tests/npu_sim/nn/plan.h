@@ -79,7 +79,7 @@ aclnnStatus plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** execut
 
 std::string shown(const std::vector<int64_t>& dims);
 
-/// Both functions of an operator; the body of the first follows.
+/// The two functions of an operator; the body of the first follows.
 #define NPU_SIM_DEFINE(op, ...)                                                               \
   extern "C" aclnnStatus op(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, \
                             aclrtStream stream) {                                             \

@@ -26,7 +26,7 @@ namespace emulated {
 struct Place {
   dim3 thread, block, threads, blocks;
 };
-/// Of the thread whose turn it is.
+/// The place of the thread whose turn it is.
 Place& here();
 
 /// Runs every thread of every block. Errors: std::logic_error naming the kernel.

@@ -48,7 +48,7 @@ void wait(State at) {
   if (_setjmp(thread.place) == 0) _longjmp(machine.scheduler, 1);
 }
 
-/// Of a thread's stack: a kernel after the other.
+/// What a thread's stack runs: one kernel after the other.
 void body() {
   for (;;) {
     (*machine.kernel)();
