@@ -1,4 +1,4 @@
-// infer/engine.h: answers to requests that come and go: one packed pass over all of them a step.
+// infer/engine.h: answers requests that come and go. A step packs them into one pass if it can.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -20,20 +20,21 @@ using RequestHandle = int64_t;
 /// An adapter beside the model (models::load_beside); requests that use it keep it.
 using AdapterPtr = layers::AdapterSetPtr;
 
-/// What a prompt is asked for beside an answer: one vector of its hidden states after the final
-/// norm.
+/// How a prompt's hidden states after the final norm become one vector: as their mean, or as that
+/// of the last token.
 enum class Pooling { kMean, kLast };
 
 struct EngineRequest {
   Request request;
-  /// With each token of the answer its log-probability and those of so many likeliest; none: none.
+  /// How many of the likeliest tokens are reported beside each answer token, with log-probabilities
+  /// of all of them; not set: no log-probabilities.
   std::optional<int64_t> num_logprobs = {};
-  /// The same of the prompt's tokens, each after those before it.
+  /// The same for each token of the prompt but the first, given the tokens before it.
   std::optional<int64_t> num_prompt_logprobs = {};
-  /// Beginnings are shared with requests of the same salt and adapter alone.
+  /// Cached prefixes are shared only among requests of the same salt and adapter.
   std::string salt = {};
   AdapterPtr adapter = {};  ///< of this engine's model; null: the model as it is
-  /// There is no answer then but EngineOutput::embedding.
+  /// If set, no tokens are drawn, and the one output has EngineOutput::embedding.
   std::optional<Pooling> pooling = {};
   int64_t priority = 0;  ///< lower is served earlier
 };
@@ -59,16 +60,16 @@ struct EngineSettings {
   int64_t max_batched_tokens = 2048;  ///< of a pass; longer prompts are read in parts
   int64_t max_adapters = 0;           ///< different ones that are answered at a time; 0: any number
   int64_t max_pages = 0;              ///< of the cache, of ops::kPageTokens tokens; 0: no limit
-  /// Each request by itself, its prompt whole: answers are equal to the bit whatever else is there,
-  /// and several are not faster together than one after the other.
+  /// Each request has passes of its own, with its whole prompt in one. Answers are then equal to
+  /// the bit whatever other requests there are, and take as long as one after the other.
   bool deterministic = false;
   bool prefix_caching = true;  ///< what prompts begin with alike is computed once while kept
-  /// Tokens that are guessed are computed with the one before them, and count as far as they are
-  /// what would have been drawn: answers are the same, beyond rounding. Not where requests are read
-  /// whole, nor of answers under a constraint.
+  /// Speculative decoding by prompt lookup. A guessed token is kept only if the sampler would have
+  /// drawn it, so answers stay the same, beyond rounding. Deterministic and longrope engines do not
+  /// guess, nor do requests with pictures or a constraint.
   PromptLookup lookup = {};
-  /// Instead, so many are guessed at a time by the model's layer that predicts further ahead, which
-  /// its network must have; 0: none.
+  /// Tokens guessed at a time by the model's own prediction layer (MTP) instead of `lookup`; 0:
+  /// none. REQUIRES, if above 0: the network has such a layer, and this rank the whole model.
   int64_t predicted_tokens = 0;
 };
 
@@ -89,9 +90,10 @@ struct EngineCounts {
 /// on what else is there, beyond rounding.
 class Engine {
  public:
-  /// followers: of rank 0 of those that hold parts of `model`; nullptr: it is whole. They answer no
-  /// requests with pictures. REQUIRES: both outlive the engine, and `model` does not change while
-  /// requests are there.
+  /// followers: the other ranks that hold parts of `model`, if this is their rank 0; requests with
+  /// pictures are then an error. nullptr: this rank has the whole model, or each rank of the tensor
+  /// axis has an engine of its own. REQUIRES: `model` and `followers` outlive the engine, and
+  /// `model` does not change while there are requests.
   Engine(const models::CausalLM& model, EngineSettings settings, Followers* followers = nullptr);
   ~Engine();
 
@@ -101,9 +103,10 @@ class Engine {
   /// No output of it follows; its pages are free at once. A request that is over: nothing.
   void cancel(RequestHandle handle);
   bool has_work() const;
-  /// One pass; the outputs of the requests that it gave a token or ended. A request whose logits
-  /// are no numbers or whose picture cannot be read ends by kFailed and harms no other. Errors of
-  /// the pass itself go out, and the engine is of no further use.
+  /// Computes one pass, or several if requests are deterministic or an adapter needs its own.
+  /// Returns the outputs of requests that got a token or ended. A request whose logits are not
+  /// numbers or whose picture cannot be read ends with kFailed and harms no other. Throws the
+  /// errors of a pass itself; the engine must not be used after that.
   std::vector<EngineOutput> step();
   /// Requests of which the last step was the first to compute anything.
   const std::vector<RequestHandle>& begun() const;

@@ -7,15 +7,15 @@
 namespace danlu::infer {
 namespace {
 
-/// Pages that `more` tokens need beyond those of the computed ones.
+/// How many pages must be added for `more` tokens after the computed ones.
 int64_t growth(const RequestProgress& request, int64_t more) {
   return ops::pages_for(request.computed + more) - ops::pages_for(request.computed);
 }
 
-/// As many of the request's tokens as a pass still takes.
+/// How many of the request's tokens this pass computes, if it has room for `left` more.
 int64_t tokens_in(const RequestProgress& request, int64_t left, bool is_first) {
   const int64_t wanted = request.total - request.computed;
-  // A whole one that is longer than any pass has a pass to itself.
+  // A request that must not be split, and is longer than any pass, gets a pass to itself.
   if (request.is_whole) return wanted <= left || is_first ? wanted : 0;
   return std::min(wanted, left);
 }

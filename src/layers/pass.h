@@ -28,7 +28,7 @@ struct Pass {
   /// (ModelConfig::query_growth); undefined: there are none.
   at::Tensor query_factors_N11;
   /// Stores the new keys and values of a layer and gives attention over these and the earlier ones.
-  /// Empty: there are no earlier ones.
+  /// Empty: the pass has no cache, and attention sees the pass's own keys alone.
   std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,
                            const at::Tensor& v_NKD, const ops::AttentionOptions& options)>
       attend;
@@ -38,8 +38,8 @@ struct Pass {
       attend_latent;
   at::Tensor dropout_keys_N;  ///< dropout masks follow from them; undefined: no dropout
   bool adapters = true;       ///< false: layers leave their adapters out
-  /// Adapters that lie beside the model, of this rank's rows; one run is of all rows, however many
-  /// a layer has. Empty: the layers' own count.
+  /// Which of this rank's rows use which adapter beside the model. A single run is for all rows of
+  /// every layer, whatever its count. Empty: the layers use their own adapters.
   AdapterRuns adapter_runs;
   /// Collects what layers give beside hidden states (layers/pass_results.h). nullptr: it is
   /// dropped, as when a layer is recomputed. It need not outlive the forward.

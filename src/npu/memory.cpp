@@ -92,7 +92,7 @@ class DevicePool {
     if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
   }
 
-  /// Gives everything back, whoever may think to have some of it.
+  /// Gives all memory back to CANN, also what is still in use.
   void close() {
     const std::lock_guard lock(mutex_);
     for (const Pending& pending : pending_) {
@@ -115,7 +115,7 @@ class DevicePool {
 
   Free& free_of(c10::StreamId stream, size_t bytes) { return free_[{stream, bytes <= kSmall}]; }
 
-  /// A block keeps to the segments of its size.
+  /// Whether the block lies in a segment for small blocks, and so belongs to their free list.
   static bool is_small(const Block* block) { return block->segment == kSmallSegment; }
 
   Block* find(c10::StreamId stream, size_t bytes) {
@@ -185,7 +185,7 @@ class DevicePool {
     return new Block{static_cast<char*>(memory), segment, segment, stream};
   }
 
-  /// Whole free segments go back, once nothing on the device can use them.
+  /// Waits for the device, then gives every segment that is wholly free back to CANN.
   void release_free() {
     check(acl().aclrtSynchronizeDevice(), "aclrtSynchronizeDevice");
     end_pending(/*wait=*/true);
@@ -252,7 +252,7 @@ TensorCounter& counter_of(int device) {
   return all->at(static_cast<size_t>(device));
 }
 
-/// What a tensor's memory knows of itself.
+/// The context of a tensor's DataPtr: what release_tensor needs to free its memory.
 struct Holding {
   void* memory;
   size_t bytes;

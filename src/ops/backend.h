@@ -1,6 +1,6 @@
-// ops/backend.h: the table of kernels of a kind of device. To run on another kind of device is to
-// fill one of these: no line outside of ops asks what a device is, or computes on its tensors past
-// the table.
+// ops/backend.h: the table of kernels of one kind of device. To support another kind, fill one of
+// these: layers, models, optim, train and infer compute on a device's tensors through it alone
+// (tests/house/device_questions_test.cpp lists the exceptions).
 //
 // Entries take and give tensors of the device, know nothing of autograd (the ops do, once for all
 // devices) and do not check shapes (the ops have). Tensors that an entry changes are named so; the
@@ -80,7 +80,7 @@ struct SharedLoss {
   at::Tensor own_C1;        ///< of largest_of_share
   at::Tensor largest_C1;    ///< over all ranks
   at::Tensor sums_C2;       ///< over all ranks
-  at::Tensor first_C1;      ///< of place_of_largest, the largest of all ranks; z_weight > 0
+  at::Tensor first_C1;      ///< largest place_of_largest; only if z_weight > 0 and make_grad
   at::Tensor sum, correct;  ///< as CrossEntropyChunk's
   double z_weight = 0, grad_scale = 1;
   bool make_grad = false;
@@ -129,9 +129,10 @@ struct Backend {
   at::Tensor (*nf4_rows)(const Nf4Matrix& weight, int64_t first, int64_t count,
                          at::ScalarType type) = nullptr;
 
-  /// ops/quantized_linear.h, without gradient: product() with each of the factors in x's type, x
-  /// contiguous; and the rows `ids_N` [N] (int64, contiguous) of one. Empty: the device has no
-  /// weights in blocks. Weights, x and ids are on the device.
+  /// ops/quantized_linear.h. Unlike the entries around them these two have no gradient, and if they
+  /// are empty the device has no weights in blocks. block_products: product() of x (contiguous)
+  /// with each factor, in x's type. block_rows: rows `ids_N` [N] (int64, contiguous) of a weight.
+  /// Weights, x and ids are on the device.
   std::vector<at::Tensor> (*block_products)(const at::Tensor& x_NI,
                                             std::span<const BlockFactor> factors) = nullptr;
   at::Tensor (*block_rows)(const BlockWeight& weight, const at::Tensor& ids_N,
@@ -170,15 +171,16 @@ struct Backend {
                                              const at::Tensor& out_grad_NQD,
                                              const at::Tensor& out_NQD,
                                              const at::Tensor& lse_QN) = nullptr;
-  /// Where attention() gets fewer new tokens than this a segment, and keys before them, `attention`
-  /// costs more than it saves: the composite is used there. 0: never.
+  /// With fewer new tokens a segment than this, and keys before them, ops::attention() uses the
+  /// composite, because copying the keys would cost more than the kernel saves, and cached
+  /// attention reads pages where they are. 0: never.
   int64_t fewest_queries = 0;
 
   /// ops/dropout.h. Forward and backward are the same.
   at::Tensor (*dropout)(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
                         int64_t first_column) = nullptr;
 
-  // ---- Work without autograd that the composite does otherwise, not merely slower.
+  // ---- Work without autograd. If one of these is empty the op takes a way that copies more.
 
   void (*cross_entropy)(const CrossEntropyChunk& chunk) = nullptr;
   /// ops/cached_attention.h, reading pages where they are. Pages without values have a latent's
@@ -203,23 +205,24 @@ struct Backend {
   /// of any floating dtype. Empty: whoever draws a token gets the logits on the host.
   at::Tensor (*likeliest)(const at::Tensor& logits_RV) = nullptr;
 
-  // ---- Work without autograd. Empty: `composite`'s, the same in ATen's operators.
+  // ---- Work without autograd. completed_backend() fills empty entries with composite_backend()'s.
 
   /// ops/rotary.h.
   RotaryTable (*rotary_table)(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                               double attention_factor) = nullptr;
-  // Cross entropy of ranks that share a vocabulary, who exchange what each of the first three
-  // gives.
+  // Cross entropy if every rank has a part of the vocabulary. Ranks exchange the result of each of
+  // the first three entries.
   /// The largest logit of each row, [C, 1]; -inf where v is 0.
   at::Tensor (*largest_of_share)(const at::Tensor& logits_Cv) = nullptr;
-  /// [C, 2]: for each row the sum of exp(logit - largest), which the logits become, and the
-  /// target's logit before, 0 where it is another rank's.
+  /// Replaces every logit by exp(logit - largest). Returns [C, 2]: the sum of each row of these,
+  /// and the target's original logit, or 0 if another rank has the target.
   at::Tensor (*sums_of_share)(const SharedChunk& chunk, const at::Tensor& largest_C1) = nullptr;
-  /// -first_row where a row's largest logit is here, else -inf: [C, 1].
+  /// [C, 1]: -first_row if this rank has the row's largest logit, else -inf; the maximum over ranks
+  /// names the first rank that has it.
   at::Tensor (*place_of_largest)(const at::Tensor& own_C1, const at::Tensor& largest_C1,
                                  int64_t first_row) = nullptr;
   void (*loss_of_share)(const SharedLoss& loss) = nullptr;
-  /// ops/attention.h: `into` of the keys of both. Its tensors are changed.
+  /// Makes `into` the attention over the keys of both parts (ops/attention.h), in its own tensors.
   void (*merge)(const PartialAttention& into, const PartialAttention& more) = nullptr;
 
   /// out = the larger of a and b, all of one dtype and shape; `out` may be one of them.
@@ -246,8 +249,9 @@ struct Backend {
   NormHeadResult (*norm_head)(const at::Tensor& weight_VH) = nullptr;
   at::Tensor (*norm_head_backward)(const at::Tensor& weight_VH, const at::Tensor& length_V1,
                                    const at::Tensor& d_y_VH) = nullptr;
-  /// ops/dora.h, of whose `stretched` these are the factor [O], in `type`; x_NO times a factor for
-  /// each column; and the gradient of the magnitude, of the squares' dtype.
+  /// ops/dora.h. adapted_row_squares: the op of that name. stretch_factor: the factor [O] that
+  /// stretched() puts on columns, in `type`. scale_columns: x_NO times a factor for each column.
+  /// stretch_grad: the gradient of the magnitude, in the squares' dtype.
   at::Tensor (*adapted_row_squares)(const at::Tensor& weight_OI, const at::Tensor& b_OR,
                                     const at::Tensor& a_RI, double scale) = nullptr;
   at::Tensor (*stretch_factor)(const at::Tensor& magnitude_O, const at::Tensor& squares_O,
@@ -274,8 +278,8 @@ struct Backend {
 const Backend& backend_of(c10::DeviceType type);
 /// The same with the composite's entries where work without autograd is empty.
 const Backend& completed_backend(c10::DeviceType type);
-/// Before anything runs on such devices, and while nothing does. Errors: ModelError where of
-/// entries that belong together some are missing.
+/// Call it while nothing runs on such devices. Errors: ModelError if only some of the entries that
+/// belong together are set, or if such entries are set and `takes` is not.
 void set_backend(c10::DeviceType type, const Backend& table);
 
 /// Work without autograd in ATen's operators, as Backend has it below that line; the rest is empty.

@@ -34,9 +34,9 @@ class World {
   std::unique_ptr<Group> make_group_of_all();
   /// Leaves a note that every rank can see.
   virtual void post(const std::string& note) = 0;
-  /// Returns when some rank has posted `note`, however long that takes. Errors: CommError when
-  /// rank 0, which keeps the notes, is gone. It is asked for ever more seldom, and at last once in
-  /// `longest_pause_s`.
+  /// Returns when some rank has posted `note`, however long that takes. It asks rank 0, which keeps
+  /// the notes, at growing intervals of at most `longest_pause_s`. Errors: CommError if rank 0 is
+  /// gone.
   virtual void wait_for(const std::string& note, double longest_pause_s = 0.1) = 0;
   /// Takes a note away that no rank waits for any more.
   virtual void forget(const std::string& note) = 0;
@@ -114,7 +114,8 @@ class PassGroups : public ModelGroups {
   const Group& replicas(arch::Axes copied_on = kEveryCopy) const;
   /// The ranks that divide the batch of a step among them: its samples, and the tokens of a sample.
   const Group& batch_ranks() const { return holders(kEveryCopy); }
-  /// The `count` neighbours on the tensor axis that hold the same rectangle of a parameter.
+  /// This rank and those beside it on the tensor axis that hold the same rectangle of a parameter:
+  /// `count` ranks together. REQUIRES: `count` divides the tensor axis.
   const Group& neighbours(int64_t count) const;
   void abort() const override;
 
@@ -162,8 +163,8 @@ class Mesh : public PassGroups {
     return *this;
   }
   void abort() const override;
-  /// The sum over the stages of what this rank counts of its own: `common` of what ranks of the
-  /// expert axis have alike, and `of_experts`. Collective.
+  /// Adds up a count over the model: over the stages, `common` and the sum of `of_experts` over the
+  /// ranks that hold other experts. `common` is what those ranks count alike. Collective.
   int64_t sum_over_stages(int64_t common, int64_t of_experts) const;
   /// This rank's position on the axes that cut parameters.
   arch::Coord coord() const { return shape_.coord(rank_); }

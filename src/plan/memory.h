@@ -14,18 +14,19 @@ namespace danlu::plan {
 /// Elements that a rank holds.
 struct Held {
   int64_t all = 0, trained = 0;
-  int64_t in_nf4 = 0;         ///< of all
-  int64_t again = 0;          ///< whose weights a backward reads too
-  std::vector<int64_t> last;  ///< of them, those of the last place of each chunk
+  int64_t in_nf4 = 0;         ///< the part of `all` that is kept in NF4
+  int64_t again = 0;          ///< elements of weights that a backward reads too
+  std::vector<int64_t> last;  ///< by chunk: the part of `again` in its last place
 };
 /// The elements of one rank: the first of the tensor axis, which has no fewer than others.
 struct Elements : Held {
-  Held experts;               ///< of all these, what ranks divide among them on the expert axis
+  Held experts;               ///< the part of the above that lies in experts
   int64_t met_twice = 0;      ///< of a table that embedding and head of the stage share
   int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
   int64_t trained_ahead = 0;  ///< of layers that predict further ahead
   int64_t products = 0;       ///< of matrices that hidden states are multiplied by
-  /// Counts of a layer, of the embedding or of the head; its experts are counted apart.
+  /// Elements of one place. `all` and `trained` include its experts, which `experts` and
+  /// `trained_experts` give by themselves; `in_nf4` leaves them out.
   struct Unit {
     int64_t all = 0, trained = 0, experts = 0, trained_experts = 0, in_nf4 = 0;
   };
@@ -48,11 +49,11 @@ double share_again(const Request& request, const arch::Stage& stage, settings::L
 struct Memory {
   int64_t weights = 0, gradients = 0, masters = 0, moments = 0;  ///< between passes
   int64_t activations = 0;  ///< kept for backwards, of all micro-batches under way
-  /// What the layer that the backward is at, or the head if that takes more, needs beside all
-  /// activations. It is below 0 if more activations have been freed by then.
+  /// What exists beside `activations` at the peak of a step, for the layer or head that computes
+  /// then. It is below 0 if more activations have been freed by then.
   int64_t working = 0;
-  /// Gradients that have no memory yet at the moment that `activations` and `working` describe.
-  /// They get it during the first backward of a step, while activations are freed.
+  /// Gradients that have no memory yet at that peak. They get it during the first backward of a
+  /// step, while activations are freed.
   int64_t gradients_to_come = 0;
   int64_t communication = 0;  ///< gathered parameters, gradients and exchanges under way
   /// While answers are drawn, or a critic learns from them, which is before the step's passes.

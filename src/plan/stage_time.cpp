@@ -17,8 +17,7 @@ int64_t keys_of(const Request& request, int64_t layer) {
   return window > 0 ? std::min(window, request.tokens) : request.tokens;
 }
 
-/// Seconds of a sum over all of a path's ranks of what each holds `bytes` of: scattered, then
-/// gathered.
+/// Seconds of an all-reduce of `bytes` over a path's ranks: a reduce-scatter, then an all-gather.
 double sum_seconds(const Path& path, double bytes) {
   const auto ranks = static_cast<double>(path.members);
   return 2 * path.seconds((ranks - 1) / ranks * bytes);
@@ -126,7 +125,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const double again = repeated(layer, engine_, group.kind);
       const bool full = group.kind == LayerRecompute::kFull;
       const bool core_again = full || group.kind == LayerRecompute::kSelective;
-      // Only the ring's keys and values travel while others are met.
+      // Only the ring's keys and values travel while attention is computed; the rest is waited for.
       const auto travels = [&](double bytes, double beside) {
         return std::max(0.0, paths_.context.seconds(traffic.context_keys) - beside) +
                paths_.context.seconds(bytes - traffic.context_keys);
@@ -136,7 +135,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
           travels(traffic.context_backward, layer.attention_back) + (core_again ? context : 0);
       const double exposed =
           std::max(0.0, exchange - (engine_.hides_exchanges ? layer.backward_weight : 0));
-      // A norm's output that is made again is gathered again, before each of two parts.
+      // A recomputed norm's output is gathered again, once for attention and once for the MLP.
       const bool gathers = cut && group.kind == LayerRecompute::kNorm;
       const double tensor_back = exposed + (full      ? exchange
                                             : gathers ? 2 * half_sum_seconds(paths_.tensor, hidden)
@@ -233,7 +232,8 @@ void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
   }
 }
 
-/// Each is the last layer again, with the head, the table and two hidden states that become one.
+/// Adds the layers that predict further ahead. Each costs as much as the last layer, the head, the
+/// embedding and the product that joins two hidden states.
 void StageClock::add_predictions(const arch::Stage& chunk, const Traffic& traffic,
                                  ChunkTimes& times) {
   const int64_t count = chunk.has_head() ? request_.model.num_predictions() : 0;
@@ -271,13 +271,14 @@ double StageClock::half_sum_of_copies(const Elements& elements, int64_t Held::* 
          (elements.experts.all > 0 ? seconds(paths_.expert_copies, elements.experts) : 0);
 }
 
-/// 0: there is one copy of each share.
+/// Seconds of summing shares of gradients over replicas; 0 if there are none.
 double StageClock::sum_of_replicas(const Elements& elements, double width) const {
   if (paths_.replicas.members == 1) return 0;
   return 2 * half_sum_seconds(paths_.replicas, width * trained_share(request_, elements));
 }
 
-/// ZeRO-2 and 3 exchange in every pass: sums beside the work, gathers one unit ahead of it.
+/// ZeRO-2 and 3 sum gradients in every pass, beside the backward; ZeRO-3 also gathers parameters,
+/// one unit ahead of the work.
 void StageClock::add_copies(const arch::Stage& chunk, const Elements& elements, double share,
                             ChunkTimes& times) const {
   times.with_copies = times.work;
@@ -321,8 +322,8 @@ DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& el
     if (request_.sharding == Sharding::kState || request_.sharding == Sharding::kGradients)
       gathered = half_sum_of_copies(elements, &Held::trained, width / units);
     const double shares = sum_of_replicas(elements, 4 / units);
-    // Sums of ZeRO-2 and 3 that go beside passes leave the last unit's sum to the end, and those of
-    // shares, which come once a step.
+    // ZeRO-2 and 3 sum during the passes: only the last unit's sum is left for the end or, if there
+    // are replicas, the sums of shares, which are made once a step.
     all.summed.push_back({in_passes && shares == 0 ? std::min<int64_t>(1, count) : count,
                           in_passes && shares > 0 ? shares : summed + shares});
     all.gathered.push_back({count, gathered});

@@ -72,7 +72,7 @@ void report_bad_step(const Run& run, const StepResult& result) {
     log::warning("step {}: loss {} or gradient norm {} is not finite{}: step skipped",
                  run.state.step, std::fabs(result.loss), std::fabs(result.grad_norm), where);
   }
-  // Halvings on the way down to a scale that fits are not yet trouble.
+  // While overflows still lower the loss scale, 32 bad steps more are allowed than --max_bad_steps.
   const bool falls = overflowed && run.state.loss_scaler.scale() > run.config.loss_scale.min_scale;
   const int64_t limit = run.config.max_bad_steps + (falls ? 32 : 0);
   if (run.state.bad_steps_in_row < limit) return;
@@ -170,8 +170,8 @@ double loss_after_update(Run& run, const data::StepBatches& batches) {
   return loss_of(*run.state.model, objective, has_one ? &*batch : nullptr);
 }
 
-/// No step follows the last one and would tell what its update made of the model: finite weights
-/// may give a loss that is not.
+/// Checks the weights and a loss after the last update, which no later step would do: finite
+/// weights may give a loss that is not.
 void check_last_update(Run& run, const data::StepBatches& batches, bool skipped) {
   require_finite_everywhere(run);
   if (skipped) return;  // nothing was updated, and these batches are known to be bad
@@ -182,7 +182,7 @@ void check_last_update(Run& run, const data::StepBatches& batches, bool skipped)
   });
 }
 
-/// A model that no step has changed is not a result: what would be saved is what was opened.
+/// Throws if no step has changed the model, because the model that was opened would be saved.
 void refuse_untrained(const Run& run) {
   if (run.progress.loss_steps > 0) return;
   throw NumericError(
@@ -203,7 +203,8 @@ std::string how_to_go_on(const Run& run) {
       "run the same command with --resume auto and without --overwrite_output_dir to continue");
 }
 
-/// Prepares what is said at a second signal while a checkpoint is written because of the first.
+/// Prepares the message of a second signal, which may come while the first signal's checkpoint is
+/// written.
 void prepare_last_words(const Run& run, bool is_saved) {
   const std::vector<checkpoint::Found> found = checkpoint::list(run.config.output.directory);
   const std::string newest = found.empty() ? "" : found.back().directory.filename().string();
@@ -220,7 +221,8 @@ void prepare_last_words(const Run& run, bool is_saved) {
       log::file_descriptor());
 }
 
-/// On every rank; `own`: the signal that it got itself, 0: none.
+/// The message of a run that `signal` stopped; every rank calls this. own: the signal that this
+/// rank itself got; 0: none.
 std::string words_of_stop(const Run& run, int signal, int own) {
   const Ranks& ranks = run.ranks;
   const int64_t step = run.state.step;
@@ -253,7 +255,7 @@ void stop_on_signal(Run& run) {
   }
   go_on_saving(run, /*waits=*/true);
   prepare_last_words(run, run.last_saved_step == run.state.step);
-  // A directory that goes meanwhile takes what is being saved along.
+  // If the run's directory is removed meanwhile, the checkpoint is lost with it: try once more.
   for (int tries = 0; tries < 2 && run.last_saved_step != run.state.step; ++tries) {
     begin_checkpoint(run);
     go_on_saving(run, /*waits=*/true);
@@ -266,14 +268,15 @@ void stop_on_signal(Run& run) {
   }
   prepare_last_words(run, /*is_saved=*/true);
   const std::string message = words_of_stop(run, signal, own);
-  run.ranks.wait_for_all();  // whoever leaves earlier takes the writer along
+  run.ranks.wait_for_all();  // a rank that ends now would end those that still write
   if (run.ranks.is_first()) run.megatron_copies.wait();
-  run.ranks.wait_for(0);  // copies take as long as they take: outside of exchanges
+  run.ranks.wait_for(0);  // not in an exchange: copies may take longer than its timeout
   const std::string hint = how_to_go_on(run);
   throw_interrupted(signal, message, hint);
 }
 
-/// On the way out of a step that was to be taken again: nothing of it is spent.
+/// Between two tries of a step: stops if a signal came, and gives the step's batches back so that
+/// the next run takes it whole. In the midst of a rollout it takes them again and goes on.
 void stop_in_search(Run& run, const data::StepBatches& batches) {
   if (run.ranks.largest(pending_interrupt()) == 0) return;
   run.stream.put_back(batches);
@@ -317,7 +320,8 @@ StepResult take_step(Run& run, const data::StepBatches& batches, SlowWatch& watc
   return result;
 }
 
-/// On the way out with an error: what was begun before it is good. Its own errors are said only.
+/// Finishes the checkpoint that was begun before the run failed, because it is good. Errors of this
+/// are only logged, because the run already ends with another one.
 void finish_saving(Run& run) {
   try {
     go_on_saving(run, /*waits=*/true);
@@ -326,8 +330,8 @@ void finish_saving(Run& run) {
   }
 }
 
-/// The next steps whose memory is counted: one; where answers are drawn also the rollout after it,
-/// for which gradients have memory already.
+/// The number of next steps whose memory is counted: one. If answers are drawn, all steps of a
+/// rollout and one more, so that a rollout is counted while gradients already have memory.
 int64_t counted_steps(const Run& run) {
   const settings::Reinforcement& told = run.config.objective.policy;
   const int64_t wanted = run.config.objective.draws() ? told.steps * told.iterations + 1 : 1;
@@ -388,10 +392,10 @@ void run_loop(Run& run) {
   try {
     take_steps(run);
   } catch (const NumericError&) {
-    finish_saving(run);  // every rank has it
+    finish_saving(run);  // every rank throws this error, so all take part
     throw;
   } catch (...) {
-    // Other ranks may not have it, and would not meet this one.
+    // Other ranks may not have failed, and would not join in the exchanges of saving.
     if (run.ranks.size() == 1) finish_saving(run);
     throw;
   }

@@ -51,21 +51,22 @@ struct StepResult {
   std::vector<std::string> bad_parameters;  ///< names of some whose gradient was not finite
 };
 
-/// Errors: NumericError naming the first weight, or state of the optimizer, that is not finite:
-/// what must not be saved.
+/// Throws NumericError that names the first trained weight or optimizer state of this rank that is
+/// not finite, because such values must not be saved.
 void require_finite(const TrainState& state);
 
-/// The error of a training that has diverged: "[train] step <step>: <what>".
+/// Throws NumericError "[train] step <step>: <what>: the training has diverged", with a hint.
 [[noreturn]] void throw_diverged(int64_t step, const std::string& what);
 
 /// Takes one step. Its gradient is that of (sum over the objective's losses) / (weight of the whole
 /// step), so it does not depend on the cut into micro-batches; gradients are summed in f32. Dropout
 /// follows from the seed, the step, the sample, the token's place in it, the module and the column.
-/// Every rank of the model's mesh takes the step with its own batches and gets the same result.
+/// Every rank of the model's mesh takes the step with its own batches and gets the same result, but
+/// for pixels_wait_s and bad_parameters, which each rank has of its own.
 /// While the loss scale is searched for, an overflow asks for the step again (StepResult::repeats).
 /// Terms that layers add to the loss are in the gradient and in `metrics`, not in `loss`.
-/// Errors: DataError if nothing of the step weighs anything for the objective; NumericError if
-/// gradients overflow at the smallest loss scale; what the model throws.
+/// Errors: DataError if the objective gives the whole step the weight 0; NumericError if gradients
+/// overflow at the smallest loss scale while the scale is searched for; what the model throws.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule);
 

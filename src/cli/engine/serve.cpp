@@ -60,8 +60,9 @@ uint64_t sharers_of_machine(const models::CausalLM& model) {
   return static_cast<uint64_t>(std::max<int64_t>(1, rank_place_from_environment().local_size));
 }
 
-/// As many as memory has room for, and no more than could be of use. Errors: MemoryError if not
-/// even one page fits; UsageError for --max_model_len if that many tokens do not.
+/// The pages that memory has room for, and no more than the requests can use; 0: no limit, as on an
+/// accelerator without --kv_cache_memory_gb. Errors: MemoryError if not even one page fits, or not
+/// as many tokens as --max_model_len asks for.
 int64_t pages_in_memory(const Options& options, const models::CausalLM& model, int64_t length) {
   const int64_t page_bytes = page_bytes_of(model);
   double bytes = 0;
@@ -142,7 +143,8 @@ std::vector<std::string> names_from(const Options& options, const ModelLocation&
   return {(text::is_gguf(name) ? name.stem() : name.filename()).string()};
 }
 
-/// As sentence-transformers' files say it. Errors: those of read_json_file.
+/// What --pooling names, else what sentence-transformers' 1_Pooling/config.json beside the model
+/// says, else the last token. Errors: those of read_json_file.
 infer::Pooling pooling_from(const Options& options, const ModelLocation& where) {
   const std::string named = options.get_string("pooling");
   if (named != "auto") return named == "mean" ? infer::Pooling::kMean : infer::Pooling::kLast;
@@ -178,8 +180,8 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   }
   model.stop_ids = loaded.defaults.stop_ids;
   model.sampling = sampling_from(options, loaded.defaults);
-  // Requests draw unless somebody says otherwise: generation_config.json's do_sample is of HF's
-  // generate().
+  // Requests sample unless a flag says otherwise, whatever do_sample generation_config.json has:
+  // that is for Hugging Face's generate().
   const bool is_told = options.is_set("do_sample") || options.is_set("temperature");
   if (!is_told) model.sampling.do_sample = true;
   model.sampling.num_beams = 1;
@@ -284,8 +286,8 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
   log::info("serving {} at {}/v1 (Ctrl-C ends)", fmt::join(model.names, ", "), server.url());
 }
 
-/// Until a signal comes, or the engine is dead and stays so: then answers under way end, and the
-/// loop. Interrupts are a flag, so it is looked at.
+/// Waits for a signal, or for an engine that failed and could not be made again. Then it lets the
+/// answers under way end, and ends the loop. A signal only sets a flag, so the flag is polled.
 void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs, double drain_s) {
   while (pending_interrupt() == 0 && !loop.is_dead())
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

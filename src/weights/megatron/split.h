@@ -24,8 +24,8 @@ struct Split {
   std::vector<std::vector<int64_t>> chunk_list = {}, block_list = {};
   /// --moe-tp-extend-ep: experts are dealt over tp·ep ranks and not cut inside.
   bool tp_extends_ep = false;
-  /// Such files by Megatron's own --expert-tensor-parallel-size 1: folders and args count expert
-  /// ranks over both axes. `ep` here still leaves the tensor axis out.
+  /// The same by Megatron's own --expert-tensor-parallel-size 1. Names of folders and args then
+  /// count tp·ep expert ranks, but `ep` here is still the number without the tensor axis.
   bool counts_tensor_ranks = false;
   /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
   int64_t vocab_divisor = 1;
@@ -34,16 +34,18 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
-/// Errors: UsageError naming the valid sizes: tp must divide KV groups, FFN and expert widths, and
-/// a vision tower's heads and widths; ep
-/// the experts; layers as arch::place_layers; the vocabulary's padding must stay within reason (16
-/// times the vocabulary, and a million rows).
+/// Errors: UsageError that names the valid sizes. tp must divide KV groups, FFN widths, and a
+/// vision tower's heads and widths. ep must divide the experts, and tp their widths; with
+/// tp_extends_ep tp·ep must divide the experts instead. Layers: as arch::place_layers. The
+/// vocabulary may get 65,536 rows of padding; more only up to 16 times the vocabulary, and never
+/// above a million.
 void check_split(const arch::ModelConfig& config, const Split& split);
 
 /// Rows of the embedding over all ranks.
 int64_t padded_vocab(int64_t vocab_size, const Split& split);
 
-/// "mp_rank_01_003": the pipeline part only if pp > 1, the expert part only if ep > 1.
+/// "mp_rank_01_003": the tensor rank, then the pipeline rank if pp > 1, then the expert rank if
+/// ep > 1 or counts_tensor_ranks.
 std::string rank_directory(const Split& split, int64_t tp_rank, int64_t pp_rank, int64_t ep_rank);
 
 /// "TP2 PP4 (11,13,19,21 layers) EP2", for people.
