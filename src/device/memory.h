@@ -12,6 +12,9 @@ struct MemoryCounter {
   int64_t (*now)(const c10::Device& device) = nullptr;
   int64_t (*peak)(const c10::Device& device) = nullptr;
   void (*reset_peak)(const c10::Device& device) = nullptr;
+  /// Bytes that further tensors can have: those that are free on the device, and those that the
+  /// back end keeps for tensors and none has now.
+  uint64_t (*available)(const c10::Device& device) = nullptr;
 };
 
 /// Sets the counter for a type of device, before count_memory. The host has one already
@@ -24,5 +27,9 @@ bool count_memory(const c10::Device& device);
 int64_t memory(const c10::Device& device);
 int64_t peak_memory(const c10::Device& device);
 void reset_peak_memory(const c10::Device& device);
+
+/// Bytes that further tensors of this process can have; 0: not known. sharers: processes that take
+/// memory of this host (available_memory_bytes); a device's memory is not divided among them.
+uint64_t available_memory(const c10::Device& device, uint64_t sharers = 1);
 
 }  // namespace danlu::device

@@ -92,6 +92,8 @@ class DevicePool {
     if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
   }
 
+  int64_t reserved() const { return reserved_; }
+
   /// Gives all memory back to CANN, also what is still in use.
   void close() {
     const std::lock_guard lock(mutex_);
@@ -320,6 +322,11 @@ int64_t tensor_peak(int device) { return counter_of(device).peak; }
 void reset_tensor_peak(int device) {
   TensorCounter& counter = counter_of(device);
   counter.peak = counter.bytes.load();
+}
+
+uint64_t available_bytes(int device) {
+  const int64_t kept = pool_of(device).reserved() - tensor_bytes(device);
+  return device_memory(device).free + static_cast<uint64_t>(std::max<int64_t>(0, kept));
 }
 void close_memory(int device) { pool_of(device).close(); }
 

@@ -38,10 +38,11 @@ void danlu_npu_open(int index) {
   static const bool is_filled = [] {
     constexpr auto kNpu = c10::DeviceType::PrivateUse1;
     ops::set_backend(kNpu, npu::table());
-    device::set_memory_counter(kNpu,
-                               {[](const c10::Device& d) { return npu::tensor_bytes(d.index()); },
-                                [](const c10::Device& d) { return npu::tensor_peak(d.index()); },
-                                [](const c10::Device& d) { npu::reset_tensor_peak(d.index()); }});
+    device::set_memory_counter(
+        kNpu, {[](const c10::Device& d) { return npu::tensor_bytes(d.index()); },
+               [](const c10::Device& d) { return npu::tensor_peak(d.index()); },
+               [](const c10::Device& d) { npu::reset_tensor_peak(d.index()); },
+               [](const c10::Device& d) { return npu::available_bytes(d.index()); }});
     return true;
   }();
   static_cast<void>(is_filled);

@@ -63,8 +63,8 @@ Bounds::StageTime Bounds::time_of(size_t stage, const Request& request, StageClo
 }
 
 double Bounds::seconds(const Request& request) const {
-  const Engine engine;
-  StageClock clock(request, machine_, engine);
+  const ProgramTraits program;
+  StageClock clock(request, machine_, program);
   StageTime time;
   double most = 0, before = 0, update = 0;
   for (size_t s = 0; s < stages_.size(); ++s) {

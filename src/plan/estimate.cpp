@@ -112,9 +112,9 @@ void wait_for_offload(const Request& request, const Machine& machine, double byt
   }
 }
 
-void time_stages(const std::vector<Elements>& elements, const Engine& engine, Plan& plan) {
+void time_stages(const std::vector<Elements>& elements, const ProgramTraits& program, Plan& plan) {
   const Request& request = plan.request;
-  StageClock clock(request, plan.machine, engine);
+  StageClock clock(request, plan.machine, program);
   std::vector<arch::Schedule> schedules;
   std::vector<std::vector<WorkTimes>> alone, with_copies;
   std::vector<DataExchanges> exchanges;
@@ -184,7 +184,7 @@ void put_files(const Machine& machine, Plan& plan) {
 
 }  // namespace
 
-Plan make_plan(const Request& request, const Machine& machine, const Engine& engine) {
+Plan make_plan(const Request& request, const Machine& machine, const ProgramTraits& program) {
   Plan plan{.request = request, .machine = machine};
   std::vector<Elements> elements;
   for (const arch::Stage& stage : arch::stages_of(request.model, request.pipeline)) {
@@ -199,7 +199,7 @@ Plan make_plan(const Request& request, const Machine& machine, const Engine& eng
   }
   plan.parameters = arch::parameter_count(request.model);
   if (!request.adapters && request.freeze.empty()) plan.trained = plan.parameters;
-  time_stages(elements, engine, plan);
+  time_stages(elements, program, plan);
   put_traffic(paths_of(request, machine), machine, plan);
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     StagePlan& stage = plan.stages[s];

@@ -58,7 +58,7 @@ struct Plan {
 };
 
 /// Errors: UsageError of sizes that do not go together.
-Plan make_plan(const Request& request, const Machine& machine, const Engine& engine = {});
+Plan make_plan(const Request& request, const Machine& machine, const ProgramTraits& program = {});
 
 struct Search {
   int64_t world = 1;    ///< devices

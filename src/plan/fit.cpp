@@ -166,11 +166,11 @@ RecomputeChoice least_recompute(const Request& request, int64_t bytes) {
     choices.push_back({.flags = flags,
                        .bytes = needed,
                        .fits = needed <= bytes,
-                       .share_again = share_run_again(candidate)});
+                       .recomputed_share = share_run_again(candidate)});
   }
   std::stable_sort(choices.begin(), choices.end(),
                    [](const RecomputeChoice& a, const RecomputeChoice& b) {
-                     return a.share_again < b.share_again;
+                     return a.recomputed_share < b.recomputed_share;
                    });
   const auto first = std::find_if(choices.begin(), choices.end(),
                                   [](const RecomputeChoice& choice) { return choice.fits; });
@@ -198,7 +198,7 @@ std::string explain(const RecomputeChoice& choice, int64_t bytes) {
   return tr(
       "{}, {:.1f} % of the layers' operations again: {}, of {} that are available; {} would "
       "need {}",
-      name, choice.share_again * 100, text(choice.bytes), text(bytes),
+      name, choice.recomputed_share * 100, text(choice.bytes), text(bytes),
       settings::recompute_text(*choice.cheaper), text(choice.cheaper_bytes));
 }
 

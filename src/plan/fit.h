@@ -29,7 +29,7 @@ struct RecomputeChoice {
   bool fits = false;
   /// Operations of layers that run again, of those that a forward pass of the layers has, on the
   /// stage that runs the most again.
-  double share_again = 0;
+  double recomputed_share = 0;
   /// Runs less again, and needs more than there is; of several what runs the most again.
   std::optional<settings::RecomputeFlags> cheaper = {};
   int64_t cheaper_bytes = 0;

@@ -60,11 +60,11 @@ struct Attention {
   double forward = 0, backward = 0;
 };
 
-Attention attention_times(const Request& request, const Clock& clock, const Engine& engine,
+Attention attention_times(const Request& request, const Clock& clock, const ProgramTraits& program,
                           const Widths& of, double keys) {
   const auto dim = static_cast<double>(request.model.head_dim);
   const auto tokens = static_cast<double>(request.tokens);
-  if (!engine.keeps_scores) {
+  if (!program.keeps_scores) {
     // Half of a causal square is seen; backward makes the scores again: five products for two.
     const double seen = keys < tokens ? keys : tokens / 2;
     const double forward = clock.fused_attention(2 * of.rows * seen * (of.query + of.seen));
@@ -75,8 +75,8 @@ Attention attention_times(const Request& request, const Clock& clock, const Engi
   const Product values{tokens, of.seen / of.query * dim, tokens, heads, clock.width()};
   const double square = tokens * tokens * heads;
   // Softmax reads and writes; dropout too, and a mask of a byte. Backward reads what was kept too.
-  const double drop = engine.drops ? clock.moved(2.5 * square) : 0;
-  const double drop_back = engine.drops ? clock.moved(2.5 * square) : 0;
+  const double drop = program.drops ? clock.moved(2.5 * square) : 0;
+  const double drop_back = program.drops ? clock.moved(2.5 * square) : 0;
   const double products = clock.product(scores) + clock.product(values);
   return {products + clock.moved(2 * square) + drop,
           2 * products + clock.moved(3 * square) + drop_back};
@@ -87,7 +87,7 @@ struct Sum {
 };
 
 /// A linear layer from `in` to `out` features; several of them: each for as many rows.
-Sum linear(const Clock& clock, const Engine& engine, double rows, double in, double out,
+Sum linear(const Clock& clock, const ProgramTraits& program, double rows, double in, double out,
            bool trained, double several = 1) {
   Sum sum;
   const double each = rows / several;
@@ -95,8 +95,8 @@ Sum linear(const Clock& clock, const Engine& engine, double rows, double in, dou
   sum.input = clock.product({each, in, out, several, clock.width()});
   if (!trained) return sum;
   // Added to the step's sum, in f32: read and written.
-  sum.weight = clock.product({out, in, each, several, engine.adds_apart ? clock.width() : 8});
-  if (engine.adds_apart) sum.weight += clock.moved(several * out * in * (1 + 8 / clock.width()));
+  sum.weight = clock.product({out, in, each, several, program.adds_apart ? clock.width() : 8});
+  if (program.adds_apart) sum.weight += clock.moved(several * out * in * (1 + 8 / clock.width()));
   return sum;
 }
 
@@ -169,7 +169,7 @@ void add_attention_products(const Request& request, const Widths& of, const Add&
 
 }  // namespace
 
-LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
+LayerTimes layer_times(const Request& request, const Machine& machine, const ProgramTraits& program,
                        int64_t keys, bool sparse) {
   const Clock clock(request, machine);
   const Widths of = widths_of(request);
@@ -177,7 +177,7 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
   LayerTimes times;
   Sum products;
   const auto add_rows = [&](double rows, double in, double out, double several) {
-    const Sum sum = linear(clock, engine, rows, in, out, trained, several);
+    const Sum sum = linear(clock, program, rows, in, out, trained, several);
     products.forward += sum.forward;
     products.input += sum.input;
     products.weight += sum.weight;
@@ -201,15 +201,15 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
     add(of.hidden, (request.model.is_gated ? 2 : 1) * of.ffn);
     times.gated = add(of.ffn, of.hidden);
   }
-  const Attention core = attention_times(request, clock, engine, of, static_cast<double>(keys));
+  const Attention core = attention_times(request, clock, program, of, static_cast<double>(keys));
   // Read and written: norms; rotated queries and keys; sums with the residual, which read twice,
   // and their masks; gate and up, which become one.
   times.norms = 2 * clock.moved(2 * of.cut_rows * of.hidden);
   // In steps: the halves swapped (negated, joined), two products, their sum.
   const double rotary =
-      clock.moved((engine.rotates_in_steps ? 10 : 2) * of.rows * (of.query + of.key));
-  const double sums = 2 * clock.moved((engine.drops ? 3.5 : 3) * of.cut_rows * of.hidden);
-  times.activation = clock.moved((engine.gates_in_steps ? 5 : 3) * activated);
+      clock.moved((program.rotates_in_steps ? 10 : 2) * of.rows * (of.query + of.key));
+  const double sums = 2 * clock.moved((program.drops ? 3.5 : 3) * of.cut_rows * of.hidden);
+  times.activation = clock.moved((program.gates_in_steps ? 5 : 3) * activated);
   times.attention = core.forward;
   times.gated += times.activation;
   times.products = products.forward;
@@ -220,11 +220,11 @@ LayerTimes layer_times(const Request& request, const Machine& machine, const Eng
       products.forward + core.forward + times.norms + rotary + sums + times.activation + sorted;
   // Gradients come beside what was kept: norms and the gated activation read both; a sum hands its
   // gradient on, but for what dropout masks.
-  const double sums_back = engine.drops ? 2 * clock.moved(2.5 * of.cut_rows * of.hidden)
-                                        : 2 * clock.moved(3 * of.cut_rows * of.hidden);
+  const double sums_back = program.drops ? 2 * clock.moved(2.5 * of.cut_rows * of.hidden)
+                                         : 2 * clock.moved(3 * of.cut_rows * of.hidden);
   times.backward_input = products.input + core.backward +
                          2 * clock.moved(3 * of.cut_rows * of.hidden) + rotary + sums_back +
-                         clock.moved((engine.gates_in_steps ? 13 : 5) * activated) + sorted;
+                         clock.moved((program.gates_in_steps ? 13 : 5) * activated) + sorted;
   times.backward_weight = products.weight;
   return times;
 }
@@ -335,11 +335,12 @@ EndTimes embedding_times(const Request& request, const Machine& machine) {
   return times;
 }
 
-EndTimes joining_times(const Request& request, const Machine& machine, const Engine& engine) {
+EndTimes joining_times(const Request& request, const Machine& machine,
+                       const ProgramTraits& program) {
   const Clock clock(request, machine);
   const Widths of = widths_of(request);
   const Sum product =
-      linear(clock, engine, of.rows, 2 * of.hidden / static_cast<double>(request.mesh.tensor),
+      linear(clock, program, of.rows, 2 * of.hidden / static_cast<double>(request.mesh.tensor),
              of.hidden, !request.adapters);
   // Two norms, whose results are written beside one another.
   const double norms = clock.moved(2 * 2 * of.cut_rows * of.hidden);
@@ -349,21 +350,21 @@ EndTimes joining_times(const Request& request, const Machine& machine, const Eng
           .products = product.forward + product.input + product.weight};
 }
 
-EndTimes head_times(const Request& request, const Machine& machine, const Engine& engine) {
+EndTimes head_times(const Request& request, const Machine& machine, const ProgramTraits& program) {
   const Clock clock(request, machine);
   const Widths of = widths_of(request);
   const double vocab =
       static_cast<double>(request.head_rows()) / static_cast<double>(request.mesh.tensor);
-  const Sum product = linear(clock, engine, of.rows, of.hidden, vocab, !request.adapters);
+  const Sum product = linear(clock, program, of.rows, of.hidden, vocab, !request.adapters);
   EndTimes times;
   // The largest, the sum and the target's; then the gradient over the logits. In steps, as f32:
   // widened, the largest, less it, the exponential, the sum, their ratio; scaled, narrowed.
   const double logits = of.rows * vocab;
   times.forward = product.forward +
-                  clock.moved((engine.wide_loss ? 38 / clock.width() : 2) * logits) +
+                  clock.moved((program.wide_loss ? 38 / clock.width() : 2) * logits) +
                   clock.moved(2 * of.cut_rows * of.hidden);
   times.backward_input = product.input +
-                         clock.moved((engine.wide_loss ? 14 / clock.width() : 2) * logits) +
+                         clock.moved((program.wide_loss ? 14 / clock.width() : 2) * logits) +
                          clock.moved(3 * of.cut_rows * of.hidden);
   times.backward_weight = product.weight;
   times.products = product.forward + product.input + product.weight;

@@ -11,7 +11,7 @@
 namespace danlu::plan {
 
 /// What of a program shows in its times and not in a Request. The defaults are Danlu's.
-struct Engine {
+struct ProgramTraits {
   bool keeps_scores = false;  ///< no fused attention: scores go through memory, masked ones too
   bool drops = false;         ///< dropout after attention, MLP and on scores
   /// Several operations, each of which goes through memory, in place of one.
@@ -35,7 +35,7 @@ struct LayerTimes {
 };
 /// `keys`: that a token sees at most (its window, or all before it). sparse: of a layer with
 /// experts, on the rank that is given the most rows.
-LayerTimes layer_times(const Request& request, const Machine& machine, const Engine& engine,
+LayerTimes layer_times(const Request& request, const Machine& machine, const ProgramTraits& program,
                        int64_t keys, bool sparse = false);
 
 /// The times of a layer of its own kind: its products alone, at the share of the peak that large
@@ -63,9 +63,10 @@ struct EndTimes {
 };
 EndTimes embedding_times(const Request& request, const Machine& machine);
 /// The times of making the input of a layer that predicts further ahead, without the table's rows.
-EndTimes joining_times(const Request& request, const Machine& machine, const Engine& engine);
+EndTimes joining_times(const Request& request, const Machine& machine,
+                       const ProgramTraits& program);
 /// The times of the head, with the final norm and the loss.
-EndTimes head_times(const Request& request, const Machine& machine, const Engine& engine);
+EndTimes head_times(const Request& request, const Machine& machine, const ProgramTraits& program);
 
 /// A product of [rows, inner] with [inner, columns], `batch` times.
 struct Product {

@@ -36,14 +36,14 @@ void put_read_again(const arch::ModelConfig& model, const arch::Stage& stage,
                              (stage.chain.has_tower() && place == stage.chain.patches());
       if (found == held.end() || is_unread) continue;
       if (chunk.first == 0 && place < first_trained) continue;
-      elements.again += found->second.all;
-      elements.experts.again += found->second.experts;
+      elements.read_in_backward += found->second.all;
+      elements.experts.read_in_backward += found->second.experts;
       if (place + 1 < chunk.end) continue;
       last = found->second.all;
       last_experts = found->second.experts;
     }
-    elements.last.push_back(last);
-    elements.experts.last.push_back(last_experts);
+    elements.read_in_last_place.push_back(last);
+    elements.experts.read_in_last_place.push_back(last_experts);
   }
 }
 
@@ -96,7 +96,7 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
       unit.trained_experts += trained;
     }
     const bool is_shared = arch::shares_table(request.model) && spec.role == arch::Role::kEmbedding;
-    if (is_shared && stage.has_embedding() && stage.has_head()) elements.met_twice += own;
+    if (is_shared && stage.has_embedding() && stage.has_head()) elements.tied_in_stage += own;
     const bool in_both_ends = is_shared && stage.has_embedding() != stage.has_head();
     if (in_both_ends && use.is_trained) elements.tied += own;
     if (spec.layer >= request.model.num_layers) elements.trained_ahead += trained;
@@ -389,12 +389,13 @@ Held Elements::without_experts() const {
   held.all -= experts.all;
   held.in_nf4 -= experts.in_nf4;
   held.trained -= experts.trained;
-  held.again -= experts.again;
-  for (size_t chunk = 0; chunk < held.last.size(); ++chunk) held.last[chunk] -= experts.last[chunk];
+  held.read_in_backward -= experts.read_in_backward;
+  for (size_t chunk = 0; chunk < held.read_in_last_place.size(); ++chunk)
+    held.read_in_last_place[chunk] -= experts.read_in_last_place[chunk];
   return held;
 }
 
-double trained_share(const Request& request, const Elements& elements) {
+double trained_elements_kept(const Request& request, const Elements& elements) {
   return static_cast<double>(elements.without_experts().trained) /
              static_cast<double>(request.sharers()) +
          static_cast<double>(elements.experts.trained) /
@@ -417,7 +418,7 @@ arch::LayerPass pass_of(const Request& request) {
           .element_bytes = request.element_bytes()};
 }
 
-double share_again(const Request& request, const arch::Stage& stage, LayerRecompute kind) {
+double recomputed_share(const Request& request, const arch::Stage& stage, LayerRecompute kind) {
   int64_t again = 0;
   const auto layers = static_cast<int64_t>(stage.layers().size());
   for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {

@@ -14,14 +14,14 @@ namespace danlu::plan {
 /// Elements that a rank holds.
 struct Held {
   int64_t all = 0, trained = 0;
-  int64_t in_nf4 = 0;         ///< the part of `all` that is kept in NF4
-  int64_t again = 0;          ///< elements of weights that a backward reads too
-  std::vector<int64_t> last;  ///< by chunk: the part of `again` in its last place
+  int64_t in_nf4 = 0;                       ///< the part of `all` that is kept in NF4
+  int64_t read_in_backward = 0;             ///< elements of weights that a backward reads too
+  std::vector<int64_t> read_in_last_place;  ///< by chunk: that part of them in its last place
 };
 /// The elements of one rank: the first of the tensor axis, which has no fewer than others.
 struct Elements : Held {
   Held experts;               ///< the part of the above that lies in experts
-  int64_t met_twice = 0;      ///< of a table that embedding and head of the stage share
+  int64_t tied_in_stage = 0;  ///< of a table that embedding and head of the stage share
   int64_t tied = 0;           ///< trained, of a table that both ends of a pipeline hold
   int64_t trained_ahead = 0;  ///< of layers that predict further ahead
   int64_t products = 0;       ///< of matrices that hidden states are multiplied by
@@ -36,7 +36,7 @@ struct Elements : Held {
   Held without_experts() const;
 };
 /// How many of the trained elements a rank keeps where ranks share them: numbers, not bytes.
-double trained_share(const Request& request, const Elements& elements);
+double trained_elements_kept(const Request& request, const Elements& elements);
 /// Errors: UsageError as arch::require_divides.
 Elements elements_of(const Request& request, const arch::Stage& stage);
 
@@ -44,7 +44,8 @@ Elements elements_of(const Request& request, const arch::Stage& stage);
 arch::LayerPass pass_of(const Request& request);
 
 /// The share of the stage's layers that are recomputed in that way; 0 without layers.
-double share_again(const Request& request, const arch::Stage& stage, settings::LayerRecompute kind);
+double recomputed_share(const Request& request, const arch::Stage& stage,
+                        settings::LayerRecompute kind);
 
 struct Memory {
   int64_t weights = 0, gradients = 0, masters = 0, moments = 0;  ///< between passes

@@ -18,21 +18,25 @@ int64_t keys_of(const Request& request, int64_t layer) {
 }
 
 /// Seconds of an all-reduce of `bytes` over a path's ranks: a reduce-scatter, then an all-gather.
-double sum_seconds(const Path& path, double bytes) {
+double all_reduce_seconds(const Path& path, double bytes) {
   const auto ranks = static_cast<double>(path.members);
   return 2 * path.seconds((ranks - 1) / ranks * bytes);
 }
-double half_sum_seconds(const Path& path, double bytes) { return sum_seconds(path, bytes) / 2; }
+/// Or of an all-gather: half of the above.
+double reduce_scatter_seconds(const Path& path, double bytes) {
+  return all_reduce_seconds(path, bytes) / 2;
+}
 
 /// The time that a full backward spends on running a layer again.
-double repeated(const LayerTimes& layer, const Engine& engine, LayerRecompute kind) {
+double recompute_seconds(const LayerTimes& layer, const ProgramTraits& program,
+                         LayerRecompute kind) {
   switch (kind) {
     case LayerRecompute::kNone:
       return 0;
     case LayerRecompute::kFull:
       return layer.forward;
     case LayerRecompute::kSelective:
-      return layer.attention + (engine.repeats_attention_alone ? 0 : layer.gated);
+      return layer.attention + (program.repeats_attention_alone ? 0 : layer.gated);
     case LayerRecompute::kActivationFunction:
       return layer.activation;
     case LayerRecompute::kNorm:
@@ -42,7 +46,7 @@ double repeated(const LayerTimes& layer, const Engine& engine, LayerRecompute ki
 }
 
 /// Layers, and blocks of a tower.
-int64_t units_of(const arch::Stage& stage) {
+int64_t num_layers_and_blocks(const arch::Stage& stage) {
   auto count = static_cast<int64_t>(stage.layers().size());
   for (int64_t chunk = 0; chunk < stage.num_chunks(); ++chunk) {
     const arch::LayerRange blocks = stage.blocks_of(chunk);
@@ -50,8 +54,9 @@ int64_t units_of(const arch::Stage& stage) {
   }
   return count;
 }
-double units_of_all(const arch::Stage& stage) {
-  return static_cast<double>(std::max<int64_t>(1, units_of(stage)));
+/// The same, and 1 for a stage without any, by which it is divided.
+double num_parts(const arch::Stage& stage) {
+  return static_cast<double>(std::max<int64_t>(1, num_layers_and_blocks(stage)));
 }
 
 }  // namespace
@@ -89,8 +94,8 @@ Paths paths_of(const Request& request, const Machine& machine) {
           .replicas = machine.path(request.replicas(), mesh.tensor * request.sharers())};
 }
 
-StageClock::StageClock(const Request& request, const Machine& machine, const Engine& engine)
-    : request_(request), machine_(machine), engine_(engine), paths_(paths_of(request, machine)) {
+StageClock::StageClock(const Request& request, const Machine& machine, const ProgramTraits& program)
+    : request_(request), machine_(machine), program_(program), paths_(paths_of(request, machine)) {
   if (request.model.vision) uses_ = uses_of(request);
   if (request.mesh.expert > 1)
     busiest_ =
@@ -101,14 +106,15 @@ const LayerTimes& StageClock::layer(int64_t keys, bool sparse) {
   const std::pair key(keys, sparse);
   auto found = layers_.find(key);
   if (found == layers_.end())
-    found = layers_.emplace(key, layer_times(request_, machine_, engine_, keys, sparse)).first;
+    found = layers_.emplace(key, layer_times(request_, machine_, program_, keys, sparse)).first;
   return found->second;
 }
 
 void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, ChunkTimes& times) {
   const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
                                           request_.element_bytes());
-  const double exchange = 2 * sum_seconds(paths_.tensor, hidden);  // of a forward or backward
+  const double exchange =
+      2 * all_reduce_seconds(paths_.tensor, hidden);  // of a forward or backward
   const bool cut = request_.mesh.sequence_parallel;
   WorkTimes& work = times.work;
   Parts& parts = times.parts;
@@ -122,7 +128,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
           own ? own_layer_times(request_, machine_, *own)
               : this->layer(keys_of(request_, number), request_.model.is_sparse(number));
       const bool sends = !own && request_.model.is_sparse(number);
-      const double again = repeated(layer, engine_, group.kind);
+      const double again = recompute_seconds(layer, program_, group.kind);
       const bool full = group.kind == LayerRecompute::kFull;
       const bool core_again = full || group.kind == LayerRecompute::kSelective;
       // Only the ring's keys and values travel while attention is computed; the rest is waited for.
@@ -134,12 +140,13 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const double context_back =
           travels(traffic.context_backward, layer.attention_back) + (core_again ? context : 0);
       const double exposed =
-          std::max(0.0, exchange - (engine_.hides_exchanges ? layer.backward_weight : 0));
+          std::max(0.0, exchange - (program_.hides_exchanges ? layer.backward_weight : 0));
       // A recomputed norm's output is gathered again, once for attention and once for the MLP.
       const bool gathers = cut && group.kind == LayerRecompute::kNorm;
-      const double tensor_back = exposed + (full      ? exchange
-                                            : gathers ? 2 * half_sum_seconds(paths_.tensor, hidden)
-                                                      : 0);
+      const double tensor_back =
+          exposed + (full      ? exchange
+                     : gathers ? 2 * reduce_scatter_seconds(paths_.tensor, hidden)
+                               : 0);
       // Rows come and go while nothing else can be done. The rank with the most takes longest.
       const auto travels_to_experts = [&](double bytes) {
         return sends ? 2 * paths_.expert.seconds(bytes / 2 * busiest_) : 0;
@@ -179,7 +186,7 @@ void StageClock::add_tower(const arch::Stage& chunk, const Traffic& traffic,
     return TowerBackward{places.first > 0 || is_behind, trained.count(place) > 0};
   };
   const auto add = [&](const LayerTimes& part, LayerRecompute kind) {
-    const double again = part.backward_input > 0 ? repeated(part, engine_, kind) : 0;
+    const double again = part.backward_input > 0 ? recompute_seconds(part, program_, kind) : 0;
     times.work.forward += part.forward;
     times.work.backward_input += part.backward_input + again;
     times.work.backward_weight += part.backward_weight;
@@ -212,7 +219,7 @@ void StageClock::add_tower(const arch::Stage& chunk, const Traffic& traffic,
 void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
   const auto hidden = static_cast<double>(request_.pass_tokens() * request_.model.hidden_size *
                                           request_.element_bytes());
-  const double exchange = sum_seconds(paths_.tensor, hidden);
+  const double exchange = all_reduce_seconds(paths_.tensor, hidden);
   const auto add = [&](const EndTimes& end) {
     times.work.forward += end.forward;
     times.work.backward_input += end.backward_input;
@@ -226,7 +233,7 @@ void StageClock::add_ends(const arch::Stage& chunk, ChunkTimes& times) const {
     times.parts.tensor += exchange;
   }
   if (chunk.has_head()) {
-    add(head_times(request_, machine_, engine_));
+    add(head_times(request_, machine_, program_));
     times.work.backward_input += exchange;
     times.parts.tensor += exchange;
   }
@@ -247,7 +254,7 @@ void StageClock::add_predictions(const arch::Stage& chunk, const Traffic& traffi
   for (int64_t depth = 1; depth <= count; ++depth) {
     add_layers(ahead, traffic, times);
     for (const EndTimes& end :
-         {head_times(request_, machine_, engine_), joining_times(request_, machine_, engine_),
+         {head_times(request_, machine_, program_), joining_times(request_, machine_, program_),
           embedding_times(request_, machine_)}) {
       times.work.forward += end.forward;
       times.work.backward_input += end.backward_input;
@@ -255,7 +262,7 @@ void StageClock::add_predictions(const arch::Stage& chunk, const Traffic& traffi
       times.parts.products += end.products;
       times.parts.moved += end.forward + end.backward_input + end.backward_weight - end.products;
     }
-    const double exchange = sum_seconds(paths_.tensor, hidden);
+    const double exchange = all_reduce_seconds(paths_.tensor, hidden);
     times.work.forward += 2 * exchange;
     times.work.backward_input += 3 * exchange;
     times.parts.tensor += 5 * exchange;
@@ -265,7 +272,7 @@ void StageClock::add_predictions(const arch::Stage& chunk, const Traffic& traffi
 double StageClock::half_sum_of_copies(const Elements& elements, int64_t Held::* which,
                                       double width) const {
   const auto seconds = [&](const Path& path, const Held& held) {
-    return half_sum_seconds(path, width * static_cast<double>(held.*which));
+    return reduce_scatter_seconds(path, width * static_cast<double>(held.*which));
   };
   return seconds(paths_.data, elements.without_experts()) +
          (elements.experts.all > 0 ? seconds(paths_.expert_copies, elements.experts) : 0);
@@ -274,7 +281,8 @@ double StageClock::half_sum_of_copies(const Elements& elements, int64_t Held::* 
 /// Seconds of summing shares of gradients over replicas; 0 if there are none.
 double StageClock::sum_of_replicas(const Elements& elements, double width) const {
   if (paths_.replicas.members == 1) return 0;
-  return 2 * half_sum_seconds(paths_.replicas, width * trained_share(request_, elements));
+  return 2 *
+         reduce_scatter_seconds(paths_.replicas, width * trained_elements_kept(request_, elements));
 }
 
 /// ZeRO-2 and 3 sum gradients in every pass, beside the backward; ZeRO-3 also gathers parameters,
@@ -283,7 +291,7 @@ void StageClock::add_copies(const arch::Stage& chunk, const Elements& elements, 
                             ChunkTimes& times) const {
   times.with_copies = times.work;
   if (request_.sharding < Sharding::kGradients || paths_.data.members == 1) return;
-  const double units = units_of_all(chunk);
+  const double units = num_parts(chunk);
   const double summed = half_sum_of_copies(elements, &Held::trained, 4 * share / units);
   double gathered = 0;
   if (request_.sharding == Sharding::kParameters) {
@@ -305,18 +313,19 @@ ChunkTimes StageClock::chunk(const arch::Stage& stage, int64_t chunk, const Traf
   if (!own.layers().empty()) add_layers(own, traffic, times);
   add_ends(own, times);
   add_predictions(own, traffic, times);
-  add_copies(own, elements, static_cast<double>(units_of(own)) / units_of_all(stage), times);
+  add_copies(own, elements, static_cast<double>(num_layers_and_blocks(own)) / num_parts(stage),
+             times);
   return times;
 }
 
 DataExchanges StageClock::exchanges(const arch::Stage& stage, const Elements& elements) const {
   DataExchanges all;
   if (request_.mesh.model_copies() == 1) return all;
-  const double units = units_of_all(stage);
+  const double units = num_parts(stage);
   const auto width = static_cast<double>(request_.element_bytes());
   const bool in_passes = request_.sharding >= Sharding::kGradients;
   for (int64_t c = 0; c < stage.num_chunks(); ++c) {
-    const int64_t count = units_of(chunk_of(stage, c));
+    const int64_t count = num_layers_and_blocks(chunk_of(stage, c));
     double summed = half_sum_of_copies(elements, &Held::trained, 4 / units), gathered = 0;
     if (request_.sharding == Sharding::kNone) summed *= 2;
     if (request_.sharding == Sharding::kState || request_.sharding == Sharding::kGradients)

@@ -43,7 +43,7 @@ Paths paths_of(const Request& request, const Machine& machine);
 class StageClock {
  public:
   /// The arguments outlive the clock.
-  StageClock(const Request& request, const Machine& machine, const Engine& engine);
+  StageClock(const Request& request, const Machine& machine, const ProgramTraits& program);
 
   /// The times of chunk `chunk`; traffic: of a stage of this request.
   ChunkTimes chunk(const arch::Stage& stage, int64_t chunk, const Traffic& traffic,
@@ -66,7 +66,7 @@ class StageClock {
 
   const Request& request_;
   const Machine& machine_;
-  const Engine& engine_;
+  const ProgramTraits& program_;
   Paths paths_;
   double busiest_ = 1;  ///< rows of the rank with the most, as a multiple of the mean
   std::map<std::pair<int64_t, bool>, LayerTimes> layers_;  ///< by keys seen; with experts or not

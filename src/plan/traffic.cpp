@@ -29,19 +29,19 @@ std::vector<int64_t> beginnings(const Request& request, const arch::Stage& stage
 /// Elements that ZeRO-3 gathers in a step: all in a forward, and in a backward those that it reads.
 /// What is last in a chunk stays between the two, and so from one pass to the next that has begun.
 double gathered(const Request& request, const arch::Stage& stage, const Held& held,
-                int64_t met_twice) {
+                int64_t tied_in_stage) {
   const int64_t passes = request.num_micro_batches;
-  int64_t count = passes * (held.all + held.again + met_twice);
+  int64_t count = passes * (held.all + held.read_in_backward + tied_in_stage);
   const std::vector<int64_t> times = beginnings(request, stage);
   for (size_t chunk = 0; chunk < times.size(); ++chunk)
-    count -= (2 * passes - times[chunk]) * held.last[chunk];
+    count -= (2 * passes - times[chunk]) * held.read_in_last_place[chunk];
   return static_cast<double>(count);
 }
 
 /// Sums of gradients in f32, gathers in the weights' type, as rings send them: a rank of D sends
 /// (D - 1) / D of what is summed or gathered. sharers: ranks that share what is held.
 double shared_bytes(const Request& request, const arch::Stage& stage, const Held& held,
-                    int64_t sharers, int64_t met_twice) {
+                    int64_t sharers, int64_t tied_in_stage) {
   const auto ranks = static_cast<double>(sharers);
   const auto passes = static_cast<double>(request.num_micro_batches);
   const auto width = static_cast<double>(request.element_bytes());
@@ -55,7 +55,7 @@ double shared_bytes(const Request& request, const arch::Stage& stage, const Held
     case Sharding::kGradients:
       return part * (4 * passes + width) * trained;
     case Sharding::kParameters:
-      return part * (4 * passes * trained + width * gathered(request, stage, held, met_twice));
+      return part * (4 * passes * trained + width * gathered(request, stage, held, tied_in_stage));
   }
   return 0;
 }
@@ -64,14 +64,14 @@ double shared_bytes(const Request& request, const arch::Stage& stage, const Held
 double replica_bytes(const Request& request, const Elements& elements) {
   if (request.sharding == Sharding::kNone) return 0;
   const auto replicas = static_cast<double>(request.replicas());
-  return 2 * (replicas - 1) / replicas * 4 * trained_share(request, elements);
+  return 2 * (replicas - 1) / replicas * 4 * trained_elements_kept(request, elements);
 }
 
 double data_bytes(const Request& request, const arch::Stage& stage, const Elements& elements) {
   // Where nothing is shared, all copies sum at once.
   const int64_t apart = request.sharding == Sharding::kNone ? request.replicas() : 1;
   return shared_bytes(request, stage, elements.without_experts(), apart * request.sharers(),
-                      elements.met_twice) +
+                      elements.tied_in_stage) +
          shared_bytes(request, stage, elements.experts, apart * request.expert_sharers(), 0);
 }
 
@@ -213,7 +213,7 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   const auto layers = static_cast<double>(stage.layers().size());
   const double all_reduce = 2 * (ranks - 1) / ranks * hidden;
   const auto share = [&](settings::LayerRecompute kind) {
-    return share_again(request, stage, kind);
+    return recomputed_share(request, stage, kind);
   };
   using settings::LayerRecompute;
   const double again = share(LayerRecompute::kFull);

@@ -12,7 +12,7 @@ double update_seconds(const Request& request, const Machine& machine, const Elem
   const int64_t world = request.mesh.size();
   const bool shares = request.sharding >= Sharding::kState;
   const double updated =
-      shares ? trained_share(request, elements) : static_cast<double>(elements.trained);
+      shares ? trained_elements_kept(request, elements) : static_cast<double>(elements.trained);
   const auto width = static_cast<double>(request.element_bytes());
   // Moments, and masters: f32 weights themselves, or with the half that a bf16 weight is.
   const bool are_weights = request.master_bytes() < 4;

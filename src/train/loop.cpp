@@ -92,16 +92,16 @@ WorkDone work_done(const models::LayerPasses& passes) {
 }
 
 /// The layers of this rank's stage.
-int64_t layers_of(const Run& run) {
+int64_t num_layers_of(const Run& run) {
   return static_cast<int64_t>(run.state.model->stage().layers().size());
 }
 
 void watch_step(const Run& run, const data::StepBatches& batches, SlowWatch& watch) {
   const int64_t passes =
-      layers_of(run) * std::count_if(batches.micro_batches.begin(), batches.micro_batches.end(),
-                                     [&](const data::Batch& batch) {
-                                       return run.state.objective->weight(batch) > 0;
-                                     });
+      num_layers_of(run) * std::count_if(batches.micro_batches.begin(), batches.micro_batches.end(),
+                                         [&](const data::Batch& batch) {
+                                           return run.state.objective->weight(batch) > 0;
+                                         });
   watch.begin(fmt::format("step {} of {}", run.state.step + 1, run.plan.total_steps), "a step",
               work_done({.forward = passes, .backward = passes}));
 }
@@ -117,7 +117,7 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
   settings.media = run.data.media;
   settings.on_start = [&](int64_t num_batches) {
     watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",
-                work_done({.forward = num_batches * layers_of(run)}));
+                work_done({.forward = num_batches * num_layers_of(run)}));
   };
   Evaluation evaluation;
   if (run.evaluates_rewards) {
@@ -205,7 +205,7 @@ std::string how_to_go_on(const Run& run) {
 
 /// Prepares the message of a second signal, which may come while the first signal's checkpoint is
 /// written.
-void prepare_last_words(const Run& run, bool is_saved) {
+void prepare_second_signal_message(const Run& run, bool is_saved) {
   const std::vector<checkpoint::Found> found = checkpoint::list(run.config.output.directory);
   const std::string newest = found.empty() ? "" : found.back().directory.filename().string();
   set_last_words(
@@ -223,7 +223,7 @@ void prepare_last_words(const Run& run, bool is_saved) {
 
 /// The message of a run that `signal` stopped; every rank calls this. own: the signal that this
 /// rank itself got; 0: none.
-std::string words_of_stop(const Run& run, int signal, int own) {
+std::string stop_message(const Run& run, int signal, int own) {
   const Ranks& ranks = run.ranks;
   const int64_t step = run.state.step;
   const int64_t first =
@@ -254,7 +254,7 @@ void stop_on_signal(Run& run) {
         tr("the same command begins again"));
   }
   go_on_saving(run, /*waits=*/true);
-  prepare_last_words(run, run.last_saved_step == run.state.step);
+  prepare_second_signal_message(run, run.last_saved_step == run.state.step);
   // If the run's directory is removed meanwhile, the checkpoint is lost with it: try once more.
   for (int tries = 0; tries < 2 && run.last_saved_step != run.state.step; ++tries) {
     begin_checkpoint(run);
@@ -266,8 +266,8 @@ void stop_on_signal(Run& run) {
            "directory was removed again and again",
            interrupt_name(signal), run.state.step));
   }
-  prepare_last_words(run, /*is_saved=*/true);
-  const std::string message = words_of_stop(run, signal, own);
+  prepare_second_signal_message(run, /*is_saved=*/true);
+  const std::string message = stop_message(run, signal, own);
   run.ranks.wait_for_all();  // a rank that ends now would end those that still write
   if (run.ranks.is_first()) run.megatron_copies.wait();
   run.ranks.wait_for(0);  // not in an exchange: copies may take longer than its timeout
@@ -332,7 +332,7 @@ void finish_saving(Run& run) {
 
 /// The number of next steps whose memory is counted: one. If answers are drawn, all steps of a
 /// rollout and one more, so that a rollout is counted while gradients already have memory.
-int64_t counted_steps(const Run& run) {
+int64_t num_counted_steps(const Run& run) {
   const settings::Reinforcement& told = run.config.objective.policy;
   const int64_t wanted = run.config.objective.draws() ? told.steps * told.iterations + 1 : 1;
   return std::min(wanted, run.plan.total_steps - run.state.step);
@@ -344,7 +344,7 @@ void take_steps(Run& run) {
                   run.config.output.slow_after_s);
   double elapsed_s = 0;
   int64_t steps_here = 0;
-  const int64_t counted = counted_steps(run);
+  const int64_t counted = num_counted_steps(run);
   while (run.state.step < run.plan.total_steps) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
     run.ranks.note_step(run.state.step + 1);

@@ -35,13 +35,20 @@ class NpuFaults : public Launch {
 
 TEST_F(NpuFaults, AFullCardSaysWhatTookItsMemory) {
   const Environment small = {{"NPU_SIM_MEMORY", "6M"}};
-  const ProgramResult full = train(1, "", small);
+  const std::vector<std::string> unplanned = {"--no-plan-check"};
+  const ProgramResult full = train(1, "", small, unplanned);
   expect_error(full, 6,
                {"npu:0 has no", "left", "this process's tensors have", "kept for", "free",
                 "smaller micro batches"});
   Environment chinese = small;
   chinese["DANLU_LANG"] = "zh";
-  EXPECT_THAT(train(1, "", chinese).err, AllOf(HasSubstr("npu:0 没有"), HasSubstr("请减小微批次")));
+  EXPECT_THAT(train(1, "", chinese, unplanned).err,
+              AllOf(HasSubstr("npu:0 没有"), HasSubstr("请减小微批次")));
+}
+
+TEST_F(NpuFaults, ATrainingThatDoesNotFitTheCardIsRefusedBeforeItBegins) {
+  expect_error(train(1, "", {{"NPU_SIM_MEMORY", "1M"}}), 6,
+               {"a process will need", "are available to it", "--no-plan-check"});
 }
 
 TEST_F(NpuFaults, GroupsOfRanksThatDoNotFitNameTheirBuffers) {

@@ -6,7 +6,9 @@
 
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "cli/served_program.h"
 #include "cli/tiny_experts.h"
+#include "support/raw_http.h"
 
 namespace danlu::test {
 namespace {
@@ -64,6 +66,45 @@ TEST_F(NpuLines, TrainAndAnswerAsOnTheCpu) {
   const ProgramResult cpu = run_words(ask("cpu")), npu = on_npu(ask("npu:1"));
   ASSERT_EQ(npu.exit_code, 0) << npu.err;
   EXPECT_EQ(npu.out, cpu.out);
+}
+
+TEST_F(NpuLines, ServeAnswersWithPagesThatFitTheCard) {
+  const std::vector<std::string> line = {
+      "--model", good("model"), "--dtype", "fp32", "--served_model_name",
+      "m",       "--template",  "default"};
+  const auto answers = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = line;
+    words.insert(words.end(), more.begin(), more.end());
+    const ServedProgram server(words);
+    const nlohmann::json body = {
+        {"model", "m"}, {"prompt", "hi"}, {"max_tokens", 12}, {"temperature", 0}};
+    RawClient client(server.port());
+    client.send(raw_request("POST", "/v1/completions", body.dump()));
+    const RawResponse response = client.response();
+    EXPECT_EQ(response.status, 200) << response.body << server.log();
+    const auto read = nlohmann::json::parse(response.body, nullptr, false);
+    return std::pair(read["choices"][0]["text"].get<std::string>(), server.log());
+  };
+  const auto [cpu, cpu_log] = answers({});
+  for (const auto& [name, value] : simulated()) ::setenv(name.c_str(), value.c_str(), 1);
+  ::setenv("NPU_SIM_MEMORY", "12M", 1);
+  const auto [npu, npu_log] = answers({"--device", "npu"});
+  const std::vector<std::string> tight = {"--device", "npu", "--gpu_memory_utilization", "0.5"};
+  const auto [half, half_log] = answers(tight);
+  for (const char* name : {"NPU_SIM_MEMORY", "DANLU_NPU_LIBRARY"}) ::unsetenv(name);
+  EXPECT_EQ(npu, cpu);
+  EXPECT_EQ(half, cpu);
+  const auto tokens = [](const std::string& log) {
+    const std::string before = "keys and values of ";
+    const size_t at = log.find(before);
+    EXPECT_NE(at, log.npos) << log;
+    std::string digits;
+    for (size_t i = at + before.size(); i < log.size() && log[i] != ' '; ++i)
+      if (log[i] != ',') digits += log[i];
+    return std::stod(digits);
+  };
+  EXPECT_LT(tokens(npu_log), tokens(cpu_log)) << npu_log;
+  EXPECT_LT(tokens(half_log), tokens(npu_log)) << half_log;
 }
 
 TEST_F(NpuLines, GoOnFromTheirCheckpoints) {

@@ -142,8 +142,8 @@ TEST(LeastRecompute, RunsMoreAgainTheLessThereIs) {
   for (int step = 0; step <= 200; ++step) {
     const RecomputeChoice choice = least_recompute(request, most - (most - least) * step / 200);
     EXPECT_TRUE(choice.fits) << step;
-    EXPECT_GE(choice.share_again, before);
-    before = choice.share_again;
+    EXPECT_GE(choice.recomputed_share, before);
+    before = choice.recomputed_share;
     const std::string name = settings::recompute_text(choice.flags);
     if (names.empty() || names.back() != name) names.push_back(name);
   }

@@ -38,14 +38,14 @@ void interleave(int64_t runs, Request& request) {
 }
 
 /// Before fused attention: scores in memory, dropout on them and on what a layer adds.
-constexpr Engine kOf2021{
+constexpr ProgramTraits kOf2021{
     .keeps_scores = true, .drops = true, .wide_loss = true, .repeats_attention_alone = true};
 /// And gradients' exchanges beside the weights' products (arXiv:2205.05198, §6.1).
-constexpr Engine kOf2022{.keeps_scores = true,
-                         .drops = true,
-                         .wide_loss = true,
-                         .hides_exchanges = true,
-                         .repeats_attention_alone = true};
+constexpr ProgramTraits kOf2022{.keeps_scores = true,
+                                .drops = true,
+                                .wide_loss = true,
+                                .hides_exchanges = true,
+                                .repeats_attention_alone = true};
 
 /// arXiv:2104.04473, table 1. runs: of layers in a stage, which the paper does not give; those of
 /// arXiv:2205.05198 where it has the model, else 3 or 2, whichever divides.

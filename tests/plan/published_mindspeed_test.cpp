@@ -274,13 +274,13 @@ Plan plan_of_script(const ScriptRow& row, const arch::ModelConfig& model) {
   request.num_micro_batches = row.batch / dp / row.micro;
   if (row.zero1) request.sharding = settings::Sharding::kState;
   const auto steps = [&](char operation) { return row.fused.find(operation) == std::string::npos; };
-  const Engine engine{.keeps_scores = steps('a'),
-                      .gates_in_steps = steps('g'),
-                      .rotates_in_steps = steps('r'),
-                      .wide_loss = true,
-                      .adds_apart = true,
-                      .hides_exchanges = true};
-  return make_plan(request, load_machine("atlas-800t-a2"), engine);
+  const ProgramTraits engine{.keeps_scores = steps('a'),
+                             .gates_in_steps = steps('g'),
+                             .rotates_in_steps = steps('r'),
+                             .wide_loss = true,
+                             .adds_apart = true,
+                             .hides_exchanges = true};
+  return make_plan(request, load_machine("atlas-800t-a2"), program);
 }
 
 TEST(PublishedMindSpeed, TokensASecondOfItsScripts) {

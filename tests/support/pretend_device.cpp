@@ -304,9 +304,10 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 Counter& counter(int index) { return counters().at(static_cast<size_t>(index)); }
 
 const bool is_reported = [] {
-  device::set_memory_counter(kType, {[](const c10::Device& d) { return pretend_bytes(d.index()); },
-                                     [](const c10::Device& d) { return pretend_peak(d.index()); },
-                                     [](const c10::Device& d) { reset_pretend_peak(d.index()); }});
+  device::set_memory_counter(
+      kType, {[](const c10::Device& d) { return pretend_bytes(d.index()); },
+              [](const c10::Device& d) { return pretend_peak(d.index()); },
+              [](const c10::Device& d) { reset_pretend_peak(d.index()); }, nullptr});
   return true;
 }();
 

@@ -6,7 +6,6 @@
 #include <ctime>
 #include <thread>
 
-#include "base/control_group.h"
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -23,6 +22,7 @@
 #include "cli/engine/serve_adapters.h"
 #include "cli/engine/served_engine.h"
 #include "cli/engine/speculation.h"
+#include "device/memory.h"
 #include "http/guards.h"
 #include "http/server.h"
 #include "infer/engine.h"
@@ -60,8 +60,8 @@ uint64_t sharers_of_machine(const models::CausalLM& model) {
   return static_cast<uint64_t>(std::max<int64_t>(1, rank_place_from_environment().local_size));
 }
 
-/// The pages that memory has room for, and no more than the requests can use; 0: no limit, as on an
-/// accelerator without --kv_cache_memory_gb. Errors: MemoryError if not even one page fits, or not
+/// The pages that memory has room for, and no more than the requests can use; 0: how much memory is
+/// free is not known, and there is no limit. Errors: MemoryError if not even one page fits, or not
 /// as many tokens as --max_model_len asks for.
 int64_t pages_in_memory(const Options& options, const models::CausalLM& model, int64_t length) {
   const int64_t page_bytes = page_bytes_of(model);
@@ -69,9 +69,8 @@ int64_t pages_in_memory(const Options& options, const models::CausalLM& model, i
   if (options.is_set("kv_cache_memory_gb")) {
     bytes = options.get_float("kv_cache_memory_gb") * 1e9;
   } else {
-    const uint64_t available = available_memory_bytes(sharers_of_machine(model));
-    // What is free on an accelerator is not known here.
-    if (available == 0 || !model.device().is_cpu()) return 0;
+    const uint64_t available = device::available_memory(model.device(), sharers_of_machine(model));
+    if (available == 0) return 0;
     bytes = static_cast<double>(available) * options.get_float("gpu_memory_utilization");
   }
   auto pages = static_cast<int64_t>(bytes / static_cast<double>(page_bytes));

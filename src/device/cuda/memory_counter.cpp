@@ -1,6 +1,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
 
 #include "device/cuda.h"
 
@@ -18,6 +21,15 @@ int index_of(const c10::Device& device) {
 /// The entry of the allocator's figures that is about blocks of all sizes together.
 constexpr size_t kAll = 0;
 
+uint64_t available(const c10::Device& device) {
+  const auto stats = allocator::getDeviceStats(index_of(device));
+  const c10::cuda::CUDAGuard here(device);
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return free + static_cast<uint64_t>(stats.reserved_bytes[kAll].current -
+                                      stats.allocated_bytes[kAll].current);
+}
+
 }  // namespace
 
 MemoryCounter cuda_memory_counter() {
@@ -27,7 +39,8 @@ MemoryCounter cuda_memory_counter() {
           [](const c10::Device& device) -> int64_t {
             return allocator::getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
           },
-          [](const c10::Device& device) { allocator::resetPeakStats(index_of(device)); }};
+          [](const c10::Device& device) { allocator::resetPeakStats(index_of(device)); },
+          &available};
 }
 
 }  // namespace danlu::device

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/control_group.h"
 #include "base/log.h"
+#include "device/memory.h"
 #include "parallel/agree.h"
 #include "train/report/planned_memory.h"
 
@@ -13,7 +13,7 @@ namespace {
 /// Bytes that each rank may take: the least of all, read by each before any takes some. 0: unknown.
 uint64_t memory_of_a_rank(const TrainConfig& config, const Ranks& ranks, const at::Device& device) {
   const auto sharers = static_cast<uint64_t>(config.place.local_size);
-  const uint64_t own = device.is_cpu() ? available_memory_bytes(sharers) : 0;
+  const uint64_t own = device::available_memory(device, sharers);
   const std::vector<int64_t> of_all =
       parallel::numbers_of_all(ranks.all(), static_cast<int64_t>(own));
   return static_cast<uint64_t>(*std::min_element(of_all.begin(), of_all.end()));
