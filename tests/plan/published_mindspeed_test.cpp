@@ -274,12 +274,12 @@ Plan plan_of_script(const ScriptRow& row, const arch::ModelConfig& model) {
   request.num_micro_batches = row.batch / dp / row.micro;
   if (row.zero1) request.sharding = settings::Sharding::kState;
   const auto steps = [&](char operation) { return row.fused.find(operation) == std::string::npos; };
-  const ProgramTraits engine{.keeps_scores = steps('a'),
-                             .gates_in_steps = steps('g'),
-                             .rotates_in_steps = steps('r'),
-                             .wide_loss = true,
-                             .adds_apart = true,
-                             .hides_exchanges = true};
+  const ProgramTraits program{.keeps_scores = steps('a'),
+                              .gates_in_steps = steps('g'),
+                              .rotates_in_steps = steps('r'),
+                              .wide_loss = true,
+                              .adds_apart = true,
+                              .hides_exchanges = true};
   return make_plan(request, load_machine("atlas-800t-a2"), program);
 }
 
