@@ -7,7 +7,8 @@ says what the machine could do: a turn in which what bounds the row (the peak, o
 processors of a program, is repeated, three times at most, and then marked unsteady. With one thread both are pinned to the last processor.
 The table is written after each row; rows measured again on the same day take the place of the earlier ones.
 
-  DANLU_CPU=avx512|avx2|plain    all programs use no more than that class of processor has. Where it lacks bf16, the training step's
+  DANLU_CPU=avx512bf16|avx512|avx2|plain
+                                 all programs use no more than that class of processor has. Where it lacks bf16, the training step's
                                  peer, many times slower in it there, takes fp32
   DANLU_BENCH_PEER=FILE.py       the training step's peer: prints the keys of train_step_bench (bench/README.md)
   DANLU_BENCH_PYTHON=PYTHON      runs it, and decoding's, which needs numpy (default /usr/bin/python3); DANLU_BENCH_LONG_PYTHON: for one
@@ -33,10 +34,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LLAMA = os.path.join(ROOT, "tools/gguf_peer/node_modules/@node-llama-cpp/linux-x64/bins/linux-x64")
 # As src/base/cpu_class.cpp has it, for peers.
 LIBRARIES = {name: dict(zip(("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE"), values)) for name, values in
-             {"avx512": ("avx512", "AVX512_CORE", "SkylakeX"), "avx2": ("avx2", "AVX2", "Haswell"),
+             {"avx512bf16": ("avx512", "AVX512_CORE_BF16", "SkylakeX"), "avx512": ("avx512", "AVX512_CORE", "SkylakeX"), "avx2": ("avx2", "AVX2", "Haswell"),
               "plain": ("default", "SSE41", "Nehalem"), "": ()}.items()}.get(os.environ.get("DANLU_CPU", ""))
 if LIBRARIES is None:
-    sys.exit("bench: DANLU_CPU: avx512, avx2 or plain")
+    sys.exit("bench: DANLU_CPU: avx512bf16, avx512, avx2 or plain")
 MAY_MOVE, LEAST_OF_PROCESSOR, ATTEMPTS = 0.15, 0.85, 3
 CPUS = sorted(os.sched_getaffinity(0))
 

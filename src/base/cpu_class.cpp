@@ -16,7 +16,9 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/message.h"
+#include "base/tile_registers.h"
 
 namespace danlu {
 namespace {
@@ -30,13 +32,13 @@ struct ClassFacts {
   const char* choice;  ///< in DANLU_CPU; null: cannot be chosen, only found
   const char* title;
   /// libtorch's dispatch (ATen/native/DispatchStub.cpp), oneDNN's dispatcher control and
-  /// OpenBLAS's DYNAMIC_ARCH core names.
+  /// OpenBLAS's DYNAMIC_ARCH core names. Null: nothing to say.
   std::array<Variable, 3> libraries;
 };
 
 #if defined(__x86_64__)
-constexpr const char* kChoices = "avx512, avx2, plain";
-constexpr std::array<ClassFacts, 4> kClasses{{
+constexpr const char* kChoices = "amx, avx512bf16, avx512, avx2, plain";
+constexpr std::array<ClassFacts, 5> kClasses{{
     {CpuClass::kPlain,
      "plain",
      "SSE",
@@ -55,7 +57,13 @@ constexpr std::array<ClassFacts, 4> kClasses{{
      {{{"ATEN_CPU_CAPABILITY", "avx512"},
        {"ONEDNN_MAX_CPU_ISA", "AVX512_CORE"},
        {"OPENBLAS_CORETYPE", "SkylakeX"}}}},
-    {CpuClass::kAvx512Bf16, nullptr, "AVX-512 with bf16", {}},
+    {CpuClass::kAvx512Bf16,
+     "avx512bf16",
+     "AVX-512 with bf16",
+     {{{"ATEN_CPU_CAPABILITY", "avx512"},
+       {"ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"},
+       {"OPENBLAS_CORETYPE", "SkylakeX"}}}},
+    {CpuClass::kAmx, "amx", "AVX-512 with bf16 and AMX", {}},
 }};
 #elif defined(__aarch64__)
 constexpr const char* kChoices = "dots, plain";
@@ -84,7 +92,8 @@ CpuClass detect() {
   // The levels of the x86-64 psABI: kernels are compiled for all of a level (BMI2, MOVBE, …).
   if (!__builtin_cpu_supports("x86-64-v3")) return CpuClass::kPlain;
   if (!__builtin_cpu_supports("x86-64-v4")) return CpuClass::kAvx2;
-  return __builtin_cpu_supports("avx512bf16") ? CpuClass::kAvx512Bf16 : CpuClass::kAvx512;
+  if (!__builtin_cpu_supports("avx512bf16")) return CpuClass::kAvx512;
+  return tiles::are_there() ? CpuClass::kAmx : CpuClass::kAvx512Bf16;
 #elif defined(__aarch64__)
   if (!(::getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return CpuClass::kPlain;
   return ::getauxval(AT_HWCAP2) & HWCAP2_BF16 ? CpuClass::kNeonBf16 : CpuClass::kNeonDots;
@@ -109,6 +118,30 @@ std::optional<CpuClass> chosen() {
                    tr("it lowers what is used; unset, all that the processor has is used"));
 }
 
+struct UsedClass {
+  CpuClass value;
+  std::string refused;  ///< why tiles are not used that would be
+};
+
+UsedClass find_used() {
+  const std::optional<CpuClass> wish = chosen();
+  UsedClass used{wish.value_or(detected_cpu_class()), {}};
+  if (used.value != CpuClass::kAmx) return used;
+  used.refused = tiles::open();
+  if (used.refused.empty()) return used;
+  if (wish) {
+    throw DeviceError(tr("[cpu] DANLU_CPU=amx: {}", used.refused),
+                      tr("leave DANLU_CPU unset to use all that the processor has"));
+  }
+  used.value = CpuClass::kAvx512Bf16;
+  return used;
+}
+
+const UsedClass& used_class() {
+  static const UsedClass used = find_used();
+  return used;
+}
+
 }  // namespace
 
 CpuClass detected_cpu_class() {
@@ -116,19 +149,24 @@ CpuClass detected_cpu_class() {
   return value;
 }
 
-CpuClass cpu_class() {
-  static const CpuClass value = chosen().value_or(detected_cpu_class());
-  return value;
+CpuClass cpu_class() { return used_class().value; }
+
+void tell_refused_tiles() {
+  if (used_class().refused.empty()) return;
+  log::notice("[cpu] this processor has AMX, but {}: {} is used", used_class().refused,
+              name_of(cpu_class()));
 }
 
 bool has_bf16_dots() {
-  return cpu_class() == CpuClass::kAvx512Bf16 || cpu_class() == CpuClass::kNeonBf16;
+  return cpu_class() == CpuClass::kAmx || cpu_class() == CpuClass::kAvx512Bf16 ||
+         cpu_class() == CpuClass::kNeonBf16;
 }
 
-bool libtorch_has_bf16_dots() { return cpu_class() == CpuClass::kAvx512Bf16; }
+bool libtorch_has_bf16_dots() { return has_bf16_dots() && cpu_class() != CpuClass::kNeonBf16; }
 
 bool multiplies_bf16_faster() {
   if (!has_bf16_dots()) return false;
+  if (cpu_class() == CpuClass::kAmx) return true;
 #if defined(__x86_64__)
   // AVX512-FP16 came with Golden Cove. Among Intel's earlier processors only Cooper Lake has bf16;
   // it was not measured.
@@ -143,13 +181,17 @@ const char* name_of(CpuClass value) { return facts_of(value).title; }
 std::string describe_cpu_class() {
   const char* used = name_of(cpu_class());
   if (cpu_class() == detected_cpu_class()) return std::string(translated(used));
+  if (const std::string& why = used_class().refused; !why.empty())
+    return tr("{} (the processor has AMX, but {})", used, why);
   return tr("{} (DANLU_CPU; the processor has {})", used, name_of(detected_cpu_class()));
 }
 
 bool constrain_libraries() {
+  cpu_class();  // asks for tiles before the libraries start threads
   if (!chosen()) return false;
   bool changed = false;
   for (const auto& [name, value] : facts_of(cpu_class()).libraries) {
+    if (!name) continue;
     const char* before = std::getenv(name);
     if (before && std::strcmp(before, value) == 0) continue;
     ::setenv(name, value, /*overwrite=*/1);

@@ -9,19 +9,25 @@ enum class CpuClass {
   kPlain,       ///< the architecture's own minimum: SSE2, NEON (ARMv8.0)
   kAvx2,        ///< x86-64-v3 (AVX2, FMA, F16C, BMI2, …): Haswell, Zen 1 to 3 and later
   kAvx512,      ///< x86-64-v4 (AVX-512 F, BW, CD, DQ, VL): Skylake-X, Cascade Lake, Ice Lake
-  kAvx512Bf16,  ///< and dot products of bf16: Cooper Lake, Sapphire Rapids, Zen 4
+  kAvx512Bf16,  ///< and dot products of bf16: Cooper Lake, Zen 4
+  kAmx,         ///< and tiles of bf16 (base/tile_registers.h): Sapphire Rapids and later
   kNeonDots,    ///< NEON, and dot products of bytes (asimddp): Kunpeng 920, Neoverse N1
   kNeonBf16,    ///< and dot products of bf16: Neoverse V1 and N2
 };
 
-/// What this processor and system have.
+/// What this processor and system have. Tiles may still be refused.
 CpuClass detected_cpu_class();
 
-/// What is used: the detected class, or the lower one that DANLU_CPU names (plain, avx2, avx512; on
-/// Arm plain, dots).
+/// What is used: the detected class, or the lower one that DANLU_CPU names (plain, avx2, avx512,
+/// avx512bf16; on Arm plain, dots). The first call asks the system for tiles where they would be
+/// used, which must be before there are threads with small stacks for signals; where it refuses, or
+/// they multiply wrongly, the class below them is used.
 /// The same for the whole process. Errors: UsageError if DANLU_CPU is none of the names,
 /// DeviceError if the processor has less.
 CpuClass cpu_class();
+
+/// Says with a notice if tiles were refused that nothing asked to leave alone.
+void tell_refused_tiles();
 
 /// True if what is used has dot products of bf16. A few rows, bound by memory, are multiplied by
 /// them.
@@ -30,15 +36,15 @@ bool has_bf16_dots();
 bool libtorch_has_bf16_dots();
 
 /// True if they also multiply more numbers a second than those of f32: many rows of bf16 are then
-/// multiplied as they are, else widened. Intel's cores since Golden Cove (Sapphire Rapids) multiply
-/// half as many: 83 beside 167 GFLOP/s of a core of an Emerald Rapids, measured. Of Arm's cores
-/// none was measured: one instruction does twice the work of f32's.
+/// multiplied as they are, else widened. Without tiles Intel's cores since Golden Cove (Sapphire
+/// Rapids) multiply half as many: 83 beside 167 GFLOP/s of a core of an Emerald Rapids, measured.
+/// Of Arm's cores none was measured: one instruction does twice the work of f32's.
 bool multiplies_bf16_faster();
 
 /// "AVX-512 without bf16", in every language.
 const char* name_of(CpuClass value);
 /// The name of what is used, translated, with "(DANLU_CPU; the processor has …)" where that lowered
-/// it.
+/// it, or why tiles are not used.
 std::string describe_cpu_class();
 
 /// Tells libtorch, oneDNN and OpenBLAS to stay within DANLU_CPU, by their own variables; nothing

@@ -32,6 +32,8 @@ const char* word_of_class(CpuClass cpu_class) {
       return "avx512";
     case CpuClass::kAvx512Bf16:
       return "avx512bf16";
+    case CpuClass::kAmx:
+      return "amx";
     case CpuClass::kNeonDots:
       return "dots";
     case CpuClass::kNeonBf16:

@@ -62,11 +62,11 @@ void parallel_each(Index count, const Body& body) {
   });
 }
 
-/// The same for tasks that differ: start_of(i) says how much work lies before task i, and
-/// start_of(count) how much there is. Each thread takes those that begin in its share of the work.
-/// REQUIRES: no task is without work.
+/// body(first, past) for parts of tasks that differ, of about as much work each: start_of(i) says
+/// how much lies before task i, and start_of(count) how much there is. Each thread takes the tasks
+/// that begin in its share of the work. REQUIRES: no task is without work.
 template <typename Index, typename Start, typename Body>
-void parallel_each_by_work(Index count, const Start& start_of, const Body& body) {
+void parallel_parts_by_work(Index count, const Start& start_of, const Body& body) {
   const auto work_before = [&](Index i) { return static_cast<int64_t>(start_of(i)); };
   parallel_for(0, work_before(count), 1, [&](int64_t begin, int64_t end) {
     Index i = 0, past = count;
@@ -78,7 +78,9 @@ void parallel_each_by_work(Index count, const Start& start_of, const Body& body)
         past = middle;
       }
     }
-    for (; i < count && work_before(i) < end; ++i) body(i);
+    const Index first = i;
+    while (i < count && work_before(i) < end) ++i;
+    if (first < i) body(first, i);
   });
 }
 

@@ -32,6 +32,7 @@
 #include "base/cpu_class.h"
 #include "base/error.h"
 #include "base/threads.h"
+#include "base/tile_registers.h"
 #include "device/npu.h"
 #include "device/select.h"
 
@@ -114,8 +115,38 @@ float chain_fp32_128(float seed) {
   return _mm_cvtss_f32(all);
 }
 
+/// Four chains hide the latency (52 cycles) of instructions that take the unit for 16.
+float chain_tiles(float seed) {
+  using tiles::Hardware;
+  alignas(64) float sums[tiles::kRows][tiles::kRows];
+  std::fill_n(&sums[0][0], tiles::kRows * tiles::kRows, seed);
+  uint16_t pairs[2 * tiles::kRows];
+  std::fill_n(pairs, std::size(pairs), 0x3a83);
+  tiles::Configuration shapes;
+  for (size_t tile = 0; tile < tiles::kRegisters; ++tile)
+    shapes.set(tile, tiles::kRows, tiles::kRowBytes);
+  Hardware::configure(shapes);
+  Hardware::load<0>(sums, sizeof sums[0]);
+  Hardware::zero<1>();
+  Hardware::zero<2>();
+  Hardware::zero<3>();
+  Hardware::load<4>(pairs, 0);
+  Hardware::load<5>(pairs, 0);
+  for (int round = 0; round < kRounds; ++round) {
+    Hardware::multiply_add<0, 4, 5>();
+    Hardware::multiply_add<1, 4, 5>();
+    Hardware::multiply_add<2, 4, 5>();
+    Hardware::multiply_add<3, 4, 5>();
+  }
+  Hardware::store<0>(sums, sizeof sums[0]);
+  Hardware::release();
+  return sums[0][0];
+}
+
 Counted choose(bool bf16) {
   constexpr double kSteps = static_cast<double>(kChains) * kRounds * 2;
+  if (bf16 && cpu_class() == CpuClass::kAmx)
+    return {chain_tiles, 4.0 * kRounds * 2 * tiles::kRows * tiles::kRows * 2 * tiles::kRows};
   if (bf16) return {chain_bf16_512, kSteps * 32};
   if (cpu_class() >= CpuClass::kAvx512) return {chain_fp32_512, kSteps * 16};
   if (cpu_class() >= CpuClass::kAvx2) return {chain_fp32_256, kSteps * 8};

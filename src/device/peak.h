@@ -9,7 +9,7 @@ namespace danlu::device {
 
 /// FLOP/s, measured once per process, device and type.
 /// CPU: all threads this process may use, in at most 50 ms, with chains of fused multiply-adds that
-/// stay in registers; bf16 with AVX512-BF16's dot products. A type that is widened
+/// stay in registers; bf16 with AVX512-BF16's dot products or AMX's tiles. A type that is widened
 /// (multiplies_natively) is computed in f32, and that is its peak.
 /// Accelerators: the best of a few large matrix products in the type.
 /// DEVICE_TFLOPS (a number above 0, in TFLOP/s) replaces the measurement.

@@ -1,8 +1,8 @@
 // ops/attention_blocks_cpu.h: rows of heads as packed blocks, and products with them, for one
 // thread each. Internal to ops/attention_cpu.cpp.
 //
-// Units: strides of Rows in elements, of Left in bytes. Blocks hold up to kBlockKeys rows [rows,
-// D].
+// Units: strides of Rows in elements, of LeftRows in bytes. Blocks hold up to kBlockKeys rows
+// [rows, D].
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -51,9 +51,10 @@ class Packing {
   size_t dim_steps() const { return dim_steps_; }
   size_t panels() const { return panels_; }
   Element element() const {
-    return arithmetic_ == Arithmetic::kBF16 ? Element::kBF16 : Element::kF32;
+    return arithmetic_ == Arithmetic::kF32 ? Element::kF32 : Element::kBF16;
   }
   size_t steps(int64_t rows) const { return steps_of(arithmetic_, unsigned_of(rows)); }
+  size_t first_step(int64_t row) const { return first_step_of(arithmetic_, unsigned_of(row)); }
   size_t turned_bytes(int64_t rows) const {
     return rounded_up(unsigned_of(rows)) * dim_steps_ * kWord;
   }
@@ -89,15 +90,10 @@ struct Packings {
   Packing key, value;
 };
 
-/// A left factor of products: rows of words.
-struct Left {
-  const char* data;
-  size_t row, step;  ///< bytes
-};
-
 /// Rows of a head as a left factor: in place, or widened or padded in `scratch`.
-inline Left left_of(const Packing& packing, const Rows& x, int64_t rows, ScratchMemory& scratch) {
-  if (x.element == packing.element() && packing.dim() % step_of(packing.arithmetic()) == 0)
+inline LeftRows left_of(const Packing& packing, const Rows& x, int64_t rows,
+                        ScratchMemory& scratch) {
+  if (x.element == packing.element() && packing.dim() % group_of(packing.arithmetic()) == 0)
     return {x.data, x.token * x.size(), kWord};
   const size_t row = packing.dim_steps() * kWord;
   char* const to = scratch.of(unsigned_of(rows) * row);
@@ -114,7 +110,7 @@ inline Left left_of(const Packing& packing, const Rows& x, int64_t rows, Scratch
 }
 
 /// scores [rows, keys] = left (rows of D) times the turned block; keys from `first` on of it.
-inline void score(const Packing& packing, const Left& left, int64_t rows, const char* turned,
+inline void score(const Packing& packing, const LeftRows& left, int64_t rows, const char* turned,
                   Keys keys, float* scores) {
   const size_t columns = packing.columns();
   for (size_t key = unsigned_of(keys.begin) / columns * columns; key < unsigned_of(keys.end);
@@ -127,7 +123,7 @@ inline void score(const Packing& packing, const Left& left, int64_t rows, const 
 }
 
 /// A stacked block of `rows` rows, of which `used` enter the product; what the left factor has of
-/// the others in the same words is zero.
+/// the others in the same groups of steps is zero.
 struct Stacked {
   const char* data;
   int64_t rows;
@@ -135,10 +131,10 @@ struct Stacked {
 };
 
 /// sums [rows, D] += left (a word for each step of the block) times a stacked block.
-inline void add_product(const Packing& packing, const Left& left, int64_t rows,
+inline void add_product(const Packing& packing, const LeftRows& left, int64_t rows,
                         const Stacked& stacked, float* sums, size_t sums_row,
                         ScratchMemory& scratch) {
-  const size_t first_step = unsigned_of(stacked.used.begin) / step_of(packing.arithmetic());
+  const size_t first_step = packing.first_step(stacked.used.begin);
   const size_t steps = packing.steps(stacked.used.end) - first_step;
   const size_t columns = packing.columns();
   for (size_t panel = 0; panel < packing.panels(); ++panel) {

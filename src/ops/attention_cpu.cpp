@@ -178,11 +178,11 @@ Keys seen_in_block(const Tile& tile, int64_t query, int64_t window, int64_t bloc
           std::clamp(all.end - first, met.begin, met.end)};
 }
 
-/// A row of weights of a block: of the words that hold met ones, what lies beside the seen ones is
-/// zero.
+/// A row of weights of a block: of the groups of steps that hold met ones, what lies beside the
+/// seen ones is zero.
 void clear_unseen(const Packing& packing, char* row, Keys seen, Keys met) {
   const size_t size = size_of(packing.element());
-  const size_t begin = unsigned_of(met.begin) / step_of(packing.arithmetic()) * kWord;
+  const size_t begin = packing.first_step(met.begin) * kWord;
   const size_t end = packing.steps(met.end) * kWord;
   std::fill(row + begin, row + unsigned_of(seen.begin) * size, char{0});
   std::fill(row + unsigned_of(seen.end) * size, row + end, char{0});
@@ -207,7 +207,8 @@ void forward_tile(const Forward& f, const KeySet& set, const Tile& tile, int64_t
   float* const sums = floats(scratch().sums, kTileQueries * dim);
   std::fill(sums, sums + queries * dim, 0.0f);
   std::vector<SoftmaxState> states(unsigned_of(queries), {kNothingSeen, 0});
-  const Left q = left_of(packing, rows_of(in.q_NQD, first_query, head), queries, scratch().left);
+  const LeftRows q =
+      left_of(packing, rows_of(in.q_NQD, first_query, head), queries, scratch().left);
   for (int64_t block = tile.first_key / kBlockKeys; block * kBlockKeys < tile.end_key; ++block) {
     const Keys met = met_in_block(tile, block);
     const int64_t in_block = set.rows_of_block(block);
@@ -278,9 +279,12 @@ PartialAttention forward_all(const Inputs& in, at::ScalarType type) {
   const auto start_of = [&](int64_t task) {
     return task / count * work + tasks[unsigned_of(task % count)].work_before;
   };
-  device::parallel_each_by_work(count * in.heads(), start_of, [&](int64_t task) {
-    const Task& t = tasks[unsigned_of(task % count)];
-    forward_tile(forward, *t.set, t.tile, task / count);
+  device::parallel_parts_by_work(count * in.heads(), start_of, [&](int64_t task, int64_t past) {
+    const TileShapes shapes(in.arithmetic());
+    for (; task < past; ++task) {
+      const Task& t = tasks[unsigned_of(task % count)];
+      forward_tile(forward, *t.set, t.tile, task / count);
+    }
   });
   return {out_NQD, lse_QN};
 }
@@ -334,13 +338,15 @@ void add_turned_product(const Packing& packing, const char* rows, size_t row_byt
                         Keys keys, const char* stacked, const Rows& sums) {
   const size_t size = size_of(packing.element());
   const size_t width = unsigned_of(kBlockKeys);
-  char* const turned = scratch().turned.of(packing.steps(kTileQueries) * width * kWord);
+  const Arithmetic arithmetic = packing.arithmetic();
+  char* const turned =
+      scratch().turned.of(left_bytes(arithmetic, unsigned_of(kTileQueries), width));
   const int64_t count = keys.end - keys.begin;
-  pack(packing.arithmetic(),
-       {packing.element(), rows + unsigned_of(keys.begin) * size, row_bytes / size, 1},
-       unsigned_of(queries), unsigned_of(count), width, turned);
-  add_product(packing, {turned, kWord, width * kWord}, count, {stacked, queries, {0, queries}},
-              sums.f32(keys.begin), sums.token, scratch().part);
+  pack_left(arithmetic,
+            {packing.element(), rows + unsigned_of(keys.begin) * size, row_bytes / size, 1},
+            unsigned_of(queries), unsigned_of(count), width, turned);
+  add_product(packing, packed_left(arithmetic, unsigned_of(queries), width, turned), count,
+              {stacked, queries, {0, queries}}, sums.f32(keys.begin), sums.token, scratch().part);
 }
 
 /// A tile of queries against all its keys: adds to the gradients of both.
@@ -352,8 +358,8 @@ void backward_tile(const Backward& b, const KeySet& set, const Tile& tile, int64
   const int64_t queries = tile.queries(), first_query = tile.span.q + tile.begin;
   const Rows q_rows = rows_of(in.q_NQD, first_query, head),
              grad_rows = rows_of(b.out_grad_NQD, first_query, head);
-  const Left q = left_of(of_keys, q_rows, queries, scratch().left),
-             out_grad = left_of(of_values, grad_rows, queries, scratch().more_left);
+  const LeftRows q = left_of(of_keys, q_rows, queries, scratch().left),
+                 out_grad = left_of(of_values, grad_rows, queries, scratch().more_left);
   char* const stacked_q = scratch().stacked.of(of_keys.stacked_bytes(kTileQueries));
   char* const stacked_grad = scratch().more_stacked.of(of_values.stacked_bytes(kTileQueries));
   of_keys.stack(q_rows, queries, stacked_q);
@@ -441,8 +447,10 @@ AttentionGrads backward_all(const Inputs& in, const at::Tensor& out_grad_NQD,
   const auto start_of = [&](size_t task) {
     return task == tasks.size() ? work : tasks[task].work_before;
   };
-  device::parallel_each_by_work(tasks.size(), start_of,
-                                [&](size_t task) { run(backward, tasks[task], parts); });
+  device::parallel_parts_by_work(tasks.size(), start_of, [&](size_t task, size_t past) {
+    const TileShapes shapes(in.arithmetic());
+    for (; task < past; ++task) run(backward, tasks[task], parts);
+  });
   for (size_t part = 1; part < parts.size(); ++part) {
     parts[0].k_MKD.add_(parts[part].k_MKD);
     parts[0].v_MKD.add_(parts[part].v_MKD);
@@ -475,7 +483,7 @@ Inputs inputs_of(const at::Tensor& q_NQD, const at::Tensor& k_MKD, const at::Ten
 /// The gradient of the result in the type that its products are made in.
 at::Tensor as_factor(const Inputs& in, const at::Tensor& out_grad_NQD) {
   return with_whole_rows(
-      out_grad_NQD.to(in.arithmetic() == Arithmetic::kBF16 ? at::kBFloat16 : at::kFloat));
+      out_grad_NQD.to(in.arithmetic() == Arithmetic::kF32 ? at::kFloat : at::kBFloat16));
 }
 
 }  // namespace

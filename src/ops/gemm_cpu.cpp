@@ -14,9 +14,11 @@ namespace danlu::ops::cpu {
 namespace {
 
 constexpr size_t kWord = 4;
-// Rows of the left factor that stay in a core's second cache beside a panel: a multiple of 6.
+// Rows of the left factor that stay in a core's second cache beside a panel: a multiple of 6, and
+// of the 32 that registers of AMX hold.
 constexpr size_t kBlockRows = 96;
 constexpr size_t kLeastBlockRows = 24;
+constexpr size_t kAmxRows = 32;
 // Steps of k that a tile goes before it passes to the next rows.
 constexpr size_t kBlockSteps = 1024;
 // Steps that are packed at a time where both factors are. Where the left one is read in place, each
@@ -40,12 +42,6 @@ Factor from(const Factor& factor, size_t first, size_t k) {
           factor.along, factor.across};
 }
 
-/// Rows of the left factor as the kernels read them.
-struct LeftRows {
-  const char* data;
-  size_t row, step;  ///< bytes
-};
-
 class Gemm {
  public:
   explicit Gemm(const MatrixProduct& product)
@@ -54,12 +50,13 @@ class Gemm {
                                   product.right.element == Element::kBF16)),
         steps_(steps_of(arithmetic_, product.k)),
         columns_(panel_columns(arithmetic_)) {
-    const Element native = arithmetic_ == Arithmetic::kBF16 ? Element::kBF16 : Element::kF32;
+    const Element native = arithmetic_ == Arithmetic::kF32 ? Element::kF32 : Element::kBF16;
     reads_left_in_place_ =
-        p_.left.element == native && p_.left.along == 1 && p_.k % step_of(arithmetic_) == 0;
+        p_.left.element == native && p_.left.along == 1 && p_.k % group_of(arithmetic_) == 0;
     slice_ = std::clamp<size_t>(steps_, 1, reads_left_in_place_ ? kLongSliceSteps : kSliceSteps);
     group_ = group();
     block_rows_ = block_rows();
+    row_bytes_ = left_bytes(arithmetic_, slice_ * step_of(arithmetic_), 1);
     if (p_.bias) {
       wide_bias_.resize(p_.n);
       widen(p_.element, 1, p_.n, p_.bias, p_.n, wide_bias_.data(), p_.n);
@@ -68,16 +65,16 @@ class Gemm {
 
   void run() {
     static thread_local ScratchMemory right_memory, left_memory, sum_memory;
-    const size_t panel_bytes = slice_ * columns_ * kWord, row_bytes = slice_ * kWord;
+    const size_t panel_bytes = slice_ * columns_ * kWord;
     const size_t panels = (p_.n + columns_ - 1) / columns_;
     const size_t rows = reads_left_in_place_
                             ? p_.m
-                            : std::min(p_.m, std::max(block_rows_, kGroupBytes / row_bytes /
+                            : std::min(p_.m, std::max(block_rows_, kGroupBytes / row_bytes_ /
                                                                        block_rows_ * block_rows_));
     Group g;
     g.right = right_memory.of(group_ * panel_bytes);
     g.left =
-        reads_left_in_place_ ? nullptr : left_memory.of(rounded_up(rows, block_rows_) * row_bytes);
+        reads_left_in_place_ ? nullptr : left_memory.of(rounded_up(rows, block_rows_) * row_bytes_);
     if (is_sliced()) {
       g.sums_row = sums_through_memory() ? group_ * columns_ : columns_;
       g.sums = reinterpret_cast<float*>(sum_memory.of(p_.m * g.sums_row * kWord));
@@ -109,8 +106,11 @@ class Gemm {
   /// Fewer where there would not be enough blocks for all threads.
   size_t block_rows() const {
     const size_t wanted = 2 * static_cast<size_t>(at::get_num_threads());
+    const bool is_amx = arithmetic_ == Arithmetic::kAmx;
+    const size_t least = is_amx ? kAmxRows : kLeastBlockRows;
     size_t rows = kBlockRows;
-    while (rows > kLeastBlockRows && group_ * ((p_.m + rows - 1) / rows) < wanted) rows /= 2;
+    while (rows > least && group_ * ((p_.m + rows - 1) / rows) < wanted)
+      rows = is_amx ? rows - kAmxRows : rows / 2;
     return rows;
   }
 
@@ -153,8 +153,8 @@ class Gemm {
     if (g.left) {
       device::parallel_each(blocks, [&](size_t block) {
         const size_t begin = block * block_rows_;
-        pack(arithmetic_, slice_of(p_.left, g, first + begin), k_of(g),
-             std::min(block_rows_, rows - begin), block_rows_, g.left + begin * slice_ * kWord);
+        pack_left(arithmetic_, slice_of(p_.left, g, first + begin), k_of(g),
+                  std::min(block_rows_, rows - begin), block_rows_, g.left + begin * row_bytes_);
       });
     }
     const auto rows_of = [&](size_t block) {
@@ -167,14 +167,17 @@ class Gemm {
       return block == blocks ? rows * g.panels
                              : block * block_rows_ * g.panels + task % g.panels * rows_of(block);
     };
-    device::parallel_each_by_work(blocks * g.panels, start_of, [&](size_t task) {
-      const size_t block = task / g.panels, begin = block * block_rows_;
-      tile(g, first + begin, rows_of(block), task % g.panels, left_rows(g, first, begin));
+    device::parallel_parts_by_work(blocks * g.panels, start_of, [&](size_t task, size_t past) {
+      const TileShapes shapes(arithmetic_);
+      for (; task < past; ++task) {
+        const size_t block = task / g.panels, begin = block * block_rows_;
+        tile(g, first + begin, rows_of(block), task % g.panels, left_rows(g, first, begin));
+      }
     });
   }
 
   LeftRows left_rows(const Group& g, size_t first, size_t begin) const {
-    if (g.left) return {g.left + begin * slice_ * kWord, kWord, block_rows_ * kWord};
+    if (g.left) return packed_left(arithmetic_, k_of(g), block_rows_, g.left + begin * row_bytes_);
     const Factor rows = slice_of(p_.left, g, first + begin);
     return {static_cast<const char*>(rows.data), rows.across * size_of(rows.element), kWord};
   }
@@ -239,6 +242,7 @@ class Gemm {
   size_t steps_, columns_;
   bool reads_left_in_place_ = false;
   size_t slice_, group_, block_rows_;
+  size_t row_bytes_;  ///< of a slice of a row of the left factor, where that is packed
   std::vector<float> wide_bias_;
 };
 

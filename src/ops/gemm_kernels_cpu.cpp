@@ -243,15 +243,17 @@ HWY_INLINE void pack_row_pairs(const Bf16* data, size_t along, size_t k, size_t 
 
 void Pack(Arithmetic arithmetic, const Factor& f, size_t k, size_t count, size_t width, void* to) {
   auto* const words = static_cast<uint32_t*>(to);
+  const size_t steps = (k + step_of(arithmetic) - 1) / step_of(arithmetic);
+  std::fill(words + steps * width, words + steps_of(arithmetic, k) * width, 0u);
   const auto turned = [&]<typename T>(const T*, size_t element) {
-    pack_turned<T>(static_cast<const char*>(f.data), f.across * element, k * element,
-                   steps_of(arithmetic, k), count, width, words);
+    pack_turned<T>(static_cast<const char*>(f.data), f.across * element, k * element, steps, count,
+                   width, words);
   };
   const auto rows = [&]<typename T>(const T* data) {
     pack_rows(data, f.along, k, count, width, static_cast<float*>(to));
   };
   const bool is_turned = f.along == 1;
-  if (arithmetic == Arithmetic::kBF16) {
+  if (arithmetic != Arithmetic::kF32) {
     const auto* data = static_cast<const Bf16*>(f.data);
     is_turned ? turned(static_cast<const Pair*>(nullptr), sizeof(Bf16))
               : pack_row_pairs(data, f.along, k, count, width, words);
@@ -393,6 +395,7 @@ HWY_EXPORT(MultiplyTile);
 
 size_t panel_columns(Arithmetic arithmetic) {
   vector_target();  // closes the targets above the class in use
+  if (arithmetic == Arithmetic::kAmx) return amx_panel_columns();
   return arithmetic == Arithmetic::kBF16 ? bf16_panel_columns() : HWY_DYNAMIC_DISPATCH(Columns)();
 }
 void pack(Arithmetic arithmetic, const Factor& factor, size_t k, size_t count, size_t width,
@@ -400,8 +403,14 @@ void pack(Arithmetic arithmetic, const Factor& factor, size_t k, size_t count, s
   HWY_DYNAMIC_DISPATCH(Pack)(arithmetic, factor, k, count, width, to);
 }
 void multiply_tile(Arithmetic arithmetic, const TileProduct& product) {
-  arithmetic == Arithmetic::kBF16 ? multiply_bf16_tile(product)
-                                  : HWY_DYNAMIC_DISPATCH(MultiplyTile)(product);
+  switch (arithmetic) {
+    case Arithmetic::kF32:
+      return HWY_DYNAMIC_DISPATCH(MultiplyTile)(product);
+    case Arithmetic::kBF16:
+      return multiply_bf16_tile(product);
+    case Arithmetic::kAmx:
+      return multiply_amx_tile(product);
+  }
 }
 
 }  // namespace danlu::ops::cpu

@@ -488,8 +488,8 @@ namespace danlu::ops::cpu {
 /// Targets above the class in use are closed before the first of them is chosen. In Highway's mask
 /// better targets have lower bits.
 bool constrain_targets() {
-#if HWY_ARCH_X86  // of the others each has one class for these kernels
-  if (cpu_class() < detected_cpu_class()) {
+#if HWY_ARCH_X86  // of the others each has one class for these kernels, as have tiles
+  if (cpu_class() < std::min(detected_cpu_class(), CpuClass::kAvx512Bf16)) {
     const int64_t best = cpu_class() == CpuClass::kPlain  ? HWY_SSE4
                          : cpu_class() == CpuClass::kAvx2 ? HWY_AVX2
                                                           : HWY_AVX3_DL;

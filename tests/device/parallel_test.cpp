@@ -59,12 +59,13 @@ TEST(ParallelEach, MeetsEachTaskOnceAndDividesWorkNotTasks) {
       std::vector<std::atomic<int>> seen(work.size()), once(work.size());
       std::mutex mutex;
       std::map<std::thread::id, int64_t> of_thread;
-      parallel_each_by_work(
+      parallel_parts_by_work(
           work.size(), [&](size_t i) { return before[i]; },
-          [&](size_t i) {
-            ++seen[i];
+          [&](size_t first, size_t past) {
+            EXPECT_LT(first, past);
+            for (size_t i = first; i < past; ++i) ++seen.at(i);
             const std::lock_guard lock(mutex);
-            of_thread[std::this_thread::get_id()] += work[i];
+            of_thread[std::this_thread::get_id()] += before[past] - before[first];
           });
       parallel_each(work.size(), [&](size_t i) { ++once[i]; });
       for (size_t i = 0; i < work.size(); ++i) ASSERT_EQ(seen[i] * 10 + once[i], 11) << i;

@@ -1,6 +1,8 @@
 // DANLU_TEST_TABLE=aten|cuda: the tests of this program with another table than the CPU's, on the
 // CPU: that of devices that ATen computes on, and the same with the kernels of src/ops/cuda, run on
-// the host (support/emulated_cuda). What the tests hold kernels against stays as it is.
+// the host (support/emulated_cuda). DANLU_TEST_TILES=model: with the CPU's, but products of bf16 as
+// on a processor with AMX, in the model of its registers. What the tests hold kernels against stays
+// as it is.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,6 +11,7 @@
 
 #include "ops/aten/table.h"
 #include "ops/backend.h"
+#include "ops/gemm_kernels_cpu.h"
 #ifdef DANLU_EMULATES_CUDA
 #include "ops/cuda/entries.h"
 #endif
@@ -44,6 +47,10 @@ class OtherTable : public testing::Environment {
   void SetUp() override {
     const char* const name = std::getenv("DANLU_TEST_TABLE");
     if (name && *name) set_backend(c10::DeviceType::CPU, table_named(name));
+    const char* const tiles = std::getenv("DANLU_TEST_TILES");
+    if (!tiles || !*tiles) return;
+    if (std::string(tiles) != "model") throw std::invalid_argument("DANLU_TEST_TILES");
+    cpu::multiply_in_model(true);
   }
 };
 
