@@ -180,7 +180,14 @@ void JsonParts::string(State from, State to, uint64_t least, std::optional<uint6
 }
 
 void JsonParts::other_key(State from, State to, const std::set<std::string>& taken) {
-  const CharSet raw = raw_characters();
+  const State inside = builder_.add_state(), behind = builder_.add_state();
+  builder_.bytes(from, inside, '"', '"');
+  other_text(inside, behind, taken, raw_characters());
+  builder_.bytes(behind, to, '"', '"');
+}
+
+void JsonParts::other_text(State from, State to, const std::set<std::string>& taken,
+                           const CharSet& of) {
   struct Node {
     std::map<char32_t, size_t> next;
     bool is_taken = false;
@@ -188,31 +195,31 @@ void JsonParts::other_key(State from, State to, const std::set<std::string>& tak
   std::vector<Node> nodes(1);
   for (const std::string& name : taken) {
     size_t at = 0;
-    bool is_raw = text::is_valid_utf8(name);
-    for (size_t i = 0; is_raw && i < name.size();) {
+    bool may_come = text::is_valid_utf8(name);
+    for (size_t i = 0; may_come && i < name.size();) {
       const auto c = text::decode_utf8(name, i);
       i += c.length;
-      is_raw = raw.contains(c.value);
+      may_come = of.contains(c.value);
       const auto [place, is_new] = nodes[at].next.try_emplace(c.value, nodes.size());
       at = place->second;
       if (is_new) nodes.emplace_back();
     }
-    if (is_raw) nodes[at].is_taken = true;
+    if (may_come) nodes[at].is_taken = true;
   }
   const State other = builder_.add_state();
-  builder_.characters(other, other, raw, Spelling::kPlain);
-  builder_.bytes(other, to, '"', '"');
+  builder_.characters(other, other, of, Spelling::kPlain);
+  builder_.epsilon(other, to);
   std::vector<State> states;
   for (size_t i = 0; i < nodes.size(); ++i) states.push_back(builder_.add_state());
-  builder_.bytes(from, states[0], '"', '"');
+  builder_.epsilon(from, states[0]);
   for (size_t i = 0; i < nodes.size(); ++i) {
     CharSet followed;
     for (const auto& [c, next] : nodes[i].next) {
       followed.add(c, c);
-      if (raw.contains(c)) builder_.characters(states[i], states[next], {{c, c}}, Spelling::kPlain);
+      if (of.contains(c)) builder_.characters(states[i], states[next], {{c, c}}, Spelling::kPlain);
     }
-    builder_.characters(states[i], other, raw.without(followed), Spelling::kPlain);
-    if (!nodes[i].is_taken) builder_.bytes(states[i], to, '"', '"');
+    builder_.characters(states[i], other, of.without(followed), Spelling::kPlain);
+    if (!nodes[i].is_taken) builder_.epsilon(states[i], to);
   }
 }
 

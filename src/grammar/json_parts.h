@@ -38,6 +38,8 @@ class JsonParts {
   void string(State from, State to, uint64_t least, std::optional<uint64_t> most);
   /// A string without escapes that is none of `taken`.
   void other_key(State from, State to, const std::set<std::string>& taken);
+  /// Plain text of these characters that is none of `taken`.
+  void other_text(State from, State to, const std::set<std::string>& taken, const CharSet& of);
   void integer(State from, State to, std::optional<int64_t> least, std::optional<int64_t> most);
   /// An integer that `factor` divides, which costs some 20 states for each remainder.
   void multiples(State from, State to, std::optional<int64_t> least, std::optional<int64_t> most,

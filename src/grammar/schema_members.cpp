@@ -277,12 +277,13 @@ void SchemaWriter::add_tagged(State from, State to, const TagMark& mark) {
     if (!member.is_required) builder_.epsilon(key, next);
     key = next;
   }
-  if (all.further && all.names.empty()) {
+  if (all.further) {
     const State inside = builder_.add_state(), named = builder_.add_state();
     mark(key, inside, "<arg_key>");
-    const CharSet printed = CharSet{{0, 0x20}}.complement();
-    builder_.characters(inside, named, printed, Spelling::kTagged);
-    builder_.characters(named, named, printed, Spelling::kTagged);
+    // Readers trim names, and none is empty.
+    std::set<std::string> taken = all.names;
+    taken.insert("");
+    parts_.other_text(inside, named, taken, CharSet{{0, 0x20}, {'<', '<'}}.complement());
     const State value = tag(tag(named, "</arg_key>", "\n"), "<arg_value>", "");
     const State behind = builder_.add_state();
     schema(*all.further, "#/additionalProperties", value, behind);

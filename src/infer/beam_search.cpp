@@ -1,17 +1,19 @@
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <limits>
+#include <map>
+#include <span>
 
 #include "base/clock.h"
-#include "infer/generate.h"
-#include "infer/step.h"
+#include "base/error.h"
+#include "infer/engine.h"
 
 namespace danlu::infer {
 namespace {
 
 struct Beam {
-  SequenceId sequence;
+  RequestHandle handle;            ///< of the engine's request that has its text
   std::vector<text::TokenId> ids;  ///< of the answer
   double score = 0;                ///< summed log-probability
 };
@@ -48,16 +50,17 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
 }
 
 /// Best first by score. With do_sample: those that were drawn.
-std::vector<Candidate> best_candidates(const models::CausalLM& model, at::Tensor logits_BV,
+std::vector<Candidate> best_candidates(const models::CausalLM& model,
+                                       std::vector<std::vector<float>> logits_BV,
                                        const std::vector<Beam>& beams, const Request& request,
                                        size_t step) {
   // As many as HF takes: every beam can go on though each stop id takes a place of every beam.
   const size_t of_each = std::max<size_t>(2, 1 + request.stop_ids.size());
   const size_t wanted = of_each * static_cast<size_t>(request.sampling.num_beams);
-  const int64_t vocab = logits_BV.size(1);
+  const int64_t vocab = model.config().vocab_size;
   std::vector<Candidate> candidates;
   for (size_t b = 0; b < beams.size(); ++b) {
-    const std::span<float> row = answerable(logits_BV, b, request);
+    const std::span<float> row(logits_BV[b]);
     require_usable_logits(row, model.dtype());
     log_softmax_in_place(row);
     std::vector<text::TokenId> seen = request.prompt;
@@ -121,7 +124,7 @@ std::vector<Beam> grow(const std::vector<Candidate>& candidates, const std::vect
       }
       continue;
     }
-    Beam beam{fork(beams[candidate.beam].sequence), ids, candidate.score};
+    Beam beam{fork(beams[candidate.beam].handle, candidate.id), ids, candidate.score};
     beam.ids.push_back(candidate.id);
     grown.push_back(std::move(beam));
   }
@@ -162,53 +165,67 @@ Answer best_answer(std::vector<Hypothesis> finished, const std::vector<Beam>& be
   return answer;
 }
 
+/// The logits behind each beam. Errors: those of pictures that cannot be read.
+std::vector<std::vector<float>> logits_of(Engine& engine, const std::vector<Beam>& beams) {
+  std::map<RequestHandle, std::vector<float>> given;
+  while (given.size() < beams.size()) {
+    for (EngineOutput& output : engine.step()) {
+      if (output.error) std::rethrow_exception(output.error);
+      given[output.handle] = std::move(output.logits);
+    }
+  }
+  std::vector<std::vector<float>> logits_BV;
+  for (const Beam& beam : beams) logits_BV.push_back(std::move(given.at(beam.handle)));
+  return logits_BV;
+}
+
+/// How many tokens an answer may have.
+size_t longest_answer(const arch::ModelConfig& config, const Request& request) {
+  const int64_t window = config.max_positions;
+  if (window == 0) return static_cast<size_t>(std::max<int64_t>(0, request.max_new_tokens));
+  // The prompt's own logits are had even if it fills the window.
+  const int64_t room = std::max<int64_t>(1, window - std::ssize(request.prompt));
+  return static_cast<size_t>(std::clamp<int64_t>(request.max_new_tokens, 0, room));
+}
+
+/// The search itself, over an engine's requests: each step forks those that go on.
+Answer search(const models::CausalLM& model, Engine& engine, const Request& request,
+              const IsCancelled& is_cancelled) {
+  const size_t max_length = longest_answer(model.config(), request);
+  Request first = request;
+  first.rules = {};
+  std::vector<Beam> beams{
+      {engine.add({.request = std::move(first), .gives_logits = true}), {}, 0.0}};
+  std::vector<Hypothesis> finished;
+  for (size_t step = 0; step < max_length; ++step) {
+    const std::vector<Candidate> candidates =
+        best_candidates(model, logits_of(engine, beams), beams, request, step);
+    beams = grow(
+        candidates, beams, request,
+        [&](RequestHandle parent, text::TokenId next) { return engine.fork(parent, next); },
+        finished);
+    if (beams.empty()) return best_answer(std::move(finished), beams, request, FinishReason::kStop);
+    // What reaches the last length is ranked with what ended: nothing is decided before that.
+    if (step + 1 < max_length && is_over(finished, beams, request, step + 1, max_length))
+      return best_answer(std::move(finished), beams, request, FinishReason::kStop);
+    if (is_cancelled && is_cancelled())
+      return best_answer(std::move(finished), beams, request, FinishReason::kCancelled);
+  }
+  return best_answer(std::move(finished), beams, request, FinishReason::kLength);
+}
+
 }  // namespace
 
 Answer beam_search(const models::CausalLM& model, const Request& request, GenerationStats* stats,
-                   const IsCancelled& is_cancelled) {
-  request.sampling.validate();
-  check_prompt(model.config(), request.prompt, request.pictures);
+                   const IsCancelled& is_cancelled, Followers* followers) {
   const double start_s = steady_now_s();
-  const int64_t window = model.config().max_positions;
-  const auto room = window - static_cast<int64_t>(request.prompt.size());
-  // The prompt's own logits are had even if it fills the window.
-  const auto max_length =
-      static_cast<size_t>(window > 0 ? std::min(request.max_new_tokens, std::max<int64_t>(1, room))
-                                     : request.max_new_tokens);
-  SequenceCache cache(model);
-  std::vector<Beam> beams{{cache.add(), {}, 0.0}};
-  std::vector<Hypothesis> finished;
-  const auto pictures =
-      PromptPictures::of(model.config(), std::ssize(request.prompt), request.pictures);
-  std::vector<StepInput> inputs{{beams[0].sequence, request.prompt, pictures.get()}};
-  FinishReason reason = FinishReason::kLength;
-  for (size_t step = 0; step < max_length; ++step) {
-    const at::Tensor logits_BV = next_logits(model, cache, inputs);
-    const std::vector<Candidate> candidates =
-        best_candidates(model, logits_BV, beams, request, step);
-    std::vector<Beam> grown = grow(
-        candidates, beams, request, [&](SequenceId parent) { return cache.fork(parent); },
-        finished);
-    for (const Beam& beam : beams) cache.remove(beam.sequence);
-    beams = std::move(grown);
-    if (beams.empty()) {
-      reason = FinishReason::kStop;
-      break;
-    }
-    // What reaches the last length is ranked with what ended: nothing is decided before that.
-    if (step + 1 < max_length && is_over(finished, beams, request, step + 1, max_length)) {
-      reason = FinishReason::kStop;
-      break;
-    }
-    if (is_cancelled && is_cancelled()) {
-      reason = FinishReason::kCancelled;
-      break;
-    }
-    inputs.clear();
-    for (const Beam& beam : beams)
-      inputs.push_back({beam.sequence, {beam.ids.back()}, pictures.get()});
-  }
-  const Answer answer = best_answer(std::move(finished), beams, request, reason);
+  Engine engine(model,
+                {.max_sequences = request.sampling.num_beams,
+                 .max_batched_tokens = std::numeric_limits<int64_t>::max() / 2,
+                 .prefix_caching = false},
+                followers);
+  const Answer answer = search(model, engine, request, is_cancelled);
+  engine.cancel_all();
   if (stats) {
     stats->prompt_tokens += static_cast<int64_t>(request.prompt.size());
     stats->new_tokens += static_cast<int64_t>(answer.ids.size());

@@ -16,6 +16,7 @@
 #include "device/parallel.h"
 #include "infer/followers.h"
 #include "infer/live_request.h"
+#include "infer/pass_parts.h"
 #include "infer/predicted_drafts.h"
 #include "infer/schedule.h"
 #include "infer/step.h"
@@ -42,10 +43,11 @@ class Engine::Impl {
     if (settings.predicted_tokens > 0 &&
         (model.config().num_predictions() == 0 || model.mesh().shape().size() > 1))
       throw InternalError("[engine] guesses come from a layer that this rank has alone");
-    if (followers_) followers_->begin_cache(settings.max_pages);
+    cache_.pool().keep_up_to(settings.kept_pages);
+    if (followers_) followers_->begin_cache(settings.max_pages, settings.kept_pages);
     const bool is_long_rope = model.config().rope.scaling == arch::RopeScaling::kLongRope;
     reads_whole_ = is_long_rope || settings.deterministic;
-    shares_ = settings_.prefix_caching && !reads_whole_;
+    shares_ = settings_.prefix_caching && !settings.deterministic;
     cache_.pool().on_loss([this](int32_t page) { index_.forget(page); });
   }
 
@@ -58,11 +60,26 @@ class Engine::Impl {
         PromptPictures::of(model_.config(), std::ssize(live->seen), asked.request.pictures);
     live->named = names_.named(live->seen, live->pictures.get());
     live->limit = limit_of(asked.request);
-    live->root = fmt::format("{}:{}", asked.adapter ? asked.adapter->id : uint64_t{0}, asked.salt);
     const RequestRank rank{asked.priority, live->handle};
     live->asked = std::move(asked);
+    live->root = root_of(*live, model_.config());
     ranks_[live->handle] = rank;
     return waiting_.emplace(rank, std::move(live)).first->first.handle;
+  }
+
+  RequestHandle fork(RequestHandle from, text::TokenId next) {
+    if (settings_.max_pages > 0 || std::count(paused_.begin(), paused_.end(), from) == 0)
+      throw InternalError("[engine] only what gave its logits in the last step goes on in forks");
+    const LiveRequest& parent = *running_.at(ranks_.at(from));
+    auto live = std::make_unique<LiveRequest>(parent);
+    live->handle = next_handle_++;
+    live->sequence = cache_.fork(parent.sequence);
+    if (followers_) followers_->fork_sequence(parent.sequence);
+    live->seen.push_back(next);
+    live->named.push_back(next);
+    const RequestRank rank{live->asked.priority, live->handle};
+    ranks_[live->handle] = rank;
+    return running_.emplace(rank, std::move(live)).first->first.handle;
   }
 
   void cancel(RequestHandle handle) {
@@ -72,14 +89,20 @@ class Engine::Impl {
     if (followers_ && !has_work()) followers_->rest();
   }
 
+  void cancel_all() {
+    while (!ranks_.empty()) cancel(ranks_.begin()->first);
+  }
+
   bool has_work() const { return !ranks_.empty(); }
 
   std::vector<EngineOutput> step() {
     std::vector<EngineOutput> outputs;
     begun_.clear();
-    const std::vector<Part> parts = plan(outputs);
+    for (const RequestHandle handle : std::exchange(paused_, {})) cancel(handle);
+    const std::vector<PassPart> parts = plan(outputs);
     ++counts_.steps;
-    for (const std::vector<Part>& pass : passes_of(parts)) compute(pass, outputs);
+    for (const std::vector<PassPart>& pass : passes_of(parts, settings_.deterministic))
+      compute(pass, outputs);
     if (followers_ && !has_work()) followers_->rest();
     return outputs;
   }
@@ -96,30 +119,6 @@ class Engine::Impl {
 
  private:
   using Requests = std::map<RequestRank, std::unique_ptr<LiveRequest>>;
-  struct Part {
-    LiveRequest* live;
-    int64_t tokens;
-  };
-
-  /// One pass, rows of one adapter side by side, unless an adapter shares its pass with no other.
-  std::vector<std::vector<Part>> passes_of(std::vector<Part> parts) const {
-    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-      return a.live->adapter_id() < b.live->adapter_id();
-    });
-    const bool mixes = std::all_of(parts.begin(), parts.end(), [](const Part& part) {
-      return !part.live->asked.adapter || part.live->asked.adapter->mixes;
-    });
-    std::vector<std::vector<Part>> passes;
-    for (const Part& part : parts) {
-      const bool joins =
-          !passes.empty() && !settings_.deterministic &&
-          (mixes || passes.back().front().live->adapter_id() == part.live->adapter_id());
-      if (!joins) passes.emplace_back();
-      passes.back().push_back(part);
-    }
-    return passes;
-  }
-
   void check(const EngineRequest& asked) const {
     asked.request.sampling.validate();
     check_prompt(model_.config(), asked.request.prompt, asked.request.pictures);
@@ -128,7 +127,8 @@ class Engine::Impl {
       throw DataError(tr("[engine] a model that several processes hold sees no pictures"),
                       tr("ask one that runs without --tensor_parallel_size"));
     }
-    if (has_peers() && (asked.num_logprobs || settings_.lookup.num_tokens > 0))
+    if (has_peers() &&
+        (asked.num_logprobs || asked.gives_logits || settings_.lookup.num_tokens > 0))
       throw InternalError("[engine] ranks that each have an engine agree on tokens alone");
     const int64_t tokens = std::ssize(asked.request.prompt);
     if (settings_.max_pages == 0 || tokens < page_tokens()) return;
@@ -152,10 +152,13 @@ class Engine::Impl {
     return {.total = std::ssize(live.seen), .computed = computed, .is_whole = is_whole(live)};
   }
 
-  RequestProgress progress_of_running(const LiveRequest& live) {
+  RequestProgress progress_of_running(LiveRequest& live) {
     const int64_t length = std::ssize(live.seen);
-    if (outgrows_cache(model_.config(), cache_.length(live.sequence), length))
+    if (outgrows_cache(model_.config(), cache_.length(live.sequence), length)) {
       truncate(live.sequence, 0);
+      live.places.clear();
+      live.root = root_of(live, model_.config());
+    }
     RequestProgress progress = progress_of(live, cache_.length(live.sequence));
     progress.total += std::ssize(live.drafts);
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
@@ -171,8 +174,8 @@ class Engine::Impl {
   }
 
   /// What the next pass computes; those that end without one go to `outputs`.
-  std::vector<Part> plan(std::vector<EngineOutput>& outputs) {
-    std::vector<Part> parts;
+  std::vector<PassPart> plan(std::vector<EngineOutput>& outputs) {
+    std::vector<PassPart> parts;
     std::vector<RequestProgress> progress;
     guess();
     for (const auto& [rank, live] : running_) progress.push_back(progress_of_running(*live));
@@ -201,31 +204,18 @@ class Engine::Impl {
     }
   }
   static bool may_be_guessed(const LiveRequest& live) {
-    return !live.pictures && !live.reads_all() && !live.asked.request.rules.constraint;
+    return !live.pictures && !live.reads_all() && !live.asked.gives_logits &&
+           !live.asked.request.rules.constraint;
   }
   static int64_t most_guesses(const LiveRequest& live, int64_t most) {
     return std::min(most, live.limit - std::ssize(live.seen) - 1);
   }
 
-  /// What a pass computed of a request.
-  struct Computed {
-    RequestHandle handle;
-    int64_t first_place, first_row;
-  };
-  std::vector<Computed> computed_by(const std::vector<Part>& parts) const {
-    std::vector<Computed> all;
-    int64_t row = 0;
-    for (const Part& part : parts) {
-      all.push_back({part.live->handle, cache_.length(part.live->sequence), row});
-      row += part.tokens;
-    }
-    return all;
-  }
   /// Lets the model's own layer guess the tokens that follow those which the pass has confirmed.
-  void predict(const std::vector<Computed>& computed, const at::Tensor& hidden_NH) {
+  void predict(const std::vector<ComputedPart>& computed, const at::Tensor& hidden_NH) {
     std::vector<PredictionInput> inputs;
     std::vector<LiveRequest*> asked;
-    for (const Computed& part : computed) {
+    for (const ComputedPart& part : computed) {
       const auto rank = ranks_.find(part.handle);
       if (rank == ranks_.end()) continue;  // it has ended
       LiveRequest& live = *running_.at(rank->second);
@@ -246,7 +236,7 @@ class Engine::Impl {
     for (size_t i = 0; i < asked.size(); ++i) asked[i]->predicted = std::move(drafts[i]);
   }
 
-  void add_part(std::vector<Part>& parts, LiveRequest& live, int64_t tokens) {
+  void add_part(std::vector<PassPart>& parts, LiveRequest& live, int64_t tokens) {
     if (!live.drafts.empty())
       live.drafts.resize(static_cast<size_t>(std::max<int64_t>(tokens - 1, 0)));
     if (live.wants_prompt_logprobs() && !is_whole(live)) tokens = std::min(tokens, kLogprobTokens);
@@ -259,6 +249,7 @@ class Engine::Impl {
     remove(live.sequence);
     live.sequence = -1;
     live.places.clear();
+    live.root = root_of(live, model_.config());
     live.prompt_logprobs.clear();
     live.pooled.clear();
     live.drafts.clear();
@@ -268,7 +259,8 @@ class Engine::Impl {
     waiting_.insert(running_.extract(last));
   }
 
-  void admit_waiting(StepRoom room, std::vector<Part>& parts, std::vector<EngineOutput>& outputs) {
+  void admit_waiting(StepRoom room, std::vector<PassPart>& parts,
+                     std::vector<EngineOutput>& outputs) {
     int64_t patches = 0;
     for (auto next = waiting_.begin(); next != waiting_.end();) {
       const auto first = next++;
@@ -282,13 +274,13 @@ class Engine::Impl {
       const PrefixIndex::Found shared = found_beginning(live);
       if (is_being_computed(live, shared)) continue;
       if (settings_.deterministic && !has_room_to_the_end(live)) return;
-      const int64_t tokens = admit(progress_of(live, std::ssize(shared.pages) * ops::kPageTokens),
-                                   idle_of(shared.pages), std::ssize(running_), room);
+      const int64_t tokens = admit(progress_of(live, shared.tokens), idle_of(shared.pages),
+                                   std::ssize(running_), room);
       if (tokens == 0) return;
       const int64_t own_patches = live.pictures ? live.pictures->patches() : 0;
       if (patches > 0 && own_patches > 0 && patches + own_patches > kPassPatches) return;
       patches += own_patches;
-      if (!load_pictures(live, outputs)) continue;
+      if (!load_pictures(live, shared.tokens, outputs)) continue;
       begin(live, shared);
       running_.insert(waiting_.extract(first));
       add_part(parts, live, tokens);
@@ -305,18 +297,16 @@ class Engine::Impl {
     return std::ssize(ids) <= settings_.max_adapters;
   }
 
-  /// Pages of what the prompt begins with; the last token is never among them, its logits are the
-  /// answer's first.
+  /// What the prompt begins with; the last token is never of it, its logits are the answer's first.
   PrefixIndex::Found found_beginning(const LiveRequest& live) const {
     if (!shares_ || live.reads_all()) return {};
-    return index_.find(PrefixIndex::root(live.root), live.named,
-                       (std::ssize(live.seen) - 1) / ops::kPageTokens);
+    return index_.find(PrefixIndex::root(live.root), live.named, std::ssize(live.seen) - 1);
   }
 
   /// Whether another request computes what this one would compute next: it waits, and shares.
   bool is_being_computed(const LiveRequest& live, const PrefixIndex::Found& shared) const {
     if (!shares_ || live.reads_all()) return false;
-    const size_t begin = shared.pages.size() * ops::kPageTokens, end = begin + ops::kPageTokens;
+    const size_t begin = shared.places.size() * ops::kPageTokens, end = begin + ops::kPageTokens;
     if (end >= live.named.size()) return false;
     return std::any_of(running_.begin(), running_.end(), [&](const auto& item) {
       const LiveRequest& other = *item.second;
@@ -342,10 +332,10 @@ class Engine::Impl {
   }
 
   /// False: they cannot be read, and the request is over.
-  bool load_pictures(LiveRequest& live, std::vector<EngineOutput>& outputs) {
+  bool load_pictures(LiveRequest& live, int64_t from, std::vector<EngineOutput>& outputs) {
     if (!live.pictures) return true;
     try {
-      live.pictures->load();
+      live.pictures->load(from);
       return true;
     } catch (const std::exception&) {  // too little memory as well: it is this request's alone
       outputs.push_back(ended(live, FinishReason::kFailed));
@@ -356,13 +346,14 @@ class Engine::Impl {
   }
 
   void begin(LiveRequest& live, const PrefixIndex::Found& shared) {
-    live.sequence = cache_.add(shared.pages);
-    if (followers_) followers_->add_sequence(shared.pages);
+    live.sequence = cache_.add(shared.pages, shared.tokens);
+    if (followers_) followers_->add_sequence(shared.pages, shared.tokens);
+    if (shared.pages.size() > shared.places.size()) index_.forget(shared.pages.back());
     live.places = shared.places;
     if (live.has_begun) return;
     live.has_begun = true;
     begun_.push_back(live.handle);
-    live.cached_tokens = std::ssize(shared.pages) * ops::kPageTokens;
+    live.cached_tokens = shared.tokens;
     counts_.prompt_tokens += live.prompt_size();
     if (shares_) counts_.prefix_queried += live.prompt_size();
     counts_.prefix_hit += live.cached_tokens;
@@ -383,6 +374,7 @@ class Engine::Impl {
 
   void forget(RequestRank rank) {
     if (const auto found = running_.find(rank); found != running_.end()) {
+      note_last_page(*found->second);
       remove(found->second->sequence);
       running_.erase(found);
     }
@@ -394,9 +386,9 @@ class Engine::Impl {
     return {.handle = live.handle, .cached_tokens = live.cached_tokens, .finished = reason};
   }
 
-  void compute(const std::vector<Part>& parts, std::vector<EngineOutput>& outputs) {
-    const std::vector<StepInput> inputs = inputs_of(parts);
-    const std::vector<Computed> computed = computed_by(parts);
+  void compute(const std::vector<PassPart>& parts, std::vector<EngineOutput>& outputs) {
+    const std::vector<StepInput> inputs = inputs_of(parts, cache_, model_.config().vocab_size);
+    const std::vector<ComputedPart> computed = computed_by(parts, cache_);
     if (followers_) followers_->begin_pass(inputs);
     const StepResult result = infer::step(model_, cache_, inputs);
     const at::Tensor& logits_RV = result.logits_RV;
@@ -412,7 +404,8 @@ class Engine::Impl {
                     live.pooled);
         if (reaches_end) outputs.push_back(embedded(live));
       } else if (live.wants_prompt_logprobs()) {
-        note_prompt_logprobs(live, logits_RV, row, parts[i].tokens);
+        note_prompt_logprobs(live, cache_.length(live.sequence) - parts[i].tokens, logits_RV, row,
+                             parts[i].tokens);
         row += parts[i].tokens;
         if (reaches_end) last_rows[i] = row - 1;
       } else if (!live.drafts.empty()) {
@@ -423,8 +416,8 @@ class Engine::Impl {
     }
     std::vector<DrawnToken> drawn(parts.size());
     device::parallel_each(parts.size(), [&](size_t i) {
-      if (last_rows[i] < 0) return;
       const LiveRequest& live = *parts[i].live;
+      if (last_rows[i] < 0 || live.asked.gives_logits) return;
       if (!result.likeliest_R.empty()) {
         drawn[i].token = result.likeliest_R[static_cast<size_t>(last_rows[i])];
         return;
@@ -434,8 +427,12 @@ class Engine::Impl {
     });
     if (has_peers()) agree(model_.mesh().tensor(), drawn);
     for (size_t i = 0; i < parts.size(); ++i) {
-      if (last_rows[i] >= 0)
-        accept_all(*parts[i].live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
+      if (last_rows[i] < 0) continue;
+      LiveRequest& live = *parts[i].live;
+      if (live.asked.gives_logits)
+        outputs.push_back(paused(live, logits_RV, last_rows[i]));
+      else
+        accept_all(live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
     }
     if (settings_.predicted_tokens > 0 && !reads_whole_) predict(computed, result.hidden_NH);
   }
@@ -443,27 +440,6 @@ class Engine::Impl {
   /// Ranks of the tensor axis that each have an engine see the same logits; unlike processors may
   /// still draw otherwise. Followers have none: they get what was drawn with the next pass.
   bool has_peers() const { return !followers_ && model_.mesh().tensor().size() > 1; }
-
-  std::vector<StepInput> inputs_of(const std::vector<Part>& parts) const {
-    std::vector<StepInput> inputs;
-    for (const Part& part : parts) {
-      const LiveRequest& live = *part.live;
-      const auto from = live.seen.begin() + cache_.length(live.sequence);
-      const auto end = from + part.tokens - std::ssize(live.drafts);
-      StepInput input{live.sequence, {from, end}, live.pictures.get()};
-      input.ids.insert(input.ids.end(), live.drafts.begin(), live.drafts.end());
-      input.adapter = live.asked.adapter.get();
-      input.takes_likeliest = live.takes_likeliest(model_.config().vocab_size);
-      if (live.asked.pooling)
-        input.logits_after = LogitsAfter::kNone;
-      else if (live.wants_prompt_logprobs() || !live.drafts.empty())
-        input.logits_after = LogitsAfter::kEach;
-      else if (end != live.seen.end())
-        input.logits_after = LogitsAfter::kNone;
-      inputs.push_back(std::move(input));
-    }
-    return inputs;
-  }
 
   void note_full_pages(LiveRequest& live) {
     if (!shares_) return;
@@ -481,15 +457,30 @@ class Engine::Impl {
     }
   }
 
-  void note_prompt_logprobs(LiveRequest& live, const at::Tensor& logits_RV, int64_t row,
-                            int64_t tokens) {
-    const int64_t first = cache_.length(live.sequence) - tokens;
-    for (int64_t i = 0; i < tokens && first + i + 1 < live.prompt_size(); ++i) {
-      const std::span<float> logits =
-          answerable(logits_RV, static_cast<size_t>(row + i), live.asked.request);
-      live.prompt_logprobs.push_back(logprobs_of(
-          logits, live.seen[static_cast<size_t>(first + i + 1)], *live.asked.num_prompt_logprobs));
-    }
+  /// What is behind the full pages of one that ends. Its last token may not be computed, wrong
+  /// guesses stand behind it, and the layer that guesses has not seen what follows.
+  void note_last_page(const LiveRequest& live) {
+    const int64_t known = std::min(cache_.length(live.sequence), std::ssize(live.named)) -
+                          (settings_.predicted_tokens > 0 ? 1 : 0);
+    const int64_t full = known / ops::kPageTokens, rest = known % ops::kPageTokens;
+    if (!shares_ || rest <= 0 || std::ssize(live.places) != full) return;
+    const int32_t page = cache_.pages_of(live.sequence)[static_cast<size_t>(full)];
+    if (cache_.pool().holders(page) > 1) return;
+    index_.add_part(
+        live.places.empty() ? PrefixIndex::root(live.root) : live.places.back(),
+        std::span(live.named)
+            .subspan(static_cast<size_t>(full * ops::kPageTokens), static_cast<size_t>(rest)),
+        page);
+    keep(page);
+  }
+
+  EngineOutput paused(LiveRequest& live, const at::Tensor& logits_RV, int64_t row) {
+    if (live.pictures) live.pictures->release();
+    const auto logits = answerable(logits_RV, static_cast<size_t>(row), live.asked.request);
+    paused_.push_back(live.handle);
+    return {.handle = live.handle,
+            .cached_tokens = live.cached_tokens,
+            .logits = {logits.begin(), logits.end()}};
   }
 
   /// The end of a request that asked for a vector.
@@ -578,6 +569,7 @@ class Engine::Impl {
   std::map<RequestHandle, RequestRank> ranks_;
   RequestHandle next_handle_ = 1;
   std::vector<RequestHandle> begun_;
+  std::vector<RequestHandle> paused_;  ///< gave their logits in the last step
   EngineCounts counts_;
 };
 
@@ -585,7 +577,11 @@ Engine::Engine(const models::CausalLM& model, EngineSettings settings, Followers
     : impl_(std::make_unique<Impl>(model, settings, followers)) {}
 Engine::~Engine() = default;
 RequestHandle Engine::add(EngineRequest request) { return impl_->add(std::move(request)); }
+RequestHandle Engine::fork(RequestHandle from, text::TokenId next) {
+  return impl_->fork(from, next);
+}
 void Engine::cancel(RequestHandle handle) { impl_->cancel(handle); }
+void Engine::cancel_all() { impl_->cancel_all(); }
 bool Engine::has_work() const { return impl_->has_work(); }
 std::vector<EngineOutput> Engine::step() { return impl_->step(); }
 const std::vector<RequestHandle>& Engine::begun() const { return impl_->begun(); }

@@ -37,6 +37,9 @@ struct EngineRequest {
   /// If set, no tokens are drawn, and the one output has EngineOutput::embedding.
   std::optional<Pooling> pooling = {};
   int64_t priority = 0;  ///< lower is served earlier
+  /// Instead of a drawn token it gives the logits behind its text, and lives until the next step:
+  /// fork() goes on with it.
+  bool gives_logits = false;
 };
 
 /// What a step gave one request.
@@ -53,6 +56,8 @@ struct EngineOutput {
   std::exception_ptr error = {};                 ///< of kFailed
   /// [hidden], as the model gives it, of a request with `pooling`; `finished` is kStop.
   std::vector<float> embedding = {};
+  /// Of a request with gives_logits: of the ids that it may answer with.
+  std::vector<float> logits = {};
 };
 
 struct EngineSettings {
@@ -60,6 +65,9 @@ struct EngineSettings {
   int64_t max_batched_tokens = 2048;  ///< of a pass; longer prompts are read in parts
   int64_t max_adapters = 0;           ///< different ones that are answered at a time; 0: any number
   int64_t max_pages = 0;              ///< of the cache, of ops::kPageTokens tokens; 0: no limit
+  /// Where there is no limit: what requests leave is kept for those to come as long as it and what
+  /// runs has no more pages.
+  int64_t kept_pages = 0;
   /// Each request has passes of its own, with its whole prompt in one. Answers are then equal to
   /// the bit whatever other requests there are, and take as long as one after the other.
   bool deterministic = false;
@@ -100,8 +108,12 @@ class Engine {
   /// Errors: as generate()'s; DataError if the pages could not hold the prompt and one token. An
   /// answer ends by kLength where the window or all pages are full.
   RequestHandle add(EngineRequest request);
+  /// A request of its own that goes on with `next` behind the text of one that gave its logits in
+  /// the last step. REQUIRES: no limit of pages.
+  RequestHandle fork(RequestHandle from, text::TokenId next);
   /// No output of it follows; its pages are free at once. A request that is over: nothing.
   void cancel(RequestHandle handle);
+  void cancel_all();
   bool has_work() const;
   /// Computes one pass, or several if requests are deterministic or an adapter needs its own.
   /// Returns the outputs of requests that got a token or ended. A request whose logits are not

@@ -16,8 +16,9 @@ namespace {
 /// A message is words, the first of which counts them all, then orders: one of these and what it
 /// says of it.
 enum Order : int64_t {
-  kBeginCache,  ///< pages at most
-  kAdd,         ///< how many pages, each
+  kBeginCache,  ///< pages at most, pages that are kept
+  kAdd,         ///< tokens, how many pages, each
+  kFork,        ///< sequence
   kRemove,      ///< sequence
   kTruncate,    ///< sequence, length
   kKeep,        ///< page
@@ -81,9 +82,14 @@ class Follower {
       case kBeginCache:
         cache_ = nullptr;  // its memory first
         cache_ = std::make_unique<SequenceCache>(model_, word());
+        return cache_->pool().keep_up_to(word());
+      case kAdd: {
+        const int64_t tokens = word();
+        cache_->add(numbers<int32_t>(), tokens);
         return;
-      case kAdd:
-        cache_->add(numbers<int32_t>());
+      }
+      case kFork:
+        cache_->fork(word());
         return;
       case kRemove:
         return cache_->remove(word());
@@ -142,14 +148,16 @@ Followers::Followers(const parallel::Group& group, parallel::World& world,
                      std::vector<AdapterPtr> adapters)
     : group_(group), bell_(world), adapters_(std::move(adapters)), message_{0} {}
 
-void Followers::begin_cache(int64_t max_pages) {
-  message_.insert(message_.end(), {kBeginCache, max_pages});
+void Followers::begin_cache(int64_t max_pages, int64_t kept_pages) {
+  message_.insert(message_.end(), {kBeginCache, max_pages, kept_pages});
 }
 
-void Followers::add_sequence(std::span<const int32_t> pages) {
-  message_.insert(message_.end(), {kAdd, std::ssize(pages)});
+void Followers::add_sequence(std::span<const int32_t> pages, int64_t tokens) {
+  message_.insert(message_.end(), {kAdd, tokens, std::ssize(pages)});
   message_.insert(message_.end(), pages.begin(), pages.end());
 }
+
+void Followers::fork_sequence(SequenceId id) { message_.insert(message_.end(), {kFork, id}); }
 
 void Followers::remove_sequence(SequenceId id) { message_.insert(message_.end(), {kRemove, id}); }
 

@@ -21,8 +21,9 @@ class Followers {
             std::vector<AdapterPtr> adapters = {});
 
   /// Followers make a SequenceCache of their own and do to it what is done to the first rank's.
-  void begin_cache(int64_t max_pages);
-  void add_sequence(std::span<const int32_t> pages);
+  void begin_cache(int64_t max_pages, int64_t kept_pages);
+  void add_sequence(std::span<const int32_t> pages, int64_t tokens);
+  void fork_sequence(SequenceId id);
   void remove_sequence(SequenceId id);
   void truncate_sequence(SequenceId id, int64_t length);
   void keep_page(int32_t page);

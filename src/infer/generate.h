@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
-#include "infer/kv_cache.h"
 #include "infer/logit_rules.h"
 #include "infer/prompt_pictures.h"
 #include "infer/sampling.h"
@@ -52,6 +52,7 @@ using OnAnswer = std::function<void(size_t index, const Answer& answer)>;
 /// Asked between steps; true ends everything that is not finished (FinishReason::kCancelled).
 using IsCancelled = std::function<bool()>;
 
+class Engine;
 class Followers;
 
 /// Counts of one generate call.
@@ -75,25 +76,23 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
 /// log-probability divided by length^length_penalty, max(2, 1 + stop ids) * num_beams candidates a
 /// step, ended as transformers does since 4.51. With do_sample, candidates are drawn without
 /// replacement, then ranked by score. Rules of logits have no effect. Errors: as generate; those of
-/// PromptPicture::pixels.
+/// PromptPicture::pixels. followers: as Engine's.
 Answer beam_search(const models::CausalLM& model, const Request& request,
-                   GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {});
+                   GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {},
+                   Followers* followers = nullptr);
 
-/// A conversation that keeps its cache: each call reuses the longest common prefix with the call
-/// before, of ids and of what pictures show.
+/// A conversation: an engine that keeps what was computed, as many tokens as the window has. A call
+/// goes on with what it has in common with those before, of ids and of what pictures show.
 class Session {
  public:
   explicit Session(const models::CausalLM& model);
+  ~Session();
   /// Errors: as beam_search's.
   Answer answer(const Request& request, const OnToken& on_token = {},
                 GenerationStats* stats = nullptr);
 
  private:
-  const models::CausalLM& model_;
-  SequenceCache cache_;
-  SequenceId sequence_;
-  std::vector<text::TokenId> cached_;  ///< as names_ writes them
-  PictureNames names_;
+  std::unique_ptr<Engine> engine_;
 };
 
 /// Sampling defaults, stop ids and lengths of a model directory's generation_config.json

@@ -42,9 +42,10 @@ SequenceId SequenceCache::add() {
   return next_id_++;
 }
 
-SequenceId SequenceCache::add(std::span<const int32_t> pages) {
-  Sequence sequence{std::ssize(pages) * ops::kPageTokens, {pages.begin(), pages.end()}};
+SequenceId SequenceCache::add(std::span<const int32_t> pages, int64_t tokens) {
+  Sequence sequence{tokens, {pages.begin(), pages.end()}};
   for (const int32_t page : pages) pool_.hold(page);
+  if (tokens % ops::kPageTokens != 0) pool_.keep(pages.back(), false);
   sequences_.emplace(next_id_, std::move(sequence));
   return next_id_++;
 }

@@ -36,8 +36,9 @@ class SequenceCache : public models::KvCache {
                 int64_t max_pages);
 
   SequenceId add();
-  /// One that begins with the content of these full pages, held or kept by the pool.
-  SequenceId add(std::span<const int32_t> pages);
+  /// One that begins with so many tokens in these pages, held or kept by the pool. A last one that
+  /// is not full is kept, held by nobody, and kept no more.
+  SequenceId add(std::span<const int32_t> pages, int64_t tokens);
   /// A new sequence with the same content; nothing is copied before one of them writes.
   SequenceId fork(SequenceId id);
   void remove(SequenceId id);

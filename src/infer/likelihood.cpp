@@ -15,6 +15,7 @@
 #include "infer/kv_cache.h"
 #include "infer/prefix_tree.h"
 #include "infer/sampling.h"
+#include "infer/step.h"
 #include "ops/pointwise.h"
 
 namespace danlu::infer {
@@ -122,33 +123,26 @@ class Scorer {
   }
 
   void run_pass(std::span<const int> pass) {
-    std::vector<SequenceCache::Growth> growth;
-    PassTokens tokens;
+    std::vector<StepInput> inputs;
     std::vector<Wanted> wanted;
+    int64_t tokens = 0;
     for (const int index : pass) {
       const Node& here = node(index);
       const int64_t num_new = here.end - here.begin;
       Progress& own = progress(index);
       own.sequence = here.parent < 0 ? cache_.add() : cache_.fork(progress(here.parent).sequence);
-      growth.push_back({own.sequence, num_new});
       if (here.parent >= 0) own.whole_sum += progress(here.parent).whole_sum;
-      want(index, tokens.size(), wanted);
-      const std::span<const text::TokenId> example(texts_[here.example].ids);
-      tokens.add(example.subspan(static_cast<size_t>(here.begin), static_cast<size_t>(num_new)),
-                 here.begin, pictures_[here.example].get());
+      want(index, tokens, wanted);
+      tokens += num_new;
+      const auto first = texts_[here.example].ids.begin() + here.begin;
+      inputs.push_back({.sequence = own.sequence,
+                        .ids = {first, first + num_new},
+                        .pictures = pictures_[here.example].get(),
+                        .logits_after = LogitsAfter::kNone});
     }
-    stats_.computed_tokens += tokens.size();
-    add_up(forward(growth, tokens), wanted);
+    stats_.computed_tokens += tokens;
+    add_up(step(model_, cache_, inputs).hidden_NH, wanted);
     for (const int index : pass) finish(index);
-  }
-
-  at::Tensor forward(const std::vector<SequenceCache::Growth>& growth, const PassTokens& tokens) {
-    models::ForwardInput input = tokens.input();
-    input.segments = cache_.begin(growth);
-    input.cache = &cache_;
-    const at::Tensor hidden_NH = model_.forward_hidden(input);
-    cache_.end();
-    return hidden_NH;
   }
 
   /// Rows of this node's ids, of which the first of the pass is `row`.

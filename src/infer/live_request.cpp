@@ -1,11 +1,13 @@
 #include "infer/live_request.h"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <sstream>
 
 #include "base/error.h"
+#include "infer/step.h"
 #include "parallel/agree.h"
 
 namespace danlu::infer {
@@ -15,24 +17,29 @@ bool LiveRequest::takes_likeliest(int64_t vocabulary) const {
   const bool are_all_there = request.num_tokens <= 0 || request.num_tokens >= vocabulary;
   return !request.sampling.do_sample && request.sampling.repetition_penalty == 1.0 &&
          request.rules.is_empty() && are_all_there && drafts.empty() && !asked.num_logprobs &&
-         !wants_prompt_logprobs();
+         !asked.gives_logits && !wants_prompt_logprobs();
 }
 
-std::optional<text::TokenId> next_of(std::span<float> row, const Request& request,
-                                     std::span<const text::TokenId> seen,
+namespace {
+
+/// None: nothing may come any more. Errors: as sample_token.
+std::optional<text::TokenId> next_of(std::span<float> row, const LiveRequest& live,
                                      at::ScalarType computed_in) {
+  const Request& request = live.asked.request;
   require_usable_logits(row, computed_in);
-  const std::span<const text::TokenId> answer = seen.subspan(request.prompt.size());
+  const std::span<const text::TokenId> answer = live.answer();
   if (!apply_rules(row, request.rules, answer, request.stop_ids)) return std::nullopt;
-  return sample_token(row, seen, request.sampling, request.stream, answer.size(), computed_in);
+  return sample_token(row, live.seen, request.sampling, request.stream, answer.size(), computed_in);
 }
+
+}  // namespace
 
 DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType computed_in) {
   DrawnToken drawn;
   try {
     std::vector<float> of_model;
     if (live.asked.num_logprobs) of_model.assign(row.begin(), row.end());
-    drawn.token = next_of(row, live.asked.request, live.seen, computed_in);
+    drawn.token = next_of(row, live, computed_in);
     if (drawn.token && live.asked.num_logprobs)
       drawn.logprobs = logprobs_of(of_model, *drawn.token, *live.asked.num_logprobs);
   } catch (const std::exception&) {  // too little memory as well: it is this request's alone
@@ -80,6 +87,22 @@ void pool_hidden(Pooling how, const at::Tensor& hidden_nH, std::vector<double>& 
   const float* value = rows.data_ptr<float>();
   for (int64_t row = 0; row < used; ++row) {
     for (double& sum : pooled) sum += *value++;
+  }
+}
+
+std::string root_of(const LiveRequest& live, const arch::ModelConfig& config) {
+  const bool is_long = config.rope.scaling == arch::RopeScaling::kLongRope &&
+                       std::ssize(live.seen) > config.rope.original_max_positions;
+  return fmt::format("{}:{}:{}", live.adapter_id(), is_long ? 1 : 0, live.asked.salt);
+}
+
+void note_prompt_logprobs(LiveRequest& live, int64_t first, const at::Tensor& logits_RV,
+                          int64_t row, int64_t tokens) {
+  for (int64_t i = 0; i < tokens && first + i + 1 < live.prompt_size(); ++i) {
+    const std::span<float> logits =
+        answerable(logits_RV, static_cast<size_t>(row + i), live.asked.request);
+    live.prompt_logprobs.push_back(logprobs_of(
+        logits, live.seen[static_cast<size_t>(first + i + 1)], *live.asked.num_prompt_logprobs));
   }
 }
 

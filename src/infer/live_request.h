@@ -61,12 +61,7 @@ struct DrawnToken {
   std::optional<TokenLogprobs> logprobs;
   std::exception_ptr error;
 };
-/// The token after `seen`, prompt and answer, by the request's rules; none: nothing may come any
-/// more. Changes the logits. Errors: as sample_token.
-std::optional<text::TokenId> next_of(std::span<float> logits_V, const Request& request,
-                                     std::span<const text::TokenId> seen,
-                                     at::ScalarType computed_in);
-
+/// By the request's rules. Changes the logits.
 DrawnToken draw(std::span<float> logits_V, const LiveRequest& live, at::ScalarType computed_in);
 
 /// Makes of each what rank 0 drew, or that nothing may come, or its failure. Collective over ranks
@@ -79,6 +74,15 @@ std::vector<float> mean_of_pooled(const LiveRequest& live);
 
 /// Adds the hidden states [n, hidden] of a prompt's next tokens to what was pooled so far.
 void pool_hidden(Pooling how, const at::Tensor& hidden_nH, std::vector<double>& pooled);
+
+/// PrefixIndex::root's key. Longrope turns the keys of texts beyond its original context by other
+/// frequencies, so that they share with such texts alone.
+std::string root_of(const LiveRequest& live, const arch::ModelConfig& config);
+
+/// Log-probabilities of the prompt's tokens behind the `tokens` from place `first` on, of which
+/// the first one's logits are in `row`.
+void note_prompt_logprobs(LiveRequest& live, int64_t first, const at::Tensor& logits_RV,
+                          int64_t row, int64_t tokens);
 
 /// Whether a text has keys in the cache that turn by other frequencies than the next pass: longrope
 /// has others for texts beyond its original context. Hugging Face begins such a text anew, too.

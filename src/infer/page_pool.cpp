@@ -43,13 +43,7 @@ void PagePool::add_slab() {
 
 std::optional<int32_t> PagePool::take() {
   if (!has(1)) return {};
-  if (free_.empty() && !idle_.empty()) {
-    const int32_t oldest = idle_.front();
-    idle_.pop_front();
-    idle_at_.erase(oldest);
-    lose(oldest);
-    free_.push_back(oldest);
-  }
+  if (free_.empty() && !idle_.empty() && (max_pages_ > 0 || is_full_of_kept())) lose_oldest();
   if (free_.empty()) add_slab();
   const int32_t page = free_.back();
   free_.pop_back();
@@ -61,6 +55,14 @@ std::optional<int32_t> PagePool::take() {
 void PagePool::lose(int32_t page) {
   is_kept_[static_cast<size_t>(page)] = false;
   if (on_loss_) on_loss_(page);
+}
+
+void PagePool::lose_oldest() {
+  const int32_t oldest = idle_.front();
+  idle_.pop_front();
+  idle_at_.erase(oldest);
+  lose(oldest);
+  free_.push_back(oldest);
 }
 
 void PagePool::hold(int32_t page) {
@@ -80,13 +82,14 @@ void PagePool::give_back(int32_t page) {
     throw InternalError("[page_pool] a page that nobody holds is given back");
   if (--holders_[index] > 0) return;
   --num_held_;
-  if (is_kept_[index] && max_pages_ > 0) {
+  if (is_kept_[index] && (max_pages_ > 0 || kept_pages_ > 0)) {
+    if (is_full_of_kept()) lose_oldest();
     idle_at_[page] = idle_.insert(idle_.end(), page);
     return;
   }
   if (is_kept_[index]) lose(page);
   free_.push_back(page);
-  if (num_held_ > 0 || max_pages_ > 0) return;
+  if (num_held_ > 0 || !idle_.empty() || max_pages_ > 0) return;
   pages_.slabs.clear();
   holders_.clear();
   is_kept_.clear();

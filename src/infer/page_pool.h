@@ -15,11 +15,11 @@
 namespace danlu::infer {
 
 /// A page is held by as many sequences as have begun alike. A page that nobody holds keeps its
-/// content until it is taken, if a pool with a limit was asked to keep it. Not thread-safe.
+/// content until it is taken, if the pool was asked to keep it. Not thread-safe.
 class PagePool {
  public:
   /// max_pages > 0: their memory is taken now, in one piece, and there are never more. 0: it grows
-  /// by some 16 MiB at a time, and goes when no page is held.
+  /// by some 16 MiB at a time, and goes when no page is held or kept.
   PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
            int64_t max_pages);
 
@@ -30,8 +30,11 @@ class PagePool {
   void hold(int32_t page);
   /// REQUIRES of these: the page is held.
   void give_back(int32_t page);
-  /// From now on the page is kept when nobody holds it.
-  void keep(int32_t page) { is_kept_[static_cast<size_t>(page)] = true; }
+  /// From now on the page is kept when nobody holds it; or no more.
+  void keep(int32_t page, bool is_kept = true) { is_kept_[static_cast<size_t>(page)] = is_kept; }
+  /// Of a pool without a limit: pages are kept as long as there are no more than so many of them
+  /// and held ones; 0: none is.
+  void keep_up_to(int64_t pages) { kept_pages_ = pages; }
   /// Told of a kept page before its content is lost.
   void on_loss(std::function<void(int32_t page)> told) { on_loss_ = std::move(told); }
   int64_t holders(int32_t page) const { return holders_[static_cast<size_t>(page)]; }
@@ -48,9 +51,15 @@ class PagePool {
  private:
   void add_slab();
   void lose(int32_t page);
+  void lose_oldest();
+  /// Whether a pool without a limit has as many pages as it may keep.
+  bool is_full_of_kept() const {
+    return max_pages_ == 0 && !idle_.empty() &&
+           num_held_ + static_cast<int64_t>(idle_.size()) >= kept_pages_;
+  }
 
   at::TensorOptions options_;
-  int64_t max_pages_, num_held_ = 0;
+  int64_t max_pages_, num_held_ = 0, kept_pages_ = 0;
   ops::Pages pages_;
   std::vector<int32_t> holders_;  ///< of each page; 0: free
   std::vector<int32_t> free_;     ///< the next to be taken last

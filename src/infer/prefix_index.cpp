@@ -46,15 +46,31 @@ PrefixIndex::Entries::const_iterator PrefixIndex::entry(Place before,
 PrefixIndex::Found PrefixIndex::find(Place root, std::span<const text::TokenId> ids,
                                      int64_t most) const {
   Found result;
-  const int64_t full = std::min<int64_t>(most, std::ssize(ids) / ops::kPageTokens);
-  for (int64_t i = 0; i < full; ++i) {
+  ids = ids.first(static_cast<size_t>(std::min<int64_t>(most, std::ssize(ids))));
+  for (int64_t i = 0; i < std::ssize(ids) / ops::kPageTokens; ++i) {
     const auto found = entry(root, page_of(ids, i));
     if (found == entries_.end()) break;
     root = found->second.behind;
     result.pages.push_back(found->second.page);
     result.places.push_back(root);
   }
+  result.tokens = std::ssize(result.pages) * ops::kPageTokens;
+  find_part(root, ids.subspan(static_cast<size_t>(result.tokens)), result);
   return result;
+}
+
+void PrefixIndex::find_part(Place before, std::span<const text::TokenId> ids, Found& found) const {
+  const auto [first, past] = parts_.equal_range(before);
+  int64_t longest = 0;
+  for (auto at = first; at != past; ++at) {
+    const int64_t common = std::ranges::mismatch(at->second.ids, ids).in2 - ids.begin();
+    // Who takes it ends it for others: that must be worth it.
+    if (common <= longest || 2 * common < std::ssize(at->second.ids)) continue;
+    if (longest > 0) found.pages.pop_back();
+    longest = common;
+    found.pages.push_back(at->second.page);
+  }
+  found.tokens += longest;
 }
 
 PrefixIndex::Place PrefixIndex::add(Place before, std::span<const text::TokenId> ids,
@@ -68,7 +84,16 @@ PrefixIndex::Place PrefixIndex::add(Place before, std::span<const text::TokenId>
   return added->second.behind;
 }
 
+void PrefixIndex::add_part(Place before, std::span<const text::TokenId> ids, int32_t page) {
+  forget(page);
+  part_of_page_[page] = parts_.emplace(before, Part{{ids.begin(), ids.end()}, page});
+}
+
 void PrefixIndex::forget(int32_t page) {
+  if (const auto part = part_of_page_.find(page); part != part_of_page_.end()) {
+    parts_.erase(part->second);
+    part_of_page_.erase(part);
+  }
   const auto found = by_page_.find(page);
   if (found == by_page_.end()) return;
   entries_.erase(found->second);

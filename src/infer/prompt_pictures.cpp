@@ -93,17 +93,20 @@ std::array<int64_t, 3> PromptPictures::position(int64_t place) const {
   return {positions_.axes[0][i], positions_.axes[1][i], positions_.axes[2][i]};
 }
 
-void PromptPictures::load() {
+void PromptPictures::load(int64_t from) {
   std::vector<at::Tensor> made(pictures_.size());
-  parallel_for(made.size(), default_thread_count(),
-               [&](size_t i) { made[i] = pictures_[i].pixels(); });
+  parallel_for(made.size(), default_thread_count(), [&](size_t i) {
+    const PromptPicture& picture = pictures_[i];
+    if (picture.begin + tokens_of(picture) > from) made[i] = picture.pixels();
+  });
   held_ = std::move(made);
 }
 
 void PromptPictures::release() { held_.clear(); }
 
 at::Tensor PromptPictures::pixels(size_t index) const {
-  return held_.empty() ? pictures_[index].pixels() : held_[index];
+  const bool is_held = !held_.empty() && held_[index].defined();
+  return is_held ? held_[index] : pictures_[index].pixels();
 }
 
 std::vector<text::TokenId> PictureNames::named(const std::vector<text::TokenId>& ids,

@@ -58,8 +58,9 @@ class PromptPictures {
   /// In time, height and width, of any place of the sequence; after the prompt alike on all axes.
   std::array<int64_t, 3> position(int64_t place) const;
 
-  /// Makes all pixels, and holds them until release(). Errors: those of PromptPicture::pixels.
-  void load();
+  /// Makes the pixels of pictures that a pass from place `from` on needs, and holds them until
+  /// release(). Errors: those of PromptPicture::pixels.
+  void load(int64_t from);
   void release();
   /// The pixels of one picture: those that are held, else they are made.
   at::Tensor pixels(size_t index) const;

@@ -60,10 +60,12 @@ std::shared_ptr<text::TokenConstraint> Constraints::of_calls(
   }
   return compiled("tool_choice", [&]() -> std::shared_ptr<text::TokenConstraint> {
     const grammar::Compiler& made = compiler();
+    // A name asks for one call: with `min_tokens` a second one would else be all that may follow.
+    const bool many = request.calls_in_parallel && kind != Kind::kNamed;
     return made.begin(made.tool_calls({.format = *format,
                                        .tools = request.conversation.tools,
                                        .name = request.tool_choice.name,
-                                       .many = request.calls_in_parallel}));
+                                       .many = many}));
   });
 }
 

@@ -21,6 +21,9 @@
 namespace danlu::serve {
 namespace {
 
+/// A picture that takes long keeps one of them; pixels are made by more threads of the loader.
+constexpr size_t kPictureThreads = 4;
+
 uint64_t random_seed() {
   static thread_local std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -50,6 +53,16 @@ void respond_error(const http::ExchangePtr& exchange) {
   }
 }
 
+/// Too many requests wait, or no engine is left.
+void respond_busy(const http::ExchangePtr& exchange, bool is_dead) {
+  const int status = is_dead ? 503 : 429;
+  http::Response response = response_of(
+      status, api::error_json(status, is_dead ? "the engine has stopped"
+                                              : "too many requests wait: try again later"));
+  response.headers.emplace_back("Retry-After", "1");
+  exchange->respond(std::move(response));
+}
+
 AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
                    const api::GenerationWish& wish, api::AnswerHead head) {
   AnswerPlan plan;
@@ -75,7 +88,11 @@ AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
 }  // namespace
 
 Service::Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings)
-    : model_(model), loop_(loop), settings_(std::move(settings)) {}
+    : model_(model),
+      loop_(loop),
+      settings_(std::move(settings)),
+      pictures_({.threads = model.description().encode_media ? kPictureThreads : 0,
+                 .max_waiting = loop.max_queue()}) {}
 
 void Service::add(http::Router* router, const char* method, const char* pattern, Handle handle,
                   http::Pace pace) {
@@ -142,10 +159,12 @@ void Service::chat(const http::ExchangePtr& exchange) {
   // Where a form is asked for all of the answer has it: nothing is thought before.
   if (constraint) plan.reader.thought = api::Thought::kNone;
   auto requests = model_.engine_requests(wish, std::move(built.request), random_seed(), constraint);
-  submit(exchange, std::move(requests),
-         std::make_shared<ChatAnswer>(
-             std::move(plan),
-             ChatWords{.shows_reasoning = wish.shows_reasoning, .echo = std::move(built.echo)}));
+  auto receiver = std::make_shared<ChatAnswer>(
+      std::move(plan),
+      ChatWords{.shows_reasoning = wish.shows_reasoning, .echo = std::move(built.echo)});
+  const bool sees = !requests.front().request.pictures.empty();
+  const auto hand_over = sees ? &Service::submit_seeing : &Service::submit;
+  (this->*hand_over)(exchange, std::move(requests), std::move(receiver));
 }
 
 void Service::complete(const http::ExchangePtr& exchange) {
@@ -180,15 +199,29 @@ void Service::submit(const http::ExchangePtr& exchange, std::vector<infer::Engin
                        "n");
   }
   const auto ticket = loop_.submit(std::move(requests), std::move(receiver));
-  if (!ticket) {
-    const int status = loop_.is_dead() ? 503 : 429;
-    http::Response response = response_of(
-        status, api::error_json(status, status == 429 ? "too many requests wait: try again later"
-                                                      : "the engine has stopped"));
-    response.headers.emplace_back("Retry-After", "1");
-    return exchange->respond(std::move(response));
-  }
+  if (!ticket) return respond_busy(exchange, loop_.is_dead());
   exchange->on_close([this, ticket = *ticket] { loop_.cancel(ticket); });
+}
+
+void Service::submit_seeing(const http::ExchangePtr& exchange,
+                            std::vector<infer::EngineRequest> requests,
+                            std::shared_ptr<Receiver> receiver) {
+  PictureDesk::Job job;
+  job.pictures = requests.front().request.pictures;
+  job.num_takers = std::ssize(requests);
+  job.is_wanted = [exchange] { return exchange->is_open(); };
+  job.ready = [this, exchange, requests = std::move(requests), receiver = std::move(receiver)](
+                  const std::vector<infer::PromptPicture>& pictures,
+                  const std::exception_ptr& problem) mutable {
+    try {
+      if (problem) std::rethrow_exception(problem);
+      for (infer::EngineRequest& one : requests) one.request.pictures = pictures;
+      submit(exchange, std::move(requests), std::move(receiver));
+    } catch (...) {
+      respond_error(exchange);
+    }
+  };
+  if (!pictures_.add(std::move(job))) respond_busy(exchange, /*is_dead=*/false);
 }
 
 void Service::embed(const http::ExchangePtr& exchange) {

@@ -7,6 +7,7 @@
 #include "api/responses.h"
 #include "http/router.h"
 #include "serve/engine_loop.h"
+#include "serve/picture_desk.h"
 #include "serve/served_model.h"
 #include "text/token_constraint.h"
 
@@ -47,12 +48,16 @@ class Service {
   void show_metrics(const http::ExchangePtr& exchange);
   void submit(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
               std::shared_ptr<Receiver> receiver);
+  /// The same of requests with the same pictures, once these are pixels.
+  void submit_seeing(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
+                     std::shared_ptr<Receiver> receiver);
   api::AnswerHead head_of(const std::string& model, const std::string& request_id,
                           const char* prefix) const;
 
   ServedModel& model_;
   EngineLoop& loop_;
   const ServiceSettings settings_;
+  PictureDesk pictures_;  ///< its threads use the others: it ends first
 };
 
 }  // namespace danlu::serve

@@ -106,5 +106,59 @@ TEST(ConstrainedCalls, TextBetweenTagsHoldsNoTag) {
   }
 }
 
+/// Arguments that the schema does not name come behind those that it names, and none comes twice.
+TEST(ConstrainedCalls, FurtherArgumentsBetweenTags) {
+  const auto tokenizer = std::make_shared<text::FakeTokenizer>(
+      std::vector<std::string>{"<end>"},
+      std::vector<std::string>{"<arg_key>", "</arg_key>", "</arg_value>", "</tool_call>"});
+  const grammar::Compiler compiler(tokenizer, {256});
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+      "type": "object", "properties": {"ab": {"type": "string"}, "b c": {"type": "integer"}},
+      "required": ["ab"], "additionalProperties": {"type": "integer"}}}}])");
+  const auto rules = compiler.tool_calls({.format = text::ToolFormat::kGlm45, .tools = tools});
+  const auto is_accepted = [&](const std::string& text) {
+    const auto constraint = compiler.begin(rules);
+    for (const text::TokenId id : tokenizer->encode(text, false)) {
+      if (!grammar::is_allowed(constraint->allowed(), id)) return false;
+      constraint->accept(id);
+    }
+    return true;
+  };
+  const auto argument = [](const std::string& key, const std::string& value) {
+    return "<arg_key>" + key + "</arg_key>\n<arg_value>" + value + "</arg_value>\n";
+  };
+  const std::string named = "<tool_call>f\n" + argument("ab", "x");
+  EXPECT_TRUE(is_accepted(named + argument("b c", "1") + "</tool_call>"));
+  EXPECT_TRUE(is_accepted(named + argument("a", "1") + argument("abc", "2") + "</tool_call>"));
+  EXPECT_TRUE(is_accepted(named + argument("é", "1")));
+  EXPECT_FALSE(is_accepted(named + argument("ab", "1")));
+  EXPECT_FALSE(is_accepted(named + argument("a", "\"x\"")));
+  EXPECT_FALSE(is_accepted(named + argument("", "1")));
+  EXPECT_FALSE(is_accepted("<tool_call>f\n" + argument("a", "1")));
+  const ParsedAnswer answer = parse_tool_calls(named + argument("zoom", "3") + "</tool_call>",
+                                               text::ToolFormat::kGlm45, {.tools = tools});
+  EXPECT_EQ(Json::parse(answer.calls.at(0).arguments), (Json{{"ab", "x"}, {"zoom", 3}}));
+  std::mt19937 random(13);
+  size_t num_further = 0;
+  for (int round = 0; round < 100; ++round) {
+    const auto constraint = compiler.begin(rules);
+    const std::string text =
+        tokenizer->decode(grammar::draw(*constraint, *tokenizer, 256, random, 60,
+                                        {"</arg_key>", "</arg_value>", "</tool_call>"}),
+                          false);
+    for (const ParsedCall& call :
+         parse_tool_calls(text, text::ToolFormat::kGlm45, {.tools = tools}).calls) {
+      const Json arguments = Json::parse(call.arguments);
+      ASSERT_TRUE(arguments.at("ab").is_string()) << text;
+      for (const auto& [key, value] : arguments.items()) {
+        if (key == "ab" || key == "b c") continue;
+        ++num_further;
+        ASSERT_TRUE(value.is_number_integer()) << text;
+      }
+    }
+  }
+  EXPECT_GT(num_further, 0u);
+}
+
 }  // namespace
 }  // namespace danlu::api

@@ -224,6 +224,8 @@ TEST(InferInParts, AnswersAreOneProcesss) {
   std::vector<std::string> drawn_in_parts = drawn;
   drawn_in_parts.insert(drawn_in_parts.end(), {"--tensor_parallel_size", "4"});
   EXPECT_EQ(infer("drawn4.jsonl", {}, drawn_in_parts), infer("drawn.jsonl", {}, drawn));
+  EXPECT_EQ(infer("beams2.jsonl", {}, {"--num_beams", "3", "--tensor_parallel_size", "2"}),
+            infer("beams.jsonl", {}, {"--num_beams", "3"}));
 }
 
 TEST(InferInParts, WhatOneProcessAloneDoesIsRefusedByName) {
@@ -237,7 +239,6 @@ TEST(InferInParts, WhatOneProcessAloneDoesIsRefusedByName) {
     return result.err;
   };
   EXPECT_THAT(error("infer", {}), HasSubstr("standard input"));
-  EXPECT_THAT(error("infer", {"--raw", "--prompt", "a", "--num_beams", "2"}), HasSubstr("beams"));
   EXPECT_THAT(error("infer", {"--raw", "--prompt", "a", "--quantize", "q8_0"}),
               HasSubstr("--tensor_parallel_size"));
   EXPECT_THAT(error("serve", {"--enable_runtime_lora_updating"}), HasSubstr("--lora_modules"));

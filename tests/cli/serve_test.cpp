@@ -195,12 +195,12 @@ TEST(Serve, ASignalLetsAnswersEndAndTheSecondOneDoesNot) {
   const Body body = {
       {"prompt", "Once"}, {"max_tokens", 120}, {"ignore_eos", true}, {"stream", true}};
   const std::string request = raw_request("POST", "/v1/completions", body.dump());
-  {
+  for (const int signal : {SIGTERM, SIGHUP}) {
     ServedProgram server(serving());
     RawClient client(server.port());
     client.send(request);
     ASSERT_TRUE(client.receive_until("data: "));
-    server.send(SIGTERM);
+    server.send(signal);
     EXPECT_THAT(client.response().body, HasSubstr("[DONE]"));
     EXPECT_EQ(server.wait(), 0);
   }
@@ -214,6 +214,26 @@ TEST(Serve, ASignalLetsAnswersEndAndTheSecondOneDoesNot) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   server.send(SIGTERM);
   EXPECT_EQ(server.wait(), 143);
+}
+
+TEST(Serve, WhatIsAskedIsNeverLogged) {
+  DANLU_REQUIRES_SHARED();
+  const std::string secret = "Marigold";
+  for (const bool is_told : {false, true}) {
+    ServedProgram server(is_told ? serving({"--log_requests"}) : serving());
+    const auto ask = [&](const std::string& body) {
+      RawClient client(server.port());
+      client.send(raw_request("POST", "/v1/completions", body));
+      return client.response();
+    };
+    EXPECT_EQ(ask(Body{{"prompt", secret}, {"max_tokens", 3}, {"echo", true}}.dump()).status, 200);
+    EXPECT_EQ(ask(Body{{"prompt", secret}, {"max_tokens", secret}}.dump()).status, 400);
+    EXPECT_EQ(ask("{\"prompt\": \"" + secret).status, 400);
+    server.send(SIGTERM);
+    EXPECT_EQ(server.wait(), 0);
+    EXPECT_EQ(server.log().find(secret), std::string::npos) << server.log();
+    EXPECT_EQ(server.log().find("POST /v1/completions") != std::string::npos, is_told);
+  }
 }
 
 TEST(Serve, WhatCannotBeServedIsSaidBeforeAModelIsLoaded) {

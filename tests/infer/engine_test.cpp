@@ -106,7 +106,7 @@ TEST(Engine, GuessesChangeNoAnswer) {
   }
   const std::vector<Whole> alone = answers_alone(*model, requests, false);
   const PromptLookup lookup = {.num_tokens = 4, .shortest = 1, .longest = 3};
-  Engine roomy(*model, {.lookup = lookup});
+  Engine roomy(*model, {.kept_pages = 1000, .lookup = lookup});
   expect_alike(answers_of(roomy, requests), alone);
   EXPECT_GT(roomy.counts().guessed_right, 50);
   EXPECT_LT(roomy.counts().guessed_right, roomy.counts().guessed);
@@ -122,9 +122,11 @@ TEST(Engine, GuessesChangeNoAnswer) {
     EngineRequest longer = requests[i];
     std::vector<text::TokenId>& prompt = longer.request.prompt;
     prompt.insert(prompt.end(), alone[i].ids.begin(), alone[i].ids.end());
+    prompt.push_back(7);
     again.push_back(std::move(longer));
   }
   expect_alike(answers_of(roomy, again), answers_alone(*model, again, false));
+  EXPECT_GT(roomy.counts().prefix_hit, 3000);
 }
 
 TEST(Engine, ABeginningIsComputedOnce) {
@@ -168,8 +170,85 @@ TEST(Engine, ARequestThatGoesLeavesWhatWasComputedAlone) {
   engine.step();  // ends within the fifth page
   engine.cancel(gone);
   const std::vector<Whole> answers = answers_of(engine, one);
-  EXPECT_EQ(answers[0].cached, 128);
+  EXPECT_EQ(answers[0].cached, 150);
   expect_alike(answers, answers_alone(*model, one, false));
+}
+
+/// A conversation: each text goes on where the one before ended, within a page.
+TEST(Engine, ATextGoesOnWithinAPage) {
+  const auto model = tiny_model();
+  for (const EngineSettings& settings :
+       {EngineSettings{.max_pages = 40}, EngineSettings{.kept_pages = 12}, EngineSettings{}}) {
+    const bool keeps = settings.max_pages + settings.kept_pages > 0;
+    PythonRandom rng(17);
+    Engine engine(*model, settings);
+    std::vector<text::TokenId> prompt = random_ids(rng, 10);
+    int64_t known = 0;
+    for (int turn = 0; turn < 12; ++turn) {
+      std::vector<EngineRequest> one = {request(prompt, 9)};
+      one[0].num_logprobs = 0;
+      const std::vector<Whole> answers = answers_of(engine, one);
+      EXPECT_EQ(answers[0].cached, keeps ? known : 0) << "turn " << turn;
+      expect_alike(answers, answers_alone(*model, one, false));
+      prompt.insert(prompt.end(), answers[0].ids.begin(), answers[0].ids.end());
+      known = std::ssize(prompt) - 1;
+      const std::vector<text::TokenId> more = random_ids(rng, 1 + rng.below(30));
+      prompt.insert(prompt.end(), more.begin(), more.end());
+    }
+    // Two go on with the same text: one takes the page that is not full, both have what is right.
+    std::vector<EngineRequest> two(2, request(prompt, 9));
+    two[1].request.prompt.back() = (prompt.back() + 1) % kVocabulary;
+    for (EngineRequest& asked : two) asked.num_logprobs = 0;
+    const std::vector<Whole> answers = answers_of(engine, two);
+    expect_alike(answers, answers_alone(*model, two, false));
+    EXPECT_EQ(answers[0].cached, keeps ? known : 0);
+    EXPECT_EQ(answers[1].cached % ops::kPageTokens, 0);
+    EXPECT_EQ(engine.counts().pages_used, 0);
+  }
+}
+
+TEST(Engine, ForksGoOnWithTheirTokens) {
+  const auto model = tiny_model();
+  PythonRandom rng(23);
+  const std::vector<text::TokenId> prompt = random_ids(rng, 45);
+  const auto expect_logits = [&](const EngineOutput& output, std::vector<text::TokenId> text) {
+    SequenceCache cache(*model);
+    const at::Tensor logits = next_logits(*model, cache, {{cache.add(), std::move(text)}});
+    ASSERT_EQ(std::ssize(output.logits), kVocabulary);
+    for (int64_t v = 0; v < kVocabulary; ++v)
+      EXPECT_NEAR(output.logits[static_cast<size_t>(v)], logits.data_ptr<float>()[v], 1e-4);
+  };
+  Engine engine(*model, {.prefix_caching = false});
+  EngineRequest asked = request(prompt, 9);
+  asked.gives_logits = true;
+  const RequestHandle first = engine.add(asked);
+  EXPECT_THROW(engine.fork(first, 1), InternalError) << "it has given nothing yet";
+  std::vector<EngineOutput> outputs = engine.step();
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_FALSE(outputs[0].token || outputs[0].finished);
+  expect_logits(outputs[0], prompt);
+  std::map<RequestHandle, std::vector<text::TokenId>> texts;
+  for (const text::TokenId next : {3, 8}) {
+    texts[engine.fork(first, next)] = prompt;
+    texts.rbegin()->second.push_back(next);
+  }
+  for (int step = 0; step < 3; ++step) {
+    outputs = engine.step();
+    ASSERT_EQ(outputs.size(), 2u);
+    EXPECT_EQ(engine.counts().running, 2) << "what was forked from is over";
+    std::map<RequestHandle, std::vector<text::TokenId>> next;
+    for (const EngineOutput& output : outputs) {
+      expect_logits(output, texts.at(output.handle));
+      const text::TokenId token = 5 + step;
+      auto& text = next[engine.fork(output.handle, token)];
+      text = texts.at(output.handle);
+      text.push_back(token);
+    }
+    texts = std::move(next);
+  }
+  engine.cancel_all();
+  EXPECT_FALSE(engine.has_work());
+  EXPECT_EQ(engine.counts().pages_used, 0);
 }
 
 TEST(Engine, WhatIsKeptMakesRoomForWhatIsAsked) {

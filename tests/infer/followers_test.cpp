@@ -224,5 +224,28 @@ TEST(Followers, GenerateIsDividedToo) {
   });
 }
 
+TEST(Followers, BeamsAreSearchedTogether) {
+  const Json json = tiny_config(2);
+  const auto whole = model_on(json, parallel::Mesh::single());
+  std::vector<Request> requests;
+  for (const EngineRequest& asked : mixed_requests(6)) {
+    requests.push_back(asked.request);
+    requests.back().rules = {};
+    requests.back().sampling.num_beams = 3;
+    requests.back().max_new_tokens = 12;
+  }
+  parallel::run_local_ranks(2, [&](parallel::World& world) {
+    const parallel::Mesh mesh(world, {.tensor = 2});
+    const auto part = model_on(json, mesh);
+    if (world.rank() > 0) return follow(*part, mesh.all(), world);
+    Followers followers(mesh.all(), world);
+    for (const Request& request : requests) {
+      EXPECT_EQ(beam_search(*part, request, nullptr, {}, &followers).ids,
+                beam_search(*whole, request).ids);
+    }
+    followers.end();
+  });
+}
+
 }  // namespace followers_test
 }  // namespace danlu::infer

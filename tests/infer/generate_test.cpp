@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "infer/engine_answers.h"
 #include "infer/step.h"
 #include "models/golden.h"
 #include "models/weight_files.h"
@@ -93,9 +94,8 @@ TEST(Generate, GreedyMatchesTheGoldensOfEveryFamily) {
   }
 }
 
-// longrope turns the keys of a text that grows beyond its original context by other frequencies:
-// what a whole pass over the text gives is what the answer goes on with.
-TEST(Generate, ATextThatOutgrowsLongropesContextGoesOnAsAWholePassDoes) {
+/// Of 8 tokens of original context.
+std::unique_ptr<models::CausalLM> longrope_model() {
   const test::TemporaryDirectory directory;
   Json config = test::tiny_config("phi3");
   config.update({{"original_max_position_embeddings", 8},
@@ -104,8 +104,13 @@ TEST(Generate, ATextThatOutgrowsLongropesContextGoesOnAsAWholePassDoes) {
                    {"short_factor", {1.0, 1.0, 1.0, 1.0}},
                    {"long_factor", {1.0, 7.0, 0.3, 40.0}}}}});
   test::write_tiny_model(directory.path(), config, 3);
-  const auto model =
-      models::load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
+  return models::load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
+}
+
+// longrope turns the keys of a text that grows beyond its original context by other frequencies:
+// what a whole pass over the text gives is what the answer goes on with.
+TEST(Generate, ATextThatOutgrowsLongropesContextGoesOnAsAWholePassDoes) {
+  const auto model = longrope_model();
   const std::vector<text::TokenId> prompt{5, 9, 2, 31, 40};
   const at::Tensor whole = models::greedy_tokens(
       *model, at::tensor(std::vector<int64_t>(prompt.begin(), prompt.end()), at::kLong), 12);
@@ -117,6 +122,33 @@ TEST(Generate, ATextThatOutgrowsLongropesContextGoesOnAsAWholePassDoes) {
   // A second question of the same text, which is short again.
   EXPECT_EQ(session.answer(request(prompt, 3)).ids,
             std::vector<text::TokenId>(expected.begin(), expected.begin() + 3));
+  // What is kept of such texts goes on with those of its own frequencies alone.
+  std::vector<text::TokenId> text = prompt;
+  for (const int64_t said : {1, 4, 8, 2, 9}) {
+    text = prompt;
+    text.insert(text.end(), expected.begin(), expected.begin() + said);
+    EXPECT_EQ(session.answer(request(text, 3)).ids,
+              std::vector<text::TokenId>(expected.begin() + said, expected.begin() + said + 3))
+        << said;
+  }
+}
+
+TEST(Engine, LongropesTextsShareWithThoseOfTheirOwnFrequencies) {
+  const auto model = longrope_model();
+  const std::vector<text::TokenId> ids{5, 9, 2, 31, 40, 7, 8, 1, 12, 3, 22, 17, 30};
+  Engine engine(*model, {.kept_pages = 20});
+  int64_t shared_short = 0, shared_long = 0;
+  for (const size_t length : {6, 7, 9, 12, 7, 8, 6, 10, 5, 11, 13, 6}) {
+    std::vector<EngineRequest> one(1);
+    one[0].request = request({ids.begin(), ids.begin() + static_cast<int64_t>(length)}, 3);
+    one[0].num_logprobs = 0;
+    Engine fresh(*model, {.prefix_caching = false});
+    const std::vector<Whole> answers = answers_of(engine, one);
+    expect_alike(answers, answers_of(fresh, one));
+    (length > 8 ? shared_long : shared_short) += answers[0].cached;
+  }
+  EXPECT_GT(shared_short, 0);
+  EXPECT_GT(shared_long, 0);
 }
 
 TEST(Generate, AnAnswerDoesNotDependOnItsBatch) {

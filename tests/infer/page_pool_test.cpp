@@ -61,6 +61,28 @@ TEST(PagePool, GrowsWithoutALimitAndGivesItsMemoryBack) {
   pool.give_back(pool.take().value());
 }
 
+TEST(PagePool, KeepsSoManyWithoutALimit) {
+  PagePool pool(kSmallShape, at::kFloat, at::kCPU, 0);
+  pool.keep_up_to(3);
+  std::vector<int32_t> lost, held;
+  pool.on_loss([&](int32_t page) { lost.push_back(page); });
+  for (int i = 0; i < 5; ++i) held.push_back(pool.take().value());
+  for (const int32_t page : held) pool.keep(page);
+  for (const int32_t page : held) pool.give_back(page);
+  EXPECT_EQ(lost, (std::vector<int32_t>{held[0], held[1]}));
+  EXPECT_EQ(pool.num_held(), 0);
+  EXPECT_FALSE(pool.pages().slabs.empty()) << "three are kept";
+  pool.hold(held[2]);
+  std::set<int32_t> taken = {held[2]};
+  while (taken.size() < 300) {
+    const int32_t page = pool.take().value();
+    EXPECT_TRUE(taken.insert(page).second) << page << " is held twice";
+  }
+  EXPECT_EQ(lost, (std::vector<int32_t>{held[0], held[1], held[3], held[4]}));
+  for (const int32_t page : taken) pool.give_back(page);
+  EXPECT_EQ(pool.num_held(), 0);
+}
+
 TEST(PagePool, PagesOfInferenceAreWrittenOutsideOfItToo) {
   PagePool pool(kSmallShape, at::kFloat, at::kCPU, 0);
   std::optional<int32_t> first;

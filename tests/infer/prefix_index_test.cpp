@@ -23,13 +23,14 @@ TEST(PrefixIndex, FindsFullPagesAloneAndOnlyBehindTheirOwnBeginning) {
   const auto first = index.add(root, page_of(ids, 0), 10);
   const auto second = index.add(first, page_of(ids, 1), 11);
   index.add(second, page_of(ids, 2), 12);
-  EXPECT_EQ(index.find(root, ids, 9).pages, (std::vector<int32_t>{10, 11, 12}));
-  EXPECT_EQ(index.find(root, ids, 2).pages, (std::vector<int32_t>{10, 11}));
-  EXPECT_TRUE(index.find(PrefixIndex::root("b"), ids, 9).pages.empty()) << "another's salt";
+  EXPECT_EQ(index.find(root, ids, 9 * kPage).pages, (std::vector<int32_t>{10, 11, 12}));
+  EXPECT_EQ(index.find(root, ids, 2 * kPage).pages, (std::vector<int32_t>{10, 11}));
+  EXPECT_TRUE(index.find(PrefixIndex::root("b"), ids, 9 * kPage).pages.empty()) << "another's salt";
   Ids shorter(ids.begin(), ids.end() - 1);
-  EXPECT_EQ(index.find(root, shorter, 9).pages.size(), 2u);
+  EXPECT_EQ(index.find(root, shorter, 9 * kPage).pages.size(), 2u);
   ids[0] = 8;
-  EXPECT_TRUE(index.find(root, ids, 9).pages.empty()) << "equal pages behind another first one";
+  EXPECT_TRUE(index.find(root, ids, 9 * kPage).pages.empty())
+      << "equal pages behind another first one";
 }
 
 TEST(PrefixIndex, TheFirstPageOfSomethingStays) {
@@ -40,7 +41,39 @@ TEST(PrefixIndex, TheFirstPageOfSomethingStays) {
   EXPECT_EQ(index.add(root, ids, 2), place);
   EXPECT_FALSE(index.has(2));
   index.forget(1);
-  EXPECT_TRUE(index.find(root, ids, 1).pages.empty());
+  EXPECT_TRUE(index.find(root, ids, kPage).pages.empty());
+}
+
+TEST(PrefixIndex, AnEndWithinAPageIsFoundAsFarAsItIsCommon) {
+  PrefixIndex index;
+  Ids ids(2 * kPage, 7);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<text::TokenId>(i);
+  const auto root = PrefixIndex::root("a");
+  const auto first = index.add(root, page_of(ids, 0), 10);
+  index.add_part(first, std::span(ids).subspan(kPage, 6), 11);
+  index.add_part(first, std::span(ids).subspan(kPage, 9), 12);
+  const auto found = [&](const Ids& text, int64_t most) {
+    const PrefixIndex::Found all = index.find(root, text, most);
+    EXPECT_LE(all.places.size(), all.pages.size());
+    return std::pair(all.pages, all.tokens);
+  };
+  using Pages = std::vector<int32_t>;
+  EXPECT_EQ(found(ids, 64), std::pair(Pages({10, 12}), kPage + 9));
+  EXPECT_EQ(found(ids, kPage + 5), std::pair(Pages({10, 11}), kPage + 5));
+  EXPECT_EQ(found(ids, kPage), std::pair(Pages({10}), kPage));
+  EXPECT_EQ(found(ids, kPage - 1), std::pair(Pages(), int64_t{0}));
+  Ids other = ids;
+  other[kPage + 4] = 99;
+  EXPECT_EQ(found(other, 64), std::pair(Pages({10, 11}), kPage + 4)) << "half of it or more";
+  other[kPage + 2] = 99;
+  EXPECT_EQ(found(other, 64), std::pair(Pages({10}), kPage));
+  index.forget(12);
+  EXPECT_EQ(found(ids, 64), std::pair(Pages({10, 11}), kPage + 6));
+  index.add_part(first, std::span(ids).subspan(kPage, 20), 11);
+  EXPECT_EQ(found(ids, 64), std::pair(Pages({10, 11}), kPage + 20));
+  index.add(first, page_of(ids, 1), 11);
+  EXPECT_EQ(found(ids, 64), std::pair(Pages({10, 11}), 2 * kPage));
+  EXPECT_EQ(index.size(), 2u);
 }
 
 /// Against a map of whole beginnings.
@@ -53,7 +86,7 @@ TEST(PrefixIndex, IsAMapOfBeginnings) {
     Ids ids;
     for (uint64_t pages = 1 + rng.below(4); pages-- > 0;)
       ids.insert(ids.end(), kPage, static_cast<text::TokenId>(rng.below(2)));
-    const auto found = index.find(PrefixIndex::root(""), ids, 9);
+    const auto found = index.find(PrefixIndex::root(""), ids, 9 * kPage);
     Ids prefix;
     size_t known = 0;
     for (; known * kPage < ids.size(); ++known) {

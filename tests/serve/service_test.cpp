@@ -210,6 +210,26 @@ TEST_F(ProtocolTest, FormsAreGrammars) {
   EXPECT_FALSE(last_request().request.rules.constraint);
 }
 
+/// A name asks for one call, so that nothing but the end may follow it, also where `min_tokens`
+/// keeps the end away.
+TEST_F(ProtocolTest, ANamedChoiceIsOneCall) {
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  const auto may_go_on = [&](const Json& choice) {
+    chat({{"tools", tools}, {"tool_choice", choice}, {"min_tokens", 100}});
+    const auto constraint = last_request().request.rules.constraint;
+    for (const text::TokenId id : test::ByteTokenizer().encode(call)) constraint->accept(id);
+    const auto words = constraint->allowed();
+    const auto allowed = [&](char c) {
+      return (words[static_cast<size_t>(c) / 64] >> (static_cast<size_t>(c) % 64) & 1) != 0;
+    };
+    EXPECT_TRUE(allowed('|')) << choice;
+    return allowed('\n') || allowed('<');
+  };
+  EXPECT_FALSE(may_go_on({{"type", "function"}, {"function", {{"name", "f"}}}}));
+  EXPECT_TRUE(may_go_on("required"));
+}
+
 TEST_F(ProtocolTest, ThoughtsAreParted) {
   script_.answer = [](const infer::Request&) { return std::string("<think>hm</think>yes|"); };
   const Json message = chat()["choices"][0]["message"];

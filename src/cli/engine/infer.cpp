@@ -146,7 +146,8 @@ class OrderedResults {
 infer::Answer searched(const InferenceModel& loaded, const infer::Request& request,
                        infer::GenerationStats* stats) {
   try {
-    return infer::beam_search(*loaded.model, request, stats, is_interrupted);
+    return infer::beam_search(*loaded.model, request, stats, is_interrupted,
+                              loaded.followers.get());
   } catch (const DataError& error) {
     return {.ids = {}, .reason = infer::FinishReason::kFailed, .problem = error.what()};
   }
@@ -370,17 +371,11 @@ void decode_tokenised(const text::Tokenizer& tokenizer, std::vector<Question>& q
 }
 
 /// Errors: UsageError for what one process alone does.
-void refuse_in_parts(const Options& options, const parallel::Ranks& ranks, bool chat,
-                     int64_t beams) {
+void refuse_chat_in_parts(const Options& options, const parallel::Ranks& ranks) {
   if (ranks.size() == 1) return;
-  const std::string flag = options.given_as("tensor_parallel_size");
-  if (chat) {
-    throw UsageError(tr("[{}] processes that are started have no standard input for a chat", flag),
-                     tr("give --prompt or --dataset, or talk to danlu serve"));
-  }
-  if (beams > 1)
-    throw UsageError(tr("[{}] beams are searched by one process alone, got {}", flag, beams),
-                     tr("leave out one of both"));
+  throw UsageError(tr("[{}] processes that are started have no standard input for a chat",
+                      options.given_as("tensor_parallel_size")),
+                   tr("give --prompt or --dataset, or talk to danlu serve"));
 }
 
 bool is_chat(const Options& options, const std::string& task) {
@@ -417,7 +412,7 @@ int infer_on(const Options& options, const parallel::Ranks& ranks) {
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
   require_beams_of(options, task);
   const bool chat = is_chat(options, task);
-  refuse_in_parts(options, ranks, chat, /*beams=*/1);
+  if (chat) refuse_chat_in_parts(options, ranks);
   const auto media = media_settings(options, where);
   Questions found =
       chat ? Questions{}
@@ -439,7 +434,6 @@ int infer_on(const Options& options, const parallel::Ranks& ranks) {
   take_generation_config(options, loaded);
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);
   apply_task(options, task, sampling);
-  refuse_in_parts(options, ranks, chat, sampling.num_beams);
   if (ranks.size() > 1)
     loaded.followers = std::make_shared<infer::Followers>(ranks.all(), ranks.world());
   if (sampling.num_beams > 1 && (task == "greedy" || task == "do_sample")) {
