@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/nearest_name.h"
+#include "base/option_elements.h"
 
 namespace danlu::option_text {
 namespace {
@@ -220,6 +221,20 @@ std::vector<std::string> split_list(std::string_view text) {
   return out;
 }
 
+std::vector<std::string> elements_of(const OptionSpec& spec, const std::string& text) {
+  const std::string& beginning = spec.takes_rest_behind;
+  if (beginning.empty() || text.starts_with('[')) return split_list(text);
+  for (size_t at = text.find(beginning); at != std::string::npos;
+       at = text.find(beginning, at + 1)) {
+    const std::string_view before = trim(std::string_view(text).substr(0, at));
+    if (!before.empty() && !before.ends_with(',')) continue;
+    std::vector<std::string> elements = split_list(before);
+    elements.emplace_back(trim(std::string_view(text).substr(at)));
+    return elements;
+  }
+  return split_list(text);
+}
+
 std::string list_text(const std::vector<std::string>& elements) {
   try {
     return Json(elements).dump();
@@ -247,7 +262,7 @@ std::string canonical(const OptionSpec& spec, const std::string& text, const std
       return *value ? "true" : "false";
     }
     case OptionType::kList: {
-      std::vector<std::string> elements = split_list(text);
+      std::vector<std::string> elements = elements_of(spec, text);
       for (std::string& element : elements) element = canonical_choice(spec, element, where);
       return list_text(elements);
     }

@@ -47,6 +47,8 @@ struct OptionSpec {
   bool may_be_alone = false;
   /// For kList: a map in a file is one element, its JSON.
   bool takes_map = false;
+  /// For kList: an element that begins so goes on to the end of its word, commas included.
+  std::string takes_rest_behind = {};
   OptionScope scope = OptionScope::kRun;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};

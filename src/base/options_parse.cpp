@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "base/option_elements.h"
 #include "base/option_file.h"
 #include "base/option_text.h"
 #include "base/options.h"
@@ -169,7 +170,7 @@ class WordReader {
     bool any = false;
     while (at_ < words_.size() && words_[at_] != "--" && !looks_like_flag(words_[at_])) {
       any = true;
-      for (std::string& element : option_text::split_list(words_[at_++])) {
+      for (std::string& element : option_text::elements_of(spec, words_[at_++])) {
         elements.push_back(std::move(element));
       }
     }

@@ -12,6 +12,7 @@
 #include "data/media_encoder.h"
 #include "data/preprocess_report.h"
 #include "data/readers/row_reader.h"
+#include "data/step_text.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
 
@@ -127,7 +128,6 @@ class RowEncoder {
   bool append_pieces(const std::vector<int32_t>& ids, EncodedBatch* batch) const;
   bool append_row(Row row, const Dataset& dataset, EncodedBatch* batch, RowEvent* event) const;
 
-  int32_t single_token(const std::string& text) const;
   void prepare_steps();
   bool encode_answer(AnsweredRow answer, const Dataset& dataset, Pieces* pieces,
                      RowEvent* event) const;
@@ -144,7 +144,7 @@ class RowEncoder {
   const RowHandler& handler_;
   size_t num_streams_ = 2;
   int32_t eod_ = -1;
-  std::vector<int32_t> placeholder_ids_;
+  std::shared_ptr<const StepTexts> step_texts_;  ///< of judged steps
 };
 
 }  // namespace danlu::data

@@ -8,17 +8,11 @@
 #include "data/answer_cut.h"
 #include "data/media_record.h"
 #include "data/preprocess_encode.h"
+#include "data/step_text.h"
 #include "data/text_record.h"
 
 namespace danlu::data {
 namespace {
-
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size()))
-    ++count;
-  return count;
-}
 
 std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>()
@@ -27,26 +21,10 @@ std::string text_of(const Json& value) {
 
 }  // namespace
 
-/// The single token that `text` becomes; -1 if it is none.
-int32_t RowEncoder::single_token(const std::string& text) const {
-  std::vector<int32_t> ids;
-  settings_.tokenizer->encode_append(text, false, ids);
-  return ids.size() == 1 ? ids[0] : -1;
-}
-
 void RowEncoder::prepare_steps() {
-  const std::string& name = settings_.steps.placeholder;
-  // Tokenizers that mark words by the space before them have two tokens for it.
-  for (const std::string& text : {name, " " + name}) {
-    const int32_t id = single_token(text);
-    if (id >= 0) placeholder_ids_.push_back(id);
-  }
-  if (name.empty() || placeholder_ids_.empty()) {
-    throw ModelError(tr("[placeholder_token] \"{}\" is no single token of this tokenizer", name),
-                     tr("name a token that stands behind each step: --placeholder-token"));
-  }
+  step_texts_ = std::make_shared<const StepTexts>(settings_.tokenizer, settings_.steps.placeholder);
   for (const std::string& token : settings_.steps.reward_tokens) {
-    if (single_token(token) >= 0) continue;
+    if (single_token(*settings_.tokenizer, token) >= 0) continue;
     throw ModelError(tr("[reward_tokens] \"{}\" is no single token of this tokenizer", token));
   }
 }
@@ -150,7 +128,7 @@ int32_t RowEncoder::reward_token(const Json& value, RowEvent* event) const {
   }
   const bool is_allowed =
       allowed.empty() || std::find(allowed.begin(), allowed.end(), token) != allowed.end();
-  const int32_t id = token.empty() || !is_allowed ? -1 : single_token(token);
+  const int32_t id = token.empty() || !is_allowed ? -1 : single_token(*settings_.tokenizer, token);
   if (id >= 0) return id;
   event->reason = "a step's value is no reward token";
   event->detail = fmt::format("got {}", text_of(value));
@@ -158,33 +136,19 @@ int32_t RowEncoder::reward_token(const Json& value, RowEvent* event) const {
 }
 
 bool RowEncoder::append_steps(const StepsRow& row, EncodedBatch* batch, RowEvent* event) const {
-  const std::string& placeholder = settings_.steps.placeholder;
-  std::string text = row.text;
-  // Where a space before it makes it several tokens, it begins a line.
-  const char* before = single_token(" " + placeholder) >= 0 ? " " : "\n";
-  for (const std::string& step : row.steps) {
-    if (!text.empty()) text += '\n';
-    text += step + before + placeholder;
-  }
+  StepText read = step_texts_->read(row);
   Pieces pieces;
-  settings_.tokenizer->encode_append(text, false, pieces.ids);
+  pieces.ids = std::move(read.ids);
   pieces.labels.assign(pieces.ids.size(), kIgnoreLabel);
-  size_t steps = 0;
-  for (size_t i = 0; i < pieces.ids.size(); ++i) {
-    if (std::find(placeholder_ids_.begin(), placeholder_ids_.end(), pieces.ids[i]) ==
-        placeholder_ids_.end()) {
-      continue;
-    }
-    if (steps < row.values.size()) {
-      pieces.labels[i] = reward_token(row.values[steps], event);
-      if (pieces.labels[i] < 0) return false;
-    }
-    ++steps;
+  for (size_t step = 0; step < std::min(read.places.size(), row.values.size()); ++step) {
+    int32_t& label = pieces.labels[read.places[step]];
+    label = reward_token(row.values[step], event);
+    if (label < 0) return false;
   }
-  if (steps != row.values.size() || steps != count_of(text, placeholder)) {
+  if (read.places.size() != row.values.size() || read.places.size() != read.written) {
     event->reason = kUnequalSteps;
-    event->detail =
-        fmt::format("{} tokens \"{}\", {} values", steps, placeholder, row.values.size());
+    event->detail = fmt::format("{} tokens \"{}\", {} values", read.places.size(),
+                                settings_.steps.placeholder, row.values.size());
     return false;
   }
   if (!cut(&pieces, event)) return false;

@@ -46,6 +46,12 @@ void require_same_model(const PeftConfig& peft, const weights::TensorSource& sou
     if (!name) continue;
     const std::string module = weights::base_module(*name);
     const auto known = modules.find(module);
+    if (known == modules.end() && module == arch::ScoreHead().module()) {
+      throw ModelError(tr("{}: adapters of a reward model, which gives numbers and no text",
+                          source.file_of(info.name).string()),
+                       tr("--reward_model of danlu rlhf --rlhf_type grpo and of danlu rollout has "
+                          "it judge answers"));
+    }
     if (known == modules.end())
       refuse(info.name, tr("{} is for '{}', which this model does not have", info.name, module));
     const std::vector<int64_t> fitting = fitting_shape(known->second, name->part, info.shape);

@@ -74,9 +74,11 @@ struct Reinforcement {
   double cosine_short_wrong = -0.5, cosine_long_wrong = 0, cosine_short_right = 1,
          cosine_long_right = 0.5;
   double reward_timeout_s = 60;  ///< of a program that judges
-  int64_t answers = 8;           ///< to each prompt
-  int64_t iterations = 1;        ///< passes over the answers of one rollout
-  int64_t steps = 1;             ///< that the answers of one rollout are divided into
+  bool allows_code = false;      ///< answers that are code may be executed, by `python`
+  std::string python = "python3";
+  int64_t answers = 8;     ///< to each prompt
+  int64_t iterations = 1;  ///< passes over the answers of one rollout
+  int64_t steps = 1;       ///< that the answers of one rollout are divided into
   int64_t max_new_tokens = 512;
   double top_p = 1;
   int64_t top_k = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/message.h"
 
 namespace danlu::settings {
@@ -46,6 +47,18 @@ int64_t accumulation_of(const BatchConfig& batch) {
 
 int64_t samples_of_step(const BatchConfig& batch) {
   return batch.micro_batch_size * accumulation_of(batch) * batch.ranks;
+}
+
+void require_whole_groups(const TrainConfig& config) {
+  const Reinforcement& told = config.objective.policy;
+  if (!config.objective.draws()) return;
+  const int64_t answers = told.steps * samples_of_step(config.batch);
+  if (answers % told.answers == 0) return;
+  throw UsageError(tr("[train] {}: the {} answers of a rollout ({} × {}) are no whole groups of so "
+                      "many to a prompt",
+                      config.said("num_generations", told.answers), answers, told.steps,
+                      samples_of_step(config.batch)),
+                   tr("choose --num_generations and the batch so that they are"));
 }
 
 RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch last_batch) {

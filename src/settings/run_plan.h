@@ -30,6 +30,9 @@ int64_t accumulation_of(const BatchConfig& batch);
 /// Samples of a step over all ranks.
 int64_t samples_of_step(const BatchConfig& batch);
 
+/// Errors: UsageError where answers are drawn and a rollout has no whole groups of them.
+void require_whole_groups(const TrainConfig& config);
+
 /// `last_batch`: how an epoch of `num_samples` ends. Errors: UsageError if the schedule does not
 /// fit.
 RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch last_batch);

@@ -16,6 +16,7 @@
 #include "models/training_memory.h"
 #include "parallel/agree.h"
 #include "train/evaluate.h"
+#include "train/rollouts/rollout_stream.h"
 #include "train/run_dir/save.h"
 
 namespace danlu::train {
@@ -248,8 +249,7 @@ void stop_on_signal(Run& run) {
     run.ranks.wait_for_all();
     throw_interrupted(
         signal,
-        tr("[train] stopped by {} in step 1, while the loss scale was searched for: no "
-           "step was finished and nothing is saved",
+        tr("[train] stopped by {} in step 1: no step was finished and nothing is saved",
            interrupt_name(signal)),
         tr("the same command begins again"));
   }
@@ -284,10 +284,22 @@ void stop_in_search(Run& run, const data::StepBatches& batches) {
   run.stream.next();
 }
 
+/// The next step's batches. Where answers are drawn for them, a signal need not wait for these.
+data::StepBatches next_batches(Run& run) {
+  try {
+    return run.stream.next();
+  } catch (const RolloutStopped&) {
+    stop_on_signal(run);
+    throw InternalError("[train] a rollout was stopped without a signal");
+  }
+}
+
 /// Errors: NumericError, as of a run that has diverged.
 void check_kl(const Run& run, const StepResult& result) {
   const double limit = run.config.objective.policy.max_kl;
-  const auto kl = result.metrics.find("kl");
+  // The second is of runs that have it in their rewards (PPO).
+  auto kl = result.metrics.find("kl");
+  if (kl == result.metrics.end()) kl = result.metrics.find("objective/kl");
   if (limit == 0 || kl == result.metrics.end() || kl->second <= limit) return;
   throw_diverged(run.state.step, tr("the policy is {:.4g} away from its reference (KL), and "
                                     "--max_kl allows {:g}",
@@ -350,7 +362,7 @@ void take_steps(Run& run) {
     run.ranks.note_step(run.state.step + 1);
     const bool draws = run.config.objective.draws(), is_first = steps_here == 0;
     if (is_first && draws) run.counted.begin_step(run.state);
-    const data::StepBatches batches = run.stream.next();
+    const data::StepBatches batches = next_batches(run);
     if (is_first && !draws) run.counted.begin_step(run.state);
     StepResult result = take_step(run, batches, watch);
     result.metrics.merge(run.stream.figures());
@@ -381,7 +393,11 @@ void take_steps(Run& run) {
       check_last_update(run, batches, result.skipped);
     }
     go_on_saving(run, /*waits=*/false);
-    evaluate_and_save(run, watch, last_step, std::floor(run.stream.epoch()) > epoch);
+    try {
+      evaluate_and_save(run, watch, last_step, std::floor(run.stream.epoch()) > epoch);
+    } catch (const RolloutStopped&) {
+      stop_on_signal(run);
+    }
     if (!last_step && run.stream.is_resumable()) stop_on_signal(run);
   }
 }

@@ -8,9 +8,11 @@
 #include "device/counted_memory.h"
 #include "models/device_parts.h"
 #include "models/weight_files.h"
+#include "settings/run_plan.h"
 #include "train/finish.h"
 #include "train/loop.h"
 #include "train/report/planned_memory.h"
+#include "train/rollouts/reward_settings.h"
 #include "train/run_dir/held_directory.h"
 #include "train/run_dir/run_dir.h"
 #include "train/start/announce.h"
@@ -187,6 +189,8 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
 }  // namespace
 
 void run(const TrainConfig& told, const std::shared_ptr<const Objective>& objective) {
+  settings::require_whole_groups(told);
+  require_rewards(told.objective.policy);
   const Settled settled = settle(told);
   if (told.dry_run && told.place.rank > 0) return;  // rank 0 says it all, and needs nobody
   const Ranks ranks = connect(settled.config);

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/bad_input.h"
-#include "cli/random_model_dir.h"
+#include "cli/logged_steps.h"
 
 namespace danlu::test {
 namespace {

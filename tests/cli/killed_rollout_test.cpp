@@ -76,13 +76,13 @@ class KilledRollout : public BadInput {
             "--seed",
             "5"};
   }
-  /// Kills the run as soon as `when` is true.
+  /// Sends the run a signal as soon as `when` is true.
   ProgramResult killed(const std::string& type, const std::string& to,
-                       const std::function<bool()>& when) const {
+                       const std::function<bool()>& when, int signal = SIGKILL) const {
     ProgramSettings settings;
     settings.environment = {{"OMP_NUM_THREADS", "1"}};
     settings.directory = (*this / "").string();
-    settings.signal = SIGKILL;
+    settings.signal = signal;
     settings.signal_when = when;
     return run_danlu(line(type, to), settings);
   }
@@ -141,6 +141,26 @@ TEST_F(KilledRollout, GoesOnAsIfNothingHadBeen) {
       EXPECT_EQ(judged(), static_cast<size_t>(5 - rollout)) << "only what was not judged yet";
       expect_the_same(to, type + "-whole");
     }
+  }
+}
+
+TEST_F(KilledRollout, ASignalDoesNotWaitForAProgramThatHangs) {
+  ok(line("grpo", "whole"));
+  for (const int rollout : {1, 2}) {
+    SCOPED_TRACE(rollout);
+    const std::string to = "stopped" + std::to_string(rollout);
+    judge_anew();
+    write("wait", std::to_string(rollout));
+    const ProgramResult result =
+        killed("grpo", to, [&] { return fs::exists(*this / "waiting"); }, SIGTERM);
+    EXPECT_EQ(result.exit_code, 143) << result.err;
+    EXPECT_THAT(result.err, testing::Not(testing::HasSubstr("took longer")));
+    EXPECT_THAT(result.err, testing::HasSubstr(rollout == 1 ? "no step was finished"
+                                                            : "checkpoint-2 is complete"));
+    judge_anew();
+    ok(line("grpo", to));
+    EXPECT_EQ(judged(), static_cast<size_t>(5 - rollout));
+    expect_the_same(to, "whole");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <map>
 
@@ -62,9 +63,104 @@ class RolloutLine : public BadInput {
   }
 };
 
-TEST_F(RolloutLine, RewardModelsAreRefused) {
-  expect_error(run(line("out.jsonl", {"--reward_model", good("model").string()})), 2,
-               {"--reward_model", "--rlhf_type grpo"});
+/// What the trained model says gets the same numbers in its run and behind it.
+TEST_F(RolloutLine, RewardModelsJudgeAsInTraining) {
+  std::string pairs;
+  for (size_t i = 0; i < 12; ++i) {
+    pairs += Json{{"prompt", "question " + std::to_string(i)},
+                  {"chosen", "yes, " + std::string(i % 4, 'y')},
+                  {"rejected", "no"}}
+                 .dump() +
+             "\n";
+  }
+  write("pairs.jsonl", pairs);
+  const auto train = [&](const std::string& type, const std::string& data, const std::string& to,
+                         const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"rlhf",
+                                      "--rlhf_type",
+                                      type,
+                                      "--model",
+                                      good("model").string(),
+                                      "--dataset",
+                                      data,
+                                      "--output_dir",
+                                      to,
+                                      "--max_steps",
+                                      "2",
+                                      "--lr",
+                                      "1e-2",
+                                      "--batch_size",
+                                      "4",
+                                      "--accum",
+                                      "1",
+                                      "--dtype",
+                                      "fp32",
+                                      "--version_dir",
+                                      "false",
+                                      "--val_ratio",
+                                      "0",
+                                      "--seed",
+                                      "5"};
+    words.insert(words.end(), more.begin(), more.end());
+    return ok(words);
+  };
+  train("rm", "pairs.jsonl", "whole", {"--tuner", "full"});
+  train("rm", "pairs.jsonl", "adapters", {"--tuner", "lora"});
+  for (const std::string judge : {"whole", "adapters"}) {
+    SCOPED_TRACE(judge);
+    train("grpo", "prompts.jsonl", "by_" + judge,
+          {"--reward_model", judge, "--tuner", "full", "--num_generations", "2",
+           "--max_completion_length", "6", "--val_dataset", "prompts.jsonl", "--eval_steps", "2"});
+    double trained = 0;
+    std::ifstream log(*this / ("by_" + judge) / "logging.jsonl");
+    for (std::string text; std::getline(log, text);)
+      trained = Json::parse(text).value("eval_reward", trained);
+    ASSERT_NE(trained, 0);
+    ok({"rollout",
+        "--model",
+        "by_" + judge,
+        "--dataset",
+        "prompts.jsonl",
+        "--num_generations",
+        "1",
+        "--temperature",
+        "0",
+        "--max_new_tokens",
+        "6",
+        "--reward_model",
+        judge,
+        "--dtype",
+        "fp32",
+        "--reward_funcs",
+        "repetition",
+        "--reward_weights",
+        "0",
+        "1",
+        "--output",
+        judge + ".jsonl"});
+    double sum = 0;
+    const std::vector<Json> found = rows(judge + ".jsonl");
+    ASSERT_EQ(found.size(), 6u);
+    for (const Json& row : found) {
+      sum += row.at("rewards").at(judge).get<double>();
+      EXPECT_EQ(row.at("reward"), row.at("rewards").at(judge));
+    }
+    EXPECT_NEAR(sum / 6, trained, 1e-5);
+  }
+  expect_error(run(line("x.jsonl", {"--reward_model", good("model").string()})), 4,
+               {"no reward model", "danlu rlhf --rlhf_type rm"});
+  EXPECT_FALSE(std::filesystem::exists(*this / "x.jsonl"));
+}
+
+TEST_F(RolloutLine, ASignalDoesNotWaitForAProgramThatHangs) {
+  write("judge.sh", "echo > asked\nsleep 600\n");
+  ProgramSettings settings;
+  settings.directory = (*this / "").string();
+  settings.signal = SIGTERM;
+  settings.signal_when = [&] { return std::filesystem::exists(*this / "asked"); };
+  const ProgramResult result = run_danlu(line("out.jsonl"), settings);
+  EXPECT_EQ(result.exit_code, 143) << result.err;
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("took longer")));
   EXPECT_FALSE(std::filesystem::exists(*this / "out.jsonl"));
 }
 

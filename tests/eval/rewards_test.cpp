@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "eval/rewards/code_reward.h"
 #include "eval/rewards/reward.h"
 #include "eval/rewards/rules.h"
 #include "eval/sandbox/child_process.h"
+#include "eval/sandbox_support.h"
 #include "eval/scoring/answers_agree.h"
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
@@ -195,8 +197,42 @@ TEST(Rewards, ARowWithoutAnAnswerHasNoScore) {
   RewardSettings named;
   named.reference_column = "other";
   EXPECT_EQ(make_reward("accuracy", named)->scores(all)[1], 1.0);
-  for (const std::string& name : reward_names())
+  for (const std::string& name : reward_names()) {
+    if (name == "code") continue;  // has a test of its own
     EXPECT_EQ(make_reward(name, {})->scores(all).size(), all.size()) << name;
+  }
+}
+
+TEST(CodeReward, ProgramsPassTheTestsOfTheirRows) {
+  DANLU_REQUIRES_SANDBOX();
+  EXPECT_EQ(program_in("So:\n```python\na = 1\n```\nor\n```\na = 2\n```\n"), "a = 2\n");
+  EXPECT_EQ(program_in("a = 3"), "a = 3");
+  EXPECT_EQ(program_in("```a"), "```a");
+  EXPECT_THROW(make_reward("code", {}), UsageError);
+  RewardSettings settings;
+  settings.allows_code = true;
+  const std::string right = "```python\ndef add(a, b):\n    return a + b\n```",
+                    wrong = "def add(a, b):\n    return a - b";
+  const Json asserts{{"tests", "assert add(1, 2) == 3"}},
+      list{{"test_list", {"assert add(1, 2) == 3", "assert add(0, 0) == 0"}}},
+      humaneval{{"test", "def check(f):\n    assert f(1, 2) == 3"}, {"entry_point", "add"}},
+      ends{{"tests", "import sys\nsys.exit(0)"}};
+  std::vector<Completion> all;
+  const auto add = [&](const std::string& text, const Json& row) {
+    all.push_back(completion(text));
+    all.back().row = row;
+  };
+  for (const Json& row : {asserts, list, humaneval}) {
+    add(right, row);
+    add(wrong, row);
+  }
+  add(right, ends);
+  add(right, Json::object());
+  add(right, {{"test", "def check(f): pass"}, {"entry_point", "1 + 1"}});
+  add(right, {{"tests", 3}});
+  const Score none;
+  EXPECT_THAT(make_reward("code", settings)->scores(all),
+              testing::ElementsAre(1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, none, none, none));
 }
 
 TEST(Rewards, NamesAndLimitsAreChecked) {

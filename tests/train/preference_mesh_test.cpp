@@ -1,6 +1,7 @@
 // Preference training on meshes gives the numbers of one process, with pairs of unequal lengths.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "train/mesh.h"
@@ -108,7 +109,8 @@ const std::vector<Place>& places() {
                                           {"tp2sp", {.tensor = 2, .sequence_parallel = true}},
                                           {"pp2", {.pipeline = 2}},
                                           {"cp2", {.context = {.ring = 2, .window = 2}}},
-                                          {"tp2pp2", {.tensor = 2, .pipeline = 2}}};
+                                          {"tp2pp2", {.tensor = 2, .pipeline = 2}},
+                                          {"dp2tp2", {.tensor = 2, .data = 2}}};
   return list;
 }
 
@@ -139,6 +141,50 @@ TEST_P(PreferenceMesh, TheCutOfAStepMakesNoDifference) {
   const Outcome one = train(c, {}, 2, {.samples = 8, .max_tokens = 0});
   for (const Cut& cut : {Cut{1, 0}, Cut{2, 0}, Cut{2, 40}, Cut{4, 120}})
     expect_numbers_of(one, train(c, {}, 2, cut));
+}
+
+/// What programs do that take means and KTO's drift over each micro-batch.
+class ForEachMicroBatch : public Objective {
+ public:
+  explicit ForEachMicroBatch(std::shared_ptr<const Objective> objective)
+      : objective_(std::move(objective)) {}
+  std::vector<std::string> metrics() const override { return objective_->metrics(); }
+  double weight(const data::Batch& batch) const override { return objective_->weight(batch); }
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& batches) const override {
+    std::vector<Columns> all;
+    for (const data::Batch* batch : batches) all.push_back(objective_->prepare(passes, {batch})[0]);
+    return all;
+  }
+  std::optional<data::Batch> trained_part(const data::Batch& batch) const override {
+    return objective_->trained_part(batch);
+  }
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
+                double scale) const override {
+    return objective_->evaluate(policy, hidden_nH, input, batch, columns, scale);
+  }
+
+ private:
+  std::shared_ptr<const Objective> objective_;
+};
+
+// So TheCutOfAStepMakesNoDifference would see it.
+TEST(MeanOfMicroBatches, IsAnotherNumber) {
+  for (const Mode& mode : modes()) {
+    if (std::string(mode.name) != "rpo" && std::string(mode.name) != "kto") continue;
+    SCOPED_TRACE(mode.name);
+    const Case c = case_of(mode);
+    Case faulty = c;
+    faulty.objective_beside = [&](std::shared_ptr<const FrozenModel> reference) {
+      return std::make_shared<const ForEachMicroBatch>(c.objective_beside(std::move(reference)));
+    };
+    const Cut whole{.samples = 8, .max_tokens = 0}, cut{.samples = 1, .max_tokens = 0};
+    const Outcome one = train(c, {}, 2, whole);
+    expect_numbers_of(one, train(faulty, {}, 2, whole));
+    const Outcome got = train(faulty, {}, 2, cut);
+    EXPECT_GT(std::fabs(got.losses[1] - one.losses[1]) / one.losses[1], 1e-4);
+  }
 }
 
 /// Every third token ends a step, which is right (5) or wrong (6).

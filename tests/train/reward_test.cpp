@@ -9,6 +9,9 @@
 #include <ATen/ops/index_select.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <span>
+
 #include "base/file.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
@@ -17,7 +20,9 @@
 #include "train/batch_input.h"
 #include "train/evaluate.h"
 #include "train/golden_step.h"
+#include "train/lone_judge.h"
 #include "train/objectives/process_reward.h"
+#include "train/objectives/step_scores.h"
 #include "train/rollouts/model_reward.h"
 #include "weights/hf/value_head.h"
 
@@ -343,6 +348,55 @@ TEST(StepClassesGolden, LossAndGradients) {
   const auto model = judge_of_steps(steps_dir() / "token_model");
   EXPECT_THROW(step_of(*model, *step_class_objective(208, 12), in_batches(samples, {2})),
                DataError);
+}
+
+/// Where the steps of rows end, and what TRL's two logits or MindSpeed-LLM's losses make of them.
+TEST(StepScores, AreTheReferencesProbabilities) {
+  DANLU_REQUIRES_SHARED();
+  const auto golden = weights::open_safetensors(steps_dir() / "golden.safetensors");
+  const at::Tensor logits = read_tensor(*golden, "token_cls.logits"),
+                   mask = read_tensor(*golden, "attention_mask"),
+                   losses = read_tensor(*golden, "reward_tokens.losses");
+  std::vector<JudgedText> texts;
+  std::vector<std::vector<double>> of_classes, of_tokens;
+  int64_t step = 0, row = 0;
+  for (const data::Sample& sample : rows_of_steps(*golden)) {
+    JudgedText& text = texts.emplace_back();
+    text.ids = sample.ids;
+    const int64_t padding = mask.size(1) - std::ssize(sample.ids);
+    const int64_t begin = mask[row][0].item<int64_t>() == 0 ? padding : 0;
+    of_classes.emplace_back();
+    of_tokens.emplace_back();
+    for (size_t t = 0; t < sample.ids.size(); ++t) {
+      if (sample.labels[t] == -100) continue;
+      text.places.push_back(t);
+      const at::Tensor two = logits[row][begin + static_cast<int64_t>(t)];
+      const double lead = two[1].item<double>() - two[0].item<double>();
+      of_classes.back().push_back(1 / (1 + std::exp(-lead)));
+      const double deserved = std::exp(-losses[step++].item<double>());
+      of_tokens.back().push_back(sample.labels[t] == 208 ? deserved : 1 - deserved);
+    }
+    ++row;
+  }
+  ASSERT_EQ(step, losses.size(0));
+  const auto expect = [&](const FrozenModel& judge, const std::vector<int64_t>& ids,
+                          const std::vector<std::vector<double>>& expected) {
+    for (const size_t together : {size_t{1}, texts.size()}) {
+      for (size_t begin = 0; begin < texts.size(); begin += together) {
+        const auto found = step_scores(judge, std::span(texts).subspan(begin, together), ids);
+        for (size_t i = 0; i < found.size(); ++i) {
+          ASSERT_EQ(found[i].size(), expected[begin + i].size());
+          for (size_t s = 0; s < found[i].size(); ++s)
+            EXPECT_NEAR(found[i][s], expected[begin + i][s], 1e-5);
+        }
+      }
+    }
+  };
+  expect(*lone_judge(open_judge_of_steps(steps_dir() / "token_model"), {}, at::kFloat, at::kCPU),
+         {}, of_classes);
+  settings::ModelSource source;
+  source.path = golden_dir() / "preference" / "policy";
+  expect(*lone_judge(settings::open_model(source), {}, at::kFloat, at::kCPU), {208, 11}, of_tokens);
 }
 
 TEST(StepClassesGolden, BothNumbersOfEveryToken) {

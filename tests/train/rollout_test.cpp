@@ -149,9 +149,12 @@ TEST(RolloutStream, EveryAnswerIsWrittenDown) {
 
 TEST(RolloutStream, HeldOutPromptsGetTheirLikeliestAnswers) {
   Made made;
+  const danlu::test::TemporaryDirectory folder;
+  RolloutSettings settings = settings_of(0, 1);
+  settings.samples_file = folder / "samples.jsonl";
   std::vector<bool> draws;
   const Generator answers = told();
-  RolloutStream stream = made.stream(settings_of(0, 1), [&](const std::vector<Request>& requests) {
+  RolloutStream stream = made.stream(settings, [&](const std::vector<Request>& requests) {
     for (const Request& request : requests) draws.push_back(request.sampling.do_sample);
     return answers(requests);
   });
@@ -161,6 +164,14 @@ TEST(RolloutStream, HeldOutPromptsGetTheirLikeliestAnswers) {
   const Evaluation held = stream.evaluate(Prompts(5), {});
   EXPECT_THAT(draws, testing::ElementsAre(false, false, false, false, false)) << "one to each";
   EXPECT_EQ(held.num_samples, 5);
+  std::ifstream file(settings.samples_file);
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 13u);
+  EXPECT_FALSE(lines[7].contains("held_out"));
+  EXPECT_TRUE(lines[8].at("held_out"));
+  EXPECT_EQ(lines[8].at("step"), 1);
+  EXPECT_FALSE(lines[8].contains("advantage"));
 }
 
 TEST(DrawnAnswers, ComeInTheOrderOfTheirPlaces) {

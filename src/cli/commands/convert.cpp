@@ -65,11 +65,11 @@ std::set<std::string> wide_tensors(arch::ModelConfig config) {
 }
 
 /// Whether the format has a place for layers that predict further ahead, and for their state where
-/// one is written.
+/// one is written; a model that gives scores predicts nothing.
 bool keeps_predictions(const ConvertRequest& request, const ConvertPlan& plan) {
   if (request.to == ConvertTo::kGguf) return weights::gguf::keeps_predictions(plan.config);
   if (request.to != ConvertTo::kCore && request.to != ConvertTo::kNative) return false;
-  return weights::has_predictions(plan.source, request.with_optimizer);
+  return !plan.config.score && weights::has_predictions(plan.source, request.with_optimizer);
 }
 
 void add_predictions(const ConvertRequest& request, ConvertPlan& plan) {
@@ -122,6 +122,7 @@ void store_in_nf4(bool doubly, ConvertPlan& plan) {
 
 ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   ConvertPlan plan;
+  require_place_for_scores(request);
   weights::SourceOptions source_options = request.source_options;
   source_options.scores = keeps_scores(request);
   plan.source = weights::open_checkpoint_source(request.source, source_options);
@@ -155,7 +156,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
     const DType own = plan.model->find(info.name)->dtype;
     info.dtype = request.dtype && is_floating(own) && !wide.count(info.name) ? *request.dtype : own;
     plan.config_changed |= info.dtype != own;
-    if (is_wide_head(request, plan, info.name)) info.dtype = DType::kF32;
+    if (const auto of_head = type_of_head(request, plan, info.name)) info.dtype = *of_head;
   }
   if (request.nf4_doubly) store_in_nf4(*request.nf4_doubly, plan);
   // config.json of the model it was trained from may name another type than the checkpoint has.

@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "weights/hf/new_head.h"
 #include "weights/hf/renamed_source.h"
@@ -76,9 +78,34 @@ void convert_scores(const ConvertRequest& request, ConvertPlan& plan) {
   if (request.to == ConvertTo::kHf && plan.source.megatron) require_no_bias(request, plan);
 }
 
-bool is_wide_head(const ConvertRequest& request, const ConvertPlan& plan, const std::string& name) {
-  return request.to == ConvertTo::kCore && plan.config.score &&
-         name.starts_with(plan.config.score->module() + ".");
+void require_place_for_scores(const ConvertRequest& request) {
+  if (!request.is_reward_model || request.to == ConvertTo::kCore || request.to == ConvertTo::kHf)
+    return;
+  throw UsageError(
+      tr("[--orm] heads of reward models have a place in Megatron-core's format and Hugging Face's "
+         "alone"),
+      request.to == ConvertTo::kLegacy
+          ? tr("--to mcore, or --use-mcore-models in MindSpeed-LLM's words")
+          : tr("--to mcore or --to hf"));
+}
+
+std::optional<DType> type_of_head(const ConvertRequest& request, const ConvertPlan& plan,
+                                  const std::string& name) {
+  if (!plan.config.score || !name.starts_with(plan.config.score->module() + "."))
+    return std::nullopt;
+  if (request.to == ConvertTo::kCore) return DType::kF32;
+  if (request.to != ConvertTo::kHf || request.dtype || !plan.source.megatron) return std::nullopt;
+  const TensorInfo* const head = plan.model->find(name);
+  const DType of_model = plan.model->find(plan.globals.front().name)->dtype;
+  if (head->dtype != DType::kF32 || of_model == DType::kF32) return std::nullopt;
+  std::vector<std::byte> wide(head->size_bytes());
+  plan.model->read(name, wide);
+  std::vector<std::byte> narrow(wide.size()), back(wide.size());
+  const size_t count = wide.size() / dtype_size_bytes(DType::kF32);
+  cast_elements(wide.data(), DType::kF32, narrow.data(), of_model, count);
+  cast_elements(narrow.data(), of_model, back.data(), DType::kF32, count);
+  if (wide != back) return std::nullopt;
+  return of_model;
 }
 
 }  // namespace danlu::cli

@@ -46,6 +46,15 @@ OptionTable infer_options() {
          .help = "complete the text itself, without a chat template",
          .aliases = {"no_chat_template"},
          .group = "Input"},
+        {.name = "placeholder_token",
+         .default_text = "ки",
+         .help = "of models that judge steps: the token behind each step",
+         .group = "Input"},
+        {.name = "reward_tokens",
+         .type = OptionType::kList,
+         .help = "judge the steps of rows in place of answering: the tokens that judge, that of "
+                 "right steps first (models with a head for steps need none)",
+         .group = "Input"},
         {.name = "output",
          .help = "write answers to this .jsonl file, row by row (to FILE.partial until all are "
                  "done); a prompt that cannot be answered, too long say, gets an \"error\"",

@@ -187,6 +187,7 @@ int run_plan(const Options& line) {
   if (options.get_bool("auto")) return search(options, machine, world);
   const settings::PlannedTraining planned =
       settings::planned_training(verb_of(options), options, world, machine.devices_per_node);
+  settings::require_whole_groups(planned.config);
   plan::Request request = request_on(options, machine, planned);
   std::string chosen;
   if (request.recompute.granularity == "auto") {

@@ -20,6 +20,7 @@
 #include "cli/engine/infer_request.h"
 #include "cli/engine/infer_resume.h"
 #include "cli/engine/infer_rows.h"
+#include "cli/engine/infer_steps.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
 #include "settings/options/media_flags.h"
@@ -411,6 +412,13 @@ int infer_on(const Options& options, const parallel::Ranks& ranks) {
   const std::string checkpoint = (where.adapter.empty() ? where.model : where.adapter).string();
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
   require_beams_of(options, task);
+  if (judges_steps(options, where)) {
+    if (ranks.size() > 1) {
+      throw UsageError(tr("[{}] steps are judged by one process alone",
+                          options.given_as("tensor_parallel_size")));
+    }
+    return judge_steps(options, where);
+  }
   const bool chat = is_chat(options, task);
   if (chat) refuse_chat_in_parts(options, ranks);
   const auto media = media_settings(options, where);

@@ -13,6 +13,9 @@ struct InferUse {
   infer::SamplingParams sampling;
 };
 
+/// One notice of those that only answers need, where steps are judged.
+void report_idle_step_flags(const Options& options);
+
 /// One notice for each reason, naming the user's flags as typed.
 void report_idle_infer_flags(const Options& options, const InferUse& use);
 

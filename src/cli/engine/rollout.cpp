@@ -15,8 +15,12 @@
 #include "cli/engine/infer_request.h"
 #include "data/preprocess_run.h"
 #include "eval/rewards/reward.h"
+#include "settings/model_source.h"
 #include "settings/options/reinforcement_options.h"
+#include "train/lone_judge.h"
 #include "train/rollouts/advantages.h"
+#include "train/rollouts/judges.h"
+#include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
 
 namespace danlu::cli {
@@ -95,19 +99,38 @@ std::vector<Prompt> read_prompts(const Options& options, std::vector<fs::path>& 
 settings::Reinforcement rewards_named(const Options& options) {
   settings::Reinforcement told;
   settings::take_rewards(options, told);
-  if (!told.reward_models.empty()) {
-    throw UsageError(tr("[rollout] {}: rules and programs judge here, reward models do not",
-                        options.given_as("reward_model")),
-                     tr("danlu rlhf --rlhf_type grpo takes them"));
-  }
-  for (const std::string& name : told.rewards)
-    eval::make_reward(name, train::reward_settings(told));
+  train::require_rewards(told);
+  for (const fs::path& judge : told.reward_models)
+    (void)settings::open_model(settings::reward_model_at(judge));
   return told;
+}
+
+/// Reward models, and what they are to see behind an answer that is ended.
+std::vector<std::unique_ptr<eval::Reward>> judges_named(const settings::Reinforcement& told,
+                                                        const InferenceModel& loaded) {
+  const std::vector<text::TokenId> tail = train::tail_of_answers(
+      loaded.encoder.get(), train::stop_ids_of_answers(loaded.defaults.stop_ids,
+                                                       loaded.encoder.get(), *loaded.tokenizer));
+  std::vector<std::unique_ptr<eval::Reward>> judges;
+  for (size_t i = 0; i < told.reward_models.size(); ++i) {
+    const settings::ModelSource source = settings::reward_model_at(told.reward_models[i]);
+    const weights::CheckpointSource opened = settings::open_model(source);
+    // Answers are judged as the ids that were drawn.
+    train::require_same_tokens(*loaded.tokenizer,
+                               "--reward_model " + told.reward_models[i].string(),
+                               source.adapter.empty() ? opened.companions : source.adapter);
+    const auto judge =
+        train::lone_judge(opened, source.adapter, loaded.model->dtype(), loaded.model->device());
+    judges.push_back(train::model_reward(train::name_of_judge(told.reward_models, i), judge,
+                                         judge->stage(), judge->links(), tail));
+  }
+  return judges;
 }
 
 /// An answer and what it is worth.
 struct Judged {
   eval::Completion completion;
+  std::optional<text::TokenId> ended_by;
   std::vector<eval::Score> scores;  ///< of each reward
   eval::Score reward;
 };
@@ -133,6 +156,8 @@ class Rollout {
     told_.max_new_tokens = max_new_tokens_;
     for (const std::string& name : told_.rewards)
       rewards_.push_back(eval::make_reward(name, train::reward_settings(told_)));
+    num_rules_ = rewards_.size();
+    for (auto& judge : judges_named(told_, loaded)) rewards_.push_back(std::move(judge));
     keeping_.best = static_cast<size_t>(options.get_int("n_best_to_keep"));
     if (options.has_value("min_reward")) keeping_.at_least = options.get_float("min_reward");
     keeping_.with_rejected = options.get_bool("keep_rejected");
@@ -158,12 +183,15 @@ class Rollout {
       Judged one;
       one.completion.prompt = loaded_.tokenizer->decode(requests[i].prompt);
       one.completion.text = loaded_.tokenizer->decode(drawn[i].ids, /*skip_special=*/true);
+      one.completion.prompt_ids.assign(requests[i].prompt.begin(), requests[i].prompt.end());
       one.completion.ids = drawn[i].ids;
+      one.ended_by = drawn[i].stopped_by;
       one.completion.is_ended = drawn[i].reason == infer::FinishReason::kStop;
       one.completion.row = prompts[prompt_of_group[i / answers_]].columns;
       judged.push_back(std::move(one));
     }
     judge(judged);
+    if (pending_interrupt() != 0) return {"", false};  // a program was not waited for
     std::string rows;
     for (size_t group = 0; group < prompt_of_group.size(); ++group)
       rows += rows_of_group(prompts[prompt_of_group[group]],
@@ -208,12 +236,22 @@ class Rollout {
     }
   }
 
+  /// Reward models see the token that ended an answer, as where they were trained.
+  static void add_ends(const std::vector<Judged>& judged,
+                       std::vector<eval::Completion>& completions) {
+    for (size_t i = 0; i < judged.size(); ++i) {
+      completions[i].is_ended = judged[i].ended_by.has_value();
+      if (judged[i].ended_by) completions[i].ids.push_back(*judged[i].ended_by);
+    }
+  }
+
   void judge(std::vector<Judged>& judged) {
     std::vector<eval::Completion> completions;
     for (const Judged& one : judged) completions.push_back(one.completion);
     std::vector<std::vector<eval::Score>> by_rule;
     sums_.resize(rewards_.size());
     for (size_t rule = 0; rule < rewards_.size(); ++rule) {
+      if (rule == num_rules_) add_ends(judged, completions);
       by_rule.push_back(rewards_[rule]->scores(completions));
       for (size_t i = 0; i < judged.size(); ++i) {
         const eval::Score score = by_rule.back().at(i);
@@ -282,7 +320,8 @@ class Rollout {
   int64_t max_new_tokens_ = 0, batch_size_ = 64;
   size_t answers_ = 8;
   settings::Reinforcement told_;
-  std::vector<std::unique_ptr<eval::Reward>> rewards_;
+  std::vector<std::unique_ptr<eval::Reward>> rewards_;  ///< reward models last
+  size_t num_rules_ = 0;                                ///< of rewards_, without reward models
   Keeping keeping_;
   infer::GenerationStats stats_;
   std::vector<Sum> sums_;

@@ -366,8 +366,9 @@ class StepsHandler : public RowHandler {
     if (!text) return missing_column(names_.text);
     if (!text->is_string()) return wrong_type(names_.text, "a string", *text);
     result.text = text->get<std::string>();
-    if (!read_list(row, names_.values, &result.values, &problem)) return problem;
-    if (result.values.empty()) return RowProblem{"no step is judged", ""};
+    const bool is_judged = !names_.values.empty();
+    if (is_judged && !read_list(row, names_.values, &result.values, &problem)) return problem;
+    if (is_judged && result.values.empty()) return RowProblem{"no step is judged", ""};
     if (names_.steps.empty()) return Row(std::move(result));
     std::vector<Json> steps;
     if (!read_list(row, names_.steps, &steps, &problem)) return problem;
@@ -375,7 +376,7 @@ class StepsHandler : public RowHandler {
       if (!step.is_string()) return wrong_type(names_.steps, "a list of strings", step);
       result.steps.push_back(step.get<std::string>());
     }
-    if (result.steps.size() != result.values.size()) {
+    if (is_judged && result.steps.size() != result.values.size()) {
       return RowProblem{kUnequalSteps, fmt::format("{} steps, {} values", result.steps.size(),
                                                    result.values.size())};
     }

@@ -34,7 +34,8 @@ std::unique_ptr<RowHandler> make_text_pairs_handler(std::string chosen, std::str
 /// label: a column of true/false or 1/0.
 std::unique_ptr<RowHandler> make_unpaired_handler(AnswerSource answer, std::string label);
 
-/// Either `text` with placeholders, or `text` before `steps`, which may be "".
+/// Either `text` with placeholders, or `text` before `steps`, which may be "". values: "": steps
+/// are still to be judged.
 struct StepColumns {
   std::string text, steps, values;
 };

@@ -224,7 +224,8 @@ std::unique_ptr<RowHandler> steps_layout(const FirstRows& first, const FormatOpt
     columns = {column("input"), "", column("value")};
   }
   require_column(first, columns.text, SampleKind::kSteps);
-  require_column(first, columns.values, SampleKind::kSteps);
+  if (options.answers_optional && !first.has_actual(columns.values)) columns.values.clear();
+  if (!columns.values.empty()) require_column(first, columns.values, SampleKind::kSteps);
   return make_steps_handler(std::move(columns));
 }
 

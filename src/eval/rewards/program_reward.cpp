@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "eval/sandbox/child_process.h"
 
@@ -59,8 +60,11 @@ class ProgramReward : public Reward {
     for (const Completion& completion : completions) input += line_of(completion);
     const ChildResult result =
         ask_child(words_, input, timeout_ms_, (completions.size() + 1) * kMaxLineBytes,
-                  {.ends_input = true, .shares_errors = true});
+                  {.ends_input = true, .shares_errors = true, .gives_up = [] {
+                     return pending_interrupt() != 0;
+                   }});
     std::vector<Score> scores(completions.size());
+    if (result.start_error == 0 && result.end == ChildEnd::kGivenUp) return scores;
     if (result.start_error != 0) {
       say_not_started(result.start_error);
       return scores;

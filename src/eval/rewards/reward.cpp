@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "eval/rewards/code_reward.h"
 #include "eval/rewards/program_reward.h"
 #include "eval/rewards/rules.h"
 #include "eval/scoring/python_str.h"
@@ -15,6 +16,7 @@ namespace danlu::eval {
 namespace {
 
 constexpr const char* kProgram = "program:";
+constexpr const char* kCode = "code";
 
 using Judge = std::function<Score(const Completion&, const RewardSettings&)>;
 
@@ -119,6 +121,7 @@ std::optional<std::string> reference_of(const Json& row, const std::string& colu
 std::vector<std::string> reward_names() {
   std::vector<std::string> names;
   for (const NamedRule& rule : rules()) names.emplace_back(rule.name);
+  names.emplace_back(kCode);
   return names;
 }
 
@@ -130,6 +133,14 @@ std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSetting
   if (name.starts_with(kProgram)) {
     return make_program_reward(name.substr(std::string_view(kProgram).size()),
                                settings.program_timeout_ms);
+  }
+  if (name == kCode) {
+    if (!settings.allows_code) {
+      throw UsageError(tr("[reward] code: its answers are code, which is not executed unless you "
+                          "allow it"),
+                       tr("--allow_code_execution runs it in a sandbox (docs/sandbox.md)"));
+    }
+    return make_code_reward(settings);
   }
   for (const NamedRule& rule : rules()) {
     if (name == rule.name) return std::make_unique<RuleReward>(rule, settings);

@@ -46,13 +46,16 @@ struct RewardSettings {
   double repetition_penalty = -1;
   int64_t overlong_length = 512, overlong_buffer = 0;  ///< of `soft_overlong`: tokens
   int64_t program_timeout_ms = 60'000;                 ///< of programs, for all answers of a step
+  bool allows_code = false;                            ///< `code` may run what a model wrote
+  std::string python = "python3";                      ///< that runs it
 };
 
 /// `name`: one of reward_names(), or "program:" and a command line, whose words are separated by
 /// spaces. The command gets one JSON object a line (prompt, completion, ids, ended, row) and is to
 /// print one number a line, or null. What it does not print, prints otherwise or prints too late is
-/// a score that is missing, and a warning names it.
-/// Errors: UsageError with the nearest name; a limit that is not positive. scores() of a command
+/// a score that is missing, and a warning names it. After SIGTERM and its like nobody waits for it.
+/// Errors: UsageError with the nearest name; a limit that is not positive; for "code" where it is
+/// not allowed, and as make_code_reward's. scores() of a command
 /// that could never be started throws one, too.
 std::unique_ptr<Reward> make_reward(const std::string& name, const RewardSettings& settings);
 

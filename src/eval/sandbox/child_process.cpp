@@ -70,18 +70,24 @@ struct SpawnSettings {
 
 using ChildClock = std::chrono::steady_clock;
 
+// How long a wait is, at most, before it is asked whether to give up.
+constexpr int64_t kLongestWaitMs = 50;
+
 /// Sends and receives until the other side says no more.
-ChildEnd talk(int fd, std::string_view input, bool ends_input, ChildClock::time_point deadline,
-              size_t max_bytes, std::string& output) {
+ChildEnd talk(int fd, std::string_view input, const ChildManners& manners,
+              ChildClock::time_point deadline, size_t max_bytes, std::string& output) {
   char block[16384];
+  bool ends_input = manners.ends_input;
   for (;;) {
+    if (manners.gives_up && manners.gives_up()) return ChildEnd::kGivenUp;
     if (input.empty() && ends_input) {
       ::shutdown(fd, SHUT_WR);
       ends_input = false;
     }
-    const auto left =
+    int64_t left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - ChildClock::now()).count();
     if (left <= 0) return ChildEnd::kTooLate;
+    if (manners.gives_up) left = std::min(left, kLongestWaitMs);
     pollfd end{fd, static_cast<short>(input.empty() ? POLLIN : POLLIN | POLLOUT), 0};
     if (::poll(&end, 1, static_cast<int>(left)) <= 0) continue;
     if (end.revents & POLLIN) {
@@ -104,13 +110,15 @@ ChildEnd talk(int fd, std::string_view input, bool ends_input, ChildClock::time_
 }
 
 /// The end of a program may come after that of its output: it may close that and go on.
-bool ends_before(pid_t process, ChildClock::time_point deadline, int& status) {
+ChildEnd end_of(pid_t process, const ChildManners& manners, ChildClock::time_point deadline,
+                int& status) {
   constexpr auto kLongest = std::chrono::milliseconds(10);
   for (auto pause = std::chrono::microseconds(100);;
        pause = std::min<std::chrono::microseconds>(2 * pause, kLongest)) {
     const pid_t ended = ::waitpid(process, &status, WNOHANG);
-    if (ended == process || (ended < 0 && errno != EINTR)) return true;
-    if (ChildClock::now() >= deadline) return false;
+    if (ended == process || (ended < 0 && errno != EINTR)) return ChildEnd::kDone;
+    if (manners.gives_up && manners.gives_up()) return ChildEnd::kGivenUp;
+    if (ChildClock::now() >= deadline) return ChildEnd::kTooLate;
     std::this_thread::sleep_for(pause);
   }
 }
@@ -133,11 +141,10 @@ ChildResult ask_child(const std::vector<std::string>& command, std::string_view 
   }
   if (result.start_error != 0) return result;
   channel.close_end(1);
-  result.end =
-      talk(channel.ends[0], input, manners.ends_input, deadline, max_output_bytes, result.output);
+  result.end = talk(channel.ends[0], input, manners, deadline, max_output_bytes, result.output);
   if (result.end == ChildEnd::kDone) {
-    if (ends_before(process, deadline, result.status)) return result;
-    result.end = ChildEnd::kTooLate;
+    result.end = end_of(process, manners, deadline, result.status);
+    if (result.end == ChildEnd::kDone) return result;
   }
   ::kill(-process, SIGKILL);
   while (::waitpid(process, &result.status, 0) < 0 && errno == EINTR) {

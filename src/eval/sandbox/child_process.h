@@ -1,6 +1,7 @@
 // eval/sandbox/child_process.h: another program's answer, asked for from a process with threads.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,7 +9,7 @@
 namespace danlu::eval {
 
 /// How it ended; but for kDone it was killed.
-enum class ChildEnd { kDone, kTooLate, kTooMuch };
+enum class ChildEnd { kDone, kTooLate, kTooMuch, kGivenUp };
 
 struct ChildResult {
   int start_error = 0;  ///< errno; the rest means nothing then
@@ -24,6 +25,9 @@ struct ChildManners {
   bool ends_input = false;
   /// What it writes to standard error goes where this process writes its own, and is no answer.
   bool shares_errors = false;
+  /// Asked again and again while it runs; true: nobody waits for its answer any more, and it is
+  /// killed. Empty: never.
+  std::function<bool()> gives_up = {};
 };
 
 /// Starts `command` (looked for in PATH), gives it `input`, reads what it says, and waits for its

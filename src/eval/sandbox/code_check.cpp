@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "base/control_group.h"
 #include "base/error.h"
@@ -40,6 +41,24 @@ std::string humaneval_program(const Json& doc, const std::string& solution) {
   return solution + "\n" + code_field(doc, "test") + "\ncheck(" + entry_point + ")";
 }
 
+void judge_programs(const CodeSandbox& sandbox, std::vector<std::string> programs, size_t workers,
+                    const CodeSandbox::OnVerdict& on_verdict) {
+  std::vector<size_t> late;
+  workers = workers_with_memory(workers, sandbox.settings().memory_bytes);
+  sandbox.run_all(programs, workers, [&](size_t i, const CodeVerdict& verdict) {
+    if (verdict.outcome == CodeVerdict::Outcome::kTimedOut) {
+      late.push_back(i);
+    } else {
+      on_verdict(i, verdict);
+    }
+  });
+  std::sort(late.begin(), late.end());
+  std::vector<std::string> again;
+  for (const size_t i : late) again.push_back(std::move(programs[i]));
+  sandbox.run_all(again, 1,
+                  [&](size_t i, const CodeVerdict& verdict) { on_verdict(late[i], verdict); });
+}
+
 CodeCheck check_code(const CodeSandbox& sandbox, const std::vector<Json>& problems,
                      const std::vector<CodeSample>& samples, size_t workers,
                      const std::function<void(size_t num_done)>& on_done) {
@@ -58,19 +77,7 @@ CodeCheck check_code(const CodeSandbox& sandbox, const std::vector<Json>& proble
     check.verdicts[i] = verdict;
     if (on_done) on_done(++num_done);
   };
-  std::vector<size_t> late;
-  workers = workers_with_memory(workers, sandbox.settings().memory_bytes);
-  sandbox.run_all(programs, workers, [&](size_t i, const CodeVerdict& verdict) {
-    if (verdict.outcome == CodeVerdict::Outcome::kTimedOut) {
-      late.push_back(i);
-    } else {
-      take(i, verdict);
-    }
-  });
-  std::sort(late.begin(), late.end());
-  std::vector<std::string> again;
-  for (const size_t i : late) again.push_back(std::move(programs[i]));
-  sandbox.run_all(again, 1, [&](size_t i, const CodeVerdict& verdict) { take(late[i], verdict); });
+  judge_programs(sandbox, std::move(programs), workers, take);
   return check;
 }
 

@@ -33,10 +33,15 @@ struct CodeCheck {
 /// entry_point that is no name.
 std::string humaneval_program(const Json& doc, const std::string& solution);
 
-/// Executes every sample, up to `workers` at a time, but no more than have the memory they may
+/// Executes every program, up to `workers` at a time, but no more than have the memory they may
 /// take. A verdict is not to depend on what runs beside it: who timed out is executed once more at
-/// the end, alone, and that verdict counts. `on_done` is told how many are done. Errors: as
-/// humaneval_program, before anything is executed; as CodeSandbox::run_all.
+/// the end, alone, and that verdict counts. `on_verdict` is called by one thread at a time, once
+/// for each, in any order. Errors: as CodeSandbox::run_all.
+void judge_programs(const CodeSandbox& sandbox, std::vector<std::string> programs, size_t workers,
+                    const CodeSandbox::OnVerdict& on_verdict);
+
+/// judge_programs of all samples. `on_done` is told how many are done. Errors: as
+/// humaneval_program, before anything is executed; as judge_programs.
 CodeCheck check_code(const CodeSandbox& sandbox, const std::vector<Json>& problems,
                      const std::vector<CodeSample>& samples, size_t workers,
                      const std::function<void(size_t num_done)>& on_done = {});

@@ -140,7 +140,7 @@ Read with_model(const Command& command, TrainConfig config) {
   config.model = std::move(named.source);
   if (!command.is_planned) {
     check_reference(options, config.objective, named.config);
-    check_judges(config.objective);
+    check_judges(config);
   }
   return {std::move(config), std::move(named.config)};
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
+#include "data/megatron/preference_datasets.h"
 #include "data/readers/dataset_name.h"
 #include "hub/missing.h"
 #include "settings/options/registered_rows.h"
@@ -105,6 +106,8 @@ std::string locate_dataset(const std::string& name, const fs::path& cache_dir) {
   const std::string bare = data::parse_dataset_name(name).path, rest = name.substr(bare.size());
   std::error_code error;
   const auto alias = known(kDatasetNames, bare);
+  // Files that were tokenised beforehand go by what their names begin with.
+  if (data::samples_exist(bare) || fs::exists(bare + ".idx", error)) return name;
   if (fs::exists(bare, error) || (!alias && !looks_like_hub_id(bare))) return name;
   std::vector<std::string> looked;
   const hub::NamesOnHubs names = alias ? hub::NamesOnHubs{alias->huggingface, alias->modelscope}

@@ -286,9 +286,22 @@ std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
   return idle;
 }
 
-void check_judges(const ObjectiveConfig& objective) {
-  for (const std::filesystem::path& judge : objective.policy.reward_models)
+void check_judges(const TrainConfig& config) {
+  const Reinforcement& told = config.objective.policy;
+  for (const std::filesystem::path& judge : told.reward_models)
     (void)open_model(reward_model_at(judge));
+  const bool has_own = !told.critic.model.empty();
+  if (!told.has_critic() || config.tuner == Tuner::kLora) return;
+  if (!has_own && told.reward_models.empty()) return;
+  const std::filesystem::path begins_as = has_own ? told.critic.model : told.reward_models.front();
+  if (reward_model_at(begins_as).adapter.empty()) return;
+  const std::string name = begins_as.string();
+  throw UsageError(
+      tr("[train] {} {}: adapters, and with --tuner full the critic begins as a whole model",
+         config.flag(has_own ? "critic_model" : "reward_model"), name),
+      tr("danlu merge --adapters {} --output DIR joins them with their base; --tuner lora takes "
+         "them as they are",
+         name));
 }
 
 void check_reference(const Options& options, const ObjectiveConfig& objective,

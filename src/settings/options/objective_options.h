@@ -6,6 +6,7 @@
 
 #include "arch/model_config.h"
 #include "base/options.h"
+#include "settings/config.h"
 #include "settings/objective_config.h"
 
 namespace danlu::settings {
@@ -21,8 +22,9 @@ std::optional<arch::ScoreHead> score_from(const Options& options, const Objectiv
 /// The options of objectives that this one does not read.
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective);
 
-/// Errors: as open_model of reward_model_at, of each reward model.
-void check_judges(const ObjectiveConfig& objective);
+/// Errors: as open_model of reward_model_at, of each reward model; UsageError for adapters that
+/// PPO's critic would begin as, where its own weights are trained.
+void check_judges(const TrainConfig& config);
 
 /// Errors: ModelError where the reference's vocabulary is not the model's.
 void check_reference(const Options& options, const ObjectiveConfig& objective,

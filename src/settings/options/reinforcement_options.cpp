@@ -91,6 +91,16 @@ void take_critic(const Options& options, Critic& critic) {
   critic.whitens_rewards = options.get_bool("whiten_rewards");
 }
 
+/// Errors: UsageError where answers are compared with others to their prompt and there are none.
+void require_others(const Options& options, const Reinforcement& told) {
+  if (told.answers > 1 || told.advantage == Advantage::kWhitened) return;
+  throw UsageError(tr("[train] {} 1: an answer is worth what it has beyond the others to its "
+                      "prompt, so nothing would be learnt from one alone",
+                      options.given_as("num_generations")),
+                   tr("--num_generations 8; --advantage_estimator reinforce_plus_plus compares "
+                      "answers to all prompts"));
+}
+
 /// DAPO's dynamic sampling. Errors: UsageError where an answer has none to differ from.
 void take_resampling(const Options& options, Reinforcement& told) {
   if (!options.get_bool("dynamic_sample")) return;
@@ -154,6 +164,8 @@ void take_rewards(const Options& options, Reinforcement& told) {
   told.overlong_length = options.get_int_or("soft_max_length", 0);
   told.overlong_buffer = options.get_int_or("soft_cache_length", 0);
   told.reward_timeout_s = options.get_float("reward_timeout");
+  told.allows_code = options.get_bool("allow_code_execution");
+  told.python = options.get_string("python");
 }
 
 std::vector<std::string> reinforcement_flags(const std::string& name) {
@@ -193,7 +205,9 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "repetition_max_penalty",
                                            "soft_max_length",
                                            "soft_cache_length",
-                                           "reward_timeout"};
+                                           "reward_timeout",
+                                           "allow_code_execution",
+                                           "python"};
   own.insert(own.end(), shared.begin(), shared.end());
   return own;
 }
@@ -213,7 +227,10 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
     told.scale = scale_from(options.get_string("scale_rewards"));
   }
   told.answers = options.get_int_or("num_generations", has_critic ? 1 : 8);
-  if (!has_critic) take_resampling(options, told);
+  if (!has_critic) {
+    require_others(options, told);
+    take_resampling(options, told);
+  }
   const bool learns_again = has_critic && !is_of_mindspeed(options);
   told.iterations = options.get_int_or("num_iterations", learns_again ? 4 : 1);
   told.steps = options.get_int("steps_per_generation");

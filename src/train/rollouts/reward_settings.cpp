@@ -1,6 +1,7 @@
 #include "train/rollouts/reward_settings.h"
 
 #include <cmath>
+#include <string>
 
 namespace danlu::train {
 
@@ -16,8 +17,14 @@ eval::RewardSettings reward_settings(const settings::Reinforcement& told) {
   settings.cosine_long_wrong = told.cosine_long_wrong;
   settings.cosine_short_right = told.cosine_short_right;
   settings.cosine_long_right = told.cosine_long_right;
+  settings.allows_code = told.allows_code;
+  settings.python = told.python;
   settings.program_timeout_ms = std::llround(told.reward_timeout_s * 1000);
   return settings;
+}
+
+void require_rewards(const settings::Reinforcement& told) {
+  for (const std::string& name : told.rewards) (void)eval::make_reward(name, reward_settings(told));
 }
 
 }  // namespace danlu::train

@@ -7,4 +7,7 @@ namespace danlu::train {
 
 eval::RewardSettings reward_settings(const settings::Reinforcement& told);
 
+/// Before anything is read. Errors: UsageError, as make_reward's, for a reward that there is not.
+void require_rewards(const settings::Reinforcement& told);
+
 }  // namespace danlu::train

@@ -1,6 +1,7 @@
 #include "train/rollouts/rollout_stream.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -68,6 +70,14 @@ void note_lengths(const std::vector<DrawnAnswer>& answers, std::map<std::string,
   figures["completions/min_length"] = shortest;
   figures["completions/max_length"] = longest;
   figures["completions/clipped_ratio"] = cut / count;
+}
+
+/// A text on one line: its end, if it is long.
+std::string quoted(const std::string& text) {
+  constexpr size_t kShown = 80;
+  size_t begin = text.size() > kShown ? text.size() - kShown : 0;
+  while (begin > 0 && begin < text.size() && (text[begin] & 0xC0) == 0x80) ++begin;
+  return (begin > 0 ? "…" : "") + dump_text(Json(text.substr(begin)));
 }
 
 Json or_null(const std::optional<double>& score) { return score ? Json(*score) : Json(); }
@@ -266,7 +276,39 @@ void RolloutStream::judge(const Round& round, int64_t first_prompt,
     columns.push_back(parts_.prompts->columns(parts_.order(prompt)));
   }
   find_scores(columns, answers);
-  journal_.add(name, noted_scores(answers));
+  const bool is_any_judged =
+      std::any_of(answers.begin(), answers.end(), [](const DrawnAnswer& answer) {
+        return std::any_of(answer.scores.begin(), answer.scores.end(),
+                           [](const auto& score) { return score.has_value(); });
+      });
+  // What nobody was waited for, or never judged yet, is asked again by the run that goes on.
+  if (pending_interrupt() == 0 && (is_any_judged || has_judged_))
+    journal_.add(name, noted_scores(answers));
+}
+
+/// Errors: RolloutStopped. Collective over all ranks.
+void RolloutStream::stop_if_asked() const {
+  const int64_t of_model = parallel::largest_of(parts_.ranks->model(), pending_interrupt());
+  if (parallel::largest_of(parts_.ranks->models(), of_model) != 0) throw RolloutStopped();
+}
+
+/// Errors: DataError where no answer was judged since the run began or went on.
+void RolloutStream::report_unjudged(const std::vector<std::optional<double>>& rewards) {
+  const bool is_any_judged = std::any_of(rewards.begin(), rewards.end(),
+                                         [](const auto& reward) { return reward.has_value(); });
+  has_judged_ |= is_any_judged;
+  if (is_any_judged) return;
+  std::vector<std::string> names;
+  for (const auto& reward : parts_.rewards) names.push_back(reward->name());
+  const std::string judges = fmt::format("{}", fmt::join(names, ", "));
+  if (has_judged_) {
+    return log::warning("[rollout] {} could judge none of {} answers: nothing is learnt from them",
+                        judges, rewards.size());
+  }
+  throw DataError(
+      tr("[rollout] {} could judge none of the first {} answers", judges, rewards.size()),
+      tr("rules need the right answer in the row (--reward_column names it), programs print a "
+         "number for each; what was drawn is kept, and the same command has it judged again"));
 }
 
 void RolloutStream::find_scores(const std::vector<std::string>& columns,
@@ -393,6 +435,7 @@ int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& o
     if (lacking <= 0 || round > told.max_resamples) break;
     const int64_t first = kFurtherPrompts + number * told.max_resamples * count + further;
     draw_and_judge({round, first, lacking}, own);
+    stop_if_asked();
     further += lacking;
   }
   if (lacking > 0 && !std::exchange(has_warned_of_rest_, true)) {
@@ -419,6 +462,7 @@ void RolloutStream::roll_out(int64_t number) {
   begin_journal(number);
   std::vector<DrawnAnswer> own;
   draw_and_judge({0, number * count, count}, own);
+  stop_if_asked();
   const bool resamples = settings_.told.max_resamples > 0;
   const int64_t further = resamples ? replace_equal(number, own) : 0;
   examine(own);
@@ -456,6 +500,7 @@ Evaluation RolloutStream::evaluate(const data::SampleSource& prompts,
     answers[i].place = begin + static_cast<int64_t>(i);
   }
   find_scores(columns, answers);
+  stop_if_asked();
   answers = answers_of_all(parts_.ranks->models(), answers);
   const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
   const auto rewards = weighted_rewards(by_rule, settings_.told.reward_weights);
@@ -464,6 +509,7 @@ Evaluation RolloutStream::evaluate(const data::SampleSource& prompts,
   note_lengths(answers, evaluation.metrics);
   for (size_t rule = 0; rule < by_rule.size(); ++rule)
     note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], evaluation.metrics);
+  write_samples(answers, rewards, {});
   const RewardSpread spread = spread_of({rewards, 1});
   const bool is_any_judged = spread.unjudged < std::ssize(rewards);
   if (is_any_judged) evaluation.metrics["reward"] = spread.mean;
@@ -475,9 +521,12 @@ Evaluation RolloutStream::evaluate(const data::SampleSource& prompts,
 
 void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
                          const std::vector<std::optional<double>>& rewards) {
+  report_unjudged(rewards);
   const RewardSpread spread = spread_of({rewards, settings_.told.answers});
-  figures_ = {{"reward", spread.mean}};
-  if (!settings_.told.has_critic()) {
+  const bool is_any_judged = spread.unjudged < std::ssize(rewards);
+  figures_.clear();
+  if (is_any_judged) figures_["reward"] = spread.mean;
+  if (is_any_judged && !settings_.told.has_critic()) {
     figures_["reward_std"] = spread.deviation;
     figures_["frac_reward_zero_std"] = spread.share_of_equal_groups;
   }
@@ -485,7 +534,7 @@ void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
   for (size_t rule = 0; rule < by_rule.size(); ++rule)
     note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], figures_);
   note_lengths(answers, figures_);
-  const bool compares = !settings_.told.has_critic() && settings_.told.answers > 1;
+  const bool compares = is_any_judged && !settings_.told.has_critic() && settings_.told.answers > 1;
   if (!compares || spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
   has_warned_of_equal_ = true;
   log::warning(
@@ -497,18 +546,25 @@ void RolloutStream::write_samples(const std::vector<DrawnAnswer>& answers,
                                   const std::vector<std::optional<double>>& rewards,
                                   const std::vector<double>& advantages) const {
   if (settings_.samples_file.empty()) return;
+  const bool is_held_out = advantages.empty();
   std::ofstream file(settings_.samples_file, std::ios::app);
   for (size_t i = 0; i < answers.size(); ++i) {
     Json scores = Json::object();
     for (size_t rule = 0; rule < parts_.rewards.size(); ++rule)
       scores[parts_.rewards[rule]->name()] = or_null(answers[i].scores[rule]);
-    const Json line{{"step", step_ + 1},
-                    {"prompt", parts_.tokenizer->decode(answers[i].prompt)},
-                    {"completion", parts_.tokenizer->decode(answers[i].ids)},
-                    {"rewards", scores},
-                    {"reward", or_null(rewards[i])},
-                    {"advantage", advantages[i]}};
+    Json line{{"step", is_held_out ? step_ : step_ + 1},
+              {"prompt", parts_.tokenizer->decode(answers[i].prompt)},
+              {"completion", parts_.tokenizer->decode(answers[i].ids)},
+              {"rewards", scores},
+              {"reward", or_null(rewards[i])}};
+    if (is_held_out)
+      line["held_out"] = true;
+    else
+      line["advantage"] = advantages[i];
     file << dump_text(line) << '\n';
+    if (i > 0) continue;
+    log::info("{} -> {} (reward {})", quoted(parts_.tokenizer->decode(answers[i].prompt, true)),
+              quoted(parts_.tokenizer->decode(answers[i].ids, true)), or_null(rewards[i]).dump());
   }
   if (!file.flush()) throw IoError(tr("cannot write {}", settings_.samples_file.string()));
 }

@@ -22,12 +22,17 @@
 
 namespace danlu::train {
 
+/// A signal asked the run to stop while answers were drawn or judged, on all ranks alike. The
+/// stream is as before the call, and the journal has what was drawn.
+struct RolloutStopped {};
+
 struct RolloutSettings {
   settings::Reinforcement told;
   data::BatchStreamOptions batches;  ///< of a step; samples are answers
   std::vector<text::TokenId> stop_ids;
   uint64_t seed = 0;
-  /// Gets a line for each answer of a rollout (JSON); empty: nobody looks at them.
+  /// Gets a line for each answer, to held-out prompts too (JSON), of which the first is shown;
+  /// empty: nobody looks at them.
   std::filesystem::path samples_file;
   /// The run's directory; empty: what was drawn is kept nowhere. With `origin`, what answers depend
   /// on beside weights.
@@ -101,6 +106,8 @@ class RolloutStream : public data::StepStream {
   void find_scores(const std::vector<std::string>& columns,
                    std::vector<DrawnAnswer>& answers) const;
   int64_t replace_equal(int64_t number, std::vector<DrawnAnswer>& own);
+  void stop_if_asked() const;
+  void report_unjudged(const std::vector<std::optional<double>>& rewards);
   void examine(std::vector<DrawnAnswer>& answers) const;
   std::vector<data::Sample> samples_of(const std::vector<DrawnAnswer>& answers);
   std::vector<data::Sample> samples_by_critic(const std::vector<DrawnAnswer>& answers,
@@ -108,6 +115,7 @@ class RolloutStream : public data::StepStream {
   bool all_of_step_cut(const std::vector<DrawnAnswer>& answers, size_t answer) const;
   void note(const std::vector<DrawnAnswer>& answers,
             const std::vector<std::optional<double>>& rewards);
+  /// advantages: empty for answers to held-out prompts.
   void write_samples(const std::vector<DrawnAnswer>& answers,
                      const std::vector<std::optional<double>>& rewards,
                      const std::vector<double>& advantages) const;
@@ -121,6 +129,7 @@ class RolloutStream : public data::StepStream {
   double wait_s_ = 0;
   bool is_put_back_ = false;  ///< the step that next() gives was given before
   bool has_warned_of_equal_ = false, has_warned_of_rest_ = false;
+  bool has_judged_ = false;  ///< an answer of this process's rollouts
 };
 
 }  // namespace danlu::train

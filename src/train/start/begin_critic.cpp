@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "settings/model_source.h"
-#include "text/tokenizer.h"
 #include "train/objectives/value.h"
+#include "train/rollouts/judges.h"
 #include "train/start/begin.h"
 
 namespace danlu::train {
@@ -67,25 +67,7 @@ EarlierRun earlier_critic(const EarlierRun& policy) {
   return earlier;
 }
 
-/// Whether two tokenizers give every id to the same token.
-bool have_the_same_tokens(const text::Tokenizer& one, const text::Tokenizer& other) {
-  if (one.content_hash() == other.content_hash()) return true;
-  if (one.size() != other.size()) return false;
-  for (size_t id = 0; id < one.size(); ++id) {
-    const auto token = static_cast<text::TokenId>(id);
-    if (one.id_to_token(token) != other.id_to_token(token)) return false;
-  }
-  return true;
-}
-
 }  // namespace
-
-void require_same_tokens(const Prepared& run, const std::string& named,
-                         const std::filesystem::path& tokenizer) {
-  if (have_the_same_tokens(*text::Tokenizer::load(tokenizer), *run.text.tokenizer)) return;
-  throw ModelError(tr("[train] {}: its tokenizer is another than the model's", named),
-                   tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
-}
 
 std::unique_ptr<Critic> begin_critic(const Prepared& run) {
   const settings::Reinforcement& told = run.config.objective.policy;
@@ -94,7 +76,7 @@ std::unique_ptr<Critic> begin_critic(const Prepared& run) {
   const auto [source, flag] = critic_source(run.config);
   weights::CheckpointSource opened = settings::open_model(source);
   if (!flag.empty())
-    require_same_tokens(run, fmt::format("{} {}", flag, source.path.string()),
+    require_same_tokens(*run.text.tokenizer, fmt::format("{} {}", flag, source.path.string()),
                         source.adapter.empty() ? opened.companions : source.adapter);
   name_padding(run.text, opened.config);
   const TrainConfig config = critic_config(run.config, source, opened);

@@ -13,9 +13,4 @@ namespace danlu::train {
 /// checkpoint that is gone on from has no critic. Collective.
 std::unique_ptr<Critic> begin_critic(const Prepared& run);
 
-/// Errors: ModelError if the tokenizer beside a model gives an id to another token than the run's.
-/// named: the flag and its value.
-void require_same_tokens(const Prepared& run, const std::string& named,
-                         const std::filesystem::path& tokenizer);
-
 }  // namespace danlu::train

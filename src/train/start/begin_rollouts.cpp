@@ -11,54 +11,18 @@
 #include "base/log.h"
 #include "settings/answers_at_a_time.h"
 #include "settings/model_source.h"
+#include "train/rollouts/judges.h"
 #include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
 #include "train/rollouts/rollout_stream.h"
-#include "train/start/begin_critic.h"
 
 namespace danlu::train {
 namespace {
 
 std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
-  std::vector<text::TokenId> ids =
-      infer::load_generation_defaults(run.source.config, run.source.companions).stop_ids;
-  if (run.text.encoder) {
-    const auto of_template = run.text.encoder->stop_ids();
-    ids.insert(ids.end(), of_template.begin(), of_template.end());
-  }
-  if (const auto eos = run.text.tokenizer->eos_id()) ids.push_back(*eos);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
-/// What the template puts after the token that ends an answer.
-std::vector<text::TokenId> tail_of(const Prepared& run) {
-  if (!run.text.encoder) return {};
-  text::Conversation talk;
-  for (const char* role : {"user", "assistant"}) {
-    text::Message& message = talk.messages.emplace_back();
-    message.role = role;
-    message.content = "a";
-  }
-  const std::vector<text::TokenId> ids = run.text.encoder->encode(talk).ids;
-  const std::vector<text::TokenId> stops = stop_ids_of(run);
-  const auto end = std::find_first_of(ids.rbegin(), ids.rend(), stops.begin(), stops.end());
-  return end == ids.rend() ? std::vector<text::TokenId>() : std::vector(end.base(), ids.end());
-}
-
-/// The last part of its path, or as many as no other judge has.
-std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size_t own) {
-  std::filesystem::path rest = judges[own].lexically_normal(), name;
-  const auto ends_alike = [&](const std::filesystem::path& other) {
-    return ("/" + other.lexically_normal().string()).ends_with("/" + name.string());
-  };
-  while (rest.has_filename()) {
-    name = name.empty() ? rest.filename() : rest.filename() / name;
-    rest = rest.parent_path();
-    if (std::count_if(judges.begin(), judges.end(), ends_alike) == 1) break;
-  }
-  return name.string();
+  return stop_ids_of_answers(
+      infer::load_generation_defaults(run.source.config, run.source.companions).stop_ids,
+      run.text.encoder.get(), *run.text.tokenizer);
 }
 
 /// The model in `path`, which judges on the mesh of the policy. Collective.
@@ -67,10 +31,11 @@ std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
   const settings::ModelSource source = settings::reward_model_at(path);
   const weights::CheckpointSource opened = settings::open_model(source);
   // Answers are judged as the ids that were drawn.
-  require_same_tokens(run, "--reward_model " + path.string(),
+  require_same_tokens(*run.text.tokenizer, "--reward_model " + path.string(),
                       source.adapter.empty() ? opened.companions : source.adapter);
   return model_reward(name, load_frozen(run, opened, source.adapter), *begun.state.model,
-                      *begun.state.links, tail_of(run));
+                      *begun.state.links,
+                      tail_of_answers(run.text.encoder.get(), stop_ids_of(run)));
 }
 
 /// Checkpoints and evaluations that a line asks for in the midst of rollouts come after them.
@@ -86,6 +51,19 @@ void say_when_saved(const TrainConfig& config) {
     log::info("{}: a rollout has {} steps, whose end is waited for", config.said(flag, every),
               steps);
   }
+}
+
+/// An answer ends where the model's positions do.
+void say_room_of_answers(const Prepared& run) {
+  const int64_t positions = run.source.config.max_positions;
+  const int64_t wanted = run.config.objective.policy.max_new_tokens;
+  const int64_t room = positions - run.data.lengths.max;
+  if (positions <= 0 || wanted <= room) return;
+  log::warning(
+      "{}: prompts have up to {} tokens and the model {} positions, so that such an answer "
+      "is cut at {}",
+      run.config.said("max_completion_length", wanted), run.data.lengths.max, positions,
+      std::max<int64_t>(0, room));
 }
 
 /// The lines of steps that are not taken again; one that was cut is the last, and of such a step.
@@ -138,6 +116,7 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
   settings.origin = fmt::format("{} {:016x} {:016x}", DANLU_VERSION, run.data.content_hash,
                                 hash_bytes(dump_text(run.steps.identity)));
   say_when_saved(run.config);
+  say_room_of_answers(run);
   if (told.logs_completions && run.ranks.is_first()) {
     settings.samples_file = run.config.output.directory / "samples.jsonl";
     keep_earlier(settings.samples_file, begun.state.step);

@@ -1,0 +1,72 @@
+#include "train/rollouts/judges.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace danlu::train {
+namespace {
+
+/// Whether two tokenizers give every id to the same token.
+bool have_the_same_tokens(const text::Tokenizer& one, const text::Tokenizer& other) {
+  if (one.content_hash() == other.content_hash()) return true;
+  if (one.size() != other.size()) return false;
+  for (size_t id = 0; id < one.size(); ++id) {
+    const auto token = static_cast<text::TokenId>(id);
+    if (one.id_to_token(token) != other.id_to_token(token)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<text::TokenId> stop_ids_of_answers(std::vector<text::TokenId> of_model,
+                                               const text::ChatEncoder* encoder,
+                                               const text::Tokenizer& tokenizer) {
+  std::vector<text::TokenId> ids = std::move(of_model);
+  if (encoder) {
+    const auto of_template = encoder->stop_ids();
+    ids.insert(ids.end(), of_template.begin(), of_template.end());
+  }
+  if (const auto eos = tokenizer.eos_id()) ids.push_back(*eos);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+std::vector<text::TokenId> tail_of_answers(const text::ChatEncoder* encoder,
+                                           const std::vector<text::TokenId>& stop_ids) {
+  if (!encoder) return {};
+  text::Conversation talk;
+  for (const char* role : {"user", "assistant"}) {
+    text::Message& message = talk.messages.emplace_back();
+    message.role = role;
+    message.content = "a";
+  }
+  const std::vector<text::TokenId> ids = encoder->encode(talk).ids;
+  const auto end = std::find_first_of(ids.rbegin(), ids.rend(), stop_ids.begin(), stop_ids.end());
+  return end == ids.rend() ? std::vector<text::TokenId>() : std::vector(end.base(), ids.end());
+}
+
+std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size_t own) {
+  std::filesystem::path rest = judges[own].lexically_normal(), name;
+  const auto ends_alike = [&](const std::filesystem::path& other) {
+    return ("/" + other.lexically_normal().string()).ends_with("/" + name.string());
+  };
+  while (rest.has_filename()) {
+    name = name.empty() ? rest.filename() : rest.filename() / name;
+    rest = rest.parent_path();
+    if (std::count_if(judges.begin(), judges.end(), ends_alike) == 1) break;
+  }
+  return name.string();
+}
+
+void require_same_tokens(const text::Tokenizer& own, const std::string& named,
+                         const std::filesystem::path& tokenizer) {
+  if (have_the_same_tokens(*text::Tokenizer::load(tokenizer), own)) return;
+  throw ModelError(tr("[train] {}: its tokenizer is another than the model's", named),
+                   tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
+}
+
+}  // namespace danlu::train

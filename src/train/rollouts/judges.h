@@ -1,0 +1,32 @@
+// train/rollouts/judges.h: what reward models need to judge answers as ids: how these end, and the
+// same tokens.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "text/conversation.h"
+#include "text/tokenizer.h"
+
+namespace danlu::train {
+
+/// The ids that end an answer: of_model (generation_config.json), those of the template and the end
+/// of text. encoder: nullptr: there is no template.
+std::vector<text::TokenId> stop_ids_of_answers(std::vector<text::TokenId> of_model,
+                                               const text::ChatEncoder* encoder,
+                                               const text::Tokenizer& tokenizer);
+
+/// What the template puts behind the token that ends an answer.
+std::vector<text::TokenId> tail_of_answers(const text::ChatEncoder* encoder,
+                                           const std::vector<text::TokenId>& stop_ids);
+
+/// The last part of judges[own]'s path, or as many as no other judge has.
+std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size_t own);
+
+/// Errors: ModelError if the tokenizer beside a model gives an id to another token than `own`.
+/// named: the flag and its value.
+void require_same_tokens(const text::Tokenizer& own, const std::string& named,
+                         const std::filesystem::path& tokenizer);
+
+}  // namespace danlu::train
