@@ -2,54 +2,102 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 namespace danlu::layers {
 namespace {
 
 using settings::BalanceLoss;
 
-/// Picks of each expert among the tokens of each segment, as parts of its tokens: f64 [S, E].
-at::Tensor parts_of_segments(const Balance& balance, const at::Tensor& picks_NK, int64_t experts) {
+/// Of each segment its tokens, as parts of the segment's: f64 [S, columns]. count adds a token's
+/// picks, which begin at the pointer, to a row.
+template <typename Count>
+at::Tensor parts_of_segments(const Balance& balance, const at::Tensor& picks_NK, int64_t columns,
+                             const Count& count) {
   const auto segments = static_cast<int64_t>(balance.lengths.size());
-  at::Tensor load_SE = at::zeros({segments, experts}, at::kDouble);
-  double* const load = load_SE.data_ptr<double>();
+  at::Tensor load_SC = at::zeros({segments, columns}, at::kDouble);
+  double* const load = load_SC.data_ptr<double>();
   const int64_t per_token = picks_NK.size(1);
   const int64_t* const picks = picks_NK.data_ptr<int64_t>();
   for (const ops::SegmentPart& part : balance.parts) {
-    for (int64_t at = part.begin * per_token; at < part.end * per_token; ++at)
-      load[part.segment * experts + picks[at]] += 1;
+    for (int64_t token = part.begin; token < part.end; ++token)
+      count(picks + token * per_token, load + part.segment * columns);
   }
-  balance.context->all_reduce_sum(load_SE);
+  balance.context->all_reduce_sum(load_SC);
   for (int64_t segment = 0; segment < segments; ++segment) {
-    for (int64_t expert = 0; expert < experts; ++expert)
-      load[segment * experts + expert] /=
+    for (int64_t column = 0; column < columns; ++column)
+      load[segment * columns + column] /=
           static_cast<double>(balance.lengths[static_cast<size_t>(segment)]);
   }
-  return load_SE;
+  return load_SC;
+}
+
+/// Picks of each expert, for one pick of all: f64 [S, E].
+at::Tensor picks_of_experts(const Balance& balance, const at::Tensor& picks_NK, int64_t experts) {
+  const int64_t per_token = picks_NK.size(1);
+  return parts_of_segments(balance, picks_NK, experts,
+                           [per_token](const int64_t* picks, double* row) {
+                             for (int64_t k = 0; k < per_token; ++k) row[picks[k]] += 1;
+                           });
+}
+
+/// Tokens that have a pick in each group: f64 [S, groups].
+at::Tensor tokens_of_groups(const Balance& balance, const at::Tensor& picks_NK, int64_t groups,
+                            int64_t each) {
+  const int64_t per_token = picks_NK.size(1);
+  return parts_of_segments(
+      balance, picks_NK, groups, [per_token, each](const int64_t* picks, double* row) {
+        for (int64_t k = 0; k < per_token; ++k) {
+          const bool is_first = std::none_of(
+              picks, picks + k, [&](int64_t before) { return before / each == picks[k] / each; });
+          if (is_first) row[picks[k] / each] += 1;
+        }
+      });
+}
+
+/// Adds DeepSeek-V2's terms: the sum over groups of load · score is one over their experts.
+void add_groups(const Balance& balance, const at::Tensor& picks_NK, const at::Tensor& load_SE,
+                const ops::RoutingRule& rule, at::Tensor& result_SE) {
+  const int64_t groups = rule.groups, experts = load_SE.size(1), each = experts / groups;
+  const at::Tensor of_group_SG = load_SE.view({-1, groups, each}).mean(2);
+  const at::Tensor sent_SG = tokens_of_groups(balance, picks_NK, groups, each);
+  // Balance::factor multiplies by experts / per_token, the published form by groups / chosen.
+  const double sent_factor = static_cast<double>(groups * rule.per_token) /
+                             static_cast<double>(rule.chosen_groups * experts);
+  const at::Tensor both_SG = of_group_SG * balance.training.group_loss_coef +
+                             sent_SG * (balance.training.group_sent_loss_coef * sent_factor);
+  result_SE += both_SG.repeat_interleave(each, 1);
 }
 
 }  // namespace
 
 double Balance::factor(const ops::RoutingRule& rule, int64_t experts) const {
-  const double all = training.aux_loss_coef * static_cast<double>(experts);
+  const auto all = static_cast<double>(experts);
   return training.loss == BalanceLoss::kModel ? all / static_cast<double>(sparse_layers)
                                               : all / static_cast<double>(rule.per_token);
 }
 
-std::shared_ptr<const ops::ExpertLoad> Balance::load_of(const at::Tensor& picks_NK, int64_t experts,
-                                                        bool records) const {
+std::shared_ptr<const ops::ExpertLoad> Balance::load_of(const at::Tensor& picks_NK,
+                                                        const ops::RoutingRule& rule,
+                                                        int64_t experts, bool records) const {
   if (training.loss != BalanceLoss::kModel) {
     auto load = std::make_shared<ops::ExpertLoad>();
-    load->parts_SE = parts_of_segments(*this, picks_NK, experts);
+    const at::Tensor picks_SE = picks_of_experts(*this, picks_NK, experts);
+    load->parts_SE = picks_SE * training.aux_loss_coef;
+    if (training.balances_groups()) add_groups(*this, picks_NK, picks_SE, rule, load->parts_SE);
     return load;
   }
   if (!of_model->load.parts_SE.defined())
     of_model->load.parts_SE =
         at::zeros({static_cast<int64_t>(lengths.size()), experts}, at::kDouble);
   if (records) {
-    const at::Tensor layer_SE = parts_of_segments(*this, picks_NK, experts);
-    of_model->load.parts_SE += layer_SE / static_cast<double>(sparse_layers);
+    const at::Tensor layer_SE = picks_of_experts(*this, picks_NK, experts);
+    of_model->load.parts_SE +=
+        layer_SE * (training.aux_loss_coef / static_cast<double>(sparse_layers));
   }
   return {of_model, &of_model->load};
 }

@@ -38,9 +38,10 @@ struct Balance {
 
   /// The factor of Σ load · score for one segment of weight 1.
   double factor(const ops::RoutingRule& rule, int64_t experts) const;
-  /// The load of this layer, or of all so far, by its picks. records: this is the layer's first
-  /// forward. Collective over the context axis.
-  std::shared_ptr<const ops::ExpertLoad> load_of(const at::Tensor& picks_NK, int64_t experts,
+  /// The load of this layer, or of all so far, by its picks, with the coefficients of the terms
+  /// that read it. records: this is the layer's first forward. Collective over the context axis.
+  std::shared_ptr<const ops::ExpertLoad> load_of(const at::Tensor& picks_NK,
+                                                 const ops::RoutingRule& rule, int64_t experts,
                                                  bool records) const;
   /// How much the layer adds to the term's value. sum: of ops::balance_term with `term`.
   double value_of(const at::Tensor& sum, const at::Tensor& logits_NE,

@@ -342,12 +342,12 @@ at::Tensor Experts::with_terms(const at::Tensor& hidden_NH, const std::vector<at
     const at::Tensor sum = ops::z_term(logits[0], term);
     add(kRouterZTerm, sum, sum.item<double>() * ranks);
   }
-  if (balance.training.aux_loss_coef == 0) return result_NH;
+  if (!balance.training.balances()) return result_NH;
   const at::Tensor counted_NK = rule.score == ops::RouterScore::kSigmoid
                                     ? ops::best_experts(logits[1], rule.per_token)
                                     : experts_NK;
   const int64_t count = logits[1].size(1);
-  term.load = balance.load_of(counted_NK, count, /*records=*/pass.results != nullptr);
+  term.load = balance.load_of(counted_NK, rule, count, /*records=*/pass.results != nullptr);
   term.factors.clear();
   for (const double weight : balance.weights)
     term.factors.push_back(balance.factor(rule, count) * weight / ranks);

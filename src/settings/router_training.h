@@ -29,8 +29,13 @@ struct RouterTraining {
   /// By how much each step moves the bias of an expert's choice: up if it got fewer tokens than the
   /// mean, else down.
   double bias_update_rate = 0;
+  /// DeepSeek-V2's terms over the groups of experts that the router knows: of a group's share of
+  /// the picks, and of the tokens that have any pick in it. Not beside BalanceLoss::kModel.
+  double group_loss_coef = 0, group_sent_loss_coef = 0;
 
-  bool has_terms() const { return aux_loss_coef != 0 || z_loss_coef != 0; }
+  bool balances_groups() const { return group_loss_coef != 0 || group_sent_loss_coef != 0; }
+  bool balances() const { return aux_loss_coef != 0 || balances_groups(); }
+  bool has_terms() const { return balances() || z_loss_coef != 0; }
   /// Whether passes need to know of it.
   bool changes_passes() const { return has_terms() || capacity_factor > 0; }
   bool operator==(const RouterTraining&) const = default;

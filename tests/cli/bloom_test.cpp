@@ -1,84 +1,34 @@
 // BLOOM through every verb: begun at random, trained alone and on two ranks, tuned with MindSpeed's
 // flags, converted, adapted, asked.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-#include <sstream>
-
-#include "base/free_port.h"
-#include "cli/bad_input.h"
+#include "cli/short_training.h"
 
 namespace danlu::test {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::HasSubstr;
-
-class BloomLines : public BadInput {
+class BloomLines : public ShortTraining {
  protected:
   void SetUp() override {
-    BadInput::SetUp();
-    const nlohmann::json config = {{"model_type", "bloom"},
-                                   {"architectures", {"BloomForCausalLM"}},
-                                   {"vocab_size", 320},
-                                   {"n_embed", 32},
-                                   {"n_layer", 2},
-                                   {"num_attention_heads", 4},
-                                   {"layer_norm_epsilon", 1e-5},
-                                   {"initializer_range", 0.1},
-                                   {"seq_length", 64},
-                                   {"torch_dtype", "float32"},
-                                   {"bos_token_id", 1},
-                                   {"eos_token_id", 2}};
-    write("config.json", config.dump());
-    ok({"init", "--config", "config.json", "--output", "model", "--tokenizer",
-        good("tokenizer").string(), "--seed", "3"});
-  }
-  std::vector<std::string> line(const std::string& to, const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"sft",
-                                      "--model",
-                                      "model",
-                                      "--dataset",
-                                      good("good.jsonl").string(),
-                                      "--output_dir",
-                                      to,
-                                      "--dtype",
-                                      "fp32",
-                                      "--max_steps",
-                                      "3",
-                                      "--lr",
-                                      "1e-3",
-                                      "--global_batch_size",
-                                      "4",
-                                      "--logging_steps",
-                                      "1",
-                                      "--max_length",
-                                      "64",
-                                      "--eval_strategy",
-                                      "no"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  std::vector<double> losses(const std::string& run_dir) const {
-    std::vector<double> all;
-    std::istringstream lines(content_of(*this / run_dir / "logging.jsonl"));
-    for (std::string text; std::getline(lines, text);) {
-      const auto json = nlohmann::json::parse(text);
-      if (json.contains("loss") && json.contains("grad_norm")) all.push_back(json["loss"]);
-    }
-    return all;
-  }
-  void expect_same(const std::string& a, const std::string& b) const {
-    const ProgramResult same = run({"diff", a, b});
-    EXPECT_EQ(same.exit_code, 0) << same.out;
+    ShortTraining::SetUp();
+    make_model({{"model_type", "bloom"},
+                {"architectures", {"BloomForCausalLM"}},
+                {"vocab_size", 320},
+                {"n_embed", 32},
+                {"n_layer", 2},
+                {"num_attention_heads", 4},
+                {"layer_norm_epsilon", 1e-5},
+                {"initializer_range", 0.1},
+                {"seq_length", 64},
+                {"torch_dtype", "float32"},
+                {"bos_token_id", 1},
+                {"eos_token_id", 2}});
   }
 };
 
 TEST_F(BloomLines, TrainedDividedConvertedAdaptedAndAsked) {
-  ok(line("one", {"--tuner", "full"}));
-  ok(line("two", {"--tuner", "full", "--tp", "2", "--sequence_parallel", "true", "--nproc_per_node",
-                  "2", "--master_port", std::to_string(free_port().value())}));
+  ok(train_line("one", "--tuner full --max_steps 3"));
+  ok(on_two(train_line("two", "--tuner full --max_steps 3 --tp 2 --sequence_parallel true")));
   const std::vector<double> alone = losses("one"), divided = losses("two");
   ASSERT_EQ(alone.size(), 3u);
   ASSERT_EQ(divided.size(), 3u);
@@ -99,7 +49,7 @@ TEST_F(BloomLines, TrainedDividedConvertedAdaptedAndAsked) {
   ok({"convert", "one", "model.gguf", "--to", "gguf", "--outtype", "f32"});
   EXPECT_EQ(ask(*this / "model.gguf").out, ask(*this / "one").out);
 
-  ok(line("adapted", {"--tuner", "lora", "--target_modules", "all-linear", "--lora_rank", "4"}));
+  ok(train_line("adapted", "--tuner lora --target_modules all-linear --lora_rank 4 --max_steps 3"));
   const ProgramResult answer = ask(*this / "adapted");
   EXPECT_EQ(answer.exit_code, 0) << answer.err;
 }
@@ -107,89 +57,26 @@ TEST_F(BloomLines, TrainedDividedConvertedAdaptedAndAsked) {
 /// The flags of MindSpeed-LLM's pretrain_bloom_ptd_7B.sh, with this model's sizes.
 TEST_F(BloomLines, MindSpeedsLinesRun) {
   ok({"convert", "model", "start", "--to", "legacy"});
-  const std::vector<std::string> pretrain = {"pretrain",
-                                             "--load",
-                                             "start",
-                                             "--hf-config",
-                                             "model",
-                                             "--num-layers",
-                                             "2",
-                                             "--hidden-size",
-                                             "32",
-                                             "--num-attention-heads",
-                                             "4",
-                                             "--tokenizer-type",
-                                             "PretrainedFromHF",
-                                             "--tokenizer-name-or-path",
-                                             good("tokenizer").string(),
-                                             "--seq-length",
-                                             "32",
-                                             "--max-position-embeddings",
-                                             "64",
-                                             "--micro-batch-size",
-                                             "1",
-                                             "--global-batch-size",
-                                             "2",
-                                             "--embed-layernorm",
-                                             "--padded-vocab-size",
-                                             "320",
-                                             "--make-vocab-size-divisible-by",
-                                             "1",
-                                             "--attention-softmax-in-fp32",
-                                             "--apply-query-key-layer-scaling",
-                                             "--lr",
-                                             "1.2e-6",
-                                             "--train-iters",
-                                             "2",
-                                             "--init-method-std",
-                                             "0.0048",
-                                             "--hidden-dropout",
-                                             "0.0",
-                                             "--attention-dropout",
-                                             "0.0",
-                                             "--position-embedding-type",
-                                             "alibi",
-                                             "--normalization",
-                                             "LayerNorm",
-                                             "--min-lr",
-                                             "1e-8",
-                                             "--lr-decay-iters",
-                                             "10",
-                                             "--lr-decay-style",
-                                             "cosine",
-                                             "--weight-decay",
-                                             "1e-1",
-                                             "--clip-grad",
-                                             "1.0",
-                                             "--adam-beta1",
-                                             "0.9",
-                                             "--adam-beta2",
-                                             "0.95",
-                                             "--initial-loss-scale",
-                                             "4096",
-                                             "--no-gradient-accumulation-fusion",
-                                             "--no-load-optim",
-                                             "--no-load-rng",
-                                             "--seed",
-                                             "42",
-                                             "--data-path",
-                                             good("good.jsonl").string(),
-                                             "--json-keys",
-                                             "output",
-                                             "--split",
-                                             "100,0,0",
-                                             "--log-interval",
-                                             "1",
-                                             "--save",
-                                             "trained",
-                                             "--dtype",
-                                             "fp32"};
+  Words pretrain = words_of(
+      "pretrain --load start --hf-config model --num-layers 2 --hidden-size 32 "
+      "--num-attention-heads 4 --tokenizer-type PretrainedFromHF --seq-length 32 "
+      "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 2 --embed-layernorm "
+      "--padded-vocab-size 320 --make-vocab-size-divisible-by 1 --attention-softmax-in-fp32 "
+      "--apply-query-key-layer-scaling --lr 1.2e-6 --train-iters 2 --init-method-std 0.0048 "
+      "--hidden-dropout 0.0 --attention-dropout 0.0 --position-embedding-type alibi "
+      "--normalization LayerNorm --min-lr 1e-8 --lr-decay-iters 10 --lr-decay-style cosine "
+      "--weight-decay 1e-1 --clip-grad 1.0 --adam-beta1 0.9 --adam-beta2 0.95 "
+      "--initial-loss-scale 4096 --no-gradient-accumulation-fusion --no-load-optim --no-load-rng "
+      "--seed 42 --json-keys output --split 100,0,0 --log-interval 1 --save trained --dtype fp32");
+  const Words places = {"--tokenizer-name-or-path", good("tokenizer").string(), "--data-path",
+                        good("good.jsonl").string()};
+  pretrain.insert(pretrain.end(), places.begin(), places.end());
   ok(pretrain);
   EXPECT_EQ(losses("trained").size(), 2u);
   for (const auto& [flag, value] :
        {std::pair("--normalization", "RMSNorm"), std::pair("--position-embedding-type", "rope"),
         std::pair("--swiglu", "true")}) {
-    std::vector<std::string> other = pretrain;
+    Words other = pretrain;
     other.insert(other.end(), {flag, value});
     expect_error(run(other), 2, {flag, "config.json"});
   }

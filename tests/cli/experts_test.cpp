@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "base/free_port.h"
-#include "cli/bad_input.h"
-#include "cli/tiny_experts.h"
+#include "cli/short_training.h"
+#include "cli/tiny_models.h"
 
 namespace danlu::test {
 namespace {
@@ -16,61 +14,18 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-class ExpertLines : public BadInput {
+class ExpertLines : public ShortTraining {
  protected:
   void make_model(const std::string& family) const {
-    write("config.json", tiny_experts(family).dump());
-    ok({"init", "--config", "config.json", "--output", "model", "--tokenizer",
-        good("tokenizer").string(), "--seed", "3"});
+    ShortTraining::make_model(tiny_model(family));
   }
-  /// Four steps that save at the second; `more` wins.
-  std::vector<std::string> train_line(const std::string& to,
-                                      const std::vector<std::string>& more) const {
-    std::vector<std::string> line = {"sft",
-                                     "--model",
-                                     "model",
-                                     "--dataset",
-                                     good("good.jsonl").string(),
-                                     "--output_dir",
-                                     to,
-                                     "--tuner",
-                                     "full",
-                                     "--dtype",
-                                     "fp32",
-                                     "--max_steps",
-                                     "4",
-                                     "--save_steps",
-                                     "2",
-                                     "--lr",
-                                     "1e-3",
-                                     "--global_batch_size",
-                                     "4",
-                                     "--logging_steps",
-                                     "1",
-                                     "--max_length",
-                                     "64",
-                                     "--eval_strategy",
-                                     "no"};
-    line.insert(line.end(), more.begin(), more.end());
-    return line;
-  }
-  std::vector<std::string> on_two(std::vector<std::string> line) const {
-    line.insert(line.end(),
-                {"--nproc_per_node", "2", "--master_port", std::to_string(free_port().value())});
-    return line;
-  }
-  void expect_same(const std::string& a, const std::string& b) const {
-    const ProgramResult same = run({"diff", a, b});
-    EXPECT_EQ(same.exit_code, 0) << same.out;
+  /// Four steps of whole weights that save at the second.
+  Words four_steps(const std::string& to, const std::string& more = "") const {
+    return train_line(to, "--tuner full --max_steps 4 --save_steps 2 " + more);
   }
   double last_loss(const std::string& run_dir) const {
-    double loss = 0;
-    std::istringstream lines(content_of(*this / run_dir / "logging.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto json = nlohmann::json::parse(line);
-      if (json.contains("loss") && json.contains("max_load")) loss = json["loss"];
-    }
-    return loss;
+    const std::vector<double> all = losses(run_dir);
+    return all.empty() ? 0 : all.back();
   }
 };
 
@@ -95,41 +50,15 @@ TEST_F(ExpertLines, ARewardModelIsTrainedWhereARankHasNoPair) {
              "\n";
   }
   write("pairs.jsonl", pairs);
-  const auto line = [&](const std::string& to, const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"rlhf",
-                                      "--rlhf_type",
-                                      "rm",
-                                      "--model",
-                                      "model",
-                                      "--dataset",
-                                      "pairs.jsonl",
-                                      "--output_dir",
-                                      to,
-                                      "--no-version-dir",
-                                      "--tuner",
-                                      "full",
-                                      "--dtype",
-                                      "fp32",
-                                      "--max_steps",
-                                      "3",
-                                      "--logging_steps",
-                                      "1",
-                                      "--val_ratio",
-                                      "0",
-                                      "--lr",
-                                      "1e-3",
-                                      "--batch_size",
-                                      "1",
-                                      "--global_batch_size",
-                                      "2",
-                                      "--save_strategy",
-                                      "no",
-                                      "--no_shuffle"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  const auto line = [](const std::string& to) {
+    return words_of(
+        "rlhf --rlhf_type rm --model model --dataset pairs.jsonl --no-version-dir --tuner full "
+        "--dtype fp32 --max_steps 3 --logging_steps 1 --val_ratio 0 --lr 1e-3 --batch_size 1 "
+        "--global_batch_size 2 --save_strategy no --no_shuffle --output_dir " +
+        to);
   };
-  ok(line("one", {}));
-  ok(on_two(line("two", {"--ep", "2"})));
+  ok(line("one"));
+  ok(on_two(line("two --ep 2")));
   EXPECT_NEAR(last_loss("one"), last_loss("two"), 1e-6);
   EXPECT_GT(last_loss("one"), 0);
 }
@@ -138,11 +67,9 @@ class ExpertChain : public ExpertLines, public testing::WithParamInterface<const
 
 TEST_P(ExpertChain, TrainedDividedContinuedConvertedTunedAndAsked) {
   make_model(GetParam());
-  const std::vector<std::string> balanced = {"--router_aux_loss_coef", "0.02"};
-  std::vector<std::string> divided = balanced;
-  divided.insert(divided.end(), {"--ep", "2"});
-  ok(on_two(train_line("two", divided)));
-  ok(train_line("one", balanced));
+  const std::string balanced = "--router_aux_loss_coef 0.02", divided = balanced + " --ep 2";
+  ok(on_two(four_steps("two", divided)));
+  ok(four_steps("one", balanced));
   const double loss = last_loss("one");
   EXPECT_GT(loss, 1.0);
   EXPECT_NEAR(last_loss("two"), loss, 1e-4 * loss);
@@ -153,9 +80,8 @@ TEST_P(ExpertChain, TrainedDividedContinuedConvertedTunedAndAsked) {
   fs::remove_all(*this / "again/checkpoint-4");
   for (const char* file : {"DONE", "model.safetensors", "last"})
     fs::remove_all(*this / "again" / file);
-  ok(on_two(train_line("again", divided)));
-  const ProgramResult same = run({"diff", "two", "again"});
-  EXPECT_EQ(same.exit_code, 0) << same.out;
+  ok(on_two(four_steps("again", divided)));
+  expect_same("two", "again");
 
   ok({"convert", "two", "mcore", "--to", "mcore", "--tp", "2", "--ep", "2"});
   ok({"convert", "mcore", "back", "--to", "hf"});
@@ -170,45 +96,16 @@ TEST_P(ExpertChain, TrainedDividedContinuedConvertedTunedAndAsked) {
   ok({"convert", "whole_experts", "back_again", "--to", "hf"});
   expect_same("two", "back_again");
 
-  ok(on_two({"posttrain",
-             "--stage",
-             "sft",
-             "--load",
-             "mcore",
-             "--data-path",
-             good("good.jsonl").string(),
-             "--tokenizer-name-or-path",
-             good("tokenizer").string(),
-             "--save",
-             "tuned",
-             "--lora-r",
-             "4",
-             "--lora-alpha",
-             "8",
-             "--lora-target-modules",
-             "linear_qkv",
-             "--seq-length",
-             "64",
-             "--micro-batch-size",
-             "1",
-             "--global-batch-size",
-             "4",
-             "--train-iters",
-             "2",
-             "--lr",
-             "1e-3",
-             "--expert-model-parallel-size",
-             "2",
-             "--moe-grouped-gemm",
-             "--moe-token-dispatcher-type",
-             "alltoall",
-             "--moe-router-topk",
-             "2",
-             "--moe-aux-loss-coeff",
-             "0.01",
-             "--moe-permutation-async-comm",
-             "--dtype",
-             "fp32"}));
+  Words tune = words_of(
+      "posttrain --stage sft --load mcore --save tuned --lora-r 4 --lora-alpha 8 "
+      "--lora-target-modules linear_qkv --seq-length 64 --micro-batch-size 1 --global-batch-size 4 "
+      "--train-iters 2 --lr 1e-3 --expert-model-parallel-size 2 --moe-grouped-gemm "
+      "--moe-token-dispatcher-type alltoall --moe-router-topk 2 --moe-aux-loss-coeff 0.01 "
+      "--moe-permutation-async-comm --dtype fp32");
+  const Words places = {"--data-path", good("good.jsonl").string(), "--tokenizer-name-or-path",
+                        good("tokenizer").string()};
+  tune.insert(tune.end(), places.begin(), places.end());
+  ok(on_two(tune));
   const ProgramResult answer = ask(*this / "tuned");
   EXPECT_EQ(answer.exit_code, 0) << answer.err;
 }
@@ -219,16 +116,10 @@ INSTANTIATE_TEST_SUITE_P(Families, ExpertChain, testing::Values("mixtral", "qwen
 /// Begun at random with its layer that predicts further ahead; gone on with; tuned without it.
 TEST_F(ExpertLines, LayersThatPredictFurtherAheadAreTrainedResumedAndKept) {
   make_model("glm4_moe");
-  const std::vector<std::string> trained = {"--from_scratch",
-                                            "true",
-                                            "--num-nextn-predict-layers",
-                                            "1",
-                                            "--mtp-loss-scaling-factor",
-                                            "0.3",
-                                            "--moe-tp-extend-ep",
-                                            "--tensor_model_parallel_size",
-                                            "2"};
-  ok(on_two(train_line("whole", trained)));
+  const std::string trained =
+      "--from_scratch true --num-nextn-predict-layers 1 --mtp-loss-scaling-factor 0.3 "
+      "--moe-tp-extend-ep --tensor_model_parallel_size 2";
+  ok(on_two(four_steps("whole", trained)));
   EXPECT_THAT(content_of(*this / "whole/logging.jsonl"), HasSubstr("mtp_1_loss"));
   const std::string tensors = ok({"inspect", "whole", "--tensors"}).out;
   for (const char* name : {"layers.2.eh_proj", "layers.2.embed_tokens", "layers.2.shared_head.head",
@@ -239,11 +130,10 @@ TEST_F(ExpertLines, LayersThatPredictFurtherAheadAreTrainedResumedAndKept) {
   fs::remove_all(*this / "again/checkpoint-4");
   for (const char* file : {"DONE", "model.safetensors", "last"})
     fs::remove_all(*this / "again" / file);
-  ok(on_two(train_line("again", trained)));
-  const ProgramResult same = run({"diff", "whole", "again"});
-  EXPECT_EQ(same.exit_code, 0) << same.out;
+  ok(on_two(four_steps("again", trained)));
+  expect_same("whole", "again");
 
-  std::vector<std::string> tuned = train_line("tuned", {});
+  Words tuned = four_steps("tuned");
   tuned[2] = "whole";
   ok(tuned);
   EXPECT_THAT(ok({"inspect", "tuned", "--tensors"}).out, HasSubstr("layers.2.eh_proj"));
@@ -281,46 +171,40 @@ TEST_F(ExpertLines, LayersThatPredictFurtherAheadAreTrainedResumedAndKept) {
 
 TEST_F(ExpertLines, LayersThatPredictFurtherAheadHaveTheirRules) {
   make_model("glm4_moe");
-  const auto refused = [&](int ranks, const std::vector<std::string>& more,
-                           const std::vector<std::string>& words) {
-    std::vector<std::string> line = train_line("out", more);
-    line.insert(line.end(), {"--nproc_per_node", std::to_string(ranks)});
+  const auto refused = [&](int ranks, const std::string& more, const Words& words) {
+    const std::string on = " --nproc_per_node " + std::to_string(ranks);
+    const Words line = four_steps("out", more + on);
     expect_error(run(line), 2, words);
   };
-  refused(1, {"--mtp-num-layers", "2"}, {"--mtp-num-layers 2", "has 1 layers"});
-  refused(1, {"--mtp-num-layers", "1", "--tuner", "lora"}, {"beside adapters"});
-  refused(2, {"--tp", "2", "--expert-tensor-parallel-size", "1"}, {"give a multiple of 2"});
-  refused(4, {"--tp", "4", "--expert-tensor-parallel-size", "2"}, {"or not at all"});
+  refused(1, "--mtp-num-layers 2", {"--mtp-num-layers 2", "has 1 layers"});
+  refused(1, "--mtp-num-layers 1 --tuner lora", {"beside adapters"});
+  refused(2, "--tp 2 --expert-tensor-parallel-size 1", {"give a multiple of 2"});
+  refused(4, "--tp 4 --expert-tensor-parallel-size 2", {"or not at all"});
   // Files that have none.
-  expect_error(run(train_line("out", {"--mtp-num-layers", "1"})), 4,
+  expect_error(run(four_steps("out", "--mtp-num-layers 1")), 4,
                {"missing: model.layers.2.enorm.weight"});
 }
 
 TEST_F(ExpertLines, WhatExpertsCannotDoIsAnErrorBeforeWeightsAreRead) {
   make_model("mixtral");
-  const auto refused = [&](const std::vector<std::string>& more,
-                           const std::vector<std::string>& words) {
-    expect_error(run(train_line("out", more)), 2, words);
+  const auto refused = [&](const std::string& more, const Words& words) {
+    expect_error(run(four_steps("out", more)), 2, words);
     EXPECT_FALSE(fs::exists(*this / "out/model.safetensors"));
   };
-  const auto refused_on = [&](int ranks, const std::vector<std::string>& more,
-                              const std::vector<std::string>& words) {
-    std::vector<std::string> line = train_line("out", more);
-    line.insert(line.end(), {"--nproc_per_node", std::to_string(ranks)});
-    expect_error(run(line), 2, words);
-  };
-  refused_on(3, {"--ep", "3", "--global_batch_size", "6"},
-             {"--ep 3 does not divide the 4 experts", "1, 2, 4"});
-  refused_on(2, {"--ep", "3"}, {"--ep 3 does not divide the 2 data-parallel processes"});
-  refused({"--moe-router-bias-update-rate", "0.001"}, {"routers of mixtral have no bias"});
-  refused_on(2, {"--moe-expert-capacity-factor", "1", "--cp", "2"},
-             {"room is counted by sequences"});
-  refused_on(2, {"--router_aux_loss_coef", "0.1", "--moe_aux_loss_scope", "model", "--pp", "2"},
-             {"a balance loss over all layers"});
-  std::vector<std::string> dense = train_line("out", {"--router_aux_loss_coef", "0.1"});
+  refused("--nproc_per_node 3 --ep 3 --global_batch_size 6",
+          {"--ep 3 does not divide the 4 experts", "1, 2, 4"});
+  refused("--nproc_per_node 2 --ep 3", {"--ep 3 does not divide the 2 data-parallel processes"});
+  refused("--moe-router-bias-update-rate 0.001", {"routers of mixtral have no bias"});
+  refused("--moe-device-level-aux-loss-coeff 0.05", {"has no groups of experts"});
+  refused("--moe-comm-aux-loss-coeff 0.02", {"--moe-comm-aux-loss-coeff", "has no groups"});
+  refused("--nproc_per_node 2 --moe-expert-capacity-factor 1 --cp 2",
+          {"room is counted by sequences"});
+  refused("--nproc_per_node 2 --router_aux_loss_coef 0.1 --moe_aux_loss_scope model --pp 2",
+          {"a balance loss over all layers"});
+  Words dense = four_steps("out", "--router_aux_loss_coef 0.1");
   dense[2] = good("model").string();
   expect_error(run(dense), 2, {"--router_aux_loss_coef", "qwen2 has no experts"});
-  std::vector<std::string> divided = train_line("out", {"--ep", "2", "--nproc_per_node", "2"});
+  Words divided = four_steps("out", "--ep 2 --nproc_per_node 2");
   divided[2] = good("model").string();
   expect_error(run(divided), 2, {"--ep 2: qwen2 has no experts to divide"});
 }
@@ -330,8 +214,7 @@ TEST_F(ExpertLines, MissingExpertsAreNamed) {
   const fs::path file = *this / "model/model.safetensors";
   // A name in the header becomes another of the same length.
   replace_in_file(file, "layers.1.mlp.experts.2.up_proj", "layers.1.mlp.experts.2.up_pr0j");
-  expect_error(run(train_line("out", {})), 4,
-               {"missing: model.layers.1.mlp.experts.2.up_proj.weight"});
+  expect_error(run(four_steps("out")), 4, {"missing: model.layers.1.mlp.experts.2.up_proj.weight"});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
 #include "cli/served_program.h"
-#include "cli/tiny_experts.h"
+#include "cli/tiny_models.h"
 #include "support/raw_http.h"
 
 namespace danlu::test {
@@ -164,10 +164,10 @@ TEST_F(NpuLines, SeveralRanksExchangeByHccl) {
 }
 
 TEST_F(NpuLines, RanksDivideExpertsAndSequencesWithAWindow) {
-  nlohmann::json windows = tiny_experts("mistral");
+  nlohmann::json windows = tiny_model("mistral");
   windows["sliding_window"] = 9;
   make_model("windows", windows);
-  make_model("experts", tiny_experts("mixtral"));
+  make_model("experts", tiny_model("mixtral"));
   const auto expect_same = [&](const std::string& model, std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--max_steps", "3", "--device", "npu"});
     std::vector<std::string> words = {"launch", "--nproc_per_node=2"};
@@ -185,7 +185,7 @@ TEST_F(NpuLines, RanksDivideExpertsAndSequencesWithAWindow) {
 }
 
 TEST_F(NpuLines, WhatAnNpuCannotDoIsSaidBeforeAnythingIsPrepared) {
-  nlohmann::json gemma = tiny_experts("gemma");
+  nlohmann::json gemma = tiny_model("gemma");
   gemma.update({{"head_dim", 8}, {"hidden_act", "gelu_pytorch_tanh"}});
   make_model("gemma", gemma);
   const ProgramResult refused =

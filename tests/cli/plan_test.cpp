@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "cli/run_program.h"
-#include "cli/tiny_experts.h"
+#include "cli/tiny_models.h"
 #include "support/shared_data.h"
 
 namespace danlu::test {
@@ -183,7 +183,7 @@ TEST(PlanCommand, AutoShowsTenAndWhatLimitsThem) {
 
 TEST(PlanCommand, ExpertsAreDividedAsTheLineSays) {
   const TemporaryDirectory directory;
-  nlohmann::json config = tiny_experts("qwen3_moe");
+  nlohmann::json config = tiny_model("qwen3_moe");
   config.update({{"num_experts", 16}, {"hidden_size", 256}, {"moe_intermediate_size", 128}});
   std::ofstream(directory.path() / "config.json") << config;
   const auto planned = [&](std::vector<std::string> flags) {

@@ -23,7 +23,7 @@ std::shared_ptr<FakeTokenizer> rich_tokenizer(std::vector<std::string> merges = 
   auto tokenizer = std::make_shared<FakeTokenizer>(
       std::vector<std::string>{"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|eot_id|>", "[gMASK]",
                                "sop", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>",
-                               "<reserved_106>", "<reserved_107>"},
+                               "<reserved_106>", "<reserved_107>", "<|eot|>", "<|eom|>"},
       std::move(merges), "", "</s>");
   tokenizer->set_bos("<s>");
   return tokenizer;
@@ -74,6 +74,11 @@ TEST(NamedTemplates, WriteExactlyMindSpeedsStrings) {
       {"llama3", "<s>" + h + "system" + e + "S<|eot_id|>" + h + "user" + e + "U1<|eot_id|>" + h +
                      "assistant" + e + "⟦A1<|eot_id|>⟧" + h + "user" + e + "U2<|eot_id|>" + h +
                      "assistant" + e + "⟦A2<|eot_id|>⟧"},
+      {"llama4",
+       "<s><|header_start|>system<|header_end|>\n\nS<|eot|><|header_start|>user"
+       "<|header_end|>\n\nU1<|eot|><|header_start|>assistant<|header_end|>\n\n⟦A1<|eot|>⟧"
+       "<|header_start|>user<|header_end|>\n\nU2<|eot|><|header_start|>assistant"
+       "<|header_end|>\n\n⟦A2<|eot|>⟧"},
       {"alpaca",
        "S### Instruction:\nU1\n\n### Response:\n⟦A1</s>⟧\n\n### Instruction:\nU2\n\n### "
        "Response:\n⟦A2</s>⟧"},

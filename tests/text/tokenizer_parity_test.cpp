@@ -7,6 +7,8 @@
 #include <mutex>
 
 #include "base/threads.h"
+#include "support/temporary_directory.h"
+#include "text/conversation.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "tokenizer_golden.h"
 
@@ -153,6 +155,52 @@ TEST(TokenizerParity, VocabJsonAndMergesTxtGiveTheIdsOfTokenizerJson) {
   }
 }
 
+/// ChatGLM2 and 3 have a tokenizer.model and code that numbers further tokens behind its pieces;
+/// the pieces here are Llama-2's.
+TEST(TokenizerParity, ChatGlmNumbersItsTokensBehindThePieces) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path llama = test::unpacked("tokenizers") / "llama2" / "tokenizer.model";
+  const auto pieces = Tokenizer::load(llama);
+  ASSERT_EQ(pieces->size(), 32000u);
+  const auto with_config = [&](const Json& more) {
+    const test::TemporaryDirectory directory;
+    fs::copy_file(llama, directory / "tokenizer.model");
+    Json config = {{"tokenizer_class", "ChatGLMTokenizer"}};
+    config.update(more);
+    write_json_file(directory / "tokenizer_config.json", config);
+    return Tokenizer::load(directory.path());
+  };
+  const auto tokenizer = with_config(Json::object());
+  const TokenId mask = 32001, sop = 32003, user = 32006, assistant = 32007;
+  for (const std::string text : {"hello 世界", "<|user|> [gMASK]sop"}) {
+    const std::vector<TokenId> plain = pieces->encode(text, false);
+    EXPECT_EQ(tokenizer->encode(text, false), plain) << text;
+    std::vector<TokenId> expected = {mask, sop};
+    expected.insert(expected.end(), plain.begin(), plain.end());
+    EXPECT_EQ(tokenizer->encode(text, true), expected) << text;
+  }
+  EXPECT_EQ(tokenizer->token_to_id("<|user|>"), user);
+  EXPECT_TRUE(tokenizer->is_special(user));
+  EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{user}, false), "<|user|>");
+
+  // As build_chat_input of that code: a role, a newline, the text, the next role.
+  const auto encoder = ChatEncoder::create(tokenizer, "chatglm3");
+  std::vector<TokenId> expected = {mask, sop, user};
+  for (const char* text : {"\n", "hello"}) {
+    const std::vector<TokenId> ids = pieces->encode(text, false);
+    expected.insert(expected.end(), ids.begin(), ids.end());
+  }
+  expected.push_back(assistant);
+  EXPECT_EQ(
+      encoder->encode_prompt({.messages = {{.role = "user", .content = "hello"}}, .tools = {}}),
+      expected);
+
+  const auto listed = with_config(
+      {{"added_tokens_decoder",
+        {{"32006", {{"content", "<|user|>"}, {"normalized", true}, {"special", false}}}}}});
+  EXPECT_EQ(listed->encode("<|user|>", false), std::vector<TokenId>{user});
+}
+
 TEST(TokenizerParity, LlamaCppVectors) {
   DANLU_REQUIRES_SHARED();
   const fs::path root = test::unpacked("tokenizers");
@@ -160,7 +208,9 @@ TEST(TokenizerParity, LlamaCppVectors) {
                                                        {"qwen2", "qwen2_vocab_merges"},
                                                        {"llama-bpe", "llama3"},
                                                        {"gpt-2", "gpt2"},
-                                                       {"llama-spm", "llama2"}};
+                                                       {"llama-spm", "llama2"},
+                                                       // Llama-2's pieces, and more special tokens.
+                                                       {"phi-3", "llama2"}};
   for (const auto& [vectors, name] : pairs) {
     const auto tokenizer = Tokenizer::load(root / name);
     const auto expected = test::llamacpp_vectors(root / "llamacpp_vectors", vectors);

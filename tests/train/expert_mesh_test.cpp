@@ -88,6 +88,22 @@ std::vector<Case> expert_cases() {
     moving.routers.bias_update_rate = 0.02;
     cases.push_back(moving);
   }
+  // Of DeepSeek-V2's groups of experts.
+  for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring}) {
+    Case groups = expert_case("deepseek_v2", Tuning::kFull, shape);
+    groups.name = "groups";
+    groups.changes = {{"n_routed_experts", 4},
+                     {"num_experts_per_tok", 2},
+                     {"n_shared_experts", 1},
+                     {"moe_intermediate_size", 24},
+                     {"first_k_dense_replace", 1},
+                     {"topk_method", "group_limited_greedy"},
+                     {"n_group", 2},
+                     {"topk_group", 2}};
+    groups.routers.group_loss_coef = 0.05;
+    groups.routers.group_sent_loss_coef = 0.02;
+    cases.push_back(groups);
+  }
   return cases;
 }
 

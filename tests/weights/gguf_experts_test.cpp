@@ -12,6 +12,7 @@
 #include "weights/bytes.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/convert/layout_writer.h"
+#include "weights/gguf/gguf_architecture.h"
 #include "weights/gguf/gguf_checkpoint.h"
 #include "weights/gguf/gguf_model.h"
 
@@ -29,7 +30,9 @@ struct GoldenFile {
   ModelPlan plan;
 
   explicit GoldenFile(const std::string& name, const ModelOptions& options = {})
-      : model(open_checkpoint_source(test::shared_dir() / "golden/moe" / name)) {
+      : GoldenFile(open_checkpoint_source(test::shared_dir() / "golden/moe" / name), options) {}
+  explicit GoldenFile(CheckpointSource source, const ModelOptions& options = {})
+      : model(std::move(source)) {
     ModelOptions exact = options;
     exact.type = TensorType::kF32;
     plan = plan_model(model.config, model.model->tensors(), exact);
@@ -193,6 +196,66 @@ TEST(GgufExpertsOthers, WhatLlamaCppComputesOtherwiseIsWarnedOf) {
   EXPECT_THAT(GoldenFile("glm4_moe").plan.warnings, IsEmpty());
 }
 
+/// A small Llama-4 with what llama.cpp takes for granted.
+Json published_llama4() {
+  Json json = test::tiny_config("llama4_text");
+  json.update({{"num_hidden_layers", 4},
+               {"head_dim", 8},
+               {"interleave_moe_layer_step", 2},
+               {"attention_chunk_size", 8192},
+               {"no_rope_layer_interval", 4},
+               {"floor_scale", 8192},
+               {"max_position_embeddings", 16384},
+               {"rope_scaling",
+                {{"rope_type", "llama3"},
+                 {"factor", 16.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 1.0},
+                 {"original_max_position_embeddings", 8192}}}});
+  return json;
+}
+
+TEST(GgufLlama4, TheModelComesBackBitForBitWithItsSettings) {
+  const test::TemporaryDirectory directory;
+  test::write_tiny_model(directory.path(), published_llama4());
+  const GoldenFile written(open_checkpoint_source(directory.path()));
+  const test::PlainGguf plain = written.plain();
+  const arch::ModelConfig& ours = written.model.config;
+  EXPECT_EQ(plain.texts.at("general.architecture"), "llama4");
+  EXPECT_EQ(plain.numbers.at("llama4.interleave_moe_layer_step"), 2);
+  EXPECT_EQ(plain.numbers.at("llama4.expert_feed_forward_length"), ours.experts.ffn_size);
+  EXPECT_EQ(plain.numbers.at("llama4.feed_forward_length"), ours.ffn_size);
+  EXPECT_NE(ours.experts.ffn_size, ours.ffn_size);
+  EXPECT_EQ(plain.numbers.at("llama4.expert_used_count"), ours.experts.per_token);
+  // llama.cpp's names, and rows of queries in the order of the model's own pairs.
+  for (const char* name :
+       {"blk.0.ffn_gate.weight", "blk.1.ffn_gate_inp.weight", "blk.1.ffn_up_exps.weight",
+        "blk.3.ffn_down_shexp.weight", "rope_freqs.weight"})
+    EXPECT_TRUE(plain.tensors.contains(name)) << name;
+  const auto queries = written.numbers("model.layers.0.self_attn.q_proj.weight");
+  EXPECT_EQ(plain.floats("blk.0.attn_q.weight", queries.size()), queries);
+
+  const Checkpoint opened = open_checkpoint(written.file());
+  const arch::ModelConfig& back = opened.config;
+  for (const arch::ParamSpec& spec : arch::parameters_of(ours)) {
+    ASSERT_TRUE(opened.model->find(spec.name)) << spec.name;
+    EXPECT_EQ(test::read_tensor(*opened.model, spec.name),
+              test::read_tensor(*written.model.model, spec.name))
+        << spec.name;
+  }
+  EXPECT_EQ(back.family, "llama4_text");
+  EXPECT_EQ(back.experts.sparse_layer, ours.experts.sparse_layer);
+  EXPECT_EQ(back.experts.score, ours.experts.score);
+  EXPECT_EQ(back.attention_chunk, ours.attention_chunk);
+  EXPECT_EQ(back.unrotated_layers, ours.unrotated_layers);
+  EXPECT_EQ(back.norms_rotated, ours.norms_rotated);
+  EXPECT_EQ(back.query_growth, ours.query_growth);
+  EXPECT_EQ(back.query_growth_from, ours.query_growth_from);
+  EXPECT_EQ(back.rope.scaling, ours.rope.scaling);
+  EXPECT_EQ(back.rope.high_freq_factor, ours.rope.high_freq_factor);
+  EXPECT_EQ(back.rope.factor, ours.rope.factor);
+}
+
 std::string refused(const std::string& family, const Json& changes) {
   Json json = test::tiny_config(family);
   json.update(changes);
@@ -215,6 +278,20 @@ TEST(GgufExpertsOthers, WhatItsKeysCannotSayIsRefused) {
   EXPECT_THAT(refused("phimoe", {{"lm_head_bias", false}}), HasSubstr("biases in attention"));
   EXPECT_THAT(refused("glm4_moe", {{"moe_layer_freq", 2}, {"num_hidden_layers", 3}}),
               HasSubstr("among those with experts"));
+}
+
+TEST(GgufLlama4, WhatLlamaCppTakesForGrantedIsAsked) {
+  const auto refusal = [](const Json& changes) {
+    Json json = published_llama4();
+    json.update(changes);
+    return test::error_of<ModelError>(
+        [&] { architecture_of(arch::parse_model_config(json, "config.json")); });
+  };
+  EXPECT_THAT(refusal({{"attention_chunk_size", 16}}), HasSubstr("attention_chunk_size 16"));
+  EXPECT_THAT(refusal({{"floor_scale", 4}}), HasSubstr("floor_scale 4"));
+  EXPECT_THAT(refusal({{"no_rope_layer_interval", 2}}), HasSubstr("no_rope_layers"));
+  EXPECT_THAT(refusal({{"use_qk_norm", false}}), HasSubstr("use_qk_norm false"));
+  EXPECT_THAT(refusal({{"moe_layers", {0, 3}}}), HasSubstr("moe_layers"));
 }
 
 }  // namespace

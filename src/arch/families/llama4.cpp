@@ -5,6 +5,7 @@
 #include "arch/decoder.h"
 #include "arch/families/families.h"
 #include "arch/stacked_experts.h"
+#include "arch/text_part.h"
 #include "base/error.h"
 
 namespace danlu::arch {
@@ -76,11 +77,30 @@ ExpertConfig experts_of(const ConfigReader& config, const ModelConfig& model, in
   return experts;
 }
 
-ModelConfig parse_llama4_text(const Json& config_json) {
+/// The text model's own config.json. The hub's files are those of a model that sees pictures, which
+/// has the text model's keys in text_config.
+Json text_keys(const Json& config_json) {
+  const auto nested = config_json.find("text_config");
+  if (config_json.value("model_type", "") != "llama4" || nested == config_json.end() ||
+      !nested->is_object())
+    return config_json;
+  Json keys = *nested;
+  for (const char* key : {"torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id",
+                          "tie_word_embeddings", "quantization_config"}) {
+    if (config_json.contains(key) && !keys.contains(key)) keys[key] = config_json.at(key);
+  }
+  keys["model_type"] = "llama4_text";
+  keys["architectures"] = {"Llama4ForCausalLM"};
+  return keys;
+}
+
+ModelConfig parse_llama4_text(const Json& whole_json) {
+  const Json config_json = text_keys(whole_json);
   ModelConfig model =
       parse_decoder(config_json, "llama4_text",
                     {.norm_eps = 1e-5, .rope_theta = 500000.0, .max_positions = 131072});
   const ConfigReader config(config_json);
+  model.default_template = "llama4";
   model.rope.is_pairwise = true;
   model.qkv_bias = model.o_bias = config.boolean_or("attention_bias", false);
   model.experts = experts_of(config, model, model.ffn_size);
@@ -116,9 +136,19 @@ std::vector<ParamSpec> llama4_parameters(const ModelConfig& config) {
 
 bool stacks_experts(const ModelConfig& config) { return config.family == "llama4_text"; }
 
+std::optional<TextPart> text_part_of(const ModelConfig& config) {
+  if (config.family != "llama4_text") return std::nullopt;
+  return TextPart{.begins = "language_model.",
+                  .others = {"vision_model.", "multi_modal_projector."}};
+}
+
 Family llama4_text_family() {
-  return {"llama4_text",     {"llama4_text"},   {"Llama4ForCausalLM"},
-          parse_llama4_text, llama4_parameters, rotary_buffer_names()};
+  return {"llama4_text",
+          {"llama4_text", "llama4"},
+          {"Llama4ForCausalLM", "Llama4ForConditionalGeneration"},
+          parse_llama4_text,
+          llama4_parameters,
+          rotary_buffer_names()};
 }
 
 }  // namespace danlu::arch

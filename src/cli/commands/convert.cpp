@@ -163,6 +163,10 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
   // Dequantised as it is read, and written so.
   plan.config_changed |= plan.config.raw.contains("quantization_config");
+  // Of a model that sees pictures the text part alone.
+  const fs::path described = plan.source.companions / "config.json";
+  plan.config_changed |= !plan.source.companions.empty() && fs::exists(described) &&
+                         plan.config.raw != read_json_file(described);
   // Without a config.json of its own the source's args or keys said what the model is.
   plan.config_changed |= plan.source.companions.empty();
   return plan;

@@ -334,9 +334,14 @@ void check_described(const Options& options, const ConvertRequest& request,
   check_flag(options, "add_dense_bias", source.config.o_bias, "bias on the attention's output");
   check_flag(options, "embed_layernorm", source.config.norms_embedding,
              "norm behind the embedding");
+  check_flag(options, "add_output_layer_bias", source.config.head_bias, "bias on the head");
+  check_flag(options, "post_norm", source.config.has_post_norms, "norms behind attention and MLP");
   check_flag(options, "w_pack", source.config.qkv_layout == arch::QkvLayout::kThirds,
              "packed q, k and v");
-  if (options.is_set("num_layers") && options.get_int("num_layers") != source.config.num_layers) {
+  // convert_ckpt.py counts empty layers too.
+  const auto empty = static_cast<int64_t>(options.get_int_list("noop_layers").size());
+  const int64_t layers = options.get_int_or("num_layers", source.config.num_layers);
+  if (layers != source.config.num_layers && layers != source.config.num_layers + empty) {
     throw UsageError(tr("[{}] {} was given, but the model has {}", options.given_as("num_layers"),
                         options.get_int("num_layers"), source.config.num_layers));
   }

@@ -18,6 +18,7 @@ std::vector<OptionSpec> reward_options();        ///< what judges answers
 std::vector<OptionSpec> train_reinforcement_options();  ///< answers that are drawn, rewards
 std::vector<OptionSpec> train_preference_options();     ///< losses, reference
 std::vector<OptionSpec> train_expert_options();
+std::vector<OptionSpec> train_architecture_options();  ///< retyped, compared with config.json
 std::vector<OptionSpec>
 train_megatron_options();  ///< retyped architecture, switches without meaning here
 std::vector<OptionSpec>

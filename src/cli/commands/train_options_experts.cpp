@@ -36,6 +36,19 @@ std::vector<OptionSpec> balance_options() {
        .help = "factor of the mean of squared log-sums of router logits (0: none)",
        .range = at_least(0),
        .group = kGroup},
+      {.name = "moe_device_level_aux_loss_coeff",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help = "factor of DeepSeek-V2's balance of the router's groups of experts, which it calls "
+               "devices: by their shares of the picks (0: none)",
+       .range = at_least(0),
+       .group = kGroup},
+      {.name = "moe_comm_aux_loss_coeff",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help = "the same by how many tokens are sent to each group (0: none)",
+       .range = at_least(0),
+       .group = kGroup},
       {.name = "moe_expert_capacity_factor",
        .type = OptionType::kFloat,
        .default_text = "0",
@@ -127,13 +140,21 @@ std::vector<OptionSpec> train_expert_options() {
   all.push_back(described("norm_topk_prob",
                           {"shared_expert_gate", "moe_router_pre_softmax", "seq_aux"},
                           OptionType::kBool));
+  all.push_back(
+      {.name = "moe_input_jitter_eps",
+       .help = "accepted",
+       .group = kGroup,
+       .ignored_because = "routers are trained in their form for evaluation, without noise"});
   all.push_back(built_in("moe_token_dispatcher_type", {"moe_router_dtype"}, OptionType::kString));
   all.push_back(built_in(
       "moe_grouped_gemm",
       {"moe_permutation_async_comm", "moe_permute_fusion", "moe_alltoall_overlap_comm",
-       "moe_revert_type_after_topk", "use_fused_moe_token_permute_and_unpermute", "moe_zero_memory",
-       "router_gating_in_fp32", "mla_fa_without_pad", "moe_pad_expert_input_to_capacity"},
+       "moe_allgather_overlap_comm", "moe_fb_overlap", "moe_revert_type_after_topk",
+       "use_fused_moe_token_permute_and_unpermute", "router_gating_in_fp32", "mla_fa_without_pad",
+       "mla_mm_split", "mla_zero_memory", "moe_pad_expert_input_to_capacity"},
       OptionType::kBool));
+  all.push_back(built_in("moe_zero_memory", {"moe_zero_memory_num_layers"}, OptionType::kString));
+  all.back().may_be_alone = true;
   return all;
 }
 

@@ -87,7 +87,9 @@ std::vector<OptionSpec> model_and_tuner() {
               "products are computed in --dtype"),
       unavailable({"task_type"}, "models are trained to predict the next token", {"causal_lm"}),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
-      unavailable({"tp_2d", "sliding_window"}, "the architecture follows from config.json"),
+      unavailable({"tp_2d"}, "the architecture follows from config.json"),
+      unavailable({"share_kvstates", "cla_share_factor"},
+                  "no model family of this version shares keys and values between layers"),
   };
 }
 

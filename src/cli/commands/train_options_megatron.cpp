@@ -1,74 +1,7 @@
-// Megatron's and MindSpeed-LLM's own flags: the retyped architecture is compared with config.json;
-// kernel switches have no meaning here and say so.
+// Megatron's and MindSpeed-LLM's own flags: kernel switches have no meaning here and say so.
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
-namespace {
-
-std::vector<OptionSpec> architecture_options() {
-  const std::string group = "Architecture (Megatron; must agree with config.json)";
-  const auto integer = [&](std::string name, std::string help,
-                           std::vector<std::string> aliases = {}) {
-    return OptionSpec{.name = std::move(name),
-                      .type = OptionType::kInt,
-                      .help = std::move(help),
-                      .aliases = std::move(aliases),
-                      .group = group};
-  };
-  const auto number = [&](std::string name, std::string help,
-                          std::vector<std::string> aliases = {}) {
-    return OptionSpec{.name = std::move(name),
-                      .type = OptionType::kFloat,
-                      .help = std::move(help),
-                      .aliases = std::move(aliases),
-                      .group = group};
-  };
-  const auto flag = [&](std::string name, std::string help, std::vector<std::string> aliases = {}) {
-    return OptionSpec{.name = std::move(name),
-                      .type = OptionType::kBool,
-                      .help = std::move(help),
-                      .aliases = std::move(aliases),
-                      .group = group};
-  };
-  return {
-      integer("num_layers", "num_hidden_layers"),
-      integer("hidden_size", "hidden_size"),
-      integer("ffn_hidden_size", "intermediate_size"),
-      integer("num_attention_heads", "num_attention_heads"),
-      flag("group_query_attention", "fewer key-value heads than heads"),
-      integer("num_query_groups", "num_key_value_heads"),
-      integer("kv_channels", "head_dim"),
-      integer("max_position_embeddings", "longest position"),
-      integer("vocab_size", "vocab_size", {"padded_vocab_size"}),
-      integer("rotary_base", "rope_theta", {"rope_theta"}),
-      number("norm_epsilon", "rms_norm_eps", {"layernorm_epsilon"}),
-      {.name = "normalization",
-       .help = "kind of norm",
-       .choices = {"RMSNorm", "LayerNorm"},
-       .group = group},
-      {.name = "position_embedding_type",
-       .help = "kind of positions",
-       .choices = {"rope", "alibi", "learned_absolute"},
-       .group = group},
-      flag("swiglu", "gated feed-forward"),
-      flag("embed_layernorm", "a norm behind the embedding"),
-      flag("untie_embeddings_and_output_weights", "tie_word_embeddings is false"),
-      flag("disable_bias_linear", "no biases in linear layers"),
-      flag("add_qkv_bias", "biases on q, k, v"),
-      flag("qk_layernorm", "norms on q and k"),
-      flag("multi_head_latent_attention", "latent attention", {"multi_latent_attention"}),
-      integer("q_lora_rank", "q_lora_rank"),
-      integer("kv_lora_rank", "kv_lora_rank"),
-      integer("qk_nope_head_dim", "qk_nope_head_dim", {"qk_head_dim"}),
-      integer("qk_rope_head_dim", "qk_rope_head_dim", {"qk_pos_emb_head_dim"}),
-      integer("v_head_dim", "v_head_dim"),
-      number("attention_dropout", "0: models are trained without dropout inside"),
-      number("hidden_dropout", "0: models are trained without dropout inside"),
-  };
-}
-
-}  // namespace
-
 std::vector<OptionSpec> train_megatron_options() {
   const std::string group = "Megatron (accepted)";
   const auto accepted = [&](std::string name, std::string why,
@@ -89,7 +22,7 @@ std::vector<OptionSpec> train_megatron_options() {
                       .group = group,
                       .ignored_because = std::move(why)};
   };
-  std::vector<OptionSpec> all = architecture_options();
+  std::vector<OptionSpec> all = train_architecture_options();
   std::vector<OptionSpec> rest = {
       accepted_flag("use_mcore_models", "there is one model implementation",
                     {"no_masked_softmax_fusion",
@@ -113,13 +46,27 @@ std::vector<OptionSpec> train_megatron_options() {
                      "use_legacy_models",
                      "manual_gc",
                      "use_fused_mlp",
+                     "gemm_gradient_accumulation_fusion",
+                     "no_create_attention_mask_in_dataloader",
+                     "no_position_embedding",
+                     "skip_bias_add",
                      "no_check_for_nan_in_loss_and_grad"}),
       accepted("distributed_executor", "there is one implementation",
-               {"manual_gc_interval", "sparse_mode"}),
+               {"manual_gc_interval", "sparse_mode", "shape_order", "output_layer_slice_num"}),
       accepted("ckpt_format", "files say what they are"),
       accepted_flag(
           "square_alibi_mask", "the architecture follows from config.json",
           {"fill_neg_inf", "no_pad_to_seq_lengths", "coc_fused_kernel", "enable_hf2mg_convert"}),
+      accepted("tokenizer_padding_side", "sequences lie one behind the other, without padding"),
+      {.name = "tokenizer_kwargs",
+       .type = OptionType::kList,
+       .help = "accepted",
+       .group = group,
+       .ignored_because = "special tokens follow from the tokenizer's files"},
+      accepted_flag("o2_optimizer", "gradients and the optimizer's state are held in fp32",
+                    {"o2_gradient"}),
+      accepted("swap_optimizer_times", "--offload optimizer keeps the optimizer's state elsewhere"),
+      accepted_flag("swap_optimizer", "--offload optimizer keeps the optimizer's state elsewhere"),
       {.name = "spec",
        .type = OptionType::kList,
        .help = "accepted",

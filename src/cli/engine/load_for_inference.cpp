@@ -41,11 +41,36 @@ std::optional<at::ScalarType> type_of(const Options& options) {
   return device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
 }
 
+/// --qlora is MindSpeed's way to say that what answers is held as it was trained.
+std::string wanted_quantisation(const Options& options) {
+  if (!options.get_bool_or("qlora", false)) return options.get_string_or("quantize", "auto");
+  const bool agrees = !options.is_given("quantize") || options.get_string("quantize") == "nf4";
+  if (agrees) return "nf4";
+  throw UsageError(tr("[{}] asks for nf4, [{}] for {}", options.given_as("qlora"),
+                      options.given_as("quantize"), options.get_string("quantize")),
+                   tr("give one of them"));
+}
+
+/// Errors: UsageError for a token that the tokenizer does not have.
+void add_stop_tokens(const Options& options, const text::Tokenizer& tokenizer,
+                     std::vector<text::TokenId>& stop_ids) {
+  if (!options.has_value("add_eos_token")) return;
+  for (const std::string& name : options.get_list("add_eos_token")) {
+    const auto id = tokenizer.token_to_id(name);
+    if (!id) {
+      throw UsageError(
+          tr("[{}] the tokenizer has no token {}", options.given_as("add_eos_token"), name),
+          tr("give tokens as the tokenizer writes them, such as <|im_end|>"));
+    }
+    stop_ids.push_back(*id);
+  }
+}
+
 /// Errors: UsageError for blocks on a device that does not multiply them, and in parts.
 models::Quantisation quantisation_from(const Options& options,
                                        const weights::CheckpointSource& source,
                                        const at::Device& device, bool in_parts) {
-  const std::string wanted = options.get_string_or("quantize", "auto");
+  const std::string wanted = wanted_quantisation(options);
   models::Quantisation quantisation;
   if (wanted == "none") return quantisation;
   if (wanted == "auto") {
@@ -317,6 +342,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
                                  options.given_as("iteration"));
   loaded.tokenizer = tokenizer_for(options, where, source.companions);
   loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
+  add_stop_tokens(options, *loaded.tokenizer, loaded.defaults.stop_ids);
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   if (options.has_value("system")) loaded.system = options.get_string("system");
   if (source.config.vision && in_parts)
@@ -344,7 +370,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
         static_cast<double>(widened.elements) * static_cast<double>(c10::elementSize(type)) / 1e6);
   }
   if (const auto held = models::held_bytes(*loaded.model); held.in_blocks > 0) {
-    loaded.quantize = options.get_string_or("quantize", "auto");
+    loaded.quantize = wanted_quantisation(options);
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
               static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
   } else if (quantisation.make) {

@@ -18,12 +18,36 @@ BalanceLoss balance_scope(const std::string& text) {
 /// Whether the named way of balancing adds a term to the loss.
 bool adds_term(const std::string& type) { return type != "none" && type != "noaux_tc"; }
 
+const char* group_flag(const RouterTraining& routers) {
+  return routers.group_loss_coef != 0 ? "moe_device_level_aux_loss_coeff"
+                                      : "moe_comm_aux_loss_coeff";
+}
+
+void check_group_terms(const Options& options, const arch::ModelConfig& model,
+                       const RouterTraining& routers) {
+  if (!routers.balances_groups()) return;
+  if (model.experts.groups == 1) {
+    throw UsageError(tr("[train] {}: config.json of this {} has no groups of experts (n_group)",
+                        options.given_as(group_flag(routers)), model.family),
+                     tr("leave it out; --router_aux_loss_coef balances every router"));
+  }
+  if (routers.loss == BalanceLoss::kModel) {
+    throw UsageError(
+        tr("[train] {} is worked out for each layer, {} model for all at once",
+           options.given_as(group_flag(routers)), options.given_as("moe_aux_loss_scope")),
+        tr("leave one of them out"));
+  }
+}
+
 }  // namespace
 
 RouterTraining router_training_from(const Options& options, const arch::ModelConfig& model) {
   RouterTraining routers;
-  if (adds_term(options.get_string_or("moe_router_load_balancing_type", "aux_loss")))
+  if (adds_term(options.get_string_or("moe_router_load_balancing_type", "aux_loss"))) {
     routers.aux_loss_coef = options.get_float_or("router_aux_loss_coef", 0);
+    routers.group_loss_coef = options.get_float_or("moe_device_level_aux_loss_coeff", 0);
+    routers.group_sent_loss_coef = options.get_float_or("moe_comm_aux_loss_coeff", 0);
+  }
   routers.z_loss_coef = options.get_float_or("moe_z_loss_coeff", 0);
   routers.capacity_factor = std::max(0.0, options.get_float_or("moe_expert_capacity_factor", 0));
   if (options.get_string_or("moe_token_drop_policy", "probs") == "position")
@@ -38,6 +62,7 @@ RouterTraining router_training_from(const Options& options, const arch::ModelCon
                                     : "moe_router_enable_expert_bias";
   if (!model.has_experts()) {
     const char* const flag = routers.aux_loss_coef != 0    ? "router_aux_loss_coef"
+                             : routers.balances_groups()   ? group_flag(routers)
                              : routers.z_loss_coef != 0    ? "moe_z_loss_coeff"
                              : routers.capacity_factor > 0 ? "moe_expert_capacity_factor"
                                                            : rate_flag;
@@ -49,6 +74,7 @@ RouterTraining router_training_from(const Options& options, const arch::ModelCon
         tr("[train] {}: routers of {} have no bias", options.given_as(rate_flag), model.family),
         tr("leave it out; --router_aux_loss_coef balances every router"));
   }
+  check_group_terms(options, model, routers);
   if (routers.capacity_factor > 0 && options.get_int_or("cp", 1) > 1) {
     throw UsageError(tr("[train] {}: room is counted by sequences, which {} divides",
                         options.given_as("moe_expert_capacity_factor"), options.given_as("cp")),

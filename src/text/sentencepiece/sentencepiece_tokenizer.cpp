@@ -50,6 +50,9 @@ class SentencePieceTokenizer final : public Tokenizer {
         joiner_(file, pieces_, origin),
         modern_(modern) {
     read_special(file, companions);
+    // transformers' slow tokenizers look for all of them in the text as it is.
+    for (AddedToken& token : companions.added) token.normalized = false;
+    if (companions.tokenizer_class() == "ChatGLMTokenizer") add_tokens_of_chatglm(companions);
     add_companion_tokens(
         companions, [&](const std::string& content) { return find_piece(content); }, added_);
     added_.build(nullptr);
@@ -149,6 +152,24 @@ class SentencePieceTokenizer final : public Tokenizer {
     fill("unk_token", file.unk_piece, PieceType::kUnknown, companions.special.unk);
     fill("pad_token", file.pad_piece, PieceType::kControl, companions.special.pad);
     special_ = companions.special;
+  }
+
+  /// tokenization_chatglm.py numbers its tokens behind the model's pieces. It does not look for
+  /// them in texts; where tokenizer_config.json lists them too (ChatGLM3 since 2024), transformers
+  /// does. The last four are ChatGLM3's alone, which no file says.
+  void add_tokens_of_chatglm(Companions& companions) const {
+    auto id = static_cast<TokenId>(pieces_.size());
+    for (const char* name : {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>",
+                             "<|assistant|>", "<|observation|>"}) {
+      AddedToken token;
+      token.content = name;
+      token.id = id++;
+      token.normalized = true;  // there is no normalized text here: it is found nowhere
+      token.special = true;
+      const auto same = [&](const AddedToken& other) { return other.content == name; };
+      if (std::none_of(companions.added.begin(), companions.added.end(), same))
+        companions.added.push_back(std::move(token));
+    }
   }
 
   /// The flags' defaults are LlamaTokenizer's. ChatGLM puts two tokens of its own first.

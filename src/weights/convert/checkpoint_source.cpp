@@ -18,6 +18,7 @@
 #include "weights/hf/new_head.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/stacked_experts.h"
+#include "weights/hf/text_part.h"
 #include "weights/hf/tower_names.h"
 #include "weights/hf/value_head.h"
 #include "weights/hf/wrapped_names.h"
@@ -148,8 +149,10 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   source.config = arch::load_model_config(source.companions, heads_of(options));
   auto all = with_single_experts(
       with_body_names(
-          with_hub_names(without_wrappers(is_directory ? open_weights(path) : file, path),
-                         source.config, path),
+          with_hub_names(
+              with_text_part(without_wrappers(is_directory ? open_weights(path) : file, path),
+                             source.config, path),
+              source.config, path),
           source.config),
       source.config);
   if (options.scores && !source.config.score && is_directory && has_value_head(path)) {
@@ -450,6 +453,7 @@ std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
     if (!fs::exists(directory / "config.json")) return all;
     try {
       const arch::ModelConfig config = arch::load_model_config(directory);
+      all = with_text_part(std::move(all), config, path);
       all = with_single_experts(with_body_names(with_hub_names(all, config, path), config), config);
       if (mismatches(config, *all).empty()) return std::make_shared<ModelView>(all, config);
     } catch (const ModelError&) {

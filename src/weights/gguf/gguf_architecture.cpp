@@ -36,7 +36,7 @@ void check_rope(const ModelConfig& c, const std::string& name) {
            tr("longrope is known to llama.cpp's phi3, phimoe and minicpm only, not to {}", name));
   if (rope.short_mscale != rope.long_mscale)
     refuse(c, "longrope with factors of its own for short and long texts");
-  if (rope.scaling == RopeScaling::kLlama3 && name != "llama")
+  if (rope.scaling == RopeScaling::kLlama3 && name != "llama" && name != "llama4")
     refuse(c, tr("llama3 rope scaling is known to llama.cpp's llama only, not to {}", name));
   if (rope.scaling != RopeScaling::kYarn) return;
   if (c.latent) return check_latent_yarn(c);
@@ -59,6 +59,40 @@ void check_baichuan(const ModelConfig& c) {
                  c.num_layers, c.alibi ? "ALiBi" : "rotary embedding"));
 }
 
+/// Every how many layers one has experts, and the others none; 0: they do not stand so.
+int64_t step_of_experts(const ModelConfig& c) {
+  const auto& sparse = c.experts.sparse_layer;
+  const int64_t step = std::find(sparse.begin(), sparse.end(), true) - sparse.begin() + 1;
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    if (c.is_sparse(layer) != ((layer + 1) % step == 0)) return 0;
+  }
+  return step;
+}
+
+/// What llama.cpp takes for granted of every Llama-4, which is so in the published ones.
+void check_llama4(const ModelConfig& c) {
+  constexpr int64_t kChunk = 8192, kRotated = 4, kUnnormedExperts = 128;
+  constexpr double kGrowth = 0.1;
+  if (!c.has_experts()) refuse(c, "llama.cpp's llama4 has experts");
+  if (step_of_experts(c) == 0)
+    refuse(c, "the layers with experts are not every second, third, … one (moe_layers)");
+  if (c.attention_chunk != kChunk)
+    refuse(c, tr("attention_chunk_size {}; llama.cpp always takes it as {}", c.attention_chunk,
+                 kChunk));
+  if (std::abs(c.query_growth - kGrowth) > 1e-9 || c.query_growth_from != kChunk)
+    refuse(c, tr("attn_scale {} and floor_scale {}; llama.cpp always takes them as {} and {}",
+                 c.query_growth, c.query_growth_from, kGrowth, kChunk));
+  std::vector<int64_t> every_fourth;
+  for (int64_t layer = kRotated - 1; layer < c.num_layers; layer += kRotated)
+    every_fourth.push_back(layer);
+  if (c.unrotated_layers != every_fourth)
+    refuse(c,
+           tr("no_rope_layers; llama.cpp always takes one layer of {} for such", kRotated));
+  if (c.norms_rotated != (c.experts.count != kUnnormedExperts))
+    refuse(c, tr("use_qk_norm {}; llama.cpp norms queries and keys unless there are {} experts",
+                 c.norms_rotated, kUnnormedExperts));
+}
+
 /// The number of dense layers before the first sparse one: all, if none has experts.
 int64_t leading_dense(const ModelConfig& c) {
   const auto& sparse = c.experts.sparse_layer;
@@ -71,6 +105,7 @@ bool may_begin_dense(const std::string& name) { return name == "glm4moe" || name
 
 void check_experts(const ModelConfig& c, const std::string& name) {
   const arch::ExpertConfig& experts = c.experts;
+  if (name == "llama4") return;
   if (may_begin_dense(name)) {
     const auto& sparse = experts.sparse_layer;
     if (std::find(sparse.begin() + leading_dense(c), sparse.end(), false) != sparse.end())
@@ -220,6 +255,8 @@ void add_experts(const ModelConfig& c, Keys& keys) {
   // Experts of these have feed_forward_length.
   if (c.family == "mixtral" || c.family == "phimoe") return;
   keys.size("expert_feed_forward_length", experts.ffn_size);
+  // The shared expert is as wide as the others.
+  if (c.family == "llama4_text") return keys.size("interleave_moe_layer_step", step_of_experts(c));
   if (experts.shared_ffn_size > 0)
     keys.size("expert_shared_feed_forward_length", experts.shared_ffn_size);
 }
@@ -241,15 +278,17 @@ std::string architecture_of(const ModelConfig& c) {
     refuse(c, "GGUF has the weights of its norms with one added, which this version does not do");
   if (name == "mistral" || name == "mixtral" || name == "internlm3") name = "llama";
   if (name == "glm") name = "chatglm";
+  if (name == "llama4text") name = "llama4";
   if (name.starts_with("deepseekv")) name = "deepseek2";
   const std::vector<std::string> known = {
       "llama",   "qwen2", "qwen3",   "qwen2moe", "qwen3moe", "baichuan",  "internlm2", "phi3",
-      "chatglm", "glm4",  "minicpm", "glm4moe",  "phimoe",   "deepseek2", "bloom"};
+      "chatglm", "glm4",  "minicpm", "glm4moe",  "phimoe",   "deepseek2", "bloom",     "llama4"};
   if (std::find(known.begin(), known.end(), name) == known.end())
     refuse(c, "this family is not written as GGUF by this version");
   check_rope(c, name);
   check_biases(c, name);
   if (name == "baichuan") check_baichuan(c);
+  if (name == "llama4") check_llama4(c);
   if (c.has_experts()) check_experts(c, name);
   if (c.latent) check_latent(c);
   // These architectures have no key for the width of a head.

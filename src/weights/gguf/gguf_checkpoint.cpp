@@ -111,6 +111,7 @@ class ConfigWriter {
   std::string model_type() const {
     const bool is_sparse = number(key("expert_count")).value_or(0) > 0;
     if (architecture_ == "llama") return is_sparse ? "mixtral" : "llama";
+    if (architecture_ == "llama4") return "llama4_text";
     if (architecture_ == "qwen2moe") return "qwen2_moe";
     if (architecture_ == "qwen3moe") return "qwen3_moe";
     // llama.cpp has one architecture for both.
@@ -262,17 +263,19 @@ class ConfigWriter {
   /// are tried, and taken if they give these factors.
   void llama3_rope() {
     const std::vector<float> factors = floats(kRopeFactors);
-    Json scaling = {{"rope_type", "llama3"},
-                    {"factor", *std::max_element(factors.begin(), factors.end())},
-                    {"low_freq_factor", 1.0},
-                    {"high_freq_factor", 4.0},
-                    {"original_max_position_embeddings", 8192}};
-    config_["rope_scaling"] = scaling;
-    const std::vector<float> known =
-        llama3_frequency_factors(arch::parse_model_config(config_, origin_));
     const auto equal = [](float a, float b) { return std::abs(a - b) <= 1e-4f * std::abs(b); };
-    if (!std::equal(known.begin(), known.end(), factors.begin(), factors.end(), equal))
-      refuse(tr("{} are not those of a published Llama 3", kRopeFactors));
+    // Llama 3's, and Llama 4's.
+    for (const double high : {4.0, 1.0}) {
+      config_["rope_scaling"] = {{"rope_type", "llama3"},
+                                 {"factor", *std::max_element(factors.begin(), factors.end())},
+                                 {"low_freq_factor", 1.0},
+                                 {"high_freq_factor", high},
+                                 {"original_max_position_embeddings", 8192}};
+      const std::vector<float> known =
+          llama3_frequency_factors(arch::parse_model_config(config_, origin_));
+      if (std::equal(known.begin(), known.end(), factors.begin(), factors.end(), equal)) return;
+    }
+    refuse(tr("{} are not those of a published Llama 3", kRopeFactors));
   }
 
   /// Heads in full, and the short vectors that they come from.
@@ -303,13 +306,24 @@ class ConfigWriter {
 
   void experts() {
     if (architecture_ == "glm4moe" || architecture_ == "deepseek2") return deepseek_experts();
-    const bool is_plain = config_["model_type"] == "mixtral" || config_["model_type"] == "phimoe";
+    const std::string family = config_["model_type"];
+    const bool is_plain = family == "mixtral" || family == "phimoe" || family == "llama4_text";
     put(is_plain ? "num_local_experts" : "num_experts", "expert_count");
     put("num_experts_per_tok", "expert_used_count");
+    if (family == "llama4_text") return llama4_experts();
     if (is_plain) return;
     put("moe_intermediate_size", "expert_feed_forward_length");
     put_if_there("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
     config_["norm_topk_prob"] = architecture_ == "qwen3moe";
+  }
+
+  /// Of other widths than the dense layers; what no key says, llama.cpp takes for granted
+  /// (gguf_architecture.cpp), as the defaults of config.json have it.
+  void llama4_experts() {
+    config_["intermediate_size_mlp"] = config_["intermediate_size"];
+    put("intermediate_size", "expert_feed_forward_length");
+    put("interleave_moe_layer_step", "interleave_moe_layer_step");
+    config_["use_qk_norm"] = config_["num_local_experts"] != 128;
   }
 
   void biases() {
