@@ -55,7 +55,7 @@ cat "$out/doctor.txt"
 
 say "2/5 operators, each beside the CPU"
 if [ -x "$build/test_npu" ]; then
-  DANLU_NPU_ON_CARD=1 "$build/test_npu" --gtest_filter='NpuTable*:NpuDevice*' >"$out/operators.txt" 2>&1
+  DANLU_NPU_ON_CARD=1 "$build/test_npu" --gtest_filter='NpuTable*:NpuFamilies*:NpuWeights*:NpuDevice*' >"$out/operators.txt" 2>&1
   code=$?
   grep -aE '^\[  (FAILED|PASSED)|^\[  SKIPPED' "$out/operators.txt" | sort -u
   if [ $code = 0 ]; then note operators "all pass"; else fail operators "see $out/operators.txt"; fi

@@ -79,7 +79,11 @@ bool take_part(CpuAffinity& affinity, std::string_view part) {
     affinity.force = value == "1";
     return true;
   }
-  if ((key == "npu_affine" || key == "lazy_bind" || key == "bind_irq") && is_switch) {
+  if (key == "npu_affine" && is_switch) {
+    affinity.by_card = value == "1";
+    return true;
+  }
+  if ((key == "lazy_bind" || key == "bind_irq") && is_switch) {
     affinity.without_effect.emplace_back(part);
     return true;
   }
@@ -122,6 +126,35 @@ CpuBinding named_range(const CpuAffinity& affinity, int64_t local_rank,
                           listed(range), listed(usable))};
   }
   return {.processors = usable};
+}
+
+/// The `number`-th of `count` equal parts; nothing where there are fewer processors.
+std::vector<int> part_of(const std::vector<int>& all, size_t number, size_t count) {
+  const auto size = static_cast<std::ptrdiff_t>(all.size() / count),
+             begin = static_cast<std::ptrdiff_t>(number) * size;
+  return {all.begin() + begin, all.begin() + begin + size};
+}
+
+CpuBinding near_card(const CpuAffinity& affinity, int64_t local_rank, int64_t local_size,
+                     const std::vector<int>& allowed, const NearProcessors& near) {
+  const auto rank = static_cast<size_t>(local_rank);
+  const std::vector<int>& own = near[rank];
+  const std::vector<int> usable = common(own, allowed);
+  if (usable.empty() || (usable.size() < own.size() && !affinity.force)) {
+    return {.why_not = tr("of the processors {} near npu{} this process may use {}; force:1 takes "
+                          "those",
+                          listed(own), local_rank, usable.empty() ? "-" : listed(usable))};
+  }
+  size_t number = 0, count = 0;
+  for (size_t i = 0; i < near.size() && i < static_cast<size_t>(local_size); ++i) {
+    if (near[i] != own) continue;
+    if (i < rank) ++number;
+    ++count;
+  }
+  CpuBinding part{.processors = part_of(usable, number, count)};
+  if (part.processors.empty())
+    part.why_not = tr("{} ranks share {} processors", count, usable.size());
+  return part;
 }
 
 void keep_to(const std::vector<int>& processors) {
@@ -168,9 +201,14 @@ CpuAffinity cpu_affinity_from_environment() {
 }
 
 CpuBinding cpu_binding(const CpuAffinity& affinity, int64_t local_rank, int64_t local_size,
-                       const std::vector<int>& online, const std::vector<int>& allowed) {
+                       const std::vector<int>& online, const std::vector<int>& allowed,
+                       const NearProcessors& near) {
   if (!affinity.is_on()) return {};
   if (affinity.ranges.count(local_rank)) return named_range(affinity, local_rank, allowed);
+  const bool is_known = local_rank >= 0 && static_cast<size_t>(local_rank) < near.size() &&
+                        !near[static_cast<size_t>(local_rank)].empty();
+  if (affinity.by_card && is_known && local_rank < std::max<int64_t>(1, local_size))
+    return near_card(affinity, local_rank, std::max<int64_t>(1, local_size), allowed, near);
   if (allowed.empty()) return {.why_not = tr("the system does not say what it may run on")};
   if (common(online, allowed).size() < online.size() && !affinity.force) {
     return {.why_not = tr("this process is kept to processors {} already; force:1 divides those",
@@ -178,15 +216,13 @@ CpuBinding cpu_binding(const CpuAffinity& affinity, int64_t local_rank, int64_t 
   }
   const std::vector<int>& all = affinity.force ? allowed : online;
   const auto sharers = static_cast<size_t>(std::max<int64_t>(1, local_size));
-  const size_t block = all.size() / sharers, begin = static_cast<size_t>(local_rank) * block;
-  if (block == 0) {
+  if (all.size() < sharers) {
     return {.why_not = tr("{} ranks share {} processors", local_size, all.size())};
   }
   if (static_cast<size_t>(local_rank) >= sharers) {
     return {.why_not = tr("local rank {} is none of 0 to {}", local_rank, sharers - 1)};
   }
-  return {.processors = {all.begin() + static_cast<long>(begin),
-                         all.begin() + static_cast<long>(begin + block)}};
+  return {.processors = part_of(all, static_cast<size_t>(local_rank), sharers)};
 }
 
 std::vector<int> online_cpus() {
@@ -212,15 +248,23 @@ std::vector<int> allowed_cpus() {
   return allowed;
 }
 
-void bind_process(const RankPlace& place) {
+void bind_process(const RankPlace& place, const std::function<NearProcessors()>& near) {
   const CpuAffinity affinity = cpu_affinity_from_environment();
   if (!affinity.is_on()) return;
+  const NearProcessors of_cards = affinity.by_card && near ? near() : NearProcessors();
+  const auto rank = static_cast<size_t>(std::max<int64_t>(0, place.local_rank));
+  if (affinity.by_card && (rank >= of_cards.size() || of_cards[rank].empty())) {
+    log::notice(
+        "CPU_AFFINITY_CONF: npu-smi does not say which processors are near npu:{}; an equal split "
+        "of all is taken",
+        place.local_rank);
+  }
   // Where nobody said which of this machine's ranks this is, all would take the same part.
   const bool is_guess = place.size > 1 && (!place.says_local_rank || !place.says_local_size);
   const CpuBinding binding =
       is_guess ? CpuBinding{.why_not = tr("nobody says which of this machine's ranks this is")}
                : cpu_binding(affinity, place.local_rank, place.local_size, online_cpus(),
-                             allowed_cpus());
+                             allowed_cpus(), of_cards);
   if (binding.processors.empty()) {
     if (!binding.why_not.empty())
       log::warning("CPU_AFFINITY_CONF has no effect: {}", binding.why_not);

@@ -1,6 +1,7 @@
 // base/cpu_affinity.h: CPU_AFFINITY_CONF, by which ranks and their threads are kept to processors.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -16,6 +17,9 @@ namespace danlu {
 struct CpuAffinity {
   int mode = 0;        ///< 0: off; 1: all threads in the range; 2: each compute thread on its own
   bool force = false;  ///< also where the process is bound to processors already
+  /// npu_affine: ranks that are not named get a part of the processors that are near their card,
+  /// not of all.
+  bool by_card = false;
   /// What the user named, by the number of the card, or of the rank on this machine. Several ranges
   /// of one are united.
   std::map<int64_t, std::vector<int>> ranges = {};
@@ -34,12 +38,17 @@ struct CpuBinding {
   std::string why_not = {};          ///< if something was asked for; in the terminal's language
 };
 
+/// The processors near the card of each rank on this machine, ascending; empty: not known.
+using NearProcessors = std::vector<std::vector<int>>;
+
 /// What rank `local_rank` of `local_size` on this machine is kept to: its range, else its part of
-/// an equal split of `online`, of which it may use `allowed`. A named range must be allowed, an
-/// equal split needs all of `online`; `force` takes what is allowed of the one, and splits
-/// `allowed`.
+/// an equal split among the ranks whose cards are near the same processors (`near`, where
+/// `affinity` asks for it and they are known), else of `online`, of which it may use `allowed`.
+/// What is named or near must be allowed, the last split needs all of `online`; `force` takes what
+/// is allowed of the ones, and splits `allowed`.
 CpuBinding cpu_binding(const CpuAffinity& affinity, int64_t local_rank, int64_t local_size,
-                       const std::vector<int>& online, const std::vector<int>& allowed);
+                       const std::vector<int>& online, const std::vector<int>& allowed,
+                       const NearProcessors& near = {});
 
 /// The processors of this machine, and those that this process may use. Empty where the system does
 /// not say.
@@ -47,9 +56,9 @@ std::vector<int> online_cpus();
 std::vector<int> allowed_cpus();
 
 /// Keeps the calling thread, and with it those it will make, to what CPU_AFFINITY_CONF says of this
-/// rank; a warning where that cannot be. Call it before libraries make threads.
-/// Errors: as parse_cpu_affinity.
-void bind_process(const RankPlace& place);
+/// rank; a warning where that cannot be. Call it before libraries make threads. `near` is called
+/// where cards decide. Errors: as parse_cpu_affinity.
+void bind_process(const RankPlace& place, const std::function<NearProcessors()>& near = {});
 /// In mode 2, keeps the calling thread to the one processor of the `number`-th compute thread. The
 /// first is left in the whole range, since threads that it makes inherit its processors. Nothing in
 /// other modes, and where there are more threads than processors.

@@ -1,6 +1,7 @@
 #include "cli/job_place.h"
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -17,13 +18,33 @@ namespace danlu::cli {
 
 namespace {
 
+/// A process for each of a machine's NPUs, as scripts for Ascend name their number; where the line
+/// trains on NPUs and says nothing itself. Errors: UsageError for what is no number of processes.
+std::optional<int64_t> npus_of_node(const Options& options) {
+  const char* const said = std::getenv("NPUS_PER_NODE");
+  if (!said || !*said || options.names(OptionScope::kRun).count("device") == 0) return {};
+  if (!options.get_string_or("device", "").starts_with("npu")) return {};
+  constexpr int64_t kMost = 1024;
+  int64_t number = 0;
+  const char* const end = said + std::strlen(said);
+  const auto read = std::from_chars(said, end, number);
+  if (read.ec == std::errc() && read.ptr == end && number >= 1 && number <= kMost) return number;
+  throw UsageError(tr("[launch] NPUS_PER_NODE={} is no number of processes", said),
+                   tr("1 to 1024, or unset it"));
+}
+
+int64_t processes_here(const Options& options) {
+  if (options.has_value("nproc")) return options.get_int("nproc");
+  return npus_of_node(options).value_or(1);
+}
+
 JobPlace place_by_numbers(const Options& options) {
   const int64_t nnodes = options.get_int("nnodes"), node_rank = options.get_int("node_rank");
   if (node_rank >= nnodes) {
     throw UsageError(tr("[launch] {} {}: machines are counted from 0, and --nnodes is {}",
                         options.given_as("node_rank"), node_rank, nnodes));
   }
-  const int64_t nproc = options.get_int_or("nproc", 1);
+  const int64_t nproc = processes_here(options);
   return {.nproc = nproc,
           .first_rank = node_rank * nproc,
           .world = nnodes * nproc,
@@ -111,7 +132,7 @@ bool asks_for_processes(const Options& options) {
   // Whoever starts ranks says so in each of them; a cluster that starts one program a machine does
   // not.
   if (const char* rank = std::getenv("LOCAL_RANK"); rank && *rank) return false;
-  return options.get_int_or("nproc", 1) > 1 || options.get_int("nnodes") > 1 ||
+  return processes_here(options) > 1 || options.get_int("nnodes") > 1 ||
          options.has_value("hostfile") || options.get_int("max_restarts") > 0;
 }
 

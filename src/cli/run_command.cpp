@@ -16,6 +16,7 @@
 #include "base/rank_place.h"
 #include "cli/command.h"
 #include "cli/engine_limits.h"
+#include "doctor/devices.h"
 #include "settings/options/from_options.h"
 
 namespace danlu::cli {
@@ -95,6 +96,10 @@ Function from_engine(const char* name) {
   return reinterpret_cast<Function>(symbol);
 }
 
+NearProcessors near_npus() {
+  return doctor::processors_near_npus(doctor::SystemRoots::of_this_machine());
+}
+
 }  // namespace
 
 bool engine_is_open() { return is_open; }
@@ -113,7 +118,7 @@ int run_command(const Command& command, const Options& options) {
     log::take_pipe();
     const settings::TrainConfig config = come_or_tell(rank_place_from_environment, [&] {
       auto read = settings::config_from_options(command.name, options);
-      bind_process(read.place);
+      bind_process(read.place, near_npus);
       require_engine_resources(command, read.place);
       return read;
     });
@@ -121,7 +126,7 @@ int run_command(const Command& command, const Options& options) {
   }
   const bool has_others = command.shares_work || is_divided(command, options);
   const RankPlace place = has_others ? rank_place_from_environment() : RankPlace{};
-  bind_process(place);
+  bind_process(place, near_npus);
   if (const std::string binding = describe_binding(); !binding.empty()) log::info("{}", binding);
   if (command.before_engine) command.before_engine(options);
   require_engine_resources(command, place);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/processor_name.h"
@@ -106,6 +107,34 @@ Asked<std::vector<GpuCard>> ask_gpus(const SystemRoots& roots) {
 Asked<Topology> ask_gpu_topology(const SystemRoots& roots) {
   return ask_tool<Topology>(roots, "nvidia-smi", {"topo", "-m"},
                             [](const std::string& out) { return parse_topology(out); });
+}
+
+NearProcessors processors_near_npus(const SystemRoots& roots) {
+  const Asked<Topology> links = ask_npu_topology(roots);
+  if (!links.answer) return {};
+  std::map<int64_t, std::vector<int>> of_card;
+  for (size_t i = 0; i < links.answer->devices.size(); ++i) {
+    const std::string& name = links.answer->devices[i];
+    if (!name.starts_with("NPU") && !name.starts_with("Phy-ID")) continue;
+    const auto number = number_of(name.substr(name.find_last_not_of("0123456789") + 1));
+    if (number) {
+      of_card[*number] = processors_of(links.answer->processors[i]).value_or(std::vector<int>());
+    }
+  }
+  NearProcessors near;
+  const std::string seen = roots.variable("ASCEND_RT_VISIBLE_DEVICES");
+  if (seen.empty()) {
+    for (const auto& [card, processors] : of_card) near.push_back(processors);
+    return near;
+  }
+  for (size_t begin = 0; begin <= seen.size();) {
+    const size_t end = std::min(seen.find(',', begin), seen.size());
+    const auto card = number_of(seen.substr(begin, end - begin));
+    begin = end + 1;
+    if (!card || !of_card.count(*card)) break;
+    near.push_back(of_card.at(*card));
+  }
+  return near;
 }
 
 std::vector<NumaNode> numa_nodes(const SystemRoots& roots) {

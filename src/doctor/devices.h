@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cpu_affinity.h"
 #include "base/json.h"
 #include "doctor/npu_engine.h"
 #include "doctor/npu_smi.h"
@@ -24,6 +25,10 @@ Asked<NpuInfo> ask_npus(const SystemRoots& roots);
 Asked<Topology> ask_npu_topology(const SystemRoots& roots);
 Asked<std::vector<GpuCard>> ask_gpus(const SystemRoots& roots);
 Asked<Topology> ask_gpu_topology(const SystemRoots& roots);
+
+/// The processors near each NPU that a run sees, as npu-smi says them: a rank's card is that of its
+/// number on this machine. Empty where npu-smi is not there or does not answer.
+NearProcessors processors_near_npus(const SystemRoots& roots);
 
 struct NumaNode {
   int64_t number = 0;

@@ -22,7 +22,7 @@ std::vector<int> all_processors(const SystemRoots& roots) {
 
 /// Ranks of this machine, as far as the environment says how many there will be.
 int64_t ranks_here(const SystemRoots& roots, const CpuAffinity& affinity) {
-  for (const char* name : {"LOCAL_WORLD_SIZE", "NPROC_PER_NODE"}) {
+  for (const char* name : {"LOCAL_WORLD_SIZE", "NPROC_PER_NODE", "NPUS_PER_NODE"}) {
     if (const auto said = number_of(roots.variable(name)); said && *said > 0) return *said;
   }
   const int64_t named = affinity.ranges.empty() ? 0 : affinity.ranges.rbegin()->first + 1;
@@ -95,8 +95,15 @@ Finding check_affinity(const SystemRoots& roots) {
                "main thread on any of them");
   const auto online = all_processors(roots), allowed = allowed_processors(roots);
   const int64_t ranks = ranks_here(roots, affinity);
+  const NearProcessors near = affinity.by_card ? processors_near_npus(roots) : NearProcessors();
+  if (affinity.by_card && near.empty()) {
+    finding.add(Verdict::kWarning,
+                tr("npu_affine:1, but npu-smi does not say which processors are near a card: an "
+                   "equal split of all is taken"),
+                tr("name them: npu0:0-23,npu1:24-47…"));
+  }
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const CpuBinding binding = cpu_binding(affinity, rank, ranks, online, allowed);
+    const CpuBinding binding = cpu_binding(affinity, rank, ranks, online, allowed, near);
     if (!binding.processors.empty()) {
       finding.add(Verdict::kOk,
                   tr("rank {} of {}: {}", rank, ranks, processor_list(binding.processors)));

@@ -61,7 +61,10 @@ at::Tensor Attention::forward(const at::Tensor& x_NH, const Pass& pass, const Ag
     q_NQD = ops::rms_norm(q_NQD, ones_D, *rotated_norm_eps);
     k_NKD = ops::rms_norm(k_NKD, ones_D, *rotated_norm_eps);
   }
-  if (grows_queries) q_NQD = (q_NQD * pass.query_factors_N11).to(q_NQD.scalar_type());
+  if (grows_queries) {
+    const at::Tensor rows_NI = ops::shaped(q_NQD, {q_NQD.size(0), num_heads * head_dim});
+    q_NQD = ops::shaped(ops::scale_rows(rows_NI, pass.query_factors_N), q_NQD.sizes());
+  }
   if (pass.attend) return leave(pass.attend(layer, q_NQD, k_NKD, v_NKD, options), pass);
   return leave(attend(q_NQD, k_NKD, v_NKD, pass, again), pass);
 }

@@ -44,7 +44,7 @@ struct Attention : SelfAttention {
   bool has_window_rotary = false;      ///< by Pass::window_rotary
   /// Rotated queries and keys are divided by their rms, with this eps.
   std::optional<double> rotated_norm_eps;
-  bool grows_queries = false;  ///< by Pass::query_factors_N11
+  bool grows_queries = false;  ///< by Pass::query_factors_N
 
   at::Tensor forward(const at::Tensor& x_NH, const Pass& pass,
                      const Again& again = {}) const override;

@@ -24,9 +24,9 @@ struct Pass {
   ops::RotaryTable rotary;  ///< undefined tables: no rotary embedding
   /// The rotary table of layers with a window, where they have another (ModelConfig::window_rope).
   ops::RotaryTable window_rotary;
-  /// f32 [N, 1, 1], the factors of queries in layers that see everything without rotary embedding
+  /// f32 [N], the factors of queries in layers that see everything without rotary embedding
   /// (ModelConfig::query_growth); undefined: there are none.
-  at::Tensor query_factors_N11;
+  at::Tensor query_factors_N;
   /// Stores the new keys and values of a layer and gives attention over these and the earlier ones.
   /// Empty: the pass has no cache, and attention sees the pass's own keys alone.
   std::function<at::Tensor(int64_t layer, const at::Tensor& q_NQD, const at::Tensor& k_NKD,

@@ -111,8 +111,8 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
   pass->window_rotary = window_rope_table(config, positions_N, input);
   if (config.query_growth > 0) {
     const at::Tensor steps_N =
-        ((positions_N + 1).to(at::kFloat) / config.query_growth_from).floor();
-    pass->query_factors_N11 = (steps_N.log1p() * config.query_growth + 1).view({-1, 1, 1});
+        ((input.positions_N.cpu() + 1).to(at::kFloat) / config.query_growth_from).floor();
+    pass->query_factors_N = (steps_N.log1p() * config.query_growth + 1).to(device);
   }
   if (input.cache) {
     pass->attend = [cache = input.cache](int64_t layer, const at::Tensor& q_NQD,

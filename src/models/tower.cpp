@@ -140,9 +140,7 @@ at::Tensor CausalLM::visual_tokens(const Visuals& visuals) const {
   const at::Tensor given_MH = impl.through_tower(visuals, {}, 0, {});
   const std::vector<int64_t> order = arch::vision_order(*impl.config.vision, visuals.grids).order;
   if (order.empty()) return given_MH;
-  at::Tensor result_MH = at::empty(given_MH.sizes(), given_MH.options());
-  result_MH.index_copy_(0, int64s(order).to(given_MH.device()), given_MH);
-  return result_MH;
+  return ops::with_rows(given_MH, int64s(order).to(given_MH.device()), given_MH);
 }
 
 }  // namespace danlu::models

@@ -9,6 +9,7 @@ extern "C" {
 struct aclTensor;
 struct aclScalar;
 struct aclIntArray;
+struct aclBoolArray;
 struct aclTensorList;
 struct aclOpExecutor;
 }
@@ -81,11 +82,19 @@ inline constexpr int kAclOk = 0, kAclRepeatInitialize = 100002;
      void*))                                                                                \
   X(aclCreateScalar, aclScalar*, (void*, int))                                              \
   X(aclCreateIntArray, aclIntArray*, (const int64_t*, uint64_t))                            \
+  X(aclCreateBoolArray, aclBoolArray*, (const bool*, uint64_t))                             \
   X(aclCreateTensorList, aclTensorList*, (const aclTensor* const*, uint64_t))               \
   X(aclDestroyTensor, int, (const aclTensor*))                                              \
   X(aclDestroyScalar, int, (const aclScalar*))                                              \
   X(aclDestroyIntArray, int, (const aclIntArray*))                                          \
+  X(aclDestroyBoolArray, int, (const aclBoolArray*))                                        \
   X(aclDestroyTensorList, int, (const aclTensorList*))
+
+#define DANLU_ACL_META_OPTIONAL(X)                                           \
+  X(aclSetAclOpExecutorRepeatable, int, (aclOpExecutor*))                    \
+  X(aclDestroyAclOpExecutor, int, (aclOpExecutor*))                          \
+  X(aclSetInputTensorAddr, int, (aclOpExecutor*, size_t, aclTensor*, void*)) \
+  X(aclSetOutputTensorAddr, int, (aclOpExecutor*, size_t, aclTensor*, void*))
 
 /// Pointers to them, filled once by npu/library.h.
 struct Acl {
@@ -93,6 +102,7 @@ struct Acl {
   DANLU_ACL_REQUIRED(DANLU_ACL_MEMBER)
   DANLU_ACL_OPTIONAL(DANLU_ACL_MEMBER)
   DANLU_ACL_META(DANLU_ACL_MEMBER)
+  DANLU_ACL_META_OPTIONAL(DANLU_ACL_MEMBER)
 #undef DANLU_ACL_MEMBER
 };
 

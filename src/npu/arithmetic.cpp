@@ -68,6 +68,27 @@ at::Tensor logarithm(const at::Tensor& x) {
   return result;
 }
 
+at::Tensor plus(const at::Tensor& x, double term) {
+  const at::Tensor result = fresh(x);
+  if (x.numel() > 0) aclnn::adds(View(x), Number(term), Number(1.0), View(result));
+  return result;
+}
+
+at::Tensor largest_along(const at::Tensor& x, int64_t dim) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = 1;
+  const at::Tensor result = fresh(x, sizes, x.scalar_type());
+  if (x.numel() > 0) aclnn::amax(View(x), Numbers{dim}, true, View(result));
+  return result;
+}
+
+at::Tensor batched_product(const at::Tensor& a_BMK, const at::Tensor& b_BKN) {
+  constexpr int8_t kExact = 0;
+  const at::Tensor result = fresh(a_BMK, {a_BMK.size(0), a_BMK.size(1), b_BKN.size(2)}, at::kFloat);
+  if (result.numel() > 0) aclnn::matmul(View(a_BMK), View(b_BKN), View(result), kExact);
+  return result;
+}
+
 at::Tensor sum_over(const at::Tensor& x, const std::vector<int64_t>& dims, bool keep) {
   std::vector<int64_t> sizes;
   for (int64_t d = 0; d < x.dim(); ++d) {

@@ -26,6 +26,12 @@ void add(const at::Tensor& sum, const at::Tensor& x, double factor = 1);
 void multiply(const at::Tensor& x, double factor);
 at::Tensor exponential(const at::Tensor& x);
 at::Tensor logarithm(const at::Tensor& x);
+/// x + term.
+at::Tensor plus(const at::Tensor& x, double term);
+/// The largest along `dim`, which stays as 1.
+at::Tensor largest_along(const at::Tensor& x, int64_t dim);
+/// Products of f32 matrices, one of each: a [B, M, K], b [B, K, N], of any strides.
+at::Tensor batched_product(const at::Tensor& a_BMK, const at::Tensor& b_BKN);
 /// x_CV with `more` added at one place of each row.
 at::Tensor with_added(const at::Tensor& x_CV, const at::Tensor& index_C1,
                       const at::Tensor& more_C1);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "npu/arithmetic.h"
 #include "npu/attention_bias.h"
+#include "npu/attention_capped.h"
 #include "npu/attention_sequences.h"
 #include "npu/constants.h"
 #include "npu/context.h"
@@ -113,6 +114,7 @@ void attend(const SequenceGroup& group, const ops::AttentionOptions& options, co
 ops::PartialAttention attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const ops::Spans& spans,
                                 const ops::AttentionOptions& options, at::ScalarType result) {
+  if (options.softcap > 0) return capped_attention(q_NQD, k_MKD, v_MKD, spans, options, result);
   // A result that is to keep more than the operands have asks for operands that do.
   const at::ScalarType type = result == at::kFloat ? at::kFloat : q_NQD.scalar_type();
   const Biased biased(q_NQD, k_MKD, spans, options, type);
@@ -177,6 +179,10 @@ ops::AttentionGrads attention_backward(const at::Tensor& q_NQD, const at::Tensor
                                        const ops::AttentionOptions& options,
                                        const at::Tensor& out_grad_NQD, const at::Tensor& lse_QN,
                                        const at::Tensor& delta_QN) {
+  if (options.softcap > 0) {
+    return capped_attention_backward(q_NQD, k_MKD, v_MKD, spans, options, out_grad_NQD, lse_QN,
+                                     delta_QN);
+  }
   const at::ScalarType type = q_NQD.scalar_type();
   const Biased biased(q_NQD, k_MKD, spans, options, type);
   const at::Tensor own_lse_QN = biased.adds() ? lse_QN.clone() : lse_QN;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "npu/kept_plans.h"
 #include "npu/library.h"
 #include "npu/memory.h"
 #include "npu/staging.h"
@@ -169,6 +170,7 @@ void shut_down() {
     if (!contexts().all[static_cast<size_t>(device)]) continue;
     enter(device);
     acl().aclrtSynchronizeDevice();
+    forget_plans();
     close_staging(device);
     close_memory(device);
     destroy_streams(device);

@@ -1,6 +1,7 @@
 #include "npu/operator.h"
 
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "npu/context.h"
@@ -17,20 +18,6 @@ template <typename T>
 T* made(T* object, const char* how) {
   if (!object) throw_as_kind(error_of(-1, how));
   return object;
-}
-
-const aclTensor* described(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
-                           at::IntArrayRef strides, int64_t offset) {
-  enter(tensor.device().index());
-  const auto& storage = tensor.storage();
-  const auto item = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t elements = static_cast<int64_t>(storage.nbytes()) / item;
-  void* const memory = storage.data_ptr().get();
-  if (elements > 0 && !memory)
-    throw InternalError("[npu] an operator was given a tensor without memory");
-  return made(acl().aclCreateTensor(sizes.data(), sizes.size(), acl_type(type), strides.data(),
-                                    offset, kAclFormatNd, &elements, 1, memory),
-              "aclCreateTensor");
 }
 
 /// Where a tensor begins in its memory, in elements of `type`.
@@ -77,29 +64,69 @@ int acl_type(at::ScalarType type) {
   }
 }
 
-View::View(const at::Tensor& tensor)
-    : tensor_(tensor.defined() ? described(tensor, tensor.scalar_type(), tensor.sizes(),
-                                           tensor.strides(), tensor.storage_offset())
-                               : nullptr) {}
+View::View(const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  describe(tensor, tensor.scalar_type(), tensor.sizes(), tensor.strides(), tensor.storage_offset());
+}
 
 View::View(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
-           at::IntArrayRef strides, int64_t offset)
-    : tensor_(described(tensor, type, sizes, strides, offset_in(tensor, type) + offset)) {}
+           at::IntArrayRef strides, int64_t offset) {
+  describe(tensor, type, sizes, strides, offset_in(tensor, type) + offset);
+}
+
+void View::describe(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
+                    at::IntArrayRef strides, int64_t offset) {
+  enter(tensor.device().index());
+  const auto& storage = tensor.storage();
+  type_ = acl_type(type);
+  sizes_.assign(sizes.begin(), sizes.end());
+  strides_.assign(strides.begin(), strides.end());
+  offset_ = offset;
+  elements_ = static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(type));
+  memory_ = storage.data_ptr().get();
+  if (elements_ > 0 && !memory_)
+    throw InternalError("[npu] an operator was given a tensor without memory");
+  is_there_ = true;
+}
+
+View::operator const aclTensor*() const {
+  if (is_there_ && !tensor_) {
+    tensor_ = made(acl().aclCreateTensor(sizes_.data(), sizes_.size(), type_, strides_.data(),
+                                         offset_, kAclFormatNd, &elements_, 1, memory_),
+                   "aclCreateTensor");
+  }
+  return tensor_;
+}
 
 View::~View() {
   if (tensor_) acl().aclDestroyTensor(tensor_);
+}
+
+const aclTensor* View::release() const { return std::exchange(tensor_, nullptr); }
+
+void View::add_to_key(std::string& key) const {
+  const auto add = [&](const auto& value) {
+    key.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  key += is_there_ ? '+' : '-';
+  if (!is_there_) return;
+  add(type_);
+  add(sizes_.size());
+  for (const int64_t size : sizes_) add(size);
+  for (const int64_t stride : strides_) add(stride);
+  add(offset_);
+  add(elements_);
 }
 
 ViewList::ViewList(const at::Tensor& tensor)
     : ViewList(tensor, tensor.scalar_type(), tensor.sizes(), tensor.strides()) {}
 ViewList::ViewList(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
                    at::IntArrayRef strides, int64_t offset) {
-  const aclTensor* const one =
-      described(tensor, type, sizes, strides, offset_in(tensor, type) + offset);
+  const View view(tensor, type, sizes, strides, offset);
+  const aclTensor* const one = view;
   list_ = acl().aclCreateTensorList(&one, 1);
-  if (list_) return;
-  acl().aclDestroyTensor(one);
-  throw_as_kind(error_of(-1, "aclCreateTensorList"));
+  if (!list_) throw_as_kind(error_of(-1, "aclCreateTensorList"));
+  view.release();
 }
 ViewList::~ViewList() { acl().aclDestroyTensorList(list_); }
 
@@ -118,6 +145,10 @@ Numbers::Numbers(const std::vector<int64_t>& values)
 Numbers::~Numbers() {
   if (array_) acl().aclDestroyIntArray(array_);
 }
+
+Flags::Flags(std::initializer_list<bool> values)
+    : array_(made(acl().aclCreateBoolArray(values.begin(), values.size()), "aclCreateBoolArray")) {}
+Flags::~Flags() { acl().aclDestroyBoolArray(array_); }
 
 void* found_symbol(const char* name, bool plans) {
   return operator_symbol(("aclnn" + std::string(name) + (plans ? "GetWorkspaceSize" : "")).c_str());

@@ -1,14 +1,19 @@
 // npu/operator.h: an operator of CANN as a pair of functions that are found by name, and its call.
 #pragma once
+#include <ATen/core/DimVector.h>
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "npu/acl.h"
+#include "npu/context.h"
+#include "npu/kept_plans.h"
 
 namespace danlu::npu {
 
@@ -28,10 +33,23 @@ class View {
   ~View();
   View(const View&) = delete;
   View& operator=(const View&) = delete;
-  operator const aclTensor*() const { return tensor_; }  // NOLINT: see above
+  operator const aclTensor*() const;  // NOLINT: see above
+  /// All that CANN is told of it but where its memory is, appended.
+  void add_to_key(std::string& key) const;
+  void* memory() const { return memory_; }
+  /// What CANN made of it, which is the caller's from now on; null: nothing was.
+  const aclTensor* release() const;
 
  private:
-  const aclTensor* tensor_;
+  void describe(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef sizes,
+                at::IntArrayRef strides, int64_t offset);
+
+  int type_ = kAclUndefined;
+  at::DimVector sizes_, strides_;
+  int64_t offset_ = 0, elements_ = 0;
+  void* memory_ = nullptr;
+  bool is_there_ = false;
+  mutable const aclTensor* tensor_ = nullptr;
 };
 
 /// A list of one tensor, which is the list's: who destroys a list of CANN's destroys what is in it.
@@ -75,6 +93,18 @@ class Numbers {
   const aclIntArray* array_;
 };
 
+class Flags {
+ public:
+  Flags(std::initializer_list<bool> values);
+  ~Flags();
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+  operator const aclBoolArray*() const { return array_; }  // NOLINT: as View
+
+ private:
+  const aclBoolArray* array_;
+};
+
 /// The two halves of an operator "Name": aclnnNameGetWorkspaceSize, which takes these arguments,
 /// and aclnnName. A constant of static storage.
 template <typename... Arguments>
@@ -83,18 +113,22 @@ class Operator {
   using Plan = int32_t (*)(Arguments..., uint64_t* bytes, aclOpExecutor** executor);
   using Run = int32_t (*)(void* workspace, uint64_t bytes, aclOpExecutor* executor,
                           AclStream stream);
-  explicit constexpr Operator(const char* name) : name_(name) {}
+  explicit constexpr Operator(const char* name, Repeats repeats = {})
+      : name_(name), repeats_(repeats) {}
 
   const char* name() const { return name_; }
   bool is_there() const;
   /// Gives the operator to the current stream of the device that the last View has entered. Errors:
   /// DeviceError where this CANN has no such operator; what CANN says of its arguments.
-  void operator()(std::type_identity_t<Arguments>... arguments) const;
+  template <typename... Given>
+  void operator()(Given&&... given) const;
   /// The same; false where the operator does not take such arguments: their types, say.
-  bool runs(std::type_identity_t<Arguments>... arguments) const;
+  template <typename... Given>
+  bool runs(Given&&... given) const;
 
  private:
   const char* name_;
+  Repeats repeats_;
   mutable std::atomic<Plan> plan_ = nullptr;
   mutable std::atomic<Run> run_ = nullptr;
 };
@@ -118,21 +152,62 @@ bool Operator<Arguments...>::is_there() const {
   return run_.load() != nullptr;
 }
 
+// An argument's part of what a call is known by, and what of it must live as long as a plan.
+inline void add_argument(std::string& key, const View& view) { view.add_to_key(key); }
+inline void add_argument(std::string& key, std::nullptr_t) { key += '-'; }
+template <typename Other>
+void add_argument(std::string& key, const Other& other) {
+  if constexpr (std::is_arithmetic_v<Other>) {
+    key.append(reinterpret_cast<const char*>(&other), sizeof other);
+  } else {
+    throw_unkeyed();
+  }
+}
+inline void keep_argument(KeptPlan& plan, const View& view) {
+  plan.tensors.push_back(const_cast<aclTensor*>(view.release()));
+}
+template <typename Other>
+void keep_argument(KeptPlan&, const Other&) {}
+inline void add_memory(std::vector<void*>& memory, const View& view) {
+  memory.push_back(view.memory());
+}
+template <typename Other>
+void add_memory(std::vector<void*>&, const Other&) {}
+
 template <typename... Arguments>
-void Operator<Arguments...>::operator()(std::type_identity_t<Arguments>... arguments) const {
+template <typename... Given>
+void Operator<Arguments...>::operator()(Given&&... given) const {
   if (!is_there()) throw_absent(name_);
+  const bool repeats = repeats_.results > 0 && keeps_plans();
+  std::string key;
+  if (repeats) {
+    key = name_ + std::to_string(entered());
+    (add_argument(key, given), ...);
+    if (const KeptPlan* const known = kept_plan(key)) {
+      std::vector<void*> memory;
+      (add_memory(memory, given), ...);
+      place_tensors(*known, memory, repeats_.results);
+      return run_planned(name_, kAclOk, run_.load(), known->bytes, known->executor);
+    }
+  }
   uint64_t bytes = 0;
   aclOpExecutor* executor = nullptr;
-  const int32_t code = plan_.load()(arguments..., &bytes, &executor);
+  const int32_t code = plan_.load()(static_cast<Arguments>(given)..., &bytes, &executor);
+  if (!repeats || code != kAclOk || !may_repeat(executor))
+    return run_planned(name_, code, run_.load(), bytes, executor);
+  KeptPlan plan{executor, bytes, {}};
+  (keep_argument(plan, given), ...);
+  keep_plan(std::move(key), std::move(plan));
   run_planned(name_, code, run_.load(), bytes, executor);
 }
 
 template <typename... Arguments>
-bool Operator<Arguments...>::runs(std::type_identity_t<Arguments>... arguments) const {
+template <typename... Given>
+bool Operator<Arguments...>::runs(Given&&... given) const {
   if (!is_there()) throw_absent(name_);
   uint64_t bytes = 0;
   aclOpExecutor* executor = nullptr;
-  const int32_t code = plan_.load()(arguments..., &bytes, &executor);
+  const int32_t code = plan_.load()(static_cast<Arguments>(given)..., &bytes, &executor);
   if (is_refusal(code)) return false;
   run_planned(name_, code, run_.load(), bytes, executor);
   return true;

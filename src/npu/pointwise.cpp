@@ -46,6 +46,19 @@ void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Ten
                    View(cast(rows_nH, sum_NH.scalar_type())), Number(1.0), View(sum_NH));
 }
 
+at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH) {
+  const at::Tensor result = fresh(x_NH, x_NH.sizes(), x_NH.scalar_type());
+  if (result.numel() == 0) return result;
+  result.copy_(x_NH);
+  if (index_n.numel() == 0) return result;
+  std::vector<int64_t> sizes = x_NH.sizes().vec();
+  sizes.front() = index_n.size(0);
+  const at::Tensor rows =
+      rows_nH.defined() ? rows_nH : fresh(x_NH, sizes, x_NH.scalar_type()).zero_();
+  aclnn::inplace_index_copy(View(result), int64_t{0}, View(index_n), View(rows));
+  return result;
+}
+
 at::Tensor scale_rows(const at::Tensor& x_NH, const at::Tensor& factor_N) {
   return cast(times(wide(x_NH), factor_N.reshape({-1, 1})), x_NH.scalar_type());
 }

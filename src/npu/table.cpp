@@ -1,5 +1,7 @@
 #include "npu/table.h"
 
+#include "npu/operators.h"
+
 namespace danlu::npu {
 namespace {
 
@@ -10,8 +12,24 @@ bool takes_on_npu(ops::Work, at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
 
-/// ATen has no operators there at all.
-bool lacks_on_npu(ops::Part) { return true; }
+/// By what this CANN has: ATen has no operators there at all.
+bool lacks_on_npu(ops::Part part) {
+  switch (part) {
+    case ops::Part::kLayerNorms:
+      return !aclnn::layer_norm.is_there() || !aclnn::layer_norm_backward.is_there();
+    case ops::Part::kGelu:
+      return !aclnn::gelu.is_there() || !aclnn::gelu_backward.is_there();
+    case ops::Part::kSoftcaps:
+      return !aclnn::tanh.is_there();
+    case ops::Part::kPictures:
+      return !aclnn::inplace_index_copy.is_there() || lacks_on_npu(ops::Part::kGelu) ||
+             lacks_on_npu(ops::Part::kLayerNorms);
+    case ops::Part::kOffsetNorms:
+    case ops::Part::kChunks:
+      return false;
+  }
+  return false;
+}
 
 ops::Backend filled_for_npu() {
   ops::Backend table;
@@ -27,6 +45,8 @@ ops::Backend filled_for_npu() {
   table.nf4_product = &nf4_product;
   table.nf4_input_grad = &nf4_input_grad;
   table.nf4_rows = &nf4_rows;
+  table.block_products = &block_products;
+  table.block_rows = &block_rows;
   table.norm_head = &norm_head;
   table.norm_head_backward = &norm_head_backward;
   table.adapted_row_squares = &adapted_row_squares;
@@ -37,6 +57,14 @@ ops::Backend filled_for_npu() {
   table.sigmoid_backward = &sigmoid_backward;
   table.rms_norm = &rms_norm;
   table.rms_norm_backward = &rms_norm_backward;
+  table.layer_norm = &layer_norm;
+  table.layer_norm_backward = &layer_norm_backward;
+  table.activation = &activation;
+  table.activation_backward = &activation_backward;
+  table.gated_activation = &gated_activation;
+  table.gated_activation_backward = &gated_activation_backward;
+  table.capped = &capped;
+  table.through_cap = &through_cap;
   table.rotary = &rotary;
   table.rotary_table = &rotary_table;
   table.swiglu = &swiglu;
@@ -47,6 +75,7 @@ ops::Backend filled_for_npu() {
   table.merge = &merge;
   table.attention_over_pages = &attention_over_pages;
   table.fewest_queries = kFewestQueries;
+  table.caps_scores = true;
   table.dropout = &dropout;
   table.cross_entropy = &cross_entropy;
   table.likeliest = &likeliest;
@@ -61,6 +90,7 @@ ops::Backend filled_for_npu() {
   table.scaled = &scaled;
   table.take_rows = &take_rows;
   table.add_rows = &add_rows;
+  table.with_rows = &with_rows;
   table.scale_rows = &scale_rows;
   table.row_dots = &row_dots;
   table.column_sums = &column_sums;

@@ -19,12 +19,25 @@ ops::NormResult rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double
 ops::NormGrads rms_norm_backward(const at::Tensor& x, const at::Tensor& weight_D,
                                  const at::Tensor& rstd, const at::Tensor& dy, bool x_grad,
                                  bool weight_grad);
+ops::LayerNormResult layer_norm(const at::Tensor& x_ND, const at::Tensor& weight_D,
+                                const at::Tensor& bias_D, double eps);
+ops::LayerNormGrads layer_norm_backward(const at::Tensor& x_ND, const at::Tensor& weight_D,
+                                        const at::Tensor& bias_D, const ops::LayerNormResult& kept,
+                                        const at::Tensor& dy_ND, const ops::LayerNormWants& wants);
 at::Tensor rotary(const at::Tensor& x_NQD, const ops::RotaryTable& table, bool inverse);
 ops::RotaryTable rotary_table(const at::Tensor& positions_N, const at::Tensor& inv_freq,
                               double attention_factor);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 ops::SwigluGrads swiglu_backward(const at::Tensor& gate, const at::Tensor& up,
                                  const at::Tensor& dy);
+
+at::Tensor activation(const at::Tensor& x, ops::Activation kind);
+at::Tensor activation_backward(const at::Tensor& dy, const at::Tensor& x, ops::Activation kind);
+at::Tensor gated_activation(const at::Tensor& gate, const at::Tensor& up, ops::Activation kind);
+ops::SwigluGrads gated_activation_backward(const at::Tensor& gate, const at::Tensor& up,
+                                           const at::Tensor& dy, ops::Activation kind);
+at::Tensor capped(const at::Tensor& x, double cap);
+at::Tensor through_cap(const at::Tensor& d_y, const at::Tensor& y, double cap);
 
 ops::PartialAttention attention(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
                                 const at::Tensor& v_MKD, const ops::Spans& spans,
@@ -62,6 +75,10 @@ at::Tensor nf4_input_grad(const at::Tensor& d_y_NO, const ops::Nf4Matrix& weight
 at::Tensor nf4_rows(const ops::Nf4Matrix& weight, int64_t first, int64_t count,
                     at::ScalarType type);
 
+std::vector<at::Tensor> block_products(const at::Tensor& x_NI,
+                                       std::span<const ops::BlockFactor> factors);
+at::Tensor block_rows(const ops::BlockWeight& weight, const at::Tensor& ids_N, at::ScalarType type);
+
 ops::NormHeadResult norm_head(const at::Tensor& weight_VH);
 at::Tensor norm_head_backward(const at::Tensor& weight_VH, const at::Tensor& length_V1,
                               const at::Tensor& d_y_VH);
@@ -82,6 +99,7 @@ at::Tensor add_bias(const at::Tensor& x_NO, const at::Tensor& bias_O);
 at::Tensor scaled(const at::Tensor& x, double factor);
 at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n);
 void add_rows(const at::Tensor& sum_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
+at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH);
 at::Tensor scale_rows(const at::Tensor& x_NH, const at::Tensor& factor_N);
 at::Tensor row_dots(const at::Tensor& a_NH, const at::Tensor& b_NH);
 at::Tensor column_sums(const at::Tensor& x_NO);

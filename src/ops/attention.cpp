@@ -76,18 +76,21 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   }
 }
 
-/// The table that attends to such tensors, or null. Kernels know no cap.
+/// The table that attends to such tensors, or null. Few kernels know a cap.
 const Backend* table_for(const at::Tensor& q, const AttentionOptions& options) {
   const Backend* const table = fused_for(Work::kRows, q);
-  return table && table->attention && options.softcap == 0 ? table : nullptr;
+  const bool takes = table && table->attention && (options.softcap == 0 || table->caps_scores);
+  return takes ? table : nullptr;
 }
 
 /// The same where the cost of a kernel is repaid.
 const Backend* table_for(const at::Tensor& q, const at::Tensor& k, const Segments& segments,
                          const AttentionOptions& options) {
   const Backend* const table = table_for(q, options);
-  const bool takes =
-      table && (q.size(0) >= table->fewest_queries * segments.count() || q.size(0) == k.size(0));
+  if (!table) return nullptr;
+  // A device that lacks parts has no composite to be left to.
+  const bool takes = q.size(0) >= table->fewest_queries * segments.count() ||
+                     q.size(0) == k.size(0) || table->lacks;
   return takes ? table : nullptr;
 }
 

@@ -21,8 +21,11 @@ Backend completed(const Backend& given) {
        &Backend::row_dots, &Backend::attention_delta, &Backend::adapted_row_squares,
        &Backend::stretch_factor, &Backend::scale_columns, &Backend::stretch_grad,
        &Backend::norm_head, &Backend::norm_head_backward, &Backend::sigmoid,
-       &Backend::sigmoid_backward, &Backend::adamw_update, &Backend::split_master,
-       &Backend::join_master, &Backend::sums_of_squares, &Backend::all_finite);
+       &Backend::sigmoid_backward, &Backend::activation, &Backend::activation_backward,
+       &Backend::gated_activation, &Backend::gated_activation_backward, &Backend::layer_norm,
+       &Backend::layer_norm_backward, &Backend::capped, &Backend::through_cap, &Backend::with_rows,
+       &Backend::adamw_update, &Backend::split_master, &Backend::join_master,
+       &Backend::sums_of_squares, &Backend::all_finite);
   return table;
 }
 
@@ -65,6 +68,10 @@ void set_backend(c10::DeviceType type, const Backend& table) {
   together("gated activations", table.swiglu, table.swiglu_backward);
   together("attention", table.attention, table.attention_backward);
   together("sigmoids", table.sigmoid, table.sigmoid_backward);
+  together("activations", table.activation, table.activation_backward, table.gated_activation,
+           table.gated_activation_backward);
+  together("layer norms", table.layer_norm, table.layer_norm_backward);
+  together("caps", table.capped, table.through_cap);
   of(type) = {table, completed(table)};
 }
 

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/block_weight.h"
 #include "ops/cached_attention.h"
@@ -35,7 +36,7 @@ enum class Work {
   kDropout,
 };
 
-/// Parts of models that have no entry: composites of ATen's operators do them.
+/// Parts of models for which a device's library may lack operators.
 enum class Part {
   kOffsetNorms,  ///< RMSNorm by 1 + weight
   kLayerNorms,
@@ -54,6 +55,17 @@ struct NormGrads {
 };
 struct SwigluGrads {
   at::Tensor gate, up;
+};
+
+struct LayerNormResult {
+  at::Tensor y_ND, mean_N1, rstd_N1;  ///< the last two f32 (f64 of f64)
+};
+struct LayerNormGrads {
+  at::Tensor x_ND;              ///< x's dtype, or undefined
+  at::Tensor weight_D, bias_D;  ///< f32 (f64 of f64), or undefined
+};
+struct LayerNormWants {
+  bool x = true, weight = true, bias = true;
 };
 
 struct NormHeadResult {
@@ -87,8 +99,8 @@ struct SharedLoss {
 };
 
 struct Backend {
-  /// Whether ATen's operators cannot do `part` on these devices: who needs it is refused before
-  /// anything is computed (models/device_parts.h). Null: they can do all.
+  /// Whether these devices cannot do `part`: who needs it is refused before anything is computed
+  /// (models/device_parts.h). Null: they can do all.
   bool (*lacks)(Part part) = nullptr;
 
   /// Whether the entries for `work` take tensors of `type`. Null: none is ever taken.
@@ -175,6 +187,9 @@ struct Backend {
   /// composite, because copying the keys would cost more than the kernel saves, and cached
   /// attention reads pages where they are. 0: never.
   int64_t fewest_queries = 0;
+  /// Whether the entries for attention, also over pages, take a cap on scores. Otherwise the
+  /// composite's pieces do it.
+  bool caps_scores = false;
 
   /// ops/dropout.h. Forward and backward are the same.
   at::Tensor (*dropout)(const at::Tensor& x_NI, double p, const at::Tensor& keys_N, uint64_t salt,
@@ -262,6 +277,27 @@ struct Backend {
   /// ops/activation.h; the gradient by the result.
   at::Tensor (*sigmoid)(const at::Tensor& x) = nullptr;
   at::Tensor (*sigmoid_backward)(const at::Tensor& grad, const at::Tensor& y) = nullptr;
+  /// The other activations there; gradients are of x's type.
+  at::Tensor (*activation)(const at::Tensor& x, Activation kind) = nullptr;
+  at::Tensor (*activation_backward)(const at::Tensor& dy, const at::Tensor& x,
+                                    Activation kind) = nullptr;
+  at::Tensor (*gated_activation)(const at::Tensor& gate, const at::Tensor& up,
+                                 Activation kind) = nullptr;
+  SwigluGrads (*gated_activation_backward)(const at::Tensor& gate, const at::Tensor& up,
+                                           const at::Tensor& dy, Activation kind) = nullptr;
+  /// ops/layer_norm.h; `kept`: what the forward gave. Gradients that are not wanted are left out.
+  LayerNormResult (*layer_norm)(const at::Tensor& x_ND, const at::Tensor& weight_D,
+                                const at::Tensor& bias_D, double eps) = nullptr;
+  LayerNormGrads (*layer_norm_backward)(const at::Tensor& x_ND, const at::Tensor& weight_D,
+                                        const at::Tensor& bias_D, const LayerNormResult& kept,
+                                        const at::Tensor& dy_ND,
+                                        const LayerNormWants& wants) = nullptr;
+  /// capped() of ops/cross_entropy.h with a cap, and the gradient of x by y: of at least f32.
+  at::Tensor (*capped)(const at::Tensor& x, double cap) = nullptr;
+  at::Tensor (*through_cap)(const at::Tensor& d_y, const at::Tensor& y, double cap) = nullptr;
+  /// with_rows() of ops/pointwise.h; undefined rows: zeros.
+  at::Tensor (*with_rows)(const at::Tensor& x_NH, const at::Tensor& index_n,
+                          const at::Tensor& rows_nH) = nullptr;
   /// ops/optimizer.h.
   void (*adamw_update)(const AdamWState& state, const std::vector<Chunk>& chunks,
                        std::span<const AdamWScalars> scalars) = nullptr;

@@ -6,11 +6,16 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/index_copy.h>
+#include <ATen/ops/index_fill.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -18,6 +23,7 @@
 
 #include "device/dtype.h"
 #include "ops/backend.h"
+#include "ops/backend_activations.h"
 #include "ops/pointwise.h"
 
 namespace danlu::ops {
@@ -191,8 +197,49 @@ at::Tensor sigmoid_backward(const at::Tensor& grad, const at::Tensor& y) {
   return grad * (y * (1 - y));
 }
 
+LayerNormResult layer_norm(const at::Tensor& x_ND, const at::Tensor& weight_D,
+                           const at::Tensor& bias_D, double eps) {
+  const at::ScalarType wide = device::wide_type(x_ND.scalar_type());
+  const auto [y_ND, mean_N1, rstd_N1] = at::native_layer_norm(
+      x_ND.to(wide), {x_ND.size(-1)}, weight_D.to(wide), bias_D.to(wide), eps);
+  return {y_ND.to(x_ND.scalar_type()), mean_N1, rstd_N1};
+}
+
+LayerNormGrads layer_norm_backward(const at::Tensor& x_ND, const at::Tensor& weight_D,
+                                   const at::Tensor& bias_D, const LayerNormResult& kept,
+                                   const at::Tensor& dy_ND, const LayerNormWants& wants) {
+  const at::ScalarType wide = device::wide_type(x_ND.scalar_type());
+  const auto [d_x, d_weight, d_bias] = at::native_layer_norm_backward(
+      dy_ND.to(wide), x_ND.to(wide), {x_ND.size(-1)}, kept.mean_N1, kept.rstd_N1, weight_D.to(wide),
+      bias_D.to(wide), {wants.x, wants.weight, wants.bias});
+  return {wants.x ? d_x.to(x_ND.scalar_type()) : at::Tensor(), d_weight, d_bias};
+}
+
+at::Tensor capped(const at::Tensor& x, double cap) {
+  const at::Tensor wide = x.to(device::wide_type(x.scalar_type()));
+  return (at::tanh(wide / cap) * cap).to(x.scalar_type());
+}
+
+at::Tensor through_cap(const at::Tensor& d_y, const at::Tensor& y, double cap) {
+  const at::Tensor wide = y.to(device::wide_type(y.scalar_type()));
+  return d_y * (1 - (wide / cap).square());
+}
+
+at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at::Tensor& rows_nH) {
+  return rows_nH.defined() ? x_NH.index_copy(0, index_n, rows_nH) : x_NH.index_fill(0, index_n, 0);
+}
+
 Backend filled() {
   Backend table;
+  table.activation = &composite_activation;
+  table.activation_backward = &composite_activation_backward;
+  table.gated_activation = &composite_gated_activation;
+  table.gated_activation_backward = &composite_gated_activation_backward;
+  table.layer_norm = &layer_norm;
+  table.layer_norm_backward = &layer_norm_backward;
+  table.capped = &capped;
+  table.through_cap = &through_cap;
+  table.with_rows = &with_rows;
   table.sigmoid = &sigmoid;
   table.sigmoid_backward = &sigmoid_backward;
   table.rotary_table = &rotary_table;

@@ -182,8 +182,8 @@ namespace {
 /// The table that reads pages with these options, or null.
 const Backend* pages_table(const at::Tensor& q_NQD, const AttentionOptions& options) {
   const Backend* const table = fused_for(Work::kRows, q_NQD);
-  const bool reads_pages =
-      table && table->attention_over_pages && options.softcap == 0 && options.chunk == 0;
+  const bool reads_pages = table && table->attention_over_pages && options.chunk == 0 &&
+                           (options.softcap == 0 || table->caps_scores);
   return reads_pages ? table : nullptr;
 }
 

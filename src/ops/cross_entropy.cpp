@@ -12,7 +12,6 @@
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/nonzero.h>
-#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -224,9 +223,7 @@ class HeadCrossEntropy : public torch::autograd::Function<HeadCrossEntropy> {
 }  // namespace
 
 at::Tensor capped(const at::Tensor& x, double cap) {
-  if (cap == 0) return x;
-  const at::Tensor wide = x.to(device::wide_type(x.scalar_type()));
-  return (at::tanh(wide / cap) * cap).to(x.scalar_type());
+  return cap == 0 ? x : completed_backend(x.device().type()).capped(x, cap);
 }
 
 CrossEntropy cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N,

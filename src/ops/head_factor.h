@@ -26,9 +26,7 @@ inline int64_t chunk_size(const HeadOptions& options, int64_t vocab) {
 
 /// The gradient of x, from that of y = capped(x, cap).
 inline at::Tensor through_cap(const at::Tensor& d_y, const at::Tensor& y, double cap) {
-  if (cap == 0) return d_y;
-  const at::Tensor wide = y.to(device::wide_type(y.scalar_type()));
-  return d_y * (1 - (wide / cap).square());
+  return cap == 0 ? d_y : completed_backend(y.device().type()).through_cap(d_y, y, cap);
 }
 
 /// What is added to the logits of every row, and its gradient, summed over rows in f32 (f64 of

@@ -1,19 +1,19 @@
 #include "ops/layer_norm.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <array>
-
-#include "device/dtype.h"
 #include "ops/autograd.h"
+#include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/pointwise.h"
 
 namespace danlu::ops {
 namespace {
+
+const Backend& layer_norm_table(const at::Tensor& x) {
+  return completed_backend(x.device().type());
+}
 
 /// Keeps x and two numbers a row; sums of weight and bias are f32 at least.
 class OwnLayerNorm : public torch::autograd::Function<OwnLayerNorm> {
@@ -22,23 +22,19 @@ class OwnLayerNorm : public torch::autograd::Function<OwnLayerNorm> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_ND,
                             const at::Tensor& weight_D, const at::Tensor& bias_D, double eps,
                             const NormMains& main) {
-    const at::ScalarType wide = device::wide_type(x_ND.scalar_type());
-    const auto [y_ND, mean_N1, rstd_N1] = at::native_layer_norm(
-        x_ND.to(wide), {x_ND.size(-1)}, weight_D.to(wide), bias_D.to(wide), eps);
-    ctx->save_for_backward({x_ND, weight_D, bias_D, mean_N1, rstd_N1});
+    const LayerNormResult made = layer_norm_table(x_ND).layer_norm(x_ND, weight_D, bias_D, eps);
+    ctx->save_for_backward({x_ND, weight_D, bias_D, made.mean_N1, made.rstd_N1});
     ctx->saved_data["main"] = held(main);
-    return y_ND.to(x_ND.scalar_type());
+    return made.y_ND;
   }
 
   static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
     const List saved = ctx->get_saved_variables();
     const at::Tensor &x_ND = saved[0], &weight_D = saved[1], &bias_D = saved[2];
-    const at::ScalarType wide = device::wide_type(x_ND.scalar_type());
-    const std::array<bool, 3> wanted = {ctx->needs_input_grad(0), ctx->needs_input_grad(1),
-                                        ctx->needs_input_grad(2)};
-    auto [d_x, d_weight, d_bias] =
-        at::native_layer_norm_backward(grads[0].to(wide), x_ND.to(wide), {x_ND.size(-1)}, saved[3],
-                                       saved[4], weight_D.to(wide), bias_D.to(wide), wanted);
+    const LayerNormWants wants{ctx->needs_input_grad(0), ctx->needs_input_grad(1),
+                               ctx->needs_input_grad(2)};
+    const LayerNormGrads found = layer_norm_table(x_ND).layer_norm_backward(
+        x_ND, weight_D, bias_D, {{}, saved[3], saved[4]}, grads[0], wants);
     const auto& main = held_in<NormMains>(ctx->saved_data["main"]);
     const auto given = [&](const at::Tensor& grad, const MainGradPtr& to) {
       if (!grad.defined()) return grad;
@@ -46,11 +42,7 @@ class OwnLayerNorm : public torch::autograd::Function<OwnLayerNorm> {
       add_to(to->sum, grad);
       return at::Tensor();
     };
-    return {wanted[0] ? d_x.to(x_ND.scalar_type()) : at::Tensor(),
-            given(d_weight, main.weight),
-            given(d_bias, main.bias),
-            {},
-            {}};
+    return {found.x_ND, given(found.weight_D, main.weight), given(found.bias_D, main.bias), {}, {}};
   }
 };
 

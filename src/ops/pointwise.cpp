@@ -3,8 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_copy.h>
-#include <ATen/ops/index_fill.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -157,12 +155,13 @@ class OwnRowsPut : public torch::autograd::Function<OwnRowsPut> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_NH, const at::Tensor& index_n,
                             const at::Tensor& rows_nH) {
     ctx->save_for_backward({index_n});
-    return x_NH.index_copy(0, index_n, rows_nH);
+    return table_of(x_NH).with_rows(x_NH, index_n, rows_nH);
   }
   static List backward(AutogradContext* ctx, const List& grads) {
     const at::Tensor index_n = ctx->get_saved_variables()[0];
-    const at::Tensor d_x =
-        ctx->needs_input_grad(0) ? grads[0].index_fill(0, index_n, 0) : at::Tensor();
+    const at::Tensor d_x = ctx->needs_input_grad(0)
+                               ? table_of(grads[0]).with_rows(grads[0], index_n, {})
+                               : at::Tensor();
     const at::Tensor d_rows =
         ctx->needs_input_grad(2) ? table_of(grads[0]).take_rows(grads[0], index_n) : at::Tensor();
     return {d_x, {}, d_rows};
@@ -246,7 +245,7 @@ at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at
               rows_nH.size(1) == x_NH.size(1) && rows_nH.scalar_type() == x_NH.scalar_type(),
           "with_rows", "rows ", rows_nH.sizes(), " at ", index_n.sizes(),
           " places do not fit into ", x_NH.sizes());
-  if (needs_no_graph({&x_NH, &rows_nH})) return x_NH.index_copy(0, index_n, rows_nH);
+  if (needs_no_graph({&x_NH, &rows_nH})) return table_of(x_NH).with_rows(x_NH, index_n, rows_nH);
   return OwnRowsPut::apply(x_NH, index_n, rows_nH);
 }
 

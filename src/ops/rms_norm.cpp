@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rsqrt.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -29,7 +30,9 @@ struct NormFactors {
 };
 NormFactors factors(const at::Tensor& x, const at::Tensor& weight_D, NormWeight kind) {
   if (kind == NormWeight::kFactor) return {x.contiguous(), weight_D.contiguous()};
-  return {x.to(at::kFloat).contiguous(), weight_D.to(at::kFloat).add(1).contiguous()};
+  const at::Tensor factor_D = at::ones(weight_D.sizes(), weight_D.options().dtype(at::kFloat));
+  add_into(factor_D, factor_D, weight_D.to(at::kFloat));
+  return {x.to(at::kFloat).contiguous(), factor_D};
 }
 
 /// Keeps x and one f32 per row for backward.

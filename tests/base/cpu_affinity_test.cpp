@@ -32,7 +32,9 @@ TEST(CpuAffinityText, EveryKey) {
   EXPECT_TRUE(affinity.force);
   EXPECT_THAT(affinity.ranges.at(0), ElementsAre(0, 1, 2, 5, 6)) << "several ranges are united";
   EXPECT_THAT(affinity.ranges.at(1), ElementsAre(8));
-  EXPECT_THAT(affinity.without_effect, ElementsAre("npu_affine:1", "lazy_bind:0", "bind_irq:0"));
+  EXPECT_TRUE(affinity.by_card);
+  EXPECT_FALSE(parse_cpu_affinity("1,npu_affine:0").by_card);
+  EXPECT_THAT(affinity.without_effect, ElementsAre("lazy_bind:0", "bind_irq:0"));
 }
 
 TEST(CpuAffinityText, TheModeAlone) {
@@ -72,6 +74,29 @@ TEST(CpuBindings, EachOfEightRanksGetsANodeOfAnAtlas800) {
   const CpuAffinity on = parse_cpu_affinity("1");
   for (int rank = 0; rank < 8; ++rank)
     EXPECT_EQ(cpu_binding(on, rank, 8, all, all).processors, range(24 * rank, 24 * rank + 23));
+}
+
+TEST(CpuBindings, RanksDivideTheProcessorsThatAreNearTheirCards) {
+  const auto all = range(0, 15);
+  // Cards 0 and 2 hang on one node, 1 on another; of 3 nobody says where.
+  const NearProcessors near = {range(8, 15), range(0, 3), range(8, 15), {}};
+  const CpuAffinity affine = parse_cpu_affinity("1,npu_affine:1");
+  const auto of = [&](int64_t rank, int64_t size, const std::vector<int>& allowed) {
+    return cpu_binding(affine, rank, size, all, allowed, near);
+  };
+  EXPECT_EQ(of(0, 3, all).processors, range(8, 11));
+  EXPECT_EQ(of(1, 3, all).processors, range(0, 3));
+  EXPECT_EQ(of(2, 3, all).processors, range(12, 15));
+  EXPECT_EQ(of(0, 1, all).processors, range(8, 15)) << "the other rank is not there";
+  EXPECT_EQ(of(3, 4, all).processors, range(12, 15)) << "an equal split of all";
+  EXPECT_EQ(cpu_binding(parse_cpu_affinity("1"), 0, 2, all, all, near).processors, range(0, 7));
+  EXPECT_THAT(of(1, 3, range(2, 15)).why_not, AllOf(HasSubstr("0-3"), HasSubstr("force:1")));
+  EXPECT_EQ(cpu_binding(parse_cpu_affinity("1,npu_affine:1,force:1"), 1, 3, all, range(2, 15), near)
+                .processors,
+            range(2, 3));
+  EXPECT_EQ(
+      cpu_binding(parse_cpu_affinity("1,npu_affine:1,npu0:5-6"), 0, 3, all, all, near).processors,
+      range(5, 6));
 }
 
 TEST(CpuBindings, GuideDNamesOneCardAndTheOtherKeepsItsPart) {

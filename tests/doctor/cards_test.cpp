@@ -70,6 +70,27 @@ TEST_F(NpuMachine, HealthOfEachChip) {
   EXPECT_EQ(check_npu(roots_).verdict, Verdict::kFailed);
 }
 
+/// npu_affine: ranks divide what is near their cards, in the order in which the run sees the cards.
+TEST_F(NpuMachine, RanksAreKeptNearTheirCards) {
+  write("sys/devices/system/cpu/online", "0-191\n");
+  write("proc/self/status", "Cpus_allowed_list:\t0-191\n");
+  roots_.environment["CPU_AFFINITY_CONF"] = "1,npu_affine:1";
+  roots_.environment["NPUS_PER_NODE"] = "4";
+  EXPECT_EQ(check_affinity(roots_).verdict, Verdict::kOk);
+  EXPECT_THAT(check_affinity(roots_).read,
+              AllOf(HasSubstr("rank 0 of 4: 144-167"), HasSubstr("rank 2 of 4: 0-11"),
+                    HasSubstr("rank 3 of 4: 12-23")));
+  roots_.environment["ASCEND_RT_VISIBLE_DEVICES"] = "3,0";
+  const NearProcessors near = processors_near_npus(roots_);
+  ASSERT_EQ(near.size(), 2u);
+  EXPECT_EQ(near[0].back(), 23);
+  EXPECT_EQ(near[1].front(), 144);
+  write_program("npu-smi", "dcmi module initialize failed. ret is -8005\n", 1);
+  EXPECT_EQ(check_affinity(roots_).verdict, Verdict::kWarning);
+  EXPECT_THAT(check_affinity(roots_).read,
+              AllOf(HasSubstr("equal split"), HasSubstr("rank 3 of 4: 144-191")));
+}
+
 TEST_F(NpuMachine, AToolThatFails) {
   write_program("npu-smi", "dcmi module initialize failed. ret is -8005\n", 1);
   EXPECT_EQ(check_npu(roots_).verdict, Verdict::kFailed);

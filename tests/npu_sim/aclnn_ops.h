@@ -48,6 +48,7 @@ NPU_SIM_OP(aclnnNeg, const aclTensor* self, aclTensor* out);
 NPU_SIM_OP(aclnnSin, const aclTensor* self, aclTensor* out);
 NPU_SIM_OP(aclnnCos, const aclTensor* self, aclTensor* out);
 NPU_SIM_OP(aclnnSigmoid, const aclTensor* self, aclTensor* out);
+NPU_SIM_OP(aclnnTanh, const aclTensor* self, aclTensor* out);
 NPU_SIM_OP(aclnnSilu, const aclTensor* self, aclTensor* out);
 NPU_SIM_OP(aclnnInplaceExp, aclTensor* selfRef);
 NPU_SIM_OP(aclnnInplaceLog, aclTensor* selfRef);
@@ -57,9 +58,12 @@ NPU_SIM_OP(aclnnInplaceNeg, aclTensor* selfRef);
 NPU_SIM_OP(aclnnInplaceSin, aclTensor* selfRef);
 NPU_SIM_OP(aclnnInplaceCos, aclTensor* selfRef);
 NPU_SIM_OP(aclnnInplaceSigmoid, aclTensor* selfRef);
+NPU_SIM_OP(aclnnInplaceTanh, aclTensor* selfRef);
 NPU_SIM_OP(aclnnSiluBackward, const aclTensor* gradOutput, const aclTensor* self,
            aclTensor* gradInput);
 NPU_SIM_OP(aclnnGeluV2, const aclTensor* x, int64_t approximate, aclTensor* y);
+NPU_SIM_OP(aclnnGeluBackwardV2, const aclTensor* gradOutput, const aclTensor* self,
+           char* approximate, aclTensor* gradInput);
 NPU_SIM_OP(aclnnSWhere, const aclTensor* condition, const aclTensor* self, const aclTensor* other,
            aclTensor* out);
 NPU_SIM_OP(aclnnEqScalar, const aclTensor* self, const aclScalar* other, aclTensor* out);
@@ -142,6 +146,14 @@ NPU_SIM_OP(aclnnRmsNormGrad, const aclTensor* dy, const aclTensor* x, const aclT
            const aclTensor* gamma, const aclTensor* dxOut, const aclTensor* dgammaOut);
 NPU_SIM_OP(aclnnAddRmsNorm, const aclTensor* x1, const aclTensor* x2, const aclTensor* gamma,
            double epsilon, const aclTensor* yOut, const aclTensor* rstdOut, const aclTensor* xOut);
+NPU_SIM_OP(aclnnLayerNorm, const aclTensor* input, const aclIntArray* normalizedShape,
+           const aclTensor* weightOptional, const aclTensor* biasOptional, double eps,
+           aclTensor* out, aclTensor* meanOutOptional, aclTensor* rstdOutOptional);
+NPU_SIM_OP(aclnnLayerNormBackward, const aclTensor* gradOut, const aclTensor* input,
+           const aclIntArray* normalizedShape, const aclTensor* mean, const aclTensor* rstd,
+           const aclTensor* weightOptional, const aclTensor* biasOptional,
+           const aclBoolArray* outputMask, aclTensor* gradInputOut, aclTensor* gradWeightOut,
+           aclTensor* gradBiasOut);
 NPU_SIM_OP(aclnnSwiGlu, const aclTensor* x, int64_t dim, const aclTensor* out);
 NPU_SIM_OP(aclnnSwiGluGrad, const aclTensor* yGrad, const aclTensor* x, int64_t dim,
            const aclTensor* out);

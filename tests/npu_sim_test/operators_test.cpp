@@ -11,6 +11,8 @@
 #pragma weak aclnnRotaryPositionEmbeddingGradGetWorkspaceSize
 #pragma weak aclnnForeachNonFiniteCheckAndUnscale
 #pragma weak aclnnForeachNonFiniteCheckAndUnscaleGetWorkspaceSize
+#pragma weak aclnnGeluBackwardV2
+#pragma weak aclnnGeluBackwardV2GetWorkspaceSize
 
 namespace npu_sim_test {
 namespace {
@@ -214,6 +216,80 @@ TEST_F(Operators, RmsNormWantsItsStatisticsWideAndOfTheRightShape) {
   EXPECT_EQ(RUN(aclnnRmsNorm, of(a), of(g), 1e-6, of(y), of(r)), 0);
   EXPECT_EQ(RUN(aclnnRmsNormGrad, of(a), of(a), of(r), of(g), of(y), of(empty({16}, ACL_BF16))),
             161002);
+}
+
+Numbers layer_norm(const Numbers& x, const Numbers& weight, const Numbers& bias) {
+  Numbers y(x.size());
+  const size_t width = weight.size();
+  const auto n = static_cast<double>(width);
+  for (size_t first = 0; first < x.size(); first += width) {
+    double sum = 0, squares = 0;
+    for (size_t j = 0; j < width; ++j) {
+      sum += x[first + j];
+      squares += x[first + j] * x[first + j];
+    }
+    const double variance = squares / n - sum / n * (sum / n);
+    for (size_t j = 0; j < width; ++j)
+      y[first + j] = (x[first + j] - sum / n) / std::sqrt(variance + 1e-5) * weight[j] + bias[j];
+  }
+  return y;
+}
+
+TEST_F(Operators, LayerNormRoundsOnceAndItsGradientIsTheDifference) {
+  const Numbers x = noise(3 * 8), w = noise(8), b = noise(8), up = noise(3 * 8);
+  const Array a = put({3, 8}, x), weight = put({8}, w), bias = put({8}, b), y = empty({3, 8}),
+              mean = empty({3, 1}), rstd = empty({3, 1});
+  ASSERT_EQ(
+      RUN(aclnnLayerNorm, of(a), ints({8}), of(weight), of(bias), 1e-5, of(y), of(mean), of(rstd)),
+      0)
+      << aclGetRecentErrMsg();
+  expect_near(get(y), layer_norm(x, w, b), 1e-6);
+  const Array d = put({3, 8}, up), dx = empty({3, 8}), dw = empty({8}), db = empty({8});
+  const auto backward = [&](const Array& of_mean, std::initializer_list<bool> wanted) {
+    const bool* const mask = wanted.begin();
+    aclBoolArray* const bools = aclCreateBoolArray(mask, wanted.size());
+    const aclnnStatus status = RUN(aclnnLayerNormBackward, of(d), of(a), ints({8}), of(of_mean),
+                                   of(rstd), of(weight), of(bias), bools, of(dx), of(dw), of(db));
+    aclDestroyBoolArray(bools);
+    return status;
+  };
+  ASSERT_EQ(backward(mean, {true, true, true}), 0) << aclGetRecentErrMsg();
+  expect_near(get(dx), differences(x, up, [&](const Numbers& v) { return layer_norm(v, w, b); }),
+              1e-5);
+  expect_near(get(dw), differences(w, up, [&](const Numbers& v) { return layer_norm(x, v, b); }),
+              1e-5);
+  expect_near(get(db), differences(b, up, [&](const Numbers& v) { return layer_norm(x, w, v); }),
+              1e-5);
+  EXPECT_EQ(backward(mean, {true, true}), 161002);
+  EXPECT_EQ(backward(empty({2, 1}), {true, true, true}), 161002);
+  EXPECT_EQ(backward(empty({3, 1}, ACL_BF16), {true, true, true}), 161002);
+  EXPECT_EQ(
+      RUN(aclnnLayerNorm, of(a), ints({4}), of(weight), of(bias), 1e-5, of(y), of(mean), of(rstd)),
+      161002);
+}
+
+TEST_F(Operators, GeluAndItsGradientAreOfTheFormThatIsNamed) {
+  const Numbers x = noise(40), up = noise(40);
+  const Array a = put({40}, x), d = put({40}, up), y = empty({40}), dx = empty({40});
+  char none[] = "none", tanh[] = "tanh", other[] = "quick";
+  for (const bool exact : {true, false}) {
+    const auto gelu = [&](const Numbers& values) {
+      Numbers result;
+      for (const double v : values) {
+        result.push_back(
+            exact ? v * std::erfc(-v * std::sqrt(0.5)) / 2
+                  : v / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (v + 0.044715 * std::pow(v, 3)))));
+      }
+      return result;
+    };
+    ASSERT_EQ(RUN(aclnnGeluV2, of(a), int64_t{exact ? 0 : 1}, of(y)), 0);
+    expect_near(get(y), gelu(x), 1e-6);
+    ASSERT_EQ(RUN(aclnnGeluBackwardV2, of(d), of(a), exact ? none : tanh, of(dx)), 0);
+    expect_near(get(dx), differences(x, up, gelu), 1e-5);
+  }
+  EXPECT_EQ(RUN(aclnnGeluBackwardV2, of(d), of(a), other, of(dx)), 161002);
+  ASSERT_EQ(RUN(aclnnTanh, of(a), of(y)), 0);
+  EXPECT_NEAR(get(y)[3], std::tanh(x[3]), 1e-6);
 }
 
 Numbers swiglu(const Numbers& x, size_t half) {

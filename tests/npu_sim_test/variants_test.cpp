@@ -39,8 +39,8 @@ TEST(Variants, EveryNameOfTheVendorIsAFile) {
 TEST(Variants, TheOldOneLacksNewerFunctions) {
   const Loaded now(library("current/libopapi.so")), old(library("old/libopapi.so"));
   const Loaded runtime(library("old/libascendcl.so"));
-  for (const char* name :
-       {"aclnnRotaryPositionEmbedding", "aclnnForeachNonFiniteCheckAndUnscale"}) {
+  for (const char* name : {"aclnnRotaryPositionEmbedding", "aclnnForeachNonFiniteCheckAndUnscale",
+                           "aclnnGeluBackwardV2"}) {
     EXPECT_NE(now.symbol(name), nullptr) << name;
     EXPECT_EQ(old.symbol(name), nullptr) << name;
   }

@@ -30,6 +30,7 @@
 #include "cli/commands/train_options.h"
 #include "cli/job_place.h"
 #include "cli/rendezvous.h"
+#include "doctor/devices.h"
 #include "doctor/ports.h"
 
 namespace danlu::cli {
@@ -58,8 +59,12 @@ struct Rank {
 /// processors.
 size_t threads_of_rank(const JobPlace& place, int64_t local_rank) {
   const size_t share = default_thread_count() / static_cast<size_t>(place.nproc);
-  const CpuBinding binding = cpu_binding(cpu_affinity_from_environment(), local_rank, place.nproc,
-                                         online_cpus(), allowed_cpus());
+  const CpuAffinity affinity = cpu_affinity_from_environment();
+  static const NearProcessors near =
+      affinity.by_card ? doctor::processors_near_npus(doctor::SystemRoots::of_this_machine())
+                       : NearProcessors();
+  const CpuBinding binding =
+      cpu_binding(affinity, local_rank, place.nproc, online_cpus(), allowed_cpus(), near);
   if (binding.processors.empty()) return std::max<size_t>(1, share);
   const size_t own = binding.processors.size(), quota = cpu_quota();
   if (quota == 0) return own;

@@ -108,6 +108,17 @@ std::vector<int64_t> Plan::ints(const aclIntArray* array, const char* name) {
   return optional_ints(array, name);
 }
 
+std::vector<bool> Plan::bools(const aclBoolArray* array, const char* name) {
+  if (!array) throw Refused{161001, std::string("'") + name + "' is null"};
+  const uint64_t number = number_in_book(array, Kind::kArray);
+  if (!number) {
+    violation(executor_->op + ": '" + name + "' is an array that does not live");
+    throw Refused{161001, std::string("'") + name + "' does not live"};
+  }
+  executor_->used.push_back({array, Kind::kArray, number, name});
+  return array->values;
+}
+
 void Plan::require(bool holds, const std::string& text) const {
   if (!holds) throw Refused{161002, text};
 }

@@ -44,6 +44,7 @@ class Plan {
   const aclScalar& scalar(const aclScalar* scalar, const char* name);
   std::vector<int64_t> ints(const aclIntArray* array, const char* name);
   std::vector<int64_t> optional_ints(const aclIntArray* array, const char* name);
+  std::vector<bool> bools(const aclBoolArray* array, const char* name);
 
   /// 161002 with the text unless it holds.
   void require(bool holds, const std::string& text) const;

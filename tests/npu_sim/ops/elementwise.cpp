@@ -104,6 +104,7 @@ double negative(double x) { return -x; }
 double sin_of(double x) { return std::sin(x); }
 double cos_of(double x) { return std::cos(x); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double tanh_of(double x) { return std::tanh(x); }
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
 bool equal(double a, double b) { return a == b; }
@@ -209,6 +210,7 @@ UNARY_BOTH(Neg, negative)
 UNARY_BOTH(Sin, sin_of)
 UNARY_BOTH(Cos, cos_of)
 UNARY_BOTH(Sigmoid, sigmoid)
+UNARY_BOTH(Tanh, tanh_of)
 UNARY(Silu, silu)
 
 #define COMPARE(name, f)                                                             \

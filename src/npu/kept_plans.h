@@ -1,0 +1,43 @@
+// npu/kept_plans.h: plans of operators that run again where arguments of the same types, shapes and
+// numbers come again, as in every step of a training and for every token: their tensors are told
+// where their memory is now.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu/acl.h"
+
+namespace danlu::npu {
+
+/// How many results an operator's last tensors are whose plans are kept; 0: they are not. Such an
+/// operator takes tensors and plain numbers alone, changes none of its operands, and copies nothing
+/// from the host.
+struct Repeats {
+  size_t results = 0;
+};
+
+struct KeptPlan {
+  aclOpExecutor* executor = nullptr;
+  uint64_t bytes = 0;                    ///< of memory to work in
+  std::vector<aclTensor*> tensors = {};  ///< in order; live as long as the executor
+};
+
+/// Whether plans are kept: CANN must have the functions for it, and DANLU_NPU_KEEP_PLANS=0 is not
+/// set.
+bool keeps_plans();
+/// Makes an executor one that runs several times; false if CANN does not say that it does.
+bool may_repeat(aclOpExecutor* executor);
+/// Tells the plan's tensors where their memory is, of all in order; the last `results` are results.
+void place_tensors(const KeptPlan& plan, const std::vector<void*>& memory, size_t results);
+/// This thread's plan of that key, or null.
+const KeptPlan* kept_plan(const std::string& key);
+/// A thread keeps so many plans; then it waits for the device once and begins anew.
+inline constexpr size_t kMostPlans = 8192;
+void keep_plan(std::string key, KeptPlan plan);
+/// Destroys those of all threads, none of which runs an operator now.
+void forget_plans();
+
+[[noreturn]] void throw_unkeyed();
+
+}  // namespace danlu::npu
