@@ -25,8 +25,9 @@ std::string commands_for(const std::string& target) {
 TEST(BuildTargets, TheProgramIsBuiltWithoutATest) {
   for (const char* target : {"all", "program"}) {
     const std::string commands = commands_for(target);
-    for (const char* made : {"-o danlu ", "-o libdanlu_core.so ", "-o libdanlu_web.so ", "-o libdanlu_curl.so ",
-                             "-o libdanlu_stills.so ", "-o libdanlu_video.so "})
+    for (const char* made :
+         {"-o danlu ", "-o libdanlu_core.so ", "-o libdanlu_web.so ", "-o libdanlu_curl.so ",
+          "-o libdanlu_stills.so ", "-o libdanlu_video.so "})
       EXPECT_TRUE(holds(commands, made)) << target << " lacks " << made;
     EXPECT_FALSE(holds(commands, "-o tests/")) << target;
   }

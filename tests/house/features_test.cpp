@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "house/source_tree.h"
@@ -51,6 +52,21 @@ TEST(Features, EveryPathInTheTableExists) {
     ++num_rows;
   }
   EXPECT_GT(num_rows, 10) << "the table was not found";
+}
+
+/// UTF-8's characters.
+size_t characters(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+TEST(Features, NoCellIsAPage) {
+  constexpr size_t kMost = 202;  // 200 and the spaces beside them
+  for (const std::string& line : lines_of(root() / "docs/features.md")) {
+    if (!line.starts_with("| ")) continue;
+    for (const std::string& cell : cells_of(line))
+      EXPECT_LE(characters(cell), kMost) << "say it in 200 characters: " << cell;
+  }
 }
 
 TEST(Features, EveryRelativeLinkInTheDocsLeadsSomewhere) {
