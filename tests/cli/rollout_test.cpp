@@ -104,13 +104,41 @@ TEST_F(RolloutLine, RewardModelsJudgeAsInTraining) {
     words.insert(words.end(), more.begin(), more.end());
     return ok(words);
   };
+  // Its answers end: reward models see the token that ended them.
+  std::string brief;
+  for (int i = 0; i < 6; ++i) {
+    brief += Json{{"query", "question " + std::to_string(i)}, {"response", "y"}}.dump() + "\n";
+  }
+  write("brief.jsonl", brief);
+  ok({"sft",
+      "--model",
+      good("model").string(),
+      "--dataset",
+      "brief.jsonl",
+      "--output_dir",
+      "brief",
+      "--tuner",
+      "full",
+      "--max_steps",
+      "40",
+      "--lr",
+      "1e-2",
+      "--dtype",
+      "fp32",
+      "--version_dir",
+      "false",
+      "--val_ratio",
+      "0",
+      "--save_strategy",
+      "no"});
   train("rm", "pairs.jsonl", "whole", {"--tuner", "full"});
   train("rm", "pairs.jsonl", "adapters", {"--tuner", "lora"});
   for (const std::string judge : {"whole", "adapters"}) {
     SCOPED_TRACE(judge);
     train("grpo", "prompts.jsonl", "by_" + judge,
-          {"--reward_model", judge, "--tuner", "full", "--num_generations", "2",
-           "--max_completion_length", "6", "--val_dataset", "prompts.jsonl", "--eval_steps", "2"});
+          {"--model", "brief", "--lr", "1e-5", "--reward_model", judge, "--tuner", "full",
+           "--num_generations", "2", "--max_completion_length", "6", "--val_dataset",
+           "prompts.jsonl", "--eval_steps", "2"});
     double trained = 0;
     std::ifstream log(*this / ("by_" + judge) / "logging.jsonl");
     for (std::string text; std::getline(log, text);)
@@ -139,12 +167,15 @@ TEST_F(RolloutLine, RewardModelsJudgeAsInTraining) {
         "--output",
         judge + ".jsonl"});
     double sum = 0;
+    int ends = 0;
     const std::vector<Json> found = rows(judge + ".jsonl");
     ASSERT_EQ(found.size(), 6u);
     for (const Json& row : found) {
+      ends += row.at("finish_reason") == "stop" ? 1 : 0;
       sum += row.at("rewards").at(judge).get<double>();
       EXPECT_EQ(row.at("reward"), row.at("rewards").at(judge));
     }
+    EXPECT_GT(ends, 0);
     EXPECT_NEAR(sum / 6, trained, 1e-5);
   }
   expect_error(run(line("x.jsonl", {"--reward_model", good("model").string()})), 4,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <fstream>
 
 #include "base/error.h"
@@ -534,11 +535,11 @@ std::vector<double> judged(const Case& c, int64_t count) {
     }
     const std::vector<eval::Score> found = reward->scores(answers);
     const std::lock_guard lock(mutex);
-    scores.resize(static_cast<size_t>(count * mesh.shape().data));
+    scores.resize(static_cast<size_t>(count * mesh.shape().data), NAN);
     for (size_t i = 0; i < found.size(); ++i) {
       // Every rank has the scores of its answers.
       double& place = scores[static_cast<size_t>(count * data) + i];
-      if (place != 0) {
+      if (!std::isnan(place)) {
         EXPECT_NEAR(found[i].value(), place, 1e-6);
       }
       place = found[i].value();

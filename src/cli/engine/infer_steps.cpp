@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/in_english.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -181,6 +182,7 @@ class StepJudging {
 
   /// Of some rows, in one pass.
   std::vector<JudgedRow> judged(std::span<const StepRow> rows) const {
+    const InEnglish english;  // rows are stored, and read the same everywhere
     const int64_t window = judge_.model->stage().config().max_positions;
     std::vector<JudgedRow> all;
     std::vector<train::JudgedText> together;
@@ -189,10 +191,10 @@ class StepJudging {
       JudgedRow& one = all.emplace_back();
       one.text = std::move(read.text);
       if (read.places.empty() || read.places.size() != read.written) {
-        one.error = fmt::format("{} placeholders are tokens of their own, of {}",
-                                read.places.size(), read.written);
+        one.error =
+            tr("{} placeholders are tokens of their own, of {}", read.places.size(), read.written);
       } else if (window > 0 && std::ssize(read.ids) > window) {
-        one.error = fmt::format("{} tokens, the model has {} positions", read.ids.size(), window);
+        one.error = tr("{} tokens, the model has {} positions", read.ids.size(), window);
       } else {
         together.push_back({std::move(read.ids), std::move(read.places)});
       }
