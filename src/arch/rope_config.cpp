@@ -140,9 +140,9 @@ void read_scaling(const ConfigReader& scaling, const ModelConfig& model, bool ha
   if (rope.scaling == RopeScaling::kLlama3) {
     rope.low_freq_factor = required_number(scaling, "low_freq_factor", *type);
     rope.high_freq_factor = required_number(scaling, "high_freq_factor", *type);
-    if (rope.low_freq_factor <= 0 || rope.high_freq_factor <= rope.low_freq_factor) {
+    if (rope.low_freq_factor <= 0 || rope.high_freq_factor < rope.low_freq_factor) {
       throw ModelError(
-          tr("[config.json] llama3 rope scaling needs 0 < low_freq_factor < "
+          tr("[config.json] llama3 rope scaling needs 0 < low_freq_factor <= "
              "high_freq_factor, got {} and {}",
              rope.low_freq_factor, rope.high_freq_factor));
     }

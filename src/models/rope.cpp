@@ -52,6 +52,8 @@ double llama3(double frequency, const arch::RopeConfig& rope, double original) {
   const double wave_length = kTwoPi / frequency;
   if (wave_length < original / rope.high_freq_factor) return frequency;
   if (wave_length > original / rope.low_freq_factor) return frequency / rope.factor;
+  // Llama-4's two factors are the same.
+  if (rope.high_freq_factor == rope.low_freq_factor) return frequency;
   const double smooth = (original / wave_length - rope.low_freq_factor) /
                         (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;

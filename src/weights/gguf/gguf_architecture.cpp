@@ -86,8 +86,7 @@ void check_llama4(const ModelConfig& c) {
   for (int64_t layer = kRotated - 1; layer < c.num_layers; layer += kRotated)
     every_fourth.push_back(layer);
   if (c.unrotated_layers != every_fourth)
-    refuse(c,
-           tr("no_rope_layers; llama.cpp always takes one layer of {} for such", kRotated));
+    refuse(c, tr("no_rope_layers; llama.cpp always takes one layer of {} for such", kRotated));
   if (c.norms_rotated != (c.experts.count != kUnnormedExperts))
     refuse(c, tr("use_qk_norm {}; llama.cpp norms queries and keys unless there are {} experts",
                  c.norms_rotated, kUnnormedExperts));
@@ -378,7 +377,7 @@ std::vector<float> llama3_frequency_factors(const ModelConfig& c) {
     double factor = 1;
     if (turns < rope.low_freq_factor) {
       factor = rope.factor;
-    } else if (turns <= rope.high_freq_factor) {
+    } else if (turns <= rope.high_freq_factor && rope.high_freq_factor > rope.low_freq_factor) {
       const double smooth =
           (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
       factor = 1.0 / ((1 - smooth) / rope.factor + smooth);
