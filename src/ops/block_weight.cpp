@@ -196,7 +196,7 @@ QuantizedPtr quantized(BlockType type, const at::Tensor& weight_OI, const std::s
                         name, largest, block_traits(type).name),
                      tr("--quantize none keeps it as it is"));
   }
-  return result;
+  return result->to(weight_OI.device());
 }
 
 }  // namespace danlu::ops

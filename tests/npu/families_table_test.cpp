@@ -196,5 +196,15 @@ TEST(NpuFamilies, MultipliesWeightsInBlocks) {
   }
 }
 
+/// Blocks that are made of a matrix lie where it does.
+TEST(NpuFamilies, MakesBlocksOnTheDevice) {
+  const at::Tensor weight = normal({32, 64}, 1), x = normal({3, 64}, 2);
+  const auto host = ops::quantized(BlockType::kQ8_0, weight, "w"),
+             there = ops::quantized(BlockType::kQ8_0, weight.to(npu()), "w");
+  EXPECT_LE(distance(ops::quantized_linear(x.to(npu()), *there, {}),
+                     as_f64(x).mm(as_f64(host->dense()).t())),
+            2e-6);
+}
+
 }  // namespace
 }  // namespace danlu::npu::test
