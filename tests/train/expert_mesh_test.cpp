@@ -93,13 +93,13 @@ std::vector<Case> expert_cases() {
     Case groups = expert_case("deepseek_v2", Tuning::kFull, shape);
     groups.name = "groups";
     groups.changes = {{"n_routed_experts", 4},
-                     {"num_experts_per_tok", 2},
-                     {"n_shared_experts", 1},
-                     {"moe_intermediate_size", 24},
-                     {"first_k_dense_replace", 1},
-                     {"topk_method", "group_limited_greedy"},
-                     {"n_group", 2},
-                     {"topk_group", 2}};
+                      {"num_experts_per_tok", 2},
+                      {"n_shared_experts", 1},
+                      {"moe_intermediate_size", 24},
+                      {"first_k_dense_replace", 1},
+                      {"topk_method", "group_limited_greedy"},
+                      {"n_group", 2},
+                      {"topk_group", 2}};
     groups.routers.group_loss_coef = 0.05;
     groups.routers.group_sent_loss_coef = 0.02;
     cases.push_back(groups);

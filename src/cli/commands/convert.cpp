@@ -8,6 +8,7 @@
 #include <set>
 
 #include "arch/prediction.h"
+#include "arch/text_part.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
@@ -161,14 +162,10 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   if (request.nf4_doubly) store_in_nf4(*request.nf4_doubly, plan);
   // config.json of the model it was trained from may name another type than the checkpoint has.
   plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
-  // Dequantised as it is read, and written so.
-  plan.config_changed |= plan.config.raw.contains("quantization_config");
-  // Of a model that sees pictures the text part alone.
-  const fs::path described = plan.source.companions / "config.json";
-  plan.config_changed |= !plan.source.companions.empty() && fs::exists(described) &&
-                         plan.config.raw != read_json_file(described);
-  // Without a config.json of its own the source's args or keys said what the model is.
-  plan.config_changed |= plan.source.companions.empty();
+  // Dequantised as it is read, of what sees pictures the text part alone, and written so. Without
+  // a config.json of its own the source's args or keys said what the model is.
+  plan.config_changed |= plan.config.raw.contains("quantization_config") ||
+                         arch::text_part_of(plan.config) || plan.source.companions.empty();
   return plan;
 }
 

@@ -47,8 +47,8 @@ class ConfigWriter {
   Json config() {
     config_["model_type"] = model_type();
     sizes();
-    rope();
     if (number(key("expert_count")).value_or(0) > 0) experts();
+    rope();
     if (architecture_ == "deepseek2") latent();
     biases();
     quirks();
