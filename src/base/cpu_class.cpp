@@ -16,7 +16,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/message.h"
 #include "base/tile_registers.h"
 
@@ -102,6 +101,14 @@ CpuClass detect() {
 #endif
 }
 
+/// What is used of a processor that has more, unless DANLU_CPU names it.
+constexpr CpuClass kHighestUnasked =
+#if defined(__x86_64__)
+    CpuClass::kAvx512Bf16;
+#else
+    CpuClass::kNeonBf16;
+#endif
+
 std::optional<CpuClass> chosen() {
   const char* text = std::getenv("DANLU_CPU");
   if (!text || !*text) return std::nullopt;
@@ -110,36 +117,24 @@ std::optional<CpuClass> chosen() {
     if (facts.value > detected_cpu_class()) {
       throw DeviceError(tr("[cpu] DANLU_CPU={}: this processor has less: {}", text,
                            facts_of(detected_cpu_class()).title),
-                        tr("leave DANLU_CPU unset to use all that the processor has"));
+                        tr("leave DANLU_CPU unset to use what the processor has"));
     }
     return facts.value;
   }
   throw UsageError(tr("[cpu] DANLU_CPU must be one of {}, got '{}'", kChoices, text),
-                   tr("it lowers what is used; unset, all that the processor has is used"));
+                   tr("it lowers what is used; unset, all that the processor has but AMX is used"));
 }
 
-struct UsedClass {
-  CpuClass value;
-  std::string refused;  ///< why tiles are not used that would be
-};
-
-UsedClass find_used() {
+CpuClass find_used() {
   const std::optional<CpuClass> wish = chosen();
-  UsedClass used{wish.value_or(detected_cpu_class()), {}};
-  if (used.value != CpuClass::kAmx) return used;
-  used.refused = tiles::open();
-  if (used.refused.empty()) return used;
-  if (wish) {
-    throw DeviceError(tr("[cpu] DANLU_CPU=amx: {}", used.refused),
-                      tr("leave DANLU_CPU unset to use all that the processor has"));
+  // Nobody has run them on a processor that has them, so they must be asked for.
+  if (!wish) return std::min(detected_cpu_class(), kHighestUnasked);
+  if (*wish != CpuClass::kAmx) return *wish;
+  if (const std::string refused = tiles::open(); !refused.empty()) {
+    throw DeviceError(tr("[cpu] DANLU_CPU=amx: {}", refused),
+                      tr("leave DANLU_CPU unset to compute without tiles"));
   }
-  used.value = CpuClass::kAvx512Bf16;
-  return used;
-}
-
-const UsedClass& used_class() {
-  static const UsedClass used = find_used();
-  return used;
+  return *wish;
 }
 
 }  // namespace
@@ -149,12 +144,9 @@ CpuClass detected_cpu_class() {
   return value;
 }
 
-CpuClass cpu_class() { return used_class().value; }
-
-void tell_refused_tiles() {
-  if (used_class().refused.empty()) return;
-  log::notice("[cpu] this processor has AMX, but {}: {} is used", used_class().refused,
-              name_of(cpu_class()));
+CpuClass cpu_class() {
+  static const CpuClass value = find_used();
+  return value;
 }
 
 bool has_bf16_dots() {
@@ -181,8 +173,7 @@ const char* name_of(CpuClass value) { return facts_of(value).title; }
 std::string describe_cpu_class() {
   const char* used = name_of(cpu_class());
   if (cpu_class() == detected_cpu_class()) return std::string(translated(used));
-  if (const std::string& why = used_class().refused; !why.empty())
-    return tr("{} (the processor has AMX, but {})", used, why);
+  if (!chosen()) return tr("{} (the processor has AMX, which DANLU_CPU=amx uses)", used);
   return tr("{} (DANLU_CPU; the processor has {})", used, name_of(detected_cpu_class()));
 }
 

@@ -15,19 +15,16 @@ enum class CpuClass {
   kNeonBf16,    ///< and dot products of bf16: Neoverse V1 and N2
 };
 
-/// What this processor and system have. Tiles may still be refused.
+/// What this processor and system have. Tiles may still be refused, and are used only if asked for.
 CpuClass detected_cpu_class();
 
-/// What is used: the detected class, or the lower one that DANLU_CPU names (plain, avx2, avx512,
-/// avx512bf16; on Arm plain, dots). The first call asks the system for tiles where they would be
-/// used, which must be before there are threads with small stacks for signals; where it refuses, or
-/// they multiply wrongly, the class below them is used.
-/// The same for the whole process. Errors: UsageError if DANLU_CPU is none of the names,
-/// DeviceError if the processor has less.
+/// What is used: the class that DANLU_CPU names (plain, avx2, avx512, avx512bf16, amx; on Arm
+/// plain, dots), else the detected one, without AMX, which has not run on a processor that has it.
+/// If DANLU_CPU is amx the first call asks the system for tiles, which must be before there are
+/// threads with small stacks for signals. The same for the whole process. Errors: UsageError if
+/// DANLU_CPU is none of the names; DeviceError if the processor has less, the system refuses tiles,
+/// or they multiply wrongly.
 CpuClass cpu_class();
-
-/// Says with a notice if tiles were refused that nothing asked to leave alone.
-void tell_refused_tiles();
 
 /// True if what is used has dot products of bf16. A few rows, bound by memory, are multiplied by
 /// them.
@@ -38,13 +35,13 @@ bool libtorch_has_bf16_dots();
 /// True if they also multiply more numbers a second than those of f32: many rows of bf16 are then
 /// multiplied as they are, else widened. Without tiles Intel's cores since Golden Cove (Sapphire
 /// Rapids) multiply half as many: 83 beside 167 GFLOP/s of a core of an Emerald Rapids, measured.
-/// Of Arm's cores none was measured: one instruction does twice the work of f32's.
+/// No core of Arm's was measured: one instruction does twice the work of f32's.
 bool multiplies_bf16_faster();
 
 /// "AVX-512 without bf16", in every language.
 const char* name_of(CpuClass value);
 /// The name of what is used, translated, with "(DANLU_CPU; the processor has …)" where that lowered
-/// it, or why tiles are not used.
+/// it, or how to use tiles.
 std::string describe_cpu_class();
 
 /// Tells libtorch, oneDNN and OpenBLAS to stay within DANLU_CPU, by their own variables; nothing

@@ -70,7 +70,6 @@ void open_one_by_one() {
 
 void* open_engine() {
   constrain_libraries();
-  if (!is_open) tell_refused_tiles();
   silence_connections();
   prepare_thread_pools();
   const std::filesystem::path path = own_library("libdanlu_engine.so");
