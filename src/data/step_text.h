@@ -14,11 +14,11 @@ namespace danlu::data {
 /// The single token that `text` becomes; -1 if it is none.
 int32_t single_token(const text::Tokenizer& tokenizer, const std::string& text);
 
-/// Of StepsRow::text, or of the steps behind it, a line each with the placeholder behind it.
+/// The ids of StepsRow::text, or of its steps, each a line with the placeholder after it.
 struct StepText {
   std::string text;
   std::vector<int32_t> ids;
-  std::vector<size_t> places;  ///< of ids, the placeholder behind each step
+  std::vector<size_t> places;  ///< of ids, the placeholder after each step
   size_t written = 0;  ///< placeholders in `text`; more than places: some are no token of their own
 };
 

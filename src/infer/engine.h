@@ -56,7 +56,7 @@ struct EngineOutput {
   std::exception_ptr error = {};                 ///< of kFailed
   /// [hidden], as the model gives it, of a request with `pooling`; `finished` is kStop.
   std::vector<float> embedding = {};
-  /// Of a request with gives_logits: of the ids that it may answer with.
+  /// The logits of the ids that a request with gives_logits may answer with.
   std::vector<float> logits = {};
 };
 

@@ -14,7 +14,7 @@
 namespace danlu::infer {
 namespace {
 
-/// Of a pass: prompts are read whole.
+/// The tokens of a pass: prompts are read whole.
 constexpr int64_t kAnyTokens = std::numeric_limits<int64_t>::max() / 2;
 /// What a conversation keeps where the model's window has no end.
 constexpr int64_t kKeptTokens = int64_t{1} << 17;

@@ -13,7 +13,7 @@ namespace {
 
 using settings::BalanceLoss;
 
-/// Of each segment its tokens, as parts of the segment's: f64 [S, columns]. count adds a token's
+/// What share of each segment's tokens each column gets: f64 [S, columns]. count adds a token's
 /// picks, which begin at the pointer, to a row.
 template <typename Count>
 at::Tensor parts_of_segments(const Balance& balance, const at::Tensor& picks_NK, int64_t columns,

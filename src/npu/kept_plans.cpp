@@ -15,7 +15,7 @@ namespace {
 
 using Plans = std::unordered_map<std::string, KeptPlan>;
 
-/// Those of threads, which end before or after the device does: never freed.
+/// The plans of each thread. Threads end before or after the device does, so it is never freed.
 struct AllPlans {
   std::mutex mutex;
   std::vector<Plans*> of_threads;

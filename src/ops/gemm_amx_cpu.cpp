@@ -18,7 +18,7 @@ namespace danlu::ops::cpu {
 namespace amx {
 
 constexpr size_t kWord = 4;
-/// Of a register: rows, and words in a row.
+/// A register's rows, and the words in each.
 constexpr size_t kRows = tiles::kRows, kWords = tiles::kRowBytes / kWord;
 constexpr size_t kColumns = 2 * kWords;
 // Between rows of a packed left factor: rows a power of two apart would share sets of a cache.

@@ -8,7 +8,7 @@ namespace danlu::test {
 /// What of experts each family's config.json says: 4, of which a token takes 2.
 inline nlohmann::json experts_of(const std::string& family) {
   using nlohmann::json;
-  // Of those that count shared experts.
+  // The families that count shared experts.
   const json counted = {{"n_routed_experts", 4},
                         {"n_shared_experts", 1},
                         {"moe_intermediate_size", 24},

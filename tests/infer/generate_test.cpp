@@ -94,7 +94,7 @@ TEST(Generate, GreedyMatchesTheGoldensOfEveryFamily) {
   }
 }
 
-/// Of 8 tokens of original context.
+/// A model whose original context is 8 tokens.
 std::unique_ptr<models::CausalLM> longrope_model() {
   const test::TemporaryDirectory directory;
   Json config = test::tiny_config("phi3");

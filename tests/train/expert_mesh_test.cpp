@@ -88,7 +88,7 @@ std::vector<Case> expert_cases() {
     moving.routers.bias_update_rate = 0.02;
     cases.push_back(moving);
   }
-  // Of DeepSeek-V2's groups of experts.
+  // DeepSeek-V2's groups of experts.
   for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring}) {
     Case groups = expert_case("deepseek_v2", Tuning::kFull, shape);
     groups.name = "groups";

@@ -180,7 +180,7 @@ class StepJudging {
       : judge_(std::move(judge)),
         texts_(judge_.tokenizer, options.get_string("placeholder_token")) {}
 
-  /// Of some rows, in one pass.
+  /// The scores of some rows, by one pass.
   std::vector<JudgedRow> judged(std::span<const StepRow> rows) const {
     const InEnglish english;  // rows are stored, and read the same everywhere
     const int64_t window = judge_.model->stage().config().max_positions;

@@ -317,8 +317,8 @@ class ConfigWriter {
     config_["norm_topk_prob"] = architecture_ == "qwen3moe";
   }
 
-  /// Of other widths than the dense layers; what no key says, llama.cpp takes for granted
-  /// (gguf_architecture.cpp), as the defaults of config.json have it.
+  /// Experts have another width than the dense layers; what no key says, llama.cpp takes for
+  /// granted (gguf_architecture.cpp), as the defaults of config.json have it.
   void llama4_experts() {
     config_["intermediate_size_mlp"] = config_["intermediate_size"];
     put("intermediate_size", "expert_feed_forward_length");
