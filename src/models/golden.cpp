@@ -20,6 +20,7 @@
 #include "models/batch.h"
 #include "models/golden_pictures.h"
 #include "models/tensor_io.h"
+#include "ops/pointwise.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/stacked_experts.h"
 
@@ -228,11 +229,12 @@ class Comparison {
     const std::vector<Parameter> wanted = parameters_with_gradients(prefix);
     GradientsOn gradients;
     for (const Parameter& parameter : wanted) gradients.add(parameter.tensor);
-    const at::Tensor mean = model_->loss(batch.input, batch.targets_N).sum * factor;
-    at::Tensor value = mean.detach().to(at::kDouble);
+    const at::Tensor mean = ops::scaled(model_->loss(batch.input, batch.targets_N).sum, factor);
+    at::Tensor value = mean.detach().cpu().to(at::kDouble);
     if (results) {
-      for (const auto& [name, sum] : results->sums()) {
-        if (sum.dim() > 0) continue;
+      for (const auto& [name, there] : results->sums()) {
+        if (there.dim() > 0) continue;
+        const at::Tensor sum = there.cpu();
         value = value + sum * factor;
         if (!has(name)) continue;
         judge(name, (sum * factor / *model_->config().experts.aux_loss_coef).reshape({1}),
@@ -374,8 +376,9 @@ at::Tensor greedy_tokens(const CausalLM& model, const at::Tensor& prompt_P, int6
   for (int64_t i = 0; i < new_tokens; ++i) {
     const PaddedBatch batch = packed ? packed(ids.unsqueeze(0)) : pack_padded(ids.unsqueeze(0));
     const at::Tensor hidden_NH = model.forward_hidden(batch.input);
-    const at::Tensor next = model.logits(hidden_NH.narrow(0, hidden_NH.size(0) - 1, 1)).argmax(-1);
-    ids = at::cat({ids, next.cpu()});
+    const at::Tensor next =
+        model.logits(hidden_NH.narrow(0, hidden_NH.size(0) - 1, 1)).cpu().argmax(-1);
+    ids = at::cat({ids, next});
   }
   return ids;
 }

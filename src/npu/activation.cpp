@@ -12,12 +12,12 @@ using ops::Activation;
 
 constexpr double kQuick = 1.702;
 
-at::Tensor opened(const at::Tensor& wide_x) { return npu::sigmoid(times(wide_x, kQuick)); }
+at::Tensor gate_of(const at::Tensor& wide_x) { return npu::sigmoid(times(wide_x, kQuick)); }
 
 /// grad and x f32.
 at::Tensor slope_times(const at::Tensor& grad, const at::Tensor& x, Activation kind) {
   if (kind == Activation::kQuickGelu) {
-    const at::Tensor open = opened(x);
+    const at::Tensor open = gate_of(x);
     // open (1 + 1.702 x (1 - open))
     const at::Tensor closed = plus(times(open, -1.0), 1.0);
     const at::Tensor slope = times(open, plus(times(times(x, closed), kQuick), 1.0));
@@ -37,7 +37,7 @@ at::Tensor slope_times(const at::Tensor& grad, const at::Tensor& x, Activation k
 at::Tensor activation(const at::Tensor& x, Activation kind) {
   if (kind == Activation::kQuickGelu) {
     const at::Tensor wide_x = wide(x);
-    return cast(times(opened(wide_x), wide_x), x.scalar_type());
+    return cast(times(gate_of(wide_x), wide_x), x.scalar_type());
   }
   constexpr int64_t kByErf = 0, kByTanh = 1;
   const at::Tensor y = fresh(x, x.sizes(), x.scalar_type());

@@ -31,10 +31,7 @@ bool lacks_on_npu(ops::Part part) {
   return false;
 }
 
-ops::Backend filled_for_npu() {
-  ops::Backend table;
-  table.lacks = &lacks_on_npu;
-  table.takes = &takes_on_npu;
+void fill_products(ops::Backend& table) {
   table.product = &product;
   table.input_grad = &input_grad;
   table.weight_grad = &weight_grad;
@@ -47,6 +44,9 @@ ops::Backend filled_for_npu() {
   table.nf4_rows = &nf4_rows;
   table.block_products = &block_products;
   table.block_rows = &block_rows;
+}
+
+void fill_layers(ops::Backend& table) {
   table.norm_head = &norm_head;
   table.norm_head_backward = &norm_head_backward;
   table.adapted_row_squares = &adapted_row_squares;
@@ -77,6 +77,14 @@ ops::Backend filled_for_npu() {
   table.fewest_queries = kFewestQueries;
   table.caps_scores = true;
   table.dropout = &dropout;
+}
+
+ops::Backend filled_for_npu() {
+  ops::Backend table;
+  table.lacks = &lacks_on_npu;
+  table.takes = &takes_on_npu;
+  fill_products(table);
+  fill_layers(table);
   table.cross_entropy = &cross_entropy;
   table.likeliest = &likeliest;
   table.largest_of_share = &largest_of_share;

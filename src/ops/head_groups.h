@@ -1,4 +1,5 @@
-// ops/head_groups.h: query heads that share a key head, below each other. Internal to ops.
+// ops/head_groups.h: query heads that share a key head, below each other. Internal to tables of
+// kernels.
 #pragma once
 #include <ATen/core/Tensor.h>
 
