@@ -12,8 +12,8 @@ struct MemoryCounter {
   int64_t (*now)(const c10::Device& device) = nullptr;
   int64_t (*peak)(const c10::Device& device) = nullptr;
   void (*reset_peak)(const c10::Device& device) = nullptr;
-  /// Bytes that further tensors can have: those that are free on the device, and those that the
-  /// back end keeps for tensors and none has now.
+  /// Bytes that further tensors can have. What the back end keeps for tensors and none has now goes
+  /// back to the device first.
   uint64_t (*available)(const c10::Device& device) = nullptr;
 };
 

@@ -142,21 +142,34 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
                     failures);
 }
 
-Session::Session(const models::CausalLM& model) {
+namespace {
+
+std::unique_ptr<Engine> engine_of_session(const models::CausalLM& model) {
   const int64_t window = model.config().max_positions;
-  engine_ = std::make_unique<Engine>(
+  return std::make_unique<Engine>(
       model, EngineSettings{.max_sequences = 1,
                             .max_batched_tokens = kAnyTokens,
                             .kept_pages = ops::pages_for(window > 0 ? window : kKeptTokens)});
 }
+
+}  // namespace
+
+Session::Session(const models::CausalLM& model)
+    : model_(model), engine_(engine_of_session(model)) {}
 
 Session::~Session() = default;
 
 Answer Session::answer(const Request& request, const OnToken& on_token, GenerationStats* stats) {
   GenerationStats local;
   std::vector<std::exception_ptr> failures;
-  std::vector<Answer> answers =
-      answers_of(*engine_, {request}, {on_token, {}, {}}, stats ? *stats : local, failures);
+  std::vector<Answer> answers;
+  try {
+    answers = answers_of(*engine_, {request}, {on_token, {}, {}}, stats ? *stats : local, failures);
+  } catch (...) {
+    // An engine whose pass failed is of no further use; the conversation may go on.
+    engine_ = engine_of_session(model_);
+    throw;
+  }
   if (failures.front()) std::rethrow_exception(failures.front());
   return std::move(answers.front());
 }

@@ -85,6 +85,7 @@ Answer beam_search(const models::CausalLM& model, const Request& request,
 /// goes on with what it has in common with those before, of ids and of what pictures show.
 class Session {
  public:
+  /// REQUIRES: the model outlives it.
   explicit Session(const models::CausalLM& model);
   ~Session();
   /// Errors: as beam_search's.
@@ -92,6 +93,7 @@ class Session {
                 GenerationStats* stats = nullptr);
 
  private:
+  const models::CausalLM& model_;
   std::unique_ptr<Engine> engine_;
 };
 

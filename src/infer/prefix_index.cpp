@@ -60,9 +60,13 @@ PrefixIndex::Found PrefixIndex::find(Place root, std::span<const text::TokenId> 
 }
 
 void PrefixIndex::find_part(Place before, std::span<const text::TokenId> ids, Found& found) const {
+  // The newest ones: many requests may end alike, and each search would look at all of them.
+  constexpr int kMostLookedAt = 64;
   const auto [first, past] = parts_.equal_range(before);
   int64_t longest = 0;
-  for (auto at = first; at != past; ++at) {
+  auto at = past;
+  for (int i = 0; i < kMostLookedAt && at != first; ++i) {
+    --at;
     const int64_t common = std::ranges::mismatch(at->second.ids, ids).in2 - ids.begin();
     // Who takes it ends it for others: that must be worth it.
     if (common <= longest || 2 * common < std::ssize(at->second.ids)) continue;

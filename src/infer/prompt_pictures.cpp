@@ -97,7 +97,11 @@ void PromptPictures::load(int64_t from) {
   std::vector<at::Tensor> made(pictures_.size());
   parallel_for(made.size(), default_thread_count(), [&](size_t i) {
     const PromptPicture& picture = pictures_[i];
-    if (picture.begin + tokens_of(picture) > from) made[i] = picture.pixels();
+    if (picture.begin + tokens_of(picture) > from) {
+      made[i] = picture.pixels();
+    } else if (picture.pass_by) {
+      picture.pass_by();
+    }
   });
   held_ = std::move(made);
 }

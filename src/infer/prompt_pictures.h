@@ -32,6 +32,8 @@ struct PromptPicture {
   /// Makes the patches, f32 [P, X] on the host, when a pass needs them. Errors: DataError where the
   /// file cannot be read; the request then fails alone.
   std::function<at::Tensor()> pixels;
+  /// Called in its place where no pass needs the patches; may be empty.
+  std::function<void()> pass_by = {};
   /// Equal where pixels are: keys and values of one picture stand for all with its number, kind and
   /// grid. Who does not know leaves it as it is, and nothing is shared.
   uint64_t content = content_of_its_own();

@@ -170,7 +170,11 @@ void shut_down() {
     if (!contexts().all[static_cast<size_t>(device)]) continue;
     enter(device);
     acl().aclrtSynchronizeDevice();
-    forget_plans();
+  }
+  forget_plans();
+  for (int device = 0; device < kMostDevices; ++device) {
+    if (!contexts().all[static_cast<size_t>(device)]) continue;
+    enter(device);
     close_staging(device);
     close_memory(device);
     destroy_streams(device);

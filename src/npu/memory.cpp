@@ -92,7 +92,10 @@ class DevicePool {
     if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
   }
 
-  int64_t reserved() const { return reserved_; }
+  void trim() {
+    const std::lock_guard lock(mutex_);
+    release_free();
+  }
 
   /// Gives all memory back to CANN, also what is still in use.
   void close() {
@@ -325,8 +328,9 @@ void reset_tensor_peak(int device) {
 }
 
 uint64_t available_bytes(int device) {
-  const int64_t kept = pool_of(device).reserved() - tensor_bytes(device);
-  return device_memory(device).free + static_cast<uint64_t>(std::max<int64_t>(0, kept));
+  const Entered here(device);
+  pool_of(device).trim();  // what is kept is in pieces, of which no large tensor can be made
+  return device_memory(device).free;
 }
 void close_memory(int device) { pool_of(device).close(); }
 

@@ -36,7 +36,7 @@ void set_current_device(int device) noexcept;
 int64_t tensor_bytes(int device);
 int64_t tensor_peak(int device);
 void reset_tensor_peak(int device);
-/// Bytes that further tensors can have: free on the card, or kept for tensors and held by none.
+/// Bytes that are free on the card, to which everything that can go back has gone. Waits for it.
 uint64_t available_bytes(int device);
 
 /// At the end: everything goes back to CANN. REQUIRES: the device has been waited for.

@@ -73,6 +73,11 @@ class HeldPixels {
     }
     return again_();
   }
+  /// One of those that take them does not need them.
+  void pass() {
+    const std::lock_guard lock(mutex_);
+    if (--num_left_ <= 0) drop();
+  }
 
  private:
   int64_t bytes() const { return static_cast<int64_t>(pixels_.nbytes()); }
@@ -122,6 +127,7 @@ std::vector<infer::PromptPicture> PictureDesk::made(const Job& job) {
     const auto held =
         std::make_shared<HeldPixels<Room>>(room_, picture.pixels(), job.num_takers, picture.pixels);
     picture.pixels = [held] { return held->take(); };
+    picture.pass_by = [held] { held->pass(); };
   }
   return pictures;
 }

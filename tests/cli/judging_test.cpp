@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "cli/preference_lines.h"
-#include "cli/tiny_experts.h"
+#include "cli/tiny_models.h"
 
 namespace danlu::test {
 namespace {
@@ -184,7 +184,7 @@ TEST_F(Judging, ARewardModelIsConvertedInItsOwnType) {
 }
 
 TEST_F(Judging, WhatABasePredictsFurtherAheadIsNoPartOfARewardModel) {
-  write("config.json", tiny_experts("glm4_moe").dump());
+  write("config.json", tiny_model("glm4_moe").dump());
   ok({"init", "--config", "config.json", "--tokenizer", good("tokenizer").string(), "--output",
       "begun"});
   std::vector<std::string> base =

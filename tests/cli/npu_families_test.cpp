@@ -8,7 +8,7 @@
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
 #include "cli/seeing_model.h"
-#include "cli/tiny_experts.h"
+#include "cli/tiny_models.h"
 
 namespace danlu::test {
 namespace {
@@ -33,7 +33,7 @@ class NpuFamilyLines : public Launch {
     return words;
   }
   static nlohmann::json gemma2() {
-    nlohmann::json config = tiny_experts("gemma2");
+    nlohmann::json config = tiny_model("gemma2");
     config.erase("num_experts_per_tok");
     config.update({{"head_dim", 8},
                    {"hidden_activation", "gelu_pytorch_tanh"},
@@ -45,7 +45,7 @@ class NpuFamilyLines : public Launch {
     return config;
   }
   static nlohmann::json bloom() {
-    nlohmann::json config = tiny_experts("bloom");
+    nlohmann::json config = tiny_model("bloom");
     for (const char* other :
          {"num_key_value_heads", "rms_norm_eps", "max_position_embeddings", "num_experts_per_tok"})
       config.erase(other);

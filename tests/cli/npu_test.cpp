@@ -17,6 +17,23 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+/// Variables for programs that are started while it lives.
+class ChangedEnvironment {
+ public:
+  explicit ChangedEnvironment(std::map<std::string, std::string> variables)
+      : variables_(std::move(variables)) {
+    for (const auto& [name, value] : variables_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~ChangedEnvironment() {
+    for (const auto& [name, value] : variables_) ::unsetenv(name.c_str());
+  }
+  ChangedEnvironment(const ChangedEnvironment&) = delete;
+  ChangedEnvironment& operator=(const ChangedEnvironment&) = delete;
+
+ private:
+  const std::map<std::string, std::string> variables_;
+};
+
 class NpuLines : public Launch {
  protected:
   static std::map<std::string, std::string> simulated() {
@@ -86,12 +103,12 @@ TEST_F(NpuLines, ServeAnswersWithPagesThatFitTheCard) {
     return std::pair(read["choices"][0]["text"].get<std::string>(), server.log());
   };
   const auto [cpu, cpu_log] = answers({});
-  for (const auto& [name, value] : simulated()) ::setenv(name.c_str(), value.c_str(), 1);
-  ::setenv("NPU_SIM_MEMORY", "48M", 1);
+  std::map<std::string, std::string> small = simulated();
+  small["NPU_SIM_MEMORY"] = "48M";
+  const ChangedEnvironment here(small);
   const auto [npu, npu_log] = answers({"--device", "npu"});
   const std::vector<std::string> tight = {"--device", "npu", "--gpu_memory_utilization", "0.1"};
   const auto [half, half_log] = answers(tight);
-  for (const char* name : {"NPU_SIM_MEMORY", "DANLU_NPU_LIBRARY"}) ::unsetenv(name);
   EXPECT_EQ(npu, cpu);
   EXPECT_EQ(half, cpu);
   const auto tokens = [](const std::string& log) {

@@ -3,6 +3,7 @@
 #include "cli/commands/inference_options.cpp"
 #include "cli/commands/media_options.cpp"
 #include "cli/commands/train_options.cpp"
+#include "cli/commands/train_options_architecture.cpp"
 #include "cli/commands/train_options_data.cpp"
 #include "cli/commands/train_options_experts.cpp"
 #include "cli/commands/train_options_foreign.cpp"

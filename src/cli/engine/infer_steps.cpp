@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/in_english.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/engine/infer_flags.h"
@@ -43,9 +45,10 @@ bool has_step_head(const ModelLocation& where) {
       weights::load_peft_config(where.adapter).task_type == "TOKEN_CLS")
     return true;
   if (!fs::exists(where.model / "config.json", unknown)) return false;
-  const Json config = read_json_file(where.model / "config.json");
-  return arch::is_scorer(config) &&
-         arch::parse_scorer(config).score->form == arch::ScoreForm::kTokens;
+  // Whoever opens the model says what is wrong with its file.
+  const std::optional<Json> config = try_parse_json(read_file(where.model / "config.json"));
+  return config && arch::is_scorer(*config) &&
+         arch::parse_scorer(*config).score->form == arch::ScoreForm::kTokens;
 }
 
 void add_step_rows(const data::PlannedDataset& planned, size_t limit, double max_dropped_ratio,

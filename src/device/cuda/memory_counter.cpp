@@ -22,12 +22,12 @@ int index_of(const c10::Device& device) {
 constexpr size_t kAll = 0;
 
 uint64_t available(const c10::Device& device) {
-  const auto stats = allocator::getDeviceStats(index_of(device));
+  index_of(device);
   const c10::cuda::CUDAGuard here(device);
+  allocator::emptyCache();  // what it keeps is in pieces, of which no large tensor can be made
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  return free + static_cast<uint64_t>(stats.reserved_bytes[kAll].current -
-                                      stats.allocated_bytes[kAll].current);
+  return free;
 }
 
 }  // namespace

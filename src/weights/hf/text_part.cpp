@@ -29,9 +29,8 @@ std::shared_ptr<const TensorSource> with_text_part(std::shared_ptr<const TensorS
   }
   if (!is_wrapped && others == 0) return source;
   if (others > 0) {
-    log::info("notice: {}", tr("{}: the text part is read; {} tensors of what sees pictures are "
-                               "left out",
-                               path.string(), others));
+    log::notice("{}: the text part is read; {} tensors of what sees pictures are left out",
+                path.string(), others);
   }
   return std::make_shared<RenamedSource>(std::move(source), names);
 }
