@@ -157,6 +157,10 @@ std::vector<std::string> Fields::unread() const {
 
 Json parse_body(const std::string& body) {
   const InEnglish english;
+  if (!nests_too_deep(body) && has_wider_object(body, kMostMembers)) {
+    throw Refusal(
+        fmt::format("an object in the request's body has more than {} members", kMostMembers));
+  }
   Json json;
   try {
     json = parse_json(body, "body");

@@ -49,7 +49,10 @@ class Fields {
 /// "a string", "a list", …
 std::string kind_of(const Json& value);
 
-/// The body of a request. Errors: Refusal if it is no JSON object.
+/// Members of one object in a request: far more than clients send, few enough to be read at once.
+inline constexpr size_t kMostMembers = 10'000;
+
+/// The body of a request. Errors: Refusal if it is no JSON object, or one in it has more members.
 Json parse_body(const std::string& body);
 
 }  // namespace danlu::api

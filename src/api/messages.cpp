@@ -90,6 +90,7 @@ class MessageReader {
     if (!given->is_string()) refuse(name, "must be JSON in a string, got " + kind_of(*given));
     const auto& text = given->get_ref<const std::string&>();
     if (text.empty()) return Json::object();
+    if (has_wider_object(text, kMostMembers)) refuse(name, "has an object with too many members");
     auto parsed = try_parse_json(text);
     if (!parsed || !parsed->is_object()) refuse(name, "must be a JSON object in a string");
     return std::move(*parsed);

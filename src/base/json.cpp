@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -51,6 +52,24 @@ size_t find_too_deep(std::string_view text) {
 }  // namespace
 
 bool nests_too_deep(std::string_view text) { return find_too_deep(text) != text.npos; }
+
+bool has_wider_object(std::string_view text, size_t most) {
+  if (!has_more_than(most, text, ':')) return false;
+  std::vector<size_t> members = {0};  // of what is open; brackets of lists count none
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+    } else if (c == '{' || c == '[') {
+      members.push_back(0);
+    } else if ((c == '}' || c == ']') && members.size() > 1) {
+      members.pop_back();
+    } else if (c == ':' && ++members.back() > most) {
+      return true;
+    }
+  }
+  return false;
+}
 
 Json parse_json(std::string_view text, const std::string& origin) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);

@@ -17,6 +17,11 @@ inline constexpr size_t kMaxJsonDepth = 512;
 /// Whether `text` opens more brackets than that. Its syntax is not looked at.
 bool nests_too_deep(std::string_view text);
 
+/// Whether an object of `text` has more than `most` members. A value looks for a key among those
+/// before it, so the time that a wide object takes grows with the square of its members. Syntax is
+/// not looked at.
+bool has_wider_object(std::string_view text, size_t most);
+
 /// parse_json of text that may be something else: a cell, the arguments of a function call. Nothing
 /// where parse_json would throw.
 std::optional<Json> try_parse_json(std::string_view text);

@@ -257,7 +257,9 @@ void ServedModel::fit_prompt(std::optional<int64_t> truncate, int64_t for_answer
 
 int64_t ServedModel::room_for_answer(const api::GenerationWish& wish, int64_t prompt_tokens) const {
   const int64_t limit = model_.max_model_len;
-  const int64_t wanted = std::max<int64_t>(1, wish.max_tokens.value_or(0));
+  // Far above any window, and far enough from the type's end to be added to.
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const int64_t wanted = std::clamp<int64_t>(wish.max_tokens.value_or(0), 1, kMost);
   if (limit > 0 && prompt_tokens + wanted > limit) {
     throw api::Refusal(
         fmt::format("This model's maximum context length is {} tokens. However, you requested {} "

@@ -96,7 +96,13 @@ Service::Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings)
 
 void Service::add(http::Router* router, const char* method, const char* pattern, Handle handle,
                   http::Pace pace) {
-  const auto handler = [this, handle](const http::ExchangePtr& exchange) {
+  // A path may hold what would begin a line of its own, or a terminal's commands.
+  const auto on_one_line = [](std::string text) {
+    for (char& c : text)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+    return text;
+  };
+  const auto handler = [this, handle, on_one_line](const http::ExchangePtr& exchange) {
     const InEnglish english;  // clients read it
     try {
       (this->*handle)(exchange);
@@ -105,7 +111,7 @@ void Service::add(http::Router* router, const char* method, const char* pattern,
     }
     if (settings_.logs_requests) {
       log::info("{} {} {}", exchange->request().peer, exchange->request().method,
-                exchange->request().path);
+                on_one_line(exchange->request().path));
     }
   };
   router->add(method, pattern, handler, pace);

@@ -232,6 +232,17 @@ TEST(Body, WhatIsNoObjectIsRefused) {
   EXPECT_EQ(refused([&] { parse_body("{\"a\": " + deep); }), "");
 }
 
+TEST(Body, AnObjectWithVeryManyMembersIsRefusedBeforeItIsBuilt) {
+  const auto wide = [](size_t members) {
+    std::string text = R"({"logit_bias": {)";
+    for (size_t i = 0; i < members; ++i) text += (i ? ",\"" : "\"") + std::to_string(i) + "\":1";
+    return text + "}}";
+  };
+  EXPECT_EQ(parse_body(wide(kMostMembers))["logit_bias"].size(), kMostMembers);
+  EXPECT_EQ(refused([&] { parse_body(wide(kMostMembers + 1)); }), "");
+  EXPECT_EQ(refused([&] { parse_body(wide(3'000'000)); }), "");
+}
+
 CompletionRequest completion(const std::string& fields) {
   return read_completion_request(parse_body("{" + fields + "}"), {});
 }

@@ -70,6 +70,15 @@ TEST(ParseJson, NestingIsLimited) {
   EXPECT_FALSE(is_json(wide));
 }
 
+TEST(ParseJson, MembersOfOneObjectAreCounted) {
+  const std::string text = R"({"a": {"b": 1, "c": [{"d": 1}, {"d": 2}, {"d": ":::,"}]}, "e": 2})";
+  EXPECT_TRUE(has_wider_object(text, 1));
+  EXPECT_FALSE(has_wider_object(text, 2));
+  EXPECT_FALSE(has_wider_object(R"({"a:b:c:d": "x:\"y:z", "e": [1, 2, 3]})", 2));
+  EXPECT_TRUE(has_wider_object(R"([{"a": {"b": 1}, "c": 1, "d": 1)", 2));
+  EXPECT_FALSE(has_wider_object("}}]]:\"", 2));
+}
+
 TEST(JsonGet, TakesAbsentAndNullAsNothing) {
   const Json object = parse_json(R"({"a":null,"b":2})", "x");
   EXPECT_FALSE(json_get<int>(object, "a").has_value());

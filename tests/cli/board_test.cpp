@@ -62,5 +62,13 @@ TEST(Board, WarnsWhereAnybodyMayLook) {
   EXPECT_THAT(said({"--api-key", "secret"}), Not(HasSubstr("whoever reaches")));
 }
 
+TEST(Board, AnEmptyKeyIsNoKeyToLetEverybodyInBy) {
+  for (const std::string command : {"board", "serve"}) {
+    const ProgramResult result = run_danlu({command, "--api-key", "", "--host", "0.0.0.0"});
+    EXPECT_EQ(result.exit_code, 2) << command << result.err;
+    EXPECT_THAT(result.err, HasSubstr("[--api-key] the key is empty"));
+  }
+}
+
 }  // namespace
 }  // namespace danlu::test

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/own_library.h"
 #include "board/serve_board.h"
+#include "cli/api_keys.h"
 #include "cli/commands/commands.h"
 
 namespace danlu::cli {
@@ -59,7 +60,7 @@ int run_board(const Options& options) {
   if (request.directories.empty()) request.directories.emplace_back(".");
   request.host = options.get_string("host");
   request.port = static_cast<uint16_t>(options.get_int("port"));
-  request.keys = options.get_list("api_key");
+  request.keys = api_keys_from(options);
   request.opens_browser = options.get_bool("open");
   request.version = DANLU_VERSION;
   open_web_library()(&request);

@@ -16,6 +16,7 @@
 #include "board/board.h"
 #include "board/page.h"
 #include "board/serve_board.h"
+#include "cli/api_keys.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
@@ -233,7 +234,7 @@ http::Settings http_settings(const Options& options) {
 
 http::AccessSettings access_from(const Options& options) {
   http::AccessSettings access;
-  if (options.has_value("api_key")) access.api_keys = options.get_list("api_key");
+  access.api_keys = api_keys_from(options);
   if (options.has_value("allowed_origins"))
     access.allowed_origins = options.get_list("allowed_origins");
   access.host = options.get_string("host");
@@ -340,6 +341,9 @@ void refuse_served_in_parts(const Options& options, const parallel::Ranks& ranks
 void serve_on(const Options& options, const parallel::Ranks& ranks) {
   refuse_served_in_parts(options, ranks);
   const http::Settings settings = http_settings(options);
+  const bool is_open = api_keys_from(options).empty() && !http::is_loopback(settings.host);
+  if (is_open && ranks.is_first())
+    log::warning("whoever reaches {} may use this server: --api-key asks for a key", settings.host);
   const AdapterFlags adapters = adapter_flags(options);
   const ModelLocation where = locate_served(options, adapters);
   InferenceModel loaded =
