@@ -47,7 +47,7 @@ TEST_F(NpuFaults, AFullCardSaysWhatTookItsMemory) {
 }
 
 TEST_F(NpuFaults, ATrainingThatDoesNotFitTheCardIsRefusedBeforeItBegins) {
-  expect_error(train(1, "", {{"NPU_SIM_MEMORY", "400K"}}), 6,
+  expect_error(train(1, "", {{"NPU_SIM_MEMORY", "400000"}}), 6,
                {"a process will need", "are available to it", "--no-plan-check"});
 }
 
