@@ -63,10 +63,12 @@ TEST(Board, WarnsWhereAnybodyMayLook) {
 }
 
 TEST(Board, AnEmptyKeyIsNoKeyToLetEverybodyInBy) {
-  for (const std::string command : {"board", "serve"}) {
-    const ProgramResult result = run_danlu({command, "--api-key", "", "--host", "0.0.0.0"});
-    EXPECT_EQ(result.exit_code, 2) << command << result.err;
-    EXPECT_THAT(result.err, HasSubstr("[--api-key] the key is empty"));
+  const std::vector<std::vector<std::string>> lines = {
+      {"board", "--api-key", ""}, {"serve", "--model", "m", "--api-key", "", "--host", "0.0.0.0"}};
+  for (const std::vector<std::string>& line : lines) {
+    const ProgramResult result = run_danlu(line);
+    EXPECT_EQ(result.exit_code, 2) << line[0] << result.err;
+    EXPECT_THAT(result.err, HasSubstr("the key is empty"));
   }
 }
 
