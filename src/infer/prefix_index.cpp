@@ -69,7 +69,7 @@ void PrefixIndex::find_part(Place before, std::span<const text::TokenId> ids, Fo
     --at;
     const int64_t common = std::ranges::mismatch(at->second.ids, ids).in2 - ids.begin();
     // Who takes it ends it for others: that must be worth it.
-    if (common <= longest || 2 * common < std::ssize(at->second.ids)) continue;
+    if (common == 0 || common < longest || 2 * common < std::ssize(at->second.ids)) continue;
     if (longest > 0) found.pages.pop_back();
     longest = common;
     found.pages.push_back(at->second.page);

@@ -16,7 +16,7 @@ bool is_comment(const std::string& line) {
 
 /// "path:line: text" of the comments whose first word leaves the subject out.
 std::vector<std::string> without_subject(const std::vector<SourceFile>& files) {
-  static const std::regex kBegin(R"(^ *///? (Of|Both|Those|None)\b)");
+  static const std::regex kBegin(R"(^ *///? (Of|Both|Those)\b)");
   std::vector<std::string> found;
   for (const SourceFile& file : files) {
     for (size_t i = 0; i < file.lines.size(); ++i) {

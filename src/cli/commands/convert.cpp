@@ -162,8 +162,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   if (request.nf4_doubly) store_in_nf4(*request.nf4_doubly, plan);
   // config.json of the model it was trained from may name another type than the checkpoint has.
   plan.config_changed |= plan.globals.front().dtype != plan.config.dtype;
-  // Dequantised as it is read, of what sees pictures the text part alone, and written so. Without
-  // a config.json of its own the source's args or keys said what the model is.
+  // What was dequantised, or the text part of more, or described by args, gets a config.json so.
   plan.config_changed |= plan.config.raw.contains("quantization_config") ||
                          arch::text_part_of(plan.config) || plan.source.companions.empty();
   return plan;
