@@ -18,6 +18,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
 #include "data/preprocess_run.h"
@@ -51,36 +52,6 @@ bool has_step_head(const ModelLocation& where) {
          arch::parse_scorer(*config).score->form == arch::ScoreForm::kTokens;
 }
 
-void add_step_rows(const data::PlannedDataset& planned, size_t limit, double max_dropped_ratio,
-                   std::vector<StepRow>& rows) {
-  log::info("{}", planned.description);
-  data::RowReader reader(planned.dataset);
-  data::RowPlaces places(planned.dataset);
-  std::vector<data::RawRow> block;
-  data::PreprocessReport report;
-  data::ColumnCounts unread;
-  report.datasets = {planned.description};
-  while ((limit == 0 || rows.size() < limit) && reader.next_block(&block)) {
-    for (const data::RawRow& raw : block) {
-      if (limit != 0 && rows.size() >= limit) break;
-      ++report.rows_read;
-      std::string place = places.of(raw.file, raw.index);
-      data::RowResult result = data::read_row(*planned.handler, planned.dataset, raw, &unread);
-      if (const auto* problem = std::get_if<data::RowProblem>(&result)) {
-        data::count_reason(&report.dropped, problem->reason, [&] {
-          return problem->detail.empty() ? place : place + ": " + problem->detail;
-        });
-        continue;
-      }
-      ++report.rows_kept;
-      rows.push_back(
-          {std::get<data::StepsRow>(std::get<data::Row>(std::move(result))), std::move(place)});
-    }
-    block.clear();
-  }
-  data::judge_dropped(&report, max_dropped_ratio);
-}
-
 std::vector<StepRow> read_step_rows(const Options& options, std::vector<fs::path>& files) {
   std::vector<StepRow> rows;
   if (options.has_value("prompt"))
@@ -99,8 +70,12 @@ std::vector<StepRow> read_step_rows(const Options& options, std::vector<fs::path
       names.empty() ? std::vector<data::PlannedDataset>() : data::plan_datasets(names, format);
   for (const data::PlannedDataset& planned : planned_sets) {
     for (const data::DataFile& file : planned.dataset.files) files.push_back(file.path);
-    add_step_rows(planned, limit, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio),
-                  rows);
+    each_row(
+        planned, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio),
+        [&] { return limit == 0 || rows.size() < limit; },
+        [&](data::Row row, std::string place) {
+          rows.push_back({std::get<data::StepsRow>(std::move(row)), std::move(place)});
+        });
   }
   if (rows.empty()) throw DataError(tr("[--dataset] {}: no usable row", names.front()));
   return rows;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/message.h"
 #include "base/progress.h"
+#include "cli/engine/dataset_rows.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/infer_output.h"
 #include "cli/engine/infer_request.h"
@@ -47,33 +48,12 @@ Prompt prompt_of(data::PromptRow row, std::string place) {
 /// The prompts of one data set, at most `limit` (0: all).
 std::vector<Prompt> prompts_of_rows(const data::PlannedDataset& planned, size_t limit,
                                     double max_dropped_ratio) {
-  log::info("{}", planned.description);
-  data::RowReader reader(planned.dataset);
-  data::RowPlaces places(planned.dataset);
   std::vector<Prompt> prompts;
-  std::vector<data::RawRow> block;
-  data::PreprocessReport report;
-  data::ColumnCounts unread;
-  report.datasets = {planned.description};
-  while ((limit == 0 || prompts.size() < limit) && reader.next_block(&block)) {
-    for (const data::RawRow& raw : block) {
-      if (limit != 0 && prompts.size() >= limit) break;
-      ++report.rows_read;
-      const std::string place = places.of(raw.file, raw.index);
-      data::RowResult result = data::read_row(*planned.handler, planned.dataset, raw, &unread);
-      if (const auto* problem = std::get_if<data::RowProblem>(&result)) {
-        data::count_reason(&report.dropped, problem->reason, [&] {
-          return problem->detail.empty() ? place : place + ": " + problem->detail;
-        });
-        continue;
-      }
-      ++report.rows_kept;
-      prompts.push_back(
-          prompt_of(std::get<data::PromptRow>(std::get<data::Row>(std::move(result))), place));
-    }
-    block.clear();
-  }
-  data::judge_dropped(&report, max_dropped_ratio);
+  each_row(
+      planned, max_dropped_ratio, [&] { return limit == 0 || prompts.size() < limit; },
+      [&](data::Row row, std::string place) {
+        prompts.push_back(prompt_of(std::get<data::PromptRow>(std::move(row)), std::move(place)));
+      });
   return prompts;
 }
 
