@@ -16,13 +16,9 @@ std::string same_flags(const std::string& command) {
 const std::vector<AbsentCommand>& absent_commands() {
   static const std::vector<AbsentCommand> list = {
       {{"server"}, "it is called serve here", same_flags("serve"), "serve"},
-      {{"app", "web-ui", "webui", "web-chat", "webchat"},
+      {{"web-ui", "webui"},
        "the pages of this version are those of danlu serve and danlu board",
        tr("danlu serve --model DIR for a chat in the browser, danlu board DIR for training runs")},
-      {{"export"},
-       "what it does elsewhere are two commands here",
-       tr("danlu merge joins adapters with their model; danlu convert writes other formats, GGUF "
-          "too")},
       {{"dpo", "kto", "simpo", "orpo", "cpo", "ppo", "grpo"},
        "it is a kind of danlu rlhf here",
        tr("danlu rlhf --rlhf_type NAME")},

@@ -1,6 +1,7 @@
 // cli/command.h: what a verb is, and the line between the program and the tensor engine.
 #pragma once
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -65,10 +66,11 @@ const std::vector<Command>& commands();
 const Command* find_command(const std::string& name);
 
 /// Exported by the engine library as `danlu_engine_run` and, for commands that train,
-/// `danlu_engine_train`; opened by main only when needed. They throw danlu::Error like every other
-/// code; main turns errors into text and exit codes.
+/// `danlu_engine_train` (*run becomes the directory of the complete run, or empty); opened by main
+/// only when needed. They throw danlu::Error like every other code; main turns errors into text and
+/// exit codes.
 using EngineRun = int (*)(const char* command, const Options* options);
-using EngineTrain = int (*)(const settings::TrainConfig* config);
+using EngineTrain = int (*)(const settings::TrainConfig* config, std::filesystem::path* run);
 /// `danlu_engine_absent`: of one of a job's processes that ends before it has come to the engine.
 using EngineAbsent = void (*)(const RankPlace* place, const Error* why);
 

@@ -99,6 +99,34 @@ NearProcessors near_npus() {
   return doctor::processors_near_npus(doctor::SystemRoots::of_this_machine());
 }
 
+/// What --merge_lora asks for: the model with the adapters of `run` in it, beside the run.
+int merge_adapters(const settings::TrainConfig& config, const std::filesystem::path& run) {
+  const Command& merge = *find_command("merge");
+  std::vector<std::string> words = {"--model",    config.model.path.string(),
+                                    "--adapters", run.string(),
+                                    "--output",   (run / "").parent_path().string() + "-merged",
+                                    "--overwrite"};
+  if (config.nf4) {
+    words.insert(words.end(), {"--quantization_bit", "4", "--double_quantization",
+                               config.nf4->doubly ? "true" : "false"});
+  }
+  return run_command(merge, merge.options().parse(words, /*accepts_config=*/false));
+}
+
+int train(const Command& command, const Options& options) {
+  log::take_pipe();
+  const settings::TrainConfig config = come_or_tell(rank_place_from_environment, [&] {
+    auto read = settings::config_from_options(command.name, options);
+    bind_process(read.place, near_npus);
+    require_engine_resources(command, read.place);
+    return read;
+  });
+  std::filesystem::path run;
+  const int code = from_engine<EngineTrain>("danlu_engine_train")(&config, &run);
+  const bool merges = config.output.merges_adapters && config.place.rank == 0 && !run.empty();
+  return code == 0 && merges ? merge_adapters(config, run) : code;
+}
+
 }  // namespace
 
 bool engine_is_open() { return is_open; }
@@ -113,16 +141,7 @@ void tell_absent(const std::function<RankPlace()>& place, const Error& why) {
 
 int run_command(const Command& command, const Options& options) {
   if (command.run) return command.run(options);
-  if (command.trains) {
-    log::take_pipe();
-    const settings::TrainConfig config = come_or_tell(rank_place_from_environment, [&] {
-      auto read = settings::config_from_options(command.name, options);
-      bind_process(read.place, near_npus);
-      require_engine_resources(command, read.place);
-      return read;
-    });
-    return from_engine<EngineTrain>("danlu_engine_train")(&config);
-  }
+  if (command.trains) return train(command, options);
   const bool has_others = command.shares_work || is_divided(command, options);
   const RankPlace place = has_others ? rank_place_from_environment() : RankPlace{};
   bind_process(place, near_npus);

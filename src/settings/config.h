@@ -14,6 +14,7 @@
 #include "arch/placement.h"
 #include "base/json.h"
 #include "base/rank_place.h"
+#include "data/formats/self_names.h"
 #include "data/media_settings.h"
 #include "settings/activation_offload.h"
 #include "settings/mesh_shape.h"
@@ -54,6 +55,7 @@ struct DataConfig {
       true;  ///< samples of a step share passes of at most max_length × batch_size tokens
   bool pack_sequences = false;  ///< packs of max_length tokens are what batch sizes count
   bool shuffle = true;
+  bool drops_last = false;  ///< samples that do not fill an epoch's last step
   uint64_t seed = 42;
   int64_t max_rows = -1;  ///< -1: all
   bool strict = false;
@@ -71,6 +73,8 @@ struct DataConfig {
   std::string template_name = "auto";
   std::filesystem::path templates_file;
   std::string system;
+  data::SelfNames names;         ///< that answers of self-cognition rows are given
+  Json template_variables;       ///< an object, or null
   text::TrainedPart learnt;      ///< of each conversation
   int64_t max_rows_of_all = -1;  ///< of all data sets together; -1: all
   data::MediaFlags media;        ///< of models that read pictures
@@ -120,8 +124,9 @@ struct OutputConfig {
   /// distributed one where the line asks for it, though there be one copy of the model.
   bool distributed_optimizer = false, overlap_grad_reduce = false, transformer_engine = false;
   int64_t vocab_divisor = 1;
-  bool adapters_alone = false;  ///< of LoRA's: without the base model beside them
-  int64_t eval_batches = 0;     ///< 0: all
+  bool merges_adapters = false;  ///< in the end, into a model of its own beside the run
+  bool adapters_alone = false;   ///< of LoRA's: without the base model beside them
+  int64_t eval_batches = 0;      ///< 0: all
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, tensorboard = true, plot_loss = true;

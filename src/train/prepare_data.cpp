@@ -73,6 +73,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (!config.data.columns.is_null()) spec.format.columns = config.data.columns;
   if (!config.data.map_keys.is_null()) spec.format.map_keys = config.data.map_keys;
   spec.format.json_keys = config.data.json_keys;
+  spec.format.names = config.data.names;
   spec.max_rows_of_all = config.data.max_rows_of_all;
   spec.media =
       settings::fetching_media_settings(settings::processor_directory(config), config.data.media);
@@ -115,7 +116,8 @@ void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& 
                     const text::ChatEncoder* encoder, std::string& tokenised_with) {
   const std::string& used = files.recorded_template.description;
   if (!used.empty()) tokenised_with = used;
-  std::vector<const char*> decided = {"system", "columns", "map_keys", "handler_name"};
+  std::vector<const char*> decided = {"system",       "columns",    "map_keys",
+                                      "handler_name", "model_name", "model_author"};
   if (!is_template_of(files, encoder))
     decided.insert(decided.begin(), {"template", "templates_file"});
   if (config.data.learnt != text::TrainedPart()) decided.push_back("loss_scale");
@@ -152,7 +154,9 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
       std::all_of(spec.datasets.begin(), spec.datasets.end(), data::samples_exist);
   // A rollout has as many prompts as every other, and goes on into the next epoch.
   const bool draws = config.objective.kind == settings::ObjectiveKind::kPolicy;
-  prepared.last_batch = draws ? data::LastBatch::kWrap : data::LastBatch::kPartial;
+  prepared.last_batch = draws                    ? data::LastBatch::kWrap
+                        : config.data.drops_last ? data::LastBatch::kDrop
+                                                 : data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
                                                    config.data.shuffle);
   prepared.order = [order](int64_t index) { return order->at(index); };
@@ -287,6 +291,19 @@ void measure_pictures(PreparedData& prepared) {
   }
 }
 
+/// A named template that knows no thoughts writes none, as was asked for by enable_thinking false.
+text::TemplateChoice template_with(const std::shared_ptr<const text::Tokenizer>& tokenizer,
+                                   const text::TemplateRequest& request, const Json& variables) {
+  const bool wants_none =
+      variables.is_object() && !variables.value("enable_thinking", /*default_value=*/true);
+  if (!wants_none) return text::choose_template(tokenizer, request, variables);
+  try {
+    return text::choose_template(tokenizer, request, variables);
+  } catch (const UsageError&) {
+    return text::choose_template(tokenizer, request);
+  }
+}
+
 }  // namespace
 
 PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& model) {
@@ -314,7 +331,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
       .recorded_in = text::directory_of_record(config.model.companions, config.model.adapter),
       .family_default = model.default_template};
   try {
-    text.choice = text::choose_template(text.tokenizer, request);
+    text.choice = template_with(text.tokenizer, request, config.data.template_variables);
   } catch (const ModelError& error) {
     // Only conversations need a template; whether there are any is known when rows are read.
     if (config.data.template_name != "auto" && !config.data.template_name.empty()) throw;

@@ -190,15 +190,16 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
 
 }  // namespace
 
-void run(const TrainConfig& told, const std::shared_ptr<const Objective>& objective) {
+fs::path run(const TrainConfig& told, const std::shared_ptr<const Objective>& objective) {
   settings::require_whole_groups(told);
   require_rewards(told.objective.policy);
   const Settled settled = settle(told);
-  if (told.dry_run && told.place.rank > 0) return;  // rank 0 says it all, and needs nobody
+  if (told.dry_run && told.place.rank > 0) return {};  // rank 0 says it all, and needs nobody
   const Ranks ranks = connect(settled.config);
   const TrainConfig agreed = agree(settled.config, ranks);
-  if (!ranks.from_first(settled.is_done ? "done" : "").empty()) return;
-  ranks.do_or_give_up([&] { run_connected(agreed, settled.device, ranks, objective); });
+  if (ranks.from_first(settled.is_done ? "done" : "").empty())
+    ranks.do_or_give_up([&] { run_connected(agreed, settled.device, ranks, objective); });
+  return told.dry_run ? fs::path() : agreed.output.directory;
 }
 
 }  // namespace danlu::train

@@ -98,6 +98,9 @@ std::vector<OptionSpec> absent_from_answers() {
                   "--repetition_penalty is what there is"),
       unavailable({"logprobs", "top_logprobs"}, "answers are text"),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
+      unavailable({"metric"}, "answers are not judged; danlu eval examines models"),
+      unavailable({"use_chat_template"}, "models that have a chat template are asked by it",
+                  {"true"}),
   };
 }
 
@@ -107,7 +110,9 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
   std::vector<OptionSpec> foreign = {
       ignored({"infer_backend", "sft_type", "train_type", "tuner_type", "attn_impl", "flash_attn",
                "vllm_gpu_memory_utilization", "gpu_memory_utilization", "vllm_max_model_len",
-               "max_model_len"},
+               "vllm_limit_mm_per_prompt", "max_model_len", "sglang_context_length",
+               "sglang_mem_fraction_static", "lmdeploy_session_len", "lmdeploy_vision_batch_size",
+               "write_batch_size", "experts_impl"},
               "there is one engine, and files say what they are"),
       ignored_switch({"use_kv_cache", "use_flash_attn", "use_cache"},
                      "keys and values are always cached; there is one engine"),
@@ -147,8 +152,10 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
   if (!has_own("presence_penalty"))
     foreign.push_back(unavailable({"presence_penalty", "frequency_penalty"},
                                   "--repetition_penalty is what there is"));
-  if (!has_own("tensor_parallel_size"))
-    foreign.push_back(ignored({"vllm_tensor_parallel_size"}, kAsDescribed));
+  if (!has_own("tensor_parallel_size")) {
+    foreign.push_back(
+        ignored({"vllm_tensor_parallel_size", "sglang_tp_size", "lmdeploy_tp"}, kAsDescribed));
+  }
   if (has_own("mm_model")) {
     foreign.push_back(ignored({"mm_data", "mm_tool"}, "they are for training"));
   } else {

@@ -235,7 +235,7 @@ std::vector<OptionSpec> model_parts_options() {
        .default_text = "1",
        .help = "processes that each hold a part of every layer and answer together; those that "
                "nobody has started are started here",
-       .aliases = {"tp", "vllm_tensor_parallel_size"},
+       .aliases = {"tp", "vllm_tensor_parallel_size", "sglang_tp_size", "lmdeploy_tp"},
        .range = at_least(1).up_to(1024),
        .group = group},
       {.name = "ddp_timeout",

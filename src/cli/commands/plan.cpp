@@ -98,9 +98,10 @@ int64_t world_of(const Options& options, const plan::Machine& machine) {
 void require_free_of_run(const Options& options) {
   for (const char* name :
        {"tp", "pp", "dp", "ep", "batch_size", "accum", "shard", "use_distributed_optimizer",
-        "deepspeed", "fsdp", "num_layer_list", "noop_layers",
-        "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
-        "pipeline_schedule", "enable_zero_bubble", "sequence_parallel"}) {
+        "deepspeed", "fsdp", "num_layer_list", "decoder_first_pipeline_num_layers",
+        "decoder_last_pipeline_num_layers", "noop_layers", "num_layers_per_virtual_pipeline_stage",
+        "num_virtual_stages_per_pipeline_rank", "pipeline_schedule", "enable_zero_bubble",
+        "sequence_parallel"}) {
     if (options.is_given(name))
       throw UsageError(tr("[plan] --auto looks for {} itself", options.given_as(name)),
                        tr("leave it out; or leave out --auto for the plan of these flags"));

@@ -22,6 +22,7 @@ std::vector<OptionSpec> address_options() {
        .type = OptionType::kInt,
        .default_text = "8000",
        .help = "0: one that is free",
+       .aliases = {"server_port"},
        .range = at_least(0).up_to(65535),
        .group = group,
        .environment = "API_PORT"},
@@ -222,11 +223,18 @@ std::vector<OptionSpec> default_sampling_options() {
 
 std::vector<OptionSpec> foreign_serve_options() {
   return {
-      unavailable({"pipeline_parallel_size", "data_parallel_size"},
+      unavailable({"pipeline_parallel_size", "data_parallel_size", "vllm_data_parallel_size",
+                   "vllm_pipeline_parallel_size"},
                   "processes hold parts of every layer: --tensor_parallel_size", {"1"}),
-      ignored_switch({"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
-                      "disable_log_stats", "enforce_eager", "enable_lora"},
-                     "it is always so"),
+      ignored_switch(
+          {"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
+           "disable_log_stats", "enforce_eager", "vllm_enforce_eager", "enable_lora", "stream"},
+          "it is always so"),
+      unavailable({"task_type"}, "models answer, and /v1/embeddings reads them; none sorts texts",
+                  {"causal_lm", "embedding"}),
+      ignored({"agent_template"},
+              "tool calls are written and read as the model's template has them"),
+      ignored({"lang", "studio_title", "is_multimodal"}, "the page asks the browser and the model"),
       ignored({"block_size", "swap_space", "uvicorn_log_level", "log_interval", "owned_by",
                "stop_timeout", "api_server_count", "max_cpu_loras", "lora_dtype",
                "fully_sharded_loras", "lora_extra_vocab_size"},

@@ -51,6 +51,73 @@ std::vector<OptionSpec> without_effect() {
   };
 }
 
+/// Switches of Megatron's kernels under the names that ms-swift has for them.
+std::vector<OptionSpec> megatron_by_swift() {
+  return {
+      ignored_switch({"cross_entropy_loss_fusion", "gradient_accumulation_fusion",
+                      "masked_softmax_fusion", "bias_activation_fusion", "bias_dropout_fusion",
+                      "apply_rope_fusion", "linear_decoupled_in_proj", "use_v1_kernels"},
+                     "there is one set of kernels, and it is deterministic on the CPU"),
+      ignored({"cross_entropy_fusion_impl", "attention_backend"},
+              "there is one set of kernels, and it is deterministic on the CPU"),
+      ignored_switch({"use_precision_aware_optimizer"},
+                     "gradients and the optimizer's state are held in fp32"),
+      ignored({"exp_avg_dtype", "exp_avg_sq_dtype", "main_grads_dtype", "main_params_dtype"},
+              "gradients and the optimizer's state are held in fp32"),
+      ignored_switch({"offload_bridge"}, "weights are written a tensor at a time"),
+      ignored({"label_names"}, "evaluation is the loss"),
+      ignored_switch({"add_non_thinking_prefix"},
+                     "the template writes the empty thoughts of answers without any"),
+      ignored({"max_model_len"}, "--max_length says how long samples may be"),
+      unavailable({"recompute_modules"},
+                  "--recompute selective runs attention again; --recompute_norm and "
+                  "--recompute_activation_function do the rest",
+                  {"core_attn"}),
+      unavailable({"optimizer_cpu_offload", "optimizer_offload_fraction"},
+                  "the whole state is kept elsewhere, or none of it", {},
+                  tr("--offload optimizer keeps it in host memory")),
+      unavailable({"fp8_recipe", "fp8_param_gather"},
+                  "weights are trained with fp32 masters: --dtype bf16"),
+  };
+}
+
+/// What ms-swift trains beside models that answer.
+std::vector<OptionSpec> other_tasks() {
+  return {
+      unavailable({"num_labels", "problem_type"},
+                  "models that sort texts are not trained here; those that score them are", {},
+                  tr("danlu rlhf --rlhf_type rm")),
+      unavailable({"teacher_model", "teacher_model_server", "teacher_deepspeed",
+                   "offload_teacher_model", "gkd_logits_topk", "lmbda", "sft_alpha"},
+                  "no model learns from another one's probabilities here", {},
+                  tr("danlu rollout writes the teacher's answers as rows for danlu sft")),
+      unavailable(
+          {"cached_dataset", "cached_val_dataset"},
+          "files of other programs' caches are not read; rows that were seen before are not "
+          "tokenised again anyway",
+          {}, tr("name the rows in --dataset, or files of danlu preprocess")),
+      unavailable({"enable_dft_loss", "use_dft_loss", "use_asft_loss", "use_eaft_loss"},
+                  "the loss is cross entropy"),
+      unavailable({"chord_sft_dataset", "chord_sft_per_device_train_batch_size", "chord_mu_peak",
+                   "chord_mu_valley", "chord_mu_warmup_steps", "chord_mu_decay_steps",
+                   "chord_enable_phi_function"},
+                  "rewards and rows are not mixed in one loss"),
+      unavailable({"max_turns", "gym_env", "use_gym_env", "reward_model_plugin", "use_kt"},
+                  "no Python is ever run"),
+      unavailable({"top_entropy_quantile", "loss_weights", "fipo_decay_rate", "fipo_clip_range",
+                   "fipo_clip_high_only", "fipo_safety_threshold", "tau_pos", "tau_neg"},
+                  "this version has no such loss"),
+      unavailable({"galore_optim_per_parameter", "galore_quantization"}, "the optimizer is AdamW"),
+      unavailable({"llamapro_num_new_blocks", "reft_intervention_type", "lora_ga_batch_size",
+                   "lora_ga_iters", "lora_ga_max_length", "lora_ga_direction", "lora_ga_scale",
+                   "lora_ga_stable_gamma"},
+                  "adapters are LoRA's, rsLoRA's and DoRA's"),
+      ignored({"ray_num_workers", "ray_run_name", "resources_per_worker", "placement_strategy",
+               "ray_storage_path"},
+              "danlu launch starts the processes"),
+  };
+}
+
 std::vector<OptionSpec> model_and_tuner() {
   return {
       unavailable({"neftune_noise_alpha", "neftune_alpha"}, "no noise is added to embeddings"),
@@ -68,8 +135,7 @@ std::vector<OptionSpec> model_and_tuner() {
                   "adapters start as PEFT's default does: A at random, B zero", {"true"}),
       unavailable({"pissa_init", "pissa_iter", "pissa_convert"},
                   "adapters start as PEFT's default does: A at random, B zero"),
-      unavailable({"loraplus_lr_ratio", "lora_lr_ratio", "loraplus_lr_embedding"},
-                  "LoRA+ is not built in; --param_groups sets rates by name, e.g. for lora_B"),
+      ignored({"loraplus_lr_embedding"}, "embeddings carry no adapters"),
       unavailable({"create_new_adapter"}, "one adapter is trained at a time"),
       unavailable({"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules",
                    "freeze_parameters_ratio", "trainable_parameters"},
@@ -95,21 +161,19 @@ std::vector<OptionSpec> model_and_tuner() {
 
 std::vector<OptionSpec> data_and_run() {
   return {
-      unavailable({"self_cognition_sample", "model_author", "model_name"},
-                  "no self-cognition rows are mixed in, and no names are put into rows; write the "
-                  "rows as you want them and name the file in --dataset"),
-      unavailable({"enable_thinking", "response_prefix", "agent_template"},
-                  "the template renders rows as they are", {"none"}),
-      unavailable({"train_on_prompt", "mask_history", "use_loss_scale"},
-                  "the loss is on every answer of the assistant, and on nothing else"),
+      unavailable({"self_cognition_sample"},
+                  "no self-cognition rows are mixed in by themselves; name them in --dataset, "
+                  "--model_name and --model_author are put into them"),
+      unavailable({"response_prefix", "agent_template"}, "the template renders rows as they are",
+                  {"none"}),
+      unavailable({"use_loss_scale"}, "--loss_scale names what is learnt"),
       unavailable({"interleave_prob", "interleave_probs", "train_dataset_mix_ratio"},
                   "data sets are joined; path#n takes n rows of one"),
       unavailable({"mix_strategy"}, "data sets are joined; path#n takes n rows of one", {"concat"}),
+      unavailable({"use_chat_template"}, "danlu pretrain reads texts as they are", {"true"}),
       unavailable({"packing_length"}, "packs hold --max_length tokens"),
       unavailable({"tokenized_path"},
                   "tokenised rows are cached by themselves; danlu preprocess makes files of them"),
-      unavailable({"dataloader_drop_last"},
-                  "what happens to the last samples of an epoch is fixed: all are trained on"),
       unavailable({"ignore_data_skip"}, "a resumed run goes on at the very next sample"),
       unavailable({"label_smoothing_factor"}, "the loss is cross entropy"),
       unavailable({"do_predict", "predict_with_generate", "eval_on_start", "eval_use_evalscope"},
@@ -127,8 +191,8 @@ std::vector<OptionSpec> data_and_run() {
 
 std::vector<OptionSpec> train_foreign_options() {
   std::vector<OptionSpec> all = without_effect();
-  for (std::vector<OptionSpec> part :
-       {model_and_tuner(), data_and_run(), reinforcement_options()}) {
+  for (std::vector<OptionSpec> part : {megatron_by_swift(), other_tasks(), model_and_tuner(),
+                                       data_and_run(), reinforcement_options()}) {
     for (OptionSpec& spec : part) all.push_back(std::move(spec));
   }
   return all;

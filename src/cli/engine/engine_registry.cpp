@@ -5,6 +5,7 @@
 #include <ATen/ops/ones.h>
 #include <sys/resource.h>
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,10 +110,10 @@ extern "C" __attribute__((visibility("default"))) int danlu_engine_run(const cha
 }
 
 extern "C" __attribute__((visibility("default"))) int danlu_engine_train(
-    const settings::TrainConfig* config) {
+    const settings::TrainConfig* config, std::filesystem::path* run) {
   const RankPlace& place = config->place;
   prepare_libraries(place.says_local_size ? static_cast<size_t>(place.local_size) : 1);
-  train::run(*config);
+  *run = train::run(*config);
   return closed(0);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/formats/self_names.h"
 #include "data/sample_kind.h"
 
 namespace danlu::data {
@@ -36,14 +37,18 @@ struct FormatOptions {
   /// dataset_info.json says that rows hold preference pairs. Not part of to_json(): the handler
   /// tells.
   bool ranking = false;
+  /// What {{NAME}} and {{AUTHOR}} become in answers.
+  SelfNames names = {};
 
   bool operator==(const FormatOptions&) const = default;
   /// All of it as JSON: part of cache keys. `kind` is not: the kind of the handler's rows is.
   Json to_json() const {
-    return Json{{"handler_name", handler_name},
-                {"map_keys", map_keys},
-                {"columns", columns},
-                {"json_keys", json_keys}};
+    Json json{{"handler_name", handler_name},
+              {"map_keys", map_keys},
+              {"columns", columns},
+              {"json_keys", json_keys}};
+    if (!names.empty()) json["names"] = names.to_json();
+    return json;
   }
 };
 

@@ -254,9 +254,16 @@ RowResult RowHandler::read(const Json& row) const {
   refuse_late_columns(row);
   RowResult result = read_row(row);
   RowProblem problem;
-  if (Row* read = std::get_if<Row>(&result); read && !add_media(row, read, &problem))
-    return problem;
+  Row* read = std::get_if<Row>(&result);
+  if (read) teach_names(row, read);
+  if (read && !add_media(row, read, &problem)) return problem;
   return result;
+}
+
+/// Before pictures are placed, whose offsets count from what stands there in the end.
+void RowHandler::teach_names(const Json& row, Row* read) const {
+  auto* conversation = std::get_if<text::Conversation>(read);
+  if (conversation && !names_.empty()) put_names(names_, row, *conversation);
 }
 
 /// False: *problem is set.
@@ -296,6 +303,7 @@ std::unique_ptr<RowHandler> make_row_handler(const FormatOptions& options,
   auto handler = choose_handler(options, first_rows, plain_text);
   handler->text_is_named_ = !options.json_keys.empty();
   handler->columns_ = handler->columns_read();
+  handler->names_ = options.names;
   if (options.reads_media) {
     handler->media_columns_ =
         media_columns(options, ColumnNames(FirstRows::present(first_rows, options.columns)));

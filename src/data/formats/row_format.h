@@ -56,10 +56,12 @@ class RowHandler {
   /// Makes samples of a row as it was read. `row` is no object without values.
   virtual RowResult read_row(const Json& row) const = 0;
   void refuse_late_columns(const Json& row) const;
+  void teach_names(const Json& row, Row* read) const;
   bool add_media(const Json& row, Row* read, RowProblem* problem) const;
   bool text_is_named_ = false;                 ///< as media_in's
   std::optional<MediaColumns> media_columns_;  ///< of a model that reads pictures
-  bool lone_media_first_ = false;              ///< as attach_media's
+  SelfNames names_;
+  bool lone_media_first_ = false;  ///< as attach_media's
   std::vector<std::string> columns_;
   std::set<std::string> late_columns_;  ///< standard ones that neither are read nor were seen first
 };

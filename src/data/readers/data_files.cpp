@@ -171,6 +171,7 @@ FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info
   merged.text_first = user.text_first;
   merged.reads_media = user.reads_media;
   merged.kind = user.kind;
+  merged.names = user.names;
   return merged;
 }
 

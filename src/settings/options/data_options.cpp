@@ -28,6 +28,20 @@ int64_t max_length_from(const Options& options, int64_t window) {
   return std::min(window, options.get_int_or("max_length", 2048));
 }
 
+/// One name for both languages, or the Chinese and the English one.
+void read_names(const Options& options, const char* flag, std::string& chinese,
+                std::string& english) {
+  const std::vector<std::string> names = options.get_list(flag);
+  if (names.empty()) return;
+  if (names.size() > 2) {
+    throw UsageError(tr("[train] {}: one name, or a Chinese and an English one, got {}",
+                        options.given_as(flag), names.size()),
+                     tr("a name with blanks stands in quotation marks, and none has commas"));
+  }
+  chinese = names.front();
+  english = names.back();
+}
+
 }  // namespace
 
 DataConfig data_from(const Options& options, const DataOf& of) {
@@ -50,6 +64,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   data.share_passes = options.get_bool("packing");
   data.pack_sequences = options.get_bool("pack_sequences");
   data.shuffle = options.get_bool("shuffle") && !options.get_bool("no_shuffle");
+  data.drops_last = options.get_bool("dataloader_drop_last");
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
   data.max_rows = options.get_int("max_samples");
   data.max_rows_of_all = options.get_int("max_total_samples");
@@ -76,6 +91,10 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   data.template_name = options.get_string("template");
   data.templates_file = options.get_string_or("templates_file", "");
   data.system = options.get_string_or("system", "");
+  read_names(options, "model_name", data.names.chinese_name, data.names.english_name);
+  read_names(options, "model_author", data.names.chinese_author, data.names.english_author);
+  if (options.has_value("enable_thinking"))
+    data.template_variables = Json{{"enable_thinking", options.get_bool("enable_thinking")}};
   return data;
 }
 

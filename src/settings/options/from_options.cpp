@@ -160,6 +160,7 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
   config.freeze = vision.freeze;
   const std::vector<std::string> named_patterns = options.get_list("freeze");
   config.freeze.insert(config.freeze.end(), named_patterns.begin(), named_patterns.end());
+  put_end_stages(options, read.model.num_layers, config.pipeline);
   config.pipeline.chunk_list = vision.layer_list;
   config.pipeline.block_list = vision.block_list;
   return std::move(config);
@@ -189,7 +190,7 @@ TrainConfig with_mesh(const Command& command, TrainConfig config) {
 TrainConfig with_optimizer(const Options& options, TrainConfig config) {
   config.precision = training_precision(options);
   config.schedule = schedule_from(options, config.tuner);
-  config.adamw = adamw_from(options);
+  config.adamw = adamw_from(options, config.schedule.shape.lr);
   config.loss_scale = loss_scale_from(options);
   config.max_grad_norm = options.get_float("max_grad_norm");
   config.max_bad_steps = options.get_int("max_bad_steps");

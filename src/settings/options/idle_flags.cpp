@@ -52,7 +52,7 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
   return {
       {!lora,
        {"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_modules_to_save",
-        "use_rslora", "use_dora"},
+        "use_rslora", "use_dora", "merge_lora"},
        tr("with --tuner {}", tuner_name(config.tuner))},
       {config.mesh.tensor == 1, {"sequence_parallel"}, with(options, "tp", "1")},
       {config.mesh.context.is_alone(),
@@ -104,10 +104,12 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
 
 /// For a pipeline that there is none of: what was asked for is more than a flag.
 Rule pipeline_rule(const Options& options, const TrainConfig& config) {
-  return {config.mesh.pipeline == 1,
-          {"num_layer_list", "noop_layers", "num_layers_per_virtual_pipeline_stage",
-           "num_virtual_stages_per_pipeline_rank", "pipeline_schedule", "enable_zero_bubble"},
-          tr("{}: there is no pipeline", with(options, "pp", "1"))};
+  return {
+      config.mesh.pipeline == 1,
+      {"num_layer_list", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+       "noop_layers", "num_layers_per_virtual_pipeline_stage",
+       "num_virtual_stages_per_pipeline_rank", "pipeline_schedule", "enable_zero_bubble"},
+      tr("{}: there is no pipeline", with(options, "pp", "1"))};
 }
 
 std::vector<std::string> idle_by(const Rule& rule, const Options& options) {

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 
 namespace danlu::settings {
@@ -18,6 +20,27 @@ std::optional<double> number_in(const std::string& text) {
   return number;
 }
 
+/// By LLaMA-Factory's switches, which are two parts of one choice; empty: neither is on.
+std::string learnt_by_switch(const Options& options) {
+  std::string learnt, flag;
+  for (const auto& [name, part] :
+       {std::pair{"train_on_prompt", "all"}, std::pair{"mask_history", "last_round"}}) {
+    if (!options.get_bool_or(name, false)) continue;
+    const std::string given = options.given_as(name);
+    const std::string other = !flag.empty() ? flag
+                              : options.is_given("loss_scale") && names_learnt_part(options)
+                                  ? options.given_as("loss_scale")
+                                  : "";
+    if (!other.empty()) {
+      throw UsageError(tr("[train] {} and {} both say what is learnt", other, given),
+                       tr("give one of them"));
+    }
+    learnt = part;
+    flag = given;
+  }
+  return learnt;
+}
+
 }  // namespace
 
 bool names_learnt_part(const Options& options) {
@@ -25,6 +48,8 @@ bool names_learnt_part(const Options& options) {
 }
 
 text::TrainedPart learnt_from(const Options& options) {
+  if (const std::string part = learnt_by_switch(options); !part.empty())
+    return text::trained_part_from_name(part, part);
   if (!names_learnt_part(options)) return {};
   return text::trained_part_from_name(options.get_string("loss_scale"),
                                       options.given_as("loss_scale"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -36,17 +37,31 @@ std::vector<GroupRule> group_rules_from(const Json& rules) {
   return result;
 }
 
+/// What flags of other systems say of the rates of some parameters.
+std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
+  std::vector<GroupRule> rules;
+  if (options.has_value("loraplus_lr_ratio"))
+    rules.push_back({"lora_B", options.get_float("loraplus_lr_ratio")});
+  for (const auto& [flag, pattern] :
+       {std::pair{"vit_lr", "visual\\.(?!merger)"}, std::pair{"aligner_lr", "visual\\.merger"}}) {
+    if (options.has_value(flag)) rules.push_back({pattern, options.get_float(flag) / rate});
+  }
+  return rules;
+}
+
 }  // namespace
 
-AdamWConfig adamw_from(const Options& options) {
+AdamWConfig adamw_from(const Options& options, double rate) {
   AdamWConfig adamw;
   adamw.beta1 = options.get_float("adam_beta1");
   adamw.beta2 = options.get_float("adam_beta2");
   adamw.eps = options.get_float("adam_epsilon");
   adamw.groups.weight_decay = options.get_float("weight_decay");
   adamw.groups.decay_rule = decay_rule_from_name(options.get_string("weight_decay_on"));
-  if (options.has_value("param_groups"))
-    adamw.groups.rules = group_rules_from(options.get_json("param_groups"));
+  adamw.groups.rules = rates_by_part(options, rate);
+  if (!options.has_value("param_groups")) return adamw;
+  for (GroupRule& rule : group_rules_from(options.get_json("param_groups")))
+    adamw.groups.rules.push_back(std::move(rule));
   return adamw;
 }
 

@@ -54,6 +54,7 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.save_format = in_megatrons ? SaveFormat::kMegatron : SaveFormat::kHf;
   output.distributed_optimizer = sharding_from(options) != Sharding::kNone;
   output.vocab_divisor = options.get_int_or("make_vocab_size_divisible_by", 1);
+  output.merges_adapters = options.get_bool_or("merge_lora", false);
   output.adapters_alone = options.get_bool_or("lora_ckpt_filter", false);
   output.overlap_grad_reduce = options.get_bool_or("overlap_grad_reduce", false);
   output.transformer_engine =

@@ -225,6 +225,33 @@ arch::PipelineLayers pipeline_from(const Options& options) {
   return split;
 }
 
+void put_end_stages(const Options& options, int64_t num_layers, arch::PipelineLayers& split) {
+  constexpr const char* kFirst = "decoder_first_pipeline_num_layers";
+  constexpr const char* kLast = "decoder_last_pipeline_num_layers";
+  const bool first = options.has_value(kFirst), last = options.has_value(kLast);
+  if (split.stages == 1 || (!first && !last)) return;
+  const std::string flag = options.given_as(first ? kFirst : kLast);
+  if (!split.layer_list.empty())
+    throw UsageError(
+        tr("[train] {} beside {}; give one", flag, options.given_as("num_layer_list")));
+  std::vector<int64_t> layers(static_cast<size_t>(split.stages), 0);
+  int64_t rest = num_layers + static_cast<int64_t>(split.noop_layers.size());
+  if (first) rest -= layers.front() = options.get_int(kFirst);
+  if (last) rest -= layers.back() = options.get_int(kLast);
+  const int64_t sharers = split.stages - first - last;
+  const bool fits = sharers > 0 ? rest >= sharers && rest % sharers == 0 : rest == 0;
+  if (!fits) {
+    throw UsageError(
+        tr("[train] {}: of the model's {} layers {} are left, which the other {} stages of {} "
+           "cannot share evenly",
+           flag, num_layers, rest, sharers, split.stages),
+        tr("--num-layer-list names the layers of each stage"));
+  }
+  for (int64_t i = first; i < split.stages - last; ++i)
+    layers[static_cast<size_t>(i)] = rest / sharers;
+  split.layer_list = layers;
+}
+
 arch::PipelineOrder order_from(const Options& options, const arch::PipelineLayers& split) {
   using arch::PipelineOrder;
   const std::string named = options.get_string_or("pipeline_schedule", "");

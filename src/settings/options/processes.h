@@ -56,6 +56,10 @@ void require_schedule(const ScheduleOf& schedule, const std::string& remedy);
 
 /// Which layers each stage has. Errors: UsageError for numbers that are none.
 arch::PipelineLayers pipeline_from(const Options& options);
+/// Megatron's --decoder-first-pipeline-num-layers and the last's: the layers of the first and of
+/// the last stage; the others share the rest. Errors: UsageError where they cannot, and beside a
+/// list.
+void put_end_stages(const Options& options, int64_t num_layers, arch::PipelineLayers& split);
 /// In which order stages work. Errors: UsageError for flags that exclude each other.
 arch::PipelineOrder order_from(const Options& options, const arch::PipelineLayers& split);
 

@@ -1,0 +1,97 @@
+// `danlu export`, and what other systems' lines write at the end of a training: each result is
+// compared with that of the verb that does the work.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "cli/trained_adapter.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+using Export = TrainedAdapter;
+
+TEST_F(Export, AdaptersBecomePartOfTheModelAsMergeWritesThem) {
+  train_adapter();
+  ok({"merge", "--adapters", "run", "--output", "by_merge"});
+  const ProgramResult swift = ok({"export", "--adapters", "run", "--merge_lora", "true"});
+  EXPECT_THAT(swift.err, HasSubstr("this is danlu merge --adapters run"));
+  ok({"diff", "by_merge", "run-merged"});
+  const fs::path yaml =
+      write("merge.yaml", "model_name_or_path: " + good("model").string() +
+                              "\nadapter_name_or_path: run\ntemplate: default\n"
+                              "trust_remote_code: true\nexport_dir: by_yaml\nexport_size: 5\n"
+                              "export_device: cpu\nexport_legacy_format: false\n");
+  ok({"export", yaml});
+  ok({"diff", "by_merge", "by_yaml"});
+}
+
+TEST_F(Export, AModelInMegatronsFormAndBack) {
+  train_adapter();
+  ok({"merge", "--adapters", "run", "--output", "merged"});
+  ok({"export", "--model", good("model").string(), "--adapters", "run", "--to_mcore", "true",
+      "--tensor_model_parallel_size", "2", "--output_dir", "mcore", "--merge_lora", "true",
+      "--test_convert_precision", "true"});
+  EXPECT_THAT(ok({"inspect", "mcore"}).out, HasSubstr("TP2 PP1"));
+  ok({"export", "--mcore_model", "mcore", "--to_hf", "true", "--output_dir", "hf"});
+  ok({"diff", "merged", "hf"});
+}
+
+TEST_F(Export, FourBitsAreThoseOfConvert) {
+  ok({"export", "--model", good("model").string(), "--quant_method", "bnb", "--quant_bits", "4",
+      "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_use_double_quant", "false", "--output_dir",
+      "nf4"});
+  ok({"convert", good("model").string(), "by_convert", "--to", "hf", "--quantization_bit", "4",
+      "--no-double_quantization"});
+  ok({"diff", "by_convert", "nf4"});
+  ok({"infer", "--model", "nf4", "--prompt", "the", "--max_new_tokens", "1"});
+  expect_error(run({"export", "--model", good("model").string(), "--quant_method", "gptq",
+                    "--quant_bits", "4", "--dataset", "a#500", "b#500"}),
+               2, {"gptq of 4 bits", "hint: danlu convert MODEL FILE.gguf"});
+}
+
+TEST_F(Export, OllamaGetsAFileItCanBeToldOf) {
+  ok({"export", "--model", good("model").string(), "--to_ollama", "true", "--output_dir", "o"});
+  EXPECT_EQ(content_of(*this / "o/Modelfile"), "FROM ./model.gguf\n");
+  ok({"diff", good("model").string(), "o/model.gguf", "--tolerance", "0.01"});
+}
+
+TEST_F(Export, SaysWhatItDoesNotDo) {
+  const std::string model = good("model").string();
+  expect_error(run({"export"}), 2, {"nothing to export"});
+  expect_error(run({"export", "--model", model, "--push_to_hub", "true"}), 2,
+               {"nothing is sent anywhere"});
+  expect_error(run({"export", "--model", model, "--to_hf", "--to_mcore"}), 2,
+               {"one output has one form"});
+  expect_error(run({"export", "--adapters", "run", "--to_hf"}), 2, {"--model is needed"});
+  expect_error(
+      run({"export", "--model", model, "--adapters", "run", "--to_mcore", "--merge_lora", "false"}),
+      2, {"--merge_lora false: adapters are in PEFT's form"});
+  expect_error(run({"export", "--adapters", "run", "--merge_lora", "false"}), 2,
+               {"--merge_lora false: adapters are in PEFT's form"});
+}
+
+TEST_F(Export, ATrainingMergesItsAdaptersInTheEnd) {
+  const ProgramResult trained =
+      train(good("good.jsonl"),
+            {"--tuner", "lora", "--lr", "0.05", "--max_steps", "2", "--merge_lora", "true"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  ok({"merge", "--adapters", "run", "--output", "by_merge"});
+  ok({"diff", "by_merge", "run-merged"});
+}
+
+TEST_F(Export, ATrainingIn4BitsMergesIntoWhatItWasTrainedOn) {
+  const ProgramResult trained =
+      train(good("good.jsonl"), {"--tuner", "lora", "--lr", "0.05", "--max_steps", "2",
+                                 "--quantization_bit", "4", "--merge_lora", "true"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  ok({"merge", "--adapters", "run", "--output", "by_merge", "--quantization_bit", "4"});
+  ok({"diff", "by_merge", "run-merged"});
+}
+
+}  // namespace
+}  // namespace danlu::test
