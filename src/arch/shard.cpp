@@ -72,10 +72,15 @@ std::vector<Rect> equal_parts(int64_t count, const Rect& matrix, const Coord& co
 
 /// Whether the expert that `spec` is part of is this rank's; experts are dealt in order.
 bool holds_expert(const ModelConfig& c, const ParamSpec& spec, const Coord& coord) {
-  const int64_t owners = coord.ep_size * (coord.tp_extends_ep ? coord.tp_size : 1);
-  const int64_t owner = spec.expert / (c.experts.count / owners);
-  return owner ==
-         (coord.tp_extends_ep ? coord.ep_rank * coord.tp_size + coord.tp_rank : coord.ep_rank);
+  const int64_t dealers = coord.expert_dealers, cutters = coord.tp_size / dealers;
+  const int64_t owner = spec.expert / (c.experts.count / (coord.ep_size * dealers));
+  return owner == coord.ep_rank * dealers + coord.tp_rank / cutters;
+}
+
+/// A rank's position among those that cut its experts, which their dealer has.
+Coord among_cutters(const Coord& coord) {
+  const int64_t cutters = coord.tp_size / coord.expert_dealers;
+  return {.tp_size = cutters, .tp_rank = coord.tp_rank % cutters};
 }
 
 }  // namespace
@@ -86,12 +91,10 @@ Rect matrix_of(const std::vector<int64_t>& shape) {
   return all;
 }
 
-std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& coord) {
+std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& place) {
   const Rect matrix = matrix_of(spec.shape);
-  if (spec.expert >= 0) {
-    if (!holds_expert(config, spec, coord)) return {};
-    if (coord.tp_extends_ep) return {matrix};
-  }
+  if (spec.expert >= 0 && !holds_expert(config, spec, place)) return {};
+  const Coord coord = spec.expert >= 0 ? among_cutters(place) : place;
   switch (spec.cut) {
     case Cut::kCopiedBetween:
     case Cut::kCopiedInside:

@@ -22,18 +22,19 @@ Rect matrix_of(const std::vector<int64_t>& shape);
 struct Coord {
   int64_t tp_size = 1, tp_rank = 0;
   int64_t ep_size = 1, ep_rank = 0;
-  /// Experts are divided among tp·ep ranks, and none is cut by the tensor axis.
-  bool tp_extends_ep = false;
+  /// The tensor axis falls into as many runs of neighbours, each of which has experts of its own
+  /// and cuts every one of them. Divides tp_size; tp_size: experts are whole.
+  int64_t expert_dealers = 1;
 };
 
-/// The rectangles of `spec` that the rank holds, in the order in which its tensor joins them, one
-/// below the other. Empty: it holds none, as of another rank's expert. Query, key and value are cut
-/// by KV groups. A fused matrix is cut inside its parts, so that the local one has the layout of
-/// the whole. With more ranks than KV heads each rank holds a copy of one. The last ranks may have
-/// fewer rows of the vocabulary than the others, or none.
-/// REQUIRES: tp divides the heads and the widths of feed-forward parts; tp divides the KV heads, or
-/// they divide tp; the ranks that experts are divided among divide their number.
-std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& coord);
+/// The rectangles of `spec` that the rank at `place` holds, in the order in which its tensor joins
+/// them, one below the other. Empty: it holds none, as of another rank's expert. Query, key and
+/// value are cut by KV groups. A fused matrix is cut inside its parts, so that the local one has
+/// the layout of the whole. With more ranks than KV heads each rank holds a copy of one. The last
+/// ranks may have fewer rows of the vocabulary than the others, or none. REQUIRES: tp divides the
+/// heads and the widths of feed-forward parts; tp divides the KV heads, or they divide tp; ep times
+/// the dealers divides the number of experts.
+std::vector<Rect> shard(const ModelConfig& config, const ParamSpec& spec, const Coord& place);
 
 /// Checks what shard() requires of a dense model. Errors: UsageError naming what `tp_size` does not
 /// divide, and sizes that do.

@@ -192,7 +192,7 @@ struct Saver::Work {
 
 Holders holders_of(const parallel::Mesh& mesh, bool is_shared) {
   return {mesh.tensor().size(), is_shared ? mesh.sharers().size() : 1, mesh.shape().pipeline,
-          mesh.shape().stage_size(), mesh.shape().expert};
+          mesh.shape().stage_size(), mesh.shape().expert * mesh.shape().expert_dealers};
 }
 
 Saver::Saver(const parallel::Mesh& mesh, optim::AdamW& optimizer)

@@ -134,7 +134,8 @@ std::vector<std::vector<std::string>> files_read(const fs::path& checkpoint, con
   const bool same = written_by.is_object() && written_by.at("tensor") == holders.tensor &&
                     written_by.at("sharers") == holders.sharers &&
                     written_by.value("pipeline", int64_t{1}) == holders.stages &&
-                    holders.stages == 1;  // stages may have had other layers
+                    holders.stages == 1 &&  // stages may have had other layers
+                    holders.experts == 1;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     std::set<std::string> read = common;
     if (same) {

@@ -2,11 +2,16 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+
+#include "device/dtype.h"
 
 namespace danlu::layers {
 namespace {
@@ -100,6 +105,86 @@ std::shared_ptr<const ops::ExpertLoad> Balance::load_of(const at::Tensor& picks_
         layer_SE * (training.aux_loss_coef / static_cast<double>(sparse_layers));
   }
   return {of_model, &of_model->load};
+}
+
+ops::TrainedChoice Balance::choice(const at::Tensor& logits_NE, const ops::RoutingRule& rule,
+                                   int64_t layer) const {
+  ops::TrainedChoice choice;
+  if (training.draws_picks) {
+    choice.keys_N = keys_of(logits_NE.size(0));
+    choice.salt = static_cast<uint64_t>(2 * layer);
+  }
+  if (!training.sinkhorn) return choice;
+  const at::Tensor own_NE = logits_NE.detach().cpu();
+  const bool is_whole = !places_RN.defined();
+  const at::Tensor all_NE = is_whole ? own_NE : of_whole_batch(own_NE);
+  const at::Tensor picks_NK = ops::balanced_picks(
+      ops::sinkhorn(all_NE, is_whole ? sequences : all_sequences()), all_NE, rule.per_token);
+  if (is_whole) {
+    choice.picks_NK = picks_NK;
+    return choice;
+  }
+  choice.picks_NK = at::zeros({own_NE.size(0), rule.per_token}, at::kLong);
+  const at::Tensor places = places_RN[context->rank()];
+  const at::Tensor own = places.masked_select(places.ge(0));
+  choice.picks_NK.narrow(0, 0, own.size(0)).copy_(picks_NK.index_select(0, own));
+  return choice;
+}
+
+at::Tensor Balance::read_by_router(const at::Tensor& x_NH, int64_t layer) const {
+  if (!(training.input_jitter > 0)) return x_NH;
+  const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
+  const at::Tensor factors =
+      ops::jitter_factors(keys_of(x_NH.size(0)), static_cast<uint64_t>(2 * layer + 1), x_NH.size(1),
+                          training.input_jitter);
+  return (x_NH.to(wide) * factors.to(x_NH.device(), wide)).to(x_NH.scalar_type());
+}
+
+at::Tensor Balance::keys_of(int64_t rows) const {
+  return at::constant_pad_nd(keys_N, {0, rows - keys_N.size(0)});  // filling follows the tokens
+}
+
+std::vector<ops::SegmentPart> Balance::all_sequences() const {
+  std::vector<ops::SegmentPart> all;
+  for (size_t s = 0; s + 1 < starts.size(); ++s)
+    all.push_back({starts[s], starts[s + 1], static_cast<int64_t>(s)});
+  return all;
+}
+
+int64_t Balance::drop(ops::Routing& routing, int64_t experts) const {
+  if (!(training.capacity_factor > 0)) return 0;
+  const bool by_position = training.drop == settings::DropPolicy::kPosition;
+  if (!places_RN.defined()) {
+    return ops::drop_beyond(training.capacity_factor, by_position, experts, sequences,
+                            sequence_lengths, routing.experts_NK, routing.weights_NK);
+  }
+  const at::Tensor experts_NK = of_whole_batch(routing.experts_NK);
+  ops::drop_beyond(training.capacity_factor, by_position, experts, all_sequences(),
+                   sequence_lengths, experts_NK, of_whole_batch(routing.weights_NK.detach().cpu()));
+  const int64_t* const places = places_RN[context->rank()].data_ptr<int64_t>();
+  int64_t dropped = 0;
+  const int64_t per_token = experts_NK.size(1);
+  const int64_t* const all_kept = experts_NK.data_ptr<int64_t>();
+  int64_t* const own = routing.experts_NK.data_ptr<int64_t>();
+  for (int64_t token = 0; token < places_RN.size(1) && places[token] >= 0; ++token) {
+    const int64_t* const kept = all_kept + places[token] * per_token;
+    for (int64_t k = 0; k < per_token; ++k) {
+      if (kept[k] < 0 && own[token * per_token + k] >= 0) ++dropped;
+      own[token * per_token + k] = kept[k];
+    }
+  }
+  return dropped;
+}
+
+at::Tensor Balance::of_whole_batch(const at::Tensor& own_NK) const {
+  const int64_t most = places_RN.size(1), here = std::min(most, own_NK.size(0));
+  const at::Tensor mine = at::constant_pad_nd(own_NK.narrow(0, 0, here), {0, 0, 0, most - here});
+  const at::Tensor all = context->all_gather(mine.contiguous(), 0);
+  at::Tensor whole = at::empty({starts.back(), own_NK.size(1)}, own_NK.options());
+  const at::Tensor places = places_RN.flatten(), is_there = places.ge(0);
+  whole.index_copy_(0, places.masked_select(is_there),
+                    all.index_select(0, is_there.nonzero().squeeze(1)));
+  return whole;
 }
 
 double Balance::value_of(const at::Tensor& sum, const at::Tensor& logits_NE,

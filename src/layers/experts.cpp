@@ -128,45 +128,49 @@ Group group_of(const std::vector<Expert>& experts, Linear Expert::* which) {
 }
 
 /// Which rows go where, if ranks divide the experts among them. Rows come by source, and by expert
-/// within a source.
+/// within a source; those that neighbours have got are sources after a rank's own, or before them.
 struct OwnersRows {
   std::vector<int64_t> sends, receives;  ///< rows to and from each rank
+  std::vector<int64_t> of_cutters;       ///< rows that each neighbour has got
   std::vector<int64_t> counts;           ///< of each of this rank's experts, from all ranks
   at::Tensor by_expert_R;  ///< int64: which of the rows that came is row r by expert, then source
   at::Tensor by_source_R;  ///< the other way
 
   /// given: this rank's rows for each expert of the layer. Collective.
-  OwnersRows(const std::vector<int64_t>& given, const parallel::Group& owners) {
-    const auto ranks = static_cast<size_t>(owners.size()), all = given.size(), own = all / ranks;
-    at::Tensor mine_E = at::empty({static_cast<int64_t>(all)}, at::kLong);
+  OwnersRows(const std::vector<int64_t>& given, const parallel::Group& owners,
+             const parallel::Group& cutters) {
+    const int64_t ranks = owners.size(), all = static_cast<int64_t>(given.size()),
+                  own = all / ranks;
+    const at::Tensor mine_E = at::empty({all}, at::kLong);
     std::copy(given.begin(), given.end(), mine_E.data_ptr<int64_t>());
-    const at::Tensor all_RE = owners.all_gather(mine_E.unsqueeze(0), 0);
-    const int64_t* const table = all_RE.data_ptr<int64_t>();
-    const size_t first = static_cast<size_t>(owners.rank()) * own;
-    const auto from = [&](size_t rank, size_t expert) {
-      return table[rank * all + first + expert];
-    };
-    counts.assign(own, 0);
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      sends.push_back(std::accumulate(given.begin() + static_cast<std::ptrdiff_t>(rank * own),
-                                      given.begin() + static_cast<std::ptrdiff_t>((rank + 1) * own),
-                                      int64_t{0}));
-      receives.push_back(0);
-      for (size_t expert = 0; expert < own; ++expert) {
-        receives.back() += from(rank, expert);
-        counts[expert] += from(rank, expert);
-      }
-    }
+    sends = sums_of_rows(mine_E.view({ranks, own}));
+    const at::Tensor came_RE =
+        owners.all_gather(mine_E.unsqueeze(0), 0).narrow(1, owners.rank() * own, own).contiguous();
+    receives = sums_of_rows(came_RE);
+    const at::Tensor table_SE = cutters.all_gather(came_RE, 0);
+    of_cutters = sums_of_rows(table_SE.view({cutters.size(), -1}));
+    put_in_order(table_SE);
+  }
+
+ private:
+  static std::vector<int64_t> sums_of_rows(const at::Tensor& table) {
+    const at::Tensor sums = table.sum(1);
+    return {sums.data_ptr<int64_t>(), sums.data_ptr<int64_t>() + sums.numel()};
+  }
+  /// table_SE: rows from each source for each expert.
+  void put_in_order(const at::Tensor& table_SE) {
+    const at::Tensor counts_E = table_SE.sum(0);
+    counts.assign(counts_E.data_ptr<int64_t>(), counts_E.data_ptr<int64_t>() + counts_E.numel());
     const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     by_expert_R = at::empty({rows}, at::kLong);
     by_source_R = at::empty({rows}, at::kLong);
-    std::vector<int64_t> next(own, 0);
-    for (size_t expert = 1; expert < own; ++expert)
-      next[expert] = next[expert - 1] + counts[expert - 1];
+    std::vector<int64_t> next(counts.size(), 0);
+    std::partial_sum(counts.begin(), counts.end() - 1, next.begin() + 1);
+    const int64_t* from = table_SE.data_ptr<int64_t>();
     int64_t came = 0;
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      for (size_t expert = 0; expert < own; ++expert) {
-        for (int64_t i = 0; i < from(rank, expert); ++i, ++came) {
+    for (int64_t source = 0; source < table_SE.size(0); ++source) {
+      for (size_t expert = 0; expert < counts.size(); ++expert, ++from) {
+        for (int64_t i = 0; i < *from; ++i, ++came) {
           by_source_R.data_ptr<int64_t>()[came] = next[expert];
           by_expert_R.data_ptr<int64_t>()[next[expert]++] = came;
         }
@@ -176,6 +180,42 @@ struct OwnersRows {
 };
 
 }  // namespace
+
+/// What the expert that every token passes, and its gate, make of a pass's tokens: in two parts,
+/// each of which may be done while rows travel. No rank waits for another in it.
+class SharedWork {
+ public:
+  /// The references outlive it.
+  SharedWork(const Experts& of, const at::Tensor& x_NH, const at::Tensor& gate_x_NH,
+             const std::shared_ptr<const Pass>& pass, const Again& again)
+      : of_(of), x_NH_(x_NH), gate_x_NH_(gate_x_NH), pass_(pass), again_(again) {}
+
+  void do_first() {
+    if (of_.shared && inputs_.empty()) inputs_ = of_.shared->inputs_of(x_NH_, *pass_);
+  }
+  void do_second() {
+    if (!of_.shared || sum_NH_.defined()) return;
+    do_first();
+    sum_NH_ = of_.shared->partial_of(inputs_, pass_, again_);
+    if (!of_.shared_gate.defined()) return;
+    const at::ScalarType wide = device::wide_type(x_NH_.scalar_type());
+    const at::Tensor gate_N1 = of_.shared_gate.forward(gate_x_NH_, *pass_).to(wide);
+    sum_NH_ = ops::scale_rows(sum_NH_, ops::sigmoid(gate_N1));
+  }
+  /// Undefined: the layer has no such expert.
+  at::Tensor result() {
+    do_second();
+    return sum_NH_;
+  }
+
+ private:
+  const Experts& of_;
+  const at::Tensor &x_NH_, &gate_x_NH_;
+  const std::shared_ptr<const Pass>& pass_;
+  const Again& again_;
+  std::vector<at::Tensor> inputs_;
+  at::Tensor sum_NH_;
+};
 
 void Expert::visit(Visitor& visitor) {
   for (Linear* linear : {&gate, &up, &down}) linear->visit(visitor);
@@ -210,29 +250,27 @@ Dispatch dispatch(const at::Tensor& experts_NK, int64_t experts, const at::Devic
 at::Tensor Experts::forward(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
                             const Again& again) const {
   const auto x = ops::shared_by(4, x_NH);
-  const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
-  const at::Tensor logits_NE = router_logits(router, x[0], *pass);
-  at::Tensor sum_NH = routed(x[1], logits_NE, pass, again);
-  if (shared) {
-    at::Tensor shared_NH = shared->partial(x[2], pass, again);
-    if (shared_gate.defined()) {
-      const at::Tensor gate_N1 = shared_gate.forward(x[3], *pass).to(wide);
-      shared_NH = ops::scale_rows(shared_NH, ops::sigmoid(gate_N1));
-    }
+  const at::Tensor read_NH = pass->balance ? pass->balance->read_by_router(x[0], layer) : x[0];
+  const at::Tensor logits_NE = router_logits(router, read_NH, *pass);
+  SharedWork shared_work(*this, x[2], x[3], pass, again);
+  at::Tensor sum_NH = routed(x[1], logits_NE, pass, again, shared_work);
+  if (const at::Tensor shared_NH = shared_work.result(); shared_NH.defined())
     sum_NH = ops::add(sum_NH, shared_NH);
-  }
   return region.leave(sum_NH);
 }
 
 at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
-                           const std::shared_ptr<const Pass>& pass, const Again& again) const {
+                           const std::shared_ptr<const Pass>& pass, const Again& again,
+                           SharedWork& shared_work) const {
   const auto logits = ops::shared_by(3, logits_NE);
-  ops::Routing routing = ops::route(logits[0], choice_bias.tensor, rule);
+  const ops::TrainedChoice choice =
+      pass->balance ? pass->balance->choice(logits_NE, rule, layer) : ops::TrainedChoice();
+  ops::Routing routing = ops::route(logits[0], choice_bias.tensor, rule, choice);
   // Filling is sent nowhere.
   routing.experts_NK.narrow(0, pass->num_tokens, x_NH.size(0) - pass->num_tokens).fill_(-1);
   const at::Tensor chosen_NK = routing.experts_NK.clone();
-  const int64_t dropped = drop(routing, logits_NE.size(1), *pass);
   const int64_t all = logits_NE.size(1);
+  const int64_t dropped = pass->balance ? pass->balance->drop(routing, all) : 0;
   if (pass->results) count(routing.experts_NK, all, dropped, *pass->results);
   const Dispatch to = dispatch(dealt(routing.experts_NK, all), all / dealers, x_NH.device());
   if (pass->results && pass->results->on_routing)
@@ -240,18 +278,10 @@ at::Tensor Experts::routed(const at::Tensor& x_NH, const at::Tensor& logits_NE,
   const at::Tensor weights_R1 = ops::take_rows(routing.weights_NK.reshape({-1, 1}), to.pick_R);
   at::Tensor rows_RH = ops::take_rows(x_NH, to.token_R);
   if (scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
-  rows_RH = through_owners(rows_RH, to.counts, pass_of_rows(pass, to.token_R), again);
+  rows_RH = through_owners(rows_RH, to.counts, pass_of_rows(pass, to.token_R), again, shared_work);
   if (!scales_input) rows_RH = ops::scale_rows(rows_RH, weights_R1);
   const at::Tensor sum_NH = ops::rows_summed(rows_RH, to.token_R, x_NH.size(0));
   return with_terms(sum_NH, {logits[1], logits[2]}, chosen_NK, *pass);
-}
-
-int64_t Experts::drop(ops::Routing& routing, int64_t experts, const Pass& pass) const {
-  if (!pass.balance || !(pass.balance->training.capacity_factor > 0)) return 0;
-  const Balance& balance = *pass.balance;
-  return ops::drop_beyond(
-      balance.training.capacity_factor, balance.training.drop == settings::DropPolicy::kPosition,
-      experts, balance.sequences, balance.sequence_lengths, routing.experts_NK, routing.weights_NK);
 }
 
 void Experts::count(const at::Tensor& experts_NK, int64_t all, int64_t dropped,
@@ -267,39 +297,56 @@ void Experts::count(const at::Tensor& experts_NK, int64_t all, int64_t dropped,
 }
 
 at::Tensor Experts::dealt(const at::Tensor& experts_NK, int64_t all) const {
-  if (dealers == 1) return experts_NK;
+  if (dealers == 1 && cutters->is_alone()) return experts_NK;
   // Owners stand in the order of their numbers, and among them the dealers of each.
   const int64_t each = all / (owners->size() * dealers);
+  const int64_t picks = experts_NK.numel(), senders = cutters->size();
   const at::Tensor own_NK = experts_NK.clone();
   int64_t* const chosen = own_NK.data_ptr<int64_t>();
-  for (int64_t pick = 0; pick < own_NK.numel(); ++pick) {
+  for (int64_t pick = 0; pick < picks; ++pick) {
     const int64_t expert = chosen[pick];
-    const bool is_own = expert >= 0 && expert / each % dealers == dealer;
+    const int64_t token = pick / experts_NK.size(1);
+    const bool is_sent = token * senders / experts_NK.size(0) == cutters->rank();
+    const bool is_own = is_sent && expert >= 0 && expert / each % dealers == dealer;
     chosen[pick] = is_own ? expert / (each * dealers) * each + expert % each : -1;
   }
   return own_NK;
 }
 
+at::Tensor Experts::exchanged(const at::Tensor& x_RH, const std::vector<int64_t>& sends,
+                              const std::vector<int64_t>& receives,
+                              const std::function<void()>& meanwhile) const {
+  if (!beside) return parallel::exchange_rows(x_RH, sends, receives, *owners);
+  const auto under_way = beside->begin(x_RH, sends, receives);
+  meanwhile();
+  return beside->end(under_way);
+}
+
 at::Tensor Experts::through_owners(const at::Tensor& x_RH, const std::vector<int64_t>& counts,
-                                   const std::shared_ptr<const Pass>& pass,
-                                   const Again& again) const {
+                                   const std::shared_ptr<const Pass>& pass, const Again& again,
+                                   SharedWork& shared_work) const {
   if (owners->is_alone()) return through(x_RH, counts, pass, again);
   if (pass->adapter_runs.size() > 1)
     throw InternalError("[lora] rows of different adapters go to experts of other ranks");
-  const OwnersRows rows(counts, *owners);
-  at::Tensor here_RH = parallel::exchange_rows(x_RH, rows.sends, rows.receives, *owners);
-  here_RH = ops::take_rows(here_RH, rows.by_expert_R.to(x_RH.device()));
+  const OwnersRows rows(counts, *owners, *cutters);
+  const at::Tensor by_expert_R = rows.by_expert_R.to(x_RH.device());
+  const auto in_order = [&](const at::Tensor& came_RH) {
+    return ops::take_rows(parallel::gather_rows(came_RH, rows.of_cutters, *cutters), by_expert_R);
+  };
   auto own = pass;
   if (pass->dropout_keys_N.defined()) {
     auto keyed = std::make_shared<Pass>(*pass);
     const at::Tensor keys_R1 = parallel::exchange_rows(pass->dropout_keys_N.unsqueeze(1),
                                                        rows.sends, rows.receives, *owners);
-    keyed->dropout_keys_N = ops::take_rows(keys_R1, rows.by_expert_R.to(x_RH.device())).squeeze(1);
+    keyed->dropout_keys_N = in_order(keys_R1).squeeze(1);
     own = keyed;
   }
+  at::Tensor here_RH =
+      in_order(exchanged(x_RH, rows.sends, rows.receives, [&] { shared_work.do_first(); }));
   here_RH = through(here_RH, rows.counts, own, again);
   here_RH = ops::take_rows(here_RH, rows.by_source_R.to(x_RH.device()));
-  return parallel::exchange_rows(here_RH, rows.receives, rows.sends, *owners);
+  here_RH = parallel::scatter_rows_sum(here_RH, rows.of_cutters, *cutters);
+  return exchanged(here_RH, rows.receives, rows.sends, [&] { shared_work.do_second(); });
 }
 
 at::Tensor Experts::through(const at::Tensor& x_RH, const std::vector<int64_t>& counts,

@@ -17,18 +17,18 @@ at::Tensor Mlp::activated(const std::vector<at::Tensor>& inputs) const {
   return ops::gated_activation(inputs[0], inputs[1], kind);
 }
 
-at::Tensor Mlp::partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
-                        const Again& again) const {
-  std::vector<at::Tensor> inputs;
+std::vector<at::Tensor> Mlp::inputs_of(const at::Tensor& x_NH, const Pass& pass) const {
   if (gate_up.defined()) {
-    const at::Tensor joined_NF = gate_up.forward(x_NH, *pass);
+    const at::Tensor joined_NF = gate_up.forward(x_NH, pass);
     const int64_t width = joined_NF.size(1) / 2;
-    inputs = ops::parts_of(joined_NF, {width, width}, 1);
-  } else if (!gate.defined()) {
-    inputs = {up.forward(x_NH, *pass)};
-  } else {
-    inputs = forward_each({&gate, &up}, x_NH, *pass);
+    return ops::parts_of(joined_NF, {width, width}, 1);
   }
+  if (!gate.defined()) return {up.forward(x_NH, pass)};
+  return forward_each({&gate, &up}, x_NH, pass);
+}
+
+at::Tensor Mlp::partial_of(const std::vector<at::Tensor>& inputs,
+                           const std::shared_ptr<const Pass>& pass, const Again& again) const {
   if (again.activation_output) {
     const Make make = [this](const std::vector<at::Tensor>& parts) { return activated(parts); };
     const at::Tensor active_NF = keeping_inputs(make, inputs, {});

@@ -23,11 +23,17 @@ struct Mlp : FeedForward {
   }
   /// The same without leaving the region: this rank's part of a sum [N, H].
   at::Tensor partial(const at::Tensor& x_NH, const std::shared_ptr<const Pass>& pass,
-                     const Again& again) const;
+                     const Again& again) const {
+    return partial_of(inputs_of(x_NH, *pass), pass, again);
+  }
+  /// partial() in two parts: what gate and up give, or up alone, each [N, F]; and the rest.
+  std::vector<at::Tensor> inputs_of(const at::Tensor& x_NH, const Pass& pass) const;
+  at::Tensor partial_of(const std::vector<at::Tensor>& inputs,
+                        const std::shared_ptr<const Pass>& pass, const Again& again) const;
   void visit(Visitor& visitor) override;
 
  private:
-  /// inputs: what gate and up gave, or up alone; each [N, F].
+  /// inputs: of inputs_of().
   at::Tensor activated(const std::vector<at::Tensor>& inputs) const;
 };
 

@@ -73,6 +73,14 @@ const parallel::Group& AnsweringModel::owners() const {
   return mesh.cutting(mesh.shape().expert_axes());
 }
 
+bool AnsweringModel::cuts_as_here(int64_t owner) const {
+  const parallel::MeshShape& shape = trained_.mesh().shape();
+  const int64_t cutters = shape.expert_tensor();
+  // Owners' numbers ascend with the tensor axis innermost, if they stand on it.
+  return shape.expert_dealers == 1 ||
+         owner % shape.tensor % cutters == trained_.mesh().coord().tp_rank % cutters;
+}
+
 void AnsweringModel::find_origins() {
   CausalLM::Impl& impl = trained_.impl();
   Json common = Json::array(), of_experts = Json::array();
@@ -103,7 +111,7 @@ void AnsweringModel::take_list(const std::string& list, int64_t stage) {
   for (const Json& said : parse_json(list, "the parameters of a stage")) {
     Origin origin;
     origin.stage = stage;
-    origin.owner = said.at("owner").get<int64_t>();
+    if (const auto owner = said.at("owner").get<int64_t>(); owner >= 0) origin.owners = {owner};
     origin.is_adapter = said.at("adapter").get<bool>();
     origin.layer = said.at("layer").get<int64_t>();
     origin.shape = said.at("shape").get<std::vector<int64_t>>();
@@ -111,8 +119,11 @@ void AnsweringModel::take_list(const std::string& list, int64_t stage) {
     origin.nf4 = form_from(said.at("nf4"));
     // Answers need no layers that predict further ahead. A table that two stages hold comes from
     // the first.
-    if (origin.layer < trained_.config().num_layers)
-      origins_.try_emplace(said.at("name").get<std::string>(), std::move(origin));
+    if (origin.layer >= trained_.config().num_layers) continue;
+    const auto [known, is_new] =
+        origins_.try_emplace(said.at("name").get<std::string>(), std::move(origin));
+    if (!is_new && known->second.stage == stage)  // ranks that cut an expert between them
+      known->second.owners.push_back(said.at("owner").get<int64_t>());
   }
 }
 
@@ -136,14 +147,22 @@ std::map<std::string, Parameter*> AnsweringModel::places() const {
 
 at::Tensor AnsweringModel::brought(const std::string& name, const Origin& origin) const {
   const parallel::Group& stages = trained_.mesh().pipeline();
-  const bool is_of_stage = stages.rank() == origin.stage, is_common = origin.owner < 0;
+  const bool is_of_stage = stages.rank() == origin.stage;
   const auto found = own_.find(name);
   const at::Tensor own = found == own_.end() ? at::Tensor() : found->second->held().detach();
-  const bool gives = own.defined() && is_of_stage && (is_common || owners().rank() == origin.owner);
-  at::Tensor memory =
-      gives ? own
-            : at::empty(origin.shape, at::TensorOptions(origin.dtype).device(trained_.device()));
-  if (is_of_stage && !is_common) owners().broadcast(memory, origin.owner);
+  const auto memory_of = [&](bool gives) {
+    return gives
+               ? own
+               : at::empty(origin.shape, at::TensorOptions(origin.dtype).device(trained_.device()));
+  };
+  at::Tensor memory;
+  if (origin.owners.empty()) memory = memory_of(own.defined() && is_of_stage);
+  for (const int64_t owner : origin.owners) {
+    at::Tensor part = memory_of(own.defined() && is_of_stage && owners().rank() == owner);
+    if (is_of_stage) owners().broadcast(part, owner);
+    // Ranks may cut an expert between them: the part is that of this rank's place among those.
+    if (!memory.defined() || cuts_as_here(owner)) memory = part;
+  }
   if (!stages.is_alone()) stages.broadcast(memory, origin.stage);
   return own.defined() ? own : memory;
 }

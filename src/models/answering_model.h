@@ -36,7 +36,9 @@ class AnsweringModel {
   /// Where a tensor comes from.
   struct Origin {
     int64_t stage = 0;
-    int64_t owner = -1;  ///< among the ranks of a stage that have other experts; -1: all have it
+    /// Ranks that have it among those of a stage with other experts, each a part if they are
+    /// several; empty: all have it.
+    std::vector<int64_t> owners = {};
     bool is_adapter = false;
     int64_t layer = -1;
     std::vector<int64_t> shape;  ///< of its memory
@@ -53,6 +55,8 @@ class AnsweringModel {
   /// The parameters of `model_`, by name.
   std::map<std::string, Parameter*> places() const;
   const parallel::Group& owners() const;
+  /// Whether that owner's part of an expert is the one that this rank has of its own experts.
+  bool cuts_as_here(int64_t owner) const;
 
   CausalLM& trained_;
   const parallel::Mesh& mesh_;

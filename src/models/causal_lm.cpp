@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,6 +55,26 @@ std::vector<ops::SegmentPart> parts_of(const ForwardInput& input, int64_t segmen
     first += range.size();
   }
   return parts;
+}
+
+/// What `balance` needs to decide over whole sequences, of whose tokens other ranks have some.
+/// Collective over the context axis.
+void put_places(const ForwardInput& input, layers::Balance& balance) {
+  if (balance.context->is_alone() || !balance.training.looks_at_sequences()) return;
+  const auto& starts = input.segments.q_starts;
+  balance.starts.assign(starts.begin(),
+                        starts.begin() + static_cast<std::ptrdiff_t>(balance.lengths.size()) + 1);
+  std::vector<int64_t> places;
+  for (const RowRange& range : input.rows) {
+    for (int64_t row = range.begin; row < std::min(range.end, balance.starts.back()); ++row)
+      places.push_back(row);
+  }
+  const auto count = static_cast<int64_t>(places.size());
+  at::Tensor most = at::full({1}, count, at::kLong);
+  balance.context->all_reduce_max(most);
+  const at::Tensor mine = at::full({1, most.item<int64_t>()}, int64_t{-1}, at::kLong);
+  std::copy(places.begin(), places.end(), mine.data_ptr<int64_t>());
+  balance.places_RN = balance.context->all_gather(mine, 0);
 }
 
 }  // namespace
@@ -156,6 +177,8 @@ std::shared_ptr<const layers::Balance> CausalLM::Impl::balance_for(
   balance->parts = parts_of(input, static_cast<int64_t>(own.size()));
   const auto& starts = input.segments.q_starts;
   for (size_t s = 0; s < own.size(); ++s) balance->lengths.push_back(starts[s + 1] - starts[s]);
+  put_places(input, *balance);
+  balance->keys_N = input.routers->keys_N;
   balance->sequences = balance->parts;
   balance->sequence_lengths = balance->lengths;
   if (balance->training.loss == settings::BalanceLoss::kSequence) return balance;

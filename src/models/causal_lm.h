@@ -52,6 +52,8 @@ struct RouterPass {
   /// How much of the step's loss lies in each of the pass's segments; on a context axis in the
   /// tokens of this rank.
   std::vector<double> segment_weights;
+  /// int64 [N] on the host: the keys of each token's noise, if training asks for any.
+  at::Tensor keys_N = {};
 };
 
 /// What a training pass asks of layers that predict further ahead.

@@ -24,8 +24,8 @@ layers::Again again_of(LayerRecompute kind) {
   const bool selective = kind == LayerRecompute::kSelective;
   return {.attention_core = selective,
           .gated_product = selective,
-          .activation_output = kind == LayerRecompute::kActivationFunction,
-          .norm_outputs = kind == LayerRecompute::kNorm};
+          .activation_output = settings::makes_activation_again(kind),
+          .norm_outputs = settings::makes_norms_again(kind)};
 }
 
 void CausalLM::Impl::count_backward(const at::Tensor& input_NH) const {

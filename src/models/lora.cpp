@@ -90,7 +90,8 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   const at::NoGradGuard no_grad;
   const Parameter& weight = linear.weight;
   const int64_t rank = peft.rank_of(linear.path);
-  const bool is_whole_expert = weight.spec.expert >= 0 && mesh.shape().tensor_deals_experts;
+  const bool is_expert = weight.spec.expert >= 0 && mesh.shape().expert_dealers > 1;
+  const bool is_whole_expert = is_expert && mesh.shape().expert_tensor() == 1;
   const bool cuts_columns = weight.spec.cut == arch::Cut::kColumns && !is_whole_expert;
   const auto part = [&](AdapterPart which, bool cut) {
     arch::ParamSpec spec = weight.spec;
@@ -109,7 +110,7 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
   adapter.dropout = peft.dropout;
   adapter.dropout_salt = hash_bytes(linear.path);
   if (cuts_columns) {
-    adapter.columns = &mesh.tensor();
+    adapter.columns = is_expert ? &mesh.neighbours(mesh.shape().expert_tensor()) : &mesh.tensor();
     adapter.first_column = weight.rects.front().rect.col;
   }
   adapter.a_RI = part(AdapterPart::kLoraA, cuts_columns);

@@ -174,10 +174,11 @@ std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
   result->rule = routing_rule(config);
   result->scales_input = config.scales_input;
   result->owners = &at.mesh.cutting({arch::Axis::kExpert});
-  if (at.mesh.shape().tensor_deals_experts) {
-    result->dealers = at.mesh.coord().tp_size;
-    result->dealer = at.mesh.coord().tp_rank;
-  }
+  result->dealers = at.mesh.shape().expert_dealers;
+  result->dealer = at.mesh.coord().tp_rank / at.mesh.shape().expert_tensor();
+  // Between regions a rank has its share of the rows, and may as well send no others.
+  if (at.mesh.region().is_sequence() && !result->owners->is_alone())
+    result->cutters = &at.mesh.neighbours(at.mesh.shape().expert_tensor());
   result->layer = at.layer;
   result->num_layers = at.config.num_layers + at.config.num_predictions();
   for (int64_t expert = 0; expert < config.count; ++expert) {
@@ -186,8 +187,10 @@ std::unique_ptr<layers::FeedForward> feed_forward(const BlockPlace& at) {
                                parameters.linear(Role::kExpertUp, at.layer, expert),
                                parameters.linear(Role::kExpertDown, at.layer, expert)});
   }
-  if (config.shared_ffn_size > 0)
+  if (config.shared_ffn_size > 0) {
     result->shared = gated_mlp(at, Role::kSharedGateProj, Role::kSharedUp, Role::kSharedDown);
+    result->beside = at.mesh.experts_beside();
+  }
   if (config.shared_gate)
     result->shared_gate = parameters.linear(Role::kSharedExpertGate, at.layer);
   return result;

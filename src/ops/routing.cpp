@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/rng.h"
 #include "device/parallel.h"
 #include "ops/autograd.h"
 #include "ops/check.h"
@@ -107,6 +108,38 @@ int64_t sparse_pick(const RoutingRule& rule, const T* logits, int64_t taken, Row
   return best;
 }
 
+/// Uniform in (0, 1), by the hash of a token's draw and an expert or a column.
+double uniform(uint64_t key, uint64_t number) {
+  return (static_cast<double>(mix64(key, number) >> 11) + 0.5) * 0x1p-53;
+}
+
+/// The draws of a token's sparsemixer.
+struct Draws {
+  uint64_t key;
+  uint64_t of_pick(size_t pick) const { return mix64(key, pick); }
+};
+
+/// sparse_pick by the weights that it gives, not the largest: the largest logit that is open plus
+/// Gumbel noise. Sets the weight, of which a drawn pick may have a third.
+template <typename T>
+int64_t drawn_pick(const RoutingRule& rule, const T* logits, int64_t taken, uint64_t key,
+                   Row<T>& row, T* weight) {
+  const int64_t largest = sparse_pick(rule, logits, taken, row);
+  int64_t drawn = largest;
+  double best = -std::numeric_limits<double>::infinity();
+  for (size_t e = 0; e < row.scores.size(); ++e) {
+    if (!row.is_open[e]) continue;
+    const double value = static_cast<double>(logits[e]) - std::log(-std::log(uniform(key, e)));
+    if (value > best) {
+      best = value;
+      drawn = static_cast<int64_t>(e);
+    }
+  }
+  const bool is_whole = drawn == largest || uniform(key, row.scores.size()) > 0.75;
+  *weight = row.scores[static_cast<size_t>(drawn)] * (is_whole ? T{1} : static_cast<T>(0.3333));
+  return drawn;
+}
+
 template <typename T>
 struct Matrix {
   const T* logits;
@@ -122,10 +155,14 @@ Matrix<T> matrix_of(const at::Tensor& logits_NE) {
 
 template <typename T>
 void choose(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule,
-            const at::Tensor& experts_NK, const at::Tensor& weights_NK) {
+            const TrainedChoice& choice, const at::Tensor& experts_NK,
+            const at::Tensor& weights_NK) {
   const Matrix<T> logits = matrix_of<T>(logits_NE);
   const T* const bias = bias_E.defined() ? bias_E.data_ptr<T>() : nullptr;
   const auto picks = static_cast<size_t>(rule.per_token);
+  const int64_t* const keys = choice.keys_N.defined() ? choice.keys_N.data_ptr<int64_t>() : nullptr;
+  const int64_t* const made =
+      choice.picks_NK.defined() ? choice.picks_NK.data_ptr<int64_t>() : nullptr;
   int64_t* const experts = experts_NK.data_ptr<int64_t>();
   T* const weights = weights_NK.data_ptr<T>();
   device::parallel_for(0, logits_NE.size(0), kTokensAtATime, [&](int64_t begin, int64_t end) {
@@ -135,7 +172,13 @@ void choose(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Routing
       T* const weight = weights + n * picks;
       if (rule.score == RouterScore::kSparseMixer) {
         for (size_t k = 0; k < picks; ++k) {
-          chosen[k] = sparse_pick(rule, logits.of(n), k == 0 ? int64_t{-1} : chosen[0], row);
+          const int64_t taken = k == 0 ? int64_t{-1} : chosen[0];
+          if (keys) {
+            const Draws draws{mix64(static_cast<uint64_t>(keys[n]), choice.salt)};
+            chosen[k] = drawn_pick(rule, logits.of(n), taken, draws.of_pick(k), row, weight + k);
+            continue;
+          }
+          chosen[k] = sparse_pick(rule, logits.of(n), taken, row);
           weight[k] = row.scores[static_cast<size_t>(chosen[k])];
         }
         continue;
@@ -144,7 +187,11 @@ void choose(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Routing
       for (size_t e = 0; e < logits.experts; ++e)
         row.choice[e] = row.scores[e] + (bias ? bias[e] : T{0});
       if (rule.groups > 1) close_groups(rule, row);
-      take_best(row.choice, rule.per_token, row.order);
+      if (made) {
+        std::copy_n(made + n * picks, picks, row.order.begin());
+      } else {
+        take_best(row.choice, rule.per_token, row.order);
+      }
       T sum = static_cast<T>(rule.norm_add);
       for (size_t k = 0; k < picks; ++k) {
         chosen[k] = row.order[k];
@@ -221,13 +268,14 @@ void in_type_of(const at::Tensor& logits_NE, const Run& run) {
 
 at::Tensor on_host(const at::Tensor& x) { return x.detach().cpu().contiguous(); }
 
-Routing picked(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule) {
+Routing picked(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule,
+               const TrainedChoice& choice = {}) {
   const at::Tensor logits = on_host(logits_NE);
   const at::Tensor bias = bias_E.defined() ? on_host(bias_E).to(logits.scalar_type()) : bias_E;
   Routing result{at::empty({logits.size(0), rule.per_token}, at::kLong),
                  at::empty({logits.size(0), rule.per_token}, logits.options())};
   in_type_of(logits, [&](auto type) {
-    choose<decltype(type)>(logits, bias, rule, result.experts_NK, result.weights_NK);
+    choose<decltype(type)>(logits, bias, rule, choice, result.experts_NK, result.weights_NK);
   });
   result.weights_NK = result.weights_NK.to(logits_NE.device());
   return result;
@@ -236,8 +284,9 @@ Routing picked(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Rout
 class OwnRouting : public torch::autograd::Function<OwnRouting> {
  public:
   static List forward(AutogradContext* ctx, const at::Tensor& logits_NE, const at::Tensor& bias_E,
-                      const RoutingRule& rule) {
-    const Routing result = picked(logits_NE, bias_E.numel() > 0 ? bias_E : at::Tensor(), rule);
+                      const RoutingRule& rule, const TrainedChoice& choice) {
+    const Routing result =
+        picked(logits_NE, bias_E.numel() > 0 ? bias_E : at::Tensor(), rule, choice);
     ctx->mark_non_differentiable({result.experts_NK});
     ctx->save_for_backward({logits_NE});
     ctx->saved_data["experts"] = result.experts_NK.clone();  // callers take picks out
@@ -253,9 +302,24 @@ class OwnRouting : public torch::autograd::Function<OwnRouting> {
                                       held_in<RoutingRule>(ctx->saved_data["rule"]), d_weights,
                                       d_logits);
     });
-    return {d_logits.to(logits_NE.device()), {}, {}};
+    return {d_logits.to(logits_NE.device()), {}, {}, {}};
   }
 };
+
+void check_choice(const at::Tensor& logits_NE, const RoutingRule& rule,
+                  const TrainedChoice& choice) {
+  const bool mixes = rule.score == RouterScore::kSparseMixer;
+  const at::Tensor &picks = choice.picks_NK, &keys = choice.keys_N;
+  require(
+      !picks.defined() || (!mixes && picks.scalar_type() == at::kLong &&
+                           picks.sizes() == at::IntArrayRef({logits_NE.size(0), rule.per_token})),
+      "routing", "picks that are made are int64 [", logits_NE.size(0), ", ", rule.per_token,
+      "], and not sparsemixer's");
+  require(!keys.defined() || (mixes && keys.scalar_type() == at::kLong && keys.dim() == 1 &&
+                              keys.size(0) == logits_NE.size(0)),
+          "routing", "sparsemixer draws by one int64 key for each of ", logits_NE.size(0),
+          " tokens");
+}
 
 void check_rule(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule) {
   require(logits_NE.dim() == 2, "routing", "logits ", logits_NE.sizes(), " must be [N, E]");
@@ -440,45 +504,16 @@ at::Tensor summed(const at::Tensor& logits_NE, const TokenTerm& term) {
 
 }  // namespace
 
-Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule) {
+Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule,
+              const TrainedChoice& choice) {
   check_rule(logits_NE, bias_E, rule);
-  if (needs_no_graph({&logits_NE})) return picked(logits_NE, bias_E, rule);
+  check_choice(logits_NE, rule, choice);
+  if (needs_no_graph({&logits_NE})) return picked(logits_NE, bias_E, rule, choice);
   // libtorch 1.13 takes no undefined tensors here: nothing is a bias of length 0.
   const List result = OwnRouting::apply(
-      logits_NE, bias_E.defined() ? bias_E.detach() : at::empty({0}, logits_NE.options()), rule);
+      logits_NE, bias_E.defined() ? bias_E.detach() : at::empty({0}, logits_NE.options()), rule,
+      choice);
   return {result[0], result[1]};
-}
-
-int64_t drop_beyond(double factor, bool by_position, int64_t experts,
-                    const std::vector<SegmentPart>& parts, const std::vector<int64_t>& lengths,
-                    const at::Tensor& experts_NK, const at::Tensor& weights_NK) {
-  const int64_t per_token = experts_NK.size(1);
-  int64_t* const picks = experts_NK.data_ptr<int64_t>();
-  const at::Tensor weights = on_host(weights_NK).to(at::kDouble);
-  const double* const weight = weights.data_ptr<double>();
-  // Equal tokens, such as a text that begins with the same word twice, have weights that differ by
-  // rounding alone.
-  const auto steps = [](double value) { return std::llround(value * 1024); };
-  int64_t dropped = 0;
-  std::vector<std::vector<int64_t>> of_expert(static_cast<size_t>(experts));
-  for (const SegmentPart& part : parts) {
-    const double even =
-        static_cast<double>(lengths[static_cast<size_t>(part.segment)] * per_token) /
-        static_cast<double>(experts);
-    const auto room = static_cast<size_t>(std::ceil(even * factor));
-    for (auto& list : of_expert) list.clear();
-    for (int64_t pick = part.begin * per_token; pick < part.end * per_token; ++pick)
-      of_expert[static_cast<size_t>(picks[pick])].push_back(pick);
-    for (auto& list : of_expert) {
-      if (list.size() <= room) continue;
-      if (!by_position) {
-        std::stable_sort(list.begin(), list.end(),
-                         [&](int64_t a, int64_t b) { return steps(weight[a]) > steps(weight[b]); });
-      }
-      for (size_t i = room; i < list.size(); ++i, ++dropped) picks[list[i]] = -1;
-    }
-  }
-  return dropped;
 }
 
 at::Tensor best_experts(const at::Tensor& logits_NE, int64_t per_token) {

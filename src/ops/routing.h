@@ -38,12 +38,27 @@ struct Routing {
   at::Tensor weights_NK;  ///< f32 (f64 of f64) on the logits' device
 };
 
+/// What training changes of a router's choice.
+struct TrainedChoice {
+  /// int64 [N, K] on the host: the choice has been made, only weights are worked out. Undefined: by
+  /// the rule.
+  at::Tensor picks_NK;
+  /// int64 [N] on the host: sparsemixer draws each pick by the softmax that weighs it, from hashes
+  /// of a token's key, `salt`, the pick and the expert. A pick that is not the largest has, but for
+  /// one in four, a third of its weight (Heun's method: arXiv:2310.00811 §4). Undefined: it takes
+  /// the largest.
+  at::Tensor keys_N;
+  uint64_t salt = 0;
+};
+
 /// The experts of each token, and the weights of what they give. The choice is by score plus
 /// bias_E (f32 [E], or undefined), the weight by the score alone.
-/// Shapes  logits_NE [N, E], f32 or f64. Grad  through the weights to the logits.
+/// Shapes  logits_NE [N, E], f32 or f64. Grad  through the weights to the logits; through drawn
+///         picks as if they had their whole weight, as sparsemixer's own backward.
 /// Errors  ModelError for shapes that do not fit, more picks than there are to choose from, groups
 ///         that do not divide the experts.
-Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule);
+Routing route(const at::Tensor& logits_NE, const at::Tensor& bias_E, const RoutingRule& rule,
+              const TrainedChoice& choice = {});
 
 /// The `per_token` best experts of each row by score alone, as route() decides: int64 [N, K] on the
 /// host. Without gradient.
@@ -53,6 +68,20 @@ at::Tensor best_experts(const at::Tensor& logits_NE, int64_t per_token);
 struct SegmentPart {
   int64_t begin = 0, end = 0, segment = 0;
 };
+
+/// Sinkhorn's balance of each segment by itself: factors of rows and columns that make all tokens,
+/// and all experts, have even sums of exp(logit), until the columns' change by 1e-4 on the average
+/// (Megatron-LM core/transformer/moe/moe_utils.py). f64 [N, E] on the host; tokens in no part: 0.
+at::Tensor sinkhorn(const at::Tensor& logits_NE, const std::vector<SegmentPart>& parts);
+/// The `per_token` experts of each row with the most of that balance, largest first: int64 [N, K]
+/// on the host. Balance may say nothing, as of a single token, of which each expert gets the same:
+/// what agrees in steps of 1/16384 of an even share goes by logits, then by the expert's number.
+at::Tensor balanced_picks(const at::Tensor& balanced_NE, const at::Tensor& logits_NE,
+                          int64_t per_token);
+
+/// 1 + eps · u for each element of N tokens' rows, u uniform in [-1, 1) by a hash of (keys[n],
+/// salt, the column): f64 [N, columns] on the host. keys_N: int64 on the host.
+at::Tensor jitter_factors(const at::Tensor& keys_N, uint64_t salt, int64_t columns, double eps);
 
 /// Makes picks -1 of which an expert has too many: of each segment it keeps ceil(length · K / E ·
 /// factor), those with the largest weights or, by_position, of the first tokens. Weights that

@@ -135,6 +135,10 @@ Mesh::Mesh(World& world, const MeshShape& shape, std::unique_ptr<Group> all)
   background_ = std::make_unique<PassGroups>(world, shape, /*with_stages=*/false);
   saving_ = std::make_unique<ModelGroups>(world, shape);
   context_ = std::make_unique<Context>(world, shape);
+  if (shape.expert > 1 && shape.overlaps_experts) {
+    experts_beside_ = std::make_unique<AsyncExchange>(
+        world.make_groups(settings::ranks_over(shape, {Axis::kExpert})));
+  }
   make_links(world);
 }
 
@@ -166,6 +170,7 @@ void Mesh::abort() const {
   all().abort();
   ends().abort();
   context_->abort();
+  if (experts_beside_) experts_beside_->abort();
   for (const Link& link : links_) {
     or_alone(link.previous).abort();
     or_alone(link.next).abort();

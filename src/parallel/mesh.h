@@ -12,6 +12,7 @@
 #include "arch/shard.h"
 #include "base/error.h"
 #include "parallel/context.h"
+#include "parallel/exchange.h"
 #include "parallel/group.h"
 #include "parallel/region.h"
 #include "settings/mesh_shape.h"
@@ -150,6 +151,9 @@ class Mesh : public PassGroups {
   const Group& with_previous(Way way) const { return *links_[static_cast<size_t>(way)].previous; }
   /// The ranks that divide the tokens of one micro-batch among them.
   const Context& context() const { return *context_; }
+  /// Carries rows along the expert axis while passes compute; nullptr: nobody asked for it, or the
+  /// axis has one rank.
+  const AsyncExchange* experts_beside() const { return experts_beside_.get(); }
   /// The exchanges at the borders of what the tensor axis divides.
   Region region() const { return {tensor(), shape_.sequence_parallel}; }
   /// Groups for exchanges that run beside a pass. They stay within a stage.
@@ -179,6 +183,7 @@ class Mesh : public PassGroups {
   int64_t rank_ = 0;
   std::unique_ptr<Group> all_, own_ends_;
   std::unique_ptr<Context> context_ = std::make_unique<Context>();
+  std::unique_ptr<AsyncExchange> experts_beside_;
   struct Link {
     std::unique_ptr<Group> previous, next;
   };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -73,23 +74,27 @@ void WholeTensors::add_experts_of_others(const Group& owners) {
     own.push_back({part.name(), part.spec.shape, static_cast<int>(part.tensor.scalar_type()),
                    part.spec.layer, part.spec.expert, static_cast<int>(part.spec.cut)});
   }
-  std::vector<Parameter> all, experts;
+  std::vector<Parameter> all;
+  std::map<std::string, Parameter> experts;
   for (Parameter& part : parts_) {
     if (part.spec.expert < 0) {
       all.push_back(std::move(part));
     } else if (!part.rects.empty()) {
-      experts.push_back(std::move(part));
+      experts.emplace(part.name(), std::move(part));
     }
   }
   const std::vector<std::string> said = texts_of_all(owners, dump_text(own));
-  for (size_t rank = 0; rank < said.size(); ++rank) {
-    if (static_cast<int64_t>(rank) == owners.rank()) {
-      all.insert(all.end(), experts.begin(), experts.end());
-      continue;
-    }
-    for (const Json& part : parse_json(said[rank], "the experts of a rank")) {
+  std::set<std::string> known;
+  for (const std::string& of_rank : said) {
+    for (const Json& part : parse_json(of_rank, "the experts of a rank")) {
+      const auto name = part[0].get<std::string>();
+      if (!known.insert(name).second) continue;  // ranks may cut an expert between them
+      if (const auto own_part = experts.find(name); own_part != experts.end()) {
+        all.push_back(own_part->second);
+        continue;
+      }
       Parameter other;
-      other.spec.name = part[0].get<std::string>();
+      other.spec.name = name;
       other.spec.shape = part[1].get<std::vector<int64_t>>();
       other.spec.layer = part[3].get<int64_t>();
       other.spec.expert = part[4].get<int64_t>();

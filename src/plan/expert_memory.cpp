@@ -129,8 +129,7 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   const Readers all = readers_of(uses, specs, layer);
   const bool has_shared = experts.shared_ffn_size > 0;
   // Experts make the product after their activation again too where that alone is not kept.
-  const bool made =
-      kind == LayerRecompute::kSelective || kind == LayerRecompute::kActivationFunction;
+  const bool made = kind == LayerRecompute::kSelective || settings::makes_activation_again(kind);
   const int64_t rows = times_kept(request, {all.gate, all.up}),
                 product = times_kept(request, {all.down});
   const int64_t shared_product = has_shared && !made ? times_kept(request, {all.shared_down}) : 0;
@@ -138,7 +137,7 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   const bool router_reads = all.router.is_trained;
   const Reader as_it_is = of.wide == 0 ? all.router : Reader{};
   const int64_t inputs =
-      kind == LayerRecompute::kNorm
+      settings::makes_norms_again(kind)
           ? 0
           : times_kept(request, {as_it_is, all.shared_gate, all.shared_up, all.shared_factor});
 

@@ -187,8 +187,8 @@ FeedForward dense_bytes(const Request& request, const Sizes& of, const Inputs& i
                         LayerRecompute kind) {
   const bool all = kind != LayerRecompute::kSelective;
   Inputs kept_inputs = inputs;
-  if (!all || kind == LayerRecompute::kActivationFunction) kept_inputs.product = 0;
-  if (kind == LayerRecompute::kNorm) kept_inputs.gate_up = 0;
+  if (!all || settings::makes_activation_again(kind)) kept_inputs.product = 0;
+  if (settings::makes_norms_again(kind)) kept_inputs.gate_up = 0;
   const int64_t entered = of.is_gated ? 2 * of.ffn : of.ffn;
   const int64_t product = inputs.product * of.ffn;
   const int64_t found = of.is_gated ? 3 * of.ffn : activation_backward_bytes(request, of);
@@ -196,8 +196,8 @@ FeedForward dense_bytes(const Request& request, const Sizes& of, const Inputs& i
                     .backward = of.rows + found + (all ? -product : of.inside),
                     .later = inputs.mlp(of) + entered};
   bytes.backward += gelu_backward_bytes(request, of);
-  if (kind == LayerRecompute::kActivationFunction) bytes.backward += 2 * product;
-  if (kind == LayerRecompute::kNorm) bytes.backward += inputs.gate_up * of.inside;
+  if (settings::makes_activation_again(kind)) bytes.backward += 2 * product;
+  if (settings::makes_norms_again(kind)) bytes.backward += inputs.gate_up * of.inside;
   return bytes;
 }
 
@@ -205,7 +205,7 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
                     const FeedForward& feed_forward, LayerRecompute kind) {
   const bool all = kind != LayerRecompute::kSelective;
   Inputs kept_inputs = inputs;
-  if (kind == LayerRecompute::kNorm) kept_inputs.qkv = 0;
+  if (settings::makes_norms_again(kind)) kept_inputs.qkv = 0;
   // Norms keep their inputs. Rotated queries and keys are tensors of their own, and views of a
   // fused projection keep it whole.
   // Run again, attention is given what it was before heads were exchanged for tokens.
@@ -235,7 +235,7 @@ LayerBytes bytes_of(const Request& request, const Sizes& of, const Inputs& input
   const settings::ActivationOffload& leaves = request.offload;
   const int64_t norm = of.rows + of.stats;
   // Where a norm's output is made again, its input leaves with what takes that output too.
-  const bool made = kind == LayerRecompute::kNorm;
+  const bool made = settings::makes_norms_again(kind);
   const bool first = leaves.input_norm && (!made || leaves.self_attention),
              second = leaves.post_attention_norm && (!made || leaves.mlp);
   bytes.gone = (first ? norm : 0) + (leaves.self_attention ? attention - norm : 0) +
@@ -392,7 +392,7 @@ LayerBytes layer_bytes(const Request& request, const Uses& uses,
     return bytes_of(request, of, inputs, dense_bytes(request, of, inputs, kind), kind);
   const ExpertBytes experts = expert_bytes(request, uses, specs, layer, kind);
   // Where the norm's output is made again, it is there as long as something reads it.
-  const int64_t again = kind == LayerRecompute::kNorm ? of.inside : 0;
+  const int64_t again = settings::makes_norms_again(kind) ? of.inside : 0;
   LayerBytes bytes = bytes_of(
       request, of, inputs, {experts.kept, of.rows + experts.backward + again, experts.later}, kind);
   bytes.early = of.rows + experts.early + again;
@@ -407,11 +407,12 @@ LayerBytes block_bytes(const Request& request, const Uses& uses,
       inputs_of(request, uses, specs, input_of_block,
                 [place](const arch::ParamSpec& spec) { return spec.tower_place == place; });
   // A block makes no norm again, and an activation alone only where it is gated.
-  const bool is_none =
-      kind == LayerRecompute::kNorm ||
-      (kind == LayerRecompute::kActivationFunction && !request.model.vision->is_gated);
+  LayerRecompute done = kind;
+  if (settings::makes_norms_again(kind) || settings::makes_activation_again(kind)) {
+    const bool has_some = settings::makes_activation_again(kind) && request.model.vision->is_gated;
+    done = has_some ? LayerRecompute::kActivationFunction : LayerRecompute::kNone;
+  }
   const Sizes of = block_sizes(request, block);
-  const LayerRecompute done = is_none ? LayerRecompute::kNone : kind;
   LayerBytes bytes = bytes_of(request, of, inputs, dense_bytes(request, of, inputs, done), done);
   bytes.gone = 0;  // a tower's activations stay
   return bytes;

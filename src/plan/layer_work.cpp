@@ -15,6 +15,8 @@ double LayerWork::of(settings::LayerRecompute kind) const {
       return norms;
     case LayerRecompute::kActivationFunction:
       return activation;
+    case LayerRecompute::kNormAndActivation:
+      return norms + activation;
     case LayerRecompute::kSelective:
       return core + activation + down;
     case LayerRecompute::kFull:

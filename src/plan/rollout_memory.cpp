@@ -15,7 +15,7 @@ Request drawing_of(const Request& request) {
   drawing.model = request.rollout->model;
   drawing.mesh = {};
   drawing.mesh.tensor = request.mesh.tensor;
-  drawing.mesh.tensor_deals_experts = request.mesh.tensor_deals_experts;
+  drawing.mesh.expert_dealers = request.mesh.expert_dealers;
   drawing.pipeline = {};
   drawing.sharding = settings::Sharding::kNone;
   drawing.longest = drawing.packed = 0;

@@ -41,6 +41,8 @@ double recompute_seconds(const LayerTimes& layer, const ProgramTraits& program,
       return layer.activation;
     case LayerRecompute::kNorm:
       return layer.norms;
+    case LayerRecompute::kNormAndActivation:
+      return layer.norms + layer.activation;
   }
   return 0;
 }
@@ -142,7 +144,7 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const double exposed =
           std::max(0.0, exchange - (program_.hides_exchanges ? layer.backward_weight : 0));
       // A recomputed norm's output is gathered again, once for attention and once for the MLP.
-      const bool gathers = cut && group.kind == LayerRecompute::kNorm;
+      const bool gathers = cut && settings::makes_norms_again(group.kind);
       const double tensor_back =
           exposed + (full      ? exchange
                      : gathers ? 2 * reduce_scatter_seconds(paths_.tensor, hidden)
@@ -151,8 +153,10 @@ void StageClock::add_layers(const arch::Stage& chunk, const Traffic& traffic, Ch
       const auto travels_to_experts = [&](double bytes) {
         return sends ? 2 * paths_.expert.seconds(bytes / 2 * busiest_) : 0;
       };
-      const double expert = travels_to_experts(traffic.expert_forward);
-      const double expert_back = travels_to_experts(traffic.expert_backward) + (full ? expert : 0);
+      const double gathered = sends ? paths_.tensor.seconds(traffic.expert_gathered) : 0;
+      const double expert = travels_to_experts(traffic.expert_forward) + gathered;
+      const double expert_back =
+          travels_to_experts(traffic.expert_backward) + gathered + (full ? expert : 0);
       work.forward += layer.forward + exchange + context + expert;
       work.backward_input +=
           layer.backward_input + again + tensor_back + context_back + expert_back;

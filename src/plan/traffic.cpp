@@ -79,6 +79,8 @@ double data_bytes(const Request& request, const arch::Stage& stage, const Elemen
 /// on the way back, with how many there are: one pass through a layer with experts.
 struct ExpertRows {
   double there = 0, back = 0;
+  /// Among neighbours that cut an expert, where each sends the rows of its part of the tokens.
+  double gathered = 0;
 };
 ExpertRows expert_rows_bytes(const Request& request) {
   const auto ranks = static_cast<double>(request.mesh.expert);
@@ -88,7 +90,14 @@ ExpertRows expert_rows_bytes(const Request& request) {
   // The number of rows for each expert, and where adapters drop something, a key of each row.
   const double counts = (ranks - 1) * 8 * static_cast<double>(request.model.experts.count);
   const bool drops = request.adapters && request.adapters->dropout > 0;
-  return {.there = leaves * (row + (drops ? 8 : 0)) + counts, .back = leaves * row};
+  const settings::MeshShape& mesh = request.mesh;
+  const int64_t cutters = mesh.sequence_parallel ? mesh.expert_tensor() : 1;
+  const auto senders = static_cast<double>(cutters * mesh.expert_dealers);
+  const double others = static_cast<double>(cutters - 1) / senders;
+  const double gathered = static_cast<double>(request.routed_rows()) * others;
+  return {.there = leaves / senders * (row + (drops ? 8 : 0)) + counts,
+          .back = leaves / senders * row,
+          .gathered = gathered * row};
 }
 
 /// Layers with experts of the stage, and those of them that are made again from their input.
@@ -218,7 +227,10 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   using settings::LayerRecompute;
   const double again = share(LayerRecompute::kFull);
   // Norms that are made again where ranks share the rows: half of a sum before each of two parts.
-  const double gathered = request.mesh.sequence_parallel ? share(LayerRecompute::kNorm) : 0;
+  const double gathered =
+      request.mesh.sequence_parallel
+          ? share(LayerRecompute::kNorm) + share(LayerRecompute::kNormAndActivation)
+          : 0;
   Traffic traffic;
   traffic.replicas = replica_bytes(request, elements);
   traffic.data = data_bytes(request, stage, elements) + traffic.replicas;
@@ -233,7 +245,8 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   const bool is_again = kind == LayerRecompute::kFull,
              is_selective = kind == LayerRecompute::kSelective;
   // Beside the block: the table's row; two hidden states that enter and one that leaves; the head.
-  const double of_norms = request.mesh.sequence_parallel && kind == LayerRecompute::kNorm ? 1 : 0;
+  const double of_norms =
+      request.mesh.sequence_parallel && settings::makes_norms_again(kind) ? 1 : 0;
   traffic.tensor += passes * ahead * (5 + 4 + (is_again ? 2 : 0) + of_norms) * all_reduce;
   traffic.message = hidden / (request.mesh.sequence_parallel ? ranks : 1);
   const int64_t border = stage.chunks.front().end;
@@ -252,6 +265,8 @@ Traffic traffic_of(const Request& request, const arch::Stage& stage, const Eleme
   const SparseLayers sparse = sparse_layers(request, stage);
   traffic.expert_forward = rows.there + rows.back;
   traffic.expert_backward = 2 * rows.back;
+  traffic.expert_gathered = 2 * rows.gathered;
+  traffic.tensor += passes * (2 * sparse.all + sparse.again) * traffic.expert_gathered;
   traffic.expert = passes * (sparse.all * (traffic.expert_forward + traffic.expert_backward) +
                              sparse.again * traffic.expert_forward);
   const double messages = request.mesh.pipeline > 1 ? passes * border_bytes(request, stage) : 0;

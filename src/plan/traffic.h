@@ -17,9 +17,11 @@ struct Traffic {
   double expert = 0;            ///< rows to and from the owners of their experts, on average
   double expert_forward = 0;    ///< of one layer and micro-batch
   double expert_backward = 0;   ///< what is made again apart
-  double tensor_of_layer = 0;   ///< of one layer, forward and backward of a micro-batch
-  double tensor_of_tower = 0;   ///< of a vision tower's part, likewise
-  double message = 0;           ///< to the next stage, of one micro-batch
+  /// The same of one forward or one backward, on the tensor axis: rows that neighbours share.
+  double expert_gathered = 0;
+  double tensor_of_layer = 0;  ///< of one layer, forward and backward of a micro-batch
+  double tensor_of_tower = 0;  ///< of a vision tower's part, likewise
+  double message = 0;          ///< to the next stage, of one micro-batch
 };
 /// The bytes of a rank of either end of the pipeline for the sum of a tied table's gradients.
 double tied_bytes(const Request& request, const Elements& elements);

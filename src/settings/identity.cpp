@@ -31,6 +31,23 @@ Json nf4_identity(const TrainConfig& config) {
   return {{"doubly", config.nf4->doubly}};
 }
 
+/// Null of runs that ask nothing of routers.
+Json router_identity(const TrainConfig& config) {
+  const RouterTraining& routers = config.routers;
+  if (routers == RouterTraining{}) return nullptr;
+  return {{"loss", static_cast<int>(routers.loss)},
+          {"aux_loss_coef", routers.aux_loss_coef},
+          {"group_loss_coef", routers.group_loss_coef},
+          {"group_sent_loss_coef", routers.group_sent_loss_coef},
+          {"z_loss_coef", routers.z_loss_coef},
+          {"capacity_factor", routers.capacity_factor},
+          {"drop", static_cast<int>(routers.drop)},
+          {"bias_update_rate", routers.bias_update_rate},
+          {"sinkhorn", routers.sinkhorn},
+          {"input_jitter", routers.input_jitter},
+          {"draws_picks", routers.draws_picks}};
+}
+
 Json loss_scale_identity(const TrainConfig& config) {
   if (config.precision != Precision::kF16) return nullptr;
   const LossScaleConfig& scale = config.loss_scale;
@@ -127,6 +144,7 @@ const std::vector<Row>& rows_of_run() {
       {"from_scratch", kFixed, [](F f) -> Json { return f.config.model.from_scratch; }},
       {"lora", kFixed, [](F f) -> Json { return lora_identity(f.config); }},
       {"mtp", kFixed, [](F f) -> Json { return prediction_identity(f.config); }},
+      {"routers", kMayChange, [](F f) -> Json { return router_identity(f.config); }},
       {"nf4", kFixed, [](F f) -> Json { return nf4_identity(f.config); }},
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},

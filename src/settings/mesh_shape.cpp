@@ -40,7 +40,7 @@ arch::Coord MeshShape::coord(int64_t rank) const {
           .tp_rank = place_on(Axis::kTensor, rank),
           .ep_size = expert,
           .ep_rank = place_on(Axis::kExpert, rank),
-          .tp_extends_ep = tensor_deals_experts};
+          .expert_dealers = expert_dealers};
 }
 
 Axes MeshShape::several_of(Axes axes) const {

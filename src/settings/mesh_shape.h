@@ -24,14 +24,19 @@ struct MeshShape {
   bool ring = false;
   /// How many neighbours on the data axis a layer's experts are divided among; divides `data`.
   int64_t expert = 1;
-  /// Whole experts are dealt out over the tensor axis too, where else each of its ranks has a part
-  /// of every one.
-  bool tensor_deals_experts = false;
+  /// Into how many runs of neighbours the tensor axis falls, each of which has experts of its own
+  /// and cuts every one of them. 1: all tensor ranks cut every expert; `tensor`: experts are whole.
+  int64_t expert_dealers = 1;
+  /// Rows travel to experts and back beside what the passes compute.
+  bool overlaps_experts = true;
+
+  /// How many ranks of the tensor axis cut each expert.
+  int64_t expert_tensor() const { return tensor / expert_dealers; }
 
   /// The axes along which ranks have other experts.
   arch::Axes expert_axes() const {
-    return tensor_deals_experts ? arch::Axes{arch::Axis::kTensor, arch::Axis::kExpert}
-                                : arch::Axes{arch::Axis::kExpert};
+    return expert_dealers > 1 ? arch::Axes{arch::Axis::kTensor, arch::Axis::kExpert}
+                              : arch::Axes{arch::Axis::kExpert};
   }
   /// The number of ranks along an axis. Those along the data axis are counted without the expert
   /// axis, which is its inner part.

@@ -32,11 +32,6 @@ void check_full(const RecomputeFlags& flags) {
 void check_parts(const RecomputeFlags& flags) {
   if (!flags.activation_function && !flags.norm) return;
   const char* part = flags.norm ? "--recompute-norm" : "--recompute-activation-function";
-  if (flags.activation_function && flags.norm) {
-    throw UsageError(tr("[train] --recompute-activation-function and --recompute-norm are both "
-                        "on; a layer takes one kind of recomputation"),
-                     tr("choose one"));
-  }
   if (flags.granularity == "selective" || flags.granularity == "auto" ||
       (flags.granularity == "full" && flags.method != "block")) {
     throw UsageError(tr("[train] {} works on layers that nothing else recomputes, and {} leaves "
@@ -108,9 +103,12 @@ std::vector<RecomputeGroup> recompute_groups(const RecomputeFlags& flags, int64_
     add(end_of(flags.num_layers), 1, LayerRecompute::kFull);
   else if (flags.granularity == "full")
     add(num_layers, flags.num_layers.value_or(1), LayerRecompute::kFull);
-  if (flags.activation_function)
-    add(end_of(flags.activation_function_num_layers), 1, LayerRecompute::kActivationFunction);
-  if (flags.norm) add(end_of(flags.norm_num_layers), 1, LayerRecompute::kNorm);
+  const int64_t activations =
+      flags.activation_function ? end_of(flags.activation_function_num_layers) : at;
+  const int64_t norms = flags.norm ? end_of(flags.norm_num_layers) : at;
+  add(std::min(activations, norms), 1, LayerRecompute::kNormAndActivation);
+  add(activations, 1, LayerRecompute::kActivationFunction);
+  add(norms, 1, LayerRecompute::kNorm);
   add(num_layers, 1, LayerRecompute::kNone);
   return groups;
 }

@@ -15,8 +15,17 @@ enum class LayerRecompute {
   kSelective,           ///< attention core and gated activation
   kActivationFunction,  ///< output of the gated activation
   kNorm,                ///< outputs of the norms
+  kNormAndActivation,   ///< both of these
   kFull,                ///< all but the input of its group
 };
+
+inline bool makes_norms_again(LayerRecompute kind) {
+  return kind == LayerRecompute::kNorm || kind == LayerRecompute::kNormAndActivation;
+}
+/// Alone, not with the product after it.
+inline bool makes_activation_again(LayerRecompute kind) {
+  return kind == LayerRecompute::kActivationFunction || kind == LayerRecompute::kNormAndActivation;
+}
 
 /// The word that --recompute takes.
 std::string recompute_name(Recompute recompute);
@@ -28,7 +37,7 @@ struct RecomputeFlags {
   std::string method = {};                 ///< "", uniform or block; "": uniform
   std::optional<int64_t> num_layers = {};  ///< uniform: layers of a group (1); block: must be given
   bool activation_function = false, norm = false;
-  /// Layers of the stage; absent: all that full recomputation leaves.
+  /// Layers of the stage, from the first that full recomputation leaves; absent: all of those.
   std::optional<int64_t> activation_function_num_layers = {}, norm_num_layers = {};
   bool operator==(const RecomputeFlags&) const = default;
 };

@@ -33,11 +33,22 @@ struct RouterTraining {
   /// the picks, and of the tokens that have any pick in it. Not beside BalanceLoss::kModel.
   double group_loss_coef = 0, group_sent_loss_coef = 0;
 
+  /// Training sends tokens where Sinkhorn's balance of each sequence says; weights and evaluation
+  /// stay as they are. In place of the terms above.
+  bool sinkhorn = false;
+  /// Training multiplies what routers read by noise of 1 ± this.
+  double input_jitter = 0;
+  /// Phi-3.5-MoE's routers draw their picks by the weights that they give.
+  bool draws_picks = false;
+
+  bool has_noise() const { return input_jitter > 0 || draws_picks; }
+  /// Whether routers decide over whole sequences, of which ranks may have parts.
+  bool looks_at_sequences() const { return sinkhorn || capacity_factor > 0; }
   bool balances_groups() const { return group_loss_coef != 0 || group_sent_loss_coef != 0; }
   bool balances() const { return aux_loss_coef != 0 || balances_groups(); }
   bool has_terms() const { return balances() || z_loss_coef != 0; }
   /// Whether passes need to know of it.
-  bool changes_passes() const { return has_terms() || capacity_factor > 0; }
+  bool changes_passes() const { return has_terms() || looks_at_sequences() || has_noise(); }
   bool operator==(const RouterTraining&) const = default;
 };
 

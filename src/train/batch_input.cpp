@@ -33,6 +33,14 @@ models::ForwardInput text_input(const data::Batch& batch) {
 
 }  // namespace
 
+at::Tensor token_keys_of(const data::Batch& batch, uint64_t seed) {
+  std::vector<int64_t> keys;
+  keys.reserve(batch.token_keys.size());
+  for (const uint64_t token : batch.token_keys)
+    keys.push_back(static_cast<int64_t>(mix64(seed, token)));
+  return at::tensor(keys, at::kLong);
+}
+
 at::Tensor targets_of(const data::Batch& batch) { return to_tensor(batch.targets); }
 
 at::Tensor all_ids_of(const data::Batch& batch) {
@@ -53,13 +61,8 @@ models::ForwardInput evaluation_input(const models::CausalLM& model, const data:
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     uint64_t dropout_seed, int64_t chunk, double* waited_s) {
   models::ForwardInput input = text_input(batch);
-  if (model.lora() && model.lora()->dropout > 0) {
-    std::vector<int64_t> keys;
-    keys.reserve(batch.token_keys.size());
-    for (const uint64_t token : batch.token_keys)
-      keys.push_back(static_cast<int64_t>(mix64(dropout_seed, token)));
-    input.dropout_keys_N = at::tensor(keys, at::kLong);
-  }
+  if (model.lora() && model.lora()->dropout > 0)
+    input.dropout_keys_N = token_keys_of(batch, dropout_seed);
   add_visuals(model, batch, dropout_seed, chunk, input, waited_s);
   return input;
 }

@@ -46,6 +46,8 @@ void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& sch
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     uint64_t dropout_seed, int64_t chunk = 0,
                                     double* waited_s = nullptr);
+/// A key of each token's random numbers in the step of this seed: int64 [N].
+at::Tensor token_keys_of(const data::Batch& batch, uint64_t seed);
 /// Its targets: int64 [N], a view of the batch's memory.
 at::Tensor targets_of(const data::Batch& batch);
 /// Ids and targets of the whole batch that it is a part of, likewise.

@@ -8,11 +8,18 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "models/training_memory.h"
 #include "train/batch_input.h"
 #include "train/visual_input.h"
 
 namespace danlu::train {
+namespace {
+
+/// Makes keys of routers' noise other than those of dropout.
+constexpr uint64_t kRouterNoise = 0x726f7574;
+
+}  // namespace
 
 Passes::Passes(const models::CausalLM& stage, const Objective& objective,
                optim::GradBuffer& gradients, StageLinks& links, ActionObserver* observer)
@@ -41,7 +48,10 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
       training_input(stage_, batch, factors_.dropout_seed, chunk, &pixels_wait_s_);
   input.results = &results_;
   if (factors_.routers.changes_passes() && !batch.is_filling)
-    input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target)};
+    input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target),
+                     factors_.routers.has_noise()
+                         ? token_keys_of(batch, mix64(factors_.dropout_seed, kRouterNoise))
+                         : at::Tensor()};
   input.loss_scale = factors_.scale;
   if (stage_.stage().ends_at(chunk)) ask_for_predictions(batch, input);
   if (flight.entered.defined()) flight.entered.requires_grad_(true);

@@ -30,7 +30,8 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
   // `expert` of a rank's own.
   const auto share = [&](int64_t expert) {
     if (expert < 0) return 1.0;
-    return static_cast<double>(config.experts.per_token * model.mesh().shape().expert) /
+    const parallel::MeshShape& shape = model.mesh().shape();
+    return static_cast<double>(config.experts.per_token * shape.expert * shape.expert_dealers) /
            static_cast<double>(config.experts.count);
   };
   double flops = 0;

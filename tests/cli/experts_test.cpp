@@ -179,7 +179,9 @@ TEST_F(ExpertLines, LayersThatPredictFurtherAheadHaveTheirRules) {
   refused(1, "--mtp-num-layers 2", {"--mtp-num-layers 2", "has 1 layers"});
   refused(1, "--mtp-num-layers 1 --tuner lora", {"beside adapters"});
   refused(2, "--tp 2 --expert-tensor-parallel-size 1", {"give a multiple of 2"});
-  refused(4, "--tp 4 --expert-tensor-parallel-size 2", {"or not at all"});
+  refused(4, "--tp 4 --expert-tensor-parallel-size 2", {"give a multiple of 2"});
+  refused(4, "--tp 4 --expert-tensor-parallel-size 3", {"divide them", "1, 2, 4"});
+  refused(1, "--moe-router-load-balancing-type sinkhorn", {"choose by more than scores"});
   // Files that have none.
   expect_error(run(four_steps("out", "--mtp-num-layers 1")), 4,
                {"missing: model.layers.2.enorm.weight"});
@@ -197,16 +199,54 @@ TEST_F(ExpertLines, WhatExpertsCannotDoIsAnErrorBeforeWeightsAreRead) {
   refused("--moe-router-bias-update-rate 0.001", {"routers of mixtral have no bias"});
   refused("--moe-device-level-aux-loss-coeff 0.05", {"has no groups of experts"});
   refused("--moe-comm-aux-loss-coeff 0.02", {"--moe-comm-aux-loss-coeff", "has no groups"});
-  refused("--nproc_per_node 2 --moe-expert-capacity-factor 1 --cp 2",
-          {"room is counted by sequences"});
   refused("--nproc_per_node 2 --router_aux_loss_coef 0.1 --moe_aux_loss_scope model --pp 2",
           {"a balance loss over all layers"});
   Words dense = four_steps("out", "--router_aux_loss_coef 0.1");
   dense[2] = good("model").string();
   expect_error(run(dense), 2, {"--router_aux_loss_coef", "qwen2 has no experts"});
+  dense = four_steps("out", "--moe-input-jitter-eps 0.1");
+  dense[2] = good("model").string();
+  expect_error(run(dense), 2, {"--moe-input-jitter-eps", "qwen2 has no experts"});
   Words divided = four_steps("out", "--ep 2 --nproc_per_node 2");
   divided[2] = good("model").string();
   expect_error(run(divided), 2, {"--ep 2: qwen2 has no experts to divide"});
+}
+
+// Noise, Sinkhorn's choice and room follow from the seed, the step and the token: a killed run draws
+// what it would have drawn.
+TEST_F(ExpertLines, ChoicesOfTrainingGoOnBitForBit) {
+  for (const auto& [family, more] :
+       {std::pair{"mixtral", "--moe-router-load-balancing-type sinkhorn --ep 2 "
+                             "--moe-expert-capacity-factor 1 --moe-input-jitter-eps 0.05"},
+        std::pair{"phimoe", "--moe-router-load-balancing-type sparsemixer_topk --ep 2"},
+        std::pair{"qwen2_moe", "--cp 2 --moe-expert-capacity-factor 0.75"}}) {
+    SCOPED_TRACE(family);
+    make_model(family);
+    ok(on_two(four_steps("whole", more)));
+    fs::copy(*this / "whole", *this / "again", fs::copy_options::recursive);
+    fs::remove_all(*this / "again/checkpoint-4");
+    for (const char* file : {"DONE", "model.safetensors", "last"})
+      fs::remove_all(*this / "again" / file);
+    ok(on_two(four_steps("again", more)));
+    expect_same("whole", "again");
+    for (const char* run : {"whole", "again", "model"}) fs::remove_all(*this / run);
+  }
+}
+
+TEST_F(ExpertLines, ExpertsThatSomeTensorRanksCutGoOnAtAnotherSplit) {
+  make_model("qwen2_moe");
+  const std::string pairs = "--tp 4 --expert-tensor-parallel-size 2 --ep 2 --nproc_per_node 4";
+  ok(four_steps("pairs", pairs));
+  ok(four_steps("one"));
+  const double loss = last_loss("one");
+  EXPECT_NEAR(last_loss("pairs"), loss, 1e-4 * loss);
+  // From the checkpoint in its midst, on one process.
+  fs::copy(*this / "pairs", *this / "again", fs::copy_options::recursive);
+  fs::remove_all(*this / "again/checkpoint-4");
+  for (const char* file : {"DONE", "model.safetensors", "last"})
+    fs::remove_all(*this / "again" / file);
+  ok(four_steps("again"));
+  EXPECT_NEAR(last_loss("again"), loss, 1e-4 * loss);
 }
 
 TEST_F(ExpertLines, MissingExpertsAreNamed) {

@@ -19,9 +19,9 @@ struct Place {
 
 const std::map<std::string, Place>& host_memory() {
   static const std::map<std::string, Place> places = {
-      {"src/layers/balance.cpp", {2, "picks of routers, which they leave on the host"}},
-      {"src/layers/experts.cpp", {10, "picks of routers, and numbers of rows that ranks exchange"}},
-      {"src/models/causal_lm.cpp", {2, "weights of segments that ranks add up"}},
+      {"src/layers/balance.cpp", {5, "picks of routers, which they leave on the host"}},
+      {"src/layers/experts.cpp", {12, "picks of routers, and numbers of rows that ranks exchange"}},
+      {"src/models/causal_lm.cpp", {3, "weights and places of segments, which ranks exchange"}},
       {"src/train/expert_load.cpp", {2, "counts of picks that ranks add up"}},
       {"src/models/training_memory.cpp",
        {1, "what is kept for backward cannot leave host memory for it"}},

@@ -179,7 +179,7 @@ TEST(AdaptersBeside, RanksThatExchangeRowsAreRefusedByName) {
       weights::open_checkpoint_source(setting.directory / "base", {.all_tensors = true});
   const std::array<std::pair<parallel::MeshShape, const char*>, 3> cases = {
       {{{.data = 2, .expert = 2}, "experts that processes share"},
-       {{.tensor = 2, .tensor_deals_experts = true}, "experts that processes share"},
+       {{.tensor = 2, .expert_dealers = 2}, "experts that processes share"},
        {{.tensor = 2, .sequence_parallel = true}, "--sequence_parallel"}}};
   for (const auto& [shape, why] : cases) {
     parallel::run_local_ranks(2, [&, &shape = shape, &why = why](parallel::World& world) {

@@ -73,6 +73,24 @@ Term term_of(const at::Tensor& given, const Make& make) {
   return {sum.item<double>(), torch::autograd::grad({sum}, {logits})[0]};
 }
 
+TEST_F(MegatronRouter, SinkhornBalancesAndChoosesAlike) {
+  const at::Tensor logits = take("logits"), norm = take("sinkhorn.norm");
+  const at::Tensor got = ops::sinkhorn(logits, {{0, logits.size(0), 0}});
+  EXPECT_LE((got - norm).abs().max().item<double>(), 1e-6 * norm.abs().max().item<double>());
+  const at::Tensor picks = ops::balanced_picks(got, logits, kPicks);
+  // The golden has them in the order of their numbers.
+  EXPECT_TRUE(std::get<0>(picks.sort(1)).equal(take("sinkhorn.ids").to(at::kLong)));
+  // Of a single token every expert gets the same, and its own scores decide.
+  const at::Tensor one = logits.narrow(0, 5, 1);
+  EXPECT_TRUE(ops::balanced_picks(ops::sinkhorn(one, {{0, 1, 0}}), one, kPicks)
+                  .equal(ops::best_experts(one, kPicks)));
+  // Two segments are balanced each by itself.
+  const int64_t half = logits.size(0) / 2;
+  const at::Tensor both = ops::sinkhorn(logits, {{0, half, 0}, {half, logits.size(0), 1}});
+  EXPECT_TRUE(
+      both.narrow(0, 0, half).equal(ops::sinkhorn(logits.narrow(0, 0, half), {{0, half, 0}})));
+}
+
 TEST_F(MegatronRouter, TermsOfTheLossAreAlike) {
   const at::Tensor logits = take("logits");
   const int64_t tokens = logits.size(0), experts = logits.size(1);

@@ -3,8 +3,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -237,6 +239,118 @@ TEST(Routing, AnExpertKeepsAsManyPicksOfASequenceAsItHasRoomFor) {
     EXPECT_GT(dropped, 0);
     EXPECT_EQ(dropped, expected_drops);
   }
+}
+
+/// exp(logit) over the logits near the largest that is not taken, 0 elsewhere; the largest.
+std::pair<Numbers, int64_t> near_largest(const Numbers& logits, int64_t taken, double jitter) {
+  const int64_t best = best_of(logits, taken < 0 ? std::set<int64_t>{} : std::set<int64_t>{taken});
+  const double largest = logits[static_cast<size_t>(best)];
+  Numbers scores(logits.size(), 0);
+  double sum = 0;
+  for (size_t e = 0; e < logits.size(); ++e) {
+    const double far = (largest - logits[e]) / std::max(std::abs(logits[e]), largest);
+    if (static_cast<int64_t>(e) == taken || far > 2 * jitter) continue;
+    sum += scores[e] = std::exp(logits[e]);
+  }
+  for (double& score : scores) score /= sum;
+  return {scores, best};
+}
+
+// Phi-3.5-MoE's sparsemixer in training: picks by the softmax near the largest logit, of which one
+// that is not the largest has a third of its weight three times out of four.
+TEST(Routing, DrawnPicksHaveTheFrequenciesAndWeightsOfSparsemixer) {
+  const RoutingRule rule{.score = RouterScore::kSparseMixer, .per_token = 2, .jitter = 0.3};
+  const Numbers logits = {2.0, 1.7, -0.5, 1.9, 1.2};
+  const int64_t draws = 40000;
+  const at::Tensor logits_NE =
+      at::tensor(logits, at::kDouble).unsqueeze(0).expand({draws, 5}).contiguous();
+  at::Tensor keys_N = at::empty({draws}, at::kLong);
+  for (int64_t n = 0; n < draws; ++n)
+    keys_N.data_ptr<int64_t>()[n] = static_cast<int64_t>(std::mt19937_64(n)());
+  const Routing got = route(logits_NE, {}, rule, {.keys_N = keys_N, .salt = 3});
+  Numbers first(5, 0), second(5, 0);
+  int64_t others = 0, whole = 0;
+  const Numbers expected_first = near_largest(logits, -1, rule.jitter).first;
+  Numbers expected_second(5, 0);
+  for (int64_t n = 0; n < draws; ++n) {
+    const auto one = got.experts_NK[n][0].item<int64_t>(),
+               two = got.experts_NK[n][1].item<int64_t>();
+    first[static_cast<size_t>(one)] += 1;
+    second[static_cast<size_t>(two)] += 1;
+    const auto [scores, best] = near_largest(logits, one, rule.jitter);
+    for (size_t e = 0; e < 5; ++e) expected_second[e] += scores[e];
+    const double score = scores[static_cast<size_t>(two)];
+    const double weight = got.weights_NK[n][1].item<double>();
+    const bool is_whole = std::abs(weight - score) < 1e-12;
+    if (two == best) {
+      ASSERT_TRUE(is_whole);
+      continue;
+    }
+    ++others;
+    whole += is_whole ? 1 : 0;
+    if (!is_whole) ASSERT_NEAR(weight, score * 0.3333, 1e-12);
+  }
+  const double slack = 5 * std::sqrt(0.25 * draws);  // five deviations of a count
+  for (size_t e = 0; e < 5; ++e) {
+    EXPECT_NEAR(first[e], expected_first[e] * draws, slack) << e;
+    EXPECT_NEAR(second[e], expected_second[e], slack) << e;
+  }
+  EXPECT_GT(others, draws / 4);
+  EXPECT_NEAR(static_cast<double>(whole), 0.25 * static_cast<double>(others), slack);
+  EXPECT_EQ(first[2], 0);
+  // The same keys draw the same, other rows or not; another salt draws otherwise.
+  const Routing part = route(logits_NE.narrow(0, 0, 100), {}, rule,
+                             {.keys_N = keys_N.narrow(0, 100, 100), .salt = 3});
+  EXPECT_TRUE(part.experts_NK.equal(got.experts_NK.narrow(0, 100, 100)));
+  const Routing other = route(logits_NE, {}, rule, {.keys_N = keys_N, .salt = 4});
+  EXPECT_FALSE(other.experts_NK.equal(got.experts_NK));
+}
+
+// MultiplierProcessor's backward: d_logit_e = d · s_c · ((e == c) - s_e), whatever part of s_c the
+// weight is.
+TEST(Routing, DrawnPicksHaveTheGradientOfTheirWholeWeight) {
+  const RoutingRule rule{.score = RouterScore::kSparseMixer, .per_token = 2, .jitter = 0.3};
+  const at::Tensor logits_NE = (at::randn({50, 6}, at::kDouble) + 2).requires_grad_(true);
+  const at::Tensor keys_N = at::arange(50, at::kLong);
+  const Routing got = route(logits_NE, {}, rule, {.keys_N = keys_N});
+  const at::Tensor d_NK = at::randn({50, 2}, at::kDouble);
+  const at::Tensor grad = torch::autograd::grad({got.weights_NK}, {logits_NE}, {d_NK})[0];
+  at::Tensor expected = at::zeros({50, 6}, at::kDouble);
+  for (int64_t n = 0; n < 50; ++n) {
+    int64_t taken = -1;
+    for (int64_t k = 0; k < 2; ++k) {
+      const auto pick = got.experts_NK[n][k].item<int64_t>();
+      const Numbers scores = near_largest(row_of(logits_NE.detach(), n), taken, rule.jitter).first;
+      for (int64_t e = 0; e < 6; ++e) {
+        expected[n][e] += d_NK[n][k].item<double>() * scores[static_cast<size_t>(pick)] *
+                          ((e == pick ? 1.0 : 0.0) - scores[static_cast<size_t>(e)]);
+      }
+      taken = pick;
+    }
+  }
+  EXPECT_LE((grad - expected).abs().max().item<double>(), 1e-12);
+}
+
+TEST(Routing, PicksThatAreMadeAreWeighedByTheRule) {
+  const at::Tensor logits_NE = at::randn({20, 6}, at::kDouble);
+  const RoutingRule rule{.per_token = 2, .norm = true};
+  const at::Tensor own = route(logits_NE, {}, rule).experts_NK.flip(1);
+  const Routing got = route(logits_NE, {}, rule, {.picks_NK = own});
+  EXPECT_TRUE(got.experts_NK.equal(own));
+  EXPECT_TRUE(got.weights_NK.equal(route(logits_NE, {}, rule).weights_NK.flip(1)));
+  EXPECT_ANY_THROW(route(logits_NE, {}, rule, {.picks_NK = own.narrow(0, 0, 3)}));
+}
+
+TEST(Routing, NoiseOfATokenDependsOnItsKeyAlone) {
+  const at::Tensor keys_N = at::arange(500, at::kLong);
+  const at::Tensor factors = jitter_factors(keys_N, 1, 40, 0.1);
+  EXPECT_TRUE(factors.narrow(0, 7, 3).equal(jitter_factors(keys_N.narrow(0, 7, 3), 1, 40, 0.1)));
+  EXPECT_FALSE(factors.equal(jitter_factors(keys_N, 2, 40, 0.1)));
+  EXPECT_GE(factors.min().item<double>(), 0.9);
+  EXPECT_LE(factors.max().item<double>(), 1.1);
+  // Uniform: mean 1, variance 0.1² / 3.
+  EXPECT_NEAR(factors.mean().item<double>(), 1, 5 * 0.1 / std::sqrt(3.0 * 20000));
+  EXPECT_NEAR((factors - 1).square().mean().item<double>(), 0.01 / 3, 2e-4);
 }
 
 }  // namespace routing_test

@@ -19,7 +19,7 @@ std::string drawn(const RecomputeFlags& flags, int64_t num_layers) {
     const bool is_full = group.kind == LayerRecompute::kFull;
     EXPECT_TRUE(is_full || group.end == group.first + 1);
     text.append(static_cast<size_t>(group.end - group.first),
-                ".sanF"[static_cast<int>(group.kind)]);
+                ".sanbF"[static_cast<int>(group.kind)]);
     if (is_full) text += '|';
     at = group.end;
   }
@@ -49,6 +49,12 @@ TEST(RecomputeLayers, PartsTakeLayersThatBlockLeaves) {
   EXPECT_EQ(drawn(flags, 4), "F|nnn");
   flags.norm_num_layers = 2;
   EXPECT_EQ(drawn(flags, 4), "F|nn.");
+  // Norms and activations count from the first layer that is left, which may take both.
+  flags.activation_function = true;
+  EXPECT_EQ(drawn(flags, 4), "F|bba");
+  flags.activation_function_num_layers = 1;
+  EXPECT_EQ(drawn(flags, 4), "F|bn.");
+  EXPECT_EQ(drawn({.activation_function = true, .norm = true}, 2), "bb");
 }
 
 TEST(RecomputeLayers, RefusesWhatDoesNotGoTogether) {
@@ -61,7 +67,6 @@ TEST(RecomputeLayers, RefusesWhatDoesNotGoTogether) {
   refused({.granularity = "full", .num_layers = 0});
   refused({.granularity = "selective", .method = "uniform"});
   refused({.num_layers = 2});
-  refused({.activation_function = true, .norm = true});
   refused({.granularity = "selective", .norm = true});
   refused({.granularity = "full", .method = "uniform", .norm = true});
   refused({.norm = true, .norm_num_layers = -1});

@@ -1,8 +1,11 @@
 // Experts on meshes: divided among ranks, cut, beside every other axis; the oracle is one rank.
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
+#include "parallel/comm/local.h"
 #include "support/shared_data.h"
+#include "train/batch_input.h"
 #include "train/evaluate.h"
 #include "train/expert_load.h"
 #include "train/mesh.h"
@@ -33,12 +36,17 @@ std::vector<Case> expert_cases() {
   const MeshShape ep2pp2{.data = 2, .pipeline = 2, .expert = 2};
   const MeshShape ep2ring{.data = 2, .context = {1, 2, 2}, .expert = 2};
   const MeshShape ep2ulysses{.data = 2, .context = {2, 1, 1}, .expert = 2};
-  const MeshShape tp2dealt{.tensor = 2, .tensor_deals_experts = true};
-  const MeshShape ep2tp2dealt{.tensor = 2, .data = 2, .expert = 2, .tensor_deals_experts = true};
+  const MeshShape tp2dealt{.tensor = 2, .expert_dealers = 2};
+  const MeshShape ep2tp2dealt{.tensor = 2, .data = 2, .expert = 2, .expert_dealers = 2};
   const MeshShape ep2tp2sp_dealt{
-      .tensor = 2, .data = 2, .sequence_parallel = true, .expert = 2, .tensor_deals_experts = true};
-  const MeshShape tp2dp2dealt{.tensor = 2, .data = 2, .tensor_deals_experts = true};
+      .tensor = 2, .data = 2, .sequence_parallel = true, .expert = 2, .expert_dealers = 2};
+  const MeshShape tp2dp2dealt{.tensor = 2, .data = 2, .expert_dealers = 2};
   const MeshShape tp2{.tensor = 2}, dp2{.data = 2}, pp2{.pipeline = 2};
+  // Two ranks cut each expert, and two pairs of them have experts of their own.
+  const MeshShape tp4pairs{.tensor = 4, .expert_dealers = 2};
+  const MeshShape ep2tp4pairs{.tensor = 4, .data = 2, .expert = 2, .expert_dealers = 2};
+  const MeshShape tp4dp2sp_pairs{
+      .tensor = 4, .data = 2, .sequence_parallel = true, .expert_dealers = 2};
   std::vector<Case> cases;
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
     for (const MeshShape& shape :
@@ -51,6 +59,10 @@ std::vector<Case> expert_cases() {
     }
     for (const MeshShape& shape : {tp2dealt, ep2tp2dealt, ep2tp2sp_dealt})
       cases.push_back(expert_case("qwen2_moe", tuning, shape));
+    for (const MeshShape& shape : {tp4pairs, ep2tp4pairs, tp4dp2sp_pairs})
+      cases.push_back(expert_case("qwen2_moe", tuning, shape));
+    cases.push_back(expert_case("qwen3_moe", tuning, ep2tp4pairs, Sharding::kState));
+    cases.push_back(expert_case("qwen3_moe", tuning, tp4dp2sp_pairs, Sharding::kParameters));
     cases.push_back(expert_case("mixtral", tuning, ep2tp2dealt, Sharding::kState));
     cases.push_back(expert_case("mixtral", tuning, tp2dp2dealt, Sharding::kParameters));
     for (const auto recompute : {models::Recompute::kSelective, models::Recompute::kFull})
@@ -62,6 +74,7 @@ std::vector<Case> expert_cases() {
     cases.push_back(expert_case("llama4_text", Tuning::kFull, shape));
   cases.push_back(expert_case("llama4_text", Tuning::kLora, ep2dp2, Sharding::kParameters));
   cases.push_back(expert_case("qwen2_moe", Tuning::kDora, ep2tp2dealt));
+  cases.push_back(expert_case("qwen2_moe", Tuning::kDora, tp4pairs));
   Case chunks = expert_case("qwen3_moe", Tuning::kFull, ep2pp2);
   chunks.chunks = 2;
   chunks.layers = 4;
@@ -72,7 +85,8 @@ std::vector<Case> expert_cases() {
   // Room is counted by sequences, so it does not depend on ranks.
   for (const auto drop : {settings::DropPolicy::kWeights, settings::DropPolicy::kPosition}) {
     for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
-      for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2tp2sp_dealt}) {
+      for (const MeshShape& shape : {ep2, ep4, ep2dp2, ep2tp2, ep2tp2sp, ep2pp2, ep2ring,
+                                     ep2ulysses, ep2tp2sp_dealt, tp4pairs}) {
         Case room = expert_case("mixtral", tuning, shape);
         room.name = drop == settings::DropPolicy::kWeights ? "room_by_weight" : "room_by_position";
         room.routers.capacity_factor = 0.75;
@@ -80,6 +94,32 @@ std::vector<Case> expert_cases() {
         cases.push_back(room);
       }
     }
+  }
+  for (const Sharding sharding : {Sharding::kState, Sharding::kGradients, Sharding::kParameters}) {
+    for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+      Case room = expert_case("mixtral", tuning, ep2dp2, sharding);
+      room.name = "room_by_weight";
+      room.routers.capacity_factor = 0.75;
+      cases.push_back(room);
+    }
+  }
+  for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring, ep2ulysses}) {
+    Case even = expert_case("mixtral", Tuning::kFull, shape);
+    even.name = "sinkhorn";
+    even.routers = {};
+    even.routers.sinkhorn = true;
+    even.routers.z_loss_coef = 0.01;
+    cases.push_back(even);
+    Case noisy =
+        expert_case("qwen3_moe", Tuning::kFull, shape, Sharding::kNone,
+                    shape.pipeline > 1 ? models::Recompute::kFull : models::Recompute::kNone);
+    noisy.name = "input_noise";
+    noisy.routers.input_jitter = 0.05;
+    cases.push_back(noisy);
+    Case drawn = expert_case("phimoe", Tuning::kFull, shape);
+    drawn.name = "drawn_picks";
+    drawn.routers.draws_picks = true;
+    cases.push_back(drawn);
   }
   for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring}) {
     Case moving = expert_case("glm4_moe", Tuning::kFull, shape,
@@ -109,7 +149,9 @@ std::vector<Case> expert_cases() {
 
 std::string expert_name(const testing::TestParamInfo<Case>& info) {
   return name_of(info) + "_ep" + std::to_string(info.param.shape.expert) +
-         (info.param.shape.tensor_deals_experts ? "_dealt" : "");
+         (info.param.shape.expert_dealers > 1
+              ? fmt::format("_etp{}", info.param.shape.expert_tensor())
+              : "");
 }
 
 const Outcome& one_rank(const Case& c) {
@@ -130,7 +172,7 @@ TEST_P(ExpertMesh, GivesTheNumbersOfOneRank) {
     for (const auto& [name, value] : one.metrics[step]) {
       EXPECT_NEAR(got.metrics[step].at(name), value, 1e-5 * value) << name << " of step " << step;
     }
-    EXPECT_EQ(got.metrics[step].count("aux_loss"), 1u);
+    EXPECT_EQ(got.metrics[step].count("aux_loss"), GetParam().routers.balances() ? 1u : 0u);
     EXPECT_EQ(got.metrics[step].count("max_load"), 1u);
   }
 }
@@ -198,6 +240,96 @@ TEST(ExpertMeshes, BiasesMoveAsMegatrons) {
   update_router_biases(*state.model, state.gradients->store(), load, 1e-3);
   EXPECT_LE((bias_E - test::read_tensor(*golden, "bias_update.new_bias")).abs().max().item<float>(),
             1e-7f);
+}
+
+/// Seconds that a thread has spent: one for each of libtorch's operators that it has called.
+thread_local double operators_called = 0;
+double seconds_of_operators() { return operators_called; }
+
+/// What exchanges of a step's passes cost a rank, on links that take a second for each.
+parallel::ExchangeTimes exchange_times(const Case& c, bool overlaps) {
+  MeshShape shape = c.shape;
+  shape.overlaps_experts = overlaps;
+  const parallel::VirtualTime time{.node = {.latency_s = 1},
+                                   .processor_seconds = seconds_of_operators};
+  parallel::ExchangeTimes times;
+  parallel::run_local_ranks(
+      shape.size(),
+      [&](parallel::World& world) {
+        const Mesh mesh(world, shape);
+        TrainState state = state_of(c, mesh);
+        const data::StepBatches batches = batches_of(mesh, 0);
+        const parallel::ExchangeTimes before = parallel::VirtualClock::of_thread()->exchanges();
+        const models::ForwardInput input =
+            training_input(*state.model, batches.micro_batches.front(), 1);
+        const at::Tensor hidden_NH = state.model->forward(input);
+        hidden_NH.sum().backward();
+        const parallel::ExchangeTimes after = parallel::VirtualClock::of_thread()->exchanges();
+        if (mesh.rank() == 0)
+          times = {after.modelled - before.modelled, after.exposed - before.exposed, 0};
+      },
+      1, &time);
+  return times;
+}
+
+std::unique_ptr<at::ObserverContext> count_operator(const at::RecordFunction&) {
+  operators_called += 1;
+  return nullptr;
+}
+
+// Links take a second for each exchange, which what is computed beside it hides.
+TEST(ExpertMeshes, RowsTravelWhileTheSharedExpertComputes) {
+  const at::CallbackHandle counting = at::addGlobalCallback(
+      at::RecordFunctionCallback(count_operator).scopes({at::RecordScope::FUNCTION}));
+  Case c = expert_case("qwen2_moe", Tuning::kFull, {.data = 2, .expert = 2});
+  const parallel::ExchangeTimes apart = exchange_times(c, false), beside = exchange_times(c, true);
+  // Rows of two layers go to experts and back, in the forward and in the backward; their numbers go
+  // once a layer, and nothing hides those.
+  constexpr double kLayers = 2, kRows = 4 * kLayers, kNumbers = kLayers;
+  EXPECT_EQ(apart.modelled, kRows + kNumbers);
+  EXPECT_EQ(beside.modelled, kRows + kNumbers);
+  EXPECT_EQ(apart.exposed, kRows + kNumbers);
+  EXPECT_EQ(beside.exposed, kNumbers);
+  c = expert_case("mixtral", Tuning::kFull, {.data = 2, .expert = 2});
+  const parallel::ExchangeTimes alone = exchange_times(c, true);
+  EXPECT_EQ(alone.exposed, alone.modelled) << "without a shared expert nothing is beside";
+  at::removeCallback(counting);
+}
+
+TEST(ExpertMeshes, OverlapChangesNoBit) {
+  const MeshShape ep2tp2{.tensor = 2, .data = 2, .sequence_parallel = true, .expert = 2};
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    for (const auto recompute :
+         {models::Recompute::kNone, models::Recompute::kSelective, models::Recompute::kFull}) {
+      const Case c = expert_case("qwen2_moe", tuning, ep2tp2, Sharding::kParameters, recompute);
+      MeshShape apart = ep2tp2;
+      apart.overlaps_experts = false;
+      const Outcome with = train(c, ep2tp2, 3), without = train(c, apart, 3);
+      EXPECT_EQ(with.losses, without.losses);
+      EXPECT_EQ(with.norms, without.norms);
+      ASSERT_EQ(with.weights.size(), without.weights.size());
+      for (const auto& [name, weight] : with.weights)
+        EXPECT_TRUE(weight.equal(without.weights.at(name))) << name;
+    }
+  }
+}
+
+// Sinkhorn's choice is more even than the router's own, and noise changes the choice of a step and
+// not that of an evaluation.
+TEST(ExpertMeshes, ChoicesOfTrainingAreOtherThanTheRoutersOwn) {
+  const auto train_with = [](const char* family, const settings::RouterTraining& routers) {
+    Case c = expert_case(family, Tuning::kFull, {});
+    c.routers = routers;
+    return train(c, {}, 3);
+  };
+  settings::RouterTraining sinkhorn, jitter, draws;
+  sinkhorn.sinkhorn = true;
+  jitter.input_jitter = 0.1;
+  draws.draws_picks = true;
+  const Outcome plain = train_with("mixtral", {}), even = train_with("mixtral", sinkhorn);
+  EXPECT_LT(even.metrics[0].at("max_load"), plain.metrics[0].at("max_load"));
+  EXPECT_NE(train_with("mixtral", jitter).losses, plain.losses);
+  EXPECT_NE(train_with("phimoe", draws).losses, train_with("phimoe", {}).losses);
 }
 
 TEST(ExpertMeshes, AnEvaluationIsThatOfOneRank) {

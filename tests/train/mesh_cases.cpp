@@ -296,7 +296,9 @@ std::vector<Case> latents() {
          Recompute::kSelective)};
   for (const auto& [part, name] :
        {std::pair{settings::RecomputeFlags{.norm = true}, "_norm"},
-        std::pair{settings::RecomputeFlags{.activation_function = true}, "_activation"}}) {
+        std::pair{settings::RecomputeFlags{.activation_function = true}, "_activation"},
+        std::pair{settings::RecomputeFlags{.activation_function = true, .norm = true},
+                  "_norm_activation"}}) {
     list.push_back(of("latent", Tuning::kFull, sp2));
     list.back().by_layer = part;
     list.back().by_layer_name = name;
@@ -361,7 +363,8 @@ std::vector<Case> recomputed_layers() {
         .granularity = "full", .method = "uniform", .num_layers = layers};
   };
   const settings::RecomputeFlags block{.granularity = "full", .method = "block", .num_layers = 1},
-      norm{.norm = true}, activation{.activation_function = true};
+      norm{.norm = true}, activation{.activation_function = true},
+      parts{.activation_function = true, .norm = true};
   settings::RecomputeFlags block_and_norm = block;
   block_and_norm.norm = true;
   for (const auto sharding : {Sharding::kNone, Sharding::kGradients, Sharding::kParameters})
@@ -376,8 +379,8 @@ std::vector<Case> recomputed_layers() {
   list.back().chunks = 2;
   add(with_data, Sharding::kParameters, Tuning::kFull, uniform(2), "_uniform2");
   list.back().chunks = 2;
-  for (const auto& [part, name] :
-       {std::pair{norm, "_norm"}, std::pair{activation, "_activation"}}) {
+  for (const auto& [part, name] : {std::pair{norm, "_norm"}, std::pair{activation, "_activation"},
+                                   std::pair{parts, "_norm_activation"}}) {
     add(pp2, Sharding::kNone, Tuning::kFull, part, name);
     list.back().zero_bubble = true;
   }

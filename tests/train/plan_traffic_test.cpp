@@ -121,7 +121,8 @@ std::vector<RecomputeFlags> kinds() {
           {.granularity = "full"},
           {.granularity = "full", .method = "block", .num_layers = 1, .norm = true},
           {.activation_function = true},
-          {.norm = true}};
+          {.norm = true},
+          {.activation_function = true, .norm = true}};
 }
 
 class PlanTraffic : public testing::TestWithParam<Case> {};

@@ -40,7 +40,7 @@ std::vector<Case> prediction_cases() {
   const MeshShape ep4{.data = 4, .expert = 4};
   const MeshShape ep2tp2sp{.tensor = 2, .data = 2, .sequence_parallel = true, .expert = 2};
   const MeshShape ep2pp2{.data = 2, .pipeline = 2, .expert = 2};
-  const MeshShape dealt{.tensor = 2, .data = 2, .expert = 2, .tensor_deals_experts = true};
+  const MeshShape dealt{.tensor = 2, .data = 2, .expert = 2, .expert_dealers = 2};
   std::vector<Case> cases;
   for (const MeshShape& shape : {tp2, tp2sp, pp2, ep4, dealt})
     cases.push_back(prediction_case("deepseek_v3", shape));

@@ -192,6 +192,10 @@ TEST(RecomputedLayers, KeepTheBytesThatTheFormulaSays) {
       EXPECT_EQ(counted(uniform(layers), dtype).kept, full.kept - (kLayers - groups) * hidden)
           << layers;
     }
+    RecomputeFlags both = norm(2);
+    both.activation_function = true;
+    EXPECT_EQ(counted(both, dtype).kept,
+              none.kept - 2 * spared_by_norms(element) - kLayers * spared_by_activation(element));
     RecomputeFlags mixed = block(2);
     mixed.activation_function = true;
     EXPECT_EQ(counted(mixed, dtype).kept,

@@ -367,10 +367,12 @@ TEST(RolloutMesh, RanksWithOtherExpertsDrawAsOneRankDoes) {
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
     Case c{"qwen3_moe", "qwen3_moe", Json::object(), tuning};
     const Learnt one = learn(c);
-    MeshShape dealt{.tensor = 2, .data = 2, .expert = 2, .tensor_deals_experts = true};
+    MeshShape dealt{.tensor = 2, .data = 2, .expert = 2, .expert_dealers = 2};
     for (const MeshShape& shape :
          {MeshShape{.data = 2, .expert = 2}, MeshShape{.tensor = 2, .data = 2, .expert = 2}, dealt,
-          MeshShape{.data = 2, .pipeline = 2, .expert = 2}}) {
+          MeshShape{.data = 2, .pipeline = 2, .expert = 2},
+          MeshShape{.tensor = 4, .expert_dealers = 2},
+          MeshShape{.tensor = 4, .data = 2, .expert = 2, .expert_dealers = 2}}) {
       SCOPED_TRACE(named(shape));
       c.shape = shape;
       const Learnt got = learn(c);

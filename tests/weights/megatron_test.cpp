@@ -1,5 +1,6 @@
 // Megatron checkpoints: every layout covers every tensor once, and what is written, at any split
 // and in any dialect, reads back as the same bits, optimizer included.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,6 +82,67 @@ TEST(MegatronCheckpoint, AnySplitReadsBackAsTheSameBitsAndSplitsAgain) {
     const Checkpoint second = open_checkpoint(directory / "b");
     EXPECT_THAT(differences(*model, *second.model), testing::IsEmpty()) << describe(options.split);
     EXPECT_FALSE(second.header.place.iteration);
+  }
+}
+
+/// Four experts and heads that four ranks divide.
+Json config_for_four_ranks() {
+  Json json = test::tiny_config("qwen2_moe");
+  json["num_attention_heads"] = json["num_key_value_heads"] = json["num_experts"] = 4;
+  return json;
+}
+
+// Megatron-LM's rank r of a stage stands at r mod etp among those that cut an expert, and at
+// r / etp mod ep among those that divide experts (core/parallel_state.py, expert RankGenerator).
+TEST(MegatronLayout, SomeTensorRanksCutAnExpertBetweenThem) {
+  RandomModels random(5);
+  const arch::ModelConfig config = random.parse(config_for_four_ranks());
+  const Split split{
+      .tp = 4, .ep = 2, .tp_extends_ep = true, .counts_tensor_ranks = true, .expert_tp = 2};
+  EXPECT_EQ(describe(split), "TP4 PP1 EP4 ETP2");
+  const ModelLayout layout =
+      model_layout(config, split, Form{}, global_tensors(config, DType::kBF16));
+  ASSERT_EQ(layout.ranks.size(), 8u);
+  const int64_t half = config.experts.ffn_size / 2;
+  for (int64_t r = 0; r < 8; ++r) {
+    const Rank& rank = layout.ranks[static_cast<size_t>(r)];
+    const int64_t expert = r / 2 % 4, part = r % 2;
+    EXPECT_EQ(rank.directory, fmt::format("mp_rank_{:02}_{:03}", r % 4, expert));
+    size_t seen = 0;
+    for (const StoredTensor& tensor : layout.layout.tensors) {
+      const bool is_down = tensor.info.name.ends_with("experts.local_experts.0.linear_fc2.weight");
+      if (tensor.file != static_cast<size_t>(r) || !is_down) continue;
+      ++seen;
+      const Piece& piece = tensor.sections.at(0).pieces.at(0);
+      EXPECT_THAT(layout.layout.globals[piece.global].name,
+                  testing::HasSubstr(fmt::format("experts.{}.down_proj", expert)));
+      EXPECT_EQ(piece.of, (Rect{0, config.hidden_size, part * half, half}));
+    }
+    EXPECT_EQ(seen, static_cast<size_t>(config.num_layers));
+  }
+}
+
+TEST(MegatronCheckpoint, ExpertsThatSomeTensorRanksCutReadBackAndSplitAgain) {
+  for (const ExpertForm experts :
+       {ExpertForm::kSequential, ExpertForm::kGrouped, ExpertForm::kTeGrouped}) {
+    RandomModels random(6);
+    const Json json = config_for_four_ranks();
+    const arch::ModelConfig config = random.parse(json);
+    const auto model = random.source(global_tensors(config, config.dtype));
+    const test::TemporaryDirectory directory;
+    Form form;
+    form.experts = experts;
+    if (experts == ExpertForm::kTeGrouped) form.dialect = Dialect::kTransformerEngine;
+    const Split pairs{
+        .tp = 4, .tp_extends_ep = true, .counts_tensor_ranks = true, .expert_tp = 2};
+    write_megatron(directory / "pairs", json, config, model, {pairs, form});
+    const Checkpoint first = open_checkpoint(directory / "pairs");
+    EXPECT_EQ(describe(first.header.split), describe(pairs));
+    EXPECT_THAT(differences(*model, *first.model), testing::IsEmpty());
+    write_megatron(directory / "cut", json, config, first.model,
+                   {{.tp = 2, .ep = 2}, form, std::nullopt, first.header.args});
+    const Checkpoint second = open_checkpoint(directory / "cut");
+    EXPECT_THAT(differences(*model, *second.model), testing::IsEmpty());
   }
 }
 

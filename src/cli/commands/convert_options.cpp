@@ -151,8 +151,8 @@ std::vector<OptionSpec> split_options() {
        .group = "Split"},
       {.name = "expert_tensor_parallel_size",
        .type = OptionType::kInt,
-       .help = "1: whole experts are dealt over tensor ranks too, who count in ep then, as "
-               "Megatron has it; the size of tp: each is cut, as by default",
+       .help = "tensor ranks that cut each expert: all of them (default), or fewer: they have "
+               "experts of their own then, and those who have count in ep, as Megatron has it",
        .aliases = {"target_expert_tensor_parallel_size"},
        .range = at_least(1).up_to(4096),
        .group = "Split"},

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <map>
 
+#include "base/divisors.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -116,27 +117,30 @@ void refuse_other_cuts(const Options& options, const ConvertRequest& request) {
   }
 }
 
-/// Megatron counts the ranks of whole experts over both axes, MindSpeed's --moe-tp-extend-ep
-/// without the tensor axis.
+/// Megatron counts the ranks that have experts of their own over both axes, MindSpeed's
+/// --moe-tp-extend-ep without the tensor axis.
 void divide_experts_of_files(const Options& options, weights::megatron::Split& split) {
   if (!options.has_value("expert_tensor_parallel_size")) return;
   const int64_t cut = options.get_int("expert_tensor_parallel_size");
   const std::string flag = options.given_as("expert_tensor_parallel_size");
-  if ((cut != 1 && cut != split.tp) || (split.tp_extends_ep && cut != 1)) {
+  if (split.tp % cut != 0 || (split.tp_extends_ep && cut != 1)) {
     throw UsageError(
-        tr("[{}] {}: each expert is cut over all {} tensor-parallel ranks, or not at all", flag,
-           cut, split.tp),
-        tr("give 1, or leave it out"));
+        tr("[{}] {} of {} tensor-parallel ranks: those that cut an expert divide them", flag, cut,
+           split.tp),
+        tr("one of {}",
+           split.tp_extends_ep ? "1" : fmt::format("{}", fmt::join(divisors(split.tp), ", "))));
   }
   if (cut == split.tp || split.tp_extends_ep) return;
-  if (split.ep % split.tp != 0) {
-    throw UsageError(tr("[{}] 1: whole experts are divided over tensor-parallel ranks and others: "
-                        "{} expert-parallel ranks are no multiple of {}",
-                        flag, split.ep, split.tp),
-                     tr("give a multiple of {} as {}", split.tp, options.given_as("ep")));
+  const int64_t dealers = split.tp / cut;
+  if (split.ep % dealers != 0) {
+    throw UsageError(tr("[{}] {}: {} runs of tensor-parallel ranks have experts of their own: {} "
+                        "expert-parallel ranks are no multiple of {}",
+                        flag, cut, dealers, split.ep, dealers),
+                     tr("give a multiple of {} as {}", dealers, options.given_as("ep")));
   }
   split.tp_extends_ep = split.counts_tensor_ranks = true;
-  split.ep /= split.tp;
+  split.expert_tp = cut;
+  split.ep /= dealers;
 }
 
 void read_split(const Options& options, ConvertRequest& request) {

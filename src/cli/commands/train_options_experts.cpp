@@ -25,9 +25,10 @@ std::vector<OptionSpec> balance_options() {
        .group = kGroup},
       {.name = "moe_router_load_balancing_type",
        .default_text = "aux_loss",
-       .help = "none and noaux_tc: no such loss; the others say what router a model has, which "
-               "follows from config.json",
-       .choices = {"aux_loss", "seq_aux_loss", "none", "noaux_tc", "softmax_topk",
+       .help = "none and noaux_tc: no such loss; sinkhorn: none, and tokens go where Sinkhorn's "
+               "balance of each sequence says; sparsemixer_topk: Phi-3.5-MoE's routers draw their "
+               "picks; the others say what router a model has, which follows from config.json",
+       .choices = {"aux_loss", "seq_aux_loss", "none", "noaux_tc", "sinkhorn", "softmax_topk",
                    "group_limited_greedy", "pai_megatron_aux_loss", "sparsemixer_topk"},
        .group = kGroup},
       {.name = "moe_z_loss_coeff",
@@ -59,6 +60,18 @@ std::vector<OptionSpec> balance_options() {
        .default_text = "probs",
        .help = "what an expert keeps: the largest weights, or the first tokens",
        .choices = {"probs", "position"},
+       .group = kGroup},
+      {.name = "moe_input_jitter_eps",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help = "what routers read is multiplied by noise of 1 plus or minus this (0: none)",
+       .range = at_least(0).up_to(1),
+       .group = kGroup},
+      {.name = "moe_shared_expert_overlap",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help = "rows travel to experts and back while the shared expert computes",
+       .aliases = {"moe_alltoall_overlap_comm", "moe_allgather_overlap_comm"},
        .group = kGroup},
       {.name = "moe_router_bias_update_rate",
        .type = OptionType::kFloat,
@@ -140,19 +153,13 @@ std::vector<OptionSpec> train_expert_options() {
   all.push_back(described("norm_topk_prob",
                           {"shared_expert_gate", "moe_router_pre_softmax", "seq_aux"},
                           OptionType::kBool));
-  all.push_back(
-      {.name = "moe_input_jitter_eps",
-       .help = "accepted",
-       .group = kGroup,
-       .ignored_because = "routers are trained in their form for evaluation, without noise"});
   all.push_back(built_in("moe_token_dispatcher_type", {"moe_router_dtype"}, OptionType::kString));
-  all.push_back(built_in(
-      "moe_grouped_gemm",
-      {"moe_permutation_async_comm", "moe_permute_fusion", "moe_alltoall_overlap_comm",
-       "moe_allgather_overlap_comm", "moe_fb_overlap", "moe_revert_type_after_topk",
-       "use_fused_moe_token_permute_and_unpermute", "router_gating_in_fp32", "mla_fa_without_pad",
-       "mla_mm_split", "mla_zero_memory", "moe_pad_expert_input_to_capacity"},
-      OptionType::kBool));
+  all.push_back(built_in("moe_grouped_gemm",
+                         {"moe_permutation_async_comm", "moe_permute_fusion", "moe_fb_overlap",
+                          "moe_revert_type_after_topk", "use_fused_moe_token_permute_and_unpermute",
+                          "router_gating_in_fp32", "mla_fa_without_pad", "mla_mm_split",
+                          "mla_zero_memory", "moe_pad_expert_input_to_capacity"},
+                         OptionType::kBool));
   all.push_back(built_in("moe_zero_memory", {"moe_zero_memory_num_layers"}, OptionType::kString));
   all.back().may_be_alone = true;
   return all;

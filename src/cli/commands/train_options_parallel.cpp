@@ -106,8 +106,8 @@ std::vector<OptionSpec> train_parallel_options() {
       size("ep", "expert-parallel processes", {"expert_model_parallel_size"}),
       {.name = "expert_tensor_parallel_size",
        .type = OptionType::kInt,
-       .help = "tensor-parallel processes that share each expert: all of them (default), or 1: "
-               "whole experts are divided among them too, who count in ep then",
+       .help = "tensor-parallel processes that share each expert: all of them (default), or fewer: "
+               "they have experts of their own then, and those who have count in ep",
        .range = at_least(1),
        .group = split},
       {.name = "moe_tp_extend_ep",

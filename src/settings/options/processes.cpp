@@ -19,28 +19,30 @@ std::string sizes_that_fit(const std::string& flag, int64_t tensor, int64_t proc
             (processes / tensor + 1) * tensor);
 }
 
-/// How many neighbours on the data axis divide a layer's experts, and whether those of the tensor
-/// axis have whole ones too: MindSpeed counts the former alone, Megatron both.
+/// How many neighbours on the data axis divide a layer's experts, and among how many runs of the
+/// tensor axis: MindSpeed counts the former alone, Megatron both.
 void divide_experts(const Options& options, MeshShape& shape) {
   shape.expert = options.get_int_or("ep", 1);
   const bool extends = options.get_bool_or("moe_tp_extend_ep", false);
   const int64_t cut = options.get_int_or("expert_tensor_parallel_size", extends ? 1 : shape.tensor);
   const std::string flag = options.given_as("expert_tensor_parallel_size");
-  if ((cut != 1 && cut != shape.tensor) || (extends && cut != 1)) {
+  if (shape.tensor % cut != 0 || (extends && cut != 1)) {
     throw UsageError(
-        tr("[train] {} {}: each expert is cut over all {} tensor-parallel processes, or not at all",
+        tr("[train] {} {} of {} tensor-parallel processes: those that cut an expert "
+           "divide them",
            flag, cut, shape.tensor),
-        tr("give 1, or leave it out"));
+        tr("one of {}",
+           extends ? "1" : fmt::format("{}", fmt::join(divisors(shape.tensor), ", "))));
   }
-  shape.tensor_deals_experts = cut < shape.tensor;
-  if (!shape.tensor_deals_experts || extends) return;
-  if (shape.expert % shape.tensor != 0) {
-    throw UsageError(tr("[train] {} 1 with {} {}: whole experts are divided among {} "
-                        "tensor-parallel processes and others",
-                        flag, options.given_as("ep"), shape.expert, shape.tensor),
-                     tr("give a multiple of {} as {}", shape.tensor, options.given_as("ep")));
+  shape.expert_dealers = shape.tensor / cut;
+  if (shape.expert_dealers == 1 || extends) return;
+  if (shape.expert % shape.expert_dealers != 0) {
+    throw UsageError(
+        tr("[train] {} {} with {} {}: of {} tensor-parallel processes {} have experts of their own",
+           flag, cut, options.given_as("ep"), shape.expert, shape.tensor, shape.expert_dealers),
+        tr("give a multiple of {} as {}", shape.expert_dealers, options.given_as("ep")));
   }
-  shape.expert /= shape.tensor;
+  shape.expert /= shape.expert_dealers;
 }
 
 ContextShape context_from(const Options& options) {
@@ -136,6 +138,7 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
                      tr("leave it out: it follows from the others"));
   }
   divide_experts(options, shape);
+  shape.overlaps_experts = options.get_bool_or("moe_shared_expert_overlap", true);
   if (shape.data % shape.expert != 0) {
     throw UsageError(
         tr("[train] {} {} does not divide the {} data-parallel processes, among which experts are "
@@ -150,7 +153,7 @@ MeshShape mesh_from(const Options& options, int64_t processes) {
 
 void require_shared_experts(const Options& options, const arch::ModelConfig& model,
                             const MeshShape& shape) {
-  const int64_t owners = shape.tensor_deals_experts ? shape.expert * shape.tensor : shape.expert;
+  const int64_t owners = shape.expert * shape.expert_dealers;
   if (owners == 1) return;
   const char* const flag = shape.expert > 1 || options.has_value("ep") ? "ep" : "moe_tp_extend_ep";
   if (!model.has_experts()) {

@@ -16,11 +16,32 @@ BalanceLoss balance_scope(const std::string& text) {
 }
 
 /// Whether the named way of balancing adds a term to the loss.
-bool adds_term(const std::string& type) { return type != "none" && type != "noaux_tc"; }
+bool adds_term(const std::string& type) {
+  return type != "none" && type != "noaux_tc" && type != "sinkhorn";
+}
+
+void check_sinkhorn(const Options& options, const arch::ModelConfig& model) {
+  const arch::ExpertConfig& experts = model.experts;
+  const bool draws = experts.score == arch::RouterScore::kSparseMixer;
+  if (experts.groups == 1 && !experts.has_choice_bias && !draws) return;
+  throw UsageError(tr("[train] {} sinkhorn: routers of {} choose by more than scores",
+                      options.given_as("moe_router_load_balancing_type"), model.family),
+                   tr("leave it out; --router_aux_loss_coef balances every router"));
+}
 
 const char* group_flag(const RouterTraining& routers) {
   return routers.group_loss_coef != 0 ? "moe_device_level_aux_loss_coeff"
                                       : "moe_comm_aux_loss_coeff";
+}
+
+/// The flag that asks something of routers.
+const char* flag_of(const RouterTraining& routers, const char* rate_flag) {
+  if (routers.aux_loss_coef != 0) return "router_aux_loss_coef";
+  if (routers.balances_groups()) return group_flag(routers);
+  if (routers.z_loss_coef != 0) return "moe_z_loss_coeff";
+  if (routers.capacity_factor > 0) return "moe_expert_capacity_factor";
+  if (routers.sinkhorn) return "moe_router_load_balancing_type";
+  return routers.input_jitter > 0 ? "moe_input_jitter_eps" : rate_flag;
 }
 
 void check_group_terms(const Options& options, const arch::ModelConfig& model,
@@ -52,6 +73,11 @@ RouterTraining router_training_from(const Options& options, const arch::ModelCon
   routers.capacity_factor = std::max(0.0, options.get_float_or("moe_expert_capacity_factor", 0));
   if (options.get_string_or("moe_token_drop_policy", "probs") == "position")
     routers.drop = DropPolicy::kPosition;
+  const std::string type = options.get_string_or("moe_router_load_balancing_type", "aux_loss");
+  routers.sinkhorn = type == "sinkhorn";
+  routers.draws_picks =
+      type == "sparsemixer_topk" && model.experts.score == arch::RouterScore::kSparseMixer;
+  routers.input_jitter = options.get_float_or("moe_input_jitter_eps", 0);
   const bool moves = options.get_bool_or("moe_router_enable_expert_bias", false);
   routers.bias_update_rate =
       options.get_float_or("moe_router_bias_update_rate", moves ? kMegatronsRate : 0.0);
@@ -61,13 +87,8 @@ RouterTraining router_training_from(const Options& options, const arch::ModelCon
                                     ? "moe_router_bias_update_rate"
                                     : "moe_router_enable_expert_bias";
   if (!model.has_experts()) {
-    const char* const flag = routers.aux_loss_coef != 0    ? "router_aux_loss_coef"
-                             : routers.balances_groups()   ? group_flag(routers)
-                             : routers.z_loss_coef != 0    ? "moe_z_loss_coeff"
-                             : routers.capacity_factor > 0 ? "moe_expert_capacity_factor"
-                                                           : rate_flag;
-    throw UsageError(tr("[train] {}: {} has no experts", options.given_as(flag), model.family),
-                     tr("leave it out"));
+    const std::string flag = options.given_as(flag_of(routers, rate_flag));
+    throw UsageError(tr("[train] {}: {} has no experts", flag, model.family), tr("leave it out"));
   }
   if (routers.bias_update_rate > 0 && !model.experts.has_choice_bias) {
     throw UsageError(
@@ -75,11 +96,7 @@ RouterTraining router_training_from(const Options& options, const arch::ModelCon
         tr("leave it out; --router_aux_loss_coef balances every router"));
   }
   check_group_terms(options, model, routers);
-  if (routers.capacity_factor > 0 && options.get_int_or("cp", 1) > 1) {
-    throw UsageError(tr("[train] {}: room is counted by sequences, which {} divides",
-                        options.given_as("moe_expert_capacity_factor"), options.given_as("cp")),
-                     tr("leave one of them out"));
-  }
+  if (routers.sinkhorn) check_sinkhorn(options, model);
   const bool divided = options.get_int_or("pp", 1) > 1 || options.get_int_or("cp", 1) > 1;
   if (routers.loss == BalanceLoss::kModel && divided) {
     throw UsageError(

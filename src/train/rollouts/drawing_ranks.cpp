@@ -20,7 +20,7 @@ DrawingRanks::DrawingRanks(parallel::World& world, const parallel::Mesh& mesh) :
   parallel::MeshShape drawing;
   drawing.tensor = shape.tensor;
   drawing.data = shape.size() / shape.tensor;
-  drawing.tensor_deals_experts = shape.tensor_deals_experts;
+  drawing.expert_dealers = shape.expert_dealers;
   own_mesh_ = std::make_unique<parallel::Mesh>(world, drawing);
 }
 

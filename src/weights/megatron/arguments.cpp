@@ -34,12 +34,13 @@ void put_split(PyValue& args, const arch::ModelConfig& c, const Split& split, co
       .put("tensor_model_parallel_size", number(split.tp))
       .put("pipeline_model_parallel_size", number(split.pp))
       .put("expert_model_parallel_size",
-           number(split.counts_tensor_ranks ? split.ep * split.tp : split.ep))
+           number(split.counts_tensor_ranks ? split.ep * split.expert_dealers() : split.ep))
       .put("moe_tp_extend_ep", flag(split.tp_extends_ep && !split.counts_tensor_ranks))
       .put("make_vocab_size_divisible_by", number(split.vocab_divisor))
       .put("padded_vocab_size", number(padded_vocab(c.vocab_size, split)));
   if (split.counts_tensor_ranks || args.find("expert_tensor_parallel_size"))
-    args.put("expert_tensor_parallel_size", number(split.tp_extends_ep ? 1 : split.tp));
+    args.put("expert_tensor_parallel_size",
+             number(split.tp_extends_ep ? split.expert_tp : split.tp));
   const bool is_virtual = split.layers_per_virtual_stage > 0;
   args.put("num_layers_per_virtual_pipeline_stage",
            is_virtual ? number(split.layers_per_virtual_stage) : PyValue::none())
@@ -335,17 +336,20 @@ int64_t whole_number(const PyValue& value, const std::string& what) {
 
 namespace {
 
-/// Megatron's own way of whole experts beside a tensor axis; as Split has it.
+/// Megatron's own way of experts that fewer ranks cut than stand on the tensor axis; as Split has
+/// it.
 void put_expert_tensor(int64_t cut, const std::string& where, Split& split) {
   if (cut == split.tp || split.tp_extends_ep) return;
-  if (cut != 1 || split.ep % split.tp != 0) {
+  if (cut < 1 || split.tp % cut != 0 || split.ep % (split.tp / cut) != 0) {
     throw ModelError(tr("{}: its args say that experts are cut over {} of TP{} and divided over "
                         "EP{}, which is not read",
                         where, cut, split.tp, split.ep),
-                     tr("1 with a multiple of the tensor-parallel size is, or that size itself"));
+                     tr("a divisor of the tensor-parallel size is, with a multiple of the quotient "
+                        "as EP"));
   }
   split.tp_extends_ep = split.counts_tensor_ranks = true;
-  split.ep /= split.tp;
+  split.expert_tp = cut;
+  split.ep /= split.expert_dealers();
 }
 
 }  // namespace

@@ -396,10 +396,10 @@ class RankBuilder {
       section.pieces.push_back({.global = global, .of = matrix_of(info(global).shape)});
       add("mlp.router.expert_bias", info(global).shape, std::move(section), on_other_rank());
     }
-    const int64_t owners = split_.tp_extends_ep ? split_.tp * split_.ep : split_.ep;
-    const int64_t owner = split_.tp_extends_ep ? rank_.ep * split_.tp + rank_.tp : rank_.ep;
-    const int64_t count = c_.experts.count / owners;
-    const RankCut cut = split_.tp_extends_ep ? RankCut{} : cut_;
+    const int64_t dealers = split_.expert_dealers(), cutters = split_.tp / dealers;
+    const int64_t owner = rank_.ep * dealers + rank_.tp / cutters;
+    const int64_t count = c_.experts.count / (split_.ep * dealers);
+    const RankCut cut{cutters, rank_.tp % cutters};
     if (form_.experts == ExpertForm::kGrouped) {
       add_grouped(owner * count, count, cut);
     } else {

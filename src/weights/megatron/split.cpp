@@ -63,11 +63,10 @@ void check_split(const arch::ModelConfig& config, const Split& split) {
   if (!all_sparse)
     arch::require_divides("tensor parallel", split.tp, "FFN columns", config.ffn_size);
   if (config.has_experts()) {
-    const int64_t owners = split.tp_extends_ep ? split.tp * split.ep : split.ep;
-    arch::require_divides("expert parallel", owners, "experts", config.experts.count);
-    if (!split.tp_extends_ep)
-      arch::require_divides("tensor parallel", split.tp, "columns of an expert",
-                            config.experts.ffn_size);
+    arch::require_divides("expert parallel", split.ep * split.expert_dealers(), "experts",
+                          config.experts.count);
+    arch::require_divides("tensor parallel", split.tp / split.expert_dealers(),
+                          "columns of an expert", config.experts.ffn_size);
     if (config.experts.shared_ffn_size > 0)
       arch::require_divides("tensor parallel", split.tp, "columns of the shared expert",
                             config.experts.shared_ffn_size);
@@ -101,7 +100,7 @@ std::string rank_directory(const Split& split, int64_t tp_rank, int64_t pp_rank,
   std::string name = fmt::format("mp_rank_{:02}", tp_rank);
   if (split.pp > 1) name += fmt::format("_{:03}", pp_rank);
   if (split.counts_tensor_ranks) {
-    name += fmt::format("_{:03}", ep_rank * split.tp + tp_rank);
+    name += fmt::format("_{:03}", ep_rank * split.expert_dealers() + tp_rank / split.expert_tp);
   } else if (split.ep > 1) {
     name += fmt::format("_{:03}", ep_rank);
   }
@@ -119,7 +118,7 @@ std::string describe(const Split& split) {
   if (split.layers_per_virtual_stage > 0)
     text += fmt::format(" VPP (chunks of {} layers)", split.layers_per_virtual_stage);
   if (split.counts_tensor_ranks) {
-    text += fmt::format(" EP{} ETP1", split.ep * split.tp);
+    text += fmt::format(" EP{} ETP{}", split.ep * split.expert_dealers(), split.expert_tp);
   } else if (split.ep > 1) {
     text += fmt::format(" EP{}", split.ep);
   }

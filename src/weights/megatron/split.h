@@ -22,23 +22,27 @@ struct Split {
   /// MindSpeed-MM's lists of layers and of a vision tower's blocks, [chunk][stage]
   /// (arch::PipelineLayers), in place of the settings above.
   std::vector<std::vector<int64_t>> chunk_list = {}, block_list = {};
-  /// --moe-tp-extend-ep: experts are dealt over tp·ep ranks and not cut inside.
+  /// --moe-tp-extend-ep: experts are dealt over the tensor axis too, by default whole.
   bool tp_extends_ep = false;
-  /// The same by Megatron's own --expert-tensor-parallel-size 1. Names of folders and args then
-  /// count tp·ep expert ranks, but `ep` here is still the number without the tensor axis.
+  /// The same by Megatron's own --expert-tensor-parallel-size. Names of folders and args then count
+  /// the dealers too, but `ep` here is still the number without the tensor axis.
   bool counts_tensor_ranks = false;
+  /// Neighbours of the tensor axis that cut each expert which one of its dealers has; divides tp.
+  /// REQUIRES: 1 but with counts_tensor_ranks.
+  int64_t expert_tp = 1;
   /// --make-vocab-size-divisible-by: the padded vocabulary is a multiple of this times tp.
   int64_t vocab_divisor = 1;
 
   arch::PipelineLayers pipeline() const;
+  /// How many runs of neighbours on the tensor axis have experts of their own.
+  int64_t expert_dealers() const { return tp_extends_ep ? tp / expert_tp : 1; }
   bool operator==(const Split&) const = default;
 };
 
 /// Errors: UsageError that names the valid sizes. tp must divide KV groups, FFN widths, and a
-/// vision tower's heads and widths. ep must divide the experts, and tp their widths; with
-/// tp_extends_ep tp·ep must divide the experts instead. Layers: as arch::place_layers. The
-/// vocabulary may get 65,536 rows of padding; more only up to 16 times the vocabulary, and never
-/// above a million.
+/// vision tower's heads and widths. ep times the dealers must divide the experts, and the ranks
+/// that cut each their widths. Layers: as arch::place_layers. The vocabulary may get 65,536 rows of
+/// padding; more only up to 16 times the vocabulary, and never above a million.
 void check_split(const arch::ModelConfig& config, const Split& split);
 
 /// Rows of the embedding over all ranks.

@@ -84,7 +84,7 @@ class Planner {
     std::vector<std::pair<arch::Coord, std::vector<Rect>>> found;
     for (int64_t ep = 0; ep < (spec.expert >= 0 ? split_.ep : 1); ++ep) {
       for (int64_t tp = 0; tp < split_.tp; ++tp) {
-        const arch::Coord coord{split_.tp, tp, split_.ep, ep, split_.tp_extends_ep};
+        const arch::Coord coord{split_.tp, tp, split_.ep, ep, split_.expert_dealers()};
         std::vector<Rect> rects = arch::shard(config_, spec, coord);
         if (rects.empty() || (!found.empty() && found.back().second == rects)) continue;
         found.emplace_back(coord, std::move(rects));
