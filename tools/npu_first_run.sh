@@ -54,11 +54,15 @@ cat "$out/doctor.txt"
 "$danlu" devices >"$out/devices.txt" 2>&1
 
 say "2/5 operators, each beside the CPU"
+operators() {  # operators NAME FILE: with or without kept plans, as DANLU_NPU_KEEP_PLANS says
+  DANLU_NPU_ON_CARD=1 "$build/test_npu" --gtest_filter='NpuTable*:NpuFamilies*:NpuWeights*:NpuLogprobs*:NpuDevice*' >"$out/$2" 2>&1
+  local code=$?
+  grep -aE '^\[  (FAILED|PASSED)|^\[  SKIPPED' "$out/$2" | sort -u
+  if [ $code = 0 ]; then note "$1" "all pass"; else fail "$1" "see $out/$2"; fi
+}
 if [ -x "$build/test_npu" ]; then
-  DANLU_NPU_ON_CARD=1 "$build/test_npu" --gtest_filter='NpuTable*:NpuFamilies*:NpuWeights*:NpuDevice*' >"$out/operators.txt" 2>&1
-  code=$?
-  grep -aE '^\[  (FAILED|PASSED)|^\[  SKIPPED' "$out/operators.txt" | sort -u
-  if [ $code = 0 ]; then note operators "all pass"; else fail operators "see $out/operators.txt"; fi
+  DANLU_NPU_KEEP_PLANS=0 operators operators operators.txt
+  DANLU_NPU_KEEP_PLANS=1 operators "operators, kept plans" operators_kept.txt
 else
   fail operators "$build/test_npu is not built: make tests"
 fi
@@ -72,6 +76,8 @@ awk -v kinds=larger,next,reverse -v part=train -v count=400 -v seed=1 -f tools/d
 train cpu sft --device cpu --dtype fp32
 train npu sft --device npu --dtype fp32
 compare "training, fp32" cpu npu 1e-3
+DANLU_NPU_KEEP_PLANS=1 train kept sft --device npu --dtype fp32
+compare "kept plans, fp32" npu kept 1e-6
 train npu_bf16 sft --device npu --dtype bf16
 compare "training, bf16" cpu npu_bf16 0.1
 

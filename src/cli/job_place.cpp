@@ -18,12 +18,23 @@ namespace danlu::cli {
 
 namespace {
 
+/// The device of a command, or of the one that `danlu launch` starts.
+std::string device_of(const Options& options) {
+  if (options.names(OptionScope::kRun).count("device") > 0)
+    return options.get_string_or("device", "");
+  const std::vector<std::string>& words = options.positional();
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].starts_with("--device=")) return words[i].substr(std::strlen("--device="));
+    if (words[i] == "--device" && i + 1 < words.size()) return words[i + 1];
+  }
+  return "";
+}
+
 /// A process for each of a machine's NPUs, as scripts for Ascend name their number; where the line
 /// trains on NPUs and says nothing itself. Errors: UsageError for what is no number of processes.
 std::optional<int64_t> npus_of_node(const Options& options) {
   const char* const said = std::getenv("NPUS_PER_NODE");
-  if (!said || !*said || options.names(OptionScope::kRun).count("device") == 0) return {};
-  if (options.get_string_or("device", "") != "npu") return {};  // npu:3 names one card
+  if (!said || !*said || device_of(options) != "npu") return {};  // npu:3 names one card
   constexpr int64_t kMost = 1024;
   int64_t number = 0;
   const char* const end = said + std::strlen(said);
@@ -127,6 +138,11 @@ std::vector<std::string> words_known_to(const OptionTable& table,
 }
 
 }  // namespace
+
+bool says_how_many(const Options& options) {
+  return options.has_value("nproc") || options.has_value("hostfile") ||
+         npus_of_node(options).has_value();
+}
 
 bool asks_for_processes(const Options& options) {
   // Whoever starts ranks says so in each of them; a cluster that starts one program a machine does

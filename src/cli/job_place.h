@@ -29,6 +29,9 @@ struct JobPlace {
 /// Whether a training command's line asks for processes that nobody has started yet: several, on
 /// several machines.
 bool asks_for_processes(const Options& options);
+/// Whether a line of `danlu launch` says how many processes it starts, by itself or, for NPUs, by
+/// NPUS_PER_NODE.
+bool says_how_many(const Options& options);
 
 /// Errors: UsageError naming what is missing or cannot be; MemoryError for more processes than
 /// memory holds; IoError where no port is free.

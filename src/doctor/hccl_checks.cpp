@@ -89,6 +89,13 @@ Finding check_hccl(const SystemRoots& roots) {
                    "still run (ss -ltnp)"));
   }
   finding.add(Verdict::kOk, tr("ranks wait {} s for each other", timeout_s));
+  constexpr int64_t kLargest = 1'000'000;
+  const int64_t hang_s = number_variable(roots, "HCCL_EXEC_TIMEOUT", 0, kLargest, 1836, finding);
+  finding.add(Verdict::kOk, hang_s == 0
+                                ? tr("HCCL gives up no exchange that hangs")
+                                : tr("HCCL gives up an exchange that hangs after {} s", hang_s));
+  const int64_t buffer_mb = number_variable(roots, "HCCL_BUFFSIZE", 1, kLargest, 200, finding);
+  finding.add(Verdict::kOk, tr("each group of ranks takes {} MB of a card", 2 * buffer_mb));
   if (const std::string address = roots.variable("HCCL_IF_IP");
       !address.empty() && !is_address(address)) {
     finding.add(Verdict::kFailed, tr("HCCL_IF_IP={} is no address", address),

@@ -145,6 +145,13 @@ Finding check_visible(const SystemRoots& roots) {
   look_at_list(roots, "ASCEND_RT_VISIBLE_DEVICES", /*must_ascend=*/true, has_npu(roots), finding);
   look_at_list(roots, "CUDA_VISIBLE_DEVICES", /*must_ascend=*/false,
                !numbered_files(roots.dev, "nvidia").empty(), finding);
+  if (const std::string given = roots.variable("ASCEND_VISIBLE_DEVICES"); !given.empty()) {
+    // It is read when a container is made, and stays in its environment.
+    finding.add(Verdict::kOk,
+                tr("ASCEND_VISIBLE_DEVICES={}: cards that Ascend Docker Runtime gives a container; "
+                   "a run does not read it, ASCEND_RT_VISIBLE_DEVICES chooses among them",
+                   given));
+  }
   if (finding.read.empty())
     finding.read = tr("neither ASCEND_RT_VISIBLE_DEVICES nor CUDA_VISIBLE_DEVICES is set");
   return finding;

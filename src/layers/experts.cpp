@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 #include <numeric>
@@ -380,7 +381,8 @@ at::Tensor Experts::with_terms(const at::Tensor& hidden_NH, const std::vector<at
   const auto ranks = static_cast<double>(region.group().size());
   const auto add = [&](const std::string& name, const at::Tensor& sum, double value) {
     if (pass.results)
-      pass.results->add(name, sum.new_full({}, region.is_sequence() ? value / ranks : value));
+      pass.results->add(
+          name, at::scalar_tensor(region.is_sequence() ? value / ranks : value, at::kDouble));
     result_NH = with_gradient_of(result_NH, sum, pass);
   };
   if (balance.training.z_loss_coef != 0) {

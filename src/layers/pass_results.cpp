@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/pointwise.h"
+
 namespace danlu::layers {
 namespace {
 
@@ -28,7 +30,7 @@ class LossTerm : public torch::autograd::Function<LossTerm> {
 
 void PassResults::add(const std::string& name, const at::Tensor& sum) {
   const at::NoGradGuard no_grad;
-  const at::Tensor value = sum.detach().to(at::kDouble);
+  const at::Tensor value = ops::as_numbers(sum.detach()).to(at::kDouble);
   const auto [found, is_new] = sums_.try_emplace(name, value);
   if (!is_new) found->second = found->second + value;
 }

@@ -24,7 +24,8 @@ class PassResults {
   /// Hears what the router of a layer has made of the pass's tokens; may be empty.
   std::function<void(int64_t layer, const at::Tensor& logits_NE, const ops::Routing& routing)>
       on_routing;
-  /// The sums by name: f64, on the device that computed them. Reading them waits for the device.
+  /// The sums by name: f64, where numbers are worked with (ops/pointwise.h). Reading them waits for
+  /// the device.
   const std::map<std::string, at::Tensor>& sums() const { return sums_; }
   /// The weights of figures that have weights of their own, by name.
   const std::map<std::string, double>& weights() const { return weights_; }

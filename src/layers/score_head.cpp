@@ -1,12 +1,13 @@
 #include "layers/score_head.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/matmul.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <cstdint>
 #include <vector>
+
+#include "ops/linear.h"
+#include "ops/pointwise.h"
 
 namespace danlu::layers {
 
@@ -26,13 +27,12 @@ at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& row
     return at::tensor(numbers, at::TensorOptions(at::kLong)).to(hidden_nH.device());
   };
   const at::ScalarType type = hidden_nH.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor hidden_mH = hidden_nH.index_select(0, on_device(rows)).to(type);
-  at::Tensor numbers_mL = at::matmul(hidden_mH, linear.weight.tensor.to(type).t());
-  if (linear.bias.defined()) numbers_mL = numbers_mL + linear.bias.tensor.to(type);
-  if (!region.is_sequence()) return numbers_mL;
-  const at::Tensor of_all_ML = at::zeros({rows_M.numel(), numbers_mL.size(1)}, numbers_mL.options())
-                                   .index_add(0, on_device(places), numbers_mL);
-  return parallel::Region(region.group(), /*sequence=*/false).leave(of_all_ML);
+  const at::Tensor hidden_mH = ops::take_rows(hidden_nH, on_device(rows)).to(type);
+  at::Tensor numbers_mL = ops::linear(hidden_mH, linear.weight.tensor.to(type));
+  if (linear.bias.defined()) numbers_mL = ops::add_bias(numbers_mL, linear.bias.tensor.to(type));
+  if (!region.is_sequence()) return ops::as_numbers(numbers_mL);
+  const at::Tensor of_all_ML = ops::rows_summed(numbers_mL, on_device(places), rows_M.numel());
+  return ops::as_numbers(parallel::Region(region.group(), /*sequence=*/false).leave(of_all_ML));
 }
 
 }  // namespace danlu::layers

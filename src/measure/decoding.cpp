@@ -70,17 +70,16 @@ double multiplied(const arch::ModelConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config,
-                                               at::ScalarType type) {
-  auto model = std::make_unique<models::CausalLM>(config, parallel::Mesh::single(), type,
-                                                  at::Device(at::kCPU));
+std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config, at::ScalarType type,
+                                               const at::Device& device) {
+  auto model = std::make_unique<models::CausalLM>(config, parallel::Mesh::single(), type, device);
   models::initialize(*model, 0);
   return model;
 }
 
 struct Decoding::Impl {
   explicit Impl(const models::CausalLM& of)
-      : model(of), cache(of.config(), of.dtype(), at::Device(at::kCPU)) {}
+      : model(of), cache(of.config(), of.dtype(), of.device()) {}
   const models::CausalLM& model;
   infer::SequenceCache cache;
   std::vector<infer::StepInput> next;
@@ -165,7 +164,7 @@ bench::Work Decoding::work() const {
 int64_t Decoding::experts_read() const { return std::ssize(impl_->read); }
 
 void prefill(const models::CausalLM& model, int64_t tokens) {
-  infer::SequenceCache cache(model.config(), model.dtype(), at::Device(at::kCPU));
+  infer::SequenceCache cache(model.config(), model.dtype(), model.device());
   const auto ids = made_up(0, tokens, model.config().vocab_size);
   infer::next_logits(model, cache, {{cache.add(), token_ids(ids)}});
 }

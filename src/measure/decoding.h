@@ -12,9 +12,9 @@
 
 namespace danlu::measure {
 
-/// Random weights of a fixed seed, on the CPU: what decoding takes does not depend on them.
-std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config,
-                                               at::ScalarType type);
+/// Random weights of a fixed seed: what decoding takes does not depend on them.
+std::unique_ptr<models::CausalLM> random_model(const arch::ModelConfig& config, at::ScalarType type,
+                                               const at::Device& device = at::Device(at::kCPU));
 
 class Decoding {
  public:

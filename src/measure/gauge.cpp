@@ -1,6 +1,8 @@
 #include "measure/gauge.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +15,10 @@
 #include "base/cpu_class.h"
 #include "base/threads.h"
 #include "device/peak.h"
+#include "device/select.h"
+#include "device/stream.h"
+#include "ops/linear.h"
+#include "ops/pointwise.h"
 
 namespace danlu::measure {
 namespace {
@@ -128,8 +134,31 @@ double fastest_pass(size_t num_threads, const std::function<void(int, size_t)>& 
 
 }  // namespace
 
-Gauge::Gauge(size_t threads)
+namespace {
+
+constexpr double kSliceSeconds = 0.004;
+constexpr int64_t kMostSide = 8192, kMostValues = int64_t{1} << 28;
+
+/// Seconds of the fastest of some runs on the device, each waited for.
+double fastest_on(const at::Device& device, const std::function<void()>& run) {
+  const device::Stream stream = device::Stream::current(device);
+  const Stopwatch watch(2);
+  double best = 1e30;
+  for (int i = 0; i < kPasses; ++i) {
+    stream.synchronize();
+    const double begin = watch.now();
+    run();
+    stream.synchronize();
+    best = std::min(best, watch.now() - begin);
+  }
+  return best;
+}
+
+}  // namespace
+
+Gauge::Gauge(size_t threads, const at::Device& device)
     : threads_(threads),
+      device_(device),
       words_(words_needed(threads)),
       from_(new uint64_t[words_]),
       to_(new uint64_t[words_]) {
@@ -161,7 +190,45 @@ double Gauge::update_bandwidth() {
   return 2 * bandwidth([&](size_t begin, size_t count) { change(to_.get() + begin, count); });
 }
 
+double Gauge::device_flops(at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions(type).device(device_);
+  const auto seconds_of = [&](int64_t side) {
+    const at::Tensor x = at::empty({side, side}, options).zero_();
+    return fastest_on(device_, [&] { ops::linear(x, x); });
+  };
+  if (side_ == 0) {
+    side_ = 256;
+    while (side_ < kMostSide && seconds_of(side_) < kSliceSeconds) side_ *= 2;
+  }
+  const auto side = static_cast<double>(side_);
+  return 2 * side * side * side / seconds_of(side_);
+}
+
+bench::Limits Gauge::read_device() {
+  const at::NoGradGuard no_grad;
+  bench::Limits limits;
+  limits.f32_flops = device_flops(at::kFloat);
+  if (device::multiplies_natively(device_, at::kBFloat16))
+    limits.bf16_flops = device_flops(at::kBFloat16);
+  const auto grow = [&](int64_t rows) {
+    const auto options = at::TensorOptions(at::kFloat).device(device_);
+    values_ = at::empty({rows, 1024}, options).zero_();
+    others_ = at::empty({rows, 1024}, options).zero_();
+  };
+  const auto copy_seconds = [&] { return fastest_on(device_, [&] { others_.copy_(values_); }); };
+  if (!values_.defined()) grow(1024);
+  while (values_.numel() < kMostValues && copy_seconds() < kSliceSeconds) grow(2 * values_.size(0));
+  const auto bytes = static_cast<double>(values_.nbytes());
+  limits.copy_bytes = 2 * bytes / copy_seconds();
+  limits.update_bytes = 3 * bytes / fastest_on(device_, [&] { ops::add_to(others_, values_); });
+  const double sums = bytes / fastest_on(device_, [&] { ops::column_sums(values_); });
+  limits.read_bytes = std::max({sums, limits.copy_bytes, limits.update_bytes});
+  return limits;
+}
+
 bench::Limits Gauge::read() {
+  if (!device_.is_cpu()) return read_device();
   const bool has_bf16 = has_bf16_dots();
   bench::Limits limits;
   limits.f32_flops = device::cpu_flops_now(false, threads_, kPeakSlices);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "device/stream.h"
 #include "measure/decoding.h"
 #include "measure/ops_table.h"
 #include "measure/training_step.h"
@@ -63,9 +64,9 @@ std::function<std::shared_ptr<T>()> shared_by_rows(std::function<std::shared_ptr
 }
 
 /// The whole update belongs to a step, and is measured there.
-std::vector<OpMaker> steps_of(bool quick, at::ScalarType type) {
+std::vector<OpMaker> steps_of(bool quick, at::ScalarType type, const at::Device& device) {
   const auto shared = shared_by_rows<TrainingStep>(
-      [=] { return std::make_shared<TrainingStep>(step_shape(quick), type); });
+      [=] { return std::make_shared<TrainingStep>(step_shape(quick), type, device); });
   const auto of = [=](const char* name, const char* group,
                       bench::Work (TrainingStep::*work)() const, double tokens_of,
                       std::function<void(TrainingStep&)> run) {
@@ -89,10 +90,11 @@ std::vector<OpMaker> steps_of(bool quick, at::ScalarType type) {
              [](TrainingStep& s) { s.gradient_norm(); })};
 }
 
-std::vector<OpMaker> decodes_of(bool quick, at::ScalarType type) {
+std::vector<OpMaker> decodes_of(bool quick, at::ScalarType type, const at::Device& device) {
   const int64_t context = quick ? 16 : 64, many = 16, prompt = quick ? 64 : 512;
   const auto model_of = shared_by_rows<models::CausalLM>([=] {
-    return std::shared_ptr<models::CausalLM>(random_model(config_of(step_shape(quick)), type));
+    return std::shared_ptr<models::CausalLM>(
+        random_model(config_of(step_shape(quick)), type, device));
   });
   const auto decode = [=](const std::string& name, int64_t sequences) {
     return OpMaker{name, bench::kDecoding, type,
@@ -140,23 +142,27 @@ std::vector<OpMaker> all_makers(const SuiteOptions& options) {
   };
   for (const at::ScalarType type : options.types) {
     if (wants("ops")) add(ops_of_a_step(op_shapes(options.quick), type));
-    if (wants("step")) add(steps_of(options.quick, type));
-    if (wants("decode")) add(decodes_of(options.quick, type));
+    if (wants("step")) add(steps_of(options.quick, type, options.device));
+    if (wants("decode")) add(decodes_of(options.quick, type, options.device));
   }
   return all;
 }
 
 /// Seconds of one call: of as many as fill a moment the fastest, as of the gauge's slices the best
 /// counts; a neighbour who fills the caches or the memory's channels for a while slows the others.
-double timed(const Op& op, const Stopwatch& watch, double at_least_s, double slowed_by) {
+double timed(const Op& op, const Stopwatch& watch, double at_least_s, double slowed_by,
+             const at::Device& device) {
   constexpr size_t kMostCalls = 500;
   double fastest = 1e30;
   size_t calls = 0;
   double all = 0;
   do {
     const std::function<void()> run = op.prepare();
+    const device::Stream stream = device::Stream::current(device);
+    stream.synchronize();
     const double begin = watch.now();
     run();
+    stream.synchronize();
     double seconds = watch.now() - begin;
     const double until = begin + seconds * (1 + slowed_by);
     while (slowed_by > 0 && watch.now() < until) seconds = until - begin;
@@ -169,20 +175,24 @@ double timed(const Op& op, const Stopwatch& watch, double at_least_s, double slo
 
 Row measured(const Op& op, const SuiteOptions& options, Gauge& gauge,
              std::vector<bench::Limits>& readings) {
-  const Stopwatch watch(options.threads);
+  // A thread that waits for a card takes no processor seconds.
+  const Stopwatch watch(options.device.is_cpu() ? options.threads : 2);
   const bool is_slowed =
       !options.slowed.empty() && id_of(op.name, op.type).rfind(options.slowed, 0) == 0;
   const double slowed_by = is_slowed ? kSlowedBy : 0;
   const double moment_s = options.quick ? 0.003 : 0.02;
   // The first calls fill caches, of memory and of kernels that are made at run time.
-  double once = timed(op, watch, 0, 0);
-  for (double all = once; all < 0.1 && all < 3 * once; all += once) once = timed(op, watch, 0, 0);
+  const auto run = [&](double at_least_s, double slowed) {
+    return timed(op, watch, at_least_s, slowed, options.device);
+  };
+  double once = run(0, 0);
+  for (double all = once; all < 0.1 && all < 3 * once; all += once) once = run(0, 0);
   bench::Sampling sampling;
   sampling.samples = options.quick || once > 0.5 ? 3 : once > 0.005 ? 5 : 9;
   sampling.attempts = options.quick ? 1 : 4;
   Row row{op.name, op.group, name_of(op.type), op.work, op.tokens, {}};
   row.samples = bench::take_samples(
-      op.work, [&] { return timed(op, watch, moment_s, slowed_by); },
+      op.work, [&] { return run(moment_s, slowed_by); },
       [&] {
         readings.push_back(gauge.read());
         return readings.back();

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <vector>
@@ -86,10 +87,10 @@ double count_of(const std::vector<models::Parameter>& parameters) {
 }  // namespace
 
 struct TrainingStep::Impl {
-  Impl(const StepShape& of, at::ScalarType with)
+  Impl(const StepShape& of, at::ScalarType with, const at::Device& device)
       : shape(of),
         type(with),
-        model(config_of(of), parallel::Mesh::single(), with, at::Device(at::kCPU)),
+        model(config_of(of), parallel::Mesh::single(), with, device),
         store(initialized(model, of.lora_rank)),
         gradients(store),
         optimizer(store, adamw()),
@@ -111,15 +112,15 @@ struct TrainingStep::Impl {
   bool has_gradients = false;
 };
 
-TrainingStep::TrainingStep(const StepShape& shape, at::ScalarType type)
-    : impl_(std::make_unique<Impl>(shape, type)) {}
+TrainingStep::TrainingStep(const StepShape& shape, at::ScalarType type, const at::Device& device)
+    : impl_(std::make_unique<Impl>(shape, type, device)) {}
 TrainingStep::~TrainingStep() = default;
 
 double TrainingStep::forward_and_backward() {
   impl_->gradients.zero();
   const double scale = impl_->loss_scale() / tokens();
   const models::LossSum result = impl_->model.loss(impl_->input, impl_->targets_N, scale);
-  result.sum.mul(scale).backward();
+  torch::autograd::backward({result.sum}, {result.factor});
   impl_->gradients.end_pass();
   impl_->has_gradients = true;
   return result.sum.item<double>() / static_cast<double>(result.num_targets);

@@ -23,8 +23,9 @@ arch::ModelConfig config_of(const StepShape& shape);
 
 class TrainingStep {
  public:
-  /// Random weights of a fixed seed, on the CPU; state of the optimizer in f32.
-  TrainingStep(const StepShape& shape, at::ScalarType type);
+  /// Random weights of a fixed seed; state of the optimizer in f32.
+  TrainingStep(const StepShape& shape, at::ScalarType type,
+               const at::Device& device = at::Device(at::kCPU));
   ~TrainingStep();
 
   /// One step; the mean loss of its tokens, which it has before the update.

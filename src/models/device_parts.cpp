@@ -44,13 +44,4 @@ void require_parts(const arch::ModelConfig& config, const c10::Device& device) {
   }
 }
 
-void require_other_objectives(const c10::Device& device) {
-  // Their losses are ATen's operators, which such devices have none of.
-  if (!ops::backend_of(device.type()).lacks) return;
-  throw DeviceError(tr("[train] --device {}: preferences, rewards and policies are not there on "
-                       "this device yet",
-                       device::name_of(device)),
-                    tr("what needs it runs with --device cpu"));
-}
-
 }  // namespace danlu::models

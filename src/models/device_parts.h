@@ -10,8 +10,4 @@ namespace danlu::models {
 /// (ops::Backend::lacks).
 void require_parts(const arch::ModelConfig& config, const c10::Device& device);
 
-/// Errors: DeviceError where the device cannot do what is learnt from but the next token:
-/// log-probabilities with gradients, rewards, values.
-void require_other_objectives(const c10::Device& device);
-
 }  // namespace danlu::models

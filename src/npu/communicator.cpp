@@ -138,18 +138,21 @@ void Communicator::exchange(const std::vector<Transfer>& transfers) {
                      kHcclUint8, transfer.peer});
   }
   const std::lock_guard lock(mutex_);
-  const AclStream stream = stream_of(device_, current_stream(device_));
-  if (stream_ && stream_ != stream) wait_for_event(stream, last_);
+  const AclStream asking = stream_of(device_, current_stream(device_));
+  // No page allows two streams in one communicator: while one has an exchange, others' go there.
+  if (!stream_ || is_over(last_)) stream_ = asking;
+  const bool is_elsewhere = stream_ != asking;
   Mark mark = new_mark();
-  record(mark.begin, stream);
+  record(mark.begin, asking);
+  if (is_elsewhere) wait_for_event(stream_, mark.begin);
   note_launch("HcclBatchSendRecv");
   check_hccl(
-      hccl().HcclBatchSendRecv(items.data(), static_cast<uint32_t>(items.size()), comm_, stream),
+      hccl().HcclBatchSendRecv(items.data(), static_cast<uint32_t>(items.size()), comm_, stream_),
       "HcclBatchSendRecv");
-  record(mark.end, stream);
+  record(mark.end, stream_);
+  if (is_elsewhere) wait_for_event(asking, mark.end);
   mark.number = ++given_;
   last_ = mark.end;
-  stream_ = stream;
   const std::lock_guard marks_lock(marks_mutex_);
   marks_.push_back(mark);
 }

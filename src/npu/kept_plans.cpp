@@ -1,11 +1,13 @@
 #include "npu/kept_plans.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "npu/context.h"
 #include "npu/library.h"
 #include "npu/status.h"
@@ -44,30 +46,49 @@ void destroy_all(Plans& plans) {
   plans.clear();
 }
 
+/// Whether CANN has refused a plan of any thread.
+std::atomic<bool>& gave_up() {
+  static std::atomic<bool> refused = false;
+  return refused;
+}
+
 }  // namespace
 
 bool keeps_plans() {
-  static const bool keeps = [] {
+  static const bool is_asked_for = [] {
     const char* const value = std::getenv("DANLU_NPU_KEEP_PLANS");
-    const bool is_off = value && std::string(value) == "0";
-    return !is_off && acl().aclSetAclOpExecutorRepeatable && acl().aclDestroyAclOpExecutor &&
-           acl().aclSetInputTensorAddr && acl().aclSetOutputTensorAddr;
+    return value && std::string(value) == "1" && acl().aclSetAclOpExecutorRepeatable &&
+           acl().aclDestroyAclOpExecutor && acl().aclSetInputTensorAddr &&
+           acl().aclSetOutputTensorAddr;
   }();
-  return keeps;
+  return is_asked_for && !gave_up();
 }
 
 bool may_repeat(aclOpExecutor* executor) {
   return executor && acl().aclSetAclOpExecutorRepeatable(executor) == kAclOk;
 }
 
-void place_tensors(const KeptPlan& plan, const std::vector<void*>& memory, size_t results) {
+int place_tensors(const KeptPlan& plan, const std::vector<void*>& memory, size_t results) {
   const size_t operands = plan.tensors.size() - results;
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     const bool is_result = i >= operands;
     const auto place = is_result ? acl().aclSetOutputTensorAddr : acl().aclSetInputTensorAddr;
-    check(place(plan.executor, is_result ? i - operands : i, plan.tensors[i], memory[i]),
-          is_result ? "aclSetOutputTensorAddr" : "aclSetInputTensorAddr");
+    const int code = place(plan.executor, is_result ? i - operands : i, plan.tensors[i], memory[i]);
+    if (code != kAclOk) return code;
   }
+  return kAclOk;
+}
+
+void give_up_plans(const char* name, int code) {
+  acl().aclGetRecentErrMsg();  // it would stand in the next error's text
+  if (!gave_up().exchange(true)) {
+    log::notice(
+        "[npu] aclnn{}: CANN does not take a kept plan again (code {}): each operator is "
+        "planned anew from now on",
+        name, code);
+  }
+  synchronize(entered());
+  destroy_all(own_plans());
 }
 
 const KeptPlan* kept_plan(const std::string& key) {

@@ -23,13 +23,17 @@ struct KeptPlan {
   std::vector<aclTensor*> tensors = {};  ///< in order; live as long as the executor
 };
 
-/// Whether plans are kept: CANN must have the functions for it, and DANLU_NPU_KEEP_PLANS=0 is not
-/// set.
+/// Whether plans are kept: DANLU_NPU_KEEP_PLANS=1 asks for it, CANN has the functions, and has
+/// refused none so far.
 bool keeps_plans();
 /// Makes an executor one that runs several times; false if CANN does not say that it does.
 bool may_repeat(aclOpExecutor* executor);
 /// Tells the plan's tensors where their memory is, of all in order; the last `results` are results.
-void place_tensors(const KeptPlan& plan, const std::vector<void*>& memory, size_t results);
+/// Gives CANN's code.
+int place_tensors(const KeptPlan& plan, const std::vector<void*>& memory, size_t results);
+/// After CANN has refused a plan of this operator: no thread keeps any from now on, which is said
+/// once, and this thread's are destroyed.
+void give_up_plans(const char* name, int code);
 /// This thread's plan of that key, or null.
 const KeptPlan* kept_plan(const std::string& key);
 /// A thread keeps so many plans; then it waits for the device once and begins anew.

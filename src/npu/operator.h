@@ -186,14 +186,16 @@ void Operator<Arguments...>::operator()(Given&&... given) const {
     if (const KeptPlan* const known = kept_plan(key)) {
       std::vector<void*> memory;
       (add_memory(memory, given), ...);
-      place_tensors(*known, memory, repeats_.results);
-      return run_planned(name_, kAclOk, run_.load(), known->bytes, known->executor);
+      const int code = place_tensors(*known, memory, repeats_.results);
+      if (code == kAclOk)
+        return run_planned(name_, kAclOk, run_.load(), known->bytes, known->executor);
+      give_up_plans(name_, code);
     }
   }
   uint64_t bytes = 0;
   aclOpExecutor* executor = nullptr;
   const int32_t code = plan_.load()(static_cast<Arguments>(given)..., &bytes, &executor);
-  if (!repeats || code != kAclOk || !may_repeat(executor))
+  if (!repeats || code != kAclOk || !keeps_plans() || !may_repeat(executor))
     return run_planned(name_, code, run_.load(), bytes, executor);
   KeptPlan plan{executor, bytes, {}};
   (keep_argument(plan, given), ...);

@@ -19,6 +19,7 @@
 #include "npu/copies.h"
 #include "npu/memory.h"
 #include "npu/streams.h"
+#include "npu/table.h"
 
 namespace danlu::npu {
 namespace {
@@ -161,6 +162,23 @@ at::Tensor& fill_on_npu(at::Tensor& self, const at::Scalar& value) {
 }
 at::Tensor& zero_on_npu(at::Tensor& self) { return fill_on_npu(self, 0); }
 
+/// Autograd adds the gradients of a tensor that is read in two places, such as a tied table. Layers
+/// spare it that (ops::shared_by); models that are compared with others' gradients do not.
+at::Tensor& add_gradient(at::Tensor& self, const at::Tensor& other, const at::Scalar& factor) {
+  if (self.sizes() != other.sizes() || self.scalar_type() != other.scalar_type() ||
+      other.device() != self.device() || factor.to<double>() != 1.0) {
+    throw DeviceError(tr("[npu] {} is not there for NPUs yet", "aten::add of other than gradients"),
+                      tr("what needs it runs with --device cpu"));
+  }
+  add_into(self, self, other);
+  return self;
+}
+at::Tensor sum_of_gradients(const at::Tensor& self, const at::Tensor& other,
+                            const at::Scalar& factor) {
+  at::Tensor sum = self.clone();
+  return add_gradient(sum, other, factor);
+}
+
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
   throw DeviceError(tr("[npu] {} is not there for NPUs yet", c10::toString(op.operator_name())),
                     tr("what needs it runs with --device cpu"));
@@ -178,6 +196,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &only_number);
   m.impl("fill_.Scalar", &fill_on_npu);
   m.impl("zero_", &zero_on_npu);
+  m.impl("add.Tensor", &sum_of_gradients);
+  m.impl("add_.Tensor", &add_gradient);
 }
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());

@@ -81,6 +81,7 @@ void fill_layers(ops::Backend& table) {
 
 ops::Backend filled_for_npu() {
   ops::Backend table;
+  table.has_aten = false;
   table.lacks = &lacks_on_npu;
   table.takes = &takes_on_npu;
   fill_products(table);

@@ -103,6 +103,11 @@ struct Backend {
   /// (models/device_parts.h). Null: they can do all.
   bool (*lacks)(Part part) = nullptr;
 
+  /// Whether ATen's operators compute on these devices. Otherwise only what is in the table does,
+  /// and a few numbers of a pass are worked with on the host (device_of_numbers in
+  /// ops/pointwise.h).
+  bool has_aten = true;
+
   /// Whether the entries for `work` take tensors of `type`. Null: none is ever taken.
   bool (*takes)(Work work, at::ScalarType type) = nullptr;
 

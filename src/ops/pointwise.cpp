@@ -302,6 +302,12 @@ at::Tensor take_rows(const at::Tensor& x_NH, const at::Tensor& index_n) {
                                  : OwnRows::apply(x_NH, index_n);
 }
 
+c10::Device device_of_numbers(const c10::Device& device) {
+  return backend_of(device.type()).has_aten ? device : c10::Device(c10::DeviceType::CPU);
+}
+
+at::Tensor as_numbers(const at::Tensor& x) { return x.to(device_of_numbers(x.device())); }
+
 void add_to(const at::Tensor& sum, const at::Tensor& x) {
   require(sum.sizes() == x.sizes(), "add_to", "a sum ", sum.sizes(), " and ", x.sizes(),
           " must have one shape");

@@ -4,6 +4,7 @@
 // the gradients of several readers by ATen, which a device need not have.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <vector>
 
@@ -40,6 +41,15 @@ at::Tensor rows_summed(const at::Tensor& x_nH, const at::Tensor& index_n, int64_
 at::Tensor scale_rows(const at::Tensor& x_NH, const at::Tensor& factor_N);
 /// `parts` [n_i, H] below each other. Grad through all.
 at::Tensor rows_joined(const std::vector<at::Tensor>& parts);
+
+/// Where a few numbers of a pass, such as log-probabilities and scores, are worked with by ATen's
+/// operators in f64: the device itself, or the host if the device computes through its table alone.
+c10::Device device_of_numbers(const c10::Device& device);
+inline bool computes_numbers(const c10::Device& device) {
+  return device_of_numbers(device) == device;
+}
+/// x there. Grad through x.
+at::Tensor as_numbers(const at::Tensor& x);
 
 /// sum += x, which is rounded to the sum's type if that is narrower. Same shape; any strides.
 /// Without gradient.

@@ -19,6 +19,7 @@
 
 #include "ops/check.h"
 #include "ops/head_factor.h"
+#include "ops/logprob_chunks.h"
 
 namespace danlu::ops {
 namespace {
@@ -50,7 +51,15 @@ struct LogprobsCall : torch::CustomClassHolder {
   LogprobOptions how;
   MainGradPtr low_main;
   int64_t chunk = 0;
-  at::Tensor norms_U;  ///< of each row that is used
+  at::Tensor norms_U;              ///< of each row that is used
+  bool by_table = false;           ///< ATen computes nothing on the device
+  at::Tensor largest_U1, total_U;  ///< by_table: as ChunkNumbers has them, and on the host
+
+  /// The pairs whose rows are in [begin, end), counted from `begin`.
+  ChunkPairs pairs_of(int64_t begin, int64_t end) const {
+    const Pairs here = pairs.of_rows(begin, end);
+    return {here.rows_M, here.ids_M};
+  }
 };
 
 at::Tensor elements(const at::Tensor& matrix_CV, const at::Tensor& rows_M,
@@ -132,6 +141,37 @@ TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
   return result;
 }
 
+/// The logits, and what they are divided by, of a device whose table does it all.
+at::Tensor tempered_logits(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
+                           const LogprobsCall& call, int64_t begin, int64_t count) {
+  const at::Tensor logits_CV = logits_of(head, low, bias, call.options.softcap, begin, count);
+  return call.how.temperature == 1 ? logits_CV : scaled(logits_CV, 1 / call.how.temperature);
+}
+
+/// What `numbers` of chunks come to, on the host.
+TokenLogprobs on_host(const std::vector<ChunkNumbers>& numbers, LogprobsCall& call) {
+  std::vector<at::Tensor> largest, total, expected, logits;
+  for (const ChunkNumbers& chunk : numbers) {
+    largest.push_back(chunk.largest_C1);
+    total.push_back(chunk.total_C1);
+    if (call.how.entropy) expected.push_back(chunk.expected_C1);
+    logits.push_back(chunk.logits_M1);
+  }
+  call.largest_U1 = ops::joined(largest, 0);
+  std::vector<at::Tensor> all = {call.largest_U1, ops::joined(total, 0), ops::joined(logits, 0)};
+  if (call.how.entropy) all.push_back(ops::joined(expected, 0));
+  const std::vector<at::Tensor> here = on_host_together(all);
+  const at::Tensor &largest_U = here[0], &rows_M = call.pairs.rows_M;
+  call.total_U = here[1];
+  const at::Tensor norms_U = call.total_U.log() + largest_U;
+  const at::Tensor norms_M = norms_U.index_select(0, rows_M);
+  TokenLogprobs result = {here[2] - norms_M, here[2], norms_M,
+                          here[2] >= largest_U.index_select(0, rows_M)};
+  if (call.how.entropy)
+    result.entropies_M = (norms_U - here[3] / call.total_U).index_select(0, rows_M);
+  return result;
+}
+
 class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
  public:
   /// Gives {logprobs, logits, norms, is_largest, entropies}.
@@ -141,30 +181,12 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
                                const c10::intrusive_ptr<LogprobsCall>& call) {
     const HeadFactor head(hidden_UH, weight_VH, {}, false), low(low_UR, weight_VR, {}, false);
     const HeadBias bias(bias_V, {}, false);
-    const bool is_shared = call->options.share.is_part();
-    std::vector<TokenLogprobs> parts;
-    std::vector<at::Tensor> norms;
-    const int64_t rows = hidden_UH.size(0);
-    for (int64_t begin = 0; begin < rows; begin += call->chunk) {
-      const int64_t count = std::min(call->chunk, rows - begin);
-      const Pairs here = call->pairs.of_rows(begin, begin + count);
-      at::Tensor logits_CV = logits_of(head, low, bias, call->options.softcap, begin, count);
-      if (call->how.temperature != 1) logits_CV = logits_CV / call->how.temperature;
-      norms.emplace_back();
-      if (is_shared) {
-        parts.push_back(
-            of_share(logits_CV, here, call->options.share, call->how.entropy, norms.back()));
-      } else {
-        parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, call->how.entropy));
-        norms.back() = at::logsumexp(logits_CV, {1});
-      }
-    }
-    call->norms_U = at::cat(norms);
-    const TokenLogprobs all = joined(parts);
-    variable_list result{all.logprobs_M, all.logits_M, all.norms_M, all.is_largest_M,
-                         call->how.entropy ? all.entropies_M : all.norms_M.narrow(0, 0, 0).clone()};
     ctx->save_for_backward({hidden_UH, weight_VH, low_UR, weight_VR, bias_V});
     ctx->saved_data["call"] = at::IValue::make_capsule(call);
+    const TokenLogprobs all = call->by_table ? found_by_table(head, low, bias, *call)
+                                             : found_by_aten(head, low, bias, *call);
+    variable_list result{all.logprobs_M, all.logits_M, all.norms_M, all.is_largest_M,
+                         call->how.entropy ? all.entropies_M : all.norms_M.narrow(0, 0, 0).clone()};
     ctx->mark_non_differentiable({result[1], result[2], result[3], result[4]});
     return result;
   }
@@ -176,27 +198,13 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
     HeadFactor head(saved[0], saved[1], call.options.main_grad, true),
         low(saved[2], saved[3], call.low_main, true);
     HeadBias bias(saved[4], call.options.bias_main, true);
-    const at::Tensor grad_M = grads[0];
     const int64_t rows = saved[0].size(0);
     for (int64_t begin = 0; begin < rows; begin += call.chunk) {
       const int64_t count = std::min(call.chunk, rows - begin);
-      const Pairs here = call.pairs.of_rows(begin, begin + count);
-      const at::Tensor grad_P = grad_M.narrow(0, here.first, here.ids_M.numel());
-      at::Tensor d_logits_CV = logits_of(head, low, bias, call.options.softcap, begin, count);
-      const at::Tensor kept_CV = call.options.softcap > 0 ? d_logits_CV.clone() : d_logits_CV;
-      if (call.how.temperature != 1) d_logits_CV = d_logits_CV / call.how.temperature;
-      // d logprob / d logits is 1 at the id, less every id's probability.
-      const at::Tensor total_C =
-          at::zeros({count}, grad_M.options()).index_add_(0, here.rows_M, grad_P);
-      d_logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
-      d_logits_CV.mul_(total_C.neg().unsqueeze(1));
-      add_at_ids(d_logits_CV, here, grad_P, call.options.share);
-      if (call.how.temperature != 1) d_logits_CV.div_(call.how.temperature);
-      const at::Tensor d_logits =
-          through_cap(d_logits_CV, kept_CV, call.options.softcap).to(saved[0].scalar_type());
-      head.add_gradients(d_logits, begin);
-      low.add_gradients(d_logits, begin);
-      bias.add_gradient(d_logits);
+      const at::Tensor d_logits_CV = d_logits(head, low, bias, call, begin, count, grads[0]);
+      head.add_gradients(d_logits_CV, begin);
+      low.add_gradients(d_logits_CV, begin);
+      bias.add_gradient(d_logits_CV);
     }
     head.finish();
     low.finish();
@@ -209,6 +217,72 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
   }
 
  private:
+  static TokenLogprobs found_by_aten(const HeadFactor& head, const HeadFactor& low,
+                                     const HeadBias& bias, LogprobsCall& call) {
+    const bool is_shared = call.options.share.is_part();
+    std::vector<TokenLogprobs> parts;
+    std::vector<at::Tensor> norms;
+    const int64_t rows = head.input_nX.size(0);
+    for (int64_t begin = 0; begin < rows; begin += call.chunk) {
+      const int64_t count = std::min(call.chunk, rows - begin);
+      const Pairs here = call.pairs.of_rows(begin, begin + count);
+      at::Tensor logits_CV = logits_of(head, low, bias, call.options.softcap, begin, count);
+      if (call.how.temperature != 1) logits_CV = logits_CV / call.how.temperature;
+      norms.emplace_back();
+      if (is_shared) {
+        parts.push_back(
+            of_share(logits_CV, here, call.options.share, call.how.entropy, norms.back()));
+      } else {
+        parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, call.how.entropy));
+        norms.back() = at::logsumexp(logits_CV, {1});
+      }
+    }
+    call.norms_U = at::cat(norms);
+    return joined(parts);
+  }
+
+  static TokenLogprobs found_by_table(const HeadFactor& head, const HeadFactor& low,
+                                      const HeadBias& bias, LogprobsCall& call) {
+    std::vector<ChunkNumbers> parts;
+    const int64_t rows = head.input_nX.size(0);
+    // Of no rows there is one chunk, for the exchanges of ranks.
+    for (int64_t begin = 0; begin == 0 || begin < rows; begin += call.chunk) {
+      const int64_t count = std::min(call.chunk, rows - begin);
+      parts.push_back(numbers_of_chunk(tempered_logits(head, low, bias, call, begin, count),
+                                       call.pairs_of(begin, begin + count), call.options.share,
+                                       call.how.entropy));
+    }
+    return on_host(parts, call);
+  }
+
+  /// The gradient of a chunk's logits before their cap, in the type of the products.
+  static at::Tensor d_logits(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
+                             const LogprobsCall& call, int64_t begin, int64_t count,
+                             const at::Tensor& grad_M) {
+    const double temperature = call.how.temperature, cap = call.options.softcap;
+    const Pairs here = call.pairs.of_rows(begin, begin + count);
+    const at::Tensor grad_P = grad_M.narrow(0, here.first, here.ids_M.numel());
+    at::Tensor d_logits_CV = logits_of(head, low, bias, cap, begin, count);
+    const at::Tensor kept_CV = cap > 0 ? d_logits_CV.clone() : d_logits_CV;
+    if (call.by_table) {
+      if (temperature != 1) d_logits_CV = scaled(d_logits_CV, 1 / temperature);
+      d_logits_CV = grad_of_chunk(d_logits_CV, {here.rows_M, here.ids_M}, call.options.share,
+                                  call.largest_U1.narrow(0, begin, count),
+                                  call.total_U.narrow(0, begin, count), grad_P);
+      if (temperature != 1) d_logits_CV = scaled(d_logits_CV, 1 / temperature);
+    } else {
+      if (temperature != 1) d_logits_CV = d_logits_CV / temperature;
+      // d logprob / d logits is 1 at the id, less every id's probability.
+      const at::Tensor total_C =
+          at::zeros({count}, grad_M.options()).index_add_(0, here.rows_M, grad_P);
+      d_logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
+      d_logits_CV.mul_(total_C.neg().unsqueeze(1));
+      add_at_ids(d_logits_CV, here, grad_P, call.options.share);
+      if (temperature != 1) d_logits_CV.div_(temperature);
+    }
+    return through_cap(d_logits_CV, kept_CV, cap).to(head.input_nX.scalar_type());
+  }
+
   static void add_at_ids(at::Tensor& d_logits_CV, const Pairs& pairs, const at::Tensor& grad_P,
                          const VocabularyShare& share) {
     const int64_t columns = d_logits_CV.size(1);
@@ -304,12 +378,14 @@ TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor&
           " must be [N, H] and [V, H] of one dtype");
   const int64_t vocab = options.share.is_part() ? options.share.vocab : weight_VH.size(0);
   require_pairs(rows_M, ids_M, vocab);
-  if (ids_M.numel() == 0)
+  const bool by_table = !computes_numbers(hidden_NH.device());
+  if (ids_M.numel() == 0 && !by_table)
     return no_pairs({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V},
                     how.entropy);
   const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
   auto call = c10::make_intrusive<LogprobsCall>();
-  call->pairs = {to_tensor(used.place_of_pair), ids_M.to(hidden_NH.device())};
+  call->by_table = by_table;
+  call->pairs = {to_tensor(used.place_of_pair), by_table ? ids_M : ids_M.to(hidden_NH.device())};
   call->options = options;
   if (how.chunk_rows > 0) call->options.chunk_tokens = how.chunk_rows;
   call->how = how;

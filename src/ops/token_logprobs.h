@@ -8,13 +8,14 @@
 
 namespace danlu::ops {
 
-/// Results for M pairs of a row and an id; f32 (f64 for f64).
+/// Results for M pairs of a row and an id; f32 (f64 for f64), where numbers are worked with
+/// (device_of_numbers in ops/pointwise.h).
 struct TokenLogprobs {
   at::Tensor logprobs_M;  ///< logits - norms, with grad
   // Without grad.
   at::Tensor logits_M, norms_M;  ///< norm: log of the sum of exponentials over the vocabulary
   /// bool: the id has the largest logit. Among equal logits only the first has; if ranks share the
-  /// head, all of them have.
+  /// head, or the device computes through its table alone, all of them have.
   at::Tensor is_largest_M;
   /// The entropy of the whole distribution at the pair's row, in nats; undefined unless asked for.
   at::Tensor entropies_M = {};

@@ -123,14 +123,6 @@ TEST_F(NpuFamilyLines, WhatACannHasNoOperatorForIsSaidBeforeAnythingIsPrepared) 
   EXPECT_THAT(refused.err, Not(HasSubstr("tokenise")));
 }
 
-TEST_F(NpuFamilyLines, PreferencesAreRefusedBeforeAnythingIsPrepared) {
-  Words words = training("run", {"--max_steps", "1", "--device", "npu", "--rlhf_type", "dpo"});
-  words.front() = "rlhf";
-  const ProgramResult refused = run_words(words, simulated());
-  expect_error(refused, 5, {"--device npu:0", "preferences", "--device cpu"});
-  EXPECT_THAT(refused.err, Not(HasSubstr("tokenise")));
-}
-
 /// CANN without newer functions, CANN with its operators by family, and the card that auto finds.
 TEST_F(NpuFamilyLines, EveryCannAnswersAndAutoFindsTheCard) {
   const auto ask = [&](const std::string& device, const std::string& variant) {
@@ -158,6 +150,14 @@ TEST_F(NpuFamilyLines, NpusPerNodeSaysHowManyProcesses) {
   const ProgramResult run = run_words(two, environment);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.err, HasSubstr("2 processes"));
+  // The same behind launch; a line of a CPU says itself how many.
+  Words launched = training("launched", {"--max_steps", "1", "--device=npu"});
+  launched.insert(launched.begin(), "launch");
+  const ProgramResult behind = run_words(launched, environment);
+  EXPECT_EQ(behind.exit_code, 0) << behind.err;
+  EXPECT_THAT(behind.err, HasSubstr("2 processes"));
+  launched.back() = "--device=cpu";
+  expect_error(run_words(launched, environment), 2, {"how many processes"});
   const ProgramResult alone =
       run_words(training("cpu", {"--max_steps", "1", "--device", "cpu"}), environment);
   ASSERT_EQ(alone.exit_code, 0) << alone.err;

@@ -161,6 +161,29 @@ TEST_F(NpuLines, NameTheVariablesOfTorchNpuThatDoNothing) {
   EXPECT_THAT(run_words(ask, environment).err, Not(HasSubstr("without effect")));
 }
 
+/// Plans that are asked for give the same numbers; if CANN takes one no more, so does the ordinary
+/// way, with one notice.
+TEST_F(NpuLines, KeptPlansAreGivenUpWhereCannRefusesThem) {
+  const auto run = [&](const std::string& name, std::map<std::string, std::string> more) {
+    more.merge(simulated());
+    const ProgramResult result =
+        run_words(training(name, {"--max_steps", "3", "--device", "npu"}), more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  const std::string refusal = "CANN does not take a kept plan again (code 161002)";
+  EXPECT_THAT(run("anew", {{"NPU_SIM_FAULT", "call:aclSetTensorAddr:40:161002"}}),
+              Not(HasSubstr("kept plan")));
+  EXPECT_THAT(run("kept", {{"DANLU_NPU_KEEP_PLANS", "1"}}), Not(HasSubstr("kept plan")));
+  const std::string said = run("refused", {{"DANLU_NPU_KEEP_PLANS", "1"},
+                                           {"NPU_SIM_FAULT", "call:aclSetTensorAddr:40:161002"}});
+  const size_t first = said.find(refusal);
+  ASSERT_NE(first, said.npos) << said;
+  EXPECT_EQ(said.find(refusal, first + 1), said.npos) << "once";
+  expect_same_losses((*this) / "anew", (*this) / "kept", 3);
+  expect_same_losses((*this) / "anew", (*this) / "refused", 3);
+}
+
 TEST_F(NpuLines, SayWhatIsMissing) {
   std::vector<std::string> words = training("run", {"--max_steps", "1", "--device", "npu"});
   const ProgramResult absent = run_words(words, {{"DANLU_NPU_LIBRARY", (*this) / "nowhere"}});

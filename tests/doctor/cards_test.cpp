@@ -173,7 +173,15 @@ TEST_F(NpuMachine, VariablesOfHccl) {
   roots_.environment["HCCL_CONNECT_TIMEOUT"] = "30";
   EXPECT_EQ(check_hccl(roots_).verdict, Verdict::kFailed);
   roots_.environment["HCCL_CONNECT_TIMEOUT"] = "1200";
-  EXPECT_THAT(check_hccl(roots_).read, HasSubstr("1200 s"));
+  EXPECT_THAT(check_hccl(roots_).read,
+              AllOf(HasSubstr("1200 s"), HasSubstr("after 1836 s"), HasSubstr("400 MB")));
+  roots_.environment["HCCL_EXEC_TIMEOUT"] = "0";
+  roots_.environment["HCCL_BUFFSIZE"] = "50";
+  EXPECT_THAT(check_hccl(roots_).read,
+              AllOf(HasSubstr("no exchange that hangs"), HasSubstr("100 MB")));
+  roots_.environment["HCCL_BUFFSIZE"] = "0";
+  EXPECT_EQ(check_hccl(roots_).verdict, Verdict::kFailed);
+  roots_.environment.erase("HCCL_BUFFSIZE");
   roots_.environment["HCCL_IF_IP"] = "node0";
   EXPECT_EQ(check_hccl(roots_).verdict, Verdict::kFailed);
   roots_.environment["HCCL_IF_IP"] = "10.0.0.7";
@@ -347,6 +355,14 @@ TEST_F(Machine, VisibleDevicesEndAtTheFirstThatIsNone) {
     EXPECT_EQ(check_visible(roots_).verdict, Verdict::kWarning) << odd;
     EXPECT_THAT(check_visible(roots_).read, HasSubstr("are seen: 0, 2;")) << odd;
   }
+}
+
+TEST_F(Machine, WhatAContainerWasGivenIsNoListThatARunReads) {
+  roots_.environment["ASCEND_VISIBLE_DEVICES"] = "0-3";
+  EXPECT_EQ(check_visible(roots_).verdict, Verdict::kOk);
+  EXPECT_THAT(check_visible(roots_).read,
+              AllOf(HasSubstr("ASCEND_VISIBLE_DEVICES=0-3"), HasSubstr("Ascend Docker Runtime"),
+                    HasSubstr("ASCEND_RT_VISIBLE_DEVICES chooses")));
 }
 
 }  // namespace

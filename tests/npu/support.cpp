@@ -26,6 +26,8 @@ class OpenedNpu : public testing::Environment {
   void SetUp() override {
     if (!is_on_card())
       ::setenv("DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current", /*overwrite=*/0);
+    // Kept plans are asked for, so that every test of the table takes them.
+    ::setenv("DANLU_NPU_KEEP_PLANS", "1", /*overwrite=*/0);
     // One with faults in it (npu_plants).
     if (const char* const other = std::getenv("DANLU_TEST_NPU_PLUGIN"))
       device::use_npu_plugin(other);

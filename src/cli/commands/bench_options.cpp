@@ -17,7 +17,8 @@ OptionTable bench_options() {
   const std::string what = "What", comparison = "Comparison", output = "Output";
   return OptionTable(
       "bench", "measure this machine, and how much of it training and decoding use",
-      "danlu bench [--quick] [--threads N] [--dtype TYPE,…] [--only PART,…] [--json]",
+      "danlu bench [--device NAME] [--quick] [--threads N] [--dtype TYPE,…] [--only PART,…] "
+      "[--json]",
       {{.name = "quick",
         .type = OptionType::kBool,
         .default_text = "false",
@@ -34,6 +35,11 @@ OptionTable bench_options() {
         .type = OptionType::kList,
         .default_text = "fp32,bf16",
         .help = "types to compute in: fp32, bf16, fp16",
+        .group = what},
+       {.name = "device",
+        .default_text = "cpu",
+        .help = "cpu, cuda[:n], npu[:n]: of cards step and decode are measured, beside what their "
+                "products and copies reach",
         .group = what},
        {.name = "only",
         .type = OptionType::kList,

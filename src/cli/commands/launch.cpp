@@ -415,7 +415,7 @@ int run_launch(const Options& options) {
         tr("[launch] {} behind {}: the launcher would not see it", flag, words.front()),
         tr("danlu launch {} … {} …", flag, words.front()));
   }
-  if (!options.has_value("nproc") && !options.has_value("hostfile")) {
+  if (!says_how_many(options)) {
     throw UsageError(tr("[launch] how many processes? --nproc is missing"),
                      tr("danlu launch --nproc 2 sft --model DIR --dataset FILE …"));
   }

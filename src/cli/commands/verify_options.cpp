@@ -35,7 +35,7 @@ OptionTable verify_options() {
              .group = "Model"},
             {.name = "device",
              .default_text = "cpu",
-             .help = "cpu, cuda, cuda:1, …",
+             .help = "cpu, cuda[:n], npu[:n]",
              .group = "Model"},
             {.name = "tolerance",
              .type = OptionType::kFloat,

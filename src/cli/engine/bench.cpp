@@ -3,6 +3,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +24,8 @@
 #include "bench/report.h"
 #include "cli/engine/engine.h"
 #include "device/dtype.h"
+#include "device/npu.h"
+#include "device/select.h"
 #include "eval/results/results.h"
 #include "measure/suite.h"
 
@@ -41,12 +44,24 @@ std::string date_now() {
   return text;
 }
 
+/// A card as a processor: its name, and the kind that figures are compared for.
+bench::Processor card_of(const at::Device& device) {
+  const bool is_npu =
+      device::npu_is_open() && device == at::Device(at::kPrivateUse1, device.index());
+  const std::string name = is_npu ? device::npu_chip() : std::string("CUDA");
+  std::string key = is_npu ? "npu-" : "";
+  for (const char c : name)
+    key += std::isalnum(static_cast<unsigned char>(c)) ? static_cast<char>(std::tolower(c)) : '-';
+  return {name, key};
+}
+
 bench::Circumstances circumstances(const measure::SuiteOptions& suite, size_t cores) {
-  const bench::Processor processor = bench::this_processor();
+  const bool is_cpu = suite.device.is_cpu();
+  const bench::Processor processor = is_cpu ? bench::this_processor() : card_of(suite.device);
   bench::Circumstances on;
   on.processor = processor.name;
   on.processor_key = processor.key;
-  on.cpu_class = describe_cpu_class();
+  on.cpu_class = is_cpu ? describe_cpu_class() : device::name_of(suite.device);
   on.threads = static_cast<int64_t>(suite.threads);
   on.cores = static_cast<int64_t>(cores);
   on.quick = suite.quick;
@@ -77,6 +92,14 @@ measure::SuiteOptions suite_from(const Options& options) {
   if (suite.types.empty()) throw UsageError(tr("[{}] names no type", options.given_as("dtype")));
   if (options.has_value("only") && parts.empty())
     throw UsageError(tr("[{}] names no part", options.given_as("only")));
+  suite.device = device::select(options.get_string("device"));
+  if (!suite.device.is_cpu()) {
+    if (std::find(parts.begin(), parts.end(), "ops") != parts.end())
+      throw UsageError(
+          tr("[{}] single operations are measured on the CPU alone", options.given_as("only")),
+          "--only step,decode");
+    suite.parts = {"step", "decode"};
+  }
   if (!parts.empty()) suite.parts = parts;
   for (const char* place : {"check", "record"}) {
     if (!options.has_value(place)) continue;
@@ -196,7 +219,7 @@ int run_bench(const Options& options) {
   std::optional<bench::Report> recorded, earlier;
   if (options.has_value("check")) recorded = recorded_at(options.get_string("check"), on, suite);
   if (options.has_value("record")) earlier = to_record_in(options.get_string("record"), on);
-  measure::Gauge gauge(suite.threads);
+  measure::Gauge gauge(suite.threads, suite.device);
   bench::Report report = measured(suite, gauge, on);
   if (options.has_value("record")) look_again(report, suite, gauge);
   std::vector<bench::RowChange> changes;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "ops/pointwise.h"
 #include "parallel/region.h"
 
 namespace danlu::train {
@@ -29,10 +30,11 @@ DrawnTokens::DrawnTokens(const data::Batch& batch, const at::Device& device,
   rows_M = at::tensor(rows, options);
   ids_M = at::tensor(ids, options);
   const at::Tensor on_host = at::tensor(answers, options);
-  counts_S = at::bincount(on_host, {}, num_answers(batch)).to(device, at::kDouble);
+  counts_S =
+      at::bincount(on_host, {}, num_answers(batch)).to(ops::device_of_numbers(device), at::kDouble);
   context.all_reduce_sum(counts_S);
   counts_S.clamp_min_(1);
-  answer_M = on_host.to(device);
+  answer_M = on_host.to(counts_S.device());
 }
 
 at::Tensor DrawnTokens::column(const data::Batch& batch, const char* name) const {

@@ -16,7 +16,7 @@ inline int64_t num_answers(const data::Batch& batch) {
 /// M of them. Each has the row where it is predicted.
 struct DrawnTokens {
   at::Tensor rows_M, ids_M;  ///< int64, on the host
-  at::Tensor answer_M;       ///< which answer each belongs to, on the device
+  at::Tensor answer_M;       ///< which answer each belongs to, where numbers are worked with
   at::Tensor counts_S;       ///< tokens of each whole answer, at least 1, f64
 
   /// context: the ranks that have the parts of the batch. Collective over them.

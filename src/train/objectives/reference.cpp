@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/training_memory.h"
+#include "ops/pointwise.h"
 #include "parallel/agree.h"
 #include "train/objective.h"
 
@@ -49,7 +50,7 @@ std::vector<at::Tensor> reference_logprobs(const FrozenModel* reference,
   if (parallel::largest_of(policy.stage().mesh().batch_ranks(), are_known ? 1 : 0) > 0) {
     for (const data::Batch* part : parts) {
       sums.push_back(at::tensor(part->segment_logprobs, at::TensorOptions(at::kDouble))
-                         .to(policy.stage().device()));
+                         .to(ops::device_of_numbers(policy.stage().device())));
     }
     return sums;
   }

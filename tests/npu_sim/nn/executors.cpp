@@ -107,6 +107,8 @@ aclnnStatus set_address(aclOpExecutor* executor, const std::vector<int>& which, 
     violation(executor->op + ": an address is set in an executor that is not repeatable");
     return 161002;
   }
+  if (const aclError planted = planted_call_error("aclSetTensorAddr", -1))
+    return fail(planted, "EZ1001: AclNN_Parameter_Error: planted");
   if (index >= which.size())
     return fail(161002, "EZ1001: AclNN_Parameter_Error: no tensor " + std::to_string(index));
   if (reinterpret_cast<uintptr_t>(address) % 32 != 0)
