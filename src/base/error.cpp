@@ -7,6 +7,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/failure_reader.h"
+
 namespace danlu {
 namespace {
 
@@ -20,7 +22,11 @@ std::string first_line_of(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
+FailureReader reader_of_failures = nullptr;
+
 }  // namespace
+
+void set_failure_reader(FailureReader reader) { reader_of_failures = reader; }
 
 void throw_as_kind(const Error& error) {
   using enum ExitCode;
@@ -51,6 +57,8 @@ Error current_error() {
     // libtorch's allocator has no type of its own for it.
     if (what.find("can't allocate memory") != what.npos)
       return MemoryError(tr("out of memory: {}", what));
+    if (const auto known = reader_of_failures ? reader_of_failures(what) : std::nullopt)
+      return *known;
     return InternalError(tr("[internal] {}", what));
   } catch (...) {
     return InternalError(tr("[internal] an exception without a text"));

@@ -15,7 +15,7 @@ MemoryCounter& counter_of(c10::DeviceType type) {
     first[static_cast<size_t>(c10::DeviceType::CPU)] = {
         [](const c10::Device&) { return host_memory(); },
         [](const c10::Device&) { return peak_host_memory(); },
-        [](const c10::Device&) { reset_peak_host_memory(); }, nullptr};
+        [](const c10::Device&) { reset_peak_host_memory(); }, nullptr, nullptr};
     first[static_cast<size_t>(c10::DeviceType::CUDA)] = cuda_memory_counter();
     return first;
   }();
@@ -46,6 +46,12 @@ int64_t peak_memory(const c10::Device& device) {
 void reset_peak_memory(const c10::Device& device) {
   const MemoryCounter& counter = counter_of(device.type());
   if (counter.reset_peak) counter.reset_peak(device);
+}
+
+std::optional<AllocatorFigures> allocator_figures(const c10::Device& device) {
+  const MemoryCounter& counter = counter_of(device.type());
+  if (!counter.allocator) return std::nullopt;
+  return counter.allocator(device);
 }
 
 uint64_t available_memory(const c10::Device& device, uint64_t sharers) {

@@ -8,7 +8,9 @@
 
 #include "base/cpu_class.h"
 #include "base/error.h"
+#include "base/failure_reader.h"
 #include "base/message.h"
+#include "device/cuda_failures.h"
 #include "device/npu.h"
 
 namespace danlu::device {
@@ -78,6 +80,7 @@ std::string name_of(const at::Device& device) {
 
 at::Device select(const std::string& name, int64_t local_rank) {
   const at::Context& context = at::globalContext();
+  if (context.hasCUDA()) set_failure_reader(&cuda_failure);
   const auto own_card = [&] {
     const auto cards = static_cast<int64_t>(at::getNumGPUs());
     // A launcher may show each process its own card alone.

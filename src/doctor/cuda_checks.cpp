@@ -78,18 +78,22 @@ Finding check_cuda(const SystemRoots& roots) {
   if (cards.empty() && !driver && !tool)
     return Finding::not_here(tr("no NVIDIA device, driver or tool"));
   const std::string container = tr("in a container: docker run --gpus all");
-  if (!driver) {
+  // Linux under Windows has the driver of Windows behind one file.
+  const bool is_wsl = fs::exists(roots.dev / "dxg");
+  if (!driver && !is_wsl) {
     return {Verdict::kFailed,
             tr("{} is not there: the driver is not loaded",
                (roots.proc / "driver/nvidia/version").string()),
             tr("install the NVIDIA driver, or load it: modprobe nvidia")};
   }
-  if (cards.empty()) {
+  if (cards.empty() && !is_wsl) {
     return {Verdict::kFailed,
             tr("the driver is loaded, but there is no {}", (roots.dev / "nvidia0").string()),
             container};
   }
-  Finding finding{Verdict::kOk, tr("{} device files", cards.size()), ""};
+  Finding finding{
+      Verdict::kOk,
+      is_wsl ? tr("the driver is that of Windows") : tr("{} device files", cards.size()), ""};
   const auto gpus = ask_gpus(roots);
   if (!gpus.is_there()) {
     finding.add(Verdict::kWarning, tr("nvidia-smi is not here"), container);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/sent.h"
 #include "infer/prompt_pictures.h"
 #include "ops/pointwise.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 at::Tensor rows_of(const at::Tensor& all_NH, const std::vector<int64_t>& rows) {
   const at::TensorOptions options = at::TensorOptions(at::kLong);
-  return ops::take_rows(all_NH, at::tensor(rows, options).to(all_NH.device()));
+  return ops::take_rows(all_NH, device::sent(at::tensor(rows, options), all_NH.device()));
 }
 
 /// The likeliest token of a row; what is no number is never it.

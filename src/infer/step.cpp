@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/sent.h"
 #include "ops/backend.h"
 #include "ops/pointwise.h"
 
@@ -69,7 +70,8 @@ StepResult step(const models::CausalLM& model, SequenceCache& cache,
   const at::Tensor asked_BH =
       std::ssize(asked) == tokens.size()
           ? result.hidden_NH
-          : ops::take_rows(result.hidden_NH, at::tensor(asked, options).to(model.device()));
+          : ops::take_rows(result.hidden_NH,
+                           device::sent(at::tensor(asked, options), model.device()));
   const at::Tensor logits_RV = model.logits(asked_BH, runs_of_asked);
   result.likeliest_R = likeliest_of(logits_RV, inputs);
   if (result.likeliest_R.empty())

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "device/dtype.h"
+#include "device/sent.h"
 #include "layers/balance.h"
 #include "layers/pass_results.h"
 #include "ops/activation.h"
@@ -243,8 +244,8 @@ Dispatch dispatch(const at::Tensor& experts_NK, int64_t experts, const at::Devic
     token_R.data_ptr<int64_t>()[row] = pick / picks;
     pick_R.data_ptr<int64_t>()[row] = pick;
   }
-  result.token_R = token_R.to(device);
-  result.pick_R = pick_R.to(device);
+  result.token_R = device::sent(token_R, device);
+  result.pick_R = device::sent(pick_R, device);
   return result;
 }
 
@@ -330,7 +331,7 @@ at::Tensor Experts::through_owners(const at::Tensor& x_RH, const std::vector<int
   if (pass->adapter_runs.size() > 1)
     throw InternalError("[lora] rows of different adapters go to experts of other ranks");
   const OwnersRows rows(counts, *owners, *cutters);
-  const at::Tensor by_expert_R = rows.by_expert_R.to(x_RH.device());
+  const at::Tensor by_expert_R = device::sent(rows.by_expert_R, x_RH.device());
   const auto in_order = [&](const at::Tensor& came_RH) {
     return ops::take_rows(parallel::gather_rows(came_RH, rows.of_cutters, *cutters), by_expert_R);
   };
@@ -345,7 +346,7 @@ at::Tensor Experts::through_owners(const at::Tensor& x_RH, const std::vector<int
   at::Tensor here_RH =
       in_order(exchanged(x_RH, rows.sends, rows.receives, [&] { shared_work.do_first(); }));
   here_RH = through(here_RH, rows.counts, own, again);
-  here_RH = ops::take_rows(here_RH, rows.by_source_R.to(x_RH.device()));
+  here_RH = ops::take_rows(here_RH, device::sent(rows.by_source_R, x_RH.device()));
   here_RH = parallel::scatter_rows_sum(here_RH, rows.of_cutters, *cutters);
   return exchanged(here_RH, rows.receives, rows.sends, [&] { shared_work.do_second(); });
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/sent.h"
 #include "ops/linear.h"
 #include "ops/pointwise.h"
 
@@ -24,7 +25,7 @@ at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& row
     places.push_back(i);
   }
   const auto on_device = [&](const std::vector<int64_t>& numbers) {
-    return at::tensor(numbers, at::TensorOptions(at::kLong)).to(hidden_nH.device());
+    return device::sent(at::tensor(numbers, at::TensorOptions(at::kLong)), hidden_nH.device());
   };
   const at::ScalarType type = hidden_nH.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor hidden_mH = ops::take_rows(hidden_nH, on_device(rows)).to(type);

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/pattern.h"
+#include "device/sent.h"
 #include "layers/balance.h"
 #include "layers/saved_tensors.h"
 #include "models/causal_lm_impl.h"
@@ -127,13 +128,13 @@ void CausalLM::Impl::apply_trainable() {
 std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput& input) const {
   auto pass = std::make_shared<layers::Pass>();
   pass->segments = input.segments;
-  const at::Tensor positions_N = input.positions_N.to(device);
+  const at::Tensor positions_N = device::sent(input.positions_N, device);
   pass->rotary = rope_table(config, positions_N, input);
   pass->window_rotary = window_rope_table(config, positions_N, input);
   if (config.query_growth > 0) {
     const at::Tensor steps_N =
         ((input.positions_N.cpu() + 1).to(at::kFloat) / config.query_growth_from).floor();
-    pass->query_factors_N = (steps_N.log1p() * config.query_growth + 1).to(device);
+    pass->query_factors_N = device::sent(steps_N.log1p() * config.query_growth + 1, device);
   }
   if (input.cache) {
     pass->attend = [cache = input.cache](int64_t layer, const at::Tensor& q_NQD,
@@ -146,7 +147,8 @@ std::shared_ptr<const layers::Pass> CausalLM::Impl::pass_for(const ForwardInput&
       return cache->attend_latent(layer, queries, options);
     };
   }
-  if (input.dropout_keys_N.defined()) pass->dropout_keys_N = input.dropout_keys_N.to(device);
+  if (input.dropout_keys_N.defined())
+    pass->dropout_keys_N = device::sent(input.dropout_keys_N, device);
   const int64_t rows = input.ids_N.size(0) / rows_divide_over();
   const int64_t tokens = input.num_tokens < 0 ? input.ids_N.size(0) : input.num_tokens;
   const int64_t first = rows_divide_over() > 1 ? mesh.region().group().rank() * rows : 0;
@@ -339,9 +341,10 @@ LossSum CausalLM::loss(const ForwardInput& input, const at::Tensor& targets_N,
 }
 
 layers::HeadPass CausalLM::Impl::head_pass(const ForwardInput& input) const {
-  return {input.dropout_keys_N.defined() ? input.dropout_keys_N.to(device) : at::Tensor(),
-          input.adapters,
-          {}};
+  return {
+      input.dropout_keys_N.defined() ? device::sent(input.dropout_keys_N, device) : at::Tensor(),
+      input.adapters,
+      {}};
 }
 
 ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,

@@ -8,6 +8,7 @@
 #include "arch/prediction.h"
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "device/sent.h"
 #include "layers/balance.h"
 #include "models/causal_lm_impl.h"
 #include "ops/pointwise.h"
@@ -51,7 +52,7 @@ void CausalLM::Impl::predict(
   const auto last = static_cast<int64_t>(network.predictions.size());
   for (int64_t depth = 1; depth <= last; ++depth) {
     const layers::Prediction& layer = network.predictions[static_cast<size_t>(depth - 1)];
-    const at::Tensor next_ids_N = moved_on(ids_A, input, depth, 0).to(device);
+    const at::Tensor next_ids_N = device::sent(moved_on(ids_A, input, depth, 0), device);
     hidden_NH = layer.forward(hidden_NH, next_ids_N, full, again_of(kind),
                               kind == settings::LayerRecompute::kFull);
     const auto outputs = depth < last ? ops::shared_by(2, hidden_NH) : std::vector{hidden_NH};
@@ -90,8 +91,8 @@ at::Tensor CausalLM::forward_prediction(const ForwardInput& input,
                                         const at::Tensor& hidden_NH) const {
   if (impl_->memory.store() || impl_->mesh.shape().size() > 1 || impl_->network.predictions.empty())
     throw InternalError("[model] guesses come from a layer that this rank has alone");
-  return impl_->network.predictions.front().forward(hidden_NH, input.ids_N.to(impl_->device),
-                                                    impl_->pass_for(input), {}, false);
+  return impl_->network.predictions.front().forward(
+      hidden_NH, device::sent(input.ids_N, impl_->device), impl_->pass_for(input), {}, false);
 }
 
 at::Tensor CausalLM::prediction_logits(const at::Tensor& made_nH) const {

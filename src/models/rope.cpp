@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "device/sent.h"
 #include "ops/pointwise.h"
 
 namespace danlu::models {
@@ -138,7 +139,7 @@ double attention_factor_of(const Turn& turn, int64_t sequence_length) {
 
 at::Tensor as_tensor(const std::vector<double>& frequencies, const at::Device& device) {
   const std::vector<float> rounded(frequencies.begin(), frequencies.end());
-  return at::tensor(rounded, at::TensorOptions(at::kFloat)).to(device);
+  return device::sent(at::tensor(rounded, at::TensorOptions(at::kFloat)), device);
 }
 
 /// A row of frequencies for each token, and the factor on its cosines and sines: each segment's
@@ -175,7 +176,8 @@ TurnedRows rows_by_length(const Turn& turn, const at::Tensor& positions_N,
     rows.push_back(at::zeros({more, turn.dims / 2}, at::TensorOptions(at::kFloat)));
     factors.push_back(at::zeros({more, 1}, at::TensorOptions(at::kFloat)));
   }
-  return {at::cat(rows, 0).to(positions_N.device()), at::cat(factors, 0).to(positions_N.device())};
+  const at::Device device = positions_N.device();
+  return {device::sent(at::cat(rows, 0), device), device::sent(at::cat(factors, 0), device)};
 }
 
 /// The table of positions on three axes: each axis turns a run of the pairs, and the runs lie one

@@ -9,6 +9,7 @@
 
 #include "arch/vision_order.h"
 #include "base/error.h"
+#include "device/sent.h"
 #include "models/causal_lm_impl.h"
 #include "ops/pointwise.h"
 #include "ops/rotary.h"
@@ -34,10 +35,12 @@ ops::RotaryTable tower_table(const arch::VisionConfig& vision, const arch::Visio
     frequencies.push_back(static_cast<float>(
         std::pow(10000.0, -static_cast<double>(j) / static_cast<double>(pairs))));
   }
-  const at::Tensor inv_freq = at::tensor(frequencies, at::TensorOptions(at::kFloat)).to(device);
-  const ops::RotaryTable rows = ops::rotary_table(int64s(order.rows).to(device), inv_freq, 1.0),
-                         columns =
-                             ops::rotary_table(int64s(order.columns).to(device), inv_freq, 1.0);
+  const at::Tensor inv_freq =
+      device::sent(at::tensor(frequencies, at::TensorOptions(at::kFloat)), device);
+  const ops::RotaryTable rows = ops::rotary_table(device::sent(int64s(order.rows), device),
+                                                  inv_freq, 1.0),
+                         columns = ops::rotary_table(device::sent(int64s(order.columns), device),
+                                                     inv_freq, 1.0);
   return {ops::joined({rows.cos_NE, columns.cos_NE}, 1),
           ops::joined({rows.sin_NE, columns.sin_NE}, 1)};
 }
@@ -73,7 +76,7 @@ at::Tensor CausalLM::Impl::through_tower(const Visuals& visuals, at::Tensor give
   // Adapters that have a part here share their passes with no other.
   if (input.adapter_runs.size() == 1) pass->adapter_runs = input.adapter_runs;
   if (visuals.dropout_keys_P.defined())
-    pass->dropout_keys_N = as_they_go(visuals.dropout_keys_P).to(device);
+    pass->dropout_keys_N = device::sent(as_they_go(visuals.dropout_keys_P), device);
   if (range.has(chain.patches())) {
     const at::Tensor pixels =
         visuals.pixels_PX.defined() ? visuals.pixels_PX : at::empty({0, vision.patch_columns()});
@@ -83,7 +86,7 @@ at::Tensor CausalLM::Impl::through_tower(const Visuals& visuals, at::Tensor give
                           std::to_string(order.patches()));
     }
     given_PD = memory.pass_place(chain.patches(), {}, [&] {
-      return network.patches.forward(as_they_go(pixels).to(device));
+      return network.patches.forward(device::sent(as_they_go(pixels), device));
     });
   }
   const Through through{.blocks = network.blocks,
@@ -129,8 +132,8 @@ at::Tensor CausalLM::Impl::embedded(const ForwardInput& input, const at::Tensor&
   }
   const at::Tensor entered_MH =
       is_cut ? parallel::Region(region.group(), /*sequence=*/false).enter(visual_MH) : visual_MH;
-  return ops::with_rows(tokens_NH, int64s(to).to(device),
-                        ops::take_rows(entered_MH, int64s(from).to(device)));
+  return ops::with_rows(tokens_NH, device::sent(int64s(to), device),
+                        ops::take_rows(entered_MH, device::sent(int64s(from), device)));
 }
 
 at::Tensor CausalLM::visual_tokens(const Visuals& visuals) const {
@@ -140,7 +143,7 @@ at::Tensor CausalLM::visual_tokens(const Visuals& visuals) const {
   const at::Tensor given_MH = impl.through_tower(visuals, {}, 0, {});
   const std::vector<int64_t> order = arch::vision_order(*impl.config.vision, visuals.grids).order;
   if (order.empty()) return given_MH;
-  return ops::with_rows(given_MH, int64s(order).to(given_MH.device()), given_MH);
+  return ops::with_rows(given_MH, device::sent(int64s(order), given_MH.device()), given_MH);
 }
 
 }  // namespace danlu::models

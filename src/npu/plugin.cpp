@@ -42,7 +42,7 @@ void danlu_npu_open(int index) {
         kNpu, {[](const c10::Device& d) { return npu::tensor_bytes(d.index()); },
                [](const c10::Device& d) { return npu::tensor_peak(d.index()); },
                [](const c10::Device& d) { npu::reset_tensor_peak(d.index()); },
-               [](const c10::Device& d) { return npu::available_bytes(d.index()); }});
+               [](const c10::Device& d) { return npu::available_bytes(d.index()); }, nullptr});
     return true;
   }();
   static_cast<void>(is_filled);

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include "device/sent.h"
 #include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/pointwise.h"
@@ -145,7 +146,7 @@ CachedSequences cached_sequences(const std::vector<std::vector<int32_t>>& tables
       at::full({static_cast<int64_t>(tables.size()), static_cast<int64_t>(longest)}, -1, at::kInt);
   for (size_t s = 0; s < tables.size(); ++s)
     std::copy(tables[s].begin(), tables[s].end(), host.data_ptr<int32_t>() + s * longest);
-  return {host, host.to(device), std::move(num_new), std::move(lengths)};
+  return {host, device::sent(host, device), std::move(num_new), std::move(lengths)};
 }
 
 void store_in_pages(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,

@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "device/dtype.h"
+#include "device/sent.h"
 #include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/head_factor.h"
@@ -272,12 +273,12 @@ CrossEntropy head_cross_entropy(const at::Tensor& hidden_NH, const at::Tensor& w
   const at::Tensor given_N = targets_N.cpu();
   const at::Tensor index_n = counted(given_N, hidden_NH.size(0), vocab);
   const bool all = index_n.numel() == given_N.numel();
-  const at::Tensor there_n = index_n.to(hidden_NH.device());
+  const at::Tensor there_n = device::sent(index_n, hidden_NH.device());
   const auto counted_rows = [&](const at::Tensor& rows_NX) {
     return all ? rows_NX : take_rows(rows_NX, there_n);
   };
   const at::Tensor targets_n =
-      (all ? given_N : given_N.index_select(0, index_n)).to(hidden_NH.device());
+      device::sent(all ? given_N : given_N.index_select(0, index_n), hidden_NH.device());
   const HeadCrossEntropy::Settings settings{
       options.z_loss_weight,
       options.grad_scale,

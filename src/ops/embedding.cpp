@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "device/dtype.h"
+#include "device/sent.h"
 #include "ops/autograd.h"
 #include "ops/backend.h"
 #include "ops/check.h"
@@ -37,11 +38,12 @@ class Lookup : public torch::autograd::Function<Lookup> {
 
   static at::Tensor looked_up(const at::Tensor& weight_VH, const Places& places) {
     const auto& table = completed_backend(weight_VH.device().type());
-    const at::Tensor found_nH = table.take_rows(weight_VH, places.row_n.to(weight_VH.device()));
+    const at::Tensor found_nH =
+        table.take_rows(weight_VH, device::sent(places.row_n, weight_VH.device()));
     if (!places.place_n.defined()) return found_nH;
     const at::Tensor result_NH =
         at::zeros({places.result_rows, weight_VH.size(1)}, weight_VH.options());
-    table.add_rows(result_NH, places.place_n.to(weight_VH.device()), found_nH);
+    table.add_rows(result_NH, device::sent(places.place_n, weight_VH.device()), found_nH);
     return result_NH;
   }
 
@@ -50,22 +52,22 @@ class Lookup : public torch::autograd::Function<Lookup> {
     const auto& places = held_in<Places>(ctx->saved_data["places"]);
     const auto& main = held_in<MainGradPtr>(ctx->saved_data["main"]);
     const at::Device device = grads[0].device();
-    const at::Tensor grad_nH =
-        places.place_n.defined()
-            ? completed_backend(device.type()).take_rows(grads[0], places.place_n.to(device))
-            : grads[0];
+    const at::Tensor grad_nH = places.place_n.defined()
+                                   ? completed_backend(device.type())
+                                         .take_rows(grads[0], device::sent(places.place_n, device))
+                                   : grads[0];
     if (takes_grad(main)) {
-      add_rows(main->sum, places.row_n.to(device), grad_nH);
+      add_rows(main->sum, device::sent(places.row_n, device), grad_nH);
       return {at::Tensor(), at::Tensor(), at::Tensor()};
     }
     const auto [used_U, slot_n] = at::_unique(places.row_n, true, true);
     const at::ScalarType type = grad_nH.scalar_type();
     const at::Tensor sum_UH = at::zeros({used_U.size(0), grad_nH.size(1)},
                                         grad_nH.options().dtype(device::wide_type(type)));
-    add_rows(sum_UH, slot_n.to(device), grad_nH);
+    add_rows(sum_UH, device::sent(slot_n, device), grad_nH);
     const at::Tensor grad_VH =
         at::zeros({ctx->saved_data["rows"].toInt(), grad_nH.size(1)}, grad_nH.options());
-    add_rows(grad_VH, used_U.to(device), sum_UH.to(type));
+    add_rows(grad_VH, device::sent(used_U, device), sum_UH.to(type));
     return {grad_VH, at::Tensor(), at::Tensor()};
   }
 };

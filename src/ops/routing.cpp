@@ -12,6 +12,7 @@
 
 #include "base/rng.h"
 #include "device/parallel.h"
+#include "device/sent.h"
 #include "ops/autograd.h"
 #include "ops/check.h"
 
@@ -277,7 +278,7 @@ Routing picked(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Rout
   in_type_of(logits, [&](auto type) {
     choose<decltype(type)>(logits, bias, rule, choice, result.experts_NK, result.weights_NK);
   });
-  result.weights_NK = result.weights_NK.to(logits_NE.device());
+  result.weights_NK = device::sent(result.weights_NK, logits_NE.device());
   return result;
 }
 
@@ -302,7 +303,7 @@ class OwnRouting : public torch::autograd::Function<OwnRouting> {
                                       held_in<RoutingRule>(ctx->saved_data["rule"]), d_weights,
                                       d_logits);
     });
-    return {d_logits.to(logits_NE.device()), {}, {}, {}};
+    return {device::sent(d_logits, logits_NE.device()), {}, {}, {}};
   }
 };
 
@@ -463,7 +464,7 @@ class OwnTerm : public torch::autograd::Function<OwnTerm> {
       using T = decltype(type);
       value.fill_(term.value(matrix_of<T>(logits), load_of(term)));
     });
-    return value.to(logits_NE.device());
+    return device::sent(value, logits_NE.device());
   }
   static List backward(AutogradContext* ctx, const List& grads) {
     const at::Tensor logits_NE = ctx->get_saved_variables()[0];
@@ -475,7 +476,7 @@ class OwnTerm : public torch::autograd::Function<OwnTerm> {
       using T = decltype(type);
       term.gradient(matrix_of<T>(logits), load_of(term), scale, d_logits.data_ptr<T>());
     });
-    return {d_logits.to(logits_NE.device()), {}};
+    return {device::sent(d_logits, logits_NE.device()), {}};
   }
 
  private:

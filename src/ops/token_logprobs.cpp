@@ -17,6 +17,7 @@
 
 #include <vector>
 
+#include "device/sent.h"
 #include "ops/check.h"
 #include "ops/head_factor.h"
 #include "ops/logprob_chunks.h"
@@ -39,7 +40,7 @@ struct Pairs {
     const int64_t* const all = rows + rows_M.numel();
     const int64_t from = std::lower_bound(rows, all, begin) - rows;
     const int64_t count = (std::lower_bound(rows, all, end) - rows) - from;
-    return {(rows_M.narrow(0, from, count) - begin).to(ids_M.device()),
+    return {device::sent(rows_M.narrow(0, from, count) - begin, ids_M.device()),
             ids_M.narrow(0, from, count), from};
   }
 };
@@ -326,7 +327,7 @@ struct UsedRows {
   std::vector<int64_t> rows, place_of_pair;
   at::Tensor take(const at::Tensor& from_NX) const {
     if (static_cast<int64_t>(rows.size()) == from_NX.size(0)) return from_NX;
-    return take_rows(from_NX, to_tensor(rows).to(from_NX.device()));
+    return take_rows(from_NX, device::sent(to_tensor(rows), from_NX.device()));
   }
 };
 
@@ -385,7 +386,8 @@ TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor&
   const UsedRows used = used_rows(rows_M.contiguous(), hidden_NH.size(0));
   auto call = c10::make_intrusive<LogprobsCall>();
   call->by_table = by_table;
-  call->pairs = {to_tensor(used.place_of_pair), by_table ? ids_M : ids_M.to(hidden_NH.device())};
+  call->pairs = {to_tensor(used.place_of_pair),
+                 by_table ? ids_M : device::sent(ids_M, hidden_NH.device())};
   call->options = options;
   if (how.chunk_rows > 0) call->options.chunk_tokens = how.chunk_rows;
   call->how = how;

@@ -23,8 +23,12 @@ struct PassMetric {
   at::Tensor weight;  ///< scalar of any type
 };
 
+/// The values of scalars of any types and devices. Those that are alike come to the host together:
+/// however many there are, a device is waited for once for each type.
+std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars);
+
 /// Collects the metrics of passes and reads them after the last one, so that a step waits for the
-/// device once.
+/// device as often however many passes it has.
 class MetricSums {
  public:
   void add(const std::string& name, const PassMetric& metric);

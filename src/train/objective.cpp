@@ -10,6 +10,7 @@
 #include "arch/layer_kind.h"
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "device/sent.h"
 #include "train/batch_input.h"
 #include "train/expert_load.h"
 
@@ -91,7 +92,8 @@ at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hi
           .logprobs_M.to(at::kDouble);
   const at::Tensor own =
       at::zeros({2 * num_segments}, logprobs_M.options())
-          .index_add(0, at::tensor(sum_of_row, options).to(logprobs_M.device()), logprobs_M);
+          .index_add(0, device::sent(at::tensor(sum_of_row, options), logprobs_M.device()),
+                     logprobs_M);
   return parallel::Region(policy.mesh().context().all(), /*sequence=*/false)
       .leave(own)
       .view({2, num_segments});

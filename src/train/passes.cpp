@@ -166,7 +166,7 @@ PassSums Passes::run(const arch::Schedule& schedule, const std::vector<const dat
   }
   links_.finish();
   PassSums sums;
-  for (const at::Tensor& loss : losses_) sums.loss += loss.item<double>();
+  for (const double loss : read_scalars(losses_)) sums.loss += loss;
   sums.metrics = metrics_.read();
   sums.results = results_;
   sums.pixels_wait_s = pixels_wait_s_;

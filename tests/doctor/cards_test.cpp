@@ -259,6 +259,47 @@ TEST_F(Machine, DriverAndDeviceFilesOfNvidia) {
   EXPECT_THAT(check_cuda(roots_).read, HasSubstr("mismatch"));
 }
 
+TEST_F(Machine, UnderWindowsTheDriverHasNoFilesOfLinux) {
+  write("dev/dxg", "");
+  EXPECT_EQ(check_cuda(roots_).verdict, Verdict::kNotHere) << "a driver of another maker";
+  write_program("nvidia-smi",
+                "0, NVIDIA GeForce RTX 4090, 00000000:01:00.0, 552.22, 8.9, 900, "
+                "24564, 40, [N/A]\n");
+  const Finding finding = check_cuda(roots_);
+  EXPECT_NE(finding.verdict, Verdict::kFailed) << finding.read;
+  EXPECT_THAT(finding.read, AllOf(HasSubstr("that of Windows"), HasSubstr("RTX 4090")));
+  write_program("nvidia-smi", "NVIDIA-SMI has failed because it couldn't communicate\n", 9);
+  EXPECT_EQ(check_cuda(roots_).verdict, Verdict::kFailed);
+}
+
+/// nvidia-smi, which answers by its words.
+TEST_F(Machine, DevicesShowGpusLinksAndProcessors) {
+  write("cards.txt", fixture("gpu_cards.txt"));
+  write("topo.txt", fixture("gpu_topo.txt"));
+  write("proc/self/status", "Cpus_allowed_list:\t0-31\n");
+  write("sys/devices/system/node/node0/cpulist", "0-31\n");
+  write_script("nvidia-smi", "cd '" + folder_.path().string() +
+                                 "'\ncase \"$1\" in\n  --query-gpu=*) cat cards.txt ;;\n"
+                                 "  topo) cat topo.txt ;;\n"
+                                 "  *) echo \"what is $*\"; exit 9 ;;\nesac\n");
+  const Devices devices = read_devices(roots_);
+  EXPECT_FALSE(devices.has_failure());
+  EXPECT_THAT(describe(devices),
+              AllOf(HasSubstr("H100"), HasSubstr("512 / 81559 MiB"), HasSubstr("NV18"),
+                    HasSubstr("32-63"), HasSubstr("built for CUDA")));
+  const Json json = to_json(devices);
+  EXPECT_EQ(json["gpus"].size(), 2u);
+  EXPECT_EQ(json["gpus"][0]["name"], "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(json["gpu_links"]["links"][0][1], "NV18");
+  EXPECT_TRUE(json["npus"].empty());
+  EXPECT_THAT(check_numa(roots_).read, HasSubstr("GPU1 (32-63) is near none"));
+  write("topo.txt", "no such command\n");
+  EXPECT_THAT(describe(read_devices(roots_)), HasSubstr("H100")) << "without their links";
+  write_script("nvidia-smi", "echo 'No devices were found'; exit 6\n");
+  EXPECT_TRUE(read_devices(roots_).has_failure());
+  EXPECT_THAT(describe(read_devices(roots_)), HasSubstr("No devices were found"));
+}
+
 // --- network and clock ---------------------------------------------------------------------------
 
 TEST_F(Machine, InterfacesRoutesAndProxies) {

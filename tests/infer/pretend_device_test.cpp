@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "infer/generate.h"
 #include "infer/likelihood.h"
 #include "models/weight_files.h"
@@ -81,6 +83,28 @@ TEST(PretendDevice, AnswersWithTheTableOfAtenAsTheCpu) {
     EXPECT_EQ(answers_of(*model_on(pretend_device(), at::kFloat)), expected);
   }
   EXPECT_EQ(danlu::test::pretend_bytes(), 0);
+}
+
+/// Once for its logits; where the device finds the likeliest itself, once to know that they are
+/// numbers, and once more for the token.
+TEST(PretendDevice, IsWaitedForAsOftenForEachToken) {
+  const auto waits_of = [](int64_t new_tokens) {
+    const auto model = model_on(pretend_device(), at::kFloat);
+    const int64_t before = danlu::test::pretend_waits();
+    EXPECT_EQ(generate(*model, {request(prompt_of(5, 1), new_tokens)}, 1).at(0).ids.size(),
+              static_cast<size_t>(new_tokens));
+    return danlu::test::pretend_waits() - before;
+  };
+  for (const bool by_aten : {false, true}) {
+    std::optional<danlu::test::AtenTable> aten;
+    std::optional<PretendKernels> kernels;
+    if (by_aten) {
+      aten.emplace();
+    } else {
+      kernels.emplace();
+    }
+    EXPECT_EQ(waits_of(18) - waits_of(8), by_aten ? 20 : 10);
+  }
 }
 
 TEST(PretendDevice, ScoresTextsThroughItsTableAloneAsTheCpu) {

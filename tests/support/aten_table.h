@@ -3,7 +3,9 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 
+#include <cstdlib>
 #include <exception>
+#include <string>
 
 #include "ops/aten/table.h"
 #include "support/pretend_device.h"
@@ -21,12 +23,25 @@ inline bool aten_multiplies_bf16() {
   }
 }
 
+/// Whether tests of tables are to be of a real GPU's own table, on the first card that is there:
+/// DANLU_TEST_DEVICE=cuda, as tools/gpu_first_run.sh sets it.
+inline bool are_on_gpu() {
+  static const bool on_gpu = [] {
+    const char* const name = std::getenv("DANLU_TEST_DEVICE");
+    return name && std::string(name) == "cuda";
+  }();
+  return on_gpu;
+}
+
 /// While one lives, pretend devices have src/ops/aten's entries, whose operators run on the host.
 /// What of them waits for a device counts as a wait (pretend_waits). No pass under way at either
-/// moment.
+/// moment. A GPU's table stays as it is.
 struct AtenTable {
-  AtenTable() { ops::set_backend(pretend_device().type(), ops::aten::backend()); }
+  AtenTable() {
+    if (!are_on_gpu()) ops::set_backend(pretend_device().type(), ops::aten::backend());
+  }
   ~AtenTable() {
+    if (are_on_gpu()) return;
     wait_for_pretend_devices();
     ops::set_backend(pretend_device().type(), {});
   }

@@ -19,11 +19,17 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "device/memory.h"
+#include "device/sent.h"
 #include "support/pretend_streams.h"
 
 namespace danlu::test {
@@ -203,18 +209,63 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                                            c10::dtype_or_default(type));
 }
 
-/// Numbers and tensors that came to the host, which on a card waits for it.
+/// Numbers and tensors that came to the host, or went to the device from memory that a card's
+/// copies do not read while the host goes on: on a card each waits for it.
 std::atomic<int64_t> waits = 0;
 /// Whether they come to it to be computed with, which a card does itself.
 thread_local bool computes_there = false;
 void count_wait() { waits += computes_there ? 0 : 1; }
 
-/// Every copy_ to, from and between devices, whatever the types and strides. The host's tensor is
-/// read at once, as memory that a card cannot reach is.
+/// Memory of the host that the device reads late, as a card reads pinned memory.
+struct PinnedMemory {
+  std::mutex mutex;
+  std::map<const char*, size_t> bytes_at;
+
+  static PinnedMemory& get() {
+    static auto* const one = new PinnedMemory;
+    return *one;
+  }
+  bool has(const at::Tensor& tensor) {
+    const std::lock_guard lock(mutex);
+    const auto* const at = static_cast<const char*>(tensor.data_ptr());
+    const auto after = bytes_at.upper_bound(at);
+    return after != bytes_at.begin() && at < std::prev(after)->first + std::prev(after)->second;
+  }
+};
+
+at::Tensor pinned_copy(const at::Tensor& host) {
+  PinnedMemory& pinned = PinnedMemory::get();
+  const at::Tensor values = host.detach().contiguous();
+  const size_t bytes = values.nbytes();
+  auto* const memory = new char[bytes];
+  std::memcpy(memory, values.data_ptr(), bytes);
+  const auto free = [&pinned, memory, bytes](void*) {
+    const std::lock_guard lock(pinned.mutex);
+    pinned.bytes_at.erase(memory);
+    std::memset(memory, 0xff, bytes);
+    delete[] memory;
+  };
+  const std::lock_guard lock(pinned.mutex);
+  pinned.bytes_at[memory] = bytes;
+  return at::from_blob(memory, values.sizes(), free, at::TensorOptions(host.scalar_type()));
+}
+
+std::atomic<int64_t> copies_beside = 0;
+
+/// What a copy reads on the host, later. From pinned memory a card copies while the host goes on;
+/// other memory is read at once, and the card has then done all that its stream was given.
+at::Tensor read_of_host(const at::Tensor& from, bool non_blocking) {
+  if (non_blocking && PinnedMemory::get().has(from)) return from.detach();
+  count_wait();
+  return from.detach().clone();
+}
+
+/// Every copy_ to, from and between devices, whatever the types and strides.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const bool comes_to_host = to.is_cpu();
   const c10::Device device = comes_to_host ? from.device() : to.device();
-  const at::Tensor read = from.is_cpu() ? from.detach().clone() : on_host(from);
+  const at::Tensor read = from.is_cpu() ? read_of_host(from, non_blocking) : on_host(from);
+  if (from.is_cpu() && current_stream(device).id() != 0) ++copies_beside;
   give(current_queue(device), "a copy", blocks_of({from, to}),
        [read, written = on_host(to)] { written.copy_(read); });
   if (comes_to_host && !non_blocking) {
@@ -267,6 +318,30 @@ at::Scalar item(const at::Tensor& self) {
 
 std::atomic<bool> computes_aten = true;
 
+/// Whether a card's own operator of ATen would make the host wait: the size of its result depends
+/// on its values, which the host has to know.
+bool waits_for_values(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  static const std::set<std::string> kWaiting = {
+      "aten::nonzero",   "aten::masked_select",      "aten::_unique",
+      "aten::_unique2",  "aten::unique_consecutive", "aten::unique_dim",
+      "aten::bincount",  "aten::repeat_interleave",  "aten::equal",
+      "aten::is_nonzero"};
+  const std::string& name = op.operator_name().name;
+  if (name == "aten::repeat_interleave") return op.operator_name().overload_name == "Tensor";
+  if (kWaiting.count(name) > 0) return true;
+  if (name.rfind("aten::index", 0) != 0) return false;
+  // Where a mask chooses, which ones it chooses.
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) {
+    if (!value.isList()) continue;
+    for (const c10::IValue& one : value.toListRef()) {
+      if (one.isTensor() && one.toTensor().defined() &&
+          (one.toTensor().scalar_type() == at::kBool || one.toTensor().scalar_type() == at::kByte))
+        return true;
+    }
+  }
+  return false;
+}
+
 void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK(computes_aten, "the pretend device computes nothing through aten, and was asked for ",
               op.operator_name());
@@ -274,6 +349,7 @@ void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const bool is_view = result.alias_info() && !result.alias_info()->isWrite();
     TORCH_CHECK(!is_view, "the pretend device has no ", op.operator_name(), ", which gives a view");
   }
+  if (waits_for_values(op, *stack)) count_wait();
   const bool before = std::exchange(computes_there, true);
   try {
     at::native::cpu_fallback(op, stack);
@@ -307,7 +383,13 @@ const bool is_reported = [] {
   device::set_memory_counter(
       kType, {[](const c10::Device& d) { return pretend_bytes(d.index()); },
               [](const c10::Device& d) { return pretend_peak(d.index()); },
-              [](const c10::Device& d) { reset_pretend_peak(d.index()); }, nullptr});
+              [](const c10::Device& d) { reset_pretend_peak(d.index()); }, nullptr,
+              // Whole pieces of a megabyte are kept, as a caching allocator keeps them.
+              [](const c10::Device& d) -> device::AllocatorFigures {
+                constexpr int64_t kPiece = 1 << 20;
+                return {(pretend_peak(d.index()) + kPiece - 1) / kPiece * kPiece, 2};
+              }});
+  device::set_pinned_copy(kType, &pinned_copy);
   return true;
 }();
 
@@ -331,6 +413,7 @@ c10::Device pretend_device(int index) {
   return {pretend_detail::kType, static_cast<c10::DeviceIndex>(index)};
 }
 int64_t pretend_waits() { return pretend_detail::waits; }
+int64_t pretend_copies_beside() { return pretend_detail::copies_beside; }
 int64_t pretend_bytes(int index) { return pretend_detail::counter(index).bytes; }
 int64_t pretend_peak(int index) { return pretend_detail::counter(index).peak; }
 void reset_pretend_peak(int index) {

@@ -28,9 +28,11 @@ int64_t pretend_bytes(int index = 0);
 int64_t pretend_peak(int index = 0);
 void reset_pretend_peak(int index = 0);
 
-/// How often numbers or tensors have come to the host, from any of them: a card would be waited
-/// for.
+/// How often the host would have waited for a card, on any of them: numbers or tensors came to the
+/// host, tensors went to the device otherwise than by device/sent.h, or aten had to know values.
 int64_t pretend_waits();
+/// How often tensors of the host have gone to one by another stream than its default.
+int64_t pretend_copies_beside();
 
 /// A tensor of a device as the CPU's own, in the same memory, which it does not keep: for work that
 /// is given to the device.

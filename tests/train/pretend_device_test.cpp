@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
@@ -32,6 +33,8 @@
 #include "support/cpu_table.h"
 #include "support/pretend_kernels.h"
 #include "support/tiny_model.h"
+#include "train/metrics.h"
+#include "train/report/planned_memory.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -220,6 +223,76 @@ TEST(PretendDevice, IsWaitedForByNoPass) {
 TEST(PretendDevice, WithTheTableOfAtenIsWaitedForByNoPass) {
   const danlu::test::AtenTable table;
   expect_no_wait();
+}
+
+/// Waits of the host in a step of so many micro-batches, from the second step on.
+int64_t waits_of_step(int64_t micro_batches) {
+  auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
+                                                  at::kBFloat16, pretend_device());
+  models::initialize(*model, 7);
+  const TrainConfig config = quick();
+  TrainState state = test::make_state(std::move(model), config);
+  const auto source = std::make_shared<data::VectorSource>(test::toy_samples(64));
+  int64_t before = 0;
+  for (int64_t step = 0; step < 2; ++step) {
+    before = danlu::test::pretend_waits();
+    run_step(state, test::step_of(source, 2, micro_batches, 0), config, config.schedule.shape);
+  }
+  return danlu::test::pretend_waits() - before;
+}
+
+/// The loss, its other figures, and the norm of each of four units: numbers that a step itself
+/// needs.
+TEST(PretendDevice, IsWaitedForInAStepAsOftenHoweverManyPassesItHas) {
+  for (const bool by_aten : {false, true}) {
+    std::optional<danlu::test::AtenTable> aten;
+    std::optional<danlu::test::PretendKernels> kernels;
+    if (by_aten) {
+      aten.emplace();
+    } else {
+      kernels.emplace();
+    }
+    const int64_t of_one = waits_of_step(1);
+    EXPECT_LE(of_one, 2 + 4) << by_aten;
+    EXPECT_EQ(waits_of_step(6), of_one) << by_aten;
+  }
+}
+
+TEST(PretendDevice, GivesTheNumbersOfManyScalarsAtOneWaitForEachType) {
+  const auto on_device = [](double value, at::ScalarType type) {
+    return at::full({}, value, at::device(pretend_device()).dtype(type));
+  };
+  const std::vector<at::Tensor> scalars = {
+      on_device(1.5, at::kFloat), on_device(3, at::kLong), at::full({}, 0.1, at::kDouble),
+      on_device(-2, at::kFloat).view({1}), on_device(1, at::kBool)};
+  const int64_t before = danlu::test::pretend_waits();
+  EXPECT_EQ(read_scalars(scalars), (std::vector<double>{1.5, 3, 0.1, -2, 1}));
+  EXPECT_EQ(danlu::test::pretend_waits() - before, 3);
+  EXPECT_TRUE(read_scalars({}).empty());
+}
+
+TEST(PretendDevice, ALineOfTheFirstStepHasTheFiguresOfItsAllocator) {
+  const danlu::test::TemporaryDirectory directory;
+  auto model = std::make_unique<models::CausalLM>(test::tiny_config(), parallel::Mesh::single(),
+                                                  at::kFloat, pretend_device());
+  models::initialize(*model, 7);
+  const TrainConfig config = quick();
+  TrainState state = test::make_state(std::move(model), config);
+  CountedMemory counted(pretend_device());
+  counted.begin_step(state);
+  run_steps(state, config, 0, 1);
+  plan::Request request;
+  request.model = test::tiny_config();
+  counted.end_step(1, request, state, Ranks({}, {}, 1, Json::object()), directory.path());
+  const Json rank = read_json_file(directory / "memory.json")["ranks"][0];
+  const auto peak = rank["counted"]["total"].get<int64_t>();
+  EXPECT_GT(peak, 0);
+  EXPECT_EQ(rank["allocator"]["held"].get<int64_t>(), (peak + 0xfffff) / 0x100000 * 0x100000);
+  EXPECT_EQ(rank["allocator"]["retries"].get<int64_t>(), 2);
+  EXPECT_EQ(allocator_words({3'000'000, 0}), "; its allocator held 3.0 MB");
+  EXPECT_EQ(allocator_words({3'000'000, 2}),
+            "; its allocator held 3.0 MB, and gave memory back 2 times to find room: it is in "
+            "pieces, or nearly full");
 }
 
 /// A small model of every family that Danlu trains, and of the ways in which its parts differ:

@@ -40,7 +40,11 @@ MemoryCounter cuda_memory_counter() {
             return allocator::getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
           },
           [](const c10::Device& device) { allocator::resetPeakStats(index_of(device)); },
-          &available};
+          &available,
+          [](const c10::Device& device) -> AllocatorFigures {
+            const auto figures = allocator::getDeviceStats(index_of(device));
+            return {figures.reserved_bytes[kAll].peak, figures.num_alloc_retries};
+          }};
 }
 
 }  // namespace danlu::device

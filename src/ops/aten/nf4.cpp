@@ -11,13 +11,14 @@
 #include <algorithm>
 #include <array>
 
+#include "device/sent.h"
 #include "ops/aten/table.h"
 
 namespace danlu::ops::aten {
 namespace {
 
 at::Tensor numbers_on(at::ArrayRef<float> numbers, const at::Device& device) {
-  return at::tensor(numbers, at::kFloat).to(device);
+  return device::sent(at::tensor(numbers, at::kFloat), device);
 }
 
 /// The two numbers that each byte stands for, [256, 2].

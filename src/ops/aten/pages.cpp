@@ -13,6 +13,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/sent.h"
 #include "ops/aten/table.h"
 
 namespace danlu::ops::aten {
@@ -31,7 +32,7 @@ at::Tensor layer_of_slab(const Pages& pages, size_t slab, int64_t layer, int64_t
 }
 
 at::Tensor numbers_for(const std::vector<int64_t>& numbers, const at::Tensor& like) {
-  return at::tensor(numbers, at::kLong).to(like.device(), /*non_blocking=*/true);
+  return device::sent(at::tensor(numbers, at::kLong), like.device());
 }
 
 /// Which rows of something are in each slab, and where there.

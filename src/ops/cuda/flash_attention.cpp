@@ -10,6 +10,7 @@
 #include <atomic>
 #include <optional>
 
+#include "device/sent.h"
 #include "ops/aten/table.h"
 #include "ops/cuda/entries.h"
 
@@ -56,7 +57,7 @@ std::optional<Sequences> taken(const at::Tensor& q_NQD, const at::Tensor& k_MKD,
 }
 
 at::Tensor starts_on(const std::vector<int32_t>& starts, const at::Device& device) {
-  return at::tensor(starts, at::kInt).to(device, /*non_blocking=*/true);
+  return device::sent(at::tensor(starts, at::kInt), device);
 }
 
 /// How many dimensions its logs of sums have: two, [Q, N], or three, [B, Q, longest], in older

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "device/sent.h"
 #include "ops/pointwise.h"
 #include "parallel/region.h"
 
@@ -30,11 +31,11 @@ DrawnTokens::DrawnTokens(const data::Batch& batch, const at::Device& device,
   rows_M = at::tensor(rows, options);
   ids_M = at::tensor(ids, options);
   const at::Tensor on_host = at::tensor(answers, options);
-  counts_S =
-      at::bincount(on_host, {}, num_answers(batch)).to(ops::device_of_numbers(device), at::kDouble);
+  const c10::Device numbers = ops::device_of_numbers(device);
+  counts_S = device::sent(at::bincount(on_host, {}, num_answers(batch)).to(at::kDouble), numbers);
   context.all_reduce_sum(counts_S);
   counts_S.clamp_min_(1);
-  answer_M = on_host.to(counts_S.device());
+  answer_M = device::sent(on_host, numbers);
 }
 
 at::Tensor DrawnTokens::column(const data::Batch& batch, const char* name) const {
@@ -44,7 +45,7 @@ at::Tensor DrawnTokens::column(const data::Batch& batch, const char* name) const
   const int64_t* rows = rows_M.data_ptr<int64_t>();
   for (int64_t i = 0; i < rows_M.numel(); ++i)
     values.push_back(found->second[static_cast<size_t>(rows[i])]);
-  return at::tensor(values, at::TensorOptions(at::kDouble)).to(answer_M.device());
+  return device::sent(at::tensor(values, at::TensorOptions(at::kDouble)), answer_M.device());
 }
 
 at::Tensor DrawnTokens::needed_column(const data::Batch& batch, const char* name) const {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "device/sent.h"
 #include "train/batch_input.h"
 #include "train/objectives/drawn_tokens.h"
 
@@ -95,8 +96,9 @@ class Policy : public Objective {
     const at::Tensor count = at::scalar_tensor(drawn.rows_M.numel(), at::kLong);
     if (settings_.kl > 0) {
       const auto asked = columns.find(kReferenceColumn);
-      const at::Tensor reference_M = asked != columns.end() ? asked->second.to(logprobs_M.device())
-                                                            : drawn.column(batch, kReferenceColumn);
+      const at::Tensor reference_M = asked != columns.end()
+                                         ? device::sent(asked->second, logprobs_M.device())
+                                         : drawn.column(batch, kReferenceColumn);
       if (!reference_M.defined()) throw InternalError("[policy] a KL term without a reference");
       const at::Tensor distance_M = reference_M - logprobs_M;
       const at::Tensor kl_M = distance_M.exp() - distance_M - 1;

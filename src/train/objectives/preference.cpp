@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/ignore_label.h"
+#include "device/sent.h"
 #include "train/batch_input.h"
 #include "train/objectives/pairs.h"
 
@@ -191,7 +192,7 @@ Loss Preference::evaluate(const models::CausalLM& policy, const at::Tensor& hidd
   }
   const at::Tensor sums = segment_logprobs(policy, hidden_nH, input, batch, prompts);
   const Answers sums_P = answers_of(sums.select(0, 0));
-  const Answers lengths_P = answers_of(columns.at("lengths").to(sums.device()));
+  const Answers lengths_P = answers_of(device::sent(columns.at("lengths"), sums.device()));
   Answers ratios_P = sums_P;
   if (config_.has_reference) ratios_P = ratios_P - answers_of(columns.at("reference"));
   const Answers scored_P = config_.averages ? ratios_P / lengths_P : ratios_P;
@@ -205,7 +206,7 @@ Loss Preference::evaluate(const models::CausalLM& policy, const at::Tensor& hidd
     at::Tensor tokens = lengths_P.chosen_P.sum(), likelihood = sums_P.chosen_P.sum();
     if (takes_prompts()) {
       likelihood = likelihood + sums.select(0, 1).sum();
-      tokens = tokens + columns.at("prompt_tokens").to(sums.device());
+      tokens = tokens + device::sent(columns.at("prompt_tokens"), sums.device());
     }
     const double pairs_of_token = columns.at("pairs_of_token").item<double>();
     loss = loss - config_.likelihood_weight * pairs_of_token * likelihood;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/ignore_label.h"
+#include "device/sent.h"
 #include "parallel/agree.h"
 
 namespace danlu::train {
@@ -99,7 +100,7 @@ Loss ProcessReward::evaluate(const models::CausalLM& policy, const at::Tensor& h
     // The norm over the whole vocabulary is the same for all candidates, and so cancels out.
     const auto candidates = static_cast<int64_t>(reward_ids_.size());
     const at::Tensor scores_SC = at::log_softmax(logprobs_M.view({num_steps, candidates}), 1);
-    const at::Tensor right_S = at::tensor(steps.right, on_host).to(scores_SC.device());
+    const at::Tensor right_S = device::sent(at::tensor(steps.right, on_host), scores_SC.device());
     sum = -scores_SC.gather(1, right_S.unsqueeze(1)).sum();
     num_right = (scores_SC.detach().argmax(1) == right_S).sum();
   }
@@ -123,7 +124,7 @@ class StepClasses : public StepObjective {
     const at::TensorOptions on_host(at::kLong);
     const at::Tensor scores_SC = at::log_softmax(
         policy.scores(hidden_nH, input, at::tensor(rows, on_host)).to(at::kDouble), 1);
-    const at::Tensor right_S = at::tensor(classes, on_host).to(scores_SC.device());
+    const at::Tensor right_S = device::sent(at::tensor(classes, on_host), scores_SC.device());
     const at::Tensor sum = -scores_SC.gather(1, right_S.unsqueeze(1)).sum();
     const at::Tensor num_right = (scores_SC.detach().argmax(1) == right_S).sum();
     return {sum,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/sent.h"
 #include "models/training_memory.h"
 #include "ops/pointwise.h"
 #include "parallel/agree.h"
@@ -49,8 +50,9 @@ std::vector<at::Tensor> reference_logprobs(const FrozenModel* reference,
   // A rank without batches learns from the others that there are no passes to join.
   if (parallel::largest_of(policy.stage().mesh().batch_ranks(), are_known ? 1 : 0) > 0) {
     for (const data::Batch* part : parts) {
-      sums.push_back(at::tensor(part->segment_logprobs, at::TensorOptions(at::kDouble))
-                         .to(ops::device_of_numbers(policy.stage().device())));
+      sums.push_back(
+          device::sent(at::tensor(part->segment_logprobs, at::TensorOptions(at::kDouble)),
+                       ops::device_of_numbers(policy.stage().device())));
     }
     return sums;
   }

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "device/sent.h"
 #include "train/objectives/pairs.h"
 
 namespace danlu::train {
@@ -55,7 +56,7 @@ class Reward : public Objective {
     if (!batch.segment_values.empty()) {
       const at::Tensor values_S =
           at::tensor(batch.segment_values, at::TensorOptions(at::kFloat)).to(at::kDouble);
-      asked_P = lead_P - values_S.view({-1, 2}).select(1, 0).to(lead_P.device());
+      asked_P = lead_P - device::sent(values_S.view({-1, 2}).select(1, 0), lead_P.device());
     }
     at::Tensor loss = -at::log_sigmoid(asked_P).sum();
     if (config_.centring > 0)
@@ -83,7 +84,7 @@ at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidde
   const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
   const at::Tensor own =
       at::zeros({num_segments}, scores_M.options())
-          .index_add(0, at::tensor(segments, options).to(scores_M.device()), scores_M);
+          .index_add(0, device::sent(at::tensor(segments, options), scores_M.device()), scores_M);
   return parallel::Region(model.mesh().context().all(), /*sequence=*/false).leave(own);
 }
 

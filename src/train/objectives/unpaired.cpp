@@ -10,6 +10,7 @@
 #include <deque>
 #include <utility>
 
+#include "device/sent.h"
 #include "train/batch_input.h"
 #include "train/objectives/pairs.h"
 
@@ -84,8 +85,9 @@ Loss Unpaired::evaluate(const models::CausalLM& policy, const at::Tensor& hidden
   const at::Tensor logps_S = segment_logprobs(policy, hidden_nH, input, batch);
   const at::Tensor ratio_S = logps_S - columns.at("reference");
   const double z = columns.at("drift").item<double>();
-  const at::Tensor liked_S = at::tensor(batch.segment_values, at::TensorOptions(at::kFloat))
-                                 .to(logps_S.device(), at::kDouble);
+  const at::Tensor liked_S =
+      device::sent(at::tensor(batch.segment_values, at::TensorOptions(at::kFloat)).to(at::kDouble),
+                   logps_S.device());
   const at::Tensor disliked_S = 1 - liked_S;
   const at::Tensor gain_S = config_.beta * (ratio_S - z);
   const at::Tensor losses_S = config_.liked_weight * liked_S * (1 - at::sigmoid(gain_S)) +

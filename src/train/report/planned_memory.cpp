@@ -162,6 +162,15 @@ void require_memory(const TrainConfig& config, const plan::Request& request,
                forced));
 }
 
+std::string allocator_words(const device::AllocatorFigures& figures) {
+  std::string words = tr("; its allocator held {}", bytes_text(figures.held));
+  if (figures.retries > 0) {
+    words += tr(", and gave memory back {} times to find room: it is in pieces, or nearly full",
+                figures.retries);
+  }
+  return words;
+}
+
 CountedMemory::CountedMemory(const at::Device& device)
     : device_(device), counts_(device::count_memory(device)) {}
 
@@ -183,6 +192,9 @@ void CountedMemory::end_step(int64_t steps, const plan::Request& request, const 
              optimizer = of_all(optimizer_), before = of_all(before_),
              peak = of_all(device::peak_memory(device_)),
              stage = of_all(state.model->mesh().stage());
+  const auto allocator = device::allocator_figures(device_);
+  const auto held = of_all(allocator ? allocator->held : 0),
+             retries = of_all(allocator ? allocator->retries : 0);
   if (!ranks.is_first()) return;
   const std::vector<plan::StageMemory> stages = plan::memory_by_stage(request);
   Json json = Json::array();
@@ -196,16 +208,19 @@ void CountedMemory::end_step(int64_t steps, const plan::Request& request, const 
                       {"optimizer", optimizer[rank]},
                       {"pass", peak[rank] - before[rank]},
                       {"total", peak[rank]}}}});
+    if (allocator) json.back()["allocator"] = {{"held", held[rank]}, {"retries", retries[rank]}};
   }
   write_json_file(run_dir / "memory.json", {{"ranks", json}});
   const auto most = static_cast<size_t>(std::max_element(peak.begin(), peak.end()) - peak.begin());
   const plan::Memory& planned = stages[static_cast<size_t>(stage[most])].memory;
+  const std::string figures =
+      allocator ? allocator_words({held[most], retries[most]}) : std::string();
   if (steps == 1) {
-    log::info("memory: the first step took {}, planned {}", bytes_text(peak[most]),
-              bytes_text(planned.total()));
+    log::info("memory: the first step took {}, planned {}{}", bytes_text(peak[most]),
+              bytes_text(planned.total()), figures);
   } else {
-    log::info("memory: the first {} steps and rollouts took {}, planned {}", steps,
-              bytes_text(peak[most]), bytes_text(planned.total()));
+    log::info("memory: the first {} steps and rollouts took {}, planned {}{}", steps,
+              bytes_text(peak[most]), bytes_text(planned.total()), figures);
   }
 }
 

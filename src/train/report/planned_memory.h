@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "device/memory.h"
 #include "parallel/ranks.h"
 #include "plan/memory.h"
 #include "train/prepare_data.h"
@@ -37,6 +38,9 @@ ChosenRecompute choose_recompute(const TrainConfig& config, const plan::Request&
 /// the nearest that fits; adapters have nothing to adapt in a model made from_scratch.
 void require_memory(const TrainConfig& config, const plan::Request& request,
                     uint64_t available_bytes);
+
+/// "; its allocator held 14.0 GB", and whether it ran short: what a line about memory ends with.
+std::string allocator_words(const device::AllocatorFigures& figures);
 
 /// Bytes of a rank as they are, beside those planned.
 class CountedMemory {
