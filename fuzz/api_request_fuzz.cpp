@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   refuse_or_take([&] { read_completion_request(parse_body(body), limits); });
   refuse_or_take([&] { read_tokenize_request(parse_body(body), limits); });
   refuse_or_take([&] { read_detokenize_request(parse_body(body)); });
-  refuse_or_take([&] { read_embedding_request(parse_body(body)); });
+  refuse_or_take([&] { read_embedding_request(parse_body(body), {}); });
   refuse_or_take([&] { read_load_adapter_request(parse_body(body)); });
   return 0;
 }

@@ -4,11 +4,19 @@
 
 namespace danlu::api {
 
+text::DecodeStream stream_behind(std::shared_ptr<const text::Tokenizer> tokenizer,
+                                 bool skips_special, std::span<const text::TokenId> before) {
+  text::DecodeStream stream(std::move(tokenizer), skips_special);
+  for (const text::TokenId id : before) stream.push(id);
+  return stream;
+}
+
 AnswerReader::AnswerReader(std::shared_ptr<const text::Tokenizer> tokenizer,
                            AnswerReaderSettings settings)
     : settings_(std::move(settings)),
       // Marks of calls may be special tokens.
-      decoder_(std::move(tokenizer), settings_.skips_special && !settings_.tool_format),
+      decoder_(stream_behind(std::move(tokenizer),
+                             settings_.skips_special && !settings_.tool_format, settings_.before)),
       stops_(settings_.stop, settings_.includes_stop),
       splitter_(settings_.thought) {
   if (settings_.tool_format)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace danlu::api {
 
 struct AnswerReaderSettings {
   bool skips_special = true;
+  /// What the text goes on from, its last few tokens at least: alone it could lack the space that
+  /// it begins with (SentencePiece). A character that these leave incomplete is part of the answer.
+  std::vector<text::TokenId> before = {};
   std::vector<std::string> stop = {};
   bool includes_stop = false;
   int64_t min_tokens = 0;  ///< no stop string ends the text that so many tokens gave
@@ -24,6 +28,10 @@ struct AnswerReaderSettings {
   Json tools = Json::array();
   bool whole_calls = false;  ///< calls come when they are complete; a broken one is content
 };
+
+/// A stream that has read `before`.
+text::DecodeStream stream_behind(std::shared_ptr<const text::Tokenizer> tokenizer,
+                                 bool skips_special, std::span<const text::TokenId> before);
 
 /// What one more token told.
 struct AnswerPiece {

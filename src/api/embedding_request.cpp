@@ -21,7 +21,7 @@ std::string base64_of(const std::vector<float>& values) {
 
 }  // namespace
 
-EmbeddingRequest read_embedding_request(const Json& body) {
+EmbeddingRequest read_embedding_request(const Json& body, const RequestLimits& limits) {
   Fields fields(body);
   EmbeddingRequest request;
   request.model = fields.text("model").value_or("");
@@ -35,8 +35,8 @@ EmbeddingRequest read_embedding_request(const Json& body) {
   request.dimensions = fields.whole("dimensions", 1);
   request.adds_special = fields.boolean_or("add_special_tokens", true);
   request.truncate_prompt = fields.whole("truncate_prompt_tokens", -1);
-  request.priority = fields.whole("priority").value_or(0);
-  request.request_id = fields.text("request_id").value_or("");
+  request.priority = read_priority(fields, limits);
+  request.request_id = read_request_id(fields);
   fields.refuse("messages", "conversations are not embedded: render them with /tokenize");
   return request;
 }

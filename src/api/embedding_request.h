@@ -21,7 +21,7 @@ struct EmbeddingRequest {
 };
 
 /// Errors: Refusal.
-EmbeddingRequest read_embedding_request(const Json& body);
+EmbeddingRequest read_embedding_request(const Json& body, const RequestLimits& limits);
 
 /// {"object": "list", "data": [{"object": "embedding", "index", "embedding"}], "model", "usage"}
 Json embeddings_json(const AnswerHead& head, const std::vector<std::vector<float>>& vectors,

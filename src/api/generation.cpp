@@ -61,6 +61,8 @@ SamplingWish read_sampling(Fields& fields) {
   wish.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
   wish.logit_bias = bias_of(fields);
   wish.allowed_ids = ids_of(fields, "allowed_token_ids");
+  if (fields.find("allowed_token_ids") && wish.allowed_ids.empty())
+    throw Refusal("'allowed_token_ids' is empty: no token could come", "allowed_token_ids");
   return wish;
 }
 
@@ -114,9 +116,32 @@ void read_others(Fields& fields) {
   fields.refuse("thinking_token_budget", "a limit of thoughts is not built in");
   fields.refuse("logits_processors", "no code of a request is run");
   fields.refuse("kv_transfer_params", "there is one server");
+  fields.refuse("mm_processor_kwargs", "how pictures are read is said when the server starts");
 }
 
 }  // namespace
+
+int64_t read_priority(Fields& fields, const RequestLimits& limits) {
+  const int64_t priority = fields.whole("priority").value_or(0);
+  if (priority != 0 && !limits.follows_priority) {
+    throw Refusal(fmt::format("'priority' must be 0, got {}: requests are answered in the order in "
+                              "which they come (--scheduling-policy priority follows it)",
+                              priority),
+                  "priority");
+  }
+  return priority;
+}
+
+std::string read_request_id(Fields& fields) {
+  constexpr size_t kLongestId = 256;
+  std::string id = fields.text("request_id").value_or("");
+  if (id.size() > kLongestId) {
+    throw Refusal(
+        fmt::format("'request_id' may have up to {} bytes, got {}", kLongestId, id.size()),
+        "request_id");
+  }
+  return id;
+}
 
 GenerationWish read_generation(Fields& fields, const RequestLimits& limits) {
   GenerationWish wish;
@@ -141,9 +166,11 @@ GenerationWish read_generation(Fields& fields, const RequestLimits& limits) {
   if (wish.truncate_prompt == 0)
     throw Refusal("'truncate_prompt_tokens' must be at least 1, or -1, got 0",
                   "truncate_prompt_tokens");
-  wish.salt = fields.text("cache_salt").value_or("");
-  wish.priority = fields.whole("priority").value_or(0);
-  wish.request_id = fields.text("request_id").value_or("");
+  const auto salt = fields.text("cache_salt");
+  if (salt && salt->empty()) throw Refusal("'cache_salt' may not be empty", "cache_salt");
+  wish.salt = salt.value_or("");
+  wish.priority = read_priority(fields, limits);
+  wish.request_id = read_request_id(fields);
   if (!wish.sampling.allowed_ids.empty() && wish.form.kind != OutputForm::Kind::kFree) {
     throw Refusal(fmt::format("'allowed_token_ids' does not go with '{}'", wish.form.param),
                   "allowed_token_ids");

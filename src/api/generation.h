@@ -20,6 +20,7 @@ struct RequestLimits {
   int64_t max_stop_strings = 64;
   size_t max_tools = 128;
   bool trusts_templates = false;  ///< a request may bring its own chat template
+  bool follows_priority = false;  ///< a request may say how urgent it is
 };
 
 /// Not set: the request does not say.
@@ -63,6 +64,11 @@ struct GenerationWish {
   std::string request_id = {};
   std::vector<std::string> unread = {};  ///< fields that nobody knows
 };
+
+/// Fields of all kinds of requests. Errors: Refusal where priorities are not followed and it has
+/// one, or the id is too long to be said in every chunk.
+int64_t read_priority(Fields& fields, const RequestLimits& limits);
+std::string read_request_id(Fields& fields);
 
 /// All of it but max_tokens, logprobs and `unread`, whose fields chats and completions name
 /// differently. Errors: Refusal.

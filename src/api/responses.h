@@ -34,6 +34,7 @@ struct ShownToken {
 };
 struct ShownLogprobs {
   ShownToken chosen;
+  int64_t characters = 0;  ///< that it adds to the text
   std::vector<ShownToken> likeliest = {};
 };
 /// {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}

@@ -87,8 +87,16 @@ Json parse_json(std::string_view text, const std::string& origin) {
     if (text.find_first_not_of(" \t\r\n") == text.npos) what = "the text is empty";
     throw DataError(tr("{}:{}: not valid JSON: {}", origin,
                        place_in_text(text, e.byte > 0 ? e.byte - 1 : 0), translated_filled(what)));
+  } catch (const nlohmann::json::out_of_range& e) {
+    // A number that no double holds is not a syntax error to the library, which quotes it.
+    const std::string_view what = e.what();
+    const size_t begin = what.find('\''), end = what.rfind('\'');
+    if (begin >= end)
+      throw DataError(tr("{}: not valid JSON: {}", origin, translated_filled(e.what())));
+    const std::string_view number = what.substr(begin + 1, end - begin - 1);
+    throw DataError(tr("{}:{}: not valid JSON: the number {} is too large", origin,
+                       place_in_text(text, text.find(number)), std::string(number)));
   } catch (const nlohmann::json::exception& e) {
-    // A number that no double holds (1e400) is not a syntax error to the library.
     throw DataError(tr("{}: not valid JSON: {}", origin, translated_filled(e.what())));
   }
 }

@@ -32,6 +32,8 @@ struct Command {
   /// But --tensor_parallel_size N, above 1: then N processes hold parts of the model and answer
   /// together. One that nobody has started beside others starts them.
   bool divides_model = false;
+  /// Whether it reads standard input: where several processes do it, the first has it.
+  bool (*talks)(const Options& options) = nullptr;
   OptionTable (*options)();
   bool accepts_config = false;  ///< a positional .yaml/.json is a configuration file
   size_t max_positional = 0;    ///< words that are neither flags nor values; more are an error

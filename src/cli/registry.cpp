@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/commands/commands.h"
+#include "cli/infer_talks.h"
 
 namespace danlu::cli {
 
@@ -110,6 +111,11 @@ const std::vector<Command>& commands() {
        .group = "Use",
        .first_does_all = true,
        .divides_model = true,
+       .talks =
+           [](const Options& options) {
+             // An inference json has prompts.
+             return infer_talks(options) && !options.has_value("mm_model");
+           },
        .options = infer_options,
        .accepts_config = true},
       {.name = "rollout",
@@ -122,6 +128,8 @@ const std::vector<Command>& commands() {
        .summary = "talk to a model in the terminal",
        .group = "Use",
        .first_does_all = true,
+       .divides_model = true,
+       .talks = [](const Options&) { return true; },
        .options = chat_options,
        .accepts_config = true},
       {.name = "serve",

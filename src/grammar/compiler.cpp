@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <utility>
 
 #include "grammar/grammar.h"
 #include "grammar/json_parts.h"
@@ -22,18 +23,26 @@ class FollowedGrammar final : public text::TokenConstraint {
   explicit FollowedGrammar(std::shared_ptr<const Grammar> grammar)
       : grammar_(std::move(grammar)), place_(grammar_->start()) {}
 
+  bool prepare(uint64_t& work) override {
+    if (!mask_) mask_ = has_ended_ ? grammar_->stops() : grammar_->allowed(place_, work);
+    return mask_ != nullptr;
+  }
+
   std::span<const uint64_t> allowed() override {
-    if (!mask_) mask_ = has_ended_ ? grammar_->stops() : grammar_->allowed(place_);
+    uint64_t all = UINT64_MAX;
+    while (!prepare(all)) continue;
     return *mask_;
   }
 
   void accept(text::TokenId id) override {
-    mask_.reset();
+    const auto mask = std::exchange(mask_, nullptr);
     if (grammar_->is_stop(id)) {
       has_ended_ = true;
-    } else if (has_ended_ || !grammar_->advance(place_, id)) {
-      throw InternalError("[grammar] a token came that was not allowed");
+      return;
     }
+    const bool may_come = !has_ended_ && (mask ? is_in(*mask, id) : grammar_->advance(place_, id));
+    if (!may_come) throw InternalError("[grammar] a token came that was not allowed");
+    if (mask) grammar_->advance_later(place_, id);
   }
 
   std::unique_ptr<text::TokenConstraint> clone() const override {
@@ -41,6 +50,11 @@ class FollowedGrammar final : public text::TokenConstraint {
   }
 
  private:
+  static bool is_in(const Mask& mask, text::TokenId id) {
+    const auto word = static_cast<size_t>(id) / 64;
+    return id >= 0 && word < mask.size() && (mask[word] >> (id % 64) & 1) != 0;
+  }
+
   std::shared_ptr<const Grammar> grammar_;
   Grammar::Place place_;
   std::shared_ptr<const Mask> mask_;
@@ -59,21 +73,26 @@ struct Compiler::Parts {
 
   using Write = std::function<void(AutomatonBuilder& builder, const Rule& root,
                                    std::vector<TokenByte>& token_bytes)>;
-  /// The grammar of `key`, which `write` makes if it is not kept.
-  std::shared_ptr<const Grammar> find(const std::string& key, const Write& write) {
+  std::shared_ptr<const Grammar> known(const std::string& key) {
     const std::lock_guard lock(mutex);
-    const auto known = std::find_if(kept.begin(), kept.end(),
+    const auto found = std::find_if(kept.begin(), kept.end(),
                                     [&](const auto& entry) { return entry.first == key; });
-    if (known != kept.end()) {
-      kept.splice(kept.begin(), kept, known);
-      return kept.front().second;
-    }
+    if (found == kept.end()) return nullptr;
+    kept.splice(kept.begin(), kept, found);
+    return kept.front().second;
+  }
+
+  /// The grammar of `key`, which `write` makes if it is not kept. Nobody waits for it who asks for
+  /// another one.
+  std::shared_ptr<const Grammar> find(const std::string& key, const Write& write) {
+    if (auto found = known(key)) return found;
     AutomatonBuilder builder;
     const Rule root = builder.add_rule();
     std::vector<TokenByte> token_bytes;
     write(builder, root, token_bytes);
     auto grammar = std::make_shared<Grammar>(std::move(builder).finish(root), vocabulary, stop_ids,
                                              num_ids, std::move(token_bytes));
+    const std::lock_guard lock(mutex);
     kept.emplace_front(key, grammar);
     if (kept.size() > kKeptGrammars) kept.pop_back();
     return grammar;

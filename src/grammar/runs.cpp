@@ -10,8 +10,6 @@ namespace {
 
 /// Depths that rebased sets are told apart by: one set serves all within such a step.
 constexpr uint32_t kDepthStep = 16;
-/// How many steps are followed on the way through one set.
-constexpr size_t kMaxFollowed = 1 << 16;
 
 }  // namespace
 
@@ -26,9 +24,7 @@ void Runs::clear() {
   frames_.push_back({0, 0, 0});
   Reached first;
   std::vector<Place> todo = {{automaton_.begin(), 0}};
-  const size_t work = std::exchange(work_left_, SIZE_MAX);
   follow(todo, first);
-  work_left_ = work;
   start_ = number_of(std::move(first));
 }
 
@@ -60,8 +56,8 @@ void Runs::follow(std::vector<Place>& todo, Reached& out) {
   for (size_t followed = 0; !todo.empty(); ++followed) {
     const Place place = todo.back();
     todo.pop_back();
-    if (followed == kMaxFollowed || work_left_ == 0) break;
-    --work_left_;
+    if (followed == kMaxFollowed) break;
+    ++work_;
     if (automaton_.is_end(place.state)) {
       if (!is_outermost(place.stack)) {
         go(frames_[place.stack].back, frames_[place.stack].around);
@@ -118,19 +114,17 @@ Runs::Set Runs::step(Set set, uint8_t byte) {
   }
   const Set known = (*sets_[set].next)[byte];
   if (known != kUnknown) return known;
-  if (work_left_ == 0) return kNothing;
   std::vector<Place> todo;
   for (const Place& place : sets_[set].places) {
     for (const auto& edge : automaton_.bytes(place.state)) {
       if (edge.first <= byte && byte <= edge.last) todo.push_back({edge.to, place.stack});
     }
   }
-  work_left_ -= std::min(work_left_, sets_[set].places.size());
+  work_ += sets_[set].places.size();
   Reached reached;
   if (!todo.empty()) follow(todo, reached);
   const Set result = number_of(std::move(reached));
-  // Work that ended in the midst may have missed places.
-  if (work_left_ > 0) (*sets_[set].next)[byte] = result;
+  (*sets_[set].next)[byte] = result;
   return result;
 }
 
@@ -144,6 +138,7 @@ std::shared_ptr<const Runs::Written> Runs::written(Set set) {
     out.state = place.state;
     for (uint32_t stack = place.stack; !is_outermost(stack); stack = frames_[stack].around)
       out.backs.push_back(frames_[stack].back);
+    work_ += 1 + out.backs.size();
   }
   reached.written = result;
   return result;
@@ -159,6 +154,7 @@ Runs::Set Runs::read(const Written& written) {
     reached.places.push_back({place.state, stack});
   }
   std::sort(reached.places.begin(), reached.places.end());
+  work_ += reached.places.size();
   return number_of(std::move(reached));
 }
 
@@ -199,6 +195,7 @@ Runs::Set Runs::rebased(Set set) {
   for (const Place& place : std::vector<Place>(reached.places))
     moved_set.places.push_back({place.state, moved(place.stack, shared, to)});
   std::sort(moved_set.places.begin(), moved_set.places.end());
+  work_ += (above + 1) * moved_set.places.size();
   return number_of(std::move(moved_set));
 }
 

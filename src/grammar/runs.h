@@ -21,8 +21,8 @@ class Runs {
   explicit Runs(const Automaton& automaton);
 
   Set start() const { return start_; }
-  /// The set after `byte` more. kNothing too where a set would need more than kMaxPlaces places or
-  /// max_work is used up: then less than the language is allowed, never more.
+  /// The set after `byte` more. A set that would need more than kMaxPlaces places has the first of
+  /// them: then less than the language is allowed, never more.
   Set step(Set set, uint8_t byte);
   /// A text may end here.
   bool may_end(Set set) const { return sets_[set].may_end; }
@@ -49,11 +49,12 @@ class Runs {
   /// Forgets all sets but the first; their numbers are no longer valid.
   void clear();
   size_t num_sets() const { return sets_.size(); }
-  /// Places that may be looked at until it is set again.
-  void set_max_work(size_t places) { work_left_ = places; }
+  /// Places that were looked at so far: what all calls together have cost. One step looks at
+  /// kMaxPlaces + kMaxFollowed at most.
+  uint64_t work() const { return work_; }
 
  private:
-  static constexpr size_t kMaxPlaces = 1024;
+  static constexpr size_t kMaxPlaces = 1024, kMaxFollowed = 1 << 16;
   static constexpr Set kUnknown = -2;
   struct Place {
     State state;
@@ -88,7 +89,7 @@ class Runs {
   std::vector<Reached> sets_;
   std::unordered_multimap<uint64_t, Set> set_of_hash_;
   Set start_ = kNothing;
-  size_t work_left_ = SIZE_MAX;
+  uint64_t work_ = 0;
 };
 
 }  // namespace danlu::grammar

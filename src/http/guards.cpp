@@ -90,8 +90,9 @@ class AccessGuard {
       if (origin == "*" || is_same_place(origin, *host)) return std::nullopt;
     }
     return refusal(403,
-                   "the request is for another host's name: --allowed-origins names those that "
-                   "may ask a server of this machine alone",
+                   "the request is for another host's name, and this server is for this machine "
+                   "alone" +
+                       how_to_allow(),
                    "host_not_allowed");
   }
 
@@ -104,7 +105,7 @@ class AccessGuard {
       // A page's own files, which a proxy may ask for under another name; browsers say where a
       // module is asked from. Who may not ask cannot read them: nothing allows it to.
       if (request.method == "GET" && is_open(settings_, request.path)) return std::nullopt;
-      return refusal(403, "pages of this origin may not ask: see --allowed-origins",
+      return refusal(403, "pages of this origin may not ask" + how_to_allow(),
                      "origin_not_allowed");
     }
     if (!is_ours) {
@@ -140,7 +141,12 @@ class AccessGuard {
     return response;
   }
 
-  Response refusal(int status, const char* message, const char* code) const {
+  std::string how_to_allow() const {
+    const std::string& flag = settings_.allowing_flag;
+    return flag.empty() ? "" : ": " + flag + " names those that may ask";
+  }
+
+  Response refusal(int status, const std::string& message, const char* code) const {
     if (settings_.refusal) return settings_.refusal(status, message, code);
     return {.status = status, .headers = {{"Content-Type", "text/plain"}}, .body = message};
   }

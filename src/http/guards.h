@@ -24,6 +24,8 @@ struct AccessSettings {
   /// Further paths that need no key: exact, or beginnings that end in '/'. "/" is itself alone.
   std::vector<std::string> open_paths = {};
   RefusalBody refusal = {};  ///< empty: text/plain
+  /// The flag that allows other hosts' names and origins, for errors; "": none does.
+  std::string allowing_flag = {};
 };
 
 /// Whether only this machine reaches what listens on `host`, an address or a name.

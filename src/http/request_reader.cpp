@@ -107,6 +107,8 @@ class RequestReader::Impl {
     if (head.version() == 11 && num_hosts != 1)
       return fail({400, "the request must have one Host header"});
     const std::string* coding = find_header(request_.headers, "Transfer-Encoding");
+    if (coding && head.version() == 11 && !beast::iequals(*coding, "chunked") && parser_->chunked())
+      return fail({501, "bodies are read plain or chunked, and in no other coding"});
     if (coding && (!parser_->chunked() || head.version() < 11 ||
                    find_header(request_.headers, "Content-Length")))
       return fail({400, "the length of the request's body is not clear"});

@@ -73,7 +73,7 @@ class Server::Impl {
       threads_.emplace_back([parts = parts_] { parts->io.run(); });
   }
 
-  bool stop(double drain_s) {
+  bool drain(double drain_s) {
     if (threads_.empty()) return true;
     parts_->is_draining = true;
     for (const auto& listener : listeners_) {
@@ -86,7 +86,12 @@ class Server::Impl {
     for (const auto& connection : connections()) connection->post_close_if_idle();
     const double end_s = steady_now_s() + drain_s;
     while (parts_->num_exchanges > 0 && steady_now_s() < end_s) sleep_briefly();
-    const bool is_clean = parts_->num_exchanges == 0;
+    return parts_->num_exchanges == 0;
+  }
+
+  bool stop(double drain_s) {
+    if (threads_.empty()) return true;
+    const bool is_clean = drain(drain_s);
     for (auto left = connections(); !left.empty(); left = connections()) {
       for (const auto& connection : left) connection->post_cut();
       left.clear();
@@ -197,6 +202,7 @@ Server::~Server() { impl_->stop(0); }
 
 void Server::start() { impl_->start(); }
 uint16_t Server::port() const { return impl_->port(); }
+bool Server::drain(double drain_s) { return impl_->drain(drain_s); }
 bool Server::stop(double drain_s) { return impl_->stop(drain_s); }
 ServerCounts Server::counts() const { return impl_->counts(); }
 

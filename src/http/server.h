@@ -53,8 +53,9 @@ class Server {
   uint16_t port() const;
   /// "http://127.0.0.1:8000"
   std::string url() const;
-  /// Takes no new request, lets those under way end for so long, and cuts the rest. Returns whether
-  /// none had to be cut.
+  /// Takes no new request, and lets those under way end for so long. Returns whether all did.
+  bool drain(double drain_s);
+  /// The same, and then cuts the rest.
   bool stop(double drain_s);
   ServerCounts counts() const;
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "device/parallel.h"
 #include "infer/followers.h"
+#include "infer/form_work.h"
 #include "infer/live_request.h"
 #include "infer/pass_parts.h"
 #include "infer/predicted_drafts.h"
@@ -63,6 +63,7 @@ class Engine::Impl {
     const RequestRank rank{asked.priority, live->handle};
     live->asked = std::move(asked);
     live->root = root_of(*live, model_.config());
+    live->awaits_form = awaits_form(*live);
     ranks_[live->handle] = rank;
     return waiting_.emplace(rank, std::move(live)).first->first.handle;
   }
@@ -118,7 +119,6 @@ class Engine::Impl {
   const EngineSettings& settings() const { return settings_; }
 
  private:
-  using Requests = std::map<RequestRank, std::unique_ptr<LiveRequest>>;
   void check(const EngineRequest& asked) const {
     asked.request.sampling.validate();
     check_prompt(model_.config(), asked.request.prompt, asked.request.pictures);
@@ -160,6 +160,7 @@ class Engine::Impl {
       live.root = root_of(live, model_.config());
     }
     RequestProgress progress = progress_of(live, cache_.length(live.sequence));
+    progress.sits_out = live.awaits_form;
     progress.total += std::ssize(live.drafts);
     const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
     progress.own_pages = std::count_if(
@@ -178,6 +179,7 @@ class Engine::Impl {
     std::vector<PassPart> parts;
     std::vector<RequestProgress> progress;
     guess();
+    if (settings_.form_work > 0) work_on_forms(outputs);
     for (const auto& [rank, live] : running_) progress.push_back(progress_of_running(*live));
     const Schedule schedule = schedule_running(progress, room());
     for (int64_t i = 0; i < schedule.preempted; ++i) preempt();
@@ -185,6 +187,20 @@ class Engine::Impl {
     for (const int64_t tokens : schedule.tokens) add_part(parts, *(next++)->second, tokens);
     if (schedule.preempted == 0) admit_waiting(schedule.left, parts, outputs);
     return parts;
+  }
+
+  bool awaits_form(const LiveRequest& live) const {
+    return settings_.form_work > 0 && live.asked.request.rules.constraint;
+  }
+
+  /// Requests whose form cannot be followed end.
+  void work_on_forms(std::vector<EngineOutput>& outputs) {
+    for (const FailedForm& failed :
+         infer::work_on_forms(running_, waiting_, settings_.max_sequences, settings_.form_work)) {
+      outputs.push_back(ended(*failed.live, FinishReason::kFailed));
+      outputs.back().error = failed.error;
+      forget({failed.live->asked.priority, failed.live->handle});
+    }
   }
 
   /// Only where guesses take nothing from other requests.
@@ -271,6 +287,7 @@ class Engine::Impl {
         forget(first->first);
         continue;
       }
+      if (live.awaits_form) continue;
       const PrefixIndex::Found shared = found_beginning(live);
       if (is_being_computed(live, shared)) continue;
       if (settings_.deterministic && !has_room_to_the_end(live)) return;
@@ -290,11 +307,7 @@ class Engine::Impl {
   /// Who waits for it is overtaken by nobody: what runs would else go on for ever with its own.
   bool has_room_for_adapter(const LiveRequest& live) const {
     if (settings_.max_adapters == 0 || !live.asked.adapter) return true;
-    std::set<uint64_t> ids = {live.adapter_id()};
-    for (const auto& [rank, other] : running_) {
-      if (other->asked.adapter) ids.insert(other->adapter_id());
-    }
-    return std::ssize(ids) <= settings_.max_adapters;
+    return num_adapters(running_, live) <= settings_.max_adapters;
   }
 
   /// What the prompt begins with; the last token is never of it, its logits are the answer's first.
@@ -306,15 +319,8 @@ class Engine::Impl {
   /// Whether another request computes what this one would compute next: it waits, and shares.
   bool is_being_computed(const LiveRequest& live, const PrefixIndex::Found& shared) const {
     if (!shares_ || live.reads_all()) return false;
-    const size_t begin = shared.places.size() * ops::kPageTokens, end = begin + ops::kPageTokens;
-    if (end >= live.named.size()) return false;
     return std::any_of(running_.begin(), running_.end(), [&](const auto& item) {
-      const LiveRequest& other = *item.second;
-      return other.root == live.root && other.places == shared.places &&
-             end <= other.named.size() &&
-             std::equal(live.named.begin() + static_cast<std::ptrdiff_t>(begin),
-                        live.named.begin() + static_cast<std::ptrdiff_t>(end),
-                        other.named.begin() + static_cast<std::ptrdiff_t>(begin));
+      return computes_next_page_of(*item.second, live, shared.places);
     });
   }
 
@@ -543,7 +549,7 @@ class Engine::Impl {
     return output;
   }
 
-  static void take(LiveRequest& live, text::TokenId id, EngineOutput& output) {
+  void take(LiveRequest& live, text::TokenId id, EngineOutput& output) const {
     const std::vector<text::TokenId>& stops = live.asked.request.stop_ids;
     if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
       output.finished = FinishReason::kStop;
@@ -554,6 +560,8 @@ class Engine::Impl {
     live.seen.push_back(id);
     live.named.push_back(id);
     if (live.asked.request.rules.constraint) live.asked.request.rules.constraint->accept(id);
+    live.awaits_form = awaits_form(live);
+    live.form_work = 0;
     if (std::ssize(live.seen) >= live.limit) output.finished = FinishReason::kLength;
   }
 
@@ -565,7 +573,7 @@ class Engine::Impl {
   PrefixIndex index_;
   SequenceCache cache_;
   PictureNames names_;
-  Requests running_, waiting_;
+  LiveRequests running_, waiting_;
   std::map<RequestHandle, RequestRank> ranks_;
   RequestHandle next_handle_ = 1;
   std::vector<RequestHandle> begun_;

@@ -72,6 +72,10 @@ struct EngineSettings {
   /// the bit whatever other requests there are, and take as long as one after the other.
   bool deterministic = false;
   bool prefix_caching = true;  ///< what prompts begin with alike is computed once while kept
+  /// What the forms of answers may cost a step, in units of TokenConstraint::prepare; a request
+  /// whose next token needs more sits passes out until it is known what may come. 0: no limit, and
+  /// no pass is sat out.
+  uint64_t form_work = 0;
   /// Speculative decoding by prompt lookup. A guessed token is kept only if the sampler would have
   /// drawn it, so answers stay the same, beyond rounding. Deterministic and longrope engines do not
   /// guess, nor do requests with pictures or a constraint.

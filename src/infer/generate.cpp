@@ -144,18 +144,20 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
 
 namespace {
 
-std::unique_ptr<Engine> engine_of_session(const models::CausalLM& model) {
+std::unique_ptr<Engine> engine_of_session(const models::CausalLM& model, Followers* followers) {
   const int64_t window = model.config().max_positions;
   return std::make_unique<Engine>(
-      model, EngineSettings{.max_sequences = 1,
-                            .max_batched_tokens = kAnyTokens,
-                            .kept_pages = ops::pages_for(window > 0 ? window : kKeptTokens)});
+      model,
+      EngineSettings{.max_sequences = 1,
+                     .max_batched_tokens = kAnyTokens,
+                     .kept_pages = ops::pages_for(window > 0 ? window : kKeptTokens)},
+      followers);
 }
 
 }  // namespace
 
-Session::Session(const models::CausalLM& model)
-    : model_(model), engine_(engine_of_session(model)) {}
+Session::Session(const models::CausalLM& model, Followers* followers)
+    : model_(model), followers_(followers), engine_(engine_of_session(model, followers)) {}
 
 Session::~Session() = default;
 
@@ -167,7 +169,7 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
     answers = answers_of(*engine_, {request}, {on_token, {}, {}}, stats ? *stats : local, failures);
   } catch (...) {
     // An engine whose pass failed is of no further use; the conversation may go on.
-    engine_ = engine_of_session(model_);
+    engine_ = engine_of_session(model_, followers_);
     throw;
   }
   if (failures.front()) std::rethrow_exception(failures.front());

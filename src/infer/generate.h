@@ -85,8 +85,8 @@ Answer beam_search(const models::CausalLM& model, const Request& request,
 /// goes on with what it has in common with those before, of ids and of what pictures show.
 class Session {
  public:
-  /// REQUIRES: the model outlives it.
-  explicit Session(const models::CausalLM& model);
+  /// followers: as Engine's. REQUIRES: both outlive it.
+  explicit Session(const models::CausalLM& model, Followers* followers = nullptr);
   ~Session();
   /// Errors: as beam_search's.
   Answer answer(const Request& request, const OnToken& on_token = {},
@@ -94,6 +94,7 @@ class Session {
 
  private:
   const models::CausalLM& model_;
+  Followers* const followers_;
   std::unique_ptr<Engine> engine_;
 };
 

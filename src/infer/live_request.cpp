@@ -3,11 +3,14 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
 #include "infer/step.h"
+#include "ops/pages.h"
 #include "parallel/agree.h"
 
 namespace danlu::infer {
@@ -104,6 +107,25 @@ void note_prompt_logprobs(LiveRequest& live, int64_t first, const at::Tensor& lo
     live.prompt_logprobs.push_back(logprobs_of(
         logits, live.seen[static_cast<size_t>(first + i + 1)], *live.asked.num_prompt_logprobs));
   }
+}
+
+int64_t num_adapters(const LiveRequests& requests, const LiveRequest& one) {
+  std::set<uint64_t> ids;
+  if (one.asked.adapter) ids.insert(one.adapter_id());
+  for (const auto& [rank, other] : requests) {
+    if (other->asked.adapter) ids.insert(other->adapter_id());
+  }
+  return std::ssize(ids);
+}
+
+bool computes_next_page_of(const LiveRequest& other, const LiveRequest& live,
+                           const std::vector<PrefixIndex::Place>& shared) {
+  const size_t begin = shared.size() * ops::kPageTokens, end = begin + ops::kPageTokens;
+  if (end >= live.named.size() || end > other.named.size()) return false;
+  return other.root == live.root && other.places == shared &&
+         std::equal(live.named.begin() + static_cast<std::ptrdiff_t>(begin),
+                    live.named.begin() + static_cast<std::ptrdiff_t>(end),
+                    other.named.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
 bool outgrows_cache(const arch::ModelConfig& config, int64_t cached, int64_t length) {

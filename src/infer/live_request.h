@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,7 +40,9 @@ struct LiveRequest {
   SequenceId sequence = -1;                ///< while it runs
   std::vector<PrefixIndex::Place> places;  ///< after its full pages that are in the index
   int64_t cached_tokens = 0;
-  bool has_begun = false;  ///< was admitted before
+  bool has_begun = false;    ///< was admitted before
+  bool awaits_form = false;  ///< its form has not said yet which token may come next
+  uint64_t form_work = 0;    ///< what that has cost so far
   std::vector<TokenLogprobs> prompt_logprobs;
 
   int64_t prompt_size() const { return std::ssize(asked.request.prompt); }
@@ -54,6 +57,16 @@ struct LiveRequest {
   bool takes_likeliest(int64_t vocabulary) const;
   uint64_t adapter_id() const { return asked.adapter ? asked.adapter->id : 0; }
 };
+
+using LiveRequests = std::map<RequestRank, std::unique_ptr<LiveRequest>>;
+
+/// Different adapters of `requests` and `one` together.
+int64_t num_adapters(const LiveRequests& requests, const LiveRequest& one);
+
+/// Whether `other` computes the page that `live` would compute next, behind the places `shared`
+/// that both have: who waits for it shares it, too.
+bool computes_next_page_of(const LiveRequest& other, const LiveRequest& live,
+                           const std::vector<PrefixIndex::Place>& shared);
 
 /// What became of a request in a pass.
 struct DrawnToken {

@@ -14,6 +14,7 @@ int64_t growth(const RequestProgress& request, int64_t more) {
 
 /// How many of the request's tokens this pass computes, if it has room for `left` more.
 int64_t tokens_in(const RequestProgress& request, int64_t left, bool is_first) {
+  if (request.sits_out) return 0;
   const int64_t wanted = request.total - request.computed;
   // A request that must not be split, and is longer than any pass, gets a pass to itself.
   if (request.is_whole) return wanted <= left || is_first ? wanted : 0;

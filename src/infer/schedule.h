@@ -15,6 +15,7 @@ struct RequestProgress {
   int64_t own_pages = 0;  ///< pages that nobody else holds
   /// The rest is computed in one pass, however much it is.
   bool is_whole = false;
+  bool sits_out = false;  ///< nothing of it is computed now
 };
 
 /// What is left of a pass.

@@ -18,6 +18,22 @@ Error error_of(const infer::EngineOutput& output) {
   return InternalError("a request failed without saying why");
 }
 
+int status_of(Blame blame) {
+  switch (blame) {
+    case Blame::kClient:
+      return 400;
+    case Blame::kServer:
+      return 500;
+    case Blame::kEnd:
+      return 503;
+  }
+  return 500;
+}
+
+Blame blame_for(const Error& why) {
+  return api::is_of_client(why) ? Blame::kClient : Blame::kServer;
+}
+
 http::Response response_of(int status, const Json& json) {
   return {
       .status = status, .headers = {{"Content-Type", "application/json"}}, .body = dump_text(json)};
@@ -27,15 +43,35 @@ http::Response access_refusal(int status, const std::string& message, const std:
   return response_of(status, api::error_json(status, message, "", code));
 }
 
+namespace {
+
+api::AnswerReaderSettings reader_settings(size_t choice, const AnswerPlan& plan) {
+  api::AnswerReaderSettings settings = plan.reader;
+  constexpr std::ptrdiff_t kContext = 32;  // more than a character, and special tokens at the end
+  const std::vector<text::TokenId>& prompt = plan.prompt_of(choice);
+  if (plan.continues_text)
+    settings.before.assign(prompt.end() - std::min(kContext, std::ssize(prompt)), prompt.end());
+  return settings;
+}
+
+}  // namespace
+
+int64_t num_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
 Answer::Answer(AnswerPlan plan) : plan_(std::move(plan)) {
   const size_t total = plan_.prompts.size() * static_cast<size_t>(plan_.num_choices);
   choices_.reserve(total);
   for (size_t i = 0; i < total; ++i) choices_.emplace_back(i, plan_);
 }
 
-const std::vector<text::TokenId>& Answer::prompt_of(const Choice& choice) const {
-  return plan_.prompts[choice.index / static_cast<size_t>(plan_.num_choices)];
-}
+Answer::Choice::Choice(size_t number, const AnswerPlan& plan)
+    : index(number),
+      reader(plan.tokenizer, reader_settings(number, plan)),
+      placing(api::stream_behind(plan.tokenizer, plan.reader.skips_special,
+                                 reader_settings(number, plan).before)) {}
 
 void Answer::on_accepted() {
   if (!streams()) return;
@@ -44,13 +80,13 @@ void Answer::on_accepted() {
                                      {"X-Accel-Buffering", "no"}});
 }
 
-bool Answer::on_output(size_t index, const infer::EngineOutput& output) {
+Heard Answer::on_output(size_t index, const infer::EngineOutput& output) {
   Choice& choice = choices_[index];
-  if (is_over_ || is_gone_ || !choice.finish_reason.empty()) return false;
+  if (is_over_ || is_gone_ || !choice.finish_reason.empty()) return Heard::kGone;
   if (output.finished == infer::FinishReason::kFailed) {
     const Error why = error_of(output);
-    on_failed(why, api::is_of_client(why));
-    return false;
+    on_failed(why, blame_for(why));
+    return Heard::kAll;
   }
   choice.cached_tokens = std::max(choice.cached_tokens, output.cached_tokens);
   if (!output.prompt_logprobs.empty()) choice.prompt_logprobs = output.prompt_logprobs;
@@ -62,7 +98,10 @@ bool Answer::on_output(size_t index, const infer::EngineOutput& output) {
   if (output.token && !plan_.drops_answer) {
     piece = choice.reader.push(*output.token);
     if (plan_.returns_ids) choice.ids.push_back(*output.token);
-    if (output.logprobs) choice.logprobs.push_back(shown(*output.logprobs));
+    if (output.logprobs) {
+      choice.logprobs.push_back(shown(*output.logprobs));
+      choice.logprobs.back().characters = num_characters(choice.placing.push(*output.token));
+    }
   }
   if (output.finished || choice.reader.stopped_by()) {
     api::AnswerPiece rest = choice.reader.finish();
@@ -72,9 +111,9 @@ bool Answer::on_output(size_t index, const infer::EngineOutput& output) {
     end_choice(choice, output);
   }
   take_piece(choice, piece);
-  if (choice.finish_reason.empty()) return !is_gone_;
+  if (choice.finish_reason.empty()) return is_gone_ ? Heard::kGone : Heard::kMore;
   if (++num_over_ == choices_.size()) complete();
-  return false;
+  return Heard::kAll;
 }
 
 void Answer::end_choice(Choice& choice, const infer::EngineOutput& output) {
@@ -134,12 +173,13 @@ void Answer::complete() {
   plan_.exchange->end();
 }
 
-void Answer::on_failed(const Error& why, bool is_theirs) {
+void Answer::on_failed(const Error& why, Blame blame) {
   if (std::exchange(is_over_, true)) return;
-  const Json json = api::error_json(is_theirs ? 400 : 500, why.what());
-  if (!streams()) return plan_.exchange->respond(response_of(is_theirs ? 400 : 500, json));
+  const int status = status_of(blame);
+  const Json json = api::error_json(status, why.what());
   // Before it began a stream is an answer like any other.
-  plan_.exchange->respond(response_of(is_theirs ? 400 : 500, json));
+  plan_.exchange->respond(response_of(status, json));
+  if (!streams()) return;
   plan_.exchange->write(api::event_of(json));
   plan_.exchange->write(std::string(api::kLastEvent));
   plan_.exchange->end();
@@ -147,11 +187,15 @@ void Answer::on_failed(const Error& why, bool is_theirs) {
 
 std::string Answer::shown(text::TokenId id) const {
   if (plan_.wants_tokens_as_ids) return fmt::format("token_id:{}", id);
-  return plan_.tokenizer->decode(std::vector{id});
+  // Alone it would be the beginning of a text, whose space SentencePiece leaves out.
+  const std::string once = plan_.tokenizer->decode(std::vector{id});
+  const std::string twice = plan_.tokenizer->decode(std::vector{id, id});
+  return twice.starts_with(once) ? twice.substr(once.size()) : once;
 }
 
 api::ShownLogprobs Answer::shown(const infer::TokenLogprobs& logprobs) const {
-  api::ShownLogprobs all = {.chosen = {shown(logprobs.chosen.id), logprobs.chosen.logprob}};
+  api::ShownLogprobs all;
+  all.chosen = {shown(logprobs.chosen.id), logprobs.chosen.logprob};
   for (const infer::TokenLogprob& token : logprobs.likeliest)
     all.likeliest.push_back({shown(token.id), token.logprob});
   return all;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/answer_reader.h"
@@ -25,8 +26,13 @@ struct AnswerPlan {
   bool shows_prompt_logprobs = false;
   std::vector<text::TokenId> stop_ids = {};  ///< that the request named: stop_reason says which
   api::AnswerReaderSettings reader = {};
+  bool continues_text = false;  ///< an answer goes on with its prompt's text
   bool returns_ids = false, wants_tokens_as_ids = false;
   bool drops_answer = false;  ///< the prompt alone is asked about
+
+  const std::vector<text::TokenId>& prompt_of(size_t choice) const {
+    return prompts[choice / static_cast<size_t>(num_choices)];
+  }
 };
 
 /// Used on the engine's thread.
@@ -35,15 +41,15 @@ class Answer : public Receiver {
   explicit Answer(AnswerPlan plan);
 
   void on_accepted() override;
-  bool on_output(size_t index, const infer::EngineOutput& output) override;
-  void on_failed(const Error& why, bool is_theirs) override;
+  Heard on_output(size_t index, const infer::EngineOutput& output) override;
+  void on_failed(const Error& why, Blame blame) override;
 
  protected:
   struct Choice {
-    Choice(size_t number, const AnswerPlan& plan)
-        : index(number), reader(plan.tokenizer, plan.reader) {}
+    Choice(size_t number, const AnswerPlan& plan);
     size_t index;
     api::AnswerReader reader;
+    text::DecodeStream placing;  ///< the same text, of which nothing is held back for a stop string
     std::vector<api::ShownLogprobs> logprobs = {};  ///< not sent yet
     std::vector<text::TokenId> ids = {};            ///< not sent yet
     std::vector<infer::TokenLogprobs> prompt_logprobs = {};
@@ -63,10 +69,13 @@ class Answer : public Receiver {
 
   const AnswerPlan& plan() const { return plan_; }
   bool streams() const { return plan_.stream.is_on; }
-  const std::vector<text::TokenId>& prompt_of(const Choice& choice) const;
+  const std::vector<text::TokenId>& prompt_of(const Choice& choice) const {
+    return plan_.prompt_of(choice.index);
+  }
   std::vector<Choice>& choices() { return choices_; }
   /// One event with one choice.
   void send(Json choice);
+  /// What it spells inside a text.
   std::string shown(text::TokenId id) const;
   api::ShownLogprobs shown(const infer::TokenLogprobs& logprobs) const;
   /// vLLM's: null, then for each further token of the prompt its id and the likeliest with theirs.
@@ -85,8 +94,13 @@ class Answer : public Receiver {
   bool is_gone_ = false, is_over_ = false;
 };
 
+/// Characters of UTF-8.
+int64_t num_characters(std::string_view text);
+
 /// Why an output failed.
 Error error_of(const infer::EngineOutput& output);
+int status_of(Blame blame);
+Blame blame_for(const Error& why);
 
 /// A refusal, or another error, as an answer.
 http::Response response_of(int status, const Json& json);

@@ -219,6 +219,8 @@ class Repl {
         show(piece);
         return pending_interrupt() == 0;
       });
+    } catch (const CommError&) {  // other processes that hold parts of the model are gone
+      throw;
     } catch (const Error& e) {
       log::write(log::Level::kError, e.what());
       if (session.forget_media())

@@ -3,39 +3,36 @@
 #include <utility>
 
 namespace danlu::serve {
-namespace {
-
-int64_t num_characters(const std::string& text) {
-  int64_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
-}
-
-}  // namespace
-
 CompletionAnswer::CompletionAnswer(AnswerPlan plan, std::vector<std::string> echoes)
     : Answer(std::move(plan)), echoes_(std::move(echoes)), written_(choices().size()) {}
 
-void CompletionAnswer::place(Written& written, std::string token,
+void CompletionAnswer::place(Written& written, std::string token, int64_t characters,
                              std::optional<api::ShownLogprobs> logprobs) const {
-  const int64_t length = num_characters(token);
   written.tokens.push_back({std::move(token), written.offset, std::move(logprobs)});
-  written.offset += length;
+  written.offset += characters;
+}
+
+/// Places are those in the echo, which has no token that its text did not name.
+void CompletionAnswer::place_prompt(const Choice& choice, const std::string& echo,
+                                    Written& written) const {
+  const std::vector<text::TokenId>& prompt = prompt_of(choice);
+  const text::Tokenizer& tokenizer = *plan().tokenizer;
+  const bool shows_special = tokenizer.decode(prompt, /*skip_special=*/false) == echo;
+  text::DecodeStream placing(plan().tokenizer, !shows_special);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const bool is_known = i > 0 && i <= choice.prompt_logprobs.size();
+    std::optional<api::ShownLogprobs> logprobs;
+    if (is_known) logprobs = shown(choice.prompt_logprobs[i - 1]);
+    place(written, shown(prompt[i]), num_characters(placing.push(prompt[i])), std::move(logprobs));
+  }
+  written.offset = num_characters(echo);
 }
 
 void CompletionAnswer::begin_choice(Choice& choice) {
   if (echoes_.empty()) return;
   Written& written = written_[choice.index];
-  if (plan().num_logprobs) {
-    const std::vector<text::TokenId>& prompt = prompt_of(choice);
-    for (size_t i = 0; i < prompt.size(); ++i) {
-      const bool is_known = i > 0 && i <= choice.prompt_logprobs.size();
-      std::optional<api::ShownLogprobs> logprobs;
-      if (is_known) logprobs = shown(choice.prompt_logprobs[i - 1]);
-      place(written, shown(prompt[i]), std::move(logprobs));
-    }
-  }
   const std::string& echo = echoes_[choice.index / static_cast<size_t>(plan().num_choices)];
+  if (plan().num_logprobs) place_prompt(choice, echo, written);
   if (streams()) {
     send(choice_json(choice, echo));
   } else {
@@ -47,7 +44,8 @@ void CompletionAnswer::take_piece(Choice& choice, const api::AnswerPiece& piece)
   Written& written = written_[choice.index];
   for (api::ShownLogprobs& token : std::exchange(choice.logprobs, {})) {
     std::string shown = token.chosen.text;
-    place(written, std::move(shown), std::move(token));
+    const int64_t characters = token.characters;
+    place(written, std::move(shown), characters, std::move(token));
   }
   if (!streams()) {
     written.text += piece.content;

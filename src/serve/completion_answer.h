@@ -16,13 +16,15 @@ class CompletionAnswer final : public Answer {
   struct Written {
     std::string text = {};                         ///< of a whole answer, all of it
     std::vector<api::PlacedLogprobs> tokens = {};  ///< not sent yet
-    int64_t offset = 0;                            ///< characters of all tokens so far
+    int64_t offset = 0;                            ///< characters that they gave so far
   };
   void begin_choice(Choice& choice) override;
   void take_piece(Choice& choice, const api::AnswerPiece& piece) override;
   Json whole() override;
   const char* chunk_object() const override { return "text_completion"; }
-  void place(Written& written, std::string token, std::optional<api::ShownLogprobs> logprobs) const;
+  void place(Written& written, std::string token, int64_t characters,
+             std::optional<api::ShownLogprobs> logprobs) const;
+  void place_prompt(const Choice& choice, const std::string& echo, Written& written) const;
   Json choice_json(Choice& choice, std::string text);
 
   std::vector<std::string> echoes_;

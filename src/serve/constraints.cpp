@@ -17,6 +17,13 @@ auto compiled(const std::string& param, const Compile& compile) {
   }
 }
 
+/// What the first token may be, beside the engine's steps and for all choices at once. Forms that
+/// fit in too many ways show here, or where an answer meets it.
+void begin_work(text::TokenConstraint& constraint) {
+  uint64_t work = 1 << 15;
+  constraint.prepare(work);
+}
+
 }  // namespace
 
 const grammar::Compiler& Constraints::compiler() const {
@@ -30,21 +37,28 @@ std::shared_ptr<text::TokenConstraint> Constraints::of_form(const api::OutputFor
   using Kind = api::OutputForm::Kind;
   if (form.kind == Kind::kFree) return nullptr;
   return compiled(form.param, [&]() -> std::shared_ptr<text::TokenConstraint> {
-    const grammar::Compiler& made = compiler();
-    switch (form.kind) {
-      case Kind::kFree:
-        break;
-      case Kind::kJsonObject:
-        return made.begin(made.json_object());
-      case Kind::kJsonSchema:
-        return made.begin(made.json_schema(form.schema));
-      case Kind::kRegex:
-        return made.begin(made.regex(form.pattern));
-      case Kind::kChoice:
-        return made.begin(made.choice(form.choices));
-    }
-    return nullptr;
+    const auto constraint = begun(form);
+    begin_work(*constraint);
+    return constraint;
   });
+}
+
+std::shared_ptr<text::TokenConstraint> Constraints::begun(const api::OutputForm& form) const {
+  using Kind = api::OutputForm::Kind;
+  const grammar::Compiler& made = compiler();
+  switch (form.kind) {
+    case Kind::kFree:
+      break;
+    case Kind::kJsonObject:
+      return made.begin(made.json_object());
+    case Kind::kJsonSchema:
+      return made.begin(made.json_schema(form.schema));
+    case Kind::kRegex:
+      return made.begin(made.regex(form.pattern));
+    case Kind::kChoice:
+      return made.begin(made.choice(form.choices));
+  }
+  return nullptr;
 }
 
 std::shared_ptr<text::TokenConstraint> Constraints::of_calls(
@@ -62,10 +76,13 @@ std::shared_ptr<text::TokenConstraint> Constraints::of_calls(
     const grammar::Compiler& made = compiler();
     // A name asks for one call: with `min_tokens` a second one would else be all that may follow.
     const bool many = request.calls_in_parallel && kind != Kind::kNamed;
-    return made.begin(made.tool_calls({.format = *format,
-                                       .tools = request.conversation.tools,
-                                       .name = request.tool_choice.name,
-                                       .many = many}));
+    std::shared_ptr<text::TokenConstraint> constraint =
+        made.begin(made.tool_calls({.format = *format,
+                                    .tools = request.conversation.tools,
+                                    .name = request.tool_choice.name,
+                                    .many = many}));
+    begin_work(*constraint);
+    return constraint;
   });
 }
 

@@ -31,6 +31,8 @@ class Constraints {
 
  private:
   const grammar::Compiler& compiler() const;
+  /// REQUIRES: the form is not free.
+  std::shared_ptr<text::TokenConstraint> begun(const api::OutputForm& form) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::vector<text::TokenId> stop_ids_;

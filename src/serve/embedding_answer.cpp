@@ -31,26 +31,26 @@ EmbeddingAnswer::EmbeddingAnswer(http::ExchangePtr exchange, api::AnswerHead hea
       prompt_tokens_(std::move(prompt_tokens)),
       vectors_(prompt_tokens_.size()) {}
 
-bool EmbeddingAnswer::on_output(size_t index, const infer::EngineOutput& output) {
-  if (is_over_) return false;
+Heard EmbeddingAnswer::on_output(size_t index, const infer::EngineOutput& output) {
+  if (is_over_) return Heard::kAll;
   if (output.finished == infer::FinishReason::kFailed) {
     const Error why = error_of(output);
-    on_failed(why, api::is_of_client(why));
-    return false;
+    on_failed(why, blame_for(why));
+    return Heard::kAll;
   }
   vectors_[index] = normalised(output.embedding);
-  if (++num_over_ < vectors_.size()) return true;
+  if (++num_over_ < vectors_.size()) return Heard::kMore;
   is_over_ = true;
   exchange_->respond(response_of(
       200, api::embeddings_json(
                head_, vectors_, in_base64_,
                std::accumulate(prompt_tokens_.begin(), prompt_tokens_.end(), int64_t{0}))));
-  return true;
+  return Heard::kAll;
 }
 
-void EmbeddingAnswer::on_failed(const Error& why, bool is_theirs) {
+void EmbeddingAnswer::on_failed(const Error& why, Blame blame) {
   if (std::exchange(is_over_, true)) return;
-  const int status = is_theirs ? 400 : 500;
+  const int status = status_of(blame);
   exchange_->respond(response_of(status, api::error_json(status, why.what())));
 }
 

@@ -14,8 +14,8 @@ class EmbeddingAnswer : public Receiver {
   EmbeddingAnswer(http::ExchangePtr exchange, api::AnswerHead head, bool in_base64,
                   std::vector<int64_t> prompt_tokens);
   void on_accepted() override {}
-  bool on_output(size_t index, const infer::EngineOutput& output) override;
-  void on_failed(const Error& why, bool is_theirs) override;
+  Heard on_output(size_t index, const infer::EngineOutput& output) override;
+  void on_failed(const Error& why, Blame blame) override;
 
  private:
   http::ExchangePtr exchange_;

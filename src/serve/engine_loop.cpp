@@ -13,9 +13,9 @@ namespace danlu::serve {
 namespace {
 
 /// One that cannot even hear that it failed is left alone.
-void tell_failed(Receiver& receiver, const Error& why, bool is_theirs) {
+void tell_failed(Receiver& receiver, const Error& why, Blame blame) {
   try {
-    receiver.on_failed(why, is_theirs);
+    receiver.on_failed(why, blame);
   } catch (...) {
     log::warning("a request that failed cannot be answered: {}", current_error().what());
   }
@@ -42,9 +42,7 @@ std::optional<Ticket> EngineLoop::submit(std::vector<infer::EngineRequest> reque
   Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
-    const size_t waiting = num_submitted_ + static_cast<size_t>(counts_.waiting);
-    if (why_dead_ || is_ending_ || waiting + requests.size() > settings_.max_queue)
-      return std::nullopt;
+    if (why_dead_ || is_ending_ || num_waiting() >= settings_.max_queue) return std::nullopt;
     ticket = next_ticket_++;
     num_submitted_ += requests.size();
     submitted_.push_back({ticket, std::move(requests), std::move(receiver), steady_now_s()});
@@ -69,8 +67,22 @@ std::exception_ptr EngineLoop::why_dead() const {
 infer::EngineCounts EngineLoop::counts() const {
   const std::lock_guard lock(mutex_);
   infer::EngineCounts counts = counts_;
-  counts.waiting += static_cast<int64_t>(num_submitted_);
+  counts.waiting = static_cast<int64_t>(num_waiting());
   return counts;
+}
+
+size_t EngineLoop::num_waiting() const {
+  return num_submitted_ + static_cast<size_t>(counts_.waiting + num_elsewhere_);
+}
+
+void EngineLoop::count_elsewhere(int64_t more) {
+  const std::lock_guard lock(mutex_);
+  num_elsewhere_ += more;
+}
+
+bool EngineLoop::is_full() const {
+  const std::lock_guard lock(mutex_);
+  return num_waiting() >= settings_.max_queue;
 }
 
 void EngineLoop::run() {
@@ -95,9 +107,32 @@ void EngineLoop::run() {
     counts_ = engine_ ? engine_->counts() : infer::EngineCounts{};
     num_submitted_ -= num_taken;
   }
-  groups_.clear();
-  const std::lock_guard lock(mutex_);
-  submitted_.clear();
+  tell_the_end();
+}
+
+void EngineLoop::tell_the_end() {
+  std::vector<Submission> submitted;
+  {
+    const std::lock_guard lock(mutex_);
+    submitted.swap(submitted_);
+  }
+  const Error why(ExitCode::kInterrupted, "the server ends, and the answer is not complete");
+  for (const Submission& submission : submitted)
+    tell_failed(*submission.receiver, why, Blame::kEnd);
+  for (const auto& [handle, request] : std::exchange(running_, {}))
+    metrics_.count_end(request.times, "abort", steady_now_s());
+  for (const auto& [ticket, group] : std::exchange(groups_, {}))
+    tell_failed(*group.receiver, why, Blame::kEnd);
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+  }
+  wakes_.notify_all();
+}
+
+void EngineLoop::await_end() {
+  std::unique_lock lock(mutex_);
+  wakes_.wait(lock, [this] { return has_ended_; });
 }
 
 void EngineLoop::turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled) {
@@ -128,7 +163,7 @@ void EngineLoop::refuse(const std::vector<Submission>& came_while_it_died) {
   } catch (...) {
     const Error why = current_error();
     for (const Submission& submission : came_while_it_died)
-      tell_failed(*submission.receiver, why, /*is_theirs=*/false);
+      tell_failed(*submission.receiver, why, Blame::kServer);
   }
 }
 
@@ -150,7 +185,8 @@ void EngineLoop::take_in(Submission submission) {
       engine_->cancel(handle);
       running_.erase(handle);
     }
-    return tell_failed(*group.receiver, why, api::is_of_client(why));
+    return tell_failed(*group.receiver, why,
+                       api::is_of_client(why) ? Blame::kClient : Blame::kServer);
   }
   const std::shared_ptr<Receiver> receiver = group.receiver;
   groups_.emplace(submission.ticket, std::move(group));
@@ -180,7 +216,7 @@ void EngineLoop::fail(Ticket ticket, const Error& why) {
     metrics_.count_end(running_.at(handle).times, "error", steady_now_s());
     end_request(handle);
   }
-  tell_failed(*receiver, why, /*is_theirs=*/false);
+  tell_failed(*receiver, why, Blame::kServer);
 }
 
 void EngineLoop::end_request(infer::RequestHandle handle) {
@@ -201,16 +237,17 @@ void EngineLoop::hand_out(const infer::EngineOutput& output) {
     if (running.times.new_tokens++ == 0) running.times.first_token_s = now_s;
     running.times.last_token_s = now_s;
   }
-  bool goes_on = false;
+  Heard heard = Heard::kMore;
   try {
-    goes_on = groups_.at(running.ticket).receiver->on_output(running.index, output);
+    heard = groups_.at(running.ticket).receiver->on_output(running.index, output);
   } catch (...) {
     return fail(running.ticket, current_error());
   }
-  if (!output.finished && goes_on) return;
+  if (!output.finished && heard == Heard::kMore) return;
   if (!output.finished) engine_->cancel(output.handle);
-  metrics_.count_end(running.times,
-                     infer::name_of(output.finished.value_or(infer::FinishReason::kStop)), now_s);
+  // Where a receiver ends an answer, a stop string did.
+  const char* const end = infer::name_of(output.finished.value_or(infer::FinishReason::kStop));
+  metrics_.count_end(running.times, heard == Heard::kGone ? "abort" : end, now_s);
   end_request(output.handle);
 }
 
@@ -219,7 +256,7 @@ void EngineLoop::fail_all(const Error& why) {
   const std::map<Ticket, Group> groups = std::exchange(groups_, {});
   for (const auto& [handle, request] : std::exchange(running_, {}))
     metrics_.count_end(request.times, "error", steady_now_s());
-  for (const auto& [ticket, group] : groups) tell_failed(*group.receiver, why, /*is_theirs=*/false);
+  for (const auto& [ticket, group] : groups) tell_failed(*group.receiver, why, Blame::kServer);
   try {
     engine_ = nullptr;  // its pages first
     engine_ = make_();

@@ -19,6 +19,16 @@ namespace danlu::serve {
 /// Names a group of requests that were submitted together; never given twice.
 using Ticket = uint64_t;
 
+/// What a receiver says to an output.
+enum class Heard {
+  kMore,  ///< go on
+  kAll,   ///< the request is to end here, as its answer is complete
+  kGone,  ///< the same, as nobody is there any more
+};
+
+/// Whose fault it is that a request is not answered: kEnd is nobody's, the server ends.
+enum class Blame { kClient, kServer, kEnd };
+
 /// Hears of one group. Called on the engine's thread, in order; nothing may wait there. What it
 /// throws ends its group, and no other.
 class Receiver {
@@ -26,15 +36,15 @@ class Receiver {
   virtual ~Receiver() = default;
   /// All of them are in the queue.
   virtual void on_accepted() = 0;
-  /// false: the request `index` is to end here; nothing of it follows.
-  virtual bool on_output(size_t index, const infer::EngineOutput& output) = 0;
-  /// No request of the group is answered any further. is_theirs: the requests are wrong, not the
-  /// server.
-  virtual void on_failed(const Error& why, bool is_theirs) = 0;
+  /// Unless it hears more, nothing of the request `index` follows.
+  virtual Heard on_output(size_t index, const infer::EngineOutput& output) = 0;
+  /// No request of the group is answered any further.
+  virtual void on_failed(const Error& why, Blame blame) = 0;
 };
 
 struct EngineLoopSettings {
-  size_t max_queue = 1024;  ///< requests that wait; more are turned away
+  /// Requests that wait. While there are as many, more are turned away; a group is taken whole.
+  size_t max_queue = 1024;
 };
 
 class EngineLoop {
@@ -45,11 +55,19 @@ class EngineLoop {
   EngineLoop& operator=(const EngineLoop&) = delete;
 
   /// Answers until end() is called, on the thread that calls it: libraries know their threads by
-  /// the one that uses them. Whoever still waits then hears nothing more.
+  /// the one that uses them. Whoever still waits then hears that it failed, Blame::kEnd.
   void run();
 
   // From any thread.
   void end();
+  /// Returns once all have heard of the end. REQUIRES: end() was called, and run() is or was under
+  /// way.
+  void await_end();
+  /// So many requests that will be submitted wait elsewhere, more (or fewer) than before: they have
+  /// places in the queue.
+  void count_elsewhere(int64_t more);
+  /// Whether as many requests wait as may.
+  bool is_full() const;
   /// Nothing if the queue is full, or the engine is dead.
   std::optional<Ticket> submit(std::vector<infer::EngineRequest> requests,
                                std::shared_ptr<Receiver> receiver);
@@ -82,6 +100,9 @@ class EngineLoop {
   void turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled);
   void take_in(Submission submission);
   void refuse(const std::vector<Submission>& came_while_it_died);
+  void tell_the_end();
+  /// REQUIRES: the mutex is held.
+  size_t num_waiting() const;
   void drop(Ticket ticket);
   void hand_out(const infer::EngineOutput& output);
   void end_request(infer::RequestHandle handle);
@@ -102,8 +123,9 @@ class EngineLoop {
   infer::EngineCounts counts_;
   Ticket next_ticket_ = 1;
   size_t num_submitted_ = 0;  ///< requests in submitted_
+  int64_t num_elsewhere_ = 0;
   std::exception_ptr why_dead_;
-  bool is_ending_ = false;
+  bool is_ending_ = false, has_ended_ = false;
 
   std::map<Ticket, Group> groups_;  ///< these of the thread
   std::map<infer::RequestHandle, Running> running_;

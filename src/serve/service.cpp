@@ -63,6 +63,21 @@ void respond_busy(const http::ExchangePtr& exchange, bool is_dead) {
   exchange->respond(std::move(response));
 }
 
+/// Requests that are not with the engine yet, counted among those that wait.
+class QueuePlace {
+ public:
+  QueuePlace(EngineLoop& loop, int64_t num_requests) : loop_(loop), num_requests_(num_requests) {
+    loop_.count_elsewhere(num_requests_);
+  }
+  ~QueuePlace() { loop_.count_elsewhere(-num_requests_); }
+  QueuePlace(const QueuePlace&) = delete;
+  QueuePlace& operator=(const QueuePlace&) = delete;
+
+ private:
+  EngineLoop& loop_;
+  const int64_t num_requests_;
+};
+
 AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
                    const api::GenerationWish& wish, api::AnswerHead head) {
   AnswerPlan plan;
@@ -155,6 +170,7 @@ void Service::chat(const http::ExchangePtr& exchange) {
       plan_of(exchange, model_, wish, head_of(wish.model, wish.request_id, "chatcmpl-"));
   plan.prompts.push_back(built.request.prompt);
   plan.reader.thought = built.thought;
+  plan.continues_text = wish.continues_last;
   if (wish.tool_choice.kind != api::ToolChoice::Kind::kNone) {
     plan.reader.tool_format = model_.description().tool_format;
     plan.reader.tools = wish.conversation.tools;
@@ -180,6 +196,7 @@ void Service::complete(const http::ExchangePtr& exchange) {
   const auto constraint = model_.constraints().of_form(wish.form);
   AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish.model, wish.request_id, "cmpl-"));
   plan.drops_answer = wish.max_tokens == 0;
+  plan.continues_text = true;
   std::vector<std::string> echoes;
   std::vector<infer::EngineRequest> requests;
   const uint64_t seed = random_seed();
@@ -199,7 +216,8 @@ void Service::complete(const http::ExchangePtr& exchange) {
 
 void Service::submit(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
                      std::shared_ptr<Receiver> receiver) {
-  if (requests.size() > loop_.max_queue()) {
+  // A request's texts that become vectors have a limit of their own.
+  if (requests.size() > loop_.max_queue() && !requests.front().pooling) {
     throw api::Refusal(fmt::format("a request may ask for {} answers at most, this one for {}",
                                    loop_.max_queue(), requests.size()),
                        "n");
@@ -212,14 +230,18 @@ void Service::submit(const http::ExchangePtr& exchange, std::vector<infer::Engin
 void Service::submit_seeing(const http::ExchangePtr& exchange,
                             std::vector<infer::EngineRequest> requests,
                             std::shared_ptr<Receiver> receiver) {
+  if (loop_.is_full()) return respond_busy(exchange, loop_.is_dead());
+  // In its place in the queue until it is submitted, or dropped with its job.
+  auto place = std::make_shared<QueuePlace>(loop_, std::ssize(requests));
   PictureDesk::Job job;
   job.pictures = requests.front().request.pictures;
   job.num_takers = std::ssize(requests);
   job.is_wanted = [exchange] { return exchange->is_open(); };
-  job.ready = [this, exchange, requests = std::move(requests), receiver = std::move(receiver)](
-                  const std::vector<infer::PromptPicture>& pictures,
-                  const std::exception_ptr& problem) mutable {
+  job.ready = [this, exchange, requests = std::move(requests), receiver = std::move(receiver),
+               place = std::move(place)](const std::vector<infer::PromptPicture>& pictures,
+                                         const std::exception_ptr& problem) mutable {
     try {
+      place.reset();
       if (problem) std::rethrow_exception(problem);
       for (infer::EngineRequest& one : requests) one.request.pictures = pictures;
       submit(exchange, std::move(requests), std::move(receiver));
@@ -232,7 +254,7 @@ void Service::submit_seeing(const http::ExchangePtr& exchange,
 
 void Service::embed(const http::ExchangePtr& exchange) {
   const api::EmbeddingRequest wish =
-      api::read_embedding_request(api::parse_body(exchange->request().body));
+      api::read_embedding_request(api::parse_body(exchange->request().body), settings_.limits);
   if (wish.dimensions) {
     throw api::Refusal(
         "'dimensions': this model's vectors have one length, and parts of them mean "
@@ -246,6 +268,15 @@ void Service::embed(const http::ExchangePtr& exchange) {
   submit(exchange, std::move(requests),
          std::make_shared<EmbeddingAnswer>(exchange, head_of(wish.model, wish.request_id, "embd-"),
                                            wish.in_base64, std::move(tokens)));
+}
+
+infer::AdapterPtr Service::adapter_at(const api::LoadAdapterRequest& wish) const {
+  try {
+    return model_.description().load_adapter(wish.path);
+  } catch (const IoError& error) {  // a pipe in a file's place, and the like
+    throw api::Refusal(fmt::format("Loading lora {} failed: {}", wish.name, error.what()),
+                       "lora_path");
+  }
 }
 
 void Service::load_adapter(const http::ExchangePtr& exchange) {
@@ -263,7 +294,7 @@ void Service::load_adapter(const http::ExchangePtr& exchange) {
     return std::find(names.begin(), names.end(), wish.parent) != names.end();
   }();
   model_.adapters().add({.name = wish.name,
-                         .adapter = model_.description().load_adapter(wish.path),
+                         .adapter = adapter_at(wish),
                          .parent = is_known_parent ? wish.parent : "",
                          .created_s = static_cast<int64_t>(unix_now_s())},
                         wish.replaces);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "api/adapter_requests.h"
 #include "api/responses.h"
 #include "http/router.h"
 #include "serve/engine_loop.h"
@@ -51,6 +52,8 @@ class Service {
   /// The same of requests with the same pictures, once these are pixels.
   void submit_seeing(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
                      std::shared_ptr<Receiver> receiver);
+  /// Errors: those of the loader; Refusal where its files cannot be read.
+  infer::AdapterPtr adapter_at(const api::LoadAdapterRequest& wish) const;
   api::AnswerHead head_of(const std::string& model, const std::string& request_id,
                           const char* prefix) const;
 

@@ -13,8 +13,17 @@ class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
 
+  /// Does up to `work` of what the next allowed() needs and takes it off; true: nothing is left to
+  /// do. A unit is what is looked at in one place of an automaton, some 50 ns, and a call may go
+  /// one step of the automaton beyond what it is given. Errors: those of the form, as when it fits
+  /// texts in too many ways.
+  virtual bool prepare(uint64_t& work) {
+    static_cast<void>(work);
+    return true;
+  }
   /// A bit for each id, 64 to a word, the lowest first; 1: it may come next. Ids beyond the last
   /// word may not. A stop id may come where the answer may end. Holds until the next accept().
+  /// Errors: prepare's.
   virtual std::span<const uint64_t> allowed() = 0;
   /// `id` is the answer's next. REQUIRES: it is allowed.
   virtual void accept(TokenId id) = 0;

@@ -2,6 +2,10 @@
 // one process, silences do no harm, and all end together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -238,7 +242,7 @@ TEST(InferInParts, WhatOneProcessAloneDoesIsRefusedByName) {
     EXPECT_EQ(result.exit_code, 2) << result.err;
     return result.err;
   };
-  EXPECT_THAT(error("infer", {}), HasSubstr("standard input"));
+  EXPECT_THAT(error("chat", {"--compare", stories_in_parts()}), HasSubstr("--compare"));
   EXPECT_THAT(error("infer", {"--raw", "--prompt", "a", "--quantize", "q8_0"}),
               HasSubstr("--tensor_parallel_size"));
   EXPECT_THAT(error("serve", {"--enable_runtime_lora_updating"}), HasSubstr("--lora_modules"));
@@ -247,6 +251,86 @@ TEST(InferInParts, WhatOneProcessAloneDoesIsRefusedByName) {
                  "--prompt", "a", "--tensor_parallel_size", "2"});
   EXPECT_EQ(launched.exit_code, 2) << launched.err;
   EXPECT_THAT(launched.err, HasSubstr("there are 3"));
+}
+
+/// What a chat says to lines that come in a pipe.
+ProgramResult piped_chat(std::vector<std::string> words) {
+  ProgramSettings settings;
+  settings.input = "Once upon a time\nThe dog\n/clear\nOnce upon a time\n";
+  words.insert(words.end(), {"--model", stories_in_parts(), "--dtype", "fp32", "--quantize", "none",
+                             "--do_sample", "false", "--max_new_tokens", "30"});
+  return run_danlu(words, settings);
+}
+
+TEST(ChatInParts, AnswersAreOneProcesss) {
+  DANLU_REQUIRES_SHARED();
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"chat", "--template", "default"},
+        {"chat", "--template", "default", "--num_beams", "3"},
+        {"infer", "--raw"}}) {
+    const ProgramResult alone = piped_chat(words);
+    std::vector<std::string> divided = words;
+    divided.insert(divided.end(), {"--tensor_parallel_size", "2", "--ddp_timeout", "30"});
+    const ProgramResult in_parts = piped_chat(divided);
+    EXPECT_EQ(in_parts.exit_code, 0) << in_parts.err;
+    EXPECT_GT(alone.out.size(), 100u);
+    EXPECT_EQ(in_parts.out, alone.out) << words.front();
+  }
+}
+
+/// Reads what a terminal shows until `text` is there; false: it does not come.
+bool shows(int terminal, const std::string& text, std::string& all) {
+  const size_t begin = all.size();
+  for (char bytes[4096]; all.find(text, begin) == all.npos;) {
+    pollfd ready{terminal, POLLIN, 0};
+    if (::poll(&ready, 1, 120'000) != 1) return false;
+    const ssize_t got = ::read(terminal, bytes, sizeof bytes);
+    if (got <= 0) return false;
+    all.append(bytes, static_cast<size_t>(got));
+  }
+  return true;
+}
+
+/// A terminal lets its own group of processes read alone, and sends that a Ctrl-C.
+TEST(ChatInParts, WhoTypesAtATerminalIsHeard) {
+  DANLU_REQUIRES_SHARED();
+  std::vector<std::string> line = {danlu_path(),
+                                   "chat",
+                                   "--template",
+                                   "default",
+                                   "--model",
+                                   stories_in_parts(),
+                                   "--tensor_parallel_size",
+                                   "2",
+                                   "--max_new_tokens",
+                                   "100000"};
+  std::vector<char*> words;
+  for (std::string& word : line) words.push_back(word.data());
+  words.push_back(nullptr);
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    ::setenv("DANLU_LANG", "en", 1);
+    ::execv(words[0], words.data());
+    ::_exit(127);
+  }
+  const auto type = [&](const std::string& text) {
+    EXPECT_EQ(::write(terminal, text.data(), text.size()), std::ssize(text));
+  };
+  std::string all;
+  EXPECT_TRUE(shows(terminal, "/help lists", all)) << all;
+  type("Once upon\n");
+  EXPECT_TRUE(shows(terminal, "tokens/s", all)) << all;
+  type("\x03");  // of an idle chat
+  type("/help\n");
+  EXPECT_TRUE(shows(terminal, "/clear", all)) << all;
+  type("/exit\n");
+  while (shows(terminal, "never", all)) continue;
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << all;
+  ::close(terminal);
 }
 
 class AdaptersInParts : public TrainedAdapter {};

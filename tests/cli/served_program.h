@@ -72,7 +72,7 @@ class ServedProgram {
 
  private:
   void await_start() {
-    const std::string mark = " at http://127.0.0.1:";
+    const std::string mark = "://127.0.0.1:";
     for (int i = 0; i < 12000; ++i) {
       const std::string text = log();
       const size_t at = text.find(mark);

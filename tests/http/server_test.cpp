@@ -160,6 +160,18 @@ TEST_F(HttpServer, WhatIsNoRequestIsRefusedAndTheConnectionEnds) {
   }
 }
 
+TEST_F(HttpServer, CodingsOfBodiesThatAreNotReadAreNamed) {
+  start();
+  for (const char* coding : {"gzip, chunked", "deflate,chunked", "identity, chunked"}) {
+    RawClient client(server_->port());
+    client.send(std::string("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ") + coding +
+                "\r\n\r\n0\r\n\r\n");
+    const RawResponse response = client.response();
+    EXPECT_EQ(response.status, 501) << coding;
+    EXPECT_TRUE(client.comes_to_end()) << coding;
+  }
+}
+
 TEST_F(HttpServer, LimitsOfHeadersAndBodies) {
   settings_.max_header_bytes = 4096;
   settings_.max_body_bytes = 1000;

@@ -61,6 +61,7 @@ TEST_F(AdaptersTest, TheyAreLoadedAndUnloadedWhileServing) {
   std::vector<std::string> paths;
   model_.load_adapter = [&](const std::string& path) -> infer::AdapterPtr {
     if (!paths.empty() && path == paths.front() + "/.") throw ModelError("it is broken");
+    if (!paths.empty() && path == paths.front() + "/./.") throw IoError("a named pipe");
     paths.push_back(path);
     return some_adapter();
   };
@@ -81,6 +82,8 @@ TEST_F(AdaptersTest, TheyAreLoadedAndUnloadedWhileServing) {
   load({{"lora_name", "b"}, {"lora_path", path + "/nothing"}}, 404);
   EXPECT_EQ(load({{"lora_name", "b"}, {"lora_path", path + "/."}}, 400)["error"]["message"],
             "it is broken");
+  EXPECT_EQ(load({{"lora_name", "b"}, {"lora_path", path + "/./."}}, 400)["error"]["message"],
+            "Loading lora b failed: a named pipe");
   load({{"lora_name", "a"}, {"lora_path", path}, {"load_inplace", true}}, 200);
   completion("a");
   EXPECT_NE(last_request().adapter, first);

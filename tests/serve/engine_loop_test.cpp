@@ -20,24 +20,27 @@ class Hears : public Receiver {
   void on_accepted() override {
     if (throws_when_accepted) throw std::bad_alloc();
   }
-  bool on_output(size_t, const infer::EngineOutput& output) override {
+  Heard on_output(size_t, const infer::EngineOutput& output) override {
     ++outputs;
     if (throws_at_output == outputs) throw std::bad_alloc();
     is_answered = is_answered || output.finished.has_value();
-    return true;
+    return outputs == says_at ? says : Heard::kMore;
   }
-  void on_failed(const Error& why, bool is_theirs) override {
+  void on_failed(const Error& why, Blame whose) override {
     ++failures;
     error = why.what();
-    is_their_error = is_theirs;
+    blame = whose;
     if (when_failed) when_failed();
   }
 
   bool throws_when_accepted = false;
   int throws_at_output = 0;
+  int says_at = 0;  ///< the output at which it says so
+  Heard says = Heard::kMore;
   std::function<void()> when_failed = {};
   int outputs = 0, failures = 0;  ///< these of the loop's thread
-  bool is_answered = false, is_their_error = false;
+  bool is_answered = false;
+  Blame blame = Blame::kEnd;
   std::string error;
 };
 
@@ -94,7 +97,7 @@ TEST_F(EngineLoops, AReceiverThatThrowsFailsAlone) {
   for (const auto& bad : {second, third}) {
     EXPECT_EQ(bad->failures, 1);
     EXPECT_THAT(bad->error, HasSubstr("out of memory"));
-    EXPECT_FALSE(bad->is_their_error);
+    EXPECT_EQ(bad->blame, Blame::kServer);
   }
   EXPECT_EQ(script_.num_engines, 1);
   EXPECT_EQ(script_.num_running, 0);
@@ -114,10 +117,65 @@ TEST_F(EngineLoops, WhoComesWhileTheLastEngineDiesIsTold) {
   EXPECT_EQ(first->error, "no memory is left");
   EXPECT_EQ(late->failures, 1);
   EXPECT_EQ(late->error, "no memory for pages");
-  EXPECT_FALSE(late->is_their_error);
+  EXPECT_EQ(late->blame, Blame::kServer);
   ASSERT_TRUE(loop.is_dead());
   EXPECT_THROW(std::rethrow_exception(loop.why_dead()), MemoryError);
   EXPECT_FALSE(loop.submit({request()}, late));
+}
+
+/// vLLM: an answer that a stop string ends has stopped, one whose client went is aborted.
+TEST_F(EngineLoops, WhoGoesIsNotCountedAsAnswered) {
+  EngineLoop loop([this] { return make(); }, {});
+  const auto stopped = submit(), gone = submit(), whole = submit();
+  stopped->says_at = gone->says_at = 2;
+  stopped->says = Heard::kAll;
+  gone->says = Heard::kGone;
+  run(loop);
+  EXPECT_EQ(stopped->outputs, 2);
+  EXPECT_EQ(gone->outputs, 2);
+  EXPECT_EQ(script_.num_cancelled, 2);
+  EXPECT_THAT(loop.metrics().text("tiny", {}, 0),
+              testing::AllOf(HasSubstr("finished_reason=\"abort\"} 1"),
+                             HasSubstr("finished_reason=\"stop\"} 2")));
+}
+
+TEST_F(EngineLoops, WhoIsLeftAtTheEndIsTold) {
+  script_.is_held = true;
+  EngineLoop loop([this] { return make(); }, {});
+  const auto first = std::make_shared<Hears>(), second = std::make_shared<Hears>();
+  ASSERT_TRUE(loop.submit({request(), request()}, first));
+  std::thread thread([&] { loop.run(); });
+  while (script_.num_running < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(loop.submit({request()}, second));
+  loop.end();
+  loop.await_end();
+  for (const auto& left : {first, second}) {
+    EXPECT_EQ(left->failures, 1);
+    EXPECT_EQ(left->blame, Blame::kEnd);
+    EXPECT_EQ(left->error, "the server ends, and the answer is not complete");
+  }
+  EXPECT_FALSE(loop.submit({request()}, second));
+  thread.join();
+}
+
+/// One request's texts may go beyond what the queue holds, else it could never be asked.
+TEST_F(EngineLoops, AGroupIsTakenWholeWhileThereIsAPlace) {
+  EngineLoop loop([this] { return make(); }, {.max_queue = 3});
+  const auto receiver = std::make_shared<Hears>();
+  EXPECT_TRUE(loop.submit({request(), request()}, receiver));
+  EXPECT_TRUE(loop.submit(std::vector(5, request()), receiver));
+  EXPECT_EQ(loop.counts().waiting, 7);
+  EXPECT_TRUE(loop.is_full());
+  EXPECT_FALSE(loop.submit({request()}, receiver));
+}
+
+TEST_F(EngineLoops, WhatWaitsElsewhereHasPlacesInTheQueue) {
+  EngineLoop loop([this] { return make(); }, {.max_queue = 3});
+  loop.count_elsewhere(3);
+  EXPECT_EQ(loop.counts().waiting, 3);
+  EXPECT_FALSE(loop.submit({request()}, std::make_shared<Hears>()));
+  loop.count_elsewhere(-1);
+  EXPECT_TRUE(loop.submit({request()}, std::make_shared<Hears>()));
 }
 
 }  // namespace engine_loop_test

@@ -66,6 +66,17 @@ TEST_F(ProtocolTest, AServerOfThisMachineAnswersToItsOwnNamesAlone) {
   EXPECT_EQ(to("192.168.1.5:80"), 200) << "no page can have an address lead here";
 }
 
+/// The board has no such flag, and its errors name none.
+TEST_F(ProtocolTest, AFlagIsNamedWhereThereIsOne) {
+  access_.allowing_flag = "--allowed-origins";
+  const std::string request = "GET /v1/models HTTP/1.1\r\nHost: evil.example.com\r\n\r\n";
+  EXPECT_NE(ask(request).body.find("alone: --allowed-origins names"), std::string::npos);
+  TearDown();
+  access_.allowing_flag.clear();
+  start();
+  EXPECT_NE(ask(request).body.find("for this machine alone\""), std::string::npos);
+}
+
 TEST(SameSecret, ComparesAllOfIt) {
   EXPECT_TRUE(http::is_same_secret("abc", "abc"));
   EXPECT_FALSE(http::is_same_secret("abd", "abc"));

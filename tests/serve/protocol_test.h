@@ -70,7 +70,8 @@ class ProtocolTest : public testing::Test {
     loop_ = std::make_unique<EngineLoop>(
         [this] { return std::make_unique<test::ScriptedEngine>(script_); }, loop_settings_);
     served_ = std::make_unique<ServedModel>(model_);
-    service_ = std::make_unique<Service>(*served_, *loop_, ServiceSettings{.version = "1.2.3"});
+    service_ = std::make_unique<Service>(*served_, *loop_,
+                                         ServiceSettings{.limits = limits_, .version = "1.2.3"});
     http::Router router;
     access_.refusal = access_refusal;
     http::add_guards(access_, &router);
@@ -117,6 +118,7 @@ class ProtocolTest : public testing::Test {
   test::EngineScript script_;
   ModelDescription model_;
   http::AccessSettings access_;
+  api::RequestLimits limits_;
   EngineLoopSettings loop_settings_;
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<ServedModel> served_;

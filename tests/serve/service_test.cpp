@@ -90,6 +90,7 @@ TEST_F(ProtocolTest, StreamsOfSeveralChoicesAreToldApart) {
 }
 
 TEST_F(ProtocolTest, WhatARequestSaysReachesTheEngine) {
+  limits_.follows_priority = true;
   chat({{"temperature", 0.5},
         {"top_p", 0.9},
         {"top_k", 7},
@@ -417,6 +418,64 @@ TEST_F(ProtocolTest, AClientThatGoesEndsItsRequests) {
   }
   EXPECT_TRUE(comes([&] { return script_.num_running == 0; }));
   EXPECT_EQ(script_.num_cancelled, 4);
+}
+
+TEST_F(ProtocolTest, APriorityIsFollowedWhereTheServerSaysSo) {
+  EXPECT_EQ(chat({{"priority", -1}}, 400)["error"]["param"], "priority");
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}, {"priority", 1}}, 400)["error"]["param"],
+            "priority");
+  const Json error = post("/v1/embeddings", {{"input", "a"}, {"priority", 1}}, 400)["error"];
+  EXPECT_EQ(error["message"],
+            "'priority' must be 0, got 1: requests are answered in the order in which they come "
+            "(--scheduling-policy priority follows it)");
+  chat({{"priority", 0}});
+}
+
+TEST_F(ProtocolTest, FieldsThatSayNothingUsefulAreRefused) {
+  EXPECT_EQ(chat({{"cache_salt", ""}}, 400)["error"]["param"], "cache_salt");
+  EXPECT_EQ(chat({{"allowed_token_ids", Json::array()}}, 400)["error"]["param"],
+            "allowed_token_ids");
+  EXPECT_EQ(chat({{"mm_processor_kwargs", {{"max_pixels", 100}}}}, 400)["error"]["param"],
+            "mm_processor_kwargs");
+  chat({{"mm_processor_kwargs", Json::object()}, {"cache_salt", nullptr}});
+  EXPECT_EQ(chat({{"request_id", std::string(257, 'x')}}, 400)["error"]["param"], "request_id");
+  EXPECT_EQ(chat({{"request_id", std::string(256, 'x')}})["id"],
+            "chatcmpl-" + std::string(256, 'x'));
+}
+
+TEST_F(ProtocolTest, NumbersThatNoDoubleHoldsAreNamed) {
+  const RawResponse response =
+      ask(raw_request("POST", "/v1/completions", R"({"prompt": "a", "temperature": 1e400})"));
+  EXPECT_EQ(response.status, 400);
+  EXPECT_THAT(Json::parse(response.body)["error"]["message"].get<std::string>(),
+              testing::EndsWith("body:1:32: not valid JSON: the number 1e400 is too large"));
+}
+
+TEST_F(ProtocolTest, AnswersThatTheEndOfTheServerMeetsEndWithAnError) {
+  script_.answer = [](const infer::Request&) { return std::string(900, 'x'); };
+  start();
+  RawClient whole(server_->port()), streamed(server_->port());
+  script_.is_held = true;
+  whole.send(raw_request("POST", "/v1/completions", R"({"prompt": "a"})"));
+  streamed.send(raw_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump()));
+  ASSERT_TRUE(comes([&] { return script_.num_running == 2; }));
+  EXPECT_FALSE(server_->drain(0));
+  loop_->end();
+  loop_->await_end();
+  const RawResponse failed = whole.response(), in_stream = streamed.response();
+  EXPECT_EQ(failed.status, 503);
+  EXPECT_EQ(Json::parse(failed.body)["error"]["type"], "service_unavailable_error");
+  EXPECT_EQ(in_stream.status, 200);
+  EXPECT_EQ(events_of(in_stream.body).back()["error"]["message"],
+            "the server ends, and the answer is not complete");
+  EXPECT_TRUE(server_->stop(5)) << "nothing had to be cut";
+}
+
+TEST_F(ProtocolTest, MoreTextsThanTheQueueHoldsBecomeVectors) {
+  loop_settings_.max_queue = 3;
+  const Json texts = Json::array({"a", "b", "c", "d", "e"});
+  EXPECT_EQ(post("/v1/embeddings", {{"input", texts}})["data"].size(), 5);
+  EXPECT_EQ(post("/v1/completions", {{"prompt", texts}}, 400)["error"]["param"], "n");
 }
 
 TEST_F(ProtocolTest, MoreThanTheQueueHoldsIsTurnedAway) {

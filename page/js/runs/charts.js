@@ -7,7 +7,7 @@ import {epochsOf, smoothed, valueAt} from "./series.js";
 
 /** What is shown without being asked for, in this order; an evaluation stands with its loss. */
 const USUAL = [["loss", "eval_loss"], ["reward"], ["token_acc", "eval_token_acc"], ["kl"], ["learning_rate"], ["grad_norm"], ["tokens_per_second"], ["memory(GiB)"]];
-const NAMES = {learning_rate: "learning rate", grad_norm: "gradient norm", token_acc: "token accuracy", tokens_per_second: "tokens/s", "memory(GiB)": "memory (GiB)"};
+const NAMES = new Map(Object.entries({learning_rate: "learning rate", grad_norm: "gradient norm", token_acc: "token accuracy", tokens_per_second: "tokens/s", "memory(GiB)": "memory (GiB)"}));
 const WHOLE = Array.from({length: 12}, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
 const UNSMOOTHED = new Set(["learning_rate", "memory(GiB)", "loss_scale", "skipped_steps"]);
 const HIDDEN = new Set(["epoch", "acc", "eval_acc"]); // the axis, and second names
@@ -154,7 +154,7 @@ export class Charts {
     const {table, series} = this.#data(names);
     const values = el("div", {class: "values number"});
     const place = el("div", {class: "plot"});
-    const title = NAMES[names[0]] ?? names[0];
+    const title = NAMES.get(names[0]) ?? names[0];
     const box = el("figure", {class: "chart", "aria-label": title}, el("div", {class: "chart-head"}, el("h3", {title: names.join(", "), text: title}), values), place);
     box.style.margin = "0";
     this.#grid.append(box);

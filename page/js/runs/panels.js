@@ -47,7 +47,7 @@ export class SettingsPanel {
     const body = el("tbody");
     const fill = () => {
       const rows = names.map((name) => {
-        const texts = all.map((one) => shown(one.args[name]));
+        const texts = all.map((one) => shown(Object.hasOwn(one.args, name) ? one.args[name] : undefined));
         return {name, texts, differs: new Set(texts).size > 1, isGiven: all.some((one) => one.given.includes(name))};
       }).filter((row) => (!differences || row.differs || runs.length < 2) && (!given || row.isGiven) && row.name.includes(this.#filter));
       body.replaceChildren(...rows.map((row) => el("tr", {class: row.differs ? "differs" : null},

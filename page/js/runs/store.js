@@ -1,6 +1,9 @@
 // The runs as the server tells them, live; and curves of those that are looked at.
 import {followEvents, getJson} from "../api.js";
 
+/** A run may call a curve anything, "constructor" too: nothing else is found under a name. */
+const byName = (curves) => Object.assign(Object.create(null), curves);
+
 export class RunsStore extends EventTarget {
   runs = new Map(); // id -> summary
   roots = [];
@@ -54,6 +57,7 @@ export class RunsStore extends EventTarget {
     const known = this.#curves.get(id);
     const query = known ? `?generation=${known.generation}&after=${known.last_step}` : "";
     const news = await getJson(`api/runs/${id}/curves${query}`);
+    news.curves = byName(news.curves);
     const merged = news.continues && known ? this.#merge(known, news) : news;
     this.#curves.set(id, merged);
     return merged;
@@ -61,7 +65,7 @@ export class RunsStore extends EventTarget {
 
   /** Points at and behind known.last_step are those that were sent. */
   #merge(known, news) {
-    const curves = {...known.curves};
+    const curves = byName(known.curves);
     for (const [name, curve] of Object.entries(news.curves)) {
       const before = curves[name];
       if (!before) {
@@ -80,8 +84,9 @@ export class RunsStore extends EventTarget {
   }
 
   /** The part between two steps with all its points, of curves that were thinned. */
-  part(id, names, from, to) {
+  async part(id, names, from, to) {
     const query = new URLSearchParams([["from", Math.floor(from)], ["to", Math.ceil(to)], ...names.map((name) => ["name", name])]);
-    return getJson(`api/runs/${id}/curves?${query}`);
+    const part = await getJson(`api/runs/${id}/curves?${query}`);
+    return {...part, curves: byName(part.curves)};
   }
 }

@@ -25,7 +25,8 @@ OptionTable chat_options() {
                 .default_text = "true",
                 .help = "print answers while they are made",
                 .group = "Chat"},
-               ignored({"task"}, "this command chats")}});
+               ignored({"task"}, "this command chats")},
+              model_parts_options()});
   return with_inference_profiles(OptionTable("chat", "Talk to a model at the terminal",
                                              "danlu chat --model DIR [--adapters DIR]",
                                              joined({own, foreign_inference_options(own)})));

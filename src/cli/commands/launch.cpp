@@ -102,16 +102,19 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 
 /// In the child, between fork and exec: another thread may have held a lock of the allocator or of
 /// the environment, so neither is touched.
-[[noreturn]] void become_rank(int output, pid_t launcher, char* const* words,
+[[noreturn]] void become_rank(int output, bool talks, pid_t launcher, char* const* words,
                               char* const* environment) {
   // The launcher's end, whatever ends it, is the ranks' end.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != launcher) ::_exit(127);
-  ::setpgid(0, 0);
-  // A group in the background may write to the terminal, and is not stopped for it.
-  ::signal(SIGTTOU, SIG_IGN);
-  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  // Who talks stays in the terminal's own group: others may not read what is typed.
+  if (!talks) {
+    ::setpgid(0, 0);
+    // A group in the background may write to the terminal, and is not stopped for it.
+    ::signal(SIGTTOU, SIG_IGN);
+    const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  }
   if (output >= 0) {
     ::dup2(output, STDOUT_FILENO);
     ::dup2(output, STDERR_FILENO);
@@ -127,7 +130,9 @@ std::string signal_name(int signal) {
 
 class Launch {
  public:
-  Launch(const JobPlace& place, const std::vector<std::string>& command) : place_(place) {
+  /// talks: rank 0 reads standard input, and a Ctrl-C is for it alone.
+  Launch(const JobPlace& place, const std::vector<std::string>& command, bool talks)
+      : place_(place), talks_(talks) {
     words_.push_back("danlu");
     words_.insert(words_.end(), command.begin(), command.end());
     arguments_ = pointers_to(words_);
@@ -145,6 +150,7 @@ class Launch {
     ::signal(SIGCHLD, SIG_DFL);  // ignored, the system would take the ends of ranks away
     ranks_.reserve(static_cast<size_t>(place_.nproc));
     for (int64_t i = 0; i < place_.nproc; ++i) start(i);
+    if (talks_) ::signal(SIGINT, SIG_IGN);  // the terminal gives it to rank 0, too
     while (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return !r.ended; })) {
       listen();
       reap();
@@ -177,7 +183,10 @@ class Launch {
     const std::vector<char*> environment = pointers_to(lines);
     const pid_t launcher = ::getpid();
     rank.pid = ::fork();
-    if (rank.pid == 0) become_rank(ends[1], launcher, arguments_.data(), environment.data());
+    if (rank.pid == 0) {
+      become_rank(ends[1], talks_ && rank.number == 0, launcher, arguments_.data(),
+                  environment.data());
+    }
     if (ends[1] >= 0) ::close(ends[1]);
     rank.output = ends[0];
     if (rank.pid < 0) {
@@ -350,6 +359,7 @@ class Launch {
   }
 
   JobPlace place_;
+  const bool talks_;
   std::vector<std::string> words_;
   std::vector<char*> arguments_;
   std::vector<Rank> ranks_;
@@ -377,14 +387,18 @@ int run_first(const Options& options, std::vector<std::string> words) {
   throw IoError(tr("[launch] danlu cannot be started: {}", std::strerror(errno)));
 }
 
-/// Whether the line after a command's name asks for a model in parts.
-bool asks_for_parts(const Command& command, const std::vector<std::string>& words) {
-  if (!command.divides_model) return false;
+/// What the line after a command's name means.
+Options options_of(const Command& command, const std::vector<std::string>& words) {
   log::HeldNotices unsaid;  // the ranks say them
   const Options options =
       command.options().parse({words.begin() + 1, words.end()}, command.accepts_config);
   unsaid.drop();
-  return is_divided(command, options);
+  return options;
+}
+
+/// Whether that asks for a model in parts.
+bool asks_for_parts(const Command& command, const std::vector<std::string>& words) {
+  return command.divides_model && is_divided(command, options_of(command, words));
 }
 
 }  // namespace
@@ -460,6 +474,7 @@ JobPlace begin_life(JobPlace place, Life& life) {
 int launch_job(const Options& options, const std::vector<std::string>& command) {
   const Command* launched = command.empty() ? nullptr : find_command(command.front());
   if (launched && launched->trains) log::take_pipe();
+  const bool talks = launched && launched->talks && launched->talks(options_of(*launched, command));
   (void)default_thread_count();  // what is wrong with it is said once, not by every rank
   Life life{.job = new_job_name()};
   std::unique_ptr<Rendezvous> rendezvous;
@@ -473,7 +488,7 @@ int launch_job(const Options& options, const std::vector<std::string>& command) 
     const bool last = life.number >= place.max_restarts;
     std::string why = tr("[launch] the job failed (exit 7)");
     try {
-      const int code = Launch(place, command).run();
+      const int code = Launch(place, command, talks).run();
       if (last || code != static_cast<int>(ExitCode::kComm)) return code;
     } catch (const CommError& error) {
       if (last) throw;

@@ -143,6 +143,11 @@ std::vector<OptionSpec> batching_options() {
        .help = "requests that wait; more are answered 429",
        .range = at_least(1).up_to(1 << 20),
        .group = group},
+      {.name = "scheduling_policy",
+       .default_text = "fcfs",
+       .help = "priority: requests of a lower `priority` are answered earlier, whoever sends them",
+       .choices = {"fcfs", "priority"},
+       .group = group},
       {.name = "kv_cache_memory_gb",
        .type = OptionType::kFloat,
        .help = "memory for keys and values (default: --gpu_memory_utilization of what is free)",
@@ -209,6 +214,16 @@ std::vector<OptionSpec> protocol_options() {
   };
 }
 
+/// A request's pictures come within it.
+std::vector<OptionSpec> served_processor_options() {
+  std::vector<OptionSpec> specs = processor_options();
+  for (OptionSpec& spec : specs) {
+    if (spec.name == "media_dir" || spec.name == "allow_media_domains")
+      spec.ignored_because = "requests bring their pictures as data: URLs";
+  }
+  return specs;
+}
+
 /// sampling_options() as what holds where a request does not say.
 std::vector<OptionSpec> default_sampling_options() {
   std::vector<OptionSpec> specs = sampling_options();
@@ -270,8 +285,8 @@ std::vector<OptionSpec> foreign_beside(const std::vector<OptionSpec>& own) {
 
 OptionTable serve_options() {
   const std::vector<OptionSpec> own =
-      joined({served_model_options(), adapter_options(), processor_options(), address_options(),
-              batching_options(), model_parts_options(), protocol_options(),
+      joined({served_model_options(), adapter_options(), served_processor_options(),
+              address_options(), batching_options(), model_parts_options(), protocol_options(),
               default_sampling_options(), foreign_serve_options()});
   return with_inference_profiles(
       OptionTable("serve", "Answer requests over HTTP, as OpenAI's API does",

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/engine/answer_rules.h"
+#include "cli/engine/model_ranks.h"
 #include "data/media_settings.h"
 #include "serve/chat_repl.h"
 #include "text/conversation.h"
@@ -57,7 +58,7 @@ std::unique_ptr<serve::ChatSession> chat_session(const Options& options, Inferen
   settings.max_history_turns = options.get_int_or("history_turns", 0);
   settings.system = loaded.system;
   settings.keeps_history = !dynamic_cast<const text::RawTextEncoder*>(loaded.encoder.get());
-  auto session = std::make_shared<infer::Session>(*loaded.model);
+  auto session = std::make_shared<infer::Session>(*loaded.model, loaded.followers.get());
   const auto rules = std::make_shared<const AnswerRules>(options, loaded, sampling.num_beams);
   serve::AnswerFn answer = [session, rules, &loaded](const infer::Request& request,
                                                      const infer::OnToken& on_token,
@@ -67,8 +68,9 @@ std::unique_ptr<serve::ChatSession> chat_session(const Options& options, Inferen
     complete.stop_ids.insert(complete.stop_ids.end(), loaded.defaults.stop_ids.begin(),
                              loaded.defaults.stop_ids.end());
     if (complete.sampling.num_beams < 2) return session->answer(complete, on_token, stats);
-    infer::Answer found =
-        infer::beam_search(*loaded.model, complete, stats, [] { return pending_interrupt() != 0; });
+    infer::Answer found = infer::beam_search(
+        *loaded.model, complete, stats, [] { return pending_interrupt() != 0; },
+        loaded.followers.get());
     for (const text::TokenId id : found.ids) on_token(0, id);
     return found;
   };
@@ -130,21 +132,52 @@ int run_chat_with(const Options& options, InferenceModel& loaded,
   return talk({&loaded}, sessions);
 }
 
-int run_chat(const Options& options) {
+namespace {
+
+/// Errors: UsageError for what one process alone does.
+void refuse_compared_in_parts(const Options& options, const parallel::Ranks& ranks) {
+  if (ranks.size() == 1 || !options.has_value("compare")) return;
+  throw UsageError(
+      tr("[{}] two models are compared by one process alone, and "
+         "--tensor_parallel_size asks for several",
+         options.given_as("compare")));
+}
+
+int chat_on(const Options& options, const parallel::Ranks& ranks) {
+  refuse_compared_in_parts(options, ranks);
   // The second model is found before the first one's weights are read.
   std::vector<ModelLocation> places = {locate_model(options)};
   if (options.has_value("compare"))
     places.push_back(
         locate_model(options, fs::path(options.get_string("compare")), fs::path(), "--compare"));
   std::vector<InferenceModel> loaded;
-  for (const ModelLocation& place : places) loaded.push_back(load_for_inference(options, place));
+  for (const ModelLocation& place : places) {
+    loaded.push_back(
+        load_for_inference(options, place, /*raw=*/false, /*tells_apart=*/true, ranks.mesh()));
+  }
+  if (!ranks.is_first()) {
+    watch_interrupts();
+    infer::follow(*loaded.front().model, ranks.all(), ranks.world());
+    return 0;
+  }
+  if (ranks.size() > 1)
+    loaded.front().followers = std::make_shared<infer::Followers>(ranks.all(), ranks.world());
   std::vector<InferenceModel*> models;
   std::vector<std::unique_ptr<serve::ChatSession>> sessions;
   for (InferenceModel& one : loaded) {
     models.push_back(&one);
     sessions.push_back(chat_session(options, one, sampling_from(options, one.defaults)));
   }
-  return talk(models, sessions);
+  const int code = talk(models, sessions);
+  if (loaded.front().followers) loaded.front().followers->end();
+  return code;
+}
+
+}  // namespace
+
+int run_chat(const Options& options) {
+  const parallel::Ranks ranks = model_ranks(options);
+  return ranks.do_or_give_up([&] { return chat_on(options, ranks); });
 }
 
 }  // namespace danlu::cli

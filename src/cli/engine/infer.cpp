@@ -23,6 +23,7 @@
 #include "cli/engine/infer_steps.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
+#include "cli/infer_talks.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/mm_inference.h"
 #include "text/raw_encoder.h"
@@ -371,19 +372,6 @@ void decode_tokenised(const text::Tokenizer& tokenizer, std::vector<Question>& q
   }
 }
 
-/// Errors: UsageError for what one process alone does.
-void refuse_chat_in_parts(const Options& options, const parallel::Ranks& ranks) {
-  if (ranks.size() == 1) return;
-  throw UsageError(tr("[{}] processes that are started have no standard input for a chat",
-                      options.given_as("tensor_parallel_size")),
-                   tr("give --prompt or --dataset, or talk to danlu serve"));
-}
-
-bool is_chat(const Options& options, const std::string& task) {
-  return task == "chat" || (!options.has_value("prompt") && !options.has_value("dataset") &&
-                            !options.get_bool("load_dataset_config"));
-}
-
 void answer_questions(const Options& options, const InferenceModel& loaded, const fs::path& output,
                       std::vector<Question> questions, const infer::SamplingParams& sampling) {
   decode_tokenised(*loaded.tokenizer, questions);
@@ -419,8 +407,7 @@ int infer_on(const Options& options, const parallel::Ranks& ranks) {
     }
     return judge_steps(options, where);
   }
-  const bool chat = is_chat(options, task);
-  if (chat) refuse_chat_in_parts(options, ranks);
+  const bool chat = infer_talks(options);
   const auto media = media_settings(options, where);
   Questions found =
       chat ? Questions{}
@@ -456,7 +443,9 @@ int infer_on(const Options& options, const parallel::Ranks& ranks) {
     log::info("the model carries no chat template: completing the text itself");
   if (chat) {
     if (!loaded.encoder) loaded.encoder = std::make_shared<text::RawTextEncoder>(loaded.tokenizer);
-    return run_chat_with(options, loaded, sampling);
+    const int code = run_chat_with(options, loaded, sampling);
+    if (loaded.followers) loaded.followers->end();
+    return code;
   }
   answer_questions(options, loaded, output, std::move(found.rows), sampling);
   if (loaded.followers) loaded.followers->end();

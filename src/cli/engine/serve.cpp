@@ -38,6 +38,11 @@
 namespace danlu::cli {
 namespace {
 
+/// EngineSettings::form_work: some 2 ms. A mask of a large vocabulary whose form is simple costs
+/// some 20,000.
+constexpr uint64_t kFormWork = 1 << 15;
+constexpr const char* kKeyVariable = "API_KEY";
+
 int64_t page_bytes_of(const models::CausalLM& model) {
   return infer::page_shape_of(model).elements() *
          static_cast<int64_t>(c10::elementSize(model.dtype()));
@@ -99,6 +104,7 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   const Speculation speculation = speculation_from(options);
   settings.lookup = speculation.lookup;
   settings.predicted_tokens = speculation.predicted_tokens;
+  settings.form_work = kFormWork;
   settings.max_pages = pages_in_memory(options, model, length);
   return settings;
 }
@@ -234,12 +240,13 @@ http::Settings http_settings(const Options& options) {
 
 http::AccessSettings access_from(const Options& options) {
   http::AccessSettings access;
-  access.api_keys = api_keys_from(options);
+  access.api_keys = api_keys_from(options, kKeyVariable);
   if (options.has_value("allowed_origins"))
     access.allowed_origins = options.get_list("allowed_origins");
   access.host = options.get_string("host");
   access.is_loopback = http::is_loopback(access.host);
   access.refusal = serve::access_refusal;
+  access.allowing_flag = "--allowed-origins";
   access.open_paths = board::page_paths();
   return access;
 }
@@ -287,7 +294,8 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
 }
 
 /// Waits for a signal, or for an engine that failed and could not be made again. Then it lets the
-/// answers under way end, and ends the loop. A signal only sets a flag, so the flag is polled.
+/// answers under way end for so long; those that do not are ended with an error, which has a while
+/// to leave. A signal only sets a flag, so the flag is polled.
 void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs, double drain_s) {
   while (pending_interrupt() == 0 && !loop.is_dead())
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -297,8 +305,12 @@ void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs
     log::info("{}: {} request(s) under way have {:g} s to end", interrupt_name(pending_interrupt()),
               open, drain_s);
   }
-  if (!server.stop(drain_s)) log::warning("requests that were under way were cut off");
+  constexpr double kLeave_s = 5;
+  const bool is_clean = server.drain(drain_s);
+  if (!is_clean) log::warning("requests that were under way were ended with an error");
   loop.end();
+  loop.await_end();
+  server.stop(is_clean ? 0 : kLeave_s);
 }
 
 /// What rank 0 does from here to the end of the server.
@@ -312,7 +324,8 @@ void serve_requests(const Options& options, const http::Settings& settings,
   serve::Service service(
       model, loop,
       {.limits = {.max_logprobs = options.get_int("max_logprobs"),
-                  .trusts_templates = options.get_bool("trust_request_chat_template")},
+                  .trusts_templates = options.get_bool("trust_request_chat_template"),
+                  .follows_priority = options.get_string("scheduling_policy") == "priority"},
        .version = DANLU_VERSION,
        .logs_requests = options.get_bool("log_requests")});
   http::Router router;
@@ -341,7 +354,8 @@ void refuse_served_in_parts(const Options& options, const parallel::Ranks& ranks
 void serve_on(const Options& options, const parallel::Ranks& ranks) {
   refuse_served_in_parts(options, ranks);
   const http::Settings settings = http_settings(options);
-  const bool is_open = api_keys_from(options).empty() && !http::is_loopback(settings.host);
+  const bool is_open =
+      api_keys_from(options, kKeyVariable).empty() && !http::is_loopback(settings.host);
   if (is_open && ranks.is_first())
     log::warning("whoever reaches {} may use this server: --api-key asks for a key", settings.host);
   const AdapterFlags adapters = adapter_flags(options);
