@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "arch/layer_kind.h"
+#include "arch/learned_positions.h"
 #include "arch/parameter_list.h"
 #include "base/error.h"
 
@@ -279,6 +280,9 @@ std::vector<ParamSpec> decoder_parameters(const ModelConfig& c, const DecoderNam
   std::vector<ParamSpec> all;
   ParameterList outside("", -1, all);
   outside.weight(Role::kEmbedding, names.embedding, {c.vocab_size, c.hidden_size}, Cut::kRows);
+  if (const int64_t rows = learned_positions(c)) {
+    outside.weight(Role::kPositions, names.positions, {rows, c.hidden_size}, Cut::kCopiedBetween);
+  }
   if (c.norms_embedding) add_decoder_norm(c, Role::kEmbeddingNorm, names.embedding_norm, outside);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     ParameterList list(names.layer + std::to_string(layer) + ".", layer, all);

@@ -62,6 +62,7 @@ ExpertConfig parse_deepseek_experts(const ConfigReader& config, bool is_v3, int6
 struct DecoderNames {
   std::string embedding = "model.embed_tokens";
   std::string embedding_norm = {};      ///< of families that norm their embeddings
+  std::string positions = {};           ///< of families with learned positions
   std::string layer = "model.layers.";  ///< followed by "<index>."
   std::string attention_norm = "input_layernorm";
   std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";

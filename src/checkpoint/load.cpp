@@ -12,7 +12,7 @@
 #include "base/shell_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
-#include "weights/hf/stacked_experts.h"
+#include "weights/hf/stored_form.h"
 #include "weights/hf/value_head.h"
 #include "weights/native/native.h"
 #include "weights/source_base.h"
@@ -159,8 +159,8 @@ namespace {
 std::shared_ptr<const weights::TensorSource> weights_of(const fs::path& directory) {
   auto source = weights::with_value_head(weights::open_weights(directory), directory);
   if (!fs::exists(directory / "config.json")) return source;
-  return weights::with_single_experts(std::move(source),
-                                      arch::load_model_config(directory, arch::Heads::kAny));
+  return weights::as_parameters(std::move(source),
+                                arch::load_model_config(directory, arch::Heads::kAny));
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ double multiplied_bytes(const models::CausalLM& model, const ReadExperts* expert
   for (const parallel::Parameter& parameter : model.parameters()) {
     const arch::ParamSpec& spec = parameter.spec;
     if (spec.role == arch::Role::kEmbedding && !reads_table) continue;
+    if (spec.role == arch::Role::kPositions) continue;  // a token takes one row
     if (spec.expert >= 0 && experts && !experts->count({spec.layer, spec.expert})) continue;
     bytes += parameter.quantized ? static_cast<double>(parameter.quantized->size_bytes())
                                  : static_cast<double>(parameter.tensor.nbytes());

@@ -22,7 +22,7 @@
 #include "models/weight_files.h"
 #include "weights/hf/fit.h"
 #include "weights/hf/save_model.h"
-#include "weights/hf/stacked_experts.h"
+#include "weights/hf/stored_form.h"
 #include "weights/torch/torch_checksums.h"
 
 namespace danlu::models {
@@ -59,7 +59,11 @@ void check_fit(const arch::ModelConfig& config, const weights::TensorSource& sou
     other.push_back(
         tr("{} has the dtype {}, which is no floating one", info.name, dtype_name(info.dtype)));
   }
-  refuse_tensor_lists("weights", missing, unknown, other);
+  const std::vector<std::filesystem::path> files = source.files();
+  std::string where = "weights";
+  if (files.size() == 1) where += " " + files.front().string();
+  if (files.size() > 1) where += " " + files.front().parent_path().string();
+  refuse_tensor_lists(where, missing, unknown, other);
 }
 
 /// A parameter's value in a model from scratch.

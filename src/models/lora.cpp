@@ -11,6 +11,7 @@
 #include <cmath>
 #include <set>
 
+#include "arch/turned_matrices.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/rng.h"
@@ -30,7 +31,7 @@ std::string how_to_merge() {
   return tr("danlu convert MODEL DIR --to hf --adapters ADAPTER merges it into the model");
 }
 
-void check(const PeftConfig& peft, bool from_file) {
+void check(const PeftConfig& peft, const arch::ModelConfig& config, bool from_file) {
   const auto refuse = [](const std::string& text, const std::string& hint = "") {
     throw UsageError(tr("[lora] {}", text), hint);
   };
@@ -44,7 +45,7 @@ void check(const PeftConfig& peft, bool from_file) {
   if (peft.target_modules.empty()) refuse("no target modules are named");
   if (peft.bias != "none")
     refuse(tr("bias = \"{}\" is not supported, only \"none\"", peft.bias), hint);
-  if (peft.fan_in_fan_out)
+  if (peft.fan_in_fan_out && !arch::turns_matrices(config))
     refuse("fan_in_fan_out is for transposed (Conv1D) layers; this model has none", hint);
 }
 
@@ -184,7 +185,7 @@ uint64_t next_adapter_id() {
 layers::AdapterSet make_beside(const CausalLM::Impl& impl, const PeftConfig& peft) {
   const arch::ModelConfig& config = impl.config;
   if (impl.lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
-  check(peft, /*from_file=*/true);
+  check(peft, config, /*from_file=*/true);
   refuse_ends(peft, config, /*from_file=*/true);
   if (!peft.modules_to_save.empty()) {
     throw UsageError(tr("[lora] modules_to_save '{}' replaces a part of the model, which others "
@@ -214,7 +215,7 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
   const TrainingMemory& memory = impl.memory;
   Network& network = impl.network;
   if (impl.lora) throw UsageError(tr("[lora] the model has adapters already; merge them first"));
-  check(config_of_adapters, from_file);
+  check(config_of_adapters, config, from_file);
   refuse_ends(config_of_adapters, config, from_file);
   // Everything that can be refused is looked at before the model changes.
   const std::vector<layers::Linear*> chosen =
@@ -262,6 +263,8 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
   for (Parameter* parameter : impl.base()) parameter->trainable = false;
   impl.apply_trainable();
   impl.lora = config_of_adapters;
+  // What PEFT says of such layers; its A and B lie as those of others.
+  impl.lora->fan_in_fan_out = arch::turns_matrices(config);
 }
 
 void add_lora(CausalLM& model, const weights::PeftConfig& lora, uint64_t seed) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "arch/layer_kind.h"
+#include "arch/learned_positions.h"
 #include "base/error.h"
 #include "device/late_memory.h"
 #include "layers/decoder_layer.h"
@@ -345,6 +346,8 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   if (config.vision) add_tower(config, mesh, by_role);
   if (stage.has_embedding() || stage.copies_embedding)
     embedding = {by_role.weight(Role::kEmbedding), mesh.region(), config.embedding_scale};
+  if (arch::learned_positions(config) > 0 && stage.has_embedding())
+    positions = {by_role.weight(Role::kPositions), mesh.region()};
   if (config.norms_embedding && stage.has_embedding())
     embedding_norm = norm_of(config, by_role, Role::kEmbeddingNorm, -1);
   const at::Tensor slopes = alibi_slopes(config, mesh, options.device());
@@ -436,6 +439,7 @@ void Network::visit(layers::Visitor& visitor) {
   for (const auto& [number, block] : blocks) block->visit(visitor);
   merger.visit(visitor);
   embedding.visit(visitor);
+  positions.visit(visitor);
   embedding_norm.visit(visitor);
   for (const auto& [number, block] : layers) block->visit(visitor);
   final_norm.visit(visitor);

@@ -9,6 +9,7 @@
 #include "layers/head.h"
 #include "layers/module.h"
 #include "layers/norm.h"
+#include "layers/positions.h"
 #include "layers/prediction.h"
 #include "layers/score_head.h"
 #include "layers/vision.h"
@@ -27,6 +28,7 @@ struct Network {
   std::map<int64_t, std::unique_ptr<layers::Block>> blocks;
   layers::VisionMerger merger;
   layers::Embedding embedding;  ///< undefined in stages that hold neither it nor its copy
+  layers::Positions positions;  ///< undefined without an embedding, and in most families
   layers::Norm embedding_norm;  ///< undefined without an embedding, and in most families
   /// The layers of all chunks of the stage, by their numbers in the whole model.
   std::map<int64_t, std::unique_ptr<layers::Block>> layers;

@@ -4,6 +4,7 @@
 
 #include "arch/attention_size.h"
 #include "arch/layer_kind.h"
+#include "arch/learned_positions.h"
 #include "base/pattern.h"
 #include "plan/expert_memory.h"
 #include "plan/layer_work.h"
@@ -264,7 +265,7 @@ int64_t passing_bytes(const Request& request, const Sizes& of) {
 }  // namespace
 
 bool is_product(const arch::ParamSpec& spec) {
-  return spec.shape.size() == 2 && spec.role != arch::Role::kEmbedding;
+  return spec.shape.size() == 2 && !arch::is_table(spec);
 }
 
 namespace {
@@ -344,7 +345,7 @@ Sizes layer_sizes(const Request& request) {
                                 .met_heads = std::max(kv_heads, request.mesh.context.ulysses),
                                 .cut = request.mesh.sequence_parallel ? tp : 1,
                                 .set = request.packed_columns});
-  of.is_fused = model.qkv_layout != arch::QkvLayout::kSeparate && !model.alibi;
+  of.is_fused = model.qkv_layout != arch::QkvLayout::kSeparate && model.rope.enabled;
   of.is_gated = model.is_gated;
   of.norms_heads = model.qk_norm;
   of.exchanges_heads = request.mesh.context.ulysses > 1;
@@ -500,7 +501,8 @@ int64_t head_bytes(const Request& request) {
 
 int64_t pass_bytes(const Request& request) {
   const int64_t tables = request.model.window_rope ? 2 : 1;
-  const int64_t angles = request.model.alibi ? 0 : tables * arch::rotated_dims(request.model) * 4;
+  const int64_t angles =
+      !request.model.rope.enabled ? 0 : tables * arch::rotated_dims(request.model) * 4;
   return request.pass_tokens() * (angles + 24);
 }
 

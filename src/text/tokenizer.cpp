@@ -35,9 +35,18 @@ namespace {
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   refuse_lfs_pointer(path, "the tokenizer");
   const std::string name = path.filename().string();
-  if (name == "vocab.json" || name == "merges.txt") {
-    const fs::path directory = path.parent_path();
-    return load_vocab_and_merges(directory / "vocab.json", directory / "merges.txt");
+  // Megatron's scripts have them as gpt2-vocab.json and gpt2-merges.txt.
+  for (const std::string_view end : {"vocab.json", "merges.txt"}) {
+    if (!name.ends_with(end)) continue;
+    const std::string begin = name.substr(0, name.size() - end.size());
+    const fs::path vocab = path.parent_path() / (begin + "vocab.json"),
+                   merges = path.parent_path() / (begin + "merges.txt");
+    for (const fs::path& part : {vocab, merges}) {
+      if (!fs::is_regular_file(part))
+        throw ModelError(
+            tr("{}: {} is missing beside it", path.string(), part.filename().string()));
+    }
+    return load_vocab_and_merges(vocab, merges);
   }
   if (path.extension() == ".json") return load_tokenizer_json(path);
   if (is_gguf(path)) return load_gguf_tokenizer(path);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "arch/attention_size.h"
+#include "arch/learned_positions.h"
 #include "arch/model_config.h"
 #include "device/peak.h"
 #include "parallel/agree.h"
@@ -38,7 +39,7 @@ double flops_per_token(const models::CausalLM& model, const data::LengthStats& l
   for (const arch::ParamSpec& weight : arch::parameters_of(config)) {
     if (weight.tower_place >= 0) continue;
     // A tied head multiplies by the embedding's table, which its own look-up does not.
-    if (weight.shape.size() != 2 || weight.role == arch::Role::kEmbedding) continue;
+    if (weight.shape.size() != 2 || arch::is_table(weight)) continue;
     if (!model.stage().holds(weight)) continue;
     const auto found = trained.find(weight.tied_to.empty() ? weight.name : weight.tied_to);
     if (found == trained.end()) continue;  // another rank's expert

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "arch/decoder.h"
+#include "arch/learned_positions.h"
 #include "arch/parsed_config.h"
 #include "arch/shard.h"
 #include "support/tiny_model.h"
@@ -82,6 +83,44 @@ TEST(DenseFamilies, HaveThePublishedNumberOfParameters) {
                             {"num_attention_heads", 32},
                             {"seq_length", 2048}}),
             7069016064);
+  // GPT-2 (gpt2), and GPT-3 175B as Megatron's script gives its sizes.
+  EXPECT_EQ(count("gpt2", {{"vocab_size", 50257},
+                           {"n_embd", 768},
+                           {"n_layer", 12},
+                           {"n_head", 12},
+                           {"n_positions", 1024}}),
+            124439808);
+  EXPECT_EQ(count("gpt2", {{"vocab_size", 51200},
+                           {"n_embd", 12288},
+                           {"n_layer", 96},
+                           {"n_head", 96},
+                           {"n_positions", 2048}}),
+            96 * (12 * 12288 * int64_t{12288} + 13 * 12288) + (51200 + 2048 + 2) * int64_t{12288});
+}
+
+TEST(DenseFamilies, Gpt2HasATableOfPositions) {
+  const ModelConfig config = parse({{"model_type", "gpt2"},
+                                    {"vocab_size", 97},
+                                    {"n_embd", 48},
+                                    {"n_layer", 3},
+                                    {"n_head", 6},
+                                    {"n_inner", nullptr},
+                                    {"layer_norm_epsilon", 1e-4},
+                                    {"n_positions", 64}});
+  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.num_kv_heads, 6);
+  EXPECT_EQ(config.ffn_size, 192);
+  EXPECT_EQ(config.norm_eps, 1e-4);
+  EXPECT_EQ(learned_positions(config), 64);
+  EXPECT_TRUE(config.tie_embeddings && !config.rope.enabled && !config.is_gated);
+  EXPECT_EQ(spec_of(config, "transformer.wpe.weight").role, Role::kPositions);
+  EXPECT_THAT(spec_of(config, "transformer.wpe.weight").shape, ElementsAre(64, 48));
+  EXPECT_THAT(spec_of(config, "transformer.h.2.attn.c_attn.weight").shape, ElementsAre(144, 48));
+  EXPECT_THAT(error("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}),
+              HasSubstr("scale_attn_by_inverse_layer_idx must be false, got true"));
+  EXPECT_THAT(error("gpt2", {{"activation_function", "relu"}}), HasSubstr("got \"relu\""));
+  EXPECT_THAT(error("gpt2", {{"activation_function", "silu"}}),
+              HasSubstr("activation_function must be gelu or gelu_new, got \"silu\""));
 }
 
 TEST(DenseFamilies, BloomHasKeysOfItsOwn) {

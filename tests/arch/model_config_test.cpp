@@ -332,8 +332,8 @@ TEST(ModelConfigErrors, UnsupportedArchitecturesListTheSupportedAndTheNearest) {
   EXPECT_THAT(ministral, HasSubstr("nearest supported one is mistral"));
   EXPECT_THAT(model_error({{"model_type", "internlm2_reward_model"}}),
               HasSubstr("nearest supported one is internlm2"));
-  EXPECT_THAT(model_error({{"model_type", "gpt2"}}),
-              HasSubstr("unsupported architecture \"gpt2\""));
+  EXPECT_THAT(model_error({{"model_type", "gpt_neox"}}),
+              HasSubstr("unsupported architecture \"gpt_neox\""));
   // A known body under another head is another model.
   EXPECT_THAT(
       model_error({{"model_type", "llama"}, {"architectures", {"LlamaForSequenceClassification"}}}),

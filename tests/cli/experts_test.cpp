@@ -199,6 +199,12 @@ TEST_F(ExpertLines, WhatExpertsCannotDoIsAnErrorBeforeWeightsAreRead) {
   refused("--moe-router-bias-update-rate 0.001", {"routers of mixtral have no bias"});
   refused("--moe-device-level-aux-loss-coeff 0.05", {"has no groups of experts"});
   refused("--moe-comm-aux-loss-coeff 0.02", {"--moe-comm-aux-loss-coeff", "has no groups"});
+  refused(
+      "--moe-expert-capacity-factor 1 --moe-token-dispatcher-type allgather",
+      {"--moe-expert-capacity-factor", "--moe-token-dispatcher-type allgather drops no tokens"});
+  refused("--moe-pad-expert-input-to-capacity",
+          {"--moe-pad-expert-input-to-capacity", "--moe-expert-capacity-factor"});
+  refused("--moe-token-dispatcher-type alltoal", {"--moe-token-dispatcher-type", "alltoall"});
   refused("--nproc_per_node 2 --router_aux_loss_coef 0.1 --moe_aux_loss_scope model --pp 2",
           {"a balance loss over all layers"});
   Words dense = four_steps("out", "--router_aux_loss_coef 0.1");
@@ -254,7 +260,29 @@ TEST_F(ExpertLines, MissingExpertsAreNamed) {
   const fs::path file = *this / "model/model.safetensors";
   // A name in the header becomes another of the same length.
   replace_in_file(file, "layers.1.mlp.experts.2.up_proj", "layers.1.mlp.experts.2.up_pr0j");
-  expect_error(run(four_steps("out")), 4, {"missing: model.layers.1.mlp.experts.2.up_proj.weight"});
+  expect_error(run(four_steps("out")), 4,
+               {"model/model.safetensors", "missing: model.layers.1.mlp.experts.2.up_proj.weight"});
+}
+
+TEST_F(ExpertLines, AMissingBiasOfTheRouterIsNamed) {
+  make_model("deepseek_v3");
+  const fs::path file = *this / "model/model.safetensors";
+  replace_in_file(file, "layers.1.mlp.gate.e_score_correction_bias",
+                  "layers.1.mlp.gate.e_score_correction_bi0s");
+  const Words words = {"model/model.safetensors",
+                       "missing: model.layers.1.mlp.gate.e_score_correction_bias"};
+  expect_error(run(four_steps("out")), 4, words);
+  expect_error(ask(*this / "model"), 4, words);
+  expect_error(run({"convert", "model", "cut", "--to", "mcore"}), 4,
+               {"missing: model.layers.1.mlp.gate.e_score_correction_bias"});
+}
+
+TEST_F(ExpertLines, ASplitOfExpertsThatCannotBeSaysWhichCan) {
+  make_model("qwen3_moe");
+  expect_error(run({"convert", "model", "cut", "--to", "mcore", "--ep", "3"}), 2,
+               {"expert parallel size 3 does not divide 4 experts", "1, 2, 4"});
+  expect_error(run({"convert", good("model").string(), "cut", "--to", "mcore", "--ep", "2"}), 2,
+               {"qwen2 has no experts"});
 }
 
 }  // namespace

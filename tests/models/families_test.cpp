@@ -97,6 +97,7 @@ const std::vector<Variant>& variants() {
       {"internlm", "internlm", Json::object()},
       {"qwen", "qwen", Json::object()},
       {"bloom", "bloom", {{"tie_word_embeddings", true}}},
+      {"gpt2", "gpt2", {{"tie_word_embeddings", true}}},
       {"deepseek_v3",
        "deepseek_v3",
        {{"attention_bias", true},

@@ -75,7 +75,7 @@ Numbers train_on(const at::Device& device, const std::string& family, bool lora,
 TEST(NpuModel, TrainsToTheNumbersOfTheCpu) {
   for (const char* family : {"llama", "qwen2", "qwen3", "internlm2", "baichuan", "mixtral",
                              "qwen2_moe", "deepseek_v3", "phi3", "minicpm3", "chatglm", "gemma",
-                             "gemma2", "gemma3_text", "bloom", "phimoe", "llama4_text"}) {
+                             "gemma2", "gemma3_text", "bloom", "gpt2", "phimoe", "llama4_text"}) {
     for (const bool lora : {false, true}) {
       SCOPED_TRACE(std::string(family) + (lora ? ", LoRA" : ", full"));
       const auto recompute = models::Recompute::kNone;
@@ -185,7 +185,7 @@ std::vector<std::vector<text::TokenId>> answers_of(const models::CausalLM& model
 
 TEST(NpuModel, AnswersAsTheCpu) {
   for (const char* family : {"llama", "qwen2", "qwen3", "baichuan", "mixtral", "deepseek_v3",
-                             "gemma2", "bloom", "llama4_text"}) {
+                             "gemma2", "bloom", "gpt2", "llama4_text"}) {
     const auto model_on = [&](const at::Device& device) {
       Json json = danlu::test::tiny_config(family);
       json["initializer_range"] = 0.5;

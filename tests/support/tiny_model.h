@@ -1,5 +1,6 @@
 // tests/support/tiny_model.h: writes small Hugging Face model directories with random weights.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "arch/turned_matrices.h"
 #include "base/file.h"
 #include "base/rng.h"
 #include "support/temporary_directory.h"
@@ -68,6 +70,11 @@ inline void add_dense_quirks(const std::string& model_type, Json& config) {
     for (const char* other : {"num_key_value_heads", "rms_norm_eps", "max_position_embeddings"})
       config.erase(other);
     config.update({{"intermediate_size", 128}, {"layer_norm_epsilon", 1e-5}, {"seq_length", 128}});
+  }
+  if (model_type == "gpt2") {
+    for (const char* other : {"num_key_value_heads", "rms_norm_eps", "hidden_act"})
+      config.erase(other);
+    config["layer_norm_epsilon"] = 1e-5;
   }
   if (model_type == "internlm3") config.update({{"head_dim", 12}, {"qkv_bias", true}});
   if (model_type == "internlm" || model_type == "qwen") config.erase("num_key_value_heads");
@@ -160,6 +167,8 @@ inline arch::ModelConfig write_tiny_model(const std::filesystem::path& directory
   for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
     if (!spec.tied_to.empty()) continue;
     infos.push_back({spec.name, dtype, spec.shape});
+    if (arch::turns_matrices(config) && spec.layer >= 0)
+      std::reverse(infos.back().shape.begin(), infos.back().shape.end());
     specs.push_back(spec);
   }
   std::vector<std::byte> bytes;

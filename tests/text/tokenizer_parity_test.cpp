@@ -6,8 +6,10 @@
 #include <map>
 #include <mutex>
 
+#include "base/file.h"
 #include "base/threads.h"
 #include "support/temporary_directory.h"
+#include "support/throws.h"
 #include "text/conversation.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "tokenizer_golden.h"
@@ -153,6 +155,31 @@ TEST(TokenizerParity, VocabJsonAndMergesTxtGiveTheIdsOfTokenizerJson) {
   for (const auto& [name, text] : test::nasty_texts()) {
     ASSERT_EQ(whole->encode(text), parts->encode(text)) << name;
   }
+}
+
+/// Under the names that Megatron's scripts give them, without any other file.
+TEST(TokenizerParity, Gpt2InTwoFilesGivesTheIdsOfTokenizerJson) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path root = test::unpacked("tokenizers");
+  const auto whole = Tokenizer::load(root / "gpt2");
+  const Json model = read_json_file(root / "gpt2" / "tokenizer.json")["model"];
+  const test::TemporaryDirectory directory;
+  write_json_file(directory / "gpt2-vocab.json", model["vocab"]);
+  std::string merges = "#version: 0.2\n";
+  for (const Json& merge : model["merges"]) {
+    merges += merge.is_string() ? merge.get<std::string>()
+                                : merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+    merges += "\n";
+  }
+  write_file_atomic(directory / "gpt2-merges.txt", merges);
+  const auto parts = Tokenizer::load(directory / "gpt2-vocab.json");
+  for (const auto& [name, text] : test::nasty_texts())
+    ASSERT_EQ(whole->encode(text), parts->encode(text)) << name;
+  EXPECT_EQ(parts->eos_id(), TokenId{50256});
+  EXPECT_EQ(parts->encode("a<|endoftext|>"), whole->encode("a<|endoftext|>"));
+  fs::remove(directory / "gpt2-merges.txt");
+  EXPECT_THAT(test::error_of<ModelError>([&] { Tokenizer::load(directory / "gpt2-vocab.json"); }),
+              testing::HasSubstr("gpt2-merges.txt is missing beside it"));
 }
 
 /// ChatGLM2 and 3 have a tokenizer.model and code that numbers further tokens behind its pieces;

@@ -49,6 +49,7 @@ const std::vector<Case>& families() {
       {"chatglm", "chatglm", none},
       {"minicpm", "minicpm", none},
       {"bloom", "bloom", {{"tie_word_embeddings", true}}},
+      {"gpt2", "gpt2", {{"tie_word_embeddings", true}}},
       {"latent", "deepseek_v3", none},
       {"latent_bias", "deepseek_v3", {{"attention_bias", true}}},
       {"latent_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}}};
@@ -82,8 +83,8 @@ Case of(const std::string& name, Tuning tuning, const MeshShape& shape,
 std::pair<int64_t, int64_t> heads_of(const Case& c) {
   const int64_t heads = c.changes.value("num_attention_heads", 4);
   const std::string family = c.family;
-  const bool has_own_keys =
-      family == "baichuan" || family == "bloom" || family.starts_with("deepseek");
+  const bool has_own_keys = family == "baichuan" || family == "bloom" || family == "gpt2" ||
+                            family.starts_with("deepseek");
   return {heads, has_own_keys ? heads : 2};
 }
 
@@ -205,6 +206,8 @@ std::vector<Case> pipelines() {
                             of("minicpm", Tuning::kFull, pp2),
                             of("bloom", Tuning::kFull, all, Sharding::kParameters),
                             of("bloom", Tuning::kLora, with_tensor),
+                            of("gpt2", Tuning::kFull, all, Sharding::kParameters),
+                            of("gpt2", Tuning::kLora, all),
                             of("chatglm", Tuning::kFull, all),
                             of("qwen2", Tuning::kFull, with_data, Sharding::kParameters, true)};
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
@@ -245,6 +248,7 @@ std::vector<Case> contexts() {
     list.push_back(of("qwen2", Tuning::kFull, beside(context, 1, 2, 1), Sharding::kGradients));
     list.push_back(of("baichuan_alibi", Tuning::kFull, beside(context, 1, 1, 1)));
     list.push_back(of("bloom", Tuning::kFull, beside(context, 2, 1, 1)));
+    list.push_back(of("gpt2", Tuning::kFull, beside(context, 2, 1, 1)));
     list.push_back(of("mistral", Tuning::kFull, beside(context, 1, 1, 1)));
     list.push_back(of("gemma2", Tuning::kFull, beside(context, 2, 1, 1)));
     list.push_back(of("phi3", Tuning::kFull, beside(context, 1, 2, 1)));
@@ -509,7 +513,10 @@ std::vector<Case> quick_cases() {
                             of("bloom", Tuning::kFull, tp4),
                             of("bloom", Tuning::kFull, dp2, zero3),
                             of("bloom", Tuning::kFull, both, zero3),
-                            of("bloom", Tuning::kDora, sp2)};
+                            of("bloom", Tuning::kDora, sp2),
+                            of("gpt2", Tuning::kFull, sp4),
+                            of("gpt2", Tuning::kFull, both, zero3),
+                            of("gpt2", Tuning::kDora, sp2)};
   for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
     for (const MeshShape& shape : {tp2, tp4, dp2, dp4, sp2, sp4, both})
       list.push_back(of("qwen2", tuning, shape));

@@ -126,9 +126,10 @@ TEST(MeshCases, EveryFamilyHasEveryTuningAndStage) {
     return std::any_of(slow.begin(), slow.end(),
                        [&](const Case& c) { return c.name == family && wanted(c); });
   };
-  for (const std::string family : {"qwen2", "llama_bias", "llama_biases", "llama_tied", "qwen3",
-                                   "internlm2", "baichuan2", "baichuan_alibi", "mistral", "phi3",
-                                   "gemma2", "gemma3", "glm4", "chatglm", "minicpm", "bloom"}) {
+  for (const std::string family :
+       {"qwen2", "llama_bias", "llama_biases", "llama_tied", "qwen3", "internlm2", "baichuan2",
+        "baichuan_alibi", "mistral", "phi3", "gemma2", "gemma3", "glm4", "chatglm", "minicpm",
+        "bloom", "gpt2"}) {
     for (const Tuning tuning : {Tuning::kFull, Tuning::kLora, Tuning::kDora}) {
       EXPECT_EQ(has(family, [&](const Case& c) { return c.tuning == tuning; }),
                 family != "llama_biases" || tuning == Tuning::kFull)

@@ -125,7 +125,8 @@ std::vector<Case> cases() {
       {"mistral", 192, 192, 12, 2, 7, 96, 1024},   {"internlm2", 64, 256, 4, 4, 12, 4000, 768},
       {"baichuan", 96, 256, 2, 2, 6, 128, 1024},   {"gated_residual", 96, 256, 4, 4, 6, 128, 1024},
       {"deepseek_v3", 96, 192, 6, 6, 6, 96, 1024}, {"phi3", 64, 256, 4, 2, 6, 96, 1024},
-      {"glm4", 96, 256, 4, 2, 6, 96, 1024},        {"bloom", 96, 384, 4, 4, 6, 96, 1024}};
+      {"glm4", 96, 256, 4, 2, 6, 96, 1024},        {"bloom", 96, 384, 4, 4, 6, 96, 1024},
+      {"gpt2", 96, 384, 4, 4, 6, 96, 1024}};
   for (const Case& shape : shapes) {
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {

@@ -30,7 +30,10 @@ QWEN = {"model.embed_tokens": "transformer.wte", "model.layers": "transformer.h"
         "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "model.norm": "transformer.ln_f"}
 BLOOM = {"model.embed_tokens": "transformer.word_embeddings", "model.layers": "transformer.h", "self_attn.o_proj": "self_attention.dense",
          "mlp.down_proj": "mlp.dense_4h_to_h", "model.norm": "transformer.ln_f"}
-RENAMED = {"internlm2": INTERNLM2, "chatglm": CHATGLM, "qwen": QWEN, "bloom": BLOOM}
+GPT2 = {"model.embed_tokens": "transformer.wte", "model.layers": "transformer.h", "self_attn.o_proj": "attn.c_proj",
+        "self_attn.W_pack": "attn.c_attn", "mlp.down_proj": "mlp.c_proj", "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2",
+        "model.norm": "transformer.ln_f"}
+RENAMED = {"gpt2": GPT2, "internlm2": INTERNLM2, "chatglm": CHATGLM, "qwen": QWEN, "bloom": BLOOM}
 # Behind attention, before the MLP, behind it.
 GEMMA2 = ("post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 NORMS = {"gemma2": GEMMA2, "gemma3_text": GEMMA2, "glm4": ("post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")}
@@ -55,7 +58,7 @@ class Model:
         return self.get(f"model.layers.{index}.{name}")
 
     def qkv(self, index, kind):
-        if self.family in ("baichuan", "qwen"):
+        if self.family in ("baichuan", "qwen", "gpt2"):
             packed = self.layer(index, f"self_attn.W_pack.{kind}")
             return None if packed is None else packed.chunk(3)
         if self.family in ("internlm2", "bloom"):
@@ -82,7 +85,8 @@ class Model:
         return None if gate is None else (gate, self.layer(index, f"mlp.up_proj.{kind}"))
 
     def ungated(self, index, kind):
-        return self.layer(index, f"mlp.dense_h_to_4h.{kind}") if self.family == "bloom" else None
+        name = {"bloom": "dense_h_to_4h", "gpt2": "c_fc"}.get(self.family)
+        return name and self.layer(index, f"mlp.{name}.{kind}")
 
     def is_sparse(self, index):
         if self.family == "qwen2_moe" or self.family == "qwen3_moe":
@@ -153,6 +157,9 @@ class Rank:
         if first:
             out[root + "embedding.word_embeddings.weight"] = self.vocabulary("model.embed_tokens.weight")
             self.note_shared(root + "embedding.word_embeddings.weight")
+            places = self.m.get("transformer.wpe.weight")
+            if places is not None:
+                out[root + "embedding.position_embeddings.weight"] = places
             for kind in ("weight", "bias"):
                 norm = self.m.get(f"transformer.word_embeddings_layernorm.{kind}")
                 if norm is not None:
@@ -310,8 +317,9 @@ def check_arguments(where, root, case):
         "padded_vocab_size": -(-config["vocab_size"] // unit) * unit, "num_layers_per_virtual_pipeline_stage": case["layers_per_chunk"] or None,
         "noop_layers": set(case["noop_layers"]) or None, "num_layer_list": ",".join(map(str, case["layer_list"])) or None,
         "untie_embeddings_and_output_weights": not config["tie_word_embeddings"],
-        "params_dtype": CONFIG_DTYPES[config["torch_dtype"]], "moe_tp_extend_ep": case["tp_extends_ep"] and not case["counts_tensor_ranks"], "swiglu": not config["model_type"].startswith(("gemma", "bloom")),
-        "normalization": "LayerNorm" if config["model_type"] == "bloom" else "RMSNorm"}
+        "params_dtype": CONFIG_DTYPES[config["torch_dtype"]], "moe_tp_extend_ep": case["tp_extends_ep"] and not case["counts_tensor_ranks"], "swiglu": not config["model_type"].startswith(("gemma", "bloom", "gpt2")),
+        "normalization": "LayerNorm" if config["model_type"] in ("bloom", "gpt2") else "RMSNorm",
+        "position_embedding_type": "learned_absolute" if config["model_type"] == "gpt2" else args.position_embedding_type}
     for key, value in expected.items():
         assert getattr(args, key) == value, (where, key, getattr(args, key), value)
 

@@ -60,12 +60,13 @@ class LoraTarget : public testing::Test {
     return random_.source(infos);
   }
   FusedAdapters write(const std::vector<std::string>& targets, const Split& split, Dialect dialect,
-                      bool alone) {
+                      bool alone, ExpertForm experts = ExpertForm::kSequential) {
     adapter_ = adapter(targets);
     std::vector<TensorInfo> globals = global_tensors(config_, DType::kBF16);
     TargetOptions options;
     options.split = split;
     options.form.dialect = dialect;
+    options.form.experts = experts;
     FusedAdapters fused =
         fuse_adapters(model_layout(config_, split, options.form, globals), adapter_, peft_);
     options.adapters = &fused;
@@ -125,20 +126,24 @@ TEST_F(LoraTarget, AdaptersOfExpertsComeBackAtEverySplit) {
   json_ = test::tiny_config("qwen2_moe");
   config_ = random_.parse(json_);
   model_ = random_.source(global_tensors(config_, DType::kBF16));
-  for (const Split& split :
-       {Split{}, Split{.tp = 2}, Split{.ep = 2}, Split{.pp = 2, .ep = 4}, Split{.tp = 2, .ep = 2},
-        Split{.tp = 2, .ep = 2, .tp_extends_ep = true}}) {
-    for (const bool alone : {false, true}) {
-      SCOPED_TRACE(fmt::format("tp {} pp {} ep {} {} alone {}", split.tp, split.pp, split.ep,
-                               split.tp_extends_ep, alone));
-      const FusedAdapters fused = write(kAll, split, Dialect::kCore, alone);
-      EXPECT_THAT(fused.modules,
-                  testing::ElementsAre("linear_fc1", "linear_fc2", "linear_proj", "linear_qkv"));
-      const Checkpoint opened = open_checkpoint(root());
-      expect_same(*adapter_, *opened.adapters);
-      EXPECT_EQ(opened.peft->rank, kR);
-      if (!alone) expect_same(*model_, *opened.model);
-      EXPECT_TRUE(opened.differing_copies().empty());
+  for (const ExpertForm experts : {ExpertForm::kTeGrouped, ExpertForm::kSequential}) {
+    const bool is_grouped = experts == ExpertForm::kTeGrouped;
+    const Dialect dialect = is_grouped ? Dialect::kTransformerEngine : Dialect::kCore;
+    for (const Split& split :
+         {Split{}, Split{.tp = 2}, Split{.ep = 2}, Split{.pp = 2, .ep = 4}, Split{.tp = 2, .ep = 2},
+          Split{.tp = 2, .ep = 2, .tp_extends_ep = true}}) {
+      for (const bool alone : {false, true}) {
+        SCOPED_TRACE(fmt::format("tp {} pp {} ep {} {} alone {} grouped {}", split.tp, split.pp,
+                                 split.ep, split.tp_extends_ep, alone, is_grouped));
+        const FusedAdapters fused = write(kAll, split, dialect, alone, experts);
+        EXPECT_THAT(fused.modules,
+                    testing::ElementsAre("linear_fc1", "linear_fc2", "linear_proj", "linear_qkv"));
+        const Checkpoint opened = open_checkpoint(root());
+        expect_same(*adapter_, *opened.adapters);
+        EXPECT_EQ(opened.peft->rank, kR);
+        if (!alone) expect_same(*model_, *opened.model);
+        EXPECT_TRUE(opened.differing_copies().empty());
+      }
     }
   }
   const auto file = open_torch_file(root() / "iter_0000001/mp_rank_00_000" / kModelFile);
@@ -150,16 +155,49 @@ TEST_F(LoraTarget, AdaptersOfExpertsComeBackAtEverySplit) {
                  "default.weight"));
 }
 
+/// Names and shapes as ms-swift's LoraParallelLinear has them around Transformer-Engine's grouped
+/// linear layers: an A and a B for each expert, of fc1 one A for gate and up.
+TEST_F(LoraTarget, ExpertsBesideEachOtherHaveAdaptersBesideEachOther) {
+  json_ = test::tiny_config("qwen3_moe");  // 4 experts, hidden 32, width 24
+  config_ = random_.parse(json_);
+  model_ = random_.source(global_tensors(config_, DType::kBF16));
+  write({"gate_proj", "up_proj", "down_proj"}, {.ep = 2}, Dialect::kTransformerEngine, false,
+        ExpertForm::kTeGrouped);
+  const auto file = open_torch_file(root() / "iter_0000001/mp_rank_00_001" / kModelFile);
+  const std::string layer = "model.decoder.layers.1.mlp.experts.";
+  const auto shape = [&](const std::string& name) {
+    const TensorInfo* found = file->find(layer + name);
+    return found ? found->shape : std::vector<int64_t>{};
+  };
+  EXPECT_THAT(shape("linear_fc1.base_layer.weight1"), testing::ElementsAre(48, 32));
+  EXPECT_THAT(shape("linear_fc1.lora_A.default.weight1"), testing::ElementsAre(2 * kR, 32));
+  EXPECT_THAT(shape("linear_fc1.lora_B.default.weight1"), testing::ElementsAre(48, 2 * kR));
+  EXPECT_THAT(shape("linear_fc2.lora_A.default.weight0"), testing::ElementsAre(2 * kR, 24));
+  EXPECT_THAT(shape("linear_fc2.lora_B.default.weight0"), testing::ElementsAre(32, 2 * kR));
+  EXPECT_THAT(shape("linear_fc1.lora_A.default.weight2"), testing::IsEmpty());
+  // The last of this rank is the model's expert 3: its A is the first kR rows.
+  const std::vector<double> stored = numbers_of(*file, layer + "linear_fc2.lora_A.default.weight1"),
+                            own = numbers_of(
+                                *adapter_,
+                                adapter_tensor_name("model.layers.1.mlp.experts.3.down_proj",
+                                                    AdapterPart::kLoraA));
+  ASSERT_EQ(own.size(), static_cast<size_t>(kR * 24));
+  EXPECT_TRUE(std::equal(own.begin(), own.end(), stored.begin()));
+  EXPECT_THAT(test::error_of<ModelError>([&] {
+                write({"experts.3.down_proj"}, {.ep = 2}, Dialect::kTransformerEngine, false,
+                      ExpertForm::kTeGrouped);
+              }),
+              HasSubstr("has no adapter, and other experts beside it have"));
+}
+
 TEST_F(LoraTarget, ExpertsThatShareAMatrixCarryNoAdapters) {
   json_ = test::tiny_config("mixtral");
   config_ = random_.parse(json_);
-  for (const ExpertForm experts : {ExpertForm::kGrouped, ExpertForm::kTeGrouped}) {
-    const auto layout =
-        model_layout(config_, {}, {.experts = experts}, global_tensors(config_, DType::kBF16));
-    EXPECT_THAT(test::error_of<ModelError>(
-                    [&] { fuse_adapters(layout, adapter({"q_proj", "w1"}), peft_); }),
-                HasSubstr("stored with others in one matrix"));
-  }
+  const auto layout = model_layout(config_, {}, {.experts = ExpertForm::kGrouped},
+                                   global_tensors(config_, DType::kBF16));
+  EXPECT_THAT(
+      test::error_of<ModelError>([&] { fuse_adapters(layout, adapter({"q_proj", "w1"}), peft_); }),
+      HasSubstr("stored with others in one matrix"));
 }
 
 /// Element [row, col] of alpha / rank · B · A.

@@ -65,7 +65,8 @@ class RandomModels {
     Json json = tiny_config(family);
     const int64_t groups = one_of<int64_t>({2, 4}), queries = one_of<int64_t>({1, 2, 3});
     const int64_t head_dim = 2 * between(1, 3);
-    const bool fused_thirds = family == "baichuan" || family == "qwen" || family == "bloom";
+    const bool fused_thirds =
+        family == "baichuan" || family == "qwen" || family == "bloom" || family == "gpt2";
     json["num_attention_heads"] = fused_thirds ? groups : groups * queries;
     json["hidden_size"] = json["num_attention_heads"].get<int64_t>() * head_dim;
     if (!fused_thirds) json["num_key_value_heads"] = groups;

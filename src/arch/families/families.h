@@ -33,5 +33,6 @@ Family internlm3_family();
 Family internlm_family();
 Family qwen_family();
 Family bloom_family();
+Family gpt2_family();
 
 }  // namespace danlu::arch

@@ -33,7 +33,7 @@
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/safetensors_target.h"
 #include "weights/hf/save_model.h"
-#include "weights/hf/stacked_experts.h"
+#include "weights/hf/stored_form.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/target.h"
@@ -313,7 +313,7 @@ void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion&
   }
   refuse_mixed_types(conversion.target.layout, tr("files of this family keep both in one tensor"));
   conversion.reopen = [config = plan.config](const fs::path& directory) {
-    return weights::with_single_experts(weights::open_weights(directory), config);
+    return weights::as_parameters(weights::open_weights(directory), config);
   };
 }
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "arch/learned_positions.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/progress.h"
@@ -20,7 +21,7 @@
 #include "weights/compare/describe.h"
 #include "weights/convert/checkpoint_source.h"
 #include "weights/hf/body_names.h"
-#include "weights/hf/stacked_experts.h"
+#include "weights/hf/stored_form.h"
 #include "weights/hf/tower_names.h"
 #include "weights/native/native.h"
 
@@ -29,6 +30,8 @@ namespace {
 
 std::string rope_text(const arch::ModelConfig& config) {
   if (config.alibi) return "ALiBi";
+  if (const int64_t rows = arch::learned_positions(config))
+    return fmt::format("learned, {} rows", rows);
   constexpr const char* kScaling[] = {"",         ", linear", ", dynamic",
                                       ", llama3", ", yarn",   ", longrope"};
   const double theta = config.rope.theta;
@@ -219,7 +222,7 @@ void inspect_model(const fs::path& directory, bool every_tensor) {
         std::exchange(source, weights::with_hub_names(source, *config, directory));
     if (source != as_stored)
       print_line("names", "newer ones (model.visual., model.language_model.), shown as the hub's");
-    source = weights::with_single_experts(weights::with_body_names(source, *config), *config);
+    source = weights::as_parameters(weights::with_body_names(source, *config), *config);
     print_fit(*config, *source);
   }
   print_weights(*source, every_tensor);

@@ -97,6 +97,10 @@ std::vector<OptionSpec> text_options() {
        .help = "model directory or tokenizer file (rows of input_ids need none)",
        .aliases = {"m", "model", "tokenizer", "tokenizer_model", "model_name_or_path"},
        .group = group},
+      {.name = "vocab_file",
+       .help =
+           "the same of a tokenizer in two files: NAMEvocab.json, with NAMEmerges.txt beside it",
+       .group = group},
       {.name = "prompt_type",
        .help = "chat template by name or *.jinja file (default: the tokenizer's own)",
        .aliases = {"template", "template_type"},
@@ -184,8 +188,7 @@ std::vector<OptionSpec> compatible_options() {
       ignored("mm_tool", OptionType::kString, "rows do not depend on it"),
       ignored("tokenizer_type", OptionType::kString, by_content),
       ignored("tokenizer_not_use_fast", OptionType::kBool, by_content),
-      ignored("vocab_file", OptionType::kString, by_content),
-      ignored("merge_file", OptionType::kString, by_content),
+      ignored("merge_file", OptionType::kString, "it is what lies beside --vocab-file"),
       ignored("split_sentences", OptionType::kBool, "texts are tokenised whole"),
       ignored("keep_newlines", OptionType::kBool, "texts are tokenised whole"),
       ignored("dataset_impl", OptionType::kString, "files are always read by mmap"),
@@ -231,8 +234,10 @@ data::PreprocessSpec spec_from(const Options& options) {
 
 /// Where the tokenizer lies; empty: none is named.
 fs::path named_tokenizer(const Options& options) {
-  if (!options.has_value("tokenizer_name_or_path")) return {};
-  return settings::located_if_named(options.get_string("tokenizer_name_or_path"));
+  for (const char* name : {"tokenizer_name_or_path", "vocab_file"}) {
+    if (options.has_value(name)) return settings::located_if_named(options.get_string(name));
+  }
+  return {};
 }
 
 data::PreprocessText text_from(const Options& options) {

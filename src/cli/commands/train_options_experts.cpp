@@ -153,13 +153,23 @@ std::vector<OptionSpec> train_expert_options() {
   all.push_back(described("norm_topk_prob",
                           {"shared_expert_gate", "moe_router_pre_softmax", "seq_aux"},
                           OptionType::kBool));
-  all.push_back(built_in("moe_token_dispatcher_type", {"moe_router_dtype"}, OptionType::kString));
-  all.push_back(built_in("moe_grouped_gemm",
-                         {"moe_permutation_async_comm", "moe_permute_fusion", "moe_fb_overlap",
-                          "moe_revert_type_after_topk", "use_fused_moe_token_permute_and_unpermute",
-                          "router_gating_in_fp32", "mla_fa_without_pad", "mla_mm_split",
-                          "mla_zero_memory", "moe_pad_expert_input_to_capacity"},
-                         OptionType::kBool));
+  all.push_back(built_in("moe_router_dtype", {}, OptionType::kString));
+  all.push_back({.name = "moe_token_dispatcher_type",
+                 .help = "accepted; allgather drops nothing",
+                 .choices = {"allgather", "alltoall", "alltoall_seq", "flex"},
+                 .group = kGroup,
+                 .ignored_because = "experts have one implementation"});
+  all.push_back(
+      built_in("moe_grouped_gemm",
+               {"moe_permutation_async_comm", "moe_permute_fusion", "moe_fb_overlap",
+                "moe_revert_type_after_topk", "use_fused_moe_token_permute_and_unpermute",
+                "router_gating_in_fp32", "mla_fa_without_pad", "mla_mm_split", "mla_zero_memory"},
+               OptionType::kBool));
+  all.push_back({.name = "moe_pad_expert_input_to_capacity",
+                 .type = OptionType::kBool,
+                 .help = "accepted beside a capacity factor",
+                 .group = kGroup,
+                 .ignored_because = "an expert computes the rows it has"});
   all.push_back(built_in("moe_zero_memory", {"moe_zero_memory_num_layers"}, OptionType::kString));
   all.back().may_be_alone = true;
   return all;

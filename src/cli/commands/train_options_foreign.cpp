@@ -180,8 +180,11 @@ std::vector<OptionSpec> data_and_run() {
                   "training measures the loss; danlu infer answers data sets afterwards"),
       unavailable({"eval_delay", "early_stop_interval", "early_stopping_steps"},
                   "evaluation and training keep to --eval_steps and --max_steps"),
-      unavailable({"profile_step_start", "profile_level", "profile_ranks"},
-                  "profiling is not in this version"),
+      unavailable(
+          {"profile_step_start", "profile_step_end", "profile_level", "profile_ranks",
+           "profile_with_cpu", "profile_with_stack", "profile_with_memory", "profile_record_shapes",
+           "profile_save_path", "profile_export_type", "profile_data_simplification"},
+          "profiling is not in this version"),
       unavailable({"enable_high_availability", "elastic", "use_ray"},
                   "this version trains in one process"),
   };

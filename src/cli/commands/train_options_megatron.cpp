@@ -73,6 +73,7 @@ std::vector<OptionSpec> train_megatron_options() {
        .group = group,
        .ignored_because = "layers follow from config.json"},
       accepted("tokenizer_type", "the tokenizer's files say what it is", {"model_type_hf"}),
+      accepted("merge_file", "it is what lies beside --vocab-file"),
       accepted_flag("tokenizer_not_use_fast", "there is one tokenizer implementation",
                     {"no_use_fast"}),
       accepted("init_method_std", "config.json's initializer_range decides"),

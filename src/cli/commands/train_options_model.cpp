@@ -24,6 +24,10 @@ std::vector<OptionSpec> train_model_options() {
                "that has none",
        .aliases = {"tokenizer_name_or_path", "tokenizer_path", "tokenizer_model"},
        .group = model},
+      {.name = "vocab_file",
+       .help =
+           "the same of a tokenizer in two files: NAMEvocab.json, with NAMEmerges.txt beside it",
+       .group = model},
       {.name = "from_scratch",
        .type = OptionType::kBool,
        .default_text = "false",

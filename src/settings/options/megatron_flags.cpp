@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/learned_positions.h"
 #include "base/error.h"
 #include "base/option_text.h"
 
@@ -109,9 +110,14 @@ const char* scaling_name(arch::RopeScaling scaling) {
   return "none";
 }
 
+const char* kind_of_positions(const arch::ModelConfig& model) {
+  if (arch::learned_positions(model) > 0) return "learned_absolute";
+  return model.alibi ? "alibi" : "rope";
+}
+
 void check_position_flags(const Options& options, const arch::ModelConfig& model,
                           FlagCheck& check) {
-  check.text("position_embedding_type", model.alibi ? "alibi" : "rope");
+  check.text("position_embedding_type", kind_of_positions(model));
   const arch::RopeConfig& rope = model.rope;
   if (!rope.enabled) return;
   if (options.has_value("rotary_base"))

@@ -61,7 +61,7 @@ ModelSource source_from(const Options& options, bool loads,
   source.iteration = options.get_string_or("iteration", "");
   source.adapter = options.get_string_or("adapters", "");
   if (options.is_given("lora_alpha")) source.adapter_alpha = options.get_float("lora_alpha");
-  source.tokenizer = options.get_string_or("tokenizer", "");
+  source.tokenizer = options.get_string_or("tokenizer", options.get_string_or("vocab_file", ""));
   source.tokenizer_is_named = !source.tokenizer.empty();
   if (source.tokenizer.empty() && loads && options.has_value("model"))
     source.tokenizer = locate(options.get_string("model"));

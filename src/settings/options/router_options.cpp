@@ -60,6 +60,22 @@ void check_group_terms(const Options& options, const arch::ModelConfig& model,
   }
 }
 
+/// As Megatron has it: its dispatcher by gathers drops nothing, and padding is up to the room.
+void check_capacity_flags(const Options& options, const RouterTraining& routers) {
+  const bool has_room = routers.capacity_factor > 0;
+  if (has_room && options.get_string_or("moe_token_dispatcher_type", "") == "allgather") {
+    throw UsageError(tr("[train] {}: {} allgather drops no tokens",
+                        options.given_as("moe_expert_capacity_factor"),
+                        options.given_as("moe_token_dispatcher_type")),
+                     tr("alltoall does; or leave one of them out"));
+  }
+  if (!has_room && options.get_bool_or("moe_pad_expert_input_to_capacity", false)) {
+    throw UsageError(tr("[train] {}: experts have as much room as they need",
+                        options.given_as("moe_pad_expert_input_to_capacity")),
+                     tr("leave it out, or give --moe-expert-capacity-factor"));
+  }
+}
+
 }  // namespace
 
 RouterTraining router_training_from(const Options& options, const arch::ModelConfig& model) {
@@ -78,6 +94,7 @@ RouterTraining router_training_from(const Options& options, const arch::ModelCon
   routers.draws_picks =
       type == "sparsemixer_topk" && model.experts.score == arch::RouterScore::kSparseMixer;
   routers.input_jitter = options.get_float_or("moe_input_jitter_eps", 0);
+  check_capacity_flags(options, routers);
   const bool moves = options.get_bool_or("moe_router_enable_expert_bias", false);
   routers.bias_update_rate =
       options.get_float_or("moe_router_bias_update_rate", moves ? kMegatronsRate : 0.0);

@@ -260,6 +260,20 @@ std::shared_ptr<const Tokenizer> make_tokenizer_json(std::string_view text, Comp
       read_pipeline(text, file.string()), std::move(companions), std::vector<fs::path>{file}, text);
 }
 
+namespace {
+
+/// GPT-2's class has one token for the beginning, the end and what is not known, if no file names
+/// others.
+void name_gpt2s_token(const Vocabulary& vocabulary, Companions& companions) {
+  const std::string kind = companions.tokenizer_class(), token = "<|endoftext|>";
+  if (!(kind.empty() || kind.starts_with("GPT2Tokenizer")) || vocabulary.find(token) < 0) return;
+  for (auto* slot : {&companions.special.bos, &companions.special.eos, &companions.special.unk}) {
+    if (!*slot) *slot = token;
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& vocab_path,
                                                        const fs::path& merges_path) {
   const MappedFile vocab(vocab_path), merges(merges_path);
@@ -274,8 +288,9 @@ std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& vocab_pat
 
   Companions companions = read_companions(vocab_path.parent_path());
   const Json parts = parts_of_vocab_and_merges(companions);
-  return std::make_shared<PipelineTokenizer>(assemble(source, parts, vocab_path.string()),
-                                             std::move(companions),
+  Pipeline pipeline = assemble(source, parts, vocab_path.string());
+  name_gpt2s_token(pipeline.model->vocabulary(), companions);
+  return std::make_shared<PipelineTokenizer>(std::move(pipeline), std::move(companions),
                                              std::vector<fs::path>{vocab_path, merges_path});
 }
 

@@ -17,7 +17,7 @@
 #include "weights/hf/body_names.h"
 #include "weights/hf/new_head.h"
 #include "weights/hf/renamed_source.h"
-#include "weights/hf/stacked_experts.h"
+#include "weights/hf/stored_form.h"
 #include "weights/hf/text_part.h"
 #include "weights/hf/tower_names.h"
 #include "weights/hf/value_head.h"
@@ -147,7 +147,7 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   // What is no file of weights at all says so before a configuration is looked for beside it.
   const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions, heads_of(options));
-  auto all = with_single_experts(
+  auto all = as_parameters(
       with_body_names(
           with_hub_names(
               with_text_part(without_wrappers(is_directory ? open_weights(path) : file, path),
@@ -454,7 +454,7 @@ std::shared_ptr<const TensorSource> open_any_tensors(const fs::path& path,
     try {
       const arch::ModelConfig config = arch::load_model_config(directory);
       all = with_text_part(std::move(all), config, path);
-      all = with_single_experts(with_body_names(with_hub_names(all, config, path), config), config);
+      all = as_parameters(with_body_names(with_hub_names(all, config, path), config), config);
       if (mismatches(config, *all).empty()) return std::make_shared<ModelView>(all, config);
     } catch (const ModelError&) {
       // Another architecture's tensors can be looked at all the same.

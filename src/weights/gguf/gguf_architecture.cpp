@@ -28,8 +28,10 @@ void check_latent_yarn(const ModelConfig& c) {
 
 void check_rope(const ModelConfig& c, const std::string& name) {
   const arch::RopeConfig& rope = c.rope;
-  if (rope.scaling == RopeScaling::kDynamic)
-    refuse(c, "dynamic rope scaling has no counterpart in llama.cpp");
+  // It changes nothing up to the length that the model was trained for.
+  if (rope.scaling == RopeScaling::kDynamic && rope.original_max_positions > 0 &&
+      rope.original_max_positions < c.max_positions)
+    refuse(c, "dynamic rope scaling within max_position_embeddings has no counterpart in llama.cpp");
   if (rope.scaling == RopeScaling::kLongRope && name != "phi3" && name != "phimoe" &&
       name != "minicpm")
     refuse(c,
@@ -57,6 +59,12 @@ void check_baichuan(const ModelConfig& c) {
     refuse(c, tr("llama.cpp takes a Baichuan of 32 layers as rotary and one of 40 as "
                  "ALiBi; this one has {} and {}",
                  c.num_layers, c.alibi ? "ALiBi" : "rotary embedding"));
+}
+
+void check_gpt2(const ModelConfig& c) {
+  if (c.attention_scale > 0) refuse(c, "scale_attn_weights is false");
+  if (c.activation != arch::Activation::kGeluTanh)
+    refuse(c, "llama.cpp's gpt2 has the approximation of GELU by tanh (gelu_new)");
 }
 
 /// Every how many layers one has experts, and the others none; 0: they do not stand so.
@@ -124,7 +132,7 @@ void check_experts(const ModelConfig& c, const std::string& name) {
 
 /// Architectures of llama.cpp that know biases only where their published models have them.
 void check_biases(const ModelConfig& c, const std::string& name) {
-  if (name == "llama" || name == "bloom") return;
+  if (name == "llama" || name == "bloom" || name == "gpt2") return;
   if (name == "phimoe") {
     if (!c.qkv_bias || !c.o_bias || !c.head_bias)
       refuse(c, "llama.cpp's phimoe has biases in attention and head");
@@ -144,7 +152,11 @@ void check_latent(const ModelConfig& c) {
   }
 }
 
-void check_windows(const ModelConfig& c, std::vector<std::string>& notes) {
+void note_lengths(const ModelConfig& c, std::vector<std::string>& notes) {
+  if (c.rope.scaling == RopeScaling::kDynamic) {
+    notes.push_back(tr("llama.cpp knows no dynamic rope scaling: beyond {} tokens answers differ",
+                       c.max_positions));
+  }
   const auto sliding = std::count_if(c.sliding_window.begin(), c.sliding_window.end(),
                                      [](int64_t window) { return window > 0; });
   if (sliding == 0) return;
@@ -275,18 +287,21 @@ std::string architecture_of(const ModelConfig& c) {
   std::erase(name, '_');  // qwen2moe
   if (name.starts_with("gemma"))
     refuse(c, "GGUF has the weights of its norms with one added, which this version does not do");
-  if (name == "mistral" || name == "mixtral" || name == "internlm3") name = "llama";
+  if (name == "mistral" || name == "mixtral" || name == "internlm" || name == "internlm3")
+    name = "llama";
   if (name == "glm") name = "chatglm";
   if (name == "llama4text") name = "llama4";
   if (name.starts_with("deepseekv")) name = "deepseek2";
   const std::vector<std::string> known = {
-      "llama",   "qwen2", "qwen3",   "qwen2moe", "qwen3moe", "baichuan",  "internlm2", "phi3",
-      "chatglm", "glm4",  "minicpm", "glm4moe",  "phimoe",   "deepseek2", "bloom",     "llama4"};
+      "llama",     "qwen2",     "qwen3",   "qwen2moe", "qwen3moe", "baichuan",
+      "internlm2", "phi3",      "chatglm", "glm4",     "minicpm",  "glm4moe",
+      "phimoe",    "deepseek2", "bloom",   "llama4",   "gpt2"};
   if (std::find(known.begin(), known.end(), name) == known.end())
     refuse(c, "this family is not written as GGUF by this version");
   check_rope(c, name);
   check_biases(c, name);
   if (name == "baichuan") check_baichuan(c);
+  if (name == "gpt2") check_gpt2(c);
   if (name == "llama4") check_llama4(c);
   if (c.has_experts()) check_experts(c, name);
   if (c.latent) check_latent(c);
@@ -304,7 +319,7 @@ bool keeps_predictions(const ModelConfig& c) { return architecture_of(c) == "glm
 Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string& name,
                         std::vector<std::string>& notes) {
   const std::string architecture = architecture_of(c);
-  check_windows(c, notes);
+  note_lengths(c, notes);
   if (c.max_positions == 0)
     throw ModelError(
         tr("[gguf] max_position_embeddings is missing in config.json, and GGUF needs it"),
@@ -330,9 +345,9 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
     keys.size("attention.key_length", c.head_dim);
     keys.size("attention.value_length", c.head_dim);
   }
-  keys.real(
-      architecture == "bloom" ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
-      c.norm_eps);
+  const bool has_means = architecture == "bloom" || architecture == "gpt2";
+  keys.real(has_means ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+            c.norm_eps);
   add_rope(c, keys);
   if (architecture == "phi3" || architecture == "phimoe") {
     const auto& windows = c.sliding_window;

@@ -123,7 +123,7 @@ class ConfigWriter {
       return is_v3 ? "deepseek_v3" : "deepseek_v2";
     }
     for (const char* same : {"qwen2", "qwen3", "baichuan", "internlm2", "phi3", "phimoe", "glm4",
-                             "minicpm", "bloom"}) {
+                             "minicpm", "bloom", "gpt2"}) {
       if (architecture_ == same) return same;
     }
     refuse(tr("the architecture {} is not read by this version", architecture_));
@@ -160,9 +160,9 @@ class ConfigWriter {
       put_if_there("num_key_value_heads", "attention.head_count_kv");
       put_if_there("head_dim", "attention.key_length");
     }
-    const bool is_bloom = architecture_ == "bloom";
-    config_[is_bloom ? "layer_norm_epsilon" : "rms_norm_eps"] =
-        required(is_bloom ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
+    const bool is_bloom = architecture_ == "bloom", has_means = is_bloom || architecture_ == "gpt2";
+    config_[has_means ? "layer_norm_epsilon" : "rms_norm_eps"] =
+        required(has_means ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
     // Baichuan's kinds are told apart as llama.cpp does: by their depth.
     const bool is_alibi = architecture_ == "baichuan" && config_["num_hidden_layers"] == 40;
     put(is_alibi   ? "model_max_length"
@@ -173,7 +173,7 @@ class ConfigWriter {
   }
 
   void rope() {
-    if (architecture_ == "bloom") return;
+    if (architecture_ == "bloom" || architecture_ == "gpt2") return;
     if (const auto base = number(key("rope.freq_base"))) {
       config_["rope_theta"] = *base;
     } else if (!(architecture_ == "baichuan" && config_["num_hidden_layers"] == 40)) {
@@ -362,6 +362,7 @@ class ConfigWriter {
     }
     if (family == "chatglm") as_chatglm();
     if (family == "bloom") as_bloom();
+    if (family == "gpt2") as_gpt2();
   }
 
   /// Under the keys of that family, whose MLP is 4 times as wide as its hidden states.
@@ -376,18 +377,32 @@ class ConfigWriter {
       config_.erase(gone);
   }
 
-  /// Under the keys of that family.
-  void as_chatglm() {
-    for (const auto& [key_here, theirs] :
-         {std::pair("num_hidden_layers", "num_layers"),
-          std::pair("intermediate_size", "ffn_hidden_size"), std::pair("head_dim", "kv_channels"),
-          std::pair("rms_norm_eps", "layernorm_epsilon"),
-          std::pair("max_position_embeddings", "seq_length"),
-          std::pair("vocab_size", "padded_vocab_size")}) {
+  void rename(std::initializer_list<std::pair<const char*, const char*>> keys) {
+    for (const auto& [key_here, theirs] : keys) {
       if (!config_.contains(key_here)) continue;
       config_[theirs] = config_[key_here];
       config_.erase(key_here);
     }
+  }
+
+  /// Under the keys of that family.
+  void as_gpt2() {
+    rename({{"num_hidden_layers", "n_layer"},
+            {"num_attention_heads", "n_head"},
+            {"hidden_size", "n_embd"},
+            {"intermediate_size", "n_inner"},
+            {"max_position_embeddings", "n_positions"}});
+    for (const char* gone : {"num_key_value_heads", "head_dim"}) config_.erase(gone);
+  }
+
+  /// Under the keys of that family.
+  void as_chatglm() {
+    rename({{"num_hidden_layers", "num_layers"},
+            {"intermediate_size", "ffn_hidden_size"},
+            {"head_dim", "kv_channels"},
+            {"rms_norm_eps", "layernorm_epsilon"},
+            {"max_position_embeddings", "seq_length"},
+            {"vocab_size", "padded_vocab_size"}});
     config_["multi_query_attention"] = config_.contains("num_key_value_heads");
     if (config_.contains("num_key_value_heads"))
       config_["multi_query_group_num"] = config_["num_key_value_heads"];
@@ -448,100 +463,6 @@ void refuse_unknown(const Layout& layout, const TensorSource& tensors, const std
                       count, fmt::join(unknown, ", "), count > kShown ? ", …" : ""));
 }
 
-/// The layout of the matrices that are whole in blocks of one type, counted in bytes.
-struct BlockLayout {
-  Layout layout;
-  std::map<std::string, BlockType> types;
-};
-
-class BlockLayoutMaker {
- public:
-  BlockLayoutMaker(const Layout& layout, const Header& header) : layout_(layout) {
-    for (const TensorEntry& entry : header.tensors) {
-      const auto type = block_type(entry.type);
-      types_[entry.name] = type && is_multiplied(*type) ? type : std::nullopt;
-    }
-    kept_.assign(layout.globals.size(), std::nullopt);
-    known_.assign(layout.globals.size(), false);
-  }
-
-  BlockLayout make() {
-    for (const StoredTensor& stored : layout_.tensors) look_at(stored);
-    result_.layout.files = layout_.files;
-    place_.resize(layout_.globals.size());
-    for (const StoredTensor& stored : layout_.tensors) add(stored);
-    return std::move(result_);
-  }
-
- private:
-  std::optional<BlockType> type_of(const StoredTensor& stored) const {
-    const auto type = types_.find(stored.info.name);
-    return stored.info.shape.size() != 2 || type == types_.end() ? std::nullopt : type->second;
-  }
-
-  void look_at(const StoredTensor& stored) {
-    for (const Section& section : stored.sections) {
-      for (const Piece& piece : section.pieces) {
-        if (piece.replica) continue;
-        auto& kept = kept_[piece.global];
-        const bool is_whole = !piece.transposed && piece.of.col == 0 &&
-                              piece.of.cols == stored.info.shape.back() &&
-                              layout_.globals[piece.global].shape.size() == 2;
-        const auto type = is_whole ? type_of(stored) : std::nullopt;
-        if (known_[piece.global] && kept != type) {
-          kept = std::nullopt;
-        } else if (!known_[piece.global]) {
-          kept = type;
-        }
-        known_[piece.global] = true;
-      }
-    }
-  }
-
-  void add(const StoredTensor& stored) {
-    const auto type = type_of(stored);
-    if (!type) return;
-    const int64_t columns = stored.info.shape.back();
-    const auto bytes_of = [&](int64_t numbers) {
-      return numbers / columns *
-             static_cast<int64_t>(block_bytes(*type, static_cast<size_t>(columns)));
-    };
-    StoredTensor bytes = stored;
-    bytes.info.dtype = DType::kU8;
-    bytes.info.shape.back() = bytes_of(columns);
-    bytes.blocks = std::nullopt;
-    for (Section& section : bytes.sections) {
-      section.first = bytes_of(section.first);
-      section.cols = bytes_of(section.cols);
-      for (Piece& piece : section.pieces) {
-        if (!kept_[piece.global] || piece.replica) return;
-        piece.col = bytes_of(piece.col);
-        piece.of.cols = bytes_of(piece.of.cols);
-        piece.global = global(piece.global, *type, piece.of.cols);
-      }
-    }
-    result_.layout.tensors.push_back(std::move(bytes));
-  }
-
-  size_t global(size_t index, BlockType type, int64_t row_bytes) {
-    if (place_[index]) return *place_[index];
-    place_[index] = result_.layout.globals.size();
-    TensorInfo info = layout_.globals[index];
-    info.dtype = DType::kU8;
-    info.shape.back() = row_bytes;
-    result_.types[info.name] = type;
-    result_.layout.globals.push_back(std::move(info));
-    return *place_[index];
-  }
-
-  const Layout& layout_;
-  std::map<std::string, std::optional<BlockType>> types_;  ///< of stored tensors
-  std::vector<std::optional<BlockType>> kept_;             ///< of globals
-  std::vector<bool> known_;
-  std::vector<std::optional<size_t>> place_;  ///< in the new layout
-  BlockLayout result_;
-};
-
 WidenedBlocks widened_in(const Header& header) {
   WidenedBlocks widened;
   std::set<std::string> types;
@@ -586,7 +507,7 @@ Checkpoint open_checkpoint(const std::filesystem::path& file) {
   all.predicts_ahead = writer.has_predictions() && all.experts.prediction_layers > 0;
   Layout layout = layout_of(all, file.filename().string(), *tensors);
   refuse_unknown(layout, *tensors, file.string(), checkpoint.config.num_layers, writer.blocks());
-  BlockLayout blocks = BlockLayoutMaker(layout, header).make();
+  BlockLayout blocks = layout_in_blocks(layout, header);
   if (!blocks.types.empty()) {
     checkpoint.blocks = std::make_shared<BlockTensors>(BlockTensors{
         std::move(blocks.types), open_layout(std::move(blocks.layout), {open_blocks(file)})});

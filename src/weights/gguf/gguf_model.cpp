@@ -25,7 +25,7 @@ bool turns_neighbours(const std::string& architecture) {
 }
 /// q, k and v stay one matrix.
 bool keeps_joined(const std::string& architecture) {
-  return architecture == "phi3" || architecture == "chatglm";
+  return architecture == "phi3" || architecture == "chatglm" || architecture == "gpt2";
 }
 /// They are one matrix in the file too, of all queries, all keys, all values.
 bool joins_by_kind(const std::string& architecture) { return architecture == "bloom"; }
@@ -39,6 +39,7 @@ bool needs_output(const std::string& architecture) {
 std::string_view short_name(Role role) {
   static const std::map<Role, std::string_view> kNames = {
       {Role::kEmbedding, "token_embd"},
+      {Role::kPositions, "position_embd"},
       {Role::kEmbeddingNorm, "token_embd_norm"},
       {Role::kFinalNorm, "output_norm"},
       {Role::kHead, "output"},
@@ -179,9 +180,11 @@ class Planner {
                           : fmt::format("blk.{}.{}.{}", spec.layer, name, kind);
   }
 
-  /// Vectors and what decides the routing stay F32: they are small, and rounding them costs most.
+  /// Vectors, positions and what decides the routing stay F32: they are small, and rounding them
+  /// costs most.
   TensorType type_of(const std::string& name, const std::vector<int64_t>& shape, Role role) {
-    if (shape.size() < 2 || role == Role::kRouter) return TensorType::kF32;
+    if (shape.size() < 2 || role == Role::kRouter || role == Role::kPositions)
+      return TensorType::kF32;
     const TypeTraits& traits = type_traits(options_.type);
     if (traits.plain) return options_.type;
     if (shape.back() % traits.block != 0) {

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "weights/hf/safetensors_header.h"
 #include "weights/hf/shard_plan.h"
-#include "weights/hf/stacked_experts.h"
+#include "weights/hf/stored_form.h"
 #include "weights/hf/tower_names.h"
 
 namespace danlu::weights {

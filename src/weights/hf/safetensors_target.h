@@ -18,7 +18,7 @@ Target plan_hf_directory(std::vector<TensorInfo> globals, uint64_t max_shard_byt
                          const std::string& base_name = "model");
 
 /// The same of a whole model, whose experts lie as the family's files have them
-/// (hf/stacked_experts.h).
+/// (hf/stored_form.h).
 Target plan_hf_model(const arch::ModelConfig& config, std::vector<TensorInfo> globals,
                      uint64_t max_shard_bytes);
 

@@ -117,8 +117,8 @@ std::shared_ptr<const TensorSource> with_single_experts(std::shared_ptr<const Te
   return open_layout(std::move(layout), {std::move(source)});
 }
 
-std::vector<StoredTensor> stored_in_files(const arch::ModelConfig& config,
-                                          const std::vector<TensorInfo>& globals) {
+std::vector<StoredTensor> stacked_in_files(const arch::ModelConfig& config,
+                                           const std::vector<TensorInfo>& globals) {
   // By the name of the first tensor of theirs.
   std::map<std::string, StoredTensor> stacks;
   std::map<std::string, std::string> first_of;  // of any tensor that is in a stack

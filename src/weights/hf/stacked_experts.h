@@ -19,7 +19,7 @@ std::shared_ptr<const TensorSource> with_single_experts(std::shared_ptr<const Te
 /// How files of the family hold `globals`: a whole tensor each, in their order, but for experts
 /// that the family stacks. All of them belong to file 0. A stacked tensor has a section for each
 /// expert, and the type of the first expert's part.
-std::vector<StoredTensor> stored_in_files(const arch::ModelConfig& config,
-                                          const std::vector<TensorInfo>& globals);
+std::vector<StoredTensor> stacked_in_files(const arch::ModelConfig& config,
+                                           const std::vector<TensorInfo>& globals);
 
 }  // namespace danlu::weights

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "arch/learned_positions.h"
 #include "base/message.h"
 
 namespace danlu::weights {
@@ -27,7 +28,7 @@ std::map<std::string, ParamSpec> module_weights(const arch::ModelConfig& config)
 }
 
 bool is_chosen(const PeftConfig& peft, const ParamSpec& weight) {
-  return peft_targets(peft, arch::module_of(weight.name), weight.role != Role::kEmbedding,
+  return peft_targets(peft, arch::module_of(weight.name), !arch::is_table(weight),
                       weight.role == Role::kHead);
 }
 
@@ -103,7 +104,7 @@ std::vector<std::string> idle_targets(const PeftConfig& peft, const arch::ModelC
 
 AdapterLimits limits_at(const PeftConfig& peft, const arch::ModelConfig& config,
                         const ParamSpec& weight) {
-  if (weight.role == Role::kEmbedding) {
+  if (arch::is_table(weight)) {
     return {peft.dora ? "is of DoRA on an embedding, which is not supported" : "", "an embedding"};
   }
   if (weight.role != Role::kHead) return {};
@@ -123,7 +124,7 @@ AdapterLimits limits_at(const PeftConfig& peft, const arch::ModelConfig& config,
 std::vector<int64_t> adapter_shape(const ParamSpec& weight, AdapterPart part, int64_t rank) {
   if (part == AdapterPart::kSavedModule) return weight.shape;
   if (weight.shape.size() != 2) return {};
-  const bool embedding = weight.role == Role::kEmbedding;
+  const bool embedding = arch::is_table(weight);
   const int64_t out = weight.shape[embedding ? 1 : 0], in = weight.shape[embedding ? 0 : 1];
   if (part == (embedding ? AdapterPart::kEmbeddingA : AdapterPart::kLoraA)) return {rank, in};
   if (part == (embedding ? AdapterPart::kEmbeddingB : AdapterPart::kLoraB)) return {out, rank};

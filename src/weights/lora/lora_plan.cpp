@@ -6,6 +6,8 @@
 #include <cstring>
 #include <map>
 
+#include "arch/learned_positions.h"
+#include "arch/turned_matrices.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
@@ -46,7 +48,7 @@ class Planner {
   }
 
   MergePlan plan() {
-    if (peft_.fan_in_fan_out) {
+    if (peft_.fan_in_fan_out && !arch::turns_matrices(config_)) {
       log::warning(
           "adapter_config.json: fan_in_fan_out is for Conv1D layers, which a {} model "
           "does not have; it has no effect",
@@ -158,7 +160,7 @@ class Planner {
 
   /// LoRA's tensors of a module.
   void plan_update(const std::string& module, const Parts& parts, const ParamSpec& spec) {
-    const bool embedding = spec.role == Role::kEmbedding;
+    const bool embedding = arch::is_table(spec);
     const auto a_part = embedding ? AdapterPart::kEmbeddingA : AdapterPart::kLoraA;
     const auto b_part = embedding ? AdapterPart::kEmbeddingB : AdapterPart::kLoraB;
     check_place(module, parts, spec);
@@ -199,7 +201,7 @@ class Planner {
 
   /// Errors: ModelError where a module cannot have these parts.
   void check_place(const std::string& module, const Parts& parts, const ParamSpec& spec) const {
-    const bool embedding = spec.role == Role::kEmbedding;
+    const bool embedding = arch::is_table(spec);
     const std::string& first = std::find_if(parts.begin(), parts.end(), [](const auto& p) {
                                  return is_low_rank(p.first);
                                })->second;

@@ -29,8 +29,8 @@ struct MergePlan {
 
 /// LoRA with rank and alpha patterns, rsLoRA and DoRA on linear layers and the head, LoRA on the
 /// embedding, modules_to_save, biases. Copies of base weights that PEFT stores beside adapters on
-/// head or embedding must equal the base model's. fan_in_fan_out speaks of Conv1D layers, which no
-/// family has: as in PEFT a warning, and no effect.
+/// head or embedding must equal the base model's. fan_in_fan_out speaks of Conv1D layers, whose A
+/// and B lie as those of others: of a model without them a warning, as in PEFT, and no effect.
 /// Errors: ModelError naming file and tensor, with both shapes where they differ: an adapter tensor
 /// that fits no module, or that adapter_config.json does not ask for; a part that is missing; a
 /// wrong rank or shape; a module both adapted and saved whole; targets or modules_to_save that name

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "arch/learned_positions.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -153,6 +154,11 @@ void put_dense_quirks(PyValue& args, const arch::ModelConfig& c) {
   if (c.logit_softcap > 0) args.put("output_logit_softcapping", PyValue::real(c.logit_softcap));
 }
 
+const char* kind_of_positions(const arch::ModelConfig& c) {
+  if (arch::learned_positions(c) > 0) return "learned_absolute";
+  return c.alibi ? "alibi" : "rope";
+}
+
 /// What config.json decides, experts included.
 void put_architecture(PyValue& args, const arch::ModelConfig& c) {
   args.put("hidden_size", number(c.hidden_size))
@@ -161,7 +167,7 @@ void put_architecture(PyValue& args, const arch::ModelConfig& c) {
       .put("group_query_attention", flag(c.num_kv_heads != c.num_heads))
       .put("num_query_groups", number(c.num_kv_heads))
       .put("kv_channels", number(c.latent ? c.hidden_size / c.num_heads : c.head_dim))
-      .put("position_embedding_type", text(c.alibi ? "alibi" : "rope"))
+      .put("position_embedding_type", text(kind_of_positions(c)))
       .put("use_rotary_position_embeddings", flag(c.rope.enabled))
       .put("rotary_base", rope_base(c.rope.theta))
       .put("rotary_percent", PyValue::real(1.0))

@@ -16,6 +16,7 @@ class Description {
   Description(const PyValue& args, std::string where) : args_(args), where_(std::move(where)) {}
 
   Json config(int64_t padded_rows) {
+    if (is_gpt()) return gpt_config(padded_rows);
     refuse_other_arithmetic();
     config_["model_type"] = family();
     const auto noops = static_cast<int64_t>(split_of_arguments(args_, where_).noop_layers.size());
@@ -26,11 +27,7 @@ class Description {
     config_["num_key_value_heads"] =
         size(is_on("group_query_attention") ? "num_query_groups" : "num_attention_heads");
     if (value("kv_channels")) config_["head_dim"] = size("kv_channels");
-    if (!value("vocab_size") && padded_rows > 0) {
-      config_["vocab_size"] = padded_rows;
-    } else {
-      config_["vocab_size"] = size("vocab_size");
-    }
+    config_["vocab_size"] = vocabulary(padded_rows);
     config_["tie_word_embeddings"] = !is_on("untie_embeddings_and_output_weights");
     if (value("max_position_embeddings"))
       config_["max_position_embeddings"] = size("max_position_embeddings");
@@ -42,8 +39,7 @@ class Description {
       config_["mlp_bias"] = is_on("add_bias_linear");
     }
     if (has_experts()) experts();
-    if (const PyValue* dtype = value("params_dtype"); dtype && dtype->is(PyKind::kDType))
-      config_["torch_dtype"] = dtype_name(dtype->as_dtype("params_dtype"));
+    add_dtype();
     return config_;
   }
 
@@ -74,6 +70,47 @@ class Description {
   std::string text(const char* key) const {
     const PyValue* found = value(key);
     return found && found->is(PyKind::kString) ? found->text() : "";
+  }
+
+  int64_t vocabulary(int64_t padded_rows) const {
+    return !value("vocab_size") && padded_rows > 0 ? padded_rows : size("vocab_size");
+  }
+  void add_dtype() {
+    if (const PyValue* dtype = value("params_dtype"); dtype && dtype->is(PyKind::kDType))
+      config_["torch_dtype"] = dtype_name(dtype->as_dtype("params_dtype"));
+  }
+
+  /// Megatron's own defaults: what GPT-2 and GPT-3 are.
+  bool is_gpt() const {
+    return text("position_embedding_type") == "learned_absolute" &&
+           text("normalization") == "LayerNorm" && value("swiglu") && !is_on("swiglu");
+  }
+  Json gpt_config(int64_t padded_rows) {
+    for (const char* other :
+         {"group_query_attention", "qk_layernorm", "multi_head_latent_attention", "post_norm",
+          "apply_layernorm_1p", "embed_layernorm", "squared_relu", "geglu"}) {
+      if (is_on(other)) refuse(fmt::format("args.{} is True", other));
+    }
+    if (has_experts()) refuse(tr("args.{} is {}", "num_experts", value("num_experts")->repr()));
+    // Megatron's add_qkv_bias says nothing where all linear layers have biases.
+    if (value("add_bias_linear") && !is_on("add_bias_linear"))
+      refuse(fmt::format("args.{} is False", "add_bias_linear"));
+    const int64_t heads = size("num_attention_heads"), hidden = size("hidden_size");
+    if (value("kv_channels") && size("kv_channels") * heads != hidden)
+      refuse(tr("args.{} is {}", "kv_channels", size("kv_channels")));
+    const auto noops = static_cast<int64_t>(split_of_arguments(args_, where_).noop_layers.size());
+    config_ = {{"model_type", "gpt2"},
+               {"n_embd", hidden},
+               {"n_layer", size("num_layers") - noops},
+               {"n_head", heads},
+               {"n_inner", size("ffn_hidden_size")},
+               {"n_positions", size("max_position_embeddings")},
+               {"vocab_size", vocabulary(padded_rows)},
+               {"tie_word_embeddings", !is_on("untie_embeddings_and_output_weights")},
+               {"layer_norm_epsilon",
+                number(value("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon", 1e-5)}};
+    add_dtype();
+    return config_;
   }
 
   bool has_experts() const { return value("num_experts") && size("num_experts") > 0; }

@@ -41,7 +41,10 @@ void note_form(const TorchDocument& document, Form& form) {
     form.latent = LatentForm::kMindSpeedSplit;
   if (any_name(document, ".mtp.layers.")) form.latent = LatentForm::kMegatron;
   if (any_name(document, "mlp.experts.weight1")) form.experts = ExpertForm::kGrouped;
-  if (any_name(document, "mlp.experts.linear_fc1.weight0")) form.experts = ExpertForm::kTeGrouped;
+  for (const char* fc1 : {"weight0", "base_layer.weight0", "lora_A.default.weight0"}) {
+    if (any_name(document, fmt::format("mlp.experts.linear_fc1.{}", fc1)))
+      form.experts = ExpertForm::kTeGrouped;
+  }
 }
 
 /// The numbers of "mp_rank_00_001", which is_rank_folder keeps small.

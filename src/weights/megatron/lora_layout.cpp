@@ -7,12 +7,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "weights/megatron/lora_names.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights::megatron {
 namespace {
-
-constexpr std::string_view kWeight = ".weight";
 
 class LoraBuilder {
  public:
@@ -25,13 +24,11 @@ class LoraBuilder {
   Layout build() {
     for (size_t i = 0; i < model_.layout.tensors.size(); ++i) {
       const StoredTensor& base = model_.layout.tensors[i];
-      std::string name = base.info.name;
-      if (!name.ends_with(kWeight)) continue;
-      name = arch::module_of(name);
-      constexpr std::string_view kBase = ".base_layer";
-      if (name.ends_with(kBase)) name.resize(name.size() - kBase.size());
-      const TensorInfo* a = files_[base.file]->find(name + ".lora_A.default.weight");
-      const TensorInfo* b = files_[base.file]->find(name + ".lora_B.default.weight");
+      const auto found = matrix_name(base.info.name);
+      if (!found) continue;
+      const std::string& name = found->module;
+      const TensorInfo* a = files_[base.file]->find(found->a());
+      const TensorInfo* b = files_[base.file]->find(found->b());
       if (!a && !b) continue;
       if (!a || !b) {
         throw ModelError(tr("{}: {} has lora_{} but no lora_{}", out_.files[base.file], name,

@@ -8,12 +8,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "weights/megatron/lora_names.h"
 #include "weights/source_base.h"
 
 namespace danlu::weights::megatron {
 namespace {
-
-constexpr std::string_view kMatrix = ".weight";
 
 /// A rectangle of a tensor of the other form, and where it lies in one of this.
 struct Block {
@@ -80,7 +79,7 @@ class Blocks final : public SourceBase<std::vector<Block>> {
 /// The modules that a stored matrix is made of, in its order; empty: it is no linear layer's.
 std::vector<size_t> globals_of(const StoredTensor& stored) {
   std::vector<size_t> parts;
-  if (!stored.info.name.ends_with(kMatrix) || stored.info.shape.size() != 2) return parts;
+  if (!matrix_name(stored.info.name) || stored.info.shape.size() != 2) return parts;
   for (const Piece& piece : stored.sections.front().pieces) {
     if (std::find(parts.begin(), parts.end(), piece.global) == parts.end())
       parts.push_back(piece.global);
@@ -154,7 +153,8 @@ class Fuser {
     for (const auto& [module, rank] : ranks_) {
       if (known_.contains(module)) continue;
       const std::string a = adapter_tensor_name(module, AdapterPart::kLoraA);
-      // Grouped experts are parameters, not linear layers that could carry adapters.
+      // GroupedMLP's weight1 and weight2 are parameters, not linear layers that could carry
+      // adapters.
       if (std::find(modules_.begin(), modules_.end(), module) != modules_.end())
         refuse(a, tr("is for an expert that is stored with others in one matrix"));
       refuse(a, tr("is for no matrix of this model"));
@@ -281,7 +281,14 @@ class Adder {
       ParameterTraits traits = from_.traits[i];
       if (is_below) traits.key = of + ".base_layer" + key.substr(of.size());
       if (!alone_) put(chunk, stored, std::move(traits));
-      if (is_adapted(stored)) put_adapter(chunk, stored, of, from_.traits[i].is_expert);
+      if (is_adapted(stored)) {
+        put_adapter(chunk, stored, *matrix_name(key), from_.traits[i].is_expert);
+      } else if (is_below && matrix_name(key)) {
+        throw ModelError(
+            tr("[megatron] {} has no adapter, and other experts beside it have",
+               module(globals_of(stored).front())),
+            tr("experts one by one (--experts sequential) may have adapters apart"));
+      }
     }
   }
 
@@ -292,7 +299,7 @@ class Adder {
     out_.traits.push_back(std::move(traits));
   }
 
-  void put_adapter(Chunk& chunk, const StoredTensor& base, const std::string& of, bool is_expert) {
+  void put_adapter(Chunk& chunk, const StoredTensor& base, const MatrixName& of, bool is_expert) {
     const Section& section = base.sections.front();
     const Piece& first = section.pieces.front();
     // Rows of the model's matrices are cut over ranks (column parallel), or their columns.
@@ -316,8 +323,8 @@ class Adder {
       lower.replica |= cuts_columns && piece.of.col > 0;
       b.pieces.push_back(lower);
     }
-    put_part(chunk, base.file, {of + ".lora_A.default.weight", is_expert}, std::move(a));
-    put_part(chunk, base.file, {of + ".lora_B.default.weight", is_expert}, std::move(b));
+    put_part(chunk, base.file, {of.a(), is_expert}, std::move(a));
+    put_part(chunk, base.file, {of.b(), is_expert}, std::move(b));
   }
 
   void put_part(Chunk& chunk, size_t file, ParameterTraits traits, Section section) {

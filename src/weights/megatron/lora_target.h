@@ -31,7 +31,7 @@ inline constexpr const char* kFusedFrom = "danlu_lora";
 
 /// `model`: the layout of the adapter's base.
 /// Errors: ModelError naming what the form cannot hold: DoRA, adapters on embeddings, biases,
-/// modules saved whole, grouped experts, modules of different scales or types.
+/// modules saved whole, experts of a GroupedMLP, modules of different scales or types.
 FusedAdapters fuse_adapters(const ModelLayout& model, std::shared_ptr<const TensorSource> adapter,
                             const PeftConfig& peft);
 

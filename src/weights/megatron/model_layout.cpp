@@ -52,6 +52,7 @@ class RankBuilder {
     const bool reads_again =
         last && c_.num_predictions() > 0 && has_megatrons_modules(form_) && split_.pp > 1;
     if (first || reads_again) add_vocabulary(names_.embedding, Role::kEmbedding, !first);
+    if (first && has(Role::kPositions, false)) add_whole(names_.positions, Role::kPositions);
     if (first) add_norm(names_.embedding_norm, Role::kEmbeddingNorm);
     for (size_t local = 0; local < layers.size(); ++local) {
       if (layers[local] == arch::kNoopLayer) continue;

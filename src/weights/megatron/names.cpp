@@ -5,6 +5,7 @@ namespace {
 
 Names core_names(bool transformer_engine, const std::string& decoder = "") {
   return {.embedding = decoder + "embedding.word_embeddings",
+          .positions = decoder + "embedding.position_embeddings",
           .embedding_norm = decoder + "embedding.word_embeddings.norm",
           .layer = decoder + "decoder.layers.",
           .final_norm = decoder + "decoder.final_layernorm",
@@ -30,6 +31,7 @@ const Names& names_of(Dialect dialect) {
   static const Names core = core_names(false), engine = core_names(true),
                      multimodal = core_names(false, "text_decoder.");
   static const Names legacy = {.embedding = "language_model.embedding.word_embeddings",
+                               .positions = "language_model.embedding.position_embeddings",
                                .embedding_norm = "language_model.embedding.word_embeddings.norm",
                                .layer = "language_model.encoder.layers.",
                                .final_norm = "language_model.encoder.final_norm",

@@ -45,7 +45,8 @@ bool has_megatrons_modules(const Form& form);
 
 /// Names below the state dict, without ".weight"/".bias".
 struct Names {
-  std::string embedding, embedding_norm, layer /* "<layer><index>." */, final_norm, head, tied_head;
+  std::string embedding, positions, embedding_norm, layer /* "<layer><index>." */, final_norm, head,
+      tied_head;
   std::string attention_norm, qkv, o, q_norm, k_norm, mlp_norm, fc1, fc2;
   /// MindSpeed-LLM's, registered after all else of a layer; empty: the dialect has none.
   std::string post_attention_norm, post_mlp_norm;

@@ -67,6 +67,7 @@ PyValue nested(const std::vector<std::pair<std::string, size_t>>& tensors) {
   PyValue root = PyValue::dict();
   for (const auto& [key, index] : tensors) {
     const std::string_view parts[] = {"language_model.embedding.word_embeddings.",
+                                      "language_model.embedding.position_embeddings.",
                                       "language_model.encoder.", "language_model.output_layer.",
                                       "word_embeddings_for_head."};
     for (const std::string_view part : parts) {

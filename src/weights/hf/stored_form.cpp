@@ -1,0 +1,80 @@
+#include "weights/hf/stored_form.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "arch/turned_matrices.h"
+#include "weights/hf/stacked_experts.h"
+#include "weights/layout_source.h"
+
+namespace danlu::weights {
+namespace {
+
+/// Names of the matrices that files of the family hold turned over.
+std::set<std::string> turned_matrices(const arch::ModelConfig& config) {
+  std::set<std::string> names;
+  if (!arch::turns_matrices(config)) return names;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (spec.layer >= 0 && spec.shape.size() == 2) names.insert(spec.name);
+  }
+  return names;
+}
+
+/// The matrix `global` [out, in] in a file as [in, out].
+StoredTensor turned_over(const TensorInfo& info, size_t global) {
+  const Rect matrix = matrix_of(info.shape);
+  StoredTensor stored;
+  stored.info = {info.name, info.dtype, {matrix.cols, matrix.rows}};
+  stored.sections.push_back({.rows = matrix.cols,
+                             .cols = matrix.rows,
+                             .pieces = {{.global = global, .of = matrix, .transposed = true}}});
+  return stored;
+}
+
+std::shared_ptr<const TensorSource> with_turned_matrices(std::shared_ptr<const TensorSource> source,
+                                                         const arch::ModelConfig& config) {
+  const std::set<std::string> turned = turned_matrices(config);
+  if (turned.empty()) return source;
+  Layout layout;
+  layout.files = {source->files().empty() ? "" : source->files().front().string()};
+  for (const TensorInfo& info : source->tensors()) {
+    const size_t global = layout.globals.size();
+    if (turned.count(info.name) && info.shape.size() == 2) {
+      layout.globals.push_back({info.name, info.dtype, {info.shape[1], info.shape[0]}});
+      layout.tensors.push_back(turned_over(layout.globals.back(), global));
+    } else {
+      layout.globals.push_back(info);
+      layout.tensors.push_back(whole_tensor(0, info.name, global, info));
+    }
+  }
+  return open_layout(std::move(layout), {std::move(source)});
+}
+
+}  // namespace
+
+std::shared_ptr<const TensorSource> as_parameters(std::shared_ptr<const TensorSource> source,
+                                                  const arch::ModelConfig& config) {
+  source = with_single_experts(std::move(source), config);
+  const Json* quantised =
+      config.raw.contains("quantization_config") ? &config.raw["quantization_config"] : nullptr;
+  if (quantised && !quantised->is_null()) return source;
+  return with_turned_matrices(std::move(source), config);
+}
+
+std::vector<StoredTensor> stored_in_files(const arch::ModelConfig& config,
+                                          const std::vector<TensorInfo>& globals) {
+  if (arch::turns_matrices(config)) {
+    const std::set<std::string> turned = turned_matrices(config);
+    std::vector<StoredTensor> all;
+    for (size_t i = 0; i < globals.size(); ++i) {
+      all.push_back(turned.count(globals[i].name)
+                        ? turned_over(globals[i], i)
+                        : whole_tensor(0, globals[i].name, i, globals[i]));
+    }
+    return all;
+  }
+  return stacked_in_files(config, globals);
+}
+
+}  // namespace danlu::weights

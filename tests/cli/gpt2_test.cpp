@@ -1,0 +1,154 @@
+// GPT-2 through every verb: begun at random, trained alone and on two ranks, tuned with the flags
+// of MindSpeed-LLM's GPT-3 scripts, converted, adapted, asked.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cli/short_training.h"
+
+namespace danlu::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Gpt2Lines : public ShortTraining {
+ protected:
+  void SetUp() override {
+    ShortTraining::SetUp();
+    make_model({{"model_type", "gpt2"},
+                {"architectures", {"GPT2LMHeadModel"}},
+                {"vocab_size", 320},
+                {"n_embd", 32},
+                {"n_layer", 2},
+                {"n_head", 4},
+                {"n_positions", 64},
+                {"n_inner", nullptr},
+                {"layer_norm_epsilon", 1e-5},
+                {"initializer_range", 0.1},
+                {"torch_dtype", "float32"},
+                {"bos_token_id", 1},
+                {"eos_token_id", 2}});
+  }
+  nlohmann::json json_in(const std::string& file) const {
+    return nlohmann::json::parse(content_of(*this / file));
+  }
+  /// The header of a safetensors file: eight bytes of its length, then JSON.
+  nlohmann::json header_of(const std::string& directory) const {
+    const std::string content = content_of(*this / directory / "model.safetensors");
+    uint64_t size = 0;
+    std::memcpy(&size, content.data(), sizeof size);
+    return nlohmann::json::parse(content.substr(sizeof size, size));
+  }
+};
+
+TEST_F(Gpt2Lines, TrainedDividedConvertedAdaptedAndAsked) {
+  ok(train_line("one", "--tuner full --max_steps 3"));
+  ok(on_two(train_line("two", "--tuner full --max_steps 3 --tp 2 --sequence_parallel true")));
+  ok(on_two(train_line("stages", "--tuner full --max_steps 3 --pp 2")));
+  const std::vector<double> alone = losses("one");
+  ASSERT_EQ(alone.size(), 3u);
+  EXPECT_LT(alone.back(), alone.front());
+  for (const char* run_dir : {"two", "stages"}) {
+    const std::vector<double> divided = losses(run_dir);
+    ASSERT_EQ(divided.size(), 3u) << run_dir;
+    for (size_t step = 0; step < alone.size(); ++step)
+      EXPECT_NEAR(divided[step], alone[step], 1e-4 * alone[step]) << run_dir;
+  }
+
+  for (const Words& form : {Words{"mcore"}, Words{"legacy"},
+                            Words{"mcore", "--transformer-impl", "transformer_engine"}}) {
+    const std::string name = form.size() > 1 ? "te" : form[0];
+    Words line = {"convert",
+                  "one",
+                  "cut_" + name,
+                  "--tp",
+                  "2",
+                  "--pp",
+                  "2",
+                  "--model-type-hf",
+                  "gpt2",
+                  "--add-qkv-bias",
+                  "--add-dense-bias",
+                  "--to"};
+    line.insert(line.end(), form.begin(), form.end());
+    ok(line);
+    ok({"convert", "cut_" + name, "back_" + name, "--to", "hf"});
+    expect_same("one", "back_" + name);
+  }
+  ok({"convert", "one", "native", "--to", "native", "--tp", "2", "--pp", "2"});
+  ok({"convert", "native", "back_native", "--to", "hf"});
+  expect_same("one", "back_native");
+  ok({"convert", "one", "model.gguf", "--to", "gguf", "--outtype", "f32"});
+  EXPECT_EQ(ask(*this / "model.gguf").out, ask(*this / "one").out);
+  ok({"convert", "model.gguf", "back_gguf", "--to", "hf"});
+  expect_same("one", "back_gguf");
+
+  ok(train_line("adapted", "--tuner lora --target_modules all-linear --lora_rank 4 --max_steps 3"));
+  const ProgramResult answer = ask(*this / "adapted");
+  EXPECT_EQ(answer.exit_code, 0) << answer.err;
+  EXPECT_EQ(json_in("adapted/adapter_config.json")["fan_in_fan_out"], true);
+  ok({"merge", "--adapters", "adapted", "--output", "merged"});
+  EXPECT_EQ(ask(*this / "merged").out, answer.out);
+}
+
+/// Files hold matrices turned over: [in, out].
+TEST_F(Gpt2Lines, WhatIsSavedLiesAsInHuggingFacesFiles) {
+  ok(train_line("one", "--tuner full --max_steps 1"));
+  for (const char* directory : {"model", "one"}) {
+    const nlohmann::json header = header_of(directory);
+    const auto shape = [&](const std::string& name) { return header.at(name).at("shape").dump(); };
+    EXPECT_EQ(shape("transformer.h.0.attn.c_attn.weight"), "[32,96]") << directory;
+    EXPECT_EQ(shape("transformer.h.0.mlp.c_proj.weight"), "[128,32]") << directory;
+    EXPECT_EQ(shape("transformer.wpe.weight"), "[64,32]") << directory;
+  }
+}
+
+TEST_F(Gpt2Lines, LongerTextsThanItsTableAreErrors) {
+  expect_error(run(train_line("long", "--tuner full --max_steps 1 --max_length 65")), 2,
+               {"--max_length 65", "64"});
+  std::string prompt;
+  for (int i = 0; i < 80; ++i) prompt += " fox";
+  expect_error(ask(*this / "model", prompt), 4, {"64"});
+}
+
+/// Its args alone say what a checkpoint of Megatron's is, too.
+TEST_F(Gpt2Lines, AMegatronCheckpointWithoutConfigIsDescribedByItsArgs) {
+  ok({"convert", "model", "cut", "--to", "mcore", "--tp", "2"});
+  fs::remove(*this / "cut/config.json");
+  ok({"convert", "cut", "back", "--to", "hf"});
+  expect_same("model", "back");
+  EXPECT_EQ(json_in("back/config.json")["model_type"], "gpt2");
+}
+
+/// The flags of MindSpeed-LLM's pretrain_gpt3_175B_ptd.sh, with this model's sizes.
+TEST_F(Gpt2Lines, MindSpeedsLinesRun) {
+  Words pretrain = words_of(
+      "pretrain --model model --from_scratch --tensor-model-parallel-size 1 --num-layers 2 "
+      "--hidden-size 32 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 64 "
+      "--tokenizer-type GPT2BPETokenizer --transformer-impl local --micro-batch-size 1 "
+      "--global-batch-size 2 --train-iters 2 --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.95 "
+      "--initial-loss-scale 4096 --init-method-std 0.006 --clip-grad 1.0 --lr 6.0e-5 "
+      "--lr-decay-style cosine --min-lr 6.0e-6 --lr-warmup-fraction .001 --lr-decay-iters 430000 "
+      "--no-load-optim --no-load-rng --no-gradient-accumulation-fusion --no-masked-softmax-fusion "
+      "--no-bias-gelu-fusion --attention-softmax-in-fp32 --attention-dropout 0.0 "
+      "--hidden-dropout 0.0 --use-flash-attn --overlap-grad-reduce --split 100,0,0 --log-interval "
+      "1 "
+      "--eval-interval 5000 --eval-iters 1 --distributed-backend nccl --dtype fp32 --json-keys "
+      "output --position-embedding-type learned_absolute --save trained --padded-vocab-size 320");
+  const Words places = {"--tokenizer-name-or-path", good("tokenizer").string(), "--data-path",
+                        good("good.jsonl").string()};
+  pretrain.insert(pretrain.end(), places.begin(), places.end());
+  ok(pretrain);
+  EXPECT_EQ(losses("trained").size(), 2u);
+  for (const auto& [flag, value] :
+       {std::pair("--normalization", "RMSNorm"), std::pair("--position-embedding-type", "rope"),
+        std::pair("--swiglu", "true"), std::pair("--max-position-embeddings", "128")}) {
+    Words other = pretrain;
+    other.insert(other.end(), {flag, value});
+    expect_error(run(other), 2, {flag, "config.json"});
+  }
+}
+
+}  // namespace
+}  // namespace danlu::test
