@@ -100,7 +100,8 @@ NearProcessors near_npus() {
 }
 
 /// What --merge_lora asks for: the model with the adapters of `run` in it, beside the run.
-int merge_adapters(const settings::TrainConfig& config, const std::filesystem::path& run) {
+int merge_adapters(const settings::TrainConfig& config, const Options& options,
+                   const std::filesystem::path& run) {
   const Command& merge = *find_command("merge");
   std::vector<std::string> words = {"--model",    config.model.path.string(),
                                     "--adapters", run.string(),
@@ -109,6 +110,11 @@ int merge_adapters(const settings::TrainConfig& config, const std::filesystem::p
   if (config.nf4) {
     words.insert(words.end(), {"--quantization_bit", "4", "--double_quantization",
                                config.nf4->doubly ? "true" : "false"});
+  }
+  // As the training opened its base.
+  for (const char* flag : {"iteration", "hf_config", "tokenizer"}) {
+    if (options.has_value(flag))
+      words.insert(words.end(), {std::string("--") + flag, options.get_string(flag)});
   }
   return run_command(merge, merge.options().parse(words, /*accepts_config=*/false));
 }
@@ -124,7 +130,7 @@ int train(const Command& command, const Options& options) {
   std::filesystem::path run;
   const int code = from_engine<EngineTrain>("danlu_engine_train")(&config, &run);
   const bool merges = config.output.merges_adapters && config.place.rank == 0 && !run.empty();
-  return code == 0 && merges ? merge_adapters(config, run) : code;
+  return code == 0 && merges ? merge_adapters(config, options, run) : code;
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 namespace danlu::optim {
 namespace {
 
-Pattern compile_group_pattern(const std::string& pattern) {
+Pattern compile_group_pattern(const GroupRule& rule) {
   try {
-    return Pattern(pattern);
+    return Pattern(rule.pattern);
   } catch (const PatternError& error) {
-    throw UsageError(tr("[param_groups] {}", error.what()));
+    throw UsageError(tr("[{}] {}", rule.flag, error.what()));
   }
 }
 
@@ -29,7 +29,7 @@ std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& 
     settings.push_back({1.0, decays ? config.weight_decay : 0.0});
   }
   for (const GroupRule& rule : config.rules) {
-    const Pattern pattern = compile_group_pattern(rule.pattern);
+    const Pattern pattern = compile_group_pattern(rule);
     bool matched = false;
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!pattern.is_found_in(parameters[i]->name())) continue;
@@ -38,8 +38,8 @@ std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& 
       if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;
     }
     if (parallel::largest_of(stages, matched ? 1 : 0) == 0) {
-      throw UsageError(tr("[param_groups] pattern '{}' matches none of the {} trainable parameters",
-                          rule.pattern, parameters.size()),
+      throw UsageError(tr("[{}] pattern '{}' matches none of the {} trainable parameters",
+                          rule.flag, rule.pattern, parameters.size()),
                        parameters.empty() ? std::string()
                                           : tr("names look like {}", parameters.front()->name()));
     }

@@ -21,7 +21,8 @@ std::string decay_rule_name(DecayRule rule);
 struct GroupRule {
   std::string pattern;
   double lr_scale = 1.0;
-  double weight_decay = -1.0;  ///< negative: the common one
+  double weight_decay = -1.0;         ///< negative: the common one
+  std::string flag = "param_groups";  ///< what the user wrote it in
 };
 
 struct GroupConfig {

@@ -116,8 +116,9 @@ void note_tokenised(const TrainConfig& config, const data::TokenisedBeforehand& 
                     const text::ChatEncoder* encoder, std::string& tokenised_with) {
   const std::string& used = files.recorded_template.description;
   if (!used.empty()) tokenised_with = used;
-  std::vector<const char*> decided = {"system",       "columns",    "map_keys",
-                                      "handler_name", "model_name", "model_author"};
+  std::vector<const char*> decided = {"system",          "columns",         "map_keys",
+                                      "handler_name",    "model_name",      "model_author",
+                                      "enable_thinking", "train_on_prompt", "mask_history"};
   if (!is_template_of(files, encoder))
     decided.insert(decided.begin(), {"template", "templates_file"});
   if (config.data.learnt != text::TrainedPart()) decided.push_back("loss_scale");

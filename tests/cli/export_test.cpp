@@ -18,6 +18,9 @@ using Export = TrainedAdapter;
 TEST_F(Export, AdaptersBecomePartOfTheModelAsMergeWritesThem) {
   train_adapter();
   ok({"merge", "--adapters", "run", "--output", "by_merge"});
+  ok({"export", "--adapters", "run", "--output_dir", "shards", "--max_shard_size", "50KB"});
+  EXPECT_TRUE(fs::exists(*this / "shards/model.safetensors.index.json"));
+  ok({"diff", "by_merge", "shards"});
   const ProgramResult swift = ok({"export", "--adapters", "run", "--merge_lora", "true"});
   EXPECT_THAT(swift.err, HasSubstr("this is danlu merge --adapters run"));
   ok({"diff", "by_merge", "run-merged"});
@@ -37,6 +40,11 @@ TEST_F(Export, AModelInMegatronsFormAndBack) {
       "--tensor_model_parallel_size", "2", "--output_dir", "mcore", "--merge_lora", "true",
       "--test_convert_precision", "true"});
   EXPECT_THAT(ok({"inspect", "mcore"}).out, HasSubstr("TP2 PP1"));
+  // The base that the adapters name; sizes of a split have no effect on it, and are said.
+  const ProgramResult named = ok({"export", "--adapters", "run", "--to_hf", "--output_dir", "named",
+                                  "--tensor_model_parallel_size", "2"});
+  EXPECT_THAT(named.err, HasSubstr("--tensor_model_parallel_size: no effect on what is written"));
+  ok({"diff", "merged", "named"});
   ok({"export", "--mcore_model", "mcore", "--to_hf", "true", "--output_dir", "hf"});
   ok({"diff", "merged", "hf"});
 }
@@ -58,6 +66,9 @@ TEST_F(Export, OllamaGetsAFileItCanBeToldOf) {
   ok({"export", "--model", good("model").string(), "--to_ollama", "true", "--output_dir", "o"});
   EXPECT_EQ(content_of(*this / "o/Modelfile"), "FROM ./model.gguf\n");
   ok({"diff", good("model").string(), "o/model.gguf", "--tolerance", "0.01"});
+  ok({"export", "--model", good("model").string(), "--to_ollama", "--torch_dtype", "fp32",
+      "--output_dir", "wide"});
+  ok({"diff", good("model").string(), "wide/model.gguf", "--tolerance", "0"});
 }
 
 TEST_F(Export, SaysWhatItDoesNotDo) {
@@ -67,7 +78,6 @@ TEST_F(Export, SaysWhatItDoesNotDo) {
                {"nothing is sent anywhere"});
   expect_error(run({"export", "--model", model, "--to_hf", "--to_mcore"}), 2,
                {"one output has one form"});
-  expect_error(run({"export", "--adapters", "run", "--to_hf"}), 2, {"--model is needed"});
   expect_error(
       run({"export", "--model", model, "--adapters", "run", "--to_mcore", "--merge_lora", "false"}),
       2, {"--merge_lora false: adapters are in PEFT's form"});

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "base/divisors.h"
@@ -16,6 +15,7 @@
 #include "settings/options/model_names.h"
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
+#include "weights/hf/shard_plan.h"
 
 namespace danlu::cli {
 namespace {
@@ -23,19 +23,6 @@ namespace {
 using weights::Format;
 using weights::megatron::Dialect;
 using weights::megatron::ExpertForm;
-
-uint64_t bytes_of(const std::string& text) {
-  double number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string unit(stop, text.data() + text.size());
-  const std::map<std::string, double> units = {{"", 1},          {"B", 1},        {"KB", 1e3},
-                                               {"MB", 1e6},      {"GB", 1e9},     {"KiB", 1024},
-                                               {"MiB", 1 << 20}, {"GiB", 1 << 30}};
-  if (error != std::errc() || !units.count(unit) || !(number * units.at(unit) >= 1) ||
-      number > 1e15)
-    throw UsageError(tr("[--max-shard-size] must be a size such as 5GB, got \"{}\"", text));
-  return static_cast<uint64_t>(number * units.at(unit));
-}
 
 void read_places(const Options& options, ConvertRequest& request) {
   const auto place = [&](const char* flag, const char* what) {
@@ -203,7 +190,7 @@ void read_form(const Options& options, ConvertRequest& request) {
   if (options.is_set("target_iteration"))
     request.target_iteration = options.get_string("target_iteration");
   request.gguf_type = options.get_string("outtype");
-  request.max_shard_bytes = bytes_of(options.get_string("max_shard_size"));
+  request.max_shard_bytes = weights::shard_bytes_of(options.get_string("max_shard_size"));
   if (options.has_value("dtype")) request.dtype = dtype_from_name(options.get_string("dtype"));
   read_nf4(options, request);
   if (options.is_set("adapters")) request.adapters = options.get_string("adapters");

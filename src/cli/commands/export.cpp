@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -13,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_options.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::cli {
 namespace {
@@ -96,7 +98,7 @@ std::vector<OptionSpec> splits() {
       size_of("pp", "pipeline parallel size", {"pipeline_model_parallel_size"}),
       size_of("ep", "expert parallel size", {"expert_model_parallel_size"}),
       size_of("vpp", "virtual stages of each stage", {"virtual_pipeline_model_parallel_size"}),
-      size_of("expert_tensor_parallel_size", "1: whole experts are dealt over tensor ranks too",
+      size_of("expert_tensor_parallel_size", "tensor ranks that cut an expert (default: all of tp)",
               {"etp"}),
   };
 }
@@ -201,6 +203,18 @@ bool wants_nf4(const Options& options) {
          "either"));
 }
 
+/// The model that the adapters name. Errors: UsageError where they name none.
+std::string base_of(const Options& options, const std::string& adapters) {
+  if (std::filesystem::exists(std::filesystem::path(adapters) / "adapter_config.json")) {
+    std::string base = weights::load_peft_config(adapters).base_model;
+    if (!base.empty()) return base;
+  }
+  throw UsageError(
+      tr("[export] --model is needed beside {}",
+         options.given_as(options.has_value("adapters") ? "adapters" : "mcore_adapter")),
+      tr("the directory that the adapters were trained on"));
+}
+
 /// The flags of a conversion that are the same for every format.
 VerbLine conversion(const Options& options, const Exported& source, const std::string& target,
                     const char* format) {
@@ -208,7 +222,7 @@ VerbLine conversion(const Options& options, const Exported& source, const std::s
   line.add({source.model, target, "--to", format});
   if (!source.adapters.empty()) line.add({"--adapters", source.adapters});
   if (options.has_value("mcore_model")) line.pass(options, "model", "--hf_config");
-  line.pass(options, "torch_dtype", "--dtype");
+  if (std::string(format) != "gguf") line.pass(options, "torch_dtype", "--dtype");
   if (wants(options, "test_convert_precision")) line.add({"--check"});
   if (wants(options, "exist_ok")) line.add({"--overwrite"});
   return line;
@@ -224,13 +238,26 @@ int export_mcore(const Options& options, const Exported& source, const std::stri
 
 int export_ollama(const Options& options, const Exported& source, const std::string& output) {
   const std::filesystem::path directory = output;
+  VerbLine line = conversion(options, source, (directory / "model.gguf").string(), "gguf");
+  if (options.has_value("torch_dtype")) {
+    const DType dtype = dtype_from_name(options.get_string("torch_dtype"));
+    line.add({"--outtype", dtype == DType::kF32 ? "f32" : dtype == DType::kBF16 ? "bf16" : "f16"});
+  }
   std::filesystem::create_directories(directory);
-  const int code = conversion(options, source, (directory / "model.gguf").string(), "gguf").run();
+  const int code = line.run();
   if (code != 0) return code;
   // Its template is in the file.
   write_file_atomic(directory / "Modelfile", "FROM ./model.gguf\n");
   log::info("next: ollama create NAME -f {}", shell_quoted((directory / "Modelfile").string()));
   return 0;
+}
+
+/// A number alone is of GB, as LLaMA-Factory has it.
+void pass_shard_size(const Options& options, VerbLine& line) {
+  if (!options.has_value("max_shard_size")) return;
+  const std::string size = options.get_string("max_shard_size");
+  const bool is_number = size.find_first_not_of("0123456789") == size.npos;
+  line.add({"--max_shard_size", is_number ? size + "GB" : size});
 }
 
 int export_hf(const Options& options, const Exported& source, const std::string& output, bool nf4) {
@@ -239,11 +266,7 @@ int export_hf(const Options& options, const Exported& source, const std::string&
     line.add({"--quantization_bit", "4", "--double_quantization",
               options.get_bool_or("bnb_4bit_use_double_quant", true) ? "true" : "false"});
   }
-  if (options.has_value("max_shard_size")) {
-    const std::string size = options.get_string("max_shard_size");
-    const bool is_number = size.find_first_not_of("0123456789") == size.npos;
-    line.add({"--max_shard_size", is_number ? size + "GB" : size});
-  }
+  pass_shard_size(options, line);
   return line.run();
 }
 
@@ -266,8 +289,18 @@ int export_merged(const Options& options, const Exported& source, const std::str
   if (!source.model.empty()) line.add({"--model", source.model});
   line.add({"--adapters", source.adapters, "--output", output});
   line.pass(options, "torch_dtype", "--dtype");
+  pass_shard_size(options, line);
   if (wants(options, "exist_ok")) line.add({"--overwrite"});
   return line.run();
+}
+
+/// What was given and the chosen form has no use for.
+void say_idle(const Options& options, const std::vector<const char*>& names) {
+  std::vector<std::string> idle;
+  for (const char* name : names) {
+    if (options.has_value(name)) idle.push_back(options.given_as(name));
+  }
+  if (!idle.empty()) log::notice("{}: no effect on what is written", fmt::join(idle, ", "));
 }
 
 }  // namespace
@@ -280,7 +313,7 @@ OptionTable export_options() {
 }
 
 int run_export(const Options& options) {
-  const Exported source = exported_from(options);
+  Exported source = exported_from(options);
   const std::string& read = source.adapters.empty() ? source.model : source.adapters;
   const auto output = [&](const char* ending) {
     return options.get_string_or("output_dir", path_with(read, ending));
@@ -295,10 +328,9 @@ int run_export(const Options& options) {
   const bool is_converted = mcore || ollama || nf4 || wants(options, "to_hf");
   const bool stays = options.has_value("merge_lora") && !options.get_bool("merge_lora");
   if (!source.adapters.empty() && stays) return export_adapters(options, source, output("-lora"));
-  if (!source.adapters.empty() && source.model.empty() && is_converted) {
-    throw UsageError(tr("[export] --model is needed beside {}", options.given_as("adapters")),
-                     tr("the directory that the adapters were trained on"));
-  }
+  if (!mcore) say_idle(options, {"tp", "pp", "ep", "vpp", "expert_tensor_parallel_size"});
+  if (!nf4) say_idle(options, {"bnb_4bit_use_double_quant"});
+  if (mcore || ollama) say_idle(options, {"max_shard_size"});
   if (mcore) return export_mcore(options, source, output("-mcore"));
   if (ollama) return export_ollama(options, source, output("-ollama"));
   if (is_converted) return export_hf(options, source, output(nf4 ? "-bnb-int4" : "-hf"), nf4);

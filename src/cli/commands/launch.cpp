@@ -130,9 +130,9 @@ std::string signal_name(int signal) {
 
 class Launch {
  public:
-  /// talks: rank 0 reads standard input, and a Ctrl-C is for it alone.
+  /// talks: rank 0 reads standard input, and a Ctrl-C is for it alone, where it is one of these.
   Launch(const JobPlace& place, const std::vector<std::string>& command, bool talks)
-      : place_(place), talks_(talks) {
+      : place_(place), talks_(talks && place.first_rank == 0) {
     words_.push_back("danlu");
     words_.insert(words_.end(), command.begin(), command.end());
     arguments_ = pointers_to(words_);

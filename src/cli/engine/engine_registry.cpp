@@ -37,7 +37,7 @@ struct EngineCommand {
 const std::vector<EngineCommand>& engine_commands() {
   static const std::vector<EngineCommand> list = {
       {"infer", run_infer, false, true},
-      {"chat", run_chat},
+      {"chat", run_chat, false, true},
       {"eval", run_eval, true},
       {"compare", run_compare},
       {"init", run_init},

@@ -22,6 +22,7 @@
 #include "weights/hf/new_head.h"
 #include "weights/hf/nf4_tensors.h"
 #include "weights/hf/save_model.h"
+#include "weights/hf/shard_plan.h"
 #include "weights/hf/value_head.h"
 #include "weights/lora/lora_source.h"
 #include "weights/megatron/model_layout.h"
@@ -185,6 +186,7 @@ int run_merge(const Options& options) {
   merge.adapters = weights::open_adapter_source(adapters, merge.base.config,
                                                 {.lora_alpha = lora_alpha_from(options)});
   const DType dtype = stored_dtype(options, *merge.base.model);
+  const uint64_t max_shard_bytes = weights::shard_bytes_of(options.get_string("max_shard_size"));
   const weights::MergedModel merged = merge.as(dtype);
   require_free_space(fs::absolute(output), bytes_to_write(merged.config, dtype),
                      "the merged model");
@@ -194,7 +196,7 @@ int run_merge(const Options& options) {
   made.publish([&](const fs::path& directory) {
     // First: a template of its own is not to be replaced by the base's.
     write_merged_record(directory, base, adapters);
-    weights::save_model(*merged.source, merged.config, dtype, directory);
+    weights::save_model(*merged.source, merged.config, dtype, directory, max_shard_bytes);
     carry_tokenizer(options, merge.base, adapters, directory);
     carry_value_head(adapters, directory);
   });

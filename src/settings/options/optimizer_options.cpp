@@ -32,7 +32,7 @@ std::vector<GroupRule> group_rules_from(const Json& rules) {
   std::vector<GroupRule> result;
   for (const Json& rule : rules) {
     result.push_back({rule["pattern"].get<std::string>(), rule.value("lr_scale", 1.0),
-                      rule.value("weight_decay", -1.0)});
+                      rule.value("weight_decay", -1.0), "param_groups"});
   }
   return result;
 }
@@ -40,11 +40,16 @@ std::vector<GroupRule> group_rules_from(const Json& rules) {
 /// What flags of other systems say of the rates of some parameters.
 std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
   std::vector<GroupRule> rules;
-  if (options.has_value("loraplus_lr_ratio"))
-    rules.push_back({"lora_B", options.get_float("loraplus_lr_ratio")});
-  for (const auto& [flag, pattern] :
+  const bool is_plus = options.has_value("loraplus_lr_ratio");
+  const double ratio = is_plus ? options.get_float("loraplus_lr_ratio") : 1;
+  if (is_plus) rules.push_back({"lora_B", ratio, -1, options.given_as("loraplus_lr_ratio")});
+  for (const auto& [name, part] :
        {std::pair{"vit_lr", "visual\\.(?!merger)"}, std::pair{"aligner_lr", "visual\\.merger"}}) {
-    if (options.has_value(flag)) rules.push_back({pattern, options.get_float(flag) / rate});
+    if (!options.has_value(name)) continue;
+    const double scale = options.get_float(name) / rate;
+    const std::string flag = options.given_as(name);
+    rules.push_back({part, scale, -1, flag});
+    if (is_plus) rules.push_back({std::string(part) + ".*lora_B", scale * ratio, -1, flag});
   }
   return rules;
 }

@@ -66,10 +66,10 @@ Json saved_config(const arch::ModelConfig& config, DType dtype) {
 }
 
 void save_model(const TensorSource& model, const arch::ModelConfig& config, DType dtype,
-                const std::filesystem::path& directory) {
+                const std::filesystem::path& directory, uint64_t max_shard_bytes) {
   const Json json = saved_config(config, dtype);
   const Target target =
-      plan_hf_model(config, megatron::global_tensors(config, dtype), SaveOptions{}.max_shard_bytes);
+      plan_hf_model(config, megatron::global_tensors(config, dtype), max_shard_bytes);
   write_layout(model, target.layout, target.plans, directory,
                {.num_threads = streaming_threads(), .keeps_finished = false});
   for (const auto& [name, text] : target.texts) write_file_atomic(directory / name, text);

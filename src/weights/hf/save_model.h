@@ -21,6 +21,7 @@ Json saved_config(const arch::ModelConfig& config, DType dtype);
 /// the config does not name stay behind. Memory: some megabytes a thread.
 /// Errors: IoError; ModelError for a number that `dtype` cannot hold, and as reading `model`.
 void save_model(const TensorSource& model, const arch::ModelConfig& config, DType dtype,
-                const std::filesystem::path& directory);
+                const std::filesystem::path& directory,
+                uint64_t max_shard_bytes = SaveOptions{}.max_shard_bytes);
 
 }  // namespace danlu::weights

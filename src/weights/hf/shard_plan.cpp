@@ -19,6 +19,19 @@ std::vector<ShardPlan> plan_shards(const std::vector<TensorInfo>& tensors,
   return shards;
 }
 
+uint64_t shard_bytes_of(const std::string& text) {
+  double number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(stop, text.data() + text.size());
+  const std::map<std::string, double> units = {{"", 1},          {"B", 1},        {"KB", 1e3},
+                                               {"MB", 1e6},      {"GB", 1e9},     {"KiB", 1024},
+                                               {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+  if (error != std::errc() || !units.count(unit) || !(number * units.at(unit) >= 1) ||
+      number > 1e15)
+    throw UsageError(tr("[--max-shard-size] must be a size such as 5GB, got \"{}\"", text));
+  return static_cast<uint64_t>(number * units.at(unit));
+}
+
 std::string shard_name(const std::string& base, size_t index, size_t count) {
   if (count == 1) return base + ".safetensors";
   return fmt::format("{}-{:05}-of-{:05}.safetensors", base, index + 1, count);

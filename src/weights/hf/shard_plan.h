@@ -13,6 +13,9 @@ struct ShardPlan {
   uint64_t data_bytes = 0;
 };
 
+/// "5GB", "500MB", "1.5GiB" or a number of bytes. Errors: UsageError.
+uint64_t shard_bytes_of(const std::string& text);
+
 /// Cuts in the caller's order, as Hugging Face does: a tensor larger than the limit gets its own
 /// shard. At least one shard.
 std::vector<ShardPlan> plan_shards(const std::vector<TensorInfo>& tensors,
