@@ -80,7 +80,7 @@ TEST_F(MegatronRouter, SinkhornBalancesAndChoosesAlike) {
   const at::Tensor picks = ops::balanced_picks(got, logits, kPicks);
   // The golden has them in the order of their numbers.
   EXPECT_TRUE(std::get<0>(picks.sort(1)).equal(take("sinkhorn.ids").to(at::kLong)));
-  // Of a single token every expert gets the same, and its own scores decide.
+  // Every expert gets the same of a single token, whose own scores decide.
   const at::Tensor one = logits.narrow(0, 5, 1);
   EXPECT_TRUE(ops::balanced_picks(ops::sinkhorn(one, {{0, 1, 0}}), one, kPicks)
                   .equal(ops::best_experts(one, kPicks)));

@@ -84,10 +84,11 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       "normalization=LayerNorm", "position_embedding_type=alibi",
       "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true",
       "multi_head_latent_attention=true", "moe_router_enable_expert_bias=true",
-      "embed_layernorm=true", "post_norm=true", "add_rmsnorm_offset=true", "input_embeds_norm=true",
-      "geglu=true", "gelu_tanh=true", "add_dense_bias=true", "add_output_layer_bias=true",
-      "use_glm_rope=true", "rope_scaling_type=linear", "rope_scaling_type=dynamic",
-      "rope_scaling_type=llama3", "rope_scaling_type=yarn", "rope_scaling_type=longrope"};
+      "moe_router_load_balancing_type=sinkhorn", "embed_layernorm=true", "post_norm=true",
+      "add_rmsnorm_offset=true", "input_embeds_norm=true", "geglu=true", "gelu_tanh=true",
+      "add_dense_bias=true", "add_output_layer_bias=true", "use_glm_rope=true",
+      "rope_scaling_type=linear", "rope_scaling_type=dynamic", "rope_scaling_type=llama3",
+      "rope_scaling_type=yarn", "rope_scaling_type=longrope"};
   // These belong to other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;

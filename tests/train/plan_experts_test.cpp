@@ -190,7 +190,11 @@ TEST_P(PlanExpertMemory, OfARankIsWhatIsAllocated) {
   EXPECT_NEAR(kept / counted.kept, 1, 0.05) << kept << " bytes planned between steps";
   // Ranks seldom need the most at one time.
   const double at_least = request.mesh.size() > 1 ? 0.75 : 0.9;
-  EXPECT_LE(counted.pass, 1.1 * pass) << pass << " bytes planned of a pass";
+  // Ranks that are threads hold the rows that they have sent last.
+  const int64_t row_bytes = request.model.hidden_size * request.element_bytes();
+  const auto held = static_cast<double>(request.routed_rows() * row_bytes);
+  EXPECT_LE(counted.pass, 1.1 * pass + (request.mesh.expert > 1 ? held : 0))
+      << pass << " bytes planned of a pass";
   EXPECT_GE(counted.pass, at_least * pass) << pass << " bytes planned of a pass";
 }
 
@@ -326,7 +330,7 @@ TEST_P(PlanExpertTraffic, IsWhatIsSent) {
     EXPECT_NEAR(sent, told, 0.02 * told) << what;
   };
   agree(counted.rows, planned.expert, "rows");
-  // Of ranks that divide experts and cut the rest, copies are planned 2 to 5 % too low.
+  // Copies of ranks that divide experts and cut the rest are planned 2 to 5 % too low.
   if (request.mesh.tensor == 1 || request.mesh.expert == 1)
     agree(counted.data, planned.data, "copies");
   agree(counted.tensor, planned.tensor, "sums of the tensor axis");
