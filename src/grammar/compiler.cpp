@@ -23,14 +23,14 @@ class FollowedGrammar final : public text::TokenConstraint {
   explicit FollowedGrammar(std::shared_ptr<const Grammar> grammar)
       : grammar_(std::move(grammar)), place_(grammar_->start()) {}
 
-  bool prepare(uint64_t& work) override {
+  bool prepare(int64_t& work) override {
     if (!mask_) mask_ = has_ended_ ? grammar_->stops() : grammar_->allowed(place_, work);
     return mask_ != nullptr;
   }
 
   std::span<const uint64_t> allowed() override {
-    uint64_t all = UINT64_MAX;
-    while (!prepare(all)) continue;
+    int64_t all = INT64_MAX;
+    while (!prepare(all)) all = INT64_MAX;
     return *mask_;
   }
 

@@ -62,13 +62,17 @@ Grammar::Place Grammar::start() const {
 /// What one call may spend: places that are looked at, and nodes, which cost less.
 class Grammar::Purse {
  public:
-  Purse(const Runs& runs, uint64_t& work) : runs_(runs), work_(work), before_(runs.work()) {}
-  ~Purse() { work_ -= std::min(work_, spent()); }
+  Purse(const Runs& runs, int64_t& work)
+      : runs_(runs),
+        work_(work),
+        given_(static_cast<uint64_t>(std::max<int64_t>(work, 0))),
+        before_(runs.work()) {}
+  ~Purse() { work_ -= static_cast<int64_t>(spent()); }
   Purse(const Purse&) = delete;
   Purse& operator=(const Purse&) = delete;
 
   uint64_t spent() const { return runs_.work() - before_ + num_nodes_ / kNodesPerPlace; }
-  bool is_empty() const { return spent() >= std::min(work_, cap_); }
+  bool is_empty() const { return spent() >= std::min(given_, cap_); }
   /// A node is looked at. Whether that empties it.
   bool visit() {
     ++num_nodes_;
@@ -81,8 +85,8 @@ class Grammar::Purse {
  private:
   static constexpr uint64_t kNodesPerPlace = 16;
   const Runs& runs_;
-  uint64_t& work_;
-  const uint64_t before_;
+  int64_t& work_;
+  const uint64_t given_, before_;
   uint64_t num_nodes_ = 0, cap_ = UINT64_MAX;
 };
 
@@ -91,6 +95,7 @@ void Grammar::forget_sets_if_many() const {
   runs_.clear();
   masks_.clear();
   inners_.clear();
+  too_dear_.clear();
   ++age_;
 }
 
@@ -142,19 +147,23 @@ bool Grammar::read_ahead(Place& place, Purse& purse) const {
   return place.ahead.empty();
 }
 
-std::shared_ptr<const Mask> Grammar::allowed(Place& place, uint64_t& work) const {
+void Grammar::refuse_too_dear() const {
+  throw GrammarError(
+      tr("this pattern or schema fits texts in too many ways: which tokens may come next would "
+         "take more than {} steps to find",
+         max_work_),
+      tr("repeat less inside of repetitions, and give parts that may begin alike "
+         "other beginnings"));
+}
+
+std::shared_ptr<const Mask> Grammar::allowed(Place& place, int64_t& work) const {
   const std::lock_guard lock(mutex_);
   Purse purse(runs_, work);
   while (true) {
     if (place.making && place.making->is_done) {
       const auto made = std::exchange(place.making, nullptr);
       if (made->mask) return made->mask;
-      throw GrammarError(
-          tr("this pattern or schema fits texts in too many ways: which tokens may come next would "
-             "take more than {} steps to find",
-             max_work_),
-          tr("repeat less inside of repetitions, and give parts that may begin alike "
-             "other beginnings"));
+      refuse_too_dear();
     }
     if (making_ && making_.use_count() == 1) making_.reset();  // nobody waits for it any more
     if (making_) {
@@ -166,6 +175,7 @@ std::shared_ptr<const Mask> Grammar::allowed(Place& place, uint64_t& work) const
     find_set(place);
     if (!read_ahead(place, purse)) return nullptr;
     if (auto known = masks_.find(place.set)) return known;
+    if (too_dear_.contains(place.set)) refuse_too_dear();
     if (purse.is_empty()) return nullptr;
     making_ = std::make_shared<Making>();
     making_->set = place.set;
@@ -187,6 +197,7 @@ bool Grammar::go_on(Making& making, Purse& purse) const {
   } else if (making.cost == max_work_) {
     making.mask = nullptr;
     making.is_done = true;
+    too_dear_.insert(making.set);
   }
   return making.is_done;
 }

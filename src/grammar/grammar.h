@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "grammar/automaton.h"
@@ -52,10 +53,10 @@ class Grammar {
   bool advance(Place& place, text::TokenId id) const;
   /// The same for an id of the place's mask, read by the next call of allowed().
   void advance_later(Place& place, text::TokenId id) const;
-  /// Spends up to `work`, or one step of the automaton more, and takes it off; null: that was not
-  /// enough, and the next call goes on. One mask is made at a time, whoever asks. Errors:
-  /// GrammarError where the mask would cost more than max_work.
-  std::shared_ptr<const Mask> allowed(Place& place, uint64_t& work) const;
+  /// Spends up to `work`, or one step of the automaton more, and takes off what it spent; null:
+  /// that was not enough, and the next call goes on. One mask is made at a time, whoever asks.
+  /// Errors: GrammarError where the mask would cost more than max_work.
+  std::shared_ptr<const Mask> allowed(Place& place, int64_t& work) const;
   /// Stop ids alone: after the end.
   const std::shared_ptr<const Mask>& stops() const { return stops_; }
   bool is_stop(text::TokenId id) const;
@@ -107,6 +108,7 @@ class Grammar {
   bool add_marks(Making& making, Purse& purse) const;
   void finish(Making& making) const;
   std::string bytes_of(text::TokenId id) const;
+  [[noreturn]] void refuse_too_dear() const;
 
   Automaton automaton_;
   std::shared_ptr<const Vocabulary> vocabulary_;
@@ -120,6 +122,7 @@ class Grammar {
   mutable uint64_t age_ = 0;
   mutable Recent<Mask> masks_;
   mutable Recent<Inner> inners_;
+  mutable std::unordered_set<Runs::Set> too_dear_;  ///< whose masks cost more than max_work_
   mutable std::shared_ptr<Making> making_;  ///< the one under way; no set is forgotten meanwhile
 };
 

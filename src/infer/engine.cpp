@@ -561,7 +561,7 @@ class Engine::Impl {
     live.named.push_back(id);
     if (live.asked.request.rules.constraint) live.asked.request.rules.constraint->accept(id);
     live.awaits_form = awaits_form(live);
-    live.form_work = 0;
+    live.form_work = live.form_passes = 0;
     if (std::ssize(live.seen) >= live.limit) output.finished = FinishReason::kLength;
   }
 

@@ -75,7 +75,7 @@ struct EngineSettings {
   /// What the forms of answers may cost a step, in units of TokenConstraint::prepare; a request
   /// whose next token needs more sits passes out until it is known what may come. 0: no limit, and
   /// no pass is sat out.
-  uint64_t form_work = 0;
+  int64_t form_work = 0;
   /// Speculative decoding by prompt lookup. A guessed token is kept only if the sampler would have
   /// drawn it, so answers stay the same, beyond rounding. Deterministic and longrope engines do not
   /// guess, nor do requests with pictures or a constraint.

@@ -42,7 +42,8 @@ struct LiveRequest {
   int64_t cached_tokens = 0;
   bool has_begun = false;    ///< was admitted before
   bool awaits_form = false;  ///< its form has not said yet which token may come next
-  uint64_t form_work = 0;    ///< what that has cost so far
+  int64_t form_work = 0;     ///< what that has cost so far
+  int64_t form_passes = 0;   ///< how many it has sat out for it since it last had a turn for that
   std::vector<TokenLogprobs> prompt_logprobs;
 
   int64_t prompt_size() const { return std::ssize(asked.request.prompt); }

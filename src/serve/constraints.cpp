@@ -20,7 +20,7 @@ auto compiled(const std::string& param, const Compile& compile) {
 /// What the first token may be, beside the engine's steps and for all choices at once. Forms that
 /// fit in too many ways show here, or where an answer meets it.
 void begin_work(text::TokenConstraint& constraint) {
-  uint64_t work = 1 << 15;
+  int64_t work = 1 << 15;
   constraint.prepare(work);
 }
 

@@ -248,7 +248,10 @@ void EngineLoop::hand_out(const infer::EngineOutput& output) {
   // Where a receiver ends an answer, a stop string did.
   const char* const end = infer::name_of(output.finished.value_or(infer::FinishReason::kStop));
   metrics_.count_end(running.times, heard == Heard::kGone ? "abort" : end, now_s);
+  const Ticket ticket = running.ticket;
   end_request(output.handle);
+  // The failure was the answer to all of them.
+  if (output.finished == infer::FinishReason::kFailed) drop(ticket);
 }
 
 void EngineLoop::fail_all(const Error& why) {

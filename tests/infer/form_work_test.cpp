@@ -25,24 +25,25 @@ std::unique_ptr<models::CausalLM> small_model() {
   return model;
 }
 
-std::atomic<uint64_t> work_of_all = 0;
+std::atomic<int64_t> work_of_all = 0;
 
-/// Even ids alone, of which each takes so much work to find.
+/// Even ids alone, of which each takes so much work to find, in steps of a size.
 class SlowForm : public text::TokenConstraint {
  public:
-  explicit SlowForm(uint64_t cost, int64_t fails_after = -1)
-      : cost_(cost), left_(cost), fails_after_(fails_after) {}
+  explicit SlowForm(int64_t cost, int64_t fails_after = -1, int64_t step = 1)
+      : cost_(cost), left_(cost), step_(step), fails_after_(fails_after) {}
 
-  bool prepare(uint64_t& work) override {
+  bool prepare(int64_t& work) override {
     if (num_tokens_ == fails_after_) throw UsageError("this form fits in too many ways");
-    const uint64_t spent = std::min(work, left_);
+    const int64_t steps = (std::min(work, left_) + step_ - 1) / step_;
+    const int64_t spent = std::min(steps * step_, left_);
     work_of_all += spent;
     work -= spent;
     left_ -= spent;
     return left_ == 0;
   }
   std::span<const uint64_t> allowed() override {
-    uint64_t all = UINT64_MAX;
+    int64_t all = INT64_MAX;
     prepare(all);
     return even_;
   }
@@ -56,13 +57,13 @@ class SlowForm : public text::TokenConstraint {
 
  private:
   const std::vector<uint64_t> even_ = {0x5555555555555555};
-  uint64_t cost_, left_;
-  int64_t fails_after_, num_tokens_ = 0;
+  int64_t cost_, left_, step_, fails_after_, num_tokens_ = 0;
 };
 
-EngineRequest asked(text::TokenId first, int64_t tokens, uint64_t cost = 0, int64_t fails = -1) {
+EngineRequest asked(text::TokenId first, int64_t tokens, int64_t cost = 0, int64_t fails = -1,
+                    int64_t step = 1) {
   EngineRequest one = request({first, 3, 4}, tokens);
-  if (cost > 0) one.request.rules.constraint = std::make_shared<SlowForm>(cost, fails);
+  if (cost > 0) one.request.rules.constraint = std::make_shared<SlowForm>(cost, fails, step);
   return one;
 }
 
@@ -86,12 +87,12 @@ TEST(FormWork, OthersGoOnWhileAFormIsWorkedOut) {
   for (const EngineRequest& one : requests) handles.push_back(engine.add(one));
   int steps = 0;
   for (; engine.has_work(); ++steps) {
-    const uint64_t before = work_of_all;
+    const int64_t before = work_of_all;
     for (const EngineOutput& output : engine.step()) {
       if (output.token) answers[output.handle].ids.push_back(*output.token);
       answers[output.handle].reason = output.finished;
     }
-    ASSERT_LE(work_of_all - before, 100u) << "step " << steps;
+    ASSERT_LE(work_of_all - before, 100) << "step " << steps;
     for (const size_t plain : {0, 1, 3}) {
       if (steps < 40) EXPECT_EQ(std::ssize(answers[handles[plain]].ids), steps + 1);
     }
@@ -120,9 +121,36 @@ TEST(FormWork, WhoAsksForLittleIsServedFirst) {
   engine.cancel_all();
 }
 
+TEST(FormWork, LargeStepsAreCountedWhole) {
+  const auto model = small_model();
+  constexpr int64_t kStep = 50'000, kWork = 3000;
+  Engine engine(*model, {.max_sequences = 64, .form_work = kWork});
+  for (int i = 0; i < 48; ++i) engine.add(asked(1, 10, 1'000'000, -1, kStep));
+  for (int step = 0; step < 20; ++step) {
+    const int64_t before = work_of_all;
+    engine.step();
+    // One step of each thread beyond it, and one of who waited longest.
+    ASSERT_LE(work_of_all - before, kWork + (at::get_num_threads() + 1) * kStep) << step;
+  }
+  engine.cancel_all();
+}
+
+TEST(FormWork, WhoAsksForMuchIsServedBesideManyWhoAskAtEachToken) {
+  const auto model = small_model();
+  Engine engine(*model, {.max_sequences = 64, .form_work = 4000});
+  for (int i = 0; i < 40; ++i) engine.add(asked(1, 500, 900));
+  const RequestHandle dear = engine.add(asked(2, 1, 10'000));
+  int steps = 0;
+  for (bool is_done = false; !is_done && steps < 400; ++steps) {
+    for (const EngineOutput& output : engine.step()) is_done |= output.handle == dear;
+  }
+  EXPECT_LT(steps, 400);
+  engine.cancel_all();
+}
+
 TEST(FormWork, AFormThatCannotBeFollowedFailsAlone) {
   const auto model = small_model();
-  for (const uint64_t work : {uint64_t{0}, uint64_t{100}}) {
+  for (const int64_t work : {0, 100}) {
     Engine engine(*model, {.form_work = work});
     const RequestHandle good = engine.add(asked(1, 10)), bad = engine.add(asked(2, 10, 50, 3));
     int good_tokens = 0, bad_tokens = 0, failures = 0;

@@ -38,9 +38,9 @@
 namespace danlu::cli {
 namespace {
 
-/// EngineSettings::form_work: some 2 ms. A mask of a large vocabulary whose form is simple costs
-/// some 20,000.
-constexpr uint64_t kFormWork = 1 << 15;
+/// EngineSettings::form_work: some 2 ms, and each thread's last step may take 3 more. A mask of a
+/// large vocabulary whose form is simple costs some 20,000.
+constexpr int64_t kFormWork = 1 << 15;
 constexpr const char* kKeyVariable = "API_KEY";
 
 int64_t page_bytes_of(const models::CausalLM& model) {
