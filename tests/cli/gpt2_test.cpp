@@ -109,7 +109,7 @@ TEST_F(Gpt2Lines, LongerTextsThanItsTableAreErrors) {
                {"--max_length 65", "64"});
   std::string prompt;
   for (int i = 0; i < 80; ++i) prompt += " fox";
-  expect_error(ask(*this / "model", prompt), 4, {"64"});
+  expect_error(ask(*this / "model", prompt), 3, {"the model's window holds 64"});
 }
 
 /// Its args alone say what a checkpoint of Megatron's is, too.

@@ -155,10 +155,9 @@ std::vector<OptionSpec> train_expert_options() {
                           OptionType::kBool));
   all.push_back(built_in("moe_router_dtype", {}, OptionType::kString));
   all.push_back({.name = "moe_token_dispatcher_type",
-                 .help = "accepted; allgather drops nothing",
+                 .help = "accepted: experts have one implementation; allgather drops no tokens",
                  .choices = {"allgather", "alltoall", "alltoall_seq", "flex"},
-                 .group = kGroup,
-                 .ignored_because = "experts have one implementation"});
+                 .group = kGroup});
   all.push_back(
       built_in("moe_grouped_gemm",
                {"moe_permutation_async_comm", "moe_permute_fusion", "moe_fb_overlap",
