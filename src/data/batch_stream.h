@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "data/batch.h"
 #include "data/prefetch.h"
 #include "data/sample_source.h"
@@ -72,6 +73,8 @@ class StepStream {
   virtual double epoch() const = 0;
   /// Whether a stream that is made with consumed() goes on exactly: checkpoints wait for it.
   virtual bool is_resumable() const { return true; }
+  /// What a stream that is made with consumed() needs beside it to go on; null: nothing.
+  virtual Json state() const { return nullptr; }
   /// What there is to log of the last next() beside its batches, by name.
   virtual std::map<std::string, double> figures() const { return {}; }
 };

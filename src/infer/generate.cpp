@@ -130,11 +130,11 @@ std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& reque
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token, GenerationStats* stats,
                              const IsCancelled& is_cancelled, const OnAnswer& on_answer,
-                             Followers* followers) {
+                             Followers* followers, int64_t pass_tokens) {
   GenerationStats local;
   Engine engine(model,
                 {.max_sequences = std::max<int64_t>(1, batch_size),
-                 .max_batched_tokens = kAnyTokens,
+                 .max_batched_tokens = pass_tokens > 0 ? pass_tokens : kAnyTokens,
                  .prefix_caching = false},
                 followers);
   std::vector<std::exception_ptr> failures;

@@ -28,7 +28,10 @@ struct Request {
   /// In order. A picture's placeholders stand in `prompt`, one for each visual token.
   std::vector<PromptPicture> pictures = {};
   SamplingParams sampling;
-  int64_t max_new_tokens = 512;
+  /// Tokens at the prompt's end that are this answer's already: rules and draws go on behind them,
+  /// as if it were one request.
+  int64_t answered = 0;
+  int64_t max_new_tokens = 512;         ///< beyond those
   std::vector<text::TokenId> stop_ids;  ///< an answer ends before any of these
   int64_t num_tokens =
       0;                ///< answer with ids below this only (a vocabulary is often padded); 0: any
@@ -66,11 +69,12 @@ struct GenerationStats {
 /// depend on what else is in the batch, beyond rounding of the arithmetic. Errors: DataError if a
 /// prompt is empty, holds an id outside the vocabulary, does not fit the model's window, or has
 /// other placeholders than pictures; NumericError if the model gives logits that are not numbers.
-/// followers: as Engine's.
+/// followers: as Engine's. pass_tokens: of a pass, at most; 0: prompts are read whole.
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token = {},
                              GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {},
-                             const OnAnswer& on_answer = {}, Followers* followers = nullptr);
+                             const OnAnswer& on_answer = {}, Followers* followers = nullptr,
+                             int64_t pass_tokens = 0);
 
 /// Beam search over one request (sampling.num_beams >= 2), scored as HF's beam search:
 /// log-probability divided by length^length_penalty, max(2, 1 + stop ids) * num_beams candidates a

@@ -48,8 +48,10 @@ struct LiveRequest {
 
   int64_t prompt_size() const { return std::ssize(asked.request.prompt); }
   int64_t answered() const { return std::ssize(seen) - prompt_size(); }
+  /// With what the prompt has of it.
   std::span<const text::TokenId> answer() const {
-    return std::span(seen).subspan(asked.request.prompt.size());
+    const Request& request = asked.request;
+    return std::span(seen).subspan(request.prompt.size() - static_cast<size_t>(request.answered));
   }
   bool wants_prompt_logprobs() const { return asked.num_prompt_logprobs && answered() == 0; }
   /// Something is asked of each of the prompt's tokens: none may come from kept pages.

@@ -90,8 +90,11 @@ void draw(const arch::ModelConfig& config, uint64_t seed, Parameter& parameter) 
   }
 }
 
-/// Calls one() for every base parameter that has values of its own; it fills them.
-void fill(CausalLM::Impl& impl, const std::function<void(Parameter&)>& one) {
+/// Calls one() for every base parameter that has values of its own; it fills them. after_place:
+/// between places.
+void fill(
+    CausalLM::Impl& impl, const std::function<void(Parameter&)>& one,
+    const std::function<void()>& after_place = [] {}) {
   // A place at a time: a rank may keep only a share of what it reads.
   std::map<int64_t, std::vector<Parameter*>> places;
   for (Parameter* parameter : impl.base()) {
@@ -106,6 +109,7 @@ void fill(CausalLM::Impl& impl, const std::function<void(Parameter&)>& one) {
     } else {
       all();
     }
+    after_place();
   }
 }
 
@@ -116,7 +120,7 @@ void load(CausalLM& model, const weights::TensorSource& source, const Quantisati
   check_fit(impl.config, source);
   // A head that is tied may be another stage's; who has the first stage is who is heard.
   const std::vector<arch::ParamSpec> all = arch::parameters_of(impl.config);
-  fill(impl, [&](Parameter& parameter) {
+  const auto read = [&](Parameter& parameter) {
     if (impl.config.score && impl.config.score->seed && !source.find(parameter.name())) {
       const at::NoGradGuard no_grad;  // check_fit lets nothing else be missing
       return draw(impl.config, *impl.config.score->seed, parameter);
@@ -131,7 +135,9 @@ void load(CausalLM& model, const weights::TensorSource& source, const Quantisati
           "[weights] {} in the file differs from {}, but the config ties them: the latter is used",
           other.name, parameter.name());
     }
-  });
+  };
+  // Pages of files that were read would count as memory of the process.
+  fill(impl, read, [&source] { source.forget(); });
   for (Parameter* tied : impl.base()) {
     for (const Parameter* parameter : impl.base())
       if (tied->spec.tied_to == parameter->name()) tied->quantized = parameter->quantized;

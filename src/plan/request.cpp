@@ -87,6 +87,7 @@ Rollout rollout_of(const settings::TrainConfig& config, const arch::ModelConfig&
   rollout.at_a_time = std::min(settings::kAnswersAtATime, (of_model + drawers - 1) / drawers);
   rollout.new_tokens = told.max_new_tokens;
   rollout.prompt_tokens = std::max<int64_t>(1, longest - told.max_new_tokens);
+  rollout.begun_tokens = told.max_new_tokens - told.tokens_of_part();
   return rollout;
 }
 

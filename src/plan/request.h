@@ -16,6 +16,7 @@ struct Rollout {
   arch::ModelConfig model;
   int64_t at_a_time = 0;                      ///< on a rank
   int64_t prompt_tokens = 0, new_tokens = 0;  ///< of the longest
+  int64_t begun_tokens = 0;                   ///< of an answer when its last part is drawn
 };
 
 /// What a plan is made of: no data, no weights.

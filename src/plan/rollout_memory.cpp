@@ -5,6 +5,7 @@
 #include "arch/attention_size.h"
 #include "base/cache_pages.h"
 #include "plan/layer_memory.h"
+#include "settings/answers_at_a_time.h"
 
 namespace danlu::plan {
 namespace {
@@ -54,6 +55,15 @@ int64_t logit_bytes(const Request& request) {
   return request.rollout->at_a_time * (4 * request.model.vocab_size + narrow + of_parts);
 }
 
+/// Where answers go on: what is there of them is read again.
+int64_t goes_on_bytes(const Request& drawing, const Rollout& rollout) {
+  if (rollout.begun_tokens == 0) return 0;
+  const int64_t tokens = rollout.prompt_tokens + rollout.begun_tokens;
+  return cache_bytes(drawing, tokens) +
+         forward_bytes(drawing,
+                       std::min(rollout.at_a_time * tokens, settings::kTokensWhereAnswersGoOn));
+}
+
 }  // namespace
 
 int64_t drawing_bytes(const Request& request, const arch::Stage& stage) {
@@ -68,7 +78,8 @@ int64_t drawing_bytes(const Request& request, const arch::Stage& stage) {
                           forward_bytes(drawing, rollout.at_a_time * rollout.prompt_tokens);
   const int64_t answers = cache_bytes(drawing, rollout.prompt_tokens + rollout.new_tokens) +
                           forward_bytes(drawing, rollout.at_a_time) + logit_bytes(drawing);
-  return std::max<int64_t>(0, all - own) + std::max(prompts, answers);
+  return std::max<int64_t>(0, all - own) +
+         std::max({prompts, answers, goes_on_bytes(drawing, rollout)});
 }
 
 }  // namespace danlu::plan

@@ -42,6 +42,7 @@ Json policy_identity(const Reinforcement& config) {
                    {"repetition_penalty", config.repetition_penalty},
                    {"masks_truncated", config.masks_truncated}};
   if (config.max_resamples > 0) identity["max_resamples"] = config.max_resamples;
+  if (config.parts > 1) identity["parts"] = config.parts;
   if (!config.has_critic()) return identity;
   const Critic& critic = config.critic;
   identity["critic"] = {{"gamma", critic.gamma},

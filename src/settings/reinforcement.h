@@ -80,6 +80,7 @@ struct Reinforcement {
   int64_t iterations = 1;  ///< passes over the answers of one rollout
   int64_t steps = 1;       ///< that the answers of one rollout are divided into
   int64_t max_new_tokens = 512;
+  int64_t parts = 1;  ///< that the longest answer is drawn in, each in a rollout of its own
   double top_p = 1;
   int64_t top_k = 0;
   double repetition_penalty = 1;
@@ -89,6 +90,8 @@ struct Reinforcement {
   double max_kl = 0;             ///< > 0: a run whose KL goes beyond it stops
   bool logs_completions = false;
 
+  /// Tokens of an answer that are drawn at a time.
+  int64_t tokens_of_part() const { return (max_new_tokens + parts - 1) / parts; }
   bool has_critic() const { return advantage == Advantage::kCritic; }
   /// Whether answers are compared with those of a reference.
   bool has_reference() const { return loss.kl > 0 || (has_critic() && critic.kl > 0); }

@@ -145,8 +145,8 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
   const int64_t eval_steps = output.eval_steps > 0 ? output.eval_steps : output.save_steps;
   bool best = false;
   if (run.data.validation && output.evaluate != Interval::kNo) {
-    run.evaluation_is_due |= due(run, output.evaluate, eval_steps, epoch_ended);
-    if ((run.evaluation_is_due && run.stream.is_resumable()) || last_step) {
+    run.evaluation_is_due |= last_step || due(run, output.evaluate, eval_steps, epoch_ended);
+    if (run.evaluation_is_due && (run.stream.is_resumable() || last_step)) {
       best = evaluate_now(run, watch);
       run.evaluation_is_due = false;
     }
@@ -350,10 +350,21 @@ int64_t num_counted_steps(const Run& run) {
   return std::min(wanted, run.plan.total_steps - run.state.step);
 }
 
+/// An evaluation in whose midst a signal stopped the run, which it goes on with.
+void evaluate_what_was_stopped(Run& run, SlowWatch& watch) {
+  if (!run.evaluation_is_due) return;
+  try {
+    evaluate_and_save(run, watch, run.state.step == run.plan.total_steps, /*epoch_ended=*/false);
+  } catch (const RolloutStopped&) {
+    stop_on_signal(run);  // the checkpoint that it went on from still says so
+  }
+}
+
 void take_steps(Run& run) {
   SlowWatch watch([&] { return work_done(run.state.model->layer_passes()); },
                   [&](const std::string& line) { run.observer.on_slow(line); },
                   run.config.output.slow_after_s);
+  evaluate_what_was_stopped(run, watch);
   double elapsed_s = 0;
   int64_t steps_here = 0;
   const int64_t counted = num_counted_steps(run);

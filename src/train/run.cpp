@@ -155,6 +155,7 @@ void train(const Prepared& prepared, HeldDirectory& held, const LogFile& log_fil
           megatron_copies, held.shared(),  run.memory,         counted};
   job.critic = critic.get();
   job.evaluates_rewards = steps.evaluates_rewards;
+  job.evaluation_is_due = begun.evaluation_is_due;
   job.work = work_of(run, *begun.state.model);
   if (run.earlier.checkpoint) job.last_saved_step = begun.state.step;
   if (run.earlier.is_own) make_good(job, *run.earlier.checkpoint);

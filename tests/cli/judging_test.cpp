@@ -104,6 +104,13 @@ TEST_F(Judging, WhereNoAnswerCouldBeJudged) {
   expect_error(run(words), 3, {"program:sh could judge none of the first 4 answers"});
   EXPECT_FALSE(fs::exists(*this / "out" / "DONE"));
   EXPECT_FALSE(fs::is_empty(*this / "out" / "rollouts"));
+  // No further prompts are asked for before it is said.
+  std::vector<std::string> further = grpo("further", {"--reward_funcs", "program:sh judge.sh"});
+  further.insert(further.end(), {"--dynamic_sample", "true", "--max_resample_times", "9"});
+  write("judge.sh",
+        "cat > asked\necho x >> times\n[ -e bad ] || awk '{ print length($0) % 7 }' asked\n");
+  expect_error(run(further), 3, {"program:sh could judge none of the first 4 answers"});
+  EXPECT_EQ(content_of(*this / "times"), "x\n");
   fs::remove(*this / "bad");
   ok(words);
   ok(grpo("whole", {"--reward_funcs", "program:sh judge.sh"}));
@@ -137,6 +144,75 @@ TEST_F(Judging, RewardsThatAreAllEqualTeachNothing) {
     EXPECT_EQ(Json::parse(text).value("advantage", 0.0), 0);
   EXPECT_EQ(content_of(*this / "out" / "model.safetensors"),
             content_of(good("model") / "model.safetensors"));
+}
+
+TEST_F(Judging, PairsThatTeachNothingAreCountedByTheirReason) {
+  std::string rows = content_of(*this / "pairs.jsonl");
+  const auto add = [&](const char* prompt, const char* chosen, const char* rejected) {
+    rows += Json{{"prompt", prompt}, {"chosen", chosen}, {"rejected", rejected}}.dump() + "\n";
+  };
+  add("a", "b", "b");
+  add("a", "", "b");
+  add("a", "b", "");
+  add("", "b", "c");
+  write("mixed.jsonl", rows);
+  const std::vector<std::string> more = {"--tuner", "full", "--val_ratio", "0"};
+  const ProgramResult result = ok(line({"rlhf"}, "mixed.jsonl", "mixed", more));
+  EXPECT_THAT(result.err, HasSubstr("16 read, 12 kept, 4 dropped"));
+  EXPECT_THAT(result.err, HasSubstr("1 chosen and rejected do not differ (mixed.jsonl:13)"));
+  EXPECT_THAT(result.err, HasSubstr("2 empty answer (mixed.jsonl:14)"));
+  EXPECT_THAT(result.err, HasSubstr("1 empty question (mixed.jsonl:16)"));
+  ok(line({"rlhf"}, "pairs.jsonl", "good", more));
+  expect_same_losses(*this / "mixed", *this / "good", 4);
+}
+
+TEST_F(Judging, ARunThatIsOverwrittenLeavesNoPicturesOrAnswersOfItsOwn) {
+  ok(grpo("out", {"--reward_funcs", "repetition", "--log_completions", "true"}));
+  EXPECT_TRUE(fs::exists(*this / "out" / "images" / "train_reward.png"));
+  EXPECT_TRUE(fs::exists(*this / "out" / "samples.jsonl"));
+  write("out/images/mine.png", "mine");
+  ok(line({"rlhf"}, "pairs.jsonl", "out", {"--tuner", "full", "--overwrite_output_dir"}));
+  EXPECT_FALSE(fs::exists(*this / "out" / "images" / "train_reward.png"));
+  EXPECT_FALSE(fs::exists(*this / "out" / "samples.jsonl"));
+  EXPECT_TRUE(fs::exists(*this / "out" / "images" / "train_logps_chosen.png"));
+  EXPECT_EQ(content_of(*this / "out" / "images" / "mine.png"), "mine");
+}
+
+TEST_F(Judging, AReferenceOfAnotherVocabularyIsRefused) {
+  Json config = Json::parse(content_of(good("model") / "config.json"));
+  const auto size = config.at("vocab_size").get<int64_t>();
+  config["vocab_size"] = size + 12;
+  write("config.json", config.dump());
+  ok({"init", "--config", "config.json", "--tokenizer", good("tokenizer").string(), "--output",
+      "other"});
+  for (const char* type : {"dpo", "grpo"}) {
+    SCOPED_TRACE(type);
+    std::vector<std::string> words = {"--ref_model", "other", "--tuner", "full"};
+    if (std::string(type) == "grpo") words.insert(words.end(), {"--reward_funcs", "format"});
+    expect_error(run(line({"rlhf", "--rlhf_type", type}, "pairs.jsonl", "x", words)), 4,
+                 {"--ref_model other", std::to_string(size + 12), std::to_string(size)});
+  }
+  EXPECT_FALSE(fs::exists(*this / "x" / "DONE"));
+}
+
+TEST_F(Judging, ARewardThatIsNoNumberOrACrashIsNoScore) {
+  const auto trained_with = [&](const std::string& to, const std::string& script) {
+    write("judge.sh", script);
+    return run(grpo(to, {"--reward_funcs", "program:sh judge.sh"}));
+  };
+  const ProgramResult nan = trained_with(
+      "nan", "n=0\nwhile read -r row; do n=$((n + 1)); [ $n = 2 ] && echo NaN || echo $n; done\n");
+  EXPECT_EQ(nan.exit_code, 0) << nan.err;
+  EXPECT_THAT(nan.err, HasSubstr("[reward] sh: 1 of 4 answers without a score"));
+  const Json step = steps_of(*this / "nan").at(0);
+  EXPECT_NEAR(step.at("reward").get<double>(), (1 + 3 + 4) / 3.0, 1e-6) << "not zero";
+  const ProgramResult crashed = trained_with(
+      "crashed", "read -r row; echo 1; read -r row; echo 2; read -r row; echo 3; kill -SEGV $$\n");
+  EXPECT_EQ(crashed.exit_code, 0) << crashed.err;
+  EXPECT_THAT(crashed.err, HasSubstr("1 of 4 answers without a score (ended by signal 11)"));
+  EXPECT_EQ(steps_of(*this / "crashed").at(0).at("reward"), 2);
+  expect_error(trained_with("all", "while read -r row; do echo NaN; done\n"), 3,
+               {"could judge none of the first 4 answers"});
 }
 
 TEST_F(Judging, ADistanceThatExplodesEndsTheRun) {

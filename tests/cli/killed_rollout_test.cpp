@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <map>
@@ -34,7 +35,9 @@ class KilledRollout : public BadInput {
     const std::string passes = type == "ppo" ? "--num_ppo_epochs" : "--num_iterations";
     return {"rlhf",
             "--rlhf_type",
-            type,
+            type == "parts" ? "grpo" : type,
+            "--partial_rollout_max_split",
+            type == "parts" ? "3" : "1",
             "--model",
             good("model").string(),
             "--dataset",
@@ -121,7 +124,7 @@ class KilledRollout : public BadInput {
 };
 
 TEST_F(KilledRollout, GoesOnAsIfNothingHadBeen) {
-  for (const std::string type : {"grpo", "ppo"}) {
+  for (const std::string type : {"grpo", "ppo", "parts"}) {
     SCOPED_TRACE(type);
     judge_anew();
     ok(line(type, type + "-whole"));
@@ -164,8 +167,94 @@ TEST_F(KilledRollout, ASignalDoesNotWaitForAProgramThatHangs) {
   }
 }
 
+TEST_F(KilledRollout, AnswersThatWereLeftUnfinishedAreDrawnFurther) {
+  const auto with = [](std::vector<std::string> words, const std::string& flag,
+                       const std::string& value) {
+    *(std::find(words.begin(), words.end(), flag) + 1) = value;
+    return words;
+  };
+  const auto saved_often = [&](const std::string& to) {
+    std::vector<std::string> words = with(line("parts", to), "--save_steps", "2");
+    words.insert(words.end(), {"--save_total_limit", "10"});
+    return words;
+  };
+  ok(saved_often("whole"));
+  double most = 0;
+  for (const Json& step : steps_of(*this / "whole"))
+    most = std::max(most, step.value("partial/max_rollouts", 0.0));
+  EXPECT_GE(most, 2);
+  // Checkpoints between two rollouts keep them; nothing else of the run does.
+  const Json state = Json::parse(content_of(*this / "whole" / "checkpoint-2" / "data_state.json"));
+  EXPECT_FALSE(state.at("stream").at("prompts").empty());
+  fs::copy(*this / "whole", *this / "again",
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  for (const char* name : {"checkpoint-4", "checkpoint-6", "checkpoint-8", "DONE"})
+    fs::remove_all(*this / "again" / name);
+  EXPECT_THAT(ok(saved_often("again")).err, testing::HasSubstr("checkpoint-2 at step 2"));
+  expect_the_same("again", "whole");
+  expect_error(run(with(line("parts", "x"), "--partial_rollout_max_split", "7")), 2,
+               {"--partial_rollout_max_split 7", "6 tokens", "--max_completion_length 7"});
+}
+
+TEST_F(KilledRollout, ASignalInAnEvaluationOnlyPutsItOff) {
+  write("held.jsonl", R"({"prompt": "who?"}
+{"prompt": "question 3 or 4"}
+)");
+  const auto evaluating = [&](const std::string& to) {
+    std::vector<std::string> words = line("grpo", to);
+    words.insert(words.end(), {"--val_dataset", "held.jsonl", "--eval_steps", "4"});
+    return words;
+  };
+  const auto evaluations = [&](const std::string& of) {
+    std::vector<Json> found;
+    std::ifstream file(*this / of / "logging.jsonl");
+    for (std::string text; std::getline(file, text);) {
+      Json record = Json::parse(text);
+      if (!record.contains("eval_reward")) continue;
+      for (const char* name : {"eval_runtime", "eval_samples_per_second"}) record.erase(name);
+      found.push_back(record);
+    }
+    return found;
+  };
+  judge_anew();
+  ok(evaluating("whole"));
+  ASSERT_EQ(evaluations("whole").size(), 2u);
+  // Two rollouts, an evaluation, two rollouts, and the one at the end.
+  EXPECT_EQ(judged(), 6u);
+  for (const int moment : {3, 6}) {
+    SCOPED_TRACE(moment);
+    const std::string to = "stopped" + std::to_string(moment);
+    judge_anew();
+    write("wait", std::to_string(moment));
+    ProgramSettings settings;
+    settings.environment = {{"OMP_NUM_THREADS", "1"}};
+    settings.directory = (*this / "").string();
+    settings.signal = SIGTERM;
+    settings.signal_when = [&] { return fs::exists(*this / "waiting"); };
+    const ProgramResult result = run_danlu(evaluating(to), settings);
+    EXPECT_EQ(result.exit_code, 143) << result.err;
+    EXPECT_EQ(evaluations(to).size(), moment == 3 ? 0u : 1u);
+    judge_anew();
+    ok(evaluating(to));
+    EXPECT_EQ(judged(), moment == 3 ? 4u : 1u);
+    expect_the_same(to, "whole");
+    const auto got = evaluations(to), wanted = evaluations("whole");
+    ASSERT_EQ(got.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(got[i].at("eval_reward"), wanted[i].at("eval_reward"));
+      EXPECT_EQ(got[i].at("global_step/max_steps"), wanted[i].at("global_step/max_steps"));
+    }
+    EXPECT_EQ(fs::read_symlink(*this / to / "best"), fs::read_symlink(*this / "whole" / "best"));
+    const auto best = [&](const std::string& of) {
+      return Json::parse(content_of(*this / of / "last" / "trainer_state.json"))
+          .at("best_global_step");
+    };
+    EXPECT_EQ(best(to), best("whole"));
+  }
+}
+
 TEST_F(KilledRollout, WheneverItIsKilled) {
-  for (const std::string type : {"grpo", "ppo"}) {
+  for (const std::string type : {"grpo", "ppo", "parts"}) {
     judge_anew();
     ok(line(type, type + "-whole"));
     const std::string to = type + "-killed";

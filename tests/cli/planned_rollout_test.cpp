@@ -67,6 +67,7 @@ std::vector<Drawn> drawn() {
   };
   return {{"grpo", 1, with(grpo, {"--beta", "0"})},
           {"grpo_reference", 1, grpo},
+          {"grpo_parts", 1, with(grpo, {"--partial_rollout_max_split", "3"})},
           {"grpo_lora", 1, with(grpo, {"--tuner", "lora"})},
           {"grpo_bf16", 1, with(grpo, {"--dtype", "bf16"})},
           {"grpo_tp2", 2, with(grpo, {"--tp", "2"})},

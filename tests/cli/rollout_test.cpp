@@ -251,6 +251,9 @@ TEST_F(RolloutLine, BadLinesLoseNothing) {
   none.erase(std::find(none.begin(), none.end(), "--reward_funcs"),
              std::find(none.begin(), none.end(), "--reward_funcs") + 2);
   expect_error(run(none), 2, {"--reward_funcs"});
+  std::vector<std::string> unjudged = line("none.jsonl", {"--reward_column", "nothing"});
+  *(std::find(unjudged.begin(), unjudged.end(), "--reward_funcs") + 1) = "gsm8k";
+  expect_error(run(unjudged), 3, {"none of 24 answers could be judged", "--reward_column"});
   write("other.jsonl", "{\"other\": 1}\n");
   expect_error(run(line("x.jsonl", {"--dataset", "other.jsonl"})), 3, {"no query column", "other"});
 }

@@ -113,6 +113,53 @@ TEST(CodeCheck, TheVerdictOfTheSecondExecutionCounts) {
   EXPECT_EQ(check.counts[0].num_passed, 2) << check.verdicts[0].detail << check.verdicts[1].detail;
 }
 
+/// Somebody waits: programs that took a processor until they were late are not executed again, nor
+/// more of the others than there is time for.
+TEST(CodeCheck, WhoIsPatientForSoLongWaitsNoLonger) {
+  const auto judged = [](std::vector<std::string> programs, int64_t patience_ms,
+                         std::vector<size_t>* left) {
+    SandboxSettings settings;
+    settings.timeout_ms = 1000;
+    const CodeSandbox sandbox(settings);
+    std::vector<int> told(programs.size(), -1);
+    *left = judge_programs_within(sandbox, std::move(programs), 1, patience_ms,
+                                  [&](size_t i, const CodeVerdict& verdict) {
+                                    EXPECT_EQ(told[i], -1) << "once for each";
+                                    told[i] = static_cast<int>(verdict.outcome);
+                                  });
+    return told;
+  };
+  DANLU_REQUIRES_SANDBOX();
+  constexpr int kPassed = static_cast<int>(CodeVerdict::Outcome::kPassed),
+                kTimedOut = static_cast<int>(CodeVerdict::Outcome::kTimedOut);
+  const std::string sleeps = "import time\ntime.sleep(60)";
+  // Late until a certain moment, as beside many others.
+  const auto now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch());
+  const std::string late_once =
+      fmt::format("import time\nif time.time() < {}: time.sleep(60)", now.count() + 1);
+  std::vector<size_t> left;
+  EXPECT_THAT(judged({late_once, "a = 1", sleeps, sleeps}, 60'000, &left),
+              ::testing::ElementsAre(kPassed, kPassed, kTimedOut, kTimedOut));
+  EXPECT_THAT(left, ::testing::IsEmpty());
+  EXPECT_THAT(judged({sleeps, "a = 1", sleeps, sleeps}, 500, &left),
+              ::testing::ElementsAre(kTimedOut, kPassed, -1, -1))
+      << "the first of them takes all the time there is";
+  EXPECT_THAT(left, ::testing::ElementsAre(2, 3));
+}
+
+TEST(CodeCheck, WhoTookAProcessorUntilItWasLateWouldBeLateAlone) {
+  DANLU_REQUIRES_SANDBOX();
+  const CodeVerdict busy = sandbox.run("while True: pass"),
+                    idle = sandbox.run("import time\ntime.sleep(60)");
+  EXPECT_EQ(busy.outcome, CodeVerdict::Outcome::kTimedOut);
+  EXPECT_EQ(idle.outcome, CodeVerdict::Outcome::kTimedOut);
+  EXPECT_GT(busy.cpu_ms, idle.cpu_ms);
+  EXPECT_LT(idle.cpu_ms, sandbox.settings().timeout_ms * 9 / 10);
+  EXPECT_LE(busy.cpu_ms, sandbox.settings().timeout_ms * 11 / 10);
+  EXPECT_EQ(sandbox.run("a = 1").cpu_ms, 0);
+}
+
 /// The data set's own solutions all pass. Bodies that do nothing and solutions of another problem
 /// all fail: python3 executing the same texts without a sandbox says so too.
 TEST(CodeCheck, HumanEvalsSolutionsPassAndOthersDoNot) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -230,9 +231,28 @@ TEST(CodeReward, ProgramsPassTheTestsOfTheirRows) {
   add(right, Json::object());
   add(right, {{"test", "def check(f): pass"}, {"entry_point", "1 + 1"}});
   add(right, {{"tests", 3}});
+  // A table's column that this row has not.
+  add(wrong, {{"tests", nullptr}, {"test_list", {"assert add(1, 2) == 3"}}});
+  add(right, {{"tests", nullptr}});
   const Score none;
   EXPECT_THAT(make_reward("code", settings)->scores(all),
-              testing::ElementsAre(1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, none, none, none));
+              testing::ElementsAre(1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, none, none, none, 0.0, none));
+}
+
+TEST(CodeReward, WhatThereWasNoTimeToRunAloneIsUnscored) {
+  DANLU_REQUIRES_SANDBOX();
+  RewardSettings settings;
+  settings.allows_code = true;
+  settings.program_timeout_ms = 500;
+  std::vector<Completion> all;
+  for (const char* text : {"import time\ntime.sleep(60)", "import time\ntime.sleep(60)", "a = 1"}) {
+    all.push_back(completion(text));
+    all.back().row = {{"tests", "assert True"}};
+  }
+  const auto scores = make_reward("code", settings)->scores(all);
+  EXPECT_EQ(scores[2], Score(1.0));
+  EXPECT_EQ(std::count(scores.begin(), scores.end(), Score()), 1)
+      << "one was run alone, for the other there was no time: not zero";
 }
 
 TEST(Rewards, NamesAndLimitsAreChecked) {

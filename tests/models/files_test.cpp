@@ -12,6 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "models/golden.h"
@@ -197,6 +199,31 @@ TEST(Save, RefusesWhatIsNotFiniteThen) {
   weight.view({-1})[7].fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_THAT(saved(DType::kF32), HasSubstr("holds nan at element 7 and is not saved"));
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+/// Memory of this process that shows a file, in kB.
+int64_t resident_kb(const std::filesystem::path& file) {
+  std::ifstream lines("/proc/self/smaps");
+  bool is_of_file = false;
+  int64_t sum = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(" kB") == line.npos) is_of_file = line.ends_with(file.string());
+    if (is_of_file && line.starts_with("Rss:")) sum += std::stoll(line.substr(4));
+  }
+  return sum;
+}
+
+TEST(Load, LeavesNoPagesOfFilesInMemory) {
+  const test::TemporaryDirectory directory;
+  test::write_tiny_model(directory.path(), test::tiny_config("llama"));
+  const auto source = weights::open_checkpoint_source(directory.path());
+  const std::filesystem::path file =
+      std::filesystem::canonical(directory.path() / "model.safetensors");
+  std::vector<std::byte> bytes(source.model->tensors().front().size_bytes());
+  source.model->read(source.model->tensors().front().name, bytes);
+  EXPECT_GT(resident_kb(file), 0);
+  const auto model = load_model(source, parallel::Mesh::single(), at::kFloat, at::kCPU);
+  EXPECT_EQ(resident_kb(file), 0);
 }
 
 TEST(Load, AcceptsATiedHeadInTheFile) {

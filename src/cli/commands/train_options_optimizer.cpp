@@ -124,7 +124,7 @@ std::vector<OptionSpec> schedule_options() {
        .group = optimizer},
       {.name = "optim",
        .default_text = "adamw",
-       .help = "optimizer",
+       .help = "optimizer; its state is fp32, 8-bit ones (adamw_bnb_8bit, …) are not built in",
        .aliases = {"optimizer"},
        .choices = {"adamw", "adamw_torch", "adamw_torch_fused", "adam"},
        .group = optimizer},

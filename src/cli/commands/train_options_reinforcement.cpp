@@ -54,6 +54,9 @@ std::vector<OptionSpec> drawing() {
               {"n_samples_per_prompt"}),
       counted(kDrawing, "max_completion_length", "512", "tokens of an answer at most",
               {"max_new_tokens", "response_length"}),
+      counted(kDrawing, "partial_rollout_max_split", "1",
+              "parts in which the longest answer is drawn: a rollout that has its answers leaves "
+              "the others, which the next one draws further"),
       temperature,
       top_p,
       top_k,

@@ -1,6 +1,6 @@
 // cli/engine/dataset_rows.h: the rows of a data set, as commands that answer or judge them read it.
 #pragma once
-#include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -8,12 +8,23 @@
 
 namespace danlu::cli {
 
-/// Hands each usable row of a data set to `take` with its place, such as "rows.jsonl:3", in the
-/// order of the files, while `wants_more()`. Logs what the data set is and which rows are dropped.
-/// Errors: as data::RowReader and data::read_row; DataError if the dropped rows are more than
-/// `max_dropped_ratio` of those read.
-void each_row(const data::PlannedDataset& planned, double max_dropped_ratio,
-              const std::function<bool()>& wants_more,
-              const std::function<void(data::Row row, std::string place)>& take);
+struct RowPlace {
+  std::string text;              ///< such as "rows.jsonl:3"
+  std::filesystem::path folder;  ///< of the file, which its pictures may be beside
+};
+
+/// Who takes the rows of a data set.
+struct RowTaker {
+  std::function<bool()> wants_more;
+  std::function<void(data::Row row, RowPlace place)> take;
+  /// Lines of text without any; empty: they are rows like others.
+  std::function<void(RowPlace place)> take_blank = {};
+};
+
+/// Hands each usable row of a data set to `taker`, in the order of the files. Logs what the data
+/// set is, which rows are dropped, and which columns nothing reads. Errors: as data::RowReader and
+/// data::read_row; DataError if the dropped rows are more than `max_dropped_ratio` of those read;
+/// as throw_interrupted after a signal.
+void each_row(const data::PlannedDataset& planned, double max_dropped_ratio, const RowTaker& taker);
 
 }  // namespace danlu::cli

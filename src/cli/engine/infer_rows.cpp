@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/interrupt.h"
-#include "base/log.h"
+#include "cli/engine/dataset_rows.h"
 #include "cli/engine/prompt_media.h"
 #include "data/preprocess_run.h"
 #include "data/readers/text_encoding.h"
@@ -57,48 +56,19 @@ Question question_of(data::Row row) {
 
 std::vector<Question> read_dataset(const data::PlannedDataset& planned, int64_t limit,
                                    double max_dropped_ratio) {
-  log::info("{}", planned.description);
-  data::RowReader reader(planned.dataset);
-  data::RowPlaces places(planned.dataset);
   std::vector<Question> questions;
-  std::vector<data::RawRow> block;
-  data::PreprocessReport report;
-  data::ColumnCounts unread;
-  report.datasets = {planned.description};
-  while ((limit == 0 || static_cast<int64_t>(questions.size()) < limit) &&
-         reader.next_block(&block)) {
-    for (const data::RawRow& raw : block) {
-      if (limit != 0 && static_cast<int64_t>(questions.size()) >= limit) break;
-      if (const int signal = pending_interrupt()) throw_interrupted(signal, "stopped");
-      ++report.rows_read;
-      const std::string place = places.of(raw.file, raw.index);
-      if (!raw.is_json && is_blank(raw.text)) {
-        questions.push_back(blank_question());
-        questions.back().place = place;
-        ++report.rows_kept;
-        continue;
-      }
-      data::RowResult result = data::read_row(*planned.handler, planned.dataset, raw, &unread);
-      if (auto* problem = std::get_if<data::RowProblem>(&result)) {
-        data::count_reason(&report.dropped, problem->reason, [&] {
-          return problem->detail.empty() ? place : place + ": " + problem->detail;
-        });
-        continue;
-      }
-      ++report.rows_kept;
-      questions.push_back(question_of(std::move(std::get<data::Row>(result))));
-      questions.back().place = place;
-      questions.back().folder = planned.dataset.files[raw.file].path.parent_path();
-    }
-    block.clear();
-  }
-  data::report_unread_columns(planned.dataset.name, *planned.handler, unread,
-                              planned.dataset.format, planned.first_rows);
-  data::judge_dropped(&report, max_dropped_ratio);
-  if (report.rows_dropped() > 0) {
-    log::warning("{}: rows that cannot be used:{}", planned.dataset.name,
-                 data::reasons_of_error(report.dropped));
-  }
+  const auto add = [&](Question question, RowPlace place) {
+    questions.push_back(std::move(question));
+    questions.back().place = std::move(place.text);
+    questions.back().folder = std::move(place.folder);
+  };
+  RowTaker taker;
+  taker.wants_more = [&] { return limit == 0 || std::ssize(questions) < limit; };
+  taker.take = [&](data::Row row, RowPlace place) {
+    add(question_of(std::move(row)), std::move(place));
+  };
+  taker.take_blank = [&](RowPlace place) { add(blank_question(), std::move(place)); };
+  each_row(planned, max_dropped_ratio, taker);
   return questions;
 }
 

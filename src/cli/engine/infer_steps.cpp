@@ -70,12 +70,12 @@ std::vector<StepRow> read_step_rows(const Options& options, std::vector<fs::path
       names.empty() ? std::vector<data::PlannedDataset>() : data::plan_datasets(names, format);
   for (const data::PlannedDataset& planned : planned_sets) {
     for (const data::DataFile& file : planned.dataset.files) files.push_back(file.path);
-    each_row(
-        planned, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio),
-        [&] { return limit == 0 || rows.size() < limit; },
-        [&](data::Row row, std::string place) {
-          rows.push_back({std::get<data::StepsRow>(std::move(row)), std::move(place)});
-        });
+    RowTaker taker;
+    taker.wants_more = [&] { return limit == 0 || rows.size() < limit; };
+    taker.take = [&](data::Row row, RowPlace place) {
+      rows.push_back({std::get<data::StepsRow>(std::move(row)), std::move(place.text)});
+    };
+    each_row(planned, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio), taker);
   }
   if (rows.empty()) throw DataError(tr("[--dataset] {}: no usable row", names.front()));
   return rows;

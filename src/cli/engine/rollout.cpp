@@ -49,11 +49,12 @@ Prompt prompt_of(data::PromptRow row, std::string place) {
 std::vector<Prompt> prompts_of_rows(const data::PlannedDataset& planned, size_t limit,
                                     double max_dropped_ratio) {
   std::vector<Prompt> prompts;
-  each_row(
-      planned, max_dropped_ratio, [&] { return limit == 0 || prompts.size() < limit; },
-      [&](data::Row row, std::string place) {
-        prompts.push_back(prompt_of(std::get<data::PromptRow>(std::move(row)), std::move(place)));
-      });
+  RowTaker taker;
+  taker.wants_more = [&] { return limit == 0 || prompts.size() < limit; };
+  taker.take = [&](data::Row row, const RowPlace& place) {
+    prompts.push_back(prompt_of(std::get<data::PromptRow>(std::move(row)), place.text));
+  };
+  each_row(planned, max_dropped_ratio, taker);
   return prompts;
 }
 
@@ -179,6 +180,7 @@ class Rollout {
     return {rows, true};
   }
 
+  /// Errors: DataError where nothing could be judged.
   void report(double seconds) const {
     log::info("{} prompts, {} answers, {} rows; {} new tokens, {:.1f} new tokens/s",
               format_count(num_prompts_), format_count(num_prompts_ * answers_),
@@ -192,6 +194,13 @@ class Rollout {
     log::info("best of {}: mean reward {:.4f}", answers_,
               num_prompts_ > 0 ? sum_of_best_ / static_cast<double>(num_prompts_) : 0.0);
     if (num_skipped_ > 0) log::warning("{} prompts could not be asked", num_skipped_);
+    if (num_prompts_ > 0 && !is_any_judged_) {
+      throw DataError(
+          tr("[rollout] none of {} answers could be judged, so that none is a row",
+             num_prompts_ * answers_),
+          tr("rules need the right answer in the row (--reward_column names it), programs print a "
+             "number for each"));
+    }
   }
   const infer::GenerationStats& stats() const { return stats_; }
 
@@ -252,6 +261,7 @@ class Rollout {
     std::erase_if(order, [&](size_t i) { return !group[i].reward; });
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return *group[a].reward > *group[b].reward; });
+    is_any_judged_ |= !order.empty();
     if (!order.empty()) sum_of_best_ += *group[order.front()].reward;
     const Judged* worst = order.empty() ? nullptr : &group[order.back()];
     std::string rows;
@@ -306,6 +316,7 @@ class Rollout {
   infer::GenerationStats stats_;
   std::vector<Sum> sums_;
   double sum_of_best_ = 0;
+  bool is_any_judged_ = false;
   uint64_t num_prompts_ = 0, num_rows_ = 0, num_skipped_ = 0;
 };
 

@@ -42,7 +42,7 @@ std::optional<std::string> tested_program(const Completion& completion, const st
   for (const std::string& name : column.empty()
                                      ? std::vector<std::string>{"tests", "test_list", "test"}
                                      : std::vector<std::string>{column}) {
-    if (!row.contains(name)) continue;
+    if (!row.contains(name) || row.at(name).is_null()) continue;
     if (name == "test" && row.contains("entry_point")) return of_humaneval(row, program);
     const auto tests = tests_in(row.at(name));
     if (!tests) return std::nullopt;
@@ -54,7 +54,9 @@ std::optional<std::string> tested_program(const Completion& completion, const st
 class CodeReward : public Reward {
  public:
   explicit CodeReward(const RewardSettings& settings)
-      : column_(settings.reference_column), sandbox_(sandbox_settings(settings)) {}
+      : column_(settings.reference_column),
+        patience_ms_(settings.program_timeout_ms),
+        sandbox_(sandbox_settings(settings)) {}
 
   std::string name() const override { return "code"; }
 
@@ -68,14 +70,16 @@ class CodeReward : public Reward {
       programs.push_back(std::move(*program));
       of_answer.push_back(i);
     }
-    size_t late = 0;
+    size_t late = 0, unknown = 0;
     try {
-      judge_programs(sandbox_, std::move(programs), default_thread_count(),
-                     [&](size_t i, const CodeVerdict& verdict) {
-                       const bool passed = verdict.outcome == CodeVerdict::Outcome::kPassed;
-                       late += verdict.outcome == CodeVerdict::Outcome::kTimedOut ? 1 : 0;
-                       scores[of_answer[i]] = passed ? 1.0 : 0.0;
-                     });
+      unknown = judge_programs_within(
+                    sandbox_, std::move(programs), default_thread_count(), patience_ms_,
+                    [&](size_t i, const CodeVerdict& verdict) {
+                      const bool passed = verdict.outcome == CodeVerdict::Outcome::kPassed;
+                      late += verdict.outcome == CodeVerdict::Outcome::kTimedOut ? 1 : 0;
+                      scores[of_answer[i]] = passed ? 1.0 : 0.0;
+                    })
+                    .size();
     } catch (const Error& error) {
       // A signal: who asked for scores sees it too.
       const bool is_signal = error.code() == ExitCode::kInterrupted ||
@@ -85,6 +89,12 @@ class CodeReward : public Reward {
     }
     if (late > 0)
       log::warning("[reward] code: {} of {} programs timed out", late, of_answer.size());
+    if (unknown > 0) {
+      log::warning(
+          "[reward] code: {} of {} programs were late beside others, and {:g} s did not suffice "
+          "to run them alone: no score",
+          unknown, of_answer.size(), static_cast<double>(patience_ms_) / 1000);
+    }
     return scores;
   }
 
@@ -96,6 +106,7 @@ class CodeReward : public Reward {
   }
 
   std::string column_;
+  int64_t patience_ms_;
   CodeSandbox sandbox_;
 };
 

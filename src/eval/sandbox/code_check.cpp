@@ -4,6 +4,7 @@
 #include <cctype>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/control_group.h"
 #include "base/error.h"
 
@@ -32,6 +33,25 @@ size_t workers_with_memory(size_t workers, int64_t memory_bytes) {
   return std::clamp<size_t>(with_memory, 1, std::max<size_t>(workers, 1));
 }
 
+/// Executes all, and returns those that were late, ascending, but for those of whom is_sure() says
+/// that nothing beside them was why.
+std::vector<size_t> judge_beside_others(const CodeSandbox& sandbox,
+                                        const std::vector<std::string>& programs, size_t workers,
+                                        const std::function<bool(const CodeVerdict&)>& is_sure,
+                                        const CodeSandbox::OnVerdict& on_verdict) {
+  std::vector<size_t> late;
+  workers = workers_with_memory(workers, sandbox.settings().memory_bytes);
+  sandbox.run_all(programs, workers, [&](size_t i, const CodeVerdict& verdict) {
+    if (verdict.outcome == CodeVerdict::Outcome::kTimedOut && !is_sure(verdict)) {
+      late.push_back(i);
+    } else {
+      on_verdict(i, verdict);
+    }
+  });
+  std::sort(late.begin(), late.end());
+  return late;
+}
+
 }  // namespace
 
 std::string humaneval_program(const Json& doc, const std::string& solution) {
@@ -43,20 +63,30 @@ std::string humaneval_program(const Json& doc, const std::string& solution) {
 
 void judge_programs(const CodeSandbox& sandbox, std::vector<std::string> programs, size_t workers,
                     const CodeSandbox::OnVerdict& on_verdict) {
-  std::vector<size_t> late;
-  workers = workers_with_memory(workers, sandbox.settings().memory_bytes);
-  sandbox.run_all(programs, workers, [&](size_t i, const CodeVerdict& verdict) {
-    if (verdict.outcome == CodeVerdict::Outcome::kTimedOut) {
-      late.push_back(i);
-    } else {
-      on_verdict(i, verdict);
-    }
-  });
-  std::sort(late.begin(), late.end());
+  const std::vector<size_t> late = judge_beside_others(
+      sandbox, programs, workers, [](const CodeVerdict&) { return false; }, on_verdict);
   std::vector<std::string> again;
   for (const size_t i : late) again.push_back(std::move(programs[i]));
   sandbox.run_all(again, 1,
                   [&](size_t i, const CodeVerdict& verdict) { on_verdict(late[i], verdict); });
+}
+
+std::vector<size_t> judge_programs_within(const CodeSandbox& sandbox,
+                                          std::vector<std::string> programs, size_t workers,
+                                          int64_t patience_ms,
+                                          const CodeSandbox::OnVerdict& on_verdict) {
+  const int64_t sure_ms = sandbox.settings().timeout_ms * 9 / 10;
+  std::vector<size_t> late = judge_beside_others(
+      sandbox, programs, workers,
+      [sure_ms](const CodeVerdict& verdict) { return verdict.cpu_ms >= sure_ms; }, on_verdict);
+  const double end_s = steady_now_s() + static_cast<double>(patience_ms) / 1000;
+  size_t again = 0;
+  for (; again < late.size() && steady_now_s() < end_s; ++again) {
+    sandbox.run_all({std::move(programs[late[again]])}, 1,
+                    [&](size_t, const CodeVerdict& verdict) { on_verdict(late[again], verdict); });
+  }
+  late.erase(late.begin(), late.begin() + static_cast<std::ptrdiff_t>(again));
+  return late;
 }
 
 CodeCheck check_code(const CodeSandbox& sandbox, const std::vector<Json>& problems,

@@ -40,6 +40,16 @@ std::string humaneval_program(const Json& doc, const std::string& solution);
 void judge_programs(const CodeSandbox& sandbox, std::vector<std::string> programs, size_t workers,
                     const CodeSandbox::OnVerdict& on_verdict);
 
+/// The same where many may be late and somebody waits: executing them once more takes patience_ms
+/// and one program's time at most. Who took nearly all of a processor until it was late would be
+/// late alone too, and is not executed again (a program of several threads might not be). Returns
+/// those for whom there was no time left: what ran beside them may be why they were late, and
+/// on_verdict is not called for them. Ascending.
+std::vector<size_t> judge_programs_within(const CodeSandbox& sandbox,
+                                          std::vector<std::string> programs, size_t workers,
+                                          int64_t patience_ms,
+                                          const CodeSandbox::OnVerdict& on_verdict);
+
 /// judge_programs of all samples. `on_done` is told how many are done. Errors: as
 /// humaneval_program, before anything is executed; as judge_programs.
 CodeCheck check_code(const CodeSandbox& sandbox, const std::vector<Json>& problems,

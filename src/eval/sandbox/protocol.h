@@ -43,7 +43,7 @@ inline constexpr const char* kPassed = "passed";
 inline constexpr const char* kFailed = "failed";        ///< detail: the exception
 inline constexpr const char* kExited = "exited";        ///< exit code; no verdict was given
 inline constexpr const char* kSignalled = "signalled";  ///< signal
-inline constexpr const char* kTimedOut = "timed_out";
+inline constexpr const char* kTimedOut = "timed_out";   ///< ms of a processor that it took
 inline constexpr const char* kTooMuchOutput = "too_much";
 inline constexpr const char* kUnavailable = "unavailable";  ///< errno; detail: the layer's number
 

@@ -77,7 +77,7 @@ CodeVerdict verdict_of(const RunnerAnswer& answer, const SandboxSettings& settin
   if (answer.outcome == kPassed) return {Outcome::kPassed, "passed", output};
   if (answer.outcome == kFailed)
     return {Outcome::kFailed, "failed: " + std::string(answer.detail), output};
-  if (answer.outcome == kTimedOut) return {Outcome::kTimedOut, "timed out", output};
+  if (answer.outcome == kTimedOut) return {Outcome::kTimedOut, "timed out", output, answer.number};
   if (answer.outcome == kExited)
     return {Outcome::kFailed,
             fmt::format("failed: ended before its last statement (exit code {})", answer.number),

@@ -32,6 +32,7 @@ struct CodeVerdict {
   /// May hold whatever characters the program chose.
   std::string detail;
   std::string output;  ///< the first 64 KiB of what it printed
+  int64_t cpu_ms = 0;  ///< of kTimedOut: what it took of a processor, the interpreter's start too
 };
 
 /// Programs run side by side do not see each other, nor what another left.

@@ -112,6 +112,15 @@ void take_resampling(const Options& options, Reinforcement& told) {
   told.max_resamples = options.get_int("max_resample_times");
 }
 
+/// In how many rollouts an answer is drawn. Errors: UsageError where it has too few tokens.
+void take_parts(const Options& options, Reinforcement& told) {
+  told.parts = options.get_int("partial_rollout_max_split");
+  if (told.parts <= told.max_new_tokens) return;
+  throw UsageError(tr("[train] {}: an answer of {} tokens has no so many parts",
+                      options.given_as("partial_rollout_max_split"), told.max_new_tokens),
+                   tr("--max_completion_length {} at least", told.parts));
+}
+
 Advantage advantage_from(const std::string& name) {
   if (name == "rloo") return Advantage::kLeaveOut;
   if (name == "reinforce_plus_plus") return Advantage::kWhitened;
@@ -183,6 +192,7 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "delta",
                                            "temperature",
                                            "max_completion_length",
+                                           "partial_rollout_max_split",
                                            "reward_funcs",
                                            "reward_model",
                                            "reward_weights",
@@ -235,6 +245,7 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
   told.iterations = options.get_int_or("num_iterations", learns_again ? 4 : 1);
   told.steps = options.get_int("steps_per_generation");
   told.max_new_tokens = options.get_int("max_completion_length");
+  take_parts(options, told);
   told.top_p = options.get_float("top_p");
   told.top_k = options.get_int("top_k");
   told.repetition_penalty = options.get_float("repetition_penalty");

@@ -52,7 +52,7 @@ class Unpacking {
 std::string packed(const std::vector<DrawnAnswer>& answers) {
   std::string bytes;
   for (const DrawnAnswer& answer : answers) {
-    pack(bytes, answer.place);
+    for (const int64_t number : {answer.place, answer.number, answer.rollouts}) pack(bytes, number);
     pack_all(bytes, answer.prompt);
     pack_all(bytes, answer.ids);
     pack(bytes, answer.is_ended);
@@ -71,7 +71,8 @@ void unpack(const std::string& bytes, std::vector<DrawnAnswer>& answers) {
   Unpacking from(bytes);
   while (!from.is_done()) {
     DrawnAnswer answer;
-    answer.place = from.take<int64_t>();
+    for (int64_t* number : {&answer.place, &answer.number, &answer.rollouts})
+      *number = from.take<int64_t>();
     answer.prompt = from.take_all<int32_t>();
     answer.ids = from.take_all<int32_t>();
     answer.is_ended = from.take<bool>();
@@ -89,6 +90,14 @@ void unpack(const std::string& bytes, std::vector<DrawnAnswer>& answers) {
 
 }  // namespace
 
+DrawnAnswer drawn_answer(const infer::Answer& found) {
+  DrawnAnswer answer;
+  answer.ids = found.ids;
+  answer.is_ended = found.stopped_by.has_value();
+  if (answer.is_ended) answer.ids.push_back(*found.stopped_by);
+  return answer;
+}
+
 std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
                                         const std::vector<DrawnAnswer>& own) {
   std::vector<DrawnAnswer> all;
@@ -97,6 +106,15 @@ std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
     return one.place < other.place;
   });
   return all;
+}
+
+std::vector<std::vector<std::optional<double>>> scores_by_rule(
+    const std::vector<DrawnAnswer>& answers, size_t rules) {
+  std::vector<std::vector<std::optional<double>>> scores(rules);
+  for (const DrawnAnswer& answer : answers) {
+    for (size_t rule = 0; rule < rules; ++rule) scores[rule].push_back(answer.scores.at(rule));
+  }
+  return scores;
 }
 
 void set_column(const DrawnAnswer& answer, const char* name, std::span<const double> values,

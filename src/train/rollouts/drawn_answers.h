@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "data/batch.h"
+#include "infer/generate.h"
 #include "parallel/group.h"
 
 namespace danlu::train {
 
 /// One answer.
 struct DrawnAnswer {
-  int64_t place = 0;  ///< among all answers that the rollout drew, whichever rank drew them
+  int64_t place = 0;     ///< among all answers that the rollout drew, whichever rank drew them
+  int64_t number = 0;    ///< of its prompt in the order of prompts
+  int64_t rollouts = 1;  ///< that drew a part of it
   std::vector<int32_t> prompt;
   std::vector<int32_t> ids;                   ///< with the token that ended it
   bool is_ended = false;                      ///< by such a token; false: cut at the limit
@@ -23,9 +26,16 @@ struct DrawnAnswer {
   std::vector<float> values;          ///< what a critic expected before it
 };
 
+/// With the token that ended it.
+DrawnAnswer drawn_answer(const infer::Answer& found);
+
 /// Everybody's answers, in the order of their places. Collective.
 std::vector<DrawnAnswer> answers_of_all(const parallel::Group& group,
                                         const std::vector<DrawnAnswer>& own);
+
+/// What each of so many rules gave to each answer.
+std::vector<std::vector<std::optional<double>>> scores_by_rule(
+    const std::vector<DrawnAnswer>& answers, size_t rules);
 
 /// Prompt and answer as one sample whose targets are the answer's tokens; none if is_masked. It has
 /// the column of old log-probabilities (train/objectives/policy.h), if the answer has them.

@@ -1,11 +1,13 @@
 #include "train/rollouts/generator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/json.h"
 #include "models/answering_model.h"
 #include "models/training_memory.h"
 #include "parallel/agree.h"
+#include "settings/answers_at_a_time.h"
 
 namespace danlu::train {
 namespace {
@@ -52,13 +54,18 @@ class MeshDrawing {
   std::vector<infer::Answer> generate(const std::vector<infer::Request>& requests) const {
     const parallel::Group& drawers = ranks_->drawers();
     const models::CausalLM& model = model_ ? *model_ : policy_;
-    if (drawers.is_alone()) return infer::generate(model, requests, batch_size_);
+    const bool go_on = std::any_of(requests.begin(), requests.end(),
+                                   [](const infer::Request& one) { return one.answered > 0; });
+    const int64_t pass_tokens = go_on ? settings::kTokensWhereAnswersGoOn : 0;
+    const auto answers_to = [&](const std::vector<infer::Request>& some) {
+      return infer::generate(model, some, batch_size_, {}, nullptr, {}, {}, nullptr, pass_tokens);
+    };
+    if (drawers.is_alone()) return answers_to(requests);
     const auto count = std::ssize(requests);
     const auto begin = requests.begin() + count * drawers.rank() / drawers.size(),
                end = requests.begin() + count * (drawers.rank() + 1) / drawers.size();
     std::string own;
-    parallel::together(drawers,
-                       [&] { own = told(infer::generate(model, {begin, end}, batch_size_)); });
+    parallel::together(drawers, [&] { own = told(answers_to({begin, end})); });
     std::vector<infer::Answer> answers;
     for (const std::string& text : parallel::texts_of_all(drawers, own)) hear(text, answers);
     return answers;

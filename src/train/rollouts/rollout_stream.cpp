@@ -28,69 +28,6 @@
 namespace danlu::train {
 namespace {
 
-std::vector<std::vector<std::optional<double>>> scores_by_rule(
-    const std::vector<DrawnAnswer>& answers, size_t rules) {
-  std::vector<std::vector<std::optional<double>>> scores(rules);
-  for (const DrawnAnswer& answer : answers) {
-    for (size_t rule = 0; rule < rules; ++rule) scores[rule].push_back(answer.scores.at(rule));
-  }
-  return scores;
-}
-
-/// What a reward that spread as `scores` shows, under `name`.
-void note_scores(const std::string& name, const std::vector<std::optional<double>>& scores,
-                 std::map<std::string, double>& figures) {
-  double sum = 0, squares = 0, count = 0;
-  for (const auto& score : scores) {
-    if (!score) continue;
-    sum += *score;
-    squares += *score * *score;
-    ++count;
-  }
-  if (count == 0) return;
-  const double mean = sum / count;
-  figures[name + "/mean"] = mean;
-  if (count > 1) {
-    figures[name + "/std"] = std::sqrt(std::max(0.0, squares - count * mean * mean) / (count - 1));
-  }
-}
-
-/// How long answers are, and how many of them were cut.
-void note_lengths(const std::vector<DrawnAnswer>& answers, std::map<std::string, double>& figures) {
-  double sum = 0, shortest = INFINITY, longest = 0, cut = 0;
-  for (const DrawnAnswer& answer : answers) {
-    const auto length = static_cast<double>(answer.ids.size());
-    sum += length;
-    shortest = std::min(shortest, length);
-    longest = std::max(longest, length);
-    cut += answer.is_ended ? 0 : 1;
-  }
-  const auto count = static_cast<double>(answers.size());
-  figures["completions/mean_length"] = sum / count;
-  figures["completions/min_length"] = shortest;
-  figures["completions/max_length"] = longest;
-  figures["completions/clipped_ratio"] = cut / count;
-}
-
-/// A text on one line: its end, if it is long.
-std::string quoted(const std::string& text) {
-  constexpr size_t kShown = 80;
-  size_t begin = text.size() > kShown ? text.size() - kShown : 0;
-  while (begin > 0 && begin < text.size() && (text[begin] & 0xC0) == 0x80) ++begin;
-  return (begin > 0 ? "…" : "") + dump_text(Json(text.substr(begin)));
-}
-
-Json or_null(const std::optional<double>& score) { return score ? Json(*score) : Json(); }
-
-/// With the token that ended it.
-DrawnAnswer drawn_answer(const infer::Answer& found) {
-  DrawnAnswer answer;
-  answer.ids = found.ids;
-  answer.is_ended = found.stopped_by.has_value();
-  if (answer.is_ended) answer.ids.push_back(*found.stopped_by);
-  return answer;
-}
-
 /// Answers as a journal has them, and back.
 Json noted(const std::vector<DrawnAnswer>& answers) {
   Json list = Json::array();
@@ -103,7 +40,7 @@ Json noted_scores(const std::vector<DrawnAnswer>& answers) {
   Json list = Json::array();
   for (const DrawnAnswer& answer : answers) {
     Json scores = Json::array();
-    for (const auto& score : answer.scores) scores.push_back(or_null(score));
+    for (const auto& score : answer.scores) scores.push_back(score ? Json(*score) : Json());
     list.push_back(std::move(scores));
   }
   return list;
@@ -114,6 +51,11 @@ void take_scores(const Json& list, std::vector<DrawnAnswer>& answers) {
     for (const Json& score : list.at(i))
       answers[i].scores.push_back(score.is_null() ? std::optional<double>() : score.get<double>());
   }
+}
+
+bool is_any_there(const std::vector<std::optional<double>>& rewards) {
+  return std::any_of(rewards.begin(), rewards.end(),
+                     [](const auto& reward) { return reward.has_value(); });
 }
 
 /// Which groups of `size` answers differ in their rewards.
@@ -128,15 +70,6 @@ std::vector<bool> groups_that_differ(const std::vector<std::optional<double>>& r
     differ.push_back(spread_of(group).share_of_equal_groups == 0);
   }
   return differ;
-}
-
-// Prompts that take the place of others are counted from here: no run comes so far in the order
-// of prompts.
-constexpr int64_t kFurtherPrompts = int64_t{1} << 40;
-
-/// The prompts [first, first + count) that fall to a rank of the data axis.
-std::pair<int64_t, int64_t> share_of(int64_t first, int64_t count, int64_t rank, int64_t ranks) {
-  return {first + count * rank / ranks, first + count * (rank + 1) / ranks};
 }
 
 }  // namespace
@@ -162,12 +95,30 @@ RolloutStream::RolloutStream(RolloutParts parts, RolloutSettings settings, int64
         tr("choose --num_generations and the batch so that they do"));
   }
   step_ = consumed / samples_of_step();
+  grown_ = before_ = growing_ =
+      settings_.state.is_null()
+          ? AnswerPool(told.answers, step_ / steps_of_rollout() * prompts_of_rollout())
+          : AnswerPool(told.answers, settings_.state);
   if (consumed % samples_of_step() != 0 || !is_resumable()) {
     throw UsageError(tr("[rollout] {} answers were learnt from, which is the midst of a rollout of "
                         "{} steps of {}",
                         consumed, steps_of_rollout(), samples_of_step()),
                      tr("go on with the batch and the iterations that the run began with"));
   }
+  if (settings_.told.parts > 1) require_all_prompts();
+}
+
+/// The part of [first, first + count) that falls to this rank of the data axis.
+std::pair<int64_t, int64_t> RolloutStream::share_of(int64_t first, int64_t count) const {
+  const int64_t rank = settings_.batches.dp_rank, ranks = settings_.batches.dp_size;
+  return {first + count * rank / ranks, first + count * (rank + 1) / ranks};
+}
+
+/// Errors: IoError where a checkpoint's prompts are not those that are left.
+void RolloutStream::require_all_prompts() const {
+  const int64_t learnt = step_ / steps_of_rollout() * prompts_of_rollout();
+  if (grown_.next_own() - grown_.size(AnswerPool::Kind::kOwn) == learnt) return;
+  throw IoError(tr("data_state.json is damaged: {}", "stream"));
 }
 
 double RolloutStream::epoch() const {
@@ -215,28 +166,15 @@ infer::Request RolloutStream::request_to(const data::Sample& prompt) const {
   return request;
 }
 
-std::vector<infer::Request> RolloutStream::requests_of(int64_t first_prompt, int64_t end) const {
-  std::vector<infer::Request> requests;
-  for (int64_t prompt = first_prompt; prompt < end; ++prompt) {
-    infer::Request request = request_to(parts_.prompts->get(parts_.order(prompt)));
-    for (int64_t i = 0; i < settings_.told.answers; ++i) {
-      request.stream = static_cast<uint64_t>(prompt * settings_.told.answers + i);
-      requests.push_back(request);
-    }
-  }
-  return requests;
-}
-
-std::vector<DrawnAnswer> RolloutStream::draw(const Round& round, int64_t first_prompt,
-                                             int64_t end) {
-  const std::vector<infer::Request> requests = requests_of(first_prompt, end);
+std::vector<DrawnAnswer> RolloutStream::drawn_once(const std::string& name,
+                                                   const std::vector<infer::Request>& requests) {
   const auto together = static_cast<size_t>(settings_.answers_together);
   std::vector<DrawnAnswer> answers;
   const auto draw_some = [&](size_t begin) {
     const size_t last = std::min(requests.size(), begin + together);
-    const std::string name = fmt::format("answers {} {}", round.number, begin);
+    const std::string of_some = fmt::format("{} {}", name, begin);
     std::vector<DrawnAnswer> some;
-    if (const Json* known = journal_.find(name)) {
+    if (const Json* known = journal_.find(of_some)) {
       for (const Json& one : *known) {
         some.emplace_back().ids = one.at("ids").get<std::vector<int32_t>>();
         some.back().is_ended = one.at("ended").get<bool>();
@@ -247,15 +185,9 @@ std::vector<DrawnAnswer> RolloutStream::draw(const Round& round, int64_t first_p
                             requests.begin() + static_cast<std::ptrdiff_t>(last)})) {
         some.push_back(drawn_answer(found));
       }
-      journal_.add(name, noted(some));
+      journal_.add(of_some, noted(some));
     }
-    for (DrawnAnswer& answer : some) {
-      answer.prompt = requests[answers.size()].prompt;
-      answer.place = (round.number * prompts_of_rollout() + first_prompt - round.first) *
-                         settings_.told.answers +
-                     std::ssize(answers);
-      answers.push_back(std::move(answer));
-    }
+    std::move(some.begin(), some.end(), std::back_inserter(answers));
   };
   parts_.with_weights([&] {
     for (size_t begin = 0; begin < requests.size(); begin += together) draw_some(begin);
@@ -263,18 +195,37 @@ std::vector<DrawnAnswer> RolloutStream::draw(const Round& round, int64_t first_p
   return answers;
 }
 
-void RolloutStream::judge(const Round& round, int64_t first_prompt,
-                          std::vector<DrawnAnswer>& answers) {
+std::vector<DrawnAnswer> RolloutStream::draw(const Round& round) {
+  const auto [begin, end] = share_of(round.first, round.count);
+  std::vector<infer::Request> requests;
+  for (int64_t prompt = begin; prompt < end; ++prompt) {
+    infer::Request request = request_to(parts_.prompts->get(parts_.order(prompt)));
+    for (int64_t i = 0; i < settings_.told.answers; ++i) {
+      request.stream = static_cast<uint64_t>(prompt * settings_.told.answers + i);
+      requests.push_back(request);
+    }
+  }
+  std::vector<DrawnAnswer> answers = drawn_once(fmt::format("answers {}", round.number), requests);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const int64_t index = static_cast<int64_t>(i), prompt = begin + index / settings_.told.answers;
+    answers[i].prompt = std::move(requests[i].prompt);
+    answers[i].number = prompt;
+    answers[i].place =
+        (round.number * prompts_of_rollout() + begin - round.first) * settings_.told.answers +
+        index;
+  }
+  return answers;
+}
+
+void RolloutStream::judge(const Round& round, std::vector<DrawnAnswer>& answers) {
   const std::string name = fmt::format("scores {}", round.number);
   const Json* known = journal_.find(name);
   // Reward models judge on all ranks together.
   const bool all_know = parallel::largest_of(parts_.ranks->models(), known ? 0 : 1) == 0;
   if (all_know) return take_scores(*known, answers);
   std::vector<std::string> columns;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    const int64_t prompt = first_prompt + static_cast<int64_t>(i) / settings_.told.answers;
-    columns.push_back(parts_.prompts->columns(parts_.order(prompt)));
-  }
+  for (const DrawnAnswer& answer : answers)
+    columns.push_back(parts_.prompts->columns(parts_.order(answer.number)));
   find_scores(columns, answers);
   const bool is_any_judged =
       std::any_of(answers.begin(), answers.end(), [](const DrawnAnswer& answer) {
@@ -294,8 +245,7 @@ void RolloutStream::stop_if_asked() const {
 
 /// Errors: DataError where no answer was judged since the run began or went on.
 void RolloutStream::report_unjudged(const std::vector<std::optional<double>>& rewards) {
-  const bool is_any_judged = std::any_of(rewards.begin(), rewards.end(),
-                                         [](const auto& reward) { return reward.has_value(); });
+  const bool is_any_judged = is_any_there(rewards);
   has_judged_ |= is_any_judged;
   if (is_any_judged) return;
   std::vector<std::string> names;
@@ -335,7 +285,8 @@ void RolloutStream::examine(std::vector<DrawnAnswer>& answers) const {
   const settings::Reinforcement& told = settings_.told;
   const auto logprobs = logprobs_at(told.loss.temperature);
   const ForwardPasses passes(parts_.policy, parts_.links);
-  if (steps_of_rollout() > 1 || told.has_critic())
+  // What several rollouts drew has the log-probabilities of each.
+  if (told.parts == 1 && (steps_of_rollout() > 1 || told.has_critic()))
     find_for_tokens(passes, /*adapters=*/true, logprobs, &DrawnAnswer::old, answers);
   if (!told.has_critic()) return;
   if (told.critic.kl > 0) {
@@ -404,7 +355,10 @@ std::vector<data::Sample> RolloutStream::samples_of(const std::vector<DrawnAnswe
 
 void RolloutStream::begin_journal(int64_t number) {
   if (settings_.run_directory.empty()) return journal_.begin(number, "");
-  journal_.begin(number, fingerprint_of_trained(parts_.policy, parts_.ranks->model()));
+  std::string drawn_from = fingerprint_of_trained(parts_.policy, parts_.ranks->model());
+  if (settings_.told.parts > 1)
+    drawn_from += fmt::format(" {:016x}", hash_bytes(dump_text(growing_.state())));
+  journal_.begin(number, drawn_from);
   // A run goes on from its newest checkpoint, and needs none of those before it.
   const std::vector<checkpoint::Found> found = checkpoint::list(settings_.run_directory);
   const int64_t kept = found.empty() ? 0 : found.back().step / steps_of_rollout();
@@ -412,10 +366,8 @@ void RolloutStream::begin_journal(int64_t number) {
 }
 
 void RolloutStream::draw_and_judge(const Round& round, std::vector<DrawnAnswer>& own) {
-  const auto [begin, end] =
-      share_of(round.first, round.count, settings_.batches.dp_rank, settings_.batches.dp_size);
-  std::vector<DrawnAnswer> drawn = draw(round, begin, end);
-  judge(round, begin, drawn);
+  std::vector<DrawnAnswer> drawn = settings_.told.parts > 1 ? draw_in_parts(round) : draw(round);
+  judge(round, drawn);
   std::move(drawn.begin(), drawn.end(), std::back_inserter(own));
 }
 
@@ -428,9 +380,11 @@ int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& o
   int64_t lacking = 0, further = 0;
   for (int64_t round = 1;; ++round) {
     all = answers_of_all(parts_.ranks->models(), own);
-    differ = groups_that_differ(
-        weighted_rewards(scores_by_rule(all, parts_.rewards.size()), told.reward_weights),
-        told.answers);
+    const auto rewards =
+        weighted_rewards(scores_by_rule(all, parts_.rewards.size()), told.reward_weights);
+    // Where nothing judges, further answers would not be judged either.
+    if (round == 1 && !is_any_there(rewards)) return 0;
+    differ = groups_that_differ(rewards, told.answers);
     lacking = count - std::count(differ.begin(), differ.end(), true);
     if (lacking <= 0 || round > told.max_resamples) break;
     const int64_t first = kFurtherPrompts + number * told.max_resamples * count + further;
@@ -459,14 +413,21 @@ int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& o
 
 void RolloutStream::roll_out(int64_t number) {
   const int64_t count = prompts_of_rollout();
+  const bool in_parts = settings_.told.parts > 1;
+  growing_ = grown_;  // also after a rollout that was stopped
+  growing_.begin_rollout();
+  parts_drawn_ = 0;
   begin_journal(number);
   std::vector<DrawnAnswer> own;
   draw_and_judge({0, number * count, count}, own);
   stop_if_asked();
   const bool resamples = settings_.told.max_resamples > 0;
   const int64_t further = resamples ? replace_equal(number, own) : 0;
+  if (in_parts) finish_parts(own);
   examine(own);
-  std::vector<data::Sample> samples = samples_of(answers_of_all(parts_.ranks->models(), own));
+  const std::vector<DrawnAnswer> all = answers_of_all(parts_.ranks->models(), own);
+  std::vector<data::Sample> samples = samples_of(all);
+  if (in_parts) note_parts(all);
   if (resamples) figures_["resampled_prompts"] = static_cast<double>(further);
   data::BatchStreamOptions options = settings_.batches;
   options.prefetch_steps = 0;
@@ -474,99 +435,12 @@ void RolloutStream::roll_out(int64_t number) {
   answers_ = std::make_unique<data::BatchStream>(
       std::make_shared<data::VectorSource>(std::move(samples)),
       [size](int64_t index) { return index % size; }, options);
+  before_ = std::exchange(grown_, growing_);
 }
 
-Evaluation RolloutStream::evaluate(const data::SampleSource& prompts,
-                                   const EvaluationSettings& settings) const {
-  const double begun = steady_now_s();
-  int64_t count = prompts.size();
-  if (settings.max_batches > 0) count = std::min(count, settings.max_batches * settings.batch_size);
-  const auto [begin, end] =
-      share_of(0, count, settings_.batches.dp_rank, settings_.batches.dp_size);
-  std::vector<infer::Request> requests;
-  std::vector<std::string> columns;
-  for (int64_t prompt = begin; prompt < end; ++prompt) {
-    requests.push_back(request_to(prompts.get(prompt)));
-    requests.back().sampling.do_sample = false;
-    columns.push_back(prompts.columns(prompt));
-  }
-  std::vector<DrawnAnswer> answers;
-  parts_.with_weights([&] {
-    for (const infer::Answer& found : parts_.generate(requests))
-      answers.push_back(drawn_answer(found));
-  });
-  for (size_t i = 0; i < answers.size(); ++i) {
-    answers[i].prompt = requests[i].prompt;
-    answers[i].place = begin + static_cast<int64_t>(i);
-  }
-  find_scores(columns, answers);
-  stop_if_asked();
-  answers = answers_of_all(parts_.ranks->models(), answers);
-  const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
-  const auto rewards = weighted_rewards(by_rule, settings_.told.reward_weights);
-  Evaluation evaluation;
-  evaluation.is_of_rewards = true;
-  note_lengths(answers, evaluation.metrics);
-  for (size_t rule = 0; rule < by_rule.size(); ++rule)
-    note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], evaluation.metrics);
-  write_samples(answers, rewards, {});
-  const RewardSpread spread = spread_of({rewards, 1});
-  const bool is_any_judged = spread.unjudged < std::ssize(rewards);
-  if (is_any_judged) evaluation.metrics["reward"] = spread.mean;
-  evaluation.loss = is_any_judged ? -spread.mean : INFINITY;
-  evaluation.num_samples = count;
-  evaluation.seconds = steady_now_s() - begun;
-  return evaluation;
-}
-
-void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
-                         const std::vector<std::optional<double>>& rewards) {
-  report_unjudged(rewards);
-  const RewardSpread spread = spread_of({rewards, settings_.told.answers});
-  const bool is_any_judged = spread.unjudged < std::ssize(rewards);
-  figures_.clear();
-  if (is_any_judged) figures_["reward"] = spread.mean;
-  if (is_any_judged && !settings_.told.has_critic()) {
-    figures_["reward_std"] = spread.deviation;
-    figures_["frac_reward_zero_std"] = spread.share_of_equal_groups;
-  }
-  const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
-  for (size_t rule = 0; rule < by_rule.size(); ++rule)
-    note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], figures_);
-  note_lengths(answers, figures_);
-  const bool compares = is_any_judged && !settings_.told.has_critic() && settings_.told.answers > 1;
-  if (!compares || spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
-  has_warned_of_equal_ = true;
-  log::warning(
-      "[rollout] all {} answers to each prompt got the same reward: nothing is learnt from them",
-      settings_.told.answers);
-}
-
-void RolloutStream::write_samples(const std::vector<DrawnAnswer>& answers,
-                                  const std::vector<std::optional<double>>& rewards,
-                                  const std::vector<double>& advantages) const {
-  if (settings_.samples_file.empty()) return;
-  const bool is_held_out = advantages.empty();
-  std::ofstream file(settings_.samples_file, std::ios::app);
-  for (size_t i = 0; i < answers.size(); ++i) {
-    Json scores = Json::object();
-    for (size_t rule = 0; rule < parts_.rewards.size(); ++rule)
-      scores[parts_.rewards[rule]->name()] = or_null(answers[i].scores[rule]);
-    Json line{{"step", is_held_out ? step_ : step_ + 1},
-              {"prompt", parts_.tokenizer->decode(answers[i].prompt)},
-              {"completion", parts_.tokenizer->decode(answers[i].ids)},
-              {"rewards", scores},
-              {"reward", or_null(rewards[i])}};
-    if (is_held_out)
-      line["held_out"] = true;
-    else
-      line["advantage"] = advantages[i];
-    file << dump_text(line) << '\n';
-    if (i > 0) continue;
-    log::info("{} -> {} (reward {})", quoted(parts_.tokenizer->decode(answers[i].prompt, true)),
-              quoted(parts_.tokenizer->decode(answers[i].ids, true)), or_null(rewards[i]).dump());
-  }
-  if (!file.flush()) throw IoError(tr("cannot write {}", settings_.samples_file.string()));
+Json RolloutStream::state() const {
+  if (settings_.told.parts == 1) return nullptr;
+  return (is_put_back_ ? before_ : grown_).state();
 }
 
 }  // namespace danlu::train

@@ -4,8 +4,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "data/batch_stream.h"
 #include "eval/rewards/reward.h"
 #include "models/causal_lm.h"
@@ -13,6 +15,7 @@
 #include "text/tokenizer.h"
 #include "train/evaluate.h"
 #include "train/objectives/reference.h"
+#include "train/rollouts/answer_pool.h"
 #include "train/rollouts/critic.h"
 #include "train/rollouts/drawing_ranks.h"
 #include "train/rollouts/drawn_answers.h"
@@ -41,6 +44,9 @@ struct RolloutSettings {
   /// Requests that are given to the generator together, and whose answers are written down
   /// together: the same ones in a run that goes on, so that its bits are.
   int64_t answers_together = 512;
+  /// The rollouts of the whole run, the last of which leaves no answer unfinished; 0: nobody knows.
+  int64_t rollouts = 0;
+  Json state = nullptr;  ///< as RolloutStream::state() gave it
 };
 
 /// What a rollout is made with; outlives the stream.
@@ -66,7 +72,9 @@ struct RolloutParts {
 /// told.steps steps of them, told.iterations times. Which prompts and which random draws are a
 /// function of the global number of a sample alone, and so the same on any mesh. With
 /// told.max_resamples, prompts whose answers all got one reward give way to further ones, which
-/// come from far ahead in the order: those that a rollout begins with stay the same.
+/// come from far ahead in the order: those that a rollout begins with stay the same. With
+/// told.parts > 1 a rollout draws parts of answers until enough prompts have whole ones; the next
+/// one goes on with the others, and takes the oldest first.
 class RolloutStream : public data::StepStream {
  public:
   /// Errors: UsageError if a rollout has no whole number of prompts, or `consumed` lies inside one.
@@ -81,6 +89,8 @@ class RolloutStream : public data::StepStream {
   /// Between rollouts: answers are drawn again from the weights that a checkpoint holds.
   bool is_resumable() const override { return step_ % steps_of_rollout() == 0; }
   std::map<std::string, double> figures() const override { return figures_; }
+  /// What the next rollout draws further, where told.parts > 1. Between rollouts.
+  Json state() const override;
 
   /// The likeliest answers to held-out prompts, one to each, judged: the mean reward and those of
   /// each rule, lengths, and how many were cut. Errors: as next(). Collective.
@@ -96,13 +106,26 @@ class RolloutStream : public data::StepStream {
   struct Round {
     int64_t number = 0, first = 0, count = 0;
   };
+  std::pair<int64_t, int64_t> share_of(int64_t first, int64_t count) const;
+  void require_all_prompts() const;
   void roll_out(int64_t number);
   void begin_journal(int64_t number);
   void draw_and_judge(const Round& round, std::vector<DrawnAnswer>& own);
   infer::Request request_to(const data::Sample& prompt) const;
-  std::vector<infer::Request> requests_of(int64_t first_prompt, int64_t end) const;
-  std::vector<DrawnAnswer> draw(const Round& round, int64_t first_prompt, int64_t end);
-  void judge(const Round& round, int64_t first_prompt, std::vector<DrawnAnswer>& answers);
+  /// Answers of this rank, which its journal may have already; `name` is theirs there.
+  std::vector<DrawnAnswer> drawn_once(const std::string& name,
+                                      const std::vector<infer::Request>& requests);
+  /// This rank's answers to a round's prompts.
+  std::vector<DrawnAnswer> draw(const Round& round);
+  std::vector<DrawnAnswer> draw_in_parts(const Round& round);
+  int64_t longest_answer_to(int64_t prompt_tokens) const;
+  infer::Request request_for_part(AnswerPool::Place place) const;
+  void draw_parts();
+  void draw_until_whole(AnswerPool::Kind kind, int64_t count);
+  /// Finds the log-probabilities of what this rollout drew, and gives this rank's answers theirs.
+  void finish_parts(std::vector<DrawnAnswer>& own);
+  void note_parts(const std::vector<DrawnAnswer>& answers);
+  void judge(const Round& round, std::vector<DrawnAnswer>& answers);
   void find_scores(const std::vector<std::string>& columns,
                    std::vector<DrawnAnswer>& answers) const;
   int64_t replace_equal(int64_t number, std::vector<DrawnAnswer>& own);
@@ -124,6 +147,9 @@ class RolloutStream : public data::StepStream {
   RolloutSettings settings_;
   int64_t step_ = 0;
   std::unique_ptr<data::BatchStream> answers_;  ///< of the present rollout
+  // Answers that are drawn in parts: after the last rollout, before it, and while one is made.
+  AnswerPool grown_{0}, before_{0}, growing_{0};
+  int64_t parts_drawn_ = 0;  ///< how often this rollout drew parts
   RolloutJournal journal_;
   std::map<std::string, double> figures_;
   double wait_s_ = 0;

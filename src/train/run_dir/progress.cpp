@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -124,10 +125,12 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
   }
 }
 
-Json data_state(const PreparedData& data, int64_t consumed_samples) {
-  return {{"consumed_samples", consumed_samples},
-          {"num_samples", data.train->size()},
-          {"content_hash", fmt::format("{:016x}", data.content_hash)}};
+Json data_state(const PreparedData& data, int64_t consumed_samples, Json stream) {
+  Json state{{"consumed_samples", consumed_samples},
+             {"num_samples", data.train->size()},
+             {"content_hash", fmt::format("{:016x}", data.content_hash)}};
+  if (!stream.is_null()) state["stream"] = std::move(stream);
+  return state;
 }
 
 }  // namespace danlu::train

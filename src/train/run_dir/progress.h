@@ -49,7 +49,7 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
                    const Json& identity, double epoch);
 void restore_progress(const Json& saved, RunProgress& progress, TrainState& state);
 
-/// data_state.json.
-Json data_state(const PreparedData& data, int64_t consumed_samples);
+/// data_state.json. stream: data::StepStream::state().
+Json data_state(const PreparedData& data, int64_t consumed_samples, Json stream);
 
 }  // namespace danlu::train

@@ -130,11 +130,18 @@ std::vector<fs::path> left_by_a_run(const fs::path& run_dir) {
   const bool holds_model =
       weights::has_weights(run_dir) || fs::exists(run_dir / "adapter_config.json", ignored);
   if (!holds_model && !fs::exists(run_dir / "args.json", ignored)) return old;
-  for (const char* name : {"all_results.json", "val_dataset.jsonl", "logging.jsonl", "args.json"}) {
+  for (const char* name :
+       {"all_results.json", "val_dataset.jsonl", "logging.jsonl", "args.json", "samples.jsonl"}) {
     if (fs::exists(run_dir / name, ignored)) old.push_back(run_dir / name);
   }
   for (const auto& entry : fs::directory_iterator(run_dir, ignored)) {
     if (entry.is_regular_file() && is_model_file(entry.path().filename().string()))
+      old.push_back(entry.path());
+  }
+  for (const auto& entry : fs::directory_iterator(run_dir / "images", ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_picture = name.ends_with(".png") || name.ends_with(".svg");
+    if (is_picture && (name.starts_with("train_") || name.starts_with("eval_")))
       old.push_back(entry.path());
   }
   for (const auto& entry : fs::recursive_directory_iterator(run_dir / "runs", ignored)) {

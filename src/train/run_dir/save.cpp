@@ -96,10 +96,11 @@ void begin_checkpoint(Run& run) {
   request.args = run.config.args;
   request.trainer_state =
       trainer_state(run.progress, run.state, run.plan, run.identity, run.stream.epoch());
+  if (run.evaluation_is_due) request.trainer_state["evaluation_is_due"] = true;
   // By which a job that begins again knows its own.
   if (const std::string job = restart_from_environment().job; !job.empty())
     request.trainer_state["job"] = job;
-  request.data_state = data_state(run.data, run.stream.consumed());
+  request.data_state = data_state(run.data, run.stream.consumed(), run.stream.state());
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
   // A checkpoint whose steps the log has lost cannot log them again.
   parallel::together(run.ranks.all(), [&] {

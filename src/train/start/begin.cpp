@@ -176,7 +176,10 @@ Begun begin_training(const Prepared& run) {
         make_objective(run.config.objective, begun.reference, run.text.tokenizer.get());
   }
   if (run.earlier.checkpoint) {
-    begun.consumed_samples = restore(*run.earlier.checkpoint, begun.progress, begun.state);
+    const checkpoint::Loaded& from = *run.earlier.checkpoint;
+    begun.consumed_samples = restore(from, begun.progress, begun.state);
+    begun.evaluation_is_due = from.trainer_state.value("evaluation_is_due", false);
+    begun.stream_state = from.data_state.value("stream", Json());
   } else if (run.origin.continued) {
     begun.consumed_samples =
         restore_continued(*run.origin.continued, run.steps.plan, run.config, begun.state);

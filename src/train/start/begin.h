@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/json.h"
 #include "train/objectives/reference.h"
 #include "train/run_dir/progress.h"
 #include "train/start/prepared.h"
@@ -14,7 +15,9 @@ namespace danlu::train {
 struct Begun {
   TrainState state;
   RunProgress progress;
-  int64_t consumed_samples = 0;  ///< by the run that is gone on from
+  int64_t consumed_samples = 0;    ///< by the run that is gone on from
+  bool evaluation_is_due = false;  ///< a signal came in its midst
+  Json stream_state = nullptr;     ///< as data::StepStream::state() gave it
   /// The model that the objective measures against, where that is a second one.
   std::shared_ptr<const FrozenModel> reference = {};
 };

@@ -66,14 +66,17 @@ void say_room_of_answers(const Prepared& run) {
       std::max<int64_t>(0, room));
 }
 
-/// The lines of steps that are not taken again; one that was cut is the last, and of such a step.
-void keep_earlier(const std::filesystem::path& file, int64_t step) {
+/// The lines of steps and evaluations that are not done again; one that was cut is the last, and of
+/// such a step.
+void keep_earlier(const std::filesystem::path& file, int64_t step, bool evaluates_again) {
   std::ifstream lines(file);
   if (!lines) return;
   std::string kept;
   for (std::string line; std::getline(lines, line) && line.ends_with('}');) {
     const Json json = parse_json(line, file.string());
-    if (json_get<int64_t>(json, "step").value_or(0) <= step) kept += line + "\n";
+    const int64_t of = json_get<int64_t>(json, "step").value_or(0);
+    const bool is_evaluated_again = evaluates_again && of == step && json.value("held_out", false);
+    if (of <= step && !is_evaluated_again) kept += line + "\n";
   }
   write_file_atomic(file, kept);
 }
@@ -115,11 +118,14 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
   settings.run_directory = run.config.output.directory;
   settings.origin = fmt::format("{} {:016x} {:016x}", DANLU_VERSION, run.data.content_hash,
                                 hash_bytes(dump_text(run.steps.identity)));
+  const int64_t steps_of_rollout = told.steps * told.iterations;
+  settings.rollouts = (run.steps.plan.total_steps + steps_of_rollout - 1) / steps_of_rollout;
+  settings.state = begun.stream_state;
   say_when_saved(run.config);
   say_room_of_answers(run);
   if (told.logs_completions && run.ranks.is_first()) {
     settings.samples_file = run.config.output.directory / "samples.jsonl";
-    keep_earlier(settings.samples_file, begun.state.step);
+    keep_earlier(settings.samples_file, begun.state.step, begun.evaluation_is_due);
   }
   return std::make_unique<RolloutStream>(std::move(parts), std::move(settings),
                                          begun.consumed_samples);

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -20,6 +21,8 @@ int64_t now_ms() {
   return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
+int64_t in_ms(const timeval& time) { return int64_t{time.tv_sec} * 1000 + time.tv_usec / 1000; }
+
 class ProgramWatch {
  public:
   ProgramWatch(const Request& request, RunningProgram& program)
@@ -36,7 +39,11 @@ class ProgramWatch {
     while (!answer_.outcome) step();
     ::kill(program_.process, SIGKILL);
     int ignored = 0;
-    if (!is_reaped_) ::waitpid(program_.process, &ignored, 0);
+    rusage used{};
+    if (!is_reaped_ && ::wait4(program_.process, &ignored, 0, &used) == program_.process &&
+        answer_.outcome == kTimedOut) {
+      answer_.number = static_cast<int>(in_ms(used.ru_utime) + in_ms(used.ru_stime));
+    }
     // What it printed before its verdict; its end of the pipe is closed now.
     while (program_.output.is_open() && output_.size() < kMaxKeptOutputBytes) take_output();
     answer_.output = std::move(output_);
