@@ -198,7 +198,7 @@ double Gauge::device_flops(at::ScalarType type) {
     return fastest_on(device_, [&] { ops::linear(x, x); });
   };
   if (side_ == 0) {
-    side_ = 256;
+    side_ = 64;
     while (side_ < kMostSide && seconds_of(side_) < kSliceSeconds) side_ *= 2;
   }
   const auto side = static_cast<double>(side_);
@@ -216,12 +216,15 @@ bench::Limits Gauge::read_device() {
     values_ = at::empty({rows, 1024}, options).zero_();
     others_ = at::empty({rows, 1024}, options).zero_();
   };
-  const auto copy_seconds = [&] { return fastest_on(device_, [&] { others_.copy_(values_); }); };
-  if (!values_.defined()) grow(1024);
-  while (values_.numel() < kMostValues && copy_seconds() < kSliceSeconds) grow(2 * values_.size(0));
+  const auto update_seconds = [&] {
+    return fastest_on(device_, [&] { ops::add_to(others_, values_); });
+  };
+  if (!values_.defined()) grow(64);
+  while (values_.numel() < kMostValues && update_seconds() < kSliceSeconds)
+    grow(2 * values_.size(0));
   const auto bytes = static_cast<double>(values_.nbytes());
-  limits.copy_bytes = 2 * bytes / copy_seconds();
-  limits.update_bytes = 3 * bytes / fastest_on(device_, [&] { ops::add_to(others_, values_); });
+  limits.copy_bytes = 2 * bytes / fastest_on(device_, [&] { others_.copy_(values_); });
+  limits.update_bytes = 3 * bytes / update_seconds();
   const double sums = bytes / fastest_on(device_, [&] { ops::column_sums(values_); });
   limits.read_bytes = std::max({sums, limits.copy_bytes, limits.update_bytes});
   return limits;

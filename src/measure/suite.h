@@ -17,7 +17,7 @@ struct SuiteOptions {
   /// "limits", "ops", "step", "decode"; limits are always measured.
   std::vector<std::string> parts = {"ops", "step", "decode"};
   size_t threads = 1;
-  /// Of other devices than the CPU there are no "ops".
+  /// "ops" are measured on the CPU alone.
   at::Device device = at::kCPU;
   bool quick = false;  ///< smaller shapes and fewer samples
   /// Rows alone whose id is one of these; empty: all of the parts.

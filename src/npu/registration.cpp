@@ -167,7 +167,7 @@ at::Tensor& zero_on_npu(at::Tensor& self) { return fill_on_npu(self, 0); }
 at::Tensor& add_gradient(at::Tensor& self, const at::Tensor& other, const at::Scalar& factor) {
   if (self.sizes() != other.sizes() || self.scalar_type() != other.scalar_type() ||
       other.device() != self.device() || factor.to<double>() != 1.0) {
-    throw DeviceError(tr("[npu] {} is not there for NPUs yet", "aten::add of other than gradients"),
+    throw DeviceError(tr("[npu] {} is not there for NPUs yet", "aten::add"),
                       tr("what needs it runs with --device cpu"));
   }
   add_into(self, self, other);

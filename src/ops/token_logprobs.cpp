@@ -150,7 +150,7 @@ at::Tensor tempered_logits(const HeadFactor& head, const HeadFactor& low, const 
 }
 
 /// What `numbers` of chunks come to, on the host.
-TokenLogprobs on_host(const std::vector<ChunkNumbers>& numbers, LogprobsCall& call) {
+TokenLogprobs told_to_host(const std::vector<ChunkNumbers>& numbers, LogprobsCall& call) {
   std::vector<at::Tensor> largest, total, expected, logits;
   for (const ChunkNumbers& chunk : numbers) {
     largest.push_back(chunk.largest_C1);
@@ -246,14 +246,14 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
                                       const HeadBias& bias, LogprobsCall& call) {
     std::vector<ChunkNumbers> parts;
     const int64_t rows = head.input_nX.size(0);
-    // Of no rows there is one chunk, for the exchanges of ranks.
+    // No rows are one chunk, too, for the exchanges of ranks.
     for (int64_t begin = 0; begin == 0 || begin < rows; begin += call.chunk) {
       const int64_t count = std::min(call.chunk, rows - begin);
       parts.push_back(numbers_of_chunk(tempered_logits(head, low, bias, call, begin, count),
                                        call.pairs_of(begin, begin + count), call.options.share,
                                        call.how.entropy));
     }
-    return on_host(parts, call);
+    return told_to_host(parts, call);
   }
 
   /// The gradient of a chunk's logits before their cap, in the type of the products.

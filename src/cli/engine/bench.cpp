@@ -46,8 +46,7 @@ std::string date_now() {
 
 /// A card as a processor: its name, and the kind that figures are compared for.
 bench::Processor card_of(const at::Device& device) {
-  const bool is_npu =
-      device::npu_is_open() && device == at::Device(at::kPrivateUse1, device.index());
+  const bool is_npu = device::name_of(device).starts_with("npu");
   const std::string name = is_npu ? device::npu_chip() : std::string("CUDA");
   std::string key = is_npu ? "npu-" : "";
   for (const char c : name)
@@ -97,7 +96,7 @@ measure::SuiteOptions suite_from(const Options& options) {
     if (std::find(parts.begin(), parts.end(), "ops") != parts.end())
       throw UsageError(
           tr("[{}] single operations are measured on the CPU alone", options.given_as("only")),
-          "--only step,decode");
+          tr("take --only step,decode"));
     suite.parts = {"step", "decode"};
   }
   if (!parts.empty()) suite.parts = parts;
