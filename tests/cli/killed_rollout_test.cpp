@@ -193,7 +193,7 @@ TEST_F(KilledRollout, AnswersThatWereLeftUnfinishedAreDrawnFurther) {
   EXPECT_THAT(ok(saved_often("again")).err, testing::HasSubstr("checkpoint-2 at step 2"));
   expect_the_same("again", "whole");
   expect_error(run(with(line("parts", "x"), "--partial_rollout_max_split", "7")), 2,
-               {"--partial_rollout_max_split 7", "6 tokens", "--max_completion_length 7"});
+               {"--partial_rollout_max_split: an answer of 6 tokens", "--max_completion_length 7"});
 }
 
 TEST_F(KilledRollout, ASignalInAnEvaluationOnlyPutsItOff) {
