@@ -37,7 +37,7 @@ std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& 
       settings[i].lr_scale = rule.lr_scale;
       if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;
     }
-    if (parallel::largest_of(stages, matched ? 1 : 0) == 0) {
+    if (parallel::largest_of(stages, matched || rule.may_match_nothing ? 1 : 0) == 0) {
       throw UsageError(tr("[{}] pattern '{}' matches none of the {} trainable parameters",
                           rule.flag, rule.pattern, parameters.size()),
                        parameters.empty() ? std::string()

@@ -83,8 +83,10 @@ Rollout rollout_of(const settings::TrainConfig& config, const arch::ModelConfig&
   const int64_t drawers = mesh.pipeline * mesh.context.size(),
                 of_model = told.steps * config.batch.micro_batch_size *
                            settings::accumulation_of(config.batch);
+  // Beside answers that are left to it, a rollout in parts begins as many others.
+  const int64_t under_way = told.parts > 1 ? 2 * of_model : of_model;
   Rollout rollout{.model = model};
-  rollout.at_a_time = std::min(settings::kAnswersAtATime, (of_model + drawers - 1) / drawers);
+  rollout.at_a_time = std::min(settings::kAnswersAtATime, (under_way + drawers - 1) / drawers);
   rollout.new_tokens = told.max_new_tokens;
   rollout.prompt_tokens = std::max<int64_t>(1, longest - told.max_new_tokens);
   rollout.begun_tokens = told.max_new_tokens - told.tokens_of_part();

@@ -23,6 +23,7 @@ struct GroupRule {
   double lr_scale = 1.0;
   double weight_decay = -1.0;         ///< negative: the common one
   std::string flag = "param_groups";  ///< what the user wrote it in
+  bool may_match_nothing = false;
 };
 
 struct GroupConfig {

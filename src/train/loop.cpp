@@ -150,6 +150,8 @@ void evaluate_and_save(Run& run, SlowWatch& watch, bool last_step, bool epoch_en
       best = evaluate_now(run, watch);
       run.evaluation_is_due = false;
     }
+  } else {
+    run.evaluation_is_due = false;  // the run that put it off evaluated, this one does not
   }
   const bool wanted = due(run, output.save, output.save_steps, epoch_ended) ||
                       (best && output.save != Interval::kNo);

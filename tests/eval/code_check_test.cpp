@@ -119,7 +119,7 @@ TEST(CodeCheck, WhoIsPatientForSoLongWaitsNoLonger) {
   const auto judged = [](std::vector<std::string> programs, int64_t patience_ms,
                          std::vector<size_t>* left) {
     SandboxSettings settings;
-    settings.timeout_ms = 1000;
+    settings.timeout_ms = 3000;
     const CodeSandbox sandbox(settings);
     std::vector<int> told(programs.size(), -1);
     *left = judge_programs_within(sandbox, std::move(programs), 1, patience_ms,

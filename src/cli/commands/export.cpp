@@ -328,6 +328,8 @@ int run_export(const Options& options) {
   const bool is_converted = mcore || ollama || nf4 || wants(options, "to_hf");
   const bool stays = options.has_value("merge_lora") && !options.get_bool("merge_lora");
   if (!source.adapters.empty() && stays) return export_adapters(options, source, output("-lora"));
+  if (!source.adapters.empty() && source.model.empty() && is_converted)
+    source.model = base_of(options, source.adapters);
   if (!mcore) say_idle(options, {"tp", "pp", "ep", "vpp", "expert_tensor_parallel_size"});
   if (!nf4) say_idle(options, {"bnb_4bit_use_double_quant"});
   if (mcore || ollama) say_idle(options, {"max_shard_size"});

@@ -49,7 +49,7 @@ std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
     const double scale = options.get_float(name) / rate;
     const std::string flag = options.given_as(name);
     rules.push_back({part, scale, -1, flag});
-    if (is_plus) rules.push_back({std::string(part) + ".*lora_B", scale * ratio, -1, flag});
+    if (is_plus) rules.push_back({std::string(part) + ".*lora_B", scale * ratio, -1, flag, true});
   }
   return rules;
 }

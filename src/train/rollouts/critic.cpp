@@ -86,10 +86,7 @@ void Critic::save(const models::CausalLM& policy, const checkpoint::SaveRequest&
       trainer_state(RunProgress(), state_, RunPlan(), beside.trainer_state.at("identity"), 0);
   const bool keeps = critic.mesh().rank() == beside.keeper;
   parallel::together(critic.mesh().all(), [&] {
-    if (!keeps) return;
-    const fs::path earlier = request.run_dir / ("checkpoint-" + std::to_string(beside.step));
-    fs::create_directories(request.run_dir);
-    if (fs::exists(earlier)) remove_directory_atomic(earlier);
+    if (keeps) fs::create_directories(request.run_dir);
   });
   in_turn(policy, critic, [&] {
     saver_.begin(request);

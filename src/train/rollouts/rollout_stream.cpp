@@ -99,6 +99,9 @@ RolloutStream::RolloutStream(RolloutParts parts, RolloutSettings settings, int64
       settings_.state.is_null()
           ? AnswerPool(told.answers, step_ / steps_of_rollout() * prompts_of_rollout())
           : AnswerPool(told.answers, settings_.state);
+  // Where no step is left, the midst of a rollout is as good an end as any: what is still asked of
+  // the stream is an evaluation.
+  if (settings_.steps > 0 && consumed == settings_.steps * samples_of_step()) return;
   if (consumed % samples_of_step() != 0 || !is_resumable()) {
     throw UsageError(tr("[rollout] {} answers were learnt from, which is the midst of a rollout of "
                         "{} steps of {}",

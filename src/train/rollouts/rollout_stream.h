@@ -46,6 +46,7 @@ struct RolloutSettings {
   int64_t answers_together = 512;
   /// The rollouts of the whole run, the last of which leaves no answer unfinished; 0: nobody knows.
   int64_t rollouts = 0;
+  int64_t steps = 0;     ///< of the whole run; 0: nobody knows
   Json state = nullptr;  ///< as RolloutStream::state() gave it
 };
 

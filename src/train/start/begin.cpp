@@ -183,6 +183,14 @@ Begun begin_training(const Prepared& run) {
   } else if (run.origin.continued) {
     begun.consumed_samples =
         restore_continued(*run.origin.continued, run.steps.plan, run.config, begun.state);
+    // What several rollouts draw is in Danlu's own checkpoints alone.
+    if (begun.consumed_samples > 0 && run.config.objective.policy.parts > 1) {
+      throw UsageError(tr("[train] {}: a checkpoint in Megatron's format does not hold the answers "
+                          "that were left "
+                          "unfinished",
+                          run.config.flag("partial_rollout_max_split")),
+                       tr("go on from the run's own checkpoint, or leave it out"));
+    }
   }
   if (!run.earlier.is_own) begun.progress.forget_best();
   log::info("{}", parameter_line(*begun.state.model));

@@ -119,6 +119,7 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
   settings.origin = fmt::format("{} {:016x} {:016x}", DANLU_VERSION, run.data.content_hash,
                                 hash_bytes(dump_text(run.steps.identity)));
   const int64_t steps_of_rollout = told.steps * told.iterations;
+  settings.steps = run.steps.plan.total_steps;
   settings.rollouts = (run.steps.plan.total_steps + steps_of_rollout - 1) / steps_of_rollout;
   settings.state = begun.stream_state;
   say_when_saved(run.config);
