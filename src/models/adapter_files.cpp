@@ -13,6 +13,7 @@
 #include "models/tensor_io.h"
 #include "models/value_head.h"
 #include "weights/convert/checkpoint_source.h"
+#include "weights/hf/stored_form.h"
 #include "weights/lora/adapter_places.h"
 
 namespace danlu::models {
@@ -249,7 +250,9 @@ void save_adapter(const CausalLM& model, const std::filesystem::path& directory,
   std::vector<Parameter> parameters = model.adapter_parameters();
   write_beside(impl, directory, parameters);
   write_tensors(directory, parameters, device::dtype_of(impl.dtype), "adapter_model", impl.mesh,
-                impl.memory.sharing_store());
+                impl.memory.sharing_store(), {}, [&](const std::vector<weights::TensorInfo>& all) {
+                  return weights::stored_in_adapter(impl.config, all);
+                });
   if (!writes) return;
   weights::PeftConfig config = *impl.lora;
   config.base_model = base_model_path;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "cli/short_training.h"
@@ -41,6 +43,18 @@ class Gpt2Lines : public ShortTraining {
     return nlohmann::json::parse(content.substr(sizeof size, size));
   }
 };
+
+/// The numbers of an f32 tensor.
+std::vector<float> numbers_of(const std::string& file, const std::string& tensor) {
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof size);
+  const nlohmann::json header = nlohmann::json::parse(file.substr(sizeof size, size));
+  const std::vector<size_t> offsets = header.at(tensor).at("data_offsets");
+  std::vector<float> numbers((offsets[1] - offsets[0]) / sizeof(float));
+  std::memcpy(numbers.data(), file.data() + sizeof size + size + offsets[0],
+              offsets[1] - offsets[0]);
+  return numbers;
+}
 
 TEST_F(Gpt2Lines, TrainedDividedConvertedAdaptedAndAsked) {
   ok(train_line("one", "--tuner full --max_steps 3"));
@@ -90,6 +104,33 @@ TEST_F(Gpt2Lines, TrainedDividedConvertedAdaptedAndAsked) {
   EXPECT_EQ(json_in("adapted/adapter_config.json")["fan_in_fan_out"], true);
   ok({"merge", "--adapters", "adapted", "--output", "merged"});
   EXPECT_EQ(ask(*this / "merged").out, answer.out);
+}
+
+/// attn.c_proj is square, so its shape does not tell how it lies; three steps move it little.
+TEST_F(Gpt2Lines, AnAdapterThatSavesAMatrixWholeHasItAsTheBaseHas) {
+  const std::string words =
+      "--tuner lora --target_modules c_attn --lora_rank 4 --lora_modules_to_save attn.c_proj "
+      "--max_steps 3";
+  ok(train_line("alone", words));
+  ok(on_two(train_line("two", words + " --tp 2")));
+  const std::string name = "transformer.h.1.attn.c_proj.weight";
+  const std::vector<float> base = numbers_of(content_of(*this / "model/model.safetensors"), name);
+  for (const std::string run_dir : {"alone", "two"}) {
+    const std::vector<float> whole = numbers_of(
+        content_of(*this / run_dir / "adapter_model.safetensors"), "base_model.model." + name);
+    ASSERT_EQ(whole.size(), base.size());
+    float far = 0;
+    for (size_t i = 0; i < base.size(); ++i) far = std::max(far, std::fabs(whole[i] - base[i]));
+    EXPECT_GT(far, 0) << run_dir;
+    EXPECT_LT(far, 0.02) << run_dir;
+  }
+  const ProgramResult answer = ask(*this / "alone");
+  EXPECT_EQ(answer.exit_code, 0) << answer.err;
+  ok({"merge", "--adapters", "two", "--output", "merged"});
+  EXPECT_EQ(ask(*this / "merged").out, answer.out);
+  EXPECT_EQ(
+      numbers_of(content_of(*this / "merged/model.safetensors"), name),
+      numbers_of(content_of(*this / "two/adapter_model.safetensors"), "base_model.model." + name));
 }
 
 /// Files hold matrices turned over: [in, out].

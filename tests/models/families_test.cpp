@@ -186,6 +186,25 @@ class EveryVariant : public testing::TestWithParam<Variant> {
   std::unique_ptr<CausalLM> model_ = tiny(GetParam().family, GetParam().changes);
 };
 
+TEST_P(EveryVariant, SavesTheTensorsItWasReadFrom) {
+  const test::TemporaryDirectory directory;
+  Json config = test::tiny_config(GetParam().family);
+  config.merge_patch(GetParam().changes);
+  test::write_tiny_model(directory / "a", config);
+  save(*load_model(directory / "a", parallel::Mesh::single(), at::kFloat, at::kCPU),
+       directory / "b", DType::kF32, {});
+  const auto a = weights::open_weights(directory / "a"), b = weights::open_weights(directory / "b");
+  ASSERT_EQ(a->tensors().size(), b->tensors().size());
+  for (const weights::TensorInfo& info : a->tensors()) {
+    ASSERT_NE(b->find(info.name), nullptr) << info.name;
+    ASSERT_EQ(b->find(info.name)->shape, info.shape) << info.name;
+    std::vector<std::byte> one(info.size_bytes()), two(info.size_bytes());
+    a->read(info.name, one);
+    b->read(info.name, two);
+    EXPECT_EQ(one, two) << info.name;
+  }
+}
+
 TEST_P(EveryVariant, PackedSequencesEqualOneByOne) {
   const at::NoGradGuard no_grad;
   const at::Tensor together = model_->logits(model_->forward_hidden(packed(rows())));
@@ -323,6 +342,22 @@ TEST(Layouts, InternLM2sFusedWeightsEqualLlamasSplitOnes) {
                                 split->logits(split->forward_hidden(packed(rows())));
   // Another order of summation; a misplaced head changes logits by tenths.
   EXPECT_LT(difference.abs().max().item<double>(), 1e-5);
+}
+
+TEST(Layouts, InternLm1IsALlamaWithBiasesAroundAttention) {
+  const auto first = tiny("internlm"),
+             second = tiny("llama", {{"num_key_value_heads", 4}, {"attention_bias", true}});
+  std::map<std::string, at::Tensor> to;
+  for (const Parameter& p : second->parameters()) to[p.name()] = p.tensor.detach();
+  ASSERT_EQ(to.size(), first->parameters().size());
+  for (const Parameter& p : first->parameters()) {
+    ASSERT_TRUE(to.count(p.name())) << p.name();
+    to[p.name()].copy_(p.tensor.detach());
+  }
+  EXPECT_TRUE(to.count("model.layers.1.self_attn.o_proj.bias"));
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(first->logits(first->forward_hidden(packed(rows())))
+                  .equal(second->logits(second->forward_hidden(packed(rows())))));
 }
 
 TEST(Layouts, Qwen1IsQwen2UnderOtherNames) {

@@ -16,9 +16,11 @@
 
 #include "base/error.h"
 #include "models/adapters.h"
+#include "models/merge.h"
 #include "models/weight_files.h"
 #include "support/throws.h"
 #include "support/tiny_model.h"
+#include "weights/convert/checkpoint_source.h"
 
 namespace danlu::models {
 namespace gpt2_test {
@@ -429,6 +431,132 @@ TEST(Gpt2Files, AdaptersSayThatMatricesAreTurned) {
   }
   save_adapter(*model, directory.path() / "a", "m");
   EXPECT_EQ(read_json_file(directory.path() / "a" / "adapter_config.json")["fan_in_fan_out"], true);
+}
+
+/// What PEFT writes for GPT-2: A and B of `lora`, whole Conv1D matrices of `whole` as [in, out].
+/// Rank 2, alpha 6. Values are normal numbers.
+void write_peft(const std::filesystem::path& directory, const weights::TensorSource& base,
+                const std::string& lora, const std::vector<std::string>& whole) {
+  std::vector<weights::TensorInfo> infos;
+  for (const weights::TensorInfo& info : base.tensors()) {
+    const std::string module = info.name.substr(0, info.name.rfind('.'));
+    if (info.shape.size() != 2 || info.name.find(".h.") == std::string::npos) continue;
+    if (module.ends_with(lora)) {
+      infos.push_back(
+          {"base_model.model." + module + ".lora_A.weight", DType::kF32, {2, info.shape[0]}});
+      infos.push_back(
+          {"base_model.model." + module + ".lora_B.weight", DType::kF32, {info.shape[1], 2}});
+    }
+    for (const std::string& name : whole) {
+      if (!module.ends_with(name)) continue;
+      infos.push_back({"base_model.model." + info.name, DType::kF32, info.shape});
+      // A bias of the module is saved with it.
+      infos.push_back({"base_model.model." + module + ".bias", DType::kF32, {info.shape[1]}});
+    }
+  }
+  std::filesystem::create_directories(directory);
+  std::vector<float> values;
+  weights::SaveOptions options;
+  options.base_name = "adapter_model";
+  weights::save_safetensors(
+      directory, infos,
+      [&](size_t index) -> std::span<const std::byte> {
+        values.clear();
+        for (int64_t i = 0; i < infos[index].num_elements(); ++i)
+          values.push_back(0.2f * test::tiny_normal(77 + index, static_cast<uint64_t>(i)));
+        return std::as_bytes(std::span(values));
+      },
+      options);
+  write_json_file(directory / "adapter_config.json", {{"peft_type", "LORA"},
+                                                      {"task_type", "CAUSAL_LM"},
+                                                      {"base_model_name_or_path", "m"},
+                                                      {"r", 2},
+                                                      {"lora_alpha", 6},
+                                                      {"fan_in_fan_out", true},
+                                                      {"target_modules", {lora}},
+                                                      {"modules_to_save", whole}});
+}
+
+/// The adapter's numbers put into the plain model's: what is whole in place of them, else
+/// W[in, out] + alpha / rank · (B A) turned over.
+void put_into(PlainGpt2& plain, const weights::TensorSource& adapter) {
+  const std::string prefix = "base_model.model.", ending = ".lora_A.weight";
+  const auto values = [&](const std::string& name) {
+    std::vector<float> read(static_cast<size_t>(adapter.find(name)->num_elements()));
+    adapter.read(name, std::as_writable_bytes(std::span(read)));
+    return Vector(read.begin(), read.end());
+  };
+  for (const weights::TensorInfo& info : adapter.tensors()) {
+    const std::string name = info.name.substr(prefix.size());
+    if (name.find(".lora_") == std::string::npos) {
+      plain.weight(name) = values(info.name);
+    } else if (name.ends_with(ending)) {
+      const std::string module = name.substr(0, name.size() - ending.size());
+      const Vector a = values(info.name), b = values(prefix + module + ".lora_B.weight");
+      const size_t in = a.size() / 2, out = b.size() / 2;
+      Vector& weight = plain.weight(module + ".weight");
+      for (size_t i = 0; i < in; ++i) {
+        for (size_t o = 0; o < out; ++o) {
+          for (size_t r = 0; r < 2; ++r) weight[i * out + o] += 3 * b[o * 2 + r] * a[r * in + i];
+        }
+      }
+    }
+  }
+}
+
+void expect_logits(const CausalLM& model, const PlainGpt2& plain, double within) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor ours = model.logits(model.forward_hidden(packed(kTexts)));
+  int64_t row = 0;
+  for (const std::vector<int64_t>& text : kTexts) {
+    for (const Vector& theirs : plain.logits(text)) {
+      for (size_t v = 0; v < theirs.size(); ++v)
+        ASSERT_NEAR(ours[row][static_cast<int64_t>(v)].item<double>(), theirs[v], within)
+            << row << " " << v;
+      ++row;
+    }
+  }
+}
+
+void expect_saved_whole(const std::vector<std::string>& whole) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path m = directory.path() / "m", a = directory.path() / "a",
+                              b = directory.path() / "b";
+  const Json json = with({{"tie_word_embeddings", true}});
+  const auto model = model_of(json, m);
+  write_peft(a, *weights::open_weights(m), "mlp.c_proj", whole);
+  const auto files = weights::open_weights(a);
+  PlainGpt2 plain(m, json);
+  put_into(plain, *files);
+
+  load_adapter(*model, a);
+  expect_logits(*model, plain, 1e-9);
+  const auto base = weights::open_checkpoint_source(m);
+  const auto adapter = weights::open_adapter_source(a, base.config);
+  const weights::MergedModel merged =
+      weights::merge_adapters(base.model, adapter.tensors, adapter.peft, base.config, DType::kF32);
+  expect_logits(*load_merged(merged, parallel::Mesh::single(), at::kDouble, at::kCPU), plain, 1e-4);
+
+  const auto again = load_model(m, parallel::Mesh::single(), at::kFloat, at::kCPU);
+  load_adapter(*again, a);
+  save_adapter(*again, b, "m");
+  const auto saved = weights::open_weights(b);
+  EXPECT_EQ(saved->tensors().size(), files->tensors().size());
+  for (const weights::TensorInfo& info : files->tensors()) {
+    ASSERT_NE(saved->find(info.name), nullptr) << info.name;
+    ASSERT_EQ(saved->find(info.name)->shape, info.shape) << info.name;
+    std::vector<std::byte> one(info.size_bytes()), two(info.size_bytes());
+    files->read(info.name, one);
+    saved->read(info.name, two);
+    EXPECT_EQ(one, two) << info.name;
+  }
+}
+
+// No shape tells how it lies.
+TEST(Gpt2Files, ASquareMatrixSavedWholeLiesAsPeftHasIt) { expect_saved_whole({"attn.c_proj"}); }
+
+TEST(Gpt2Files, OtherMatricesSavedWholeLieAsPeftHasThem) {
+  expect_saved_whole({"attn.c_attn", "mlp.c_fc"});
 }
 
 }  // namespace gpt2_test

@@ -73,6 +73,13 @@ std::vector<Case> expert_cases() {
   for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring})
     cases.push_back(expert_case("llama4_text", Tuning::kFull, shape));
   cases.push_back(expert_case("llama4_text", Tuning::kLora, ep2dp2, Sharding::kParameters));
+  // Two experts by sparsemixer, layer norms, biases.
+  for (const MeshShape& shape : {ep2dp2, ep2tp2sp, ep2pp2, ep2ring})
+    cases.push_back(expert_case("phimoe", Tuning::kFull, shape));
+  for (const char* family : {"phimoe", "glm4_moe"})
+    cases.push_back(expert_case(family, Tuning::kLora, ep2tp2sp, Sharding::kState));
+  for (const char* family : {"phimoe", "glm4_moe", "llama4_text", "mixtral", "qwen3_moe"})
+    cases.push_back(expert_case(family, Tuning::kDora, ep2pp2));
   cases.push_back(expert_case("qwen2_moe", Tuning::kDora, ep2tp2dealt));
   cases.push_back(expert_case("qwen2_moe", Tuning::kDora, tp4pairs));
   Case chunks = expert_case("qwen3_moe", Tuning::kFull, ep2pp2);
@@ -143,6 +150,12 @@ std::vector<Case> expert_cases() {
     groups.routers.group_loss_coef = 0.05;
     groups.routers.group_sent_loss_coef = 0.02;
     cases.push_back(groups);
+    groups.tuning = Tuning::kLora;
+    cases.push_back(groups);
+    Case third = expert_case("deepseek_v3", Tuning::kDora, shape);
+    third.changes = groups.changes;
+    third.changes.erase("topk_method");
+    cases.push_back(third);
   }
   return cases;
 }

@@ -43,16 +43,21 @@ const std::vector<Case>& families() {
          {{"type", "longrope"},
           {"short_factor", {1.0, 1.1, 1.2, 1.3}},
           {"long_factor", {1.5, 2.5, 4.0, 8.0}}}}}},
+      {"gemma", "gemma", none},
       {"gemma2", "gemma2", none},
       {"gemma3", "gemma3_text", none},
+      {"glm", "glm", none},
       {"glm4", "glm4", {{"attention_bias", true}}},
       {"chatglm", "chatglm", none},
       {"minicpm", "minicpm", none},
+      {"internlm3", "internlm3", none},
+      {"internlm", "internlm", none},
       {"bloom", "bloom", {{"tie_word_embeddings", true}}},
       {"gpt2", "gpt2", {{"tie_word_embeddings", true}}},
       {"latent", "deepseek_v3", none},
       {"latent_bias", "deepseek_v3", {{"attention_bias", true}}},
-      {"latent_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}}};
+      {"latent_lite", "deepseek_v2", {{"q_lora_rank", nullptr}}},
+      {"minicpm3", "minicpm3", none}};
   return list;
 }
 const Case& deep() {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "support/throws.h"
 #include "weights/exported_gguf.h"
 #include "weights/gguf/gguf_checkpoint.h"
 
@@ -61,6 +63,34 @@ TEST(GgufFamilies, InternlmIsALlama) {
     ASSERT_NE(opened.model->find(info.name), nullptr) << info.name;
     EXPECT_EQ(Exported::read(*opened.model, info.name), Exported::read(*model.source, info.name))
         << info.name;
+  }
+}
+
+/// The others, whose rows and stacks other tests look at one by one.
+TEST(GgufFamilies, EveryTensorOfTheOthersComesBack) {
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "internlm2", "internlm3",
+                             "mixtral", "qwen2_moe", "qwen3_moe"}) {
+    SCOPED_TRACE(family);
+    Json json = tiny_config(family);
+    if (json["model_type"] == "qwen3_moe") json["norm_topk_prob"] = true;
+    if (json["model_type"] == "internlm3") json["qkv_bias"] = false;
+    const Exported model(json);
+    const Checkpoint opened = open_checkpoint(model.file());
+    EXPECT_EQ(opened.config.head_dim, model.config.head_dim);
+    EXPECT_EQ(opened.config.experts.count, model.config.experts.count);
+    ASSERT_EQ(opened.model->tensors().size(), model.source->tensors().size());
+    for (const TensorInfo& info : model.source->tensors()) {
+      ASSERT_NE(opened.model->find(info.name), nullptr) << info.name;
+      EXPECT_EQ(Exported::read(*opened.model, info.name), Exported::read(*model.source, info.name))
+          << info.name;
+    }
+  }
+}
+
+TEST(GgufFamilies, WhatIsNotWrittenIsRefusedByName) {
+  for (const char* family : {"gemma", "gemma2", "gemma3_text", "qwen", "minicpm3"}) {
+    EXPECT_THAT(test::error_of<ModelError>([&] { Exported model(tiny_config(family)); }),
+                HasSubstr(family));
   }
 }
 

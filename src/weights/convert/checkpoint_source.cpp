@@ -426,7 +426,8 @@ AdapterSource open_adapter_source(const fs::path& path, const arch::ModelConfig&
     return {Format::kMegatron, std::move(opened.adapters), std::move(*opened.peft)};
   }
   PeftConfig peft = load_peft_config(path);
-  auto tensors = with_hub_names(as_adapter_file(open_weights(path), path), config, path);
+  auto tensors = as_adapter_parameters(
+      with_hub_names(as_adapter_file(open_weights(path), path), config, path), config);
   if (config.score && config.score->form == arch::ScoreForm::kBeside && has_value_head(path)) {
     tensors = with_value_head(tensors, path, kWholeModulePrefix);
     peft.modules_to_save.push_back(config.score->module());

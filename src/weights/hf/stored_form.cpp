@@ -7,6 +7,7 @@
 #include "arch/turned_matrices.h"
 #include "weights/hf/stacked_experts.h"
 #include "weights/layout_source.h"
+#include "weights/lora/adapter_places.h"
 
 namespace danlu::weights {
 namespace {
@@ -32,9 +33,34 @@ StoredTensor turned_over(const TensorInfo& info, size_t global) {
   return stored;
 }
 
+/// Names, among `infos` of an adapter, of such matrices that are saved whole.
+std::set<std::string> turned_in_adapter(const arch::ModelConfig& config,
+                                        const std::vector<TensorInfo>& infos) {
+  const std::set<std::string> of_model = turned_matrices(config);
+  std::set<std::string> names;
+  if (of_model.empty()) return names;
+  for (const TensorInfo& info : infos) {
+    const auto name = parse_adapter_name(info.name);
+    if (name && name->part == AdapterPart::kSavedModule &&
+        of_model.count(base_module(*name) + ".weight"))
+      names.insert(info.name);
+  }
+  return names;
+}
+
+/// Whole tensors, those in `turned` as [in, out].
+std::vector<StoredTensor> stored_turned(const std::vector<TensorInfo>& globals,
+                                        const std::set<std::string>& turned) {
+  std::vector<StoredTensor> all;
+  for (size_t i = 0; i < globals.size(); ++i) {
+    all.push_back(turned.count(globals[i].name) ? turned_over(globals[i], i)
+                                                : whole_tensor(0, globals[i].name, i, globals[i]));
+  }
+  return all;
+}
+
 std::shared_ptr<const TensorSource> with_turned_matrices(std::shared_ptr<const TensorSource> source,
-                                                         const arch::ModelConfig& config) {
-  const std::set<std::string> turned = turned_matrices(config);
+                                                         const std::set<std::string>& turned) {
   if (turned.empty()) return source;
   Layout layout;
   layout.files = {source->files().empty() ? "" : source->files().front().string()};
@@ -59,22 +85,24 @@ std::shared_ptr<const TensorSource> as_parameters(std::shared_ptr<const TensorSo
   const Json* quantised =
       config.raw.contains("quantization_config") ? &config.raw["quantization_config"] : nullptr;
   if (quantised && !quantised->is_null()) return source;
-  return with_turned_matrices(std::move(source), config);
+  return with_turned_matrices(std::move(source), turned_matrices(config));
+}
+
+std::shared_ptr<const TensorSource> as_adapter_parameters(
+    std::shared_ptr<const TensorSource> source, const arch::ModelConfig& config) {
+  const std::set<std::string> turned = turned_in_adapter(config, source->tensors());
+  return with_turned_matrices(std::move(source), turned);
 }
 
 std::vector<StoredTensor> stored_in_files(const arch::ModelConfig& config,
                                           const std::vector<TensorInfo>& globals) {
-  if (arch::turns_matrices(config)) {
-    const std::set<std::string> turned = turned_matrices(config);
-    std::vector<StoredTensor> all;
-    for (size_t i = 0; i < globals.size(); ++i) {
-      all.push_back(turned.count(globals[i].name)
-                        ? turned_over(globals[i], i)
-                        : whole_tensor(0, globals[i].name, i, globals[i]));
-    }
-    return all;
-  }
+  if (arch::turns_matrices(config)) return stored_turned(globals, turned_matrices(config));
   return stacked_in_files(config, globals);
+}
+
+std::vector<StoredTensor> stored_in_adapter(const arch::ModelConfig& config,
+                                            const std::vector<TensorInfo>& globals) {
+  return stored_turned(globals, turned_in_adapter(config, globals));
 }
 
 }  // namespace danlu::weights

@@ -21,4 +21,14 @@ std::shared_ptr<const TensorSource> as_parameters(std::shared_ptr<const TensorSo
 std::vector<StoredTensor> stored_in_files(const arch::ModelConfig& config,
                                           const std::vector<TensorInfo>& globals);
 
+/// The same of an adapter's tensors in PEFT's files, under PEFT's names: weights of turned matrices
+/// that modules_to_save asks for lie as in the model's files. A and B lie as those of others.
+/// Whether the base is in NF4 changes nothing.
+std::shared_ptr<const TensorSource> as_adapter_parameters(
+    std::shared_ptr<const TensorSource> source, const arch::ModelConfig& config);
+
+/// How PEFT's files hold an adapter's `globals`; all of them belong to file 0.
+std::vector<StoredTensor> stored_in_adapter(const arch::ModelConfig& config,
+                                            const std::vector<TensorInfo>& globals);
+
 }  // namespace danlu::weights
