@@ -11,8 +11,6 @@
 
 #include <algorithm>
 
-#include "device/dtype.h"
-
 namespace danlu::layers {
 namespace {
 
@@ -133,11 +131,8 @@ ops::TrainedChoice Balance::choice(const at::Tensor& logits_NE, const ops::Routi
 
 at::Tensor Balance::read_by_router(const at::Tensor& x_NH, int64_t layer) const {
   if (!(training.input_jitter > 0)) return x_NH;
-  const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
-  const at::Tensor factors =
-      ops::jitter_factors(keys_of(x_NH.size(0)), static_cast<uint64_t>(2 * layer + 1), x_NH.size(1),
-                          training.input_jitter);
-  return (x_NH.to(wide) * factors.to(x_NH.device(), wide)).to(x_NH.scalar_type());
+  return ops::jittered(x_NH, keys_of(x_NH.size(0)), static_cast<uint64_t>(2 * layer + 1),
+                       training.input_jitter);
 }
 
 at::Tensor Balance::keys_of(int64_t rows) const {

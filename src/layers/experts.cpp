@@ -184,7 +184,7 @@ struct OwnersRows {
 }  // namespace
 
 /// What the expert that every token passes, and its gate, make of a pass's tokens: in two parts,
-/// each of which may be done while rows travel. No rank waits for another in it.
+/// each of which may be done while rows travel.
 class SharedWork {
  public:
   /// The references outlive it.
@@ -192,6 +192,16 @@ class SharedWork {
              const std::shared_ptr<const Pass>& pass, const Again& again)
       : of_(of), x_NH_(x_NH), gate_x_NH_(gate_x_NH), pass_(pass), again_(again) {}
 
+  /// Whether ranks of the region wait for one another in it or in its backward: DoRA sums row
+  /// lengths over columns, and norms that are made again gather a sequence's rows. Beside rows that
+  /// travel that would be two exchanges from two threads, whose order differs between ranks: where
+  /// a device runs one at a time, ranks would wait for ever.
+  bool waits() const {
+    if (!of_.shared || of_.region.is_alone()) return false;
+    const LoraAdapter* const adapter = of_.shared->down.adapter_of_all(*pass_);
+    return (adapter && adapter->magnitude_O.defined()) ||
+           (again_.norm_outputs && of_.region.is_sequence());
+  }
   void do_first() {
     if (of_.shared && inputs_.empty()) inputs_ = of_.shared->inputs_of(x_NH_, *pass_);
   }
@@ -318,7 +328,7 @@ at::Tensor Experts::dealt(const at::Tensor& experts_NK, int64_t all) const {
 at::Tensor Experts::exchanged(const at::Tensor& x_RH, const std::vector<int64_t>& sends,
                               const std::vector<int64_t>& receives,
                               const std::function<void()>& meanwhile) const {
-  if (!beside) return parallel::exchange_rows(x_RH, sends, receives, *owners);
+  if (!beside || !meanwhile) return parallel::exchange_rows(x_RH, sends, receives, *owners);
   const auto under_way = beside->begin(x_RH, sends, receives);
   meanwhile();
   return beside->end(under_way);
@@ -343,12 +353,16 @@ at::Tensor Experts::through_owners(const at::Tensor& x_RH, const std::vector<int
     keyed->dropout_keys_N = in_order(keys_R1).squeeze(1);
     own = keyed;
   }
-  at::Tensor here_RH =
-      in_order(exchanged(x_RH, rows.sends, rows.receives, [&] { shared_work.do_first(); }));
+  std::function<void()> first, second;
+  if (!shared_work.waits()) {
+    first = [&] { shared_work.do_first(); };
+    second = [&] { shared_work.do_second(); };
+  }
+  at::Tensor here_RH = in_order(exchanged(x_RH, rows.sends, rows.receives, first));
   here_RH = through(here_RH, rows.counts, own, again);
   here_RH = ops::take_rows(here_RH, device::sent(rows.by_source_R, x_RH.device()));
   here_RH = parallel::scatter_rows_sum(here_RH, rows.of_cutters, *cutters);
-  return exchanged(here_RH, rows.receives, rows.sends, [&] { shared_work.do_second(); });
+  return exchanged(here_RH, rows.receives, rows.sends, second);
 }
 
 at::Tensor Experts::through(const at::Tensor& x_RH, const std::vector<int64_t>& counts,

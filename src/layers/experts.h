@@ -72,7 +72,7 @@ struct Experts : FeedForward {
                             const std::shared_ptr<const Pass>& pass, const Again& again,
                             SharedWork& shared_work) const;
   /// parallel::exchange_rows among the owners, with `meanwhile` done while rows travel if anything
-  /// can be.
+  /// can be; without one nothing is.
   at::Tensor exchanged(const at::Tensor& x_RH, const std::vector<int64_t>& sends,
                        const std::vector<int64_t>& receives,
                        const std::function<void()>& meanwhile) const;

@@ -44,4 +44,13 @@ void require_parts(const arch::ModelConfig& config, const c10::Device& device) {
   }
 }
 
+void require_routers(const settings::RouterTraining& routers, const c10::Device& device) {
+  // Noise is multiplied by an operator of ATen's (ops::jittered).
+  if (!(routers.input_jitter > 0) || !ops::backend_of(device.type()).lacks) return;
+  throw DeviceError(tr("[train] --device {}: --moe-input-jitter-eps is not there on this device "
+                       "yet",
+                       device::name_of(device)),
+                    tr("what needs it runs with --device cpu"));
+}
+
 }  // namespace danlu::models

@@ -38,14 +38,24 @@ at::Tensor moved_on(const at::Tensor& values_A, const ForwardInput& input, int64
   return moved_N;
 }
 
+/// What training asks of routers, without a balance loss over all layers at once, which is over
+/// those of the model.
+std::shared_ptr<const layers::Balance> without_loss_of_model(
+    const std::shared_ptr<const layers::Balance>& balance) {
+  if (!balance || !balance->of_model) return balance;
+  auto own = std::make_shared<layers::Balance>(*balance);
+  own->of_model = nullptr;
+  own->training.aux_loss_coef = 0;
+  return own;
+}
+
 }  // namespace
 
 void CausalLM::Impl::predict(
     const ForwardInput& input, at::Tensor hidden_NH,
     const std::function<void(int64_t depth, const at::Tensor& hidden_NH)>& see) const {
   const auto full = std::make_shared<layers::Pass>(*pass_for(input));
-  // A balance loss over all layers at once is over those of the model.
-  if (full->balance && full->balance->of_model) full->balance = nullptr;
+  full->balance = without_loss_of_model(full->balance);
   const auto& groups = memory.groups(stage().num_chunks() - 1);
   const auto kind = groups.empty() ? settings::LayerRecompute::kNone : groups.back().kind;
   const at::Tensor ids_A = input.prediction ? input.prediction->ids_A : input.ids_N.cpu();

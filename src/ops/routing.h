@@ -42,12 +42,12 @@ struct Routing {
 struct TrainedChoice {
   /// int64 [N, K] on the host: the choice has been made, only weights are worked out. Undefined: by
   /// the rule.
-  at::Tensor picks_NK;
+  at::Tensor picks_NK = {};
   /// int64 [N] on the host: sparsemixer draws each pick by the softmax that weighs it, from hashes
   /// of a token's key, `salt`, the pick and the expert. A pick that is not the largest has, but for
   /// one in four, a third of its weight (Heun's method: arXiv:2310.00811 §4). Undefined: it takes
   /// the largest.
-  at::Tensor keys_N;
+  at::Tensor keys_N = {};
   uint64_t salt = 0;
 };
 
@@ -69,9 +69,13 @@ struct SegmentPart {
   int64_t begin = 0, end = 0, segment = 0;
 };
 
+/// Sinkhorn's balance ends after so many rounds at the latest, because it takes 100,000 or never
+/// ends where an expert's logits are far from the others', and picks hardly change after these.
+constexpr int64_t kSinkhornRounds = 100;
 /// Sinkhorn's balance of each segment by itself: factors of rows and columns that make all tokens,
 /// and all experts, have even sums of exp(logit), until the columns' change by 1e-4 on the average
-/// (Megatron-LM core/transformer/moe/moe_utils.py). f64 [N, E] on the host; tokens in no part: 0.
+/// (Megatron-LM core/transformer/moe/moe_utils.py), or for kSinkhornRounds. f64 [N, E] on the host;
+/// tokens in no part: 0.
 at::Tensor sinkhorn(const at::Tensor& logits_NE, const std::vector<SegmentPart>& parts);
 /// The `per_token` experts of each row with the most of that balance, largest first: int64 [N, K]
 /// on the host. Balance may say nothing, as of a single token, of which each expert gets the same:
@@ -82,6 +86,9 @@ at::Tensor balanced_picks(const at::Tensor& balanced_NE, const at::Tensor& logit
 /// 1 + eps · u for each element of N tokens' rows, u uniform in [-1, 1) by a hash of (keys[n],
 /// salt, the column): f64 [N, columns] on the host. keys_N: int64 on the host.
 at::Tensor jitter_factors(const at::Tensor& keys_N, uint64_t salt, int64_t columns, double eps);
+/// x_NH times those factors, in the wider type. The backward makes the factors again: nothing but
+/// the keys is kept. By ATen's operators. Errors  ModelError unless each row has a key.
+at::Tensor jittered(const at::Tensor& x_NH, const at::Tensor& keys_N, uint64_t salt, double eps);
 
 /// Makes picks -1 of which an expert has too many: of each segment it keeps ceil(length · K / E ·
 /// factor), those with the largest weights or, by_position, of the first tokens. Weights that

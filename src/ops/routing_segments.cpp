@@ -1,14 +1,18 @@
 // Choices of routers that are made over whole segments, and the noise of single
 // tokens.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "base/rng.h"
+#include "device/dtype.h"
 #include "ops/check.h"
 #include "ops/routing.h"
 
@@ -27,7 +31,7 @@ void balance_rows(double* rows, size_t count, size_t experts) {
   constexpr double kTolerance = 1e-4, kAdded = 1e-8;
   std::vector<double> of_row(count), of_column(experts, 1.0), before(experts);
   double change = 1;
-  while (change > kTolerance) {
+  for (int64_t round = 0; round < kSinkhornRounds && change > kTolerance; ++round) {
     for (size_t n = 0; n < count; ++n) {
       const double sum =
           std::inner_product(of_column.begin(), of_column.end(), rows + n * experts, 0.0);
@@ -46,6 +50,43 @@ void balance_rows(double* rows, size_t count, size_t experts) {
     for (size_t e = 0; e < experts; ++e) rows[n * experts + e] *= of_row[n] * of_column[e];
   }
 }
+
+at::Tensor times_factors(const at::Tensor& x_NH, const at::Tensor& keys_N, uint64_t salt,
+                         double eps) {
+  // Factors of all rows at once would be several times x.
+  constexpr int64_t kRowsAtATime = 64;
+  const at::ScalarType wide = device::wide_type(x_NH.scalar_type());
+  const at::Tensor result = at::empty_like(x_NH);
+  for (int64_t row = 0; row < x_NH.size(0); row += kRowsAtATime) {
+    const int64_t count = std::min(kRowsAtATime, x_NH.size(0) - row);
+    const at::Tensor factors =
+        jitter_factors(keys_N.narrow(0, row, count), salt, x_NH.size(1), eps);
+    result.narrow(0, row, count)
+        .copy_(x_NH.narrow(0, row, count).to(wide) * factors.to(x_NH.device(), wide));
+  }
+  return result;
+}
+
+class Jittered : public torch::autograd::Function<Jittered> {
+ public:
+  using List = torch::autograd::variable_list;
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_NH,
+                            const at::Tensor& keys_N, int64_t salt, double eps) {
+    // Keys are the host's: they do not go where saved tensors go.
+    ctx->saved_data["keys"] = keys_N;
+    ctx->saved_data["salt"] = salt;
+    ctx->saved_data["eps"] = eps;
+    return times_factors(x_NH, keys_N, static_cast<uint64_t>(salt), eps);
+  }
+  static List backward(torch::autograd::AutogradContext* ctx, const List& grads) {
+    return {times_factors(grads[0], ctx->saved_data["keys"].toTensor(),
+                          static_cast<uint64_t>(ctx->saved_data["salt"].toInt()),
+                          ctx->saved_data["eps"].toDouble()),
+            {},
+            {},
+            {}};
+  }
+};
 
 }  // namespace
 
@@ -105,6 +146,12 @@ at::Tensor jitter_factors(const at::Tensor& keys_N, uint64_t salt, int64_t colum
     }
   }
   return result;
+}
+
+at::Tensor jittered(const at::Tensor& x_NH, const at::Tensor& keys_N, uint64_t salt, double eps) {
+  require(x_NH.dim() == 2 && keys_N.dim() == 1 && keys_N.size(0) == x_NH.size(0), "routing",
+          "noise on ", x_NH.sizes(), " needs one key for each row, got ", keys_N.sizes());
+  return Jittered::apply(x_NH, keys_N, static_cast<int64_t>(salt), eps);
 }
 
 int64_t drop_beyond(double factor, bool by_position, int64_t experts,

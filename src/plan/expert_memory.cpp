@@ -72,7 +72,7 @@ int64_t narrow_of(std::initializer_list<Reader> products) {
 /// Bytes of the tensors of one layer.
 struct ExpertSizes {
   int64_t inside;         ///< a hidden state
-  int64_t wide;           ///< the same in f32, if that is another type; else 0
+  int64_t wide;           ///< the same in f32 for the router, if that is another tensor; else 0
   int64_t logits;         ///< f32
   int64_t routed, given;  ///< rows that this rank's tokens make; that its experts are given
   int64_t dots;           ///< what the gradients of weights take, in f32 (row_dots in ops)
@@ -91,7 +91,7 @@ ExpertSizes expert_sizes(const Request& request) {
   // of other ranks stand.
   const int64_t numbers = routed * (8 + 8 + 8 + 4) + (request.mesh.expert > 1 ? given * 16 : 0);
   return {.inside = tokens * hidden * bytes,
-          .wide = is_narrow ? tokens * hidden * 4 : 0,
+          .wide = is_narrow || request.router_noise ? tokens * hidden * 4 : 0,
           .logits = tokens * experts.count * 4,
           .routed = routed * hidden * bytes,
           .given = given * hidden * bytes,
@@ -134,7 +134,8 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
                 product = times_kept(request, {all.down});
   const int64_t shared_product = has_shared && !made ? times_kept(request, {all.shared_down}) : 0;
   // The router reads what it is given in f32.
-  const bool router_reads = all.router.is_trained;
+  const bool router_reads =
+      all.router.is_trained || (request.router_noise && all.router.adapter_rank > 0);
   const Reader as_it_is = of.wide == 0 ? all.router : Reader{};
   const int64_t inputs =
       settings::makes_norms_again(kind)

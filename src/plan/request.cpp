@@ -109,6 +109,7 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
                   .state_in_files = !config.keeping.state_in.empty(),
                   .tokens = longest,
                   .longest = longest,
+                  .router_noise = config.routers.input_jitter > 0,
                   .order = config.order};
   request.set_visual_tokens(visual_tokens_of(config, model, longest));
   if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;

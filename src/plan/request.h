@@ -61,6 +61,7 @@ struct Request {
   /// For a model whose experts ranks divide among them: the rows of the rank that is given the
   /// most, as a multiple of the mean.
   double expert_imbalance = 1.0;
+  bool router_noise = false;  ///< routers read what is made for them alone
 
   arch::PipelineOrder order = arch::PipelineOrder::kOneForwardOneBackward;
 

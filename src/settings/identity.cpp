@@ -127,6 +127,8 @@ struct Row {
   const char* key;
   bool may_change;  ///< in a run that goes on from a checkpoint which the user named
   Json (*value)(const Facts& facts);
+  /// Checkpoints without the key had the setting, and nobody knows as what: it is not compared.
+  bool may_lack = false;
 };
 
 constexpr bool kFixed = false, kMayChange = true;
@@ -144,7 +146,8 @@ const std::vector<Row>& rows_of_run() {
       {"from_scratch", kFixed, [](F f) -> Json { return f.config.model.from_scratch; }},
       {"lora", kFixed, [](F f) -> Json { return lora_identity(f.config); }},
       {"mtp", kFixed, [](F f) -> Json { return prediction_identity(f.config); }},
-      {"routers", kMayChange, [](F f) -> Json { return router_identity(f.config); }},
+      {"routers", kMayChange, [](F f) -> Json { return router_identity(f.config); },
+       /*may_lack=*/true},
       {"nf4", kFixed, [](F f) -> Json { return nf4_identity(f.config); }},
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},
@@ -191,13 +194,14 @@ const std::vector<Row>& rows_of_optimizer() {
   return list;
 }
 
-bool may_change(const std::string& key) {
+/// nullptr: no row has the key.
+const Row* row_of(const std::string& key) {
   for (const auto* list : {&rows_of_run(), &rows_of_optimizer()}) {
     for (const Row& row : *list) {
-      if (key == row.key) return row.may_change;
+      if (key == row.key) return &row;
     }
   }
-  return false;
+  return nullptr;
 }
 
 }  // namespace
@@ -222,9 +226,11 @@ Json run_identity(const TrainConfig& config, const weights::CheckpointSource& so
 IdentityChange compare_identities(const Json& saved, const Json& now, bool named) {
   IdentityChange found;
   for (const auto& [key, value] : now.items()) {
+    const Row* const row = row_of(key);
+    if (row && row->may_lack && !saved.contains(key)) continue;
     const Json before = saved.contains(key) ? saved.at(key) : Json(nullptr);
     if (before == value) continue;
-    std::string& list = named && may_change(key) ? found.tolerable : found.fatal;
+    std::string& list = named && row && row->may_change ? found.tolerable : found.fatal;
     const auto text = [](const Json& json) {
       return json.dump(-1, ' ', false, Json::error_handler_t::replace);
     };

@@ -170,6 +170,7 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
                    const std::shared_ptr<const Objective>& objective) {
   OpenedModel model = open_checked(agreed);
   models::require_parts(model.source.config, device);
+  models::require_routers(agreed.routers, device);
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
   const Inputs inputs = prepare_inputs(model, ranks);

@@ -20,6 +20,8 @@
 #include <set>
 #include <vector>
 
+#include "device/counted_memory.h"
+
 namespace danlu::ops {
 namespace routing_test {
 
@@ -339,6 +341,41 @@ TEST(Routing, PicksThatAreMadeAreWeighedByTheRule) {
   EXPECT_TRUE(got.experts_NK.equal(own));
   EXPECT_TRUE(got.weights_NK.equal(route(logits_NE, {}, rule).weights_NK.flip(1)));
   EXPECT_ANY_THROW(route(logits_NE, {}, rule, {.picks_NK = own.narrow(0, 0, 3)}));
+}
+
+// Its factors grow with every round where an expert is far from wanted: Megatron's loop, which ends
+// when they no longer change, takes 96,290 rounds here.
+TEST(Routing, SinkhornEndsHoweverFarAnExpertIsFromWanted) {
+  const at::Tensor logits_NE = at::zeros({2, 2}, at::kDouble);
+  logits_NE[0][1].fill_(-30);
+  const at::Tensor wanted_NE = logits_NE.exp();
+  at::Tensor rows_N = at::zeros({2}, at::kDouble), columns_E = at::ones({2}, at::kDouble);
+  for (int64_t round = 0; round < kSinkhornRounds; ++round) {
+    rows_N = 1 / (2 * ((wanted_NE * columns_E).sum(1) + 1e-8));
+    columns_E = 1 / (2 * ((wanted_NE * rows_N.unsqueeze(1)).sum(0) + 1e-8));
+  }
+  const at::Tensor expected_NE = wanted_NE * rows_N.unsqueeze(1) * columns_E,
+                   got_NE = sinkhorn(logits_NE, {{0, 2, 0}});
+  EXPECT_LE((got_NE - expected_NE).abs().max().item<double>(), 1e-12);
+  EXPECT_EQ(balanced_picks(got_NE, logits_NE, 1).flatten()[0].item<int64_t>(), 0);
+  EXPECT_EQ(balanced_picks(got_NE, logits_NE, 1).flatten()[1].item<int64_t>(), 1);
+}
+
+TEST(Routing, NoiseIsMadeAgainForTheBackwardAndNotKept) {
+  device::count_host_memory();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = (at::arange(3000 * 400, at::kDouble) / 1e5).view({3000, 400}).to(type),
+                     keys = at::arange(3000, at::kLong);
+    const at::Tensor factors = jitter_factors(keys, 5, 400, 0.1).to(at::kFloat);
+    const auto times = [&](const at::Tensor& of) { return (of.to(at::kFloat) * factors).to(type); };
+    const at::Tensor leaf = x.clone().requires_grad_(true);
+    const int64_t before = device::host_memory();
+    const at::Tensor noisy = jittered(leaf, keys, 5, 0.1);
+    EXPECT_LT(device::host_memory() - before, noisy.numel() * noisy.element_size() * 5 / 4);
+    EXPECT_TRUE(noisy.equal(times(x)));
+    EXPECT_TRUE(torch::autograd::grad({noisy}, {leaf}, {x})[0].equal(times(x)));
+  }
+  EXPECT_ANY_THROW(jittered(at::zeros({3, 2}), at::arange(2, at::kLong), 5, 0.1));
 }
 
 TEST(Routing, NoiseOfATokenDependsOnItsKeyAlone) {

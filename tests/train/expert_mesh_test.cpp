@@ -3,6 +3,8 @@
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "parallel/comm/local.h"
 #include "support/shared_data.h"
 #include "train/batch_input.h"
@@ -325,6 +327,45 @@ TEST(ExpertMeshes, OverlapChangesNoBit) {
         EXPECT_TRUE(weight.equal(without.weights.at(name))) << name;
     }
   }
+}
+
+/// Bytes that travel beside a step's shared experts.
+int64_t bytes_beside(const Case& c) {
+  std::atomic<int64_t> bytes = 0;
+  parallel::run_local_ranks(c.shape.size(), [&](parallel::World& world) {
+    const Mesh mesh(world, c.shape);
+    TrainState state = state_of(c, mesh);
+    const data::StepBatches batches = batches_of(mesh, 0);
+    state.model->forward(training_input(*state.model, batches.micro_batches.front(), 1))
+        .sum()
+        .backward();
+    bytes += static_cast<int64_t>(mesh.experts_beside()->traffic().bytes);
+  });
+  return bytes;
+}
+
+// Where neighbours wait for one another in the shared expert or its backward, rows would travel
+// beside a second exchange, in an order that ranks do not share.
+TEST(ExpertMeshes, NothingTravelsBesideWorkInWhichRanksWait) {
+  const MeshShape ep2tp2{.tensor = 2, .data = 2, .expert = 2};
+  MeshShape ep2tp2sp = ep2tp2;
+  ep2tp2sp.sequence_parallel = true;
+  Case dora = expert_case("qwen2_moe", Tuning::kDora, ep2tp2),
+       norms = expert_case("qwen2_moe", Tuning::kFull, ep2tp2sp);
+  norms.by_layer = {.norm = true};
+  for (const Case* waits : {&dora, &norms}) {
+    EXPECT_EQ(bytes_beside(*waits), 0);
+    Case apart = *waits;
+    apart.shape.overlaps_experts = false;
+    const Outcome with = train(*waits, waits->shape, 3), without = train(apart, apart.shape, 3);
+    EXPECT_EQ(with.losses, without.losses);
+    for (const auto& [name, weight] : with.weights)
+      EXPECT_TRUE(weight.equal(without.weights.at(name))) << name;
+  }
+  norms.shape = ep2tp2;
+  EXPECT_GT(bytes_beside(norms), 0) << "without sequence parallelism nobody gathers";
+  dora.shape = {.data = 2, .expert = 2};
+  EXPECT_GT(bytes_beside(dora), 0) << "one rank has all columns";
 }
 
 // Sinkhorn's choice is more even than the router's own, and noise changes the choice of a step and

@@ -113,6 +113,22 @@ TEST_P(PredictionMesh, GivesTheNumbersOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Predictions, PredictionMesh, testing::ValuesIn(prediction_cases()),
                          prediction_name);
 
+// Beside a balance loss all else that training asks of routers is of every layer, whichever layers
+// that loss is over.
+TEST(PredictionMeshes, RoutersOfLayersAheadHaveTheirNoiseRoomAndZLossOverWholeModelsToo) {
+  const auto trained = [](settings::BalanceLoss loss) {
+    Case c = prediction_case("glm4_moe", {});
+    c.routers = {.loss = loss, .z_loss_coef = 0.01, .capacity_factor = 0.75, .input_jitter = 0.05};
+    return train(c, {}, 3);
+  };
+  const Outcome model = trained(settings::BalanceLoss::kModel),
+                batch = trained(settings::BalanceLoss::kBatch);
+  EXPECT_EQ(model.losses, batch.losses);
+  ASSERT_FALSE(model.weights.empty());
+  for (const auto& [name, weight] : model.weights)
+    EXPECT_TRUE(weight.equal(batch.weights.at(name))) << name;
+}
+
 /// The loss of a step by ATen: targets moved on sample by sample, every sample in a pass by itself.
 struct PlainLoss {
   data::StepBatches batches;  ///< whose memory the backward reads
