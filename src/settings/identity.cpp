@@ -155,7 +155,7 @@ const std::vector<Row>& rows_of_run() {
       {"pack_sequences", kFixed, [](F f) -> Json { return f.config.data.pack_sequences; }},
       {"pictures", kFixed, [](F f) -> Json { return media_identity(f.config); }},
       {"shuffle", kFixed, [](F f) -> Json { return f.config.data.shuffle; }},
-      {"drops_last", kFixed,
+      {"dataloader_drop_last", kFixed,
        [](F f) -> Json { return f.config.data.drops_last ? Json(true) : Json(nullptr); }},
       {"data_seed", kFixed, [](F f) -> Json { return f.config.data.seed; }},
       {"batch_size", kMayChange, [](F f) -> Json { return f.config.batch.micro_batch_size; }},

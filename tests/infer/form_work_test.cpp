@@ -1,4 +1,5 @@
 // Forms of answers that take long to follow: who waits for them, and who does not. Work is counted.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -45,6 +45,22 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
   };
 }
 
+std::vector<Rule> row_rules(const TrainConfig& config) {
+  const bool pretrain = config.task == Task::kPretrain;
+  return {
+      {!pretrain,
+       {"append_eod", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"},
+       tr("in sft: samples are apart from one another as it is")},
+      {pretrain,
+       {"template", "templates_file", "system", "train_on_prompt", "mask_history",
+        "enable_thinking", "model_name", "model_author"},
+       tr("in pretrain: rows are plain text")},
+      {pretrain || config.objective.kind == ObjectiveKind::kPolicy,
+       {"dataloader_drop_last"},
+       tr("here: the step goes on into the next epoch")},
+  };
+}
+
 std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
   const bool lora = config.tuner == Tuner::kLora, pretrain = config.task == Task::kPretrain;
   const bool of_megatron = config.output.save_format == SaveFormat::kMegatron;
@@ -84,16 +100,6 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
        {"eval_steps"},
        config.output.evaluate == Interval::kNo ? tr("without evaluation")
                                                : tr("with one each epoch")},
-      {!pretrain,
-       {"append_eod", "eod_mask_loss", "reset_attention_mask", "reset_position_ids"},
-       tr("in sft: samples are apart from one another as it is")},
-      {pretrain,
-       {"template", "templates_file", "system", "train_on_prompt", "mask_history",
-        "enable_thinking", "model_name", "model_author"},
-       tr("in pretrain: rows are plain text")},
-      {pretrain || config.objective.kind == ObjectiveKind::kPolicy,
-       {"dataloader_drop_last"},
-       tr("here: the step goes on into the next epoch")},
       {!data::reads_media(processor_directory(config)),
        {"pre_resize", "max_pixels", "min_pixels", "image_max_pixels", "image_min_pixels",
         "video_max_pixels", "video_min_pixels", "image_resolution", "video_resolution", "video_fps",
@@ -140,7 +146,9 @@ void report_idle_flags(const Options& options, const TrainConfig& config) {
   if (const auto idle = idle_by(pipeline, options); !idle.empty())
     say_always(words_of(idle, pipeline.beside));
   std::vector<Rule> rules = run_rules(options, config);
-  for (Rule& rule : schedule_rules(options, config)) rules.push_back(std::move(rule));
+  for (std::vector<Rule> more : {row_rules(config), schedule_rules(options, config)}) {
+    for (Rule& rule : more) rules.push_back(std::move(rule));
+  }
   std::vector<std::string> all;
   size_t reasons = 0;
   std::string reason;
