@@ -123,10 +123,8 @@ TEST_F(NotHere, FilesForReinforcementLearningAreCalledSo) {
 
 TEST_F(NotHere, CommandsOfOtherSystemsGetAnAnswerOfTheirOwn) {
   const std::vector<std::pair<const char*, const char*>> answers = {
-      {"app", "danlu serve --model DIR"},
       {"web-ui", "danlu board DIR"},
       {"web_ui", "danlu board DIR"},
-      {"export", "danlu merge"},
       {"dpo", "danlu rlhf"},
       {"ppo", "danlu rlhf"},
       {"sample", "danlu rollout"},
