@@ -150,7 +150,8 @@ TEST(ExpertPlan, ATokenCostsTheExpertsThatItIsSentTo) {
 TEST(ExpertPlan, RowsTravelToOtherRanksAloneAndOnceMoreWhereLayersRunAgain) {
   const Request request = v3_request();
   const Plan plan = make_plan(request, atlas());
-  const double rows = 4096.0 * 8 * 7 / 8, row = 7168 * 2, counts = 7 * 256 * 8;
+  // Each of four tensor ranks sends the rows of its own tokens.
+  const double rows = 4096.0 / 4 * 8 * 7 / 8, row = 7168 * 2, counts = 7 * 256 * 8;
   const double forward = 2 * rows * row + counts, backward = 2 * rows * row;
   const auto close = [](double value) { return testing::DoubleNear(value, 1e-6 * value); };
   EXPECT_THAT(plan.stages[2].traffic.expert, close(120 * 8 * (2 * forward + backward)));
