@@ -14,8 +14,8 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
 
   /// Does up to `work` of what the next allowed() needs and takes off what it did; true: nothing is
-  /// left to do. A unit is what is looked at in one place of an automaton, some 50 ns. A call may go
-  /// one step of the automaton beyond what it is given: `work` is then below 0 by that. Errors:
+  /// left to do. A unit is what is looked at in one place of an automaton, some 50 ns. A call may
+  /// go one step of the automaton beyond what it is given: `work` is then below 0 by that. Errors:
   /// those of the form, as when it fits texts in too many ways.
   virtual bool prepare(int64_t& work) {
     static_cast<void>(work);

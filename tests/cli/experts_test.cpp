@@ -218,12 +218,13 @@ TEST_F(ExpertLines, WhatExpertsCannotDoIsAnErrorBeforeWeightsAreRead) {
   expect_error(run(divided), 2, {"--ep 2: qwen2 has no experts to divide"});
 }
 
-// Noise, Sinkhorn's choice and room follow from the seed, the step and the token: a killed run draws
-// what it would have drawn.
+// Noise, Sinkhorn's choice and room follow from the seed, the step and the token: a killed run
+// draws what it would have drawn.
 TEST_F(ExpertLines, ChoicesOfTrainingGoOnBitForBit) {
   for (const auto& [family, more] :
-       {std::pair{"mixtral", "--moe-router-load-balancing-type sinkhorn --ep 2 "
-                             "--moe-expert-capacity-factor 1 --moe-input-jitter-eps 0.05"},
+       {std::pair{"mixtral",
+                  "--moe-router-load-balancing-type sinkhorn --ep 2 "
+                  "--moe-expert-capacity-factor 1 --moe-input-jitter-eps 0.05"},
         std::pair{"phimoe", "--moe-router-load-balancing-type sparsemixer_topk --ep 2"},
         std::pair{"qwen2_moe", "--cp 2 --moe-expert-capacity-factor 0.75"}}) {
     SCOPED_TRACE(family);

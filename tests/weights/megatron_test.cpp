@@ -133,8 +133,7 @@ TEST(MegatronCheckpoint, ExpertsThatSomeTensorRanksCutReadBackAndSplitAgain) {
     Form form;
     form.experts = experts;
     if (experts == ExpertForm::kTeGrouped) form.dialect = Dialect::kTransformerEngine;
-    const Split pairs{
-        .tp = 4, .tp_extends_ep = true, .counts_tensor_ranks = true, .expert_tp = 2};
+    const Split pairs{.tp = 4, .tp_extends_ep = true, .counts_tensor_ranks = true, .expert_tp = 2};
     write_megatron(directory / "pairs", json, config, model, {pairs, form});
     const Checkpoint first = open_checkpoint(directory / "pairs");
     EXPECT_EQ(describe(first.header.split), describe(pairs));

@@ -5,8 +5,8 @@
 
 namespace danlu::settings {
 
-/// rate: of parameters that no flag names, above 0. Errors: UsageError for --param_groups that is no
-/// list of rules.
+/// rate: of parameters that no flag names, above 0. Errors: UsageError for --param_groups that is
+/// no list of rules.
 AdamWConfig adamw_from(const Options& options, double rate);
 
 }  // namespace danlu::settings

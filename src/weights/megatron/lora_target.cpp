@@ -284,10 +284,9 @@ class Adder {
       if (is_adapted(stored)) {
         put_adapter(chunk, stored, *matrix_name(key), from_.traits[i].is_expert);
       } else if (is_below && matrix_name(key)) {
-        throw ModelError(
-            tr("[megatron] {} has no adapter, and other experts beside it have",
-               module(globals_of(stored).front())),
-            tr("experts one by one (--experts sequential) may have adapters apart"));
+        throw ModelError(tr("[megatron] {} has no adapter, and other experts beside it have",
+                            module(globals_of(stored).front())),
+                         tr("experts one by one (--experts sequential) may have adapters apart"));
       }
     }
   }
