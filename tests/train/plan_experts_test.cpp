@@ -191,9 +191,12 @@ TEST_P(PlanExpertMemory, OfARankIsWhatIsAllocated) {
   EXPECT_NEAR(kept / counted.kept, 1, 0.05) << kept << " bytes planned between steps";
   // Ranks seldom need the most at one time.
   const double at_least = request.mesh.size() > 1 ? 0.75 : 0.9;
-  // Ranks that are threads hold the rows that they have sent last.
+  // Ranks that are threads hold the rows that they have sent last. Where layers that predict ahead
+  // run again, those of the exchange beside the shared expert are there too when it needs the most;
+  // the plan does not count them.
   const int64_t row_bytes = request.model.hidden_size * request.element_bytes();
-  const auto held = static_cast<double>(request.routed_rows() * row_bytes);
+  const bool twice = request.recompute.granularity == "full" && GetParam().predictions > 0;
+  const auto held = static_cast<double>((twice ? 2 : 1) * request.routed_rows() * row_bytes);
   EXPECT_LE(counted.pass, 1.1 * pass + (request.mesh.expert > 1 ? held : 0))
       << pass << " bytes planned of a pass";
   EXPECT_GE(counted.pass, at_least * pass) << pass << " bytes planned of a pass";
