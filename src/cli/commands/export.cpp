@@ -167,13 +167,10 @@ struct Exported {
 };
 
 Exported exported_from(const Options& options) {
-  for (const auto& [one, other] :
-       {std::pair{"model", "mcore_model"}, std::pair{"adapters", "mcore_adapter"}}) {
-    // Beside Megatron's weights a model is their config.json and tokenizer.
-    if (std::string(one) == "model" || !options.has_value(one) || !options.has_value(other))
-      continue;
+  // Beside Megatron's weights a model is their config.json and tokenizer.
+  if (options.has_value("adapters") && options.has_value("mcore_adapter")) {
     throw UsageError(tr("[export] {} and {} are adapters in two forms; give one",
-                        options.given_as(one), options.given_as(other)));
+                        options.given_as("adapters"), options.given_as("mcore_adapter")));
   }
   Exported source;
   source.model = options.get_string_or("mcore_model", options.get_string_or("model", ""));
