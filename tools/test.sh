@@ -74,4 +74,8 @@ find "$work/results" -name '*.xml' -print0 | sort -z | xargs -0 -r awk '
       printf "  skipped  %s%s\n", skipped[i], reason[i] == "" ? "" : ": " reason[i]
     }
   }'
+# A program that died left no report: its tests are in none of the counts above.
+if [ "$code" != 0 ]; then
+  sed 's/^[0-9]*:/  program failed  /' "$work/Testing/Temporary/LastTestsFailed.log"
+fi
 exit $code

@@ -72,15 +72,15 @@ TEST(Shard, RectanglesOfAllRanksCoverEveryParameterOnce) {
       for (const int64_t tp : {1, 2, 4, 8}) {
         if (!divides(config, tp)) continue;
         for (const int64_t ep : {1, 2, 4}) {
-          for (const bool extends : {false, true}) {
-            const bool dealt =
-                config.has_experts() && config.experts.count % (ep * (extends ? tp : 1)) == 0;
-            if ((ep > 1 || extends) && !dealt) continue;
+          for (int64_t dealers = 1; dealers <= tp; dealers *= 2) {
+            const bool dealt = config.has_experts() && config.experts.count % (ep * dealers) == 0;
+            if (ep * dealers > 1 && !dealt) continue;
             ++splits;
             for (const ParamSpec& spec : parameters_of(config)) {
-              const std::vector<int> held = coverage(config, spec, {tp, 0, ep, 0, extends});
+              const std::vector<int> held = coverage(config, spec, {tp, 0, ep, 0, dealers});
               ASSERT_TRUE(std::all_of(held.begin(), held.end(), [](int n) { return n == 1; }))
-                  << family.name << " tp " << tp << " ep " << ep << " " << spec.name;
+                  << family.name << " tp " << tp << " ep " << ep << " dealers " << dealers << " "
+                  << spec.name;
             }
           }
         }
