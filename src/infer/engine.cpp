@@ -40,9 +40,8 @@ class Engine::Impl {
         settings_(settings),
         followers_(followers),
         cache_(model, settings.max_pages) {
-    if (settings.predicted_tokens > 0 &&
-        (model.config().num_predictions() == 0 || model.mesh().shape().size() > 1))
-      throw InternalError("[engine] guesses come from a layer that this rank has alone");
+    if (settings.predicted_tokens > 0 && (model.config().num_predictions() == 0 || has_peers()))
+      throw InternalError("[engine] guesses come from a layer that this rank asks alone");
     cache_.pool().keep_up_to(settings.kept_pages);
     if (followers_) followers_->begin_cache(settings.max_pages, settings.kept_pages);
     const bool is_long_rope = model.config().rope.scaling == arch::RopeScaling::kLongRope;
@@ -241,14 +240,16 @@ class Engine::Impl {
       const bool goes_on = length + 1 == std::ssize(live.seen) && may_be_guessed(live);
       inputs.push_back({.sequence = live.sequence,
                         .first = part.first_place,
-                        .hidden_nH = hidden_NH.narrow(0, part.first_row, count),
+                        .first_row = part.first_row,
                         .next = {next, next + count},
                         .most = goes_on ? most_guesses(live, settings_.predicted_tokens) : 0,
                         .num_tokens = live.asked.request.num_tokens});
       asked.push_back(&live);
     }
     if (inputs.empty()) return;
-    std::vector<std::vector<text::TokenId>> drafts = predicted_drafts(model_, cache_, inputs);
+    if (followers_) followers_->begin_prediction(inputs);
+    std::vector<std::vector<text::TokenId>> drafts =
+        predicted_drafts(model_, cache_, hidden_NH, inputs);
     for (size_t i = 0; i < asked.size(); ++i) asked[i]->predicted = std::move(drafts[i]);
   }
 

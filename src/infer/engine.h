@@ -81,7 +81,8 @@ struct EngineSettings {
   /// guess, nor do requests with pictures or a constraint.
   PromptLookup lookup = {};
   /// Tokens guessed at a time by the model's own prediction layer (MTP) instead of `lookup`; 0:
-  /// none. REQUIRES, if above 0: the network has such a layer, and this rank the whole model.
+  /// none. REQUIRES, if above 0: the network has such a layer, and no other rank an engine of its
+  /// own for a part of the model.
   int64_t predicted_tokens = 0;
 };
 

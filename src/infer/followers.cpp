@@ -23,6 +23,7 @@ enum Order : int64_t {
   kTruncate,    ///< sequence, length
   kKeep,        ///< page
   kPass,        ///< how many inputs; of each: sequence, LogitsAfter, adapter, how many ids, each
+  kPredict,     ///< how many inputs; of each: its numbers, how many tokens follow, each
   kRest,
   kEnd,
 };
@@ -101,6 +102,8 @@ class Follower {
         return cache_->pool().keep(static_cast<int32_t>(word()));
       case kPass:
         return compute();
+      case kPredict:
+        return predict();
       case kEnd:
         is_over_ = true;
         [[fallthrough]];
@@ -120,7 +123,20 @@ class Follower {
       if (adapter != kNoAdapter) input.adapter = adapters_.at(static_cast<size_t>(adapter)).get();
       input.ids = numbers<text::TokenId>();
     }
-    infer::step(model_, *cache_, inputs);
+    hidden_NH_ = infer::step(model_, *cache_, inputs).hidden_NH;
+  }
+
+  void predict() {
+    std::vector<PredictionInput> inputs(static_cast<size_t>(word()));
+    for (PredictionInput& input : inputs) {
+      input.sequence = word();
+      input.first = word();
+      input.first_row = word();
+      input.most = word();
+      input.num_tokens = word();
+      input.next = numbers<text::TokenId>();
+    }
+    predicted_drafts(model_, *cache_, hidden_NH_, inputs);
   }
 
   const models::CausalLM& model_;
@@ -128,6 +144,7 @@ class Follower {
   parallel::Bell bell_;
   const std::vector<AdapterPtr>& adapters_;
   std::unique_ptr<SequenceCache> cache_;
+  at::Tensor hidden_NH_;  ///< of the last pass
   std::vector<int64_t> words_;
   size_t next_ = 0;
   bool is_called_ = false, is_over_ = false;
@@ -174,6 +191,16 @@ void Followers::begin_pass(const std::vector<StepInput>& inputs) {
     message_.insert(message_.end(), {input.sequence, static_cast<int64_t>(input.logits_after),
                                      index_of(adapters_, input.adapter), std::ssize(input.ids)});
     message_.insert(message_.end(), input.ids.begin(), input.ids.end());
+  }
+  send();
+}
+
+void Followers::begin_prediction(const std::vector<PredictionInput>& inputs) {
+  message_.insert(message_.end(), {kPredict, std::ssize(inputs)});
+  for (const PredictionInput& input : inputs) {
+    message_.insert(message_.end(), {input.sequence, input.first, input.first_row, input.most,
+                                     input.num_tokens, std::ssize(input.next)});
+    message_.insert(message_.end(), input.next.begin(), input.next.end());
   }
   send();
 }

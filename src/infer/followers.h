@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "infer/engine.h"
+#include "infer/predicted_drafts.h"
 #include "infer/step.h"
 #include "parallel/bell.h"
 #include "parallel/group.h"
@@ -30,6 +31,8 @@ class Followers {
   /// Sends it all, with a pass that this rank computes next. Errors: InternalError for pictures and
   /// for adapters that were not named.
   void begin_pass(const std::vector<StepInput>& inputs);
+  /// Sends it all, with the guesses at what follows that this rank computes next, of the last pass.
+  void begin_prediction(const std::vector<PredictionInput>& inputs);
   /// No pass is to come for now: the others wait outside of exchanges.
   void rest();
   /// follow() ends.

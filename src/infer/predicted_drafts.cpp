@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
@@ -33,10 +34,25 @@ text::TokenId best_token(const at::Tensor& logits_nV, int64_t row, int64_t num_t
   return static_cast<text::TokenId>(best);
 }
 
+/// The guess at each row, the same on all ranks of the tensor axis: unlike processors round
+/// otherwise, and the next pass is of one text.
+std::vector<text::TokenId> best_tokens(const models::CausalLM& model, const at::Tensor& given_nV,
+                                       const std::vector<PredictionInput>& inputs,
+                                       const std::vector<size_t>& asked) {
+  const at::Tensor logits_nV = given_nV.to(at::kCPU, at::kFloat).contiguous();
+  const auto count = static_cast<int64_t>(asked.size());
+  at::Tensor best_n = at::empty({count}, at::kLong);
+  int64_t* const best = best_n.data_ptr<int64_t>();
+  for (int64_t n = 0; n < count; ++n)
+    best[n] = best_token(logits_nV, n, inputs[asked[static_cast<size_t>(n)]].num_tokens);
+  model.mesh().tensor().broadcast(best_n, 0);
+  return {best, best + count};
+}
+
 }  // namespace
 
 std::vector<std::vector<text::TokenId>> predicted_drafts(
-    const models::CausalLM& model, SequenceCache& cache,
+    const models::CausalLM& model, SequenceCache& cache, const at::Tensor& hidden_NH,
     const std::vector<PredictionInput>& inputs) {
   const c10::InferenceMode no_autograd;
   std::vector<std::vector<text::TokenId>> drafts(inputs.size());
@@ -49,7 +65,7 @@ std::vector<std::vector<text::TokenId>> predicted_drafts(
     const PredictionInput& input = inputs[i];
     tokens.add(input.next, input.first, nullptr);
     spans.push_back({input.sequence, input.first, std::ssize(input.next)});
-    hidden.push_back(input.hidden_nH);
+    hidden.push_back(hidden_NH.narrow(0, input.first_row, std::ssize(input.next)));
     if (input.most <= 0) continue;
     asked.push_back(i);
     rows.push_back(tokens.size() - 1);
@@ -65,8 +81,8 @@ std::vector<std::vector<text::TokenId>> predicted_drafts(
     cache.end_again();
     if (asked.empty()) break;
     given_NH = rows_of(made_NH, rows);
-    const at::Tensor logits_nV =
-        model.prediction_logits(given_NH).to(at::kCPU, at::kFloat).contiguous();
+    const std::vector<text::TokenId> best =
+        best_tokens(model, model.prediction_logits(given_NH), inputs, asked);
     tokens = PassTokens();
     spans.clear();
     rows.clear();
@@ -75,7 +91,7 @@ std::vector<std::vector<text::TokenId>> predicted_drafts(
     for (size_t n = 0; n < asked.size(); ++n) {
       const PredictionInput& input = inputs[asked[n]];
       std::vector<text::TokenId>& own = drafts[asked[n]];
-      own.push_back(best_token(logits_nV, static_cast<int64_t>(n), input.num_tokens));
+      own.push_back(best[n]);
       if (std::ssize(own) == input.most) continue;
       const int64_t place = input.first + std::ssize(input.next) + std::ssize(own) - 1;
       tokens.add(std::span(own).last(1), place, nullptr);

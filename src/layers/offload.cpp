@@ -200,9 +200,13 @@ std::shared_ptr<LeavingLayer> Offload::layer() {
 
 void Offload::leave(const std::shared_ptr<LeavingLayer>& layer) {
   layer->state_->by_storage.clear();
+  wait_for_last();
+  leaving_ = thread_.run([layer] { layer->leave(); }, device_);
+}
+
+void Offload::wait_for_last() const {
   if (leaving_.valid()) leaving_.get();
   if (const std::exception_ptr failed = elsewhere_->failure()) std::rethrow_exception(failed);
-  leaving_ = thread_.run([layer] { layer->leave(); }, device_);
 }
 
 int64_t Offload::bytes_out() const {

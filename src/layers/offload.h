@@ -53,6 +53,9 @@ class Offload {
   /// Begins to move a layer out, whose forward is over. Waits for the layer before, so that at most
   /// one is on its way out. Errors: IoError if an earlier layer could not leave.
   void leave(const std::shared_ptr<LeavingLayer>& layer);
+  /// Waits for the layer that is on its way out: a layer after it that stays does so too, so that
+  /// memory does not depend on how fast a disk is. Errors: IoError if it could not leave.
+  void wait_for_last() const;
   /// Bytes that were moved out, and back, so far. bytes_out() waits for what is on its way out.
   int64_t bytes_out() const;
   int64_t bytes_back() const;

@@ -75,7 +75,7 @@ at::Tensor CausalLM::Impl::through_blocks(const Through& through, at::Tensor hid
       through.done(group.first, hidden_NH);
     }
     come_back_with(hidden_NH, before);
-    if (layer) memory.leave(layer);
+    if (may_leave) memory.leave(layer);
     before = layer;
   }
   return hidden_NH;

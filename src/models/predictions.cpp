@@ -99,8 +99,9 @@ at::Tensor CausalLM::Impl::with_predictions(const ForwardInput& input, const at:
 
 at::Tensor CausalLM::forward_prediction(const ForwardInput& input,
                                         const at::Tensor& hidden_NH) const {
-  if (impl_->memory.store() || impl_->mesh.shape().size() > 1 || impl_->network.predictions.empty())
-    throw InternalError("[model] guesses come from a layer that this rank has alone");
+  if (impl_->memory.store() || impl_->mesh.shape().size() > impl_->mesh.tensor().size() ||
+      impl_->network.predictions.empty())
+    throw InternalError("[model] guesses come from a layer that only the tensor axis cuts");
   return impl_->network.predictions.front().forward(
       hidden_NH, device::sent(input.ids_N, impl_->device), impl_->pass_for(input), {}, false);
 }

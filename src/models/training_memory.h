@@ -93,7 +93,12 @@ class TrainingMemory {
                                                       int64_t chunk, const at::Tensor& hidden_NH,
                                                       const layers::Pass& pass) const;
   layers::Leaving parts_of(layers::LeavingLayer* layer) const;
-  void leave(const std::shared_ptr<layers::LeavingLayer>& layer) const { offload_->leave(layer); }
+  /// Says that a group's forward is over. layer: of leaving_layer(). When it returns, nothing else
+  /// is on its way out.
+  void leave(const std::shared_ptr<layers::LeavingLayer>& layer) const {
+    if (layer) return offload_->leave(layer);
+    if (offload_) offload_->wait_for_last();
+  }
 
  private:
   parallel::Places places() const;

@@ -71,35 +71,46 @@ int64_t narrow_of(std::initializer_list<Reader> products) {
 
 /// Bytes of the tensors of one layer.
 struct ExpertSizes {
-  int64_t inside;         ///< a hidden state
-  int64_t wide;           ///< the same in f32 for the router, if that is another tensor; else 0
-  int64_t logits;         ///< f32
-  int64_t routed, given;  ///< rows that this rank's tokens make; that its experts are given
-  int64_t dots;           ///< what the gradients of weights take, in f32 (row_dots in ops)
-  int64_t ffn, shared;    ///< the width of an expert for rows that are given; of the shared one
-  int64_t numbers;        ///< where rows come from and go, and their weights
-  int64_t router;         ///< the router's weight in f32, if that is another type
+  int64_t inside;       ///< a hidden state
+  int64_t wide;         ///< the same in f32 for the router, if that is another tensor; else 0
+  int64_t logits;       ///< f32
+  int64_t sent, given;  ///< rows that this rank takes to experts; that its own are given
+  int64_t dots;         ///< what the gradients of weights take, in f32 (row_dots in ops)
+  int64_t ffn, shared;  ///< the width of an expert for rows that are given; of the shared one
+  int64_t numbers;      ///< where rows come from and go, and their weights
+  int64_t router;       ///< the router's weight in f32, if that is another type
 };
 
 ExpertSizes expert_sizes(const Request& request) {
   const arch::ExpertConfig& experts = request.model.experts;
   const int64_t tokens = request.pass_tokens(), bytes = request.element_bytes(),
-                hidden = request.model.hidden_size, tensor = request.mesh.tensor;
-  const int64_t routed = request.routed_rows(), given = request.expert_rows();
+                hidden = request.model.hidden_size;
+  const int64_t sent = request.sent_rows(), given = request.expert_rows();
   const bool is_narrow = bytes < 4;
   // A token's choices; of a row its token, its place among all choices and its weight; where rows
   // of other ranks stand.
-  const int64_t numbers = routed * (8 + 8 + 8 + 4) + (request.mesh.expert > 1 ? given * 16 : 0);
+  const int64_t numbers =
+      request.routed_rows() * 8 + sent * (8 + 8 + 4) + (request.mesh.expert > 1 ? given * 16 : 0);
   return {.inside = tokens * hidden * bytes,
           .wide = is_narrow || request.router_noise ? tokens * hidden * 4 : 0,
           .logits = tokens * experts.count * 4,
-          .routed = routed * hidden * bytes,
+          .sent = sent * hidden * bytes,
           .given = given * hidden * bytes,
-          .dots = routed * hidden * 4 * (is_narrow ? 3 : 1),
-          .ffn = given * up(experts.ffn_size, tensor) * bytes,
-          .shared = tokens * up(experts.shared_ffn_size, tensor) * bytes,
+          .dots = sent * hidden * 4 * (is_narrow ? 3 : 1),
+          .ffn = given * up(experts.ffn_size, request.mesh.expert_tensor()) * bytes,
+          .shared = tokens * up(experts.shared_ffn_size, request.mesh.tensor) * bytes,
           .numbers = numbers,
           .router = is_narrow ? experts.count * hidden * 4 : 0};
+}
+
+/// Whether rows travel to experts and back beside the shared expert: SharedWork::waits() in
+/// layers/experts.cpp says where not.
+bool shared_is_beside(const Request& request, LayerRecompute kind) {
+  const settings::MeshShape& mesh = request.mesh;
+  if (mesh.expert == 1 || !mesh.overlaps_experts) return false;
+  const bool waits = (request.adapters && request.adapters->dora) ||
+                     (mesh.sequence_parallel && settings::makes_norms_again(kind));
+  return mesh.tensor == 1 || !waits;
 }
 
 }  // namespace
@@ -149,22 +160,30 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   const int64_t product_kept = made ? 0 : product * of.ffn;
   ExpertBytes bytes;
   bytes.kept = (router_reads ? of.wide : 0) + of.router + of.logits + of.numbers +
-               inputs * of.inside + rows * of.given + 2 * of.ffn + product_kept + of.routed +
+               inputs * of.inside + rows * of.given + 2 * of.ffn + product_kept + of.sent +
                2 * of.shared + shared_product * of.shared + low;
   if (experts.shared_gate) bytes.kept += of.inside;
 
-  // The shared expert comes first. Then the weights' products, with the gradient of the rows twice;
-  // then the activation, whose rows after it are done with.
+  // The shared expert comes first, or where rows travel beside it, when the weights' products are
+  // done, with the gradient of the rows twice; its gate and up then come last. Then comes the
+  // activation of the experts, whose rows after it are done with.
+  const bool travels_beside = has_shared && shared_is_beside(request, kind);
   const int64_t shared_kept = (2 + shared_product) * of.shared;
   const int64_t in_shared = 3 * of.shared - shared_product * of.shared;
-  const int64_t beside = has_shared ? of.inside - shared_kept : 0;
-  const int64_t at_weights = 2 * of.routed + of.dots;
+  int64_t at_shared = has_shared ? in_shared : 0, before = has_shared ? of.inside - shared_kept : 0,
+          beside = before;
+  if (travels_beside) {
+    at_shared = of.given + in_shared;  // gradients that travel, in the place of kept rows
+    before = 0;
+    beside = -shared_product * of.shared;
+  }
+  const int64_t at_weights = 2 * of.sent + of.dots;
   const int64_t at_exchange =
-      request.mesh.expert > 1 ? std::max(of.given, 2 * of.given - of.routed) : 0;
+      request.mesh.expert > 1 ? std::max(of.given, 2 * of.given - of.sent) : 0;
   const int64_t again = made ? 2 * of.given : 0;
-  const int64_t at_activation = 3 * of.ffn - product_kept - of.routed + again;
-  const int64_t at_input = 2 * of.given - product_kept - of.routed - of.ffn;
-  bytes.early = std::max(has_shared ? in_shared : 0, beside + std::max(at_weights, at_exchange));
+  const int64_t at_activation = 3 * of.ffn - product_kept - of.sent + again;
+  const int64_t at_input = 2 * of.given - product_kept - of.sent - of.ffn;
+  bytes.early = std::max({at_shared, before + at_weights, beside + at_exchange});
   bytes.backward = beside + std::max({at_exchange, at_activation, at_input});
   bytes.passing = passing_expert_bytes(request).passing;
   bytes.later = (router_reads ? (of.wide > 0 ? of.wide : of.inside) : 0) + of.logits +
@@ -177,7 +196,7 @@ ExpertBytes passing_expert_bytes(const Request& request) {
   const ExpertSizes of = expert_sizes(request);
   ExpertBytes bytes;
   bytes.passing = of.logits + of.numbers +
-                  std::max({of.wide, of.given + 3 * of.ffn, 2 * of.given, of.routed + of.wide,
+                  std::max({of.wide, of.given + 3 * of.ffn, 2 * of.given, of.sent + of.wide,
                             of.inside + 3 * of.shared});
   return bytes;
 }

@@ -292,7 +292,7 @@ Listing listing_of(const Request& request) {
     return {arch::parameters_of(request.model)};
   arch::ModelConfig one = request.model;
   one.experts.count = 1;
-  Listing listing{arch::parameters_of(one), request.model.experts.count / request.mesh.expert};
+  Listing listing{arch::parameters_of(one), request.model.experts.count / request.expert_owners()};
   for (arch::ParamSpec& spec : listing.specs) {
     if (spec.role == arch::Role::kRouter || spec.role == arch::Role::kRouterBias)
       spec.shape.front() = request.model.experts.count;

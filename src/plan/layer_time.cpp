@@ -128,17 +128,18 @@ namespace {
 
 /// Rows and widths of a layer's feed-forward parts: an MLP, or experts and the one for all tokens.
 struct ExpertWidths {
-  double routed = 0, given = 0;  ///< rows that a rank's tokens make, that its experts are given
+  double sent = 0, given = 0;  ///< rows that a rank takes to experts, that its own are given
   double experts = 0, ffn = 0, shared = 0, all = 0;
 };
 
 ExpertWidths expert_widths(const Request& request) {
   const arch::ExpertConfig& experts = request.model.experts;
   const auto tensor = static_cast<double>(request.mesh.tensor);
-  return {.routed = static_cast<double>(request.routed_rows()),
+  return {.sent = static_cast<double>(request.sent_rows()),
           .given = static_cast<double>(request.expert_rows()),
-          .experts = static_cast<double>(experts.count / request.mesh.expert),
-          .ffn = static_cast<double>(experts.ffn_size) / tensor,
+          .experts = static_cast<double>(experts.count / request.expert_owners()),
+          .ffn = static_cast<double>(experts.ffn_size) /
+                 static_cast<double>(request.mesh.expert_tensor()),
           .shared = static_cast<double>(experts.shared_ffn_size) / tensor,
           .all = static_cast<double>(experts.count)};
 }
@@ -146,7 +147,7 @@ ExpertWidths expert_widths(const Request& request) {
 /// Rows of the hidden size that go where their experts want them: taken, sorted where they come
 /// from other ranks, scaled, summed. Backward moves as many and one more for the weights.
 double moved_rows(const Request& request, const ExpertWidths& of) {
-  return 6 * of.routed + (request.mesh.expert > 1 ? 4 * of.given : 0);
+  return 6 * of.sent + (request.mesh.expert > 1 ? 4 * of.given : 0);
 }
 
 /// Calls add(inputs, outputs) for each product of attention with a weight.

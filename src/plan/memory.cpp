@@ -51,7 +51,9 @@ void put_read_again(const arch::ModelConfig& model, const arch::Stage& stage,
 
 Elements elements_of(const Request& request, const arch::Stage& stage) {
   if (request.mesh.tensor > 1) arch::require_divides(request.model, request.mesh.tensor);
-  const arch::Coord coord{.tp_size = request.mesh.tensor, .ep_size = request.mesh.expert};
+  const arch::Coord coord{.tp_size = request.mesh.tensor,
+                          .ep_size = request.mesh.expert,
+                          .expert_dealers = request.mesh.expert_dealers};
   const Uses uses = uses_of(request);
   const Listing listing = listing_of(request);
   Elements elements;

@@ -62,13 +62,12 @@ std::string sent_text(const Sent& bytes) {
 template <typename Line>
 void describe_experts(const Request& request, const Line& line) {
   if (!request.model.has_experts()) return;
-  const double most =
-      static_cast<double>(request.expert_rows()) / static_cast<double>(request.routed_rows());
   line(tr("experts"),
        tr("{} a layer and rank, {} rows of a pass{}",
-          request.model.experts.count / request.mesh.expert, request.expert_rows(),
-          request.mesh.expert > 1 ? tr(" on the rank with the most ({:.3g} times the mean)", most)
-                                  : std::string()));
+          request.model.experts.count / request.expert_owners(), request.expert_rows(),
+          request.expert_owners() > 1
+              ? tr(" on the rank with the most ({:.3g} times the mean)", request.busiest_rank())
+              : std::string()));
 }
 
 /// Describes what a sample has of pictures, and how unequal the stages are.

@@ -12,14 +12,24 @@
 
 namespace danlu::plan {
 
+int64_t Request::sent_rows() const {
+  if (mesh.expert == 1) return expert_rows();
+  const int64_t senders = mesh.expert_dealers * row_senders();
+  return (routed_rows() + senders - 1) / senders;
+}
+
 int64_t Request::expert_rows() const {
-  const int64_t rows = routed_rows();
-  if (mesh.expert == 1) return rows;
+  if (expert_owners() == 1) return routed_rows();
   // A token goes to an expert once.
-  const int64_t picks = std::min(model.experts.per_token, model.experts.count / mesh.expert);
+  const int64_t picks = std::min(model.experts.per_token, model.experts.count / expert_owners());
   const auto most = static_cast<double>(mesh.expert * pass_tokens() * picks);
-  return static_cast<int64_t>(
-      std::min(most, std::ceil(static_cast<double>(rows) * expert_imbalance)));
+  const double mean = static_cast<double>(routed_rows()) / static_cast<double>(mesh.expert_dealers);
+  return static_cast<int64_t>(std::min(most, std::ceil(mean * expert_imbalance)));
+}
+
+double Request::busiest_rank() const {
+  return static_cast<double>(expert_rows() * mesh.expert_dealers) /
+         static_cast<double>(routed_rows());
 }
 
 int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelConfig& model,

@@ -86,12 +86,23 @@ struct Request {
     const int64_t all = packed > 0 && longest > 0 ? patches * tokens / longest : patches;
     return (all * micro_batch_size + ranks - 1) / ranks;
   }
-  /// Rows that a rank's tokens make of a layer with experts: one for each pick of a token.
   /// Rows of the head's matrix.
   int64_t head_rows() const { return model.score ? model.score->labels : model.vocab_size; }
+  /// Picks of a rank's tokens in a layer with experts.
   int64_t routed_rows() const { return pass_tokens() * model.experts.per_token; }
+  /// How many ranks have experts of their own, where some cut each of them.
+  int64_t expert_owners() const { return mesh.expert * mesh.expert_dealers; }
+  /// Ranks that cut an expert between them and send the rows of an equal part of the tokens each.
+  int64_t row_senders() const {
+    return mesh.sequence_parallel && mesh.expert > 1 ? mesh.expert_tensor() : 1;
+  }
+  /// Rows that a rank takes to experts, its own or others': of the experts that its number has on
+  /// every owner, and of its part of the tokens.
+  int64_t sent_rows() const;
   /// Rows that the experts of a rank are given, of the rank with the most.
   int64_t expert_rows() const;
+  /// These as a multiple of the mean over ranks.
+  double busiest_rank() const;
   /// Bytes that `count` numbers in NF4 take less than in the passes' type.
   int64_t saved_by_nf4(int64_t count) const {
     return nf4_bits > 0

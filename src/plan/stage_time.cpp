@@ -99,9 +99,7 @@ Paths paths_of(const Request& request, const Machine& machine) {
 StageClock::StageClock(const Request& request, const Machine& machine, const ProgramTraits& program)
     : request_(request), machine_(machine), program_(program), paths_(paths_of(request, machine)) {
   if (request.model.vision) uses_ = uses_of(request);
-  if (request.mesh.expert > 1)
-    busiest_ =
-        static_cast<double>(request.expert_rows()) / static_cast<double>(request.routed_rows());
+  if (request.mesh.expert > 1) busiest_ = request.busiest_rank();
 }
 
 const LayerTimes& StageClock::layer(int64_t keys, bool sparse) {

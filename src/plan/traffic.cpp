@@ -88,11 +88,11 @@ ExpertRows expert_rows_bytes(const Request& request) {
   const double leaves = static_cast<double>(request.routed_rows()) * (ranks - 1) / ranks;
   const double row = static_cast<double>(request.model.hidden_size * request.element_bytes());
   // The number of rows for each expert, and where adapters drop something, a key of each row.
-  const double counts = (ranks - 1) * 8 * static_cast<double>(request.model.experts.count);
+  const double counts = (ranks - 1) * 8 * static_cast<double>(request.model.experts.count) /
+                        static_cast<double>(request.mesh.expert_dealers);
   const bool drops = request.adapters && request.adapters->dropout > 0;
-  const settings::MeshShape& mesh = request.mesh;
-  const int64_t cutters = mesh.sequence_parallel ? mesh.expert_tensor() : 1;
-  const auto senders = static_cast<double>(cutters * mesh.expert_dealers);
+  const int64_t cutters = request.row_senders();
+  const auto senders = static_cast<double>(cutters * request.mesh.expert_dealers);
   const double others = static_cast<double>(cutters - 1) / senders;
   const double gathered = static_cast<double>(request.routed_rows()) * others;
   return {.there = leaves / senders * (row + (drops ? 8 : 0)) + counts,

@@ -11,8 +11,10 @@
 
 #include "base/rng.h"
 #include "infer/engine_answers.h"
+#include "infer/followers.h"
 #include "infer/step.h"
 #include "models/weight_files.h"
+#include "parallel/comm/local.h"
 #include "support/tiny_model.h"
 
 namespace danlu::infer {
@@ -20,7 +22,8 @@ namespace predicted_drafts_test {
 
 constexpr int64_t kVocabulary = 61;
 
-std::unique_ptr<models::CausalLM> model_of(const std::string& family) {
+std::unique_ptr<models::CausalLM> model_of(const std::string& family,
+                                           const parallel::Mesh& mesh = parallel::Mesh::single()) {
   Json json = test::tiny_config(family);
   json.update({{"vocab_size", kVocabulary},
                {"num_nextn_predict_layers", 1},
@@ -37,8 +40,7 @@ std::unique_ptr<models::CausalLM> model_of(const std::string& family) {
   }
   arch::ModelConfig config = arch::parse_model_config(json, "test");
   config.predicts_ahead = true;
-  auto model = std::make_unique<models::CausalLM>(config, parallel::Mesh::single(), at::kFloat,
-                                                  at::Device(at::kCPU));
+  auto model = std::make_unique<models::CausalLM>(config, mesh, at::kFloat, at::Device(at::kCPU));
   models::initialize(*model, 7);
   return model;
 }
@@ -88,7 +90,7 @@ TEST_P(Drafts, AreWhatTheLayerGivesInOnePass) {
       inputs.push_back({sequences[i], {from, from + count}});
       asked.push_back({.sequence = sequences[i],
                        .first = first,
-                       .hidden_nH = {},
+                       .first_row = 0,
                        .next = {from + 1, from + 1 + count},
                        .most = 2});
       of.push_back(i);
@@ -96,11 +98,10 @@ TEST_P(Drafts, AreWhatTheLayerGivesInOnePass) {
     const StepResult result = step(*model, cache, inputs);
     int64_t row = 0;
     for (PredictionInput& input : asked) {
-      const auto count = static_cast<int64_t>(input.next.size());
-      input.hidden_nH = result.hidden_NH.narrow(0, row, count);
-      row += count;
+      input.first_row = row;
+      row += std::ssize(input.next);
     }
-    const auto drafts = predicted_drafts(*model, cache, asked);
+    const auto drafts = predicted_drafts(*model, cache, result.hidden_NH, asked);
     for (size_t n = 0; n < asked.size(); ++n) {
       const int64_t seen = cache.length(sequences[of[n]]);
       ASSERT_EQ(drafts[n].size(), 2u);
@@ -159,6 +160,33 @@ TEST_P(Drafts, ChangeNoAnswer) {
     EXPECT_GT(narrow.counts().guessed, 0);
     EXPECT_GT(narrow.counts().prefix_hit, 0);
     EXPECT_EQ(narrow.counts().pages_used, 0);
+  }
+}
+
+/// Ranks that hold parts of model and layer follow the first one's engine.
+TEST_P(Drafts, OfAModelInPartsChangeNoAnswer) {
+  const auto whole = model_of(GetParam());
+  const std::vector<EngineRequest> requests = drawn_requests(24, 13);
+  const std::vector<Whole> alone = unguessed_answers(*whole, requests);
+  for (const int64_t tokens : {1, 3}) {
+    const EngineSettings settings{
+        .max_sequences = 4, .max_batched_tokens = 24, .max_pages = 20, .predicted_tokens = tokens};
+    Engine undivided(*whole, settings);
+    answers_of(undivided, requests);
+    parallel::run_local_ranks(2, [&](parallel::World& world) {
+      const parallel::Mesh mesh(world, {.tensor = 2});
+      const auto part = model_of(GetParam(), mesh);
+      if (world.rank() > 0) return follow(*part, mesh.all(), world);
+      Followers followers(mesh.all(), world);
+      Engine led(*part, settings, &followers);
+      expect_alike(answers_of(led, requests), alone);
+      EXPECT_EQ(led.counts().guessed, undivided.counts().guessed);
+      EXPECT_EQ(led.counts().guessed_right, undivided.counts().guessed_right);
+      EXPECT_GT(led.counts().guessed_right, 0);
+      EXPECT_GT(led.counts().preemptions + led.counts().prefix_hit, 0);
+      EXPECT_EQ(led.counts().pages_used, 0);
+      followers.end();
+    });
   }
 }
 

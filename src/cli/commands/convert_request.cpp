@@ -110,6 +110,14 @@ void divide_experts_of_files(const Options& options, weights::megatron::Split& s
   if (!options.has_value("expert_tensor_parallel_size")) return;
   const int64_t cut = options.get_int("expert_tensor_parallel_size");
   const std::string flag = options.given_as("expert_tensor_parallel_size");
+  if (cut > split.tp) {
+    throw UsageError(
+        tr("[{}] {}: {} tensor-parallel ranks cut an expert among them, and no more", flag, cut,
+           split.tp),
+        tr("Megatron's files are named by tensor-parallel rank, of which each has one part of an "
+           "expert: give a larger {}",
+           options.given_as("tp")));
+  }
   if (split.tp % cut != 0 || (split.tp_extends_ep && cut != 1)) {
     throw UsageError(
         tr("[{}] {} of {} tensor-parallel ranks: those that cut an expert divide them", flag, cut,

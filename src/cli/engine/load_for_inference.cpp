@@ -312,12 +312,7 @@ fs::path processor_directory(const Options& options, const ModelLocation& where)
 namespace {
 
 /// Makes them part of the network.
-void take_predictions(const fs::path& path, bool in_parts, weights::CheckpointSource& source) {
-  if (in_parts) {
-    throw UsageError(tr("[--speculative-config] a model that several processes hold does not guess "
-                        "with its own layers (mtp)"),
-                     tr("leave out --tensor_parallel_size, or take ngram"));
-  }
+void take_predictions(const fs::path& path, weights::CheckpointSource& source) {
   if (!weights::has_predictions(source, /*with_state=*/false)) {
     throw ModelError(
         tr("{}: the model has no layer that predicts further ahead (MTP)", path.string()),
@@ -337,7 +332,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
   weights::CheckpointSource source = open_model(options, where.model);
-  if (predicts) take_predictions(where.model, in_parts, source);
+  if (predicts) take_predictions(where.model, source);
   weights::report_idle_iteration(source, options.get_string_or("iteration", ""),
                                  options.given_as("iteration"));
   loaded.tokenizer = tokenizer_for(options, where, source.companions);

@@ -69,7 +69,7 @@ std::filesystem::path base_of_adapter(const std::filesystem::path& adapter);
 /// model's vocabulary.
 /// raw: no chat template is wanted (encoder stays nullptr). tells_apart: as PromptMedia's. mesh:
 /// of the processes that hold parts of the model, which then reads text alone; it outlives what is
-/// loaded. predicts: with the layers that predict further ahead, of one process alone.
+/// loaded. predicts: with the layers that predict further ahead.
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where,
                                   bool raw = false, bool tells_apart = true,
                                   const parallel::Mesh& mesh = parallel::Mesh::single(),

@@ -26,6 +26,13 @@ void divide_experts(const Options& options, MeshShape& shape) {
   const bool extends = options.get_bool_or("moe_tp_extend_ep", false);
   const int64_t cut = options.get_int_or("expert_tensor_parallel_size", extends ? 1 : shape.tensor);
   const std::string flag = options.given_as("expert_tensor_parallel_size");
+  if (cut > shape.tensor) {
+    throw UsageError(
+        tr("[train] {} {}: {} tensor-parallel processes cut an expert among them, and no more",
+           flag, cut, shape.tensor),
+        tr("a larger {} cuts experts further, a larger {} gives each process fewer of them",
+           options.given_as("tp"), options.given_as("ep")));
+  }
   if (shape.tensor % cut != 0 || (extends && cut != 1)) {
     throw UsageError(
         tr("[train] {} {} of {} tensor-parallel processes: those that cut an expert "
