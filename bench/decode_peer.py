@@ -20,8 +20,6 @@ import os
 import statistics
 import time
 
-import numpy
-
 BACKENDS = {"avx512": "skylakex", "avx2": "haswell", "plain": "x64"}  # by DANLU_CPU; else what llama.cpp takes to be the best
 QUANTIZED = {"q4_0": 2, "q8_0": 7, "q4_k_m": 15}  # enum llama_ftype
 
@@ -69,6 +67,7 @@ def integers(parameters):
 
 
 def decode(llama, options):
+    import numpy
     prompts = json.loads(options.prompts)
     model = llama.llama_model_load_from_file(options.file.encode(), llama.llama_model_default_params())
     if not model:
@@ -154,4 +153,5 @@ def main():
         raise SystemExit(f"decode_peer: llama.cpp does not quantise {options.file}")
 
 
-main()
+if __name__ == "__main__":
+    main()

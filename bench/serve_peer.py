@@ -3,8 +3,8 @@
 
     python3 bench/serve_peer.py BUILD FILE.gguf --peer LLAMA_SERVER [--streams 1,4,16] [--tokens 64] [--prompt 64] [--rounds 3]
 
-A run is so many clients at once, each with two requests after one another: a prompt of fresh random ids (no two alike), streamed. Both
-servers get the same ids, as many threads and room for as many sequences. Prints a line of JSON for each number of streams: tokens a
+A run is so many clients at once, each with two requests after one another, or as many as make 40: a prompt of fresh random ids (no two
+alike), streamed. Both servers get the same ids, as many threads and room for as many sequences. Prints a line of JSON for each number of streams: tokens a
 second of both and their ratio (ours by the peer's), the 99th percentile of the seconds to a first token of both, and their ratio.
 Ids lie below --vocabulary; llama.cpp counts a prompt's ids as we do.
 """
@@ -111,14 +111,15 @@ def main():
                    str(options.threads), "--no-webui"])
     for count in counts:
         rates, firsts = {ours: [], peer: []}, {ours: [], peer: []}
+        each = max(2, -(-40 // count))  # a percentile wants many
         for turn in range(options.rounds + 1):  # the first warms up
-            prompts = [[[draws.randrange(10, options.vocabulary) for _ in range(options.prompt)] for _ in range(2)] for _ in range(count)]
+            prompts = [[[draws.randrange(10, options.vocabulary) for _ in range(options.prompt)] for _ in range(each)] for _ in range(count)]
             for server in (ours, peer):
                 rate, waits = server.load(prompts, options.tokens)
                 if turn:
                     rates[server].append(rate)
                     firsts[server] += waits
-        late = {server: statistics.quantiles(waits, n=100)[98] for server, waits in firsts.items()}
+        late = {server: statistics.quantiles(waits, n=100, method="inclusive")[98] for server, waits in firsts.items()}
         print(json.dumps({"streams": count, "danlu": round(statistics.median(rates[ours]), 2),
                           "peer": round(statistics.median(rates[peer]), 2),
                           "ratio": round(statistics.median(a / b for a, b in zip(rates[ours], rates[peer])), 3),

@@ -1,8 +1,15 @@
 #include "api/answer_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace danlu::api {
+
+std::vector<text::TokenId> text_before(std::span<const text::TokenId> prompt) {
+  constexpr size_t kContext = 32;  // more than a character, and special tokens at the end
+  const auto last = prompt.last(std::min(kContext, prompt.size()));
+  return {last.begin(), last.end()};
+}
 
 text::DecodeStream stream_behind(std::shared_ptr<const text::Tokenizer> tokenizer,
                                  bool skips_special, std::span<const text::TokenId> before) {

@@ -29,6 +29,9 @@ struct AnswerReaderSettings {
   bool whole_calls = false;  ///< calls come when they are complete; a broken one is content
 };
 
+/// What AnswerReaderSettings::before wants of a prompt.
+std::vector<text::TokenId> text_before(std::span<const text::TokenId> prompt);
+
 /// A stream that has read `before`.
 text::DecodeStream stream_behind(std::shared_ptr<const text::Tokenizer> tokenizer,
                                  bool skips_special, std::span<const text::TokenId> before);

@@ -47,10 +47,7 @@ namespace {
 
 api::AnswerReaderSettings reader_settings(size_t choice, const AnswerPlan& plan) {
   api::AnswerReaderSettings settings = plan.reader;
-  constexpr std::ptrdiff_t kContext = 32;  // more than a character, and special tokens at the end
-  const std::vector<text::TokenId>& prompt = plan.prompt_of(choice);
-  if (plan.continues_text)
-    settings.before.assign(prompt.end() - std::min(kContext, std::ssize(prompt)), prompt.end());
+  if (plan.continues_text) settings.before = api::text_before(plan.prompt_of(choice));
   return settings;
 }
 

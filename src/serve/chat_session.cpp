@@ -93,18 +93,20 @@ std::string ChatSession::ask(const std::string& user,
   request.stop_ids = encoder_->stop_ids();
   request.stream = num_answers_++;
   request.num_tokens = static_cast<int64_t>(tokenizer_->size());
-  text::DecodeStream stream(tokenizer_);
+  api::AnswerReaderSettings reading = settings_.reader;
+  if (settings_.continues_text) reading.before = api::text_before(request.prompt);
+  api::AnswerReader reader(tokenizer_, std::move(reading));
   std::string answer;
   stats_ = {};
   answer_(
       request,
       [&](size_t, text::TokenId id) {
-        const std::string piece = stream.push(id);
+        const std::string piece = reader.push(id).content;
         answer += piece;
-        return on_text(piece);
+        return on_text(piece) && !reader.stopped_by();
       },
       &stats_);
-  const std::string rest = stream.finish();
+  const std::string rest = reader.finish().content;
   if (!rest.empty()) {
     answer += rest;
     on_text(rest);

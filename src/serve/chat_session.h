@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/answer_reader.h"
 #include "infer/generate.h"
 #include "text/conversation.h"
 
@@ -17,6 +18,8 @@ struct ChatSettings {
   int64_t max_history_turns = 0;  ///< 0: as many as fit the window
   std::string system;             ///< "": the template's default
   bool keeps_history = true;      ///< false: every message is asked alone
+  api::AnswerReaderSettings reader = {};
+  bool continues_text = false;  ///< answers go on with the text of their prompts
 };
 
 /// Everything an answer needs from the model, so that tests can talk to something smaller.

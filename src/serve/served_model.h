@@ -40,8 +40,9 @@ struct ModelDescription {
   std::vector<text::TokenId> stop_ids = {};  ///< generation_config's; templates have theirs
   infer::SamplingParams sampling = {};       ///< where a request does not say
   std::optional<int64_t> max_new_tokens = {};
-  int64_t max_model_len = 0;  ///< prompt and answer; 0: no limit
-  std::string system = {};    ///< of conversations without a system message
+  std::vector<std::string> stop = {};  ///< texts that end an answer, where a request names none
+  int64_t max_model_len = 0;           ///< prompt and answer; 0: no limit
+  std::string system = {};             ///< of conversations without a system message
   std::optional<text::ToolFormat> tool_format = {};
   bool splits_reasoning = true;
   int64_t created_s = 0;

@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "text/gguf_tokenizer.h"
+#include "text/jinja/template.h"
 #include "text/template_file.h"
 #include "text/template_record.h"
 
@@ -54,6 +59,21 @@ TemplateChoice family_choice(std::shared_ptr<const Tokenizer> tokenizer,
   return choice;
 }
 
+/// The templates that may write a conversation; none where the choice is no Jinja template.
+std::vector<jinja::Template> jinja_templates(const Tokenizer& tokenizer,
+                                             const TemplateChoice& choice) {
+  std::vector<jinja::Template> templates;
+  if (!choice.encoder) return templates;
+  if (choice.name.ends_with(".jinja")) {
+    templates.emplace_back(read_file(choice.name), choice.name);
+  } else if (choice.name.empty() || choice.name == "hf") {
+    for (const std::string* source : {&tokenizer.chat_template(), &tokenizer.tool_template()}) {
+      if (!source->empty()) templates.emplace_back(*source, choice.encoder->description());
+    }
+  }
+  return templates;
+}
+
 }  // namespace
 
 std::shared_ptr<const ChatEncoder> TemplateChoice::required() const {
@@ -88,6 +108,21 @@ TemplateChoice choose_template(std::shared_ptr<const Tokenizer> tokenizer,
   if (!tokenizer->chat_template().empty())
     return made(TemplateOrigin::kTokenizer, "hf", "the tokenizer's own");
   return family_choice(std::move(tokenizer), request, template_arguments);
+}
+
+void report_idle_arguments(const Tokenizer& tokenizer, const TemplateChoice& choice,
+                           const Json& template_arguments) {
+  const std::vector<jinja::Template> templates = jinja_templates(tokenizer, choice);
+  if (templates.empty() || !template_arguments.is_object()) return;
+  for (const auto& [name, value] : template_arguments.items()) {
+    const bool is_asked_for =
+        std::any_of(templates.begin(), templates.end(),
+                    [&](const jinja::Template& one) { return one.mentions(name); });
+    if (!is_asked_for)
+      log::notice("{}={} has no effect: the chat template of {} does not ask for it", name,
+                  value.dump(-1, ' ', false, Json::error_handler_t::replace),
+                  choice.encoder->description());
+  }
 }
 
 fs::path directory_of_model(const fs::path& model_or_file) {

@@ -47,6 +47,10 @@ TemplateChoice choose_template(std::shared_ptr<const Tokenizer> tokenizer,
                                const TemplateRequest& request,
                                const Json& template_arguments = nullptr);
 
+/// Says which of these variables the template has no use for: what was asked for does not happen.
+void report_idle_arguments(const Tokenizer& tokenizer, const TemplateChoice& choice,
+                           const Json& template_arguments);
+
 /// The directory that args.json and config.json of a tokenizer are looked for in: the path itself,
 /// or the folder of a tokenizer's file.
 std::filesystem::path directory_of_model(const std::filesystem::path& model_or_file);

@@ -339,6 +339,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
     log::warning("no chat template: {}", error.what());
   }
   if (text.choice.is_news()) log::info("template: {}, {}", text.choice.name, text.choice.reason);
+  text::report_idle_arguments(*text.tokenizer, text.choice, config.data.template_variables);
   if (text.choice.encoder)
     text.encoder =
         text::with_trained_part(with_default_system(text.choice.encoder, config.data.system),

@@ -73,10 +73,7 @@ std::vector<std::string> served_with(uint16_t port, const Body& wishes) {
     client.send(raw_request("POST", "/v1/completions", body.dump()));
     const RawResponse response = client.response();
     EXPECT_EQ(response.status, 200) << response.body;
-    const std::string text = Body::parse(response.body)["choices"][0]["text"];
-    // A completion goes on with its prompt; an answer of infer stands by itself, and begins without
-    // the space that SentencePiece writes before its first word.
-    answers.push_back(text.starts_with(' ') ? text.substr(1) : text);
+    answers.push_back(Body::parse(response.body)["choices"][0]["text"]);
   }
   return answers;
 }
@@ -94,6 +91,8 @@ TEST_F(InferRules, FlagsAskWhatRequestsAsk) {
       {{"--repetition_penalty", "1.3"}, {{"repetition_penalty", 1.3}}},
       {{"--logit_bias", R"({"300": 5.5, "310": -100, "291": 3})"},
        {{"logit_bias", {{"300", 5.5}, {"310", -100}, {"291", 3}}}}},
+      {{"--stop_words", "the", "big", "e p"}, {{"stop", {"the", "big", "e p"}}}},
+      {{"--stop", "the", "--min_new_tokens", "30"}, {{"stop", "the"}, {"min_tokens", 30}}},
       {{"--guided_json", schema}, {{"structured_outputs", {{"json", Body::parse(schema)}}}}},
       {{"--guided_json", (folder_ / "schema.json").string()},
        {{"structured_outputs", {{"json", Body::parse(schema)}}}}},
@@ -132,6 +131,54 @@ TEST_F(InferRules, AnAnswerDoesNotEndTooEarly) {
   for (const std::string& answer : inferred(later)) EXPECT_GT(answer.size(), 12u) << answer;
 }
 
+TEST_F(InferRules, TextsEndAnswersWhereverTheyAreWritten) {
+  const auto cut = [](const std::string& whole, const std::string& word) {
+    return whole.substr(0, whole.find(word));
+  };
+  const std::vector<std::string> whole = inferred({});
+  std::vector<std::string> expected;
+  for (const std::string& text : whole) expected.push_back(cut(text, " a"));
+  EXPECT_NE(expected, whole);
+  EXPECT_EQ(inferred({"--stop_words", " a"}), expected);
+  std::ifstream rows(folder_ / "answers.jsonl");
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string row;
+    std::getline(rows, row);
+    EXPECT_EQ(Body::parse(row).at("finish_reason"), whole[i] == expected[i] ? "length" : "stop");
+  }
+  // Written while it is made, and made as a whole.
+  for (const char* streams : {"true", "false"}) {
+    const ProgramResult one =
+        run_danlu({"infer", "--model", ruled_stories(), "--raw", "--prompt", kPrompts[0],
+                   "--max_new_tokens", "40", "--stop_words", " a", "--stream", streams});
+    EXPECT_EQ(one.out, expected[0] + "\n") << one.err;
+    EXPECT_THAT(one.err, testing::Not(HasSubstr("stopped"))) << "it is complete";
+  }
+  // A server's is for requests that name none.
+  const ServedProgram server({"--model", ruled_stories(), "--served_model_name", "stories",
+                              "--template", "default", "--stop_words", " a"});
+  EXPECT_EQ(served_with(server.port(), Body::object()), expected);
+  for (size_t i = 0; i < whole.size(); ++i) expected[i] = cut(whole[i], "th");
+  EXPECT_EQ(served_with(server.port(), {{"stop", "th"}}), expected);
+}
+
+TEST_F(InferRules, TextsEndTheTurnsOfAChat) {
+  const auto talked = [&](const std::vector<std::string>& more) {
+    ProgramSettings settings;
+    settings.input = "Once upon a time\nThe dog\n";
+    std::vector<std::string> words = {
+        "chat", "--model", ruled_stories(), "--template", "default", "--max_new_tokens", "30"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = run_danlu(words, settings);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string whole = talked({}), ended = talked({"--stop_words", "a"});
+  EXPECT_THAT(whole, HasSubstr("a"));
+  EXPECT_EQ(ended.substr(0, ended.find('\n')), whole.substr(0, whole.find('a')));
+  EXPECT_EQ(ended.find('a'), ended.npos) << ended;
+}
+
 TEST_F(InferRules, EveryTurnOfAChatHasItsForm) {
   ProgramSettings settings;
   settings.input = "who?\nand who?\nsay it\n";
@@ -164,6 +211,8 @@ TEST_F(InferRules, WhatMakesNoSenseIsNamed) {
   EXPECT_THAT(error({"--guided_json", R"({"not": {}})"}), HasSubstr("keyword 'not'"));
   EXPECT_THAT(error({"--num_beams", "2", "--presence_penalty", "1"}),
               HasSubstr("--presence_penalty"));
+  EXPECT_THAT(error({"--num_beams", "2", "--stop_words", "a"}), HasSubstr("--stop_words"));
+  EXPECT_THAT(error({"--stop_words", ""}), HasSubstr("must not be empty"));
   EXPECT_THAT(error({"--presence_penalty", "3"}), HasSubstr("--presence_penalty"));
   EXPECT_THAT(error({"--logit_bias", R"({"a": 1})"}), HasSubstr("'a' is no token id"));
   EXPECT_THAT(error({"--logit_bias", R"({"3": 101})"}), HasSubstr("101"));

@@ -78,5 +78,40 @@ TEST_F(TemplateOfAModel, TheTokenizersOwnIsAskedForByMindSpeedsFlag) {
   EXPECT_EQ(asked({"--prompt-type", "hf"}).exit_code, 0);
 }
 
+TEST_F(TemplateOfAModel, WhatItDoesNotAskForIsSaidOnce) {
+  const std::string notice =
+      "notice: enable_thinking=false has no effect: the chat template of chat_template.jinja "
+      "(jinja) does not ask for it";
+  const auto count = [&](const ProgramResult& result) {
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    size_t found = 0;
+    for (size_t at = result.err.find(notice); at != result.err.npos;
+         at = result.err.find(notice, at + 1))
+      ++found;
+    return found;
+  };
+  const std::string name = good("model").string();
+  const std::vector<std::string> flag = {"--enable_thinking", "false"};
+  const auto asked = [&](const std::string& model, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {
+        "infer", "--model", model, "--dataset", good("good.jsonl").string(), "--max_new_tokens",
+        "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  EXPECT_EQ(count(asked(name, {})), 0u);
+  EXPECT_EQ(count(asked(name, flag)), 1u);
+  EXPECT_EQ(count(asked(name, {"--chat_template_kwargs", R"({"enable_thinking": false})"})), 1u);
+  EXPECT_EQ(count(train(good("good.jsonl"), {"--model", name, "--enable_thinking", "false"})), 1u);
+  EXPECT_EQ(count(run({"preprocess", "--input", good("good.jsonl").string(), "--model", name,
+                       "--output-prefix", "out/rows", "--enable_thinking", "false"})),
+            1u);
+  // One that asks for it says nothing.
+  const fs::path asks = copy_model("asks");
+  write("asks/chat_template.jinja", content_of(good("model") / "chat_template.jinja") +
+                                        "{% if enable_thinking is defined %}{% endif %}");
+  EXPECT_EQ(count(asked(asks.string(), flag)), 0u);
+}
+
 }  // namespace
 }  // namespace danlu::test

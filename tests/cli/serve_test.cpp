@@ -105,10 +105,9 @@ TEST(Serve, GreedyAnswersAreInfersAtAnyConcurrency) {
   }
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(streamed, whole);
-  // A completion goes on with its prompt's text; an answer of `infer` is a text of its own, whose
-  // first space SentencePiece leaves out.
-  for (size_t i = 0; i < kPrompts; ++i)
-    EXPECT_EQ(whole[i].substr(whole[i].starts_with(' ') ? 1 : 0), expected[i]);
+  EXPECT_EQ(whole, expected);
+  // Answers go on with their prompt's text, and have the space that SentencePiece leaves out where a
+  // text begins.
   EXPECT_GT(std::count_if(whole.begin(), whole.end(),
                           [](const std::string& text) { return text.starts_with(' '); }),
             0);
@@ -117,19 +116,23 @@ TEST(Serve, GreedyAnswersAreInfersAtAnyConcurrency) {
 /// What a client's script says of a server that asks for a key; it is given where `package` of npm
 /// is, or all of them. Skipped where that was not fetched.
 void expect_client_is_served(const std::string& script, const std::string& package,
-                             const std::string& given, const std::string& last) {
+                             const std::string& given, const std::string& last,
+                             const std::vector<std::string>& flags = {},
+                             const std::string& only = "") {
   const fs::path modules = fs::path(DANLU_SOURCE_DIR) / ".deps/oracles/node_modules";
   if (!fs::exists(modules / package) || std::system("node --version >/dev/null 2>&1") != 0) {
     const char* ci = std::getenv("CI");
     if (ci && std::string(ci) == "true") FAIL() << package << " or node is missing";
     GTEST_SKIP() << "tools/deps.sh --oracles fetches " << package;
   }
-  const ServedProgram server(serving({"--api_key", "key"}));
+  std::vector<std::string> words = serving({"--api_key", "key"});
+  words.insert(words.end(), flags.begin(), flags.end());
+  const ServedProgram server(words);
   const TemporaryDirectory folder;
   const std::string out = (folder / "out").string();
   const std::string command = "node '" DANLU_SOURCE_DIR "/tests/cli/" + script + "' '" +
-                              (modules / given).string() + "' " + server.url() + " stories >'" +
-                              out + "' 2>&1";
+                              (modules / given).string() + "' " + server.url() + " stories " +
+                              only + " >'" + out + "' 2>&1";
   const int status = std::system(command.c_str());
   std::stringstream said;
   said << std::ifstream(out).rdbuf();
@@ -140,6 +143,24 @@ void expect_client_is_served(const std::string& script, const std::string& packa
 TEST(Serve, OpenAisClientFindsWhatItExpects) {
   DANLU_REQUIRES_SHARED();
   expect_client_is_served("openai_client.mjs", "openai", "openai", "abort");
+}
+
+TEST(Serve, OpenAisClientCallsTools) {
+  DANLU_REQUIRES_SHARED();
+  // The model's window of 128 tokens holds no description of tools.
+  const TemporaryDirectory folder;
+  std::ofstream(folder / "brief.jinja")
+      << "{% for message in messages %}{{ message.content }}{% if message.tool_calls %}called"
+         "{% endif %} {% endfor %}";
+  expect_client_is_served(
+      "openai_client.mjs", "openai", "openai", "tools",
+      {"--template", (folder / "brief.jinja").string(), "--tool_call_parser", "hermes"}, "tools");
+}
+
+TEST(Serve, OpenAisClientComesBackWhereTheQueueIsFull) {
+  DANLU_REQUIRES_SHARED();
+  expect_client_is_served("openai_client.mjs", "openai", "openai", "retries",
+                          {"--max_num_seqs", "1", "--max_queue", "1"}, "retries");
 }
 
 TEST(Serve, LangChainsClientFindsWhatItExpects) {

@@ -1,10 +1,11 @@
 // docs/features.md: every path it names exists, and every feature has a test or says that it has
-// none.
+// none. tests/serve/README.md: every test that it names exists.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <regex>
+#include <set>
 
 #include "house/source_tree.h"
 
@@ -87,6 +88,43 @@ TEST(Features, EveryRelativeLinkInTheDocsLeadsSomewhere) {
     }
   }
   EXPECT_GT(num_links, 3);
+}
+
+/// "Suite.Test" of gtest, and "script.mjs: check", of all tests.
+std::set<std::string> names_of_tests() {
+  static const std::regex test(R"(TEST(?:_F|_P)?\((\w+), (\w+)\))"), check(R"(^  async (\w+)\()");
+  std::set<std::string> names;
+  for (const SourceFile& file : source_files(root(), "tests")) {
+    for (const std::string& line : file.lines) {
+      std::smatch found;
+      if (std::regex_search(line, found, test)) names.insert(found.str(1) + "." + found.str(2));
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(root() / "tests/cli")) {
+    if (entry.path().extension() != ".mjs") continue;
+    for (const std::string& line : lines_of(entry.path())) {
+      std::smatch found;
+      if (std::regex_search(line, found, check))
+        names.insert(entry.path().filename().string() + ": " + found.str(1));
+    }
+  }
+  return names;
+}
+
+TEST(Lists, EveryTestThatIsNamedBesideAnothersIsThere) {
+  const std::set<std::string> names = names_of_tests();
+  int num_named = 0;
+  for (const std::string& line : lines_of(root() / "tests/serve/README.md")) {
+    if (!line.starts_with("| ") || line.starts_with("| it asserts")) continue;
+    const std::vector<std::string> cells = cells_of(line);
+    ASSERT_EQ(cells.size(), 2u) << "what it asserts | our tests: " << line;
+    EXPECT_THAT(paths_in(cells[1]), testing::Not(testing::IsEmpty())) << line;
+    for (const std::string& name : paths_in(cells[1])) {
+      EXPECT_TRUE(names.contains(name)) << name << " in: " << line;
+      ++num_named;
+    }
+  }
+  EXPECT_GT(num_named, 100) << "the tables were not found";
 }
 
 }  // namespace

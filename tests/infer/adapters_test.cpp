@@ -249,6 +249,23 @@ TEST(AdaptersBeside, AModelWithOneOfItsOwnAndModulesToSaveAreRefused) {
   EXPECT_NE(b->id, models::load_beside(*base, setting.directory / "b")->id);
 }
 
+TEST(AdaptersBeside, NoneSharesPagesWithAnother) {
+  const Setting setting("llama", {"q_proj", "v_proj"});
+  const Model base = setting.alone(0);
+  const std::array<AdapterPtr, 4> adapters = setting.beside(*base);
+  PythonRandom rng(9);
+  std::vector<text::TokenId> prompt(100);
+  for (text::TokenId& id : prompt) id = static_cast<text::TokenId>(rng.below(90));
+  Engine engine(*base, {.max_pages = 100});
+  for (const int64_t cached : {0, 99}) {  // the last token is always computed
+    for (const AdapterPtr& adapter : adapters) {
+      EngineRequest asked = request(prompt, 1);
+      asked.adapter = adapter;
+      EXPECT_EQ(answers_of(engine, {asked})[0].cached, cached);
+    }
+  }
+}
+
 TEST(AdaptersBeside, NobodyStarvesForWantOfRoomForAnAdapter) {
   const Setting setting("llama", {"q_proj"});
   const Model base = setting.alone(0);

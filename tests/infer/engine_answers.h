@@ -1,15 +1,39 @@
-// tests/infer/engine_answers.h: whole answers of an engine, and how they are compared.
+// tests/infer/engine_answers.h: a model that is small, whole answers of its engine, and how they
+// are compared.
 #pragma once
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/rng.h"
 #include "infer/engine.h"
+#include "models/weight_files.h"
 
 namespace danlu::infer {
+
+constexpr int64_t kEngineVocabulary = 61;
+
+inline std::unique_ptr<models::CausalLM> tiny_engine_model(int64_t window = 512) {
+  const Json json = {{"model_type", "llama"},    {"vocab_size", kEngineVocabulary},
+                     {"hidden_size", 32},        {"intermediate_size", 40},
+                     {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2}, {"max_position_embeddings", window},
+                     {"rms_norm_eps", 1e-5},     {"initializer_range", 0.3}};
+  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
+                                                  parallel::Mesh::single(), at::kFloat, at::kCPU);
+  models::initialize(*model, 7);
+  return model;
+}
+
+inline std::vector<text::TokenId> random_engine_ids(PythonRandom& rng, size_t count) {
+  std::vector<text::TokenId> ids(count);
+  for (text::TokenId& id : ids) id = static_cast<text::TokenId>(rng.below(kEngineVocabulary));
+  return ids;
+}
 
 inline EngineRequest request(std::vector<text::TokenId> prompt, int64_t max_new_tokens) {
   EngineRequest asked;

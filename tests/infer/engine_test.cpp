@@ -14,40 +14,19 @@
 #include "base/rng.h"
 #include "infer/engine_answers.h"
 #include "infer/step.h"
-#include "models/weight_files.h"
 
 namespace danlu::infer {
 namespace engine_test {
 
-constexpr int64_t kVocabulary = 61;
-
-std::unique_ptr<models::CausalLM> tiny_model(int64_t window = 512) {
-  const Json json = {{"model_type", "llama"},    {"vocab_size", kVocabulary},
-                     {"hidden_size", 32},        {"intermediate_size", 40},
-                     {"num_hidden_layers", 2},   {"num_attention_heads", 4},
-                     {"num_key_value_heads", 2}, {"max_position_embeddings", window},
-                     {"rms_norm_eps", 1e-5},     {"initializer_range", 0.3}};
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
-                                                  parallel::Mesh::single(), at::kFloat, at::kCPU);
-  models::initialize(*model, 7);
-  return model;
-}
-
-std::vector<text::TokenId> random_ids(PythonRandom& rng, size_t count) {
-  std::vector<text::TokenId> ids(count);
-  for (text::TokenId& id : ids) id = static_cast<text::TokenId>(rng.below(kVocabulary));
-  return ids;
-}
-
 /// Prompts of all lengths, of which some begin alike; greedy and drawn.
 std::vector<EngineRequest> mixed_requests(size_t count, uint64_t seed) {
   PythonRandom rng(seed);
-  const std::vector<text::TokenId> common = random_ids(rng, 100);
+  const std::vector<text::TokenId> common = random_engine_ids(rng, 100);
   std::vector<EngineRequest> requests;
   for (size_t i = 0; i < count; ++i) {
     std::vector<text::TokenId> prompt;
     if (i % 3 == 0) prompt.assign(common.begin(), common.begin() + 40 + 10 * (i % 5));
-    const std::vector<text::TokenId> own = random_ids(rng, 1 + rng.below(90));
+    const std::vector<text::TokenId> own = random_engine_ids(rng, 1 + rng.below(90));
     prompt.insert(prompt.end(), own.begin(), own.end());
     requests.push_back(
         request(std::move(prompt), 1 + static_cast<int64_t>((i % 4 == 0 ? 150 : rng.below(40)))));
@@ -72,7 +51,7 @@ std::vector<Whole> answers_alone(const models::CausalLM& model,
 }
 
 TEST(Engine, AnswersDoNotDependOnWhatElseIsThere) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   const std::vector<EngineRequest> requests = mixed_requests(64, 1);
   const std::vector<Whole> alone = answers_alone(*model, requests, false);
   Engine roomy(*model, {});
@@ -86,7 +65,7 @@ TEST(Engine, AnswersDoNotDependOnWhatElseIsThere) {
 }
 
 TEST(Engine, DeterministicAnswersAreEqualToTheBit) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   const std::vector<EngineRequest> requests = mixed_requests(64, 2);
   const std::vector<Whole> alone = answers_alone(*model, requests, true);
   Engine engine(*model, {.max_batched_tokens = 24, .max_pages = 24, .deterministic = true});
@@ -98,7 +77,7 @@ TEST(Engine, DeterministicAnswersAreEqualToTheBit) {
 }
 
 TEST(Engine, GuessesChangeNoAnswer) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   std::vector<EngineRequest> requests = mixed_requests(64, 11);
   for (size_t i = 0; i < requests.size(); i += 5) {
     requests[i].request.rules.presence_penalty = 0.3;
@@ -130,9 +109,9 @@ TEST(Engine, GuessesChangeNoAnswer) {
 }
 
 TEST(Engine, ABeginningIsComputedOnce) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   PythonRandom rng(4);
-  const std::vector<text::TokenId> prompt = random_ids(rng, 200);
+  const std::vector<text::TokenId> prompt = random_engine_ids(rng, 200);
   const std::vector<EngineRequest> same(5, [&] {
     EngineRequest asked = request(prompt, 8);
     asked.num_logprobs = 0;
@@ -161,9 +140,9 @@ TEST(Engine, ABeginningIsComputedOnce) {
 }
 
 TEST(Engine, ARequestThatGoesLeavesWhatWasComputedAlone) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   PythonRandom rng(4);
-  std::vector<EngineRequest> one = {request(random_ids(rng, 200), 8)};
+  std::vector<EngineRequest> one = {request(random_engine_ids(rng, 200), 8)};
   one[0].num_logprobs = 0;
   Engine engine(*model, {.max_batched_tokens = 150, .max_pages = 40});
   const RequestHandle gone = engine.add(one[0]);
@@ -176,13 +155,13 @@ TEST(Engine, ARequestThatGoesLeavesWhatWasComputedAlone) {
 
 /// A conversation: each text goes on where the one before ended, within a page.
 TEST(Engine, ATextGoesOnWithinAPage) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   for (const EngineSettings& settings :
        {EngineSettings{.max_pages = 40}, EngineSettings{.kept_pages = 12}, EngineSettings{}}) {
     const bool keeps = settings.max_pages + settings.kept_pages > 0;
     PythonRandom rng(17);
     Engine engine(*model, settings);
-    std::vector<text::TokenId> prompt = random_ids(rng, 10);
+    std::vector<text::TokenId> prompt = random_engine_ids(rng, 10);
     int64_t known = 0;
     for (int turn = 0; turn < 12; ++turn) {
       std::vector<EngineRequest> one = {request(prompt, 9)};
@@ -192,12 +171,12 @@ TEST(Engine, ATextGoesOnWithinAPage) {
       expect_alike(answers, answers_alone(*model, one, false));
       prompt.insert(prompt.end(), answers[0].ids.begin(), answers[0].ids.end());
       known = std::ssize(prompt) - 1;
-      const std::vector<text::TokenId> more = random_ids(rng, 1 + rng.below(30));
+      const std::vector<text::TokenId> more = random_engine_ids(rng, 1 + rng.below(30));
       prompt.insert(prompt.end(), more.begin(), more.end());
     }
     // Two go on with the same text: one takes the page that is not full, both have what is right.
     std::vector<EngineRequest> two(2, request(prompt, 9));
-    two[1].request.prompt.back() = (prompt.back() + 1) % kVocabulary;
+    two[1].request.prompt.back() = (prompt.back() + 1) % kEngineVocabulary;
     for (EngineRequest& asked : two) asked.num_logprobs = 0;
     const std::vector<Whole> answers = answers_of(engine, two);
     expect_alike(answers, answers_alone(*model, two, false));
@@ -208,14 +187,14 @@ TEST(Engine, ATextGoesOnWithinAPage) {
 }
 
 TEST(Engine, ForksGoOnWithTheirTokens) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   PythonRandom rng(23);
-  const std::vector<text::TokenId> prompt = random_ids(rng, 45);
+  const std::vector<text::TokenId> prompt = random_engine_ids(rng, 45);
   const auto expect_logits = [&](const EngineOutput& output, std::vector<text::TokenId> text) {
     SequenceCache cache(*model);
     const at::Tensor logits = next_logits(*model, cache, {{cache.add(), std::move(text)}});
-    ASSERT_EQ(std::ssize(output.logits), kVocabulary);
-    for (int64_t v = 0; v < kVocabulary; ++v)
+    ASSERT_EQ(std::ssize(output.logits), kEngineVocabulary);
+    for (int64_t v = 0; v < kEngineVocabulary; ++v)
       EXPECT_NEAR(output.logits[static_cast<size_t>(v)], logits.data_ptr<float>()[v], 1e-4);
   };
   Engine engine(*model, {.prefix_caching = false});
@@ -252,24 +231,24 @@ TEST(Engine, ForksGoOnWithTheirTokens) {
 }
 
 TEST(Engine, WhatIsKeptMakesRoomForWhatIsAsked) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   PythonRandom rng(6);
   Engine engine(*model, {.max_pages = 10});
   for (int i = 0; i < 30; ++i) {
-    std::vector<EngineRequest> one = {request(random_ids(rng, 250), 4)};
+    std::vector<EngineRequest> one = {request(random_engine_ids(rng, 250), 4)};
     one[0].num_logprobs = 0;
     EXPECT_EQ(answers_of(engine, one)[0].ids.size(), 4u);
   }
 }
 
 TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
-  const auto model = tiny_model(128);
+  const auto model = tiny_engine_model(128);
   PythonRandom rng(8);
   Engine engine(*model, {.max_sequences = 6,
                          .max_batched_tokens = 40,
                          .max_pages = 12,
                          .lookup = {.num_tokens = 3, .shortest = 1}});
-  const std::vector<text::TokenId> common = random_ids(rng, 64);
+  const std::vector<text::TokenId> common = random_engine_ids(rng, 64);
   std::map<RequestHandle, int64_t> asked_at;
   int64_t steps = 0;
   for (int action = 0; action < 10000; ++action) {
@@ -277,7 +256,7 @@ TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
     if (what < 2 && asked_at.size() < 40) {
       std::vector<text::TokenId> prompt(common.begin(),
                                         common.begin() + 32 * static_cast<int64_t>(rng.below(3)));
-      const std::vector<text::TokenId> own = random_ids(rng, 1 + rng.below(40));
+      const std::vector<text::TokenId> own = random_engine_ids(rng, 1 + rng.below(40));
       prompt.insert(prompt.end(), own.begin(), own.end());
       asked_at[engine.add(request(prompt, 1 + static_cast<int64_t>(rng.below(90))))] = steps;
     } else if (what == 2 && !asked_at.empty()) {
@@ -310,7 +289,7 @@ TEST(Engine, PagesAreCountedExactlyWhateverComesAndGoes) {
 }
 
 TEST(Engine, TheMoreUrgentComesFirst) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   Engine engine(*model, {.max_sequences = 1});
   EngineRequest late = request({1, 2}, 2), urgent = request({3, 4}, 2);
   late.priority = 1;
@@ -328,7 +307,7 @@ TEST(Engine, TheMoreUrgentComesFirst) {
 }
 
 TEST(Engine, AnAnswerEndsWherePagesEnd) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   Engine engine(*model, {.max_pages = 2});
   std::vector<EngineRequest> one = {request({1, 2, 3}, 500)};
   one[0].num_logprobs = 0;
@@ -347,9 +326,9 @@ at::Tensor whole_logprobs(const models::CausalLM& model, const std::vector<text:
 }
 
 TEST(Engine, LogprobsAreThoseOfTheModel) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   PythonRandom rng(9);
-  EngineRequest asked = request(random_ids(rng, 150), 5);
+  EngineRequest asked = request(random_engine_ids(rng, 150), 5);
   asked.num_logprobs = 3;
   asked.num_prompt_logprobs = 2;
   asked.request.rules.bias = {{4, 3.0F}};
@@ -383,7 +362,7 @@ TEST(Engine, LogprobsAreThoseOfTheModel) {
 }
 
 TEST(Engine, APromptAloneIsScored) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   EngineRequest asked = request({1, 2, 3, 4}, 0);
   asked.num_prompt_logprobs = 0;
   Engine engine(*model, {});
@@ -419,7 +398,7 @@ class Fixed : public text::TokenConstraint {
 };
 
 TEST(Engine, RulesDecideWhatMayCome) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   const std::vector<text::TokenId> wanted = {40, 3, 60, 3};
   for (const text::TokenId stop : {7, -1}) {
     std::vector<EngineRequest> one = {request({1, 2}, 20)};
@@ -451,7 +430,7 @@ TEST(Engine, RulesDecideWhatMayCome) {
   const Whole answer = answers_of(engine, stopped)[0];
   EXPECT_EQ(answer.ids.size(), 4u);
   EXPECT_EQ(answer.reason, FinishReason::kStop);
-  biased[0].request.rules.bias = {{kVocabulary, 1.0F}};
+  biased[0].request.rules.bias = {{kEngineVocabulary, 1.0F}};
   EXPECT_THROW(engine.add(biased[0]), DataError);
 }
 
@@ -474,7 +453,7 @@ class TooLarge final : public text::TokenConstraint {
 };
 
 TEST(Engine, ARequestThatFailsHarmsNoOther) {
-  const auto model = tiny_model();
+  const auto model = tiny_engine_model();
   std::vector<EngineRequest> bad(3, request({1, 2}, 5));
   bad[0].request.rules.bias = {{3, std::numeric_limits<float>::max()},
                                {4, std::numeric_limits<float>::max()}};

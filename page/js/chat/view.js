@@ -261,6 +261,7 @@ export class ChatView {
       event.preventDefault();
       send();
     }}, input, this.#parts.button));
+    requestAnimationFrame(grow); // the hint may take two lines
     this.#drawButton();
   }
 

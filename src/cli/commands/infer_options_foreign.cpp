@@ -86,14 +86,12 @@ std::vector<OptionSpec> repeated_from_training(const std::vector<OptionSpec>& ow
 }
 
 /// What would change answers and is not there.
-std::vector<OptionSpec> absent_from_answers() {
-  return {
+std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) {
+  std::vector<OptionSpec> absent = {
       unavailable({"quant_method", "quantization_bit", "load_in_8bit", "load_in_4bit",
                    "bnb_4bit_comp_dtype"},
                   "weights are quantised by --quantize q8_0, q4_0 or nf4"),
       unavailable({"num_return_sequences", "best_of"}, "a prompt gets one answer", {"1"}),
-      unavailable({"stop_words", "stop"},
-                  "answers end at the tokens that generation_config.json and the template name"),
       unavailable({"no_repeat_ngram_size", "typical_p", "diversity_penalty", "num_beam_groups"},
                   "--repetition_penalty is what there is"),
       unavailable({"logprobs", "top_logprobs"}, "answers are text"),
@@ -102,6 +100,14 @@ std::vector<OptionSpec> absent_from_answers() {
       unavailable({"use_chat_template"}, "models that have a chat template are asked by it",
                   {"true"}),
   };
+  const bool has_stop_words = std::any_of(
+      own.begin(), own.end(), [](const OptionSpec& spec) { return spec.name == "stop_words"; });
+  if (!has_stop_words) {
+    absent.push_back(
+        unavailable({"stop_words", "stop"},
+                    "answers end at the tokens that generation_config.json and the template name"));
+  }
+  return absent;
 }
 
 }  // namespace
@@ -144,7 +150,7 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
       ignored({"log_interval", "save_interval", "eval_interval", "eval_iters"},
               "nothing is trained"),
   };
-  for (OptionSpec& spec : absent_from_answers()) foreign.push_back(std::move(spec));
+  for (OptionSpec& spec : absent_from_answers(own)) foreign.push_back(std::move(spec));
   const auto has_own = [&](const char* name) {
     return std::any_of(own.begin(), own.end(),
                        [&](const OptionSpec& spec) { return spec.name == name; });

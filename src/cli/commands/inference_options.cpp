@@ -188,9 +188,18 @@ std::vector<OptionSpec> sampling_options() {
   };
 }
 
+OptionSpec stop_words_option(const std::string& group) {
+  return {.name = "stop_words",
+          .type = OptionType::kList,
+          .help = "texts that end an answer; what stands before them is the answer",
+          .aliases = {"stop"},
+          .group = group};
+}
+
 std::vector<OptionSpec> answer_rule_options() {
   const std::string group = "Form of answers";
   return {
+      stop_words_option(group),
       {.name = "presence_penalty",
        .type = OptionType::kFloat,
        .help = "taken from the logits of tokens that the answer has already",

@@ -18,6 +18,8 @@ std::vector<OptionSpec> model_options();
 std::vector<OptionSpec> processor_options();
 /// processor_options, and the pictures and videos of a prompt.
 std::vector<OptionSpec> prompt_media_options();
+/// Texts that end answers, by the names of ms-swift and vLLM.
+OptionSpec stop_words_option(const std::string& group);
 /// Sampling and lengths.
 std::vector<OptionSpec> sampling_options();
 /// What answers must be beside what is likely: penalties, biases, least lengths, forms.

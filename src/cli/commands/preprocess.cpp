@@ -261,8 +261,9 @@ data::PreprocessText text_from(const Options& options) {
   text.make_chat_encoder = [learnt, variables, may_be_unknown,
                             request](std::shared_ptr<const text::Tokenizer> tokenizer) {
     const auto with = [&](const Json& arguments) {
-      return text::with_trained_part(
-          text::choose_template(tokenizer, request, arguments).required(), tokenizer, learnt);
+      const text::TemplateChoice choice = text::choose_template(tokenizer, request, arguments);
+      text::report_idle_arguments(*tokenizer, choice, arguments);
+      return text::with_trained_part(choice.required(), tokenizer, learnt);
     };
     if (variables.is_null() || !may_be_unknown) return with(variables);
     try {

@@ -226,9 +226,11 @@ std::vector<OptionSpec> served_processor_options() {
 
 /// sampling_options() as what holds where a request does not say.
 std::vector<OptionSpec> default_sampling_options() {
+  const std::string group = "Where a request does not say";
   std::vector<OptionSpec> specs = sampling_options();
+  specs.push_back(stop_words_option(group));
   for (OptionSpec& spec : specs) {
-    spec.group = "Where a request does not say";
+    spec.group = group;
     if (spec.name == "seed") spec.ignored_because = "requests have seeds of their own";
     if (spec.name == "num_beams" || spec.name == "length_penalty")
       spec.ignored_because = "requests are answered without beams";
@@ -260,10 +262,10 @@ std::vector<OptionSpec> foreign_serve_options() {
 /// Foreign flags of infer without those that serve has itself, and those whose notice would be
 /// untrue here.
 std::vector<OptionSpec> foreign_beside(const std::vector<OptionSpec>& own) {
-  std::set<std::string> known = {
-      "num_return_sequences", "best_of",           "stop_words",        "stop",
-      "presence_penalty",     "frequency_penalty", "logprobs",          "top_logprobs",
-      "no_repeat_ngram_size", "typical_p",         "diversity_penalty", "num_beam_groups"};
+  std::set<std::string> known = {"num_return_sequences", "best_of",   "presence_penalty",
+                                 "frequency_penalty",    "logprobs",  "top_logprobs",
+                                 "no_repeat_ngram_size", "typical_p", "diversity_penalty",
+                                 "num_beam_groups"};
   for (const OptionSpec& spec : own) {
     known.insert(spec.name);
     known.insert(spec.aliases.begin(), spec.aliases.end());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "text/raw_encoder.h"
 
 namespace danlu::cli {
 namespace {
@@ -76,7 +77,7 @@ std::string form_flag(const Options& options) {
 /// Errors: UsageError naming a flag that beams would pass over.
 void refuse_beside_beams(const Options& options) {
   for (const char* name : {"presence_penalty", "frequency_penalty", "logit_bias", "min_new_tokens",
-                           "guided_json", "guided_regex", "guided_choice"}) {
+                           "guided_json", "guided_regex", "guided_choice", "stop_words"}) {
     if (!options.is_given(name)) continue;
     throw UsageError(
         tr("[{}] it does not go with a search for beams (--num_beams)", options.given_as(name)),
@@ -84,15 +85,34 @@ void refuse_beside_beams(const Options& options) {
   }
 }
 
+/// Whether what is asked is text that answers go on with.
+bool completes_text(const InferenceModel& loaded) {
+  return !loaded.encoder || dynamic_cast<const text::RawTextEncoder*>(loaded.encoder.get());
+}
+
 }  // namespace
 
-AnswerRules::AnswerRules(const Options& options, const InferenceModel& loaded, int64_t num_beams) {
+std::vector<std::string> stop_words_from(const Options& options) {
+  if (!options.has_value("stop_words")) return {};
+  std::vector<std::string> words = options.get_list("stop_words");
+  for (const std::string& word : words) {
+    if (word.empty())
+      throw UsageError(
+          tr("[{}] a text that ends answers must not be empty", options.given_as("stop_words")));
+  }
+  return words;
+}
+
+AnswerRules::AnswerRules(const Options& options, const InferenceModel& loaded, int64_t num_beams)
+    : tokenizer_(loaded.tokenizer), continues_text_(completes_text(loaded)) {
   if (num_beams > 1) refuse_beside_beams(options);
   rules_.bias = bias_from(options);
   rules_.presence_penalty = options.get_float_or("presence_penalty", 0);
   rules_.frequency_penalty = options.get_float_or("frequency_penalty", 0);
   rules_.min_new_tokens = options.get_int_or("min_new_tokens", 0);
   infer::check_rules(rules_, loaded.model->config().vocab_size);
+  reading_.stop = stop_words_from(options);
+  reading_.min_tokens = rules_.min_new_tokens;
   const std::string form = form_flag(options);
   if (form.empty()) return;
   compiler_ = std::make_unique<const grammar::Compiler>(loaded.tokenizer, ends_of(loaded));
@@ -105,6 +125,12 @@ AnswerRules::AnswerRules(const Options& options, const InferenceModel& loaded, i
   } else {
     form_ = compiler_->choice(options.get_list(form));
   }
+}
+
+api::AnswerReader AnswerRules::reader(const infer::Request& request) const {
+  api::AnswerReaderSettings settings = reading_;
+  if (continues_text_) settings.before = api::text_before(request.prompt);
+  return {tokenizer_, std::move(settings)};
 }
 
 infer::LogitRules AnswerRules::fresh() const {

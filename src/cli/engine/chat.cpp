@@ -60,6 +60,8 @@ std::unique_ptr<serve::ChatSession> chat_session(const Options& options, Inferen
   settings.keeps_history = !dynamic_cast<const text::RawTextEncoder*>(loaded.encoder.get());
   auto session = std::make_shared<infer::Session>(*loaded.model, loaded.followers.get());
   const auto rules = std::make_shared<const AnswerRules>(options, loaded, sampling.num_beams);
+  settings.reader = rules->reading();
+  settings.continues_text = rules->continues_text();
   serve::AnswerFn answer = [session, rules, &loaded](const infer::Request& request,
                                                      const infer::OnToken& on_token,
                                                      infer::GenerationStats* stats) {

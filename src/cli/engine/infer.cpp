@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -44,14 +45,9 @@ void require_made(const infer::Answer& answer) {
 }
 
 /// Streams one answer to the screen. Until its first token nothing else would be seen.
-std::string stream_answer(const InferenceModel& loaded, const infer::Request& request,
-                          infer::GenerationStats* stats) {
-  text::DecodeStream decoder(loaded.tokenizer);
-  std::string answer;
-  auto show = [&](const std::string& piece) {
-    answer += piece;
-    print_text(piece);
-  };
+void stream_answer(const InferenceModel& loaded, const AnswerRules& rules,
+                   const infer::Request& request, infer::GenerationStats* stats) {
+  api::AnswerReader reader = rules.reader(request);
   SlowWatch watch([&] { return layers_walked(*loaded.model); },
                   [](const std::string& line) { log::info("{}", line); });
   const int64_t num_layers = loaded.model->config().num_layers;
@@ -61,13 +57,12 @@ std::string stream_answer(const InferenceModel& loaded, const infer::Request& re
       *loaded.model, {request}, 1,
       [&](size_t, text::TokenId id) {
         watch.end();
-        show(decoder.push(id));
-        return !is_interrupted();
+        print_text(reader.push(id).content);
+        return !is_interrupted() && !reader.stopped_by();
       },
       stats, {}, {}, loaded.followers.get());
   require_made(made.front());
-  show(decoder.finish() + "\n");
-  return answer;
+  print_text(reader.finish().content + "\n");
 }
 
 std::string trimmed(const std::string& text) {
@@ -155,10 +150,23 @@ infer::Answer searched(const InferenceModel& loaded, const infer::Request& reque
   }
 }
 
+/// Ends each answer whose text has a stop word; empty where there are none.
+infer::OnToken stops_at_words(const AnswerRules& rules,
+                              const std::vector<infer::Request>& requests) {
+  if (rules.reading().stop.empty()) return {};
+  auto readers = std::make_shared<std::vector<api::AnswerReader>>();
+  for (const infer::Request& request : requests) readers->push_back(rules.reader(request));
+  return [readers](size_t index, text::TokenId id) {
+    api::AnswerReader& reader = (*readers)[index];
+    reader.push(id);
+    return !reader.stopped_by();
+  };
+}
+
 /// Hands over each answer once it is finished; the cancelled ones last.
-void answer_requests(const InferenceModel& loaded, const std::vector<infer::Request>& requests,
-                     int64_t batch_size, infer::GenerationStats* stats,
-                     const infer::OnAnswer& on_answer) {
+void answer_requests(const InferenceModel& loaded, const AnswerRules& rules,
+                     const std::vector<infer::Request>& requests, int64_t batch_size,
+                     infer::GenerationStats* stats, const infer::OnAnswer& on_answer) {
   ProgressBar bar("infer", requests.size(), "rows");
   std::vector<bool> is_done(requests.size());
   uint64_t num_done = 0;
@@ -175,8 +183,8 @@ void answer_requests(const InferenceModel& loaded, const std::vector<infer::Requ
     }
   } else {
     const std::vector<infer::Answer> answers =
-        infer::generate(*loaded.model, requests, batch_size, {}, stats, is_interrupted, finished,
-                        loaded.followers.get());
+        infer::generate(*loaded.model, requests, batch_size, stops_at_words(rules, requests), stats,
+                        is_interrupted, finished, loaded.followers.get());
     for (size_t i = 0; i < answers.size(); ++i) {
       if (!is_done[i]) on_answer(i, answers[i]);
     }
@@ -217,11 +225,13 @@ std::string problem_in_english(const std::function<void()>& make_request) {
   return "";
 }
 
-Outcome outcome_of(const InferenceModel& loaded, const infer::Request& request,
+Outcome outcome_of(const AnswerRules& rules, const infer::Request& request,
                    const infer::Answer& answer) {
-  Outcome outcome{.answer = loaded.tokenizer->decode(answer.ids, true),
-                  .finish_reason = name_of(answer.reason),
-                  .error = answer.problem};
+  api::AnswerReader reader = rules.reader(request);
+  Outcome outcome{.answer = "", .finish_reason = name_of(answer.reason), .error = answer.problem};
+  for (const text::TokenId id : answer.ids) outcome.answer += reader.push(id).content;
+  outcome.answer += reader.finish().content;
+  if (reader.stopped_by()) outcome.finish_reason = name_of(infer::FinishReason::kStop);
   if (answer.reason == infer::FinishReason::kFailed && speaks_chinese()) {
     outcome.error = problem_in_english([&] {
       for (const infer::PromptPicture& picture : request.pictures) picture.pixels();
@@ -276,10 +286,10 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
                          earlier.outcomes);
   for (auto& [index, outcome] : done) results.put(index, std::move(outcome));
   infer::GenerationStats stats;
-  answer_requests(loaded, work.requests, options.get_int("batch_size"), &stats,
+  answer_requests(loaded, how.rules, work.requests, options.get_int("batch_size"), &stats,
                   [&](size_t index, const infer::Answer& answer) {
                     results.put(work.question_of[index],
-                                outcome_of(loaded, work.requests[index], answer));
+                                outcome_of(how.rules, work.requests[index], answer));
                   });
   report_speed(stats, stats.prefill_s + stats.decode_s);
   if (results.num_done() < questions.size()) {
@@ -296,12 +306,13 @@ void answer_one(const Options& options, const InferenceModel& loaded, const Ques
   const infer::Request request = ruled_request(question, loaded, how, 0);
   infer::GenerationStats stats;
   if (how.sampling.num_beams == 1 && options.get_bool("stream")) {
-    stream_answer(loaded, request, &stats);
+    stream_answer(loaded, how.rules, request, &stats);
   } else {
-    answer_requests(loaded, {request}, 1, &stats, [&](size_t, const infer::Answer& answer) {
-      require_made(answer);
-      print_text(loaded.tokenizer->decode(answer.ids, true) + "\n");
-    });
+    answer_requests(loaded, how.rules, {request}, 1, &stats,
+                    [&](size_t, const infer::Answer& answer) {
+                      require_made(answer);
+                      print_text(outcome_of(how.rules, request, answer).answer + "\n");
+                    });
   }
   report_speed(stats, stats.prefill_s + stats.decode_s);
   if (const int signal = pending_interrupt())

@@ -45,10 +45,11 @@ std::string why_no_draws(const Options& options) {
 }  // namespace
 
 void report_idle_step_flags(const Options& options) {
-  report_idle_among(options,
-                    {"system", "prompt_type", "raw", "max_new_tokens", "num_beams", "temperature",
-                     "top_k", "top_p", "do_sample", "task", "quantize", "stream", "save_result"},
-                    "where steps are judged");
+  report_idle_among(
+      options,
+      {"system", "prompt_type", "raw", "max_new_tokens", "num_beams", "temperature", "top_k",
+       "top_p", "do_sample", "task", "quantize", "stream", "save_result", "stop_words"},
+      "where steps are judged");
 }
 
 void report_idle_infer_flags(const Options& options, const InferUse& use) {

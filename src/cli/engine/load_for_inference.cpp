@@ -129,9 +129,11 @@ std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
                                                      const ModelLocation& where,
                                                      const arch::ModelConfig& config,
                                                      const InferenceModel& loaded) {
-  const text::TemplateChoice choice = text::choose_template(
-      loaded.tokenizer, template_request(options, where, config), template_arguments_from(options));
+  const Json arguments = template_arguments_from(options);
+  const text::TemplateChoice choice =
+      text::choose_template(loaded.tokenizer, template_request(options, where, config), arguments);
   if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
+  text::report_idle_arguments(*loaded.tokenizer, choice, arguments);
   return choice.encoder;
 }
 

@@ -196,6 +196,7 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   } else {
     model.max_new_tokens = loaded.defaults.max_new_tokens;
   }
+  model.stop = stop_words_from(options);
   model.system = loaded.system;
   model.tool_format = tool_format_from(options, loaded);
   model.splits_reasoning = options.get_string("reasoning_parser") != "none";

@@ -25,6 +25,8 @@ const sticksOut = (page) => page.evaluate(() => [...document.querySelectorAll("b
 async function look(page, name) {
   same(await sticksOut(page), [], name);
   check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), name + " is wider than the screen");
+  const cut = await page.evaluate(() => [...document.querySelectorAll(".composer textarea")].filter((area) => area.offsetParent && area.scrollHeight > area.clientHeight + 1).length);
+  same(cut, 0, name + ": what is to be typed, or its hint, is cut");
   if (!process.env.DANLU_PICTURES) return;
   fs.mkdirSync(process.env.DANLU_PICTURES, {recursive: true});
   await page.screenshot({path: path.join(process.env.DANLU_PICTURES, name + ".png")});
