@@ -1,48 +1,20 @@
 #!/usr/bin/env bash
 # For the first run on a machine with an NVIDIA GPU: what is installed there, whether operators, a small training, an
-# answer and two ranks give the CPU's numbers, what a step of a model of 1 B and its answers use of the card, and an
-# archive to send. Installs nothing and writes into OUT alone.
+# answer and two ranks give the CPU's numbers, what a step of a model of 1 B and its answers use of the card, what
+# PyTorch takes for that step where a Python has one for the card, and an archive to send. Installs nothing, writes into
+# OUT alone, and is made for ten minutes of a card.
 #
 #   tools/gpu_first_run.sh [BUILD] [OUT]      (after make tests, with a libtorch for CUDA: docs/devices.md)
 #
 # GPU_TFLOPS, GPU_GB_PER_S: what the card's maker says of bf16 and of its memory, where the script does not know the card.
+# DANLU_BENCH_PYTHON: the Python with PyTorch (python3).
 # DANLU_FIRST_RUN_DEVICE=cpu tries the script itself where no card is, with a small model in place of the large one.
 # Exit codes: 0 all is well; 1 something is not; 5 no GPU, or a program that was built without CUDA.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-build=${1:-build}
-out=${2:-gpu-first-run}
+. tools/first_run.sh
 device=${DANLU_FIRST_RUN_DEVICE:-cuda}
-danlu=$(realpath "$build")/danlu
-export DANLU_LANG=en
-failed=0
 
-say() { printf '\n== %s\n' "$*"; }
-note() { # note NAME WORDS: a line of the summary
-  printf '%-24s %s\n' "$1" "${*:2}" | tee -a "$out/summary.txt"
-}
-fail() {
-  failed=1
-  note "$1" "FAILED: ${*:2}"
-}
-error_of() { grep -a '^error' "$1" | head -1; }
-losses() { # losses RUN: of its steps, one a line
-  sed -n 's/^{.*"loss": *\([-0-9.e+]*\).*/\1/p' "$out/$1/logging.jsonl"
-}
-compare() { # compare NAME RUN OTHER LIMIT: the largest difference of their losses
-  local worst
-  worst=$(paste <(losses "$2") <(losses "$3") |
-    awk 'NF != 2 { exit 1 } { d = $1 - $2; if (d < 0) d = -d; if (!(d <= w)) w = d } END { if (NR < 10) exit 1; printf "%.3g", w }') ||
-    { fail "$1" "the runs have not the same steps (see $out/$2.log, $out/$3.log)"; return; }
-  if awk "BEGIN { exit !($worst <= $4) }"; then note "$1" "largest difference of a loss $worst (limit $4)"; else fail "$1" "largest difference of a loss $worst, above $4"; fi
-}
-train() { # train RUN WORDS: ten steps; what it says is in RUN.log
-  local run=$1
-  shift
-  "$danlu" "$@" --model "$out/model" --dataset "$out/data/rows.jsonl" --output_dir "$out/$run" --no-version-dir --max_length 64 \
-    --batch_size 4 --global_batch_size 16 --max_steps 10 --lr 1e-3 --lr_scheduler constant --logging_steps 1 --save_strategy "${save:-no}" --val_ratio 0 \
-    >"$out/$run.log" 2>&1 || fail "$run" "exit code $?: $(error_of "$out/$run.log")"
-}
 of_card() { # of_card NVIDIA-SMI'S NAME: TFLOP/s of dense bf16 and GB/s of its memory, by the maker's pages; 0: not known
   case $1 in
     *H200*) echo 989 4800 ;;
@@ -67,38 +39,18 @@ mean_of() { # mean_of RUN FIELD: over its last steps
   sed -n "s/^{.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$out/$1/logging.jsonl" | tail -n 6 | awk '{ s += $1 } END { if (NR) printf "%.6g", s / NR }'
 }
 
-rm -rf "$out"
-mkdir -p "$out/data" || exit 1
-
+begin gpu "$@"
 say "1/7 what is here"
-{
-  uname -a
-  lscpu
-  for command in nvidia-smi "nvidia-smi -q" "nvidia-smi topo -m" "nvcc --version"; do echo "\$ $command"; $command 2>&1; done
-  ldd "$build/libdanlu_engine.so"
-  env | grep -E '^(CUDA|NVIDIA|NCCL|DANLU|LD_LIBRARY_PATH|PYTORCH|OMP|CPU_AFFINITY)' | sort
-} >"$out/system.txt" 2>&1
-"$danlu" version >"$out/danlu.txt" 2>&1 || { echo "gpu_first_run: $danlu does not start: $(cat "$out/danlu.txt")" >&2; exit 1; }
-"$danlu" devices >"$out/devices.txt" 2>&1
-"$danlu" doctor --only libtorch,cuda >"$out/doctor.txt" 2>&1
-cat "$out/doctor.txt"
-awk -v kinds=larger,next,reverse -v part=train -v count=4000 -v seed=1 -f tools/demo/tasks.awk >"$out/data/rows.jsonl"
-{
-  "$danlu" tokenizer train --input "$out/data/rows.jsonl" --vocab-size 600 --chat-template chatml --output "$out/tokenizer" &&
-    "$danlu" init --config tools/demo/config.json --tokenizer "$out/tokenizer" --seed 7 --output "$out/model"
-} >"$out/model.log" 2>&1 || { echo "gpu_first_run: no model can be made: $(error_of "$out/model.log")" >&2; exit 1; }
+system 'CUDA|NVIDIA|NCCL|PYTORCH' lscpu nvidia-smi "nvidia-smi -q" "nvidia-smi topo -m" "nvcc --version" "ldd $build/libdanlu_engine.so" >"$out/system.txt" 2>&1
+ask_danlu libtorch,cuda
+make_model 4000
+name='' cards=2
 if [ "$device" = cuda ]; then
-  # Danlu's own word.
-  "$danlu" infer --device cuda --model "$out/model" --prompt hi --max_new_tokens 1 >"$out/asked.txt" 2>&1
-  if [ $? = 5 ]; then
-    note "GPU" "no GPU: $(error_of "$out/asked.txt" | sed 's/^error: *//')"
-    sed -n 's/^hint: /  /p' "$out/asked.txt"
-    exit 5
-  fi
+  find_card GPU
   name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
+  cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
   note GPU "${name:-unknown}"
 else
-  name=
   note GPU "none: the script itself is tried on $device"
 fi
 
@@ -107,14 +59,7 @@ missing=$(ldd -r "$build/libdanlu_engine.so" 2>&1 | grep -cE 'undefined symbol|n
 if [ "$missing" = 0 ]; then note symbols "all are there"; else fail symbols "$missing are not: ldd -r $build/libdanlu_engine.so"; fi
 
 say "3/7 operators, each beside the CPU"
-if [ -x "$build/test_ops" ]; then
-  DANLU_TEST_DEVICE=$device "$build/test_ops" --gtest_filter='AtenTable*' >"$out/operators.txt" 2>&1
-  code=$?
-  grep -aE '^\[  (FAILED|PASSED)|^\[  SKIPPED' "$out/operators.txt" | sort -u
-  if [ $code = 0 ]; then note operators "all pass"; else fail operators "see $out/operators.txt"; fi
-else
-  fail operators "$build/test_ops is not built: make tests"
-fi
+DANLU_TEST_DEVICE=$device operators operators operators.txt test_ops 'AtenTable*'
 
 say "4/7 ten steps and an answer of a small model on the card and on the CPU"
 train cpu sft --device cpu --tuner full --dtype fp32
@@ -125,19 +70,10 @@ compare "training, bf16" cpu card_bf16 0.1
 train cpu_lora sft --device cpu --tuner lora --dtype fp32
 train card_lora sft --device "$device" --tuner lora --dtype fp32
 compare "LoRA, fp32" cpu_lora card_lora 1e-3
-for where in cpu "$device"; do
-  "$danlu" infer --device "$where" --dtype fp32 --model "$out/card/last" --prompt 'next 17' --do_sample false --min_new_tokens 24 --max_new_tokens 24 \
-    >"$out/answer_$where.txt" 2>"$out/answer_$where.log" || fail "answer on $where" "exit code $?: $(error_of "$out/answer_$where.log")"
-done
-if cmp -s "$out/answer_cpu.txt" "$out/answer_$device.txt"; then note answer "the same as the CPU's"; else fail answer "another than the CPU's: $out/answer_*.txt"; fi
+answers card
 
 say "5/7 two cards"
-if [ "$device" != cuda ] || [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -gt 1 ]; then
-  train two launch --nproc_per_node 2 sft --device "$device" --tuner full --dtype fp32
-  compare "two cards" cpu two 1e-3
-else
-  note "two cards" "not run: there is one"
-fi
+two_cards "$cards"
 
 say "6/7 speed"
 shape='"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000'
@@ -152,11 +88,17 @@ read -r tflops gb_per_s < <(of_card "$name")
 tflops=${GPU_TFLOPS:-$tflops} gb_per_s=${GPU_GB_PER_S:-$gb_per_s}
 peak=()
 [ "$tflops" = 0 ] || peak=(--device_tflops "$tflops")
+# Samples of a pass each, which attention sees whole.
+awk -v tokens=$length 'BEGIN { srand(1); for (row = 0; row < 24; ++row) {
+  printf "{\"messages\": [{\"role\": \"user\", \"content\": \"next\"}, {\"role\": \"assistant\", \"content\": \""
+  for (word = 0; word < tokens; ++word) printf "%d ", int(1000 * rand())
+  print "\"}]}" } }' >"$out/data/long.jsonl"
+begun=$SECONDS
 if ! "$danlu" init --config "$out/large.json" --tokenizer "$out/tokenizer" --seed 7 --output "$out/large" >"$out/large.log" 2>&1; then
   fail "large model" "see $out/large.log"
 else
-  "$danlu" sft --device "$device" --tuner full --dtype bf16 --model "$out/large" --dataset "$out/data/rows.jsonl" --output_dir "$out/speed" --no-version-dir \
-    --packing --max_length $length --batch_size 1 --global_batch_size 2 --max_steps 10 --lr 1e-5 --lr_scheduler constant --logging_steps 1 \
+  "$danlu" sft --device "$device" --tuner full --dtype bf16 --model "$out/large" --dataset "$out/data/long.jsonl" --output_dir "$out/speed" --no-version-dir \
+    --truncation_strategy right --max_length $length --batch_size 1 --global_batch_size 2 --max_steps 10 --lr 1e-5 --lr_scheduler constant --logging_steps 1 \
     --save_strategy no --val_ratio 0 "${peak[@]}" >"$out/speed.log" 2>&1
   code=$?
   if [ $code = 6 ]; then
@@ -166,6 +108,12 @@ else
   else
     note "a step of 1 B" "bf16, $length tokens a pass: $(mean_of speed tokens_per_second) tokens/s, MFU $(mean_of speed mfu) of $([ "$tflops" = 0 ] && echo 'products as measured' || echo "$tflops TFLOP/s")"
     note "memory" "$(grep -ao 'memory: the first step took.*' "$out/speed.log" | head -1)"
+  fi
+  if "${DANLU_BENCH_PYTHON:-python3}" -c "import torch; torch.zeros(1, device='$device')" 2>"$out/pytorch.log"; then
+    timeout 240 "${DANLU_BENCH_PYTHON:-python3}" bench/card_step.py "$out/large" --device "$device" --tokens $length >"$out/pytorch.json" 2>>"$out/pytorch.log"
+    note "the same in PyTorch" "$(cat "$out/pytorch.json")"
+  else
+    note "the same in PyTorch" "not run: ${DANLU_BENCH_PYTHON:-python3} has no PyTorch that sees it (DANLU_BENCH_PYTHON)"
   fi
   if "$danlu" infer --device "$device" --dtype bf16 --model "$out/large" --prompt 'next 17' --do_sample false --min_new_tokens 256 --max_new_tokens 256 \
     >"$out/decode.txt" 2>"$out/decode.log"; then
@@ -177,10 +125,7 @@ else
     fail "answers of 1 B" "exit code $?: $(error_of "$out/decode.log")"
   fi
 fi
+note "speed took" "$((SECONDS - begun)) s"
 
 say "7/7 an archive"
-find "$out" -name '*.safetensors' -delete
-tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
-cat "$out/summary.txt"
-echo "please send $out.tar.gz"
-exit $failed
+finish

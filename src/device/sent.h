@@ -15,11 +15,4 @@ constexpr int64_t kBytesBesidePasses = 256 << 10;
 /// the stream has been given.
 at::Tensor sent(const at::Tensor& tensor, const c10::Device& device);
 
-/// How a kind of device has the host's memory that its copies read while the host goes on: gives
-/// the tensor in such memory, which stays until the copies of it that were asked for are over.
-/// Devices without one copy as aten does: the host's has nothing to copy, and an NPU's plug-in
-/// stages what it copies (npu/staging.h).
-using PinnedCopy = at::Tensor (*)(const at::Tensor& host);
-void set_pinned_copy(c10::DeviceType type, PinnedCopy copy);
-
 }  // namespace danlu::device

@@ -50,6 +50,7 @@ LibtorchBuild parse_torch_config(const std::string& config) {
   build.has_cuda = uses_cuda == "ON" || uses_cuda == "1";
   build.cuda_runtime = word_after(config, "CUDA Runtime");
   build.capability = word_after(config, "CPU capability usage:");
+  if (build.capability == "NO") build.capability.clear();  // "NO AVX", which Arm has in any case
   return build;
 }
 

@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "device/host_memory.h"
 #include "device/scratch_file.h"
 #include "device/stream.h"
 
@@ -147,8 +148,10 @@ void LeavingLayer::leave() {
         in_file = elsewhere_->file->take(memory->bytes());
         elsewhere_->file->write(here, *in_file);
       } else {
-        in_host = at::empty({memory->elements}, memory->options.device(at::kCPU));
-        in_host.copy_(here);
+        in_host = device::host_memory({memory->elements}, here.scalar_type(), device_);
+        in_host.copy_(here, /*non_blocking=*/true);
+        // Here alone: the memory that leaves is the passes' again, and at most one layer's is late.
+        device::Stream::current(device_).record().wait();
       }
     } catch (...) {
       if (in_file) elsewhere_->file->give_back(*in_file);
@@ -174,7 +177,7 @@ void LeavingLayer::fetch() {
       if (memory->in_file) {
         elsewhere_->file->read(here, *memory->in_file);
       } else {
-        here.copy_(memory->in_host);
+        here.copy_(memory->in_host, /*non_blocking=*/true);
       }
       elsewhere_->bytes_back += memory->bytes();
       const std::lock_guard lock(state_->mutex);

@@ -1,5 +1,5 @@
-// tools/gpu_first_run.sh, which somebody with a card runs: here it says that there is none, and
-// tries itself on the CPU.
+// tools/gpu_first_run.sh and tools/npu_first_run.sh, which somebody with a card runs: here they say
+// that there is none, and try themselves on the CPU and on the simulated NPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,15 +16,16 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ProgramResult first_run(const fs::path& out, const std::map<std::string, std::string>& variables) {
-  const fs::path script = fs::path(DANLU_SOURCE_DIR) / "tools/gpu_first_run.sh";
+ProgramResult first_run(const std::string& name, const fs::path& out,
+                        const std::map<std::string, std::string>& variables) {
+  const fs::path script = fs::path(DANLU_SOURCE_DIR) / "tools" / (name + "_first_run.sh");
   return run_danlu({script, fs::path(danlu_path()).parent_path(), out},
                    {.program = "/bin/bash", .environment = variables});
 }
 
 TEST(GpuFirstRun, WithoutACardSaysSoAndEndsAsDanluDoes) {
   const TemporaryDirectory folder;
-  const ProgramResult result = first_run(folder / "run", {{"CUDA_VISIBLE_DEVICES", ""}});
+  const ProgramResult result = first_run("gpu", folder / "run", {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("no GPU: [device] 'cuda' asked for"));
   EXPECT_THAT(result.out, Not(HasSubstr("== 2/7")));
@@ -34,11 +35,35 @@ TEST(GpuFirstRun, WithoutACardSaysSoAndEndsAsDanluDoes) {
 TEST(GpuFirstRun, GoesThroughOnTheCpu) {
   if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
   const TemporaryDirectory folder;
-  const ProgramResult result = first_run(folder / "run", {{"DANLU_FIRST_RUN_DEVICE", "cpu"}});
+  const ProgramResult result =
+      first_run("gpu", folder / "run", {{"DANLU_FIRST_RUN_DEVICE", "cpu"}});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, Not(HasSubstr("FAILED")));
   for (const char* line : {"all are there", "all pass", "LoRA, fp32", "the same as the CPU's",
                            "tokens/s, MFU 0.", "GB/s of weights"})
+    EXPECT_THAT(result.out, HasSubstr(line));
+  EXPECT_TRUE(fs::exists(folder / "run.tar.gz"));
+}
+
+TEST(NpuFirstRun, WithoutACardSaysSoAndEndsAsDanluDoes) {
+  const TemporaryDirectory folder;
+  const ProgramResult result =
+      first_run("npu", folder / "run", {{"DANLU_NPU_LIBRARY", folder / "nowhere"}});
+  EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("no NPU: "));
+  EXPECT_THAT(result.out, HasSubstr("has no libascendcl.so"));
+  EXPECT_THAT(result.out, Not(HasSubstr("== 2/5")));
+}
+
+TEST(NpuFirstRun, GoesThroughOnTheSimulator) {
+  if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
+  const TemporaryDirectory folder;
+  const ProgramResult result =
+      first_run("npu", folder / "run", {{"DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current"}});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, Not(HasSubstr("FAILED")));
+  for (const char* line : {"NPU SIMULATOR", "operators, kept plans", "training, bf16", "LoRA, fp32",
+                           "the same as the CPU's", "two cards"})
     EXPECT_THAT(result.out, HasSubstr(line));
   EXPECT_TRUE(fs::exists(folder / "run.tar.gz"));
 }

@@ -68,6 +68,28 @@ INSTANTIATE_TEST_SUITE_P(
                     NpuMesh{"zero1", 2, {"--shard", "zero1"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+/// Ranks over HCCL end, and others go on from their checkpoint.
+TEST_F(NpuMeshLines, GoOnFromCheckpointsOfOtherMeshes) {
+  nlohmann::json config = tiny_model("qwen2");
+  config["num_hidden_layers"] = 2;
+  write("small.json", config.dump());
+  ok({"init", "--config", "small.json", "--output", "small", "--tokenizer",
+      good("tokenizer").string(), "--seed", "3"});
+  const auto steps = [](const std::string& count, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--max_steps", count, "--save_strategy", "steps", "--save_steps",
+                               "2", "--lr_scheduler_type", "constant"});
+    return flags;
+  };
+  const ProgramResult cpu = train("cpu", "cpu", 1, steps("4", {}));
+  const ProgramResult half = train("npu", "npu", 2, steps("2", {"--deepspeed", "zero3"}));
+  ASSERT_EQ(cpu.exit_code, 0) << cpu.err;
+  ASSERT_EQ(half.exit_code, 0) << half.err;
+  const ProgramResult rest =
+      train("npu", "npu", 2, steps("4", {"--tp", "2", "--resume", (*this) / "npu/checkpoint-2"}));
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  expect_same_losses((*this) / "cpu", (*this) / "npu", 4);
+}
+
 TEST_F(NpuMeshLines, ExpertsAreBalancedAsOnTheCpu) {
   nlohmann::json config = tiny_model("mixtral");
   write("small.json", config.dump());

@@ -2,13 +2,13 @@
 // such a device shows whoever does not wait.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 
+#include "device/host_memory.h"
 #include "device/stream.h"
 #include "support/pretend_device.h"
 
@@ -94,7 +94,7 @@ TEST(PretendStreams, TheHostWaitsForAnEvent) {
   int late = 0;
   for (int i = 0; i < kTries; ++i) {
     const at::Tensor made = filled_with(3);
-    at::Tensor on_host = at::full({8}, 0.0, at::kFloat);
+    const at::Tensor on_host = host_memory({8}, at::kFloat, pretend_device()).fill_(0);
     on_host.copy_(made, /*non_blocking=*/true);
     const Event copied = here.record();
     late += first_of(on_host) != 3;

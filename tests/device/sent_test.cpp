@@ -9,6 +9,8 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include "device/host_memory.h"
+#include "device/stream.h"
 #include "support/pretend_device.h"
 
 namespace danlu::device {
@@ -58,6 +60,25 @@ TEST(Sent, StridesTypesAndNothingAtAll) {
   EXPECT_TRUE(sent(columns, at::kCPU).is_same(columns));
   const at::Tensor there = sent(bits, pretend_device());
   EXPECT_TRUE(sent(there, pretend_device()).is_same(there));
+}
+
+/// And back again, when the event is over.
+TEST(Sent, ATensorComesToMemoryOfTheHostWithoutAWait) {
+  for (const int64_t count : {int64_t{1}, kLarge}) {
+    const at::Tensor there = sent(at::arange(count, at::kLong), pretend_device());
+    const int64_t waits = pretend_waits();
+    const at::Tensor host = host_memory({count}, at::kLong, pretend_device());
+    host.copy_(there, /*non_blocking=*/true);
+    EXPECT_EQ(pretend_waits(), waits) << count;
+    Stream::current(pretend_device()).record().wait();
+    EXPECT_TRUE(at::equal(host, at::arange(count, at::kLong))) << count;
+    EXPECT_EQ(pretend_waits(), waits) << count;
+  }
+  const at::Tensor ordinary = at::empty({3}, at::kLong);
+  EXPECT_EQ(host_memory({3}, at::kLong, at::kCPU).sizes(), ordinary.sizes());
+  const int64_t before = pretend_waits();
+  ordinary.copy_(sent(at::arange(3, at::kLong), pretend_device()), /*non_blocking=*/true);
+  EXPECT_EQ(pretend_waits() - before, 1) << "into other memory a card copies at once";
 }
 
 TEST(Sent, WhatGoesOtherwiseIsCountedAsAWait) {

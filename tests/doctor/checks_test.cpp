@@ -182,6 +182,7 @@ TEST(LibtorchBuildText, IsReadFromWhatLibtorchSays) {
   EXPECT_EQ(build.capability, "AVX512");
   EXPECT_EQ(build.blas, "mkl");
   EXPECT_FALSE(parse_torch_config("TORCH_VERSION=1.13.0, USE_CUDA=0,").has_cuda);
+  EXPECT_EQ(parse_torch_config("  - CPU capability usage: NO AVX\n").capability, "");
 }
 
 TEST_F(Machine, EveryCheckAnswersOnAnEmptyMachine) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "device/memory.h"
@@ -201,6 +202,50 @@ TEST(NpuDevice, OnlyARefusalSaysThatAProductHasNoWideSums) {
     multiply();
     return counter("launches.aclnnInplaceCopy") > casts;  // operands are made wide
   });
+}
+
+/// A card goes on after an operator has failed, and says so when it is waited for.
+TEST(NpuDevice, WhatFailsOnTheCardIsHeardOfAtTheNextWait) {
+  if (is_on_card()) GTEST_SKIP() << "asks the simulator";
+  expect_in_fresh_process([] {
+    const at::Tensor x = normal({4, 4}, 1).to(npu());
+    return fails("task:aclnnMatmul:1:507035", [&] {
+      device_table().product(x, x, {}, at::kFloat);
+      device::Stream::current(npu()).synchronize();
+    });
+  });
+}
+
+TEST(NpuDevice, DescriptorsLiveForOneOperator) {
+  if (is_on_card()) GTEST_SKIP() << "asks the simulator";
+  const at::Tensor x = normal({6, 4}, 1).to(npu()), index = at::tensor({4, 0}, at::kLong).to(npu());
+  const auto work = [&] {
+    const at::Tensor product = device_table().product(x, x, {}, at::kFloat);
+    device_table().add_rows(x.clone(), index, device_table().take_rows(x, index));
+    device_table().column_sums(product).to(at::kCPU);
+  };
+  const auto all = [] {
+    std::vector<int64_t> counts;
+    for (const char* kind : {"tensors", "scalars", "arrays", "lists", "executors", "events"})
+      counts.push_back(alive(kind));
+    return counts;
+  };
+  work();  // what is kept for shapes is made
+  const std::vector<int64_t> before = all();
+  for (int i = 0; i < 5; ++i) work();
+  EXPECT_EQ(all(), before);
+}
+
+TEST(NpuDevice, SumsAreTheSameBitsEveryTime) {
+  const at::Tensor rows = normal({200, 8}, 1).to(npu());
+  const at::Tensor index = at::zeros({200}, at::kLong).to(npu());
+  const auto sum = [&] {
+    const at::Tensor total = at::zeros({2, 8}, at::device(npu()).dtype(at::kFloat));
+    device_table().add_rows(total, index, rows);
+    return total.to(at::kCPU);
+  };
+  const at::Tensor first = sum();
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(sum().equal(first)) << i;
 }
 
 TEST(NpuDevice, SaysWhatTookTheMemory) {

@@ -12,6 +12,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Optional.h>
+#include <c10/util/accumulate.h>
 #include <torch/library.h>
 #include <torch/version.h>
 
@@ -28,8 +29,8 @@
 #include <string>
 #include <utility>
 
+#include "device/host_memory.h"
 #include "device/memory.h"
-#include "device/sent.h"
 #include "support/pretend_streams.h"
 
 namespace danlu::test {
@@ -216,7 +217,7 @@ std::atomic<int64_t> waits = 0;
 thread_local bool computes_there = false;
 void count_wait() { waits += computes_there ? 0 : 1; }
 
-/// Memory of the host that the device reads late, as a card reads pinned memory.
+/// Memory of the host that the device reads and writes late, as a card does pinned memory.
 struct PinnedMemory {
   std::mutex mutex;
   std::map<const char*, size_t> bytes_at;
@@ -233,12 +234,11 @@ struct PinnedMemory {
   }
 };
 
-at::Tensor pinned_copy(const at::Tensor& host) {
+at::Tensor pinned_memory(at::IntArrayRef sizes, at::ScalarType type) {
   PinnedMemory& pinned = PinnedMemory::get();
-  const at::Tensor values = host.detach().contiguous();
-  const size_t bytes = values.nbytes();
+  const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
   auto* const memory = new char[bytes];
-  std::memcpy(memory, values.data_ptr(), bytes);
+  std::memset(memory, 0xff, bytes);
   const auto free = [&pinned, memory, bytes](void*) {
     const std::lock_guard lock(pinned.mutex);
     pinned.bytes_at.erase(memory);
@@ -247,7 +247,7 @@ at::Tensor pinned_copy(const at::Tensor& host) {
   };
   const std::lock_guard lock(pinned.mutex);
   pinned.bytes_at[memory] = bytes;
-  return at::from_blob(memory, values.sizes(), free, at::TensorOptions(host.scalar_type()));
+  return at::from_blob(memory, sizes, free, at::TensorOptions(type));
 }
 
 std::atomic<int64_t> copies_beside = 0;
@@ -268,7 +268,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   if (from.is_cpu() && current_stream(device).id() != 0) ++copies_beside;
   give(current_queue(device), "a copy", blocks_of({from, to}),
        [read, written = on_host(to)] { written.copy_(read); });
-  if (comes_to_host && !non_blocking) {
+  if (comes_to_host && !(non_blocking && PinnedMemory::get().has(to))) {
     count_wait();
     do_until(place_in(current_queue(device)));
   }
@@ -389,7 +389,7 @@ const bool is_reported = [] {
                 constexpr int64_t kPiece = 1 << 20;
                 return {(pretend_peak(d.index()) + kPiece - 1) / kPiece * kPiece, 2};
               }});
-  device::set_pinned_copy(kType, &pinned_copy);
+  device::set_pinned_memory(kType, &pinned_memory);
   return true;
 }();
 

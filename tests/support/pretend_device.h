@@ -28,8 +28,9 @@ int64_t pretend_bytes(int index = 0);
 int64_t pretend_peak(int index = 0);
 void reset_pretend_peak(int index = 0);
 
-/// How often the host would have waited for a card, on any of them: numbers or tensors came to the
-/// host, tensors went to the device otherwise than by device/sent.h, or aten had to know values.
+/// How often the host would have waited for a card, on any of them: numbers came to the host,
+/// tensors came to it or went to the device otherwise than by device/host_memory.h, or
+/// aten had to know values.
 int64_t pretend_waits();
 /// How often tensors of the host have gone to one by another stream than its default.
 int64_t pretend_copies_beside();

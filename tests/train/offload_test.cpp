@@ -29,8 +29,10 @@ namespace offload_test {
 
 namespace fs = std::filesystem;
 using danlu::test::pretend_bytes;
+using danlu::test::pretend_copies_beside;
 using danlu::test::pretend_device;
 using danlu::test::pretend_peak;
+using danlu::test::pretend_waits;
 using settings::ActivationOffload, settings::OffloadTo, settings::RecomputeFlags;
 
 constexpr int64_t kLayers = 6, kHidden = 64, kFfn = 192, kTokens = 256;
@@ -195,10 +197,10 @@ TEST(ActivationOffload, ChangesNoBitWhereHostMemoryIsNotTheDevices) {
   }
 }
 
-/// Bytes of one pass: kept between forward and backward when all has left, and at most in all of
-/// it.
+/// One pass in figures: bytes that are kept between forward and backward when all has left, and at
+/// most in all of it; how often the host has waited, and sent by another stream than the passes'.
 struct Counted {
-  int64_t kept = 0, peak = 0;
+  int64_t kept = 0, peak = 0, waits = 0, beside = 0;
   models::MovedBytes moved;
 };
 
@@ -215,7 +217,7 @@ Counted counted(const RecomputeFlags& recompute, const ActivationOffload& offloa
   for (size_t unit = 0; unit < store.units().size(); ++unit) gradients.share(unit);
   gradients.begin_pass(true);
   const models::ForwardInput input = input_of(kTokens);
-  const int64_t before = pretend_bytes();
+  const int64_t before = pretend_bytes(), waits = pretend_waits(), beside = pretend_copies_beside();
   danlu::test::reset_pretend_peak();
   Counted bytes;
   {
@@ -226,6 +228,8 @@ Counted counted(const RecomputeFlags& recompute, const ActivationOffload& offloa
   }
   gradients.end_pass();
   bytes.peak = pretend_peak() - before;
+  bytes.waits = pretend_waits() - waits;
+  bytes.beside = pretend_copies_beside() - beside;
   bytes.moved = model.memory().moved_activations();
   EXPECT_EQ(pretend_bytes() - before, 0) << "nothing stays of a pass";
   return bytes;
@@ -272,6 +276,16 @@ TEST(ActivationOffload, KeepsOnTheDeviceWhatDoesNotLeave) {
           << settings::recompute_text(parts);
       EXPECT_EQ(got.moved.out, 3 * less) << settings::recompute_text(parts);
     }
+  }
+}
+
+TEST(ActivationOffload, CopiesGoBesidePassesThatDoNotWaitForThem) {
+  const danlu::test::PretendKernels table_alone;  // where aten computes, the host waits for it
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Counted none = counted({}, {}, dtype), all = counted({}, to_host(), dtype);
+    EXPECT_EQ(all.waits, none.waits);
+    EXPECT_GE(all.beside - none.beside, 10 * (kLayers - 1)) << "what a layer has saved";
+    EXPECT_GT(all.moved.back, 0);
   }
 }
 
