@@ -10,11 +10,15 @@
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/noise.h"
 #include "ops/norm_head.h"
 #include "ops/pointwise.h"
 
 namespace danlu::layers {
 namespace {
+
+/// Makes the noise on embeddings other numbers than adapters' dropout draws from the same keys.
+constexpr uint64_t kNoiseSalt = 0x6e6f697365;
 
 /// The first row of the vocabulary that this rank has.
 int64_t first_row(const Parameter& weight) {
@@ -54,8 +58,17 @@ at::Tensor Embedding::rows(const at::Tensor& ids_N) const {
                                           weight.spec.shape[0], weight.main_grad));
 }
 
-at::Tensor Embedding::forward(const at::Tensor& ids_N) const {
-  const at::Tensor rows_NH = rows(ids_N);
+at::Tensor Embedding::noisy(const at::Tensor& rows_NH, const EmbeddingNoise& noise) const {
+  if (!noise.is_there()) return rows_NH;
+  // Under sequence parallelism this rank has some of the rows.
+  const int64_t own = rows_NH.size(0),
+                first = region.is_sequence() ? region.group().rank() * own : 0;
+  return ops::with_noise(rows_NH, noise.sizes_N.narrow(0, first, own),
+                         noise.keys_N.narrow(0, first, own), kNoiseSalt);
+}
+
+at::Tensor Embedding::forward(const at::Tensor& ids_N, const EmbeddingNoise& noise) const {
+  const at::Tensor rows_NH = noisy(rows(ids_N), noise);
   if (scale == 1.0) return rows_NH;
   // The factor is of the model's type too, as Hugging Face has it for Gemma.
   const double factor =

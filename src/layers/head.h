@@ -1,5 +1,6 @@
 // layers/head.h: token embedding and output head, whose rows the tensor axis cuts.
 #pragma once
+#include "layers/embedding_noise.h"
 #include "layers/linear.h"
 #include "ops/cross_entropy.h"
 #include "ops/token_logprobs.h"
@@ -12,11 +13,13 @@ struct Embedding {
   double scale = 1.0;  ///< of the result
 
   void visit(Visitor& visitor) { visitor.parameter(weight); }
-  /// Shapes  ids_N [N]; result [N, H], or this rank's rows of it (parallel/region.h).
-  at::Tensor forward(const at::Tensor& ids_N) const;
+  /// Shapes  ids_N [N]; result [N, H], or this rank's rows of it (parallel/region.h). noise: goes
+  /// on the table's rows, before the factor.
+  at::Tensor forward(const at::Tensor& ids_N, const EmbeddingNoise& noise = {}) const;
 
  private:
   at::Tensor rows(const at::Tensor& ids_N) const;
+  at::Tensor noisy(const at::Tensor& rows_NH, const EmbeddingNoise& noise) const;
 };
 
 /// What of a pass the head needs.

@@ -35,6 +35,10 @@ ForwardInput padded(const ForwardInput& input, int64_t ranks) {
   result.positions_N = at::constant_pad_nd(input.positions_N, {0, more});
   if (input.dropout_keys_N.defined())
     result.dropout_keys_N = at::constant_pad_nd(input.dropout_keys_N, {0, more});
+  if (input.noise.is_there()) {
+    result.noise = {at::constant_pad_nd(input.noise.sizes_N, {0, more}),
+                    at::constant_pad_nd(input.noise.keys_N, {0, more})};
+  }
   if (!input.rows.empty()) return result;  // segments are of all ranks' tokens
   result.segments.q_starts.push_back(n + more);
   result.segments.k_starts.push_back(result.segments.k_starts.back() + more);

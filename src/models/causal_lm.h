@@ -14,6 +14,7 @@
 #include "arch/pipeline.h"
 #include "base/row_range.h"
 #include "layers/adapter_runs.h"
+#include "layers/embedding_noise.h"
 #include "layers/pass_results.h"
 #include "models/visuals.h"
 #include "ops/attention.h"
@@ -77,6 +78,7 @@ struct ForwardInput {
   /// module and the column, so that they do not depend on what else is in the pass. Undefined: no
   /// dropout.
   at::Tensor dropout_keys_N = {};
+  layers::EmbeddingNoise noise = {};
   /// On a context axis (parallel/context.h) `segments` counts the tokens of all its ranks. `rows`
   /// says which of them this pass has; empty: all.
   std::vector<RowRange> rows = {};

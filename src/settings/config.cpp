@@ -190,6 +190,13 @@ void TrainConfig::validate() const {
   check.number("warmup_ratio", schedule.warmup_ratio,
                schedule.warmup_ratio >= 0 && schedule.warmup_ratio <= 1, "must be in [0, 1]");
   check.number("max_grad_norm", max_grad_norm, max_grad_norm >= 0, "must be 0 (off) or positive");
+  check.number("neftune_noise_alpha", noise_alpha, noise_alpha >= 0 && std::isfinite(noise_alpha),
+               "must be 0 (off) or positive");
+  if (noise_alpha > 0 && objective.draws()) {
+    check.refuse("neftune_noise_alpha", fmt::format("{}", noise_alpha),
+                 tr("answers that the model draws itself are learnt as they were drawn, without "
+                    "noise"));
+  }
   check.at_least("max_bad_steps", max_bad_steps, 1);
   check_output(check, *this);
   schedule.shape.validate();

@@ -178,6 +178,7 @@ struct TrainConfig {
   AdamWConfig adamw;
   LossScaleConfig loss_scale;
   double max_grad_norm = 1.0;  ///< 0: no clipping
+  double noise_alpha = 0;      ///< of the noise on embeddings (NEFTune); 0: none
   RouterTraining routers;      ///< of models with experts
   PredictionTraining prediction;
   int64_t max_bad_steps = 5;  ///< skipped steps in a row that end the run

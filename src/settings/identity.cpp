@@ -149,6 +149,8 @@ const std::vector<Row>& rows_of_run() {
       {"routers", kMayChange, [](F f) -> Json { return router_identity(f.config); },
        /*may_lack=*/true},
       {"nf4", kFixed, [](F f) -> Json { return nf4_identity(f.config); }},
+      {"neftune", kMayChange,
+       [](F f) -> Json { return f.config.noise_alpha > 0 ? Json(f.config.noise_alpha) : Json(); }},
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},
       {"packing", kMayChange, [](F f) -> Json { return f.config.data.share_passes; }},

@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cmath>
+
 #include "base/rng.h"
 #include "train/visual_input.h"
 
@@ -29,6 +31,18 @@ models::ForwardInput text_input(const data::Batch& batch) {
   input.segment_lengths = batch.segment_lengths;
   if (batch.is_filling) input.num_tokens = 0;
   return input;
+}
+
+/// f64 [N]: α / √(L H) of each token's segment.
+at::Tensor noise_sizes(const data::Batch& batch, double alpha, int64_t hidden_size) {
+  std::vector<double> sizes;
+  sizes.reserve(batch.ids.size());
+  for (const int64_t segment : data::segment_of_tokens(batch)) {
+    const auto s = static_cast<size_t>(segment);
+    const auto tokens = static_cast<double>(batch.segment_starts[s + 1] - batch.segment_starts[s]);
+    sizes.push_back(alpha / std::sqrt(tokens * static_cast<double>(hidden_size)));
+  }
+  return at::tensor(sizes, at::kDouble);
 }
 
 }  // namespace
@@ -59,11 +73,15 @@ models::ForwardInput evaluation_input(const models::CausalLM& model, const data:
 }
 
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
-                                    uint64_t dropout_seed, int64_t chunk, double* waited_s) {
+                                    const PassNoise& noise, int64_t chunk, double* waited_s) {
   models::ForwardInput input = text_input(batch);
-  if (model.lora() && model.lora()->dropout > 0)
-    input.dropout_keys_N = token_keys_of(batch, dropout_seed);
-  add_visuals(model, batch, dropout_seed, chunk, input, waited_s);
+  const bool drops = model.lora() && model.lora()->dropout > 0;
+  if (drops) input.dropout_keys_N = token_keys_of(batch, noise.seed);
+  if (noise.noise_alpha > 0 && model.stage().embeds_at(chunk)) {
+    input.noise = {noise_sizes(batch, noise.noise_alpha, model.config().hidden_size),
+                   drops ? input.dropout_keys_N : token_keys_of(batch, noise.seed)};
+  }
+  add_visuals(model, batch, noise.seed, chunk, input, waited_s);
   return input;
 }
 

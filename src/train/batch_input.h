@@ -40,11 +40,18 @@ LossOfFilling loss_of_filling(const models::CausalLM& stage, const at::Tensor& h
 void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& schedule,
              const data::Batch& filler);
 
+/// What is random in the passes of a step.
+struct PassNoise {
+  uint64_t seed = 0;       ///< the step's, of the dropout of adapters and of the noise
+  double noise_alpha = 0;  ///< of the noise on embeddings; 0: none
+};
+
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
-/// so the batch must outlive the pass; the pass moves what a device needs. dropout_seed: the
-/// step's, for the dropout of adapters. chunk, waited_s: as add_visuals.
+/// so the batch must outlive the pass; the pass moves what a device needs. The noise of a token is
+/// uniform in ± noise_alpha / √(L H), L the number of tokens of its whole segment and H the hidden
+/// size. chunk, waited_s: as add_visuals. Source of the noise: NEFTune, arXiv 2310.05914.
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
-                                    uint64_t dropout_seed, int64_t chunk = 0,
+                                    const PassNoise& noise, int64_t chunk = 0,
                                     double* waited_s = nullptr);
 /// A key of each token's random numbers in the step of this seed: int64 [N].
 at::Tensor token_keys_of(const data::Batch& batch, uint64_t seed);

@@ -25,7 +25,8 @@ struct PassSums {
 /// What all passes of a step have in common.
 struct StepFactors {
   uint64_t dropout_seed = 0;
-  double scale = 1;  ///< the factor of every loss before its backward
+  double noise_alpha = 0;  ///< of the noise on embeddings (train/batch_input.h)
+  double scale = 1;        ///< the factor of every loss before its backward
   settings::RouterTraining routers = {};
   settings::PredictionTraining prediction = {};
   double weight_of_target = 1;  ///< of the step's weight, how much one target has

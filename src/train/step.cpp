@@ -168,6 +168,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
           .run(arch::schedule_of(config.order, mesh.stage(), stages, chunks, passes), own.batches(),
                columns,
                {.dropout_seed = mix64(config.seed, static_cast<uint64_t>(state.step)),
+                .noise_alpha = config.noise_alpha,
                 .scale = result.loss_scale / counts.weight,
                 .routers = config.routers,
                 .prediction = config.prediction,

@@ -14,11 +14,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "finite_differences.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/noise.h"
 #include "ops/norm_head.h"
 #include "ops/rms_norm.h"
 #include "ops/rotary.h"
@@ -263,6 +266,37 @@ TEST(Dropout, TheFusedLoopIsTheComposite) {
   const at::Tensor keys = keys_of(6);
   expect_gradients([&](const auto& in) { return ops::dropout(in[0], 0.3, keys, 2); },
                    {random_f64({6, 5}, 9)});
+}
+
+TEST(Noise, IsUniformAndAFunctionOfItsKeyTheSaltAndTheColumn) {
+  const at::Tensor x = random_f64({200, 101}, 3), keys = keys_of(200),
+                   sizes = at::ones({200}, at::kDouble) * 0.5;
+  const at::Tensor noise = with_noise(x, sizes, keys, 7) - x;
+  EXPECT_TRUE(at::allclose(noise, with_noise(x * 0, sizes, keys, 7), 0, 1e-12));
+  EXPECT_FALSE(at::allclose(noise, with_noise(x * 0, sizes, keys, 8), 0, 1e-3));
+  // 20,200 draws of variance 0.5² / 3: five deviations of their mean, and of the mean of squares.
+  EXPECT_NEAR(noise.mean().item<double>(), 0, 5 * 0.5 / std::sqrt(3 * 20200.0));
+  EXPECT_NEAR(noise.square().mean().item<double>(), 0.25 / 3, 0.003);
+  EXPECT_LE(noise.abs().max().item<double>(), 0.5);
+  EXPECT_GT(noise.abs().max().item<double>(), 0.499);
+  const at::Tensor some = at::tensor({41, 3, 99}, at::kLong);
+  EXPECT_TRUE(at::allclose(
+      with_noise(x.narrow(0, 0, 3) * 0, sizes.narrow(0, 0, 3), keys.index_select(0, some), 7),
+      noise.index_select(0, some), 0, 1e-12));
+  EXPECT_THAT(message_of([&] { with_noise(x, sizes, keys_of(99), 1); }), HasSubstr("for each row"));
+}
+
+TEST(Noise, TheLoopIsTheComposite) {
+  const at::Tensor keys = keys_of(17, 1000),
+                   sizes = random_f64({17}, 4).abs();  // one size for each row
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    const at::Tensor zeros = at::zeros({17, 33}, type);
+    EXPECT_TRUE(
+        at::equal(with_noise(zeros, sizes, keys, 11), oracle::noise(sizes, keys, 11, 33, type)))
+        << c10::toString(type);
+  }
+  expect_gradients([&](const auto& in) { return with_noise(in[0], sizes, keys, 2); },
+                   {random_f64({17, 5}, 9)});
 }
 
 }  // namespace

@@ -163,8 +163,7 @@ TEST_F(TrainOptions, TrainerFlagsWithoutInfluenceAreTakenWithANotice) {
 
 TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
   for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"--neftune_noise_alpha", "5"},
-                                             {"--self_cognition_sample", "500"},
+       std::vector<std::vector<std::string>>{{"--self_cognition_sample", "500"},
                                              {"--add-bos-token"},
                                              {"--label_smoothing_factor", "0.1"},
                                              {"--pissa_init", "true"},
@@ -176,10 +175,10 @@ TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
     EXPECT_THAT(refusal("sft", words), HasSubstr("[sft] " + words[0] + " is not available: "))
         << words[0];
   }
-  const std::string off = notices(
-      "sft", {"--neftune_noise_alpha", "None", "--self_cognition_sample", "0", "--lora_bias",
-              "none", "--task_type", "CAUSAL_LM", "--add_bos_token", "none", "--init_weights",
-              "true", "--label_smoothing_factor", "0.0", "--do_train", "--do_eval", "true"});
+  const std::string off =
+      notices("sft", {"--self_cognition_sample", "0", "--lora_bias", "none", "--task_type",
+                      "CAUSAL_LM", "--add_bos_token", "none", "--init_weights", "true",
+                      "--label_smoothing_factor", "0.0", "--do_train", "--do_eval", "true"});
   EXPECT_THAT(off, Not(HasSubstr("notice")));
   EXPECT_THAT(refusal("sft", {"--do_train", "false"}),
               HasSubstr("--do_train false: this command trains"));

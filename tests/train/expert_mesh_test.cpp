@@ -276,7 +276,7 @@ parallel::ExchangeTimes exchange_times(const Case& c, bool overlaps) {
         const data::StepBatches batches = batches_of(mesh, 0);
         const parallel::ExchangeTimes before = parallel::VirtualClock::of_thread()->exchanges();
         const models::ForwardInput input =
-            training_input(*state.model, batches.micro_batches.front(), 1);
+            training_input(*state.model, batches.micro_batches.front(), {.seed = 1});
         const at::Tensor hidden_NH = state.model->forward(input);
         hidden_NH.sum().backward();
         const parallel::ExchangeTimes after = parallel::VirtualClock::of_thread()->exchanges();
@@ -336,7 +336,7 @@ int64_t bytes_beside(const Case& c) {
     const Mesh mesh(world, c.shape);
     TrainState state = state_of(c, mesh);
     const data::StepBatches batches = batches_of(mesh, 0);
-    state.model->forward(training_input(*state.model, batches.micro_batches.front(), 1))
+    state.model->forward(training_input(*state.model, batches.micro_batches.front(), {.seed = 1}))
         .sum()
         .backward();
     bytes += static_cast<int64_t>(mesh.experts_beside()->traffic().bytes);

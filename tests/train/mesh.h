@@ -75,6 +75,7 @@ struct Case {
       objective_beside = {};
   bool nf4 = false;                           ///< base weights of LoRA and DoRA
   std::optional<arch::ScoreHead> score = {};  ///< in place of the vocabulary's head
+  double noise_alpha = 0;                     ///< of the noise on embeddings
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -120,6 +121,7 @@ inline TrainConfig config_of(const Case& c) {
   config.keeping.sharding = c.sharding;
   config.routers = c.routers;
   config.prediction = c.prediction;
+  config.noise_alpha = c.noise_alpha;
   if (c.chunks > 1) config.order = arch::PipelineOrder::kInterleaved;
   if (c.zero_bubble) config.order = arch::PipelineOrder::kZeroBubble;
   static const danlu::test::TemporaryDirectory directory;

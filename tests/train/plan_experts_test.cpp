@@ -272,7 +272,7 @@ double kept_by_layers(const plan::Request& request) {
     mesh.all().barrier();
     if (world.rank() == 0) bytes = -device::host_memory();
     mesh.all().barrier();
-    models::ForwardInput input = training_input(model, batch, 0);
+    models::ForwardInput input = training_input(model, batch, {.seed = 0});
     if (request.router_noise) {
       input.routers.emplace();
       input.routers->training.input_jitter = 0.1;

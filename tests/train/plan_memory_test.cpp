@@ -202,7 +202,7 @@ double kept_by_layers(const plan::Request& request) {
     mesh.all().barrier();
     if (world.rank() == 0) bytes = -device::host_memory();
     mesh.all().barrier();
-    const at::Tensor hidden_nH = model.forward(training_input(model, batch, 0));
+    const at::Tensor hidden_nH = model.forward(training_input(model, batch, {.seed = 0}));
     mesh.all().barrier();
     if (world.rank() == 0) bytes += device::host_memory();
     mesh.all().barrier();

@@ -83,6 +83,7 @@ TrainConfig config_of(const Json& job) {
   config.loss_scale.hysteresis = 2;
   config.device = "cpu";
   config.lora.dropout = 0.1;
+  if (config.tuner == Tuner::kLora) config.noise_alpha = 5;
   config.model.path = config.model.tokenizer = directory / "model";
   config.data.train = {(directory / "data.jsonl").string()};
   config.data.validation_ratio = 0.1;

@@ -277,7 +277,7 @@ TEST(VisionMesh, DropoutIsKeyedByAPicturesPlaceInTheRun) {
     data::Batch batch = data::make_batch(samples, numbers);
     batch.pixels = std::make_shared<danlu::test::DrawnPixels>(batch.media);
     const at::Tensor keys =
-        training_input(*state.model, batch, 9).visuals->dropout_keys_P.contiguous();
+        training_input(*state.model, batch, {.seed = 9}).visuals->dropout_keys_P.contiguous();
     return std::vector<int64_t>(keys.data_ptr<int64_t>(), keys.data_ptr<int64_t>() + keys.numel());
   };
   const std::vector<int64_t> both = keys_of({sample, sample}, {5, 12});

@@ -120,7 +120,6 @@ std::vector<OptionSpec> other_tasks() {
 
 std::vector<OptionSpec> model_and_tuner() {
   return {
-      unavailable({"neftune_noise_alpha", "neftune_alpha"}, "no noise is added to embeddings"),
       unavailable({"rope_scaling"},
                   "positions follow from the model's config.json; change it there"),
       unavailable({"resize_vocab", "new_special_tokens", "add_special_tokens", "add_tokens",

@@ -188,6 +188,15 @@ std::vector<OptionSpec> schedule_options() {
        .aliases = {"clip_grad", "gradient_clipping"},
        .range = at_least(0),
        .group = optimizer},
+      {.name = "neftune_noise_alpha",
+       .type = OptionType::kFloat,
+       .default_text = "0",
+       .help =
+           "NEFTune: while training, embeddings of a sample of L tokens get uniform noise of at "
+           "most alpha / sqrt(L x hidden size) (5 is usual; 0: none)",
+       .aliases = {"neftune_alpha"},
+       .range = at_least(0),
+       .group = optimizer},
       {.name = "max_bad_steps",
        .type = OptionType::kInt,
        .default_text = "5",

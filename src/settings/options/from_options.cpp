@@ -193,6 +193,7 @@ TrainConfig with_optimizer(const Options& options, TrainConfig config) {
   config.adamw = adamw_from(options, config.schedule.shape.lr);
   config.loss_scale = loss_scale_from(options);
   config.max_grad_norm = options.get_float("max_grad_norm");
+  config.noise_alpha = options.get_float("neftune_noise_alpha");
   config.max_bad_steps = options.get_int("max_bad_steps");
   return config;
 }
