@@ -1,15 +1,19 @@
 # For tools/gpu_first_run.sh and tools/npu_first_run.sh, which source it: a first run on a card beside the CPU.
 # shellcheck shell=bash
 
-# begin NAME [BUILD] [OUT]: folder OUT, empty but for data. Sets build, out, danlu and failed; $device is the card.
+# begin NAME [BUILD] [OUT]: folder OUT, empty but for data; of what is there only an earlier first run is replaced.
+# Sets build, out, danlu and failed; $device is the card.
 begin() {
   build=${2:-build}
   out=${3:-$1-first-run}
   danlu=$(realpath "$build")/danlu
   failed=0
   export DANLU_LANG=en
+  if [ -e "$out" ] && [ ! -e "$out/first-run" ]; then
+    stop "$out is there and no earlier first run: name another folder, or remove it"
+  fi
   rm -rf "$out"
-  mkdir -p "$out/data" || exit 1
+  mkdir -p "$out/data" && touch "$out/first-run" || exit 1
 }
 
 say() { printf '\n== %s\n' "$*"; }
