@@ -78,7 +78,7 @@ TEST(GoldenPrompts, AreThoseOfTheScript) {
     }
     EXPECT_EQ(tasks.size(), golden["leaves"]);
     EXPECT_EQ(num_items, golden["items"]);
-    EXPECT_EQ(sum.hex(), golden["sha256"]);
+    EXPECT_EQ(sum.hex(), golden["sha256"].get<std::string>());
   }
 }
 

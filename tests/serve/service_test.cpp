@@ -559,7 +559,7 @@ TEST_F(ProtocolTest, StreamedTextsAreTheWholeOnes) {
     }
     for (size_t k = 0; k < 2; ++k) {
       const Json& message = whole["choices"][k]["message"];
-      EXPECT_EQ(content[k], message["content"]) << text;
+      EXPECT_EQ(content[k], message["content"].get<std::string>()) << text;
       EXPECT_EQ(reasoning[k], message.value("reasoning", "")) << text;
     }
   }
