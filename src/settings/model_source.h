@@ -26,6 +26,8 @@ struct ModelSource {
   /// How `path` is opened: config.json named by the user, and where else it may lie.
   std::filesystem::path config_dir = {}, fallback_dir = {};
   std::string iteration = {};  ///< Megatron: "1000", "release"; empty: the tracker's
+  /// config.json of a model that flags alone describe, which begins at random; null: there is one.
+  Json described = {};
 };
 
 /// The model that the run begins with; from scratch without tensors. Reads headers only.

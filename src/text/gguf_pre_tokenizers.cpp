@@ -1,10 +1,12 @@
 #include "text/gguf_pre_tokenizers.h"
 
 #include <algorithm>
+#include <charconv>
 #include <initializer_list>
 #include <vector>
 
 #include "text/tokenizer/scanners.h"
+#include "text/tokenizer/utf8.h"
 
 namespace danlu::text {
 namespace {
@@ -191,7 +193,65 @@ Json pre_tokenizer_json(GgufCut cut) {
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
+/// A pattern with the characters that `\x{…}`, `\r` and `\n` stand for: files have either spelling.
+std::string spelled_out(std::string_view pattern) {
+  std::string out;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '\\' || i + 1 == pattern.size()) {
+      out += pattern[i];
+      continue;
+    }
+    const char next = pattern[++i];
+    const size_t end = next == 'x' ? pattern.find('}', i) : std::string_view::npos;
+    if (next == 'r' || next == 'n') {
+      out += next == 'r' ? '\r' : '\n';
+    } else if (end != std::string_view::npos && pattern[i + 1] == '{') {
+      uint32_t value = 0;
+      std::from_chars(pattern.data() + i + 2, pattern.data() + end, value, 16);
+      append_utf8(value, out);
+      i = end;
+    } else {
+      out += '\\';
+      out += next;
+    }
+  }
+  return out;
+}
+
+/// Cuts that have a name of one model each; whether whole words skip the merges there, as far as it
+/// tells names apart.
+struct WrittenName {
+  std::string_view name;
+  GgufCut cut;
+  bool ignore_merges = false;
+};
+constexpr WrittenName kWrittenNames[] = {{"deepseek-v3", GgufCut::kDeepseekV3},
+                                         {"deepseek-llm", GgufCut::kDeepseekLlm},
+                                         {"deepseek-coder", GgufCut::kDeepseekCoder},
+                                         {"gpt-4o", GgufCut::kGpt4o},
+                                         {"llama4", GgufCut::kGpt4o, true},
+                                         {"tekken", GgufCut::kTekken, true},
+                                         {"qwen35", GgufCut::kQwen35}};
+
+/// Single digits and runs of them are the same where no merge joins digits, as in DeepSeek's.
+std::string_view without_run(std::string_view regex) {
+  return regex == R"(\p{N}+)" ? regex.substr(0, regex.size() - 1) : regex;
+}
+
 }  // namespace
+
+std::string gguf_name_of_cuts(const std::vector<std::string>& regexes, bool ignore_merges) {
+  for (const WrittenName& known : kWrittenNames) {
+    const std::vector<std::string_view> theirs = regexes_of(known.cut);
+    const bool is_same =
+        std::equal(regexes.begin(), regexes.end(), theirs.begin(), theirs.end(),
+                   [](const std::string& a, std::string_view b) {
+                     return spelled_out(without_run(a)) == spelled_out(without_run(b));
+                   });
+    if (is_same && known.ignore_merges == ignore_merges) return std::string(known.name);
+  }
+  return {};
+}
 
 std::optional<GgufPreTokenizer> gguf_pre_tokenizer(std::string_view name) {
   const auto found = std::find_if(std::begin(kNamedCuts), std::end(kNamedCuts),

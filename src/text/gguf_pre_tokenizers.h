@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 
@@ -20,6 +21,10 @@ struct GgufPreTokenizer {
 /// Source: llama.cpp, src/llama-vocab.cpp; where it approximates a pattern, the models' own
 /// tokenizer.json.
 std::optional<GgufPreTokenizer> gguf_pre_tokenizer(std::string_view name);
+
+/// The name under which llama.cpp cuts by these regular expressions, one after the other, and joins
+/// by merges; "" if it has none. For those that no model of a name of their own has.
+std::string gguf_name_of_cuts(const std::vector<std::string>& regexes, bool ignore_merges);
 
 /// "bloom, command-r, …", sorted.
 std::string known_gguf_pre_tokenizers();

@@ -161,7 +161,9 @@ class WireText {
 size_t num_pieces(const GgufVocabulary& vocabulary) {
   size_t count = vocabulary.tokens.size();
   while (count > 0 && is_placeholder(vocabulary, count - 1)) --count;
-  return count;
+  // Other tokens are numbered behind them by the class of the tokenizer.
+  const Json own = vocabulary.own.is_object() ? vocabulary.own : Json::object();
+  return std::min(count, json_get<size_t>(own, "pieces").value_or(count));
 }
 
 /// Numbers of fields and values are sentencepiece_model.proto's.

@@ -8,8 +8,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/gguf_pre_tokenizers.h"
 #include "text/gguf_tokenizer_files.h"
 #include "text/sentencepiece/model_file.h"
+#include "text/tiktoken.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/companions.h"
 #include "text/tokenizer/json_fields.h"
@@ -69,6 +71,20 @@ std::string split_regex(const Json& part, const std::string& origin) {
 /// As BLOOM's tokenizer.json has it.
 constexpr std::string_view kBlooms = " ?[^(\\s|[.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C])]+";
 
+/// What cuts before bytes are spelled; empty if other steps do.
+std::vector<std::string> cutting_regexes(const std::vector<Json>& parts,
+                                         const std::string& origin) {
+  std::vector<std::string> regexes;
+  if (parts.empty() || !is_byte_level(parts.back(), false, origin)) return {};
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    const bool is_digits = component_type(parts[i], "a pre-tokenizer", origin) == "Digits" &&
+                           field_or(parts[i], "individual_digits", false, origin);
+    regexes.push_back(is_digits ? R"(\p{N})" : split_regex(parts[i], origin));
+    if (regexes.back().empty()) return {};
+  }
+  return regexes;
+}
+
 /// llama.cpp's name of a pre-tokenizer; "" if it has none that cuts in the same way.
 /// Source: llama.cpp, src/llama-vocab.cpp.
 std::string pre_tokenizer_name(const Json& pre_tokenizer, bool ignore_merges,
@@ -76,7 +92,8 @@ std::string pre_tokenizer_name(const Json& pre_tokenizer, bool ignore_merges,
   const std::vector<Json> parts = parts_of(pre_tokenizer, "pretokenizers", origin);
   if (parts.size() == 1 && is_byte_level(parts[0], true, origin))
     return ignore_merges ? "" : "gpt-2";
-  if (parts.size() != 2) return {};
+  const std::string named = gguf_name_of_cuts(cutting_regexes(parts, origin), ignore_merges);
+  if (!named.empty() || parts.size() != 2) return named;
   if (component_type(parts[0], "a pre-tokenizer", origin) == "Digits") {
     const bool single = field_or(parts[0], "individual_digits", false, origin);
     return single && is_byte_level(parts[1], true, origin) && !ignore_merges ? "starcoder" : "";
@@ -127,14 +144,20 @@ void write_byte_level(const TokenizerJsonParts& json, const fs::path& file, Gguf
 
 // --- SentencePiece -------------------------------------------------------------------------------
 
-/// Scores by which llama.cpp merges in the order of `merges`: the earlier, the higher.
+/// Scores by which llama.cpp merges in the order of `merges`: the earlier, the higher. Tokens that
+/// are taken from a text before it is cut (`out` knows their types) are made by no merge.
 std::unordered_map<std::string, float> scores_of(const TokenizerJsonParts& json,
-                                                 const fs::path& file) {
+                                                 const fs::path& file, const GgufVocabulary& out) {
+  std::unordered_set<std::string_view> taken_before;
+  for (size_t id = 0; id < out.tokens.size(); ++id) {
+    if (out.types[id] == GgufTokenType::kUserDefined || out.types[id] == GgufTokenType::kControl)
+      taken_before.insert(out.tokens[id]);
+  }
   std::unordered_map<std::string, float> scores;
   std::string previous;
   for (const auto& [left, right] : json.merges) {
     std::string token = left + right;
-    if (token == previous) continue;
+    if (token == previous || taken_before.contains(token)) continue;
     const auto rank = static_cast<float>(scores.size());
     if (!scores.emplace(token, -rank).second)
       refuse(file, tr("the merges that give \"{}\" do not stand together, and llama.cpp "
@@ -162,6 +185,10 @@ bool puts_space_in_front(const TokenizerJsonParts& json, const fs::path& file) {
   }
   for (const Json& step : parts_of(part(json.rest, "pre_tokenizer"), "pretokenizers", origin)) {
     const std::string type = component_type(step, "a pre-tokenizer", origin);
+    // Gemma's: it cuts behind spaces, of which the normalizer has left none.
+    if (type == "Split" && replaces &&
+        field_or<std::string>(member(step, "pattern", origin), "String", "", origin) == " ")
+      continue;
     if (type != "Metaspace" || field_or(step, "split", true, origin))
       refuse(file, tr("the pre-tokenizer {} beside byte fallback is unknown to llama.cpp", type));
     replaces = true;
@@ -176,7 +203,7 @@ void add_merged_pieces(const TokenizerJsonParts& json, const fs::path& file, Ggu
   out.model = "llama";
   out.pre = "default";
   out.add_space_prefix = puts_space_in_front(json, file);
-  const auto scores = scores_of(json, file);
+  const auto scores = scores_of(json, file, out);
   for (size_t id = 0; id < out.tokens.size(); ++id) {
     const auto score = scores.find(out.tokens[id]);
     const bool is_padding = out.types[id] == GgufTokenType::kUnused;
@@ -197,6 +224,7 @@ void add_sentencepiece(const fs::path& file, GgufVocabulary& out) {
   out.model = "llama";
   out.pre = "default";
   out.add_space_prefix = parts.rules.add_dummy_prefix;
+  out.pieces = parts.pieces.size();
   for (size_t id = 0; id < out.tokens.size(); ++id) {
     GgufTokenType& type = out.types[id];
     if (id >= parts.pieces.size()) {
@@ -266,6 +294,13 @@ Json mend_texts(GgufVocabulary& out) {
   return mended;
 }
 
+/// What GLM and ChatGLM put before every text.
+bool opens_a_chat(const Tokenizer& tokenizer, const std::vector<TokenId>& before) {
+  if (before.size() != 2 || tokenizer.id_to_token(before[0]) != "[gMASK]") return false;
+  const auto second = tokenizer.id_to_token(before[1]);
+  return second == "sop" || second == "<sop>";
+}
+
 void add_special(const Tokenizer& tokenizer, const fs::path& directory, GgufVocabulary& out) {
   out.bos = tokenizer.bos_id();
   out.eos = tokenizer.eos_id();
@@ -279,18 +314,36 @@ void add_special(const Tokenizer& tokenizer, const fs::path& directory, GgufVoca
   const std::vector<TokenId> before(whole.begin(), at);
   const std::vector<TokenId> after(at == whole.end() ? at : at + static_cast<int64_t>(plain.size()),
                                    whole.end());
+  if (!out.bos && before.size() == 1) out.bos = before[0];  // no file names it
   out.add_bos = before.size() == 1 && out.bos == before[0];
   out.add_eos = after.size() == 1 && out.eos == after[0];
+  if (after.empty() && opens_a_chat(tokenizer, before)) {
+    out.notes.push_back(
+        tr("llama.cpp puts no [gMASK] and sop before a plain text; chat templates have them"));
+    return;
+  }
   if ((!out.add_bos && !before.empty()) || (!out.add_eos && !after.empty()))
     refuse(directory, tr("a text is given {} tokens before and {} after it; llama.cpp "
                          "knows bos and eos only",
                          before.size(), after.size()));
 }
 
+/// The vocabulary in tiktoken's form that Tokenizer::load takes, where it does; else empty.
+fs::path tiktoken_in(const fs::path& directory) {
+  if (fs::is_regular_file(directory / "tokenizer.json")) return {};
+  const fs::path model = directory / "tokenizer.model", qwen = directory / "qwen.tiktoken";
+  if (fs::is_regular_file(model)) return is_tiktoken(MappedFile(model).text()) ? model : fs::path();
+  const bool has_two = fs::is_regular_file(directory / "vocab.json") &&
+                       fs::is_regular_file(directory / "merges.txt");
+  return !has_two && fs::is_regular_file(qwen) ? qwen : fs::path();
+}
+
 void add_model(const fs::path& directory, const TokenizerJsonParts& json, GgufVocabulary& out) {
   const fs::path json_file = directory / "tokenizer.json",
                  model_file = directory / "tokenizer.model";
   if (!fs::is_regular_file(json_file)) {
+    if (const fs::path ranks = tiktoken_in(directory); !ranks.empty())
+      return write_byte_level(json, ranks, out);
     if (fs::is_regular_file(model_file)) return add_sentencepiece(model_file, out);
     return write_byte_level(json, directory / "vocab.json", out);
   }
@@ -393,6 +446,16 @@ Json own_parts(const Tokenizer& tokenizer, const fs::path& directory,
   return {{"tokenizer_config", config}, {"tokenizer_json", parts}};
 }
 
+/// What reads the files that a GGUF file's tokenizer becomes: their class reads other files.
+void name_a_class_of_files(const fs::path& directory, Json& own) {
+  if (own.is_null()) return;
+  Json& config = own["tokenizer_config"];
+  const std::string name = json_get<std::string>(config, "tokenizer_class").value_or("");
+  if (!tiktoken_in(directory).empty())
+    config["tokenizer_class"] =
+        name == "QWenTokenizer" ? "Qwen2Tokenizer" : "PreTrainedTokenizerFast";
+}
+
 /// The merges of a tokenizer.json, which gives other ids than scores where a token can be made in
 /// several ways. False if one of them cannot be written in a line.
 bool add_merges(const TokenizerJsonParts& json, GgufVocabulary& out) {
@@ -415,6 +478,8 @@ GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_siz
   TokenizerJsonParts json;
   if (fs::is_regular_file(directory / "tokenizer.json")) {
     json = read_tokenizer_json_parts(directory / "tokenizer.json");
+  } else if (const fs::path ranks = tiktoken_in(directory); !ranks.empty()) {
+    json = parts_of_tiktoken(ranks);
   } else if (!fs::is_regular_file(directory / "tokenizer.model")) {
     json = parts_of_two_files(directory);
   }
@@ -425,6 +490,10 @@ GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_siz
   const Json mended = mend_texts(out);
   if (add_merges(json, out)) out.own = own_parts(*tokenizer, directory, json);
   if (!out.own.is_null() && !mended.empty()) out.own["tokens"] = mended;
+  name_a_class_of_files(directory, out.own);
+  // Its code numbers tokens of its own behind the pieces.
+  if (!out.own.is_null() && tokenizer->config().value("tokenizer_class", "") == "ChatGLMTokenizer")
+    out.own["pieces"] = out.pieces;
   out.chat_template = tokenizer->chat_template();
   if (out.add_space_prefix.value_or(false) && !tokenizer->config().value("legacy", true)) {
     out.notes.push_back(

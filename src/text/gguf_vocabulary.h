@@ -37,10 +37,12 @@ struct GgufVocabulary {
   /// Others by name.
   std::vector<std::pair<std::string, std::string>> named_templates;
   /// What llama.cpp has no words for, so that the file read back gives the ids of the files it was
-  /// made from: "tokenizer_json" without vocabulary and merges, or parts of "tokenizer_config".
+  /// made from: "tokenizer_json" without vocabulary and merges, or parts of "tokenizer_config";
+  /// "pieces" where further tokens follow from the class of the tokenizer alone.
   /// Null in others' files.
   Json own;
   std::vector<std::string> notes;  ///< where llama.cpp may give other ids
+  size_t pieces = 0;               ///< of a tokenizer.model; other tokens are numbered behind them
 };
 
 /// The tokenizer that Tokenizer::load finds in `directory`, with `vocab_size` tokens: ids that the

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
 
 #include "base/file.h"
 #include "base/lfs_pointer.h"
@@ -74,6 +77,13 @@ std::vector<BpeModel::Pair> all_cuts(const std::vector<RankedToken>& tokens,
   return merges;
 }
 
+Json pre_tokenizer_of(std::string_view regex) {
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", std::string(regex)}}}, {"behavior", "Isolated"}};
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}};
+}
+
 /// The vocabulary with its merges, and text cut by `regex`.
 Pipeline ranked_pipeline(const std::vector<RankedToken>& tokens, std::string_view regex,
                          const std::string& origin) {
@@ -99,12 +109,8 @@ Pipeline ranked_pipeline(const std::vector<RankedToken>& tokens, std::string_vie
   options.ignore_merges = true;  // a piece that is a token is that token
   auto model =
       std::make_unique<BpeModel>(std::move(vocabulary), merges, std::move(options), origin);
-  const Json split = {
-      {"type", "Split"}, {"pattern", {{"Regex", std::string(regex)}}}, {"behavior", "Isolated"}};
-  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   PreTokenizerBuild build =
-      make_pre_tokenizer({{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}},
-                         model->can_use_raw_bytes(), origin);
+      make_pre_tokenizer(pre_tokenizer_of(regex), model->can_use_raw_bytes(), origin);
   if (build.raw_bytes) model->use_raw_bytes();
   Pipeline pipeline;
   pipeline.pre_tokenizer = std::move(build.pre_tokenizer);
@@ -125,9 +131,9 @@ AddedTokens special_of_qwen(TokenId first) {
   return added;
 }
 
-/// Puts those of `names` before a text that are among `tokens`.
-PostProcessor prefix_of(const std::vector<std::string>& names,
-                        const std::vector<AddedToken>& tokens, const std::string& origin) {
+/// tokenizer.json's post_processor that puts those of `names` before a text that are among
+/// `tokens`.
+Json prefix_of(const std::vector<std::string>& names, const std::vector<AddedToken>& tokens) {
   Json single = Json::array(), special = Json::object();
   for (const std::string& name : names) {
     const auto token = std::ranges::find(tokens, name, &AddedToken::content);
@@ -138,11 +144,67 @@ PostProcessor prefix_of(const std::vector<std::string>& names,
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
   Json pair = single;
   pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 0}}}});
-  return make_post_processor({{"type", "TemplateProcessing"},
-                              {"single", single},
-                              {"pair", pair},
-                              {"special_tokens", special}},
-                             origin);
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"pair", pair},
+          {"special_tokens", special}};
+}
+
+/// What tells the two tokenizers apart that ship such files.
+struct OfModel {
+  bool is_qwen = false;
+  Companions companions;
+  std::vector<RankedToken> tokens;
+  std::string_view regex() const { return is_qwen ? kQwen2Regex : kLlama3Regex; }
+  Json normalizer() const { return is_qwen ? Json{{"type", "NFC"}} : Json(); }
+  Json post_processor() const {
+    return is_qwen ? Json() : prefix_of({"[gMASK]", "<sop>"}, companions.added);
+  }
+};
+
+OfModel read_of_model(const fs::path& path) {
+  refuse_lfs_pointer(path, "the tokenizer");
+  OfModel model;
+  model.companions = read_companions(path.parent_path());
+  const std::string name = model.companions.tokenizer_class();
+  model.is_qwen = name == "QWenTokenizer";
+  if (!model.is_qwen && name != "ChatGLM4Tokenizer") {
+    throw ModelError(tr("{}: a tiktoken vocabulary of tokenizer_class \"{}\" is not read; those of "
+                        "QWenTokenizer "
+                        "and ChatGLM4Tokenizer are",
+                        path.string(), name),
+                     tr("take tokenizer.json from the Hugging Face form of the model"));
+  }
+  model.tokens = read_ranks(path);
+  return model;
+}
+
+using Ranks = std::unordered_map<std::string_view, TokenId>;
+
+/// The two tokens of lower ranks that the bytes of `token` are joined to before it; none for a
+/// single byte, and where they are not two.
+std::optional<std::pair<std::string_view, std::string_view>> last_cut(const RankedToken& token,
+                                                                      const Ranks& ranks) {
+  const std::string_view bytes = token.bytes;
+  std::vector<size_t> begins(bytes.size());
+  std::iota(begins.begin(), begins.end(), size_t{0});
+  const auto end_of = [&](size_t part) {
+    return part + 1 < begins.size() ? begins[part + 1] : bytes.size();
+  };
+  while (begins.size() > 2) {
+    size_t best = 0;
+    TokenId lowest = token.rank;
+    for (size_t part = 0; part + 1 < begins.size(); ++part) {
+      const auto found = ranks.find(bytes.substr(begins[part], end_of(part + 1) - begins[part]));
+      if (found == ranks.end() || found->second >= lowest) continue;
+      lowest = found->second;
+      best = part + 1;
+    }
+    if (best == 0) return std::nullopt;
+    begins.erase(begins.begin() + static_cast<std::ptrdiff_t>(best));
+  }
+  if (begins.size() < 2) return std::nullopt;
+  return std::pair(bytes.substr(0, begins[1]), bytes.substr(begins[1]));
 }
 
 }  // namespace
@@ -167,29 +229,52 @@ bool is_tiktoken(std::string_view text) {
 }
 
 std::shared_ptr<const Tokenizer> load_tiktoken_of_model(const fs::path& path) {
-  refuse_lfs_pointer(path, "the tokenizer");
-  Companions companions = read_companions(path.parent_path());
-  const std::string name = companions.tokenizer_class();
-  const bool is_qwen = name == "QWenTokenizer";
-  if (!is_qwen && name != "ChatGLM4Tokenizer") {
-    throw ModelError(tr("{}: a tiktoken vocabulary of tokenizer_class \"{}\" is not read; those of "
-                        "QWenTokenizer "
-                        "and ChatGLM4Tokenizer are",
-                        path.string(), name),
-                     tr("take tokenizer.json from the Hugging Face form of the model"));
-  }
-  const std::vector<RankedToken> tokens = read_ranks(path);
-  Pipeline pipeline = ranked_pipeline(tokens, is_qwen ? kQwen2Regex : kLlama3Regex, path.string());
-  if (is_qwen) {
-    pipeline.normalizer = make_normalizer({{"type", "NFC"}}, path.string());
-    pipeline.added = special_of_qwen(tokens.back().rank + 1);
-    if (!companions.special.eos) companions.special.eos = "<|endoftext|>";
-    if (!companions.special.pad) companions.special.pad = "<|endoftext|>";
+  OfModel model = read_of_model(path);
+  Pipeline pipeline = ranked_pipeline(model.tokens, model.regex(), path.string());
+  if (model.is_qwen) {
+    pipeline.normalizer = make_normalizer(model.normalizer(), path.string());
+    pipeline.added = special_of_qwen(model.tokens.back().rank + 1);
+    auto& special = model.companions.special;
+    if (!special.eos) special.eos = "<|endoftext|>";
+    if (!special.pad) special.pad = "<|endoftext|>";
   } else {
-    pipeline.post_processor = prefix_of({"[gMASK]", "<sop>"}, companions.added, path.string());
+    pipeline.post_processor = make_post_processor(model.post_processor(), path.string());
   }
-  return std::make_shared<PipelineTokenizer>(std::move(pipeline), std::move(companions),
+  return std::make_shared<PipelineTokenizer>(std::move(pipeline), std::move(model.companions),
                                              std::vector<fs::path>{path});
+}
+
+TokenizerJsonParts parts_of_tiktoken(const fs::path& path) {
+  const OfModel model = read_of_model(path);
+  Ranks ranks;
+  for (const RankedToken& token : model.tokens) ranks.emplace(token.bytes, token.rank);
+  TokenizerJsonParts parts;
+  for (const RankedToken& token : model.tokens) {
+    const auto cut = last_cut(token, ranks);
+    if (!cut) continue;
+    auto& [left, right] = parts.merges.emplace_back();
+    append_byte_level(cut->first, left);
+    append_byte_level(cut->second, right);
+  }
+  Json added = Json::array();
+  if (model.is_qwen) {
+    const AddedTokens special = special_of_qwen(model.tokens.back().rank + 1);
+    for (const AddedToken& token : special.tokens()) {
+      added.push_back({{"id", token.id},
+                       {"content", token.content},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
+    }
+  }
+  parts.rest = {{"added_tokens", added},
+                {"normalizer", model.normalizer()},
+                {"pre_tokenizer", pre_tokenizer_of(model.regex())},
+                {"post_processor", model.post_processor()},
+                {"decoder", {{"type", "ByteLevel"}}}};
+  return parts;
 }
 
 }  // namespace danlu::text

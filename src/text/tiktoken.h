@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "text/gguf_tokenizer_files.h"
 #include "text/tokenizer.h"
 
 namespace danlu::text {
@@ -25,5 +26,10 @@ bool is_tiktoken(std::string_view text);
 /// <|extra_0|> to <|extra_204|>; GLM-4's are those of added_tokens_decoder, and add_special puts
 /// [gMASK]<sop> before a text. Errors: as load_tiktoken; ModelError for any other class.
 std::shared_ptr<const Tokenizer> load_tiktoken_of_model(const std::filesystem::path& path);
+
+/// The same tokenizer as a tokenizer.json would say it, with a merge for each token: of the two
+/// that its bytes are joined to by lower ranks. Errors: as load_tiktoken_of_model. Source:
+/// llama.cpp, convert_hf_to_gguf.py, QwenModel.bpe.
+TokenizerJsonParts parts_of_tiktoken(const std::filesystem::path& path);
 
 }  // namespace danlu::text

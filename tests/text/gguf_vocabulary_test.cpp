@@ -154,6 +154,11 @@ TEST_F(ByteTokenizer, PreTokenizersThatLlamaCppKnows) {
   EXPECT_EQ(read({{"type", "Sequence"}, {"pretokenizers", {digits, byte_level(true)}}}).pre,
             "starcoder");
   EXPECT_EQ(read(split(" ?[^(\\s|[.,!?…。，、।۔،])]+")).pre, "bloom");
+  // Llama 4's, as its tokenizer.json has it: whole words skip the merges.
+  const std::string llama4 =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  EXPECT_EQ(read(split(llama4), {}, {{"ignore_merges", true}}).pre, "llama4");
+  EXPECT_EQ(read(split(llama4)).pre, "gpt-4o");
 }
 
 TEST_F(ByteTokenizer, OthersAreRefusedWithWhatTheyAre) {

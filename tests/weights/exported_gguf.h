@@ -12,6 +12,7 @@
 #include "weights/convert/layout_writer.h"
 #include "weights/gguf/gguf_model.h"
 #include "weights/gguf/gguf_reader.h"
+#include "weights/gguf/offset_norms.h"
 #include "weights/hf/stored_form.h"
 
 namespace danlu::weights::gguf {
@@ -64,15 +65,17 @@ struct Exported {
     const std::filesystem::path beside = directory / "changed";
     std::filesystem::remove_all(beside);
     std::filesystem::create_directory(beside);
-    write_layout(*source, plan.layout, {plan_file(metadata, plan.tensors, plan.constants)}, beside);
+    const auto stored = with_one_added(source, config, metadata);
+    write_layout(*stored, plan.layout, {plan_file(metadata, plan.tensors, plan.constants)}, beside);
     return beside / "model.gguf";
   }
 
  private:
   void write(TensorType type) {
     plan = plan_model(config, source->tensors(), {.type = type, .model_name = "tiny"});
+    const auto stored = with_one_added(source, config, plan.metadata);
     check_layout(plan.layout);
-    write_layout(*source, plan.layout, {plan_file(plan.metadata, plan.tensors, plan.constants)},
+    write_layout(*stored, plan.layout, {plan_file(plan.metadata, plan.tensors, plan.constants)},
                  directory.path());
     gguf = gguf::open(file());
   }

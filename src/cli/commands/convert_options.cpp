@@ -287,6 +287,10 @@ std::vector<OptionSpec> described_options() {
        .type = OptionType::kList,
        .help = "modules the adapters sit on",
        .group = group},
+      {.name = "save_lora_to_hf",
+       .type = OptionType::kBool,
+       .help = "hf means the adapters alone, as PEFT has them",
+       .group = group},
   };
 }
 
@@ -305,6 +309,7 @@ std::vector<OptionSpec> foreign_convert_options() {
                "source_expert_parallel_size"},
               "files say how they are divided"),
       unavailable({"schedules_method"}, "the dual-pipe layout is not written by this version"),
+      ignored({"first_k_dense_replace"}, "config.json says how many layers are dense"),
       ignored({"mtp_num_layers", "num_nextn_predict_layers"},
               "config.json says how many layers predict further ahead"),
       unavailable({"tp_2d"}, "two-dimensional tensor parallelism is not written by this version"),

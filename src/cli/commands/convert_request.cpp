@@ -34,6 +34,17 @@ void read_places(const Options& options, ConvertRequest& request) {
   request.output = place("save_dir", "where to write");
 }
 
+/// MindSpeed's converters for DeepSeek-V3 have one direction each, which the sizes tell: there is
+/// no other word for it on their lines.
+std::optional<ConvertTo> direction_of_sizes(const Options& options) {
+  if (options.is_given("source_tensor_parallel_size")) return ConvertTo::kHf;
+  for (const char* size : {"tp", "pp", "ep"}) {
+    if (options.is_given(size) && options.given_as(size).starts_with("--target"))
+      return ConvertTo::kCore;
+  }
+  return std::nullopt;
+}
+
 /// The target by --to or by MindSpeed's pair of flags.
 void read_target(const Options& options, ConvertRequest& request) {
   const bool has_short = options.is_set("to");
@@ -42,7 +53,8 @@ void read_target(const Options& options, ConvertRequest& request) {
   const bool means_gguf = !has_short && !options.is_set("save_model_type") && !to_legacy &&
                           !options.get_bool_or("use_mcore_models", false) &&
                           (request.output.extension() == ".gguf" || options.is_given("outtype"));
-  if (!has_short && !options.is_set("save_model_type") && !means_gguf) {
+  const auto by_sizes = direction_of_sizes(options);
+  if (!has_short && !options.is_set("save_model_type") && !means_gguf && !by_sizes) {
     throw UsageError(tr("[convert] what to write is not said"),
                      tr("--to hf, mcore, legacy, mm, native, gguf or peft"));
   }
@@ -54,8 +66,11 @@ void read_target(const Options& options, ConvertRequest& request) {
         {"mm", ConvertTo::kMm},    {"native", ConvertTo::kNative}, {"gguf", ConvertTo::kGguf},
         {"peft", ConvertTo::kPeft}};
     request.to = names.at(options.get_string("to"));
+  } else if (!options.is_set("save_model_type")) {
+    request.to = *by_sizes;
   } else if (options.get_string("save_model_type") == "hf") {
-    request.to = ConvertTo::kHf;
+    const bool adapters = options.get_bool_or("save_lora_to_hf", false);
+    request.to = adapters ? ConvertTo::kPeft : ConvertTo::kHf;
     // convert_ckpt.py is given the original directory here and writes below it.
     if (fs::exists(request.output / "config.json") && request.source_options.config_dir.empty())
       request.source_options.config_dir = request.output;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/gguf_header.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
 #include "weights/compare/compare.h"
@@ -14,6 +15,7 @@
 #include "weights/convert/checkpoint_source.h"
 #include "weights/gguf/gguf_model.h"
 #include "weights/gguf/gguf_reader.h"
+#include "weights/gguf/offset_norms.h"
 #include "weights/layout_source.h"
 #include "weights/tensor_source.h"
 
@@ -32,8 +34,10 @@ Tensors open_gguf(const fs::path& file, const fs::path& other,
     return tensors;
   const weights::CheckpointSource model = weights::open_checkpoint_source(other, settings);
   const auto globals = weights::megatron::global_tensors(model.config, model.config.dtype);
-  return weights::open_layout(weights::gguf::plan_model(model.config, globals, {}).layout,
-                              {tensors});
+  const MappedFile content(file);
+  return weights::gguf::with_one_taken(
+      weights::open_layout(weights::gguf::plan_model(model.config, globals, {}).layout, {tensors}),
+      model.config, gguf::parse_header(content.bytes(), file.string()).metadata);
 }
 
 Tensors open_any(const fs::path& path, const fs::path& other,

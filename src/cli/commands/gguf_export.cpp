@@ -1,6 +1,7 @@
 #include "cli/commands/gguf_export.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -49,6 +50,16 @@ void add_vocabulary(const arch::ModelConfig& config, const std::filesystem::path
 }
 
 }  // namespace
+
+weights::gguf::TensorType gguf_type_named(const std::string& name) {
+  using weights::gguf::TensorType;
+  static const std::map<std::string, TensorType> kTypes = {{"f32", TensorType::kF32},
+                                                           {"f16", TensorType::kF16},
+                                                           {"bf16", TensorType::kBF16},
+                                                           {"q8_0", TensorType::kQ8_0},
+                                                           {"q4_0", TensorType::kQ4_0}};
+  return kTypes.at(name);
+}
 
 weights::gguf::ModelPlan plan_gguf(const arch::ModelConfig& config,
                                    const std::vector<weights::TensorInfo>& globals,

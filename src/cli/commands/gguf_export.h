@@ -2,6 +2,7 @@
 // put together.
 #pragma once
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -9,6 +10,9 @@
 #include "weights/gguf/gguf_model.h"
 
 namespace danlu::cli {
+
+/// What --outtype names. REQUIRES: one of its choices.
+weights::gguf::TensorType gguf_type_named(const std::string& name);
 
 /// The plan of a file with the model's tensors, as `globals` describes them, and the tokenizer that
 /// `tokenizer` is: a directory, or a GGUF file, whose keys are taken as they are. Notes of both are

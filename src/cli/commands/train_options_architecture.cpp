@@ -78,6 +78,7 @@ std::vector<OptionSpec> retyped_parts() {
       retyped_number("scale_emb", "scale_emb"),
       retyped_number("scale_depth", "scale_depth"),
       retyped_number("dim_model_base", "dim_model_base"),
+      retyped_number("init_method_std", "initializer_range of a model that flags describe"),
       retyped_number("attention_dropout", "0: models are trained without dropout inside"),
       retyped_number("hidden_dropout", "0: models are trained without dropout inside"),
   };

@@ -199,8 +199,10 @@ TrainConfig with_optimizer(const Options& options, TrainConfig config) {
 }
 
 TrainConfig with_output(const Options& options, TrainConfig config) {
-  config.output =
-      output_from(options, options.get_string_or("model_type", base_name(config.model.path)));
+  const Json& described = config.model.described;
+  const std::string name = described.is_null() ? base_name(config.model.path)
+                                               : described.at("model_type").get<std::string>();
+  config.output = output_from(options, options.get_string_or("model_type", name));
   take(recorded_settings(options, config), config);
   return config;
 }
@@ -222,6 +224,10 @@ Read read_config(const std::string& verb, const Options& given, const RankPlace&
   if (options.has_value("deepspeed"))
     config = with_deepspeed(options.get_string("deepspeed"), options, std::move(config));
   check_architecture_flags(options, model);
+  if (!config.model.described.is_null() && config.tuner == Tuner::kLora) {
+    throw UsageError(tr("[train] adapters of a model that is random and nowhere"),
+                     tr("leave --tuner lora out, or name the model they are for: --model DIR"));
+  }
   report_loss_scale(config);
   report_idle_flags(options, config);
   config.batch = checked_batch(config);

@@ -111,6 +111,9 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
       {options.has_value("model") || options.has_value("load"),
        {"model_type"},
        tr("where the model's directory is named")},
+      {config.model.described.is_null(),
+       {"init_method_std"},
+       tr("beside config.json, whose initializer_range decides")},
   };
 }
 

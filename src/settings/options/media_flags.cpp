@@ -87,8 +87,8 @@ std::vector<std::string> given_media_flags(const Options& options) {
 }
 
 std::filesystem::path processor_directory(const TrainConfig& config) {
-  if (config.model.tokenizer.empty() || data::reads_media(config.model.path))
-    return config.model.path;
+  const std::filesystem::path& model = config.model.path;
+  if (config.model.tokenizer.empty() || (!model.empty() && data::reads_media(model))) return model;
   return text::directory_of_model(config.model.tokenizer);
 }
 

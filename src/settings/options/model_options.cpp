@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "settings/options/described_by_flags.h"
 #include "settings/options/model_names.h"
 #include "text/template_choice.h"
 #include "weights/native/machine_part.h"
@@ -46,17 +47,18 @@ void load_run(const Options& options, Task task, ModelSource& source) {
 
 /// What the line says of its model, before anything there is looked at. `loads`: by --load.
 /// `locate`: a path from a name.
-ModelSource source_from(const Options& options, bool loads,
+ModelSource source_from(const Options& options, Task task, bool loads,
                         fs::path (*locate)(const std::string&)) {
   ModelSource source;
   const std::string name =
       loads ? options.get_string("load")
             : options.get_string_or("model", options.get_string_or("model_type", ""));
-  if (name.empty()) {
+  const bool is_described = name.empty() && task == Task::kPretrain && describe_a_model(options);
+  if (name.empty() && !is_described) {
     throw UsageError(tr("[train] --model: no model was named"),
                      tr("give a HF directory: --model DIR"));
   }
-  source.path = loads ? fs::path(name) : locate(name);
+  if (!is_described) source.path = loads ? fs::path(name) : locate(name);
   source.config_dir = options.get_string_or("hf_config", "");
   source.iteration = options.get_string_or("iteration", "");
   source.adapter = options.get_string_or("adapters", "");
@@ -66,7 +68,8 @@ ModelSource source_from(const Options& options, bool loads,
   if (source.tokenizer.empty() && loads && options.has_value("model"))
     source.tokenizer = locate(options.get_string("model"));
   source.fallback_dir = text::directory_of_model(source.tokenizer);
-  source.from_scratch = options.get_bool("from_scratch");
+  if (is_described) source.described = described_by_flags(options, source.tokenizer);
+  source.from_scratch = is_described || options.get_bool("from_scratch");
   source.continues = !options.get_bool("finetune") && !options.get_bool("no_load_optim");
   return source;
 }
@@ -104,7 +107,7 @@ NamedModel model_to_train(const Options& options, Task task,
                           const std::optional<arch::ScoreHead>& score) {
   const bool loads = options.has_value("load");
   ModelSource source =
-      source_from(options, loads, [](const std::string& name) { return locate_model(name); });
+      source_from(options, task, loads, [](const std::string& name) { return locate_model(name); });
   source.score = score;
   if (loads) load_run(options, task, source);
   if (!source.from_scratch && holds_no_weights(source.path))
@@ -120,7 +123,7 @@ NamedModel model_to_train(const Options& options, Task task,
 NamedModel model_to_plan(const Options& options, Task task, bool may_load,
                          const std::optional<arch::ScoreHead>& score) {
   const bool loads = may_load && options.has_value("load");
-  ModelSource source = source_from(options, loads, located_if_named);
+  ModelSource source = source_from(options, task, loads, located_if_named);
   source.score = score;
   if (loads) load_run(options, task, source);
   ModelSource described = source;

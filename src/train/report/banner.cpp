@@ -88,7 +88,8 @@ void add_model(const TrainConfig& config, const arch::ModelConfig& model,
          model.hidden_size, format_count(static_cast<uint64_t>(model.vocab_size)));
   const auto& place = config.model.from_scratch ? config.model.companions : config.model.path;
   // What was loaded names its place itself.
-  if (all || config.model.from_scratch) add_line(out, "model", place.string() + " " + shape);
+  const std::string named = place.empty() ? tr("described by flags") : place.string();
+  if (all || config.model.from_scratch) add_line(out, "model", named + " " + shape);
   add_line(out, "weights", all || config.model.from_scratch ? weights : weights + " " + shape);
 }
 

@@ -272,6 +272,23 @@ uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only) {
   return static_cast<uint64_t>(model.mesh().sum_over_stages(common, of_experts));
 }
 
+namespace {
+
+/// A tokenizer in two files that have a name before theirs, as Megatron's scripts name them, under
+/// the names by which a directory is read. False: it is in other files.
+bool carry_two_files(const fs::path& vocab, const fs::path& directory) {
+  constexpr std::string_view kVocab = "vocab.json", kMerges = "merges.txt";
+  const std::string name = vocab.filename().string();
+  if (!fs::is_regular_file(vocab) || !name.ends_with(kVocab) || name == kVocab) return false;
+  const std::string before = name.substr(0, name.size() - kVocab.size());
+  write_file_atomic(directory / kVocab, read_file(vocab));
+  write_file_atomic(directory / kMerges,
+                    read_file(vocab.parent_path() / (before + std::string(kMerges))));
+  return true;
+}
+
+}  // namespace
+
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
                        const fs::path& directory) {
   if (model.mesh().rank() > 0)  // gives its pieces
@@ -281,6 +298,7 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
   const fs::path tokenizer = text::directory_of_model(config.model.tokenizer);
   const bool is_in_model = text::is_gguf(config.model.tokenizer);
   const auto carry_tokenizer = [&] {
+    if (carry_two_files(config.model.tokenizer, directory)) return;
     is_in_model ? void(text::write_gguf_tokenizer(config.model.tokenizer, directory))
                 : weights::carry_over_files(tokenizer, directory);
   };

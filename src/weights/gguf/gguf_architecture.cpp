@@ -68,6 +68,40 @@ void check_gpt2(const ModelConfig& c) {
     refuse(c, "llama.cpp's gpt2 has the approximation of GELU by tanh (gelu_new)");
 }
 
+/// What llama.cpp takes for granted of every Gemma 2 and 3.
+void check_later_gemma(const ModelConfig& c, const std::string& name) {
+  // The last one of so many layers sees everything.
+  const int64_t period = name == "gemma2" ? 2 : kGemma3Period;
+  const auto scalar = static_cast<double>(gemma_query_scalar(c, name));
+  if (std::abs(c.attention_scale * std::sqrt(scalar) - 1) > 1e-6)
+    refuse(c, tr("query_pre_attn_scalar; llama.cpp always takes it as {} here", scalar));
+  const int64_t window = *std::max_element(c.sliding_window.begin(), c.sliding_window.end());
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    const bool sees_all = layer % period == period - 1;
+    if (window == 0 || c.sliding_window[static_cast<size_t>(layer)] != (sees_all ? 0 : window))
+      refuse(c, tr("llama.cpp gives all layers but one of {} a sliding window", period));
+  }
+  const bool is_capped = c.attention_softcap > 0 && c.logit_softcap > 0;
+  const bool is_free = c.attention_softcap == 0 && c.logit_softcap == 0;
+  if (name == "gemma2" ? !is_capped : !is_free)
+    refuse(c,
+           tr("caps on scores and logits, which llama.cpp's gemma2 always has, and gemma3 never"));
+  constexpr double kWindowBase = 10000;
+  if (!c.window_rope) return;
+  if (c.window_rope->theta != kWindowBase || c.window_rope->scaling != RopeScaling::kNone)
+    refuse(c, tr("rope_local_base_freq; llama.cpp always takes it as {}", kWindowBase));
+}
+
+void check_gemma(const ModelConfig& c, const std::string& name) {
+  if (c.activation != arch::Activation::kGeluTanh)
+    refuse(c, "llama.cpp's Gemma has the approximation of GELU by tanh (gelu_pytorch_tanh)");
+  if (!c.tie_embeddings && name != "gemma3") refuse(c, "tie_word_embeddings is false");
+  const RopeScaling scaling = c.rope.scaling;
+  if (scaling != RopeScaling::kNone && (name != "gemma3" || scaling != RopeScaling::kLinear))
+    refuse(c, "rope_scaling");
+  if (name != "gemma") check_later_gemma(c, name);
+}
+
 /// Every how many layers one has experts, and the others none; 0: they do not stand so.
 int64_t step_of_experts(const ModelConfig& c) {
   const auto& sparse = c.experts.sparse_layer;
@@ -139,8 +173,8 @@ void check_biases(const ModelConfig& c, const std::string& name) {
       refuse(c, "llama.cpp's phimoe has biases in attention and head");
     return;
   }
-  const bool may_have_qkv = name == "qwen2" || name == "qwen2moe" || name == "chatglm" ||
-                            name == "glm4" || name == "glm4moe";
+  const bool may_have_qkv = name == "qwen" || name == "qwen2" || name == "qwen2moe" ||
+                            name == "chatglm" || name == "glm4" || name == "glm4moe";
   if (c.o_bias || c.mlp_bias || (c.qkv_bias && !may_have_qkv))
     refuse(c, tr("llama.cpp's {} has no such biases", name));
 }
@@ -160,7 +194,8 @@ void note_lengths(const ModelConfig& c, std::vector<std::string>& notes) {
   }
   const auto sliding = std::count_if(c.sliding_window.begin(), c.sliding_window.end(),
                                      [](int64_t window) { return window > 0; });
-  if (sliding == 0) return;
+  // Gemma's windows are keys of their own.
+  if (sliding == 0 || c.family.starts_with("gemma")) return;
   notes.push_back(
       tr("llama.cpp knows no sliding window for this architecture: beyond {} tokens it attends to "
          "all, and answers differ",
@@ -239,6 +274,14 @@ void add_latent(const ModelConfig& c, Keys& keys) {
   keys.size("attention.value_length_mla", latent.v_dim);
 }
 
+void add_gemma(const ModelConfig& c, Keys& keys) {
+  const auto& windows = c.sliding_window;
+  if (c.family == "gemma") return;
+  keys.size("attention.sliding_window", *std::max_element(windows.begin(), windows.end()));
+  if (c.attention_softcap > 0) keys.real("attn_logit_softcapping", c.attention_softcap);
+  if (c.logit_softcap > 0) keys.real("final_logit_softcapping", c.logit_softcap);
+}
+
 /// Values of expert_gating_func.
 constexpr int64_t kSoftmaxGate = 1, kSigmoidGate = 2;
 
@@ -275,6 +318,11 @@ void add_experts(const ModelConfig& c, Keys& keys) {
 
 }  // namespace
 
+int64_t gemma_query_scalar(const ModelConfig& c, const std::string& architecture) {
+  const int64_t widest = architecture == "gemma2" ? 46 : 62;
+  return c.num_layers == widest ? c.hidden_size / c.num_heads : c.head_dim;
+}
+
 double longrope_attention_factor(const ModelConfig& c) {
   const arch::RopeConfig& rope = c.rope;
   if (rope.short_mscale) return *rope.short_mscale;
@@ -286,29 +334,29 @@ double longrope_attention_factor(const ModelConfig& c) {
 std::string architecture_of(const ModelConfig& c) {
   std::string name = c.family;
   std::erase(name, '_');  // qwen2moe
-  if (name.starts_with("gemma"))
-    refuse(c, "GGUF has the weights of its norms with one added, which this version does not do");
+  if (name == "gemma3text") name = "gemma3";
   if (name == "mistral" || name == "mixtral" || name == "internlm" || name == "internlm3")
     name = "llama";
   if (name == "glm") name = "chatglm";
   if (name == "llama4text") name = "llama4";
   if (name.starts_with("deepseekv")) name = "deepseek2";
   const std::vector<std::string> known = {
-      "llama",     "qwen2",     "qwen3",   "qwen2moe", "qwen3moe", "baichuan",
-      "internlm2", "phi3",      "chatglm", "glm4",     "minicpm",  "glm4moe",
-      "phimoe",    "deepseek2", "bloom",   "llama4",   "gpt2"};
+      "llama", "qwen2",   "qwen3", "qwen2moe", "qwen3moe", "baichuan", "internlm2",
+      "phi3",  "chatglm", "glm4",  "minicpm",  "glm4moe",  "phimoe",   "deepseek2",
+      "bloom", "llama4",  "gpt2",  "gemma",    "gemma2",   "gemma3",   "qwen"};
   if (std::find(known.begin(), known.end(), name) == known.end())
     refuse(c, "this family is not written as GGUF by this version");
   check_rope(c, name);
   check_biases(c, name);
   if (name == "baichuan") check_baichuan(c);
   if (name == "gpt2") check_gpt2(c);
+  if (name.starts_with("gemma")) check_gemma(c, name);
   if (name == "llama4") check_llama4(c);
   if (c.has_experts()) check_experts(c, name);
   if (c.latent) check_latent(c);
   // These architectures have no key for the width of a head.
-  if ((name == "qwen2" || name == "qwen2moe" || name == "internlm2" || name == "baichuan" ||
-       name == "phi3" || name == "phimoe") &&
+  if ((name == "qwen" || name == "qwen2" || name == "qwen2moe" || name == "internlm2" ||
+       name == "baichuan" || name == "phi3" || name == "phimoe") &&
       c.num_heads * c.head_dim != c.hidden_size)
     refuse(c, tr("{} heads of {} must be as wide as hidden_size {}", c.num_heads, c.head_dim,
                  c.hidden_size));
@@ -337,12 +385,14 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
   if (c.num_predictions() > 0) keys.size("nextn_predict_layers", c.num_predictions());
   keys.size("context_length", c.max_positions);
   keys.size("embedding_length", c.hidden_size);
-  keys.size("feed_forward_length", c.ffn_size);
+  // Qwen 1 counts both halves.
+  keys.size("feed_forward_length", architecture == "qwen" ? 2 * c.ffn_size : c.ffn_size);
   keys.size("attention.head_count", c.num_heads);
   keys.size("attention.head_count_kv", c.latent ? 1 : c.num_kv_heads);
   if (c.latent) {
     add_latent(c, keys);
-  } else if (c.num_heads * c.head_dim != c.hidden_size || c.raw.contains("head_dim")) {
+  } else if (c.num_heads * c.head_dim != c.hidden_size || c.raw.contains("head_dim") ||
+             architecture.starts_with("gemma")) {
     keys.size("attention.key_length", c.head_dim);
     keys.size("attention.value_length", c.head_dim);
   }
@@ -354,6 +404,7 @@ Metadata model_metadata(const ModelConfig& c, TensorType type, const std::string
     const auto& windows = c.sliding_window;
     keys.size("attention.sliding_window", *std::max_element(windows.begin(), windows.end()));
   }
+  if (architecture.starts_with("gemma")) add_gemma(c, keys);
   if (architecture == "minicpm") {
     keys.real("embedding_scale", c.embedding_scale);
     keys.real("residual_scale", c.residual_scale);

@@ -28,6 +28,13 @@ bool keeps_predictions(const arch::ModelConfig& config);
 Metadata model_metadata(const arch::ModelConfig& config, TensorType type, const std::string& name,
                         std::vector<std::string>& notes);
 
+/// The number whose root Gemma 2 and 3 divide their scores by, as llama.cpp knows it of the depth.
+/// architecture: llama.cpp's name.
+int64_t gemma_query_scalar(const arch::ModelConfig& config, const std::string& architecture);
+
+/// One of so many layers of Gemma 3 has no window.
+inline constexpr int64_t kGemma3Period = 6;
+
 /// Factors by which llama.cpp divides the rotary frequencies of a llama3-scaled model, one per pair
 /// of dimensions. Source: transformers' _compute_llama3_parameters.
 std::vector<float> llama3_frequency_factors(const arch::ModelConfig& config);

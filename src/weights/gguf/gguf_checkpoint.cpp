@@ -19,6 +19,7 @@
 #include "weights/gguf/gguf_architecture.h"
 #include "weights/gguf/gguf_model.h"
 #include "weights/gguf/gguf_reader.h"
+#include "weights/gguf/offset_norms.h"
 #include "weights/layout_source.h"
 #include "weights/megatron/model_layout.h"
 
@@ -117,13 +118,14 @@ class ConfigWriter {
     // llama.cpp has one architecture for both.
     if (architecture_ == "chatglm") return tensors_.find("blk.0.attn_q.weight") ? "glm" : "chatglm";
     if (architecture_ == "glm4moe") return "glm4_moe";
+    if (architecture_ == "gemma3") return "gemma3_text";
     if (architecture_ == "deepseek2") {
       // Files from before there was a V3 do not say it.
       const bool is_v3 = number(key("expert_gating_func")).value_or(1) == 2;
       return is_v3 ? "deepseek_v3" : "deepseek_v2";
     }
     for (const char* same : {"qwen2", "qwen3", "baichuan", "internlm2", "phi3", "phimoe", "glm4",
-                             "minicpm", "bloom", "gpt2"}) {
+                             "minicpm", "bloom", "gpt2", "gemma", "gemma2", "qwen"}) {
       if (architecture_ == same) return same;
     }
     refuse(tr("the architecture {} is not read by this version", architecture_));
@@ -363,6 +365,34 @@ class ConfigWriter {
     if (family == "chatglm") as_chatglm();
     if (family == "bloom") as_bloom();
     if (family == "gpt2") as_gpt2();
+    if (family == "qwen") as_qwen();
+    if (family.starts_with("gemma")) as_gemma();
+  }
+
+  void as_gemma() {
+    config_["hidden_activation"] = "gelu_pytorch_tanh";
+    config_["head_dim"] = whole(required("attention.key_length"));
+    if (architecture_ == "gemma") return;
+    put("sliding_window", "attention.sliding_window");
+    if (architecture_ == "gemma2") {
+      config_["attn_logit_softcapping"] = number(key("attn_logit_softcapping")).value_or(50);
+      config_["final_logit_softcapping"] = number(key("final_logit_softcapping")).value_or(30);
+    } else {
+      config_["sliding_window_pattern"] = kGemma3Period;
+      config_["rope_local_base_freq"] = number(key("rope.freq_base_swa")).value_or(kUsualRopeBase);
+    }
+    config_["query_pre_attn_scalar"] =
+        gemma_query_scalar(arch::parse_model_config(config_, origin_), architecture_);
+  }
+
+  /// Under the keys of that family.
+  void as_qwen() {
+    rename({{"rms_norm_eps", "layer_norm_epsilon"},
+            {"rope_theta", "rotary_emb_base"},
+            {"head_dim", "kv_channels"},
+            {"max_position_embeddings", "seq_length"}});
+    config_["no_bias"] = true;
+    config_.erase("num_key_value_heads");
   }
 
   /// Under the keys of that family, whose MLP is 4 times as wide as its hidden states.
@@ -512,7 +542,8 @@ Checkpoint open_checkpoint(const std::filesystem::path& file) {
     checkpoint.blocks = std::make_shared<BlockTensors>(BlockTensors{
         std::move(blocks.types), open_layout(std::move(blocks.layout), {open_blocks(file)})});
   }
-  checkpoint.model = open_layout(std::move(layout), {tensors});
+  checkpoint.model =
+      with_one_taken(open_layout(std::move(layout), {tensors}), checkpoint.config, header.metadata);
   checkpoint.widened = widened_in(header);
   checkpoint.description = fmt::format("{}, {}", checkpoint.config.family, types_in(header));
   return checkpoint;

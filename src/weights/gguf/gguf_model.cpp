@@ -25,14 +25,15 @@ bool turns_neighbours(const std::string& architecture) {
 }
 /// q, k and v stay one matrix.
 bool keeps_joined(const std::string& architecture) {
-  return architecture == "phi3" || architecture == "chatglm" || architecture == "gpt2";
+  return architecture == "phi3" || architecture == "chatglm" || architecture == "gpt2" ||
+         architecture == "qwen";
 }
 /// They are one matrix in the file too, of all queries, all keys, all values.
 bool joins_by_kind(const std::string& architecture) { return architecture == "bloom"; }
 /// Loaders that do without output.weight take the embedding for it.
 bool needs_output(const std::string& architecture) {
   return architecture == "qwen2moe" || architecture == "baichuan" || architecture == "internlm2" ||
-         architecture == "bloom";
+         architecture == "bloom" || architecture == "qwen";
 }
 
 /// Name within "blk.<layer>."; "" for what GGUF has no name for, or a family has elsewhere.

@@ -35,7 +35,7 @@ struct ModelPlan {
 
 /// `globals`: the model's tensors as a source has them (names of arch::parameters_of, dtypes as
 /// stored); tied heads and ignored buffers may be among them. The plan's file is
-/// plan_file(metadata, tensors, constants).
+/// plan_file(metadata, tensors, constants). What is written is with_one_added (offset_norms.h).
 /// Errors: ModelError where llama.cpp would compute something else than the model does, naming the
 /// key of config.json; where a tensor is missing.
 ModelPlan plan_model(const arch::ModelConfig& config, const std::vector<TensorInfo>& globals,

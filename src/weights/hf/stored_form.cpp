@@ -82,10 +82,11 @@ std::shared_ptr<const TensorSource> with_turned_matrices(std::shared_ptr<const T
 std::shared_ptr<const TensorSource> as_parameters(std::shared_ptr<const TensorSource> source,
                                                   const arch::ModelConfig& config) {
   source = with_single_experts(std::move(source), config);
-  const Json* quantised =
-      config.raw.contains("quantization_config") ? &config.raw["quantization_config"] : nullptr;
-  if (quantised && !quantised->is_null()) return source;
-  return with_turned_matrices(std::move(source), turned_matrices(config));
+  std::set<std::string> turned = turned_matrices(config);
+  std::erase_if(turned, [&](const std::string& name) {
+    return source->find(name) != nullptr && source->nf4_form(name).has_value();
+  });
+  return with_turned_matrices(std::move(source), turned);
 }
 
 std::shared_ptr<const TensorSource> as_adapter_parameters(
