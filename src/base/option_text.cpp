@@ -222,6 +222,8 @@ std::vector<std::string> split_list(std::string_view text) {
 }
 
 std::vector<std::string> elements_of(const OptionSpec& spec, const std::string& text) {
+  const auto json = spec.keeps_words ? try_parse_json(text) : std::nullopt;
+  if (spec.keeps_words && !(json && json->is_array())) return {text};
   const std::string& beginning = spec.takes_rest_behind;
   if (beginning.empty() || text.starts_with('[')) return split_list(text);
   for (size_t at = text.find(beginning); at != std::string::npos;

@@ -49,6 +49,8 @@ struct OptionSpec {
   bool takes_map = false;
   /// For kList: an element that begins so goes on to the end of its word, commas included.
   std::string takes_rest_behind = {};
+  /// For kList: a word is one element as it stands, with commas and spaces, but for a JSON list.
+  bool keeps_words = false;
   OptionScope scope = OptionScope::kRun;
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};

@@ -42,8 +42,9 @@ struct Request {
 struct Answer {
   std::vector<text::TokenId> ids;  ///< without the stop token
   FinishReason reason = FinishReason::kLength;
-  std::string problem = {};                      ///< of kFailed: why
-  std::optional<text::TokenId> stopped_by = {};  ///< of kStop: the stop token
+  std::string problem = {};  ///< of kFailed: why
+  /// The stop token, of kStop; nothing where on_token's owner ended the answer by its text.
+  std::optional<text::TokenId> stopped_by = {};
 };
 
 /// Called for every new token of request `index`; false cancels that request.

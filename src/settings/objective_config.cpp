@@ -43,6 +43,9 @@ Json policy_identity(const Reinforcement& config) {
                    {"masks_truncated", config.masks_truncated}};
   if (config.max_resamples > 0) identity["max_resamples"] = config.max_resamples;
   if (config.parts > 1) identity["parts"] = config.parts;
+  if (config.reward_kl > 0) identity["reward_kl"] = config.reward_kl;
+  if (config.min_p > 0) identity["min_p"] = config.min_p;
+  if (!config.stop_words.empty()) identity["stop_words"] = config.stop_words;
   if (!config.has_critic()) return identity;
   const Critic& critic = config.critic;
   identity["critic"] = {{"gamma", critic.gamma},

@@ -19,7 +19,12 @@ enum class Advantage {
 };
 
 /// What kGroup divides by.
-enum class RewardScale { kGroup, kBatch, kNone };
+enum class RewardScale {
+  kGroup,
+  kBatch,
+  kNone,
+  kEachRule,  ///< each rule's scores by their own deviation in the group, then the sum's (GDPO)
+};
 
 /// Over what the loss is a mean.
 enum class LossMean {
@@ -79,22 +84,32 @@ struct Reinforcement {
   int64_t answers = 8;     ///< to each prompt
   int64_t iterations = 1;  ///< passes over the answers of one rollout
   int64_t steps = 1;       ///< that the answers of one rollout are divided into
+  // From which `steps` follows (steps_of_rollout() in run_plan.h), where one of them is above 0.
+  int64_t answers_together = 0;        ///< of a rollout, over all ranks
+  int64_t micro_batches_together = 0;  ///< of each rank in a rollout
   int64_t max_new_tokens = 512;
   int64_t parts = 1;  ///< that the longest answer is drawn in, each in a rollout of its own
   double top_p = 1;
   int64_t top_k = 0;
+  double min_p = 0;
   double repetition_penalty = 1;
+  std::vector<std::string> stop_words;  ///< an answer ends behind the first of them in its text
   /// > 0: prompts whose answers all got one reward give way to others, in so many rounds at most.
   int64_t max_resamples = 0;
   bool masks_truncated = false;  ///< answers cut at the limit are not learnt from
-  double max_kl = 0;             ///< > 0: a run whose KL goes beyond it stops
+  /// > 0: of an answer's reward, times its log-probability less that of the reference. Not of PPO,
+  /// whose rewards of tokens have it.
+  double reward_kl = 0;
+  double max_kl = 0;  ///< > 0: a run whose KL goes beyond it stops
   bool logs_completions = false;
 
   /// Tokens of an answer that are drawn at a time.
   int64_t tokens_of_part() const { return (max_new_tokens + parts - 1) / parts; }
   bool has_critic() const { return advantage == Advantage::kCritic; }
+  /// The weight of the distance to the reference in rewards.
+  double kl_of_rewards() const { return has_critic() ? critic.kl : reward_kl; }
   /// Whether answers are compared with those of a reference.
-  bool has_reference() const { return loss.kl > 0 || (has_critic() && critic.kl > 0); }
+  bool has_reference() const { return loss.kl > 0 || kl_of_rewards() > 0; }
 };
 
 }  // namespace danlu::settings

@@ -49,6 +49,26 @@ int64_t samples_of_step(const BatchConfig& batch) {
   return batch.micro_batch_size * accumulation_of(batch) * batch.ranks;
 }
 
+int64_t steps_of_rollout(const TrainConfig& config) {
+  const Reinforcement& told = config.objective.policy;
+  const int64_t of_step = samples_of_step(config.batch);
+  const bool counts_passes = told.micro_batches_together > 0;
+  const int64_t together = counts_passes ? told.micro_batches_together *
+                                               config.batch.micro_batch_size * config.batch.ranks
+                                         : told.answers_together;
+  if (together == 0) return told.steps;
+  if (together % of_step == 0) return together / of_step;
+  if (of_step % together == 0) return 1;
+  const char* flag = counts_passes ? "steps_per_generation" : "generation_batch_size";
+  const int64_t value = counts_passes ? told.micro_batches_together : told.answers_together;
+  throw UsageError(
+      tr("[train] {}: the {} answers that are drawn at one time are no whole steps of {}",
+         config.said(flag, value), together, of_step),
+      counts_passes
+          ? tr("it counts micro-batches, of which a step has {}", accumulation_of(config.batch))
+          : tr("take a multiple of {}", of_step));
+}
+
 void require_whole_groups(const TrainConfig& config) {
   const Reinforcement& told = config.objective.policy;
   if (!config.objective.draws()) return;

@@ -48,7 +48,7 @@ struct Run {
   Critic* critic = nullptr;                ///< PPO's
   EvaluateRewards evaluates_rewards = {};  ///< as Steps has it
   WorkOfTokens work = {};
-  int64_t last_saved_step = 0;     ///< 0: none
+  int64_t last_saved_step = 0;     ///< of the run's own directory; 0: none
   bool save_is_due = false;        ///< as soon as the stream can go on from a checkpoint
   bool evaluation_is_due = false;  ///< the same, so that the best weights can be saved
   int64_t best_when_saved = 0;  ///< progress.best_step as the checkpoint that is being saved has it

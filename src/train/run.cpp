@@ -157,8 +157,10 @@ void train(const Prepared& prepared, HeldDirectory& held, const LogFile& log_fil
   job.evaluates_rewards = steps.evaluates_rewards;
   job.evaluation_is_due = begun.evaluation_is_due;
   job.work = work_of(run, *begun.state.model);
-  if (run.earlier.checkpoint) job.last_saved_step = begun.state.step;
-  if (run.earlier.is_own) make_good(job, *run.earlier.checkpoint);
+  if (run.earlier.is_own) {
+    job.last_saved_step = begun.state.step;
+    make_good(job, *run.earlier.checkpoint);
+  }
   device::release_host_memory();  // what loading alone needed
   run_loop(job);
   finish(job);

@@ -99,6 +99,10 @@ TEST_F(Export, ATrainingIn4BitsMergesIntoWhatItWasTrainedOn) {
       train(good("good.jsonl"), {"--tuner", "lora", "--lr", "0.05", "--max_steps", "2",
                                  "--quantization_bit", "4", "--merge_lora", "true"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const Json rank = Json::parse(content_of((*this) / "run" / "memory.json"))["ranks"][0];
+  EXPECT_NEAR(rank["counted"]["weights"].get<double>() / rank["planned"]["weights"].get<double>(),
+              1, 0.1)
+      << rank.dump(1);
   ok({"merge", "--adapters", "run", "--output", "by_merge", "--quantization_bit", "4"});
   ok({"diff", "by_merge", "run-merged"});
 }

@@ -32,12 +32,13 @@ class KilledRollout : public BadInput {
           "awk '{ print length($0) % 7 }'\n");
   }
   std::vector<std::string> line(const std::string& type, const std::string& to) const {
-    const std::string passes = type == "ppo" ? "--num_ppo_epochs" : "--num_iterations";
+    const bool in_parts = type.ends_with("parts"), has_critic = type.starts_with("ppo");
+    const std::string passes = has_critic ? "--num_ppo_epochs" : "--num_iterations";
     return {"rlhf",
             "--rlhf_type",
-            type == "parts" ? "grpo" : type,
+            has_critic ? "ppo" : "grpo",
             "--partial_rollout_max_split",
-            type == "parts" ? "3" : "1",
+            in_parts ? "3" : "1",
             "--model",
             good("model").string(),
             "--dataset",
@@ -124,7 +125,7 @@ class KilledRollout : public BadInput {
 };
 
 TEST_F(KilledRollout, GoesOnAsIfNothingHadBeen) {
-  for (const std::string type : {"grpo", "ppo", "parts"}) {
+  for (const std::string type : {"grpo", "ppo", "grpo_parts", "ppo_parts"}) {
     SCOPED_TRACE(type);
     judge_anew();
     ok(line(type, type + "-whole"));
@@ -173,26 +174,30 @@ TEST_F(KilledRollout, AnswersThatWereLeftUnfinishedAreDrawnFurther) {
     *(std::find(words.begin(), words.end(), flag) + 1) = value;
     return words;
   };
-  const auto saved_often = [&](const std::string& to) {
-    std::vector<std::string> words = with(line("parts", to), "--save_steps", "2");
-    words.insert(words.end(), {"--save_total_limit", "10"});
-    return words;
-  };
-  ok(saved_often("whole"));
-  double most = 0;
-  for (const Json& step : steps_of(*this / "whole"))
-    most = std::max(most, step.value("partial/max_rollouts", 0.0));
-  EXPECT_GE(most, 2);
-  // Checkpoints between two rollouts keep them; nothing else of the run does.
-  const Json state = Json::parse(content_of(*this / "whole" / "checkpoint-2" / "data_state.json"));
-  EXPECT_FALSE(state.at("stream").at("prompts").empty());
-  fs::copy(*this / "whole", *this / "again",
-           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-  for (const char* name : {"checkpoint-4", "checkpoint-6", "checkpoint-8", "DONE"})
-    fs::remove_all(*this / "again" / name);
-  EXPECT_THAT(ok(saved_often("again")).err, testing::HasSubstr("checkpoint-2 at step 2"));
-  expect_the_same("again", "whole");
-  expect_error(run(with(line("parts", "x"), "--partial_rollout_max_split", "7")), 2,
+  for (const std::string type : {"grpo_parts", "ppo_parts"}) {
+    SCOPED_TRACE(type);
+    const auto saved_often = [&](const std::string& to) {
+      std::vector<std::string> words = with(line(type, to), "--save_steps", "2");
+      words.insert(words.end(), {"--save_total_limit", "10"});
+      return words;
+    };
+    const std::string whole = type + "-whole", again = type + "-again";
+    ok(saved_often(whole));
+    double most = 0;
+    for (const Json& step : steps_of(*this / whole))
+      most = std::max(most, step.value("partial/max_rollouts", 0.0));
+    EXPECT_GE(most, 2);
+    // Checkpoints between two rollouts keep them; nothing else of the run does.
+    const Json state = Json::parse(content_of(*this / whole / "checkpoint-2" / "data_state.json"));
+    EXPECT_FALSE(state.at("stream").at("prompts").empty());
+    fs::copy(*this / whole, *this / again,
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    for (const char* name : {"checkpoint-4", "checkpoint-6", "checkpoint-8", "DONE"})
+      fs::remove_all(*this / again / name);
+    EXPECT_THAT(ok(saved_often(again)).err, testing::HasSubstr("checkpoint-2 at step 2"));
+    expect_the_same(again, whole);
+  }
+  expect_error(run(with(line("grpo_parts", "x"), "--partial_rollout_max_split", "7")), 2,
                {"--partial_rollout_max_split: an answer of 6 tokens", "--max_completion_length 7"});
 }
 
@@ -253,8 +258,50 @@ TEST_F(KilledRollout, ASignalInAnEvaluationOnlyPutsItOff) {
   }
 }
 
+TEST_F(KilledRollout, ASignalInAnEvaluationThatWasPutOffSavesARunThatGoesOnElsewhere) {
+  write("held.jsonl", R"({"prompt": "who?"}
+)");
+  const auto evaluating = [&](const std::string& to, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = line("grpo", to);
+    words.insert(words.end(), {"--val_dataset", "held.jsonl", "--eval_steps", "4"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  /// A run that gets a signal while the answers of its nth rollout or evaluation are judged.
+  const auto stopped = [&](const std::vector<std::string>& words, int nth) {
+    judge_anew();
+    write("wait", std::to_string(nth));
+    ProgramSettings settings;
+    settings.environment = {{"OMP_NUM_THREADS", "1"}};
+    settings.directory = (*this / "").string();
+    settings.signal = SIGTERM;
+    settings.signal_when = [&] { return fs::exists(*this / "waiting"); };
+    const ProgramResult result = run_danlu(words, settings);
+    EXPECT_EQ(result.exit_code, 143) << result.err;
+    return result.err;
+  };
+  judge_anew();
+  ok(evaluating("whole"));
+  // Two rollouts, then the evaluation.
+  stopped(evaluating("first"), 3);
+  const std::vector<std::string> from = {"--resume", "first/checkpoint-4"};
+  // In the evaluation that was put off, and in the rollout behind it.
+  for (const int nth : {1, 2}) {
+    SCOPED_TRACE(nth);
+    const std::string to = "elsewhere" + std::to_string(nth);
+    EXPECT_THAT(stopped(evaluating(to, from), nth), testing::HasSubstr("checkpoint-4 is complete"));
+    EXPECT_TRUE(fs::exists(*this / to / "checkpoint-4" / "DONE"));
+    judge_anew();
+    EXPECT_THAT(ok(evaluating(to)).err, testing::HasSubstr("checkpoint-4 at step 4"));
+    EXPECT_EQ(judged(), nth == 1 ? 4u : 3u);
+    EXPECT_EQ(content_of(*this / to / "model.safetensors"),
+              content_of(*this / "whole" / "model.safetensors"));
+  }
+}
+
 TEST_F(KilledRollout, WheneverItIsKilled) {
-  for (const std::string type : {"grpo", "ppo", "parts"}) {
+  for (const std::string type : {"grpo", "ppo", "grpo_parts", "ppo_parts"}) {
+    SCOPED_TRACE(type);
     judge_anew();
     ok(line(type, type + "-whole"));
     const std::string to = type + "-killed";

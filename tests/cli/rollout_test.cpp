@@ -243,6 +243,38 @@ TEST_F(RolloutLine, KeepsTheBestAndRejectsTheWorst) {
       "0", "--dtype", "fp32"});
 }
 
+TEST_F(RolloutLine, StopWordsEndAnswersBehindThem) {
+  write("judge.sh", "#!/bin/sh\nawk '{ print NR }'\n");
+  const auto texts = [&](const std::string& name) {
+    std::map<double, Json> by_number;  // answers are numbered in the order they are drawn in
+    for (const Json& row : rows(name)) {
+      by_number[100 * row.at("number").get<int>() + row.at("reward").get<double>()] = {
+          row.at("messages")[1].at("content"), row.at("finish_reason")};
+    }
+    return by_number;
+  };
+  ok(line("whole.jsonl", {"--batch_size", "64"}));
+  ok(line("ended.jsonl", {"--batch_size", "64", "--stop_words", "h", "no such, word"}));
+  const auto whole = texts("whole.jsonl"), ended = texts("ended.jsonl");
+  ASSERT_EQ(whole.size(), 24u);
+  ASSERT_EQ(ended.size(), 24u);
+  int shorter = 0;
+  for (const auto& [number, pair] : whole) {
+    const std::string all = pair[0], text = ended.at(number)[0];
+    EXPECT_TRUE(all.starts_with(text)) << all << " | " << text;
+    EXPECT_EQ(text.find('h') == text.npos, all.find('h') == all.npos);
+    if (text.find('h') == text.npos) {
+      EXPECT_EQ(ended.at(number), pair);
+      continue;
+    }
+    EXPECT_EQ(ended.at(number)[1], "stop");
+    shorter += text.size() < all.size() ? 1 : 0;
+  }
+  EXPECT_GT(shorter, 0);
+  expect_error(run(line("x.jsonl", {"--stop_words", ""})), 2, {"would end every answer"});
+  EXPECT_FALSE(std::filesystem::exists(*this / "x.jsonl"));
+}
+
 TEST_F(RolloutLine, BadLinesLoseNothing) {
   write("there.jsonl", "mine\n");
   expect_error(run(line("there.jsonl")), 2, {"there.jsonl", "--overwrite"});

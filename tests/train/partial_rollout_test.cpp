@@ -38,13 +38,31 @@ TEST(AnswerPool, GivesTheOldestWholePromptsAndKeepsTheOthers) {
   EXPECT_THAT(pool.take(Kind::kOwn, 1), testing::ElementsAre(1));
   EXPECT_EQ(pool.size(Kind::kOwn), 2);
   pool.remove_taken();
-  pool.begin_rollout();
+  pool.begin_rollout(9);
   pool.begin_prompts(Kind::kFurther, 1);
   EXPECT_EQ(pool.size(Kind::kFurther), 1);
   grow(0, 3, false);  // the limit of both parts
   EXPECT_TRUE(pool.find(0)->is_whole());
   EXPECT_EQ(pool.find(0)->answers[0].rollouts, 2);
   EXPECT_THAT(pool.take(Kind::kOwn, 2), testing::ElementsAre(0, 2));
+}
+
+TEST(AnswerPool, GivesUpFurtherPromptsThatWaitTooLong) {
+  AnswerPool pool(1);
+  pool.begin_prompts(Kind::kOwn, 1);
+  pool.begin_prompts(Kind::kFurther, 2);
+  for (size_t prompt : {0, 1, 2}) pool.add({prompt, 0}, {7}, true, 3, 6);
+  for (const auto place : pool.unnoted()) pool.note(place, {-0.1f});
+  for (int rollout = 0; rollout < 2; ++rollout) {
+    pool.begin_rollout(2);
+    pool = AnswerPool(1, Json::parse(pool.state().dump()));  // a run that goes on counts further
+    EXPECT_EQ(pool.num_whole(Kind::kFurther), 2) << rollout;
+  }
+  pool.begin_prompts(Kind::kFurther, 1);
+  pool.begin_rollout(2);
+  EXPECT_EQ(pool.size(Kind::kFurther), 1) << "the one that was begun a rollout ago";
+  EXPECT_NE(pool.find(kFurtherPrompts + 2), nullptr);
+  EXPECT_EQ(pool.num_whole(Kind::kOwn), 1) << "every prompt of the order is learnt from";
 }
 
 TEST(AnswerPool, IsTheSameToTheBitInAnotherProcess) {

@@ -194,6 +194,11 @@ TEST(RewardModel, JudgesAnswersAsTheReferenceDoes) {
   const auto looks_behind = model_reward("judge", judge, *policy, links, tail);
   EXPECT_NEAR(looks_behind->scores({completions.data(), 1})[0].value(), scores[0].value(), 1e-6);
   EXPECT_GT(std::fabs(looks_behind->scores(cut)[0].value() - scores[0].value()), 1e-3);
+  // What a word ended gets the token that ends answers before it.
+  std::vector<eval::Completion> by_word = {completions[0]};
+  by_word[0].missing_end = by_word[0].ids.back();
+  by_word[0].ids.pop_back();
+  EXPECT_NEAR(looks_behind->scores(by_word)[0].value(), scores[0].value(), 1e-6);
 }
 
 /// Whether both hold the same tensors, name by name.

@@ -94,6 +94,7 @@ std::vector<OptionSpec> options_of_rows() {
        .type = OptionType::kBool,
        .default_text = "true",
        .help = "a new order every epoch, from data_seed",
+       .aliases = {"dataset_shuffle", "shuffle_dataset"},
        .group = data},
       {.name = "no_shuffle",
        .type = OptionType::kBool,

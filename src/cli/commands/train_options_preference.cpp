@@ -86,7 +86,11 @@ std::vector<OptionSpec> train_preference_options() {
                "classes, in transformers' *ForTokenClassification",
        .choices = {"token", "class"},
        .group = group},
-      unavailable({"ref_model_adapters", "ref_adapters", "ref_model_quantization_bit"},
+      {.name = "ref_adapters",
+       .help = "the adapters of the reference: those of --adapters, where they are given",
+       .aliases = {"ref_model_adapters"},
+       .group = group},
+      unavailable({"ref_model_quantization_bit", "reward_model_quantization_bit"},
                   "a reference is a model of its own", {},
                   tr("danlu merge joins adapters with a model")),
   };

@@ -46,6 +46,9 @@ std::vector<OptionSpec> drawing() {
   OptionSpec top_k = number(kDrawing, OptionType::kInt, "top_k", "0",
                             "draw from so many of the likeliest tokens; 0: from all");
   top_k.range = at_least(0);
+  OptionSpec min_p = amount(kDrawing, "min_p", "0",
+                            "leave out tokens below this share of the likeliest one's probability");
+  min_p.range = at_least(0).below(1);
   OptionSpec repetition = amount(kDrawing, "repetition_penalty", "1",
                                  "above 1: tokens that were there become less likely");
   repetition.range = above(0);
@@ -60,9 +63,15 @@ std::vector<OptionSpec> drawing() {
       temperature,
       top_p,
       top_k,
+      min_p,
       repetition,
-      counted(kDrawing, "steps_per_generation", "1",
-              "steps that the answers drawn at one time are divided into", {"num_mini_batches"}),
+      stop_words_option(kDrawing),
+      counted(kDrawing, "num_mini_batches", "1",
+              "steps that the answers drawn at one time are divided into"),
+      counted(kDrawing, "steps_per_generation", "",
+              "the same in micro-batches, as ms-swift and TRL count (default: those of a step)"),
+      counted(kDrawing, "generation_batch_size", "",
+              "the same as the number of all answers drawn at one time"),
       counted(kDrawing, "num_iterations", "",
               "passes over the answers drawn at one time (default: 1, of ppo 4, in MindSpeed's "
               "lines 1)",
@@ -75,6 +84,17 @@ std::vector<OptionSpec> drawing() {
 }
 
 }  // namespace
+
+OptionSpec stop_words_option(const std::string& group) {
+  return {.name = "stop_words",
+          .type = OptionType::kList,
+          .help =
+              "an answer ends behind the first of these in its text, and keeps it; a word is "
+              "taken with its spaces and commas",
+          .aliases = {"stop"},
+          .group = group,
+          .keeps_words = true};
+}
 
 std::vector<OptionSpec> reward_options() {
   return {
@@ -143,8 +163,9 @@ std::vector<OptionSpec> learning() {
        .group = kLearning},
       {.name = "scale_rewards",
        .default_text = "group",
-       .help = "of grpo: rewards are divided by their deviation in the group, in the batch, or not",
-       .choices = {"group", "batch", "none", "true", "false"},
+       .help = "of grpo: rewards are divided by their deviation in the group, in the batch, or "
+               "not; gdpo: each reward by its own, then their sum by that of the batch",
+       .choices = {"group", "batch", "none", "gdpo", "true", "false"},
        .group = kLearning},
       {.name = "importance_sampling_level",
        .default_text = "token",
@@ -160,6 +181,11 @@ std::vector<OptionSpec> learning() {
              "given (default: 0.04), of ppo in the rewards (default: 0.05, in MindSpeed's lines "
              "0.3); 0: there is no reference",
              {"kl_coef", "kl_loss_coef"}),
+      {.name = "kl_in_reward",
+       .type = OptionType::kBool,
+       .help = "of grpo: this distance is taken from an answer's reward, not added to the loss "
+               "(default: of rloo and reinforce_plus_plus)",
+       .group = kLearning},
       amount(kLearning, "max_kl", "0", "a run whose distance grows beyond it stops; 0: none does"),
       {.name = "overlong_filter",
        .type = OptionType::kBool,
@@ -195,8 +221,48 @@ std::vector<OptionSpec> learning() {
                "offload_optimizer",
                "move_model_batches",
                "num_infer_workers",
-               "log_rollout_offpolicy_metrics"},
+               "log_rollout_offpolicy_metrics",
+               "vllm_server_base_url",
+               "vllm_server_group_port",
+               "vllm_data_parallel_size",
+               "vllm_pipeline_parallel_size",
+               "vllm_disable_cascade_attn",
+               "vllm_enable_expert_parallel",
+               "vllm_engine_kwargs",
+               "vllm_max_num_seqs",
+               "vllm_mm_processor_cache_gb",
+               "vllm_quantization",
+               "vllm_reasoning_parser",
+               "vllm_speculative_config",
+               "vllm_use_async_engine",
+               "enable_flattened_weight_sync",
+               "ds3_gather_for_generation",
+               "completion_length_limit_scope",
+               "rollout_importance_sampling_mode",
+               "rollout_importance_sampling_threshold",
+               "vllm_importance_sampling_correction",
+               "vllm_importance_sampling_mode",
+               "vllm_importance_sampling_cap"},
               "answers are drawn by the weights that are trained, where they are"),
+      ignored({"log_entropy", "wandb_log_unique_prompts", "log_unique_prompts",
+               "num_completions_to_print"},
+              "entropy is always shown; --log_completions writes every answer"),
+      unavailable({"num_generations_eval"}, "held-out prompts get one answer each, the likeliest",
+                  {"1"}),
+      unavailable({"sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps"},
+                  "the reference stays as it is", {},
+                  tr("a run from the newer weights has them as its reference")),
+      unavailable({"off_policy_sequence_mask_delta", "off_policy_mask_threshold"},
+                  "what counts of an answer's probability is bounded by --epsilon and --delta"),
+      unavailable({"reward_adapters", "reward_model_adapters"}, "a judge is named as a whole", {},
+                  tr("--reward_model takes directories of adapters, which name their model")),
+      ignored({"ref_model_type", "ref_model_revision", "reward_model_type", "reward_model_revision",
+               "reward_template"},
+              "a model's directory says what it is"),
+      unavailable({"structured_outputs_regex", "vllm_structured_outputs_regex",
+                   "vllm_guided_decoding_regex"},
+                  "answers have the form that the policy gives them", {},
+                  tr("--reward_funcs rewards a form")),
       unavailable({"async_generate", "multi_turn_scheduler"},
                   "a step learns from answers of the weights it begins with"),
   };

@@ -101,7 +101,8 @@ inline OptionProfile swift24_profile() {
                      {"seed", "42"},
                      {"packing", "false"},
                      {"version_dir", "true"},
-                     {"cpo_alpha", "1"}},
+                     {"cpo_alpha", "1"},
+                     {"temperature", "0.9"}},
           .marks = {{"sft_type"},
                     {"model_type", "model"},  // beside --model it is ms-swift 3's
                     {"model_id_or_path"},
@@ -169,7 +170,11 @@ inline OptionProfile llamafactory_profile() {
                      {"version_dir", "false"},
                      {"pre_resize", "llamafactory"},
                      {"simpo_beta", "0.1"},
-                     {"simpo_gamma", "0.5"}},
+                     {"simpo_gamma", "0.5"},
+                     {"temperature", "0.95"},
+                     {"top_p", "0.7"},
+                     {"top_k", "50"},
+                     {"max_completion_length", "1024"}},
           .marks = {{"finetuning_type"}, {"neat_packing"}, {"pref_beta"}, {"pref_loss"}}};
 }
 

@@ -23,6 +23,7 @@
 #include "train/rollouts/judges.h"
 #include "train/rollouts/model_reward.h"
 #include "train/rollouts/reward_settings.h"
+#include "train/rollouts/stop_words.h"
 
 namespace danlu::cli {
 namespace {
@@ -135,6 +136,12 @@ class Rollout {
     answers_ = static_cast<size_t>(options.get_int("num_generations"));
     batch_size_ = options.get_int("batch_size");
     told_.max_new_tokens = max_new_tokens_;
+    told_.stop_words = settings::stop_words_from(options);
+    answer_end_ =
+        train::end_of_answers(loaded.encoder.get(),
+                              train::stop_ids_of_answers(loaded.defaults.stop_ids,
+                                                         loaded.encoder.get(), *loaded.tokenizer),
+                              *loaded.tokenizer);
     for (const std::string& name : told_.rewards)
       rewards_.push_back(eval::make_reward(name, train::reward_settings(told_)));
     num_rules_ = rewards_.size();
@@ -155,9 +162,11 @@ class Rollout {
     std::vector<infer::Request> requests;
     std::vector<size_t> prompt_of_group;
     for (size_t i = begin; i < end; ++i) add_requests(prompts[i], i, requests, prompt_of_group);
-    const std::vector<infer::Answer> drawn =
-        infer::generate(*loaded_.model, requests, batch_size_, {}, &stats_,
-                        [] { return pending_interrupt() != 0; });
+    const std::vector<infer::Answer> drawn = train::with_stop_words(
+        loaded_.tokenizer, told_.stop_words, requests, [&](const infer::OnToken& on_token) {
+          return infer::generate(*loaded_.model, requests, batch_size_, on_token, &stats_,
+                                 [] { return pending_interrupt() != 0; });
+        });
     if (pending_interrupt() != 0) return {"", false};
     std::vector<Judged> judged;
     for (size_t i = 0; i < drawn.size(); ++i) {
@@ -226,11 +235,13 @@ class Rollout {
   }
 
   /// Reward models see the token that ended an answer, as where they were trained.
-  static void add_ends(const std::vector<Judged>& judged,
-                       std::vector<eval::Completion>& completions) {
+  void add_ends(const std::vector<Judged>& judged,
+                std::vector<eval::Completion>& completions) const {
     for (size_t i = 0; i < judged.size(); ++i) {
-      completions[i].is_ended = judged[i].ended_by.has_value();
-      if (judged[i].ended_by) completions[i].ids.push_back(*judged[i].ended_by);
+      if (judged[i].ended_by)
+        completions[i].ids.push_back(*judged[i].ended_by);
+      else if (completions[i].is_ended)
+        completions[i].missing_end = answer_end_;
     }
   }
 
@@ -309,6 +320,7 @@ class Rollout {
   infer::SamplingParams sampling_;
   int64_t max_new_tokens_ = 0, batch_size_ = 64;
   size_t answers_ = 8;
+  std::optional<text::TokenId> answer_end_;
   settings::Reinforcement told_;
   std::vector<std::unique_ptr<eval::Reward>> rewards_;  ///< reward models last
   size_t num_rules_ = 0;                                ///< of rewards_, without reward models

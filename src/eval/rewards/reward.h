@@ -16,8 +16,10 @@ namespace danlu::eval {
 struct Completion {
   std::string prompt, text;  ///< text: without special tokens
   std::vector<int32_t> prompt_ids;
-  std::vector<int32_t> ids;   ///< of the answer, as drawn
-  bool is_ended = true;       ///< by a token that ends answers; false: cut at the limit
+  std::vector<int32_t> ids;  ///< of the answer, as drawn
+  bool is_ended = true;      ///< by a token that ends answers, or a word; false: cut at the limit
+  /// The token that ends answers, where a word ended this one and the token is not there.
+  std::optional<int32_t> missing_end = {};
   Json row = Json::object();  ///< the columns of the prompt's row
 };
 

@@ -29,6 +29,7 @@
 #include "settings/options/task_options.h"
 #include "settings/options/vision_options.h"
 #include "settings/options/with_model.h"
+#include "settings/run_plan.h"
 
 namespace danlu::settings {
 namespace {
@@ -230,7 +231,10 @@ Read read_config(const std::string& verb, const Options& given, const RankPlace&
   }
   report_loss_scale(config);
   report_idle_flags(options, config);
-  config.batch = checked_batch(config);
+  const BatchConfig checked = checked_batch(config);
+  // The batch of the whole job counts: where ranks are missing, the others draw as many answers.
+  config.objective.policy.steps = steps_of_rollout(config);
+  config.batch = checked;
   take(check_with_model(options, model, config), config);
   return {std::move(config), std::move(model)};
 }

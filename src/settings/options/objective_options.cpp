@@ -146,6 +146,19 @@ UnpairedConfig kto_from(const Options& options) {
           .measures_drift = loss == "kto"};
 }
 
+/// ms-swift's lines name the adapters twice that a training begins with. Errors: UsageError where
+/// they are others.
+void check_reference_adapters(const Options& options) {
+  if (!options.has_value("ref_adapters")) return;
+  const std::string named = options.get_string("ref_adapters");
+  if (options.get_string_or("adapters", "") == named) return;
+  throw UsageError(tr("[train] {} {}: adapters of a reference are those that the training begins "
+                      "with",
+                      options.given_as("ref_adapters"), named),
+                   tr("--adapters names them; danlu merge joins others with their model, for "
+                      "--ref_model"));
+}
+
 /// ms-swift and LLaMA-Factory call it one way, MindSpeed-LLM the other (of outcomes, not steps).
 /// Errors: UsageError where there is no reference, or none of its answers is known beforehand.
 void take_precomputing(const Options& options, ObjectiveConfig& config) {
@@ -252,6 +265,7 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   if (options.has_value("ref_model"))
     config.reference =
         locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
+  check_reference_adapters(options);
   take_precomputing(options, config);
   return config;
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "base/checkpoint_name.h"
 #include "base/error.h"
@@ -121,6 +122,47 @@ void take_parts(const Options& options, Reinforcement& told) {
                    tr("--max_completion_length {} at least", told.parts));
 }
 
+/// How many answers are drawn at one time. ms-swift's and TRL's steps_per_generation counts
+/// micro-batches, TRL's num_mini_batches of PPO steps. Errors: UsageError for more than one flag.
+void take_rollout_size(const Options& options, Reinforcement& told) {
+  std::vector<std::string> given;
+  for (const char* flag : {"num_mini_batches", "steps_per_generation", "generation_batch_size"}) {
+    if (options.is_set(flag)) given.push_back(options.given_as(flag));
+  }
+  if (given.size() > 1) {
+    throw UsageError(tr("[train] {} and {}: either says how many answers are drawn at one time",
+                        given[0], given[1]),
+                     tr("leave one of them out"));
+  }
+  told.steps = options.get_int("num_mini_batches");
+  told.micro_batches_together = options.get_int_or("steps_per_generation", 0);
+  told.answers_together = options.get_int_or("generation_batch_size", 0);
+}
+
+/// Errors: as stop_words_from().
+void take_sampling(const Options& options, Reinforcement& told) {
+  told.top_p = options.get_float("top_p");
+  told.top_k = options.get_int("top_k");
+  told.min_p = options.get_float("min_p");
+  told.repetition_penalty = options.get_float("repetition_penalty");
+  told.stop_words = stop_words_from(options);
+}
+
+/// Where the distance to the reference is: in the loss, or in the rewards of answers. ms-swift's
+/// and TRL's RLOO and REINFORCE++ have it there. Errors: UsageError where there is no one reward.
+void take_distance(const Options& options, Reinforcement& told) {
+  const bool has_one_reward = told.scale != RewardScale::kEachRule;
+  const bool by_default =
+      told.advantage == Advantage::kLeaveOut || told.advantage == Advantage::kWhitened;
+  if (!options.get_bool_or("kl_in_reward", by_default)) return;
+  if (!has_one_reward && told.advantage == Advantage::kGroup) {
+    throw UsageError(tr("[train] {}: gdpo has no one reward from which the distance is taken",
+                        options.given_as("kl_in_reward")),
+                     tr("--kl_in_reward false has it in the loss"));
+  }
+  told.reward_kl = std::exchange(told.loss.kl, 0);
+}
+
 Advantage advantage_from(const std::string& name) {
   if (name == "rloo") return Advantage::kLeaveOut;
   if (name == "reinforce_plus_plus") return Advantage::kWhitened;
@@ -130,6 +172,7 @@ Advantage advantage_from(const std::string& name) {
 
 RewardScale scale_from(const std::string& name) {
   if (name == "batch") return RewardScale::kBatch;
+  if (name == "gdpo") return RewardScale::kEachRule;
   return name == "none" || name == "false" ? RewardScale::kNone : RewardScale::kGroup;
 }
 
@@ -151,6 +194,16 @@ std::vector<double> weights_from(const Options& options, size_t rewards) {
 }
 
 }  // namespace
+
+std::vector<std::string> stop_words_from(const Options& options) {
+  std::vector<std::string> words = options.get_list("stop_words");
+  for (const std::string& word : words) {
+    if (!word.empty()) continue;
+    throw UsageError(
+        tr("{}: an empty word would end every answer", options.given_as("stop_words")));
+  }
+  return words;
+}
 
 void take_rewards(const Options& options, Reinforcement& told) {
   told.rewards = options.get_list("reward_funcs");
@@ -178,9 +231,16 @@ void take_rewards(const Options& options, Reinforcement& told) {
 }
 
 std::vector<std::string> reinforcement_flags(const std::string& name) {
-  std::vector<std::string> own = {
-      "loss_type",     "beta",           "importance_sampling_level", "advantage_estimator",
-      "scale_rewards", "dynamic_sample", "max_resample_times"};
+  std::vector<std::string> own = {"loss_type",
+                                  "beta",
+                                  "importance_sampling_level",
+                                  "advantage_estimator",
+                                  "scale_rewards",
+                                  "dynamic_sample",
+                                  "max_resample_times",
+                                  "kl_in_reward",
+                                  "steps_per_generation",
+                                  "generation_batch_size"};
   if (name == "ppo") {
     own = {"critic_model", "critic_lr",           "gamma",         "lam", "cliprange_value",
            "vf_coef",      "missing_eos_penalty", "whiten_rewards"};
@@ -199,9 +259,11 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "reward_column",
                                            "num_generations",
                                            "num_iterations",
-                                           "steps_per_generation",
+                                           "num_mini_batches",
                                            "top_p",
                                            "top_k",
+                                           "min_p",
+                                           "stop_words",
                                            "repetition_penalty",
                                            "overlong_filter",
                                            "max_kl",
@@ -235,6 +297,7 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
     take_loss(options, told.loss);
     told.advantage = advantage_from(options.get_string("advantage_estimator"));
     told.scale = scale_from(options.get_string("scale_rewards"));
+    take_distance(options, told);
   }
   told.answers = options.get_int_or("num_generations", has_critic ? 1 : 8);
   if (!has_critic) {
@@ -243,12 +306,10 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
   }
   const bool learns_again = has_critic && !is_of_mindspeed(options);
   told.iterations = options.get_int_or("num_iterations", learns_again ? 4 : 1);
-  told.steps = options.get_int("steps_per_generation");
+  take_rollout_size(options, told);
   told.max_new_tokens = options.get_int("max_completion_length");
   take_parts(options, told);
-  told.top_p = options.get_float("top_p");
-  told.top_k = options.get_int("top_k");
-  told.repetition_penalty = options.get_float("repetition_penalty");
+  take_sampling(options, told);
   told.masks_truncated = options.get_bool("overlong_filter");
   told.max_kl = options.get_float("max_kl");
   told.logs_completions = options.get_bool("log_completions");

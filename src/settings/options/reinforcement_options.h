@@ -16,6 +16,9 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
 /// The rewards' part of it. Errors: the same.
 void take_rewards(const Options& options, Reinforcement& told);
 
+/// What ends answers beside tokens. Errors: UsageError for an empty word.
+std::vector<std::string> stop_words_from(const Options& options);
+
 /// The options that it reads for an objective of that name.
 std::vector<std::string> reinforcement_flags(const std::string& name);
 

@@ -12,6 +12,7 @@
 #include "device/memory.h"
 #include "device/select.h"
 #include "ops/attention.h"
+#include "ops/quantized_weight.h"
 #include "parallel/agree.h"
 #include "plan/fit.h"
 #include "train/precision.h"
@@ -48,8 +49,9 @@ int64_t bytes_of_parameters(const TrainState& state) {
   int64_t bytes = store.kept_bytes();
   for (const auto& list : {state.model->parameters(), state.model->adapter_parameters()}) {
     for (const auto& parameter : list) {
-      if (!store.unit_of(parameter.name()))
-        bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+      if (store.unit_of(parameter.name())) continue;
+      bytes += parameter.quantized ? parameter.quantized->size_bytes()
+                                   : static_cast<int64_t>(parameter.tensor.nbytes());
     }
   }
   return bytes;

@@ -10,6 +10,7 @@ namespace danlu::train {
 namespace {
 
 constexpr double kSmall = 1e-4;
+constexpr double kTiny = 1e-8;  // of GDPO
 
 struct Moments {
   double mean = 0, deviation = 0;
@@ -135,6 +136,30 @@ std::vector<double> advantages(const RewardGroups& groups, std::span<const int64
       divide(groups, scale, values);
   }
   return values;
+}
+
+std::vector<double> advantages_by_rule(
+    const std::vector<std::vector<std::optional<double>>>& scores, std::span<const double> weights,
+    int64_t size) {
+  std::vector<std::vector<std::optional<double>>> of_rules;
+  for (const auto& of_rule : scores) {
+    const RewardGroups groups{of_rule, size};
+    std::vector<double> values = centred(groups);
+    for_each_group(groups, [&](size_t begin, Values group) {
+      const double deviation = moments_of(group).deviation;
+      for (size_t i = 0; i < group.size(); ++i) values[begin + i] /= deviation + kTiny;
+    });
+    auto& kept = of_rules.emplace_back(of_rule);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i]) kept[i] = values[i];
+    }
+  }
+  const std::vector<std::optional<double>> sums = weighted_rewards(of_rules, weights);
+  const Moments all = moments_of(sums);
+  std::vector<double> worth;
+  for (const auto& sum : sums)
+    worth.push_back(sum ? (*sum - all.mean) / (all.deviation + kTiny) : 0);
+  return worth;
 }
 
 std::vector<std::optional<double>> weighted_rewards(

@@ -29,6 +29,13 @@ RewardSpread spread_of(const RewardGroups& groups);
 std::vector<double> advantages(const RewardGroups& groups, std::span<const int64_t> tokens,
                                settings::Advantage kind, settings::RewardScale scale);
 
+/// The same of each rule by itself: its scores less their mean in the group, divided by their
+/// deviation there; weighted, summed, and whitened over all answers that were judged (GDPO). A rule
+/// gives nothing for an answer that it cannot judge. Source: ms-swift. scores, weights: as below.
+std::vector<double> advantages_by_rule(
+    const std::vector<std::vector<std::optional<double>>>& scores, std::span<const double> weights,
+    int64_t size);
+
 /// Weighted sums over rules; scores[r][i] is rule r's of answer i. A rule that cannot judge an
 /// answer is left out of its sum; an answer that none can judge has no reward.
 std::vector<std::optional<double>> weighted_rewards(

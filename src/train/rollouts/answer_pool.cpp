@@ -75,6 +75,7 @@ AnswerPool::AnswerPool(int64_t answers, const Json& state) : answers_(answers) {
     for (const Json& of_prompt : state.at("prompts")) {
       GrowingPrompt& prompt = prompts_.emplace_back();
       prompt.number = of_prompt.at("number").get<int64_t>();
+      prompt.waited = of_prompt.value("waited", int64_t{0});
       for (const Json& of_answer : of_prompt.at("answers"))
         prompt.answers.push_back(answer_from(of_answer));
       if (std::ssize(prompt.answers) != answers)
@@ -104,7 +105,11 @@ const GrowingPrompt* AnswerPool::find(int64_t number) const {
   return found == prompts_.end() ? nullptr : &*found;
 }
 
-void AnswerPool::begin_rollout() {
+void AnswerPool::begin_rollout(int64_t longest_wait) {
+  std::erase_if(prompts_, [&](GrowingPrompt& prompt) {
+    ++prompt.waited;
+    return kind_of(prompt) == Kind::kFurther && prompt.waited > longest_wait;
+  });
   for (GrowingPrompt& prompt : prompts_) {
     for (GrowingAnswer& answer : prompt.answers) answer.grew = false;
   }
@@ -184,7 +189,7 @@ Json AnswerPool::state() const {
   for (const GrowingPrompt& prompt : prompts_) {
     Json answers = Json::array();
     for (const GrowingAnswer& answer : prompt.answers) answers.push_back(state_of_answer(answer));
-    prompts.push_back({{"number", prompt.number}, {"answers", answers}});
+    prompts.push_back({{"number", prompt.number}, {"waited", prompt.waited}, {"answers", answers}});
   }
   return {{"next", {next_own_, next_further_}}, {"prompts", prompts}};
 }

@@ -26,6 +26,7 @@ struct GrowingAnswer {
 struct GrowingPrompt {
   int64_t number = 0;  ///< in the order of prompts
   std::vector<GrowingAnswer> answers;
+  int64_t waited = 0;     ///< rollouts since the one that began it
   bool is_taken = false;  ///< by this rollout
 
   bool is_whole() const;
@@ -55,7 +56,9 @@ class AnswerPool {
   /// All prompts, taken ones too, ascending by number.
   const GrowingPrompt* find(int64_t number) const;
 
-  void begin_rollout();
+  /// Gives up further prompts that would wait for more than so many rollouts: nobody needed them,
+  /// and the weights that drew them are far away.
+  void begin_rollout(int64_t longest_wait);
   void begin_prompts(Kind kind, int64_t count);
   /// Answers that are not whole.
   std::vector<Place> unfinished() const;

@@ -93,8 +93,9 @@ void unpack(const std::string& bytes, std::vector<DrawnAnswer>& answers) {
 DrawnAnswer drawn_answer(const infer::Answer& found) {
   DrawnAnswer answer;
   answer.ids = found.ids;
-  answer.is_ended = found.stopped_by.has_value();
-  if (answer.is_ended) answer.ids.push_back(*found.stopped_by);
+  const bool has_stop_token = found.stopped_by.has_value();
+  answer.is_ended = has_stop_token || found.reason == infer::FinishReason::kStop;
+  if (has_stop_token) answer.ids.push_back(*found.stopped_by);
   return answer;
 }
 

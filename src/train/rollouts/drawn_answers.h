@@ -18,8 +18,8 @@ struct DrawnAnswer {
   int64_t number = 0;    ///< of its prompt in the order of prompts
   int64_t rollouts = 1;  ///< that drew a part of it
   std::vector<int32_t> prompt;
-  std::vector<int32_t> ids;                   ///< with the token that ended it
-  bool is_ended = false;                      ///< by such a token; false: cut at the limit
+  std::vector<int32_t> ids;  ///< with the token that ended it
+  bool is_ended = false;     ///< by such a token or a stop word; false: cut at the limit
   std::vector<std::optional<double>> scores;  ///< of each reward
   // One number for each of `ids`, or empty.
   std::vector<float> old, reference;  ///< log-probabilities: the policy's, the reference's

@@ -8,6 +8,7 @@
 #include "models/training_memory.h"
 #include "parallel/agree.h"
 #include "settings/answers_at_a_time.h"
+#include "train/rollouts/stop_words.h"
 
 namespace danlu::train {
 namespace {
@@ -35,8 +36,11 @@ void hear(const std::string& text, std::vector<infer::Answer>& answers) {
 class MeshDrawing {
  public:
   MeshDrawing(models::CausalLM& policy, std::shared_ptr<const DrawingRanks> ranks,
-              int64_t batch_size)
-      : policy_(policy), ranks_(std::move(ranks)), batch_size_(batch_size) {
+              int64_t batch_size, EndingWords ending)
+      : policy_(policy),
+        ranks_(std::move(ranks)),
+        batch_size_(batch_size),
+        ending_(std::move(ending)) {
     if (ranks_->draws_otherwise())
       answering_ = std::make_unique<models::AnsweringModel>(policy, ranks_->mesh());
   }
@@ -58,7 +62,11 @@ class MeshDrawing {
                                    [](const infer::Request& one) { return one.answered > 0; });
     const int64_t pass_tokens = go_on ? settings::kTokensWhereAnswersGoOn : 0;
     const auto answers_to = [&](const std::vector<infer::Request>& some) {
-      return infer::generate(model, some, batch_size_, {}, nullptr, {}, {}, nullptr, pass_tokens);
+      return with_stop_words(ending_.tokenizer, ending_.words, some,
+                             [&](const infer::OnToken& on_token) {
+                               return infer::generate(model, some, batch_size_, on_token, nullptr,
+                                                      {}, {}, nullptr, pass_tokens);
+                             });
     };
     if (drawers.is_alone()) return answers_to(requests);
     const auto count = std::ssize(requests);
@@ -75,6 +83,7 @@ class MeshDrawing {
   models::CausalLM& policy_;
   std::shared_ptr<const DrawingRanks> ranks_;
   int64_t batch_size_;
+  EndingWords ending_;
   std::unique_ptr<models::AnsweringModel> answering_;  ///< nullptr: the policy answers itself
   const models::CausalLM* model_ = nullptr;            ///< inside of with_weights()
 };
@@ -82,8 +91,8 @@ class MeshDrawing {
 }  // namespace
 
 Drawing drawing_of(models::CausalLM& policy, const std::shared_ptr<const DrawingRanks>& ranks,
-                   int64_t batch_size) {
-  const auto drawing = std::make_shared<MeshDrawing>(policy, ranks, batch_size);
+                   int64_t batch_size, const EndingWords& ending) {
+  const auto drawing = std::make_shared<MeshDrawing>(policy, ranks, batch_size, ending);
   return {[drawing](const std::vector<infer::Request>& all) { return drawing->generate(all); },
           [drawing](const std::function<void()>& use) { drawing->with_weights(use); }};
 }

@@ -1,6 +1,7 @@
 #include "train/rollouts/judges.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -19,6 +20,22 @@ bool have_the_same_tokens(const text::Tokenizer& one, const text::Tokenizer& oth
   return true;
 }
 
+/// The token that ends an answer in the template, and what is behind it; empty: there is none.
+std::vector<text::TokenId> end_by_template(const text::ChatEncoder* encoder,
+                                           const std::vector<text::TokenId>& stop_ids) {
+  if (!encoder) return {};
+  text::Conversation talk;
+  for (const char* role : {"user", "assistant"}) {
+    text::Message& message = talk.messages.emplace_back();
+    message.role = role;
+    message.content = "a";
+  }
+  const std::vector<text::TokenId> ids = encoder->encode(talk).ids;
+  const auto end = std::find_first_of(ids.rbegin(), ids.rend(), stop_ids.begin(), stop_ids.end());
+  if (end == ids.rend()) return {};
+  return {std::prev(end.base()), ids.end()};
+}
+
 }  // namespace
 
 std::vector<text::TokenId> stop_ids_of_answers(std::vector<text::TokenId> of_model,
@@ -35,18 +52,18 @@ std::vector<text::TokenId> stop_ids_of_answers(std::vector<text::TokenId> of_mod
   return ids;
 }
 
+std::optional<text::TokenId> end_of_answers(const text::ChatEncoder* encoder,
+                                            const std::vector<text::TokenId>& stop_ids,
+                                            const text::Tokenizer& tokenizer) {
+  const std::vector<text::TokenId> ids = end_by_template(encoder, stop_ids);
+  return ids.empty() ? tokenizer.eos_id() : ids.front();
+}
+
 std::vector<text::TokenId> tail_of_answers(const text::ChatEncoder* encoder,
                                            const std::vector<text::TokenId>& stop_ids) {
-  if (!encoder) return {};
-  text::Conversation talk;
-  for (const char* role : {"user", "assistant"}) {
-    text::Message& message = talk.messages.emplace_back();
-    message.role = role;
-    message.content = "a";
-  }
-  const std::vector<text::TokenId> ids = encoder->encode(talk).ids;
-  const auto end = std::find_first_of(ids.rbegin(), ids.rend(), stop_ids.begin(), stop_ids.end());
-  return end == ids.rend() ? std::vector<text::TokenId>() : std::vector(end.base(), ids.end());
+  std::vector<text::TokenId> ids = end_by_template(encoder, stop_ids);
+  if (!ids.empty()) ids.erase(ids.begin());
+  return ids;
 }
 
 std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size_t own) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@ namespace danlu::train {
 std::vector<text::TokenId> stop_ids_of_answers(std::vector<text::TokenId> of_model,
                                                const text::ChatEncoder* encoder,
                                                const text::Tokenizer& tokenizer);
+
+/// The token that ends an answer: the template's, else the tokenizer's end of text.
+std::optional<text::TokenId> end_of_answers(const text::ChatEncoder* encoder,
+                                            const std::vector<text::TokenId>& stop_ids,
+                                            const text::Tokenizer& tokenizer);
 
 /// What the template puts behind the token that ends an answer.
 std::vector<text::TokenId> tail_of_answers(const text::ChatEncoder* encoder,

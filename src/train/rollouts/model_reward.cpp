@@ -24,6 +24,7 @@ data::Sample whole_of(const eval::Completion& completion, const std::vector<int3
   data::Sample sample;
   sample.ids = completion.prompt_ids;
   sample.ids.insert(sample.ids.end(), completion.ids.begin(), completion.ids.end());
+  if (completion.missing_end) sample.ids.push_back(*completion.missing_end);
   if (completion.is_ended) sample.ids.insert(sample.ids.end(), tail.begin(), tail.end());
   sample.labels.assign(sample.ids.size(), kIgnoreLabel);
   return sample;

@@ -116,12 +116,27 @@ void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
   for (size_t rule = 0; rule < by_rule.size(); ++rule)
     note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], figures_);
   note_lengths(answers, figures_);
-  const bool compares = is_any_judged && !settings_.told.has_critic() && settings_.told.answers > 1;
+  // With the distance in rewards these differ all the same.
+  const bool compares = is_any_judged && !settings_.told.has_critic() &&
+                        settings_.told.answers > 1 && settings_.told.reward_kl == 0;
   if (!compares || spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
   has_warned_of_equal_ = true;
   log::warning(
       "[rollout] all {} answers to each prompt got the same reward: nothing is learnt from them",
       settings_.told.answers);
+}
+
+void RolloutStream::take_distances(const std::vector<DrawnAnswer>& answers,
+                                   std::vector<std::optional<double>>& rewards) {
+  double sum = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    double distance = 0;
+    for (size_t t = 0; t < answers[i].ids.size(); ++t)
+      distance += static_cast<double>(answers[i].old.at(t)) - answers[i].reference.at(t);
+    sum += distance;
+    if (rewards[i]) *rewards[i] -= settings_.told.reward_kl * distance;
+  }
+  figures_["kl"] = sum / static_cast<double>(answers.size());
 }
 
 void RolloutStream::write_samples(const std::vector<DrawnAnswer>& answers,

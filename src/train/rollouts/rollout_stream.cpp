@@ -161,6 +161,7 @@ infer::Request RolloutStream::request_to(const data::Sample& prompt) const {
                       .temperature = told.loss.temperature,
                       .top_k = told.top_k,
                       .top_p = told.top_p,
+                      .min_p = told.min_p,
                       .repetition_penalty = told.repetition_penalty,
                       .seed = settings_.seed};
   request.max_new_tokens = told.max_new_tokens;
@@ -275,6 +276,10 @@ void RolloutStream::find_scores(const std::vector<std::string>& columns,
     completion.prompt_ids = answer.prompt;
     completion.ids = answer.ids;
     completion.is_ended = answer.is_ended;
+    const bool has_end =
+        !answer.ids.empty() &&
+        std::count(settings_.stop_ids.begin(), settings_.stop_ids.end(), answer.ids.back()) > 0;
+    if (answer.is_ended && !has_end) completion.missing_end = settings_.answer_end;
     if (!columns[i].empty()) completion.row = parse_json(columns[i], "columns of a prompt");
     completions.push_back(std::move(completion));
   }
@@ -289,15 +294,14 @@ void RolloutStream::examine(std::vector<DrawnAnswer>& answers) const {
   const auto logprobs = logprobs_at(told.loss.temperature);
   const ForwardPasses passes(parts_.policy, parts_.links);
   // What several rollouts drew has the log-probabilities of each.
-  if (told.parts == 1 && (steps_of_rollout() > 1 || told.has_critic()))
+  if (told.parts == 1 && (steps_of_rollout() > 1 || told.has_critic() || told.reward_kl > 0))
     find_for_tokens(passes, /*adapters=*/true, logprobs, &DrawnAnswer::old, answers);
-  if (!told.has_critic()) return;
-  if (told.critic.kl > 0) {
+  if (told.kl_of_rewards() > 0) {
     ask_reference(parts_.reference.get(), passes, [&](const ForwardPasses& of, bool adapters) {
       find_for_tokens(of, adapters, logprobs, &DrawnAnswer::reference, answers);
     });
   }
-  parts_.critic->find_values(parts_.policy, answers);
+  if (told.has_critic()) parts_.critic->find_values(parts_.policy, answers);
 }
 
 /// Whether all answers of the step that has this one were cut at the limit.
@@ -334,15 +338,20 @@ std::vector<data::Sample> RolloutStream::samples_by_critic(
 
 std::vector<data::Sample> RolloutStream::samples_of(const std::vector<DrawnAnswer>& answers) {
   const settings::Reinforcement& told = settings_.told;
-  const RewardGroups groups{
-      weighted_rewards(scores_by_rule(answers, parts_.rewards.size()), told.reward_weights),
-      told.answers};
+  const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
+  RewardGroups groups{weighted_rewards(by_rule, told.reward_weights), told.answers};
   note(answers, groups.rewards);
   if (told.has_critic()) return samples_by_critic(answers, groups.rewards);
   std::vector<int64_t> tokens;
   for (const DrawnAnswer& answer : answers) tokens.push_back(std::ssize(answer.ids));
-  const std::vector<double> worth = advantages(groups, tokens, told.advantage, told.scale);
-  write_samples(answers, groups.rewards, worth);
+  const std::vector<std::optional<double>> rewards = groups.rewards;
+  if (told.reward_kl > 0) take_distances(answers, groups.rewards);
+  const bool by_each_rule = told.advantage == settings::Advantage::kGroup &&
+                            told.scale == settings::RewardScale::kEachRule;
+  const std::vector<double> worth =
+      by_each_rule ? advantages_by_rule(by_rule, told.reward_weights, told.answers)
+                   : advantages(groups, tokens, told.advantage, told.scale);
+  write_samples(answers, rewards, worth);
   std::vector<data::Sample> samples;
   for (size_t i = 0; i < answers.size(); ++i) {
     // A step needs something to divide by: where all its answers were cut, they are worth nothing.
@@ -418,7 +427,7 @@ void RolloutStream::roll_out(int64_t number) {
   const int64_t count = prompts_of_rollout();
   const bool in_parts = settings_.told.parts > 1;
   growing_ = grown_;  // also after a rollout that was stopped
-  growing_.begin_rollout();
+  growing_.begin_rollout(settings_.told.parts);
   parts_drawn_ = 0;
   begin_journal(number);
   std::vector<DrawnAnswer> own;

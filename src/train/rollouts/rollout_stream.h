@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@ struct RolloutSettings {
   settings::Reinforcement told;
   data::BatchStreamOptions batches;  ///< of a step; samples are answers
   std::vector<text::TokenId> stop_ids;
+  std::optional<text::TokenId> answer_end;  ///< what ends an answer in the template
   uint64_t seed = 0;
   /// Gets a line for each answer, to held-out prompts too (JSON), of which the first is shown;
   /// empty: nobody looks at them.
@@ -140,6 +142,9 @@ class RolloutStream : public data::StepStream {
   void note(const std::vector<DrawnAnswer>& answers,
             const std::vector<std::optional<double>>& rewards);
   /// advantages: empty for answers to held-out prompts.
+  /// The distance that rewards have in them (told.reward_kl).
+  void take_distances(const std::vector<DrawnAnswer>& answers,
+                      std::vector<std::optional<double>>& rewards);
   void write_samples(const std::vector<DrawnAnswer>& answers,
                      const std::vector<std::optional<double>>& rewards,
                      const std::vector<double>& advantages) const;

@@ -91,7 +91,8 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
   const auto ranks = run.ranks.size() > 1
                          ? std::make_shared<const DrawingRanks>(run.ranks.world(), mesh)
                          : std::make_shared<const DrawingRanks>(mesh);
-  const Drawing drawing = drawing_of(policy, ranks, settings::kAnswersAtATime);
+  const Drawing drawing =
+      drawing_of(policy, ranks, settings::kAnswersAtATime, {told.stop_words, run.text.tokenizer});
   RolloutParts parts{policy,
                      *begun.state.links,
                      run.data.train,
@@ -114,6 +115,8 @@ std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& beg
   settings.told = told;
   settings.batches = options;
   settings.stop_ids = stop_ids_of(run);
+  settings.answer_end =
+      end_of_answers(run.text.encoder.get(), settings.stop_ids, *run.text.tokenizer);
   settings.seed = run.config.seed;
   settings.run_directory = run.config.output.directory;
   settings.origin = fmt::format("{} {:016x} {:016x}", DANLU_VERSION, run.data.content_hash,

@@ -1,0 +1,104 @@
+// What the flags of ms-swift and TRL say about learning from rewards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "settings/option_lines.h"
+#include "settings/run_plan.h"
+
+namespace danlu::settings::options_test {
+
+using testing::HasSubstr;
+
+class ReinforcementOptions : public TrainOptions {
+ protected:
+  std::vector<std::string> grpo(const std::vector<std::string>& more) const {
+    return std::vector<std::string>{"--rlhf_type", "grpo", "--reward_funcs", "accuracy"} + more;
+  }
+  Reinforcement told(const std::vector<std::string>& more) const {
+    return with("rlhf", grpo(more)).objective.policy;
+  }
+};
+
+TEST_F(ReinforcementOptions, HowManyAnswersAreDrawnAtOneTime) {
+  const std::vector<std::string> batch = {"--batch_size", "4", "--accum", "2"};
+  const auto steps = [&](const std::vector<std::string>& more) { return told(batch + more).steps; };
+  EXPECT_EQ(steps({}), 1);
+  EXPECT_EQ(steps({"--num_mini_batches", "3"}), 3);
+  // Micro-batches, of which a step has two; half a step is drawn twice before weights change.
+  EXPECT_EQ(steps({"--steps_per_generation", "2"}), 1);
+  EXPECT_EQ(steps({"--steps_per_generation", "8"}), 4);
+  EXPECT_EQ(steps({"--steps_per_generation", "1"}), 1);
+  EXPECT_EQ(steps({"--generation_batch_size", "32"}), 4);
+  EXPECT_EQ(steps({"--generation_batch_size", "8"}), 1);
+  EXPECT_THAT(
+      refusal("rlhf", grpo(batch + std::vector<std::string>{"--steps_per_generation", "3"})),
+      testing::AllOf(HasSubstr("--steps_per_generation 3: the 12 answers"),
+                     HasSubstr("no whole steps of 8"),
+                     HasSubstr("micro-batches, of which a step has 2")));
+  EXPECT_THAT(
+      refusal("rlhf", grpo(batch + std::vector<std::string>{"--generation_batch_size", "20"})),
+      HasSubstr("a multiple of 8"));
+  EXPECT_THAT(
+      refusal("rlhf", grpo({"--generation_batch_size", "8", "--steps_per_generation", "1"})),
+      HasSubstr("either says how many answers"));
+}
+
+TEST_F(ReinforcementOptions, WhereTheDistanceIs) {
+  const auto where = [&](const std::vector<std::string>& more) {
+    const Reinforcement policy = told(more);
+    return std::make_pair(policy.loss.kl, policy.reward_kl);
+  };
+  using Where = std::pair<double, double>;
+  EXPECT_EQ(where({}), Where(0.04, 0));
+  EXPECT_EQ(where({"--kl_in_reward", "true"}), Where(0, 0.04));
+  EXPECT_EQ(where({"--advantage_estimator", "rloo", "--beta", "0.1"}), Where(0, 0.1));
+  EXPECT_EQ(where({"--advantage_estimator", "reinforce_plus_plus"}), Where(0, 0.04));
+  EXPECT_EQ(where({"--advantage_estimator", "reinforce_plus_plus_baseline"}), Where(0.04, 0));
+  EXPECT_EQ(where({"--advantage_estimator", "rloo", "--kl_in_reward", "false"}), Where(0.04, 0));
+  EXPECT_EQ(where({"--kl_in_reward", "--beta", "0"}), Where(0, 0));
+  EXPECT_TRUE(told({"--kl_in_reward"}).has_reference());
+  EXPECT_FALSE(told({"--kl_in_reward", "--beta", "0"}).has_reference());
+  EXPECT_EQ(told({"--scale_rewards", "gdpo"}).scale, RewardScale::kEachRule);
+  EXPECT_THAT(refusal("rlhf", grpo({"--scale_rewards", "gdpo", "--kl_in_reward"})),
+              HasSubstr("gdpo has no one reward"));
+  EXPECT_THAT(
+      notices("rlhf", {"--rlhf_type", "ppo", "--reward_funcs", "accuracy", "--kl_in_reward"}),
+      HasSubstr("--kl_in_reward"));
+}
+
+TEST_F(ReinforcementOptions, WhatEndsAnswers) {
+  EXPECT_TRUE(told({}).stop_words.empty());
+  EXPECT_EQ(told({"--stop_words", "</answer>", "a, b", "\n\n"}).stop_words,
+            (std::vector<std::string>{"</answer>", "a, b", "\n\n"}));
+  EXPECT_EQ(told({"--stop_words", R"(["x", "y,z"])"}).stop_words,
+            (std::vector<std::string>{"x", "y,z"}));
+  EXPECT_EQ(told({"--stop_words", "["}).stop_words, std::vector<std::string>{"["});
+  EXPECT_THAT(refusal("rlhf", grpo({"--stop_words", ""})), HasSubstr("would end every answer"));
+}
+
+TEST_F(ReinforcementOptions, DefaultsAreThoseOfTheSystemWhoseLineItIs) {
+  EXPECT_EQ(told({}).loss.temperature, 0.9);
+  EXPECT_EQ(told({"--profile", "danlu"}).loss.temperature, 1.0);
+  const Reinforcement factory =
+      with("train", {"--stage", "ppo", "--finetuning_type", "lora", "--reward_funcs", "accuracy"})
+          .objective.policy;
+  EXPECT_EQ(factory.loss.temperature, 0.95);
+  EXPECT_EQ(factory.top_p, 0.7);
+  EXPECT_EQ(factory.top_k, 50);
+  EXPECT_EQ(factory.max_new_tokens, 1024);
+}
+
+TEST_F(ReinforcementOptions, WhatIsNotHereIsNamed) {
+  for (const char* flag :
+       {"--sync_ref_model", "--num_generations_eval", "--teacher_model_type", "--ld_alpha",
+        "--advantage_reweight", "--off_policy_sequence_mask_delta", "--reward_adapters",
+        "--ref_adapters", "--top_entropy_quantile", "--async_generate"}) {
+    EXPECT_THAT(refusal("rlhf", grpo({flag, "4"})), HasSubstr(flag));
+  }
+  EXPECT_THAT(refusal("rlhf", grpo({"--loss_type", "cispo"})), HasSubstr("cispo"));
+  for (const char* flag : {"--vllm_server_base_url", "--log_entropy", "--ref_model_type",
+                           "--rollout_importance_sampling_mode"})
+    EXPECT_EQ(refusal("rlhf", grpo({flag, "x"})), "(accepted)") << flag;
+}
+
+}  // namespace danlu::settings::options_test
