@@ -191,9 +191,12 @@ std::vector<OptionSpec> sampling_options() {
 OptionSpec stop_words_option(const std::string& group) {
   return {.name = "stop_words",
           .type = OptionType::kList,
-          .help = "texts that end an answer; what stands before them is the answer",
+          .help =
+              "texts that end an answer, each with its spaces and commas; what stands before "
+              "them is the answer",
           .aliases = {"stop"},
-          .group = group};
+          .group = group,
+          .keeps_words = true};
 }
 
 std::vector<OptionSpec> answer_rule_options() {

@@ -76,16 +76,15 @@ OptionTable rollout_options() {
                 .aliases = {"max_batch_size", "num_sampling_batch_size"},
                 .range = at_least(1).up_to(65536),
                 .group = "Answers"},
-               stop_words_option("Answers")},
+               kept_stop_words_option("Answers")},
               processor_options(),
               sampling_options(),
               reward_options(),
               rollout_output()});
   std::vector<OptionSpec> foreign = foreign_inference_options(own);
-  // Elsewhere a prompt gets one answer, which no word ends.
-  std::erase_if(foreign, [](const OptionSpec& spec) {
-    return spec.name == "num_return_sequences" || spec.name == "stop_words";
-  });
+  // Elsewhere a prompt gets one answer.
+  std::erase_if(foreign,
+                [](const OptionSpec& spec) { return spec.name == "num_return_sequences"; });
   return with_inference_profiles(OptionTable(
       "rollout", "Draw answers to prompts and judge them: rows for rejection sampling and DPO",
       "danlu rollout --model DIR --dataset FILE --reward_funcs accuracy --output FILE.jsonl",

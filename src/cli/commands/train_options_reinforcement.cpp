@@ -1,5 +1,6 @@
 // Training from rewards: how answers are drawn, judged and learnt from.
 #include "cli/commands/foreign_options.h"
+#include "cli/commands/inference_options.h"
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
@@ -65,7 +66,7 @@ std::vector<OptionSpec> drawing() {
       top_k,
       min_p,
       repetition,
-      stop_words_option(kDrawing),
+      kept_stop_words_option(kDrawing),
       counted(kDrawing, "num_mini_batches", "1",
               "steps that the answers drawn at one time are divided into"),
       counted(kDrawing, "steps_per_generation", "",
@@ -85,15 +86,12 @@ std::vector<OptionSpec> drawing() {
 
 }  // namespace
 
-OptionSpec stop_words_option(const std::string& group) {
-  return {.name = "stop_words",
-          .type = OptionType::kList,
-          .help =
-              "an answer ends behind the first of these in its text, and keeps it; a word is "
-              "taken with its spaces and commas",
-          .aliases = {"stop"},
-          .group = group,
-          .keeps_words = true};
+OptionSpec kept_stop_words_option(const std::string& group) {
+  OptionSpec spec = stop_words_option(group);
+  spec.help =
+      "an answer ends behind the first of these in its text, and keeps it; a word is taken with "
+      "its spaces and commas";
+  return spec;
 }
 
 std::vector<OptionSpec> reward_options() {
