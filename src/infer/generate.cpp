@@ -25,6 +25,8 @@ void count_step(const EngineCounts& before, const EngineCounts& after, double se
   const bool prefill = after.prompt_tokens > before.prompt_tokens;
   counts.prompt_tokens += after.prompt_tokens - before.prompt_tokens;
   counts.new_tokens += after.new_tokens - before.new_tokens;
+  counts.guessed += after.guessed - before.guessed;
+  counts.guessed_right += after.guessed_right - before.guessed_right;
   (prefill ? counts.prefill_s : counts.decode_s) += seconds;
 }
 
@@ -130,12 +132,15 @@ std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& reque
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token, GenerationStats* stats,
                              const IsCancelled& is_cancelled, const OnAnswer& on_answer,
-                             Followers* followers, int64_t pass_tokens) {
+                             Followers* followers, int64_t pass_tokens,
+                             const Speculation& speculation) {
   GenerationStats local;
   Engine engine(model,
                 {.max_sequences = std::max<int64_t>(1, batch_size),
                  .max_batched_tokens = pass_tokens > 0 ? pass_tokens : kAnyTokens,
-                 .prefix_caching = false},
+                 .prefix_caching = false,
+                 .lookup = speculation.lookup,
+                 .predicted_tokens = speculation.predicted_tokens},
                 followers);
   std::vector<std::exception_ptr> failures;
   return answers_of(engine, requests, {on_token, is_cancelled, on_answer}, stats ? *stats : local,
@@ -144,20 +149,27 @@ std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Re
 
 namespace {
 
-std::unique_ptr<Engine> engine_of_session(const models::CausalLM& model, Followers* followers) {
+std::unique_ptr<Engine> engine_of_session(const models::CausalLM& model, Followers* followers,
+                                          const Speculation& speculation) {
   const int64_t window = model.config().max_positions;
   return std::make_unique<Engine>(
       model,
       EngineSettings{.max_sequences = 1,
                      .max_batched_tokens = kAnyTokens,
-                     .kept_pages = ops::pages_for(window > 0 ? window : kKeptTokens)},
+                     .kept_pages = ops::pages_for(window > 0 ? window : kKeptTokens),
+                     .lookup = speculation.lookup,
+                     .predicted_tokens = speculation.predicted_tokens},
       followers);
 }
 
 }  // namespace
 
-Session::Session(const models::CausalLM& model, Followers* followers)
-    : model_(model), followers_(followers), engine_(engine_of_session(model, followers)) {}
+Session::Session(const models::CausalLM& model, Followers* followers,
+                 const Speculation& speculation)
+    : model_(model),
+      followers_(followers),
+      speculation_(speculation),
+      engine_(engine_of_session(model, followers, speculation)) {}
 
 Session::~Session() = default;
 
@@ -169,7 +181,7 @@ Answer Session::answer(const Request& request, const OnToken& on_token, Generati
     answers = answers_of(*engine_, {request}, {on_token, {}, {}}, stats ? *stats : local, failures);
   } catch (...) {
     // An engine whose pass failed is of no further use; the conversation may go on.
-    engine_ = engine_of_session(model_, followers_);
+    engine_ = engine_of_session(model_, followers_, speculation_);
     throw;
   }
   if (failures.front()) std::rethrow_exception(failures.front());

@@ -12,6 +12,7 @@
 #include "infer/logit_rules.h"
 #include "infer/prompt_pictures.h"
 #include "infer/sampling.h"
+#include "infer/speculation.h"
 #include "models/causal_lm.h"
 #include "text/tokenizer.h"
 
@@ -62,6 +63,7 @@ class Followers;
 /// Counts of one generate call.
 struct GenerationStats {
   int64_t prompt_tokens = 0, new_tokens = 0;
+  int64_t guessed = 0, guessed_right = 0;
   double prefill_s = 0, decode_s = 0;
 };
 
@@ -70,12 +72,13 @@ struct GenerationStats {
 /// depend on what else is in the batch, beyond rounding of the arithmetic. Errors: DataError if a
 /// prompt is empty, holds an id outside the vocabulary, does not fit the model's window, or has
 /// other placeholders than pictures; NumericError if the model gives logits that are not numbers.
-/// followers: as Engine's. pass_tokens: of a pass, at most; 0: prompts are read whole.
+/// followers: as Engine's. pass_tokens: of a pass, at most; 0: prompts are read whole. speculation:
+/// as EngineSettings says.
 std::vector<Answer> generate(const models::CausalLM& model, const std::vector<Request>& requests,
                              int64_t batch_size, const OnToken& on_token = {},
                              GenerationStats* stats = nullptr, const IsCancelled& is_cancelled = {},
                              const OnAnswer& on_answer = {}, Followers* followers = nullptr,
-                             int64_t pass_tokens = 0);
+                             int64_t pass_tokens = 0, const Speculation& speculation = {});
 
 /// Beam search over one request (sampling.num_beams >= 2), scored as HF's beam search:
 /// log-probability divided by length^length_penalty, max(2, 1 + stop ids) * num_beams candidates a
@@ -90,8 +93,10 @@ Answer beam_search(const models::CausalLM& model, const Request& request,
 /// goes on with what it has in common with those before, of ids and of what pictures show.
 class Session {
  public:
-  /// followers: as Engine's. REQUIRES: both outlive it.
-  explicit Session(const models::CausalLM& model, Followers* followers = nullptr);
+  /// followers: as Engine's; speculation: as of generate(). REQUIRES: model and followers outlive
+  /// it.
+  explicit Session(const models::CausalLM& model, Followers* followers = nullptr,
+                   const Speculation& speculation = {});
   ~Session();
   /// Errors: as beam_search's.
   Answer answer(const Request& request, const OnToken& on_token = {},
@@ -100,6 +105,7 @@ class Session {
  private:
   const models::CausalLM& model_;
   Followers* const followers_;
+  const Speculation speculation_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -169,6 +169,35 @@ TEST_F(ExpertLines, LayersThatPredictFurtherAheadAreTrainedResumedAndKept) {
               HasSubstr("exp_avg_sq.model.layers.2.eh_proj.weight"));
 }
 
+/// Answers of one process and of two, with guesses by the layer and without; in text too.
+TEST_F(ExpertLines, LayersThatPredictFurtherAheadGuessForOneProcessAndForTwo) {
+  make_model("glm4_moe");
+  ok(four_steps("trained", "--from_scratch true --mtp-num-layers 1"));
+  write("prompts.txt", "one and two\nthe question\nhi\n");
+  const std::string mtp = R"({"method": "mtp", "num_speculative_tokens": 2})",
+                    ngram = R"({"method": "ngram", "prompt_lookup_min": 1})";
+  const auto answers = [&](const std::string& name, const Words& more, bool is_guessed) {
+    Words line = words_of(
+        "infer --model trained --raw --dtype fp32 --quantize none --do_sample false "
+        "--max_new_tokens 24 --dataset prompts.txt --output " +
+        name);
+    line.insert(line.end(), more.begin(), more.end());
+    const ProgramResult result = ok(line);
+    EXPECT_EQ(result.err.find("tokens were guessed") != std::string::npos, is_guessed)
+        << result.err;
+    return content_of(*this / name);
+  };
+  const std::string plain = answers("plain.jsonl", {}, false);
+  EXPECT_EQ(answers("mtp.jsonl", {"--speculative-config", mtp}, true), plain);
+  EXPECT_EQ(answers("text.jsonl", {"--speculative-config", ngram}, true), plain);
+  EXPECT_EQ(
+      answers("two.jsonl", {"--tensor-parallel-size", "2", "--speculative-config", mtp}, true),
+      plain);
+  Words beams = words_of("infer --model trained --raw --prompt hi --num_beams 2");
+  beams.insert(beams.end(), {"--speculative-config", mtp});
+  expect_error(run(beams), 2, {"--speculative-config", "beams"});
+}
+
 TEST_F(ExpertLines, LayersThatPredictFurtherAheadHaveTheirRules) {
   make_model("glm4_moe");
   const auto refused = [&](int ranks, const std::string& more, const Words& words) {
@@ -181,6 +210,10 @@ TEST_F(ExpertLines, LayersThatPredictFurtherAheadHaveTheirRules) {
   refused(2, "--tp 2 --expert-tensor-parallel-size 1", {"give a multiple of 2"});
   refused(4, "--tp 4 --expert-tensor-parallel-size 2", {"give a multiple of 2"});
   refused(4, "--tp 4 --expert-tensor-parallel-size 3", {"divide them", "1, 2, 4"});
+  refused(2, "--tp 2 --expert-tensor-parallel-size 4", {"and no more", "a larger --tp cuts"});
+  expect_error(run({"convert", "model", "files", "--to", "mcore", "--tp", "2",
+                    "--expert-tensor-parallel-size", "4"}),
+               2, {"and no more", "give a larger --tp"});
   refused(1, "--moe-router-load-balancing-type sinkhorn", {"choose by more than scores"});
   // Files that have none.
   expect_error(run(four_steps("out", "--mtp-num-layers 1")), 4,

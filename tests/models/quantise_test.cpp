@@ -82,6 +82,37 @@ TEST(Quantise, EveryMatrixWithWholeBlocksIsHeldSo) {
   EXPECT_EQ(held_bytes(*pair.dense).in_blocks, 0);
 }
 
+/// Each expert's matrices are in blocks of their own, 34 or 18 bytes for 32 numbers, so that a
+/// token reads those of the experts that it is sent to.
+TEST(Quantise, ExpertsAreHeldInBlocksEach) {
+  // Every token goes to all of them: what rounds otherwise chooses no other ones.
+  const Json sizes = {{"num_local_experts", 4},
+                      {"num_experts", 4},
+                      {"num_experts_per_tok", 4},
+                      {"hidden_size", 64},
+                      {"intermediate_size", 96},
+                      {"moe_intermediate_size", 96},
+                      {"shared_expert_intermediate_size", 96}};
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe"}) {
+    for (const BlockType type : {BlockType::kQ8_0, BlockType::kQ4_0}) {
+      const Pair pair(family, type, sizes);
+      int64_t of_experts = 0;
+      for (const Parameter& parameter : pair.blocks->parameters()) {
+        if (parameter.spec.expert < 0) continue;
+        ++of_experts;
+        ASSERT_NE(parameter.quantized, nullptr) << parameter.name();
+        EXPECT_EQ(parameter.quantized->size_bytes(),
+                  64 * 96 / 32 * (type == BlockType::kQ8_0 ? 34 : 18));
+      }
+      EXPECT_GT(of_experts, 0) << family;
+      const at::Tensor exact = Pair::logits(*pair.dense);
+      const double off = length(Pair::logits(*pair.blocks) - exact) / length(exact);
+      EXPECT_LT(off, 12 * 0.005) << family;
+      EXPECT_GT(off, 1e-5) << family;
+    }
+  }
+}
+
 TEST(Quantise, ATiedHeadUsesTheEmbeddingsBlocks) {
   const Pair pair("llama", BlockType::kQ8_0, {{"tie_word_embeddings", true}});
   const at::Tensor exact = Pair::logits(*pair.dense);

@@ -11,6 +11,7 @@ OptionTable chat_options() {
               prompt_media_options(),
               sampling_options(),
               answer_rule_options(),
+              {speculation_option("Generation")},
               {{.name = "compare",
                 .help = "a second model, checkpoint or adapter that answers every message too",
                 .group = "Chat"},

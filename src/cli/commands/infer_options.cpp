@@ -100,6 +100,7 @@ OptionTable infer_options() {
          .group = "Input"}},
        sampling_options(),
        answer_rule_options(),
+       {speculation_option("Generation")},
        model_parts_options()});
   return with_inference_profiles(OptionTable(
       "infer", "Answer prompts, files or data sets with a model",

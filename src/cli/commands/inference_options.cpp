@@ -239,6 +239,16 @@ std::vector<OptionSpec> answer_rule_options() {
   };
 }
 
+OptionSpec speculation_option(const std::string& group) {
+  return {.name = "speculative_config",
+          .type = OptionType::kJson,
+          .help =
+              "tokens guessed from the text so far, which must be what is drawn to count: "
+              "{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": "
+              "4}, or by the model's layer that predicts further ahead: {\"method\": \"mtp\"}",
+          .group = group};
+}
+
 std::vector<OptionSpec> model_parts_options() {
   const std::string group = "Several processes";
   return {

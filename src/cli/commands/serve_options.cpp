@@ -166,12 +166,7 @@ std::vector<OptionSpec> batching_options() {
        .help = "what prompts begin with alike is computed once",
        .aliases = {"vllm_enable_prefix_caching"},
        .group = group},
-      {.name = "speculative_config",
-       .type = OptionType::kJson,
-       .help = "tokens guessed from the text so far, which must be what is drawn to count: "
-               "{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4}, "
-               "or by the model's layer that predicts further ahead: {\"method\": \"mtp\"}",
-       .group = group},
+      speculation_option(group),
       {.name = "deterministic",
        .type = OptionType::kBool,
        .default_text = "false",

@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "cli/engine/answer_rules.h"
 #include "cli/engine/model_ranks.h"
+#include "cli/engine/speculation.h"
 #include "data/media_settings.h"
 #include "serve/chat_repl.h"
 #include "text/conversation.h"
@@ -58,7 +59,8 @@ std::unique_ptr<serve::ChatSession> chat_session(const Options& options, Inferen
   settings.max_history_turns = options.get_int_or("history_turns", 0);
   settings.system = loaded.system;
   settings.keeps_history = !dynamic_cast<const text::RawTextEncoder*>(loaded.encoder.get());
-  auto session = std::make_shared<infer::Session>(*loaded.model, loaded.followers.get());
+  auto session = std::make_shared<infer::Session>(*loaded.model, loaded.followers.get(),
+                                                  speculation_beside(options, sampling));
   const auto rules = std::make_shared<const AnswerRules>(options, loaded, sampling.num_beams);
   settings.reader = rules->reading();
   settings.continues_text = rules->continues_text();
@@ -155,7 +157,8 @@ int chat_on(const Options& options, const parallel::Ranks& ranks) {
   std::vector<InferenceModel> loaded;
   for (const ModelLocation& place : places) {
     loaded.push_back(
-        load_for_inference(options, place, /*raw=*/false, /*tells_apart=*/true, ranks.mesh()));
+        load_for_inference(options, place, /*raw=*/false, /*tells_apart=*/true, ranks.mesh(),
+                           /*predicts=*/speculation_from(options).predicted_tokens > 0));
   }
   if (!ranks.is_first()) {
     watch_interrupts();

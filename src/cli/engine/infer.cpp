@@ -24,6 +24,7 @@
 #include "cli/engine/infer_steps.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
+#include "cli/engine/speculation.h"
 #include "cli/infer_talks.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/mm_inference.h"
@@ -44,10 +45,17 @@ void require_made(const infer::Answer& answer) {
   if (answer.reason == infer::FinishReason::kFailed) throw DataError(answer.problem);
 }
 
+struct HowToAnswer {
+  infer::SamplingParams sampling;
+  int64_t max_new_tokens;
+  AnswerRules rules;
+  infer::Speculation speculation;
+};
+
 /// Streams one answer to the screen. Until its first token nothing else would be seen.
-void stream_answer(const InferenceModel& loaded, const AnswerRules& rules,
+void stream_answer(const InferenceModel& loaded, const HowToAnswer& how,
                    const infer::Request& request, infer::GenerationStats* stats) {
-  api::AnswerReader reader = rules.reader(request);
+  api::AnswerReader reader = how.rules.reader(request);
   SlowWatch watch([&] { return layers_walked(*loaded.model); },
                   [](const std::string& line) { log::info("{}", line); });
   const int64_t num_layers = loaded.model->config().num_layers;
@@ -60,7 +68,7 @@ void stream_answer(const InferenceModel& loaded, const AnswerRules& rules,
         print_text(reader.push(id).content);
         return !is_interrupted() && !reader.stopped_by();
       },
-      stats, {}, {}, loaded.followers.get());
+      stats, {}, {}, loaded.followers.get(), 0, how.speculation);
   require_made(made.front());
   print_text(reader.finish().content + "\n");
 }
@@ -76,6 +84,8 @@ void report_speed(const infer::GenerationStats& stats, double seconds) {
             format_count(static_cast<uint64_t>(stats.prompt_tokens)),
             format_count(static_cast<uint64_t>(stats.new_tokens)),
             seconds > 0 ? static_cast<double>(stats.new_tokens) / seconds : 0.0);
+  if (stats.guessed > 0)
+    log::info("{} tokens were guessed, {} of them right", stats.guessed, stats.guessed_right);
 }
 
 /// Outcomes come as they are done and leave in the order of the questions. Those that a signal cut
@@ -164,7 +174,7 @@ infer::OnToken stops_at_words(const AnswerRules& rules,
 }
 
 /// Hands over each answer once it is finished; the cancelled ones last.
-void answer_requests(const InferenceModel& loaded, const AnswerRules& rules,
+void answer_requests(const InferenceModel& loaded, const HowToAnswer& how,
                      const std::vector<infer::Request>& requests, int64_t batch_size,
                      infer::GenerationStats* stats, const infer::OnAnswer& on_answer) {
   ProgressBar bar("infer", requests.size(), "rows");
@@ -182,9 +192,9 @@ void answer_requests(const InferenceModel& loaded, const AnswerRules& rules,
       finished(i, answer);
     }
   } else {
-    const std::vector<infer::Answer> answers =
-        infer::generate(*loaded.model, requests, batch_size, stops_at_words(rules, requests), stats,
-                        is_interrupted, finished, loaded.followers.get());
+    const std::vector<infer::Answer> answers = infer::generate(
+        *loaded.model, requests, batch_size, stops_at_words(how.rules, requests), stats,
+        is_interrupted, finished, loaded.followers.get(), 0, how.speculation);
     for (size_t i = 0; i < answers.size(); ++i) {
       if (!is_done[i]) on_answer(i, answers[i]);
     }
@@ -193,12 +203,6 @@ void answer_requests(const InferenceModel& loaded, const AnswerRules& rules,
 }
 
 /// How questions are answered.
-struct HowToAnswer {
-  infer::SamplingParams sampling;
-  int64_t max_new_tokens;
-  AnswerRules rules;
-};
-
 /// checked_request, whose rules are its own.
 infer::Request ruled_request(const Question& question, const InferenceModel& loaded,
                              const HowToAnswer& how, uint64_t stream) {
@@ -286,7 +290,7 @@ void answer_all(const Options& options, const InferenceModel& loaded, const fs::
                          earlier.outcomes);
   for (auto& [index, outcome] : done) results.put(index, std::move(outcome));
   infer::GenerationStats stats;
-  answer_requests(loaded, how.rules, work.requests, options.get_int("batch_size"), &stats,
+  answer_requests(loaded, how, work.requests, options.get_int("batch_size"), &stats,
                   [&](size_t index, const infer::Answer& answer) {
                     results.put(work.question_of[index],
                                 outcome_of(how.rules, work.requests[index], answer));
@@ -306,13 +310,12 @@ void answer_one(const Options& options, const InferenceModel& loaded, const Ques
   const infer::Request request = ruled_request(question, loaded, how, 0);
   infer::GenerationStats stats;
   if (how.sampling.num_beams == 1 && options.get_bool("stream")) {
-    stream_answer(loaded, how.rules, request, &stats);
+    stream_answer(loaded, how, request, &stats);
   } else {
-    answer_requests(loaded, how.rules, {request}, 1, &stats,
-                    [&](size_t, const infer::Answer& answer) {
-                      require_made(answer);
-                      print_text(outcome_of(how.rules, request, answer).answer + "\n");
-                    });
+    answer_requests(loaded, how, {request}, 1, &stats, [&](size_t, const infer::Answer& answer) {
+      require_made(answer);
+      print_text(outcome_of(how.rules, request, answer).answer + "\n");
+    });
   }
   report_speed(stats, stats.prefill_s + stats.decode_s);
   if (const int signal = pending_interrupt())
@@ -388,7 +391,8 @@ void answer_questions(const Options& options, const InferenceModel& loaded, cons
   decode_tokenised(*loaded.tokenizer, questions);
   watch_interrupts();
   const HowToAnswer how{sampling, max_new_tokens_from(options, loaded.defaults),
-                        AnswerRules(options, loaded, sampling.num_beams)};
+                        AnswerRules(options, loaded, sampling.num_beams),
+                        speculation_beside(options, sampling)};
   const bool single =
       questions.size() == 1 && options.has_value("prompt") && !options.has_value("output");
   if (single) {
@@ -400,8 +404,9 @@ void answer_questions(const Options& options, const InferenceModel& loaded, cons
 
 /// What the other ranks do: compute what rank 0 asks for.
 void help_rank_0(const Options& options, const parallel::Ranks& ranks) {
-  const InferenceModel loaded = load_for_inference(options, locate_model(options), /*raw=*/true,
-                                                   /*tells_apart=*/false, ranks.mesh());
+  const InferenceModel loaded =
+      load_for_inference(options, locate_model(options), /*raw=*/true, /*tells_apart=*/false,
+                         ranks.mesh(), speculation_from(options).predicted_tokens > 0);
   watch_interrupts();
   infer::follow(*loaded.model, ranks.all(), ranks.world());
 }
@@ -435,7 +440,8 @@ int infer_on(const Options& options, const parallel::Ranks& ranks) {
     lock.emplace(
         require_usable_output(options, files_read(options, where, std::move(found.files))));
   InferenceModel loaded = load_for_inference(options, where, options.get_bool("raw"),
-                                             /*tells_apart=*/chat, ranks.mesh());
+                                             /*tells_apart=*/chat, ranks.mesh(),
+                                             speculation_from(options).predicted_tokens > 0);
   if (!loaded.media) require_no_media(options, loaded.model_directory);
   take_generation_config(options, loaded);
   infer::SamplingParams sampling = sampling_from(options, loaded.defaults);

@@ -101,7 +101,11 @@ infer::EngineSettings engine_settings(const Options& options, const models::Caus
   settings.prefix_caching = options.get_bool("enable_prefix_caching");
   settings.deterministic = options.get_bool("deterministic");
   settings.max_adapters = options.get_int_or("max_loras", 0);
-  const Speculation speculation = speculation_from(options);
+  const infer::Speculation speculation = speculation_from(options);
+  if (speculation.guesses() && options.get_bool("deterministic")) {
+    throw UsageError(tr("[{}] guesses change how sums are rounded, which --deterministic rules out",
+                        options.given_as("speculative_config")));
+  }
   settings.lookup = speculation.lookup;
   settings.predicted_tokens = speculation.predicted_tokens;
   settings.form_work = kFormWork;

@@ -31,8 +31,8 @@ void refuse_other_keys(const std::string& flag, const Json& json,
 
 }  // namespace
 
-Speculation speculation_from(const Options& options) {
-  Speculation speculation;
+infer::Speculation speculation_from(const Options& options) {
+  infer::Speculation speculation;
   if (!options.has_value("speculative_config")) return speculation;
   const std::string flag = options.given_as("speculative_config");
   const Json json = options.get_json("speculative_config");
@@ -65,9 +65,16 @@ Speculation speculation_from(const Options& options) {
     if (lookup.shortest > lookup.longest)
       throw UsageError(tr("[{}] prompt_lookup_min is above prompt_lookup_max", flag));
   }
-  if (options.get_bool("deterministic")) {
+  return speculation;
+}
+
+infer::Speculation speculation_beside(const Options& options,
+                                      const infer::SamplingParams& sampling) {
+  const infer::Speculation speculation = speculation_from(options);
+  if (speculation.guesses() && sampling.num_beams > 1) {
     throw UsageError(
-        tr("[{}] guesses change how sums are rounded, which --deterministic rules out", flag));
+        tr("[{}] beams are searched without guesses", options.given_as("speculative_config")),
+        tr("leave out one of both"));
   }
   return speculation;
 }

@@ -1,16 +1,16 @@
-// cli/engine/speculation.h: how a server guesses tokens, by vLLM's --speculative-config.
+// cli/engine/speculation.h: how tokens are guessed, by vLLM's --speculative-config: "ngram" or
+// "mtp".
 #pragma once
 #include "base/options.h"
-#include "infer/prompt_lookup.h"
+#include "infer/sampling.h"
+#include "infer/speculation.h"
 
 namespace danlu::cli {
 
-struct Speculation {
-  infer::PromptLookup lookup = {};  ///< "ngram"
-  int64_t predicted_tokens = 0;     ///< "mtp": by the model's layer that predicts further ahead
-};
-
-/// Errors: UsageError for other methods, for numbers that make no sense, beside --deterministic.
-Speculation speculation_from(const Options& options);
+/// Errors: UsageError for other methods, and for numbers that make no sense.
+infer::Speculation speculation_from(const Options& options);
+/// The same, but an error beside beams, which are searched without guesses.
+infer::Speculation speculation_beside(const Options& options,
+                                      const infer::SamplingParams& sampling);
 
 }  // namespace danlu::cli
