@@ -392,9 +392,11 @@ TEST(Compare, ThePictureHasABarForEachRunOfEachGroup) {
   const RunComparison all = compare_runs(at / "a", at / "a");
   const std::string svg = comparison_picture(all, pictures::PictureFormat::kSvg);
   EXPECT_THAT(svg, AllOf(HasSubstr("mmlu (acc)"), HasSubstr("stem (acc)"), HasSubstr("0.600")));
-  // The bars' colours: two in the legend, one a run and group.
+  // The bars' colours: two in the legend, one a run and group. Newer Cairos write blanks in them.
+  std::string plain = svg;
+  std::erase(plain, ' ');
   size_t blue = 0;
-  for (size_t i = 0; (i = svg.find("rgb(10%,42%,70%)", i)) != std::string::npos; ++i) ++blue;
+  for (size_t i = 0; (i = plain.find("rgb(10%,42%,70%)", i)) != std::string::npos; ++i) ++blue;
   EXPECT_EQ(blue, 3u);
   EXPECT_THAT(comparison_picture(all, pictures::PictureFormat::kPng), StartsWith("\x89PNG"));
 }

@@ -130,31 +130,49 @@ class SaysWhileWaiting {
   std::thread thread_;
 };
 
-/// Errors: CommError if what listens there gives no answer; the store's own calls would wait for it
-/// for ever.
-void require_answer(const C10dJob& job, const c10::intrusive_ptr<c10d::Store>& store) {
-  auto answer = std::make_shared<std::promise<void>>();
-  std::future<void> answered = answer->get_future();
-  // Left behind where it hangs: nothing ends the call.
-  std::thread([store, answer] {
-    try {
-      store->check({"anybody"});
-      answer->set_value();
-    } catch (...) {
-      answer->set_exception(std::current_exception());
-    }
-  }).detach();
-  if (answered.wait_for(job.timeout) == std::future_status::ready) return answered.get();
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+[[noreturn]] void refuse_mute_place(const C10dJob& job) {
   throw CommError(tr("[ranks] rank {} cannot reach rank 0: what listens at {}:{} does not answer "
                      "as it",
                      job.rank, job.master_address, job.master_port),
                   tr("another program may have the port: choose another --master_port"));
 }
 
-c10::intrusive_ptr<c10d::Store> open_answering_store(const C10dJob& job, SaysWhileWaiting& says) {
-  auto store = open_store(job, job.rank == 0);
+/// A store of what listens there and answers. libtorch waits for an answer for ever: 1.13 to the
+/// first question, 2.x already while it makes the store. Errors: CommError if there is none;
+/// std::exception: libtorch's own.
+StorePtr open_answering_store(const C10dJob& job, SaysWhileWaiting& says) {
+  // libtorch itself says after job.timeout that nobody listens.
+  constexpr std::chrono::seconds kLater{5};
+  struct Asked {
+    std::promise<StorePtr> store;
+    std::promise<void> answer;
+  };
+  auto asked = std::make_shared<Asked>();
+  std::future<StorePtr> opened = asked->store.get_future();
+  std::future<void> answered = asked->answer.get_future();
+  // Left behind where it hangs: nothing ends the calls.
+  std::thread([job, asked] {
+    StorePtr store;
+    try {
+      store = open_store(job, job.rank == 0);
+    } catch (...) {
+      return asked->store.set_exception(std::current_exception());
+    }
+    asked->store.set_value(store);
+    try {
+      store->check({"anybody"});
+      asked->answer.set_value();
+    } catch (...) {
+      asked->answer.set_exception(std::current_exception());
+    }
+  }).detach();
+  if (opened.wait_for(job.timeout + kLater) != std::future_status::ready) refuse_mute_place(job);
+  const StorePtr store = opened.get();
   says.reached();
-  require_answer(job, store);
+  if (answered.wait_for(job.timeout) != std::future_status::ready) refuse_mute_place(job);
+  answered.get();
   return store;
 }
 
