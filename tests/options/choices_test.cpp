@@ -123,7 +123,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
         "overlap_grad_reduce=true", "overlap_grad_reduce=false", "load_model_type=mg",
         "load_model_type=optim", "save_model_type=hf", "load_from_legacy=true", "orm=true",
         "add_qkv_bias=false", "add_dense_bias=true", "w_pack=true", "embed_layernorm=true",
-        "add_output_layer_bias=true", "post_norm=true"}},
+        "add_output_layer_bias=true", "post_norm=true", "save_lora_to_hf=true"}},
   };
   static const std::set<std::string> none;
   const auto at = by_verb.find(verb);

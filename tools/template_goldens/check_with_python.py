@@ -51,6 +51,10 @@ def main(tokenizers, templates):
     sources = {f"chat_templates/{p.name}": p.read_text() for p in pathlib.Path(templates).glob("*.jinja")}
     for config in pathlib.Path(tokenizers).glob("*/tokenizer_config.json"):
         sources[f"tokenizers/{config.parent.name}"] = json.loads(config.read_text()).get("chat_template")
+    packages = pathlib.Path(__file__).resolve().parent / "../../.deps/oracles/node_modules/@lenml"
+    for config in packages.glob("tokenizer-*/models/tokenizer_config.json"):
+        name = config.parent.parent.name.removeprefix("tokenizer-")
+        sources[f"published/{name}"] = json.loads(config.read_text()).get("chat_template")
     conversations = {c["name"]: c for c in json.loads((GOLDENS / "conversations.json").read_text())}
     chat = json.loads((GOLDENS / "chat.json").read_text())
     differing = 0

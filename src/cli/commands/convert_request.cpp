@@ -69,8 +69,7 @@ void read_target(const Options& options, ConvertRequest& request) {
   } else if (!options.is_set("save_model_type")) {
     request.to = *by_sizes;
   } else if (options.get_string("save_model_type") == "hf") {
-    const bool adapters = options.get_bool_or("save_lora_to_hf", false);
-    request.to = adapters ? ConvertTo::kPeft : ConvertTo::kHf;
+    request.to = ConvertTo::kHf;
     // convert_ckpt.py is given the original directory here and writes below it.
     if (fs::exists(request.output / "config.json") && request.source_options.config_dir.empty())
       request.source_options.config_dir = request.output;
@@ -78,6 +77,12 @@ void read_target(const Options& options, ConvertRequest& request) {
   } else {
     const bool core = options.get_bool_or("use_mcore_models", false) && !to_legacy;
     request.to = core ? ConvertTo::kCore : ConvertTo::kLegacy;
+  }
+  if (options.get_bool_or("save_lora_to_hf", false)) {
+    if (request.to != ConvertTo::kHf && request.to != ConvertTo::kPeft)
+      throw UsageError(
+          tr("[--save-lora-to-hf] adapters alone are written for Hugging Face: --to hf"));
+    request.to = ConvertTo::kPeft;
   }
   if (request.to == ConvertTo::kLegacy) request.dialect = Dialect::kLegacy;
   if (!options.is_set("transformer_impl")) return;
