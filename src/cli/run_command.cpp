@@ -80,9 +80,14 @@ void* open_engine() {
     return ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   }();
   if (!library) {
-    const char* why = ::dlerror();
-    throw DeviceError(tr("[engine] {}: cannot be loaded: {}", path.string(), why ? why : "?"),
-                      tr("build it with libtorch installed: make deps build"));
+    const char* said = ::dlerror();
+    const std::string why = said ? said : "?";
+    const std::string what = tr("[engine] {}: cannot be loaded: {}", path.string(), why);
+    // The loader's words where there are no more addresses: a libtorch for CUDA needs more of them
+    // than require_engine_resources asks for.
+    if (why.ends_with("failed to map segment from shared object"))
+      throw MemoryError(what, tr("raise the limit, with room for the model"));
+    throw DeviceError(what, tr("build it with libtorch installed: make deps build"));
   }
   return library;
 }
