@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
@@ -40,13 +40,12 @@ std::vector<text::TokenId> best_tokens(const models::CausalLM& model, const at::
                                        const std::vector<PredictionInput>& inputs,
                                        const std::vector<size_t>& asked) {
   const at::Tensor logits_nV = given_nV.to(at::kCPU, at::kFloat).contiguous();
-  const auto count = static_cast<int64_t>(asked.size());
-  at::Tensor best_n = at::empty({count}, at::kLong);
-  int64_t* const best = best_n.data_ptr<int64_t>();
-  for (int64_t n = 0; n < count; ++n)
-    best[n] = best_token(logits_nV, n, inputs[asked[static_cast<size_t>(n)]].num_tokens);
+  std::vector<int64_t> best;
+  for (size_t n = 0; n < asked.size(); ++n)
+    best.push_back(best_token(logits_nV, static_cast<int64_t>(n), inputs[asked[n]].num_tokens));
+  at::Tensor best_n = at::from_blob(best.data(), {std::ssize(best)}, at::TensorOptions(at::kLong));
   model.mesh().tensor().broadcast(best_n, 0);
-  return {best, best + count};
+  return {best.begin(), best.end()};
 }
 
 }  // namespace
