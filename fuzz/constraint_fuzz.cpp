@@ -15,6 +15,8 @@ namespace {
 
 using namespace danlu::grammar;
 
+constexpr uint64_t kMostWork = 2000000, kMostWorkOfAStep = 1024 + (1 << 16);
+
 Automaton compile(const std::string& text, uint8_t kind) {
   AutomatonBuilder builder;
   const Rule root = builder.add_rule();
@@ -48,12 +50,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Runs runs(automaton);
     Runs::Set set = runs.start();
     // The input's own bytes choose among those that may come.
-    for (size_t step = 0; step < 200; ++step) {
-      runs.set_max_work(200000);
+    for (size_t step = 0; step < 200 && runs.work() < kMostWork; ++step) {
       const uint8_t wish = data[step % size];
       Runs::Set next = Runs::kNothing;
-      for (int i = 0; i < 256 && next == Runs::kNothing; ++i)
+      for (int i = 0; i < 256 && next == Runs::kNothing; ++i) {
+        const uint64_t before = runs.work();
         next = runs.step(set, static_cast<uint8_t>(wish + i));
+        if (runs.work() - before > kMostWorkOfAStep) std::abort();
+      }
       if (next == Runs::kNothing) {
         if (!runs.may_end(set)) std::abort();
         break;

@@ -235,7 +235,8 @@ std::vector<OptionSpec> answer_rule_options() {
        .type = OptionType::kList,
        .help = "answers are one of these",
        .aliases = {"structured_outputs_choice"},
-       .group = group},
+       .group = group,
+       .keeps_words = true},
   };
 }
 
