@@ -27,7 +27,7 @@ namespace {
   if (what.ends_with("ForSequenceClassification")) {
     hint =
         tr("a reward model: danlu rlhf --rlhf_type rm trains one further, and --reward_model of "
-           "--rlhf_type grpo has it judge answers");
+           "--rlhf_type grpo has it judge answers; of a classifier danlu infer has the labels");
   } else if (what.ends_with("ForTokenClassification")) {
     hint = tr("a judge of steps: --stage prm --step_head class trains one further");
   } else if (nearest) {

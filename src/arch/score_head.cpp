@@ -55,6 +55,32 @@ std::string usual_class(const ModelConfig& config) {
 
 }  // namespace
 
+const char* label_problem_name(LabelProblem problem) {
+  switch (problem) {
+    case LabelProblem::kOneClass:
+      return "single_label_classification";
+    case LabelProblem::kClasses:
+      return "multi_label_classification";
+    case LabelProblem::kNumbers:
+      return "regression";
+    case LabelProblem::kByNumber:
+      break;
+  }
+  return "";
+}
+
+std::optional<LabelProblem> label_problem_from_name(const std::string& name) {
+  for (const LabelProblem problem :
+       {LabelProblem::kOneClass, LabelProblem::kClasses, LabelProblem::kNumbers})
+    if (name == label_problem_name(problem)) return problem;
+  return std::nullopt;
+}
+
+LabelProblem settled(LabelProblem problem, int64_t labels) {
+  if (problem != LabelProblem::kByNumber) return problem;
+  return labels == 1 ? LabelProblem::kNumbers : LabelProblem::kOneClass;
+}
+
 std::string ScoreHead::module() const {
   return form == ScoreForm::kBeside ? "v_head.summary" : "score";
 }
@@ -75,12 +101,16 @@ ModelConfig parse_scorer(const Json& config_json) {
   // transformers' own default where nothing says how many.
   head.labels = names && names->is_object() ? static_cast<int64_t>(names->size()) : 2;
   head.labels = reader.size_or("num_labels", head.labels, kMostLabels);
+  const Json* const problem = reader.value("problem_type");
+  if (problem && problem->is_string() && head.form == ScoreForm::kSequence)
+    head.problem = label_problem_from_name(problem->get<std::string>());
   return with_score(std::move(config), head);
 }
 
 ModelConfig with_score(ModelConfig config, const ScoreHead& head) {
   if (config.vision) {
-    throw ModelError(tr("[model config] a reward model that sees pictures is not supported"),
+    throw ModelError(tr("[model config] a head that judges or sorts is not supported on a model "
+                        "that sees pictures"),
                      tr("take a model of text alone"));
   }
   if (head.is_described() && usual_class(config).empty()) {
@@ -112,6 +142,9 @@ void describe_score(const ModelConfig& config, Json& config_json) {
     config_json["id2label"] = names;
     config_json["label2id"] = numbers;
   }
+  if (config.score->problem)
+    config_json["problem_type"] =
+        label_problem_name(settled(*config.score->problem, config.score->labels));
   const auto pad = config_json.find("pad_token_id");
   const bool has_pad = pad != config_json.end() && pad->is_number_integer();
   if (!has_pad && config.pad_id) config_json["pad_token_id"] = *config.pad_id;

@@ -27,9 +27,24 @@ enum class ScoreForm {
   kBeside,
 };
 
+/// What a classifier's numbers are of, in transformers' words (problem_type).
+enum class LabelProblem {
+  kByNumber,  ///< of one label kNumbers, of more kOneClass, as transformers takes it
+  kOneClass,  ///< single_label_classification: a text is of one of the classes
+  kClasses,   ///< multi_label_classification: of any of them
+  kNumbers,   ///< regression: a number for each label
+};
+const char* label_problem_name(LabelProblem problem);
+/// nullopt: no such word.
+std::optional<LabelProblem> label_problem_from_name(const std::string& name);
+/// kByNumber as what it means.
+LabelProblem settled(LabelProblem problem, int64_t labels);
+
 struct ScoreHead {
   ScoreForm form = ScoreForm::kSequence;
   int64_t labels = 1;  ///< numbers for a token; a reward is one
+  /// What the labels are, of a head that sorts texts. Empty: nothing says so, as of a reward model.
+  std::optional<LabelProblem> problem = {};
   /// Files have no such head: it begins as in a model from scratch with this seed.
   std::optional<uint64_t> seed = {};
 

@@ -61,6 +61,16 @@ void append_values(const Sample& sample, const std::vector<T>& values, const Bat
   all.insert(all.end(), values.begin(), values.end());
 }
 
+/// REQUIRES: the sample's segments are in the batch.
+void append_labels(const Sample& sample, Batch& batch) {
+  const size_t own = sample.segments.size(), before = batch.segment_starts.size() - 1 - own;
+  const size_t numbers = sample.segment_labels.size() / own;
+  if (sample.segment_labels.size() % own != 0 || batch.segment_labels.size() != before * numbers)
+    throw InternalError("[make_batch] segments have unlike numbers of labels");
+  batch.segment_labels.insert(batch.segment_labels.end(), sample.segment_labels.begin(),
+                              sample.segment_labels.end());
+}
+
 /// REQUIRES: the sample's ids are in the batch.
 void append_columns(const Sample& sample, Batch& batch) {
   const size_t before = batch.ids.size() - sample.ids.size();
@@ -105,6 +115,7 @@ void append_sample(const Sample& sample, uint64_t number, Batch& batch) {
   });
   append_values(sample, sample.segment_values, batch, batch.segment_values);
   append_values(sample, sample.segment_logprobs, batch, batch.segment_logprobs);
+  append_labels(sample, batch);
   append_columns(sample, batch);
 }
 
@@ -147,6 +158,7 @@ Batch part_of(const Batch& batch, const std::vector<RowRange>& rows) {
   part.media = batch.media;
   part.pixels = batch.pixels;
   part.segment_values = batch.segment_values;
+  part.segment_labels = batch.segment_labels;
   part.segment_logprobs = batch.segment_logprobs;
   if (!rows.empty() && rows.front().begin == 0) part.num_samples = batch.num_samples;
   const auto take = [](const auto& from, const RowRange& range, auto& to) {

@@ -41,6 +41,8 @@ struct Batch {
   std::vector<int64_t> segment_lengths;
   /// [S], of whole segments also in a part of a batch: Sample::segment_values. Empty: none.
   std::vector<float> segment_values;
+  /// [S × n], of whole segments also in a part of a batch: Sample::segment_labels. Empty: none.
+  std::vector<float> segment_labels;
   /// [S], of whole segments also in a part of a batch: Sample::segment_logprobs. Empty: none.
   std::vector<double> segment_logprobs;
   /// Each [N]: Sample::token_columns.
@@ -62,6 +64,9 @@ struct Sample {
   /// What an objective knows of each segment beside its tokens, such as whether an answer is liked.
   /// Empty: nothing.
   std::vector<float> segment_values{};
+  /// What a classifier is to say of each segment: as many numbers for one as for another. Empty:
+  /// nothing.
+  std::vector<float> segment_labels{};
   /// The sum of the log-probabilities that a reference gives to each segment's targets. Empty:
   /// nobody has computed them.
   std::vector<double> segment_logprobs{};

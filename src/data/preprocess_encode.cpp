@@ -73,7 +73,8 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
         tr("[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model"),
         tr("the model's directory holds none; name one: --tokenizer DIR"));
   }
-  if (handler.needs_template() && !settings_.chat_encoder) {
+  if (handler.needs_template() && !settings_.chat_encoder &&
+      !settings_.label_form.without_template) {
     throw ModelError(
         tr("[template] rows of layout {} need a chat template, and none comes with the model",
            handler.description()),
@@ -122,6 +123,8 @@ bool RowEncoder::append_row(Row row, const Dataset& dataset, EncodedBatch* batch
   if (auto* steps = std::get_if<StepsRow>(&row)) return append_steps(*steps, batch, event);
   if (auto* prompt = std::get_if<PromptRow>(&row))
     return append_prompt(std::move(*prompt), batch, event);
+  if (auto* labelled = std::get_if<LabelledRow>(&row))
+    return append_labelled(std::move(*labelled), batch, event);
   return append_sample(std::move(row), dataset, batch, event);
 }
 

@@ -39,6 +39,21 @@ struct StepTokens {
   std::vector<std::string> reward_tokens = {};  ///< values that are allowed; empty: any
 };
 
+/// What the numbers of a label are (SampleKind::kLabelled).
+struct LabelForm {
+  enum class Kind {
+    kClass,    ///< one number: the class, from 0 on
+    kClasses,  ///< a number for each class: 1 or 0
+    kNumbers,  ///< a number for each label
+  };
+  Kind kind = Kind::kClass;
+  int64_t labels = 1;
+  /// Conversations are the text of their messages, without a template.
+  bool without_template = false;
+  /// How many numbers a text has.
+  int64_t numbers() const { return kind == Kind::kClass ? 1 : labels; }
+};
+
 struct EncodeSettings {
   EncodedKind kind = EncodedKind::kSamples;
   SampleKind sample_kind = SampleKind::kTokens;      ///< of kSamples: what the handlers' rows are
@@ -51,6 +66,7 @@ struct EncodeSettings {
   /// Reads the rows' pictures and videos; null: the model reads text alone.
   std::shared_ptr<const MediaEncoder> media;
   StepTokens steps = {};
+  LabelForm label_form = {};  ///< for kLabelled
   /// For kPrompts: columns that are tokenised, without a template, into streams of their own.
   std::vector<std::string> additional_keys = {};
 };
@@ -63,6 +79,7 @@ struct EncodeSettings {
 ///   kUnpaired  ids, labels, 1 liked or 0
 ///   kSteps     ids, labels (at their places)
 ///   kPrompts   ids, text_record of the columns, ids of each additional key
+///   kLabelled  ids, the numbers of the label as the bits of floats
 size_t num_sample_streams(const EncodeSettings& settings);
 /// The streams whose tokens a sample of that kind has.
 std::vector<size_t> id_streams(SampleKind kind);
@@ -139,6 +156,7 @@ class RowEncoder {
   bool append_steps(const StepsRow& row, EncodedBatch* batch, RowEvent* event) const;
   bool encode_prompt(PromptRow* row, Pieces* pieces, RowEvent* event) const;
   bool append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* event) const;
+  bool append_labelled(LabelledRow row, EncodedBatch* batch, RowEvent* event) const;
 
   EncodeSettings settings_;
   const RowHandler& handler_;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "data/answer_cut.h"
+#include "data/labelled_text.h"
 #include "data/media_record.h"
 #include "data/preprocess_encode.h"
 #include "data/step_text.h"
@@ -208,6 +209,39 @@ bool RowEncoder::append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* eve
   return true;
 }
 
+bool RowEncoder::append_labelled(LabelledRow row, EncodedBatch* batch, RowEvent* event) const {
+  std::string problem;
+  const std::optional<std::vector<float>> numbers =
+      label_numbers(row.label, settings_.label_form, &problem);
+  if (!numbers) {
+    event->reason = "the label is none of this training";
+    event->detail = std::move(problem);
+    return false;
+  }
+  Pieces pieces;
+  if (auto* tokens = std::get_if<TokenRow>(&row.text)) {
+    if (!check_vocabulary(*tokens, event)) return false;
+  }
+  try {
+    pieces.ids = ids_of_text(row, settings_.tokenizer.get(), settings_.chat_encoder.get());
+  } catch (const DataError& error) {
+    event->reason = "the chat template cannot render it";
+    event->detail = error.what();
+    return false;
+  }
+  if (pieces.ids.empty()) {
+    event->reason = "empty question";
+    return false;
+  }
+  if (!cut(&pieces, event)) return false;
+  std::vector<int32_t> bits;
+  for (const float number : *numbers) bits.push_back(std::bit_cast<int32_t>(number));
+  ++batch->target_tokens;
+  batch->append(0, pieces.ids);
+  batch->append(1, bits);
+  return true;
+}
+
 size_t num_sample_streams(const EncodeSettings& settings) {
   switch (settings.sample_kind) {
     case SampleKind::kTokens:
@@ -217,6 +251,7 @@ size_t num_sample_streams(const EncodeSettings& settings) {
     case SampleKind::kUnpaired:
       return 3;
     case SampleKind::kSteps:
+    case SampleKind::kLabelled:
       return 2;
     case SampleKind::kPrompts:
       return 2 + settings.additional_keys.size();
@@ -255,6 +290,11 @@ std::string describe_first(const EncodeSettings& settings, const EncodedBatch& b
     case SampleKind::kPrompts:
       return describe_sample(tokenizer, first(0), {}) +
              fmt::format("[COLUMNS] {}\n", read_text_record(first(1), "the first sample"));
+    case SampleKind::kLabelled: {
+      std::string numbers;
+      for (const int32_t bits : first(1)) numbers += fmt::format(" {}", std::bit_cast<float>(bits));
+      return describe_sample(tokenizer, first(0), {}) + fmt::format("[LABEL] {}\n", numbers);
+    }
   }
   throw InternalError("a kind of samples without a description");
 }

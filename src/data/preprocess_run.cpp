@@ -371,6 +371,9 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
   if (settings.sample_kind != SampleKind::kTokens) {
     parts["sample_kind"] = {sample_kind_name(settings.sample_kind), settings.steps.placeholder,
                             settings.steps.reward_tokens, settings.additional_keys};
+    if (settings.sample_kind == SampleKind::kLabelled)
+      parts["label_form"] = {static_cast<int>(settings.label_form.kind), settings.label_form.labels,
+                             settings.label_form.without_template};
   }
   if (settings.media) {
     Json media = settings.media->settings().to_json();

@@ -7,8 +7,9 @@
 namespace danlu::data {
 namespace {
 
-constexpr SampleKind kAllKinds[] = {SampleKind::kTokens, SampleKind::kPairs, SampleKind::kUnpaired,
-                                    SampleKind::kSteps, SampleKind::kPrompts};
+constexpr SampleKind kAllKinds[] = {SampleKind::kTokens,   SampleKind::kPairs,
+                                    SampleKind::kUnpaired, SampleKind::kSteps,
+                                    SampleKind::kPrompts,  SampleKind::kLabelled};
 
 }  // namespace
 
@@ -24,6 +25,8 @@ const char* sample_kind_name(SampleKind kind) {
       return "steps";
     case SampleKind::kPrompts:
       return "prompts";
+    case SampleKind::kLabelled:
+      return "labelled";
   }
   throw InternalError("a kind of samples without a name");
 }
@@ -47,6 +50,8 @@ std::string sample_kind_description(SampleKind kind) {
       return tr("steps with a reward each");
     case SampleKind::kPrompts:
       return tr("prompts for reinforcement learning");
+    case SampleKind::kLabelled:
+      return tr("texts with labels");
   }
   throw InternalError("a kind of samples without a description");
 }
@@ -63,6 +68,8 @@ std::string hint_for_kind(SampleKind kind) {
       return tr("danlu posttrain --stage prm trains on them");
     case SampleKind::kPrompts:
       return tr("danlu rlhf --rlhf_type grpo trains with them");
+    case SampleKind::kLabelled:
+      return tr("danlu sft --task_type seq_cls trains on them");
   }
   throw InternalError("a kind of samples without a hint");
 }

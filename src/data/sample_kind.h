@@ -20,9 +20,12 @@ enum class SampleKind {
   /// One segment, the prompt alone; all labels are kIgnoreLabel. SampleSource::columns has the
   /// row's other columns.
   kPrompts,
+  /// One segment, a text that is sorted. labels_are_targets: at its last token, where a classifier
+  /// is read, that token; kIgnoreLabel elsewhere. segment_labels: LabelForm's numbers.
+  kLabelled,
 };
 
-/// "tokens", "pairs", "unpaired", "steps", "prompts": in files and caches.
+/// "tokens", "pairs", "unpaired", "steps", "prompts", "labelled": in files and caches.
 const char* sample_kind_name(SampleKind kind);
 /// The other way. Errors: DataError.
 SampleKind sample_kind_from_name(const std::string& name);

@@ -31,6 +31,8 @@ class Packed : public SampleSource {
       result.labels.insert(result.labels.end(), sample.labels.begin(), sample.labels.end());
       result.segment_values.insert(result.segment_values.end(), sample.segment_values.begin(),
                                    sample.segment_values.end());
+      result.segment_labels.insert(result.segment_labels.end(), sample.segment_labels.begin(),
+                                   sample.segment_labels.end());
       result.labels_are_targets = sample.labels_are_targets;
     }
     return result;

@@ -42,6 +42,7 @@ EncodeSettings encode_settings(const SampleSpec& spec, EncodedKind kind) {
   settings.append_eod_text = spec.append_eod_text;
   settings.sample_kind = spec.kind;
   settings.steps = spec.steps;
+  settings.label_form = spec.label_form;
   if (spec.kind == SampleKind::kTokens)
     settings.media = make_media_encoder(spec.media, spec.tokenizer.get());
   return settings;

@@ -43,6 +43,7 @@ struct SampleSpec {
   /// are text alone.
   std::optional<MediaSettings> media = {};
   StepTokens steps = {};                        ///< of kSteps
+  LabelForm label_form = {};                    ///< of kLabelled
   bool strict = false;                          ///< bad rows are errors
   double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
   std::filesystem::path cache_dir = {};         ///< "": default_cache_dir()

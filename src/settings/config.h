@@ -71,6 +71,7 @@ struct DataConfig {
   Json columns, map_keys;  ///< null: not given
   std::vector<std::string> json_keys;
   std::string template_name = "auto";
+  bool uses_template = true;  ///< false: texts that are sorted are read as they stand
   std::filesystem::path templates_file;
   std::string system;
   data::SelfNames names;         ///< that answers of self-cognition rows are given

@@ -150,7 +150,7 @@ const std::vector<Row>& rows_of_run() {
       {"routers", kMayChange, [](F f) -> Json { return router_identity(f.config); },
        /*may_lack=*/true},
       {"nf4", kFixed, [](F f) -> Json { return nf4_identity(f.config); }},
-      {"neftune", kMayChange,
+      {"neftune_noise_alpha", kMayChange,
        [](F f) -> Json { return f.config.noise_alpha > 0 ? Json(f.config.noise_alpha) : Json(); }},
       {"freeze", kFixed, [](F f) -> Json { return f.config.freeze; }},
       {"max_length", kFixed, [](F f) -> Json { return f.config.data.max_length; }},

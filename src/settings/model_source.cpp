@@ -64,6 +64,45 @@ arch::ScoreHead head_with(const fs::path& adapter, arch::ScoreHead head) {
   return head;
 }
 
+/// The model with a head that sorts texts: its own, or the one that is asked for.
+void open_classifier(const ModelSource& source, weights::CheckpointSource& opened) {
+  const arch::ScoreHead& asked = *source.score;
+  if (!opened.config.score) {
+    if (!asked.seed) {
+      throw ModelError(
+          tr("{}: no classifier: it has no head that sorts texts", source.path.string()),
+          tr("danlu sft --task_type seq_cls makes one of it"));
+    }
+    if (asked.labels == 0) {
+      throw UsageError(tr("[train] --num_labels: {} has no head yet that sorts texts, and nothing "
+                          "says how many labels there are",
+                          source.path.string()),
+                       tr("--num_labels 2"));
+    }
+    opened.config = arch::with_score(opened.config, asked);
+  }
+  arch::ScoreHead& head = *opened.config.score;
+  if (head.form != arch::ScoreForm::kSequence) {
+    throw ModelError(
+        tr("{}: its head judges tokens, and does not sort texts", source.path.string()),
+        tr("take the model that it was made of"));
+  }
+  if (asked.labels > 0 && head.labels != asked.labels) {
+    throw UsageError(tr("[train] --num_labels {}: the head in {} has {}", asked.labels,
+                        source.path.string(), head.labels),
+                     tr("leave --num_labels out, or take the model that it was made of"));
+  }
+  const arch::LabelProblem said = *asked.problem != arch::LabelProblem::kByNumber
+                                      ? *asked.problem
+                                      : head.problem.value_or(arch::LabelProblem::kByNumber);
+  head.problem = arch::settled(said, head.labels);
+  if (head.problem == arch::LabelProblem::kOneClass && head.labels < 2) {
+    throw UsageError(tr("[train] --problem_type {}: one label is no choice",
+                        arch::label_problem_name(*head.problem)),
+                     tr("--num_labels 2, or --problem_type regression"));
+  }
+}
+
 }  // namespace
 
 weights::CheckpointSource open_model(const ModelSource& source) {
@@ -77,6 +116,10 @@ weights::CheckpointSource open_model(const ModelSource& source) {
                                                           .scores = source.score.has_value(),
                                                           .lora_alpha = source.adapter_alpha});
   if (!source.score) return opened;
+  if (source.score->problem) {
+    open_classifier(source, opened);
+    return opened;
+  }
   if (!opened.config.score && !source.score->seed) {
     throw ModelError(
         tr("{}: no reward model: it has no head that gives a number", source.path.string()),

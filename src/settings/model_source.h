@@ -19,8 +19,8 @@ struct ModelSource {
   std::filesystem::path adapter;        ///< PEFT or MindSpeed LoRA to go on from; may be empty
   std::optional<double> adapter_alpha;  ///< of a MindSpeed LoRA that does not record it
   bool from_scratch = false;            ///< random weights from the seed
-  /// The head that is to judge: of files without one it is this, if it has a seed, else what they
-  /// have.
+  /// The head that is to judge, or with a `problem` to sort texts: of files without one it is this,
+  /// if it has a seed, else what they have. labels 0: of one that sorts, as many as the files have.
   std::optional<arch::ScoreHead> score = {};
   bool continues = true;  ///< the training that a Megatron checkpoint is of
   /// How `path` is opened: config.json named by the user, and where else it may lie.
@@ -31,8 +31,10 @@ struct ModelSource {
 };
 
 /// The model that the run begins with; from scratch without tensors. Reads headers only.
+/// The head of one that sorts texts has a settled `problem`.
 /// Errors: as weights::open_checkpoint_source and arch::with_score; ModelError where a head that is
-/// to judge is not there, or gives several numbers.
+/// to judge is not there, or gives several numbers; UsageError where nothing says how many labels
+/// there are, or one label is to be a class.
 weights::CheckpointSource open_model(const ModelSource& source);
 
 /// A model that judges, or an adapter that makes its base one. Errors: ModelError where an adapter

@@ -70,6 +70,9 @@ Json objective_identity(const ObjectiveConfig& config) {
     identity["unpaired"] = unpaired_identity(config.unpaired);
   } else if (config.kind == ObjectiveKind::kPolicy) {
     identity["policy"] = policy_identity(config.policy);
+  } else if (config.kind == ObjectiveKind::kClasses) {
+    identity["classes"] = {{"problem", arch::label_problem_name(config.classes.problem)},
+                           {"labels", config.classes.labels}};
   } else if (config.kind == ObjectiveKind::kReward) {
     identity["reward"] = {{"centring", config.reward.centring}};
   } else {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/score_head.h"
 #include "base/json.h"
 #include "settings/reinforcement.h"
 
@@ -18,6 +19,7 @@ enum class ObjectiveKind {
   kUnpaired,       ///< answers that are liked, and others that are not
   kProcessReward,  ///< whether each step of an answer is right
   kReward,         ///< of two answers one is to be worth more, by a head that gives a number
+  kClasses,        ///< what a text's label says, by a head that gives numbers for a text
   kPolicy          ///< what rewards say of answers that the model draws itself
 };
 
@@ -71,6 +73,15 @@ struct RewardConfig {
   double centring = 0;
 };
 
+/// A loss of the head's numbers x and a text's label y: kOneClass −log softmax(x)_y; kClasses the
+/// mean over classes of −(y log σ(x) + (1−y) log σ(−x)); kNumbers the mean over labels of (x − y)²
+/// (transformers' *ForSequenceClassification).
+struct ClassesConfig {
+  /// As the line says it; with the model read, as its head has it.
+  arch::LabelProblem problem = arch::LabelProblem::kByNumber;
+  int64_t labels = 0;  ///< 0: as many as the model's head has
+};
+
 struct ObjectiveConfig {
   ObjectiveKind kind = ObjectiveKind::kLanguage;
   std::string name;  ///< as users call it: dpo, simpo, …; "" of language modelling
@@ -78,6 +89,7 @@ struct ObjectiveConfig {
   UnpairedConfig unpaired;
   ProcessRewardConfig process;
   RewardConfig reward;
+  ClassesConfig classes;
   Reinforcement policy;
   /// A directory of the reference's weights; empty: the model without its adapters, or where it
   /// has none what it was before.

@@ -17,6 +17,10 @@ std::string next_command(const TrainConfig& config) {
   const std::string run = shell_quoted(config.output.directory.string());
   if (config.objective.kind == settings::ObjectiveKind::kReward)
     return "danlu rlhf --rlhf_type grpo --model … --dataset … --reward_model " + run;
+  if (config.objective.kind == settings::ObjectiveKind::kClasses) {
+    return tr("danlu infer {} --dataset … --output …",
+              (config.tuner == Tuner::kLora ? "--adapters " : "--model ") + run);
+  }
   if (config.objective.process.has_classes) return "danlu inspect " + run;
   if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =

@@ -55,16 +55,27 @@ data::SampleKind kind_of_samples(const settings::ObjectiveConfig& objective) {
       return data::SampleKind::kSteps;
     case settings::ObjectiveKind::kPolicy:
       return data::SampleKind::kPrompts;
+    case settings::ObjectiveKind::kClasses:
+      return data::SampleKind::kLabelled;
     case settings::ObjectiveKind::kLanguage:
       break;
   }
   return data::SampleKind::kTokens;
 }
 
+data::LabelForm label_form(const settings::ClassesConfig& classes, bool without_template) {
+  using Kind = data::LabelForm::Kind;
+  const Kind kind = classes.problem == arch::LabelProblem::kClasses   ? Kind::kClasses
+                    : classes.problem == arch::LabelProblem::kNumbers ? Kind::kNumbers
+                                                                      : Kind::kClass;
+  return {kind, classes.labels, without_template};
+}
+
 data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
   data::SampleSpec spec;
   spec.kind = kind_of_samples(config.objective);
   spec.steps = {config.objective.process.placeholder, config.objective.process.reward_tokens};
+  spec.label_form = label_form(config.objective.classes, !config.data.uses_template);
   spec.datasets = limited(config.data.train, config.data.max_rows);
   spec.val_datasets = config.data.validation;
   spec.tokenizer = text.tokenizer;
@@ -325,7 +336,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
                         config.model.tokenizer.string(), text.tokenizer->size(), model.vocab_size),
                      tr("use the tokenizer that came with the model"));
   }
-  if (config.task == Task::kPretrain) return text;
+  if (config.task == Task::kPretrain || !config.data.uses_template) return text;
   const text::TemplateRequest request = {
       .named = config.data.template_name,
       .templates_file = config.data.templates_file,

@@ -78,7 +78,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   static const std::set<std::string> by_training = {
       "rlhf_type=dpo", "rlhf_type=orpo", "rlhf_type=simpo", "rlhf_type=cpo", "rlhf_type=kto",
       "rlhf_type=grpo", "rlhf_type=ppo", "rlhf_type=rm", "do_train=false", "report_to=wandb",
-      "report_to=swanlab", "context_parallel_algo=adaptive_cp_algo",
+      "use_chat_template=false", "report_to=swanlab", "context_parallel_algo=adaptive_cp_algo",
       "context_parallel_algo=hybrid_adaptive_cp_algo",
       // These belong to other models than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
@@ -96,6 +96,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       refused.erase(std::string("rlhf_type=") + type);
     refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired", "loss_type=grpo",
                     "loss_type=bnpo", "loss_type=dapo", "loss_type=dr_grpo"});
+    refused.insert("task_type=seq_cls");
     // Beside the full recomputation of ms-swift's profile.
     refused.insert({"recompute_norm=true", "recompute_activation_function=true"});
     return refused;
@@ -106,9 +107,15 @@ const std::set<std::string>& refused_by(const std::string& verb) {
     refused.insert({"load_in_4bit=true", "qlora=true"});
     return refused;
   }();
+  static const std::set<std::string> of_pretrain = [] {
+    std::set<std::string> refused = of_full;
+    refused.insert("task_type=seq_cls");
+    refused.erase("use_chat_template=false");
+    return refused;
+  }();
   static const std::map<std::string, std::set<std::string>> by_verb = {
       {"sft", by_training},
-      {"pretrain", of_full},
+      {"pretrain", of_pretrain},
       {"train", of_full},
       {"posttrain", of_full},
       {"rlhf", of_rlhf},
@@ -116,7 +123,9 @@ const std::set<std::string>& refused_by(const std::string& verb) {
        {"offload=params", "context_parallel_algo=adaptive_cp_algo",
         "context_parallel_algo=hybrid_adaptive_cp_algo"}},
       {"eval", {"style=mindspeed-cot", "chain_of_thought=true"}},
-      {"infer", {"load_dataset_config=true"}},
+      {"infer",
+       {"load_dataset_config=true", "task_type=seq_cls", "problem_type=regression",
+        "problem_type=single_label_classification", "problem_type=multi_label_classification"}},
       {"convert",
        {"to=peft", "to=mm", "moe_tp_extend_ep=true", "with_optimizer=true",
         "use_distributed_optimizer=true", "use_distributed_optimizer=false",

@@ -42,7 +42,7 @@ class Examples {
     for (int i = 0; i < 8; ++i) {
       const std::string words = "the quick fox " + std::to_string(i) + " jumps";
       text << words << "\n" << words << "\n";
-      rows << Json{{"instruction", words}, {"output", "fox"}} << "\n";
+      rows << Json{{"instruction", words}, {"output", "fox"}, {"label", i % 2}} << "\n";
       plain << Json{{"text", words}} << "\n";
     }
     const Json message = {{"from", "human"}, {"value", "fox"}};
@@ -119,6 +119,7 @@ Words companions_of(const std::string& choice) {
       {"recompute_method=uniform", {"--recompute", "full"}},
       {"recompute_method=block", {"--recompute", "full", "--recompute_num_layers", "1"}},
       {"activation_offload=file", {"--offload_dir", "."}},
+      {"task_type=seq_cls", {"--num_labels", "2"}},
       {"pack=true", {"--seq_length", "64"}},
       {"neat_pack=true", {"--seq_length", "64"}},
       {"fewshot_as_multiturn=true", {"--apply_chat_template"}},

@@ -170,8 +170,7 @@ TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
                                              {"--use_galore", "true"},
                                              {"--pure_bf16", "true"},
                                              {"--lora_bias", "all"},
-                                             {"--rope_scaling", "yarn"},
-                                             {"--task_type", "seq_cls"}}) {
+                                             {"--rope_scaling", "yarn"}}) {
     EXPECT_THAT(refusal("sft", words), HasSubstr("[sft] " + words[0] + " is not available: "))
         << words[0];
   }

@@ -79,6 +79,31 @@ TEST_F(ObjectiveOptions, RewardModelsOfThreeSystems) {
   EXPECT_FALSE(with("rlhf", {}).model.score);
 }
 
+TEST_F(ObjectiveOptions, ModelsThatSortTexts) {
+  const TrainConfig one = with("sft", {"--task_type", "seq_cls", "--num_labels", "3"});
+  EXPECT_EQ(one.objective.kind, ObjectiveKind::kClasses);
+  EXPECT_EQ(one.objective.name, "seq_cls");
+  EXPECT_EQ(one.objective.classes.problem, arch::LabelProblem::kOneClass);
+  EXPECT_EQ(one.objective.classes.labels, 3);
+  ASSERT_TRUE(one.model.score);
+  EXPECT_EQ(one.model.score->labels, 3);
+  EXPECT_EQ(one.lora.modules_to_save, std::vector<std::string>{"score"});
+  EXPECT_EQ(one.lora.task_type, "SEQ_CLS");
+  EXPECT_TRUE(one.data.uses_template);
+  const TrainConfig number =
+      with("sft", {"--task_type", "SEQ_CLS", "--num_labels", "1", "--use_chat_template", "false"});
+  EXPECT_EQ(number.objective.classes.problem, arch::LabelProblem::kNumbers);
+  EXPECT_FALSE(number.data.uses_template);
+  EXPECT_EQ(objective("sft", {"--task_type", "seq_cls", "--num_labels", "5", "--problem_type",
+                              "multi_label_classification"})
+                .classes.problem,
+            arch::LabelProblem::kClasses);
+  EXPECT_EQ(objective("sft", {"--task_type", "causal_lm"}).kind, ObjectiveKind::kLanguage);
+  // ms-swift's reward models are classifiers of one label.
+  EXPECT_EQ(objective("rlhf", {"--rlhf_type", "rm", "--task_type", "seq_cls"}).kind,
+            ObjectiveKind::kReward);
+}
+
 TEST_F(ObjectiveOptions, SwiftsLines) {
   EXPECT_EQ(pairs("rlhf", {}).beta, 0.1);
   EXPECT_EQ(objective("rlhf", {}).name, "dpo");

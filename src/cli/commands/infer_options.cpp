@@ -55,6 +55,15 @@ OptionTable infer_options() {
          .help = "judge the steps of rows in place of answering: the tokens that judge, that of "
                  "right steps first (models with a head for steps need none)",
          .group = "Input"},
+        {.name = "task_type",
+         .help = "seq_cls: texts are sorted, by a model whose files do not say what its labels are "
+                 "(default: as the files say)",
+         .choices = {"causal_lm", "seq_cls"},
+         .group = "Input"},
+        {.name = "problem_type",
+         .help = "of models that sort texts: what their labels are (default: as the files say)",
+         .choices = {"single_label_classification", "multi_label_classification", "regression"},
+         .group = "Input"},
         {.name = "output",
          .help = "write answers to this .jsonl file, row by row (to FILE.partial until all are "
                  "done); a prompt that cannot be answered, too long say, gets an \"error\"",

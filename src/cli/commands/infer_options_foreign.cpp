@@ -97,6 +97,7 @@ std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) 
       unavailable({"logprobs", "top_logprobs"}, "answers are text"),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
       unavailable({"metric"}, "answers are not judged; danlu eval examines models"),
+      ignored({"num_labels"}, "the model's files say how many labels there are"),
       unavailable({"use_chat_template"}, "models that have a chat template are asked by it",
                   {"true"}),
   };

@@ -157,12 +157,18 @@ void print_title(const fs::path& path, std::string_view kind) {
   std::fputs(fmt::format("{}: {}\n", path.string(), kind).c_str(), stdout);
 }
 
+std::string head_text(const arch::ScoreHead& head) {
+  if (!head.problem) return ", a reward model's head";
+  return fmt::format(", a classifier's head of {} labels ({})", head.labels,
+                     arch::label_problem_name(*head.problem));
+}
+
 void print_config(const arch::ModelConfig& config) {
   const arch::Family& family = arch::family_named(config.family);
   print_line("family", fmt::format("{} ({})", config.family, family.architectures.front()));
   print_line("parameters",
              fmt::format("{}{}", format_count(static_cast<uint64_t>(arch::parameter_count(config))),
-                         config.score            ? ", a reward model's head"
+                         config.score            ? head_text(*config.score)
                          : config.tie_embeddings ? ", head tied to the embedding"
                                                  : ""));
   print_line("shape",

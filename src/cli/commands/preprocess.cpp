@@ -295,6 +295,8 @@ const char* training_for(data::SampleKind kind) {
       return "posttrain --stage=prm";
     case data::SampleKind::kPrompts:
       return "rlhf --rlhf_type=grpo";
+    case data::SampleKind::kLabelled:
+      return "sft --task_type=seq_cls";
   }
   return "sft";
 }

@@ -84,9 +84,6 @@ std::vector<OptionSpec> megatron_by_swift() {
 /// What ms-swift trains beside models that answer.
 std::vector<OptionSpec> other_tasks() {
   return {
-      unavailable({"num_labels", "problem_type"},
-                  "models that sort texts are not trained here; those that score them are", {},
-                  tr("danlu rlhf --rlhf_type rm")),
       unavailable({"teacher_model",
                    "teacher_model_server",
                    "teacher_deepspeed",
@@ -170,7 +167,6 @@ std::vector<OptionSpec> model_and_tuner() {
       unavailable({"load_in_8bit"}, "base weights are held in 4 bits: --quantization_bit 4"),
       ignored({"bnb_4bit_comp_dtype", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage"},
               "products are computed in --dtype"),
-      unavailable({"task_type"}, "models are trained to predict the next token", {"causal_lm"}),
       unavailable({"external_plugins", "custom_register_path"}, "no Python is ever run"),
       unavailable({"tp_2d"}, "the architecture follows from config.json"),
       unavailable({"share_kvstates", "cla_share_factor"},
@@ -189,7 +185,6 @@ std::vector<OptionSpec> data_and_run() {
       unavailable({"interleave_prob", "interleave_probs", "train_dataset_mix_ratio"},
                   "data sets are joined; path#n takes n rows of one"),
       unavailable({"mix_strategy"}, "data sets are joined; path#n takes n rows of one", {"concat"}),
-      unavailable({"use_chat_template"}, "danlu pretrain reads texts as they are", {"true"}),
       unavailable({"packing_length"}, "packs hold --max_length tokens"),
       unavailable({"tokenized_path"},
                   "tokenised rows are cached by themselves; danlu preprocess makes files of them"),

@@ -79,6 +79,27 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "of --stage prm: the tokens that steps are told apart by (default: the whole "
                "vocabulary is compared)",
        .group = group},
+      {.name = "task_type",
+       .default_text = "causal_lm",
+       .help = "of danlu sft: what is trained: a model that answers, or one that sorts texts "
+               "(seq_cls)",
+       .choices = {"causal_lm", "seq_cls"},
+       .group = group},
+      {.name = "num_labels",
+       .type = OptionType::kInt,
+       .help = "of seq_cls: classes, or numbers for a text (default: those of the model's head)",
+       .range = at_least(1).below(65537),
+       .group = group},
+      {.name = "problem_type",
+       .help = "of seq_cls: what labels are: one class of all, any of them, or numbers (default: "
+               "the model's; else regression of one label, and one class of several)",
+       .choices = {"single_label_classification", "multi_label_classification", "regression"},
+       .group = group},
+      {.name = "use_chat_template",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help = "of seq_cls: false reads what messages say as a plain text, without a template",
+       .group = group},
       {.name = "step_head",
        .default_text = "token",
        .help = "of --stage prm: steps are judged by a token of the vocabulary, "

@@ -17,6 +17,7 @@
 #include "cli/engine/answer_rules.h"
 #include "cli/engine/chat.h"
 #include "cli/engine/infer_flags.h"
+#include "cli/engine/infer_labels.h"
 #include "cli/engine/infer_output.h"
 #include "cli/engine/infer_request.h"
 #include "cli/engine/infer_resume.h"
@@ -411,18 +412,25 @@ void help_rank_0(const Options& options, const parallel::Ranks& ranks) {
   infer::follow(*loaded.model, ranks.all(), ranks.world());
 }
 
+/// What judging came to, of a model that gives numbers and no text; nothing: it answers.
+std::optional<int> judged(const Options& options, const ModelLocation& where,
+                          const parallel::Ranks& ranks) {
+  const bool has_steps = judges_steps(options, where);
+  if (!has_steps && !sorts_texts(options, where)) return std::nullopt;
+  if (ranks.size() > 1) {
+    const std::string flag = options.given_as("tensor_parallel_size");
+    throw UsageError(has_steps ? tr("[{}] steps are judged by one process alone", flag)
+                               : tr("[{}] texts are sorted by one process alone", flag));
+  }
+  return has_steps ? judge_steps(options, where) : label_texts(options, where);
+}
+
 int infer_on(const Options& options, const parallel::Ranks& ranks) {
   const ModelLocation where = locate_model(options);
   const std::string checkpoint = (where.adapter.empty() ? where.model : where.adapter).string();
   const std::string task = options.has_value("task") ? options.get_string("task") : "";
   require_beams_of(options, task);
-  if (judges_steps(options, where)) {
-    if (ranks.size() > 1) {
-      throw UsageError(tr("[{}] steps are judged by one process alone",
-                          options.given_as("tensor_parallel_size")));
-    }
-    return judge_steps(options, where);
-  }
+  if (const std::optional<int> code = judged(options, where, ranks)) return *code;
   const bool chat = infer_talks(options);
   const auto media = media_settings(options, where);
   Questions found =

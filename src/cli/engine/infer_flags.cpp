@@ -52,6 +52,13 @@ void report_idle_step_flags(const Options& options) {
       "where steps are judged");
 }
 
+void report_idle_label_flags(const Options& options) {
+  report_idle_among(options,
+                    {"system", "max_new_tokens", "num_beams", "temperature", "top_k", "top_p",
+                     "do_sample", "task", "quantize", "stream", "save_result"},
+                    "where texts are sorted");
+}
+
 void report_idle_infer_flags(const Options& options, const InferUse& use) {
   if (use.chat) {
     report_idle_among(options,

@@ -96,7 +96,8 @@ void add_given_media(const Options& options, const data::MediaSettings& media, Q
   question->plain.clear();
 }
 
-/// The rows that a run held out lie beside its checkpoints.
+}  // namespace
+
 std::string held_out_file(const std::string& checkpoint_directory, const Json& run_args) {
   const fs::path checkpoint = fs::path(checkpoint_directory);
   for (const fs::path& candidate : {checkpoint / "val_dataset.jsonl",
@@ -111,8 +112,6 @@ std::string held_out_file(const std::string& checkpoint_directory, const Json& r
          checkpoint_directory),
       tr("name the rows with --dataset FILE"));
 }
-
-}  // namespace
 
 Questions read_questions(const Options& options, const Json& run_args,
                          const std::string& checkpoint_directory,

@@ -30,6 +30,10 @@ struct Questions {
   std::vector<fs::path> files;  ///< what they were read from
 };
 
+/// The rows that a run measured itself on, as --load_dataset_config names them. Errors: DataError
+/// if it kept none.
+std::string held_out_file(const std::string& checkpoint_directory, const Json& run_args);
+
 /// Everything --prompt, --dataset and --load_dataset_config name, in order. A data set's last
 /// answer is its reference, and may be missing. Text files give a question for every line. Errors:
 /// DataError if nothing usable is found; those of the readers. media: null if the model reads text

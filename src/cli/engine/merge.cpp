@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/new_output.h"
 #include "base/shell_quote.h"
+#include "cli/engine/adapter_head.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_record.h"
@@ -51,30 +52,13 @@ uint64_t bytes_to_write(const arch::ModelConfig& config, DType dtype) {
   return bytes;
 }
 
-/// The head that adapters of a reward model bring into the model's files; nothing: they are of a
-/// model that talks, or have it in a file of its own.
-std::optional<arch::ScoreHead> head_in(const fs::path& adapters) {
-  if (weights::has_value_head(adapters)) return std::nullopt;
-  const std::string task = weights::load_peft_config(adapters).task_type;
-  if (task != "SEQ_CLS" && task != "TOKEN_CLS") return std::nullopt;
-  arch::ScoreHead head;
-  if (task == "TOKEN_CLS") head.form = arch::ScoreForm::kTokens;
-  const auto tensors = weights::open_weights(adapters);
-  const weights::TensorInfo* weight =
-      tensors->find(weights::kWholeModulePrefix + head.module() + ".weight");
-  if (!weight || weight->shape.empty()) {
-    throw ModelError(tr("{}: adapters of a reward model without its head", adapters.string()));
-  }
-  head.labels = weight->shape[0];
-  return head;
-}
-
 /// The base that `head` is to stand on, in place of the vocabulary's.
 weights::CheckpointSource open_base(const Options& options, const fs::path& base,
                                     const std::optional<arch::ScoreHead>& head) {
   weights::CheckpointSource opened = open_model(options, base, head.has_value());
   if (!head) return opened;
   if (!opened.config.score) opened.config = arch::with_score(opened.config, *head);
+  if (head->problem) opened.config.score->problem = head->problem;
   if (opened.model) opened.model = weights::with_empty_head(opened.model, opened.config);
   return opened;
 }
@@ -201,7 +185,9 @@ int run_merge(const Options& options) {
     carry_value_head(adapters, directory);
   });
   log::info("wrote {}", output.string());
-  if (head && head->form == arch::ScoreForm::kTokens) {
+  if (head && head->problem) {
+    log::info("next: danlu infer --model {} --dataset … --output …", shell_quoted(output.string()));
+  } else if (head && head->form == arch::ScoreForm::kTokens) {
     log::info("next: danlu inspect {}", shell_quoted(output.string()));
   } else if (head || weights::has_value_head(adapters)) {
     log::info(

@@ -50,4 +50,8 @@ struct ReferenceAnswer {
 std::unique_ptr<RowHandler> make_prompts_handler(std::shared_ptr<const RowHandler> handler,
                                                  ReferenceAnswer answer);
 
+/// label: a column of any values; "": texts are still to be sorted.
+std::unique_ptr<RowHandler> make_labelled_handler(std::shared_ptr<const RowHandler> handler,
+                                                  std::string label);
+
 }  // namespace danlu::data

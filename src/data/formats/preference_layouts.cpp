@@ -229,6 +229,22 @@ std::unique_ptr<RowHandler> steps_layout(const FirstRows& first, const FormatOpt
   return make_steps_handler(std::move(columns));
 }
 
+std::unique_ptr<RowHandler> labelled_layout(const FirstRows& first, const FormatOptions& options,
+                                            std::optional<RowFormat> wanted) {
+  std::string label = mapped(options.map_keys, "label", first.names.actual("label"));
+  if (options.answers_optional && !first.has_actual(label)) label.clear();
+  if (!label.empty()) require_column(first, label, SampleKind::kLabelled);
+  FormatOptions common = without_roles(options, {"label"});
+  common.answers_optional = true;
+  const bool is_plain = wanted == RowFormat::kText ||
+                        (!wanted && !first.has("input_ids") && messages_column(first).empty() &&
+                         first.has("text") && !query_response_layout(first, false, true, "text"));
+  const bool is_lines = !wanted && !first.rows.empty() && first.rows[0].is_string();
+  if (is_plain || is_lines)
+    return make_labelled_handler(text_layout(first, options.json_keys), std::move(label));
+  return make_labelled_handler(instruction_rows(first, common, wanted, ""), std::move(label));
+}
+
 std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatOptions& options,
                                            std::optional<RowFormat> wanted, NamedPrompts named) {
   FormatOptions common = without_roles(options, {});

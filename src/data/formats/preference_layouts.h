@@ -31,4 +31,9 @@ enum class NamedPrompts {
 std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatOptions& options,
                                            std::optional<RowFormat> wanted, NamedPrompts named);
 
+/// Rows as in instruction tuning, answers optional, or plain texts, with a column "label". With
+/// FormatOptions::answers_optional rows may lack the label.
+std::unique_ptr<RowHandler> labelled_layout(const FirstRows& first, const FormatOptions& options,
+                                            std::optional<RowFormat> wanted);
+
 }  // namespace danlu::data

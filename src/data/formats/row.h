@@ -52,8 +52,14 @@ struct PromptRow {
   Json columns = Json::object();
 };
 
-using Row =
-    std::variant<TextRow, text::Conversation, TokenRow, PairRow, UnpairedRow, StepsRow, PromptRow>;
+/// A text that is sorted.
+struct LabelledRow {
+  std::variant<TextRow, text::Conversation, TokenRow> text;
+  Json label;  ///< as the row has it (data/labelled_text.h); null: it has none
+};
+
+using Row = std::variant<TextRow, text::Conversation, TokenRow, PairRow, UnpairedRow, StepsRow,
+                         PromptRow, LabelledRow>;
 
 /// RowProblem::reason of an empty line of a .txt file: it separates texts, and nothing is lost.
 inline constexpr const char* kBlankLine = "blank line";

@@ -89,6 +89,8 @@ std::shared_ptr<const SampleSource> samples_of_files(
       return std::make_shared<StepsDataset>(prefix, vocab_size);
     case SampleKind::kPrompts:
       return std::make_shared<PromptDataset>(prefix, std::move(tokenizer));
+    case SampleKind::kLabelled:
+      return std::make_shared<LabelledDataset>(prefix, vocab_size);
   }
   throw InternalError("samples of a kind without files");
 }
@@ -142,6 +144,29 @@ Sample StepsDataset::get(int64_t index) const {
   Sample sample = base_.get(index);
   sample.labels_are_targets = true;
   return sample;
+}
+
+LabelledDataset::LabelledDataset(const std::string& prefix, int64_t vocab_size)
+    : ids_(open_field(prefix, "input_ids")),
+      label_(open_field(prefix, "label")),
+      vocab_size_(vocab_size) {
+  require_same_count(ids_, label_);
+}
+
+Sample LabelledDataset::get(int64_t index) const {
+  Sample sample;
+  sample.ids = ids_.tokens(index);
+  check_vocabulary(tokens_path(ids_.prefix()), index, 0, sample.ids, vocab_size_);
+  sample.labels.assign(sample.ids.size(), kIgnoreLabel);
+  if (!sample.ids.empty()) sample.labels.back() = sample.ids.back();
+  sample.labels_are_targets = true;
+  for (const int32_t bits : label_.tokens(index))
+    sample.segment_labels.push_back(std::bit_cast<float>(bits));
+  return sample;
+}
+
+uint64_t LabelledDataset::content_hash() const {
+  return mix64(ids_.content_hash(), label_.content_hash());
 }
 
 PromptDataset::PromptDataset(const std::string& prefix,

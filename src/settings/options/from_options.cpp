@@ -139,6 +139,10 @@ Read with_model(const Command& command, TrainConfig config) {
                          ? model_to_plan(options, config.task, command.is_training_line(), score)
                          : model_to_train(options, config.task, score);
   config.model = std::move(named.source);
+  if (config.objective.kind == ObjectiveKind::kClasses) {
+    config.objective.classes = {*named.config.score->problem, named.config.score->labels};
+    config.model.score->problem = named.config.score->problem;
+  }
   if (!command.is_planned) {
     check_reference(options, config.objective, named.config);
     check_judges(config);
@@ -172,6 +176,7 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
       command.options,
       {config.task, config.seed, longest_sample(command.verb, model), command.is_planned});
   config.data.learnt = learnt_from(command.options);
+  config.data.uses_template = uses_template(command.options, config.task, config.objective);
   config.batch = batch_from(command.options);
   return config;
 }

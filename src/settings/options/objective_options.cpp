@@ -4,12 +4,18 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/lower_case.h"
+#include "base/option_text.h"
 #include "settings/model_source.h"
 #include "settings/options/model_names.h"
 #include "settings/options/reinforcement_options.h"
 
 namespace danlu::settings {
 namespace {
+
+bool sorts_texts(const Options& options) {
+  return lower_case(options.get_string_or("task_type", "causal_lm")) == "seq_cls";
+}
 
 /// The objective by the name that all systems have for it, and what named it.
 struct NamedObjective {
@@ -30,6 +36,17 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
   }
   std::string name =
       is_swift ? options.get_string_or("rlhf_type", "dpo") : options.get_string_or("stage", "sft");
+  if (sorts_texts(options)) {
+    // ms-swift's lines of reward models may say so too: their head is one of a classifier.
+    const bool is_judge = name == "rm" || name == "orm";
+    if (verb == "pretrain" && !options.is_given("stage")) name = "pretrain";
+    if (!is_judge && name != "sft") {
+      throw UsageError(tr("[train] {} seq_cls beside {} {}", options.given_as("task_type"),
+                          options.given_as(is_swift ? "rlhf_type" : "stage"), name),
+                       tr("danlu sft --task_type seq_cls trains a classifier"));
+    }
+    if (!is_judge) return {"seq_cls", "task_type"};
+  }
   const std::string loss = options.get_string_or("loss_type", "");
   // LLaMA-Factory's dpo stage has these as losses.
   if (name == "dpo" && (loss == "simpo" || loss == "orpo")) name = loss;
@@ -198,6 +215,14 @@ void take_reward(const Options& options, ObjectiveConfig& config) {
   config.reward.centring = options.get_float_or("center_rewards_coefficient", 0);
 }
 
+void take_classes(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kClasses;
+  config.classes.labels = options.get_int_or("num_labels", 0);
+  if (options.has_value("problem_type"))
+    config.classes.problem =
+        arch::label_problem_from_name(lower_case(options.get_string("problem_type"))).value();
+}
+
 void take_process_reward(const Options& options, ObjectiveConfig& config) {
   config.kind = ObjectiveKind::kProcessReward;
   config.process.placeholder = options.get_string("placeholder_token");
@@ -240,6 +265,7 @@ const std::vector<Method>& methods() {
        &take_unpaired},
       {"rm", {"center_rewards_coefficient"}, &take_reward},
       {"orm", {"center_rewards_coefficient"}, &take_reward},
+      {"seq_cls", {"num_labels", "problem_type"}, &take_classes},
       {"prm", {"placeholder_token", "reward_tokens", "step_head"}, &take_process_reward},
       {"grpo", reinforcement_flags("grpo"), &take_policy},
       {"ppo", reinforcement_flags("ppo"), &take_policy},
@@ -274,15 +300,35 @@ std::optional<arch::ScoreHead> score_from(const Options& options,
                                           const ObjectiveConfig& objective) {
   const bool judges_steps =
       objective.kind == ObjectiveKind::kProcessReward && objective.process.has_classes;
-  if (objective.kind != ObjectiveKind::kReward && !judges_steps) return std::nullopt;
+  const bool sorts = objective.kind == ObjectiveKind::kClasses;
+  if (objective.kind != ObjectiveKind::kReward && !judges_steps && !sorts) return std::nullopt;
   arch::ScoreHead head;
-  if (options.profile().name == "llamafactory") head.form = arch::ScoreForm::kBeside;
+  if (sorts) {
+    head.problem = objective.classes.problem;
+    head.labels = objective.classes.labels;
+  }
+  if (options.profile().name == "llamafactory" && !sorts) head.form = arch::ScoreForm::kBeside;
   if (judges_steps) {
     head.form = arch::ScoreForm::kTokens;
     head.labels = 2;
   }
   head.seed = static_cast<uint64_t>(options.get_int("seed"));
   return head;
+}
+
+bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective) {
+  if (options.get_bool("use_chat_template") || task == Task::kPretrain) return true;
+  const std::string flag = option_text::given_switch(options, "use_chat_template");
+  if (objective.kind != ObjectiveKind::kClasses) {
+    throw UsageError(tr("[train] {}: answers are learnt as a template writes them", flag),
+                     tr("--template empty writes messages as they stand; danlu pretrain reads "
+                        "plain texts"));
+  }
+  if (options.is_given("template")) {
+    throw UsageError(tr("[train] {} beside {}", flag, options.given_as("template")),
+                     tr("give one of them"));
+  }
+  return false;
 }
 
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {

@@ -19,6 +19,10 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options);
 /// line is typed keeps it; nullopt: the vocabulary's.
 std::optional<arch::ScoreHead> score_from(const Options& options, const ObjectiveConfig& objective);
 
+/// Whether conversations are written by a template. Errors: UsageError for --use_chat_template
+/// false where answers are learnt, or beside a template.
+bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective);
+
 /// The options of objectives that this one does not read.
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective);
 

@@ -1,6 +1,7 @@
 #include "train/objectives/make_objective.h"
 
 #include "base/error.h"
+#include "train/objectives/classes.h"
 #include "train/objectives/policy.h"
 #include "train/objectives/preference.h"
 #include "train/objectives/process_reward.h"
@@ -35,6 +36,8 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
       return preference_objective(config.preference, reference);
     case settings::ObjectiveKind::kUnpaired:
       return unpaired_objective(config.unpaired, reference);
+    case settings::ObjectiveKind::kClasses:
+      return classes_objective(config.classes);
     case settings::ObjectiveKind::kReward:
       return reward_objective(config.reward);
     case settings::ObjectiveKind::kProcessReward: {

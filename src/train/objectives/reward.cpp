@@ -77,14 +77,19 @@ class Reward : public Objective {
 
 at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidden_nH,
                           const models::ForwardInput& input, const data::Batch& batch) {
+  return segment_numbers(model, hidden_nH, input, batch).view({-1});
+}
+
+at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidden_nH,
+                           const models::ForwardInput& input, const data::Batch& batch) {
   const auto [rows, segments] = last_tokens(batch);
   const at::TensorOptions options(at::kLong);
-  const at::Tensor scores_M =
-      model.scores(hidden_nH, input, at::tensor(rows, options)).view({-1}).to(at::kDouble);
+  const at::Tensor scores_ML =
+      model.scores(hidden_nH, input, at::tensor(rows, options)).to(at::kDouble);
   const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
   const at::Tensor own =
-      at::zeros({num_segments}, scores_M.options())
-          .index_add(0, device::sent(at::tensor(segments, options), scores_M.device()), scores_M);
+      at::zeros({num_segments, scores_ML.size(1)}, scores_ML.options())
+          .index_add(0, device::sent(at::tensor(segments, options), scores_ML.device()), scores_ML);
   return parallel::Region(model.mesh().context().all(), /*sequence=*/false).leave(own);
 }
 

@@ -18,9 +18,12 @@ namespace danlu::train {
 /// Errors of prepare(): DataError where samples are no pairs, or an answer has no token.
 std::shared_ptr<const Objective> reward_objective(const settings::RewardConfig& config);
 
-/// What the head of `model` gives for each of the batch's S segments, at its last token: f64 [S]
-/// with grad. hidden_nH: what model.forward(input) gave on the last stage. On a context axis every
-/// rank gets the numbers of whole segments. REQUIRES: a head of one number.
+/// What the head of `model` gives for each of the batch's S segments, at its last token: f64
+/// [S, labels] with grad. hidden_nH: what model.forward(input) gave on the last stage. On a context
+/// axis every rank gets the numbers of whole segments.
+at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidden_nH,
+                           const models::ForwardInput& input, const data::Batch& batch);
+/// The same as [S]. REQUIRES: a head of one number.
 at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidden_nH,
                           const models::ForwardInput& input, const data::Batch& batch);
 

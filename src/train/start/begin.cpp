@@ -81,6 +81,12 @@ void say_new_head(const Prepared& run) {
   const std::optional<arch::ScoreHead>& head = run.source.config.score;
   const bool has_one = run.earlier.checkpoint || !run.config.model.adapter.empty();
   if (!head || !head->seed || has_one) return;
+  if (head->problem) {
+    log::info("a new head: {} is drawn for {} labels ({}) with deviation {} (seed {})",
+              head->module(), head->labels, arch::label_problem_name(*head->problem),
+              run.source.config.initializer_range, *head->seed);
+    return;
+  }
   log::info("a new reward head: {} is drawn with deviation {} (seed {}){}", head->module(),
             run.source.config.initializer_range, *head->seed,
             head->has_bias() ? tr(", its bias 0") : "");

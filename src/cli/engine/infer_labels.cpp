@@ -1,0 +1,366 @@
+#include "cli/engine/infer_labels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/in_english.h"
+#include "base/interrupt.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/lower_case.h"
+#include "base/progress.h"
+#include "cli/engine/adapter_head.h"
+#include "cli/engine/dataset_rows.h"
+#include "cli/engine/infer_flags.h"
+#include "cli/engine/infer_output.h"
+#include "cli/engine/infer_rows.h"
+#include "data/labelled_text.h"
+#include "data/preprocess_run.h"
+#include "device/dtype.h"
+#include "device/select.h"
+#include "settings/model_source.h"
+#include "settings/options/precision.h"
+#include "text/template_choice.h"
+#include "train/lone_judge.h"
+#include "train/objectives/text_labels.h"
+#include "weights/hf/value_head.h"
+
+namespace danlu::cli {
+namespace {
+
+using arch::LabelProblem;
+
+/// What is sorted, and where it stands.
+struct TextToSort {
+  data::LabelledRow row;
+  std::string place;
+};
+
+std::optional<LabelProblem> asked_problem(const Options& options) {
+  if (options.has_value("problem_type"))
+    return arch::label_problem_from_name(lower_case(options.get_string("problem_type")));
+  if (lower_case(options.get_string_or("task_type", "")) == "seq_cls")
+    return LabelProblem::kByNumber;
+  return std::nullopt;
+}
+
+std::optional<LabelProblem> described_problem(const fs::path& model) {
+  std::error_code unknown;
+  if (!fs::exists(model / "config.json", unknown)) return std::nullopt;
+  // Whoever opens the model says what is wrong with its file.
+  const std::optional<Json> config = try_parse_json(read_file(model / "config.json"));
+  if (!config || !arch::is_scorer(*config)) return std::nullopt;
+  return arch::parse_scorer(*config).score->problem;
+}
+
+std::vector<TextToSort> read_texts(const Options& options, const ModelLocation& where,
+                                   std::vector<fs::path>& files) {
+  std::vector<TextToSort> rows;
+  if (options.has_value("prompt")) {
+    text::Conversation asked;
+    asked.messages.push_back({"user", options.get_string("prompt")});
+    rows.push_back({{std::move(asked), nullptr}, "--prompt"});
+  }
+  std::vector<std::string> names = options.get_list("dataset");
+  if (options.get_bool("load_dataset_config")) {
+    const fs::path& checkpoint = where.adapter.empty() ? where.model : where.adapter;
+    names.push_back(held_out_file(checkpoint.string(), where.run_args));
+  }
+  if (rows.empty() && names.empty()) {
+    throw UsageError(tr("[infer] a model that sorts texts does not chat"),
+                     tr("give --prompt TEXT, or --dataset"));
+  }
+  data::FormatOptions format;
+  format.kind = data::SampleKind::kLabelled;
+  format.answers_optional = true;
+  if (options.has_value("columns")) format.columns = options.get_json("columns");
+  format.handler_name = options.get_string_or("handler_name", "");
+  const auto limit = static_cast<size_t>(std::max<int64_t>(0, options.get_int("max_samples")));
+  const auto planned_sets =
+      names.empty() ? std::vector<data::PlannedDataset>() : data::plan_datasets(names, format);
+  for (const data::PlannedDataset& planned : planned_sets) {
+    for (const data::DataFile& file : planned.dataset.files) files.push_back(file.path);
+    RowTaker taker;
+    taker.wants_more = [&] { return limit == 0 || rows.size() < limit; };
+    taker.take = [&](data::Row row, RowPlace place) {
+      rows.push_back({std::get<data::LabelledRow>(std::move(row)), std::move(place.text)});
+    };
+    each_row(planned, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio), taker);
+  }
+  if (rows.empty()) throw DataError(tr("[--dataset] {}: no usable row", names.front()));
+  return rows;
+}
+
+/// A model that sorts texts, and how these are read.
+struct Sorter {
+  std::shared_ptr<const train::FrozenModel> model;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: what messages say, as it stands
+  LabelProblem problem = LabelProblem::kOneClass;
+};
+
+std::shared_ptr<const text::ChatEncoder> encoder_of(
+    const Options& options, const ModelLocation& where, const arch::ModelConfig& config,
+    const std::shared_ptr<const text::Tokenizer>& tokenizer) {
+  const std::string named = options.get_string_or("prompt_type", "");
+  const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
+  if (options.get_bool("raw") || (was_plain && named.empty())) return nullptr;
+  const text::TemplateChoice choice =
+      text::choose_template(tokenizer,
+                            {.named = named,
+                             .templates_file = options.get_string_or("prompt_type_path", ""),
+                             .recorded_in = where.record,
+                             .family_default = config.default_template},
+                            template_arguments_from(options));
+  if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
+  return choice.encoder;
+}
+
+/// Errors: UsageError where the line says that texts are sorted, and the model talks.
+void require_head(const Options& options, const ModelLocation& where,
+                  const settings::ModelSource& source) {
+  std::error_code unknown;
+  if (source.score->seed || !fs::exists(where.model / "config.json", unknown)) return;
+  const std::optional<Json> config = try_parse_json(read_file(where.model / "config.json"));
+  if (!config || arch::is_scorer(*config) || weights::has_value_head(where.model)) return;
+  for (const char* option : {"task_type", "problem_type"}) {
+    if (!options.is_given(option)) continue;
+    throw UsageError(tr("[infer] {}: {} has no head that sorts texts", options.given_as(option),
+                        where.model.string()),
+                     tr("danlu sft --task_type seq_cls makes one of it"));
+  }
+}
+
+Sorter load_sorter(const Options& options, const ModelLocation& where) {
+  settings::ModelSource source;
+  source.path = where.model;
+  source.adapter = where.adapter;
+  source.score = arch::ScoreHead{.labels = 0, .problem = LabelProblem::kByNumber};
+  if (!where.adapter.empty()) {
+    if (const auto head = head_in(where.adapter)) {
+      source.score = *head;
+      source.score->seed = 0;  // the adapter has the head
+      source.score->problem = head->problem.value_or(LabelProblem::kByNumber);
+    }
+  }
+  require_head(options, where, source);
+  if (const auto recorded = recorded_problem(where.run_args)) source.score->problem = recorded;
+  if (const auto asked = asked_problem(options); asked && *asked != LabelProblem::kByNumber)
+    source.score->problem = asked;
+  const weights::CheckpointSource opened = settings::open_model(source);
+  const fs::path& beside = opened.companions.empty() ? where.adapter : opened.companions;
+  Sorter sorter;
+  sorter.problem = *opened.config.score->problem;
+  sorter.tokenizer = text::Tokenizer::load(
+      options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);
+  sorter.encoder = encoder_of(options, where, opened.config, sorter.tokenizer);
+  std::optional<at::ScalarType> dtype;
+  if (const auto precision = settings::precision_of(options))
+    dtype = device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
+  sorter.model = train::lone_judge(opened, where.adapter, dtype,
+                                   device::select(options.get_string("device"), 0));
+  return sorter;
+}
+
+/// What became of a text.
+struct SortedText {
+  std::string text, error;
+  std::vector<double> numbers;  ///< the head's
+};
+
+std::vector<double> probabilities(const std::vector<double>& numbers, LabelProblem problem) {
+  std::vector<double> made = numbers;
+  if (problem == LabelProblem::kClasses) {
+    for (double& number : made) number = 1 / (1 + std::exp(-number));
+    return made;
+  }
+  const double largest = *std::max_element(made.begin(), made.end());
+  double sum = 0;
+  for (double& number : made) sum += number = std::exp(number - largest);
+  for (double& number : made) number /= sum;
+  return made;
+}
+
+Json label_of(const std::vector<double>& numbers, LabelProblem problem) {
+  if (problem == LabelProblem::kNumbers)
+    return numbers.size() == 1 ? Json(numbers.front()) : Json(numbers);
+  if (problem == LabelProblem::kOneClass)
+    return std::max_element(numbers.begin(), numbers.end()) - numbers.begin();
+  Json classes = Json::array();
+  for (size_t i = 0; i < numbers.size(); ++i)
+    if (numbers[i] > 0) classes.push_back(i);
+  return classes;
+}
+
+Json row_of_text(const TextToSort& given, const SortedText& sorted, LabelProblem problem) {
+  Json json{{"query", sorted.text}};
+  if (!sorted.error.empty()) {
+    json["error"] = sorted.error;
+  } else {
+    json["response"] = label_of(sorted.numbers, problem);
+    if (problem == LabelProblem::kNumbers) {
+      json["numbers"] = sorted.numbers;
+    } else {
+      json["probabilities"] = probabilities(sorted.numbers, problem);
+    }
+  }
+  if (!given.row.label.is_null()) json["labels"] = given.row.label;
+  return json;
+}
+
+std::string shown_text(const SortedText& sorted, LabelProblem problem) {
+  if (!sorted.error.empty())
+    return fmt::format("[QUERY] {}\n[ERROR] {}\n", sorted.text, sorted.error);
+  std::string line = label_of(sorted.numbers, problem).dump();
+  if (problem != LabelProblem::kNumbers) {
+    line += " (";
+    for (const double p : probabilities(sorted.numbers, problem))
+      line += fmt::format("{}{:.4f}", line.ends_with('(') ? "" : " ", p);
+    line += ")";
+  }
+  return fmt::format("[QUERY] {}\n[LABEL] {}\n", sorted.text, line);
+}
+
+/// How often labels are those of the rows.
+class LabelMatches {
+ public:
+  LabelMatches(LabelProblem problem, int64_t labels) : problem_(problem) {
+    using Kind = data::LabelForm::Kind;
+    form_ = {problem == LabelProblem::kNumbers   ? Kind::kNumbers
+             : problem == LabelProblem::kClasses ? Kind::kClasses
+                                                 : Kind::kClass,
+             labels};
+  }
+  void add(const TextToSort& given, const SortedText& sorted) {
+    if (given.row.label.is_null() || !sorted.error.empty()) return;
+    std::string problem;
+    const auto numbers = data::label_numbers(given.row.label, form_, &problem);
+    if (!numbers) return;
+    ++count_;
+    if (problem_ == LabelProblem::kNumbers) {
+      for (size_t i = 0; i < numbers->size(); ++i)
+        far_ += std::abs(sorted.numbers[i] - static_cast<double>((*numbers)[i])) /
+                static_cast<double>(numbers->size());
+      return;
+    }
+    const auto made =
+        data::label_numbers(label_of(sorted.numbers, problem_), form_, &problem).value();
+    equal_ += made == *numbers;
+  }
+  void report() const {
+    if (count_ == 0) return;
+    if (problem_ == LabelProblem::kNumbers) {
+      log::info("mean distance from the label: {:.4g} ({} rows)",
+                far_ / static_cast<double>(count_), count_);
+    } else {
+      log::info("label is the row's: {:.1f}% ({} of {})",
+                100.0 * static_cast<double>(equal_) / static_cast<double>(count_), equal_, count_);
+    }
+  }
+
+ private:
+  LabelProblem problem_;
+  data::LabelForm form_;
+  size_t count_ = 0, equal_ = 0;
+  double far_ = 0;
+};
+
+std::string text_of_row(const data::LabelledRow& row, const text::Tokenizer& tokenizer) {
+  if (const auto* plain = std::get_if<data::TextRow>(&row.text)) return plain->texts[0];
+  if (const auto* tokens = std::get_if<data::TokenRow>(&row.text))
+    return tokenizer.decode(tokens->ids);
+  std::string last;
+  for (const text::Message& message : std::get<text::Conversation>(row.text).messages)
+    if (message.role == "user") last = message.content;
+  return last;
+}
+
+/// The labels of some rows, by one pass.
+std::vector<SortedText> sorted_texts(const Sorter& sorter, std::span<const TextToSort> rows) {
+  const InEnglish english;  // rows are stored, and read the same everywhere
+  const int64_t window = sorter.model->stage().config().max_positions;
+  std::vector<SortedText> all;
+  std::vector<std::vector<int32_t>> together;
+  for (const TextToSort& given : rows) {
+    SortedText& one = all.emplace_back();
+    one.text = text_of_row(given.row, *sorter.tokenizer);
+    try {
+      std::vector<int32_t> ids =
+          data::ids_of_text(given.row, sorter.tokenizer.get(), sorter.encoder.get());
+      if (ids.empty()) {
+        one.error = tr("a text without a token");
+      } else if (window > 0 && std::ssize(ids) > window) {
+        one.error = tr("{} tokens, the model has {} positions", ids.size(), window);
+      } else {
+        together.push_back(std::move(ids));
+      }
+    } catch (const DataError& error) {
+      one.error = error.what();
+    }
+  }
+  const auto numbers = train::numbers_of_texts(*sorter.model, together);
+  size_t next = 0;
+  for (SortedText& one : all) {
+    if (one.error.empty()) one.numbers = numbers[next++];
+  }
+  return all;
+}
+
+}  // namespace
+
+bool sorts_texts(const Options& options, const ModelLocation& where) {
+  return asked_problem(options) || recorded_problem(where.run_args) ||
+         described_problem(where.model);
+}
+
+int label_texts(const Options& options, const ModelLocation& where) {
+  std::vector<fs::path> files;
+  const std::vector<TextToSort> rows = read_texts(options, where, files);
+  std::optional<FileLock> lock;
+  if (options.has_value("output")) lock.emplace(require_usable_output(options, files));
+  report_idle_label_flags(options);
+  const Sorter sorter = load_sorter(options, where);
+  watch_interrupts();
+  std::optional<AnswerFile> file;
+  if (lock) file.emplace(options.get_string("output"), options.get_bool("overwrite"), "", "");
+  ProgressBar bar("infer", rows.size(), "rows");
+  LabelMatches matches(sorter.problem, sorter.model->stage().config().score->labels);
+  const auto at_a_time = static_cast<size_t>(options.get_int("batch_size"));
+  size_t errors = 0;
+  for (size_t begin = 0; begin < rows.size();) {
+    if (const int signal = pending_interrupt())
+      throw_interrupted(signal, tr("[infer] stopped: {} of {} rows are done", begin, rows.size()));
+    const auto some = std::span(rows).subspan(begin, std::min(at_a_time, rows.size() - begin));
+    const std::vector<SortedText> found = sorted_texts(sorter, some);
+    for (size_t i = 0; i < found.size(); ++i) {
+      const bool is_first = !found[i].error.empty() && errors++ == 0;
+      if (is_first)
+        log::warning("{}: {}; such rows are marked \"error\"", some[i].place, found[i].error);
+      matches.add(some[i], found[i]);
+      if (file)
+        file->add(row_of_text(some[i], found[i], sorter.problem)
+                      .dump(-1, ' ', false, Json::error_handler_t::replace) +
+                  "\n");
+      else
+        print_text(shown_text(found[i], sorter.problem));
+    }
+    bar.update(begin += found.size());
+  }
+  bar.finish();
+  if (file) file->finish();
+  matches.report();
+  if (errors == rows.size()) throw DataError(tr("[infer] no row has a text that can be sorted"));
+  return 0;
+}
+
+}  // namespace danlu::cli

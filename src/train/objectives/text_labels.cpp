@@ -1,0 +1,36 @@
+#include "train/objectives/text_labels.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "base/ignore_label.h"
+#include "data/batch.h"
+#include "train/objectives/reward.h"
+
+namespace danlu::train {
+
+std::vector<std::vector<double>> numbers_of_texts(const FrozenModel& judge,
+                                                  std::span<const std::vector<int32_t>> texts) {
+  if (texts.empty()) return {};
+  std::vector<data::Sample> samples;
+  for (const std::vector<int32_t>& text : texts) {
+    data::Sample sample;
+    sample.ids = text;
+    sample.labels.assign(text.size(), static_cast<int32_t>(kIgnoreLabel));
+    samples.push_back(std::move(sample));
+  }
+  const data::Batch batch = data::make_batch(samples);
+  at::Tensor found_SL;
+  ForwardPasses(judge.stage(), judge.links())
+      .run({&batch}, {},
+           [&](size_t, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+             found_SL = segment_numbers(judge.stage(), hidden_nH, input, batch);
+           });
+  const at::Tensor on_host = found_SL.detach().to(at::kCPU).contiguous();
+  const double* next = on_host.data_ptr<double>();
+  std::vector<std::vector<double>> numbers;
+  for (size_t i = 0; i < texts.size(); ++i, next += on_host.size(1))
+    numbers.emplace_back(next, next + on_host.size(1));
+  return numbers;
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,16 @@
+// train/objectives/text_labels.h: what a classifier says of texts.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "train/objectives/reference.h"
+
+namespace danlu::train {
+
+/// The numbers that the judge's head gives for each text, read at its last token, from one pass of
+/// all: as many as the head has labels. REQUIRES: one rank; no text is empty.
+std::vector<std::vector<double>> numbers_of_texts(const FrozenModel& judge,
+                                                  std::span<const std::vector<int32_t>> texts);
+
+}  // namespace danlu::train
