@@ -66,10 +66,10 @@ SamplingWish read_sampling(Fields& fields) {
   return wish;
 }
 
-std::vector<std::string> read_stop(Fields& fields, const RequestLimits& limits) {
-  std::vector<std::string> stop;
+std::optional<std::vector<std::string>> read_stop(Fields& fields, const RequestLimits& limits) {
   const Json* json = fields.find("stop");
-  if (!json) return stop;
+  if (!json) return std::nullopt;
+  std::vector<std::string> stop;
   if (json->is_string()) {
     stop.push_back(json->get<std::string>());
   } else {

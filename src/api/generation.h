@@ -46,7 +46,7 @@ struct GenerationWish {
   SamplingWish sampling = {};
   std::optional<int64_t> max_tokens = {};  ///< 0 only of a completion that echoes
   int64_t min_tokens = 0;
-  std::vector<std::string> stop = {};
+  std::optional<std::vector<std::string>> stop = {};  ///< empty list: none, whatever is usual
   bool includes_stop = false;
   std::vector<text::TokenId> stop_ids = {};
   bool ignores_eos = false;

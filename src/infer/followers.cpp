@@ -108,6 +108,7 @@ class Follower {
         is_over_ = true;
         [[fallthrough]];
       case kRest:
+        hidden_NH_ = at::Tensor();
         is_called_ = false;
         return;
     }
@@ -123,7 +124,9 @@ class Follower {
       if (adapter != kNoAdapter) input.adapter = adapters_.at(static_cast<size_t>(adapter)).get();
       input.ids = numbers<text::TokenId>();
     }
-    hidden_NH_ = infer::step(model_, *cache_, inputs).hidden_NH;
+    hidden_NH_ = at::Tensor();  // its memory first
+    at::Tensor hidden_NH = infer::step(model_, *cache_, inputs).hidden_NH;
+    if (model_.config().num_predictions() > 0) hidden_NH_ = std::move(hidden_NH);
   }
 
   void predict() {
@@ -137,6 +140,7 @@ class Follower {
       input.next = numbers<text::TokenId>();
     }
     predicted_drafts(model_, *cache_, hidden_NH_, inputs);
+    hidden_NH_ = at::Tensor();
   }
 
   const models::CausalLM& model_;
@@ -144,7 +148,7 @@ class Follower {
   parallel::Bell bell_;
   const std::vector<AdapterPtr>& adapters_;
   std::unique_ptr<SequenceCache> cache_;
-  at::Tensor hidden_NH_;  ///< of the last pass
+  at::Tensor hidden_NH_;  ///< of the last pass, until the layer that predicts has read it
   std::vector<int64_t> words_;
   size_t next_ = 0;
   bool is_called_ = false, is_over_ = false;

@@ -93,7 +93,7 @@ AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
   plan.returns_ids = wish.returns_ids;
   plan.wants_tokens_as_ids = wish.wants_tokens_as_ids;
   plan.reader.skips_special = wish.skips_special;
-  plan.reader.stop = wish.stop.empty() ? model.description().stop : wish.stop;
+  plan.reader.stop = wish.stop.value_or(model.description().stop);
   plan.reader.includes_stop = wish.includes_stop;
   plan.reader.min_tokens = wish.min_tokens;
   plan.reader.whole_calls = !wish.stream.is_on;

@@ -184,7 +184,7 @@ class VocabularyReader {
       std::from_chars(name.data(), name.data() + name.size(), id);
       if (id >= out_.tokens.size() || !text.is_string()) continue;
       out_.tokens[id] = text.get<std::string>();
-      out_.types[id] = GgufTokenType::kNormal;
+      if (out_.types[id] == GgufTokenType::kUnused) out_.types[id] = GgufTokenType::kNormal;
     }
   }
 

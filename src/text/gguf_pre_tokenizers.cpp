@@ -233,22 +233,28 @@ constexpr WrittenName kWrittenNames[] = {{"deepseek-v3", GgufCut::kDeepseekV3},
                                          {"tekken", GgufCut::kTekken, true},
                                          {"qwen35", GgufCut::kQwen35}};
 
+constexpr std::string_view kOneDigit = R"(\p{N})", kRunOfDigits = R"(\p{N}+)";
+
 /// Single digits and runs of them are the same where no merge joins digits, as in DeepSeek's.
-std::string_view without_run(std::string_view regex) {
-  return regex == R"(\p{N}+)" ? regex.substr(0, regex.size() - 1) : regex;
+bool differs_by_run(std::string_view a, std::string_view b) {
+  return (a == kOneDigit && b == kRunOfDigits) || (a == kRunOfDigits && b == kOneDigit);
 }
 
 }  // namespace
 
-std::string gguf_name_of_cuts(const std::vector<std::string>& regexes, bool ignore_merges) {
+std::string gguf_name_of_cuts(const std::vector<std::string>& regexes, bool ignore_merges,
+                              const Merges& merges) {
   for (const WrittenName& known : kWrittenNames) {
     const std::vector<std::string_view> theirs = regexes_of(known.cut);
-    const bool is_same =
-        std::equal(regexes.begin(), regexes.end(), theirs.begin(), theirs.end(),
-                   [](const std::string& a, std::string_view b) {
-                     return spelled_out(without_run(a)) == spelled_out(without_run(b));
-                   });
-    if (is_same && known.ignore_merges == ignore_merges) return std::string(known.name);
+    bool has_other_run = false;
+    const bool is_same = std::equal(regexes.begin(), regexes.end(), theirs.begin(), theirs.end(),
+                                    [&](const std::string& a, std::string_view b) {
+                                      const bool is_other_run = differs_by_run(a, b);
+                                      has_other_run |= is_other_run;
+                                      return is_other_run || spelled_out(a) == spelled_out(b);
+                                    });
+    if (!is_same || known.ignore_merges != ignore_merges) continue;
+    return has_other_run && join_digits(merges) ? "" : std::string(known.name);
   }
   return {};
 }

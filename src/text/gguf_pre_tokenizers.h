@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "text/merge_order.h"
 
 namespace danlu::text {
 
@@ -24,7 +25,8 @@ std::optional<GgufPreTokenizer> gguf_pre_tokenizer(std::string_view name);
 
 /// The name under which llama.cpp cuts by these regular expressions, one after the other, and joins
 /// by merges; "" if it has none. For those that no model of a name of their own has.
-std::string gguf_name_of_cuts(const std::vector<std::string>& regexes, bool ignore_merges);
+std::string gguf_name_of_cuts(const std::vector<std::string>& regexes, bool ignore_merges,
+                              const Merges& merges);
 
 /// "bloom, command-r, …", sorted.
 std::string known_gguf_pre_tokenizers();

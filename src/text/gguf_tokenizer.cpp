@@ -13,6 +13,8 @@
 #include "base/lfs_pointer.h"
 #include "text/gguf_metadata.h"
 #include "text/gguf_pre_tokenizers.h"
+#include "text/gguf_vocabulary.h"
+#include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace danlu::text {
@@ -48,13 +50,9 @@ void append_quoted(std::string_view text, std::string& out) {
 }
 
 Json added_entry(const GgufVocabulary& vocabulary, size_t id) {
-  return {{"id", id},
-          {"content", vocabulary.tokens[id]},
-          {"single_word", false},
-          {"lstrip", false},
-          {"rstrip", false},
-          {"normalized", false},
-          {"special", vocabulary.types[id] != GgufTokenType::kUserDefined}};
+  return json_of({.content = vocabulary.tokens[id],
+                  .id = static_cast<TokenId>(id),
+                  .special = vocabulary.types[id] != GgufTokenType::kUserDefined});
 }
 
 /// tokenizer.json's "TemplateProcessing" of bos and eos.
@@ -347,6 +345,9 @@ void refuse_other_tokenizer(const fs::path& file, const Tokenizer& tokenizer,
     // An unused row may be without a token in one of them.
     if (!other && own.types[id] == GgufTokenType::kUnused) continue;
     if (other == own.tokens[id]) continue;
+    if (other && own.types[id] == GgufTokenType::kUserDefined &&
+        with_spaces(*other) == own.tokens[id])
+      continue;
     throw ModelError(tr("{}: the tokenizer {} is another one than the file's own: token {} is "
                         "\"{}\" there and \"{}\" in the file",
                         file.string(), named, id, other.value_or(""), own.tokens[id]),

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "text/gguf_pre_tokenizers.h"
 #include "text/gguf_tokenizer_files.h"
+#include "text/merge_order.h"
 #include "text/sentencepiece/model_file.h"
 #include "text/tiktoken.h"
 #include "text/tokenizer.h"
@@ -87,12 +88,13 @@ std::vector<std::string> cutting_regexes(const std::vector<Json>& parts,
 
 /// llama.cpp's name of a pre-tokenizer; "" if it has none that cuts in the same way.
 /// Source: llama.cpp, src/llama-vocab.cpp.
-std::string pre_tokenizer_name(const Json& pre_tokenizer, bool ignore_merges,
+std::string pre_tokenizer_name(const Json& pre_tokenizer, bool ignore_merges, const Merges& merges,
                                const std::string& origin) {
   const std::vector<Json> parts = parts_of(pre_tokenizer, "pretokenizers", origin);
   if (parts.size() == 1 && is_byte_level(parts[0], true, origin))
     return ignore_merges ? "" : "gpt-2";
-  const std::string named = gguf_name_of_cuts(cutting_regexes(parts, origin), ignore_merges);
+  const std::string named =
+      gguf_name_of_cuts(cutting_regexes(parts, origin), ignore_merges, merges);
   if (!named.empty() || parts.size() != 2) return named;
   if (component_type(parts[0], "a pre-tokenizer", origin) == "Digits") {
     const bool single = field_or(parts[0], "individual_digits", false, origin);
@@ -126,18 +128,37 @@ void check_byte_level(const TokenizerJsonParts& json, const fs::path& file) {
   }
 }
 
+/// llama.cpp joins by merges where this tokenizer takes whole words.
+void add_note_of_whole_words(const Merges& merges, GgufVocabulary& out) {
+  const MergeOrder order(merges);
+  size_t count = 0;
+  std::string first;
+  for (size_t id = 0; id < out.tokens.size(); ++id) {
+    if (out.types[id] != GgufTokenType::kNormal || order.reach(out.tokens[id])) continue;
+    if (count++ == 0) first = out.tokens[id];
+  }
+  if (count == 0) return;
+  out.notes.push_back(
+      tr("this tokenizer takes words that are tokens whole, and llama.cpp's {} does not: {} tokens "
+         "that no merges give, such as \"{}\", come to it in parts",
+         out.pre, count, first));
+}
+
 void write_byte_level(const TokenizerJsonParts& json, const fs::path& file, GgufVocabulary& out) {
   check_byte_level(json, file);
   const std::string origin = file.string();
   out.model = "gpt2";
-  out.pre = pre_tokenizer_name(part(json.rest, "pre_tokenizer"),
-                               field_or(json.model, "ignore_merges", false, origin), origin);
+  const bool ignores_merges = field_or(json.model, "ignore_merges", false, origin);
+  out.pre =
+      pre_tokenizer_name(part(json.rest, "pre_tokenizer"), ignores_merges, json.merges, origin);
   if (out.pre.empty()) {
     std::string shown =
         part(json.rest, "pre_tokenizer").dump(-1, ' ', false, Json::error_handler_t::replace);
     if (shown.size() > 300) shown = shown.substr(0, 300) + "…";
     refuse(file, tr("llama.cpp has no pre-tokenizer for {}", shown));
   }
+  const auto known = gguf_pre_tokenizer(out.pre);
+  if (ignores_merges && known && !known->ignore_merges) add_note_of_whole_words(json.merges, out);
   for (const auto& [left, right] : json.merges)
     out.merges.push_back(fmt::format("{} {}", left, right));
 }
@@ -278,14 +299,20 @@ void add_tokens(const Tokenizer& tokenizer, const std::unordered_set<std::string
   }
 }
 
-/// llama.cpp reads tokens as C strings and wants each once. What stood there, by id.
+/// llama.cpp reads tokens as C strings, wants each once, and looks for added ones in texts whose
+/// spaces are spaces. What stood there, by id.
 Json mend_texts(GgufVocabulary& out) {
   Json mended = Json::object();
   std::unordered_set<std::string_view> seen;
   for (size_t id = 0; id < out.tokens.size(); ++id) {
     std::string& token = out.tokens[id];
-    if (token.find('\0') != std::string::npos || seen.contains(token)) {
+    if (out.model == "llama" && out.types[id] == GgufTokenType::kUserDefined &&
+        token.find(kMetaspace) != std::string::npos) {
       mended[std::to_string(id)] = token;
+      token = with_spaces(token);
+    }
+    if (token.find('\0') != std::string::npos || seen.contains(token)) {
+      mended.emplace(std::to_string(id), token);
       token = fmt::format("[EMPTY{}]", id);
       out.types[id] = GgufTokenType::kUnused;
     }
@@ -371,16 +398,6 @@ TokenizerJsonParts parts_of_two_files(const fs::path& directory) {
   return json;
 }
 
-Json spelled(const AddedToken& token, TokenId id) {
-  return {{"id", id},
-          {"content", token.content},
-          {"single_word", token.single_word},
-          {"lstrip", token.lstrip},
-          {"rstrip", token.rstrip},
-          {"normalized", token.normalized},
-          {"special", token.special}};
-}
-
 /// tokenizer.json's list with what the files beside it add or say otherwise.
 Json all_added_tokens(const Tokenizer& tokenizer, const TokenizerJsonParts& json,
                       const Companions& companions) {
@@ -394,18 +411,17 @@ Json all_added_tokens(const Tokenizer& tokenizer, const TokenizerJsonParts& json
   for (const Json& token : part(json.rest, "added_tokens")) {
     if (token.is_object()) put(token);
   }
-  for (const AddedToken& token : companions.added)
-    put(spelled(token, tokenizer.token_to_id(token.content).value_or(token.id)));
+  for (AddedToken token : companions.added) {
+    token.id = tokenizer.token_to_id(token.content).value_or(token.id);
+    put(json_of(token));
+  }
   for (const std::string& name : named_tokens(companions.special)) {
     const auto known = std::any_of(all.begin(), all.end(), [&](const Json& token) {
       return token.value("content", "") == name;
     });
     const auto id = tokenizer.token_to_id(name);
     if (known || !id) continue;
-    AddedToken token;
-    token.content = name;
-    token.special = true;
-    all.push_back(spelled(token, *id));
+    all.push_back(json_of({.content = name, .id = *id, .special = true}));
   }
   return all;
 }
@@ -470,6 +486,12 @@ bool add_merges(const TokenizerJsonParts& json, GgufVocabulary& out) {
 
 }  // namespace
 
+std::string with_spaces(std::string token) {
+  for (size_t at = token.find(kMetaspace); at != std::string::npos; at = token.find(kMetaspace, at))
+    token.replace(at, kMetaspace.size(), " ");
+  return token;
+}
+
 GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_size) {
   const auto tokenizer = Tokenizer::load(directory);
   if (static_cast<int64_t>(tokenizer->size()) > vocab_size)
@@ -492,10 +514,11 @@ GgufVocabulary read_gguf_vocabulary(const fs::path& directory, int64_t vocab_siz
   if (!out.own.is_null() && !mended.empty()) out.own["tokens"] = mended;
   name_a_class_of_files(directory, out.own);
   // Its code numbers tokens of its own behind the pieces.
-  if (!out.own.is_null() && tokenizer->config().value("tokenizer_class", "") == "ChatGLMTokenizer")
+  const Json& config = tokenizer->config();
+  if (!out.own.is_null() && json_get<std::string>(config, "tokenizer_class") == "ChatGLMTokenizer")
     out.own["pieces"] = out.pieces;
   out.chat_template = tokenizer->chat_template();
-  if (out.add_space_prefix.value_or(false) && !tokenizer->config().value("legacy", true)) {
+  if (out.add_space_prefix.value_or(false) && !json_get<bool>(config, "legacy").value_or(true)) {
     out.notes.push_back(
         "llama.cpp puts a space after every special token, this tokenizer (legacy: false) only at "
         "the beginning of a text");

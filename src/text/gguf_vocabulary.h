@@ -38,12 +38,16 @@ struct GgufVocabulary {
   std::vector<std::pair<std::string, std::string>> named_templates;
   /// What llama.cpp has no words for, so that the file read back gives the ids of the files it was
   /// made from: "tokenizer_json" without vocabulary and merges, or parts of "tokenizer_config";
-  /// "pieces" where further tokens follow from the class of the tokenizer alone.
+  /// "pieces" where further tokens follow from the class of the tokenizer alone; "tokens" that are
+  /// written otherwise, by id.
   /// Null in others' files.
   Json own;
   std::vector<std::string> notes;  ///< where llama.cpp may give other ids
   size_t pieces = 0;               ///< of a tokenizer.model; other tokens are numbered behind them
 };
+
+/// A token of "llama" with spaces for its ▁, as llama.cpp has those of kUserDefined.
+std::string with_spaces(std::string token);
 
 /// The tokenizer that Tokenizer::load finds in `directory`, with `vocab_size` tokens: ids that the
 /// model has rows for and the tokenizer no token become "[PAD<id>]", unused.

@@ -260,13 +260,7 @@ TokenizerJsonParts parts_of_tiktoken(const fs::path& path) {
   if (model.is_qwen) {
     const AddedTokens special = special_of_qwen(model.tokens.back().rank + 1);
     for (const AddedToken& token : special.tokens()) {
-      added.push_back({{"id", token.id},
-                       {"content", token.content},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", true}});
+      added.push_back(json_of(token));
     }
   }
   parts.rest = {{"added_tokens", added},

@@ -11,6 +11,7 @@ namespace requests_test {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Optional;
 using testing::Pair;
 
 const char* const kMessage = R"("messages": [{"role": "user", "content": "hi"}])";
@@ -142,7 +143,9 @@ TEST(ChatRequest, FieldsThatAreRightAreRead) {
   EXPECT_EQ(request.sampling.top_k, 0) << "-1 is all of them";
   EXPECT_FALSE(request.sampling.seed) << "-1 is none";
   EXPECT_EQ(request.max_tokens, 7) << "the newer name counts";
-  EXPECT_THAT(request.stop, ElementsAre("x"));
+  EXPECT_THAT(request.stop, Optional(ElementsAre("x")));
+  EXPECT_THAT(chat(R"("stop": [])").stop, Optional(IsEmpty()));
+  EXPECT_EQ(chat(R"("stop": null)").stop, std::nullopt);
   EXPECT_THAT(request.sampling.logit_bias, ElementsAre(Pair(5, -100.f), Pair(7, 1.5f)));
   EXPECT_EQ(request.num_logprobs, 2);
   EXPECT_TRUE(request.stream.with_usage);

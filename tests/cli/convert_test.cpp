@@ -125,6 +125,34 @@ TEST_F(Convert, BackToHuggingFaceAsTheGuidesSayIt) {
   expect_same("hf", "hf/mg2hf");
 }
 
+/// Lines that have no other word for it.
+TEST_F(Convert, SizesAloneSayWhatToWrite) {
+  write_random_model(*this / "hf", {});
+  const ProgramResult cut =
+      ok({"convert", "hf", "old", "--target-tensor-parallel-size", "2", "--save-to-legacy"});
+  EXPECT_THAT(cut.err, HasSubstr("--target-tensor-parallel-size: Megatron's format is written"));
+  EXPECT_THAT(ok({"inspect", "old"}).out, HasSubstr("legacy"));
+  const ProgramResult back = ok({"convert", "old", "back", "--source-tensor-parallel-size", "2"});
+  EXPECT_THAT(back.err,
+              HasSubstr("--source-tensor-parallel-size: Hugging Face's format is written"));
+  expect_same("hf", "back");
+  const auto refused = [&](const std::vector<std::string>& flags,
+                           const std::vector<std::string>& words) {
+    std::vector<std::string> line = {"convert", "hf", "x"};
+    line.insert(line.end(), flags.begin(), flags.end());
+    expect_refused(line, 2, words);
+  };
+  refused({"--source-pipeline-parallel-size", "2", "--source-tensor-parallel-size", "1",
+           "--target-tensor-parallel-size", "2"},
+          {"--source-pipeline-parallel-size", "--target-tensor-parallel-size", "--to hf"});
+  refused({"--source-tensor-parallel-size", "1", "--save-to-legacy"}, {"--save-to-legacy"});
+  refused({"--to", "mcore", "--save-to-legacy"}, {"--save-to-legacy"});
+  refused({"--target-tensor-parallel-size", "2", "--save-lora-to-hf"}, {"--save-lora-to-hf"});
+  // Adapters alone are asked for, and there are none.
+  refused({"--source-tensor-parallel-size", "1", "--save-lora-to-hf"}, {"no adapters"});
+  refused({"--to", "hf", "--save-lora-to-hf"}, {"no adapters"});
+}
+
 // --- the short form ------------------------------------------------------------------------------
 
 TEST_F(Convert, EveryFormatLeadsToEveryOther) {

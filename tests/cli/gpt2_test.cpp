@@ -256,8 +256,26 @@ TEST_F(Gpt3Lines, FlagsAloneDescribeWhatIsTrained) {
   EXPECT_EQ(llama["intermediate_size"], 64);
   EXPECT_EQ(llama["tie_word_embeddings"], false);
 
+  // Megatron's older flag means rotary embedding.
+  const std::string rotary =
+      " --normalization RMSNorm --swiglu --use-rotary-position-embeddings --disable-bias-linear ";
+  ok(words_of(script + "rotary" + rotary));
+  EXPECT_EQ(json_in("rotary/config.json")["model_type"], "llama");
+  ok(words_of(script + "qwen" + rotary + "--add-qkv-bias"));
+  EXPECT_EQ(json_in("qwen/config.json")["model_type"], "qwen2");
+
+  // What no family has is not left out silently.
+  const std::string biased = " --normalization RMSNorm --swiglu --position-embedding-type rope ";
+  const auto refused = [&](const std::string& more, const Words& words) {
+    expect_error(run(words_of(script + "x " + more)), 2, words);
+  };
+  refused("--no-position-embedding", {"--no-position-embedding", "rope"});
+  refused(biased + "--add-qkv-bias", {"--add-qkv-bias", "--disable-bias-linear"});
+  refused(biased + "--qk-layernorm", {"--qk-layernorm", "--disable-bias-linear"});
+  refused(rotary + "--add-qkv-bias --add-dense-bias", {"--add-qkv-bias and --add-dense-bias"});
+  refused(rotary + "--qk-layernorm --add-qkv-bias", {"--qk-layernorm and --add-qkv-bias"});
   expect_error(run(words_of(script + "x --num-experts 4")), 2, {"--num-experts", "config.json"});
-  expect_error(run(words_of(script + "x --tuner lora")), 2, {"adapters"});
+  expect_error(run(words_of(script + "x --tuner lora")), 2, {"LoRA needs a model that exists"});
   expect_error(run(words_of(script + "x --multi-head-latent-attention")), 2,
                {"no model is named", "multi_head_latent_attention"});
 }

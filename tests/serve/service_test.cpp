@@ -154,6 +154,18 @@ TEST_F(ProtocolTest, StopStringsEndAnAnswerInTheMidstOfTokens) {
   EXPECT_TRUE(comes([&] { return script_.num_cancelled == 1; })) << "no more is computed";
 }
 
+TEST_F(ProtocolTest, AnEmptyListTurnsTheServersStopStringsOff) {
+  model_.stop = {"STOP"};
+  script_.answer = [](const infer::Request&) { return std::string("one STOP two|"); };
+  const auto text = [&](const Json& more) {
+    return chat(more)["choices"][0]["message"]["content"].get<std::string>();
+  };
+  EXPECT_EQ(text(Json::object()), "one ");
+  EXPECT_EQ(text({{"stop", nullptr}}), "one ");
+  EXPECT_EQ(text({{"stop", "two"}}), "one STOP ");
+  EXPECT_EQ(text({{"stop", Json::array()}}), "one STOP two");
+}
+
 TEST_F(ProtocolTest, TheReasonsOfAnEnd) {
   EXPECT_EQ(chat({{"max_tokens", 3}})["choices"][0]["finish_reason"], "length");
   const Json choice = chat({{"stop_token_ids", {'l'}}})["choices"][0];

@@ -493,6 +493,12 @@ TEST(GgufTokenizerErrors, AForeignTokenizerIsNamedWithItsFirstDifference) {
   // A file without a list agrees with any.
   write_file_atomic(file, file_of({}));
   EXPECT_NO_THROW(refuse_other_tokenizer(file, *other(7, "bb"), "DIR"));
+  // An added token has spaces where its tokenizer has ▁.
+  const std::vector<std::string> tokens = {"a", "b", "ab", "<s>", "  ", "[PAD5]", "Ġ", "abb"};
+  const auto spaced = with(small_bpe(), "tokenizer.ggml.tokens", gguf::string_array(tokens));
+  write_file_atomic(file, file_of(spaced));
+  EXPECT_NO_THROW(refuse_other_tokenizer(file, *other(4, "\u2581\u2581"), "DIR"));
+  EXPECT_THAT(error(4, "\u2581"), HasSubstr("token 4 is"));
 }
 
 }  // namespace

@@ -9,6 +9,9 @@
 #include "support/shared_data.h"
 #include "support/temporary_directory.h"
 #include "support/throws.h"
+#include "text/gguf_metadata.h"
+#include "text/gguf_pre_tokenizers.h"
+#include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
 
 namespace danlu::text {
@@ -114,7 +117,7 @@ TEST(GgufVocabularyErrors, AModelSmallerThanItsTokenizer) {
 class ByteTokenizer : public ::testing::Test {
  protected:
   GgufVocabulary read(const Json& pre_tokenizer, const Json& more = Json::object(),
-                      const Json& model = Json::object()) const {
+                      const Json& model = Json::object(), int64_t size = 4) const {
     Json vocab = {{"a", 0}, {"b", 1}, {"ab", 2}};
     Json json = {{"pre_tokenizer", pre_tokenizer},
                  {"decoder", {{"type", "ByteLevel"}}},
@@ -122,7 +125,7 @@ class ByteTokenizer : public ::testing::Test {
     if (!more.is_null()) json.update(more);
     json["model"].update(model);
     write_json_file(directory_ / "tokenizer.json", json);
-    return read_gguf_vocabulary(directory_, 4);
+    return read_gguf_vocabulary(directory_, size);
   }
   std::string error(const Json& pre_tokenizer, const Json& more = Json::object(),
                     const Json& model = Json::object()) const {
@@ -204,6 +207,84 @@ TEST_F(ByteTokenizer, WhatIsPutAroundATextMustBeBosAndEos) {
   write_json_file(directory_ / "tokenizer_config.json", {{"bos_token", "a"}});
   EXPECT_THAT(error(byte_level(true), {{"post_processor", template_of("b")}}),
               HasSubstr("1 tokens before and 0 after it; llama.cpp knows bos and eos only"));
+}
+
+/// A directory whose tokenizer_config.json says null where a text or a truth could be.
+TEST_F(ByteTokenizer, NullInTheConfigIsNothing) {
+  write_json_file(directory_ / "tokenizer_config.json",
+                  {{"tokenizer_class", nullptr}, {"legacy", nullptr}});
+  EXPECT_EQ(read(byte_level(true)).pre, "gpt-2");
+}
+
+/// llama.cpp's llama4 always joins by merges, and this tokenizer takes words that are tokens whole.
+TEST_F(ByteTokenizer, TokensThatNoMergesGiveAreNotedWhereLlamaCppTakesNoWordsWhole) {
+  const Json cut = split(
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+  const Json whole = {{"ignore_merges", true}};
+  EXPECT_THAT(read(cut, {}, whole).notes, IsEmpty());
+  // "a b" comes first, so "bb" is never there to be joined to an "a".
+  const Json vocab = {{"a", 0}, {"b", 1}, {"ab", 2}, {"bb", 3}, {"abb", 4}};
+  const Json more = {{"ignore_merges", true}, {"vocab", vocab}, {"merges", {"a b", "b b", "a bb"}}};
+  const GgufVocabulary out = read(cut, {}, more, 5);
+  EXPECT_EQ(out.pre, "llama4");
+  EXPECT_THAT(out.notes, ElementsAre(HasSubstr("1 tokens that no merges give, such as \"abb\"")));
+  Json joined = more;
+  joined["ignore_merges"] = false;
+  EXPECT_THAT(read(cut, {}, joined, 5).notes, IsEmpty());
+}
+
+/// deepseek-coder cuts digits one by one, deepseek-llm takes runs of them: alike only without
+/// merges that join two.
+TEST_F(ByteTokenizer, RunsOfDigitsAreSingleOnesWhereNoMergeJoinsThem) {
+  const Json known = gguf_pre_tokenizer("deepseek-llm")->pre_tokenizer;
+  Json single = known;
+  single["pretokenizers"][5]["pattern"]["Regex"] = R"(\p{N})";
+  const auto model = [](const char* left, const char* right) -> Json {
+    return {{"vocab", {{left, 0}, {right, 1}, {std::string(left) + right, 2}}},
+            {"merges", {std::string(left) + " " + right}}};
+  };
+  for (const Json& cut : {known, single})
+    EXPECT_EQ(read(cut, {}, model("a", "1")).pre, "deepseek-llm") << cut;
+  EXPECT_EQ(read(known, {}, model("1", "2")).pre, "deepseek-llm");
+  EXPECT_THAT(error(single, {}, model("1", "2")), HasSubstr("no pre-tokenizer for"));
+  // The bytes of U+0661, a digit of Arabic, behind a digit.
+  EXPECT_THAT(error(single, {}, model("1", "\u00D9\u00A1")), HasSubstr("no pre-tokenizer for"));
+  EXPECT_EQ(read(single, {}, model("\u00D9", "\u00A1")).pre, "deepseek-llm");
+}
+
+/// Gemma 2's and 3's: runs of spaces are added tokens that no text is searched for, written with ▁.
+TEST(GgufVocabulary, AddedTokensOfSentencePieceHaveSpacesInTheFileAndNotInTheTokenizer) {
+  const std::string space = "\u2581", two = space + space;
+  const Json json = {
+      {"added_tokens",
+       {{{"id", 0}, {"content", "<unk>"}, {"special", true}, {"normalized", false}},
+        {{"id", 2}, {"content", two}, {"special", false}, {"normalized", false}}}},
+      {"normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space}}},
+      {"decoder", {{"type", "Replace"}, {"pattern", {{"String", space}}}, {"content", " "}}},
+      {"model",
+       {{"type", "BPE"},
+        {"byte_fallback", true},
+        {"unk_token", "<unk>"},
+        {"vocab", {{"<unk>", 0}, {space, 1}, {two, 2}, {"a", 3}, {space + "a", 4}}},
+        {"merges", {space + " " + space, space + " a"}}}}};
+  const test::TemporaryDirectory directory;
+  write_json_file(directory / "tokenizer.json", json);
+  write_json_file(directory / "tokenizer_config.json", {{"unk_token", "<unk>"}});
+  const GgufVocabulary out = read_gguf_vocabulary(directory.path(), 6);
+  EXPECT_EQ(out.model, "llama");
+  EXPECT_THAT(out.tokens, ElementsAre("<unk>", space, "  ", "a", space + "a", "[PAD5]"));
+  EXPECT_EQ(out.types[2], GgufTokenType::kUserDefined);
+  gguf::Metadata metadata;
+  append_vocabulary(out, metadata);
+  const GgufVocabulary read = vocabulary_in(metadata, "x.gguf").value();
+  EXPECT_EQ(read.tokens[2], two);
+  EXPECT_EQ(read.types[2], GgufTokenType::kUserDefined);
+  const auto alone = make_gguf_tokenizer(read, "x.gguf"), whole = Tokenizer::load(directory.path());
+  const std::vector<std::string> texts = {"a  a", "   a", " a a", "    ", two + "a"};
+  for (const std::string& text : texts) {
+    EXPECT_EQ(alone->encode(text), whole->encode(text)) << text;
+    EXPECT_EQ(alone->decode(whole->encode(text)), whole->decode(whole->encode(text))) << text;
+  }
 }
 
 TEST_F(ByteTokenizer, TokensThatLlamaCppCannotHoldAreUnused) {

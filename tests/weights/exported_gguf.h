@@ -59,9 +59,15 @@ struct Exported {
 
   /// The same file, but for the value of one key.
   std::filesystem::path file_with(const std::string& key, const Value& value) const {
+    return changed(key, &value);
+  }
+  std::filesystem::path file_without(const std::string& key) const { return changed(key, nullptr); }
+
+ private:
+  std::filesystem::path changed(const std::string& key, const Value* value) const {
     Metadata metadata = plan.metadata;
     std::erase_if(metadata, [&](const auto& pair) { return pair.first == key; });
-    metadata.emplace_back(key, value);
+    if (value) metadata.emplace_back(key, *value);
     const std::filesystem::path beside = directory / "changed";
     std::filesystem::remove_all(beside);
     std::filesystem::create_directory(beside);
@@ -69,8 +75,6 @@ struct Exported {
     write_layout(*stored, plan.layout, {plan_file(metadata, plan.tensors, plan.constants)}, beside);
     return beside / "model.gguf";
   }
-
- private:
   void write(TensorType type) {
     plan = plan_model(config, source->tensors(), {.type = type, .model_name = "tiny"});
     const auto stored = with_one_added(source, config, plan.metadata);

@@ -154,6 +154,26 @@ TEST(GgufFamilies, GemmasNormsHaveOneAddedAndComeBackToTheBit) {
   EXPECT_TRUE(three.plan.notes.empty());
 }
 
+/// llama.cpp takes Gemma 2's window as 4096 where a file says none, and reads a cap and another
+/// pattern of Gemma 3's.
+TEST(GgufFamilies, KeysOfOtherFilesOfGemmaCount) {
+  const Exported two(gemma("gemma2"));
+  const auto windows =
+      open_checkpoint(two.file_without("gemma2.attention.sliding_window")).config.sliding_window;
+  EXPECT_EQ(windows.at(0), 4096);
+  EXPECT_EQ(windows.at(1), 0);
+  const Exported three(gemma("gemma3_text"));
+  const auto refusal = [&](const std::string& key, const Value& value) {
+    return test::error_of<ModelError>([&] { open_checkpoint(three.file_with(key, value)); });
+  };
+  const std::string cap = "gemma3.final_logit_softcapping",
+                    pattern = "gemma3.attention.sliding_window_pattern";
+  EXPECT_THAT(refusal(cap, 30.0f), HasSubstr("the key " + cap + " is 30; this version reads 0"));
+  EXPECT_THAT(refusal(pattern, uint32_t{3}), HasSubstr(pattern + " is 3; this version reads 6"));
+  EXPECT_NO_THROW(open_checkpoint(three.file_with(cap, 0.0f)));
+  EXPECT_NO_THROW(open_checkpoint(three.file_with(pattern, uint32_t{6})));
+}
+
 /// A file of which somebody changed a norm keeps the change.
 TEST(GgufFamilies, NormsThatWereChangedSinceAreThoseOfTheFile) {
   const Exported model(gemma("gemma"));
@@ -216,7 +236,7 @@ TEST(GgufFamilies, WhatLlamaCppWouldComputeOtherwiseIsRefused) {
   EXPECT_THAT(refusal(with("gemma3_text", {{"rope_local_base_freq", 500.0}})),
               HasSubstr("rope_local_base_freq"));
   EXPECT_THAT(refusal(with("gemma", {{"tie_word_embeddings", false}})),
-              HasSubstr("tie_word_embeddings"));
+              HasSubstr("tie_word_embeddings is false; llama.cpp's gemma takes"));
   EXPECT_THAT(refusal(with("gemma", {{"hidden_activation", "gelu"}})), HasSubstr("tanh"));
   Json biased = tiny_config("qwen");
   biased["no_bias"] = false;

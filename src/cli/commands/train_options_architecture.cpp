@@ -90,6 +90,8 @@ std::vector<OptionSpec> retyped_positions() {
        .help = "kind of positions",
        .choices = {"rope", "alibi", "learned_absolute"},
        .group = kRetyped},
+      retyped_switch("use_rotary_position_embeddings",
+                     "the same as --position_embedding_type rope"),
       retyped_integer("rotary_base", "rope_theta", {"rope_theta"}),
       retyped_number("rotary_percent", "part of a head that is rotated", {"partial_rotary_factor"}),
       retyped_switch("use_glm_rope", "neighbouring dimensions are rotated together"),

@@ -1,6 +1,7 @@
 #include "settings/options/described_by_flags.h"
 
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "text/tokenizer.h"
@@ -10,6 +11,43 @@ namespace danlu::settings {
 namespace {
 
 using weights::torch_file::PyValue;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw UsageError(
+      tr("[train] no model is named, and the flags describe none"),
+      tr("{}; or name a directory with its config.json: --model DIR --from_scratch", why));
+}
+
+/// As Megatron settles it: the older flag counts, whatever the kind is.
+std::string positions(const Options& options) {
+  const bool is_rotary = options.get_bool_or("use_rotary_position_embeddings", false);
+  return is_rotary ? "rope" : options.get_string_or("position_embedding_type", "learned_absolute");
+}
+
+/// What no family has, and what would be left out silently.
+void refuse_parts_of_none(const Options& options, bool has_biases) {
+  if (options.is_given("no_position_embedding") && positions(options) == "learned_absolute") {
+    refuse(tr("{} leaves no positions: give --position-embedding-type rope",
+              options.given_as("no_position_embedding")));
+  }
+  if (options.get_string_or("normalization", "LayerNorm") != "RMSNorm") return;
+  const auto is_on = [&](const char* flag) { return options.get_bool_or(flag, false); };
+  const char* const kind = is_on("qk_layernorm")   ? "qk_layernorm"
+                           : is_on("add_qkv_bias") ? "add_qkv_bias"
+                                                   : nullptr;
+  if (!kind) return;
+  if (has_biases) {
+    refuse(
+        tr("{} describes a model whose linear layers have no other biases: give "
+           "--disable-bias-linear",
+           options.given_as(kind)));
+  }
+  for (const char* bias : {"add_qkv_bias", "add_dense_bias"}) {
+    if (std::string_view(bias) != kind && is_on(bias))
+      refuse(tr("{} and {} are of no model that flags can describe: leave one out",
+                options.given_as(kind), options.given_as(bias)));
+  }
+}
 
 /// Megatron's args as its parser would leave them.
 class Arguments {
@@ -57,7 +95,7 @@ class Arguments {
 
   void parts() {
     text("normalization", "LayerNorm");
-    text("position_embedding_type", "learned_absolute");
+    args_.put("position_embedding_type", PyValue::string(positions(options_)));
     number("norm_epsilon", 1e-5);
     size("rotary_base", options_.get_int_or("rotary_base", 10000));
     number("rotary_percent", 1.0);
@@ -80,11 +118,6 @@ class Arguments {
   PyValue args_ = PyValue::name_space();
 };
 
-[[noreturn]] void refuse(const std::string& why) {
-  throw UsageError(tr("[train] no model is named, and {}", why),
-                   tr("name a directory with its config.json: --model DIR --from_scratch"));
-}
-
 }  // namespace
 
 bool describe_a_model(const Options& options) {
@@ -94,13 +127,14 @@ bool describe_a_model(const Options& options) {
 
 Json described_by_flags(const Options& options, const std::filesystem::path& tokenizer) {
   if (options.is_given("num_experts")) {
-    refuse(tr("flags alone describe dense models ({} is given)", options.given_as("num_experts")));
+    refuse(tr("flags alone describe dense models: leave {} out", options.given_as("num_experts")));
   }
   int64_t vocabulary = options.get_int_or("vocab_size", 0);
   if (vocabulary == 0) {
-    if (tokenizer.empty()) refuse(tr("no tokenizer is either (--vocab-file, --tokenizer)"));
+    if (tokenizer.empty()) refuse(tr("name a tokenizer, too: --vocab-file or --tokenizer"));
     vocabulary = static_cast<int64_t>(text::Tokenizer::load(tokenizer)->size());
   }
+  refuse_parts_of_none(options, !options.get_bool_or("disable_bias_linear", false));
   // An MLP has biases or not; attention's go with them in Megatron, and have flags besides.
   PyValue args = Arguments(options).of_model(vocabulary);
   if (args.get("add_bias_linear") == PyValue::boolean(true) &&

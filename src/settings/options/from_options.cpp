@@ -231,8 +231,10 @@ Read read_config(const std::string& verb, const Options& given, const RankPlace&
     config = with_deepspeed(options.get_string("deepspeed"), options, std::move(config));
   check_architecture_flags(options, model);
   if (!config.model.described.is_null() && config.tuner == Tuner::kLora) {
-    throw UsageError(tr("[train] adapters of a model that is random and nowhere"),
-                     tr("leave --tuner lora out, or name the model they are for: --model DIR"));
+    throw UsageError(
+        tr("[train] LoRA needs a model that exists; this one is described by flags and begins at "
+           "random"),
+        tr("leave --tuner lora out, or name the model they are for: --model DIR"));
   }
   report_loss_scale(config);
   report_idle_flags(options, config);

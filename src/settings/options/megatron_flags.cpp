@@ -118,6 +118,7 @@ const char* kind_of_positions(const arch::ModelConfig& model) {
 void check_position_flags(const Options& options, const arch::ModelConfig& model,
                           FlagCheck& check) {
   check.text("position_embedding_type", kind_of_positions(model));
+  check.has("use_rotary_position_embeddings", model.rope.enabled);
   const arch::RopeConfig& rope = model.rope;
   if (!rope.enabled) return;
   if (options.has_value("rotary_base"))

@@ -14,8 +14,9 @@ struct NamedModel {
 };
 
 /// --load where it holds weights or nothing else could; the model of --model else; where a
-/// pre-training names neither, the one that Megatron's flags describe. Reads headers only. Errors: UsageError where none is named; ModelError where it has no weights and may not
-/// begin with random ones, and as open_model. score: as ModelSource's.
+/// pre-training names neither, the one that Megatron's flags describe. Reads headers only. Errors:
+/// UsageError where none is named; ModelError where it has no weights and may not begin with random
+/// ones, and as open_model. score: as ModelSource's.
 NamedModel model_to_train(const Options& options, Task task,
                           const std::optional<arch::ScoreHead>& score = {});
 

@@ -89,6 +89,12 @@ TokenMatcher::Match TokenMatcher::find(std::string_view text, size_t from) const
   return {};
 }
 
+Json json_of(const AddedToken& token) {
+  return {{"id", token.id},          {"content", token.content}, {"single_word", token.single_word},
+          {"lstrip", token.lstrip},  {"rstrip", token.rstrip},   {"normalized", token.normalized},
+          {"special", token.special}};
+}
+
 void AddedTokens::add(AddedToken token) {
   if (token.content.empty()) return;
   const auto [it, fresh] = index_of_content_.try_emplace(token.content, tokens_.size());

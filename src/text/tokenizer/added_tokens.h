@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/json.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/function_ref.h"
 #include "text/tokenizer/normalizer.h"
@@ -21,6 +22,9 @@ struct AddedToken {
   bool normalized = false;   ///< looked for in normalized text
   bool special = false;
 };
+
+/// As tokenizer.json spells it.
+Json json_of(const AddedToken& token);
 
 /// Finds a set of strings in a text: leftmost first, the longest of those that begin there.
 class TokenMatcher {

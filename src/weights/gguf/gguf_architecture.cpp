@@ -95,10 +95,13 @@ void check_later_gemma(const ModelConfig& c, const std::string& name) {
 void check_gemma(const ModelConfig& c, const std::string& name) {
   if (c.activation != arch::Activation::kGeluTanh)
     refuse(c, "llama.cpp's Gemma has the approximation of GELU by tanh (gelu_pytorch_tanh)");
-  if (!c.tie_embeddings && name != "gemma3") refuse(c, "tie_word_embeddings is false");
+  if (!c.tie_embeddings && name != "gemma3")
+    refuse(c, tr("tie_word_embeddings is false; llama.cpp's {} takes the embedding as the head",
+                 name));
   const RopeScaling scaling = c.rope.scaling;
   if (scaling != RopeScaling::kNone && (name != "gemma3" || scaling != RopeScaling::kLinear))
-    refuse(c, "rope_scaling");
+    refuse(c, name == "gemma3" ? tr("rope_scaling; llama.cpp's gemma3 has linear scaling or none")
+                               : tr("rope_scaling; llama.cpp's {} has none", name));
   if (name != "gemma") check_later_gemma(c, name);
 }
 

@@ -109,6 +109,13 @@ class ConfigWriter {
     return value.has_value();
   }
 
+  /// Refuses a file that has the key with another number.
+  void expect(const char* name, double only) const {
+    const auto value = number(key(name));
+    if (value && *value != only)
+      refuse(tr("the key {} is {}; this version reads {} alone", key(name), *value, only));
+  }
+
   std::string model_type() const {
     const bool is_sparse = number(key("expert_count")).value_or(0) > 0;
     if (architecture_ == "llama") return is_sparse ? "mixtral" : "llama";
@@ -373,11 +380,17 @@ class ConfigWriter {
     config_["hidden_activation"] = "gelu_pytorch_tanh";
     config_["head_dim"] = whole(required("attention.key_length"));
     if (architecture_ == "gemma") return;
-    put("sliding_window", "attention.sliding_window");
     if (architecture_ == "gemma2") {
+      // Where older files say none, as llama.cpp has it.
+      constexpr double kUsualWindow = 4096;
+      config_["sliding_window"] =
+          whole(number(key("attention.sliding_window")).value_or(kUsualWindow));
       config_["attn_logit_softcapping"] = number(key("attn_logit_softcapping")).value_or(50);
       config_["final_logit_softcapping"] = number(key("final_logit_softcapping")).value_or(30);
     } else {
+      put("sliding_window", "attention.sliding_window");
+      expect("attention.sliding_window_pattern", kGemma3Period);
+      expect("final_logit_softcapping", 0);
       config_["sliding_window_pattern"] = kGemma3Period;
       config_["rope_local_base_freq"] = number(key("rope.freq_base_swa")).value_or(kUsualRopeBase);
     }

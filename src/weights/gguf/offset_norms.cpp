@@ -1,6 +1,7 @@
 #include "weights/gguf/offset_norms.h"
 
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -37,7 +38,7 @@ std::vector<float> floats_of(const TensorSource& source, const TensorInfo& info,
   return numbers;
 }
 
-/// Where a norm's numbers begin among those of all norms; -1: it is none.
+/// Every tensor, and where a norm's numbers begin among those of all norms; -1: it is none.
 using Places = std::vector<std::pair<TensorInfo, int64_t>>;
 
 Places places_in(const TensorSource& source, const arch::ModelConfig& config) {
@@ -67,6 +68,7 @@ class OffsetNorms final : public SourceBase<int64_t> {
       : from_(std::move(from)), way_(way), exact_(std::move(exact)) {
     set_tensors(std::move(places));
     metadata_ = from_->metadata();
+    if (const auto files = from_->files(); !files.empty()) first_file_ = files.front();
   }
   void read(const std::string& name, std::span<std::byte> out) const override {
     read_range(name, 0, infos_[place(name)].num_elements(), out);
@@ -101,10 +103,7 @@ class OffsetNorms final : public SourceBase<int64_t> {
   void forget() const override { from_->forget(); }
 
  private:
-  size_t place(const std::string& name) const {
-    const auto files = from_->files();
-    return index_of(name, files.empty() ? std::filesystem::path() : files.front());
-  }
+  size_t place(const std::string& name) const { return index_of(name, first_file_); }
   /// index: among the numbers of all norms.
   float changed(float number, size_t index) const {
     if (way_ == Way::kAdd) return 1.0f + number;
@@ -114,6 +113,7 @@ class OffsetNorms final : public SourceBase<int64_t> {
   }
 
   std::shared_ptr<const TensorSource> from_;
+  std::filesystem::path first_file_;  ///< for errors
   Way way_;
   std::vector<float> exact_;
 };
