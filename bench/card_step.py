@@ -3,8 +3,9 @@
 `danlu sft --tuner full --dtype bf16`. Weights and activations are bf16; gradients are summed, masters and AdamW kept in f32.
 
 usage: card_step.py MODEL [--device cuda] [--tokens 4096] [--passes 2] [--steps 8]
-MODEL is a folder with config.json, whose shape alone is read. Prints a line of JSON: PyTorch's version, parameters, and of each
-way the first loss, tokens a second (the median step) and the most memory. A way that fails has its error in their place.
+MODEL is a folder with config.json, whose shape alone is read. Prints lines of JSON: PyTorch's version and parameters, then of each
+way, as soon as it is done, the first loss, tokens a second (the median step) and the most memory. A way that fails has its error in
+their place.
 """
 
 import argparse
@@ -124,8 +125,11 @@ def tried(loss_function):
         return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
-print(json.dumps({
-    "torch": torch.__version__,
-    "parameters": 2 * VOCAB * WIDTH + LAYERS * (2 * WIDTH * WIDTH + 2 * KV * HEAD * WIDTH + 3 * FFN * WIDTH + 2 * WIDTH) + WIDTH,
-    "eager": tried(lambda: loss_of),
-    "compiled": tried(lambda: torch.compile(loss_of)) if hasattr(torch, "compile") else {"error": "this PyTorch has no torch.compile"}}))
+def say(line):
+    print(json.dumps(line), flush=True)
+
+
+say({"torch": torch.__version__,
+     "parameters": 2 * VOCAB * WIDTH + LAYERS * (2 * WIDTH * WIDTH + 2 * KV * HEAD * WIDTH + 3 * FFN * WIDTH + 2 * WIDTH) + WIDTH})
+say({"eager": tried(lambda: loss_of)})
+say({"compiled": tried(lambda: torch.compile(loss_of)) if hasattr(torch, "compile") else {"error": "this PyTorch has no torch.compile"}})

@@ -1,6 +1,8 @@
 # For tools/gpu_first_run.sh and tools/npu_first_run.sh, which source it: a first run on a card beside the CPU.
 # shellcheck shell=bash
 
+is_empty() { [ -d "$1" ] && [ -z "$(ls -A "$1")" ]; }
+
 # begin NAME [BUILD] [OUT]: folder OUT, empty but for data; of what is there only an earlier first run is replaced.
 # Sets build, out, danlu and failed; $device is the card.
 begin() {
@@ -9,11 +11,11 @@ begin() {
   danlu=$(realpath "$build")/danlu
   failed=0
   export DANLU_LANG=en
-  if [ -e "$out" ] && [ ! -e "$out/first-run" ]; then
+  if [ -e "$out" ] && [ ! -f "$out/.danlu-first-run" ] && ! is_empty "$out"; then
     stop "$out is there and no earlier first run: name another folder, or remove it"
   fi
   rm -rf "$out"
-  mkdir -p "$out/data" && touch "$out/first-run" || exit 1
+  mkdir -p "$out/data" && touch "$out/.danlu-first-run" || exit 1
 }
 
 say() { printf '\n== %s\n' "$*"; }

@@ -111,7 +111,8 @@ else
   fi
   if "${DANLU_BENCH_PYTHON:-python3}" -c "import torch; torch.zeros(1, device='$device')" 2>"$out/pytorch.log"; then
     timeout 240 "${DANLU_BENCH_PYTHON:-python3}" bench/card_step.py "$out/large" --device "$device" --tokens $length >"$out/pytorch.json" 2>>"$out/pytorch.log"
-    note "the same in PyTorch" "$(cat "$out/pytorch.json")"
+    code=$?
+    note "the same in PyTorch" "$(paste -sd' ' "$out/pytorch.json")$([ $code = 124 ] && echo ' ended after 240 s (exit code 124)')"
   else
     note "the same in PyTorch" "not run: ${DANLU_BENCH_PYTHON:-python3} has no PyTorch that sees it (DANLU_BENCH_PYTHON)"
   fi

@@ -72,6 +72,8 @@ std::string canonical_int(const OptionSpec& spec, const std::string& text,
 std::string canonical_float(const OptionSpec& spec, const std::string& text,
                             const std::string& where) {
   const std::string_view word = trim(text);
+  // Configurations in Python say so of what is off where nothing is said.
+  if (spec.default_text == "0" && (lower(word) == "none" || lower(word) == "null")) return "0";
   const auto value = parse_number<double>(word);
   const bool fits = value && !std::isnan(*value) && (!spec.range || spec.range->contains(*value));
   const bool is_infinite = value && std::isinf(*value);
@@ -222,8 +224,14 @@ std::vector<std::string> split_list(std::string_view text) {
 }
 
 std::vector<std::string> elements_of(const OptionSpec& spec, const std::string& text) {
-  const auto json = spec.keeps_words ? try_parse_json(text) : std::nullopt;
-  if (spec.keeps_words && !(json && json->is_array())) return {text};
+  if (spec.keeps_words) {
+    const auto json = try_parse_json(text);
+    const bool is_list = json && json->is_array() &&
+                         std::all_of(json->begin(), json->end(),
+                                     [](const Json& element) { return element.is_string(); });
+    if (!is_list) return {text};
+    if (json->empty()) refuse("--" + spec.name, tr("words, or a JSON list of some"), text);
+  }
   const std::string& beginning = spec.takes_rest_behind;
   if (beginning.empty() || text.starts_with('[')) return split_list(text);
   for (size_t at = text.find(beginning); at != std::string::npos;

@@ -68,12 +68,13 @@ at::Tensor Embedding::noisy(const at::Tensor& rows_NH, const EmbeddingNoise& noi
 }
 
 at::Tensor Embedding::forward(const at::Tensor& ids_N, const EmbeddingNoise& noise) const {
-  const at::Tensor rows_NH = noisy(rows(ids_N), noise);
-  if (scale == 1.0) return rows_NH;
+  const at::Tensor rows_NH = noise_is_last ? rows(ids_N) : noisy(rows(ids_N), noise);
+  if (scale == 1.0) return noise_is_last ? noisy(rows_NH, noise) : rows_NH;
   // The factor is of the model's type too, as Hugging Face has it for Gemma.
   const double factor =
       at::scalar_tensor(scale, at::kDouble).to(rows_NH.scalar_type()).item<double>();
-  return ops::scaled(rows_NH, factor);
+  const at::Tensor scaled_NH = ops::scaled(rows_NH, factor);
+  return noise_is_last ? noisy(scaled_NH, noise) : scaled_NH;
 }
 
 at::Tensor Head::effective_weight() const {

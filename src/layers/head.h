@@ -11,10 +11,11 @@ struct Embedding {
   Parameter weight;  ///< [v, H]: this rank's rows of the vocabulary
   parallel::Region region{parallel::Group::alone(), false};
   double scale = 1.0;  ///< of the result
+  bool noise_is_last = false;
 
   void visit(Visitor& visitor) { visitor.parameter(weight); }
   /// Shapes  ids_N [N]; result [N, H], or this rank's rows of it (parallel/region.h). noise: goes
-  /// on the table's rows, before the factor.
+  /// on the table's rows before the factor, or with noise_is_last behind it.
   at::Tensor forward(const at::Tensor& ids_N, const EmbeddingNoise& noise = {}) const;
 
  private:

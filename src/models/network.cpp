@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "arch/embedding_noise.h"
 #include "arch/layer_kind.h"
 #include "arch/learned_positions.h"
 #include "base/error.h"
@@ -345,7 +346,8 @@ Network::Network(const arch::ModelConfig& config, const arch::Stage& part,
   const StageParameters by_role(config, stage, mesh, options);
   if (config.vision) add_tower(config, mesh, by_role);
   if (stage.has_embedding() || stage.copies_embedding)
-    embedding = {by_role.weight(Role::kEmbedding), mesh.region(), config.embedding_scale};
+    embedding = {by_role.weight(Role::kEmbedding), mesh.region(), config.embedding_scale,
+                 arch::embedding_noise_is_last(config)};
   if (arch::learned_positions(config) > 0 && stage.has_embedding())
     positions = {by_role.weight(Role::kPositions), mesh.region()};
   if (config.norms_embedding && stage.has_embedding())

@@ -25,8 +25,9 @@ namespace {
 constexpr int kUnusedBits = 8;
 constexpr double kStep = 1.0 / (1 << 23);
 
-/// Rows that the operators of a device work on at a time: they hold 64 bits for each element.
-constexpr int64_t kNoiseRowsAtATime = 1024;
+/// Rows that the operators of a device work on at a time: they hold several times 64 bits for each
+/// element, which is to stay less than what the first layer's forward needs.
+constexpr int64_t kNoiseRowsAtATime = 128;
 
 template <typename T>
 void fill_noise(double size, uint64_t row, int64_t columns, T* to) {

@@ -105,10 +105,10 @@ ExpertSizes expert_sizes(const Request& request) {
 
 /// Whether rows travel to experts and back beside the shared expert: SharedWork::waits() in
 /// layers/experts.cpp says where not.
-bool shared_is_beside(const Request& request, LayerRecompute kind) {
+bool shared_is_beside(const Request& request, const Reader& shared_down, LayerRecompute kind) {
   const settings::MeshShape& mesh = request.mesh;
   if (mesh.expert == 1 || !mesh.overlaps_experts) return false;
-  const bool waits = (request.adapters && request.adapters->dora) ||
+  const bool waits = (shared_down.adapter_rank > 0 && request.adapters->dora) ||
                      (mesh.sequence_parallel && settings::makes_norms_again(kind));
   return mesh.tensor == 1 || !waits;
 }
@@ -167,7 +167,7 @@ ExpertBytes expert_bytes(const Request& request, const Uses& uses,
   // The shared expert comes first, or where rows travel beside it, when the weights' products are
   // done, with the gradient of the rows twice; its gate and up then come last. Then comes the
   // activation of the experts, whose rows after it are done with.
-  const bool travels_beside = has_shared && shared_is_beside(request, kind);
+  const bool travels_beside = has_shared && shared_is_beside(request, all.shared_down, kind);
   const int64_t shared_kept = (2 + shared_product) * of.shared;
   const int64_t in_shared = 3 * of.shared - shared_product * of.shared;
   int64_t at_shared = has_shared ? in_shared : 0, before = has_shared ? of.inside - shared_kept : 0,

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/message.h"
+#include "settings/objective_difference.h"
 #include "settings/options/media_flags.h"
 #include "weights/hf/fingerprint.h"
 #include "weights/hf/value_head.h"
@@ -236,11 +236,10 @@ IdentityChange compare_identities(const Json& saved, const Json& now, bool named
     const Json before = saved.contains(key) ? saved.at(key) : Json(nullptr);
     if (before == value) continue;
     std::string& list = named && row && row->may_change ? found.tolerable : found.fatal;
-    const auto text = [](const Json& json) {
-      return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    };
-    list += list.empty() ? "" : "; ";
-    list += tr("{}: {} then, {} now", key, text(before), text(value));
+    const bool has_fields = key == "objective" && before.is_object() && value.is_object();
+    const std::string difference =
+        has_fields ? objective_difference(before, value) : difference_of(key, before, value);
+    list += (list.empty() ? "" : "; ") + difference;
   }
   return found;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/message.h"
 
 namespace danlu::settings {
@@ -36,6 +37,13 @@ std::string shared_memory(Sharding sharding) {
   return "";
 }
 
+/// Whether what an answer is worth depends on answers to other prompts of its rollout.
+bool compares_prompts(const Reinforcement& told) {
+  const bool in_groups = told.advantage == Advantage::kGroup;
+  const bool by_group = told.scale == RewardScale::kGroup || told.scale == RewardScale::kNone;
+  return told.advantage != Advantage::kLeaveOut && !(in_groups && by_group);
+}
+
 }  // namespace
 
 int64_t accumulation_of(const BatchConfig& batch) {
@@ -57,16 +65,25 @@ int64_t steps_of_rollout(const TrainConfig& config) {
                                                config.batch.micro_batch_size * config.batch.ranks
                                          : told.answers_together;
   if (together == 0) return told.steps;
-  if (together % of_step == 0) return together / of_step;
-  if (of_step % together == 0) return 1;
   const char* flag = counts_passes ? "steps_per_generation" : "generation_batch_size";
   const int64_t value = counts_passes ? told.micro_batches_together : told.answers_together;
+  if (together % of_step == 0) return together / of_step;
+  if (of_step % together == 0) {
+    if (compares_prompts(told)) {
+      log::notice(
+          "{}: the {} answers of a step are drawn together, and what they are worth is normalised "
+          "over all of them, not over {} at a time",
+          config.said(flag, value), of_step, together);
+    }
+    return 1;
+  }
   throw UsageError(
       tr("[train] {}: the {} answers that are drawn at one time are no whole steps of {}",
          config.said(flag, value), together, of_step),
       counts_passes
-          ? tr("it counts micro-batches, of which a step has {}", accumulation_of(config.batch))
-          : tr("take a multiple of {}", of_step));
+          ? tr("it counts micro-batches, of which a step has {}: take a multiple or a divisor",
+               accumulation_of(config.batch))
+          : tr("take a multiple of {}, or a divisor", of_step));
 }
 
 void require_whole_groups(const TrainConfig& config) {

@@ -32,8 +32,9 @@ int64_t samples_of_step(const BatchConfig& batch);
 
 /// Steps that the answers drawn at one time are divided into, where a line says how many answers
 /// or micro-batches of each rank are drawn at one time. Where these are a part of a step it is 1:
-/// weights stay within a step, so that several rollouts are the same as one. Errors: UsageError if
-/// they are no whole steps, and no part of one.
+/// weights stay within a step, so that several rollouts are the same as one, but where answers to
+/// several prompts are compared; a notice says so. Errors: UsageError if they are no whole steps,
+/// and no part of one.
 int64_t steps_of_rollout(const TrainConfig& config);
 
 /// Errors: UsageError where answers are drawn and a rollout has no whole groups of them.

@@ -32,6 +32,26 @@ TEST(GpuFirstRun, WithoutACardSaysSoAndEndsAsDanluDoes) {
   EXPECT_FALSE(fs::exists(folder / "run.tar.gz"));
 }
 
+TEST(GpuFirstRun, ReplacesNothingButAnEarlierFirstRun) {
+  const TemporaryDirectory folder;
+  const auto into = [&](const char* name) {
+    return first_run("gpu", folder / name, {{"CUDA_VISIBLE_DEVICES", ""}});
+  };
+  // A folder of this name may be anybody's.
+  fs::create_directories(folder / "work/first-run");
+  fs::create_directories(folder / "other/.danlu-first-run");
+  for (const char* name : {"work", "other"}) {
+    const ProgramResult refused = into(name);
+    EXPECT_EQ(refused.exit_code, 1) << refused.out << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("is there and no earlier first run"));
+  }
+  EXPECT_TRUE(fs::exists(folder / "work/first-run"));
+  fs::create_directories(folder / "empty");
+  EXPECT_EQ(into("empty").exit_code, 5);
+  EXPECT_TRUE(fs::is_regular_file(folder / "empty/.danlu-first-run"));
+  EXPECT_EQ(into("empty").exit_code, 5) << "its own earlier run";
+}
+
 TEST(GpuFirstRun, GoesThroughOnTheCpu) {
   if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
   const TemporaryDirectory folder;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "plan/estimate.h"
+#include "plan/expert_memory.h"
 #include "plan/fit.h"
 #include "plan/layer_work.h"
 
@@ -94,6 +95,20 @@ TEST(ExpertPlan, OfDeepSeekV3HasTheMemoryOfEachRank) {
   const int64_t dense = 3 * hidden * 18432 / 4;
   EXPECT_EQ(first.weights, 2 * (8 * (attention + norms) + 3 * dense +
                                 5 * (router + shared + experts) + 129280 / 4 * hidden));
+}
+
+TEST(ExpertPlan, DoraOfOtherProductsLetsRowsTravelBesideTheSharedExpert) {
+  const auto bytes = [](const char* target, bool dora) {
+    Request request = v3_request();
+    request.adapters.emplace();
+    request.adapters->target_modules = {target};
+    request.adapters->dora = dora;
+    const ExpertBytes of = expert_bytes(request, uses_of(request), listing_of(request).specs,
+                                        /*layer=*/10, settings::LayerRecompute::kNone);
+    return std::pair(of.early, of.backward);
+  };
+  EXPECT_EQ(bytes("o_proj", true), bytes("o_proj", false));
+  EXPECT_NE(bytes("down_proj", true), bytes("down_proj", false)) << "ranks wait in it";
 }
 
 TEST(ExpertPlan, OfPublishedModelsTakesLittleTime) {

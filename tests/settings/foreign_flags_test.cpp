@@ -174,10 +174,12 @@ TEST_F(TrainOptions, FlagsThatWouldChangeTheResultAreRefused) {
     EXPECT_THAT(refusal("sft", words), HasSubstr("[sft] " + words[0] + " is not available: "))
         << words[0];
   }
-  const std::string off =
-      notices("sft", {"--self_cognition_sample", "0", "--lora_bias", "none", "--task_type",
-                      "CAUSAL_LM", "--add_bos_token", "none", "--init_weights", "true",
-                      "--label_smoothing_factor", "0.0", "--do_train", "--do_eval", "true"});
+  const std::string off = notices(
+      "sft", {"--neftune_noise_alpha", "None", "--self_cognition_sample", "0", "--lora_bias",
+              "none", "--task_type", "CAUSAL_LM", "--add_bos_token", "none", "--init_weights",
+              "true", "--label_smoothing_factor", "0.0", "--do_train", "--do_eval", "true"});
+  EXPECT_EQ(with("sft", {"--neftune_alpha", "null"}).noise_alpha, 0);
+  EXPECT_EQ(with("sft", {"--neftune_alpha", "5"}).noise_alpha, 5);
   EXPECT_THAT(off, Not(HasSubstr("notice")));
   EXPECT_THAT(refusal("sft", {"--do_train", "false"}),
               HasSubstr("--do_train false: this command trains"));

@@ -21,7 +21,7 @@ class Identity : public TrainOptions {
 TEST_F(Identity, KeysAreOptionsOrWhatIsDerivedFromSeveral) {
   const std::set<std::string> derived = {"precision", "lora",        "num_samples", "total_steps",
                                          "start_lr",  "warmup_ramp", "pictures",    "objective",
-                                         "mtp",       "nf4",         "routers"};
+                                         "mtp",       "nf4",         "routers",     "neftune"};
   const OptionTable table = cli::sft_options();
   const Json identity = of({});
   for (const auto& [key, value] : identity.items()) {
@@ -39,6 +39,60 @@ TEST_F(Identity, ANamedCheckpointMayBeGoneOnWithOtherRatesButNotOtherAdapters) {
   const IdentityChange found = compare_identities(then, now, /*named=*/false);
   EXPECT_EQ(found.tolerable, "");
   EXPECT_THAT(found.fatal, HasSubstr("lr: 0.0001 then, 0.5 now"));
+}
+
+TEST_F(Identity, OfAnObjectiveTheValuesThatDifferAreNamedWithTheirFlags) {
+  const auto rloo = [&](const std::vector<std::string>& more) {
+    const TrainConfig config =
+        with("rlhf", std::vector<std::string>{"--rlhf_type", "grpo", "--reward_funcs", "accuracy",
+                                              "--advantage_estimator", "rloo"} +
+                         more);
+    return run_identity(config, open_model(config.model),
+                        plan_run(config, /*num_samples=*/100, data::LastBatch::kPartial));
+  };
+  const Json then = rloo({"--kl_in_reward", "false", "--temperature", "1", "--top_k", "7"});
+  EXPECT_EQ(compare_identities(then, rloo({}), /*named=*/true).fatal,
+            "objective.policy.kl: 0.04 then, 0.0 now (--beta, --kl_in_reward); "
+            "objective.policy.reward_kl: null then, 0.04 now (--beta, --kl_in_reward); "
+            "objective.policy.temperature: 1.0 then, 0.9 now (--temperature); "
+            "objective.policy.top: [1.0,7] then, [1.0,0] now (--top_p, --top_k)");
+  EXPECT_EQ(compare_identities(then, then, /*named=*/false).fatal, "");
+  EXPECT_THAT(compare_identities(of({}), then, /*named=*/true).fatal,
+              HasSubstr("objective: null then, {"));
+}
+
+// Every flag that is named is one.
+TEST_F(Identity, FlagsOfAnObjectivesValuesAreThere) {
+  Json then = {{"name", 1}, {"reference", 1}, {"reward_models", 1}};
+  for (const char* of : {"loss", "beta", "gamma", "label_smoothing", "likelihood_weight"})
+    then["pairs"][of] = 1;
+  for (const char* of : {"beta", "liked_weight", "disliked_weight", "measures_drift"})
+    then["unpaired"][of] = 1;
+  then["reward"]["centring"] = 1;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--rlhf_type", "ppo", "--whiten_rewards"},
+        std::vector<std::string>{"--rlhf_type", "grpo", "--dynamic_sample", "--kl_in_reward",
+                                 "--min_p", "0.1", "--stop_words", "x",
+                                 "--partial_rollout_max_split", "2"}}) {
+    const TrainConfig config =
+        with("rlhf", words + std::vector<std::string>{"--reward_funcs", "accuracy"});
+    then["policy"].update(objective_identity(config.objective).at("policy"));
+  }
+  Json now = then.flatten();
+  for (auto& [key, value] : now.items()) value = "other";
+  const std::string text =
+      compare_identities({{"objective", then}}, {{"objective", now.unflatten()}},
+                         /*named=*/true)
+          .fatal;
+  const OptionTable table = cli::rlhf_options();
+  size_t count = 0;
+  for (size_t at = text.find("--"); at != text.npos; at = text.find("--", at + 2)) {
+    const size_t end = text.find_first_of(",)", at);
+    EXPECT_NE(table.find_spec(text.substr(at + 2, end - at - 2)), nullptr) << text.substr(at, 40);
+    ++count;
+  }
+  EXPECT_GT(count, 40u);
+  EXPECT_THAT(text, testing::Not(HasSubstr(" now; "))) << "no flag is named";
 }
 
 TEST_F(Identity, WhatAnOlderVersionDidNotKeepIsADifference) {

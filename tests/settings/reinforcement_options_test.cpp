@@ -7,7 +7,7 @@
 
 namespace danlu::settings::options_test {
 
-using testing::HasSubstr;
+using testing::HasSubstr, testing::Not;
 
 class ReinforcementOptions : public TrainOptions {
  protected:
@@ -43,6 +43,58 @@ TEST_F(ReinforcementOptions, HowManyAnswersAreDrawnAtOneTime) {
       HasSubstr("either says how many answers"));
 }
 
+TEST_F(ReinforcementOptions, PpoCountsItsAnswersSoToo) {
+  const std::vector<std::string> ppo = {"--rlhf_type",  "ppo", "--reward_funcs", "accuracy",
+                                        "--batch_size", "4",   "--accum",        "2"};
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--steps_per_generation", "8"},
+        std::vector<std::string>{"--generation_batch_size", "32"}}) {
+    EXPECT_EQ(with("rlhf", ppo + flags).objective.policy.steps, 4);
+    EXPECT_THAT(notices("rlhf", ppo + flags), Not(HasSubstr(flags[0])));
+  }
+}
+
+TEST_F(ReinforcementOptions, APartOfAStepIsSaidWhereAnswersToSeveralPromptsAreCompared) {
+  const auto said = [&](const std::vector<std::string>& more) {
+    return notices("rlhf", grpo(std::vector<std::string>{"--batch_size", "4", "--accum", "4",
+                                                         "--generation_batch_size", "8"} +
+                                more));
+  };
+  const auto is_said = HasSubstr("--generation_batch_size 8: the 16 answers of a step are drawn");
+  EXPECT_THAT(said({}), Not(is_said));
+  EXPECT_THAT(said({"--scale_rewards", "none"}), Not(is_said));
+  EXPECT_THAT(said({"--advantage_estimator", "rloo"}), Not(is_said));
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--scale_rewards", "batch"},
+        std::vector<std::string>{"--scale_rewards", "gdpo"},
+        std::vector<std::string>{"--advantage_estimator", "reinforce_plus_plus"},
+        std::vector<std::string>{"--advantage_estimator", "reinforce_plus_plus_baseline"}})
+    EXPECT_THAT(said(more), is_said) << more[1];
+  EXPECT_THAT(said({"--scale_rewards", "batch", "--generation_batch_size", "16"}),
+              Not(HasSubstr("of a step are drawn")));
+}
+
+TEST_F(ReinforcementOptions, AdaptersOfAReference) {
+  fs::create_directories(directory_ / "other");
+  const std::string model = (directory_ / "model").string();
+  for (const char* kind : {"dpo", "kto", "grpo", "ppo"}) {
+    const std::vector<std::string> line = {"--rlhf_type",    kind, "--reward_funcs", "accuracy",
+                                           "--ref_adapters", model};
+    EXPECT_THAT(refusal("rlhf", line + std::vector<std::string>{"--ref_model", model}),
+                HasSubstr("--ref_adapters beside --ref_model"))
+        << kind;
+    EXPECT_THAT(refusal("rlhf", line), HasSubstr("those that the training begins with")) << kind;
+  }
+  const std::vector<std::string> adapters = {"--ref_adapters", model};
+  for (const char* kind : {"simpo", "cpo", "orpo", "rm"})
+    EXPECT_THAT(notices("rlhf", std::vector<std::string>{"--rlhf_type", kind} + adapters),
+                HasSubstr("--ref_adapters has no effect"))
+        << kind;
+  EXPECT_THAT(notices("rlhf", grpo(std::vector<std::string>{"--beta", "0"} + adapters)),
+              HasSubstr("--ref_adapters has no effect"));
+  EXPECT_THAT(notices("sft", adapters), HasSubstr("--ref_adapters has no effect"));
+}
+
 TEST_F(ReinforcementOptions, WhereTheDistanceIs) {
   const auto where = [&](const std::vector<std::string>& more) {
     const Reinforcement policy = told(more);
@@ -61,6 +113,10 @@ TEST_F(ReinforcementOptions, WhereTheDistanceIs) {
   EXPECT_EQ(told({"--scale_rewards", "gdpo"}).scale, RewardScale::kEachRule);
   EXPECT_THAT(refusal("rlhf", grpo({"--scale_rewards", "gdpo", "--kl_in_reward"})),
               HasSubstr("gdpo has no one reward"));
+  for (const char* estimator : {"rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"})
+    EXPECT_THAT(
+        refusal("rlhf", grpo({"--scale_rewards", "gdpo", "--advantage_estimator", estimator})),
+        HasSubstr(std::string("--scale_rewards gdpo: --advantage_estimator ") + estimator));
   EXPECT_THAT(
       notices("rlhf", {"--rlhf_type", "ppo", "--reward_funcs", "accuracy", "--kl_in_reward"}),
       HasSubstr("--kl_in_reward"));
@@ -73,7 +129,13 @@ TEST_F(ReinforcementOptions, WhatEndsAnswers) {
   EXPECT_EQ(told({"--stop_words", R"(["x", "y,z"])"}).stop_words,
             (std::vector<std::string>{"x", "y,z"}));
   EXPECT_EQ(told({"--stop_words", "["}).stop_words, std::vector<std::string>{"["});
+  EXPECT_EQ(told({"--stop_words", "[1]", "[\"x\", 2]"}).stop_words,
+            (std::vector<std::string>{"[1]", "[\"x\", 2]"}))
+      << "no lists of texts";
   EXPECT_THAT(refusal("rlhf", grpo({"--stop_words", ""})), HasSubstr("would end every answer"));
+  EXPECT_THAT(refusal("rlhf", grpo({"--stop_words", "[]"})),
+              HasSubstr("--stop_words: expected words, or a JSON list of some, got '[]'"));
+  EXPECT_NE(refusal("rlhf", grpo({"--stop_words", "x", "[]"})), "(accepted)");
 }
 
 TEST_F(ReinforcementOptions, DefaultsAreThoseOfTheSystemWhoseLineItIs) {
@@ -89,11 +151,11 @@ TEST_F(ReinforcementOptions, DefaultsAreThoseOfTheSystemWhoseLineItIs) {
 }
 
 TEST_F(ReinforcementOptions, WhatIsNotHereIsNamed) {
-  for (const char* flag :
-       {"--sync_ref_model", "--num_generations_eval", "--teacher_model_type", "--ld_alpha",
-        "--advantage_reweight", "--off_policy_sequence_mask_delta", "--reward_adapters",
-        "--ref_adapters", "--top_entropy_quantile", "--async_generate"}) {
-    EXPECT_THAT(refusal("rlhf", grpo({flag, "4"})), HasSubstr(flag));
+  for (const char* flag : {"--sync_ref_model", "--num_generations_eval", "--teacher_model_type",
+                           "--ld_alpha", "--advantage_reweight", "--off_policy_sequence_mask_delta",
+                           "--reward_adapters", "--top_entropy_quantile", "--async_generate"}) {
+    EXPECT_THAT(refusal("rlhf", grpo({flag, "4"})),
+                HasSubstr(std::string(flag) + " is not available: "));
   }
   EXPECT_THAT(refusal("rlhf", grpo({"--loss_type", "cispo"})), HasSubstr("cispo"));
   for (const char* flag : {"--vllm_server_base_url", "--log_entropy", "--ref_model_type",

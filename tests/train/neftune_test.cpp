@@ -5,6 +5,10 @@
 
 #include <cmath>
 
+#include "models/tensor_io.h"
+#include "models/training_memory.h"
+#include "models/weight_files.h"
+#include "support/pretend_device.h"
 #include "train/batch_input.h"
 #include "train/mesh.h"
 
@@ -63,17 +67,23 @@ TEST(Neftune, EachSampleHasNoiseByItsOwnLength) {
   EXPECT_GT(largest, 0.1) << "noise that nobody sees proves nothing";
 }
 
-TEST(Neftune, FactorsOfAFamilyComeAfterTheNoise) {
-  const Case c{"gemma", "gemma", Json::object()};
-  const TrainState state = state_of(c, Mesh::single());
-  const int64_t width = state.model->config().hidden_size;
-  const data::Batch batch = data::make_batch(test::toy_samples(1), {10});
-  const at::Tensor plain = embeddings(*state.model, evaluation_input(*state.model, batch)),
-                   noisy = embeddings(*state.model,
-                                      training_input(*state.model, batch, {kStepSeed, kAlpha}));
-  const double factor = std::sqrt(static_cast<double>(width));
-  EXPECT_NEAR((noisy - plain)[2][3].item<double>(),
-              factor * noise_of(10, 2, 3, plain.size(0), width), 1e-5);
+TEST(Neftune, FactorsOfAFamilyComeWhereHuggingFaceHasThem) {
+  // Gemma 3's embedding module has its factor inside, and a hook on it comes behind that.
+  for (const char* family : {"gemma", "gemma2", "gemma3_text", "minicpm"}) {
+    SCOPED_TRACE(family);
+    const Case c{family, family, Json::object()};
+    const TrainState state = state_of(c, Mesh::single());
+    const int64_t width = state.model->config().hidden_size;
+    const data::Batch batch = data::make_batch(test::toy_samples(1), {10});
+    const at::Tensor plain = embeddings(*state.model, evaluation_input(*state.model, batch)),
+                     noisy = embeddings(*state.model,
+                                        training_input(*state.model, batch, {kStepSeed, kAlpha}));
+    const double scale = state.model->config().embedding_scale;
+    EXPECT_GT(scale, 2);
+    const double factor = std::string(family) == "gemma3_text" ? 1 : scale;
+    EXPECT_NEAR((noisy - plain)[2][3].item<double>(),
+                factor * noise_of(10, 2, 3, plain.size(0), width), 1e-5);
+  }
 }
 
 TEST(Neftune, EvaluationHasNone) {
@@ -82,6 +92,42 @@ TEST(Neftune, EvaluationHasNone) {
   const data::Batch batch = data::make_batch(test::toy_samples(2));
   EXPECT_FALSE(evaluation_input(*state.model, batch).noise.is_there());
   EXPECT_FALSE(training_input(*state.model, batch, {kStepSeed, 0}).noise.is_there());
+}
+
+/// Bytes of a pass at most.
+int64_t peak_of(double alpha, const settings::RecomputeFlags& recompute) {
+  Json json = danlu::test::tiny_config("llama");
+  json.update({{"vocab_size", 96},
+               {"hidden_size", 64},
+               {"intermediate_size", 192},
+               {"num_attention_heads", 4},
+               {"num_hidden_layers", 2},
+               {"max_position_embeddings", 256}});
+  models::CausalLM model(arch::family_of(json).parse(json), Mesh::single(), at::kFloat,
+                         danlu::test::pretend_device());
+  models::initialize(model, 7);
+  models::keep(model, {});
+  model.memory().set_recompute(recompute);
+  data::Sample sample;
+  for (int32_t i = 0; i < 256; ++i) sample.ids.push_back(3 + i % 80);
+  sample.labels = sample.ids;
+  const data::Batch batch = data::make_batch({sample});
+  const models::ForwardInput input = training_input(model, batch, {kStepSeed, alpha});
+  const int64_t before = danlu::test::pretend_bytes();
+  danlu::test::reset_pretend_peak();
+  {
+    const models::LossSum loss = model.loss(input, input.ids_N + 1);
+    loss.sum.backward();
+  }
+  return danlu::test::pretend_peak() - before;
+}
+
+// It is gone before the first layer needs more, so plans do not count it.
+TEST(Neftune, TakesNoMemoryThatAPassDoesNotNeedAnyway) {
+  for (const char* recompute : {"none", "full"}) {
+    const settings::RecomputeFlags flags{.granularity = recompute};
+    EXPECT_EQ(peak_of(kAlpha, flags), peak_of(0, flags)) << recompute;
+  }
 }
 
 TEST(Neftune, EveryMeshHasTheNoiseOfOneProcess) {

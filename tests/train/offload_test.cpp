@@ -5,16 +5,20 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
+#include "device/host_memory.h"
 #include "models/adapters.h"
 #include "models/tensor_io.h"
 #include "models/training_memory.h"
@@ -287,6 +291,35 @@ TEST(ActivationOffload, CopiesGoBesidePassesThatDoNotWaitForThem) {
     EXPECT_GE(all.beside - none.beside, 10 * (kLayers - 1)) << "what a layer has saved";
     EXPECT_GT(all.moved.back, 0);
   }
+}
+
+std::atomic<bool> second_is_done = false, first_was_late = false, has_waited = false;
+std::thread::id of_passes;
+
+/// Memory for what leaves, the first of which comes when the forward of the second layer is over.
+at::Tensor late_memory(at::IntArrayRef sizes, at::ScalarType type) {
+  if (std::this_thread::get_id() != of_passes && !has_waited.exchange(true))
+    first_was_late = danlu::test::comes_true([] { return second_is_done.load(); });
+  return at::empty(sizes, at::TensorOptions(type));
+}
+
+TEST(ActivationOffload, ALayerIsAtWorkWhileTheOneBeforeItLeaves) {
+  const auto type = pretend_device().type();
+  const device::PinnedMemory before = device::pinned_memory_of(type);
+  models::CausalLM model(six_layers(), parallel::Mesh::single(), at::kFloat, pretend_device());
+  models::initialize(model, 7);
+  models::keep(model, {});
+  model.memory().set_activation_offload(to_host());
+  models::ForwardInput input = input_of(kTokens);
+  input.on_hidden = [](int64_t index, const at::Tensor&) { second_is_done = index >= 2; };
+  of_passes = std::this_thread::get_id();
+  device::set_pinned_memory(type, &late_memory);
+  const models::LossSum loss = model.loss(input, input.ids_N + 1);
+  loss.sum.backward();
+  device::set_pinned_memory(type, before);
+  EXPECT_TRUE(has_waited);
+  EXPECT_TRUE(first_was_late) << "the second layer waited for the first to leave";
+  EXPECT_GT(model.memory().moved_activations().back, 0);
 }
 
 TEST(ActivationOffload, TwoLayersAreBackAtATimeAtMost) {

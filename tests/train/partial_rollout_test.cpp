@@ -65,6 +65,20 @@ TEST(AnswerPool, GivesUpFurtherPromptsThatWaitTooLong) {
   EXPECT_EQ(pool.num_whole(Kind::kOwn), 1) << "every prompt of the order is learnt from";
 }
 
+TEST(AnswerPool, PromptsOfAnOlderCheckpointWaitFromNowOn) {
+  AnswerPool pool(1);
+  pool.begin_prompts(Kind::kFurther, 1);
+  pool.add({0, 0}, {7}, true, 3, 6);
+  pool.note({0, 0}, {-0.1f});
+  Json older = pool.state();
+  for (Json& prompt : older["prompts"]) EXPECT_EQ(prompt.erase("waited"), 1u);
+  AnswerPool again(1, older);
+  again.begin_rollout(1);
+  EXPECT_EQ(again.num_whole(Kind::kFurther), 1);
+  again.begin_rollout(1);
+  EXPECT_EQ(again.num_whole(Kind::kFurther), 0);
+}
+
 TEST(AnswerPool, IsTheSameToTheBitInAnotherProcess) {
   AnswerPool pool(1, 5);
   pool.begin_prompts(Kind::kOwn, 1);

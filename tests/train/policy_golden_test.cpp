@@ -292,12 +292,56 @@ TEST(Advantages, AnswersThatNobodyJudgedAreWorthNothing) {
     for (const size_t unjudged : {1, 3, 4, 5}) EXPECT_EQ(got[unjudged], 0);
     EXPECT_LT(got[0], 0);
     EXPECT_GT(got[2], 0);
-    for (const size_t equal : {6, 7, 8}) EXPECT_NEAR(got[equal], 0, 1e-12);
+    for (const size_t equal : {6, 7, 8}) EXPECT_EQ(got[equal], 0);
   }
   const RewardSpread spread = spread_of(groups);
   EXPECT_EQ(spread.unjudged, 4);
-  EXPECT_NEAR(spread.share_of_equal_groups, 2.0 / 3, 1e-12);
   EXPECT_NEAR(spread.mean, 19.0 / 5, 1e-12);
+  settings::Reinforcement told;
+  told.answers = 3;
+  EXPECT_EQ(groups_that_differ({groups.rewards}, told), (std::vector<bool>{true, false, false}));
+}
+
+// A sum of them over their number is another number than they are.
+TEST(Advantages, EqualScoresAreWorthNothingToTheBit) {
+  using Scores = std::vector<std::optional<double>>;
+  const Scores eight(8, 0.1), nine = {0.1, 0.1, 0.1, 0.7, 0.7, 0.7, 1.0, 1.0, 1.0};
+  for (const auto& [scores, size] : {std::pair(eight, 8), std::pair(nine, 3)}) {
+    const RewardGroups groups{scores, size};
+    const std::vector<int64_t> tokens(scores.size(), 2);
+    const std::vector<double> none(scores.size());
+    for (const auto scale : {RewardScale::kGroup, RewardScale::kBatch, RewardScale::kNone})
+      EXPECT_EQ(advantages(groups, tokens, Advantage::kGroup, scale), none);
+    EXPECT_EQ(advantages(groups, tokens, Advantage::kLeaveOut, RewardScale::kGroup), none);
+    EXPECT_EQ(advantages(groups, tokens, Advantage::kBaselined, RewardScale::kGroup), none);
+    EXPECT_EQ(advantages_by_rule({scores}, {}, size), none);
+    EXPECT_EQ(advantages_by_rule({scores, scores}, {}, size), none);
+    EXPECT_EQ(spread_of(groups).deviation, 0);
+    settings::Reinforcement told;
+    told.answers = size;
+    for (const auto scale : {RewardScale::kGroup, RewardScale::kEachRule}) {
+      told.scale = scale;
+      EXPECT_EQ(groups_that_differ({scores}, told), std::vector<bool>(scores.size() / size));
+    }
+  }
+  EXPECT_EQ(advantages({eight, 8}, std::vector<int64_t>(8, 2), Advantage::kWhitened, {}),
+            std::vector<double>(8));
+}
+
+TEST(Advantages, WhereRulesAreComparedByThemselvesAGroupDiffersInAnyOfThem) {
+  settings::Reinforcement told;
+  told.answers = 2;
+  // The first group's sums are equal, and no rule's scores; the second's are equal in each rule.
+  const std::vector<std::vector<std::optional<double>>> scores = {{1.0, 0.0, 0.5, 0.5},
+                                                                  {0.0, 1.0, 0.2, 0.2}};
+  EXPECT_EQ(groups_that_differ(scores, told), (std::vector<bool>{false, false}));
+  told.scale = RewardScale::kEachRule;
+  EXPECT_EQ(groups_that_differ(scores, told), (std::vector<bool>{true, false}));
+  told.reward_weights = {0, 1};
+  EXPECT_EQ(groups_that_differ(scores, told), (std::vector<bool>{true, false}));
+  EXPECT_EQ(groups_that_differ({scores[1], {0.3, 0.3, 0.1, 0.2}}, told),
+            (std::vector<bool>{false, true}))
+      << "a rule without a weight says nothing";
 }
 
 }  // namespace policy_golden_test

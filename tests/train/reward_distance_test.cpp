@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "train/batch_input.h"
 #include "train/objectives/policy.h"
 #include "train/rollout_parts.h"
 #include "train/rollouts/advantages.h"
@@ -161,6 +162,36 @@ TEST(RewardDistance, RanksFindItTogether) {
     ASSERT_EQ(got.size(), one.size());
     for (size_t i = 0; i < one.size(); ++i)
       EXPECT_NEAR(got[i], one[i], 2e-5) << i << " tp" << shape.tensor << " pp" << shape.pipeline;
+  }
+}
+
+/// What OddOfAll leaves of 1, so that the sum of both is the same for every answer.
+class EvenOfAll : public OddOfAll {
+ public:
+  std::string name() const override { return "even"; }
+  std::vector<eval::Score> scores(std::span<const eval::Completion> all) const override {
+    std::vector<eval::Score> scores;
+    for (const eval::Completion& one : all) scores.emplace_back(1 - share(one.ids));
+    return scores;
+  }
+};
+
+TEST(AdvantagesByRule, PromptsWhoseRulesDifferDoNotGiveWay) {
+  for (const auto scale : {settings::RewardScale::kEachRule, settings::RewardScale::kGroup}) {
+    Made made;
+    RolloutSettings settings = settings_of(0, 1);
+    settings.told.loss.kl = 0;
+    settings.told.max_resamples = 2;
+    settings.told.scale = scale;
+    settings.told.reward_weights = {0.5, 0.5};
+    const auto ranks = std::make_shared<const DrawingRanks>(Mesh::single());
+    RolloutParts parts = parts_of(*made.state.model, *made.state.links, ranks);
+    parts.rewards = {std::make_shared<OddOfAll>(), std::make_shared<EvenOfAll>()};
+    RolloutStream stream(std::move(parts), settings, 0);
+    stream.next();
+    const bool differ = scale == settings::RewardScale::kEachRule;
+    EXPECT_EQ(stream.figures().at("frac_reward_zero_std"), differ ? 0 : 1);
+    EXPECT_EQ(stream.figures().at("resampled_prompts"), differ ? 0 : 4);
   }
 }
 

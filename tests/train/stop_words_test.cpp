@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "train/rollout_parts.h"
@@ -126,6 +128,49 @@ TEST(StopWords, ThePolicyDrawsTheSameTokensUpToTheWord) {
     EXPECT_EQ(got[i].is_ended, has_word(length) || whole[i].is_ended) << i;
   }
   EXPECT_GE(ended, 1);
+}
+
+/// What two rollouts of weights that stay learn from, on all ranks: prompts with their answers.
+std::set<std::vector<int64_t>> learnt_on(const MeshShape& shape, int64_t parts,
+                                         const std::vector<std::string>& words) {
+  std::set<std::vector<int64_t>> learnt;
+  std::mutex mutex;
+  on_drawing_ranks(shape, [&](const Mesh& mesh, const auto& ranks) {
+    const TrainState state = state_of({"llama", "llama", Json::object()}, mesh);
+    RolloutSettings settings = settings_of(mesh.shape().data_rank(mesh.rank()), shape.data);
+    settings.told.parts = parts;
+    settings.rollouts = 2;
+    const Drawing drawing = drawing_of(*state.model, ranks, 3, {words, std::make_shared<Pieces>()});
+    RolloutParts of = parts_of(*state.model, *state.links, drawing.generate);
+    of.with_weights = drawing.with_weights;
+    of.ranks = ranks;
+    RolloutStream stream(std::move(of), settings, 0);
+    for (int64_t rollout = 0; rollout < settings.rollouts; ++rollout) {
+      const data::StepBatches step = stream.next();
+      const std::lock_guard lock(mutex);
+      for (const data::Batch& batch : step.micro_batches) {
+        for (size_t i = 0; i + 1 < batch.segment_starts.size(); ++i)
+          learnt.emplace(batch.ids.begin() + batch.segment_starts[i],
+                         batch.ids.begin() + batch.segment_starts[i + 1]);
+      }
+    }
+  });
+  return learnt;
+}
+
+TEST(StopWords, EveryMeshEndsAnswersAsOneProcessDoes) {
+  const auto whole = learnt_on({}, 1, {});
+  // A token in the midst of an answer, and what is left where all end behind it.
+  const std::vector<int64_t>& some = *std::find_if(
+      whole.begin(), whole.end(), [](const auto& answer) { return answer.size() > 7; });
+  const std::string word = std::to_string(some[some.size() - 3]) + " ";
+  const auto one = learnt_on({}, 1, {word});
+  EXPECT_NE(one, whole);
+  for (const int64_t parts : {1, 3}) {
+    for (const MeshShape& shape : {MeshShape{}, MeshShape{.tensor = 2}, MeshShape{.data = 2}})
+      EXPECT_EQ(learnt_on(shape, parts, {word}), one)
+          << "tp" << shape.tensor << " dp" << shape.data << " parts " << parts;
+  }
 }
 
 }  // namespace

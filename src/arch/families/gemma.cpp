@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "arch/decoder.h"
+#include "arch/embedding_noise.h"
 #include "arch/families/families.h"
 #include "base/error.h"
 
@@ -121,6 +122,8 @@ std::vector<ParamSpec> gemma2_parameters(const ModelConfig& config) {
 }
 
 }  // namespace
+
+bool embedding_noise_is_last(const ModelConfig& config) { return config.family == "gemma3_text"; }
 
 Family gemma_family() {
   return {"gemma",     {"gemma"},        {"GemmaForCausalLM"},

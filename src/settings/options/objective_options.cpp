@@ -164,10 +164,19 @@ UnpairedConfig kto_from(const Options& options) {
 }
 
 /// ms-swift's lines name the adapters twice that a training begins with. Errors: UsageError where
-/// they are others.
-void check_reference_adapters(const Options& options) {
-  if (!options.has_value("ref_adapters")) return;
+/// they are others, or another model's.
+void check_reference_adapters(const Options& options, const ObjectiveConfig& config) {
+  if (!options.has_value("ref_adapters") || !config.has_reference()) return;
   const std::string named = options.get_string("ref_adapters");
+  if (options.has_value("ref_model")) {
+    throw UsageError(
+        tr("[train] {} beside {}: a reference with weights of its own is taken as it is, without "
+           "adapters",
+           options.given_as("ref_adapters"), options.given_as("ref_model")),
+        tr("danlu merge joins them with the reference; leave {} out where the training's own model "
+           "is meant",
+           options.given_as("ref_model")));
+  }
   if (options.get_string_or("adapters", "") == named) return;
   throw UsageError(tr("[train] {} {}: adapters of a reference are those that the training begins "
                       "with",
@@ -245,13 +254,17 @@ struct Method {
   std::string name;
   std::vector<std::string> flags;  ///< that it reads
   void (*take)(const Options& options, ObjectiveConfig& config);
+
+  bool takes_reference() const {
+    return std::find(flags.begin(), flags.end(), "ref_model") != flags.end();
+  }
 };
 
 const std::vector<Method>& methods() {
   static const std::vector<Method> kMethods{
       {"dpo",
        {"loss_type", "beta", "label_smoothing", "rpo_alpha", "pref_ftx", "ref_model",
-        "precompute_ref_log_probs"},
+        "ref_adapters", "precompute_ref_log_probs"},
        &take_preference<&dpo_from>},
       {"simpo",
        {"loss_type", "beta", "simpo_beta", "simpo_gamma", "gamma_beta_ratio", "label_smoothing",
@@ -260,7 +273,7 @@ const std::vector<Method>& methods() {
       {"cpo", {"loss_type", "beta", "label_smoothing", "cpo_alpha"}, &take_preference<&cpo_from>},
       {"orpo", {"loss_type", "beta"}, &take_preference<&orpo_from>},
       {"kto",
-       {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model",
+       {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model", "ref_adapters",
         "precompute_ref_log_probs"},
        &take_unpaired},
       {"rm", {"center_rewards_coefficient"}, &take_reward},
@@ -291,7 +304,7 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   if (options.has_value("ref_model"))
     config.reference =
         locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
-  check_reference_adapters(options);
+  check_reference_adapters(options, config);
   take_precomputing(options, config);
   return config;
 }
@@ -343,6 +356,8 @@ std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
       if (!is_read && !is_there) idle.push_back(flag.c_str());
     }
   }
+  if (used && used->takes_reference() && !objective.has_reference())
+    idle.insert(idle.end(), {"ref_model", "ref_adapters"});
   return idle;
 }
 

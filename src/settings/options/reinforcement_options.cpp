@@ -151,11 +151,10 @@ void take_sampling(const Options& options, Reinforcement& told) {
 /// Where the distance to the reference is: in the loss, or in the rewards of answers. ms-swift's
 /// and TRL's RLOO and REINFORCE++ have it there. Errors: UsageError where there is no one reward.
 void take_distance(const Options& options, Reinforcement& told) {
-  const bool has_one_reward = told.scale != RewardScale::kEachRule;
   const bool by_default =
       told.advantage == Advantage::kLeaveOut || told.advantage == Advantage::kWhitened;
   if (!options.get_bool_or("kl_in_reward", by_default)) return;
-  if (!has_one_reward && told.advantage == Advantage::kGroup) {
+  if (told.scale == RewardScale::kEachRule) {
     throw UsageError(tr("[train] {}: gdpo has no one reward from which the distance is taken",
                         options.given_as("kl_in_reward")),
                      tr("--kl_in_reward false has it in the loss"));
@@ -168,6 +167,15 @@ Advantage advantage_from(const std::string& name) {
   if (name == "reinforce_plus_plus") return Advantage::kWhitened;
   if (name == "reinforce_plus_plus_baseline") return Advantage::kBaselined;
   return Advantage::kGroup;
+}
+
+/// Errors: UsageError where the estimator divides by no deviation of a rule.
+void require_rules(const Options& options, const Reinforcement& told) {
+  if (told.scale != RewardScale::kEachRule || told.advantage == Advantage::kGroup) return;
+  throw UsageError(
+      tr("[train] {} gdpo: {} {} does not scale rule by rule", options.given_as("scale_rewards"),
+         options.given_as("advantage_estimator"), options.get_string("advantage_estimator")),
+      tr("gdpo goes with --advantage_estimator grpo"));
 }
 
 RewardScale scale_from(const std::string& name) {
@@ -231,22 +239,16 @@ void take_rewards(const Options& options, Reinforcement& told) {
 }
 
 std::vector<std::string> reinforcement_flags(const std::string& name) {
-  std::vector<std::string> own = {"loss_type",
-                                  "beta",
-                                  "importance_sampling_level",
-                                  "advantage_estimator",
-                                  "scale_rewards",
-                                  "dynamic_sample",
-                                  "max_resample_times",
-                                  "kl_in_reward",
-                                  "steps_per_generation",
-                                  "generation_batch_size"};
+  std::vector<std::string> own = {
+      "loss_type",     "beta",           "importance_sampling_level", "advantage_estimator",
+      "scale_rewards", "dynamic_sample", "max_resample_times",        "kl_in_reward"};
   if (name == "ppo") {
     own = {"critic_model", "critic_lr",           "gamma",         "lam", "cliprange_value",
            "vf_coef",      "missing_eos_penalty", "whiten_rewards"};
   }
   const std::vector<std::string> shared = {"kl_beta",
                                            "ref_model",
+                                           "ref_adapters",
                                            "epsilon",
                                            "epsilon_high",
                                            "delta",
@@ -260,6 +262,8 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "num_generations",
                                            "num_iterations",
                                            "num_mini_batches",
+                                           "steps_per_generation",
+                                           "generation_batch_size",
                                            "top_p",
                                            "top_k",
                                            "min_p",
@@ -297,6 +301,7 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
     take_loss(options, told.loss);
     told.advantage = advantage_from(options.get_string("advantage_estimator"));
     told.scale = scale_from(options.get_string("scale_rewards"));
+    require_rules(options, told);
     take_distance(options, told);
   }
   told.answers = options.get_int_or("num_generations", has_critic ? 1 : 8);

@@ -17,7 +17,18 @@ struct Moments {
   int64_t count = 0;
 };
 
-Moments moments_of(std::span<const std::optional<double>> values) {
+using Values = std::span<const std::optional<double>>;
+
+/// Whether those that are there are all one number.
+bool are_equal(Values values) {
+  std::optional<double> first;
+  return std::all_of(values.begin(), values.end(), [&](const std::optional<double>& value) {
+    if (value && !first) first = value;
+    return !value || *value == *first;
+  });
+}
+
+Moments moments_of(Values values) {
   Moments result;
   for (const auto& value : values) {
     if (!value) continue;
@@ -25,6 +36,12 @@ Moments moments_of(std::span<const std::optional<double>> values) {
     ++result.count;
   }
   if (result.count == 0) return result;
+  // A sum's rounding would make equal numbers differ from their mean.
+  if (are_equal(values)) {
+    result.mean = **std::find_if(values.begin(), values.end(),
+                                 [](const auto& value) { return value.has_value(); });
+    return result;
+  }
   result.mean /= static_cast<double>(result.count);
   for (const auto& value : values) {
     if (value) result.deviation += (*value - result.mean) * (*value - result.mean);
@@ -33,8 +50,6 @@ Moments moments_of(std::span<const std::optional<double>> values) {
       result.count > 1 ? std::sqrt(result.deviation / static_cast<double>(result.count - 1)) : 0;
   return result;
 }
-
-using Values = std::span<const std::optional<double>>;
 
 void for_each_group(const RewardGroups& groups,
                     const std::function<void(size_t begin, Values)>& visit) {
@@ -105,18 +120,41 @@ std::vector<double> plain(const RewardGroups& groups) {
 RewardSpread spread_of(const RewardGroups& groups) {
   RewardSpread spread;
   spread.mean = moments_of(groups.rewards).mean;
-  int64_t count = 0, equal = 0;
+  int64_t count = 0;
   for_each_group(groups, [&](size_t, Values rewards) {
     const Moments group = moments_of(rewards);
     spread.deviation += group.deviation;
-    equal += group.deviation == 0;
     spread.unjudged += static_cast<int64_t>(rewards.size()) - group.count;
     ++count;
   });
-  if (count == 0) return spread;
-  spread.deviation /= static_cast<double>(count);
-  spread.share_of_equal_groups = static_cast<double>(equal) / static_cast<double>(count);
+  if (count > 0) spread.deviation /= static_cast<double>(count);
   return spread;
+}
+
+bool compares_each_rule(const settings::Reinforcement& told) {
+  return told.advantage == settings::Advantage::kGroup &&
+         told.scale == settings::RewardScale::kEachRule;
+}
+
+std::vector<bool> groups_that_differ(const std::vector<std::vector<std::optional<double>>>& scores,
+                                     const settings::Reinforcement& told) {
+  std::vector<std::vector<std::optional<double>>> compared;
+  if (compares_each_rule(told)) {
+    for (size_t rule = 0; rule < scores.size(); ++rule) {
+      const bool counts = told.reward_weights.empty() || told.reward_weights.at(rule) != 0;
+      if (counts) compared.push_back(scores[rule]);
+    }
+  } else {
+    compared.push_back(weighted_rewards(scores, told.reward_weights));
+  }
+  const auto size = static_cast<size_t>(told.answers);
+  std::vector<bool> differ(scores.at(0).size() / size);
+  for (const auto& values : compared) {
+    for_each_group({values, told.answers}, [&](size_t begin, Values group) {
+      if (!are_equal(group)) differ[begin / size] = true;
+    });
+  }
+  return differ;
 }
 
 std::vector<double> advantages(const RewardGroups& groups, std::span<const int64_t> tokens,
@@ -201,6 +239,8 @@ std::vector<double> discounted_returns(std::span<const double> rewards_T, double
 
 std::vector<double> whitened(std::vector<double> values) {
   if (values.empty()) return values;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  if (*least == *most) return std::vector<double>(values.size());
   const auto count = static_cast<double>(values.size());
   double mean = 0, variance = 0;
   for (const double value : values) mean += value / count;

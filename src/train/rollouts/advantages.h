@@ -17,11 +17,20 @@ struct RewardGroups {
 
 /// How rewards spread, for the log.
 struct RewardSpread {
-  double mean = 0, deviation = 0;    ///< of judged answers; the mean over groups of deviations
-  double share_of_equal_groups = 0;  ///< groups whose rewards are all equal: nothing to learn
+  double mean = 0, deviation = 0;  ///< of judged answers; the mean over groups of deviations
   int64_t unjudged = 0;
 };
 RewardSpread spread_of(const RewardGroups& groups);
+
+/// Whether answers are compared in each rule's scores by itself, and not in the rewards' sum
+/// (GDPO).
+bool compares_each_rule(const settings::Reinforcement& told);
+
+/// Which groups of told.answers have something to learn: answers that differ in what is compared,
+/// the scores of any rule with a weight where compares_each_rule(told), else the weighted sum.
+/// scores: as of weighted_rewards(). REQUIRES: whole groups.
+std::vector<bool> groups_that_differ(const std::vector<std::vector<std::optional<double>>>& scores,
+                                     const settings::Reinforcement& told);
 
 /// One number for each answer; 0 for those that were not judged. tokens: of each answer, which
 /// whitening counts. Deviations are those of samples (n - 1), and 1e-4 is added to them.

@@ -106,13 +106,13 @@ const GrowingPrompt* AnswerPool::find(int64_t number) const {
 }
 
 void AnswerPool::begin_rollout(int64_t longest_wait) {
-  std::erase_if(prompts_, [&](GrowingPrompt& prompt) {
-    ++prompt.waited;
-    return kind_of(prompt) == Kind::kFurther && prompt.waited > longest_wait;
-  });
   for (GrowingPrompt& prompt : prompts_) {
+    ++prompt.waited;
     for (GrowingAnswer& answer : prompt.answers) answer.grew = false;
   }
+  std::erase_if(prompts_, [&](const GrowingPrompt& prompt) {
+    return kind_of(prompt) == Kind::kFurther && prompt.waited > longest_wait;
+  });
 }
 
 void AnswerPool::begin_prompts(Kind kind, int64_t count) {

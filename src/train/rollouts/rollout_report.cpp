@@ -106,20 +106,23 @@ void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
   report_unjudged(rewards);
   const RewardSpread spread = spread_of({rewards, settings_.told.answers});
   const bool is_any_judged = spread.unjudged < std::ssize(rewards);
+  const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
+  const std::vector<bool> differ = groups_that_differ(by_rule, settings_.told);
+  const auto equal = std::count(differ.begin(), differ.end(), false);
   figures_.clear();
   if (is_any_judged) figures_["reward"] = spread.mean;
   if (is_any_judged && !settings_.told.has_critic()) {
     figures_["reward_std"] = spread.deviation;
-    figures_["frac_reward_zero_std"] = spread.share_of_equal_groups;
+    figures_["frac_reward_zero_std"] =
+        static_cast<double>(equal) / static_cast<double>(differ.size());
   }
-  const auto by_rule = scores_by_rule(answers, parts_.rewards.size());
   for (size_t rule = 0; rule < by_rule.size(); ++rule)
     note_scores("rewards/" + parts_.rewards[rule]->name(), by_rule[rule], figures_);
   note_lengths(answers, figures_);
   // With the distance in rewards these differ all the same.
   const bool compares = is_any_judged && !settings_.told.has_critic() &&
                         settings_.told.answers > 1 && settings_.told.reward_kl == 0;
-  if (!compares || spread.share_of_equal_groups < 1 || has_warned_of_equal_) return;
+  if (!compares || equal < std::ssize(differ) || has_warned_of_equal_) return;
   has_warned_of_equal_ = true;
   log::warning(
       "[rollout] all {} answers to each prompt got the same reward: nothing is learnt from them",

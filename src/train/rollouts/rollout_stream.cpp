@@ -58,20 +58,6 @@ bool is_any_there(const std::vector<std::optional<double>>& rewards) {
                      [](const auto& reward) { return reward.has_value(); });
 }
 
-/// Which groups of `size` answers differ in their rewards.
-std::vector<bool> groups_that_differ(const std::vector<std::optional<double>>& rewards,
-                                     int64_t size) {
-  std::vector<bool> differ;
-  const auto step = static_cast<size_t>(size);
-  for (size_t begin = 0; begin < rewards.size(); begin += step) {
-    const RewardGroups group{{rewards.begin() + static_cast<std::ptrdiff_t>(begin),
-                              rewards.begin() + static_cast<std::ptrdiff_t>(begin + step)},
-                             size};
-    differ.push_back(spread_of(group).share_of_equal_groups == 0);
-  }
-  return differ;
-}
-
 }  // namespace
 
 RolloutStream::RolloutStream(RolloutParts parts, RolloutSettings settings, int64_t consumed)
@@ -346,11 +332,9 @@ std::vector<data::Sample> RolloutStream::samples_of(const std::vector<DrawnAnswe
   for (const DrawnAnswer& answer : answers) tokens.push_back(std::ssize(answer.ids));
   const std::vector<std::optional<double>> rewards = groups.rewards;
   if (told.reward_kl > 0) take_distances(answers, groups.rewards);
-  const bool by_each_rule = told.advantage == settings::Advantage::kGroup &&
-                            told.scale == settings::RewardScale::kEachRule;
   const std::vector<double> worth =
-      by_each_rule ? advantages_by_rule(by_rule, told.reward_weights, told.answers)
-                   : advantages(groups, tokens, told.advantage, told.scale);
+      compares_each_rule(told) ? advantages_by_rule(by_rule, told.reward_weights, told.answers)
+                               : advantages(groups, tokens, told.advantage, told.scale);
   write_samples(answers, rewards, worth);
   std::vector<data::Sample> samples;
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -392,11 +376,10 @@ int64_t RolloutStream::replace_equal(int64_t number, std::vector<DrawnAnswer>& o
   int64_t lacking = 0, further = 0;
   for (int64_t round = 1;; ++round) {
     all = answers_of_all(parts_.ranks->models(), own);
-    const auto rewards =
-        weighted_rewards(scores_by_rule(all, parts_.rewards.size()), told.reward_weights);
+    const auto scores = scores_by_rule(all, parts_.rewards.size());
     // Where nothing judges, further answers would not be judged either.
-    if (round == 1 && !is_any_there(rewards)) return 0;
-    differ = groups_that_differ(rewards, told.answers);
+    if (round == 1 && !is_any_there(weighted_rewards(scores, told.reward_weights))) return 0;
+    differ = groups_that_differ(scores, told);
     lacking = count - std::count(differ.begin(), differ.end(), true);
     if (lacking <= 0 || round > told.max_resamples) break;
     const int64_t first = kFurtherPrompts + number * told.max_resamples * count + further;

@@ -141,10 +141,10 @@ class RolloutStream : public data::StepStream {
   bool all_of_step_cut(const std::vector<DrawnAnswer>& answers, size_t answer) const;
   void note(const std::vector<DrawnAnswer>& answers,
             const std::vector<std::optional<double>>& rewards);
-  /// advantages: empty for answers to held-out prompts.
   /// The distance that rewards have in them (told.reward_kl).
   void take_distances(const std::vector<DrawnAnswer>& answers,
                       std::vector<std::optional<double>>& rewards);
+  /// advantages: empty for answers to held-out prompts.
   void write_samples(const std::vector<DrawnAnswer>& answers,
                      const std::vector<std::optional<double>>& rewards,
                      const std::vector<double>& advantages) const;

@@ -1,0 +1,91 @@
+#include "settings/objective_difference.h"
+
+#include <map>
+#include <set>
+
+#include "base/message.h"
+
+namespace danlu::settings {
+namespace {
+
+/// Flags of values, by the keys that add_differences() gives these.
+const std::map<std::string, std::string>& flags_of_values() {
+  static const std::map<std::string, std::string> flags = {
+      {"objective.name", "--rlhf_type"},
+      {"objective.pairs.loss", "--loss_type"},
+      {"objective.pairs.beta", "--beta"},
+      {"objective.pairs.gamma", "--simpo_gamma"},
+      {"objective.pairs.label_smoothing", "--label_smoothing"},
+      {"objective.pairs.likelihood_weight", "--rpo_alpha, --cpo_alpha, --pref_ftx"},
+      {"objective.unpaired.beta", "--beta"},
+      {"objective.unpaired.liked_weight", "--desirable_weight"},
+      {"objective.unpaired.disliked_weight", "--undesirable_weight"},
+      {"objective.unpaired.measures_drift", "--loss_type"},
+      {"objective.reward.centring", "--center_rewards_coefficient"},
+      {"objective.reference", "--ref_model"},
+      {"objective.reward_models", "--reward_model"},
+      {"objective.policy.mean", "--loss_type"},
+      {"objective.policy.ratio", "--importance_sampling_level"},
+      {"objective.policy.clip", "--epsilon, --epsilon_high, --delta"},
+      {"objective.policy.kl", "--beta, --kl_in_reward"},
+      {"objective.policy.reward_kl", "--beta, --kl_in_reward"},
+      {"objective.policy.temperature", "--temperature"},
+      {"objective.policy.advantage", "--advantage_estimator"},
+      {"objective.policy.scale", "--scale_rewards"},
+      {"objective.policy.rewards", "--reward_funcs"},
+      {"objective.policy.reward_weights", "--reward_weights"},
+      {"objective.policy.reference_column", "--reward_column"},
+      {"objective.policy.answers", "--num_generations"},
+      {"objective.policy.iterations", "--num_iterations"},
+      {"objective.policy.steps", "--num_mini_batches"},
+      {"objective.policy.max_new_tokens", "--max_completion_length"},
+      {"objective.policy.top", "--top_p, --top_k"},
+      {"objective.policy.min_p", "--min_p"},
+      {"objective.policy.stop_words", "--stop_words"},
+      {"objective.policy.repetition_penalty", "--repetition_penalty"},
+      {"objective.policy.masks_truncated", "--overlong_filter"},
+      {"objective.policy.max_resamples", "--dynamic_sample, --max_resample_times"},
+      {"objective.policy.parts", "--partial_rollout_max_split"},
+      {"objective.policy.critic.gamma", "--gamma"},
+      {"objective.policy.critic.lambda", "--lam"},
+      {"objective.policy.critic.clip", "--cliprange_value"},
+      {"objective.policy.critic.weight", "--vf_coef"},
+      {"objective.policy.critic.lr", "--critic_lr"},
+      {"objective.policy.critic.kl", "--kl_beta"},
+      {"objective.policy.critic.missing_end_penalty", "--missing_eos_penalty"},
+      {"objective.policy.critic.whitens_rewards", "--whiten_rewards"}};
+  return flags;
+}
+
+void add_differences(const std::string& key, const Json& then, const Json& now, std::string& list) {
+  if (then == now) return;
+  if (!then.is_object() || !now.is_object()) {
+    const auto flags = flags_of_values().find(key);
+    list += (list.empty() ? "" : "; ") + difference_of(key, then, now);
+    if (flags != flags_of_values().end()) list += " (" + flags->second + ")";
+    return;
+  }
+  std::set<std::string> names;
+  for (const Json* one : {&then, &now}) {
+    for (const auto& [name, value] : one->items()) names.insert(name);
+  }
+  for (const std::string& name : names)
+    add_differences(key + "." + name, then.value(name, Json()), now.value(name, Json()), list);
+}
+
+}  // namespace
+
+std::string difference_of(const std::string& key, const Json& then, const Json& now) {
+  const auto text = [](const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  return tr("{}: {} then, {} now", key, text(then), text(now));
+}
+
+std::string objective_difference(const Json& then, const Json& now) {
+  std::string list;
+  add_differences("objective", then, now, list);
+  return list;
+}
+
+}  // namespace danlu::settings
