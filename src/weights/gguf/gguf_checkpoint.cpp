@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "weights/gguf/block_layout.h"
 #include "weights/gguf/gguf_architecture.h"
 #include "weights/gguf/gguf_model.h"
 #include "weights/gguf/gguf_reader.h"
