@@ -140,7 +140,7 @@ TEST_F(Convert, SizesAloneSayWhatToWrite) {
                            const std::vector<std::string>& words) {
     std::vector<std::string> line = {"convert", "hf", "x"};
     line.insert(line.end(), flags.begin(), flags.end());
-    expect_refused(line, 2, words);
+    expect_error(run(line), 2, words);
   };
   refused({"--source-pipeline-parallel-size", "2", "--source-tensor-parallel-size", "1",
            "--target-tensor-parallel-size", "2"},
