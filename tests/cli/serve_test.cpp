@@ -106,8 +106,8 @@ TEST(Serve, GreedyAnswersAreInfersAtAnyConcurrency) {
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(streamed, whole);
   EXPECT_EQ(whole, expected);
-  // Answers go on with their prompt's text, and have the space that SentencePiece leaves out where a
-  // text begins.
+  // Answers go on with their prompt's text, and have the space that SentencePiece leaves out where
+  // a text begins.
   EXPECT_GT(std::count_if(whole.begin(), whole.end(),
                           [](const std::string& text) { return text.starts_with(' '); }),
             0);
