@@ -176,11 +176,12 @@ void throw_unreachable(const ClientSettings& settings, const std::string& what,
   } else if (settings.hub == Hub::kHuggingFace) {
     hint =
         tr("is there a network, or a proxy to name (https_proxy)? a mirror is chosen with "
-           "HF_ENDPOINT=https://HOST, the other hub with --hub modelscope");
+           "HF_ENDPOINT=https://HOST, the other hub with USE_MODELSCOPE_HUB=1, or --hub modelscope "
+           "of danlu download");
   } else {
     hint =
         tr("is there a network, or a proxy to name (https_proxy)? the other hub is chosen with "
-           "--hub hf");
+           "USE_HF=1, or --hub hf of danlu download");
   }
   throw CommError(
       tr("[download] {}: {}: {}", settings.endpoint, what, translated_filled(failure.words)), hint);

@@ -27,9 +27,12 @@ std::string next_command(const TrainConfig& config) {
       config.data.template_name == "auto" || config.data.template_name == "hf";
   const std::string named =
       own_template ? "" : " --template " + shell_quoted(config.data.template_name);
-  if (config.tuner == Tuner::kLora)
+  if (config.tuner == Tuner::kLora) {
+    // Adapters of a base in 4 bits were never beside another one.
+    const std::string base = config.nf4 && !config.nf4->is_in_files ? " --quantize nf4" : "";
     return "danlu chat --model " + shell_quoted(config.model.path.string()) + " --adapters " + run +
-           named;
+           base + named;
+  }
   return "danlu chat --model " + run + named;
 }
 

@@ -92,7 +92,7 @@ TEST_F(Judging, AProgramsCommasAreItsOwn) {
       ok(grpo("out", {"--reward_funcs", "repetition,program:sh judge.sh --words a,b"}));
   EXPECT_EQ(content_of(*this / "told"), "a,b\n");
   const auto step = steps_of(*this / "out").at(0);
-  EXPECT_EQ(step.at("rewards/program:sh/mean"), 0.5);
+  EXPECT_EQ(step.at("rewards/program:judge.sh/mean"), 0.5);
   EXPECT_TRUE(step.contains("rewards/repetition/mean"));
 }
 
@@ -101,7 +101,7 @@ TEST_F(Judging, WhereNoAnswerCouldBeJudged) {
   write("judge.sh", "cat > asked\n[ -e bad ] || awk '{ print length($0) % 7 }' asked\n");
   write("bad", "");
   const std::vector<std::string> words = grpo("out", {"--reward_funcs", "program:sh judge.sh"});
-  expect_error(run(words), 3, {"program:sh could judge none of the first 4 answers"});
+  expect_error(run(words), 3, {"program:judge.sh could judge none of the first 4 answers"});
   EXPECT_FALSE(fs::exists(*this / "out" / "DONE"));
   EXPECT_FALSE(fs::is_empty(*this / "out" / "rollouts"));
   // No further prompts are asked for before it is said.
@@ -109,7 +109,7 @@ TEST_F(Judging, WhereNoAnswerCouldBeJudged) {
   further.insert(further.end(), {"--dynamic_sample", "true", "--max_resample_times", "9"});
   write("judge.sh",
         "cat > asked\necho x >> times\n[ -e bad ] || awk '{ print length($0) % 7 }' asked\n");
-  expect_error(run(further), 3, {"program:sh could judge none of the first 4 answers"});
+  expect_error(run(further), 3, {"program:judge.sh could judge none of the first 4 answers"});
   EXPECT_EQ(content_of(*this / "times"), "x\n");
   fs::remove(*this / "bad");
   ok(words);
@@ -120,12 +120,21 @@ TEST_F(Judging, WhereNoAnswerCouldBeJudged) {
         "echo x >> judged\n[ $(wc -l < judged) -ne 2 ] || exit 0\nawk '{ print NR % 2 }'\n");
   const ProgramResult result =
       ok(grpo("once", {"--reward_funcs", "program:sh judge.sh", "--beta", "0"}));
-  EXPECT_THAT(result.err, HasSubstr("program:sh could judge none of 4 answers: nothing is learnt"));
+  EXPECT_THAT(result.err,
+              HasSubstr("program:judge.sh could judge none of 4 answers: nothing is learnt"));
   EXPECT_THAT(result.err, Not(HasSubstr("got the same reward")));
   const auto steps = steps_of(*this / "once");
   EXPECT_FALSE(steps.at(1).contains("reward"));
   EXPECT_EQ(steps.at(1).at("grad_norm"), 0);
   EXPECT_TRUE(steps.at(2).contains("reward"));
+}
+
+TEST_F(Judging, WhereOneAnswerOfAGroupIsJudgedNoneAreCalledEqual) {
+  write("judge.sh", "awk '{ print NR % 2 ? \"1\" : \"null\" }'\n");
+  const ProgramResult result =
+      ok(grpo("out", {"--reward_funcs", "program:sh judge.sh", "--beta", "0"}));
+  EXPECT_THAT(result.err, HasSubstr("answers without a score"));
+  EXPECT_THAT(result.err, Not(HasSubstr("got the same reward")));
 }
 
 TEST_F(Judging, RewardsThatAreAllEqualTeachNothing) {

@@ -274,7 +274,7 @@ std::vector<Score> asked(const std::string& script, size_t count, int64_t timeou
   RewardSettings settings;
   settings.program_timeout_ms = timeout_ms;
   const auto reward = make_reward("program:sh " + (folder / "judge.sh").string(), settings);
-  EXPECT_EQ(reward->name(), "program:sh");
+  EXPECT_EQ(reward->name(), "program:judge.sh");
   return reward->scores(std::vector<Completion>(count, completion("a \"quoted\"\nline")));
 }
 
@@ -292,8 +292,14 @@ TEST(ProgramReward, WhatItDoesNotPrintIsNoScore) {
   EXPECT_THAT(asked("echo one; echo nan; echo 2", 3), testing::ElementsAre(none, none, 2.0));
   EXPECT_THAT(asked("exit 3", 1), testing::ElementsAre(none));
   EXPECT_THAT(asked("echo trouble >&2; echo 4", 1), testing::ElementsAre(4.0));
-  // Too much: 3 lines have room for 4096 bytes each, and one more.
-  EXPECT_THAT(asked("echo 1; yes 2", 3), testing::ElementsAre(1.0, 2.0, 2.0));
+}
+
+TEST(ProgramReward, OfMoreLinesThanAnswersNoneIsTaken) {
+  const Score none;
+  EXPECT_THAT(asked("echo Loading; echo 1; echo 2", 2), testing::ElementsAre(none, none));
+  // Without an end: 3 lines have room for 4096 bytes each, and one more.
+  EXPECT_THAT(asked("echo 1; yes 2", 3), testing::ElementsAre(none, none, none));
+  EXPECT_THAT(asked("echo 1; echo 2; echo; echo", 2), testing::ElementsAre(1.0, 2.0));
 }
 
 TEST(ProgramReward, OneThatCannotBeStartedEndsTheRunUnlessItCouldBefore) {

@@ -41,7 +41,7 @@ std::vector<OptionSpec> rollout_output() {
 }  // namespace
 
 OptionTable rollout_options() {
-  const std::vector<OptionSpec> own =
+  std::vector<OptionSpec> own =
       joined({model_options(),
               {{.name = "dataset",
                 .type = OptionType::kList,
@@ -81,6 +81,9 @@ OptionTable rollout_options() {
               sampling_options(),
               reward_options(),
               rollout_output()});
+  for (OptionSpec& spec : own) {
+    if (spec.name == "max_new_tokens") spec.aliases.push_back("max_completion_length");
+  }
   std::vector<OptionSpec> foreign = foreign_inference_options(own);
   // Elsewhere a prompt gets one answer.
   std::erase_if(foreign,

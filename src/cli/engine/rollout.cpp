@@ -201,9 +201,9 @@ class Rollout {
                 sums_[rule].unjudged);
     }
     log::info("best of {}: mean reward {:.4f}", answers_,
-              num_prompts_ > 0 ? sum_of_best_ / static_cast<double>(num_prompts_) : 0.0);
+              num_judged_ > 0 ? sum_of_best_ / static_cast<double>(num_judged_) : 0.0);
     if (num_skipped_ > 0) log::warning("{} prompts could not be asked", num_skipped_);
-    if (num_prompts_ > 0 && !is_any_judged_) {
+    if (num_prompts_ > 0 && num_judged_ == 0) {
       throw DataError(
           tr("[rollout] none of {} answers could be judged, so that none is a row",
              num_prompts_ * answers_),
@@ -272,7 +272,7 @@ class Rollout {
     std::erase_if(order, [&](size_t i) { return !group[i].reward; });
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return *group[a].reward > *group[b].reward; });
-    is_any_judged_ |= !order.empty();
+    num_judged_ += order.empty() ? 0 : 1;
     if (!order.empty()) sum_of_best_ += *group[order.front()].reward;
     const Judged* worst = order.empty() ? nullptr : &group[order.back()];
     std::string rows;
@@ -328,8 +328,7 @@ class Rollout {
   infer::GenerationStats stats_;
   std::vector<Sum> sums_;
   double sum_of_best_ = 0;
-  bool is_any_judged_ = false;
-  uint64_t num_prompts_ = 0, num_rows_ = 0, num_skipped_ = 0;
+  uint64_t num_prompts_ = 0, num_judged_ = 0, num_rows_ = 0, num_skipped_ = 0;
 };
 
 }  // namespace

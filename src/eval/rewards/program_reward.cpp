@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -17,6 +18,12 @@ namespace danlu::eval {
 namespace {
 
 constexpr size_t kMaxLineBytes = 4096;
+
+/// Several programs of these are told apart by the scripts that they read.
+const std::set<std::string> kInterpreters = {"bash",    "node", "perl", "python",
+                                             "python3", "ruby", "sh"};
+
+std::string base_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 std::string line_of(const Completion& completion) {
   const Json line{{"prompt", completion.prompt},
@@ -51,8 +58,10 @@ class ProgramReward : public Reward {
       : words_(std::move(words)), timeout_ms_(timeout_ms) {}
 
   std::string name() const override {
-    const std::string& program = words_.front();
-    return "program:" + program.substr(program.rfind('/') + 1);
+    const std::string program = base_of(words_.front());
+    const bool reads_script =
+        kInterpreters.contains(program) && words_.size() > 1 && !words_[1].starts_with('-');
+    return "program:" + (reads_script ? base_of(words_[1]) : program);
   }
 
   std::vector<Score> scores(std::span<const Completion> completions) const override {
@@ -77,7 +86,15 @@ class ProgramReward : public Reward {
       log::warning("[reward] {} printed more than {} bytes for {} answers, and was ended",
                    words_.front(), result.output.size(), completions.size());
     }
-    const size_t missing = read(result.output, &scores);
+    const std::vector<std::string> lines = lines_of(result.output);
+    if (lines.size() > completions.size()) {
+      log::warning(
+          "[reward] {} printed {} lines for {} answers: none is taken, since nobody knows which "
+          "line is whose",
+          words_.front(), lines.size(), completions.size());
+      return scores;
+    }
+    const size_t missing = read(lines, &scores);
     if (missing > 0) {
       log::warning("[reward] {}: {} of {} answers without a score ({})", words_.front(), missing,
                    completions.size(), ending(result.status));
@@ -95,16 +112,23 @@ class ProgramReward : public Reward {
                      tr("name a program of PATH, or its whole path"));
   }
 
+  /// Without empty ones behind the last.
+  static std::vector<std::string> lines_of(const std::string& output) {
+    std::istringstream stream(output);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    while (!lines.empty() && lines.back().find_first_not_of(" \t\r") == std::string::npos)
+      lines.pop_back();
+    return lines;
+  }
+
   /// The number of lines that are missing or no scores.
-  static size_t read(const std::string& output, std::vector<Score>* scores) {
-    std::istringstream lines(output);
-    std::string line;
+  static size_t read(const std::vector<std::string>& lines, std::vector<Score>* scores) {
     size_t given = 0;
-    for (Score& score : *scores) {
-      if (!std::getline(lines, line)) break;
-      const auto found = score_in(line);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const auto found = score_in(lines[i]);
       if (!found) continue;
-      score = *found;
+      (*scores)[i] = *found;
       ++given;
     }
     return scores->size() - given;
