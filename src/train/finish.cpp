@@ -29,7 +29,8 @@ std::string next_command(const TrainConfig& config) {
       own_template ? "" : " --template " + shell_quoted(config.data.template_name);
   if (config.tuner == Tuner::kLora) {
     // Adapters of a base in 4 bits were never beside another one.
-    const std::string base = config.nf4 && !config.nf4->is_in_files ? " --quantize nf4" : "";
+    const std::string base =
+        config.nf4 && !config.nf4->is_in_files ? " --quantize " + std::string("nf4") : "";
     return "danlu chat --model " + shell_quoted(config.model.path.string()) + " --adapters " + run +
            base + named;
   }

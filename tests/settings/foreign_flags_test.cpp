@@ -151,7 +151,7 @@ TEST_F(TrainOptions, TrainerFlagsWithoutInfluenceAreTakenWithANotice) {
       {{"--ddp_find_unused_parameters", "false"}, "--ddp_find_unused_parameters"},
       {{"--dataloader_pin_memory", "true"}, "--dataloader_pin_memory"},
       {{"--dataloader_prefetch_factor", "4"}, "--dataloader_prefetch_factor"},
-      {{"--push_to_hub"}, "never contacts a hub"},
+      {{"--push_to_hub"}, "nothing is sent to a hub"},
       {{"--hub_model_id", "me/mine", "--hub_token", "none"}, "--hub_model_id, --hub_token"},
       {{"--logging_dir", "logs"}, "--logging_dir has no effect here: logs lie in the run"},
       {{"--logging_strategy", "steps"}, "--logging_strategy"},

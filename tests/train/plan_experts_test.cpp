@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "device/counted_memory.h"
 #include "device/select.h"
@@ -258,6 +260,18 @@ std::vector<ExpertCase> expert_memory_cases() {
 INSTANTIATE_TEST_SUITE_P(Experts, PlanExpertMemory, testing::ValuesIn(expert_memory_cases()),
                          expert_case_name);
 
+/// The host's memory when threads of exchanges have let go of what they held.
+int64_t settled_memory() {
+  int64_t bytes = device::host_memory();
+  for (int unchanged = 0; unchanged < 5;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const int64_t now = device::host_memory();
+    unchanged = now == bytes ? unchanged + 1 : 0;
+    bytes = now;
+  }
+  return bytes;
+}
+
 /// What layers keep when their forward is over, of a rank on average.
 double kept_by_layers(const plan::Request& request) {
   device::count_host_memory();
@@ -270,7 +284,7 @@ double kept_by_layers(const plan::Request& request) {
     model.memory().set_recompute(request.recompute);
     const data::Batch batch = expert_batches(request).micro_batches.front();
     mesh.all().barrier();
-    if (world.rank() == 0) bytes = -device::host_memory();
+    if (world.rank() == 0) bytes = -settled_memory();
     mesh.all().barrier();
     models::ForwardInput input = training_input(model, batch, {.seed = 0});
     if (request.router_noise) {
@@ -281,7 +295,7 @@ double kept_by_layers(const plan::Request& request) {
     }
     const at::Tensor hidden_nH = model.forward(input);
     mesh.all().barrier();
-    if (world.rank() == 0) bytes += device::host_memory();
+    if (world.rank() == 0) bytes += settled_memory();
     mesh.all().barrier();
   });
   return static_cast<double>(bytes) / static_cast<double>(request.mesh.size());

@@ -122,7 +122,7 @@ void RolloutStream::note(const std::vector<DrawnAnswer>& answers,
   // With the distance in rewards these differ all the same.
   const bool compares = is_any_judged && !settings_.told.has_critic() &&
                         settings_.told.answers > 1 && settings_.told.reward_kl == 0;
-  // Of answers that nobody judged another warning tells.
+  // Another warning tells of answers that nobody judged.
   const bool are_judged = spread.unjudged == 0;
   if (!compares || !are_judged || equal < std::ssize(differ) || has_warned_of_equal_) return;
   has_warned_of_equal_ = true;

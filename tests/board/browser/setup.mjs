@@ -74,7 +74,7 @@ export class Bench {
     const page = await this.contexts.get(kind).newPage();
     await page.goto(this.mock.url + "/icon.svg");
     await page.evaluate(() => localStorage.clear());
-    page.setDefaultTimeout(20000);
+    page.setDefaultTimeout(60000);
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && this.problems.push(`${message.text()} (at ${new URL(message.location().url || "about:blank").pathname})`));
     page.on("pageerror", (error) => this.problems.push(String(error.stack)));
     page.on("dialog", (dialog) => {
