@@ -1,5 +1,6 @@
 #include "cli/engine/dataset_rows.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -55,6 +56,23 @@ void each_row(const data::PlannedDataset& planned, double max_dropped_ratio,
   if (report.rows_dropped() > 0) {
     log::warning("{}: rows that cannot be used:{}", planned.dataset.name,
                  data::reasons_of_error(report.dropped));
+  }
+}
+
+void each_row_of(const std::vector<std::string>& names, const data::FormatOptions& format,
+                 const Options& options, size_t already, std::vector<std::filesystem::path>& files,
+                 const std::function<void(data::Row row, RowPlace place)>& take) {
+  if (names.empty()) return;
+  const auto limit = static_cast<size_t>(std::max<int64_t>(0, options.get_int("max_samples")));
+  const RowTaker taker = {.wants_more = [&] { return limit == 0 || already < limit; },
+                          .take =
+                              [&](data::Row row, RowPlace place) {
+                                ++already;
+                                take(std::move(row), std::move(place));
+                              }};
+  for (const data::PlannedDataset& planned : data::plan_datasets(names, format)) {
+    for (const data::DataFile& file : planned.dataset.files) files.push_back(file.path);
+    each_row(planned, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio), taker);
   }
 }
 

@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "base/options.h"
 #include "data/preprocess_run.h"
 
 namespace danlu::cli {
@@ -26,5 +28,11 @@ struct RowTaker {
 /// data::read_row; DataError if the dropped rows are more than `max_dropped_ratio` of those read;
 /// as throw_interrupted after a signal.
 void each_row(const data::PlannedDataset& planned, double max_dropped_ratio, const RowTaker& taker);
+
+/// each_row of all data sets that `names` name, until --max_samples rows are there, `already` among
+/// them. Their files join `files`. Errors: as each_row and data::plan_datasets.
+void each_row_of(const std::vector<std::string>& names, const data::FormatOptions& format,
+                 const Options& options, size_t already, std::vector<std::filesystem::path>& files,
+                 const std::function<void(data::Row row, RowPlace place)>& take);
 
 }  // namespace danlu::cli

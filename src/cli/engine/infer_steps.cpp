@@ -65,18 +65,9 @@ std::vector<StepRow> read_step_rows(const Options& options, std::vector<fs::path
   format.kind = data::SampleKind::kSteps;
   format.answers_optional = true;
   if (options.has_value("columns")) format.map_keys = options.get_json("columns");
-  const auto limit = static_cast<size_t>(std::max<int64_t>(0, options.get_int("max_samples")));
-  const auto planned_sets =
-      names.empty() ? std::vector<data::PlannedDataset>() : data::plan_datasets(names, format);
-  for (const data::PlannedDataset& planned : planned_sets) {
-    for (const data::DataFile& file : planned.dataset.files) files.push_back(file.path);
-    RowTaker taker;
-    taker.wants_more = [&] { return limit == 0 || rows.size() < limit; };
-    taker.take = [&](data::Row row, RowPlace place) {
-      rows.push_back({std::get<data::StepsRow>(std::move(row)), std::move(place.text)});
-    };
-    each_row(planned, options.get_float_or("max_dropped_ratio", data::kMaxDroppedRatio), taker);
-  }
+  each_row_of(names, format, options, rows.size(), files, [&](data::Row row, RowPlace place) {
+    rows.push_back({std::get<data::StepsRow>(std::move(row)), std::move(place.text)});
+  });
   if (rows.empty()) throw DataError(tr("[--dataset] {}: no usable row", names.front()));
   return rows;
 }
