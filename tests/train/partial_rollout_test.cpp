@@ -1,6 +1,4 @@
 // Answers that several rollouts draw, a part in each.
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -207,28 +205,6 @@ TEST(PartialRollouts, ARolloutThatHasItsAnswersDoesNotWaitForALongOne) {
 void learn_from(TrainState& state, const data::StepBatches& step) {
   static const TrainConfig config = config_of({"llama", "llama", Json::object()});
   run_step(state, step, config, config.schedule.shape);
-}
-
-/// Log-probabilities of the last `count` tokens by the model as it is, one pass for all.
-std::vector<float> logprobs_now(const models::CausalLM& model, const std::vector<int32_t>& ids,
-                                size_t count) {
-  const at::NoGradGuard no_grad;
-  data::Sample sample;
-  sample.ids = sample.labels = ids;
-  const data::Batch batch = data::make_batch({sample});
-  const models::ForwardInput input = evaluation_input(model, batch);
-  const at::Tensor hidden = model.forward(input);
-  std::vector<int64_t> rows, drawn;
-  for (size_t t = ids.size() - count; t < ids.size(); ++t) {
-    rows.push_back(static_cast<int64_t>(t) - 1);
-    drawn.push_back(ids[t]);
-  }
-  const at::Tensor logprobs = model
-                                  .token_logprobs(hidden, input, at::tensor(rows, at::kLong),
-                                                  at::tensor(drawn, at::kLong), {})
-                                  .logprobs_M.to(at::kFloat)
-                                  .contiguous();
-  return {logprobs.data_ptr<float>(), logprobs.data_ptr<float>() + logprobs.numel()};
 }
 
 /// What is known of an answer's tokens from when each was drawn.

@@ -1,13 +1,11 @@
 // The distance to the reference in the rewards of answers, and rewards that are whitened each by
 // itself: against plain loops.
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
-#include "train/batch_input.h"
 #include "train/objectives/policy.h"
 #include "train/rollout_parts.h"
 #include "train/rollouts/advantages.h"
@@ -19,22 +17,8 @@ namespace {
 /// The sum of log-probabilities of the last `count` ids.
 double logprob_of_end(const models::CausalLM& model, const std::vector<int32_t>& ids,
                       size_t count) {
-  const at::NoGradGuard no_grad;
-  data::Sample sample;
-  sample.ids = sample.labels = ids;
-  const data::Batch batch = data::make_batch({sample});
-  const models::ForwardInput input = evaluation_input(model, batch);
-  const at::Tensor hidden = model.forward(input);
-  std::vector<int64_t> rows, drawn;
-  for (size_t t = ids.size() - count; t < ids.size(); ++t) {
-    rows.push_back(static_cast<int64_t>(t) - 1);
-    drawn.push_back(ids[t]);
-  }
-  return model
-      .token_logprobs(hidden, input, at::tensor(rows, at::kLong), at::tensor(drawn, at::kLong), {})
-      .logprobs_M.to(at::kDouble)
-      .sum()
-      .item<double>();
+  const std::vector<float> each = logprobs_now(model, ids, count);
+  return std::accumulate(each.begin(), each.end(), 0.0);
 }
 
 /// What each answer of a step is worth, in order, with its prompt's tokens and its own.

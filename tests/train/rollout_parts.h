@@ -1,6 +1,8 @@
 // tests/train/rollout_parts.h: what streams of drawn answers are made of: prompts, rewards,
 // answers.
 #pragma once
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/batch_input.h"
 #include "train/mesh.h"
 #include "train/rollouts/rollout_stream.h"
 
@@ -146,5 +149,27 @@ struct Made {
     return {parts_of(*state.model, *state.links, std::move(generate)), settings, consumed};
   }
 };
+
+/// Log-probabilities of the last `count` tokens by the model as it is, one pass for all.
+inline std::vector<float> logprobs_now(const models::CausalLM& model,
+                                       const std::vector<int32_t>& ids, size_t count) {
+  const at::NoGradGuard no_grad;
+  data::Sample sample;
+  sample.ids = sample.labels = ids;
+  const data::Batch batch = data::make_batch({sample});
+  const models::ForwardInput input = evaluation_input(model, batch);
+  const at::Tensor hidden = model.forward(input);
+  std::vector<int64_t> rows, drawn;
+  for (size_t t = ids.size() - count; t < ids.size(); ++t) {
+    rows.push_back(static_cast<int64_t>(t) - 1);
+    drawn.push_back(ids[t]);
+  }
+  const at::Tensor logprobs = model
+                                  .token_logprobs(hidden, input, at::tensor(rows, at::kLong),
+                                                  at::tensor(drawn, at::kLong), {})
+                                  .logprobs_M.to(at::kFloat)
+                                  .contiguous();
+  return {logprobs.data_ptr<float>(), logprobs.data_ptr<float>() + logprobs.numel()};
+}
 
 }  // namespace danlu::train::mesh_test
