@@ -102,21 +102,13 @@ class Repl {
   int run() {
     watch_interrupts();
     std::string line;
-    while (prompt(), std::getline(in_, line)) {
-      if (!line.empty() && line.back() == '\r') line.pop_back();
-      const ReplLine parsed = parse_line(line);
-      if (parsed.command == ReplCommand::kExit) break;
-      if (parsed.command != ReplCommand::kNone) {
-        obey(parsed);
-        continue;
+    do {
+      while (in_ && !leaves_ && (prompt(), std::getline(in_, line))) {
+        if (in_.eof() && pending_interrupt() == SIGINT) break;  // in the middle of a line
+        forget_interrupt();
+        take(std::move(line));
       }
-      if (line.rfind("\"\"\"", 0) == 0) {
-        line = read_until(in_, "\"\"\"", line.substr(3));
-      } else if (multi_) {
-        line = line == "#" ? "" : read_until(in_, "#", line);
-      }
-      if (line.find_first_not_of(" \t\n") != std::string::npos) answer(line);
-    }
+    } while (!leaves_ && goes_on_after_interrupt());
     leave_if_terminated();
     return num_answers_;
   }
@@ -128,8 +120,24 @@ class Repl {
       prompts << translated(multi_ ? ">>> (end with #) " : ">>> ") << std::flush;
   }
 
+  void take(std::string line) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    const ReplLine parsed = parse_line(line);
+    if (parsed.command != ReplCommand::kNone) return obey(parsed);
+    if (line.rfind("\"\"\"", 0) == 0) {
+      line = read_until(in_, "\"\"\"", line.substr(3));
+    } else if (multi_) {
+      line = line == "#" ? "" : read_until(in_, "#", line);
+    }
+    if (pending_interrupt() != 0) return;  // it was for the lines that were being typed
+    if (line.find_first_not_of(" \t\n") != std::string::npos) answer(line);
+  }
+
   void obey(const ReplLine& line) {
     switch (line.command) {
+      case ReplCommand::kExit:
+        leaves_ = true;
+        break;
       case ReplCommand::kClear:
         for (const Chatter& chatter : chatters_) chatter.session->clear();
         out_ << translated("(conversation cleared)\n");
@@ -183,6 +191,24 @@ class Repl {
     }
     out_ << translated(kind == text::MediaKind::kImage ? "(a picture of the next message)\n"
                                                        : "(a video of the next message)\n");
+  }
+
+  /// Ctrl-C where nothing is answered ends a read, and drops what was typed: an answer may have
+  /// ended while it was pressed. The next one, before another line, ends the program.
+  bool goes_on_after_interrupt() {
+    if (pending_interrupt() != SIGINT || interrupt_was_said_) return false;
+    interrupt_was_said_ = true;
+    in_.clear();
+    std::ostream& prompts = settings_.prompts ? *settings_.prompts : out_;
+    if (settings_.show_prompt)
+      prompts << translated("\n(Ctrl-D, /exit or another Ctrl-C leaves)\n");
+    return true;
+  }
+
+  void forget_interrupt() {
+    leave_if_terminated();
+    clear_interrupt();
+    interrupt_was_said_ = false;
   }
 
   /// Ctrl-C is for one answer; SIGTERM and SIGHUP are for the program, wherever they come.
@@ -257,7 +283,7 @@ class Repl {
   const ReplSettings& settings_;
   std::istream& in_;
   std::ostream& out_;
-  bool multi_ = false;
+  bool multi_ = false, leaves_ = false, interrupt_was_said_ = false;
   int num_answers_ = 0;
 };
 

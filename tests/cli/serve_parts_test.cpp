@@ -321,7 +321,7 @@ TEST(ChatInParts, WhoTypesAtATerminalIsHeard) {
   EXPECT_TRUE(shows(terminal, "/help lists", all)) << all;
   type("Once upon\n");
   EXPECT_TRUE(shows(terminal, "tokens/s", all)) << all;
-  type("\x03");  // of an idle chat
+  type("\x03");  // at the end of an answer, or of a chat that waits
   type("/help\n");
   EXPECT_TRUE(shows(terminal, "/clear", all)) << all;
   type("/exit\n");

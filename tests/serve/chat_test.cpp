@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <sstream>
+#include <streambuf>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -13,6 +14,7 @@
 namespace danlu::serve {
 namespace chat_test {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -214,6 +216,53 @@ TEST(ChatRepl, AnInterruptStopsOneAnswerOnly) {
   EXPECT_EQ(out, "ok [stopped]\nok [stopped]\n");
   EXPECT_EQ(pending_interrupt(), 0);
   EXPECT_THAT(model.prompts[1], HasSubstr("a:ok|u:yo"));  // what was said before the stop stays
+}
+
+/// Gives lines one by one, and Ctrl-C, typed as ^C: it ends a read, as at a terminal.
+class Typed : public std::streambuf {
+ public:
+  explicit Typed(std::vector<std::string> lines) : lines_(std::move(lines)) {}
+
+ private:
+  int_type underflow() override {
+    if (next_ == lines_.size()) return traits_type::eof();
+    std::string& line = lines_[next_++];
+    if (line == "^C") {
+      ::raise(SIGINT);
+      return traits_type::eof();
+    }
+    setg(line.data(), line.data(), line.data() + line.size());
+    return traits_type::to_int_type(line.front());
+  }
+
+  std::vector<std::string> lines_;
+  size_t next_ = 0;
+};
+
+/// What `model` is asked when `lines` are typed.
+std::vector<std::string> asked_at_a_terminal(EchoModel& model, std::vector<std::string> lines) {
+  ChatSession session = session_of(model, 60);
+  Typed typed(std::move(lines));
+  std::istream in(&typed);
+  std::ostringstream out;
+  run_chat(session, {.show_speed = false}, in, out);
+  EXPECT_THAT(out.str(), HasSubstr("another Ctrl-C leaves"));
+  clear_interrupt();
+  return model.prompts;
+}
+
+TEST(ChatRepl, AnInterruptWhereNothingIsAnsweredDropsWhatIsTyped) {
+  EchoModel one, other, last;
+  EXPECT_EQ(asked_at_a_terminal(one, {"h", "^C", "yo\n", "^C", "/exit\n", "hi\n"}).size(), 1u);
+  EXPECT_THAT(one.prompts.at(0), HasSubstr("u:yo"));
+  asked_at_a_terminal(other, {"/multi\n", "a\n", "^C", "b\n", "#\n"});
+  EXPECT_THAT(other.prompts, ElementsAre(AllOf(HasSubstr("u:b"), Not(HasSubstr("a\n")))));
+  EXPECT_TRUE(asked_at_a_terminal(last, {"^C"}).empty());  // Ctrl-D after it ends the chat
+}
+
+TEST(ChatRepl, ASecondInterruptInARowEndsTheProgram) {
+  EchoModel model;
+  EXPECT_EXIT(asked_at_a_terminal(model, {"^C", "^C", "hi\n"}), ::testing::ExitedWithCode(130), "");
 }
 
 TEST(ChatRepl, SigtermEndsTheChat) {
