@@ -19,6 +19,7 @@
 #include "infer/pass_parts.h"
 #include "infer/predicted_drafts.h"
 #include "infer/schedule.h"
+#include "infer/shared_pages.h"
 #include "infer/step.h"
 #include "parallel/agree.h"
 
@@ -39,15 +40,11 @@ class Engine::Impl {
       : model_(model),
         settings_(settings),
         followers_(followers),
-        cache_(model, settings.max_pages) {
+        pages_(model, settings, followers) {
     if (settings.predicted_tokens > 0 && (model.config().num_predictions() == 0 || has_peers()))
       throw InternalError("[engine] guesses come from a layer that this rank asks alone");
-    cache_.pool().keep_up_to(settings.kept_pages);
-    if (followers_) followers_->begin_cache(settings.max_pages, settings.kept_pages);
     const bool is_long_rope = model.config().rope.scaling == arch::RopeScaling::kLongRope;
     reads_whole_ = is_long_rope || settings.deterministic;
-    shares_ = settings_.prefix_caching && !settings.deterministic;
-    cache_.pool().on_loss([this](int32_t page) { index_.forget(page); });
   }
 
   RequestHandle add(EngineRequest asked) {
@@ -73,8 +70,7 @@ class Engine::Impl {
     const LiveRequest& parent = *running_.at(ranks_.at(from));
     auto live = std::make_unique<LiveRequest>(parent);
     live->handle = next_handle_++;
-    live->sequence = cache_.fork(parent.sequence);
-    if (followers_) followers_->fork_sequence(parent.sequence);
+    live->sequence = pages_.fork(parent.sequence);
     live->seen.push_back(next);
     live->named.push_back(next);
     const RequestRank rank{live->asked.priority, live->handle};
@@ -111,7 +107,7 @@ class Engine::Impl {
     EngineCounts counts = counts_;
     counts.running = std::ssize(running_);
     counts.waiting = std::ssize(waiting_);
-    counts.pages_used = cache_.pool().num_held();
+    counts.pages_used = pages_.cache().pool().num_held();
     return counts;
   }
   const std::vector<RequestHandle>& begun() const { return begun_; }
@@ -153,23 +149,22 @@ class Engine::Impl {
 
   RequestProgress progress_of_running(LiveRequest& live) {
     const int64_t length = std::ssize(live.seen);
-    if (outgrows_cache(model_.config(), cache_.length(live.sequence), length)) {
-      truncate(live.sequence, 0);
+    if (outgrows_cache(model_.config(), pages_.length(live), length)) {
+      pages_.truncate(live.sequence, 0);
       live.places.clear();
       live.root = root_of(live, model_.config());
     }
-    RequestProgress progress = progress_of(live, cache_.length(live.sequence));
+    RequestProgress progress = progress_of(live, pages_.length(live));
     progress.sits_out = live.awaits_form;
     progress.total += std::ssize(live.drafts);
-    const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
-    progress.own_pages = std::count_if(
-        pages.begin(), pages.end(), [&](int32_t page) { return cache_.pool().holders(page) == 1; });
+    progress.own_pages = pages_.own_pages(live);
     return progress;
   }
 
   StepRoom room() const {
-    const int64_t pages =
-        settings_.max_pages > 0 ? settings_.max_pages - cache_.pool().num_held() : kUnlimited;
+    const int64_t pages = settings_.max_pages > 0
+                              ? settings_.max_pages - pages_.cache().pool().num_held()
+                              : kUnlimited;
     return {settings_.max_sequences, settings_.max_batched_tokens, pages};
   }
 
@@ -211,7 +206,7 @@ class Engine::Impl {
                           running * (most + 1) <= settings_.max_batched_tokens;
     for (const auto& [rank, live] : running_) {
       live->drafts.clear();
-      const bool goes_on = cache_.length(live->sequence) + 1 == std::ssize(live->seen);
+      const bool goes_on = pages_.length(*live) + 1 == std::ssize(live->seen);
       std::vector<text::TokenId> predicted = std::exchange(live->predicted, {});
       if (!has_room || !goes_on || !may_be_guessed(*live)) continue;
       live->drafts = predicts ? std::move(predicted)
@@ -234,7 +229,7 @@ class Engine::Impl {
       const auto rank = ranks_.find(part.handle);
       if (rank == ranks_.end()) continue;  // it has ended
       LiveRequest& live = *running_.at(rank->second);
-      const int64_t length = cache_.length(live.sequence), count = length - part.first_place;
+      const int64_t length = pages_.length(live), count = length - part.first_place;
       if (live.pictures || live.asked.pooling || count <= 0) continue;
       const auto next = live.seen.begin() + part.first_place + 1;
       const bool goes_on = length + 1 == std::ssize(live.seen) && may_be_guessed(live);
@@ -249,7 +244,7 @@ class Engine::Impl {
     if (inputs.empty()) return;
     if (followers_) followers_->begin_prediction(inputs);
     std::vector<std::vector<text::TokenId>> drafts =
-        predicted_drafts(model_, cache_, hidden_NH, inputs);
+        predicted_drafts(model_, pages_.cache(), hidden_NH, inputs);
     for (size_t i = 0; i < asked.size(); ++i) asked[i]->predicted = std::move(drafts[i]);
   }
 
@@ -263,7 +258,7 @@ class Engine::Impl {
   void preempt() {
     const auto last = std::prev(running_.end());
     LiveRequest& live = *last->second;
-    remove(live.sequence);
+    pages_.remove(live.sequence);
     live.sequence = -1;
     live.places.clear();
     live.root = root_of(live, model_.config());
@@ -289,10 +284,10 @@ class Engine::Impl {
         continue;
       }
       if (live.awaits_form) continue;
-      const PrefixIndex::Found shared = found_beginning(live);
-      if (is_being_computed(live, shared)) continue;
+      const PrefixIndex::Found shared = pages_.beginning_of(live);
+      if (pages_.is_being_computed(live, shared, running_)) continue;
       if (settings_.deterministic && !has_room_to_the_end(live)) return;
-      const int64_t tokens = admit(progress_of(live, shared.tokens), idle_of(shared.pages),
+      const int64_t tokens = admit(progress_of(live, shared.tokens), pages_.idle_of(shared.pages),
                                    std::ssize(running_), room);
       if (tokens == 0) return;
       const int64_t own_patches = live.pictures ? live.pictures->patches() : 0;
@@ -309,25 +304,6 @@ class Engine::Impl {
   bool has_room_for_adapter(const LiveRequest& live) const {
     if (settings_.max_adapters == 0 || !live.asked.adapter) return true;
     return num_adapters(running_, live) <= settings_.max_adapters;
-  }
-
-  /// What the prompt begins with; the last token is never of it, its logits are the answer's first.
-  PrefixIndex::Found found_beginning(const LiveRequest& live) const {
-    if (!shares_ || live.reads_all()) return {};
-    return index_.find(PrefixIndex::root(live.root), live.named, std::ssize(live.seen) - 1);
-  }
-
-  /// Whether another request computes what this one would compute next: it waits, and shares.
-  bool is_being_computed(const LiveRequest& live, const PrefixIndex::Found& shared) const {
-    if (!shares_ || live.reads_all()) return false;
-    return std::any_of(running_.begin(), running_.end(), [&](const auto& item) {
-      return computes_next_page_of(*item.second, live, shared.places);
-    });
-  }
-
-  int64_t idle_of(const std::vector<int32_t>& pages) const {
-    return std::count_if(pages.begin(), pages.end(),
-                         [&](int32_t page) { return cache_.pool().holders(page) == 0; });
   }
 
   /// An answer that is begun is never begun anew, which would round otherwise.
@@ -353,36 +329,21 @@ class Engine::Impl {
   }
 
   void begin(LiveRequest& live, const PrefixIndex::Found& shared) {
-    live.sequence = cache_.add(shared.pages, shared.tokens);
-    if (followers_) followers_->add_sequence(shared.pages, shared.tokens);
-    if (shared.pages.size() > shared.places.size()) index_.forget(shared.pages.back());
-    live.places = shared.places;
+    pages_.begin(live, shared);
     if (live.has_begun) return;
     live.has_begun = true;
     begun_.push_back(live.handle);
     live.cached_tokens = shared.tokens;
     counts_.prompt_tokens += live.prompt_size();
-    if (shares_) counts_.prefix_queried += live.prompt_size();
+    if (settings_.prefix_caching && !settings_.deterministic)
+      counts_.prefix_queried += live.prompt_size();
     counts_.prefix_hit += live.cached_tokens;
-  }
-
-  void remove(SequenceId sequence) {
-    cache_.remove(sequence);
-    if (followers_) followers_->remove_sequence(sequence);
-  }
-  void truncate(SequenceId sequence, int64_t length) {
-    cache_.truncate(sequence, length);
-    if (followers_) followers_->truncate_sequence(sequence, length);
-  }
-  void keep(int32_t page) {
-    cache_.pool().keep(page);
-    if (followers_) followers_->keep_page(page);
   }
 
   void forget(RequestRank rank) {
     if (const auto found = running_.find(rank); found != running_.end()) {
-      note_last_page(*found->second);
-      remove(found->second->sequence);
+      pages_.note_last_page(*found->second);
+      pages_.remove(found->second->sequence);
       running_.erase(found);
     }
     waiting_.erase(rank);
@@ -394,24 +355,25 @@ class Engine::Impl {
   }
 
   void compute(const std::vector<PassPart>& parts, std::vector<EngineOutput>& outputs) {
-    const std::vector<StepInput> inputs = inputs_of(parts, cache_, model_.config().vocab_size);
-    const std::vector<ComputedPart> computed = computed_by(parts, cache_);
+    const std::vector<StepInput> inputs =
+        inputs_of(parts, pages_.cache(), model_.config().vocab_size);
+    const std::vector<ComputedPart> computed = computed_by(parts, pages_.cache());
     if (followers_) followers_->begin_pass(inputs);
-    const StepResult result = infer::step(model_, cache_, inputs);
+    const StepResult result = infer::step(model_, pages_.cache(), inputs);
     const at::Tensor& logits_RV = result.logits_RV;
     std::vector<int64_t> last_rows(parts.size(), -1);
     int64_t row = 0, token = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       LiveRequest& live = *parts[i].live;
-      if (live.drafts.empty()) note_full_pages(live);
-      const bool reaches_end = cache_.length(live.sequence) == std::ssize(live.seen);
+      if (live.drafts.empty()) pages_.note_full_pages(live);
+      const bool reaches_end = pages_.length(live) == std::ssize(live.seen);
       const int64_t first_token = std::exchange(token, token + parts[i].tokens);
       if (live.asked.pooling) {
         pool_hidden(*live.asked.pooling, result.hidden_NH.narrow(0, first_token, parts[i].tokens),
                     live.pooled);
         if (reaches_end) outputs.push_back(embedded(live));
       } else if (live.wants_prompt_logprobs()) {
-        note_prompt_logprobs(live, cache_.length(live.sequence) - parts[i].tokens, logits_RV, row,
+        note_prompt_logprobs(live, pages_.length(live) - parts[i].tokens, logits_RV, row,
                              parts[i].tokens);
         row += parts[i].tokens;
         if (reaches_end) last_rows[i] = row - 1;
@@ -447,39 +409,6 @@ class Engine::Impl {
   /// Ranks of the tensor axis that each have an engine see the same logits; unlike processors may
   /// still draw otherwise. Followers have none: they get what was drawn with the next pass.
   bool has_peers() const { return !followers_ && model_.mesh().tensor().size() > 1; }
-
-  void note_full_pages(LiveRequest& live) {
-    if (!shares_) return;
-    const int64_t full = cache_.length(live.sequence) / ops::kPageTokens;
-    const std::vector<int32_t>& pages = cache_.pages_of(live.sequence);
-    for (int64_t i = std::ssize(live.places); i < full; ++i) {
-      const auto before = live.places.empty() ? PrefixIndex::root(live.root) : live.places.back();
-      const int32_t page = pages[static_cast<size_t>(i)];
-      live.places.push_back(
-          index_.add(before,
-                     std::span(live.named)
-                         .subspan(static_cast<size_t>(i * ops::kPageTokens), ops::kPageTokens),
-                     page));
-      if (index_.has(page)) keep(page);
-    }
-  }
-
-  /// What is behind the full pages of one that ends. Its last token may not be computed, wrong
-  /// guesses stand behind it, and the layer that guesses has not seen what follows.
-  void note_last_page(const LiveRequest& live) {
-    const int64_t known = std::min(cache_.length(live.sequence), std::ssize(live.named)) -
-                          (settings_.predicted_tokens > 0 ? 1 : 0);
-    const int64_t full = known / ops::kPageTokens, rest = known % ops::kPageTokens;
-    if (!shares_ || rest <= 0 || std::ssize(live.places) != full) return;
-    const int32_t page = cache_.pages_of(live.sequence)[static_cast<size_t>(full)];
-    if (cache_.pool().holders(page) > 1) return;
-    index_.add_part(
-        live.places.empty() ? PrefixIndex::root(live.root) : live.places.back(),
-        std::span(live.named)
-            .subspan(static_cast<size_t>(full * ops::kPageTokens), static_cast<size_t>(rest)),
-        page);
-    keep(page);
-  }
 
   EngineOutput paused(LiveRequest& live, const at::Tensor& logits_RV, int64_t row) {
     if (live.pictures) live.pictures->release();
@@ -518,8 +447,8 @@ class Engine::Impl {
                    live, model_.dtype());
     }
     if (drafts.empty()) return;
-    truncate(live.sequence, std::ssize(live.seen) - 1);
-    note_full_pages(live);
+    pages_.truncate(live.sequence, std::ssize(live.seen) - 1);
+    pages_.note_full_pages(live);
   }
 
   EngineOutput accept(LiveRequest& live, const DrawnToken& drawn) {
@@ -570,9 +499,7 @@ class Engine::Impl {
   const EngineSettings settings_;
   Followers* const followers_;  ///< nullptr: this rank has the whole model
   bool reads_whole_ = false;    ///< no prompt is read in parts
-  bool shares_ = false;
-  PrefixIndex index_;
-  SequenceCache cache_;
+  SharedPages pages_;
   PictureNames names_;
   LiveRequests running_, waiting_;
   std::map<RequestHandle, RequestRank> ranks_;
