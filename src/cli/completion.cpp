@@ -10,7 +10,8 @@ namespace {
 std::string flags_of(const Command& command) {
   std::string out = "--help --print_config";
   const OptionTable table = command.options();
-  for (const OptionSpec& spec : table.specs()) out += " --" + spec.name;
+  for (const OptionSpec& spec : table.specs())
+    if (!spec.help.empty()) out += " --" + spec.name;
   return out;
 }
 

@@ -350,9 +350,13 @@ int run(const std::vector<std::string>& words) {
   }
   if (!find_command(words[0])) refuse_foreign_line(words);
   const Command& command = command_named(words[0]);
-  if (command.name == "serve" && words[0] != command.name)
+  std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (command.name == "serve" && words[0] != command.name) {
     log::notice("danlu {}: it is called serve here, the same flags go to it", words[0]);
-  return run_words(command, {words.begin() + 1, words.end()});
+    // LLaMA-Factory's api does not look at the name that a request has.
+    if (words[0] == "api") rest.insert(rest.begin(), "--any_model_name=true");
+  }
+  return run_words(command, rest);
 }
 
 /// A full disk shows only when buffered output is flushed; success may not be claimed before that.

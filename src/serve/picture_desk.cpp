@@ -13,7 +13,7 @@ namespace danlu::serve {
 /// Counts the bytes of pixels that wait to be taken. Outlives the desk with them.
 class PictureDesk::Room {
  public:
-  explicit Room(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  Room(int64_t max_bytes, int64_t max_kept) : max_bytes_(max_bytes), max_kept_(max_kept) {}
 
   /// Waits until there is some. false: the desk ends.
   bool await() {
@@ -28,6 +28,22 @@ class PictureDesk::Room {
     }
     changes_.notify_all();
   }
+  /// Bytes that were added are those of pixels that were taken. false: there is no room to keep
+  /// them.
+  bool keep(int64_t bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (kept_ + bytes > max_kept_) return false;
+      kept_ += bytes;
+      held_ -= bytes;
+    }
+    changes_.notify_all();
+    return true;
+  }
+  void forget(int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    kept_ -= bytes;
+  }
   void end() {
     {
       const std::lock_guard lock(mutex_);
@@ -37,16 +53,17 @@ class PictureDesk::Room {
   }
 
  private:
-  const int64_t max_bytes_;
+  const int64_t max_bytes_, max_kept_;
   std::mutex mutex_;
   std::condition_variable changes_;
-  int64_t held_ = 0;
+  int64_t held_ = 0, kept_ = 0;
   bool is_ending_ = false;
 };
 
 namespace {
 
-/// Pixels that so many take; who comes later, as one that begins anew, has them made again.
+/// Pixels that so many take. Who comes later, as one that begins anew, finds them where there was
+/// room to keep them, and has them made again where not.
 template <typename Room>
 class HeldPixels {
  public:
@@ -67,7 +84,7 @@ class HeldPixels {
       const std::lock_guard lock(mutex_);
       if (pixels_.defined()) {
         const at::Tensor pixels = pixels_;
-        if (--num_left_ <= 0) drop();
+        count_one();
         return pixels;
       }
     }
@@ -76,14 +93,19 @@ class HeldPixels {
   /// One of those that take them does not need them.
   void pass() {
     const std::lock_guard lock(mutex_);
-    if (--num_left_ <= 0) drop();
+    if (pixels_.defined()) count_one();
   }
 
  private:
   int64_t bytes() const { return static_cast<int64_t>(pixels_.nbytes()); }
+  void count_one() {
+    if (num_left_ == 0 || --num_left_ > 0) return;
+    is_kept_ = room_->keep(bytes());
+    if (!is_kept_) drop();
+  }
   void drop() {
     if (!pixels_.defined()) return;
-    room_->add(-bytes());
+    is_kept_ ? room_->forget(bytes()) : room_->add(-bytes());
     pixels_.reset();
   }
 
@@ -92,12 +114,14 @@ class HeldPixels {
   std::mutex mutex_;
   at::Tensor pixels_;
   int64_t num_left_;
+  bool is_kept_ = false;
 };
 
 }  // namespace
 
 PictureDesk::PictureDesk(Settings settings)
-    : settings_(settings), room_(std::make_shared<Room>(settings.max_bytes)) {
+    : settings_(settings),
+      room_(std::make_shared<Room>(settings.max_bytes, settings.max_kept_bytes)) {
   for (size_t i = 0; i < settings_.threads; ++i) threads_.emplace_back([this] { work(); });
 }
 

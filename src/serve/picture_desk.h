@@ -22,6 +22,8 @@ class PictureDesk {
     size_t threads = 4;
     size_t max_waiting = 1024;             ///< requests; more are turned away
     int64_t max_bytes = int64_t{1} << 30;  ///< of pixels that nobody has taken yet
+    /// Room for pixels that were taken, of answers under way, which may begin anew.
+    int64_t max_kept_bytes = int64_t{1} << 28;
   };
   explicit PictureDesk(Settings settings);
   /// Jobs that wait are dropped.

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "infer/end_ids.h"
 
 namespace danlu::serve {
 namespace {
@@ -54,14 +56,7 @@ std::string cut_after_last(const std::string& rendered, const std::string& conte
 }
 
 std::vector<text::TokenId> all_stops(const ModelDescription& model) {
-  std::vector<text::TokenId> ids = model.stop_ids;
-  if (model.encoder) {
-    const std::vector<text::TokenId> more = model.encoder->stop_ids();
-    ids.insert(ids.end(), more.begin(), more.end());
-  }
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
+  return infer::end_ids(model.stop_ids, *model.tokenizer, model.encoder.get());
 }
 
 }  // namespace
@@ -81,7 +76,11 @@ void ServedModel::require_name(const std::string& name) const { adapter_named(na
 infer::AdapterPtr ServedModel::adapter_named(const std::string& name) const {
   if (name.empty() || std::count(model_.names.begin(), model_.names.end(), name) > 0) return {};
   if (const auto found = adapters_.find(name)) return found->adapter;
-  throw unknown_model(name);
+  if (!model_.takes_any_name) throw unknown_model(name);
+  std::call_once(named_otherwise_, [&] {
+    log::notice("requests name a model that is not served: {} answers them", model_.names.front());
+  });
+  return {};
 }
 
 std::vector<api::ModelCard> ServedModel::cards() const {

@@ -33,11 +33,12 @@ using EncodeMedia =
 
 struct ModelDescription {
   std::vector<std::string> names;  ///< at least one; answers say the first
+  bool takes_any_name = false;     ///< the model answers requests of names that nobody has, too
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: it completes text alone
   MakeEncoder make_encoder = {};
   EncodeMedia encode_media = {};             ///< of a model that sees pictures
-  std::vector<text::TokenId> stop_ids = {};  ///< generation_config's; templates have theirs
+  std::vector<text::TokenId> stop_ids = {};  ///< of files and tokenizer; templates have theirs
   infer::SamplingParams sampling = {};       ///< where a request does not say
   std::optional<int64_t> max_new_tokens = {};
   std::vector<std::string> stop = {};  ///< texts that end an answer, where a request names none
@@ -69,7 +70,7 @@ class ServedModel {
   const ModelDescription& description() const { return model_; }
   const Constraints& constraints() const { return constraints_; }
   /// Errors of all: api::Refusal; DataError and ModelError of templates and pictures.
-  /// 404 for a name that is neither its own nor an adapter's; "" is its first.
+  /// 404 for a name that is neither its own nor an adapter's, unless it takes any; "" is its first.
   void require_name(const std::string& name) const;
   /// The adapter that requests of this name want: null where it is the base model's name. Errors:
   /// as require_name.
@@ -103,6 +104,7 @@ class ServedModel {
   ModelDescription model_;
   Constraints constraints_;
   ServedAdapters adapters_;
+  mutable std::once_flag named_otherwise_;  ///< a request had a name that nobody has
   mutable std::mutex mutex_;
   /// Encoders for variables that requests gave, the last used first.
   mutable std::list<std::pair<std::string, std::shared_ptr<const text::ChatEncoder>>> encoders_;

@@ -242,7 +242,8 @@ TEST_F(EvalBadInput, ModelsThatAreNone) {
   expect_error(args("dtype=float32"), 2, {"pretrained=DIR is missing"});
   expect_error(args("pretrained=" + model, model), 2, {"two models are named"});
   expect_error(args("pretrained=" + model + ",dtype=float8"), 2, {"float8"});
-  expect_error(args("pretrained=" + model + ",load_in_4bit=True"), 2, {"load_in_4bit"});
+  expect_error(args("pretrained=" + model + ",load_in_4bit=True,load_in_8bit=True"), 2,
+               {"load_in_8bit", "asks for q8_0", "load_in_4bit", "for nf4"});
   expect_error(args("pretrained=" + model + ",max_length=513"), 2, {"513", "window of 512"});
   expect_error(args("pretrained=" + model + ",prefix_token_id=5000"), 2,
                {"prefix_token_id", "5000"});

@@ -23,9 +23,11 @@ namespace danlu::test {
 /// Starts with the object, on a port that is free, and ends with it.
 class ServedProgram {
  public:
-  /// arguments: behind `danlu serve --port 0`. Errors: std::runtime_error with what it printed.
-  explicit ServedProgram(const std::vector<std::string>& arguments) {
-    std::vector<std::string> words = {danlu_path(), "serve", "--port", "0"};
+  /// arguments: behind `danlu serve --port 0`, or another name of it. Errors: std::runtime_error
+  /// with what it printed.
+  explicit ServedProgram(const std::vector<std::string>& arguments,
+                         const std::string& command = "serve") {
+    std::vector<std::string> words = {danlu_path(), command, "--port", "0"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> raw;
     for (std::string& word : words) raw.push_back(word.data());

@@ -49,7 +49,7 @@ struct Outcome {
 
 TEST(PictureDesk, PixelsAreThereForAsManyAsTakeThem) {
   SlowDecoder decoder;
-  PictureDesk desk({.threads = 2});
+  PictureDesk desk({.threads = 2, .max_kept_bytes = 30});  // of one of both pictures
   Outcome outcome;
   ASSERT_TRUE(desk.add(outcome.job({decoder.picture(false), decoder.picture(false)}, 2)));
   const Pictures made = outcome.get();
@@ -60,7 +60,21 @@ TEST(PictureDesk, PixelsAreThereForAsManyAsTakeThem) {
     EXPECT_EQ(made[1].pixels().data_ptr<float>()[5], 2);
   }
   EXPECT_EQ(decoder.num_made, 2);
-  EXPECT_EQ(made[1].pixels().data_ptr<float>()[0], 3) << "whoever begins anew has them made again";
+  // Whoever begins anew finds them, or has them made again where there was no room to keep them.
+  EXPECT_EQ(made[0].pixels().data_ptr<float>()[0], 1);
+  EXPECT_EQ(made[1].pixels().data_ptr<float>()[0], 3);
+}
+
+TEST(PictureDesk, WhatIsKeptMakesRoomWhenItsRequestIsOver) {
+  SlowDecoder decoder;
+  PictureDesk desk({.threads = 1, .max_bytes = 8, .max_kept_bytes = 30});
+  for (int number = 1; number < 4; ++number) {
+    Outcome outcome;
+    ASSERT_TRUE(desk.add(outcome.job({decoder.picture(false)})));
+    const Pictures made = outcome.get();
+    for (int again = 0; again < 3; ++again)
+      EXPECT_EQ(made[0].pixels().data_ptr<float>()[0], number) << "kept while it is asked for";
+  }
 }
 
 TEST(PictureDesk, AnErrorIsOfItsJobAlone) {

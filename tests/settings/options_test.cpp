@@ -32,6 +32,18 @@ TEST_F(TrainOptions, AutoIsBf16UnlessAFlagSaysOtherwise) {
   }
 }
 
+TEST_F(TrainOptions, ASystemMessageMayStandInAFile) {
+  const std::string file = (directory_ / "prompt.txt").string();
+  std::ofstream(file) << "Answer briefly.\n";
+  for (const char* verb : {"sft", "train", "posttrain"}) {
+    EXPECT_EQ(with(verb, {"--system", file}).data.system, "Answer briefly.\n");
+    EXPECT_EQ(with(verb, {"--default_system", "Answer."}).data.system, "Answer.");
+  }
+  EXPECT_EQ(with("rlhf", {"--rlhf_type", "dpo", "--system", file}).data.system,
+            "Answer briefly.\n");
+  EXPECT_THAT(refusal("sft", {"--system", "nowhere.txt"}), HasSubstr("no such file"));
+}
+
 TEST_F(TrainOptions, AutomaticAccumulationReachesSixteenSamples) {
   EXPECT_EQ(accumulation_of(with("sft", {"--batch_size", "5"}).batch), 4);  // 20 ≥ 16
   EXPECT_EQ(accumulation_of(with("sft", {"--batch_size", "32"}).batch), 1);

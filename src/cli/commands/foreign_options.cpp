@@ -36,6 +36,29 @@ OptionSpec unavailable(const ForeignNames& names, std::string why, ForeignNames 
   return spec;
 }
 
+std::set<std::string> names_of(const std::vector<OptionSpec>& specs) {
+  std::set<std::string> names;
+  for (const OptionSpec& spec : specs) {
+    names.insert(spec.name);
+    names.insert(spec.aliases.begin(), spec.aliases.end());
+  }
+  return names;
+}
+
+std::vector<OptionSpec> without_names(std::vector<OptionSpec> specs, std::set<std::string>& known) {
+  std::vector<OptionSpec> kept;
+  for (OptionSpec& spec : specs) {
+    std::vector<std::string> names = {spec.name};
+    names.insert(names.end(), spec.aliases.begin(), spec.aliases.end());
+    std::erase_if(names, [&](const std::string& name) { return !known.insert(name).second; });
+    if (names.empty()) continue;
+    spec.name = names.front();
+    spec.aliases.assign(names.begin() + 1, names.end());
+    kept.push_back(std::move(spec));
+  }
+  return kept;
+}
+
 std::vector<OptionSpec> multimodal_options() {
   return {unavailable({"mm_data", "mm_model", "mm_tool"},
                       "MindSpeed-MM's files describe its training and its inference", {},

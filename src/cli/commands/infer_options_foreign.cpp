@@ -2,6 +2,8 @@
 // not have. What cannot change an answer is taken with a notice; what would is refused.
 #include <algorithm>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "cli/commands/foreign_options.h"
 #include "cli/commands/inference_options.h"
@@ -60,37 +62,47 @@ std::vector<OptionSpec> retyped_architecture() {
   };
 }
 
-/// Left alone when answering: what the checkpoint is, and how training was done, it says itself.
-std::vector<OptionSpec> repeated_from_training(const std::vector<OptionSpec>& own) {
-  std::set<std::string> known;
-  for (const OptionSpec& spec : own) {
-    known.insert(spec.name);
-    known.insert(spec.aliases.begin(), spec.aliases.end());
-  }
-  std::vector<OptionSpec> repeated;
-  for (const OptionSpec& spec :
-       joined({train_megatron_options(), train_parallel_options(), retyped_architecture()})) {
+/// `specs` as flags that are left alone, in whatever form they come.
+std::vector<OptionSpec> left_alone(const std::vector<OptionSpec>& specs, const char* why) {
+  std::vector<OptionSpec> taken;
+  for (const OptionSpec& spec : specs) {
     std::vector<std::string> names = {spec.name};
     names.insert(names.end(), spec.aliases.begin(), spec.aliases.end());
-    std::erase_if(names, [&](const std::string& name) { return known.count(name) > 0; });
-    if (names.empty()) continue;
-    known.insert(names.begin(), names.end());
     const bool is_switch = spec.type == OptionType::kBool;
-    const bool is_list = spec.type == OptionType::kList;
-    OptionSpec taken =
-        is_switch ? ignored_switch(names, kAsDescribed) : ignored(names, kAsDescribed);
-    if (is_list) taken.type = OptionType::kList;
-    repeated.push_back(std::move(taken));
+    taken.push_back(is_switch ? ignored_switch(names, why) : ignored(names, why));
+    if (spec.type == OptionType::kList) taken.back().type = OptionType::kList;
   }
-  return repeated;
+  return taken;
+}
+
+/// What the checkpoint is, it says itself.
+std::vector<OptionSpec> repeated_from_training() {
+  return left_alone(
+      joined({train_megatron_options(), train_parallel_options(), retyped_architecture()}),
+      kAsDescribed);
+}
+
+/// How it was made, nobody asks. Not among them: what a user would miss.
+std::vector<OptionSpec> of_training() {
+  std::vector<OptionSpec> all = left_alone(
+      joined({train_model_options(), train_data_options(), train_optimizer_options(),
+              train_run_options(), train_preference_options(), train_reinforcement_options(),
+              train_expert_options(), train_foreign_options()}),
+      "it is for training, and nothing is trained");
+  std::erase_if(all, [](const OptionSpec& spec) { return spec.name == "output_dir"; });
+  // Lines of LLaMA-Factory and ms-swift that ask have these, too.
+  all.push_back(ignored_switch(
+      {"use_unsloth_gc", "disable_gradient_checkpointing", "print_param_status",
+       "ignore_pad_token_for_loss", "is_binary_loss_scale", "disable_ignore_empty_think"},
+      "it is for training, and nothing is trained"));
+  all.push_back(ignored({"moe_aux_loss_coef"}, "it is for training, and nothing is trained"));
+  for (OptionSpec& spec : all) spec.help = "";  // help does not list them
+  return all;
 }
 
 /// What would change answers and is not there.
 std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) {
   std::vector<OptionSpec> absent = {
-      unavailable({"quant_method", "quantization_bit", "load_in_8bit", "load_in_4bit",
-                   "bnb_4bit_comp_dtype"},
-                  "weights are quantised by --quantize q8_0, q4_0 or nf4"),
       unavailable({"num_return_sequences", "best_of"}, "a prompt gets one answer", {"1"}),
       unavailable({"no_repeat_ngram_size", "typical_p", "diversity_penalty", "num_beam_groups"},
                   "--repetition_penalty is what there is"),
@@ -100,13 +112,30 @@ std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) 
       ignored({"num_labels"}, "the model's files say how many labels there are"),
       unavailable({"use_chat_template"}, "models that have a chat template are asked by it",
                   {"true"}),
+      unavailable({"resume", "resume_from_checkpoint"}, "a checkpoint is named as a model is",
+                  {"auto", "none", "false"}, tr("--model DIR, or --adapters DIR")),
+      unavailable({"skip_special_tokens"}, "answers are text", {"true"}),
   };
-  const bool has_stop_words = std::any_of(
-      own.begin(), own.end(), [](const OptionSpec& spec) { return spec.name == "stop_words"; });
-  if (!has_stop_words) {
+  const auto has_own = [&](const char* name) {
+    return std::any_of(own.begin(), own.end(),
+                       [&](const OptionSpec& spec) { return spec.name == name; });
+  };
+  if (!has_own("stop_words")) {
     absent.push_back(
         unavailable({"stop_words", "stop"},
                     "answers end at the tokens that generation_config.json and the template name"));
+  }
+  if (!has_own("presence_penalty"))
+    absent.push_back(unavailable({"presence_penalty", "frequency_penalty"},
+                                 "--repetition_penalty is what there is"));
+  if (!has_own("tensor_parallel_size")) {
+    absent.push_back(
+        ignored({"vllm_tensor_parallel_size", "sglang_tp_size", "lmdeploy_tp"}, kAsDescribed));
+  }
+  if (has_own("mm_model")) {
+    absent.push_back(ignored({"mm_data", "mm_tool"}, "they are for training"));
+  } else {
+    for (OptionSpec& spec : multimodal_options()) absent.push_back(std::move(spec));
   }
   return absent;
 }
@@ -152,26 +181,10 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
       ignored({"log_interval", "save_interval", "eval_interval", "eval_iters"},
               "nothing is trained"),
   };
-  for (OptionSpec& spec : absent_from_answers(own)) foreign.push_back(std::move(spec));
-  const auto has_own = [&](const char* name) {
-    return std::any_of(own.begin(), own.end(),
-                       [&](const OptionSpec& spec) { return spec.name == name; });
-  };
-  if (!has_own("presence_penalty"))
-    foreign.push_back(unavailable({"presence_penalty", "frequency_penalty"},
-                                  "--repetition_penalty is what there is"));
-  if (!has_own("tensor_parallel_size")) {
-    foreign.push_back(
-        ignored({"vllm_tensor_parallel_size", "sglang_tp_size", "lmdeploy_tp"}, kAsDescribed));
-  }
-  if (has_own("mm_model")) {
-    foreign.push_back(ignored({"mm_data", "mm_tool"}, "they are for training"));
-  } else {
-    for (OptionSpec& spec : multimodal_options()) foreign.push_back(std::move(spec));
-  }
-  std::vector<OptionSpec> all = own;
-  all.insert(all.end(), foreign.begin(), foreign.end());
-  return joined({std::move(foreign), repeated_from_training(all)});
+  std::set<std::string> known = names_of(own);
+  return without_names(joined({std::move(foreign), absent_from_answers(own),
+                               foreign_engine_options(), repeated_from_training(), of_training()}),
+                       known);
 }
 
 }  // namespace danlu::cli

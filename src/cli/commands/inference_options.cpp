@@ -31,6 +31,51 @@ std::vector<OptionSpec> opened_model_options(const std::string& group) {
                  checkpoint_options(group)});
 }
 
+namespace {
+
+/// How ms-swift and LLaMA-Factory say --quantize.
+std::vector<OptionSpec> bits_options() {
+  const std::string group = "Model";
+  return {
+      {.name = "quantization_bit",
+       .type = OptionType::kInt,
+       .default_text = "0",
+       .help = "4: the same as --quantize nf4; 8: as --quantize q8_0; 0: as the files have them",
+       .aliases = {"quant_bits"},
+       .group = group},
+      {.name = "load_in_4bit",
+       .type = OptionType::kBool,
+       .help = "the same as --quantize nf4",
+       .group = group},
+      {.name = "load_in_8bit",
+       .type = OptionType::kBool,
+       .help = "the same as --quantize q8_0",
+       .group = group},
+      {.name = "quantization",
+       .help = "vLLM's name: bitsandbytes is --quantize nf4, gguf as the file has them",
+       .aliases = {"vllm_quantization", "sglang_quantization"},
+       .choices = {"bitsandbytes", "gguf"},
+       .group = group},
+      {.name = "quant_method",
+       .help = "whose 4 bits: bitsandbytes'",
+       .aliases = {"quantization_method"},
+       .choices = {"bnb", "bitsandbytes"},
+       .group = group},
+      {.name = "bnb_4bit_quant_type",
+       .help = "the type of 4 bits",
+       .aliases = {"quantization_type"},
+       .choices = {"nf4"},
+       .group = group},
+      {.name = "double_quantization",
+       .type = OptionType::kBool,
+       .help = "the factors of NF4 are quantised too (default: true)",
+       .aliases = {"bnb_4bit_use_double_quant"},
+       .group = group},
+  };
+}
+
+}  // namespace
+
 std::vector<OptionSpec> model_options() {
   std::vector<OptionSpec> model = {
       {.name = "model",
@@ -50,8 +95,9 @@ std::vector<OptionSpec> model_options() {
   std::vector<OptionSpec> rest = {
       {.name = "dtype",
        .help = "type to compute in (default: the files' own)",
-       .aliases = {"torch_dtype", "params_dtype"},
-       .choices = {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16", "AUTO", "auto"},
+       .aliases = {"torch_dtype", "params_dtype", "infer_dtype"},
+       .choices = {"fp32", "bf16", "fp16", "float32", "bfloat16", "float16", "AUTO", "auto",
+                   "float", "half"},
        .group = "Model"},
       {.name = "bf16",
        .type = OptionType::kBool,
@@ -101,11 +147,11 @@ std::vector<OptionSpec> model_options() {
        .help = "the same in --chat_template_kwargs: whether the model may think aloud first",
        .group = "Template"},
       {.name = "system",
-       .help = "system message",
+       .help = "system message, or a file that holds it",
        .aliases = {"default_system", "system_prompt"},
        .group = "Template"},
   };
-  return joined({std::move(model), opened_model_options("Model"), std::move(rest)});
+  return joined({std::move(model), opened_model_options("Model"), std::move(rest), bits_options()});
 }
 
 std::vector<OptionSpec> processor_options() {

@@ -28,6 +28,8 @@ std::vector<OptionSpec> answer_rule_options();
 /// MindSpeed-LLM's scripts repeat from training are those of the training verbs' table, but for
 /// those that `own` has.
 std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>& own);
+/// Flags about engines, of vLLM, ms-swift and LLaMA-Factory.
+std::vector<OptionSpec> foreign_engine_options();
 /// How tokens are guessed before they are drawn, as vLLM says it.
 OptionSpec speculation_option(const std::string& group);
 /// How many processes hold parts of the model, and how long they wait for one another.

@@ -1,4 +1,5 @@
 #include "cli/commands/commands.h"
+#include "cli/commands/foreign_options.h"
 #include "cli/commands/inference_options.h"
 #include "cli/commands/inference_profiles.h"
 #include "cli/commands/row_options.h"
@@ -14,10 +15,14 @@ std::vector<OptionSpec> rollout_output() {
            .aliases = {"output_file", "result_path"},
            .group = "Output",
            .required = true},
+          {.name = "output_dir",
+           .help = "the folder of --output, where that is a name alone",
+           .group = "Output"},
           {.name = "overwrite",
            .type = OptionType::kBool,
            .default_text = "false",
            .help = "replace an existing file",
+           .aliases = {"override_exist_file"},
            .group = "Output"},
           {.name = "n_best_to_keep",
            .type = OptionType::kInt,
@@ -36,6 +41,32 @@ std::vector<OptionSpec> rollout_output() {
            .help = "add each prompt's worst answer as rejected_response: rows for --rlhf_type dpo; "
                    "prompts whose answers are all worth the same are left out",
            .group = "Output"}};
+}
+
+/// Flags of ms-swift's sample that it has not.
+std::vector<OptionSpec> foreign_sample_options() {
+  return {
+      unavailable({"sampler_type"}, "answers are drawn from the model that --model names",
+                  {"sample"}),
+      unavailable({"sampler_engine"}, "answers are drawn from the model that --model names",
+                  {"transformers", "pt", "vllm", "lmdeploy", "sglang"}),
+      unavailable({"num_sampling_batches", "data_range"}, "--max_samples takes the first prompts"),
+      unavailable({"easy_query_threshold"},
+                  "prompts stay, however many of their answers are right"),
+      unavailable({"cache_files"}, "answers are judged where they are drawn"),
+      unavailable({"engine_kwargs"}, "what stands in them are flags of their own here", {"{}"}),
+      ignored_switch({"stream"}, "answers go to a file"),
+  };
+}
+
+/// The rewards by the names of ms-swift's sample, too.
+std::vector<OptionSpec> judges_of_rollouts() {
+  std::vector<OptionSpec> specs = reward_options();
+  for (OptionSpec& spec : specs) {
+    if (spec.name == "reward_funcs") spec.aliases.push_back("orm_model");
+    if (spec.name == "reward_model") spec.aliases.push_back("prm_model");
+  }
+  return specs;
 }
 
 }  // namespace
@@ -79,15 +110,15 @@ OptionTable rollout_options() {
                kept_stop_words_option("Answers")},
               processor_options(),
               sampling_options(),
-              reward_options(),
-              rollout_output()});
+              judges_of_rollouts(),
+              rollout_output(),
+              foreign_sample_options()});
   for (OptionSpec& spec : own) {
     if (spec.name == "max_new_tokens") spec.aliases.push_back("max_completion_length");
   }
   std::vector<OptionSpec> foreign = foreign_inference_options(own);
   // Elsewhere a prompt gets one answer.
-  std::erase_if(foreign,
-                [](const OptionSpec& spec) { return spec.name == "num_return_sequences"; });
+  std::erase_if(foreign, [](const OptionSpec& spec) { return spec.name == "best_of"; });
   return with_inference_profiles(OptionTable(
       "rollout", "Draw answers to prompts and judge them: rows for rejection sampling and DPO",
       "danlu rollout --model DIR --dataset FILE --reward_funcs accuracy --output FILE.jsonl",

@@ -1,11 +1,8 @@
 // The flags of `danlu serve`: vLLM's names, and those of ms-swift's deploy and LLaMA-Factory's api.
-#include <algorithm>
-#include <set>
-
 #include "cli/commands/commands.h"
-#include "cli/commands/foreign_options.h"
 #include "cli/commands/inference_options.h"
 #include "cli/commands/inference_profiles.h"
+#include "cli/commands/serve_options_foreign.h"
 
 namespace danlu::cli {
 namespace {
@@ -32,6 +29,12 @@ std::vector<OptionSpec> address_options() {
        .aliases = {"api_model_name"},
        .group = group,
        .environment = "API_MODEL_NAME"},
+      {.name = "any_model_name",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "requests may name any model, and the served one answers (danlu api: true, as "
+               "LLaMA-Factory's)",
+       .group = group},
       {.name = "api_key",
        .type = OptionType::kList,
        .help = "keys, one of which each request must bring (default: none is needed)",
@@ -80,6 +83,8 @@ std::vector<OptionSpec> address_options() {
 std::vector<OptionSpec> served_model_options() {
   std::vector<OptionSpec> specs = model_options();
   for (OptionSpec& spec : specs) {
+    if (spec.name == "prompt_type") spec.aliases.push_back("chat_template");
+    if (spec.name == "chat_template_kwargs") spec.aliases.push_back("default_chat_template_kwargs");
     if (spec.name != "adapters") continue;
     spec.type = OptionType::kList;
     spec.help = "adapter directory; or several beside one model, by name: NAME=DIR NAME=DIR …";
@@ -103,6 +108,7 @@ std::vector<OptionSpec> adapter_options() {
       {.name = "max_lora_rank",
        .type = OptionType::kInt,
        .help = "adapters of a higher rank are refused (default: none is)",
+       .aliases = {"vllm_max_lora_rank"},
        .range = at_least(1).up_to(1 << 20),
        .group = group},
       {.name = "enable_runtime_lora_updating",
@@ -157,7 +163,7 @@ std::vector<OptionSpec> batching_options() {
        .type = OptionType::kFloat,
        .default_text = "0.9",
        .help = "share of the free memory, a GPU's or the host's, that keys and values may take",
-       .aliases = {"vllm_gpu_memory_utilization"},
+       .aliases = {"vllm_gpu_memory_utilization", "vllm_gpu_util"},
        .range = above(0).up_to(1),
        .group = group},
       {.name = "enable_prefix_caching",
@@ -203,8 +209,16 @@ std::vector<OptionSpec> protocol_options() {
        .group = group},
       {.name = "reasoning_parser",
        .default_text = "auto",
-       .help = "auto: what stands in <think> is reasoning; none: it is content",
-       .choices = {"auto", "none"},
+       .help = "auto, or vLLM's name for a model that thinks: what stands in <think> is reasoning; "
+               "none: it is content",
+       .aliases = {"vllm_reasoning_parser"},
+       .choices = {"auto", "none", "deepseek_r1", "deepseek_v3", "qwen3", "glm45"},
+       .group = group},
+      {.name = "generation_config",
+       .default_text = "auto",
+       .help = "whose numbers draw where neither a request nor a flag says: auto: the model's "
+               "generation_config.json; vllm: OpenAI's",
+       .choices = {"auto", "vllm"},
        .group = group},
   };
 }
@@ -233,51 +247,6 @@ std::vector<OptionSpec> default_sampling_options() {
   return specs;
 }
 
-std::vector<OptionSpec> foreign_serve_options() {
-  return {
-      unavailable({"pipeline_parallel_size", "data_parallel_size", "vllm_data_parallel_size",
-                   "vllm_pipeline_parallel_size"},
-                  "processes hold parts of every layer: --tensor_parallel_size", {"1"}),
-      ignored_switch(
-          {"enable_auto_tool_choice", "enable_chunked_prefill", "disable_log_requests",
-           "disable_log_stats", "enforce_eager", "vllm_enforce_eager", "enable_lora", "stream"},
-          "it is always so"),
-      unavailable({"task_type"}, "models answer, and /v1/embeddings reads them; none sorts texts",
-                  {"causal_lm", "embedding"}),
-      ignored({"agent_template"},
-              "tool calls are written and read as the model's template has them"),
-      ignored({"lang", "studio_title", "is_multimodal"}, "the page asks the browser and the model"),
-      ignored({"block_size", "swap_space", "uvicorn_log_level", "log_interval", "owned_by",
-               "stop_timeout", "api_server_count", "max_cpu_loras", "lora_dtype",
-               "fully_sharded_loras", "lora_extra_vocab_size"},
-              "it has no effect here"),
-  };
-}
-
-/// Foreign flags of infer without those that serve has itself, and those whose notice would be
-/// untrue here.
-std::vector<OptionSpec> foreign_beside(const std::vector<OptionSpec>& own) {
-  std::set<std::string> known = {"num_return_sequences", "best_of",   "presence_penalty",
-                                 "frequency_penalty",    "logprobs",  "top_logprobs",
-                                 "no_repeat_ngram_size", "typical_p", "diversity_penalty",
-                                 "num_beam_groups"};
-  for (const OptionSpec& spec : own) {
-    known.insert(spec.name);
-    known.insert(spec.aliases.begin(), spec.aliases.end());
-  }
-  std::vector<OptionSpec> specs;
-  for (OptionSpec& spec : foreign_inference_options(own)) {
-    std::vector<std::string> names = {spec.name};
-    names.insert(names.end(), spec.aliases.begin(), spec.aliases.end());
-    std::erase_if(names, [&](const std::string& name) { return known.contains(name); });
-    if (names.empty()) continue;
-    spec.name = names.front();
-    spec.aliases.assign(names.begin() + 1, names.end());
-    specs.push_back(std::move(spec));
-  }
-  return specs;
-}
-
 }  // namespace
 
 OptionTable serve_options() {
@@ -288,7 +257,7 @@ OptionTable serve_options() {
   return with_inference_profiles(
       OptionTable("serve", "Answer requests over HTTP, as OpenAI's API does",
                   "danlu serve --model DIR [--adapters DIR | NAME=DIR …] [--port N]",
-                  joined({own, foreign_beside(own)})));
+                  joined({own, foreign_inference_options(own)})));
 }
 
 }  // namespace danlu::cli

@@ -209,7 +209,7 @@ std::vector<OptionSpec> options_of_rows() {
        .aliases = {"prompt_type_path", "template_file"},
        .group = text},
       {.name = "system",
-       .help = "system message for rows that have none",
+       .help = "system message for rows that have none, or a file that holds it",
        .aliases = {"default_system", "system_prompt"},
        .group = text},
       {.name = "train_on_prompt",

@@ -50,15 +50,6 @@ Json schema_from(const Options& options) {
   return is_text ? parse_json(text, options.given_as("guided_json")) : read_json_file(text);
 }
 
-std::vector<text::TokenId> ends_of(const InferenceModel& loaded) {
-  std::vector<text::TokenId> ids = loaded.defaults.stop_ids;
-  if (loaded.encoder) {
-    const std::vector<text::TokenId> more = loaded.encoder->stop_ids();
-    ids.insert(ids.end(), more.begin(), more.end());
-  }
-  return ids;
-}
-
 /// The flag that says a form; "": none does. Errors: UsageError for several.
 std::string form_flag(const Options& options) {
   std::string found;
@@ -115,7 +106,7 @@ AnswerRules::AnswerRules(const Options& options, const InferenceModel& loaded, i
   reading_.min_tokens = rules_.min_new_tokens;
   const std::string form = form_flag(options);
   if (form.empty()) return;
-  compiler_ = std::make_unique<const grammar::Compiler>(loaded.tokenizer, ends_of(loaded));
+  compiler_ = std::make_unique<const grammar::Compiler>(loaded.tokenizer, loaded.end_ids());
   if (form == "guided_json") {
     const Json schema = schema_from(options);
     schema_ = schema.dump();

@@ -69,8 +69,7 @@ std::unique_ptr<serve::ChatSession> chat_session(const Options& options, Inferen
                                                      infer::GenerationStats* stats) {
     infer::Request complete = request;
     complete.rules = rules->fresh();
-    complete.stop_ids.insert(complete.stop_ids.end(), loaded.defaults.stop_ids.begin(),
-                             loaded.defaults.stop_ids.end());
+    complete.stop_ids = loaded.end_ids();
     if (complete.sampling.num_beams < 2) return session->answer(complete, on_token, stats);
     infer::Answer found = infer::beam_search(
         *loaded.model, complete, stats, [] { return pending_interrupt() != 0; },

@@ -100,6 +100,7 @@ Options with_model_arg(const Options& options, const std::string& key, const std
   if (key == "device") return options.with("device", text, origin);
   if (key == "batch_size") return options.with("batch_size", text, origin);
   if (key == "enable_thinking") return options.with("enable_thinking", text, origin);
+  if (key == "load_in_4bit" || key == "load_in_8bit") return options.with(key, text, origin);
   if (key == "chat_template_args") return options.with("chat_template_kwargs", text, origin);
   if (key == "max_length") {
     rest->max_length = whole_number_of(origin, text, 1);
@@ -107,8 +108,7 @@ Options with_model_arg(const Options& options, const std::string& key, const std
     rest->prefix_token_id = whole_number_of(origin, text, 0);
   } else if (key == "add_bos_token") {
     rest->add_bos_token = switch_of(origin, text);
-  } else if (key == "load_in_4bit" || key == "load_in_8bit" || key == "autogptq" ||
-             key == "delta") {
+  } else if (key == "autogptq" || key == "delta") {
     if (option_text::parse_bool(text).value_or(true))
       throw UsageError(tr("[{}] is not in this version", origin));
   } else if (has_no_meaning_here(key)) {
@@ -116,7 +116,8 @@ Options with_model_arg(const Options& options, const std::string& key, const std
   } else {
     refuse_key(kModelArgs, key,
                {"pretrained", "peft", "tokenizer", "dtype", "device", "batch_size", "max_length",
-                "prefix_token_id", "add_bos_token", "enable_thinking", "chat_template_args"});
+                "prefix_token_id", "add_bos_token", "enable_thinking", "chat_template_args",
+                "load_in_4bit", "load_in_8bit"});
   }
   return options;
 }

@@ -21,6 +21,7 @@
 #include "eval/scoring/metrics.h"
 #include "eval/scoring/scores.h"
 #include "hub/missing.h"
+#include "settings/options/system_message.h"
 
 namespace danlu::cli {
 namespace {
@@ -42,7 +43,7 @@ void require_allowed(const Options& options, const std::vector<eval::Task>& task
 
 std::optional<std::string> system_of(const Options& options) {
   if (!options.has_value("system")) return std::nullopt;
-  return options.get_string("system");
+  return settings::system_message_from(options);
 }
 
 /// The one number, or the last of lm-eval's four.

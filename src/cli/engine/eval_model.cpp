@@ -149,12 +149,8 @@ infer::Request EvalModel::request_of(const eval::Call& call, const Asked& prompt
   request.pictures = prompt.pictures;
   request.max_new_tokens = call.rules.max_tokens;
   request.num_tokens = static_cast<int64_t>(loaded_.tokenizer->size());
-  request.stop_ids = loaded_.defaults.stop_ids;
-  if (const auto eos = loaded_.tokenizer->eos_id()) request.stop_ids.push_back(*eos);
-  if (settings_.applies_template && loaded_.encoder) {
-    const std::vector<text::TokenId> stops = loaded_.encoder->stop_ids();
-    request.stop_ids.insert(request.stop_ids.end(), stops.begin(), stops.end());
-  }
+  request.stop_ids = infer::end_ids(loaded_.defaults.stop_ids, *loaded_.tokenizer,
+                                    settings_.applies_template ? loaded_.encoder.get() : nullptr);
   // Greedy unless a benchmark says otherwise, whatever generation_config.json would do.
   request.sampling.do_sample = call.rules.do_sample;
   request.sampling.temperature = call.rules.temperature;

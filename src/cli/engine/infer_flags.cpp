@@ -45,17 +45,18 @@ std::string why_no_draws(const Options& options) {
 }  // namespace
 
 void report_idle_step_flags(const Options& options) {
-  report_idle_among(
-      options,
-      {"system", "prompt_type", "raw", "max_new_tokens", "num_beams", "temperature", "top_k",
-       "top_p", "do_sample", "task", "quantize", "stream", "save_result", "stop_words"},
-      "where steps are judged");
+  report_idle_among(options,
+                    {"system", "prompt_type", "raw", "max_new_tokens", "num_beams", "temperature",
+                     "top_k", "top_p", "do_sample", "task", "quantize", "quantization_bit",
+                     "load_in_4bit", "load_in_8bit", "stream", "save_result", "stop_words"},
+                    "where steps are judged");
 }
 
 void report_idle_label_flags(const Options& options) {
   report_idle_among(options,
                     {"system", "max_new_tokens", "num_beams", "temperature", "top_k", "top_p",
-                     "do_sample", "task", "quantize", "stream", "save_result"},
+                     "do_sample", "task", "quantize", "quantization_bit", "load_in_4bit",
+                     "load_in_8bit", "quantization", "stream", "save_result"},
                     "where texts are sorted");
 }
 

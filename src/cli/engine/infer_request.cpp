@@ -27,11 +27,7 @@ infer::Request request_of(const Question& question, const InferenceModel& loaded
   request.max_new_tokens = max_new_tokens;
   request.stream = stream;
   request.num_tokens = static_cast<int64_t>(loaded.tokenizer->size());
-  request.stop_ids = loaded.defaults.stop_ids;
-  if (loaded.encoder) {
-    const std::vector<text::TokenId> stops = loaded.encoder->stop_ids();
-    request.stop_ids.insert(request.stop_ids.end(), stops.begin(), stops.end());
-  }
+  request.stop_ids = loaded.end_ids();
   if (!question.prompt_ids.empty()) {
     request.prompt = question.prompt_ids;
     return request;

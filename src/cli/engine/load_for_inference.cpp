@@ -10,15 +10,16 @@
 #include "base/nearest_name.h"
 #include "base/rank_place.h"
 #include "cli/engine/model_record.h"
+#include "cli/engine/quantisation_flags.h"
 #include "device/counted_memory.h"
 #include "device/dtype.h"
 #include "device/select.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
-#include "ops/quantized_linear.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/precision.h"
+#include "settings/options/system_message.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "text/template_record.h"
@@ -41,16 +42,6 @@ std::optional<at::ScalarType> type_of(const Options& options) {
   return device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
 }
 
-/// --qlora is MindSpeed's way to say that what answers is held as it was trained.
-std::string wanted_quantisation(const Options& options) {
-  if (!options.get_bool_or("qlora", false)) return options.get_string_or("quantize", "auto");
-  const bool agrees = !options.is_given("quantize") || options.get_string("quantize") == "nf4";
-  if (agrees) return "nf4";
-  throw UsageError(tr("[{}] asks for nf4, [{}] for {}", options.given_as("qlora"),
-                      options.given_as("quantize"), options.get_string("quantize")),
-                   tr("give one of them"));
-}
-
 /// Errors: UsageError for a token that the tokenizer does not have.
 void add_stop_tokens(const Options& options, const text::Tokenizer& tokenizer,
                      std::vector<text::TokenId>& stop_ids) {
@@ -64,44 +55,6 @@ void add_stop_tokens(const Options& options, const text::Tokenizer& tokenizer,
     }
     stop_ids.push_back(*id);
   }
-}
-
-/// Errors: UsageError for blocks on a device that does not multiply them, and in parts.
-models::Quantisation quantisation_from(const Options& options,
-                                       const weights::CheckpointSource& source,
-                                       const at::Device& device, bool in_parts) {
-  const std::string wanted = wanted_quantisation(options);
-  models::Quantisation quantisation;
-  if (wanted == "none") return quantisation;
-  if (wanted == "auto") {
-    if (in_parts && source.blocks) {
-      log::notice(
-          "matrices that the file holds in blocks are made dense: --tensor_parallel_size cuts "
-          "them where no block ends");
-    } else if (ops::multiplies_quantized(device.type())) {
-      quantisation.blocks = source.blocks;
-    }
-    quantisation.keeps_nf4 = true;
-    return quantisation;
-  }
-  if (wanted == "nf4") {
-    quantisation.keeps_nf4 = true;
-    quantisation.make_nf4.emplace();
-    return quantisation;
-  }
-  if (in_parts) {
-    throw UsageError(tr("[{}] {} does not go with --tensor_parallel_size: a matrix in parts is cut "
-                        "where no block ends",
-                        options.given_as("quantize"), wanted),
-                     tr("--quantize nf4 does, and one process holds any of them"));
-  }
-  if (!ops::multiplies_quantized(device.type())) {
-    throw UsageError(tr("[{}] {} has no products with weights in blocks",
-                        options.given_as("quantize"), device::name_of(device)),
-                     tr("add --device cpu"));
-  }
-  quantisation.make = wanted == "q8_0" ? BlockType::kQ8_0 : BlockType::kQ4_0;
-  return quantisation;
 }
 
 /// Errors: UsageError for --hf_chat_template beside another template.
@@ -341,7 +294,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
   add_stop_tokens(options, *loaded.tokenizer, loaded.defaults.stop_ids);
   if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
-  if (options.has_value("system")) loaded.system = options.get_string("system");
+  loaded.system = settings::system_message_from(options);
   if (source.config.vision && in_parts)
     log::notice("pictures are not read with --tensor_parallel_size: the model answers text alone");
   if (const fs::path place = processor_directory(options, where);
@@ -357,7 +310,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
   const int64_t local_rank = in_parts ? rank_place_from_environment().local_rank : 0;
   const at::Device device = device::select(options.get_string("device"), local_rank);
-  const models::Quantisation quantisation = quantisation_from(options, source, device, in_parts);
+  const WantedQuantisation wanted = wanted_quantisation(options);
+  const models::Quantisation quantisation = quantisation_for(wanted, source, device, in_parts);
   loaded.model = models::load_model(source, mesh, type_of(options), device, {}, {}, quantisation);
   if (const weights::WidenedBlocks& widened = source.widened; widened.tensors > 0) {
     const at::ScalarType type = loaded.model->dtype();
@@ -367,12 +321,12 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
         static_cast<double>(widened.elements) * static_cast<double>(c10::elementSize(type)) / 1e6);
   }
   if (const auto held = models::held_bytes(*loaded.model); held.in_blocks > 0) {
-    loaded.quantize = wanted_quantisation(options);
+    loaded.quantize = wanted.type;
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
               static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
   } else if (quantisation.make) {
     log::warning("{}: nothing is quantised, since the rows of no matrix are a multiple of {} long",
-                 options.given_as("quantize"), block_traits(*quantisation.make).numbers);
+                 wanted.flag, block_traits(*quantisation.make).numbers);
   }
   if (!where.adapter.empty())
     models::load_adapter(*loaded.model, where.adapter, lora_alpha_from(options));

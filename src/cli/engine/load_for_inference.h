@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "cli/engine/prompt_media.h"
+#include "infer/end_ids.h"
 #include "infer/followers.h"
 #include "infer/generate.h"
 #include "models/causal_lm.h"
@@ -28,6 +30,11 @@ struct InferenceModel {
   std::shared_ptr<const PromptMedia> media;  ///< null if the model reads text alone
   /// Rank 0's, where several processes hold parts of the model; null: this one holds all of it.
   std::shared_ptr<infer::Followers> followers;
+
+  /// What ends an answer, asked by the template where there is one.
+  std::vector<text::TokenId> end_ids() const {
+    return infer::end_ids(defaults.stop_ids, *tokenizer, encoder.get());
+  }
 };
 
 /// Where the weights are: --model and --adapters, or one checkpoint directory that names its base

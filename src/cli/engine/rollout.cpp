@@ -90,9 +90,8 @@ settings::Reinforcement rewards_named(const Options& options) {
 /// Reward models, and what they are to see behind an answer that is ended.
 std::vector<std::unique_ptr<eval::Reward>> judges_named(const settings::Reinforcement& told,
                                                         const InferenceModel& loaded) {
-  const std::vector<text::TokenId> tail = train::tail_of_answers(
-      loaded.encoder.get(), train::stop_ids_of_answers(loaded.defaults.stop_ids,
-                                                       loaded.encoder.get(), *loaded.tokenizer));
+  const std::vector<text::TokenId> tail =
+      train::tail_of_answers(loaded.encoder.get(), loaded.end_ids());
   std::vector<std::unique_ptr<eval::Reward>> judges;
   for (size_t i = 0; i < told.reward_models.size(); ++i) {
     const settings::ModelSource source = settings::reward_model_at(told.reward_models[i]);
@@ -137,11 +136,7 @@ class Rollout {
     batch_size_ = options.get_int("batch_size");
     told_.max_new_tokens = max_new_tokens_;
     told_.stop_words = settings::stop_words_from(options);
-    answer_end_ =
-        train::end_of_answers(loaded.encoder.get(),
-                              train::stop_ids_of_answers(loaded.defaults.stop_ids,
-                                                         loaded.encoder.get(), *loaded.tokenizer),
-                              *loaded.tokenizer);
+    answer_end_ = train::end_of_answers(loaded.encoder.get(), loaded.end_ids(), *loaded.tokenizer);
     for (const std::string& name : told_.rewards)
       rewards_.push_back(eval::make_reward(name, train::reward_settings(told_)));
     num_rules_ = rewards_.size();
@@ -331,9 +326,18 @@ class Rollout {
   uint64_t num_prompts_ = 0, num_judged_ = 0, num_rows_ = 0, num_skipped_ = 0;
 };
 
+/// --output_dir is where --output lies.
+Options with_place(const Options& options) {
+  if (!options.has_value("output_dir")) return options;
+  const fs::path place = options.get_string("output_dir");
+  return options.with("output", (place / options.get_string("output")).string(),
+                      options.given_as("output"));
+}
+
 }  // namespace
 
-int run_rollout(const Options& options) {
+int run_rollout(const Options& told_options) {
+  const Options options = with_place(told_options);
   const settings::Reinforcement told = rewards_named(options);
   std::vector<fs::path> files;
   const std::vector<Prompt> prompts = read_prompts(options, files);

@@ -178,6 +178,7 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
                                  const InferenceModel& loaded) {
   serve::ModelDescription model;
   model.names = names_from(options, where);
+  model.takes_any_name = options.get_bool("any_model_name");
   model.tokenizer = loaded.tokenizer;
   model.encoder = loaded.encoder;
   model.make_encoder = encoders_from(options, where, loaded);
@@ -188,8 +189,10 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
       loaded.media->encode(encoder, conversation, {}, "request", request);
     };
   }
-  model.stop_ids = loaded.defaults.stop_ids;
-  model.sampling = sampling_from(options, loaded.defaults);
+  model.stop_ids = infer::end_ids(loaded.defaults.stop_ids, *loaded.tokenizer, /*encoder=*/nullptr);
+  infer::GenerationDefaults defaults = loaded.defaults;
+  if (options.get_string("generation_config") == "vllm") defaults = {};  // OpenAI's
+  model.sampling = sampling_from(options, defaults);
   // Requests sample unless a flag says otherwise, whatever do_sample generation_config.json has:
   // that is for Hugging Face's generate().
   const bool is_told = options.is_set("do_sample") || options.is_set("temperature");
@@ -198,7 +201,7 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   if (options.is_set("max_new_tokens")) {
     model.max_new_tokens = options.get_int("max_new_tokens");
   } else {
-    model.max_new_tokens = loaded.defaults.max_new_tokens;
+    model.max_new_tokens = defaults.max_new_tokens;
   }
   model.stop = stop_words_from(options);
   model.system = loaded.system;

@@ -9,6 +9,7 @@
 #include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/output_options.h"
+#include "settings/options/system_message.h"
 
 namespace danlu::settings {
 namespace {
@@ -90,7 +91,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   data.json_keys = options.get_list("json_keys");
   data.template_name = options.get_string("template");
   data.templates_file = options.get_string_or("templates_file", "");
-  data.system = options.get_string_or("system", "");
+  data.system = system_message_from(options);
   read_names(options, "model_name", data.names.chinese_name, data.names.english_name);
   read_names(options, "model_author", data.names.chinese_author, data.names.english_author);
   if (options.has_value("enable_thinking"))

@@ -8,8 +8,8 @@ namespace danlu::settings {
 namespace {
 
 Precision precision_named(const std::string& name) {
-  if (name == "fp32" || name == "float32") return Precision::kF32;
-  if (name == "fp16" || name == "float16") return Precision::kF16;
+  if (name == "fp32" || name == "float32" || name == "float") return Precision::kF32;
+  if (name == "fp16" || name == "float16" || name == "half") return Precision::kF16;
   return Precision::kBF16;
 }
 

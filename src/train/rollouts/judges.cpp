@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "base/error.h"
 
@@ -37,20 +36,6 @@ std::vector<text::TokenId> end_by_template(const text::ChatEncoder* encoder,
 }
 
 }  // namespace
-
-std::vector<text::TokenId> stop_ids_of_answers(std::vector<text::TokenId> of_model,
-                                               const text::ChatEncoder* encoder,
-                                               const text::Tokenizer& tokenizer) {
-  std::vector<text::TokenId> ids = std::move(of_model);
-  if (encoder) {
-    const auto of_template = encoder->stop_ids();
-    ids.insert(ids.end(), of_template.begin(), of_template.end());
-  }
-  if (const auto eos = tokenizer.eos_id()) ids.push_back(*eos);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
 
 std::optional<text::TokenId> end_of_answers(const text::ChatEncoder* encoder,
                                             const std::vector<text::TokenId>& stop_ids,

@@ -12,12 +12,6 @@
 
 namespace danlu::train {
 
-/// The ids that end an answer: of_model (generation_config.json), those of the template and the end
-/// of text. encoder: nullptr: there is no template.
-std::vector<text::TokenId> stop_ids_of_answers(std::vector<text::TokenId> of_model,
-                                               const text::ChatEncoder* encoder,
-                                               const text::Tokenizer& tokenizer);
-
 /// The token that ends an answer: the template's, else the tokenizer's end of text.
 std::optional<text::TokenId> end_of_answers(const text::ChatEncoder* encoder,
                                             const std::vector<text::TokenId>& stop_ids,

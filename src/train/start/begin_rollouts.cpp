@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "infer/end_ids.h"
 #include "settings/answers_at_a_time.h"
 #include "settings/model_source.h"
 #include "train/rollouts/judges.h"
@@ -20,9 +21,9 @@ namespace danlu::train {
 namespace {
 
 std::vector<text::TokenId> stop_ids_of(const Prepared& run) {
-  return stop_ids_of_answers(
+  return infer::end_ids(
       infer::load_generation_defaults(run.source.config, run.source.companions).stop_ids,
-      run.text.encoder.get(), *run.text.tokenizer);
+      *run.text.tokenizer, run.text.encoder.get());
 }
 
 /// The model in `path`, which judges on the mesh of the policy. Collective.

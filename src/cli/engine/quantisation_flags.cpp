@@ -1,0 +1,113 @@
+#include "cli/engine/quantisation_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "device/select.h"
+#include "ops/quantized_linear.h"
+
+namespace danlu::cli {
+namespace {
+
+/// Takes what `name` asks for. Errors: UsageError where another flag asked for something else.
+void ask(const Options& options, const char* name, const std::string& type,
+         std::optional<WantedQuantisation>& wanted) {
+  const std::string flag = options.given_as(name);
+  if (wanted && wanted->type != type) {
+    throw UsageError(tr("[{}] asks for {}, [{}] for {}", flag, type, wanted->flag, wanted->type),
+                     tr("give one of them"));
+  }
+  if (!wanted) wanted = {.type = type, .flag = flag};
+}
+
+/// "": the flag asks for nothing.
+std::string type_of_bits(const Options& options) {
+  const int64_t bits = options.get_int_or("quantization_bit", 0);
+  if (bits == 0) return "";
+  if (bits == 4) return "nf4";
+  if (bits == 8) return "q8_0";
+  throw UsageError(tr("[{}] weights are held in 4 bits (NF4) or in 8 (Q8_0), got {}",
+                      options.given_as("quantization_bit"), bits),
+                   tr("--quantize q4_0 holds them in blocks of 4 bits"));
+}
+
+/// ms-swift and LLaMA-Factory have flags that shape bitsandbytes' four bits.
+void report_idle_shapes(const Options& options, const WantedQuantisation& wanted) {
+  if (wanted.type == "nf4") return;
+  std::vector<const char*> shapes = {"double_quantization"};
+  if (wanted.type != "q8_0")  // whose bits they are is said of eight, too
+    shapes.insert(shapes.end(), {"quant_method", "bnb_4bit_quant_type"});
+  std::vector<std::string> idle;
+  for (const char* name : shapes)
+    if (options.is_given(name)) idle.push_back(options.given_as(name));
+  if (idle.empty()) return;
+  log::notice("{}: without effect, since nothing asks for 4 bits (--quantization_bit 4)",
+              fmt::join(idle, ", "));
+}
+
+}  // namespace
+
+WantedQuantisation wanted_quantisation(const Options& options) {
+  std::optional<WantedQuantisation> asked;
+  const std::string own = options.get_string_or("quantize", "auto");
+  if (options.is_given("quantize") && own != "auto") ask(options, "quantize", own, asked);
+  if (options.get_bool_or("qlora", false)) ask(options, "qlora", "nf4", asked);
+  if (options.get_bool_or("load_in_4bit", false)) ask(options, "load_in_4bit", "nf4", asked);
+  const std::string by_bits = type_of_bits(options);
+  if (!by_bits.empty()) ask(options, "quantization_bit", by_bits, asked);
+  if (options.get_string_or("quantization", "") == "bitsandbytes")
+    ask(options, "quantization", "nf4", asked);
+  if (options.get_bool_or("load_in_8bit", false)) ask(options, "load_in_8bit", "q8_0", asked);
+  WantedQuantisation wanted = asked.value_or(WantedQuantisation{.type = own});
+  wanted.doubly = options.get_bool_or("double_quantization", true);
+  if (wanted.type == "q8_0" && !options.is_given("quantize")) {
+    log::notice(
+        "[{}] 8 bits are Q8_0 here, blocks of 32 weights with a factor each: --quantize q8_0",
+        wanted.flag);
+  }
+  report_idle_shapes(options, wanted);
+  return wanted;
+}
+
+models::Quantisation quantisation_for(const WantedQuantisation& wanted,
+                                      const weights::CheckpointSource& source,
+                                      const at::Device& device, bool in_parts) {
+  models::Quantisation quantisation;
+  if (wanted.type == "none") return quantisation;
+  if (wanted.type == "auto") {
+    if (in_parts && source.blocks) {
+      log::notice(
+          "matrices that the file holds in blocks are made dense: --tensor_parallel_size cuts "
+          "them where no block ends");
+    } else if (ops::multiplies_quantized(device.type())) {
+      quantisation.blocks = source.blocks;
+    }
+    quantisation.keeps_nf4 = true;
+    return quantisation;
+  }
+  if (wanted.type == "nf4") {
+    quantisation.keeps_nf4 = true;
+    quantisation.make_nf4.emplace(models::Quantisation::Nf4{.doubly = wanted.doubly});
+    return quantisation;
+  }
+  if (in_parts) {
+    throw UsageError(tr("[{}] {} does not go with --tensor_parallel_size: a matrix in parts is cut "
+                        "where no block ends",
+                        wanted.flag, wanted.type),
+                     tr("--quantize nf4 does, and one process holds any of them"));
+  }
+  if (!ops::multiplies_quantized(device.type())) {
+    throw UsageError(
+        tr("[{}] {} has no products with weights in blocks", wanted.flag, device::name_of(device)),
+        tr("add --device cpu"));
+  }
+  quantisation.make = wanted.type == "q8_0" ? BlockType::kQ8_0 : BlockType::kQ4_0;
+  return quantisation;
+}
+
+}  // namespace danlu::cli

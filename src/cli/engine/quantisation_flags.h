@@ -1,0 +1,33 @@
+// cli/engine/quantisation_flags.h: what flags of several systems say of how weights are held that
+// only answer.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "base/options.h"
+#include "models/weight_files.h"
+#include "weights/convert/checkpoint_source.h"
+
+namespace danlu::cli {
+
+/// A value of --quantize, and the flag that asks for it.
+struct WantedQuantisation {
+  std::string type = "auto";  ///< auto, none, q8_0, q4_0, nf4
+  std::string flag = "--quantize";
+  bool doubly = true;  ///< of nf4
+};
+
+/// --quantize, and the names that MindSpeed-LLM, ms-swift and LLaMA-Factory have for it: --qlora,
+/// --quantization_bit 4 or 8, --load_in_4bit, --load_in_8bit, --quantization bitsandbytes. Notices say what 8 bits are here, and
+/// which of these flags have no effect. Errors: UsageError for two that ask for different things,
+/// and for other bits.
+WantedQuantisation wanted_quantisation(const Options& options);
+
+/// How load_model is to hold the weights of `source`. Errors: UsageError for blocks on a device
+/// that does not multiply them, and in parts.
+models::Quantisation quantisation_for(const WantedQuantisation& wanted,
+                                      const weights::CheckpointSource& source,
+                                      const at::Device& device, bool in_parts);
+
+}  // namespace danlu::cli
