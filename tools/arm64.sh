@@ -8,6 +8,7 @@
 #   tools/arm64.sh test [GTEST_FILTER]  tests of rooms, on a processor with NEON alone (Cortex-A72), on one with dot
 #                                       products (Neoverse N1) and on one with all that qemu has; then a small
 #                                       model's way, compared with this machine's build
+#   tools/arm64.sh story                that way alone, in minutes
 # `test` ends with 1 if something failed; where the compiler, qemu or the packages cannot be had all are not run, which
 # it says. The others fail there.
 set -uo pipefail
@@ -220,5 +221,10 @@ case $verb in
     printf 'arm64 (emulated): %d ok, %d failed, 0 not run\n' $((${#runs[@]} + 1 - num_failed)) $num_failed
     [ $num_failed = 0 ]
     ;;
-  *) fail 'usage: tools/arm64.sh sysroot | build [TARGET…] | package | test [GTEST_FILTER]' ;;
+  story)
+    need $triplet-g++ qemu-aarch64
+    build_targets program
+    compare_stories || fail 'a small model goes another way there than here'
+    ;;
+  *) fail 'usage: tools/arm64.sh sysroot | build [TARGET…] | package | test [GTEST_FILTER] | story' ;;
 esac

@@ -13,6 +13,7 @@ struct NpuEngineAnswer {
   std::string why_not = {};              ///< why it could not answer; in the terminal's language
   std::string simulator = {};            ///< "NPU SIMULATOR …"; empty: cards
   std::vector<std::string> cards = {};   ///< "npu:0 Ascend910B3, 64.0 GiB, 61.2 GiB free"
+  std::string refused = {};              ///< why nothing is computed on these cards
   std::vector<std::string> absent = {};  ///< operators that this CANN does not have
 };
 NpuEngineAnswer ask_npu_engine(const SystemRoots& roots);

@@ -49,6 +49,7 @@ NpuEngineAnswer parse_npu_engine(const std::string& text) {
     const std::string word = line.substr(0, tab), rest = line.substr(tab + 1);
     if (word == "card") answer.cards.push_back(rest);
     if (word == "simulator") answer.simulator = rest;
+    if (word == "refused") answer.refused = rest;
     if (word == "absent") answer.absent.push_back(rest);
     if (word == "failure") answer.why_not = rest;
   }
@@ -88,7 +89,9 @@ Finding check_npu_engine(const SystemRoots& roots) {
                 tr("results are computed on the CPU: unset DANLU_NPU_LIBRARY for cards"));
   }
   if (answer.cards.empty()) finding.add(Verdict::kFailed, tr("CANN is there and sees no card"));
-  if (!answer.absent.empty()) {
+  if (!answer.refused.empty()) {
+    finding.add(Verdict::kFailed, answer.refused, tr("--device cpu computes without it"));
+  } else if (!answer.absent.empty()) {
     finding.add(
         Verdict::kWarning,
         tr("operators that are not there: {}", fmt::format("{}", fmt::join(answer.absent, " "))),

@@ -42,6 +42,8 @@ std::string description() {
       text += fmt::format("card\tnpu:{} {}, {}, {}\n", device, chip_name(),
                           format_bytes(memory.total), tr("{} free", format_bytes(memory.free)));
     }
+    if (const std::string why_not = why_not_on(chip_name()); count > 0 && !why_not.empty())
+      text += "refused\t" + why_not + "\n";
     for (const std::string& name : absent_operators()) text += "absent\t" + name + "\n";
   } catch (const Error& error) {
     text += fmt::format("failure\t{}\n", error.what());

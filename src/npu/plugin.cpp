@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "device/memory.h"
 #include "device/npu.h"
 #include "npu/communicator.h"
@@ -23,7 +24,11 @@ int danlu_npu_count(bool or_none) {
   using namespace danlu;
   if (or_none && !npu::cann_is_here()) return 0;
   try {
-    return npu::device_count();
+    const int count = npu::device_count();
+    const std::string why_not = or_none && count > 0 ? npu::why_not_on(npu::chip_name()) : "";
+    if (why_not.empty()) return count;
+    log::notice("the NPUs are passed over: {}", why_not);
+    return 0;
   } catch (const Error&) {
     if (or_none) return 0;
     throw;
@@ -33,6 +38,10 @@ int danlu_npu_count(bool or_none) {
 /// Starts the device, and fills its table the first time. Errors: DeviceError.
 void danlu_npu_open(int index) {
   using namespace danlu;
+  if (const std::string why_not = npu::why_not_on(npu::chip_name()); !why_not.empty()) {
+    throw DeviceError("[npu] " + npu::card_name(index) + ": " + why_not,
+                      tr("--device cpu computes without it"));
+  }
   npu::enter(index);
   npu::set_current_device(index);
   static const bool is_filled = [] {

@@ -123,6 +123,37 @@ TEST_F(NpuFamilyLines, WhatACannHasNoOperatorForIsSaidBeforeAnythingIsPrepared) 
   EXPECT_THAT(refused.err, Not(HasSubstr("tokenise")));
 }
 
+TEST_F(NpuFamilyLines, ChipsThatCannHasNoOperatorsForAreNamedAndPassedOverByAuto) {
+  const auto ask = [&](const std::string& device, const std::string& chip) {
+    auto environment = simulated();
+    environment["NPU_SIM_CHIP"] = chip;
+    return run_words({"infer", "--model", good("model"), "--prompt", "the fox", "--max_new_tokens",
+                      "8", "--device", device},
+                     environment);
+  };
+  const ProgramResult cpu = ask("cpu", "910B");
+  ASSERT_EQ(cpu.exit_code, 0) << cpu.err;
+  for (const auto& [chip, name] :
+       {std::pair("910A", "Ascend910A"), std::pair("310P", "Ascend310P3")}) {
+    expect_error(ask("npu", chip), 5, {"npu:0", name, "Ascend910B", "--device cpu"});
+    const ProgramResult by_auto = ask("auto", chip);
+    EXPECT_EQ(by_auto.out, cpu.out) << by_auto.err;
+    EXPECT_THAT(by_auto.err, HasSubstr(name));
+    auto environment = simulated();
+    environment["NPU_SIM_CHIP"] = chip;
+    const ProgramResult doctor = run_words({"doctor", "--only", "npu_engine"}, environment);
+    EXPECT_EQ(doctor.exit_code, 5) << doctor.out;
+    EXPECT_THAT(doctor.out, HasSubstr(name));
+  }
+  auto other = simulated();
+  other["NPU_SIM_CHIP"] = "Ascend910B4";
+  EXPECT_EQ(run_words({"infer", "--model", good("model"), "--prompt", "the fox", "--max_new_tokens",
+                       "8", "--device", "npu"},
+                      other)
+                .out,
+            cpu.out);
+}
+
 /// CANN without newer functions, CANN with its operators by family, and the card that auto finds.
 TEST_F(NpuFamilyLines, EveryCannAnswersAndAutoFindsTheCard) {
   const auto ask = [&](const std::string& device, const std::string& variant) {

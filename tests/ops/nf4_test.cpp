@@ -139,5 +139,27 @@ TEST(Nf4, KernelsAgreeWithTheComposite) {
   }
 }
 
+TEST(Nf4, OfFewRowsAreProductsWithTheNumbers) {
+  for (const bool doubly : {false, true}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor whole = random_matrix(75, 704, type);
+      // A rank's part, in two pieces of the whole.
+      const Nf4Matrix weight = made(whole, {64, doubly, type}, {{3, 20, 0, 704}, {40, 21, 0, 704}});
+      const at::Tensor dense = oracle::nf4_rows(weight, 0, 41, type).to(at::kDouble);
+      const at::Tensor bias = test::random_f64({41}, 4).to(type);
+      for (const int64_t n : {1, 5, 8}) {
+        const at::Tensor x = test::random_f64({n, 704}, 3).to(type);
+        const at::Tensor y = nf4_linear(x, weight, bias);
+        const at::Tensor exact = x.to(at::kDouble).matmul(dense.t()) + bias.to(at::kDouble),
+                         sums = x.to(at::kDouble).abs().matmul(dense.abs().t());
+        const double step = type == at::kFloat ? 0x1p-23 : 0x1p-8;
+        const at::Tensor limit = exact.abs() * step + sums * 40 * 0x1p-24;
+        EXPECT_LE(((y.to(at::kDouble) - exact).abs() / limit).max().item<double>(), 1)
+            << type << " " << n;
+      }
+    }
+  }
+}
+
 }  // namespace nf4_test
 }  // namespace danlu::ops

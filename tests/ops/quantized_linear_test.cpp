@@ -115,6 +115,29 @@ TEST(QuantizedLinear, ARowDoesNotDependOnTheOthersNorOnThreads) {
   at::set_num_threads(threads);
 }
 
+/// Inputs of a power of two times whole numbers lose nothing in bf16 and to the CPU's codes.
+TEST(QuantizedLinear, OfFewRowsIsRoundedOnceAndEachIsItsOwn) {
+  for (const BlockType type : kBlockTypes) {
+    const Matrix matrix = random_matrix(type, 37, 768);
+    at::Tensor codes = at::randint(-127, 128, {8, 24, 32}, at::kDouble);
+    codes.select(2, 0).fill_(127);
+    const at::Tensor x = (codes / 64).view({8, 768});
+    const at::Tensor bias = test::random_f64({37}, 5).to(at::kBFloat16);
+    const at::Tensor together = quantized_linear(x.to(at::kBFloat16), matrix.weight, bias);
+    const at::Tensor exact = x.matmul(matrix.dense_OI.t()) + bias.to(at::kDouble);
+    const at::Tensor sums = x.abs().matmul(matrix.dense_OI.abs().t());
+    const at::Tensor limit = exact.abs() * 0x1p-8 + sums * 40 * 0x1p-24;
+    EXPECT_LE(((together.to(at::kDouble) - exact).abs() / limit).max().item<double>(), 1)
+        << name_of(type);
+    for (const int64_t rows : {1, 3, 7}) {
+      const at::Tensor some = x.narrow(0, 8 - rows, rows).to(at::kBFloat16);
+      EXPECT_TRUE(at::equal(quantized_linear(some, matrix.weight, bias),
+                            together.narrow(0, 8 - rows, rows)))
+          << name_of(type) << " " << rows;
+    }
+  }
+}
+
 TEST(QuantizedLinear, SeveralWeightsGiveWhatEachGivesAlone) {
   const Matrix first = random_matrix(BlockType::kQ4_K, 1000, 512),
                second = random_matrix(BlockType::kQ8_0, 7, 512),

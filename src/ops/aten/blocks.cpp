@@ -100,7 +100,16 @@ int64_t bands_at_a_time(const BlockWeight& weight) {
   return std::max<int64_t>(1, kWideNumbers / (kBandRows * weight.columns()));
 }
 
-at::Tensor block_product(const at::Tensor& x_NI, const BlockFactor& factor) {
+at::Tensor dense_bands(const BlockWeight& weight, int64_t band, int64_t bands,
+                       at::ScalarType type) {
+  const Bands here =
+      bands_of(weight, [&](const at::Tensor& all) { return all.narrow(0, band, bands); });
+  return dense(weight.type(), here).to(type);
+}
+
+}  // namespace
+
+at::Tensor block_product(const at::Tensor& x_NI, const BlockFactor& factor, DenseBands dense) {
   const BlockWeight& weight = factor.weight;
   const Backend& table = backend_of(x_NI.device().type());
   const at::ScalarType type = x_NI.scalar_type();
@@ -109,9 +118,7 @@ at::Tensor block_product(const at::Tensor& x_NI, const BlockFactor& factor) {
   for (int64_t band = 0; band < weight.num_bands(); band += step) {
     const int64_t bands = std::min(step, weight.num_bands() - band), row = band * kBandRows,
                   rows = std::min(bands * kBandRows, weight.rows() - row);
-    const Bands here =
-        bands_of(weight, [&](const at::Tensor& all) { return all.narrow(0, band, bands); });
-    const at::Tensor dense_OI = dense(weight.type(), here).narrow(0, 0, rows).to(type);
+    const at::Tensor dense_OI = dense(weight, band, bands, type).narrow(0, 0, rows);
     const at::Tensor bias =
         factor.bias_O.defined() ? factor.bias_O.narrow(0, row, rows) : at::Tensor();
     y_NO.narrow(1, row, rows).copy_(table.product(x_NI, dense_OI, bias, type));
@@ -119,13 +126,12 @@ at::Tensor block_product(const at::Tensor& x_NI, const BlockFactor& factor) {
   return y_NO;
 }
 
-}  // namespace
-
 std::vector<at::Tensor> block_products(const at::Tensor& x_NI,
                                        std::span<const BlockFactor> factors) {
   std::vector<at::Tensor> results;
   results.reserve(factors.size());
-  for (const BlockFactor& factor : factors) results.push_back(block_product(x_NI, factor));
+  for (const BlockFactor& factor : factors)
+    results.push_back(block_product(x_NI, factor, &dense_bands));
   return results;
 }
 

@@ -37,6 +37,10 @@ at::Tensor nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count, at::S
 /// of x are not quantised, as the CPU's are. Ids outside of the vocabulary are the device's error.
 std::vector<at::Tensor> block_products(const at::Tensor& x_NI,
                                        std::span<const BlockFactor> factors);
+/// One of them, whose bands from `band` on `dense` gives as [bands · 16 or fewer, I] in a type.
+using DenseBands = at::Tensor (*)(const BlockWeight& weight, int64_t band, int64_t bands,
+                                  at::ScalarType type);
+at::Tensor block_product(const at::Tensor& x_NI, const BlockFactor& factor, DenseBands dense);
 at::Tensor block_rows(const BlockWeight& weight, const at::Tensor& ids_N, at::ScalarType type);
 
 NormResult rms_norm(const at::Tensor& x, const at::Tensor& weight_D, double eps);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/aten/table.h"
+#include "ops/block_weight.h"
 #include "ops/cuda/entries.h"
 #include "ops/dropout_threshold.h"
 
@@ -299,9 +300,13 @@ Nf4Rows rows_of(const Nf4Matrix& weight, int64_t begin, int64_t end, int64_t rec
   return rows;
 }
 
+const Nf4Tables& own_nf4_tables() {
+  static const Nf4Tables tables = nf4_tables();
+  return tables;
+}
+
 at::Tensor own_nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count,
                         at::ScalarType type) {
-  static const Nf4Tables tables = nf4_tables();
   const OnDevice on(weight.bytes);
   const Nf4Layout& layout = *weight.layout;
   const at::Tensor rows_RI = empty_of({count, layout.columns()}, weight.bytes, type);
@@ -311,10 +316,90 @@ at::Tensor own_nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count,
                   end = std::min(first + count, rect_end);
     rect_begin = rect_end;
     if (begin >= end || layout.columns() == 0) continue;
-    nf4_rows(type_of(type), rows_of(weight, begin, end, rect_end), tables,
+    nf4_rows(type_of(type), rows_of(weight, begin, end, rect_end), own_nf4_tables(),
              rows_RI.narrow(0, begin - first, end - begin).data_ptr(), on.stream);
   }
   return rows_RI;
+}
+
+/// Its rows are multiples of 4 numbers, but a view may begin anywhere.
+at::Tensor aligned(const at::Tensor& x_NI) {
+  return x_NI.storage_offset() % 4 == 0 ? x_NI : x_NI.clone();
+}
+
+at::Tensor own_nf4_product(const at::Tensor& given_NI, const Nf4Matrix& weight,
+                           const at::Tensor& given_bias_O) {
+  const Nf4Layout& layout = *weight.layout;
+  const int64_t columns = layout.columns(), block = layout.form().block;
+  if (given_NI.size(0) > kMostFewRows || columns != layout.whole_columns() ||
+      columns % block != 0 || block % 8 != 0 || layout.codes_at() % 4 != 0)
+    return aten::nf4_product(given_NI, weight, given_bias_O);
+  const OnDevice on(given_NI);
+  const at::Tensor x_NI = aligned(given_NI.contiguous());
+  const at::Tensor bias_O = given_bias_O.defined() ? given_bias_O.contiguous() : at::Tensor();
+  const at::Tensor y_NO = at::empty({x_NI.size(0), layout.rows()}, x_NI.options());
+  int64_t row = 0;
+  for (const Nf4Rect& rect : layout.rects()) {
+    const int64_t end = row + rect.rows;
+    nf4_product(type_of(x_NI), rows_of(weight, row, end, end), own_nf4_tables(), x_NI.data_ptr(),
+                x_NI.size(0),
+                bias_O.defined() ? bias_O.narrow(0, row, rect.rows).data_ptr() : nullptr,
+                y_NO.narrow(1, row, rect.rows).data_ptr(), layout.rows(), on.stream);
+    row = end;
+  }
+  return y_NO;
+}
+
+// ---- weights in blocks ----
+
+BlockKind kind_of(BlockType type) {
+  if (type == BlockType::kQ8_0) return BlockKind::kQ8_0;
+  if (type == BlockType::kQ4_0) return BlockKind::kQ4_0;
+  if (type == BlockType::kQ4_K) return BlockKind::kQ4_K;
+  if (type == BlockType::kQ6_K) return BlockKind::kQ6_K;
+  throw InternalError("[cuda] kernels were given blocks of another type than they take");
+}
+
+BlockBands bands_from(const BlockWeight& weight, int64_t band, int64_t rows) {
+  const auto bytes_from = [&](const at::Tensor& all) {
+    return all.data_ptr<uint8_t>() + band * (all.numel() / weight.num_bands());
+  };
+  return {kind_of(weight.type()),
+          bytes_from(weight.codes()),
+          bytes_from(weight.scales()),
+          weight.supers().numel() > 0 ? bytes_from(weight.supers()) : nullptr,
+          rows,
+          weight.columns()};
+}
+
+at::Tensor own_dense_bands(const BlockWeight& weight, int64_t band, int64_t bands,
+                           at::ScalarType type) {
+  const OnDevice on(weight.codes());
+  const int64_t rows = std::min(bands * kBandRows, weight.rows() - band * kBandRows);
+  const at::Tensor rows_OI = empty_of({rows, weight.columns()}, weight.codes(), type);
+  block_numbers(type_of(type), bands_from(weight, band, rows), rows_OI.data_ptr(), on.stream);
+  return rows_OI;
+}
+
+at::Tensor own_block_product(const at::Tensor& given_NI, const BlockFactor& factor) {
+  const BlockWeight& weight = factor.weight;
+  if (given_NI.size(0) > kMostFewRows || weight.rows() == 0)
+    return aten::block_product(given_NI, factor, &own_dense_bands);
+  const OnDevice on(given_NI);
+  const at::Tensor x_NI = aligned(given_NI);
+  const at::Tensor bias_O = factor.bias_O.defined() ? factor.bias_O.contiguous() : at::Tensor();
+  const at::Tensor y_NO = at::empty({x_NI.size(0), weight.rows()}, x_NI.options());
+  block_product(type_of(x_NI), bands_from(weight, 0, weight.rows()), x_NI.data_ptr(), x_NI.size(0),
+                bias_O.defined() ? bias_O.data_ptr() : nullptr, y_NO.data_ptr(), on.stream);
+  return y_NO;
+}
+
+std::vector<at::Tensor> own_block_products(const at::Tensor& x_NI,
+                                           std::span<const BlockFactor> factors) {
+  std::vector<at::Tensor> results;
+  results.reserve(factors.size());
+  for (const BlockFactor& factor : factors) results.push_back(own_block_product(x_NI, factor));
+  return results;
 }
 
 }  // namespace
@@ -334,6 +419,8 @@ void add_kernels(Backend& table) {
   table.store_in_pages = &own_store_in_pages;
   table.attention_over_pages = &own_attention_over_pages;
   table.nf4_rows = &own_nf4_rows;
+  table.nf4_product = &own_nf4_product;
+  table.block_products = &own_block_products;
 }
 
 }  // namespace danlu::ops::cuda

@@ -121,5 +121,26 @@ struct Nf4Tables {
   float numbers[16], factors[256];
 };
 void nf4_rows(Type type, const Nf4Rows& rows, const Nf4Tables& tables, void* out, Stream stream);
+/// How many rows are multiplied with a quantised weight as it is.
+inline constexpr int kMostFewRows = 8;
+/// x [count, columns], whose rows begin where 4 numbers are aligned; bias [rows.rows] or null; rows
+/// of y lie y_stride apart. At most kMostFewRows of x. REQUIRES: whole rows of whole blocks, codes
+/// where 4 bytes are aligned.
+void nf4_product(Type type, const Nf4Rows& rows, const Nf4Tables& tables, const void* x,
+                 int64_t count, const void* bias, void* y, int64_t y_stride, Stream stream);
+
+/// Bands of a weight in blocks (ops/block_weight.h), from the first of them on.
+enum class BlockKind { kQ8_0, kQ4_0, kQ4_K, kQ6_K };
+struct BlockBands {
+  BlockKind kind;
+  const uint8_t *codes, *scales, *supers;
+  int64_t rows, columns;
+};
+/// x [rows, columns], whose rows begin where 4 numbers are aligned; bias [weight.rows] or null; y
+/// [rows, weight.rows]. At most kMostFewRows of x.
+void block_product(Type type, const BlockBands& weight, const void* x, int64_t rows,
+                   const void* bias, void* y, Stream stream);
+/// out [rows, columns], as aligned.
+void block_numbers(Type type, const BlockBands& weight, void* out, Stream stream);
 
 }  // namespace danlu::ops::cuda
