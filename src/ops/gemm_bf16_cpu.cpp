@@ -2,6 +2,8 @@
 // target. Denormal numbers count as 0 with both.
 #include <hwy/base.h>
 
+#include <algorithm>
+
 #include "ops/gemm_kernels_cpu.h"
 
 #if defined(__x86_64__)
@@ -64,8 +66,15 @@ constexpr size_t kVectors = 4;
 /// 6 x 4 sums, 4 vectors of the panel and a broadcast word: 29 of the 32 registers of either.
 constexpr size_t kRows = 6;
 
-template <size_t kTileRows, size_t kUsed>
-void multiply_rows(const TileProduct& p, const char* left, float* c) {
+/// Asks for lines of what is read next, evenly while a tile is computed.
+struct Bf16Ahead {
+  const char* line;
+  size_t bytes;  ///< from one request to the next
+};
+constexpr size_t kStepsARequest = 2;
+
+template <size_t kTileRows, size_t kUsed, bool kAsks>
+void multiply_rows(const TileProduct& p, const char* left, float* c, Bf16Ahead& ahead) {
   Floats sums[kTileRows][kUsed];
 #pragma GCC unroll 12
   for (size_t r = 0; r < kTileRows; ++r) {
@@ -74,6 +83,12 @@ void multiply_rows(const TileProduct& p, const char* left, float* c) {
   }
   const char* panel = static_cast<const char*>(p.panel);
   for (size_t step = 0; step < p.steps; ++step) {
+    if constexpr (kAsks) {
+      if (step % kStepsARequest == 0) {
+        __builtin_prefetch(ahead.line, /*rw=*/0, /*second cache*/ 2);
+        ahead.line += ahead.bytes;
+      }
+    }
     Pairs right[kUsed];
 #pragma GCC unroll 4
     for (size_t v = 0; v < kUsed; ++v) right[v] = pairs_at(panel + v * sizeof(Pairs));
@@ -96,13 +111,15 @@ void multiply_rows(const TileProduct& p, const char* left, float* c) {
   }
 }
 
-template <size_t kUsed>
+template <size_t kUsed, bool kAsks>
 void multiply_all_rows(const TileProduct& p) {
   const char* left = static_cast<const char*>(p.left);
   float* c = p.c;
   size_t rows = p.rows;
+  const size_t requests = (rows + kRows - 1) / kRows * ((p.steps + 1) / kStepsARequest);
+  Bf16Ahead ahead{static_cast<const char*>(p.next), p.next_bytes / std::max<size_t>(1, requests)};
   const auto next = [&]<size_t kCount>() {
-    multiply_rows<kCount, kUsed>(p, left, c);
+    multiply_rows<kCount, kUsed, kAsks>(p, left, c, ahead);
     left += kCount * p.left_row;
     c += kCount * p.c_row;
     rows -= kCount;
@@ -133,9 +150,9 @@ size_t bf16_panel_columns() { return kVectors * kLanes; }
 
 void multiply_bf16_tile(const TileProduct& p) {
   const size_t vectors = p.columns == 0 ? kVectors : (p.columns + kLanes - 1) / kLanes;
-  if (vectors == 1) return multiply_all_rows<1>(p);
-  if (vectors == 2) return multiply_all_rows<2>(p);
-  multiply_all_rows<kVectors>(p);
+  if (vectors == 1) return multiply_all_rows<1, false>(p);
+  if (vectors == 2) return multiply_all_rows<2, false>(p);
+  p.next ? multiply_all_rows<kVectors, true>(p) : multiply_all_rows<kVectors, false>(p);
 }
 
 HWY_POP_ATTRIBUTES

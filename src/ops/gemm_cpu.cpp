@@ -30,6 +30,8 @@ constexpr size_t kLongSliceSteps = 4 * kBlockSteps;
 constexpr size_t kTileSteps = 128;
 // What is packed at a time of either factor: about half of a third cache of eight cores.
 constexpr size_t kGroupBytes = size_t{4} << 20;
+// Rows that stay in a core's second cache while panels pass.
+constexpr size_t kStayingBytes = size_t{512} << 10;
 // Sums that wait for the next slice, which they come back from a cache for.
 constexpr size_t kSumBytes = size_t{8} << 20;
 
@@ -64,6 +66,7 @@ class Gemm {
   }
 
   void run() {
+    if (goes_by_panels()) return panel_by_panel();
     static thread_local ScratchMemory right_memory, left_memory, sum_memory;
     const size_t panel_bytes = slice_ * columns_ * kWord;
     const size_t panels = (p_.n + columns_ - 1) / columns_;
@@ -114,6 +117,10 @@ class Gemm {
     return rows;
   }
 
+  struct Panel {
+    const char* data = nullptr;
+    size_t bytes = 0;
+  };
   /// A slice of some panels of the right factor, and what is made of them.
   struct Group {
     size_t first_panel, panels;
@@ -171,7 +178,7 @@ class Gemm {
       const TileShapes shapes(arithmetic_);
       for (; task < past; ++task) {
         const size_t block = task / g.panels, begin = block * block_rows_;
-        tile(g, first + begin, rows_of(block), task % g.panels, left_rows(g, first, begin));
+        tile(g, first + begin, rows_of(block), task % g.panels, left_rows(g, first, begin), {});
       }
     });
   }
@@ -182,10 +189,44 @@ class Gemm {
     return {static_cast<const char*>(rows.data), rows.across * size_of(rows.element), kWord};
   }
 
-  struct Panel {
-    const char* data;
-    size_t bytes;
-  };
+  /// Whether to take the rows through one panel after the other: they stay in the second cache, and
+  /// there are panels enough for all threads.
+  bool goes_by_panels() const {
+    if (!reads_left_in_place_ || is_sliced()) return false;
+    if (p_.m <= block_rows_) return true;
+    const auto threads = static_cast<size_t>(at::get_num_threads());
+    const size_t panels = (p_.n + columns_ - 1) / columns_;
+    return p_.m * p_.k * size_of(p_.left.element) <= kStayingBytes &&
+           (panels % threads == 0 || panels >= 8 * threads);
+  }
+  /// Each thread packs a panel and multiplies it from the cache that it went to, while the
+  /// processor reads what the next one is packed from.
+  void panel_by_panel() const {
+    const size_t panels = (p_.n + columns_ - 1) / columns_;
+    device::parallel_for(0, static_cast<int64_t>(panels), 1, [&](int64_t begin, int64_t end) {
+      static thread_local ScratchMemory memory;
+      Group g{0, 1, 0, steps_, memory.of(slice_ * columns_ * kWord), nullptr};
+      const TileShapes shapes(arithmetic_);
+      for (int64_t i = begin; i < end; ++i) {
+        g.first_panel = static_cast<size_t>(i);
+        pack_panel(g, 0, g.right);
+        for (size_t row = 0; row < p_.m; row += block_rows_)
+          tile(g, row, std::min(block_rows_, p_.m - row), 0, left_rows(g, row, 0),
+               row > 0       ? Panel{}
+               : i + 1 < end ? source_of(p_.right.data, i + 1)
+                             : source_of(p_.next, begin));
+      }
+    });
+  }
+  /// What a panel of a right factor is packed from, where that is one piece of memory.
+  Panel source_of(const void* right, int64_t panel) const {
+    const Factor& f = p_.right;
+    if (!right || p_.tiles || f.along != 1 || f.across != p_.k) return {};
+    const size_t column = static_cast<size_t>(panel) * columns_;
+    return {static_cast<const char*>(from({f.element, right, f.along, f.across}, column, 0).data),
+            std::min(columns_, p_.n - column) * p_.k * size_of(f.element)};
+  }
+
   /// What a thread reads after these steps of panel `i`, where the processor wants to be asked:
   /// more of it, or the next one's first; after the last the first of all, from which the next rows
   /// go.
@@ -198,7 +239,9 @@ class Gemm {
             std::min(kBlockSteps, g.steps - first) * columns_ * kWord};
   }
 
-  void tile(const Group& g, size_t row, size_t rows, size_t i, const LeftRows& left) const {
+  /// source: what to read meanwhile.
+  void tile(const Group& g, size_t row, size_t rows, size_t i, const LeftRows& left,
+            const Panel& source) const {
     static thread_local ScratchMemory memory;
     const size_t column = (g.first_panel + i) * columns_, width = std::min(columns_, p_.n - column);
     char* const to = static_cast<char*>(p_.c) + (row * p_.c_row + column) * size_of(p_.element);
@@ -212,13 +255,21 @@ class Gemm {
                  : reinterpret_cast<float*>(memory.of(rows * columns_ * kWord));
     }
     for (size_t step = 0; step < std::max<size_t>(1, g.steps); step += kBlockSteps) {
-      const Panel next = panel_after(g, i, step);
+      const Panel next = source.data ? part_of(source, g, step) : panel_after(g, i, step);
       multiply_tile(arithmetic_,
                     {rows, std::min(kBlockSteps, g.steps - step), left.data + step * left.step,
                      left.row, left.step, right + step * columns_ * kWord, c, c_row,
                      g.step + step > 0 || (is_direct && p_.add), next.data, next.bytes, width});
     }
     if (!is_direct && g.step + slice_ >= steps_) finish(rows, width, column, {c, c_row}, to);
+  }
+
+  /// What of it is read during these steps.
+  static Panel part_of(const Panel& source, const Group& g, size_t step) {
+    const size_t first = source.bytes / g.steps * step,
+                 end = step + kBlockSteps >= g.steps ? source.bytes
+                                                     : first + source.bytes / g.steps * kBlockSteps;
+    return {source.data + first, end - first};
   }
 
   struct Sums {

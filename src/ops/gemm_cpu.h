@@ -37,6 +37,7 @@ struct MatrixProduct {
   const void* bias = nullptr;         ///< [n]
   bool add = false;                   ///< REQUIRES: c is f32, and there is no bias
   const RightTiles* tiles = nullptr;  ///< the right factor, of which `right` has the type alone
+  const void* next = nullptr;  ///< the next call's right factor, if it is laid out as this one
 };
 void multiply(const MatrixProduct& product);
 

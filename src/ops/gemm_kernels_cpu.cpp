@@ -141,6 +141,57 @@ HWY_INLINE void turn_four(const T* const from[4], size_t bytes_left, size_t step
   }
 }
 
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+
+/// Four words of four columns, each `apart` bytes from the one before.
+template <typename T>
+HWY_INLINE hn::Vec<hn::Full512<uint32_t>> four_blocks(const char* column, size_t apart) {
+  const auto words = [&](size_t i) {
+    return four_words(reinterpret_cast<const T*>(column + i * apart));
+  };
+  const hn::Full256<uint32_t> halves;
+  return hn::Combine(hn::Full512<uint32_t>(), hn::Combine(halves, words(3), words(2)),
+                     hn::Combine(halves, words(1), words(0)));
+}
+
+/// turn_four of 16 columns at once, which fill lines of the panel.
+template <typename T>
+HWY_INLINE void turn_sixteen(const char* first, size_t column_bytes, size_t width, uint32_t* to) {
+  const hn::Full512<uint32_t> words;
+  const hn::Full512<uint64_t> doubles;
+  const size_t apart = 4 * column_bytes;
+  const auto c0 = four_blocks<T>(first, apart), c1 = four_blocks<T>(first + column_bytes, apart),
+             c2 = four_blocks<T>(first + 2 * column_bytes, apart),
+             c3 = four_blocks<T>(first + 3 * column_bytes, apart);
+  const auto low02 = hn::BitCast(doubles, hn::InterleaveLower(words, c0, c1)),
+             low13 = hn::BitCast(doubles, hn::InterleaveLower(words, c2, c3)),
+             high02 = hn::BitCast(doubles, hn::InterleaveUpper(words, c0, c1)),
+             high13 = hn::BitCast(doubles, hn::InterleaveUpper(words, c2, c3));
+  hn::StoreU(hn::BitCast(words, hn::InterleaveLower(doubles, low02, low13)), words, to);
+  hn::StoreU(hn::BitCast(words, hn::InterleaveUpper(doubles, low02, low13)), words, to + width);
+  hn::StoreU(hn::BitCast(words, hn::InterleaveLower(doubles, high02, high13)), words,
+             to + 2 * width);
+  hn::StoreU(hn::BitCast(words, hn::InterleaveUpper(doubles, high02, high13)), words,
+             to + 3 * width);
+}
+
+/// Steps of 16 columns, a multiple of four; asks for `ahead` meanwhile, where as many columns begin
+/// that are wanted next, or nullptr.
+template <typename T>
+HWY_INLINE void turn_wide(const char* first, const char* ahead, size_t column_bytes, size_t steps,
+                          size_t width, uint32_t* to) {
+  constexpr size_t kStepsOfLine = 64 / sizeof(T);
+  for (size_t step = 0; step < steps; step += 4) {
+    if (ahead && step % kStepsOfLine == 0) {
+      for (size_t i = 0; i < 16; ++i)
+        __builtin_prefetch(ahead + i * column_bytes + step * sizeof(T), /*rw=*/0, 2);
+    }
+    turn_sixteen<T>(first + step * sizeof(T), column_bytes, width, to + step * width);
+  }
+}
+
+#endif
+
 /// k is contiguous in the source, columns in the panel. T: a word's worth of elements.
 template <typename T>
 HWY_INLINE void pack_turned(const char* data, size_t column_bytes, size_t k_bytes, size_t steps,
@@ -154,7 +205,20 @@ HWY_INLINE void pack_turned(const char* data, size_t column_bytes, size_t k_byte
   for (size_t chunk = 0; chunk < steps; chunk += kChunk) {
     const size_t end = std::min(steps, chunk + kChunk);
     const uint32_t* written_ahead = to + end * width;  // a line for each four by four words
-    for (size_t j = 0; j < width; j += 4) {
+    size_t j = 0;
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+    if ((end - chunk) % 4 == 0 && end * sizeof(T) <= k_bytes) {
+      for (; j + 16 <= count; j += 16) {
+        const bool goes_on = j + 32 <= count;
+        const char* const ahead =
+            data + (goes_on ? (j + 16) * column_bytes + chunk * sizeof(T) : end * sizeof(T));
+        turn_wide<T>(data + j * column_bytes + chunk * sizeof(T),
+                     goes_on || end < steps ? ahead : nullptr, column_bytes, end - chunk, width,
+                     to + chunk * width + j);
+      }
+    }
+#endif
+    for (; j < width; j += 4) {
       const T* from[4];
       size_t further[4];
       for (size_t i = 0; i < 4; ++i) {

@@ -93,7 +93,8 @@ struct TileProduct {
   float* c;
   size_t c_row;  ///< in elements
   bool add;
-  /// The panel that this thread reads next: f32 tiles ask for it while they compute. May be null.
+  /// What this thread reads next, a panel or what one is packed from: tiles of f32 and of bf16 ask
+  /// for it while they compute. May be null.
   const void* next = nullptr;
   size_t next_bytes = 0;
   /// Columns of c that are wanted; vectors of others may be left out. 0: the panel's.

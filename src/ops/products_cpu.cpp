@@ -34,14 +34,16 @@ struct Multiplied {
   int64_t right_k;
 };
 void multiply_into(const Multiplied& factors, const at::Tensor& to, const at::Tensor& bias,
-                   bool add) {
+                   bool add, const at::Tensor& next = {}) {
   const at::Tensor left = with_unit_stride(factors.left), right = with_unit_stride(factors.right);
   const at::Tensor whole_bias =
       bias.defined() ? bias.to(to.scalar_type()).contiguous() : at::Tensor();
-  multiply({unsigned_of(to.size(0)), unsigned_of(to.size(1)),
-            unsigned_of(left.size(factors.left_k)), factor_of(left, factors.left_k),
-            factor_of(right, factors.right_k), element_of(to), to.data_ptr(),
-            unsigned_of(to.stride(0)), bias.defined() ? whole_bias.data_ptr() : nullptr, add});
+  multiply(
+      {unsigned_of(to.size(0)), unsigned_of(to.size(1)), unsigned_of(left.size(factors.left_k)),
+       factor_of(left, factors.left_k), factor_of(right, factors.right_k), element_of(to),
+       to.data_ptr(), unsigned_of(to.stride(0)), bias.defined() ? whole_bias.data_ptr() : nullptr,
+       add, nullptr,
+       next.defined() && next.strides() == factors.right.strides() ? next.data_ptr() : nullptr});
 }
 
 /// A result that kernels can round to.
@@ -79,6 +81,7 @@ at::Tensor multiply_groups(const at::Tensor& rows_RI, std::span<const at::Tensor
   for (size_t group = 0; group < counts.size(); ++group) {
     const int64_t count = counts[group];
     if (count == 0) continue;
+    const bool has_next = group + 1 < counts.size() && counts[group + 1] > 0;
     const at::Tensor rows_nI = rows_RI.narrow(0, first, count),
                      to_nO = all_RO.narrow(0, first, count);
     if (k == 1 && all_RO.scalar_type() == rows_RI.scalar_type() &&
@@ -88,7 +91,8 @@ at::Tensor multiply_groups(const at::Tensor& rows_RI, std::span<const at::Tensor
     } else if (k == 1 && packs_rows(rows_nI, weights[group])) {
       multiply_turned_into(rows_nI, weights[group], to_nO);
     } else {
-      multiply_into({rows_nI, 1, weights[group], k}, to_nO, {}, false);
+      multiply_into({rows_nI, 1, weights[group], k}, to_nO, {}, false,
+                    has_next ? weights[group + 1] : at::Tensor());
     }
     first += count;
   }

@@ -1,6 +1,7 @@
 // Products of groups of rows against one linear layer for each group.
 #include "ops/grouped_linear.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -90,6 +91,64 @@ TEST(GroupedLinear, GivesTheBitsOfALinearLayer) {
                      weight = random_f64({outputs, inputs}, random()).to(at::kFloat);
     EXPECT_TRUE(at::equal(grouped_linear(x, {weight}, {rows}), linear(x, weight)))
         << rows << " " << inputs;
+  }
+}
+
+int64_t one_of(std::mt19937& random, const std::vector<int64_t>& list) {
+  return list[random() % list.size()];
+}
+at::Tensor whole_numbers(at::IntArrayRef sizes, std::mt19937& random) {
+  return random_f64(sizes, random()).mul(2).round().clamp(-2, 2);
+}
+
+/// The result and the gradients of everything.
+std::vector<at::Tensor> all_of(const Grouped& g, const at::Tensor& d_y_RO) {
+  std::vector<at::Tensor> inputs{g.x_RI};
+  inputs.insert(inputs.end(), g.weights_OI.begin(), g.weights_OI.end());
+  for (at::Tensor& input : inputs) input.requires_grad_(true);
+  const at::Tensor y = grouped_linear(g.x_RI, g.weights_OI, g.counts);
+  auto all = torch::autograd::grad({y}, inputs, {d_y_RO});
+  all.push_back(y.detach());
+  return all;
+}
+
+/// Shapes around the borders of tiles, panels and blocks.
+Grouped groups_at_borders(std::mt19937& random) {
+  Grouped g;
+  const int64_t inputs = one_of(random, {1, 2, 6, 62, 64, 66, 130, 192, 1024, 2050, 2306}),
+                outputs = one_of(random, {1, 15, 16, 17, 47, 63, 64, 65, 128, 131, 200, 300});
+  const size_t groups = 1 + random() % 4;
+  int64_t rows = 0;
+  for (size_t i = 0; i < groups; ++i) {
+    g.counts.push_back(one_of(random, {0, 1, 33, 63, 64, 65, 95, 96, 97, 130, 200, 300}));
+    g.weights_OI.push_back(whole_numbers({outputs, inputs}, random));
+    rows += g.counts.back();
+  }
+  g.x_RI = whole_numbers({rows, inputs}, random);
+  return g;
+}
+
+/// Sums of small whole numbers are exact, so a result is the true one, rounded once.
+TEST(GroupedLinear, OfWholeNumbersIsTheTruthForEveryShapeAndNumberOfThreads) {
+  std::mt19937 random(23);
+  const int before = at::get_num_threads();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (int round = 0; round < 10; ++round) {
+      Grouped g = groups_at_borders(random);
+      const at::Tensor d_y = whole_numbers({g.x_RI.size(0), g.weights_OI.front().size(0)}, random);
+      const std::vector<at::Tensor> truth = all_of(g, d_y);
+      g.x_RI = g.x_RI.detach().to(type);
+      for (at::Tensor& weight : g.weights_OI) weight = weight.detach().to(type);
+      for (const int threads : {1, 3}) {
+        at::set_num_threads(threads);
+        const std::vector<at::Tensor> got = all_of(g, d_y.to(type));
+        for (size_t i = 0; i < got.size(); ++i)
+          ASSERT_TRUE(at::equal(got[i], truth[i].to(at::kFloat).to(type)))
+              << c10::toString(type) << " round " << round << ", " << threads << " threads, tensor "
+              << i << " of x " << g.x_RI.sizes() << " and weights " << g.weights_OI.front().sizes();
+      }
+      at::set_num_threads(before);
+    }
   }
 }
 
