@@ -22,6 +22,7 @@
 #include "cli/absent_commands.h"
 #include "cli/command.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/hub_choice.h"
 #include "cli/job_place.h"
 #include "hub/missing.h"
 
@@ -308,6 +309,7 @@ int run_words(const Command& named, std::vector<std::string> words) {
     return 0;
   }
   running = &named;
+  take_hub_choice(table, options);
   // ms-swift fetches what its lines name, from ModelScope.
   const bool as_swift = options.profile().name.starts_with("swift");
   hub::set_fetch_missing({.allowed = fetches || as_swift,

@@ -108,11 +108,17 @@ at::Tensor Head::own_products(const at::Tensor& hidden_nH, const HeadPass& pass)
   return own_nv;
 }
 
-at::Tensor Head::logits(const at::Tensor& given_nH, const HeadPass& pass) const {
+int64_t Head::first_column() const { return region.is_alone() ? 0 : first_row(linear.weight); }
+
+at::Tensor Head::own_logits(const at::Tensor& given_nH, const HeadPass& pass) const {
   const at::Tensor hidden_nH = scaled(given_nH);
   at::Tensor own_nv = own_products(hidden_nH, pass);
   if (linear.bias.defined()) own_nv = ops::add_bias(own_nv, linear.bias.tensor);
-  if (softcap > 0) own_nv = ops::capped(own_nv, softcap);
+  return softcap > 0 ? ops::capped(own_nv, softcap) : own_nv;
+}
+
+at::Tensor Head::logits(const at::Tensor& hidden_nH, const HeadPass& pass) const {
+  const at::Tensor own_nv = own_logits(hidden_nH, pass);
   if (region.is_alone()) return own_nv;
   const int64_t vocab = linear.weight.spec.shape[0], ranks = region.group().size();
   const int64_t rows = (vocab + ranks - 1) / ranks;
@@ -149,6 +155,17 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
   const auto inside = ops::shared_by(2, scaled(inside_NH));
   return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, completed({}),
                                   addition(linear, inside[1], pass), how);
+}
+
+ops::HeadDivergence Head::divergence(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
+                                     const at::Tensor& ids_M, const ops::OtherLogits& other,
+                                     const ops::DivergenceOptions& how,
+                                     const HeadPass& pass) const {
+  if (linear.weight.quantized)
+    throw InternalError("[head] a head in blocks is compared with no other");
+  const auto inside = ops::shared_by(2, scaled(region.enter(hidden_NH)));
+  return ops::head_divergence(inside[0], effective_weight(), rows_M, ids_M, other, completed({}),
+                              addition(linear, inside[1], pass), how);
 }
 
 }  // namespace danlu::layers

@@ -3,6 +3,7 @@
 #include "layers/embedding_noise.h"
 #include "layers/linear.h"
 #include "ops/cross_entropy.h"
+#include "ops/head_divergence.h"
 #include "ops/token_logprobs.h"
 
 namespace danlu::layers {
@@ -40,6 +41,10 @@ struct Head {
   void visit(Visitor& visitor) { linear.visit(visitor); }
   /// Logits [n, V] of the whole vocabulary; hidden_nH is not cut by rows.
   at::Tensor logits(const at::Tensor& hidden_nH, const HeadPass& pass = {}) const;
+  /// This rank's columns of them [n, v].
+  at::Tensor own_logits(const at::Tensor& hidden_nH, const HeadPass& pass = {}) const;
+  /// The first row of the vocabulary that this rank has.
+  int64_t first_column() const;
   /// Cross entropy (ops/cross_entropy.h) of hidden states as the last layer gives them.
   ops::CrossEntropy loss(const at::Tensor& hidden_NH, const at::Tensor& targets_N,
                          ops::HeadOptions options, const HeadPass& pass) const;
@@ -48,6 +53,11 @@ struct Head {
   ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
                                     const at::Tensor& ids_M, const ops::LogprobOptions& how,
                                     const HeadPass& pass) const;
+  /// How far the distributions at rows_M are from another model's (ops/head_divergence.h), and the
+  /// log-probabilities of ids_M there.
+  ops::HeadDivergence divergence(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
+                                 const at::Tensor& ids_M, const ops::OtherLogits& other,
+                                 const ops::DivergenceOptions& how, const HeadPass& pass) const;
 
  private:
   at::Tensor effective_weight() const;

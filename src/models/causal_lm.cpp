@@ -365,6 +365,21 @@ ops::TokenLogprobs CausalLM::token_logprobs(const at::Tensor& hidden_nH, const F
   return result;
 }
 
+ops::HeadDivergence CausalLM::divergence(const at::Tensor& hidden_nH, const ForwardInput& input,
+                                         const at::Tensor& rows_M, const at::Tensor& ids_M,
+                                         const ops::OtherLogits& other,
+                                         const ops::DivergenceOptions& how) const {
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
+  const layers::HeadPass pass = impl_->head_pass(
+      input.dropout_keys_N.defined() ? padded(input, impl_->rows_divide_over()) : input);
+  const ops::HeadDivergence result =
+      impl_->network.head.divergence(hidden_nH, rows_M, ids_M, other, how, pass);
+  const int64_t place = impl_->stage().chain.head();
+  impl_->memory.leave_place(place, result.divergences_M.requires_grad());
+  impl_->memory.begin_backward_at(result.divergences_M, place);
+  return result;
+}
+
 at::Tensor CausalLM::scores(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& rows_M) const {
   if (!impl_->config.score) throw InternalError("[model] scores of a model with a vocabulary");

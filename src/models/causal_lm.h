@@ -19,6 +19,7 @@
 #include "models/visuals.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
+#include "ops/head_divergence.h"
 #include "ops/segments.h"
 #include "ops/token_logprobs.h"
 #include "parallel/mesh.h"
@@ -206,6 +207,14 @@ class CausalLM {
   ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_nH, const ForwardInput& input,
                                     const at::Tensor& rows_M, const at::Tensor& ids_M,
                                     const ops::LogprobOptions& how = {}) const;
+  /// How far the distributions at tokens rows_M of the pass are from another model's
+  /// (ops/head_divergence.h), and the log-probabilities of ids_M there, from what forward() gave on
+  /// the last stage. rows_M, ids_M: int64 [M] on the host; rows ascend, each once. REQUIRES: the
+  /// device computes by ATen.
+  ops::HeadDivergence divergence(const at::Tensor& hidden_nH, const ForwardInput& input,
+                                 const at::Tensor& rows_M, const at::Tensor& ids_M,
+                                 const ops::OtherLogits& other,
+                                 const ops::DivergenceOptions& how) const;
   /// What the head of a reward model says of tokens rows_M (int64 [M] on the host) of the pass: f32
   /// (f64 of models in f64) [M, labels], from what forward() gave on the last stage. On a context
   /// axis rows are this rank's. REQUIRES: config().score.

@@ -121,4 +121,15 @@ struct HeadFactor {
   }
 };
 
+/// Rows begin … begin + count of the logits that these make together, rounded to the input's dtype
+/// and capped; f32 or wider, of their own memory.
+inline at::Tensor head_logits(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
+                              double softcap, int64_t begin, int64_t count) {
+  const at::ScalarType dtype = head.input_nX.scalar_type(), wide = device::wide_type(dtype);
+  const bool is_plain = low.is_absent() && bias.is_absent();
+  at::Tensor logits_CV = head.logits(begin, count, is_plain ? dtype : wide);
+  if (!low.is_absent()) low.add_logits(logits_CV, begin);
+  return capped(bias.added(logits_CV).to(dtype), softcap).to(wide);
+}
+
 }  // namespace danlu::ops

@@ -102,16 +102,6 @@ TokenLogprobs joined(const std::vector<TokenLogprobs>& parts) {
           parts[0].entropies_M.defined() ? all(&TokenLogprobs::entropies_M) : at::Tensor()};
 }
 
-/// Before temperature.
-at::Tensor logits_of(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
-                     double softcap, int64_t begin, int64_t count) {
-  const at::ScalarType dtype = head.input_nX.scalar_type(), wide = device::wide_type(dtype);
-  const bool is_plain = low.is_absent() && bias.is_absent();
-  at::Tensor logits_CV = head.logits(begin, count, is_plain ? dtype : wide);
-  if (!low.is_absent()) low.add_logits(logits_CV, begin);
-  return capped(bias.added(logits_CV).to(dtype), softcap).to(wide);
-}
-
 /// of_logits where this rank has some columns of the logits.
 TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
                        const VocabularyShare& share, bool with_entropy, at::Tensor& norms_C) {
@@ -145,7 +135,7 @@ TokenLogprobs of_share(const at::Tensor& logits_Cv, const Pairs& pairs,
 /// The logits, and what they are divided by, of a device whose table does it all.
 at::Tensor tempered_logits(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
                            const LogprobsCall& call, int64_t begin, int64_t count) {
-  const at::Tensor logits_CV = logits_of(head, low, bias, call.options.softcap, begin, count);
+  const at::Tensor logits_CV = head_logits(head, low, bias, call.options.softcap, begin, count);
   return call.how.temperature == 1 ? logits_CV : scaled(logits_CV, 1 / call.how.temperature);
 }
 
@@ -227,7 +217,7 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
     for (int64_t begin = 0; begin < rows; begin += call.chunk) {
       const int64_t count = std::min(call.chunk, rows - begin);
       const Pairs here = call.pairs.of_rows(begin, begin + count);
-      at::Tensor logits_CV = logits_of(head, low, bias, call.options.softcap, begin, count);
+      at::Tensor logits_CV = head_logits(head, low, bias, call.options.softcap, begin, count);
       if (call.how.temperature != 1) logits_CV = logits_CV / call.how.temperature;
       norms.emplace_back();
       if (is_shared) {
@@ -263,7 +253,7 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
     const double temperature = call.how.temperature, cap = call.options.softcap;
     const Pairs here = call.pairs.of_rows(begin, begin + count);
     const at::Tensor grad_P = grad_M.narrow(0, here.first, here.ids_M.numel());
-    at::Tensor d_logits_CV = logits_of(head, low, bias, cap, begin, count);
+    at::Tensor d_logits_CV = head_logits(head, low, bias, cap, begin, count);
     const at::Tensor kept_CV = cap > 0 ? d_logits_CV.clone() : d_logits_CV;
     if (call.by_table) {
       if (temperature != 1) d_logits_CV = scaled(d_logits_CV, 1 / temperature);

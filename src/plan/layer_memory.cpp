@@ -493,6 +493,9 @@ int64_t head_bytes(const Request& request) {
              shared = request.mesh.tensor > 1;
   int64_t element = request.element_bytes();
   if (shared && !is_wide) element = 8;
+  // The two logits, their probabilities and what is worked out of them; ops/head_divergence.cpp.
+  constexpr int64_t kCompared = 12;
+  if (request.teacher) element = kCompared * 4;
   const int64_t made =
       rows * (vocab * element + request.model.hidden_size * request.element_bytes());
   // Inputs of the last norm and of the head, and the gradient of that.

@@ -460,6 +460,17 @@ int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
          kept(elements.experts.all, request.expert_sharers());
 }
 
+/// What the last stage has of a teacher beside its weights: of a step's tokens the hidden states,
+/// and where parameters are shared a copy of the head.
+int64_t taught_bytes(const Request& request, const arch::Stage& stage) {
+  if (!request.teacher || !stage.has_head()) return 0;
+  const arch::ModelConfig& teacher = *request.teacher;
+  const int64_t rows = (teacher.vocab_size + request.mesh.tensor - 1) / request.mesh.tensor;
+  const int64_t head = request.sharding >= Sharding::kParameters ? rows : 0;
+  return (request.num_micro_batches * request.pass_tokens() + head) * teacher.hidden_size *
+         request.element_bytes();
+}
+
 /// The critic's training, as if it were alone.
 Request of_critic(const Request& request) {
   Request own = request;
@@ -467,6 +478,7 @@ Request of_critic(const Request& request) {
   own.critic.reset();
   own.rollout.reset();
   own.frozen.clear();
+  own.teacher.reset();
   own.nf4_bits = 0;
   return own;
 }
@@ -491,6 +503,7 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
   };
   for (const arch::ModelConfig& model : request.frozen)
     memory.weights += frozen_bytes(request, model, stage);
+  memory.weights += taught_bytes(request, stage);
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());
   if (request.critic) {

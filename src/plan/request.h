@@ -31,6 +31,8 @@ struct Request {
   std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
   /// Further models whose weights lie beside this one's, frozen.
   std::vector<arch::ModelConfig> frozen = {};
+  /// The one of `frozen` whose distributions are compared with the model's (distillation).
+  std::optional<arch::ModelConfig> teacher = {};
   /// A model that is trained beside this one in steps of its own (PPO's critic).
   std::optional<arch::ModelConfig> critic = {};
   std::optional<Rollout> rollout = {};

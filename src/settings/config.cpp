@@ -114,6 +114,9 @@ void check_output(const Checker& check, const TrainConfig& config) {
                  tr("needs checkpoints to load from, {} is no", config.flag("save_strategy")));
   if (output.load_best_at_end && output.evaluate == Interval::kNo)
     check.refuse("load_best_model_at_end", "true", "needs evaluations, and none are asked for");
+  if (output.early_stop > 0 && output.evaluate == Interval::kNo)
+    check.refuse("early_stop_interval", std::to_string(output.early_stop),
+                 "needs evaluations, and none are asked for");
 }
 
 }  // namespace

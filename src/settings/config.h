@@ -55,7 +55,10 @@ struct DataConfig {
       true;  ///< samples of a step share passes of at most max_length × batch_size tokens
   bool pack_sequences = false;  ///< packs of max_length tokens are what batch sizes count
   bool shuffle = true;
-  bool drops_last = false;  ///< samples that do not fill an epoch's last step
+  std::filesystem::path
+      write_to;                ///< samples are written there, and the run ends; empty: it trains
+  bool shuffles_once = false;  ///< the first epoch's order is that of all
+  bool drops_last = false;     ///< samples that do not fill an epoch's last step
   uint64_t seed = 42;
   int64_t max_rows = -1;  ///< -1: all
   bool strict = false;
@@ -89,6 +92,7 @@ struct BatchConfig {
   double epochs = 1;
   int64_t max_steps = -1;     ///< > 0 overrides epochs
   int64_t train_samples = 0;  ///< > 0: instead of max_steps
+  int64_t max_epochs = 0;     ///< > 0: the run ends after so many at the latest
   int64_t ranks = 1;          ///< of the data axis: they share the samples of a step
 };
 
@@ -128,6 +132,8 @@ struct OutputConfig {
   bool merges_adapters = false;  ///< in the end, into a model of its own beside the run
   bool adapters_alone = false;   ///< of LoRA's: without the base model beside them
   int64_t eval_batches = 0;      ///< 0: all
+  /// Evaluations in a row without a better loss that end the run; 0: none do.
+  int64_t early_stop = 0;
   int64_t logging_steps = 5;
   std::string run_name;  ///< of the TensorBoard run; may be empty
   bool log_first_step = true, tensorboard = true, plot_loss = true;
@@ -202,8 +208,7 @@ struct TrainConfig {
 
   /// The most tokens of a sample that rows make: where it has two answers, of both.
   int64_t longest_sample() const {
-    if (objective.kind == ObjectiveKind::kPolicy)
-      return data.max_length + objective.policy.max_new_tokens;
+    if (objective.draws()) return data.max_length + objective.policy.max_new_tokens;
     return data.max_length * (objective.has_two_answers() ? 2 : 1);
   }
   /// Whether a run holds a second model, the reference of its objective: it has one, and that is

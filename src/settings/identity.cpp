@@ -157,7 +157,10 @@ const std::vector<Row>& rows_of_run() {
       {"packing", kMayChange, [](F f) -> Json { return f.config.data.share_passes; }},
       {"pack_sequences", kFixed, [](F f) -> Json { return f.config.data.pack_sequences; }},
       {"pictures", kFixed, [](F f) -> Json { return media_identity(f.config); }},
-      {"shuffle", kFixed, [](F f) -> Json { return f.config.data.shuffle; }},
+      {"shuffle", kFixed,
+       [](F f) -> Json {
+         return f.config.data.shuffles_once ? Json("once") : Json(f.config.data.shuffle);
+       }},
       {"dataloader_drop_last", kFixed,
        [](F f) -> Json { return f.config.data.drops_last ? Json(true) : Json(nullptr); }},
       {"data_seed", kFixed, [](F f) -> Json { return f.config.data.seed; }},

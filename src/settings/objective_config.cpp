@@ -59,10 +59,24 @@ Json policy_identity(const Reinforcement& config) {
   return identity;
 }
 
+Json distillation_identity(const DistillationConfig& config, const Reinforcement& drawing) {
+  Json identity = {{"mixture", config.mixture},
+                   {"temperature", config.temperature},
+                   {"top", config.top},
+                   {"likelihood_weight", config.likelihood_weight},
+                   {"drawn", config.drawn}};
+  if (config.drawn == 0) return identity;
+  identity["max_new_tokens"] = drawing.max_new_tokens;
+  identity["sampling"] = {drawing.top_p, drawing.top_k, drawing.min_p, drawing.repetition_penalty};
+  if (!drawing.stop_words.empty()) identity["stop_words"] = drawing.stop_words;
+  return identity;
+}
+
 }  // namespace
 
 Json objective_identity(const ObjectiveConfig& config) {
-  if (config.kind == ObjectiveKind::kLanguage) return nullptr;
+  if (config.kind == ObjectiveKind::kLanguage)
+    return config.weighs_by_probability ? Json{{"name", "dft"}} : Json(nullptr);
   Json identity = {{"name", config.name}};
   if (config.kind == ObjectiveKind::kPreference) {
     identity["pairs"] = pair_identity(config.preference);
@@ -70,6 +84,8 @@ Json objective_identity(const ObjectiveConfig& config) {
     identity["unpaired"] = unpaired_identity(config.unpaired);
   } else if (config.kind == ObjectiveKind::kPolicy) {
     identity["policy"] = policy_identity(config.policy);
+  } else if (config.kind == ObjectiveKind::kDistillation) {
+    identity["distillation"] = distillation_identity(config.distillation, config.policy);
   } else if (config.kind == ObjectiveKind::kClasses) {
     identity["classes"] = {{"problem", arch::label_problem_name(config.classes.problem)},
                            {"labels", config.classes.labels}};

@@ -20,7 +20,8 @@ enum class ObjectiveKind {
   kProcessReward,  ///< whether each step of an answer is right
   kReward,         ///< of two answers one is to be worth more, by a head that gives a number
   kClasses,        ///< what a text's label says, by a head that gives numbers for a text
-  kPolicy          ///< what rewards say of answers that the model draws itself
+  kPolicy,         ///< what rewards say of answers that the model draws itself
+  kDistillation    ///< the distributions of a teacher, over answers of rows or of the model's own
 };
 
 /// The loss of a pair as a function of its margin m, the chosen answer's lead:
@@ -82,30 +83,49 @@ struct ClassesConfig {
   int64_t labels = 0;  ///< 0: as many as the model's head has
 };
 
+/// The divergence of a teacher's distributions and the model's at each token that is learnt (GKD,
+/// arXiv 2306.13649), and beside it −log p of the token itself.
+struct DistillationConfig {
+  double mixture = 0.5;      ///< β: 0 KL(teacher‖model), 1 KL(model‖teacher), between them JSD
+  double temperature = 0.9;  ///< both logits are divided by it
+  int64_t top = 0;           ///< > 0: over so many tokens alone which are likeliest to the teacher
+  double likelihood_weight = 0;  ///< of −log p, of rows' own answers
+  double drawn = 0.5;  ///< the share of steps whose answers the model draws itself to their prompts
+};
+
 struct ObjectiveConfig {
   ObjectiveKind kind = ObjectiveKind::kLanguage;
   std::string name;  ///< as users call it: dpo, simpo, …; "" of language modelling
+  /// The loss of a token is times its probability, through which no gradient goes (DFT, arXiv
+  /// 2508.05629); kLanguage's alone.
+  bool weighs_by_probability = false;
   PreferenceConfig preference;
   UnpairedConfig unpaired;
   ProcessRewardConfig process;
   RewardConfig reward;
   ClassesConfig classes;
+  DistillationConfig distillation;
+  /// What rewards are told; kDistillation has of it how answers are drawn.
   Reinforcement policy;
-  /// A directory of the reference's weights; empty: the model without its adapters, or where it
-  /// has none what it was before.
+  /// A directory of the reference's weights, of kDistillation the teacher's; empty: the model
+  /// without its adapters, or where it has none what it was before.
   std::filesystem::path reference;
   /// What it gives to the answers is computed before the training, and it is not held in it.
   bool precomputes_reference = false;
 
-  /// Whether a step learns from answers that the model draws itself.
-  bool draws() const { return kind == ObjectiveKind::kPolicy; }
+  /// Whether steps learn from answers that the model draws itself.
+  bool draws() const {
+    return is_rewarded() || (kind == ObjectiveKind::kDistillation && distillation.drawn > 0);
+  }
+  /// Whether answers are judged by rewards.
+  bool is_rewarded() const { return kind == ObjectiveKind::kPolicy; }
   /// Whether samples have two answers.
   bool has_two_answers() const {
     return kind == ObjectiveKind::kPreference || kind == ObjectiveKind::kUnpaired ||
            kind == ObjectiveKind::kReward;
   }
   bool has_reference() const {
-    return kind == ObjectiveKind::kUnpaired ||
+    return kind == ObjectiveKind::kUnpaired || kind == ObjectiveKind::kDistillation ||
            (kind == ObjectiveKind::kPreference && preference.has_reference) ||
            (kind == ObjectiveKind::kPolicy && policy.has_reference());
   }

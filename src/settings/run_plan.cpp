@@ -22,6 +22,13 @@ int64_t total_steps(const BatchConfig& batch, const RunPlan& plan) {
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps - 1e-9)));
 }
 
+/// `steps`, or fewer where max_epochs ends the run before.
+int64_t at_most_epochs(const BatchConfig& batch, const RunPlan& plan, int64_t steps) {
+  if (batch.max_epochs <= 0) return steps;
+  const double most = static_cast<double>(batch.max_epochs) * plan.steps_of_an_epoch;
+  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(most - 1e-9)), 1, steps);
+}
+
 /// What the copies of the model share.
 std::string shared_memory(Sharding sharding) {
   switch (sharding) {
@@ -109,7 +116,8 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
       last_batch == data::LastBatch::kWrap
           ? static_cast<double>(num_samples) / static_cast<double>(plan.global_batch_size)
           : static_cast<double>(plan.steps_per_epoch);
-  plan.total_steps = total_steps(config.batch, plan);
+  const int64_t asked = total_steps(config.batch, plan);
+  plan.total_steps = at_most_epochs(config.batch, plan, asked);
   plan.batch_arithmetic =
       tr("{} × {} accumulation × {} = {} samples a step",
          plan.micro_batch_size == 1 ? tr("1 sample") : tr("{} samples", plan.micro_batch_size),
@@ -142,11 +150,11 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   plan.batch_arithmetic += shared_memory(config.keeping.sharding);
 
   plan.schedule = config.schedule.shape;
-  plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(plan.total_steps);
+  plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(asked);
   const double warmup =
       config.schedule.warmup_fraction
           ? *config.schedule.warmup_fraction * static_cast<double>(plan.schedule.total_steps)
-          : config.schedule.warmup_ratio * static_cast<double>(plan.total_steps);
+          : config.schedule.warmup_ratio * static_cast<double>(asked);
   // transformers rounds the warm-up up.
   plan.schedule.warmup_steps =
       config.schedule.warmup_steps.value_or(static_cast<int64_t>(std::ceil(warmup - 1e-9)));

@@ -134,7 +134,9 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/false);
   run.progress.log_history.push_back(run.observer.on_evaluation(
       evaluation, run.state.step, run.plan.total_steps, run.stream.epoch()));
+  ++run.progress.evaluations_since_best;
   if (!(evaluation.loss < run.progress.best_loss)) return false;
+  run.progress.evaluations_since_best = 0;
   run.progress.best_loss = evaluation.loss;
   run.progress.best_step = run.state.step;
   return true;
@@ -362,6 +364,18 @@ void evaluate_what_was_stopped(Run& run, SlowWatch& watch) {
   }
 }
 
+/// What a last step is followed by, of a step that --early_stop_interval made the last.
+void stop_early(Run& run, const data::StepBatches& batches, const StepResult& result,
+                const std::function<void()>& log_step) {
+  log::info("stopped early after step {}: {} evaluations in a row found no better loss than {:.4f}",
+            run.state.step, run.progress.evaluations_since_best, run.progress.best_loss);
+  if (run.progress.window.steps > 0) log_step();
+  refuse_untrained(run);
+  check_last_update(run, batches, result.skipped);
+  if (run.config.output.save != Interval::kNo && run.last_saved_step != run.state.step)
+    begin_checkpoint(run);
+}
+
 void take_steps(Run& run) {
   SlowWatch watch([&] { return work_done(run.state.model->layer_passes()); },
                   [&](const std::string& line) { run.observer.on_slow(line); },
@@ -370,7 +384,8 @@ void take_steps(Run& run) {
   double elapsed_s = 0;
   int64_t steps_here = 0;
   const int64_t counted = num_counted_steps(run);
-  while (run.state.step < run.plan.total_steps) {
+  while (run.state.step < run.plan.total_steps &&
+         !run.progress.stops_early(run.config.output.early_stop)) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
     run.ranks.note_step(run.state.step + 1);
     const bool draws = run.config.objective.draws(), is_first = steps_here == 0;
@@ -395,12 +410,13 @@ void take_steps(Run& run) {
     check_kl(run, result);
     const bool last_step = run.state.step == run.plan.total_steps;
     const bool first = run.state.step == 1 && run.config.output.log_first_step;
-    if (first || last_step || run.state.step % run.config.output.logging_steps == 0) {
+    const auto log_step = [&] {
       run.observer.look_after_directory(run.progress.log_history, /*needed=*/false);
       run.progress.log_history.push_back(
           run.observer.on_step(record_of(run, result, elapsed_s, steps_here)));
       run.progress.window = {};
-    }
+    };
+    if (first || last_step || run.state.step % run.config.output.logging_steps == 0) log_step();
     if (last_step) {
       refuse_untrained(run);
       check_last_update(run, batches, result.skipped);
@@ -411,7 +427,12 @@ void take_steps(Run& run) {
     } catch (const RolloutStopped&) {
       stop_on_signal(run);
     }
-    if (!last_step && run.stream.is_resumable()) stop_on_signal(run);
+    if (last_step) continue;
+    if (run.progress.stops_early(run.config.output.early_stop)) {
+      stop_early(run, batches, result, log_step);
+    } else if (run.stream.is_resumable()) {
+      stop_on_signal(run);
+    }
   }
 }
 

@@ -178,11 +178,11 @@ class RunReporter : public RunObserver {
 
   /// Rewards are kept as losses, of which the least is best.
   double best_figure(const RunSummary& summary) const {
-    return config_.objective.draws() ? -summary.best_eval_loss : summary.best_eval_loss;
+    return config_.objective.is_rewarded() ? -summary.best_eval_loss : summary.best_eval_loss;
   }
   std::string best_of(const RunSummary& summary) const {
-    return config_.objective.draws() ? tr("eval reward {:.4f}", best_figure(summary))
-                                     : tr("eval loss {:.4f}", best_figure(summary));
+    return config_.objective.is_rewarded() ? tr("eval reward {:.4f}", best_figure(summary))
+                                           : tr("eval loss {:.4f}", best_figure(summary));
   }
 
   void write_card(const RunSummary& summary) {
@@ -208,7 +208,7 @@ class RunReporter : public RunObserver {
     card.results = {{"training loss (mean)", fmt::format("{:.4f}", summary.mean_loss)}};
     if (summary.best_step > 0)
       card.results.emplace_back(
-          config_.objective.draws() ? "best evaluation reward" : "best evaluation loss",
+          config_.objective.is_rewarded() ? "best evaluation reward" : "best evaluation loss",
           fmt::format("{:.4f} (step {})", best_figure(summary), summary.best_step));
     if (config_.output.plot_loss) card.loss_picture = "images/train_loss.png";
     card.version = DANLU_VERSION;

@@ -57,6 +57,7 @@ data::SampleKind kind_of_samples(const settings::ObjectiveConfig& objective) {
       return data::SampleKind::kPrompts;
     case settings::ObjectiveKind::kClasses:
       return data::SampleKind::kLabelled;
+    case settings::ObjectiveKind::kDistillation:
     case settings::ObjectiveKind::kLanguage:
       break;
   }
@@ -170,7 +171,7 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
                         : config.data.drops_last ? data::LastBatch::kDrop
                                                  : data::LastBatch::kPartial;
   auto order = std::make_shared<data::SampleOrder>(samples.train->size(), config.data.seed,
-                                                   config.data.shuffle);
+                                                   config.data.shuffle, config.data.shuffles_once);
   prepared.order = [order](int64_t index) { return order->at(index); };
   prepared.description = tr("{} training samples, {} held out",
                             format_count(static_cast<uint64_t>(samples.num_train_rows)),
@@ -217,7 +218,8 @@ data::GptOptions gpt_options(const TrainConfig& config, const PreparedText& text
 /// The index holds the shuffled order of its samples, as Megatron's sequential loader expects;
 /// where epochs are counted it holds one, and later epochs are shuffled anew.
 data::BatchStream::Order order_of_windows(int64_t size, const TrainConfig& config) {
-  if (!config.data.shuffle) return [size](int64_t index) { return index % size; };
+  if (!config.data.shuffle || config.data.shuffles_once)
+    return [size](int64_t index) { return index % size; };
   auto later = std::make_shared<data::SampleOrder>(size, config.data.seed, true);
   return [size, later](int64_t index) { return index < size ? index : later->at(index); };
 }

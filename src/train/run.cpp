@@ -13,6 +13,7 @@
 #include "train/loop.h"
 #include "train/report/planned_memory.h"
 #include "train/rollouts/reward_settings.h"
+#include "train/run_dir/cached_samples.h"
 #include "train/run_dir/held_directory.h"
 #include "train/run_dir/run_dir.h"
 #include "train/start/announce.h"
@@ -55,7 +56,10 @@ data::BatchStreamOptions stream_options(const Prepared& run, const models::Causa
 /// A stream of the model's own answers, or of data from disk.
 Steps steps_of(const Prepared& run, Begun& begun, Critic* critic) {
   const data::BatchStreamOptions options = stream_options(run, *begun.state.model);
-  if (run.config.objective.kind != settings::ObjectiveKind::kPolicy) {
+  const settings::ObjectiveConfig& objective = run.config.objective;
+  if (!objective.is_rewarded() && objective.draws())
+    return {distillation_stream_of(run, begun, options), {}};
+  if (!objective.is_rewarded()) {
     return {std::make_unique<data::BatchStream>(run.data.train, run.data.order, options,
                                                 begun.consumed_samples),
             {}};
@@ -138,7 +142,7 @@ void train(const Prepared& prepared, HeldDirectory& held, const LogFile& log_fil
   const TrainConfig& config = prepared.config;
   CountedMemory counted(prepared.device);
   Begun begun = begin_training(prepared);
-  if (is_complete(config, prepared.steps.plan, begun.state, prepared.ranks)) return;
+  if (is_complete(config, prepared.steps.plan, begun.state, begun.progress, prepared.ranks)) return;
   const PreparedData data = precompute_reference(prepared, begun);
   const Prepared run = with_data(prepared, data);
   const std::unique_ptr<Critic> critic = begin_critic(run);
@@ -177,6 +181,7 @@ void run_connected(const TrainConfig& agreed, const at::Device& device, const Ra
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
   const Inputs inputs = prepare_inputs(model, ranks);
   const auto& [completed, text, data] = inputs;
+  if (!completed.data.write_to.empty()) return write_cached_samples(completed, data);
   name_padding(text, model.source.config);
   const PlannedSteps steps = plan_same_run(inputs, model.source, device, ranks, earlier);
   const LogFile log_file(completed);

@@ -33,6 +33,17 @@ TEST(SampleOrder, WithoutShufflingItIsFileOrder) {
   EXPECT_THAT(seen, ElementsAre(0, 1, 2, 0, 1, 2, 0));
 }
 
+TEST(SampleOrder, OneOrderMayBeEveryEpochs) {
+  const SampleOrder each(20, 42, true), once(20, 42, true, /*once=*/true);
+  bool differs = false;
+  for (int64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(once.at(i), each.at(i));
+    EXPECT_EQ(once.at(20 + i), once.at(i));
+    differs |= each.at(20 + i) != each.at(i);
+  }
+  EXPECT_TRUE(differs);
+}
+
 TEST(SampleOrder, DependsOnSeedAndEpoch) {
   const auto list = [](uint64_t seed, int64_t epoch) {
     const SampleOrder order(100, seed, true);

@@ -77,9 +77,9 @@ Words words_for(const OptionSpec& spec, const std::string& value) {
 const std::set<std::string>& refused_by(const std::string& verb) {
   static const std::set<std::string> by_training = {
       "rlhf_type=dpo", "rlhf_type=orpo", "rlhf_type=simpo", "rlhf_type=cpo", "rlhf_type=kto",
-      "rlhf_type=grpo", "rlhf_type=ppo", "rlhf_type=rm", "do_train=false", "report_to=wandb",
-      "use_chat_template=false", "report_to=swanlab", "context_parallel_algo=adaptive_cp_algo",
-      "context_parallel_algo=hybrid_adaptive_cp_algo",
+      "rlhf_type=grpo", "rlhf_type=ppo", "rlhf_type=rm", "rlhf_type=gkd", "do_train=false",
+      "report_to=wandb", "use_chat_template=false", "report_to=swanlab",
+      "context_parallel_algo=adaptive_cp_algo", "context_parallel_algo=hybrid_adaptive_cp_algo",
       // These belong to other models than the lines'.
       "normalization=LayerNorm", "position_embedding_type=alibi",
       "position_embedding_type=learned_absolute", "swiglu=false", "qk_layernorm=true",
@@ -92,7 +92,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   // These belong to other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;
-    for (const char* type : {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "ppo", "grpo"})
+    for (const char* type : {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "ppo", "grpo", "gkd"})
       refused.erase(std::string("rlhf_type=") + type);
     refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired", "loss_type=grpo",
                     "loss_type=bnpo", "loss_type=dapo", "loss_type=dr_grpo"});

@@ -110,6 +110,8 @@ ExampleLine example_line(const std::string& verb) {
 }
 
 Words companions_of(const std::string& choice) {
+  // A model of its own teaches as well as another one.
+  if (choice == "rlhf_type=gkd") return {"--teacher_model", example_line("rlhf").words.at(1)};
   static const std::map<std::string, Words> beside = {
       {"tuner=freeze", {"--freeze", "embed"}},
       {"from_scratch=true", {"--tuner", "full"}},

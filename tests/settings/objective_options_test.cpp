@@ -171,6 +171,44 @@ TEST_F(ObjectiveOptions, AReferenceOfAnotherVocabularyIsRefused) {
             directory_ / "model");
 }
 
+TEST_F(ObjectiveOptions, ATeacherIsAReferenceThatIsAlwaysHeld) {
+  fs::create_directories(directory_ / "teacher");
+  Json other = test::tiny_config("llama");
+  other["vocab_size"] = other["vocab_size"].get<int64_t>() + 8;  // rows beyond the tokenizer's
+  write_json_file(directory_ / "teacher" / "config.json", other);
+  std::ofstream(directory_ / "teacher" / "model.safetensors")
+      << std::string("\x02\0\0\0\0\0\0\0{}", 10);
+  const std::vector<std::string> line = {"--rlhf_type", "gkd", "--teacher_model",
+                                         (directory_ / "teacher").string()};
+  const TrainConfig config = with("rlhf", line + std::vector<std::string>{"--tuner", "lora"});
+  EXPECT_EQ(config.objective.kind, ObjectiveKind::kDistillation);
+  EXPECT_EQ(config.objective.reference, directory_ / "teacher");
+  EXPECT_TRUE(config.holds_reference());
+  const DistillationConfig& told = config.objective.distillation;
+  EXPECT_EQ(told.mixture, 0.5) << "of gkd, not of preferences";
+  EXPECT_EQ(told.drawn, 0.5);
+  EXPECT_EQ(told.top, 0);
+  EXPECT_TRUE(config.objective.draws());
+  EXPECT_FALSE(config.objective.is_rewarded());
+  EXPECT_EQ(config.data.learnt, text::trained_part_from_name("last_round", "")) << "as in ms-swift";
+  const auto more = [&](const std::vector<std::string>& words) {
+    return with("rlhf", line + words);
+  };
+  EXPECT_EQ(more({"--beta", "1"}).objective.distillation.mixture, 1);
+  EXPECT_EQ(more({"--loss_scale", "default"}).data.learnt, text::TrainedPart());
+  EXPECT_FALSE(more({"--lmbda", "0"}).objective.draws());
+  EXPECT_EQ(more({"--max_completion_length", "9"}).longest_sample(),
+            more({"--lmbda", "0"}).longest_sample() + 9);
+  EXPECT_THAT(notices("rlhf", line + std::vector<std::string>{"--lmbda", "0", "--top_p", "0.5"}),
+              HasSubstr("--top_p has no effect in gkd"));
+  EXPECT_THAT(refusal("rlhf", {"--rlhf_type", "gkd"}), HasSubstr("gkd without a teacher"));
+  EXPECT_THAT(refusal("rlhf", {"--rlhf_type", "grpo", "--reward_funcs", "accuracy",
+                               "--teacher_model", (directory_ / "teacher").string()}),
+              HasSubstr("--teacher_model: grpo learns from rewards"));
+  EXPECT_THAT(refusal("rlhf", line + std::vector<std::string>{"--beta", "1.5"}),
+              HasSubstr("--beta 1.5: of gkd"));
+}
+
 TEST_F(ObjectiveOptions, ARunHoldsAReferenceWhereAdaptersDoNotGiveIt) {
   EXPECT_FALSE(with("sft", {}).holds_reference());
   EXPECT_FALSE(with("rlhf", {"--tuner", "lora"}).holds_reference());

@@ -3,6 +3,7 @@
 
 #include "settings/option_lines.h"
 #include "settings/options/processes.h"
+#include "settings/run_plan.h"
 
 namespace danlu::settings::options_test {
 
@@ -64,6 +65,132 @@ TEST_F(TrainOptions, EndStagesHaveLayersOfTheirOwn) {
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("8 are left, which the other 3 stages of 4 cannot share"));
   }
+}
+
+TEST_F(TrainOptions, RecomputationIsSwitchedOffByLlamaFactorysName) {
+  const std::vector<std::string> factory = {"--stage", "sft", "--finetuning_type", "lora"};
+  EXPECT_EQ(with("train", factory).recompute.granularity, "full") << "its own default";
+  EXPECT_EQ(with("train", factory + std::vector<std::string>{"--disable_gradient_checkpointing"})
+                .recompute.granularity,
+            "none");
+  EXPECT_THAT(refusal("sft", {"--disable_gradient_checkpointing", "--gradient_checkpointing"}),
+              HasSubstr("means --recompute none, beside --gradient_checkpointing; give one"));
+  EXPECT_THAT(refusal("sft", {"--disable_gradient_checkpointing", "--recompute", "full"}),
+              HasSubstr("beside --recompute full"));
+}
+
+TEST_F(TrainOptions, RowsAreShuffledWhereMsSwiftShufflesThem) {
+  const auto order = [&](const std::vector<std::string>& line) {
+    const DataConfig data = with("sft", line).data;
+    return !data.shuffle ? "file" : data.shuffles_once ? "once" : "every epoch";
+  };
+  EXPECT_STREQ(order({}), "every epoch");
+  EXPECT_STREQ(order({"--train_dataloader_shuffle", "false"}), "once");
+  EXPECT_STREQ(order({"--train_dataloader_shuffle", "false", "--dataset_shuffle", "false"}),
+               "file");
+  EXPECT_STREQ(order({"--train_dataloader_shuffle", "true", "--dataset_shuffle", "false"}),
+               "every epoch");
+  EXPECT_STREQ(order({"--dataset_shuffle", "false"}), "file");
+}
+
+TEST_F(TrainOptions, ARegularExpressionOfWholeNamesNamesTargets) {
+  const weights::PeftConfig lora =
+      with("sft", {"--target_modules", "k_proj", "--target_regex", R"(model\..*\.(q|v)_proj)"})
+          .lora;
+  EXPECT_THAT(lora.target_modules, ElementsAre(R"(model\..*\.(q|v)_proj)"));
+  EXPECT_TRUE(lora.targets_are_pattern);
+  EXPECT_THAT(refusal("sft", {"--target_regex", "q_proj"}),
+              HasSubstr("--target_regex: target 'q_proj' matches no linear layer"))
+      << "it must match the whole name";
+}
+
+TEST_F(TrainOptions, PartsAreFrozenAndTrainedByOtherSystemsNames) {
+  const auto frozen = [&](std::vector<std::string> line) {
+    line.insert(line.end(), {"--tuner", "full"});
+    return with("sft", line).freeze;
+  };
+  EXPECT_THAT(frozen({"--freeze_parameters_ratio", "1", "--trainable_parameters", "model.norm",
+                      "--trainable_parameters_regex", "bias$"}),
+              ElementsAre(".", "!^model\\.norm", "!bias$"));
+  EXPECT_THAT(frozen({"--freeze_parameters", "embed", "--freeze_parameters_regex", "q_proj"}),
+              ElementsAre("embed", "q_proj"));
+  // The tiny Llama's embedding is less than a third of it and comes first.
+  const auto third = frozen({"--freeze_parameters_ratio", "0.33"});
+  ASSERT_FALSE(third.empty());
+  EXPECT_EQ(third.front(), "^model\\.embed_tokens\\.weight$");
+  EXPECT_THAT(third, testing::Not(testing::Contains(testing::HasSubstr("lm_head"))));
+  EXPECT_THAT(refusal("sft", {"--trainable_parameters", "model.norm"}),
+              HasSubstr("--modules_to_save NAME"));
+}
+
+TEST_F(TrainOptions, LlamaFactorysFreezeTunerTrainsLayers) {
+  const auto frozen = [&](std::vector<std::string> line) {
+    line.insert(line.end(), {"--stage", "sft", "--finetuning_type", "freeze"});
+    std::vector<std::string> names;
+    const auto patterns = with("train", line).freeze;
+    EXPECT_EQ(patterns.front(), ".");
+    for (size_t i = 1; i < patterns.size(); ++i) names.push_back(patterns[i]);
+    return names;
+  };
+  using testing::Each;
+  const auto last = frozen({"--freeze_trainable_layers", "1"});
+  EXPECT_THAT(last, Each(HasSubstr("\\.layers\\.1\\.")));
+  EXPECT_THAT(frozen({"--freeze_trainable_layers", "-1"}), Each(HasSubstr("\\.layers\\.0\\.")));
+  EXPECT_EQ(frozen({}).size(), 2 * last.size()) << "two where nothing says how many";
+  EXPECT_THAT(
+      frozen({"--freeze_trainable_layers", "1", "--freeze_trainable_modules", "mlp",
+              "--freeze_extra_modules", "norm"}),
+      ElementsAre("!^model\\.layers\\.1\\.mlp\\.gate_proj\\.weight$",
+                  "!^model\\.layers\\.1\\.mlp\\.up_proj\\.weight$",
+                  "!^model\\.layers\\.1\\.mlp\\.down_proj\\.weight$", "!^model\\.norm\\.weight$"));
+  // The second of two layers is new, where a model of one was expanded.
+  EXPECT_EQ(frozen({"--freeze_trainable_layers", "1", "--use_llama_pro", "true"}), last);
+  const std::vector<std::string> factory = {"--stage", "sft", "--finetuning_type", "freeze"};
+  EXPECT_THAT(
+      refusal("train", factory + std::vector<std::string>{"--freeze_trainable_layers", "3"}),
+      HasSubstr("--freeze_trainable_layers 3: the model has 2 layers"));
+  EXPECT_THAT(
+      refusal("train", factory + std::vector<std::string>{"--freeze_trainable_modules", "moe"}),
+      HasSubstr("--freeze_trainable_modules moe: no parameter there"));
+}
+
+TEST_F(TrainOptions, MegatronsOptimizerOnTheHostIsOffload) {
+  const auto in_host = [&](const std::vector<std::string>& line) {
+    return with("sft", line).wants_state_in_host;
+  };
+  EXPECT_TRUE(in_host({"--optimizer_cpu_offload", "true"}));
+  EXPECT_TRUE(in_host({"--optimizer_cpu_offload", "true", "--optimizer_offload_fraction", "0.4"}));
+  EXPECT_FALSE(in_host({"--optimizer_cpu_offload", "true", "--optimizer_offload_fraction", "0"}));
+  EXPECT_FALSE(in_host({"--optimizer_cpu_offload", "false"}));
+  EXPECT_THAT(
+      notices("sft", {"--optimizer_cpu_offload", "true", "--optimizer_offload_fraction", "0.4"}),
+      HasSubstr("--optimizer_offload_fraction 0.4: the whole state"));
+}
+
+TEST_F(TrainOptions, ARunMayStopEarly) {
+  EXPECT_EQ(with("sft", {"--early_stop_interval", "3"}).output.early_stop, 3);
+  EXPECT_EQ(with("sft", {"--early_stopping_steps", "2"}).output.early_stop, 2);
+  EXPECT_THAT(refusal("sft", {"--early_stop_interval", "3", "--eval_strategy", "no"}),
+              HasSubstr("--early_stop_interval 3: needs evaluations"));
+}
+
+TEST_F(TrainOptions, EpochsEndARunOfManySteps) {
+  const TrainConfig config =
+      with("sft", {"--max_steps", "1000", "--max_epochs", "5", "--global_batch_size", "4"});
+  const RunPlan plan = plan_run(config, 10, data::LastBatch::kPartial);
+  EXPECT_EQ(plan.total_steps, 15);
+  EXPECT_EQ(plan.schedule.total_steps, 1000) << "the rate falls as if it went on";
+  const TrainConfig few =
+      with("sft", {"--max_steps", "7", "--max_epochs", "5", "--global_batch_size", "4"});
+  EXPECT_EQ(plan_run(few, 10, data::LastBatch::kPartial).total_steps, 7);
+}
+
+TEST_F(TrainOptions, TrackersElsewhereAreRefusedByEachName) {
+  EXPECT_THAT(refusal("sft", {"--use_swanlab", "true"}), HasSubstr("nothing is sent anywhere"));
+  EXPECT_NE(refusal("sft", {"--use_swanlab", "false"}), "") << "off is off";
+  EXPECT_THAT(notices("sft", {"--compute_accuracy", "true", "--gc_collect_after_offload", "true",
+                              "--create_checkpoint_symlink", "true"}),
+              testing::AllOf(HasSubstr("accuracy of tokens"), HasSubstr("best and last")));
 }
 
 }  // namespace danlu::settings::options_test

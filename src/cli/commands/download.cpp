@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/hub_choice.h"
 #include "hub/address.h"
 #include "hub/cache.h"
 #include "hub/environment.h"
@@ -55,6 +56,7 @@ std::vector<OptionSpec> where_to_and_from() {
                "Hugging Face, as with their own tools",
        .choices = {"hf", "modelscope"},
        .group = "From"},
+      hub_choice_option("From"),
       {.name = "token",
        .help = "of your account; HF_TOKEN or MODELSCOPE_API_TOKEN, and what their tools' login "
                "left, do as well",

@@ -14,7 +14,7 @@ std::vector<OptionSpec> benchmark_options() {
       {.name = "tasks",
        .type = OptionType::kList,
        .help = "benchmarks, groups or subjects, a pattern (mmlu_*) too; `list` shows all",
-       .aliases = {"task"},
+       .aliases = {"task", "eval_dataset"},
        .group = group},
       {.name = "data_dir",
        .help =
@@ -27,6 +27,10 @@ std::vector<OptionSpec> benchmark_options() {
        .help = "whose prompts, shots and metrics: lm-eval, mindspeed or opencompass",
        .choices = {"lm-eval", "mindspeed", "mindspeed-alternative", "mindspeed-chat",
                    "mindspeed-cot", "opencompass"},
+       .group = group},
+      {.name = "eval_backend",
+       .help = "ms-swift's: OpenCompass means --style opencompass, Native the default",
+       .choices = {"Native", "OpenCompass"},
        .group = group},
       {.name = "alternative_prompt",
        .type = OptionType::kBool,
@@ -59,7 +63,7 @@ std::vector<OptionSpec> benchmark_options() {
       {.name = "limit",
        .type = OptionType::kFloat,
        .help = "only the first n rows of each task; below 1: that part of them",
-       .aliases = {"max_eval_samples", "L"},
+       .aliases = {"max_eval_samples", "eval_limit", "L"},
        .range = above(0),
        .group = group},
       {.name = "include_path",
@@ -168,7 +172,7 @@ std::vector<OptionSpec> examination_options() {
        .group = group},
       {.name = "output_path",
        .help = "folder for results and samples (default: eval_result/MODEL)",
-       .aliases = {"o", "output_dir"},
+       .aliases = {"o", "output_dir", "eval_output_dir"},
        .group = "Output",
        .scope = OptionScope::kStart},
       {.name = "log_samples",
@@ -211,6 +215,10 @@ std::vector<OptionSpec> foreign_eval_options() {
       ignored({"top_p", "top_k", "temperature"},
               "answers are the likeliest unless --gen_kwargs says otherwise"),
       unavailable({"samples"}, "--limit takes the first rows of each task"),
+      unavailable({"eval_url"}, "models are examined here, not asked over a network", {},
+                  tr("--model DIR names the model that answers there")),
+      ignored({"eval_num_proc", "eval_dataset_args"},
+              "texts go through the model together, and a benchmark is asked as --style has it"),
   };
 }
 

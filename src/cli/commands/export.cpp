@@ -103,29 +103,46 @@ std::vector<OptionSpec> splits() {
   };
 }
 
-std::vector<OptionSpec> foreign() {
-  return {
-      ignored({"template", "template_type", "system", "model_type", "task_type"},
-              "files say what they are, and are carried over"),
+/// What of --to_cached_dataset goes to danlu sft, under the same name.
+constexpr const char* kOfRows[] = {
+    "split_dataset_ratio", "max_length",       "truncation_strategy", "template",  "system",
+    "loss_scale",          "dataset_num_proc", "use_chat_template",   "task_type", "num_labels",
+    "problem_type"};
+
+std::vector<OptionSpec> rows() {
+  const std::string group = "Rows";
+  std::vector<OptionSpec> specs = {
+      {.name = "to_cached_dataset",
+       .type = OptionType::kBool,
+       .help = "no weights: rows are tokenised as danlu sft would, into train/ and val/ of "
+               "output_dir, for its --cached_dataset and --cached_val_dataset",
+       .group = group},
       {.name = "dataset",
        .type = OptionType::kList,
-       .help = "accepted",
-       .aliases = {"val_dataset"},
-       .group = "Other systems",
-       .ignored_because = "weights are written from the files alone, without a calibration"},
+       .help = "the rows (to weights they mean nothing: there is no calibration)",
+       .group = group},
+      {.name = "val_dataset", .type = OptionType::kList, .help = "held-out rows", .group = group},
+      {.name = "template_mode",
+       .help = "whose rows: train, of danlu sft, are written; the others are not",
+       .group = group}};
+  for (const char* name : kOfRows)
+    specs.push_back({.name = name, .help = "as danlu sft has it", .group = group});
+  return specs;
+}
+
+std::vector<OptionSpec> foreign() {
+  return {
+      ignored({"model_type"}, "files say what they are, and are carried over"),
       ignored({"export_device", "device_map", "infer_backend", "quant_n_samples",
-               "quant_batch_size", "truncation_strategy", "template_mode", "loss_scale",
-               "num_labels", "problem_type", "max_length", "split_dataset_ratio",
-               "dataset_num_proc", "mtp_num_layers", "bnb_4bit_compute_dtype"},
+               "quant_batch_size", "mtp_num_layers", "bnb_4bit_compute_dtype"},
               "weights are written a tensor at a time, from the files alone"),
-      ignored_switch({"trust_remote_code", "export_legacy_format", "use_hf", "load_data_args",
-                      "load_args", "linear_decoupled_in_proj", "use_chat_template",
-                      "save_safetensors", "safe_serialization"},
-                     "weights are always saved as safetensors"),
+      ignored_switch(
+          {"trust_remote_code", "export_legacy_format", "use_hf", "load_data_args", "load_args",
+           "linear_decoupled_in_proj", "save_safetensors", "safe_serialization"},
+          "weights are always saved as safetensors"),
       unavailable({"bnb_4bit_quant_type"}, "4 bits are NF4", {"nf4"}),
       unavailable({"push_to_hub", "hub_model_id", "hub_token", "export_hub_model_id"},
                   "nothing is sent anywhere"),
-      unavailable({"to_cached_dataset"}, "rows are tokenised by danlu preprocess"),
       unavailable({"to_peft_format"}, "adapters are in PEFT's form"),
       unavailable({"export_quantization_bit", "export_quantization_dataset"},
                   "weights are quantised by no calibration: --quant_method bnb, or danlu convert "
@@ -249,6 +266,31 @@ int export_ollama(const Options& options, const Exported& source, const std::str
   return 0;
 }
 
+/// Errors: UsageError for rows that are not written.
+int export_rows(const Options& options) {
+  const std::string mode = options.get_string_or("template_mode", "train");
+  if (mode != "train") {
+    throw UsageError(
+        tr("[export] {} {}: rows of two answers, and those of judges, are not written tokenised",
+           options.given_as("template_mode"), mode),
+        tr("name the rows themselves in --dataset: danlu rlhf keeps their tokens in its cache"));
+  }
+  if (options.get_list("dataset").empty())
+    throw UsageError(
+        tr("[export] {}: --dataset names no rows", options.given_as("to_cached_dataset")));
+  VerbLine line("sft");
+  line.pass(options, "model", "--model");
+  for (const char* name : {"dataset", "val_dataset"}) {
+    const std::vector<std::string> items = options.get_list(name);
+    if (items.empty()) continue;
+    line.add({fmt::format("--{}", name)});
+    line.add(items);
+  }
+  for (const char* name : kOfRows) line.pass(options, name, fmt::format("--{}", name).c_str());
+  line.add({"--write_samples", options.get_string_or("output_dir", "cached_dataset")});
+  return line.run();
+}
+
 /// A number alone is of GB, as LLaMA-Factory has it.
 void pass_shard_size(const Options& options, VerbLine& line) {
   if (!options.has_value("max_shard_size")) return;
@@ -306,10 +348,13 @@ OptionTable export_options() {
   return OptionTable("export",
                      "Write a model for others to use, by the flags of other systems' export",
                      "danlu export [export.yaml] --model DIR [--adapters DIR] [--to_mcore]",
-                     joined({sources(), results(), splits(), foreign()}));
+                     joined({sources(), results(), splits(), rows(), foreign()}));
 }
 
 int run_export(const Options& options) {
+  if (wants(options, "to_cached_dataset")) return export_rows(options);
+  say_idle(options, {"dataset", "val_dataset", "template_mode"});
+  say_idle(options, {std::begin(kOfRows), std::end(kOfRows)});
   Exported source = exported_from(options);
   const std::string& read = source.adapters.empty() ? source.model : source.adapters;
   const auto output = [&](const char* ending) {

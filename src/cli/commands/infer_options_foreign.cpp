@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/commands/foreign_options.h"
+#include "cli/commands/hub_choice.h"
 #include "cli/commands/inference_options.h"
 #include "cli/commands/train_options.h"
 
@@ -173,7 +174,7 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
       ignored_switch({"merge_lora", "safe_serialization", "show_dataset_sample", "verbose",
                       "check_model_is_latest"},
                      "adapters are applied as they are; danlu merge writes merged models"),
-      ignored_switch({"use_hf"}, "USE_HF=1 in the environment chooses Hugging Face's hub"),
+      hub_choice_option("Other systems"),
       ignored({"make_vocab_size_divisible_by", "transformer_impl"},
               "a checkpoint's files say how its vocabulary is padded and its modules are called"),
       ignored({"load_args_from_ckpt_dir", "load_args"},

@@ -48,6 +48,12 @@ std::vector<OptionSpec> batch_options() {
        .aliases = {"train_iters"},
        .range = at_least(1).or_value(-1),
        .group = batch},
+      {.name = "max_epochs",
+       .type = OptionType::kInt,
+       .help = "the run ends after so many passes over the data, though --max_steps asks for more; "
+               "the learning rate falls as if it did not",
+       .range = at_least(1),
+       .group = batch},
       {.name = "train_samples",
        .type = OptionType::kInt,
        .help = "samples of the whole run; instead of max_steps",

@@ -19,7 +19,7 @@ std::vector<OptionSpec> train_preference_options() {
   return {
       {.name = "rlhf_type",
        .help = "of danlu rlhf: the objective (default: dpo)",
-       .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "ppo", "grpo"},
+       .choices = {"dpo", "orpo", "simpo", "cpo", "kto", "rm", "ppo", "grpo", "gkd"},
        .group = group},
       {.name = "loss_type",
        .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
@@ -32,6 +32,25 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "the model that dpo and kto measure against (default: the model without adapters, "
                "or as it was before the training)",
        .group = group},
+      {.name = "teacher_model",
+       .help = "of gkd: the model whose distributions are learnt, with the same tokenizer",
+       .group = group},
+      {.name = "lmbda",
+       .type = OptionType::kFloat,
+       .default_text = "0.5",
+       .help = "of gkd: the share of steps that learn from answers which the model draws itself to "
+               "their prompts (max_completion_length, temperature, …); the others, from those of "
+               "the rows",
+       .range = at_least(0).up_to(1),
+       .group = group},
+      {.name = "gkd_logits_topk",
+       .type = OptionType::kInt,
+       .help = "of gkd: compare the distributions over so many tokens that are likeliest to the "
+               "teacher (default: over all)",
+       .range = at_least(1),
+       .group = group},
+      weight("sft_alpha", "0",
+             "of gkd: weight of the cross-entropy of rows' own answers beside it"),
       {.name = "precompute_ref_log_probs",
        .type = OptionType::kBool,
        .default_text = "false",
@@ -42,7 +61,8 @@ std::vector<OptionSpec> train_preference_options() {
        .type = OptionType::kFloat,
        .default_text = "0.1",
        .help = "how far answers may leave the reference: less is farther; of orpo the weight of "
-               "the odds",
+               "the odds; of gkd (default: 0.5) 0 for the teacher's divergence from the model, 1 "
+               "for the model's from the teacher, between them Jensen-Shannon's",
        .aliases = {"dpo_beta", "pref_beta"},
        .range = at_least(0),
        .group = group},
@@ -78,6 +98,13 @@ std::vector<OptionSpec> train_preference_options() {
        .type = OptionType::kList,
        .help = "of --stage prm: the tokens that steps are told apart by (default: the whole "
                "vocabulary is compared)",
+       .group = group},
+      {.name = "enable_dft_loss",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "of danlu sft: the loss of a token is times its probability, without its gradient "
+               "(DFT), so that unlikely tokens change the model less",
+       .aliases = {"use_dft_loss"},
        .group = group},
       {.name = "task_type",
        .default_text = "causal_lm",

@@ -1,4 +1,5 @@
 // Output, evaluation, logging, resume.
+#include "cli/commands/hub_choice.h"
 #include "cli/commands/train_options.h"
 
 namespace danlu::cli {
@@ -126,6 +127,12 @@ std::vector<OptionSpec> train_run_options() {
        .help = "evaluation loss decides which checkpoint is best",
        .choices = {"loss", "eval_loss"},
        .group = run},
+      {.name = "early_stop_interval",
+       .type = OptionType::kInt,
+       .help = "the run ends after so many evaluations in a row without a better loss",
+       .aliases = {"early_stopping_steps", "early_stopping_patience"},
+       .range = at_least(1),
+       .group = run},
       {.name = "greater_is_better",
        .type = OptionType::kBool,
        .help = "accepted",
@@ -158,11 +165,7 @@ std::vector<OptionSpec> train_run_options() {
                    "model_revision", "hub_organization"},
        .group = run,
        .ignored_because = "nothing is sent to a hub"},
-      {.name = "use_hf",
-       .type = OptionType::kBool,
-       .help = "accepted",
-       .group = run,
-       .ignored_because = "USE_HF=1 in the environment chooses Hugging Face's hub"},
+      hub_choice_option(run),
       {.name = "push_to_hub",
        .type = OptionType::kBool,
        .help = "accepted",

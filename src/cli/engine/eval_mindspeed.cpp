@@ -26,6 +26,8 @@ bool is_mindspeed(const std::string& style) { return style.starts_with("mindspee
 
 Options with_named_style(const Options& given) {
   Options options = given;
+  if (given.get_string_or("eval_backend", "") == "OpenCompass" && !given.is_given("style"))
+    options = options.with("style", "opencompass", given.given_as("eval_backend"));
   for (const auto& [flag, style] : kStyleFlags) {
     if (!given.get_bool_or(flag, false)) continue;
     const std::string named = options.get_string("style");

@@ -47,12 +47,15 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
 
 void compare_targets(AdapterCheck& check, const std::vector<std::string>& targets,
                      const weights::PeftConfig& peft, const arch::ModelConfig& model) {
-  if (!check.given("lora_target")) return;
+  const bool by_regex = check.given("target_regex");
+  if (!check.given("lora_target") && !by_regex) return;
   weights::PeftConfig given;
   weights::set_targets(given, targets);
+  given.targets_are_pattern |= by_regex;
   weights::keep_out_of_tower(given, model);
   if (weights::chosen_modules(given, model) == weights::chosen_modules(peft, model)) return;
-  check.differ("lora_target", fmt::format("{}", fmt::join(targets, ",")),
+  check.differ(by_regex ? "target_regex" : "lora_target",
+               fmt::format("{}", fmt::join(targets, ",")),
                fmt::format("{}", fmt::join(sorted(peft.target_modules), ",")));
 }
 

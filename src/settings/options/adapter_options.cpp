@@ -61,14 +61,18 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
   lora.dropout = options.get_float("lora_dropout");
   lora.rslora = options.get_bool("use_rslora");
   lora.dora = options.get_bool("use_dora");
-  std::vector<std::string> targets = lora_targets_from(options, model);
-  if (!vision.lora_targets.empty()) {
+  const bool by_regex = options.has_value("target_regex");
+  std::vector<std::string> targets =
+      by_regex ? std::vector<std::string>{options.get_string("target_regex")}
+               : lora_targets_from(options, model);
+  if (!vision.lora_targets.empty() && !by_regex) {
     targets = with_tower(targets, vision, model);
     if (tuner == Tuner::kLora)
       log::info("adapters on the vision tower too: {} linear layers there",
                 vision.lora_targets.size());
   }
   weights::set_targets(lora, targets);
+  lora.targets_are_pattern |= by_regex;
   weights::keep_out_of_tower(lora, model);
   lora.modules_to_save = options.get_list("lora_modules_to_save");
   if (!model.score) return lora;

@@ -17,6 +17,7 @@ BatchConfig batch_from(const Options& options) {
     batch.accumulation = 0;
   batch.epochs = options.get_float("epochs");
   batch.max_steps = options.get_int("max_steps");
+  batch.max_epochs = options.get_int_or("max_epochs", 0);
   batch.train_samples = options.get_int_or("train_samples", 0);
   return batch;
 }

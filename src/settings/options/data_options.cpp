@@ -17,7 +17,8 @@ namespace {
 /// A profile's split gives way to what the user said of held-out data in other words.
 std::string split_from(const Options& options) {
   const bool own = options.is_given("split");
-  const bool otherwise = options.is_given("val_dataset") || options.is_given("val_ratio");
+  const bool otherwise = options.is_given("val_dataset") || options.is_given("val_ratio") ||
+                         options.is_given("cached_val_dataset");
   return own || !otherwise ? options.get_string_or("split", "") : "";
 }
 
@@ -43,6 +44,16 @@ void read_names(const Options& options, const char* flag, std::string& chinese,
   english = names.back();
 }
 
+/// ms-swift shuffles twice: the rows when they are read, and what is read of them every epoch.
+void take_order(const Options& options, DataConfig& data) {
+  const bool keeps = options.get_bool("no_shuffle");
+  data.shuffle = options.get_bool("shuffle") && !keeps;
+  if (!options.has_value("train_dataloader_shuffle")) return;
+  const bool every_epoch = options.get_bool("train_dataloader_shuffle");
+  if (every_epoch) data.shuffle = !keeps;
+  data.shuffles_once = data.shuffle && !every_epoch;
+}
+
 }  // namespace
 
 DataConfig data_from(const Options& options, const DataOf& of) {
@@ -52,6 +63,10 @@ DataConfig data_from(const Options& options, const DataOf& of) {
                                                   : data::default_cache_dir();
   data.train = options.get_list("dataset");
   data.validation = options.get_list("val_dataset");
+  const std::vector<std::string> cached = options.get_list("cached_dataset"),
+                                 cached_val = options.get_list("cached_val_dataset");
+  data.train.insert(data.train.end(), cached.begin(), cached.end());
+  data.validation.insert(data.validation.end(), cached_val.begin(), cached_val.end());
   for (auto* list : {&data.train, &data.validation}) {
     for (std::string& item : *list) {
       if (looks) item = locate_dataset(item, data.cache_dir);
@@ -59,12 +74,15 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   }
   data.validation_ratio =
       options.get_float_or("val_ratio", of.task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
+  // Who wrote them held out what was to be.
+  if (!cached.empty() && !options.is_given("val_ratio")) data.validation_ratio = 0;
   data.megatron_split = split_from(options);
   data.max_length = max_length_from(options, of.window);
   data.truncation = options.get_string("truncation");
   data.share_passes = options.get_bool("packing");
   data.pack_sequences = options.get_bool("pack_sequences");
-  data.shuffle = options.get_bool("shuffle") && !options.get_bool("no_shuffle");
+  take_order(options, data);
+  data.write_to = options.get_string_or("write_samples", "");
   data.drops_last = options.get_bool("dataloader_drop_last");
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
   data.max_rows = options.get_int("max_samples");

@@ -11,6 +11,7 @@
 #include "settings/options/batch_options.h"
 #include "settings/options/data_options.h"
 #include "settings/options/deepspeed.h"
+#include "settings/options/freeze_options.h"
 #include "settings/options/idle_flags.h"
 #include "settings/options/loss_scale.h"
 #include "settings/options/megatron_flags.h"
@@ -127,7 +128,7 @@ TrainConfig named_task(const Command& command) {
   config.objective = objective_from(command.verb, options);
   config.device = options.get_string("device");
   config.seed = static_cast<uint64_t>(options.get_int("seed"));
-  config.dry_run = options.get_bool("dry_run");
+  config.dry_run = options.get_bool("dry_run") || options.has_value("write_samples");
   config.checks_plan = options.get_bool("plan_check");
   return config;
 }
@@ -163,7 +164,8 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
   config.lora = lora_from(options, config.tuner, read.model, vision);
   config.nf4 = nf4_from(options, config.tuner, read.model);
   config.freeze = vision.freeze;
-  const std::vector<std::string> named_patterns = options.get_list("freeze");
+  const std::vector<std::string> named_patterns =
+      freeze_patterns(options, config.tuner, read.model);
   config.freeze.insert(config.freeze.end(), named_patterns.begin(), named_patterns.end());
   put_end_stages(options, read.model.num_layers, config.pipeline);
   config.pipeline.chunk_list = vision.layer_list;
@@ -176,6 +178,12 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
       command.options,
       {config.task, config.seed, longest_sample(command.verb, model), command.is_planned});
   config.data.learnt = learnt_from(command.options);
+  // As in ms-swift: what a teacher is asked about is an answer.
+  const bool names_part = command.options.is_given("loss_scale") ||
+                          command.options.is_given("train_on_prompt") ||
+                          command.options.is_given("mask_history");
+  if (config.objective.kind == ObjectiveKind::kDistillation && !names_part)
+    config.data.learnt = text::trained_part_from_name("last_round", "last_round");
   config.data.uses_template = uses_template(command.options, config.task, config.objective);
   config.batch = batch_from(command.options);
   return config;

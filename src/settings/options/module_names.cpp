@@ -31,7 +31,8 @@ std::string nearest_hint(const std::string& word, const std::vector<std::string>
 }
 
 void check_lora_targets(const TrainConfig& config, const arch::ModelConfig& model) {
-  const std::string flag = config.flag("lora_target");
+  const bool by_regex = config.given_as.count("target_regex") > 0;
+  const std::string flag = config.flag(by_regex ? "target_regex" : "lora_target");
   const std::vector<std::string> idle = [&] {
     try {
       return weights::idle_targets(config.lora, model);

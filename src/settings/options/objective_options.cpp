@@ -244,6 +244,34 @@ void take_process_reward(const Options& options, ObjectiveConfig& config) {
   }
 }
 
+/// The one number of a divergence between 0 and 1; without a flag the middle, as in ms-swift and
+/// TRL.
+double mixture_from(const Options& options) {
+  if (!options.is_given("beta")) return 0.5;
+  const double beta = options.get_float("beta");
+  if (beta <= 1) return beta;
+  throw UsageError(
+      tr("[train] {} {}: of gkd it is between 0 (the teacher's divergence from the "
+         "model) and 1 (the model's from the teacher)",
+         options.given_as("beta"), beta));
+}
+
+void take_distillation(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kDistillation;
+  if (!options.has_value("teacher_model")) {
+    throw UsageError(tr("[train] gkd without a teacher: --teacher_model names none"),
+                     tr("--teacher_model DIR: a model with the same tokenizer"));
+  }
+  config.reference =
+      locate_beside(options.get_string("teacher_model"), options.given_as("teacher_model"));
+  config.distillation = {.mixture = mixture_from(options),
+                         .temperature = options.get_float("temperature"),
+                         .top = options.get_int_or("gkd_logits_topk", 0),
+                         .likelihood_weight = options.get_float("sft_alpha"),
+                         .drawn = options.get_float("lmbda")};
+  config.policy = drawing_from(options);
+}
+
 void take_policy(const Options& options, ObjectiveConfig& config) {
   config.kind = ObjectiveKind::kPolicy;
   config.policy = reinforcement_from(config.name, options);
@@ -280,6 +308,10 @@ const std::vector<Method>& methods() {
       {"orm", {"center_rewards_coefficient"}, &take_reward},
       {"seq_cls", {"num_labels", "problem_type"}, &take_classes},
       {"prm", {"placeholder_token", "reward_tokens", "step_head"}, &take_process_reward},
+      {"gkd",
+       {"teacher_model", "beta", "temperature", "lmbda", "sft_alpha", "gkd_logits_topk",
+        "max_completion_length", "top_p", "top_k", "min_p", "stop_words", "repetition_penalty"},
+       &take_distillation},
       {"grpo", reinforcement_flags("grpo"), &take_policy},
       {"ppo", reinforcement_flags("ppo"), &take_policy},
   };
@@ -293,12 +325,28 @@ const Method* method_named(const std::string& name) {
   return nullptr;
 }
 
+/// ms-swift's lines have a teacher's log-probabilities as rewards of tokens. Errors: UsageError.
+void refuse_rewarding_teacher(const Options& options, const Method& method) {
+  if (method.take != &take_policy || !options.is_given("teacher_model")) return;
+  throw UsageError(
+      tr("[train] {}: {} learns from rewards, and none comes from a teacher",
+         options.given_as("teacher_model"), method.name),
+      tr("--rlhf_type gkd --lmbda 1 --beta 1 learns a teacher's distributions over answers of the "
+         "model's own"));
+}
+
 }  // namespace
 
 ObjectiveConfig objective_from(const std::string& verb, const Options& options) {
   ObjectiveConfig config;
   const Method* const method = method_named(name_of_objective(verb, options).name);
+  config.weighs_by_probability = options.get_bool("enable_dft_loss");
+  if (method && config.weighs_by_probability)
+    throw UsageError(
+        tr("[train] {}: {} has no such loss", options.given_as("enable_dft_loss"), method->name),
+        tr("danlu sft has it"));
   if (!method) return config;
+  refuse_rewarding_teacher(options, *method);
   config.name = method->name;
   method->take(options, config);
   if (options.has_value("ref_model"))
@@ -356,6 +404,10 @@ std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
       if (!is_read && !is_there) idle.push_back(flag.c_str());
     }
   }
+  if (objective.kind == ObjectiveKind::kDistillation && !objective.draws()) {
+    idle.insert(idle.end(), {"max_completion_length", "top_p", "top_k", "min_p", "stop_words",
+                             "repetition_penalty"});
+  }
   if (used && used->takes_reference() && !objective.has_reference())
     idle.insert(idle.end(), {"ref_model", "ref_adapters"});
   return idle;
@@ -381,7 +433,8 @@ void check_judges(const TrainConfig& config) {
 
 void check_reference(const Options& options, const ObjectiveConfig& objective,
                      const arch::ModelConfig& model) {
-  if (objective.reference.empty()) return;
+  // A teacher may have rows for other tokens too: what both know is compared.
+  if (objective.reference.empty() || objective.kind == ObjectiveKind::kDistillation) return;
   ModelSource source;
   source.path = objective.reference;
   const arch::ModelConfig reference = open_model(source).config;

@@ -61,6 +61,7 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
       options.get_string_or("transformer_impl", "local") == "transformer_engine";
   output.load_best_at_end = options.get_bool("load_best_model_at_end");
   output.eval_batches = options.get_int_or("eval_iters", 0);
+  output.early_stop = options.get_int_or("early_stop_interval", 0);
   output.logging_steps = options.get_int("logging_steps");
   output.log_first_step = options.get_bool("logging_first_step");
   const std::string format = options.get_string("log_format");

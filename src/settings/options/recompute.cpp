@@ -14,8 +14,24 @@ std::optional<int64_t> number(const Options& options, const std::string& name) {
   return options.get_int(name);
 }
 
-/// Under HF's and Megatron's names, where --recompute says nothing.
+/// Errors: UsageError where the line asks for what this switches off.
+void require_no_other(const Options& options) {
+  constexpr const char* kOff = "disable_gradient_checkpointing";
+  if (!options.get_bool_or(kOff, false)) return;
+  const auto refuse = [&](const std::string& other) {
+    throw UsageError(tr("[train] {} means --recompute none, beside {}; give one",
+                        options.given_as(kOff), other));
+  };
+  for (const char* flag : {"gradient_checkpointing", "recompute_activations"})
+    if (options.is_given(flag) && options.get_bool(flag)) refuse(options.given_as(flag));
+  if (options.is_given("recompute") && options.get_string("recompute") != "none")
+    refuse(options.given_as("recompute") + " " + options.get_string("recompute"));
+}
+
+/// Under HF's, LLaMA-Factory's and Megatron's names, where --recompute says nothing.
 std::optional<std::string> granularity_by_other_names(const Options& options) {
+  require_no_other(options);
+  if (options.get_bool_or("disable_gradient_checkpointing", false)) return "none";
   const bool full = options.get_bool_or("gradient_checkpointing", false),
              selective = options.get_bool_or("recompute_activations", false);
   if (full && selective) {

@@ -288,6 +288,16 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
   return own;
 }
 
+Reinforcement drawing_from(const Options& options) {
+  Reinforcement told;
+  told.answers = 1;
+  told.loss.kl = 0;
+  told.loss.temperature = options.get_float("temperature");
+  told.max_new_tokens = options.get_int("max_completion_length");
+  take_sampling(options, told);
+  return told;
+}
+
 Reinforcement reinforcement_from(const std::string& name, const Options& options) {
   Reinforcement told;
   const bool has_critic = name == "ppo";

@@ -22,4 +22,7 @@ std::vector<std::string> stop_words_from(const Options& options);
 /// The options that it reads for an objective of that name.
 std::vector<std::string> reinforcement_flags(const std::string& name);
 
+/// How the model draws an answer to each prompt, where no reward judges it.
+Reinforcement drawing_from(const Options& options);
+
 }  // namespace danlu::settings

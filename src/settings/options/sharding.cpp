@@ -128,15 +128,28 @@ std::vector<Asked> asked_alike(const Options& options) {
   return all;
 }
 
+/// Megatron's flags of the optimizer's state, of which a part cannot be elsewhere here: it is a
+/// matter of memory, no number depends on it.
+bool has_state_on_cpu(const Options& options) {
+  const double part = options.get_float_or("optimizer_offload_fraction", 1);
+  if (!options.get_bool_or("optimizer_cpu_offload", false) || part == 0) return false;
+  if (part < 1) {
+    say_always(tr("{} {}: the whole state of the optimizer is in host memory",
+                  options.given_as("optimizer_offload_fraction"), part));
+  }
+  return true;
+}
+
 /// --offload optimizer, params; without --offload_dir to the memory of the host, where a CPU has
 /// them anyway.
 void read_offload(const Options& options, const SharingOf& of, SharingOptions& sharing) {
-  const std::vector<std::string> what = options.get_list("offload");
+  std::vector<std::string> what = options.get_list("offload");
   for (const std::string& word : what) {
     if (word != "optimizer" && word != "params")
       throw UsageError(tr("[train] --offload {}: expected optimizer or params", word),
                        tr("it says what is kept in host memory: --offload optimizer,params"));
   }
+  if (has_state_on_cpu(options)) what.emplace_back("optimizer");
   const bool is_fsdps = options.get_string_or("fsdp", "").find("offload") != std::string::npos;
   const bool activations = of.activations_to == OffloadTo::kFile;
   const auto is_named = [&](const char* word) {

@@ -2,11 +2,13 @@
 
 #include "base/error.h"
 #include "train/objectives/classes.h"
+#include "train/objectives/distillation.h"
 #include "train/objectives/policy.h"
 #include "train/objectives/preference.h"
 #include "train/objectives/process_reward.h"
 #include "train/objectives/reward.h"
 #include "train/objectives/unpaired.h"
+#include "train/objectives/weighted_tokens.h"
 
 namespace danlu::train {
 namespace {
@@ -47,10 +49,12 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
     }
     case settings::ObjectiveKind::kPolicy:
       return policy_objective(config.policy.loss, reference);
+    case settings::ObjectiveKind::kDistillation:
+      return distillation_objective(config.distillation, reference);
     case settings::ObjectiveKind::kLanguage:
       break;
   }
-  return language_modelling();
+  return config.weighs_by_probability ? weighted_tokens() : language_modelling();
 }
 
 }  // namespace danlu::train

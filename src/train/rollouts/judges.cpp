@@ -65,10 +65,16 @@ std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size
 }
 
 void require_same_tokens(const text::Tokenizer& own, const std::string& named,
-                         const std::filesystem::path& tokenizer) {
+                         const std::filesystem::path& tokenizer, const std::string& hint) {
   if (have_the_same_tokens(*text::Tokenizer::load(tokenizer), own)) return;
-  throw ModelError(tr("[train] {}: its tokenizer is another than the model's", named),
-                   tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
+  throw ModelError(tr("[train] {}: its tokenizer is another than the model's", named), hint);
+}
+
+void require_same_tokens(const text::Tokenizer& own, const std::string& named,
+                         const std::filesystem::path& tokenizer) {
+  require_same_tokens(
+      own, named, tokenizer,
+      tr("take one of the same family, or \"program:COMMAND\" among --reward_funcs"));
 }
 
 }  // namespace danlu::train

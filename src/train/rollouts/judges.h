@@ -25,7 +25,10 @@ std::vector<text::TokenId> tail_of_answers(const text::ChatEncoder* encoder,
 std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size_t own);
 
 /// Errors: ModelError if the tokenizer beside a model gives an id to another token than `own`.
-/// named: the flag and its value.
+/// named: the flag and its value; hint: beside that one of the same family does.
+void require_same_tokens(const text::Tokenizer& own, const std::string& named,
+                         const std::filesystem::path& tokenizer, const std::string& hint);
+/// The same of a judge of rollouts.
 void require_same_tokens(const text::Tokenizer& own, const std::string& named,
                          const std::filesystem::path& tokenizer);
 

@@ -86,6 +86,7 @@ Json trainer_state(const RunProgress& progress, const TrainState& state, const R
       {"num_input_tokens_seen", state.tokens_seen},
       {"train_seconds", progress.train_seconds},
       {"arithmetic", device::arithmetic_of(state.model->device(), state.model->dtype())},
+      {"evaluations_since_best", progress.evaluations_since_best},
       {"loss_sum", progress.loss_sum},
       {"loss_steps", progress.loss_steps},
       {"log_window", window_json(progress.window)},
@@ -106,6 +107,7 @@ void restore_progress(const Json& saved, RunProgress& progress, TrainState& stat
     if (!saved.at("best_metric").is_null())
       progress.best_loss = saved.at("best_metric").get<double>();
     progress.best_step = saved.at("best_global_step").get<int64_t>();
+    progress.evaluations_since_best = saved.value("evaluations_since_best", int64_t{0});
     progress.train_seconds = saved.at("train_seconds").get<double>();
     progress.loss_sum = saved.at("loss_sum").get<double>();
     progress.loss_steps = saved.at("loss_steps").get<int64_t>();

@@ -31,16 +31,19 @@ struct LogWindow {
 struct RunProgress {
   double best_loss = std::numeric_limits<double>::infinity();  ///< evaluation loss
   int64_t best_step = 0;                                       ///< 0: none yet
+  int64_t evaluations_since_best = 0;
   double train_seconds = 0;  ///< of all sessions, evaluation and saving left out
   double loss_sum = 0;       ///< summed step losses of all steps that counted
   int64_t loss_steps = 0;
   LogWindow window;  ///< so that a run resumed between two records logs what it would have
   Json log_history = Json::array();
 
+  /// Whether so many evaluations in a row found nothing better; limit 0: never.
+  bool stops_early(int64_t limit) const { return limit > 0 && evaluations_since_best >= limit; }
   /// The best step's checkpoint is in another run's directory, or gone.
   void forget_best() {
     best_loss = std::numeric_limits<double>::infinity();
-    best_step = 0;
+    best_step = evaluations_since_best = 0;
   }
 };
 

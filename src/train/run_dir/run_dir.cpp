@@ -197,6 +197,9 @@ void refuse_to_clear_inputs(const TrainConfig& config) {
   check("model", config.model.path);
   check("tokenizer", config.model.tokenizer);
   check("adapters", config.model.adapter);
+  check(config.objective.kind == settings::ObjectiveKind::kDistillation ? "teacher_model"
+                                                                        : "ref_model",
+        config.objective.reference);
   check("critic_model", config.objective.policy.critic.model);
   for (const fs::path& judge : config.objective.policy.reward_models) check("reward_model", judge);
   check("template", config.data.template_name);

@@ -1,15 +1,19 @@
 #include "train/start/begin.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "models/adapters.h"
 #include "models/training_memory.h"
 #include "models/weight_files.h"
+#include "ops/pointwise.h"
 #include "parallel/agree.h"
 #include "train/objectives/make_objective.h"
 #include "train/precision.h"
 #include "train/report/banner.h"
+#include "train/rollouts/judges.h"
 #include "train/start/precompute.h"
 #include "weights/lora/peft.h"
 
@@ -101,6 +105,20 @@ std::unique_ptr<models::CausalLM> make_model(const Prepared& run) {
   return model;
 }
 
+/// Errors: ModelError where the teacher's tokens are others; DeviceError where the device compares
+/// no distributions.
+void require_teachable(const Prepared& run, const fs::path& teacher) {
+  const std::string named = fmt::format("{} {}", run.config.flag("teacher_model"),
+                                        run.config.objective.reference.string());
+  if (run.text.tokenizer)
+    require_same_tokens(*run.text.tokenizer, named, teacher,
+                        tr("a teacher is of the same family: its tokens are the model's"));
+  if (ops::computes_numbers(run.device)) return;
+  throw DeviceError(
+      tr("[train] gkd: {} compares no distributions of whole vocabularies", run.device.str()),
+      tr("train on a CPU or a GPU, or from the teacher's answers as rows: danlu sft"));
+}
+
 /// The weights that a run without adapters began with, or those that --ref_model names; nullptr
 /// where the model without its adapters is the reference. Collective.
 std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
@@ -110,7 +128,10 @@ std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
   if (!named.empty()) {
     settings::ModelSource other;
     other.path = named;
-    return load_frozen(run, settings::open_model(other));
+    const weights::CheckpointSource opened = settings::open_model(other);
+    if (config.objective.kind == settings::ObjectiveKind::kDistillation)
+      require_teachable(run, opened.companions);
+    return load_frozen(run, opened);
   }
   // Adapters that are trained further are part of what the model was before.
   return config.tuner == Tuner::kLora

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "train/objectives/reference.h"
 #include "train/run_dir/progress.h"

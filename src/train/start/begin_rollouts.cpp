@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "infer/end_ids.h"
@@ -83,6 +84,32 @@ void keep_earlier(const std::filesystem::path& file, int64_t step, bool evaluate
 }
 
 }  // namespace
+
+std::unique_ptr<DistillationStream> distillation_stream_of(
+    const Prepared& run, Begun& begun, const data::BatchStreamOptions& options) {
+  const TrainConfig& config = run.config;
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError(tr("[train] {}: answers to {} are not drawn", config.flag("lmbda"), what),
+                     tr("--lmbda 0 learns from the answers of the rows"));
+  };
+  if (run.data.most_patches > 0) refuse(tr("pictures"));
+  if (config.data.pack_sequences) refuse(tr("packs of samples"));
+  if (!run.text.tokenizer) refuse(tr("rows of ids without a tokenizer"));
+  const settings::Reinforcement& told = config.objective.policy;
+  const parallel::Mesh& mesh = run.ranks.mesh();
+  const auto ranks = run.ranks.size() > 1
+                         ? std::make_shared<const DrawingRanks>(run.ranks.world(), mesh)
+                         : std::make_shared<const DrawingRanks>(mesh);
+  say_room_of_answers(run);
+  return std::make_unique<DistillationStream>(
+      DistillationParts{run.data.train, run.data.order,
+                        drawing_of(*begun.state.model, ranks, settings::kAnswersAtATime,
+                                   {told.stop_words, run.text.tokenizer}),
+                        ranks},
+      DistillationSettings{told, config.objective.distillation.drawn, options, stop_ids_of(run),
+                           static_cast<int64_t>(run.text.tokenizer->size()), config.seed},
+      begun.consumed_samples);
+}
 
 std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& begun, Critic* critic,
                                                  const data::BatchStreamOptions& options) {

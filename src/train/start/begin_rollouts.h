@@ -4,6 +4,7 @@
 
 #include "data/batch_stream.h"
 #include "train/rollouts/critic.h"
+#include "train/rollouts/distillation_stream.h"
 #include "train/rollouts/rollout_stream.h"
 #include "train/start/begin.h"
 #include "train/start/prepared.h"
@@ -14,5 +15,10 @@ namespace danlu::train {
 /// Errors: as RolloutStream and eval::make_reward.
 std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& begun, Critic* critic,
                                                  const data::BatchStreamOptions& options);
+
+/// The same where a teacher looks at the answers, and no reward. Errors: as eval::make_reward's
+/// stream; UsageError for rows with pictures, and for packs.
+std::unique_ptr<DistillationStream> distillation_stream_of(const Prepared& run, Begun& begun,
+                                                           const data::BatchStreamOptions& options);
 
 }  // namespace danlu::train

@@ -35,10 +35,16 @@ Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& sou
 }
 
 bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state,
-                 const Ranks& ranks) {
-  if (state.step < plan.total_steps) return false;
+                 const RunProgress& progress, const Ranks& ranks) {
+  const bool stopped = progress.stops_early(config.output.early_stop);
+  if (state.step < plan.total_steps && !stopped) return false;
   if (ranks.from_first(is_finished(config.output.directory) ? "finished" : "").empty())
     return false;
+  if (state.step < plan.total_steps) {
+    log::info("this run is complete: {} ended it after step {}. To train on, raise it",
+              config.said("early_stop_interval", config.output.early_stop), state.step);
+    return true;
+  }
   log::info(
       "this run is complete: {} steps are done, {} are asked for. To train on, raise {} and add "
       "--resume {}",

@@ -32,9 +32,10 @@ struct Origin {
 Origin origin_of(const TrainConfig& config, const weights::CheckpointSource& source,
                  const Json& identity, const EarlierRun& earlier);
 
-/// Whether all steps are done and the reports in place, which is then said. Collective.
+/// Whether all steps are done, or the run stopped early, and the reports are in place, which is
+/// then said. Collective.
 bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainState& state,
-                 const Ranks& ranks);
+                 const RunProgress& progress, const Ranks& ranks);
 
 /// Does what a kill after the newest checkpoint left undone. REQUIRES: `from` is of the run's own
 /// directory.

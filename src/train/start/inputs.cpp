@@ -61,9 +61,11 @@ void check_validation(const TrainConfig& config, const PreparedData& data) {
                  config.flag(asked));
     break;
   }
-  if (!config.output.load_best_at_end) return;
-  throw UsageError(tr("[train] {} true: nothing is held out to evaluate on",
-                      config.flag("load_best_model_at_end")),
+  const bool stops = config.output.early_stop > 0;
+  if (!config.output.load_best_at_end && !stops) return;
+  throw UsageError(tr("[train] {} {}: nothing is held out to evaluate on",
+                      config.flag(stops ? "early_stop_interval" : "load_best_model_at_end"),
+                      stops ? std::to_string(config.output.early_stop) : "true"),
                    tr("give --val_dataset FILE or --val_ratio 0.01"));
 }
 

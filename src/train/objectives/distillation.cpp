@@ -1,0 +1,92 @@
+#include "train/objectives/distillation.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <utility>
+
+#include "models/frozen_head.h"
+#include "train/batch_input.h"
+#include "train/objectives/target_rows.h"
+
+namespace danlu::train {
+namespace {
+
+constexpr const char* kTaught = "taught";
+constexpr const char* kDivergence = "divergence";
+constexpr const char* kLikelihood = "sft_loss";
+
+class Distillation : public Objective {
+ public:
+  Distillation(const settings::DistillationConfig& config,
+               std::shared_ptr<const FrozenModel> teacher)
+      : config_(config),
+        teacher_(std::move(teacher)),
+        head_(std::make_shared<const models::FrozenHead>(teacher_->stage())) {}
+
+  std::vector<std::string> metrics() const override {
+    if (config_.likelihood_weight == 0) return {};
+    return {kDivergence, kLikelihood};
+  }
+
+  double weight(const data::Batch& batch) const override {
+    return batch.is_filling ? 0 : static_cast<double>(batch.num_targets);
+  }
+
+  std::vector<Columns> prepare(const ForwardPasses& passes,
+                               const std::vector<const data::Batch*>& whole) const override {
+    std::vector<Columns> columns(whole.size());
+    const OwnParts parts(passes.stage().mesh(), whole);
+    ask_reference(teacher_.get(), passes, [&](const ForwardPasses& of, bool) {
+      // The hidden states are kept, and not the logits, which are a vocabulary for each token.
+      of.run(parts.batches(), {},
+             [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput&) {
+               columns[i][kTaught] = head_->rows(hidden_nH, TargetRows(*parts.batches()[i]).rows_M);
+             });
+    });
+    return columns;
+  }
+
+  Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
+                const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
+                double scale) const override {
+    const TargetRows targets(batch);
+    // The backward asks once more.
+    const auto taught = [head = head_, rows_MH = columns.at(kTaught)](
+                            int64_t begin, int64_t count, const ops::HeadColumns& of_head) {
+      return head->logits(rows_MH.narrow(0, begin, count), of_head);
+    };
+    const ops::HeadDivergence found = policy.divergence(
+        hidden_nH, input, targets.rows_M, targets.ids_M, taught,
+        {.mixture = config_.mixture, .temperature = config_.temperature, .top = config_.top});
+    Loss loss;
+    loss.sum = found.divergences_M.to(at::kDouble).sum();
+    if (config_.likelihood_weight > 0) {
+      const at::Tensor count = at::scalar_tensor(targets.rows_M.numel(), at::kLong);
+      loss.metrics[kDivergence] = {loss.sum.detach(), count};
+      if (batch.token_columns.count(kDrawnColumn) == 0) {
+        const at::Tensor likelihood = found.logprobs_M.to(at::kDouble).sum();
+        loss.metrics[kLikelihood] = {-likelihood.detach(), count};
+        loss.sum = loss.sum - likelihood * config_.likelihood_weight;
+      }
+    }
+    loss.scale = at::ones({}, loss.sum.options()) * scale;
+    return loss;
+  }
+
+ private:
+  settings::DistillationConfig config_;
+  std::shared_ptr<const FrozenModel> teacher_;
+  std::shared_ptr<const models::FrozenHead> head_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Objective> distillation_objective(
+    const settings::DistillationConfig& config, std::shared_ptr<const FrozenModel> teacher) {
+  return std::make_shared<const Distillation>(config, std::move(teacher));
+}
+
+}  // namespace danlu::train

@@ -1,0 +1,15 @@
+// train/run_dir/cached_samples.h: the samples of a run as rows of ids, for runs to come.
+#pragma once
+#include <filesystem>
+
+#include "settings/config.h"
+#include "train/prepare_data.h"
+
+namespace danlu::train {
+
+/// Writes train/rows.jsonl, and where rows are held out val/rows.jsonl, each row {"input_ids",
+/// "labels"}. Errors: UsageError for samples that such rows cannot hold: of several segments, with
+/// numbers or pictures beside their tokens; IoError.
+void write_cached_samples(const settings::TrainConfig& config, const PreparedData& data);
+
+}  // namespace danlu::train

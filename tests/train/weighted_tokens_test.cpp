@@ -1,0 +1,113 @@
+// Cross entropy times the token's probability (DFT): through all logits, and on meshes.
+#include "train/objectives/weighted_tokens.h"
+
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include "train/batch_input.h"
+#include "train/mesh.h"
+
+namespace danlu::train {
+namespace mesh_test {
+namespace {
+
+Case weighted_case(Tuning tuning) {
+  Case c{"dft", "qwen2", Json::object(), tuning};
+  c.objective = weighted_tokens();
+  return c;
+}
+
+/// The case's model where no training holds its weights.
+std::unique_ptr<models::CausalLM> free_model(const Case& c) {
+  auto model = stage_of(c, Mesh::single());
+  randomise(*model, c.first_values);
+  return model;
+}
+
+TEST(WeightedTokens, AreMinusPLogPOfAllLogits) {
+  const Case c = weighted_case(Tuning::kFull);
+  TrainState state = state_of(c, Mesh::single());
+  const auto model = free_model(c);
+  const data::StepBatches step = batches_of(Mesh::single(), 0);
+  double sum = 0, targets = 0;
+  {
+    const at::NoGradGuard no_grad;
+    for (const data::Batch& batch : step.micro_batches) {
+      const models::ForwardInput input = evaluation_input(*model, batch);
+      const at::Tensor logprobs =
+          at::log_softmax(model->logits(model->forward_hidden(input)).to(at::kDouble), 1);
+      for (size_t i = 0; i < batch.targets.size(); ++i) {
+        if (batch.targets[i] < 0) continue;
+        const double logprob = logprobs[static_cast<int64_t>(i)][batch.targets[i]].item<double>();
+        sum -= std::exp(logprob) * logprob;
+        ++targets;
+      }
+    }
+  }
+  const TrainConfig config = config_of(c);
+  const StepResult got = run_step(state, step, config, config.schedule.shape);
+  EXPECT_NEAR(got.loss, sum / targets, 1e-5 * got.loss);
+}
+
+// Its gradient is p times that of −log p: the difference of the loss with p held as it was.
+TEST(WeightedTokens, HaveNoGradientThroughTheProbability) {
+  const Case c = weighted_case(Tuning::kFull);
+  const auto sum_at = [&](double moved, const at::Tensor& weights) {
+    const auto model = free_model(c);
+    {
+      const at::NoGradGuard changes;
+      for (const parallel::Parameter& p : model->parameters())
+        if (p.name() == "model.norm.weight") at::Tensor(p.tensor).select(0, 3).add_(moved);
+    }
+    const at::NoGradGuard no_grad;
+    const data::StepBatches step = batches_of(Mesh::single(), 0);
+    std::vector<double> logprobs;
+    for (const data::Batch& batch : step.micro_batches) {
+      const models::ForwardInput input = evaluation_input(*model, batch);
+      const at::Tensor all =
+          at::log_softmax(model->logits(model->forward_hidden(input)).to(at::kDouble), 1);
+      for (size_t i = 0; i < batch.targets.size(); ++i) {
+        if (batch.targets[i] >= 0)
+          logprobs.push_back(all[static_cast<int64_t>(i)][batch.targets[i]].item<double>());
+      }
+    }
+    const at::Tensor found = at::tensor(logprobs, at::TensorOptions(at::kDouble));
+    return std::pair{found, weights.defined() ? (weights * found).mean().item<double>() : 0.0};
+  };
+  const at::Tensor held = sum_at(0, {}).first.exp();
+  constexpr double kStep = 1e-3;
+  const double wanted = -(sum_at(kStep, held).second - sum_at(-kStep, held).second) / (2 * kStep);
+  const Outcome one = train(c, {}, 1);
+  EXPECT_NEAR(one.gradients.at("model.norm.weight")[3].item<double>(), wanted,
+              2e-3 * std::abs(wanted));
+}
+
+TEST(WeightedTokens, GiveTheNumbersOfOneProcessOnMeshes) {
+  struct WeightedPlace {
+    const char* name;
+    MeshShape shape;
+    parallel::Sharding sharding = parallel::Sharding::kNone;
+  };
+  const WeightedPlace list[] = {{"zero3", {.data = 2}, parallel::Sharding::kParameters},
+                                {"tp2sp", {.tensor = 2, .sequence_parallel = true}},
+                                {"pp2", {.pipeline = 2}},
+                                {"cp2", {.context = {.ring = 2, .window = 2}}}};
+  for (const Tuning tuning : {Tuning::kFull, Tuning::kLora}) {
+    const Case alone = weighted_case(tuning);
+    const Outcome one = train(alone, {}, 4);
+    for (const WeightedPlace& place : list) {
+      SCOPED_TRACE(place.name);
+      Case c = alone;
+      c.sharding = place.sharding;
+      const Outcome got = train(c, place.shape, 4);
+      expect_numbers_of(one, got);
+      for (size_t step = 0; step < one.metrics.size(); ++step)
+        EXPECT_NEAR(got.metrics[step].at("token_acc"), one.metrics[step].at("token_acc"), 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mesh_test
+}  // namespace danlu::train
