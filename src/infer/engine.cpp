@@ -335,8 +335,7 @@ class Engine::Impl {
     begun_.push_back(live.handle);
     live.cached_tokens = shared.tokens;
     counts_.prompt_tokens += live.prompt_size();
-    if (settings_.prefix_caching && !settings_.deterministic)
-      counts_.prefix_queried += live.prompt_size();
+    if (pages_.shares()) counts_.prefix_queried += live.prompt_size();
     counts_.prefix_hit += live.cached_tokens;
   }
 

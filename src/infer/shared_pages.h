@@ -22,6 +22,9 @@ class SharedPages {
   SharedPages(const SharedPages&) = delete;
   SharedPages& operator=(const SharedPages&) = delete;
 
+  /// Whether requests may begin with what others have computed.
+  bool shares() const { return is_shared_; }
+
   SequenceCache& cache() { return cache_; }
   const SequenceCache& cache() const { return cache_; }
   int64_t length(const LiveRequest& live) const { return cache_.length(live.sequence); }
@@ -52,7 +55,7 @@ class SharedPages {
 
   Followers* const followers_;
   const bool is_shared_, predicts_;
-  PrefixIndex index_;
+  PrefixIndex index_;  ///< outlives cache_, whose pool tells it what is lost
   SequenceCache cache_;
 };
 

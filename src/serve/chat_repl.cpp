@@ -22,7 +22,7 @@ constexpr const char* kHelp =
     "/video PATH    the same of a video, <video>\n"
     "/multi         switch: messages end with a line holding only #\n"
     "\"\"\"            begins and ends one message of several lines\n"
-    "/exit          leave (also Ctrl-D); Ctrl-C stops an answer\n";
+    "/exit          leave (also Ctrl-D); Ctrl-C stops an answer, twice it leaves\n";
 
 enum class ReplCommand {
   kNone,
@@ -196,12 +196,12 @@ class Repl {
   /// Ctrl-C where nothing is answered ends a read, and drops what was typed: an answer may have
   /// ended while it was pressed. The next one, before another line, ends the program.
   bool goes_on_after_interrupt() {
-    if (pending_interrupt() != SIGINT || interrupt_was_said_) return false;
+    if (pending_interrupt() != SIGINT || interrupt_was_said_ || !settings_.show_prompt)
+      return false;
     interrupt_was_said_ = true;
     in_.clear();
     std::ostream& prompts = settings_.prompts ? *settings_.prompts : out_;
-    if (settings_.show_prompt)
-      prompts << translated("\n(Ctrl-D, /exit or another Ctrl-C leaves)\n");
+    prompts << translated("\n(Ctrl-D, /exit or another Ctrl-C leaves)\n");
     return true;
   }
 

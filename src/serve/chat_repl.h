@@ -29,10 +29,10 @@ struct Chatter {
 /// /video PATH, /multi, /exit;
 /// the words of the systems we replace work too (exit, quit, q, clear, new, multi-line,
 /// single-line, reset-system). A message may span lines between two lines of """, or in /multi mode
-/// up to a line holding only #. Ctrl-C stops one answer; where nothing is answered it drops what was
-/// typed, and a second one in a row ends the process (130). An error in one message (too long, …)
-/// is printed and the conversation goes on. Returns the number of answers. Errors: TerminatedError
-/// after SIGTERM, HungUpError after SIGHUP.
+/// up to a line holding only #. Ctrl-C stops one answer; at a prompt it drops what was typed, and a
+/// second one in a row ends the process (130). An error in one message (too long, …) is printed and
+/// the conversation goes on. Returns the number of answers. Errors: TerminatedError after SIGTERM,
+/// HungUpError after SIGHUP.
 /// Several models answer every message, each in a conversation of its own; the number is of
 /// messages that any has answered.
 int run_chat(const std::vector<Chatter>& chatters, const ReplSettings& settings, std::istream& in,
