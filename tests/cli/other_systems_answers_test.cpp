@@ -84,7 +84,10 @@ TEST_F(OtherSystemsLines, AServersSystemMessageMayStandInAFile) {
     std::vector<std::string> words = {"--model", good("model").string()};
     words.insert(words.end(), more.begin(), more.end());
     const ServedProgram server(words, "deploy");
-    return answered(server, "/v1/chat/completions", a_chat())["usage"]["prompt_tokens"].get<int>();
+    return answered(server, "/v1/chat/completions", a_chat())
+        .at("usage")
+        .at("prompt_tokens")
+        .get<int>();
   };
   const int typed = prompt_tokens({"--system", kSystem});
   EXPECT_EQ(prompt_tokens({"--system", file.string()}), typed);
@@ -98,7 +101,8 @@ std::string unnamed_end(const fs::path& model) {
   EXPECT_FALSE(Body::parse(content_of(model / "config.json")).contains("eos_token_id"));
   EXPECT_FALSE(fs::exists(model / "generation_config.json"));
   const Body config = Body::parse(content_of(model / "tokenizer_config.json"));
-  for (const Body& token : Body::parse(content_of(model / "tokenizer.json"))["added_tokens"])
+  const Body tokenizer = Body::parse(content_of(model / "tokenizer.json"));
+  for (const Body& token : tokenizer["added_tokens"])
     if (token["content"] == config["eos_token"]) return std::to_string(token["id"].get<int>());
   ADD_FAILURE() << "no end";
   return "0";
@@ -131,11 +135,12 @@ TEST_F(OtherSystemsLines, TheTokenizersOwnEndEndsAnswersWithoutATemplate) {
 
   const ServedProgram server({"--model", good("model").string(), "--template", "default"});
   const Body wish = {{"prompt", "fox"}, {"max_tokens", 6}, {"logit_bias", {{end, 100}}}};
-  const Body completed = answered(server, "/v1/completions", wish)["choices"][0];
+  const Body completed = answered(server, "/v1/completions", wish).at("choices").at(0);
   EXPECT_EQ(completed["finish_reason"], "stop");
   EXPECT_EQ(completed["text"], "");
-  const Body said = answered(server, "/v1/chat/completions",
-                             a_chat({{"logit_bias", {{end, 100}}}}))["choices"][0];
+  const Body said = answered(server, "/v1/chat/completions", a_chat({{"logit_bias", {{end, 100}}}}))
+                        .at("choices")
+                        .at(0);
   EXPECT_EQ(said["finish_reason"], "stop");
 }
 
@@ -197,8 +202,8 @@ TEST_F(OtherSystemsLines, LlamaFactorysApiAnswersUnderAnyName) {
   const Body own = answered(api, "/v1/chat/completions", a_chat());
   for (int i = 0; i < 2; ++i) {
     const Body answer = answered(api, "/v1/chat/completions", wish);
-    EXPECT_EQ(answer["choices"], own["choices"]);
-    EXPECT_EQ(answer["model"], "gpt-3.5-turbo");
+    EXPECT_EQ(answer.at("choices"), own.at("choices"));
+    EXPECT_EQ(answer.at("model"), "gpt-3.5-turbo");
   }
   answered(api, "/v1/completions", {{"model", "x"}, {"prompt", "fox"}, {"max_tokens", 2}});
   answered(api, "/v1/embeddings", {{"model", "text-embedding-ada-002"}, {"input", "fox"}});
@@ -224,7 +229,10 @@ TEST_F(OtherSystemsLines, GenerationConfigIsLeftOutWhereVllmsFlagSaysSo) {
     const ServedProgram server(words);
     Body body = a_chat({{"ignore_eos", true}});
     body.erase("max_tokens");
-    return answered(server, "/v1/chat/completions", body)["usage"]["completion_tokens"].get<int>();
+    return answered(server, "/v1/chat/completions", body)
+        .at("usage")
+        .at("completion_tokens")
+        .get<int>();
   };
   EXPECT_EQ(tokens({}), 3);
   EXPECT_GT(tokens({"--generation-config", "vllm"}), 3) << "as long as the window";

@@ -162,6 +162,9 @@ std::vector<OptionSpec> how_rows_are_read() {
            "remove_unused_columns", "strict", "lazy_tokenize", "packing",
            "disable_auto_column_mapping", "eval_on_each_dataset", "data_shared_file_system"},
           kRows),
+      ignored({"max_batch_size", "val_dataset_sample"}, "danlu infer asks data sets"),
+      ignored_switch({"load_data_args"}, "danlu infer asks data sets"),
+      unavailable({"result_path"}, "danlu infer and danlu rollout write answers"),
       unavailable({"cached_dataset", "cached_val_dataset"},
                   "files of other programs' caches are not read"),
   };
