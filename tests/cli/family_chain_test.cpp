@@ -122,6 +122,11 @@ std::vector<ScriptOf> scripts() {
        "--no-create-attention-mask-in-dataloader --kv-channels 8 " +
            grouped,
        "--model-type-hf chatglm3 --add-qkv-bias"},
+      {"gemma",
+       "--disable-bias-linear --normalization RMSNorm --norm-epsilon 1e-6 --kv-channels 12 --geglu "
+       "--gelu-tanh --add-rmsnorm-offset --input-embeds-norm " +
+           grouped,
+       "--model-type-hf gemma"},
       {"gemma2",
        "--spec mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec --disable-bias-linear "
        "--normalization RMSNorm --norm-epsilon 1e-6 --kv-channels 12 --gelu-tanh --post-norm "
@@ -130,6 +135,15 @@ std::vector<ScriptOf> scripts() {
            grouped,
        "--model-type-hf gemma2 --post-norm", "--tokenizer-padding-side left"},
       {"phi3", gated + grouped, "--model-type-hf phi3.5"},
+      {"minicpm", gated + grouped + "--scale-emb 12 --scale-depth 1.4 --dim-model-base 16 ",
+       "--model-type-hf minicpm"},
+      {"internlm3", gated + grouped + "--kv-channels 8 ", "--model-type-hf internlm3"},
+      {"glm4",
+       plain +
+           "--swiglu --rotary-base 10000 --use-glm-rope --rotary-percent 0.5 --kv-channels 8 "
+           "--post-norm " +
+           grouped,
+       "--model-type-hf glm4 --post-norm"},
       {"minicpm3",
        gated + "--multi-head-latent-attention --q-lora-rank 20 --kv-lora-rank 16 "
                "--qk-nope-head-dim 8 --qk-rope-head-dim 4 --v-head-dim 8 --scale-emb 12 "

@@ -2,6 +2,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace danlu::test {
 
@@ -103,9 +104,40 @@ inline nlohmann::json dense_quirks_of(const std::string& family) {
             {"qk_nope_head_dim", 8},    {"qk_rope_head_dim", 4}, {"v_head_dim", 8},
             {"scale_emb", 12},          {"scale_depth", 1.4},    {"dim_model_base", 16}};
   }
+  if (family == "gemma" || family == "gemma3_text") {
+    json gemma = {{"head_dim", 12},
+                  {"hidden_activation", "gelu_pytorch_tanh"},
+                  {"tie_word_embeddings", true}};
+    if (family == "gemma3_text")
+      gemma.update({{"query_pre_attn_scalar", 12},
+                    {"sliding_window", 8},
+                    {"sliding_window_pattern", 6},
+                    {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}});
+    return gemma;
+  }
   if (family == "phi3") return {{"sliding_window", 32}};
+  if (family == "glm") return {{"head_dim", 8}, {"attention_bias", true}};
   if (family == "glm4") return {{"head_dim", 8}, {"partial_rotary_factor", 0.5}};
+  if (family == "minicpm") return {{"scale_emb", 12}, {"scale_depth", 1.4}, {"dim_model_base", 16}};
+  if (family == "qwen3") return {{"head_dim", 12}};
+  if (family == "internlm3") return {{"head_dim", 8}, {"qkv_bias", false}};
+  if (family == "internlm") return {{"bias", true}};
+  if (family == "internlm2") return {{"bias", false}};
+  if (family == "qwen")
+    return {{"intermediate_size", 96}, {"layer_norm_epsilon", 1e-6}, {"seq_length", 64}};
+  if (family == "bloom")
+    return {{"intermediate_size", 128}, {"layer_norm_epsilon", 1e-5}, {"seq_length", 64}};
+  if (family == "gpt2") return {{"layer_norm_epsilon", 1e-5}};
   return json::object();
+}
+
+/// Keys that a family's config.json does not have.
+inline std::vector<std::string> keys_without(const std::string& family) {
+  if (family == "baichuan" || family == "internlm") return {"num_key_value_heads"};
+  if (family == "qwen") return {"num_key_value_heads", "rms_norm_eps"};
+  if (family == "bloom") return {"num_key_value_heads", "rms_norm_eps", "max_position_embeddings"};
+  if (family == "gpt2") return {"num_key_value_heads", "rms_norm_eps", "hidden_act"};
+  return {};
 }
 
 /// 2 layers; vocabulary and positions of the good tokenizer and data.
@@ -128,6 +160,7 @@ inline nlohmann::json tiny_model(const std::string& family) {
                            {"eos_token_id", 2}};
   config.update(experts_of(family));
   config.update(dense_quirks_of(family));
+  for (const std::string& key : keys_without(family)) config.erase(key);
   return config;
 }
 

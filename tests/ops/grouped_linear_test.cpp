@@ -178,6 +178,33 @@ TEST(GroupedLinear, SumsOfAGroupWithoutRowsBecomeZeroAndOthersGrow) {
   for (const at::Tensor& weight : weights) EXPECT_FALSE(weight.grad().defined());
 }
 
+TEST(GroupedLinear, FrozenWeightsAndFrozenRowsHaveNoGradient) {
+  const std::vector<int64_t> counts{40, 35};
+  const at::Tensor x = random_f64({75, 8}, 1).to(at::kFloat);
+  std::vector<at::Tensor> weights;
+  std::vector<MainGradPtr> main;
+  for (uint64_t group = 0; group < 2; ++group) {
+    weights.push_back(random_f64({6, 8}, 2 + group).to(at::kFloat));
+    main.push_back(std::make_shared<MainGrad>());
+    main.back()->sum = at::zeros({6, 8}, at::kFloat);
+    main.back()->is_fresh = true;
+  }
+  // Nothing is trained: nothing is kept for a backward.
+  EXPECT_FALSE(grouped_linear(x, weights, counts, main).requires_grad());
+  // Adapters alone: what goes on to them is the rows' gradient.
+  const at::Tensor rows = x.detach().clone().requires_grad_(true);
+  grouped_linear(rows, weights, counts, main).sum().backward();
+  EXPECT_TRUE(rows.grad().defined());
+  EXPECT_TRUE(main[0]->is_fresh && main[1]->is_fresh) << "a frozen weight's sum was written";
+  // One expert is trained.
+  weights[1].requires_grad_(true);
+  grouped_linear(x, weights, counts, main).sum().backward();
+  EXPECT_TRUE(main[0]->is_fresh);
+  EXPECT_FALSE(main[1]->is_fresh);
+  const at::Tensor expected = x.narrow(0, 40, 35).sum(0).expand({6, 8});
+  EXPECT_LE((main[1]->sum - expected).abs().max().item<float>(), 1e-4f);
+}
+
 TEST(GroupedLinear, WhatDoesNotFitIsRefused) {
   const at::Tensor x = at::zeros({5, 4}), weight = at::zeros({6, 4});
   EXPECT_THROW(grouped_linear(x, {weight}, {4}), ModelError);
