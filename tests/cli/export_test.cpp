@@ -64,25 +64,21 @@ TEST_F(Export, FourBitsAreThoseOfConvert) {
 
 TEST_F(Export, RowsAreTokenisedOnceForRunsToCome) {
   const std::string model = good("model").string(), rows = good("good.jsonl").string();
-  const ProgramResult made =
-      ok({"export", "--model", model, "--dataset", rows, "--split_dataset_ratio", "0.25",
-          "--to_cached_dataset", "true", "--max_length", "64", "--output_dir", "cached"});
+  const ProgramResult made = ok({"export", "--model", model, "--dataset", rows,
+                                 "--split_dataset_ratio", "0.25", "--to_cached_dataset", "true",
+                                 "--max_length", "64", "--seed", "5", "--output_dir", "cached"});
   EXPECT_THAT(made.err, HasSubstr("next: danlu sft --cached_dataset cached/train"));
-  const auto trained = [&](const std::string& to, const std::vector<std::string>& data) {
-    std::vector<std::string> line = {"sft",   "--model",      model,  "--output_dir",
-                                     to,      "--dtype",      "fp32", "--max_steps",
-                                     "4",     "--lr",         "1e-3", "--global_batch_size",
-                                     "4",     "--seed",       "5",    "--logging_steps",
-                                     "1",     "--eval_steps", "4",    "--version_dir",
-                                     "false", "--max_length", "64"};
+  const auto train = [&](const std::string& to, const std::vector<std::string>& data) {
+    std::vector<std::string> line = {"sft", "--model", model, "--output_dir", to};
+    for (const char* word :
+         {"--dtype", "fp32", "--max_steps", "4", "--lr", "1e-3", "--global_batch_size", "4",
+          "--seed", "5", "--logging_steps", "1", "--eval_steps", "4", "--max_length", "64"})
+      line.emplace_back(word);
     line.insert(line.end(), data.begin(), data.end());
     ok(line);
-    return content_of(*this / to / "val_dataset.jsonl");
   };
-  const std::string held_out = trained("plain", {"--dataset", rows, "--val_ratio", "0.25"});
-  EXPECT_EQ(
-      trained("again", {"--cached_dataset", "cached/train", "--cached_val_dataset", "cached/val"}),
-      held_out);
+  train("plain", {"--dataset", rows, "--val_ratio", "0.25"});
+  train("again", {"--cached_dataset", "cached/train", "--cached_val_dataset", "cached/val"});
   ok({"diff", "plain", "again"});
   expect_error(run({"export", "--model", model, "--dataset", rows, "--to_cached_dataset",
                     "--template_mode", "rlhf"}),

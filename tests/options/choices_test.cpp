@@ -96,7 +96,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       refused.erase(std::string("rlhf_type=") + type);
     refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired", "loss_type=grpo",
                     "loss_type=bnpo", "loss_type=dapo", "loss_type=dr_grpo"});
-    refused.insert("task_type=seq_cls");
+    refused.insert({"task_type=seq_cls", "enable_dft_loss=true"});
     // Beside the full recomputation of ms-swift's profile.
     refused.insert({"recompute_norm=true", "recompute_activation_function=true"});
     return refused;

@@ -1,5 +1,6 @@
 // The training verbs' option tables belong to the program; these tests read them without it.
 #include "cli/commands/foreign_options.cpp"
+#include "cli/commands/hub_choice.cpp"
 #include "cli/commands/inference_options.cpp"
 #include "cli/commands/media_options.cpp"
 #include "cli/commands/train_options.cpp"

@@ -154,7 +154,7 @@ TEST(Distillation, IsWhatAllLogitsSay) {
   const Plainly wanted = plainly_of(*student, *teacher, step, mode.config);
   const TrainConfig config = config_of(c);
   const StepResult got = run_step(state, step, config, config.schedule.shape);
-  EXPECT_NEAR(got.metrics.at("divergence"), wanted.divergence, 1e-5 * wanted.divergence);
+  EXPECT_NEAR(got.metrics.at("divergence"), wanted.divergence, 1e-4 * wanted.divergence);
   EXPECT_NEAR(got.metrics.at("sft_loss"), wanted.likelihood, 1e-5 * wanted.likelihood);
   EXPECT_NEAR(got.loss, wanted.divergence + 0.4 * wanted.likelihood, 1e-5 * got.loss);
 }

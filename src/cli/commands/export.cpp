@@ -104,10 +104,19 @@ std::vector<OptionSpec> splits() {
 }
 
 /// What of --to_cached_dataset goes to danlu sft, under the same name.
-constexpr const char* kOfRows[] = {
-    "split_dataset_ratio", "max_length",       "truncation_strategy", "template",  "system",
-    "loss_scale",          "dataset_num_proc", "use_chat_template",   "task_type", "num_labels",
-    "problem_type"};
+constexpr const char* kOfRows[] = {"split_dataset_ratio",
+                                   "max_length",
+                                   "truncation_strategy",
+                                   "template",
+                                   "system",
+                                   "loss_scale",
+                                   "dataset_num_proc",
+                                   "use_chat_template",
+                                   "task_type",
+                                   "num_labels",
+                                   "problem_type",
+                                   "seed",
+                                   "data_seed"};
 
 std::vector<OptionSpec> rows() {
   const std::string group = "Rows";
