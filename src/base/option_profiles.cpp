@@ -16,6 +16,10 @@ bool is_given(const std::vector<TypedName>& typed, const std::string& option) {
                      [&](const TypedName& one) { return one.option == option; });
 }
 
+bool yields(const OptionProfile& one, const OptionProfile& other) {
+  return std::find(one.yields_to.begin(), one.yields_to.end(), other.name) != one.yields_to.end();
+}
+
 /// The first name of `typed` that marks `profile`, or nullptr.
 const TypedName* mark_of(const OptionProfile& profile, const std::vector<TypedName>& typed) {
   for (const TypedName& one : typed) {
@@ -46,8 +50,8 @@ ProfileChoice choose_profile(const std::vector<OptionProfile>& profiles,
   const TypedName* mark = nullptr;
   for (const OptionProfile& profile : profiles) {
     const TypedName* found = mark_of(profile, typed);
-    if (!found) continue;
-    if (mark) {
+    if (!found || (chosen && yields(profile, *chosen))) continue;
+    if (mark && !yields(*chosen, profile)) {
       throw UsageError(
           tr("[{}] {} is a flag of {}, {} one of {}: whose defaults hold where the line is "
              "silent?",

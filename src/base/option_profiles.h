@@ -22,6 +22,9 @@ struct OptionProfile {
   std::map<std::string, std::string> values = {};
   /// Names that no other system's command lines have: one of them chooses this profile.
   std::vector<ProfileMark> marks = {};
+  /// Profiles whose marks outweigh its own, where a line has both: of a system that has taken over
+  /// another one's flags.
+  std::vector<std::string> yields_to = {};
   bool of_command = false;        ///< the command alone stands for the system, where no mark is
   std::string unless_given = {};  ///< … but not where this option is given
 };
@@ -43,7 +46,7 @@ std::string profile_value(const std::string& formula,
                           const std::function<std::string(const std::string& option)>& value_of);
 
 /// Whose line this is: a mark outweighs the command. Errors: UsageError where two systems' marks
-/// stand in one line, for then nobody knows which defaults were meant.
+/// stand in one line and neither yields, for then nobody knows which defaults were meant.
 ProfileChoice choose_profile(const std::vector<OptionProfile>& profiles,
                              const std::vector<TypedName>& typed, const std::string& command);
 

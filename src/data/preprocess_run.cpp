@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "data/formats/columns.h"
+#include "data/formats/preference_layouts.h"
 #include "data/preprocess_pipeline.h"
 #include "data/readers/row_json.h"
 
@@ -307,6 +308,18 @@ class Run {
   std::unique_ptr<ProgressBar> bar_;
 };
 
+/// Errors: as make_row_handler's, which name the data set where it is one of several.
+std::unique_ptr<RowHandler> handler_of(const std::string& name, const Dataset& dataset,
+                                       const std::vector<Json>& first_rows, bool is_of_several) {
+  const bool plain_text = dataset.files[0].type == FileType::kText;
+  try {
+    return make_row_handler(dataset.format, first_rows, plain_text);
+  } catch (const Error& error) {
+    if (!is_of_several) throw;
+    throw_as_kind(Error(error.code(), fmt::format("{}: {}", name, error.what()), error.hint()));
+  }
+}
+
 }  // namespace
 
 std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
@@ -323,8 +336,13 @@ std::vector<PlannedDataset> plan_datasets(const std::vector<std::string>& names,
   refuse_unknown_columns(plan, rows);
   for (size_t i = 0; i < plan.size(); ++i) {
     PlannedDataset& item = plan[i];
-    const bool plain_text = item.dataset.files[0].type == FileType::kText;
-    item.handler = make_row_handler(item.dataset.format, rows[i], plain_text);
+    item.handler = handler_of(names[i], item.dataset, rows[i], plan.size() > 1);
+    if (are_judged_answers(rows[i], item.dataset.format)) {
+      log::warning(
+          "{}: rows say of answers whether they are liked: all are learnt here, the others too; "
+          "danlu rlhf --rlhf_type kto tells them apart",
+          names[i]);
+    }
     item.description = fmt::format("{}: {}; detected: {}", names[i], item.dataset.summary,
                                    item.handler->description());
     item.first_rows = std::move(rows[i]);

@@ -110,7 +110,12 @@ MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, cons
   return report;
 }
 
-RoundingReport round_parameters(CausalLM& model, DType dtype) {
+LogitsReport compare_logits(const at::Tensor& one, const at::Tensor& other) {
+  return {(one - other).abs().max().item<double>(),
+          (one.argmax(-1) == other.argmax(-1)).to(at::kDouble).mean().item<double>()};
+}
+
+LogitsReport round_parameters(CausalLM& model, DType dtype) {
   const at::NoGradGuard no_grad;
   const at::Tensor exact = probe_logits(model);
   for (const Parameter& parameter : model.parameters()) {
@@ -119,12 +124,7 @@ RoundingReport round_parameters(CausalLM& model, DType dtype) {
     refuse_overflow(rounded, 0, parameter.name());
     values.copy_(rounded);
   }
-  const at::Tensor rounded = probe_logits(model);
-  RoundingReport report;
-  report.max_abs = (exact - rounded).abs().max().item<double>();
-  report.same_argmax =
-      (exact.argmax(-1) == rounded.argmax(-1)).to(at::kDouble).mean().item<double>();
-  return report;
+  return compare_logits(exact, probe_logits(model));
 }
 
 }  // namespace danlu::models

@@ -32,13 +32,15 @@ struct MergeReport {
 MergeReport check_merged(const CausalLM& merged, const at::Tensor& adapted, const at::Tensor& base,
                          double tolerance);
 
-struct RoundingReport {
+/// How far apart two models are in their probe_logits.
+struct LogitsReport {
   double max_abs = 0;      ///< largest logit difference
-  double same_argmax = 1;  ///< share of positions whose likeliest token stays
+  double same_argmax = 1;  ///< share of positions whose likeliest token is the same
 };
+LogitsReport compare_logits(const at::Tensor& one, const at::Tensor& other);
 
 /// Rounds every parameter to what `dtype` can hold and tells what that does to probe_logits.
 /// Errors: ModelError for a parameter that `dtype` cannot hold.
-RoundingReport round_parameters(CausalLM& model, DType dtype);
+LogitsReport round_parameters(CausalLM& model, DType dtype);
 
 }  // namespace danlu::models

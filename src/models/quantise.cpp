@@ -3,8 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 #include "models/tensor_io.h"
+#include "ops/nf4.h"
 
 namespace danlu::models {
 namespace {
@@ -74,6 +78,13 @@ HeldBytes held_bytes(const CausalLM& model) {
     held.in_blocks += blocks;
   }
   return held;
+}
+
+bool holds_nf4(const CausalLM& model) {
+  const std::vector<Parameter> all = model.parameters();
+  return std::any_of(all.begin(), all.end(), [](const Parameter& parameter) {
+    return parameter.quantized && ops::nf4_of(*parameter.quantized);
+  });
 }
 
 }  // namespace danlu::models

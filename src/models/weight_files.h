@@ -82,4 +82,7 @@ struct HeldBytes {
 };
 HeldBytes held_bytes(const CausalLM& model);
 
+/// Whether matrices of the model are held in NF4.
+bool holds_nf4(const CausalLM& model);
+
 }  // namespace danlu::models

@@ -445,19 +445,21 @@ size_t index_of(const Request& request, const arch::Stage& stage) {
 }
 
 /// The weights of a frozen model's stage that stands beside `stage`.
-int64_t frozen_bytes(const Request& request, const arch::ModelConfig& model,
-                     const arch::Stage& stage) {
+int64_t frozen_bytes(const Request& request, const Frozen& beside, const arch::Stage& stage) {
   if (request.parameters_in_files) return 0;
   Request frozen = request;
-  frozen.model = model;
+  frozen.model = beside.model;
+  frozen.nf4_bits = beside.nf4_bits;
   frozen.adapters = {};
+  frozen.freeze = {"."};
   const Elements elements =
       elements_of(frozen, arch::stages_of(frozen.model, frozen.pipeline)[index_of(request, stage)]);
-  const auto kept = [&](int64_t held, int64_t ranks) {
-    return share(held * request.element_bytes(), request.sharding >= Sharding::kParameters, ranks);
+  const auto kept = [&](const Held& held, int64_t ranks) {
+    return share(held.all * frozen.element_bytes() - frozen.saved_by_nf4(held.in_nf4),
+                 request.sharding >= Sharding::kParameters, ranks);
   };
-  return kept(elements.without_experts().all, request.sharers()) +
-         kept(elements.experts.all, request.expert_sharers());
+  return kept(elements.without_experts(), request.sharers()) +
+         kept(elements.experts, request.expert_sharers());
 }
 
 /// What the last stage has of a teacher beside its weights: of a step's tokens the hidden states,
@@ -479,7 +481,7 @@ Request of_critic(const Request& request) {
   own.rollout.reset();
   own.frozen.clear();
   own.teacher.reset();
-  own.nf4_bits = 0;
+  own.nf4_bits = request.critic_nf4_bits;
   return own;
 }
 
@@ -501,8 +503,8 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.masters += kept(held.trained * request.master_bytes(), Sharding::kState);
     memory.moments += kept(held.trained * 8, Sharding::kState);
   };
-  for (const arch::ModelConfig& model : request.frozen)
-    memory.weights += frozen_bytes(request, model, stage);
+  for (const Frozen& beside : request.frozen)
+    memory.weights += frozen_bytes(request, beside, stage);
   memory.weights += taught_bytes(request, stage);
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());

@@ -59,14 +59,17 @@ int64_t visual_tokens_of(const settings::TrainConfig& config, const arch::ModelC
 
 namespace {
 
+double nf4_bits_of(const settings::TrainConfig& config) {
+  return config.nf4 ? config.nf4->bits() : 0;
+}
+
 /// What the model is that a run's answers are measured against.
-arch::ModelConfig reference_model(const settings::TrainConfig& config,
-                                  const arch::ModelConfig& model) {
+Frozen reference_model(const settings::TrainConfig& config, const arch::ModelConfig& model) {
   settings::ModelSource described;
   described.path = config.objective.reference;
-  if (described.path.empty()) return model;
+  if (described.path.empty()) return {model, nf4_bits_of(config)};
   described.from_scratch = settings::holds_no_weights(described.path);
-  return settings::open_model(described).config;
+  return {settings::open_model(described).config};
 }
 
 arch::ModelConfig judge_model(const std::filesystem::path& path, bool may_be_without_head = false) {
@@ -125,11 +128,15 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
   if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;
   if (config.holds_reference()) request.frozen.push_back(reference_model(config, model));
   if (config.objective.kind == settings::ObjectiveKind::kDistillation)
-    request.teacher = request.frozen.back();
+    request.teacher = request.frozen.back().model;
   for (const std::filesystem::path& judge : config.objective.policy.reward_models)
-    request.frozen.push_back(judge_model(judge));
-  if (config.objective.policy.has_critic()) request.critic = critic_model(config, model);
-  if (config.nf4) request.nf4_bits = config.nf4->bits();
+    request.frozen.push_back({judge_model(judge)});
+  if (config.objective.policy.has_critic()) {
+    request.critic = critic_model(config, model);
+    // Files of the policy's in NF4 say nothing of another model's.
+    if (config.nf4 && !config.nf4->is_in_files) request.critic_nf4_bits = config.nf4->bits();
+  }
+  request.nf4_bits = nf4_bits_of(config);
   if (config.objective.draws()) request.rollout = rollout_of(config, model, longest);
   if (config.data.share_passes) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);

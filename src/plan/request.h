@@ -19,6 +19,12 @@ struct Rollout {
   int64_t begun_tokens = 0;                   ///< of an answer when its last part is drawn
 };
 
+/// A model that answers beside the one that is trained.
+struct Frozen {
+  arch::ModelConfig model;
+  double nf4_bits = 0;  ///< as Request's
+};
+
 /// What a plan is made of: no data, no weights.
 struct Request {
   arch::ModelConfig model;
@@ -30,11 +36,12 @@ struct Request {
   settings::Precision precision = settings::Precision::kBF16;
   std::optional<weights::PeftConfig> adapters = {};  ///< what is trained; none: the model
   /// Further models whose weights lie beside this one's, frozen.
-  std::vector<arch::ModelConfig> frozen = {};
+  std::vector<Frozen> frozen = {};
   /// The one of `frozen` whose distributions are compared with the model's (distillation).
   std::optional<arch::ModelConfig> teacher = {};
   /// A model that is trained beside this one in steps of its own (PPO's critic).
   std::optional<arch::ModelConfig> critic = {};
+  double critic_nf4_bits = 0;  ///< as nf4_bits, of the critic
   std::optional<Rollout> rollout = {};
   /// Bits that a number of a frozen matrix in NF4 takes (weights::takes_nf4 says of which); 0: none
   /// is held so.

@@ -142,6 +142,10 @@ std::string TrainConfig::flag(const std::string& option) const {
 }
 
 std::string TrainConfig::said(const std::string& option, int64_t value) const {
+  return said(option, std::to_string(value));
+}
+
+std::string TrainConfig::said(const std::string& option, const std::string& value) const {
   const std::string text = fmt::format("{} {}", flag(option), value);
   return given_as.count(option) ? text : tr("{} (by default)", text);
 }

@@ -202,6 +202,7 @@ struct TrainConfig {
   /// The name of `option` to use in messages: as the user named it, else "--option".
   std::string flag(const std::string& option) const;
   /// With its value, and where nobody named it, that it is the default.
+  std::string said(const std::string& option, const std::string& value) const;
   std::string said(const std::string& option, int64_t value) const;
   /// The processes that share the samples of a step, and where their number comes from.
   std::string said_ranks() const;

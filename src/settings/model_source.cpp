@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "settings/config.h"
 #include "weights/hf/value_head.h"
+#include "weights/lora/trained_base.h"
 #include "weights/megatron/place.h"
 
 namespace danlu::settings {
@@ -103,9 +104,7 @@ void open_classifier(const ModelSource& source, weights::CheckpointSource& opene
   }
 }
 
-}  // namespace
-
-weights::CheckpointSource open_model(const ModelSource& source) {
+weights::CheckpointSource opened_of(const ModelSource& source) {
   weights::CheckpointSource opened =
       source.from_scratch
           ? described_only(source)
@@ -151,6 +150,17 @@ weights::CheckpointSource open_model(const ModelSource& source) {
                    tr("config.json's id2label says how many; a classifier is no reward model"));
 }
 
+}  // namespace
+
+weights::CheckpointSource open_model(const ModelSource& source) {
+  weights::CheckpointSource opened = opened_of(source);
+  if (!source.as_trained || source.adapter.empty() || !opened.model) return opened;
+  const auto made = weights::recorded_nf4(source.adapter);
+  if (weights::is_other_base(made, *opened.model))
+    opened.model = weights::through_nf4(opened.model, opened.config, *made);
+  return opened;
+}
+
 ModelSource reward_model_at(const std::filesystem::path& path) {
   ModelSource source;
   source.path = path;
@@ -158,6 +168,7 @@ ModelSource reward_model_at(const std::filesystem::path& path) {
   if (weights::detect_format(path) != weights::Format::kPeft) return source;
   source.path = weights::load_peft_config(path).base_model;
   source.adapter = path;
+  source.as_trained = true;
   if (source.path.empty()) {
     throw ModelError(tr("{}: an adapter that does not name its base model", path.string()),
                      tr("danlu merge joins it with its base"));

@@ -23,6 +23,9 @@ struct ModelSource {
   /// if it has a seed, else what they have. labels 0: of one that sorts, as many as the files have.
   std::optional<arch::ScoreHead> score = {};
   bool continues = true;  ///< the training that a Megatron checkpoint is of
+  /// The base has the numbers that it had while `adapter` was trained: where its record says so,
+  /// those of NF4 (weights/lora/trained_base.h).
+  bool as_trained = false;
   /// How `path` is opened: config.json named by the user, and where else it may lie.
   std::filesystem::path config_dir = {}, fallback_dir = {};
   std::string iteration = {};  ///< Megatron: "1000", "release"; empty: the tracker's
@@ -37,8 +40,8 @@ struct ModelSource {
 /// there are, or one label is to be a class.
 weights::CheckpointSource open_model(const ModelSource& source);
 
-/// A model that judges, or an adapter that makes its base one. Errors: ModelError where an adapter
-/// does not say what its base is.
+/// A model that judges, or an adapter that makes its base, as it was trained on it, one. Errors:
+/// ModelError where an adapter does not say what its base is.
 ModelSource reward_model_at(const std::filesystem::path& path);
 
 /// "Megatron-core, TP2 PP2, iteration 1000: weights/mcore", "random (seed 42)".

@@ -17,7 +17,9 @@ using testing::HasSubstr;
 
 OptionTable two_systems(bool red_is_the_commands = false) {
   OptionTable out("sft", "", "",
-                  {{.name = "tuner", .help = "", .aliases = {"sft_type", "finetuning_type"}},
+                  {{.name = "tuner",
+                    .help = "",
+                    .aliases = {"sft_type", "finetuning_type", "green_type", "early_type"}},
                    {.name = "model", .help = ""},
                    {.name = "model_type", .help = ""},
                    {.name = "stage", .help = ""},
@@ -42,6 +44,13 @@ OptionTable two_systems(bool red_is_the_commands = false) {
                    .system = "Blue",
                    .values = {{"rank", "16"}},
                    .marks = {{"finetuning_type"}}});
+  out.add_profile({.name = "green",
+                   .system = "Green on red",
+                   .values = {{"rank", "2"}},
+                   .marks = {{"green_type"}},
+                   .yields_to = {"red"}});
+  out.add_profile(
+      {.name = "early", .system = "Early", .marks = {{"early_type"}}, .yields_to = {"green"}});
   return out;
 }
 
@@ -63,6 +72,15 @@ TEST(OptionProfiles, OnlyTheSpellingThatOneSystemHasDecides) {
   EXPECT_EQ(chosen_by({"--fused", "--no-fusion"}), "red by --no-fusion") << "names of one option";
   EXPECT_EQ(chosen_by({"--model_type", "x"}), "red by --model_type");
   EXPECT_EQ(chosen_by({"--model_type", "x", "--model", "y"}), "own by ");
+}
+
+TEST(OptionProfiles, ASystemOnTopOfAnotherYieldsToItsMarks) {
+  EXPECT_EQ(chosen_by({"--green_type", "a"}), "green by --green_type");
+  EXPECT_EQ(chosen_by({"--green_type", "a", "--no-fusion"}), "red by --no-fusion");
+  EXPECT_EQ(chosen_by({"--early_type", "a", "--green_type", "a"}), "green by --green_type")
+      << "in whatever order they stand";
+  EXPECT_THAT(chosen_by({"--green_type", "a", "--finetuning_type", "b"}),
+              HasSubstr("a flag of Blue"));
 }
 
 TEST(OptionProfiles, FormulasFollowOtherOptions) {

@@ -73,6 +73,56 @@ TEST_F(GrpoFlags, TheDistanceInRewards) {
   EXPECT_THAT(exploded.err, HasSubstr("away from its reference"));
 }
 
+TEST_F(GrpoFlags, RewardsThatNothingCanBeComputedWithAreNamed) {
+  // Every second answer gets a number whose square is none.
+  write("half.sh", "#!/bin/sh\nawk '{ print NR % 2 ? \"1e308\" : NR }'\n");
+  write("all.sh", "#!/bin/sh\nawk '{ print NR % 2 ? \"1e308\" : \"-1e13\" }'\n");
+  const auto with = [&](const std::string& to, const std::string& program) {
+    std::vector<std::string> words = grpo(to, {"--num_generations", "4", "--reward_weights", "1"});
+    const auto at = std::find(words.begin(), words.end(), "repetition");
+    *at = "program:sh " + program;
+    words.erase(at + 1);  // soft_overlong
+    return words;
+  };
+  const ProgramResult half = ok(with("half", "half.sh"));
+  EXPECT_THAT(half.err, HasSubstr("[reward] program:half.sh: 2 of 4 scores are beyond 1e+12"));
+  for (const Json& step : steps_of(*this / "half")) {
+    for (const char* name : {"loss", "reward", "reward_std", "grad_norm"})
+      EXPECT_TRUE(step.at(name).is_number()) << name << step.dump();
+    EXPECT_EQ(step.at("reward"), 3) << "the mean of 2 and 4";
+  }
+  for (const Json& sample : samples_of("half"))
+    EXPECT_EQ(sample.at("reward").is_null(), sample.at("advantage") == 0) << sample.dump();
+  expect_error(run(with("all", "all.sh")), 3,
+               {"4 of 4 scores are beyond 1e+12", "could judge none of the first 4 answers",
+                "the same command has it judged again"});
+  // The same command goes on where the program is mended.
+  write("all.sh", "#!/bin/sh\nawk '{ print NR }'\n");
+  EXPECT_EQ(steps_of(*this / "all").size(), 0u);
+  ok(with("all", "all.sh"));
+  EXPECT_EQ(steps_of(*this / "all").size(), 4u);
+  std::vector<std::string> heavy = with("x", "half.sh");
+  *(std::find(heavy.begin(), heavy.end(), "--reward_weights") + 1) = "1e7";
+  expect_error(run(heavy), 2, {"--reward_weights 1e7: a weight is at most 1e+06"});
+}
+
+TEST_F(GrpoFlags, WhatALineCannotMeanIsSaidInItsOwnWords) {
+  for (const char* type : {"grpo", "ppo"}) {
+    std::vector<std::string> words = grpo("x", {"--do_sample", "false"});
+    *(std::find(words.begin(), words.end(), "--rlhf_type") + 1) = type;
+    expect_error(run(words), 2,
+                 {"--do_sample false: answers are drawn by chance", "--temperature near 0"});
+  }
+  ok(grpo("drawn", {"--do_sample", "true", "--max_steps", "1"}));
+  EXPECT_THAT(train(good("good.jsonl"), {"--do_sample", "false", "--dry_run"}).err,
+              HasSubstr("--do_sample has no effect in sft"));
+  expect_error(run(grpo("x", {"--reward_model_quantization_bit", "4"})), 2,
+               {"reward models are held in --dtype", "one whose files hold 4 bits"});
+  expect_error(run(line({"rlhf"}, "pairs.jsonl", "x", {"--ref_model_quantization_bit", "4"})), 2,
+               {"a model that --ref_model names is held in --dtype", "--quantization_bit 4 holds"});
+  EXPECT_FALSE(std::filesystem::exists(*this / "x"));
+}
+
 TEST_F(GrpoFlags, AReferenceWithTheAdaptersThatTheTrainingBeginsWith) {
   ok(line({"rlhf", "--tuner", "lora"}, "pairs.jsonl", "first"));
   const std::vector<std::string> further = {"--tuner", "lora", "--adapters", "first"};

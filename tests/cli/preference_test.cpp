@@ -487,6 +487,60 @@ TEST_F(PreferenceLines, ModelsBesideTheOneThatIsTrained) {
                {"--critic_model first", "not saved yet"});
 }
 
+TEST_F(PreferenceLines, WhatIsWrongWithADataSetNamesItAmongSeveral) {
+  write("other.jsonl", "{\"foo\": \"a\", \"bar\": \"b\"}\n");
+  std::vector<std::string> two = line({"rlhf"}, "pairs.jsonl", "x");
+  two.insert(std::find(two.begin(), two.end(), "pairs.jsonl") + 1, "other.jsonl");
+  expect_error(run(two), 3, {"error: other.jsonl: [dataset] preference pairs have a column"});
+  std::vector<std::string> tuned = line({"sft"}, good("good.jsonl").string(), "x");
+  tuned.insert(std::find(tuned.begin(), tuned.end(), "--output_dir"), "other.jsonl");
+  expect_error(run(tuned), 3, {"error: other.jsonl: [dataset] no known layout"});
+  expect_error(run(line({"rlhf"}, "other.jsonl", "x")), 3,
+               {"error: [dataset] preference pairs have a column"});
+}
+
+TEST_F(PreferenceLines, JudgedAnswersAreLearntAllWhereNobodyTellsThemApart) {
+  const std::string warning =
+      "warning: answers.jsonl: rows say of answers whether they are liked: all are learnt here";
+  const ProgramResult tuned = ok(line({"sft", "--tuner", "lora"}, "answers.jsonl", "tuned"));
+  const size_t at = tuned.err.find(warning);
+  EXPECT_NE(at, std::string::npos) << tuned.err;
+  EXPECT_EQ(tuned.err.find(warning, at + 1), std::string::npos) << "once";
+  EXPECT_THAT(tuned.err, HasSubstr("rows: 12 read, 12 kept"));
+  const ProgramResult told_apart = ok(line({"rlhf", "--rlhf_type", "kto"}, "answers.jsonl", "kto"));
+  EXPECT_THAT(told_apart.err, testing::Not(HasSubstr("whether they are liked: all")));
+  // A label that is a class says nothing of liking.
+  write("classes.jsonl",
+        "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 3}\n"
+        "{\"prompt\": \"c\", \"completion\": \"d\", \"label\": 0}\n");
+  EXPECT_THAT(ok(line({"sft"}, "classes.jsonl", "classes", {"--val_ratio", "0"})).err,
+              testing::Not(HasSubstr("whether they are liked")));
+}
+
+TEST_F(PreferenceLines, AClassifiersFlagIsNoWordForARewardModel) {
+  for (const char* type : {"dpo", "kto"}) {
+    expect_error(
+        run(line({"rlhf", "--rlhf_type", type, "--task_type", "seq_cls"}, "pairs.jsonl", "x")), 2,
+        {"--task_type seq_cls beside", "--rlhf_type rm (--stage rm) trains a reward"});
+  }
+  expect_error(
+      run(line({"sft", "--task_type", "seq_cls", "--num_labels", "1"}, "pairs.jsonl", "x")), 3,
+      {"texts with labels have a column \"label\"", "--rlhf_type rm makes a reward"});
+}
+
+TEST_F(PreferenceLines, ACriticOfAdaptersNamesWhatTheLineSays) {
+  ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "lora"}, "pairs.jsonl", "judge"));
+  const std::vector<std::string> ppo = {"--reward_model", "judge", "--max_completion_length", "6"};
+  const auto with = [&](std::vector<std::string> begin, std::vector<std::string> more) {
+    more.insert(more.end(), ppo.begin(), ppo.end());
+    return run(line(begin, "pairs.jsonl", "x", more));
+  };
+  expect_error(with({"rlhf", "--rlhf_type", "ppo"}, {"--train_type", "full"}), 2,
+               {"--reward_model judge: adapters, and with --train_type full the critic begins"});
+  expect_error(with({"posttrain", "--stage", "trl_ppo"}, {}), 2,
+               {"with --tuner full (by default) the critic begins as a whole model"});
+}
+
 TEST_F(PreferenceLines, BadInput) {
   // Rows without a second answer, and rows whose answers are the same.
   write("same.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "b"})"

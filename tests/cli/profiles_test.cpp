@@ -96,6 +96,68 @@ TEST_F(Profiles, GuideOnSwift) {
   EXPECT_THAT(config(ours), Not(HasSubstr("# profile")));
 }
 
+/// ms-swift 3 renamed its flags and takes other values where a line is silent.
+TEST_F(Profiles, LinesOfSwift3HaveItsDefaults) {
+  const std::vector<std::pair<const char*, const char*>> hidden = {
+      {"tuner", "\"lora\""},    {"lora_target", "[\"all-linear\"]"},
+      {"lora_rank", "8"},       {"lora_alpha", "32.0"},
+      {"lora_dropout", "0.05"}, {"epochs", "3.0"},
+      {"warmup_ratio", "0.0"},  {"val_ratio", "0.0"},
+      {"weight_decay", "0.1"},  {"adam_beta2", "0.95"},
+      {"max_grad_norm", "1.0"}, {"lr_scheduler", "\"cosine\""},
+      {"batch_size", "1"},      {"recompute", "\"full\""},
+      {"save_steps", "500"},    {"save_total_limit", "0"},
+      {"logging_steps", "5"},   {"packing", "false"},
+      {"version_dir", "true"},  {"temperature", "0.9"}};
+  const auto check = [&](const std::vector<std::string>& line, const std::string& by) {
+    SCOPED_TRACE(by);
+    const std::string all = config(line);
+    EXPECT_EQ(value(all, "profile"), "\"swift3\" # profile by " + by);
+    for (const auto& [option, expected] : hidden) {
+      if (by == "--train_type" && option == std::string("tuner")) continue;
+      if (by == "--split_dataset_ratio" && option == std::string("val_ratio")) continue;
+      EXPECT_EQ(value(all, option), std::string(expected) + " # profile swift3") << option;
+    }
+  };
+  const std::vector<std::string> rest = {"--model", "m", "--dataset", "d"};
+  const auto with = [&](std::vector<std::string> line) {
+    line.insert(line.end(), rest.begin(), rest.end());
+    return line;
+  };
+  check(with({"sft", "--train_type", "lora"}), "--train_type");
+  check(with({"sft", "--split_dataset_ratio", "0.1"}), "--split_dataset_ratio");
+  check(with({"rlhf", "--rlhf_type", "dpo"}), "danlu rlhf");
+  check(with({"rlhf", "--rlhf_type", "grpo", "--reward_funcs", "format"}), "danlu rlhf");
+  // Flags of 2.4 say that the line is older.
+  EXPECT_THAT(value(config({"rlhf", "--model_type", "qwen1half-7b-chat", "--sft_type", "lora",
+                            "--dataset", "d"}),
+                    "profile"),
+              HasSubstr("\"swift24\" # profile by --"));
+  EXPECT_EQ(value(config({"rlhf", "--model_id_or_path", "m", "--dataset", "d"}), "lora_target"),
+            "[\"DEFAULT\"] # profile swift24");
+  expect_error(run(with({"sft", "--sft_type", "lora", "--train_type", "full"})), 2,
+               {"--profile swift24 or --profile swift3"});
+}
+
+/// Its samples may be as long as the model's window, which 2.4 and Danlu cut at 2048 tokens.
+TEST_F(Profiles, SamplesOfSwift3AreAsLongAsTheWindow) {
+  const auto limit = [&](const std::string& profile) {
+    return train(good("good.jsonl"), {"--dry_run", "--max_steps", "1", "--profile", profile}).err;
+  };
+  EXPECT_THAT(limit("swift3"), HasSubstr("limit 64"));
+  Json config = Json::parse(content_of(good("model") / "config.json"));
+  config["max_position_embeddings"] = 4096;
+  const fs::path model = copy_model("wide");
+  write("wide/config.json", config.dump());
+  const auto of_wide = [&](const std::string& profile) {
+    return train(good("good.jsonl"),
+                 {"--dry_run", "--max_steps", "1", "--profile", profile, "--model", model.string()})
+        .err;
+  };
+  EXPECT_THAT(of_wide("swift3"), HasSubstr("limit 4096"));
+  EXPECT_THAT(of_wide("swift24"), HasSubstr("limit 2048"));
+}
+
 TEST_F(Profiles, MindSpeedsTuneAndPretrainLines) {
   const std::vector<std::string> script = {"--tensor-model-parallel-size",
                                            "1",
@@ -207,7 +269,8 @@ TEST_F(Profiles, APrintedConfigurationIsTheSameRunUnderEveryProfile) {
     const ProgramResult dry = run({line[0], "x.yaml", "--dry_run"});
     EXPECT_EQ(dry.exit_code, 0) << dry.err << printed;
   };
-  for (const char* profile : {"danlu", "mindspeed", "swift24", "alpaca", "llamafactory"}) {
+  for (const char* profile :
+       {"danlu", "mindspeed", "swift24", "swift3", "alpaca", "llamafactory"}) {
     for (const char* verb : {"sft", "pretrain", "train", "posttrain"})
       check(
           {verb, "--model", model, "--dataset", rows, "--bf16", "true", "--gradient_checkpointing",

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <span>
 
 #include "cli/preference_lines.h"
+#include "weights/convert/checkpoint_source.h"
 
 namespace danlu::test {
 namespace {
@@ -46,8 +48,52 @@ TEST_F(RewardFiles, AHeadInAFileOfItsOwnIsCarriedIntoAMerge) {
   EXPECT_NEAR(reward_by("whole"), reward_by("factory"), 1e-5);
 }
 
+/// TRL's save_pretrained leaves the head among a model's weights, and beside an adapter in a file
+/// that is called as a model's.
+TEST_F(RewardFiles, HeadsWhereTrlLeavesThem) {
+  write("rm.yaml", "stage: rm\ndo_train: true\nfinetuning_type: full\n");
+  ok(line({"train", "rm.yaml"}, "pairs.jsonl", "factory"));
+  write("lora.yaml", "stage: rm\ndo_train: true\nfinetuning_type: lora\n");
+  ok(line({"train", "lora.yaml"}, "pairs.jsonl", "adapters"));
+  for (const char* run : {"factory", "adapters"}) {
+    const std::string to = std::string("trl_") + run;
+    fs::create_directory(*this / to);
+    for (const char* name :
+         {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
+          "adapter_config.json", "adapter_model.safetensors"}) {
+      if (fs::exists(*this / run / name)) fs::copy(*this / run / name, *this / to / name);
+    }
+  }
+  fs::copy(*this / "adapters" / "value_head.safetensors",
+           *this / "trl_adapters" / "pytorch_model.bin");
+  const weights::CheckpointSource whole =
+      weights::open_checkpoint_source(*this / "factory", {.all_tensors = true, .scores = true});
+  std::vector<std::string> bytes;
+  for (const weights::TensorInfo& info : whole.model->tensors()) {
+    std::string& own = bytes.emplace_back(info.size_bytes(), '\0');
+    whole.model->read(info.name, std::as_writable_bytes(std::span(own)));
+  }
+  weights::save_safetensors(*this / "trl_factory", whole.model->tensors(), [&](size_t i) {
+    return std::as_bytes(std::span<const char>(bytes[i]));
+  });
+  EXPECT_NEAR(reward_by("trl_factory"), reward_by("factory"), 1e-6);
+  EXPECT_NEAR(reward_by("trl_adapters"), reward_by("adapters"), 1e-6);
+  // It answers as well, with the head of the vocabulary that it has.
+  EXPECT_THAT(ok({"infer", "--model", "trl_factory", "--prompt", "a", "--max_new_tokens", "1"}).err,
+              HasSubstr("v_head, a head that gives numbers, lies among its weights"));
+  expect_error(run({"convert", "trl_factory", "x", "--to", "hf"}), 4,
+               {"lies among its weights and would be lost", "--to mcore"});
+  ok({"convert", "trl_factory", "mcore", "--to", "mcore"});
+  EXPECT_NEAR(reward_by("mcore"), reward_by("factory"), 1e-6);
+  ok({"merge", "--adapters", "trl_adapters", "--output", "merged"});
+  EXPECT_EQ(content_of(*this / "merged" / "value_head.bin"),
+            content_of(*this / "adapters" / "value_head.safetensors"));
+  EXPECT_NEAR(reward_by("merged"), reward_by("adapters"), 1e-5);
+}
+
 TEST_F(RewardFiles, ARewardModelGoesToMindSpeedAndBack) {
   ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
+  EXPECT_THAT(ok({"inspect", "judge"}).out, HasSubstr("qwen2 (Qwen2ForSequenceClassification)"));
   for (const std::vector<std::string>& split :
        std::vector<std::vector<std::string>>{{}, {"--tp", "2"}, {"--tp", "2", "--pp", "2"}}) {
     std::vector<std::string> there = {"convert", "judge", "mcore",       "--to",

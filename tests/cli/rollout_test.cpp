@@ -1,4 +1,5 @@
 // Answers that a model draws, as rows to train on.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -220,9 +221,22 @@ TEST_F(RolloutLine, WritesEveryAnswerWithItsRewards) {
 }
 
 TEST_F(RolloutLine, KeepsTheBestAndRejectsTheWorst) {
-  ok(line("all.jsonl"));
+  const ProgramResult all = ok(line("all.jsonl"));
   std::map<int, std::vector<Json>> of_prompt;
   for (const Json& row : rows("all.jsonl")) of_prompt[row.at("number").get<int>()].push_back(row);
+  double sum = 0, count = 0, best = 0;
+  for (const auto& [number, drawn] : of_prompt) {
+    best += drawn.front().at("reward").get<double>();
+    for (const Json& row : drawn) sum += row.at("reward").get<double>();
+    count += static_cast<double>(drawn.size());
+  }
+  best /= static_cast<double>(of_prompt.size());
+  EXPECT_GT(best, sum / count);
+  EXPECT_THAT(all.err, HasSubstr(fmt::format("best of 4: mean reward {:.4f}", best)));
+  EXPECT_THAT(all.err,
+              HasSubstr(fmt::format("program:judge.sh: mean {:.4f}, {:.0f} answers that it "
+                                    "could not judge",
+                                    sum / count, 24 - count)));
   ok(line("pairs.jsonl", {"--n_best_to_keep", "1", "--keep_rejected", "true"}));
   const std::vector<Json> pairs = rows("pairs.jsonl");
   size_t expected = 0;
@@ -285,7 +299,20 @@ TEST_F(RolloutLine, BadLinesLoseNothing) {
   expect_error(run(none), 2, {"--reward_funcs"});
   std::vector<std::string> unjudged = line("none.jsonl", {"--reward_column", "nothing"});
   *(std::find(unjudged.begin(), unjudged.end(), "--reward_funcs") + 1) = "gsm8k";
-  expect_error(run(unjudged), 3, {"none of 24 answers could be judged", "--reward_column"});
+  const ProgramResult none_judged = run(unjudged);
+  expect_error(none_judged, 3, {"none of 24 answers could be judged", "--reward_column"});
+  EXPECT_THAT(none_judged.err, HasSubstr("gsm8k: 24 answers, none of which it could judge"));
+  EXPECT_THAT(none_judged.err, testing::Not(HasSubstr("best of 4")));
+  // As ms-swift has it in training.
+  std::vector<std::string> swift = line("swift.jsonl");
+  *std::find(swift.begin(), swift.end(), "--max_new_tokens") = "--max_completion_length";
+  ok(swift);
+  ok(line("danlu.jsonl"));
+  EXPECT_EQ(rows("swift.jsonl"), rows("danlu.jsonl"));
+  *(std::find(swift.begin(), swift.end(), "--max_completion_length") + 1) = "2";
+  *(std::find(swift.begin(), swift.end(), "--output") + 1) = "short.jsonl";
+  ok(swift);
+  EXPECT_NE(rows("short.jsonl"), rows("danlu.jsonl"));
   write("other.jsonl", "{\"other\": 1}\n");
   expect_error(run(line("x.jsonl", {"--dataset", "other.jsonl"})), 3, {"no query column", "other"});
 }

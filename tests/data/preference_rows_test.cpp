@@ -299,6 +299,43 @@ TEST(PromptRows, OfMindSpeedsHandlers) {
 // --- refusals
 // --------------------------------------------------------------------------------------
 
+TEST(Descriptions, NameColumnsThatAreThere) {
+  const auto told = [](const std::string& row, SampleKind kind) {
+    return preference_handler(row, of_kind(kind))->description();
+  };
+  // Whole conversations in chosen and rejected: there is no column of prompts.
+  EXPECT_EQ(
+      told(R"({"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],)"
+           R"("rejected":[{"role":"user","content":"q"},{"role":"assistant","content":"b"}]})",
+           SampleKind::kPairs),
+      "pairs: messages (role,content), chosen, rejected");
+  EXPECT_EQ(told(R"({"prompt":[{"role":"user","content":"q"}],)"
+                 R"("chosen":[{"role":"assistant","content":"a"}],)"
+                 R"("rejected":[{"role":"assistant","content":"b"}]})",
+                 SampleKind::kPairs),
+            "pairs: messages (prompt: role,content), chosen, rejected");
+  EXPECT_EQ(told(R"({"completion":[{"role":"user","content":"q"},)"
+                 R"({"role":"assistant","content":"a"}],"label":true})",
+                 SampleKind::kUnpaired),
+            "liked or not: messages (role,content), completion, label");
+  EXPECT_EQ(told(R"({"prompt":"q"})", SampleKind::kPrompts), "prompts: query/response (prompt)");
+  EXPECT_EQ(told(R"({"prompt":"q","answer":"1"})", SampleKind::kPrompts),
+            "prompts: query/response (prompt,answer)");
+}
+
+TEST(RowKinds, AColumnThatLacksIsSaidWithWhatTheRowsAre) {
+  const std::string pairs = R"({"prompt":"q","chosen":"a","rejected":"b"})",
+                    judged = R"({"prompt":"q","completion":"a","label":true})";
+  EXPECT_THAT(refusal_of_row(pairs, of_kind(SampleKind::kLabelled)),
+              HasSubstr("the rows are pairs: danlu rlhf --rlhf_type rm makes a reward model"));
+  EXPECT_THAT(refusal_of_row(pairs, of_kind(SampleKind::kUnpaired)),
+              HasSubstr("the rows are preference pairs: danlu rlhf --rlhf_type dpo"));
+  EXPECT_THAT(refusal_of_row(judged, of_kind(SampleKind::kPairs)),
+              HasSubstr("the rows are answers that are liked or not: danlu rlhf --rlhf_type kto"));
+  EXPECT_THAT(refusal_of_row(R"({"instruction":"q","output":"a"})", of_kind(SampleKind::kPairs)),
+              HasSubstr("rows of questions and answers alone: danlu sft"));
+}
+
 TEST(RowKinds, RowsOfAnotherKindAreRefusedByTheCommandThatTrainsOnThem) {
   const auto sft = of_kind(SampleKind::kTokens);
   EXPECT_THAT(refusal_of_row(R"({"prompt":"q","chosen":"a","rejected":"b"})", sft),

@@ -496,7 +496,7 @@ TEST(Merge, RefusesAboveTheTolerance) {
 
 TEST(Merge, TellsWhatRoundingCosts) {
   const auto model = tiny();
-  const RoundingReport rounding = round_parameters(*model, DType::kBF16);
+  const LogitsReport rounding = round_parameters(*model, DType::kBF16);
   EXPECT_GT(rounding.max_abs, 0);
   EXPECT_GT(rounding.same_argmax, 0.8);
   EXPECT_EQ(round_parameters(*model, DType::kBF16).max_abs, 0);

@@ -33,7 +33,7 @@ TEST(ReferenceMemory, IsThatOfTheWeightsOfItsStages) {
     for (const int64_t stages : {1, 2}) {
       Request request = training(sharding, stages);
       const auto alone = memory_by_stage(request);
-      request.frozen = {of_layers(8)};
+      request.frozen = {{of_layers(8)}};
       const auto beside = memory_by_stage(request);
       int64_t more = 0;
       for (size_t stage = 0; stage < alone.size(); ++stage) {

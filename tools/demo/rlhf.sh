@@ -42,13 +42,13 @@ drawn_before=$(accuracy "$out/sft" "$out/data/test.jsonl" "" true)
 say "4/5 DPO: the sum is preferred to the sum without its carry"
 run rlhf --rlhf_type dpo --model "$out/sft" --dataset "$out/data/pairs.jsonl" --val_dataset "$out/data/pairs_test.jsonl" --tuner lora \
   --lora_rank 16 --lora_alpha 32 --lora_dropout 0 --lora_target all-linear --output_dir "$out/dpo" --no-version-dir --max_length 64 --batch_size 32 --accum 1 \
-  --epochs 1 --lr 2e-3 --beta 0.1 --dtype fp32 --logging_steps 20 --eval_strategy epoch --save_strategy no
+  --epochs 1 --lr 2e-3 --warmup_ratio 0.05 --beta 0.1 --dtype fp32 --logging_steps 20 --eval_strategy epoch --save_strategy no
 after_dpo=$(accuracy "$out/sft" "$out/data/test.jsonl" "$out/dpo")
 
 say "5/5 GRPO from the careless model: eight answers to each prompt, rewarded where they are right"
 run rlhf --rlhf_type grpo --model "$out/sft" --dataset "$out/data/prompts.jsonl" --reward_funcs accuracy --num_generations 8 --temperature 1 \
   --max_completion_length 5 --beta 0 --tuner full --output_dir "$out/grpo" --no-version-dir --max_length 64 --batch_size 256 --accum 1 \
-  --max_steps 120 --lr 5e-4 --lr_scheduler cosine --weight_decay 0 --adam_beta2 0.95 --recompute none --dtype fp32 --logging_steps 10 \
+  --max_steps 120 --lr 5e-4 --lr_scheduler cosine --warmup_ratio 0.05 --weight_decay 0 --adam_beta2 0.95 --recompute none --dtype fp32 --logging_steps 10 \
   --save_strategy no --val_ratio 0
 after=$(accuracy "$out/grpo" "$out/data/test.jsonl")
 drawn_after=$(accuracy "$out/grpo" "$out/data/test.jsonl" "" true)

@@ -60,8 +60,10 @@ void require_no_bias(const ConvertRequest& request, ConvertPlan& plan) {
 
 bool keeps_scores(const ConvertRequest& request) {
   if (request.to == ConvertTo::kCore) return true;
-  // A head in a file of its own stays beside the model.
-  return request.to == ConvertTo::kHf && !weights::has_value_head(request.source);
+  // A head in a file of its own stays beside the model; files of transformers' have none among a
+  // model's weights.
+  return request.to == ConvertTo::kHf && !weights::has_value_head(request.source) &&
+         !weights::holds_value_head(request.source);
 }
 
 void convert_scores(const ConvertRequest& request, ConvertPlan& plan) {

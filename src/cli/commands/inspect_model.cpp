@@ -163,9 +163,17 @@ std::string head_text(const arch::ScoreHead& head) {
                      arch::label_problem_name(*head.problem));
 }
 
+/// The class that config.json names where it has another head than the family's models.
+std::string class_of(const arch::ModelConfig& config) {
+  const auto named = config.raw.find("architectures");
+  const bool is_named = config.score && named != config.raw.end() && named->is_array() &&
+                        !named->empty() && named->front().is_string();
+  return is_named ? named->front().get<std::string>()
+                  : arch::family_named(config.family).architectures.front();
+}
+
 void print_config(const arch::ModelConfig& config) {
-  const arch::Family& family = arch::family_named(config.family);
-  print_line("family", fmt::format("{} ({})", config.family, family.architectures.front()));
+  print_line("family", fmt::format("{} ({})", config.family, class_of(config)));
   print_line("parameters",
              fmt::format("{}{}", format_count(static_cast<uint64_t>(arch::parameter_count(config))),
                          config.score            ? head_text(*config.score)

@@ -42,7 +42,6 @@ std::vector<OptionSpec> without_effect() {
                       "include_inputs_for_metrics", "batch_eval_metrics"},
                      "evaluation is the loss"),
       ignored({"acc_strategy", "num_beams"}, "evaluation is the loss"),
-      ignored_switch({"do_sample"}, "evaluation is the loss"),
       ignored({"device_map", "max_memory"}, "--device says where the model is"),
       ignored_switch({"upcast_layernorm", "upcast_lmhead_output"},
                      "norms and the loss are computed in fp32"),

@@ -138,9 +138,12 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "the adapters of the reference: those of --adapters, where they are given",
        .aliases = {"ref_model_adapters"},
        .group = group},
-      unavailable({"ref_model_quantization_bit", "reward_model_quantization_bit"},
-                  "a reference is a model of its own", {},
-                  tr("danlu merge joins adapters with a model")),
+      unavailable({"ref_model_quantization_bit"},
+                  "a model that --ref_model names is held in --dtype", {},
+                  tr("--quantization_bit 4 holds the base of adapters in 4 bits, and with it the "
+                     "reference, which is the model as it was")),
+      unavailable({"reward_model_quantization_bit"}, "reward models are held in --dtype", {},
+                  tr("leave it out: one whose files hold 4 bits is dequantised")),
   };
 }
 

@@ -61,6 +61,13 @@ std::vector<OptionSpec> drawing() {
       counted(kDrawing, "partial_rollout_max_split", "1",
               "parts in which the longest answer is drawn: a rollout that has its answers leaves "
               "the others, which the next one draws further"),
+      {.name = "do_sample",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help =
+           "answers are drawn by chance; false, the likeliest ones alone, is an error where they "
+           "are learnt from",
+       .group = kDrawing},
       temperature,
       top_p,
       top_k,

@@ -1,8 +1,8 @@
 // cli/commands/train_profiles.h: what other training systems take where a command line is silent,
 // and by which flags their lines are known; as data. docs/profiles.md shows them side by side.
 // Sources: Megatron-LM core 0.8 and MindSpeed-LLM 2.0 (arguments.py), ms-swift 2.4.2
-// (argument.py), Hugging Face's TrainingArguments with Stanford Alpaca's train.py, LLaMA-Factory's
-// hparams.
+// (argument.py), ms-swift 3 (its page of command line parameters), Hugging Face's TrainingArguments
+// with Stanford Alpaca's train.py, LLaMA-Factory's hparams.
 #pragma once
 #include <string>
 #include <vector>
@@ -119,6 +119,45 @@ inline OptionProfile swift24_profile() {
                     {"push_hub_strategy"}}};
 }
 
+/// ms-swift 3, whose defaults ms-swift 4 took over. Its samples may be as long as the model's
+/// window, of which no profile's length is more.
+inline OptionProfile swift3_profile() {
+  return {.name = "swift3",
+          .system = "ms-swift 3 and 4",
+          .values = {{"tuner", "lora"},
+                     {"max_length", "1048576"},
+                     {"truncation", "delete"},
+                     {"val_ratio", "0"},
+                     {"lora_rank", "8"},
+                     {"lora_alpha", "32"},
+                     {"lora_dropout", "0.05"},
+                     {"lora_target", "all-linear"},
+                     {"adam_beta1", "0.9"},
+                     {"adam_beta2", "0.95"},
+                     {"weight_decay", "0.1"},
+                     {"max_grad_norm", "1.0"},
+                     {"lr_scheduler", "cosine"},
+                     {"warmup_ratio", "0"},
+                     {"batch_size", "1"},
+                     {"epochs", "3"},
+                     {"recompute", "full"},
+                     {"save_steps", "500"},
+                     {"save_total_limit", "0"},
+                     {"logging_steps", "5"},
+                     {"seed", "42"},
+                     {"packing", "false"},
+                     {"version_dir", "true"},
+                     {"cpo_alpha", "1"},
+                     {"temperature", "0.9"}},
+          .marks = {{"train_type"},
+                    {"tuner_type"},
+                    {"split_dataset_ratio"},
+                    {"quant_bits"},
+                    {"add_version"},
+                    {"check_model"}},
+          .yields_to = {"mindspeed"}};  // lines of Megatron-SWIFT have Megatron's flags
+}
+
 /// The defaults of stanford_alpaca's train.py, and of the TrainingArguments that it inherits.
 inline OptionProfile alpaca_profile() {
   return {.name = "alpaca",
@@ -183,11 +222,13 @@ inline std::vector<OptionProfile> train_profiles(const std::string& verb) {
   std::vector<OptionProfile> all = {{.name = "danlu", .system = "Danlu"},
                                     mindspeed_profile(),
                                     swift24_profile(),
+                                    swift3_profile(),
                                     alpaca_profile(),
                                     llamafactory_profile()};
   for (OptionProfile& profile : all) {
     if (verb == "posttrain" && profile.name == "mindspeed") profile.of_command = true;
-    if (verb == "rlhf" && profile.name == "swift24") profile.of_command = true;
+    // Most of what rlhf trains, and --model, is ms-swift 3's.
+    if (verb == "rlhf" && profile.name == "swift3") profile.of_command = true;
     if (verb != "train" || profile.name != "alpaca") continue;
     profile.of_command = true;
     profile.unless_given = "stage";

@@ -33,6 +33,7 @@
 #include "text/template_choice.h"
 #include "train/lone_judge.h"
 #include "train/objectives/text_labels.h"
+#include "train/rollouts/judges.h"
 #include "weights/hf/value_head.h"
 
 namespace danlu::cli {
@@ -136,6 +137,7 @@ Sorter load_sorter(const Options& options, const ModelLocation& where) {
   settings::ModelSource source;
   source.path = where.model;
   source.adapter = where.adapter;
+  source.as_trained = true;
   source.score = arch::ScoreHead{.labels = 0, .problem = LabelProblem::kByNumber};
   if (!where.adapter.empty()) {
     if (const auto head = head_in(where.adapter)) {
@@ -149,6 +151,7 @@ Sorter load_sorter(const Options& options, const ModelLocation& where) {
   if (const auto asked = asked_problem(options); asked && *asked != LabelProblem::kByNumber)
     source.score->problem = asked;
   const weights::CheckpointSource opened = settings::open_model(source);
+  train::say_trained_base(where.adapter);
   const fs::path& beside = opened.companions.empty() ? where.adapter : opened.companions;
   Sorter sorter;
   sorter.problem = *opened.config.score->problem;

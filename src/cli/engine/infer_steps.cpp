@@ -29,6 +29,7 @@
 #include "settings/options/precision.h"
 #include "train/lone_judge.h"
 #include "train/objectives/step_scores.h"
+#include "train/rollouts/judges.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -82,13 +83,15 @@ struct StepJudge {
 StepJudge load_step_judge(const Options& options, const ModelLocation& where) {
   settings::ModelSource source;
   source.path = where.model;
+  source.adapter = where.adapter;
+  source.as_trained = true;
   const bool has_head = has_step_head(where);
   if (has_head) {
-    source.adapter = where.adapter;
     source.score = arch::ScoreHead{.form = arch::ScoreForm::kTokens, .labels = 2};
     if (!where.adapter.empty()) source.score->seed = 0;  // the adapter has the head
   }
   const weights::CheckpointSource opened = settings::open_model(source);
+  train::say_trained_base(where.adapter);
   const fs::path& beside = opened.companions.empty() ? where.adapter : opened.companions;
   StepJudge judge;
   judge.tokenizer = text::Tokenizer::load(

@@ -310,7 +310,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
   const int64_t local_rank = in_parts ? rank_place_from_environment().local_rank : 0;
   const at::Device device = device::select(options.get_string("device"), local_rank);
-  const WantedQuantisation wanted = wanted_quantisation(options);
+  const WantedQuantisation wanted =
+      as_adapters_were_trained(wanted_quantisation(options), source, where.adapter);
   const models::Quantisation quantisation = quantisation_for(wanted, source, device, in_parts);
   loaded.model = models::load_model(source, mesh, type_of(options), device, {}, {}, quantisation);
   if (const weights::WidenedBlocks& widened = source.widened; widened.tensors > 0) {

@@ -26,6 +26,7 @@
 #include "weights/hf/shard_plan.h"
 #include "weights/hf/value_head.h"
 #include "weights/lora/lora_source.h"
+#include "weights/lora/trained_base.h"
 #include "weights/megatron/model_layout.h"
 
 namespace danlu::cli {
@@ -66,6 +67,9 @@ weights::CheckpointSource open_base(const Options& options, const fs::path& base
 /// A base model, an adapter of it, and both as one.
 struct Merge {
   weights::CheckpointSource base;
+  /// The base in NF4, or as its files have it, whichever `base` is not: of adapters that were
+  /// trained on one of both.
+  std::optional<weights::CheckpointSource> other;
   weights::AdapterSource adapters;
   std::string where;  ///< the adapters, for messages
 
@@ -76,17 +80,43 @@ struct Merge {
   }
 };
 
+/// Probes of a model without and with its adapters.
+struct Probed {
+  at::Tensor base, adapted;
+};
+
+Probed probed(const weights::CheckpointSource& base, const Merge& merge) {
+  const auto model =
+      models::load_model(base, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
+  Probed logits{models::probe_logits(*model), {}};
+  models::load_adapter(*model, merge.adapters.peft, *merge.adapters.tensors, merge.where);
+  logits.adapted = models::probe_logits(*model);
+  return logits;
+}
+
+/// Tells what the same adapters say on the base with the numbers that the merge does not take.
+void say_other_base(const Merge& merge, const at::Tensor& adapted) {
+  const models::LogitsReport report =
+      models::compare_logits(probed(*merge.other, merge).adapted, adapted);
+  if (weights::count_nf4(*merge.base.model) > 0) {
+    log::info(
+        "on the base as its files have it these adapters give other logits, by up to {:.3g} "
+        "({:.1f} % of likeliest tokens are the same)",
+        report.max_abs, 100 * report.same_argmax);
+  } else {
+    log::info(
+        "on the base in NF4, where they were trained, these adapters give other logits, by up to "
+        "{:.3g} ({:.1f} % of likeliest tokens are the same)",
+        report.max_abs, 100 * report.same_argmax);
+  }
+}
+
 /// Proves that the merged model says what the adapted one does, and tells what rounding to `dtype`
 /// costs. One of them is in memory at a time. Errors: ModelError where it does not.
 void prove(const Merge& merge, DType dtype, double tolerance) {
   const at::Device cpu(at::kCPU);
-  at::Tensor base, adapted;
-  {
-    const auto model = models::load_model(merge.base, parallel::Mesh::single(), at::kFloat, cpu);
-    base = models::probe_logits(*model);
-    models::load_adapter(*model, merge.adapters.peft, *merge.adapters.tensors, merge.where);
-    adapted = models::probe_logits(*model);
-  }
+  const auto [base, adapted] = probed(merge.base, merge);
+  if (merge.other) say_other_base(merge, adapted);
   const auto model =
       models::load_merged(merge.as(DType::kF32), parallel::Mesh::single(), at::kFloat, cpu);
   const models::MergeReport report = models::check_merged(*model, adapted, base, tolerance);
@@ -95,26 +125,42 @@ void prove(const Merge& merge, DType dtype, double tolerance) {
       "moves them by up to {:.3g})",
       report.max_abs, report.largest_logit, report.effect);
   if (dtype == DType::kF32) return;
-  const models::RoundingReport rounding = models::round_parameters(*model, dtype);
+  const models::LogitsReport rounding = models::round_parameters(*model, dtype);
   log::info("stored in {}: logits move by up to {:.3g}; {:.1f} % of likeliest tokens unchanged",
             dtype_name(dtype), rounding.max_abs, 100 * rounding.same_argmax);
 }
 
 /// Adapters that were trained on a base in NF4 belong to its numbers, not to those from which they
-/// were made; says so, and what is written instead.
-void prepare_nf4(const Options& options, weights::CheckpointSource& base) {
-  const int64_t bits = options.get_int("quantization_bit"),
-                stored = weights::count_nf4(*base.model);
+/// were made; says so, and what is written instead. recorded: as weights::recorded_nf4.
+void prepare_nf4(const Options& options, const std::optional<weights::MadeNf4>& recorded,
+                 Merge& merge) {
+  const int64_t bits = options.get_int("quantization_bit");
   if (bits != 0 && bits != 4)
     throw UsageError(
         tr("[--quantization_bit] base weights are trained in 4 bits (NF4), got {}", bits));
-  const std::vector<std::string> names = weights::names_in_nf4(base.config);
-  if (bits == 4 && stored == 0) {
-    const DType dtype = base.model->find(names.front())->dtype;
-    base.model = weights::with_nf4(weights::as_nf4(
-        base.model, names, {kNf4Block, options.get_bool("double_quantization"), dtype}));
+  const bool was_other = weights::is_other_base(recorded, *merge.base.model),
+             is_told = options.is_given("quantization_bit");
+  if (bits == 4 || (was_other && !is_told)) {
+    weights::MadeNf4 made = recorded.value_or(weights::MadeNf4());
+    if (!recorded || options.is_given("double_quantization"))
+      made.doubly = options.get_bool("double_quantization");
+    if (was_other) merge.other = merge.base;
+    merge.base.model = weights::through_nf4(merge.base.model, merge.base.config, made);
+  } else if (was_other) {
+    merge.other = merge.base;
+    merge.other->model = weights::through_nf4(merge.base.model, merge.base.config, *recorded);
+    log::notice(
+        "{}: these adapters were trained on their base in NF4, and are added to what its files "
+        "have; without --quantization_bit 0 they are added to the numbers of NF4",
+        merge.where);
   }
-  const int64_t count = weights::count_nf4(*base.model);
+  if (was_other && !is_told) {
+    log::notice(
+        "{}: these adapters were trained on their base in NF4, to whose numbers they are added; "
+        "--quantization_bit 0 adds them to what its files have",
+        merge.where);
+  }
+  const int64_t count = weights::count_nf4(*merge.base.model);
   if (count == 0) return;
   log::info(
       "the base holds {} matrices in NF4: they are dequantised, and what the adapters change is "
@@ -133,12 +179,13 @@ void carry_tokenizer(const Options& options, const weights::CheckpointSource& ba
   weights::carry_over_files(named.empty() ? adapters : text::directory_of_model(named), directory);
 }
 
-/// LLaMA-Factory's head stays in the file that it is in.
+/// A head that lies beside adapters stays in a file of its own.
 void carry_value_head(const fs::path& adapters, const fs::path& directory) {
-  for (const char* name : {"value_head.safetensors", "value_head.bin"}) {
-    if (fs::exists(adapters / name))
-      write_file_atomic(directory / name, read_file(adapters / name));
-  }
+  const fs::path file = weights::value_head_file(adapters);
+  if (file.empty()) return;
+  const bool is_safe = file.extension() == ".safetensors";
+  write_file_atomic(directory / (is_safe ? "value_head.safetensors" : "value_head.bin"),
+                    read_file(file));
 }
 
 }  // namespace
@@ -164,9 +211,9 @@ int run_merge(const Options& options) {
                                                          /*is_file=*/false);
                           });
   const auto head = is_megatron ? std::nullopt : head_in(adapters);
-  Merge merge{open_base(options, base, head), {}, adapters.string()};
+  Merge merge{open_base(options, base, head), {}, {}, adapters.string()};
   if (!merge.base.model) throw ModelError(tr("{}: adapters alone, no model", base.string()));
-  prepare_nf4(options, merge.base);
+  prepare_nf4(options, weights::recorded_nf4(adapters), merge);
   merge.adapters = weights::open_adapter_source(adapters, merge.base.config,
                                                 {.lora_alpha = lora_alpha_from(options)});
   const DType dtype = stored_dtype(options, *merge.base.model);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "device/select.h"
 #include "ops/quantized_linear.h"
+#include "weights/lora/trained_base.h"
 
 namespace danlu::cli {
 namespace {
@@ -64,13 +65,36 @@ WantedQuantisation wanted_quantisation(const Options& options) {
     ask(options, "quantization", "nf4", asked);
   if (options.get_bool_or("load_in_8bit", false)) ask(options, "load_in_8bit", "q8_0", asked);
   WantedQuantisation wanted = asked.value_or(WantedQuantisation{.type = own});
-  wanted.doubly = options.get_bool_or("double_quantization", true);
+  if (options.is_given("double_quantization"))
+    wanted.doubly = options.get_bool("double_quantization");
   if (wanted.type == "q8_0" && !options.is_given("quantize")) {
     log::notice(
         "[{}] 8 bits are Q8_0 here, blocks of 32 weights with a factor each: --quantize q8_0",
         wanted.flag);
   }
   report_idle_shapes(options, wanted);
+  return wanted;
+}
+
+WantedQuantisation as_adapters_were_trained(WantedQuantisation wanted,
+                                            const weights::CheckpointSource& source,
+                                            const std::filesystem::path& adapter) {
+  if (adapter.empty() || !source.model) return wanted;
+  const std::optional<weights::MadeNf4> made = weights::recorded_nf4(adapter);
+  if (!weights::is_other_base(made, *source.model)) return wanted;
+  if (wanted.type == "auto") {
+    wanted.type = "nf4";
+    log::notice(
+        "{}: these adapters were trained on their base in NF4, in which it is held here too; "
+        "--quantize none takes its files' numbers",
+        adapter.string());
+  } else if (wanted.type != "nf4") {
+    log::notice(
+        "{}: these adapters were trained on their base in NF4, and with --quantize {} answer "
+        "otherwise than they did there; --quantize nf4 holds it so",
+        adapter.string(), wanted.type);
+  }
+  if (!wanted.doubly) wanted.doubly = made->doubly;
   return wanted;
 }
 
@@ -92,7 +116,8 @@ models::Quantisation quantisation_for(const WantedQuantisation& wanted,
   }
   if (wanted.type == "nf4") {
     quantisation.keeps_nf4 = true;
-    quantisation.make_nf4.emplace(models::Quantisation::Nf4{.doubly = wanted.doubly});
+    quantisation.make_nf4.emplace(
+        models::Quantisation::Nf4{.doubly = wanted.doubly.value_or(true)});
     return quantisation;
   }
   if (in_parts) {

@@ -3,6 +3,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
+#include <optional>
 #include <string>
 
 #include "base/options.h"
@@ -15,14 +17,20 @@ namespace danlu::cli {
 struct WantedQuantisation {
   std::string type = "auto";  ///< auto, none, q8_0, q4_0, nf4
   std::string flag = "--quantize";
-  bool doubly = true;  ///< of nf4
+  std::optional<bool> doubly = {};  ///< of nf4, where a flag says so
 };
 
 /// --quantize, and the names that MindSpeed-LLM, ms-swift and LLaMA-Factory have for it: --qlora,
-/// --quantization_bit 4 or 8, --load_in_4bit, --load_in_8bit, --quantization bitsandbytes. Notices say what 8 bits are here, and
-/// which of these flags have no effect. Errors: UsageError for two that ask for different things,
-/// and for other bits.
+/// --quantization_bit 4 or 8, --load_in_4bit, --load_in_8bit, --quantization bitsandbytes. Notices
+/// say what 8 bits are here, and which of these flags have no effect. Errors: UsageError for two
+/// that ask for different things, and for other bits.
 WantedQuantisation wanted_quantisation(const Options& options);
+
+/// The same where nothing is asked for and `adapter`, which may be empty, was trained on its base
+/// in NF4: then that. Notices say so, and where what is asked for has other numbers.
+WantedQuantisation as_adapters_were_trained(WantedQuantisation wanted,
+                                            const weights::CheckpointSource& source,
+                                            const std::filesystem::path& adapter);
 
 /// How load_model is to hold the weights of `source`. Errors: UsageError for blocks on a device
 /// that does not multiply them, and in parts.

@@ -100,6 +100,7 @@ std::vector<std::unique_ptr<eval::Reward>> judges_named(const settings::Reinforc
     train::require_same_tokens(*loaded.tokenizer,
                                "--reward_model " + told.reward_models[i].string(),
                                source.adapter.empty() ? opened.companions : source.adapter);
+    train::say_trained_base(source.adapter);
     const auto judge =
         train::lone_judge(opened, source.adapter, loaded.model->dtype(), loaded.model->device());
     judges.push_back(train::model_reward(train::name_of_judge(told.reward_models, i), judge,
@@ -190,13 +191,20 @@ class Rollout {
               format_count(num_prompts_), format_count(num_prompts_ * answers_),
               format_count(num_rows_), format_count(static_cast<uint64_t>(stats_.new_tokens)),
               seconds > 0 ? static_cast<double>(stats_.new_tokens) / seconds : 0.0);
-    for (size_t rule = 0; rule < rewards_.size(); ++rule) {
-      log::info("{}: mean {:.4f}, {} answers that it could not judge", rewards_[rule]->name(),
-                sums_[rule].count > 0 ? sums_[rule].sum / sums_[rule].count : 0.0,
-                sums_[rule].unjudged);
+    for (size_t rule = 0; rule < sums_.size(); ++rule) {
+      const Sum& sum = sums_[rule];
+      if (sum.count > 0) {
+        log::info("{}: mean {:.4f}, {} answers that it could not judge", rewards_[rule]->name(),
+                  sum.sum / sum.count, sum.unjudged);
+      } else {
+        log::info("{}: {} answers, none of which it could judge", rewards_[rule]->name(),
+                  sum.unjudged);
+      }
     }
-    log::info("best of {}: mean reward {:.4f}", answers_,
-              num_judged_ > 0 ? sum_of_best_ / static_cast<double>(num_judged_) : 0.0);
+    if (num_judged_ > 0) {
+      log::info("best of {}: mean reward {:.4f}", answers_,
+                sum_of_best_ / static_cast<double>(num_judged_));
+    }
     if (num_skipped_ > 0) log::warning("{} prompts could not be asked", num_skipped_);
     if (num_prompts_ > 0 && num_judged_ == 0) {
       throw DataError(
@@ -247,7 +255,7 @@ class Rollout {
     sums_.resize(rewards_.size());
     for (size_t rule = 0; rule < rewards_.size(); ++rule) {
       if (rule == num_rules_) add_ends(judged, completions);
-      by_rule.push_back(rewards_[rule]->scores(completions));
+      by_rule.push_back(eval::usable_scores(*rewards_[rule], completions));
       for (size_t i = 0; i < judged.size(); ++i) {
         const eval::Score score = by_rule.back().at(i);
         judged[i].scores.push_back(score);

@@ -4,10 +4,13 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/nearest_name.h"
 #include "cli/engine/model_record.h"
 #include "models/adapters.h"
+#include "models/weight_files.h"
 #include "weights/lora/peft.h"
+#include "weights/lora/trained_base.h"
 
 namespace danlu::cli {
 namespace {
@@ -36,6 +39,15 @@ Named named_by(const std::string& flag, const std::string& entry) {
   if (sign == entry.npos || sign == 0 || sign + 1 == entry.size())
     throw UsageError(tr("[{}] adapters are given as NAME=DIR, got {}", flag, entry));
   return {entry.substr(0, sign), entry.substr(sign + 1)};
+}
+
+/// Beside other adapters the base stays as it is.
+void report_base_in_nf4(const fs::path& adapter, const models::CausalLM& model) {
+  if (!weights::recorded_nf4(adapter) || models::holds_nf4(model)) return;
+  log::notice(
+      "{}: these adapters were trained on their base in NF4, and answer otherwise here than they "
+      "did there; --quantize nf4 holds it so",
+      adapter.string());
 }
 
 }  // namespace
@@ -86,6 +98,7 @@ serve::LoadAdapter adapter_loader(const Options& options, const ModelLocation& w
                        did_you_mean_path(path) + tr("an adapter is a directory"));
     }
     weights::report_other_base(path, where.model);
+    report_base_in_nf4(path, model);
     warn_if_merged_already(where.model, path);
     const auto adapter = models::load_beside(model, path, lora_alpha_from(options));
     const int64_t most = options.get_int_or("max_lora_rank", 0);

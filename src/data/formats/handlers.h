@@ -26,6 +26,7 @@ struct MessageTags {
   std::string user, assistant, observation, function, system_role;  ///< "": all usual names
   bool answers_optional = false;                                    ///< as in FormatOptions
   bool reads_media = false;                                         ///< as in FormatOptions
+  bool unseen = false;  ///< no row had the column of messages so far
 };
 /// format: kShareGpt or kMessages.
 std::unique_ptr<RowHandler> make_messages_handler(RowFormat format, MessageTags tags);

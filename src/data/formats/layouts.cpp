@@ -62,6 +62,8 @@ std::unique_ptr<RowHandler> query_response_layout(const FirstRows& first, bool r
     throw DataError(tr("[handler_name] query_response: no {} column among: {}",
                        columns.query.empty() ? "query" : "response", first.listed()));
   }
+  if (!first.rows.empty() && !first.has_actual(columns.response))
+    columns.unseen.insert(columns.response);
   columns.system = choose("system", {"system", "system_prompt"});
   if (columns.system.empty()) columns.unseen.insert(columns.system = "system");
   const auto take = [&](std::string* column, const char* standard) {

@@ -54,8 +54,8 @@ class MessagesHandler : public RowHandler {
   RowFormat format() const override { return format_; }
 
   std::string description() const override {
-    return fmt::format("{} ({}: {},{})", format_ == RowFormat::kShareGpt ? "sharegpt" : "messages",
-                       tags_.messages, tags_.role, tags_.content);
+    return fmt::format("{} ({}{},{})", format_ == RowFormat::kShareGpt ? "sharegpt" : "messages",
+                       tags_.unseen ? "" : tags_.messages + ": ", tags_.role, tags_.content);
   }
   std::vector<std::string> columns_read() const override {
     return {tags_.messages, tags_.system, tags_.tools};

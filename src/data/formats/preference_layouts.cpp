@@ -24,13 +24,28 @@ std::string column_or_none(const FirstRows& first, const char* standard) {
   return first.has(standard) ? first.names.actual(standard) : "";
 }
 
+/// What to do with rows that lack a column which those of `wanted` have.
+std::string hint_for_rows(const FirstRows& first, SampleKind wanted) {
+  const SampleKind are = detected_kind(first);
+  if (are == SampleKind::kTokens || are == wanted) {
+    return tr(
+        "name the columns with --map-keys or --columns; rows of questions and answers alone: "
+        "danlu sft");
+  }
+  if (wanted == SampleKind::kLabelled && are == SampleKind::kPairs) {
+    return tr(
+        "the rows are pairs: danlu rlhf --rlhf_type rm makes a reward model of them, "
+        "--rlhf_type dpo one that answers");
+  }
+  return tr("the rows are {}: {}", sample_kind_description(are), hint_for_kind(are));
+}
+
 /// Errors: DataError if no row has `column`.
 void require_column(const FirstRows& first, const std::string& column, SampleKind kind) {
   if (first.has_actual(column) || first.rows.empty()) return;
   throw DataError(tr("[dataset] {} have a column \"{}\"; there are: {}",
                      sample_kind_description(kind), column, first.listed()),
-                  tr("name the columns with --map-keys or --columns; rows of questions and answers "
-                     "alone: danlu sft"));
+                  hint_for_rows(first, kind));
 }
 
 bool has_instructions(const FirstRows& first) {
@@ -52,6 +67,7 @@ AnswerSource behind_messages(const FirstRows& first, const FormatOptions& option
   Json sample = sample_message(first, mapped(options.map_keys, "messages", fallback));
   if (sample.empty()) sample = sample_message(first, column);
   MessageTags tags = message_tags(first, options, fallback, sample, wanted);
+  tags.unseen = !first.rows.empty() && !first.has_actual(tags.messages);
   const RowFormat format = format_of_tags(tags);
   AnswerSource source{make_messages_handler(format, tags), place, column, {}};
   source.tags = std::move(tags);
@@ -157,6 +173,11 @@ SampleKind detected_kind(const FirstRows& first) {
   if (has_answer && first.has("label") && is_true_or_false(first, first.names.actual("label")))
     return SampleKind::kUnpaired;
   return SampleKind::kTokens;
+}
+
+bool are_judged_answers(const std::vector<Json>& first_rows, const FormatOptions& options) {
+  return options.kind == SampleKind::kTokens && !options.answers_optional &&
+         detected_kind(FirstRows(first_rows, options.columns)) == SampleKind::kUnpaired;
 }
 
 std::unique_ptr<RowHandler> pairs_layout(const FirstRows& first, const FormatOptions& options,

@@ -14,6 +14,9 @@ namespace danlu::data {
 /// (an answer with a true/false label), steps (lists of steps and labels), else kTokens.
 SampleKind detected_kind(const FirstRows& first);
 
+/// Whether rows that are learnt as they stand say of answers whether these are liked.
+bool are_judged_answers(const std::vector<Json>& first_rows, const FormatOptions& options);
+
 /// `wanted`: the layout that a handler's name asks for; empty: detected. Errors: UsageError (a
 /// malformed map); DataError naming the columns that are there if rows lack what such rows have.
 std::unique_ptr<RowHandler> pairs_layout(const FirstRows& first, const FormatOptions& options,

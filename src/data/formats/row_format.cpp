@@ -203,13 +203,7 @@ SampleKind kind_of_rows(const NamedLayout& named, const FirstRows& first,
                      hint_for_kind(*said));
   }
   if (said) return *said;
-  if (!options.kind) return detected_kind(first);
-  if (*options.kind == SampleKind::kTokens && detected_kind(first) == SampleKind::kUnpaired) {
-    log::warning(
-        "rows say of answers whether they are liked: all are learnt here, the others too; "
-        "danlu rlhf --rlhf_type kto tells them apart");
-  }
-  return *options.kind;
+  return options.kind ? *options.kind : detected_kind(first);
 }
 
 std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,

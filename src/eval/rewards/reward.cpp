@@ -2,10 +2,12 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <functional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/nearest_name.h"
 #include "eval/rewards/code_reward.h"
 #include "eval/rewards/program_reward.h"
@@ -116,6 +118,23 @@ std::optional<std::string> reference_of(const Json& row, const std::string& colu
   if (model != row.end() && model->is_object() && model->contains("ground_truth"))
     return text(model->at("ground_truth"));
   return std::nullopt;
+}
+
+std::vector<Score> usable_scores(const Reward& reward, std::span<const Completion> completions) {
+  std::vector<Score> scores = reward.scores(completions);
+  int64_t unusable = 0;
+  for (Score& score : scores) {
+    if (!score || std::abs(*score) <= kLargestScore) continue;  // NaN is not
+    score.reset();
+    ++unusable;
+  }
+  if (unusable > 0) {
+    log::warning(
+        "[reward] {}: {} of {} scores are beyond {:g}, with which nothing can be computed: these "
+        "answers have none",
+        reward.name(), unusable, scores.size(), kLargestScore);
+  }
+  return scores;
 }
 
 std::vector<std::string> reward_names() {

@@ -35,6 +35,14 @@ class Reward {
   virtual std::vector<Score> scores(std::span<const Completion> completions) const = 0;
 };
 
+/// A larger score, or a smaller one than its negative, is none: its square, weighted, would be no
+/// number of f32.
+inline constexpr double kLargestScore = 1e12;
+
+/// `reward`'s scores without those that are no numbers or beyond kLargestScore, which a warning
+/// counts.
+std::vector<Score> usable_scores(const Reward& reward, std::span<const Completion> completions);
+
 /// What rules are told beside an answer.
 struct RewardSettings {
   /// The column that holds the right answer; "": the first that is there of solution, answer,

@@ -43,7 +43,8 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
     if (!is_judge && name != "sft") {
       throw UsageError(tr("[train] {} seq_cls beside {} {}", options.given_as("task_type"),
                           options.given_as(is_swift ? "rlhf_type" : "stage"), name),
-                       tr("danlu sft --task_type seq_cls trains a classifier"));
+                       tr("--rlhf_type rm (--stage rm) trains a reward model on pairs, danlu sft "
+                          "--task_type seq_cls a classifier on labels"));
     }
     if (!is_judge) return {"seq_cls", "task_type"};
   }
@@ -424,8 +425,9 @@ void check_judges(const TrainConfig& config) {
   if (reward_model_at(begins_as).adapter.empty()) return;
   const std::string name = begins_as.string();
   throw UsageError(
-      tr("[train] {} {}: adapters, and with --tuner full the critic begins as a whole model",
-         config.flag(has_own ? "critic_model" : "reward_model"), name),
+      tr("[train] {} {}: adapters, and with {} the critic begins as a whole model",
+         config.flag(has_own ? "critic_model" : "reward_model"), name,
+         config.said("tuner", tuner_name(config.tuner))),
       tr("danlu merge --adapters {} --output DIR joins them with their base; --tuner lora takes "
          "them as they are",
          name));

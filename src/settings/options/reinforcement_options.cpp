@@ -8,6 +8,7 @@
 #include "base/checkpoint_name.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/option_text.h"
 #include "settings/options/model_names.h"
 #include "weights/tensor_source.h"
 
@@ -139,8 +140,16 @@ void take_rollout_size(const Options& options, Reinforcement& told) {
   told.answers_together = options.get_int_or("generation_batch_size", 0);
 }
 
-/// Errors: as stop_words_from().
+/// Errors: UsageError where the likeliest answer is to be taken; as stop_words_from().
 void take_sampling(const Options& options, Reinforcement& told) {
+  if (!options.get_bool("do_sample")) {
+    throw UsageError(
+        tr("[train] {}: answers are drawn by chance, since the likeliest one alone shows "
+           "nothing better",
+           option_text::given_switch(options, "do_sample")),
+        tr("leave it out; --temperature near 0 draws likely answers, and held-out "
+           "prompts get the likeliest one anyway"));
+  }
   told.top_p = options.get_float("top_p");
   told.top_k = options.get_int("top_k");
   told.min_p = options.get_float("min_p");
@@ -191,6 +200,11 @@ std::vector<double> weights_from(const Options& options, size_t rewards) {
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), weight);
     if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(weight)) {
       throw UsageError(tr("[train] {} {}: not a number", options.given_as("reward_weights"), text));
+    }
+    constexpr double kLargest = 1e6;
+    if (std::abs(weight) > kLargest) {
+      throw UsageError(tr("[train] {} {}: a weight is at most {:g}",
+                          options.given_as("reward_weights"), text, kLargest));
     }
     weights.push_back(weight);
   }
@@ -252,6 +266,7 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "epsilon",
                                            "epsilon_high",
                                            "delta",
+                                           "do_sample",
                                            "temperature",
                                            "max_completion_length",
                                            "partial_rollout_max_split",

@@ -23,7 +23,8 @@ ScheduleChoice schedule_from(const Options& options, Tuner tuner) {
     schedule.warmup_fraction = options.get_float("lr_warmup_fraction");
   // The Trainer's 0 is its default: the ratio holds.
   const std::string& system = options.profile().name;
-  const bool of_the_trainer = system == "swift24" || system == "alpaca" || system == "llamafactory";
+  const bool of_the_trainer =
+      system.starts_with("swift") || system == "alpaca" || system == "llamafactory";
   if (options.has_value("warmup_steps") &&
       !(of_the_trainer && options.get_int("warmup_steps") == 0))
     schedule.warmup_steps = options.get_int("warmup_steps");

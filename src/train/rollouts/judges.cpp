@@ -4,6 +4,8 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "weights/lora/trained_base.h"
 
 namespace danlu::train {
 namespace {
@@ -62,6 +64,12 @@ std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size
     if (std::count_if(judges.begin(), judges.end(), ends_alike) == 1) break;
   }
   return name.string();
+}
+
+void say_trained_base(const std::filesystem::path& adapters) {
+  if (adapters.empty() || !weights::recorded_nf4(adapters)) return;
+  log::info("{}: these adapters were trained on their base in NF4, whose numbers it has here",
+            adapters.string());
 }
 
 void require_same_tokens(const text::Tokenizer& own, const std::string& named,

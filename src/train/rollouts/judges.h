@@ -24,6 +24,10 @@ std::vector<text::TokenId> tail_of_answers(const text::ChatEncoder* encoder,
 /// The last part of judges[own]'s path, or as many as no other judge has.
 std::string name_of_judge(const std::vector<std::filesystem::path>& judges, size_t own);
 
+/// Says that the base of such a judge has other numbers than its files: those of NF4, on which its
+/// adapters were trained. adapters: of a judge, or empty.
+void say_trained_base(const std::filesystem::path& adapters);
+
 /// Errors: ModelError if the tokenizer beside a model gives an id to another token than `own`.
 /// named: the flag and its value; hint: beside that one of the same family does.
 void require_same_tokens(const text::Tokenizer& own, const std::string& named,

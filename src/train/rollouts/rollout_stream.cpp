@@ -270,7 +270,7 @@ void RolloutStream::find_scores(const std::vector<std::string>& columns,
     completions.push_back(std::move(completion));
   }
   for (const auto& reward : parts_.rewards) {
-    const std::vector<eval::Score> scores = reward->scores(completions);
+    const std::vector<eval::Score> scores = eval::usable_scores(*reward, completions);
     for (size_t i = 0; i < answers.size(); ++i) answers[i].scores.push_back(scores.at(i));
   }
 }

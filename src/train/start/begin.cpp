@@ -16,9 +16,19 @@
 #include "train/rollouts/judges.h"
 #include "train/start/precompute.h"
 #include "weights/lora/peft.h"
+#include "weights/lora/trained_base.h"
 
 namespace danlu::train {
 namespace {
+
+/// What of the base of adapters is held in NF4.
+models::Quantisation quantisation_of(const TrainConfig& config) {
+  models::Quantisation quantisation;
+  quantisation.keeps_nf4 = config.nf4.has_value();
+  if (config.nf4 && !config.nf4->is_in_files)
+    quantisation.make_nf4 = models::Quantisation::Nf4{config.nf4->doubly};
+  return quantisation;
+}
 
 /// The model without adapters that are to be made or loaded.
 std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
@@ -34,10 +44,7 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
   const auto settle = [&](models::CausalLM& model) {
     models::keep(model, config.keeping, /*holds_values=*/false);
   };
-  models::Quantisation quantisation;
-  quantisation.keeps_nf4 = config.nf4.has_value();
-  if (config.nf4 && !config.nf4->is_in_files)
-    quantisation.make_nf4 = models::Quantisation::Nf4{config.nf4->doubly};
+  const models::Quantisation quantisation = quantisation_of(config);
   const arch::Stage stage =
       arch::stages_of(run.source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
   if (config.model.from_scratch && !checkpoint) {
@@ -61,6 +68,19 @@ std::unique_ptr<models::CausalLM> load_or_initialise(const Prepared& run) {
                             freeze);
 }
 
+/// Where adapters that are trained further were on another base, or on other numbers of it.
+void report_base(const Prepared& run, const fs::path& adapter) {
+  weights::report_other_base(adapter, run.config.model.path);
+  const auto made = weights::recorded_nf4(adapter);
+  if (run.config.nf4 || run.config.model.as_trained || !run.source.model ||
+      !weights::is_other_base(made, *run.source.model))
+    return;
+  log::notice(
+      "{}: these adapters were trained on their base in NF4, and are trained further on what its "
+      "files have; --quantization_bit 4 holds it as it was",
+      adapter.string());
+}
+
 void add_adapters(const Prepared& run, models::CausalLM& model) {
   const TrainConfig& config = run.config;
   const std::optional<checkpoint::Loaded>& checkpoint = run.earlier.checkpoint;
@@ -75,7 +95,7 @@ void add_adapters(const Prepared& run, models::CausalLM& model) {
   if (adapter.empty()) {
     models::add_lora(model, config.lora, config.seed);
   } else {
-    if (!checkpoint) weights::report_other_base(adapter, config.model.path);
+    if (!checkpoint) report_base(run, adapter);
     models::load_adapter(model, adapter, config.model.adapter_alpha);
   }
 }
@@ -135,7 +155,8 @@ std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
   }
   // Adapters that are trained further are part of what the model was before.
   return config.tuner == Tuner::kLora
-             ? load_frozen(run, run.source, config.model.adapter, config.model.adapter_alpha)
+             ? load_frozen(run, run.source, config.model.adapter, config.model.adapter_alpha,
+                           quantisation_of(config))
              : load_frozen(run, run.source);
 }
 
@@ -170,23 +191,27 @@ int64_t restore(const checkpoint::Loaded& from, RunProgress& progress, TrainStat
 std::shared_ptr<const FrozenModel> load_frozen(const Prepared& run,
                                                const weights::CheckpointSource& source,
                                                const fs::path& adapter,
-                                               std::optional<double> adapter_alpha) {
+                                               std::optional<double> adapter_alpha,
+                                               const models::Quantisation& quantisation) {
   const TrainConfig& config = run.config;
   const parallel::Mesh& mesh = run.ranks.mesh();
   const arch::Stage stage =
       arch::stages_of(source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
   const at::ScalarType dtype = scalar_type_of(config.precision);
+  const auto freeze = [](models::CausalLM& model) { model.freeze({"."}); };
   const auto settle = [&](models::CausalLM& model) {
-    model.freeze({"."});
     models::keep(model, config.keeping, /*holds_values=*/false);
   };
   std::unique_ptr<models::CausalLM> model;
   if (!source.model) {  // the run's own, which began from its seed
     model = std::make_unique<models::CausalLM>(source.config, stage, mesh, dtype, run.device);
+    freeze(*model);
+    models::hold_in_nf4(*model, quantisation);
     settle(*model);
     models::initialize(*model, config.seed);
   } else {
-    model = models::load_model(source, mesh, dtype, run.device, settle, stage);
+    model =
+        models::load_model(source, mesh, dtype, run.device, settle, stage, quantisation, freeze);
   }
   if (!adapter.empty()) models::load_adapter(*model, adapter, adapter_alpha);
   models::keep(*model, config.keeping);

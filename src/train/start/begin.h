@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "models/weight_files.h"
 #include "train/objectives/reference.h"
 #include "train/run_dir/progress.h"
 #include "train/start/prepared.h"
@@ -29,10 +30,12 @@ struct Begun {
 Begun begin_training(const Prepared& run);
 
 /// A model of `source` that answers beside the one that is trained, on the same mesh and shared by
-/// its ranks alike. adapter: of it, or empty. Errors: as models::load_model. Collective.
+/// its ranks alike. adapter: of it, or empty. quantisation: of what is held in NF4. Errors: as
+/// models::load_model. Collective.
 std::shared_ptr<const FrozenModel> load_frozen(const Prepared& run,
                                                const weights::CheckpointSource& source,
                                                const fs::path& adapter = {},
-                                               std::optional<double> adapter_alpha = {});
+                                               std::optional<double> adapter_alpha = {},
+                                               const models::Quantisation& quantisation = {});
 
 }  // namespace danlu::train

@@ -35,6 +35,7 @@ std::unique_ptr<eval::Reward> judge_at(const Prepared& run, const Begun& begun,
   // Answers are judged as the ids that were drawn.
   require_same_tokens(*run.text.tokenizer, "--reward_model " + path.string(),
                       source.adapter.empty() ? opened.companions : source.adapter);
+  say_trained_base(source.adapter);
   return model_reward(name, load_frozen(run, opened, source.adapter), *begun.state.model,
                       *begun.state.links,
                       tail_of_answers(run.text.encoder.get(), stop_ids_of(run)));

@@ -138,6 +138,24 @@ arch::Heads heads_of(const SourceOptions& options) {
   return options.scores ? arch::Heads::kAny : arch::Heads::kVocabulary;
 }
 
+/// TRL's models have their head among the weights: it judges where that is wanted. Errors:
+/// ModelError where a copy would lose it.
+void take_value_head(const SourceOptions& options, const fs::path& path, CheckpointSource& source,
+                     std::shared_ptr<const TensorSource>& all) {
+  if (options.scores) {
+    source.config = arch::with_score(source.config, {.form = arch::ScoreForm::kBeside});
+  } else if (options.all_tensors) {
+    log::notice("{}: v_head, a head that gives numbers, lies among its weights and is not read",
+                path.string());
+    all = without_value_head(all);
+  } else {
+    throw ModelError(
+        tr("{}: v_head, a head that gives numbers, lies among its weights and would be lost",
+           path.string()),
+        tr("--reward_model takes it as it is; --to mcore has it as rm_head"));
+  }
+}
+
 CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   CheckpointSource source{.format = Format::kHuggingFace, .path = path};
   const bool is_directory = fs::is_directory(path);
@@ -158,6 +176,8 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   if (options.scores && !source.config.score && is_directory && has_value_head(path)) {
     source.config = arch::with_score(source.config, {.form = arch::ScoreForm::kBeside});
     all = with_value_head(all, path);
+  } else if (!source.config.score && holds_value_head(*all)) {
+    take_value_head(options, path, source, all);
   }
   source.description = fmt::format("Hugging Face, {}", source.config.family);
   if (options.all_tensors) {

@@ -15,6 +15,7 @@
 #include "weights/hf/nf4_tensors.h"
 #include "weights/hf/publish.h"
 #include "weights/hf/sharded_source.h"
+#include "weights/hf/value_head.h"
 #include "weights/native/machine_part.h"
 
 namespace danlu::weights {
@@ -109,6 +110,7 @@ std::shared_ptr<const TensorSource> open_weight_file(const std::filesystem::path
 }
 
 bool has_weights(const std::filesystem::path& directory) {
+  if (is_adapter_with_head(directory)) return false;
   // Adapters are weights of a model only together with others.
   return std::any_of(kCandidates.begin(), kCandidates.end(), [&](std::string_view candidate) {
     std::error_code error;
@@ -122,9 +124,11 @@ std::shared_ptr<const TensorSource> open_stored_weights(const std::filesystem::p
     throw ModelError(tr("{}: no such file or directory", path.string()));
   if (!std::filesystem::is_directory(path))
     return ends_with(path.string(), ".index.json") ? open_index(path) : open_weight_file(path);
+  const bool is_adapter = is_adapter_with_head(path);
   for (const char* candidate : kCandidates) {
     const std::filesystem::path file = path / candidate;
-    if (!std::filesystem::exists(file)) continue;
+    const bool is_left_out = is_adapter && !std::string_view(candidate).starts_with("adapter_");
+    if (is_left_out || !std::filesystem::exists(file)) continue;
     return ends_with(candidate, ".index.json") ? open_index(file) : open_weight_file(file);
   }
   no_weights(path);
