@@ -129,13 +129,13 @@ TEST_F(Identity, PicturesAreThoseOfTheProcessorBesideTheTokenizer) {
 
 TEST_F(Identity, ScopesOfOptionsReachWhoeverCompares) {
   const TrainConfig config = with("sft", {"--dry_run", "--resume", "none"});
-  EXPECT_THAT(config.of_start,
-              testing::ElementsAre("dry_run", "overwrite_output_dir", "plan_check", "resume"));
+  EXPECT_THAT(config.of_start, testing::ElementsAre("dry_run", "overwrite_output_dir", "plan_check",
+                                                    "resume", "write_samples"));
   EXPECT_THAT(
       config.of_machine,
       testing::ElementsAre("cache_dir", "dataloader_num_workers", "hostfile", "master_addr",
                            "master_port", "max_restarts", "min_ranks", "nnodes", "node_rank",
-                           "nproc", "offload_dir", "python", "rdzv_timeout", "workers"));
+                           "nproc", "offload_dir", "python", "rdzv_timeout", "use_hf", "workers"));
 }
 
 }  // namespace danlu::settings::options_test

@@ -151,7 +151,7 @@ TEST_F(ReinforcementOptions, DefaultsAreThoseOfTheSystemWhoseLineItIs) {
 }
 
 TEST_F(ReinforcementOptions, WhatIsNotHereIsNamed) {
-  for (const char* flag : {"--sync_ref_model", "--num_generations_eval", "--teacher_model_type",
+  for (const char* flag : {"--sync_ref_model", "--num_generations_eval", "--teacher_model_server",
                            "--ld_alpha", "--advantage_reweight", "--off_policy_sequence_mask_delta",
                            "--reward_adapters", "--top_entropy_quantile", "--async_generate"}) {
     EXPECT_THAT(refusal("rlhf", grpo({flag, "4"})),

@@ -110,8 +110,8 @@ TEST_F(TrainOptions, PartsAreFrozenAndTrainedByOtherSystemsNames) {
     return with("sft", line).freeze;
   };
   EXPECT_THAT(frozen({"--freeze_parameters_ratio", "1", "--trainable_parameters", "model.norm",
-                      "--trainable_parameters_regex", "bias$"}),
-              ElementsAre(".", "!^model\\.norm", "!bias$"));
+                      "--trainable_parameters_regex", "q_proj"}),
+              ElementsAre(".", "!^model\\.norm", "!q_proj"));
   EXPECT_THAT(frozen({"--freeze_parameters", "embed", "--freeze_parameters_regex", "q_proj"}),
               ElementsAre("embed", "q_proj"));
   // The tiny Llama's embedding is less than a third of it and comes first.
@@ -121,6 +121,9 @@ TEST_F(TrainOptions, PartsAreFrozenAndTrainedByOtherSystemsNames) {
   EXPECT_THAT(third, testing::Not(testing::Contains(testing::HasSubstr("lm_head"))));
   EXPECT_THAT(refusal("sft", {"--trainable_parameters", "model.norm"}),
               HasSubstr("--modules_to_save NAME"));
+  EXPECT_THAT(refusal("sft", {"--tuner", "full", "--freeze_parameters_ratio", "1",
+                              "--trainable_parameters_regex", "bias$"}),
+              HasSubstr("--trainable_parameters_regex '!bias$' matches no parameter"));
 }
 
 TEST_F(TrainOptions, LlamaFactorysFreezeTunerTrainsLayers) {
