@@ -2,17 +2,38 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
-#include <span>
+#include <utility>
 
 #include "cli/preference_lines.h"
-#include "weights/convert/checkpoint_source.h"
 
 namespace danlu::test {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+
+/// Header and data of a safetensors file.
+std::pair<Json, std::string> parts_of(const std::string& file) {
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof size);
+  return {Json::parse(file.substr(sizeof size, size)), file.substr(sizeof size + size)};
+}
+
+std::string as_one_file(const std::string& one, const std::string& other) {
+  auto [header, data] = parts_of(one);
+  const auto [more, behind] = parts_of(other);
+  for (const auto& [name, tensor] : more.items()) {
+    if (name == "__metadata__") continue;
+    header[name] = tensor;
+    for (Json& offset : header[name]["data_offsets"]) offset = offset.get<size_t>() + data.size();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t size = text.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data + behind;
+}
 
 class RewardFiles : public PreferenceLines {
  protected:
@@ -66,16 +87,9 @@ TEST_F(RewardFiles, HeadsWhereTrlLeavesThem) {
   }
   fs::copy(*this / "adapters" / "value_head.safetensors",
            *this / "trl_adapters" / "pytorch_model.bin");
-  const weights::CheckpointSource whole =
-      weights::open_checkpoint_source(*this / "factory", {.all_tensors = true, .scores = true});
-  std::vector<std::string> bytes;
-  for (const weights::TensorInfo& info : whole.model->tensors()) {
-    std::string& own = bytes.emplace_back(info.size_bytes(), '\0');
-    whole.model->read(info.name, std::as_writable_bytes(std::span(own)));
-  }
-  weights::save_safetensors(*this / "trl_factory", whole.model->tensors(), [&](size_t i) {
-    return std::as_bytes(std::span<const char>(bytes[i]));
-  });
+  write("trl_factory/model.safetensors",
+        as_one_file(content_of(*this / "factory" / "model.safetensors"),
+                    content_of(*this / "factory" / "value_head.safetensors")));
   EXPECT_NEAR(reward_by("trl_factory"), reward_by("factory"), 1e-6);
   EXPECT_NEAR(reward_by("trl_adapters"), reward_by("adapters"), 1e-6);
   // It answers as well, with the head of the vocabulary that it has.
