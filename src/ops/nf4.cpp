@@ -35,22 +35,28 @@ at::Tensor part_of(const at::Tensor& bytes, int64_t at, int64_t size, at::Scalar
   return type == at::kByte ? part : part.clone().view(type);
 }
 
+/// What each index of any shape picks of a flat tensor.
+at::Tensor numbers_at(const at::Tensor& flat, const at::Tensor& index) {
+  return flat.index_select(0, index.reshape({-1})).view(index.sizes());
+}
+
 /// The factor of each slot [S] that `block_S` says the block of.
 at::Tensor factors_of(const Nf4Matrix& weight, const at::Tensor& slot, const at::Tensor& block) {
   const Nf4Layout& layout = *weight.layout;
   if (!layout.form().doubly) {
-    return part_of(weight.bytes, layout.factors_at(), 4 * layout.num_slots(), at::kFloat)
-        .index({slot});
+    return numbers_at(
+        part_of(weight.bytes, layout.factors_at(), 4 * layout.num_slots(), at::kFloat), slot);
   }
   const auto& numbers = nf4_factor_numbers();
   const at::Tensor map = at::tensor(at::ArrayRef<float>(numbers.data(), numbers.size()), at::kFloat)
                              .to(weight.bytes.device());
   const at::Tensor codes =
-      part_of(weight.bytes, layout.factors_at(), layout.num_slots(), at::kByte).index({slot});
+      numbers_at(part_of(weight.bytes, layout.factors_at(), layout.num_slots(), at::kByte), slot);
   const at::Tensor groups =
       part_of(weight.bytes, layout.groups_at(), 4 * layout.num_groups(), at::kFloat);
   const at::Tensor offset = part_of(weight.bytes, layout.offset_at(), 4, at::kFloat);
-  return map.index({codes.to(at::kLong)}) * groups.index({block.div(kNf4Group, "floor")}) + offset;
+  return numbers_at(map, codes.to(at::kLong)) * numbers_at(groups, block.div(kNf4Group, "floor")) +
+         offset;
 }
 
 struct HeldNf4 : torch::CustomClassHolder {
@@ -255,7 +261,9 @@ at::Tensor oracle::nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t coun
   const at::Tensor table =
       at::tensor(at::ArrayRef<float>(kNf4Numbers.data(), kNf4Numbers.size()), at::kFloat)
           .to(weight.bytes.device());
-  return (table.index({codes}).view({count, columns}) * factor_RI).to(layout.form().type).to(type);
+  return (numbers_at(table, codes).view({count, columns}) * factor_RI)
+      .to(layout.form().type)
+      .to(type);
 }
 
 at::Tensor nf4_linear(const at::Tensor& x, const Nf4Matrix& weight, const at::Tensor& bias_O) {

@@ -26,12 +26,14 @@ TEST_F(Launch, RanksOfTorchrunTrainAsOneProcessDoes) {
     words.insert(words.end(), line.begin(), line.end());
     const ProgramResult result =
         run_danlu(words, {.program = "/usr/bin/python3",
-                          // Debian's PyTorch 2 has no libuv, and asks for it.
                           .environment = {{"OMP_NUM_THREADS", "1"},
                                           {"USE_LIBUV", "0"},
                                           {"XDG_CACHE_HOME", (*this) / "cache"}},
                           .directory = (*this) / ""});
     if (result.exit_code == 77) GTEST_SKIP() << "no torchrun here";
+    // Debian 13's asks for libuv whatever is said, and is built without.
+    if (result.err.find("without libuv support") != std::string::npos)
+      GTEST_SKIP() << "this PyTorch's torchrun starts nothing";
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err, testing::HasSubstr("2 processes"));
     expect_same_losses((*this) / "alone", (*this) / run, 3);

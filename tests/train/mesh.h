@@ -26,6 +26,7 @@
 #include "models/training_memory.h"
 #include "models/weight_files.h"
 #include "parallel/comm/local.h"
+#include "support/pretend_device.h"
 #include "support/temporary_directory.h"
 #include "support/tiny_model.h"
 #include "train/drawn_pixels.h"
@@ -147,6 +148,23 @@ inline void randomise(models::CausalLM& model, at::ScalarType values) {
   randomise(model.adapter_parameters(), 0.05, values);
 }
 
+/// DANLU_TEST_DEVICE=pretend: ranks are on pretend devices, with the table of devices that ATen
+/// computes on (train/other_device.cpp). Who they are compared with stays on the CPU.
+inline bool are_on_pretend_devices() {
+  static const bool are = [] {
+    const char* const name = std::getenv("DANLU_TEST_DEVICE");
+    return name && std::string(name) == "pretend";
+  }();
+  return are;
+}
+inline at::Device cpu_device(const Mesh&) { return at::kCPU; }
+inline at::Device usual_device(const Mesh& mesh) {
+  // Two ranks of one card would wait for each other in its one queue.
+  if (!are_on_pretend_devices() || mesh.shape().size() > danlu::test::kPretendDevices)
+    return at::kCPU;
+  return danlu::test::pretend_device(static_cast<int>(mesh.rank() % danlu::test::kPretendDevices));
+}
+
 /// This rank's stage of the model, with weights as models::initialize makes them.
 inline std::unique_ptr<models::CausalLM> stage_of(const Case& c, const Mesh& mesh) {
   Json json = danlu::test::tiny_config(c.family);
@@ -169,7 +187,7 @@ inline std::unique_ptr<models::CausalLM> stage_of(const Case& c, const Mesh& mes
                                                      .block_list = c.block_lists});
   auto model = std::make_unique<models::CausalLM>(
       model_config, stages[static_cast<size_t>(mesh.stage())], mesh, c.dtype,
-      c.device ? c.device(mesh) : at::Device(at::kCPU));
+      c.device ? c.device(mesh) : usual_device(mesh));
   if (c.nf4) {
     models::Quantisation quantisation;
     quantisation.make_nf4.emplace();
@@ -233,6 +251,7 @@ inline Case without_schemes(Case c) {
   c.by_layer = {};
   c.by_layer_name = {};
   c.offload = {};
+  c.device = &cpu_device;
   return c;
 }
 
