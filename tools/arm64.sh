@@ -169,10 +169,19 @@ story() {
 # Of the first steps: rounding grows with each.
 losses_of() { sed -n 's/.*"loss": *\([0-9.eE+-]*\).*/\1/p' "$1/run/logging.jsonl" | head -n 5; }
 
+# told_by WHERE WORD…: the story in $folder/WHERE by these words.
+told_by() {
+  (story "$folder/$1" "${@:2}") >"$folder/$1.log" 2>&1 && return
+  tail "$folder/$1.log"
+  echo "emulated story FAILED: a command of it did, $1"
+  return 1
+}
+
 # The story here and on Arm: the same tokenizer and the same answer of one model, losses within the rounding of f32.
+# Says what is wrong. 2: there is nothing to compare with.
 compare_stories() {
   local folder here=$PWD i
-  [ -x build/danlu ] || { echo 'emulated story not run: no build/danlu of this machine to compare with (make build)'; return 1; }
+  [ -x build/danlu ] || { echo 'emulated story not run: no build/danlu of this machine to compare with (make build)'; return 2; }
   folder=$(mktemp -d)
   for i in $(seq 0 399); do
     echo "{\"instruction\": \"What is $((i % 20)) plus $((i / 20))?\", \"input\": \"\", \"output\": \"$((i % 20 + i / 20))\"}"
@@ -182,15 +191,17 @@ compare_stories() {
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
     "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "hidden_act": "silu"}' >"$folder/config.json"
   export DANLU_LANG=en OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000
-  (story "$folder/x86" "$here/build/danlu") >"$folder/x86.log" 2>&1 || { tail "$folder/x86.log"; return 1; }
-  (story "$folder/arm" "${emulator[@]}" -cpu max "$here/$build/danlu") >"$folder/arm.log" 2>&1 || { tail "$folder/arm.log"; return 1; }
-  emulated "$here/$build" doctor --only cpu,quota >"$folder/doctor" || { cat "$folder/doctor"; return 1; }
+  told_by x86 "$here/build/danlu" && told_by arm "${emulator[@]}" -cpu max "$here/$build/danlu" || return 1
+  emulated "$here/$build" doctor --only cpu,quota >"$folder/doctor" ||
+    { cat "$folder/doctor"; echo 'emulated story FAILED: danlu doctor did, arm'; return 1; }
   # First weights are of libtorch's sines, whose last bits are another matter on Arm.
-  cmp "$folder"/{x86,arm}/tokenizer/tokenizer.json && cmp "$folder"/{x86,arm}/answer || return 1
+  cmp "$folder"/{x86,arm}/tokenizer/tokenizer.json && cmp "$folder"/{x86,arm}/answer ||
+    { echo 'emulated story FAILED: a small model goes another way there than here'; return 1; }
   paste <(losses_of "$folder/x86") <(losses_of "$folder/arm") | awk '
     function abs(x) { return x < 0 ? -x : x }
     { worst = abs($1 - $2) / $1 > worst ? abs($1 - $2) / $1 : worst; ++count }
-    END { printf "emulated story: %d losses, the furthest from this machine'\''s by %.1e of it\n", count, worst; exit !(count == 5 && worst < 1e-5) }' || return 1
+    END { printf "emulated story: %d losses, the furthest from this machine'\''s by %.1e of it\n", count, worst; exit !(count == 5 && worst < 1e-5) }' ||
+    { echo 'emulated story FAILED: the losses there are others than here'; return 1; }
   rm -r "$folder"
 }
 
@@ -217,14 +228,20 @@ case $verb in
     . tools/emulated.sh
     # Half an hour for one; all of them together take about a quarter of it.
     run_emulated 1800 "$filter" "${runs[@]/:/:$build/}" -- "${emulator[@]}"
-    compare_stories || { echo 'emulated story FAILED'; num_failed=$((num_failed + 1)); }
-    printf 'arm64 (emulated): %d ok, %d failed, 0 not run\n' $((${#runs[@]} + 1 - num_failed)) $num_failed
+    compare_stories
+    end=$? not_run=0
+    case $end in
+      0) ;;
+      2) not_run=1 ;;
+      *) num_failed=$((num_failed + 1)) ;;
+    esac
+    printf 'arm64 (emulated): %d ok, %d failed, %d not run\n' $((${#runs[@]} + 1 - num_failed - not_run)) $num_failed $not_run
     [ $num_failed = 0 ]
     ;;
   story)
     need $triplet-g++ qemu-aarch64
     build_targets program
-    compare_stories || fail 'a small model goes another way there than here'
+    compare_stories || exit 1
     ;;
   *) fail 'usage: tools/arm64.sh sysroot | build [TARGET…] | package | test [GTEST_FILTER] | story' ;;
 esac

@@ -161,20 +161,6 @@ const char* chip_name() {
   return name ? name : "";
 }
 
-std::string why_not_on(std::string_view chip) {
-  constexpr std::string_view k910 = "Ascend910";
-  // Later ones are Ascend910B3 and Ascend910_9391; Ascend910A, Ascend910ProB, Ascend910PremiumA and
-  // Ascend910B without a number are the first.
-  const std::string_view rest = chip.substr(std::min(k910.size(), chip.size()));
-  const bool is_first_910 = chip.substr(0, k910.size()) == k910 && rest.substr(0, 1) != "_" &&
-                            (rest.size() < 2 || rest[0] != 'B');
-  if (!is_first_910 && chip.substr(0, 9) != "Ascend310") return "";
-  return tr(
-      "{} is too old a chip: CANN computes no bf16 on it, and lacks operators for norms or "
-      "attention; Danlu needs an Ascend910B (Atlas A2) or newer",
-      chip);
-}
-
 void synchronize(int device) {
   const Entered here(device);
   check(acl().aclrtSynchronizeDevice(), "aclrtSynchronizeDevice");

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstddef>
 #include <string>
-#include <string_view>
 
 #include "npu/acl.h"
 
@@ -42,9 +41,6 @@ DeviceMemory device_memory(int device);
 
 /// "Ascend910B3", or "" where CANN does not say.
 const char* chip_name();
-/// Why nothing is computed on chips of that name, in the terminal's language; "": it is.
-/// Source: CANN 8.1's pages of operators, by product.
-std::string why_not_on(std::string_view chip);
 
 /// Waits until the device has done everything. Errors: what failed on it.
 void synchronize(int device);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "npu/chips.h"
 #include "npu/context.h"
 #include "npu/library.h"
 #include "npu/operators.h"

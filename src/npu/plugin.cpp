@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "device/memory.h"
 #include "device/npu.h"
+#include "npu/chips.h"
 #include "npu/communicator.h"
 #include "npu/context.h"
 #include "npu/describe.h"

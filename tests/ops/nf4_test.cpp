@@ -5,27 +5,20 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <tuple>
 
 #include "finite_differences.h"
+#include "made_nf4.h"
 #include "ops/kernels.h"
 #include "ops/linear.h"
 
 namespace danlu::ops {
 namespace nf4_test {
 
-Nf4Matrix made(const at::Tensor& weight_OI, const Nf4Form& form, std::vector<Nf4Rect> rects = {}) {
-  if (rects.empty()) rects = {{0, weight_OI.size(0), 0, weight_OI.size(1)}};
-  auto layout =
-      std::make_shared<Nf4Layout>(form, weight_OI.size(0), weight_OI.size(1), std::move(rects));
-  at::Tensor bytes = at::empty({layout->size_bytes()}, at::TensorOptions(at::kByte));
-  cut_nf4(quantized_nf4(weight_OI, form), *layout, bytes.data_ptr<uint8_t>());
-  return {layout, bytes};
-}
+using test::made_nf4;
 
 at::Tensor random_matrix(int64_t rows, int64_t columns, at::ScalarType type, uint64_t seed = 5) {
   return (test::random_f64({rows, columns}, seed) * 0.05).to(type);
@@ -42,7 +35,7 @@ const Case kCases[] = {{1, 1, 64, false},    {5, 37, 64, true},    {40, 70, 64, 
 TEST(Nf4, KernelsGiveTheNumbersOfTheComposite) {
   for (const auto& [rows, columns, block, doubly] : kCases) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-      const Nf4Matrix weight = made(random_matrix(rows, columns, type), {block, doubly, type});
+      const Nf4Matrix weight = made_nf4(random_matrix(rows, columns, type), {block, doubly, type});
       EXPECT_TRUE(at::equal(nf4_rows(weight, 0, rows, at::kFloat),
                             oracle::nf4_rows(weight, 0, rows, at::kFloat)))
           << rows << " x " << columns;
@@ -56,7 +49,7 @@ TEST(Nf4, KernelsGiveTheNumbersOfTheComposite) {
 /// Numbers are within half of the widest step between codes, 0.152 of the block's largest.
 TEST(Nf4, NumbersAreNearThoseThatWereQuantised) {
   const at::Tensor weight = random_matrix(96, 256, at::kFloat);
-  const at::Tensor back = nf4_rows(made(weight, {64, false, at::kFloat}), 0, 96, at::kFloat);
+  const at::Tensor back = nf4_rows(made_nf4(weight, {64, false, at::kFloat}), 0, 96, at::kFloat);
   const at::Tensor error = (back - weight).abs().view({-1, 64}).amax(1);
   EXPECT_LT((error / weight.abs().view({-1, 64}).amax(1)).max().item<double>(), 0.153);
 }
@@ -66,13 +59,13 @@ TEST(Nf4, PiecesHoldTheNumbersOfTheWhole) {
     for (const int64_t columns : {256, 140}) {
       const at::Tensor weight = random_matrix(48, columns, at::kBFloat16);
       const Nf4Form form{64, doubly, at::kBFloat16};
-      const at::Tensor whole = nf4_rows(made(weight, form), 0, 48, at::kFloat);
+      const at::Tensor whole = nf4_rows(made_nf4(weight, form), 0, 48, at::kFloat);
       const int64_t half = columns / 2;
       const at::Tensor right =
-          nf4_rows(made(weight, form, {{0, 48, half, half}}), 0, 48, at::kFloat);
+          nf4_rows(made_nf4(weight, form, {{0, 48, half, half}}), 0, 48, at::kFloat);
       EXPECT_TRUE(at::equal(right, whole.narrow(1, half, half))) << columns;
       const at::Tensor parts = nf4_rows(
-          made(weight, form, {{5, 7, 0, columns}, {30, 11, 0, columns}}), 0, 18, at::kFloat);
+          made_nf4(weight, form, {{5, 7, 0, columns}, {30, 11, 0, columns}}), 0, 18, at::kFloat);
       EXPECT_TRUE(at::equal(parts, at::cat({whole.narrow(0, 5, 7), whole.narrow(0, 30, 11)})));
     }
   }
@@ -90,7 +83,7 @@ TEST(Nf4, TakesFourBitsAndAHalfOrLittleMoreThanFour) {
 TEST(Nf4, ProductsEqualThoseWithTheDenseMatrix) {
   for (const auto& [rows, columns, block, doubly] : kCases) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-      const Nf4Matrix weight = made(random_matrix(rows, columns, type), {block, doubly, type});
+      const Nf4Matrix weight = made_nf4(random_matrix(rows, columns, type), {block, doubly, type});
       const at::Tensor dense = nf4_rows(weight, 0, rows, type);
       // Enough rows that the dense product, too, takes whole tiles.
       const at::Tensor x = test::random_f64({67, columns}, 3).to(type).requires_grad_(true),
@@ -111,7 +104,7 @@ TEST(Nf4, ProductsEqualThoseWithTheDenseMatrix) {
 /// As bitsandbytes: to the type that was quantised, then to that of the input.
 TEST(Nf4, NumbersAreRoundedToBothTypes) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const Nf4Matrix weight = made(random_matrix(96, 200, type), {64, true, type});
+    const Nf4Matrix weight = made_nf4(random_matrix(96, 200, type), {64, true, type});
     for (const at::ScalarType of_x : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const at::Tensor x = test::random_f64({67, 200}, 3).to(of_x);
       EXPECT_TRUE(
@@ -123,7 +116,7 @@ TEST(Nf4, NumbersAreRoundedToBothTypes) {
 
 TEST(Nf4, KernelsAgreeWithTheComposite) {
   for (const int64_t n : {1, 3, 50}) {
-    const Nf4Matrix weight = made(random_matrix(300, 129, at::kFloat), {64, true, at::kFloat});
+    const Nf4Matrix weight = made_nf4(random_matrix(300, 129, at::kFloat), {64, true, at::kFloat});
     const auto run = [&](Kernels kernels) {
       set_kernels(kernels);
       const at::Tensor x = test::random_f64({n, 129}, 3).to(at::kFloat).requires_grad_(true);
@@ -144,7 +137,8 @@ TEST(Nf4, OfFewRowsAreProductsWithTheNumbers) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const at::Tensor whole = random_matrix(75, 704, type);
       // A rank's part, in two pieces of the whole.
-      const Nf4Matrix weight = made(whole, {64, doubly, type}, {{3, 20, 0, 704}, {40, 21, 0, 704}});
+      const Nf4Matrix weight =
+          made_nf4(whole, {64, doubly, type}, {{3, 20, 0, 704}, {40, 21, 0, 704}});
       const at::Tensor dense = oracle::nf4_rows(weight, 0, 41, type).to(at::kDouble);
       const at::Tensor bias = test::random_f64({41}, 4).to(type);
       for (const int64_t n : {1, 5, 8}) {

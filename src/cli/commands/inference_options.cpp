@@ -110,8 +110,8 @@ std::vector<OptionSpec> model_options() {
       {.name = "quantize",
        .default_text = "auto",
        .help =
-           "matrices held in blocks of 8 or 4 bits, on the CPU, or in NF4 (auto: those that the "
-           "files hold so; none: no matrix)",
+           "matrices held in blocks of 8 or 4 bits, or in NF4 (auto: those that the files hold so; "
+           "none: no matrix)",
        .choices = {"auto", "none", "q8_0", "q4_0", "nf4"},
        .group = "Model"},
       {.name = "add_eos_token",

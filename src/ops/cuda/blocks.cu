@@ -3,7 +3,7 @@
 //
 // A band of 16 rows is a block of threads. A lane reads 16 bytes of codes: 4 rows of a chunk, so a
 // warp reads a group of 8 bits whole, or two of the others. Bits of a result depend on its own row
-// alone.
+// alone: sums are of one order and of one operation a product, however many rows are beside it.
 #include "ops/cuda/launch.cuh"
 
 namespace danlu::ops::cuda {
@@ -39,7 +39,7 @@ __device__ inline float half_at(const uint8_t* bytes, int index) {
 
 /// What a lane reads of a group.
 struct Piece {
-  const uint8_t *scales, *supers;
+  const uint8_t *scales, *supers = nullptr;
   Pack<uint32_t, kOwnRows> codes, uppers;
   int chunk, first_row;
 };
@@ -56,7 +56,8 @@ __device__ Piece piece_of(const BlockBands& weight, int64_t band, int64_t group,
   if (K == BlockKind::kQ6_K)
     piece.uppers = pack_at<kOwnRows>(words + (4 + piece.chunk % 2) * kBand);
   piece.scales = weight.scales + index * kScaleBytes<K>;
-  piece.supers = weight.supers + index / kGroupsOfSuper * kSuperBytes<K>;
+  if (K == BlockKind::kQ4_K || K == BlockKind::kQ6_K)
+    piece.supers = weight.supers + index / kGroupsOfSuper * kSuperBytes<K>;
   return piece;
 }
 
@@ -87,6 +88,7 @@ __device__ void numbers_of(const Piece& piece, int r, int part, float (&numbers)
       offset = __fmul_rn(half_at(piece.supers, kBand + row),
                          static_cast<float>(piece.scales[kBand + row]));
   }
+#pragma unroll
   for (int i = 0; i < kOwnColumns; ++i) {
     numbers[i] = __fmul_rn(scale, code_of<K>(piece, r, i, part));
     if (K == BlockKind::kQ4_K) numbers[i] = __fadd_rn(numbers[i], -offset);
@@ -117,20 +119,30 @@ __global__ void multiply_band(BlockBands weight, const T* x, int rows, const T* 
   float sums[R][kOwnRows] = {};
   for_each_group<K>(weight, warp, kWarps, [&](int64_t group, int lane) {
     const Piece piece = piece_of<K>(weight, blockIdx.x, group, lane);
+    // Unrolled, sums and numbers are in registers.
+#pragma unroll
     for (int part = 0; part < kParts<K>; ++part) {
       const T* const own_x = x + column_of(piece, group, part);
       float numbers[kOwnRows][kOwnColumns];
+#pragma unroll
       for (int r = 0; r < kOwnRows; ++r) numbers_of<K>(piece, r, part, numbers[r]);
+#pragma unroll
       for (int n = 0; n < R; ++n) {
-        if (n >= rows) continue;  // not break: the loop is to be unrolled
+        if (n >= rows) continue;  // not break, which could not be unrolled
         const Pack<T, kOwnColumns> four = pack_at<kOwnColumns>(own_x + n * weight.columns);
-        for (int r = 0; r < kOwnRows; ++r)
-          for (int i = 0; i < kOwnColumns; ++i) sums[n][r] += numbers[r][i] * wide(four.at[i]);
+#pragma unroll
+        for (int r = 0; r < kOwnRows; ++r) {
+#pragma unroll
+          for (int i = 0; i < kOwnColumns; ++i)
+            sums[n][r] = fmaf(numbers[r][i], wide(four.at[i]), sums[n][r]);
+        }
       }
     }
   });
   // Lanes four apart have the same rows.
+#pragma unroll
   for (int n = 0; n < R; ++n) {
+#pragma unroll
     for (int r = 0; r < kOwnRows; ++r) {
       float sum = sums[n][r];
       for (int apart = 4; apart < kLanes; apart *= 2) sum += __shfl_xor_sync(~0u, sum, apart);
@@ -152,13 +164,16 @@ template <BlockKind K, typename T>
 __global__ void write_band(BlockBands weight, T* out) {
   for_each_group<K>(weight, threadIdx.x / kLanes, kWarps, [&](int64_t group, int lane) {
     const Piece piece = piece_of<K>(weight, blockIdx.x, group, lane);
+#pragma unroll
     for (int part = 0; part < kParts<K>; ++part) {
+#pragma unroll
       for (int r = 0; r < kOwnRows; ++r) {
         const int64_t row = static_cast<int64_t>(blockIdx.x) * kBand + piece.first_row + r;
-        if (row >= weight.rows) break;
+        if (row >= weight.rows) continue;
         float numbers[kOwnColumns];
         numbers_of<K>(piece, r, part, numbers);
         Pack<T, kOwnColumns> four;
+#pragma unroll
         for (int i = 0; i < kOwnColumns; ++i) four.at[i] = rounded<T>(numbers[i]);
         put_pack(out + row * weight.columns + column_of(piece, group, part), four);
       }

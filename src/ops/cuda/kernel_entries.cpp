@@ -6,6 +6,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "ops/aten/table.h"
@@ -322,29 +323,53 @@ at::Tensor own_nf4_rows(const Nf4Matrix& weight, int64_t first, int64_t count,
   return rows_RI;
 }
 
-/// Its rows are multiples of 4 numbers, but a view may begin anywhere.
-at::Tensor aligned(const at::Tensor& x_NI) {
-  return x_NI.storage_offset() % 4 == 0 ? x_NI : x_NI.clone();
+/// So many rows are multiplied with quantised weights as they are: codes that are read twice are
+/// fewer bytes than numbers of 16 bits that are written and read.
+constexpr int64_t kMostKernelRows = 2 * kMostFewRows;
+
+/// Calls visit(first, count) for as many rows as a kernel takes at a time.
+template <typename Visit>
+void for_each_few(int64_t rows, const Visit& visit) {
+  for (int64_t first = 0; first < rows; first += kMostFewRows)
+    visit(first, std::min<int64_t>(kMostFewRows, rows - first));
+}
+
+/// Contiguous. Its rows are multiples of 4 numbers, but a view may begin anywhere.
+at::Tensor aligned(const at::Tensor& given_NI) {
+  const at::Tensor x_NI = given_NI.contiguous();
+  const auto address = reinterpret_cast<uintptr_t>(x_NI.data_ptr());
+  return address % (4 * x_NI.element_size()) == 0 ? x_NI : x_NI.clone();
+}
+
+/// As the kernels read it.
+at::Tensor bias_beside(const at::Tensor& x_NI, const at::Tensor& bias_O) {
+  return bias_O.defined() ? bias_O.to(x_NI.scalar_type()).contiguous() : bias_O;
 }
 
 at::Tensor own_nf4_product(const at::Tensor& given_NI, const Nf4Matrix& weight,
                            const at::Tensor& given_bias_O) {
   const Nf4Layout& layout = *weight.layout;
   const int64_t columns = layout.columns(), block = layout.form().block;
-  if (given_NI.size(0) > kMostFewRows || columns != layout.whole_columns() ||
-      columns % block != 0 || block % 8 != 0 || layout.codes_at() % 4 != 0)
-    return aten::nf4_product(given_NI, weight, given_bias_O);
+  const at::Tensor bias_O = bias_beside(given_NI, given_bias_O);
+  const bool is_of_whole_blocks = columns == layout.whole_columns() && columns % block == 0;
+  if (given_NI.size(0) > kMostKernelRows || !is_of_whole_blocks || block < 8 ||
+      !std::has_single_bit(static_cast<uint64_t>(block)) || layout.codes_at() % 4 != 0)
+    return aten::nf4_product(given_NI, weight, bias_O);
   const OnDevice on(given_NI);
-  const at::Tensor x_NI = aligned(given_NI.contiguous());
-  const at::Tensor bias_O = given_bias_O.defined() ? given_bias_O.contiguous() : at::Tensor();
+  const at::Tensor x_NI = aligned(given_NI);
   const at::Tensor y_NO = at::empty({x_NI.size(0), layout.rows()}, x_NI.options());
   int64_t row = 0;
   for (const Nf4Rect& rect : layout.rects()) {
+    if (rect.rows == 0) continue;
     const int64_t end = row + rect.rows;
-    nf4_product(type_of(x_NI), rows_of(weight, row, end, end), own_nf4_tables(), x_NI.data_ptr(),
-                x_NI.size(0),
-                bias_O.defined() ? bias_O.narrow(0, row, rect.rows).data_ptr() : nullptr,
-                y_NO.narrow(1, row, rect.rows).data_ptr(), layout.rows(), on.stream);
+    const Nf4Rows rows = rows_of(weight, row, end, end);
+    const void* const bias =
+        bias_O.defined() ? bias_O.narrow(0, row, rect.rows).data_ptr() : nullptr;
+    for_each_few(x_NI.size(0), [&](int64_t first, int64_t count) {
+      nf4_product(type_of(x_NI), rows, own_nf4_tables(), x_NI.narrow(0, first, count).data_ptr(),
+                  count, bias, y_NO.narrow(0, first, count).narrow(1, row, rect.rows).data_ptr(),
+                  layout.rows(), on.stream);
+    });
     row = end;
   }
   return y_NO;
@@ -383,14 +408,18 @@ at::Tensor own_dense_bands(const BlockWeight& weight, int64_t band, int64_t band
 
 at::Tensor own_block_product(const at::Tensor& given_NI, const BlockFactor& factor) {
   const BlockWeight& weight = factor.weight;
-  if (given_NI.size(0) > kMostFewRows || weight.rows() == 0)
-    return aten::block_product(given_NI, factor, &own_dense_bands);
+  const at::Tensor bias_O = bias_beside(given_NI, factor.bias_O);
+  if (given_NI.size(0) > kMostKernelRows || weight.rows() == 0)
+    return aten::block_product(given_NI, {weight, bias_O}, &own_dense_bands);
   const OnDevice on(given_NI);
   const at::Tensor x_NI = aligned(given_NI);
-  const at::Tensor bias_O = factor.bias_O.defined() ? factor.bias_O.contiguous() : at::Tensor();
   const at::Tensor y_NO = at::empty({x_NI.size(0), weight.rows()}, x_NI.options());
-  block_product(type_of(x_NI), bands_from(weight, 0, weight.rows()), x_NI.data_ptr(), x_NI.size(0),
-                bias_O.defined() ? bias_O.data_ptr() : nullptr, y_NO.data_ptr(), on.stream);
+  for_each_few(x_NI.size(0), [&](int64_t first, int64_t count) {
+    block_product(type_of(x_NI), bands_from(weight, 0, weight.rows()),
+                  x_NI.narrow(0, first, count).data_ptr(), count,
+                  bias_O.defined() ? bias_O.data_ptr() : nullptr,
+                  y_NO.narrow(0, first, count).data_ptr(), on.stream);
+  });
   return y_NO;
 }
 

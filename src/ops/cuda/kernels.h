@@ -121,11 +121,12 @@ struct Nf4Tables {
   float numbers[16], factors[256];
 };
 void nf4_rows(Type type, const Nf4Rows& rows, const Nf4Tables& tables, void* out, Stream stream);
-/// How many rows are multiplied with a quantised weight as it is.
+/// How many rows a kernel multiplies with a quantised weight as it is.
 inline constexpr int kMostFewRows = 8;
-/// x [count, columns], whose rows begin where 4 numbers are aligned; bias [rows.rows] or null; rows
-/// of y lie y_stride apart. At most kMostFewRows of x. REQUIRES: whole rows of whole blocks, codes
-/// where 4 bytes are aligned.
+/// x [count, columns], whose rows begin where 4 numbers are aligned; bias [rows.rows] of x's type,
+/// or null; rows of y lie y_stride apart. At most kMostFewRows of x, each of which has the bits
+/// that it has alone. REQUIRES: whole rows of whole blocks of a power of two from 8 on, codes where
+/// 4 bytes are aligned.
 void nf4_product(Type type, const Nf4Rows& rows, const Nf4Tables& tables, const void* x,
                  int64_t count, const void* bias, void* y, int64_t y_stride, Stream stream);
 
@@ -133,11 +134,12 @@ void nf4_product(Type type, const Nf4Rows& rows, const Nf4Tables& tables, const 
 enum class BlockKind { kQ8_0, kQ4_0, kQ4_K, kQ6_K };
 struct BlockBands {
   BlockKind kind;
-  const uint8_t *codes, *scales, *supers;
+  const uint8_t *codes, *scales, *supers;  ///< supers null: the kind has none
   int64_t rows, columns;
 };
-/// x [rows, columns], whose rows begin where 4 numbers are aligned; bias [weight.rows] or null; y
-/// [rows, weight.rows]. At most kMostFewRows of x.
+/// x [rows, columns], whose rows begin where 4 numbers are aligned; bias [weight.rows] of x's type,
+/// or null; y [rows, weight.rows]. At most kMostFewRows of x, each of which has the bits that it
+/// has alone.
 void block_product(Type type, const BlockBands& weight, const void* x, int64_t rows,
                    const void* bias, void* y, Stream stream);
 /// out [rows, columns], as aligned.

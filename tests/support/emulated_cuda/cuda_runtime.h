@@ -2,8 +2,8 @@
 // block take turns on one thread, each until it waits for the others, in an order that chance
 // gives: who does not wait for what another writes reads what was there before. A barrier that not
 // all threads of a warp or a block come to is an error. Memory that a block shares is NaN at first
-// where its size is given at the start. What this cannot show: races that need two threads at once,
-// what addresses must be aligned to, and speed.
+// where its size is given at the start. An address of several numbers that is not aligned for them
+// is an error. What this cannot show: races that need two threads at once, and speed.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -40,6 +40,12 @@ T* dynamic_memory() {
 }
 
 void wait_for_block();
+/// The address, if it is a multiple of `bytes`; else another one, and the run is an error.
+const void* aligned_address(const void* address, size_t bytes);
+template <typename T>
+T* aligned(const void* address) {
+  return static_cast<T*>(const_cast<void*>(aligned_address(address, alignof(T))));
+}
 /// Gives 8 bytes to the lane whose number differs by `mask`, and takes its own.
 uint64_t exchanged(uint64_t bits, int mask);
 

@@ -15,7 +15,7 @@ namespace emulated {
 namespace {
 
 constexpr size_t kStackBytes = size_t{96} << 10;
-constexpr unsigned kLanes = 32;
+constexpr unsigned kLanes = 32, kMostBlocks = 0x7fffffff;
 
 enum class State { kReady, kAtBlock, kAtWarp, kDone };
 
@@ -36,6 +36,7 @@ struct Machine {
   Place place;
   std::vector<float> memory;
   const std::function<void()>* kernel = nullptr;
+  bool is_misaligned = false;
   std::mt19937 chance{1};
 };
 thread_local Machine machine;
@@ -128,6 +129,13 @@ Place& here() { return machine.place; }
 void* dynamic_bytes() { return machine.memory.data(); }
 void wait_for_block() { wait(State::kAtBlock); }
 
+const void* aligned_address(const void* address, size_t bytes) {
+  alignas(64) static thread_local char elsewhere[64];
+  if (reinterpret_cast<uintptr_t>(address) % bytes == 0) return address;
+  machine.is_misaligned = true;
+  return elsewhere;
+}
+
 uint64_t exchanged(uint64_t bits, int mask) {
   const unsigned turn = own().exchanges++ % 2;
   own().given[turn] = bits;
@@ -138,10 +146,11 @@ uint64_t exchanged(uint64_t bits, int mask) {
 void run(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
          const std::function<void()>& kernel) {
   const size_t count = size_t{block.x} * block.y * block.z;
-  if (count == 0 || count > 1024 || shared_bytes > (size_t{48} << 10) || grid.y > 65535 ||
-      grid.z > 65535)
+  if (count == 0 || count > 1024 || shared_bytes > (size_t{48} << 10) || grid.x > kMostBlocks ||
+      grid.y > 65535 || grid.z > 65535)
     throw std::logic_error(std::string(name) + ": a card would not start it");
   machine.kernel = &kernel;
+  machine.is_misaligned = false;
   machine.memory.assign(shared_bytes / sizeof(float), 0);
   machine.place.threads = block;
   machine.place.blocks = grid;
@@ -150,6 +159,9 @@ void run(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
       for (unsigned x = 0; x < grid.x; ++x) {
         machine.place.block = dim3(x, y, z);
         run_block(name, count, block);
+        // Not where it is found: a thread's stack ends with the thread, and nobody would catch it.
+        if (machine.is_misaligned)
+          throw std::logic_error(std::string(name) + ": an address is not aligned for its numbers");
       }
 }
 
