@@ -17,7 +17,7 @@ __device__ inline void read_tables(const Nf4Tables& tables, const SharedTables& 
   __syncthreads();
 }
 
-/// Of block `block` of the whole.
+/// The factor of block `block` of the whole, which is in slot `slot`.
 __device__ inline float factor_of(const Nf4Rows& rows, const float* factors, int64_t slot,
                                   int64_t block) {
   // Not in one operation: a factor's bits are those of other devices.
