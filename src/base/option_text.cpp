@@ -155,13 +155,14 @@ bool is_inert(const OptionSpec& spec) {
 }
 
 bool is_neutral(const OptionSpec& spec, std::string_view text) {
-  static constexpr std::array<std::string_view, 6> kOff{"", "none", "null", "{}", "[]", "0.0"};
+  static constexpr std::array<std::string_view, 5> kNothing{"", "none", "null", "{}", "[]"};
   const std::string word = lower(trim(text));
+  if (std::find(kNothing.begin(), kNothing.end(), word) != kNothing.end()) return true;
   if (!spec.choices.empty()) {
     return std::any_of(spec.choices.begin(), spec.choices.end(),
                        [&](const std::string& choice) { return lower(choice) == word; });
   }
-  return std::find(kOff.begin(), kOff.end(), word) != kOff.end() || parse_bool(word) == false;
+  return word == "0.0" || parse_bool(word) == false;
 }
 
 std::string normalise_name(std::string_view spelled) {

@@ -16,8 +16,9 @@ std::string normalise_name(std::string_view spelled);
 /// True for options without influence here (ignored or not available): any text is taken.
 bool is_inert(const OptionSpec& spec);
 
-/// True if `text` leaves an inert option at what Danlu does anyway: one of its choices, or without
-/// choices false, 0, none, null, {}, [] or nothing, which is how other systems switch things off.
+/// True if `text` leaves an inert option at what Danlu does anyway: none, null, {}, [] or nothing,
+/// and one of its choices, or without choices false or 0, which is how other systems switch things
+/// off.
 bool is_neutral(const OptionSpec& spec, std::string_view text);
 
 /// true/false for yes/true/t/y/1/on and no/false/f/n/0/off in any case; nothing for other words.

@@ -55,9 +55,11 @@ struct OptionSpec {
   /// Accepted for compatibility, has no effect here; the text says why and is printed as a notice.
   std::string ignored_because = {};
   /// Known from other systems, not built in, and of influence on the result: the error that
-  /// switching it on gives. Values that change nothing are taken: `choices`, else false, 0, none.
+  /// switching it on gives. Values that change nothing are taken: none, and `choices`, else false,
+  /// 0.
   std::string unavailable_because = {};
   std::string unavailable_hint = {};
+  bool is_hidden = false;  ///< neither help nor completion lists it
 };
 
 enum class OptionSource { kDefault, kProfile, kEnvironment, kFile, kFlag };
@@ -170,6 +172,8 @@ class OptionTable {
   /// the one without values is what holds where nothing does. Its values have the profile as
   /// source.
   void add_profile(OptionProfile profile);
+  /// `text` where nothing gives `name` a value. REQUIRES: the table has it, and the text fits.
+  void set_default(std::string_view name, std::string text);
   /// The option that `name` (any spelling, an alias too) means, or nullptr.
   const OptionSpec* find_spec(std::string_view name) const;
 

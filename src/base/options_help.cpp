@@ -155,7 +155,7 @@ HelpPage OptionTable::help_page() const {
                             "--print_config shows every value and where it came from; -v shows "
                             "every notice.\n")};
   for (const OptionSpec& spec : specs_) {
-    if (spec.help.empty()) continue;  // one of the many of another verb that are left alone
+    if (spec.is_hidden) continue;
     if (!spec.ignored_because.empty()) {
       page.ignored += (page.ignored.empty() ? "" : " ") + dashed(spec.name);
     } else if (!option_text::is_inert(spec)) {

@@ -44,15 +44,19 @@ bool looks_like_flag(std::string_view word) {
 
 std::string hint_for(const OptionTable& table, const std::string& spelled,
                      std::string_view dashes) {
-  std::vector<std::string> known;
-  for (const OptionSpec& spec : table.specs()) {
-    known.push_back(spec.name);
-    for (const std::string& alias : spec.aliases) {
-      if (alias.size() > 1) known.push_back(alias);
+  // Names without effect are many, and proposed only where no other is near.
+  for (const bool inert : {false, true}) {
+    std::vector<std::string> known;
+    for (const OptionSpec& spec : table.specs()) {
+      if (option_text::is_inert(spec) != inert) continue;
+      known.push_back(spec.name);
+      for (const std::string& alias : spec.aliases) {
+        if (alias.size() > 1) known.push_back(alias);
+      }
     }
-  }
-  if (const auto near = nearest_name(normalise_name(spelled), known)) {
-    return tr("did you mean {}{}?", dashes, *near);
+    if (const auto near = nearest_name(normalise_name(spelled), known)) {
+      return tr("did you mean {}{}?", dashes, *near);
+    }
   }
   return tr("danlu {} --help lists the names", table.command());
 }
@@ -133,7 +137,9 @@ class WordReader {
     const std::string name = normalise_name(spelled);
     if (name.starts_with("no_")) {
       const OptionSpec* spec = table_.find_spec(name.substr(3));
-      if (spec && is_switch(*spec)) return read_negation(*spec, spelled, attached);
+      // Which of the names without effect are switches elsewhere, the table does not say.
+      if (spec && (is_switch(*spec) || option_text::is_inert(*spec)))
+        return read_negation(*spec, spelled, attached);
     }
     if (accepts_config_ && name == "config") {
       config_paths.push_back(attached ? *attached : next_value(spelled));
@@ -150,10 +156,10 @@ class WordReader {
       const bool takes_next = has_next && option_text::parse_bool(words_[at_]);
       return store(spec, spelled, takes_next ? words_[at_++] : "true");
     }
+    if (option_text::is_inert(spec) && !has_next) return store(spec, spelled, "true");
     if (spec.type == OptionType::kList) return read_list(spec, spelled);
     if (spec.may_be_alone && (!has_next || is_for_command(words_[at_])))
       return store(spec, spelled, "true");
-    if (option_text::is_inert(spec) && !has_next) return store(spec, spelled, "true");
     store(spec, spelled, next_value(spelled));
   }
 
@@ -364,6 +370,10 @@ OptionTable::OptionTable(std::string command, std::string summary, std::string u
       }
     }
   }
+}
+
+void OptionTable::set_default(std::string_view name, std::string text) {
+  specs_[index_.find(normalise_name(name))->second].default_text = std::move(text);
 }
 
 const OptionSpec* OptionTable::find_spec(std::string_view name) const {

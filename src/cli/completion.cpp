@@ -11,7 +11,7 @@ std::string flags_of(const Command& command) {
   std::string out = "--help --print_config";
   const OptionTable table = command.options();
   for (const OptionSpec& spec : table.specs())
-    if (!spec.help.empty()) out += " --" + spec.name;
+    if (!spec.is_hidden) out += " --" + spec.name;
   return out;
 }
 

@@ -192,8 +192,8 @@ size_t behind_flag(const OptionTable& table, const std::vector<std::string>& wor
   if (flag.find('=') != flag.npos) return at;
   std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
   const OptionSpec* spec = table.find_spec(name);
-  if (!spec && (name.starts_with("no-") || name.starts_with("no_")))
-    spec = table.find_spec(name.substr(3));
+  const bool is_negated = !spec && (name.starts_with("no-") || name.starts_with("no_"));
+  if (is_negated) spec = table.find_spec(name.substr(3));
   const bool is_bare = name == "v" || name == "download" || name == "print_config" ||
                        name == "print-config" || is_help(flag);
   const auto is_value = [&] {
@@ -202,7 +202,7 @@ size_t behind_flag(const OptionTable& table, const std::vector<std::string>& wor
     return !word.starts_with('-') || (word.size() > 1 && word[1] >= '0' && word[1] <= '9');
   };
   if (is_bare || !is_value()) return at;
-  if (spec && (spec->type == OptionType::kBool || spec->may_be_alone))
+  if (spec && (is_negated || spec->type == OptionType::kBool || spec->may_be_alone))
     return find_command(words[at]) ? at : at + 1;
   do {
     ++at;
@@ -270,9 +270,18 @@ Options launch_for_parts(int64_t parts) {
   return launch_options().parse({"--nproc", std::to_string(parts)}, /*accepts_config=*/false);
 }
 
-int run_words(const Command& named, std::vector<std::string> words) {
-  Command command = named;
+/// typed: the command's name, or another of its names.
+OptionTable table_of(const Command& command, const std::string& typed) {
   OptionTable table = command.options();
+  // LLaMA-Factory's api does not look at the name that a request has.
+  if (command.name == "serve" && typed == "api") table.set_default("any_model_name", "true");
+  return table;
+}
+
+/// typed: as of table_of.
+int run_words(const Command& named, const std::string& typed, std::vector<std::string> words) {
+  Command command = named;
+  OptionTable table = table_of(command, typed);
   set_apart(command, table, words);
   if (command.options_for) {
     if (const Command* trained = take_trained(command, table, words)) {
@@ -315,7 +324,7 @@ int run_words(const Command& named, std::vector<std::string> words) {
   hub::set_fetch_missing({.allowed = fetches || as_swift,
                           .first = as_swift ? hub::Hub::kModelScope : hub::Hub::kHuggingFace});
   if (starts_ranks) {
-    words.insert(words.begin(), command.name);
+    words.insert(words.begin(), typed);
     if (log::verbose()) words.insert(words.begin() + 1, "-v");  // taken above
     if (fetches) words.insert(words.begin() + 1, "--download");
     if (!starts_parts) return launch_job(options, words);
@@ -352,13 +361,10 @@ int run(const std::vector<std::string>& words) {
   }
   if (!find_command(words[0])) refuse_foreign_line(words);
   const Command& command = command_named(words[0]);
-  std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (command.name == "serve" && words[0] != command.name) {
+  // Whoever started a job's processes has said it.
+  if (command.name == "serve" && words[0] != command.name && !std::getenv("DANLU_JOB"))
     log::notice("danlu {}: it is called serve here, the same flags go to it", words[0]);
-    // LLaMA-Factory's api does not look at the name that a request has.
-    if (words[0] == "api") rest.insert(rest.begin(), "--any_model_name=true");
-  }
-  return run_words(command, rest);
+  return run_words(command, words[0], {words.begin() + 1, words.end()});
 }
 
 /// A full disk shows only when buffered output is flushed; success may not be claimed before that.

@@ -90,7 +90,7 @@ Finding check_npu_engine(const SystemRoots& roots) {
   }
   if (answer.cards.empty()) finding.add(Verdict::kFailed, tr("CANN is there and sees no card"));
   if (!answer.refused.empty()) {
-    finding.add(Verdict::kFailed, answer.refused, tr("--device cpu computes without it"));
+    finding.add(Verdict::kFailed, answer.refused, tr("--device cpu computes without an NPU"));
   } else if (!answer.absent.empty()) {
     finding.add(
         Verdict::kWarning,

@@ -41,7 +41,7 @@ void danlu_npu_open(int index) {
   using namespace danlu;
   if (const std::string why_not = npu::why_not_on(npu::chip_name()); !why_not.empty()) {
     throw DeviceError("[npu] " + npu::card_name(index) + ": " + why_not,
-                      tr("--device cpu computes without it"));
+                      tr("--device cpu computes without an NPU"));
   }
   npu::enter(index);
   npu::set_current_device(index);

@@ -90,7 +90,6 @@ std::string ChatSession::ask(const std::string& user,
   fit_prompt(message, &request);
   request.sampling = settings_.sampling;
   request.max_new_tokens = settings_.max_new_tokens;
-  request.stop_ids = encoder_->stop_ids();
   request.stream = num_answers_++;
   request.num_tokens = static_cast<int64_t>(tokenizer_->size());
   api::AnswerReaderSettings reading = settings_.reader;

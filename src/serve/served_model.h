@@ -32,8 +32,9 @@ using EncodeMedia =
     std::function<void(const text::ChatEncoder&, const text::Conversation&, infer::Request*)>;
 
 struct ModelDescription {
-  std::vector<std::string> names;  ///< at least one; answers say the first
-  bool takes_any_name = false;     ///< the model answers requests of names that nobody has, too
+  std::vector<std::string>
+      names;  ///< at least one; answers say the one that a request named, else the first
+  bool takes_any_name = false;  ///< the model answers requests of names that nobody has, too
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: it completes text alone
   MakeEncoder make_encoder = {};

@@ -141,6 +141,18 @@ TEST_F(EvalBrokenOff, AnotherCommandInTheFolderLeavesNoSamplesOfTheFirst) {
   EXPECT_EQ(samples_in("out", "foxes").size(), 3u);
 }
 
+/// Scales of NF4 that are quantised make other weights than scales that are not.
+TEST_F(EvalBrokenOff, AnswersOfOtherWeightsAreNotUsedAgain) {
+  Flags flags = many();
+  flags["quantize"] = "nf4";
+  EXPECT_EQ(examine_until(flags, SIGKILL, [&] { return num_kept() >= 20; }).exit_code, 137);
+  flags["double_quantization"] = "false";
+  const ProgramResult again = examine(flags);
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, Not(HasSubstr("answers were there")));
+  EXPECT_THAT(again.err, HasSubstr("holds answers of another model"));
+}
+
 TEST_F(EvalBrokenOff, WithoutResumeNothingIsUsedAgain) {
   Flags flags = many();
   EXPECT_EQ(examine_until(flags, SIGKILL, [&] { return num_kept() >= 20; }).exit_code, 137);

@@ -458,9 +458,12 @@ TEST_F(StepScoresLine, OfModelsWithAHeadForStepsAndOfTokensThatJudge) {
                        "\n");
   EXPECT_EQ(scores_of("head", "steps.jsonl").at(0).at("query"),
             "what is 3?\nIt is 3\n#\nno it is 4\n#");
-  const ProgramResult typed = ok(
-      {"infer", "--model", "head", "--prompt", "It is 0#no it is 1#", "--placeholder_token", "#"});
+  const ProgramResult typed =
+      ok({"infer", "--model", "head", "--prompt", "It is 0#no it is 1#", "--placeholder_token", "#",
+          "--quantization", "bitsandbytes", "--qlora"});
   EXPECT_THAT(typed.out, HasSubstr("[STEPS] 0."));
+  EXPECT_THAT(typed.err,
+              HasSubstr("--qlora, --quantization have no effect where steps are judged"));
   write("bad.jsonl", "{\"input\": \"no steps\"}\n{\"input\": \"It is 1#\"}\n{\"input\": \"" +
                          std::string(400, 'x') + "#\"}\n");
   const std::vector<Json> bad = scores_of("head", "bad.jsonl");

@@ -72,6 +72,12 @@ TEST_F(OtherSystemsLines, ASystemMessageMayStandInAFile) {
     EXPECT_THAT(read.err, HasSubstr("prompt.txt: the system message is the text of this file"));
   }
   expect_error(run(asking({"--system", "propmt.txt"})), 2, {"--system", "propmt.txt", "no such"});
+  // As <(cat prompt.txt) gives it.
+  ProgramSettings piped;
+  piped.input = kSystem;
+  const ProgramResult read = run_danlu(asking({"--system", "/dev/stdin"}), piped);
+  EXPECT_EQ(read.exit_code, 0) << read.err;
+  EXPECT_EQ(read.out, typed.out);
   // A text that only ends like a file's name is a text, and one that is longer than any path, too.
   ok(asking({"--system", "write into a.txt"}));
   EXPECT_THAT(run(asking({"--system", std::string(6000, 'a')})).err,
@@ -172,7 +178,13 @@ TEST_F(OtherSystemsLines, BitsOfOtherSystemsAreQuantize) {
     EXPECT_EQ(line_with(result.err, "in blocks"), in_eight);
     EXPECT_THAT(result.err, HasSubstr("8 bits are Q8_0 here"));
   }
-  EXPECT_EQ(line_with(ok(asking({"--load_in_8bit"})).err, "in blocks"), in_eight);
+  const ProgramResult notices = ok(asking({"--load_in_8bit", "--quantize", "auto", "--use_unsloth",
+                                           "--trust_remote_code", "--lora_rank", "8"}));
+  EXPECT_EQ(line_with(notices.err, "in blocks"), in_eight);
+  EXPECT_THAT(notices.err, HasSubstr("8 bits are Q8_0 here"));
+  expect_error(run(asking({"--quantization", "gguf"})), 2, {"--quantization", "no GGUF file"});
+  expect_error(run(asking({"--quantization", "gguf", "--quantize", "q4_0"})), 2,
+               {"--quantization", "--quantize", "q4_0"});
   EXPECT_EQ(line_with(ok(asking({"--quantization_bit", "0"})).err, "in blocks"), "");
   EXPECT_THAT(ok(asking({"--quant_method", "bnb"})).err, HasSubstr("nothing asks for 4 bits"));
   expect_error(run(asking({"--load_in_4bit", "true", "--quantize", "q4_0"})), 2,
@@ -218,6 +230,23 @@ TEST_F(OtherSystemsLines, LlamaFactorysApiAnswersUnderAnyName) {
   EXPECT_EQ(posted(deployed, "/v1/chat/completions", wish).status, 404);
 }
 
+TEST_F(OtherSystemsLines, ApisDefaultIsNobodysFlag) {
+  const std::string model = good("model").string();
+  write("api.yaml", "model_name_or_path: " + model + "\nany_model_name: false\n");
+  const std::vector<std::vector<std::string>> lines = {
+      {"api", "--model", model, "--any_model_name", "false", "--print_config"},
+      {"api", "api.yaml", "--print_config"}};
+  for (const std::vector<std::string>& line : lines) {
+    const ProgramResult told = ok(line);
+    EXPECT_THAT(told.out, HasSubstr("\nany_model_name: false"));
+    EXPECT_THAT(told.err, Not(HasSubstr("takes the place")));
+  }
+  EXPECT_THAT(line_with(ok({"api", "--model", model, "--print_config"}).out, "any_model_name"),
+              HasSubstr("# any_model_name: true"));
+  EXPECT_THAT(line_with(ok({"deploy", "--model", model, "--print_config"}).out, "any_model_name"),
+              HasSubstr("# any_model_name: false"));
+}
+
 // --- numbers of generation_config.json ---
 
 TEST_F(OtherSystemsLines, GenerationConfigIsLeftOutWhereVllmsFlagSaysSo) {
@@ -261,6 +290,12 @@ TEST_F(OtherSystemsLines, ASamplesFileLiesInItsFolder) {
       "--sampler_type",
       "sample"});
   EXPECT_TRUE(fs::exists((*this) / "samples" / "a.jsonl"));
+  for (const char* place : {"x/b.jsonl", "/tmp/b.jsonl"}) {
+    expect_error(
+        run({"rollout", "--model", good("model").string(), "--dataset", good("good.jsonl").string(),
+             "--orm_model", "format", "--output_dir", "samples", "--output_file", place}),
+        2, {"--output_dir", "--output_file", "say where the file goes"});
+  }
 }
 
 }  // namespace

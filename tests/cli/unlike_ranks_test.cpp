@@ -103,6 +103,23 @@ TEST_F(Launch, ARankThatFailsBeforeTheyMeetIsToldToWhoWaitsForIt) {
   }
 }
 
+TEST_F(Launch, RanksWhoseFilesHoldOtherSystemMessagesAreRefused) {
+  fs::create_directories((*this) / "other");
+  write("told", "Answer briefly.");
+  write("other/told", "Answer at length.");
+  const auto results = two_by_hand([&](auto environment, bool is_second) {
+    environment["XDG_CACHE_HOME"] = (*this) / "cache";
+    environment["OMP_NUM_THREADS"] = "1";
+    return run_danlu(
+        training("run", {"--max_steps", "1", "--system", "told"}),
+        {.environment = environment, .directory = (*this) / (is_second ? "other" : "")});
+  });
+  for (const ProgramResult& result : results) {
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, testing::HasSubstr("rank 1 has another system message: 17 bytes"));
+  }
+}
+
 TEST_F(Launch, ALauncherWhoseLineCannotBeReadIsToldToTheOtherMachine) {
   const std::string port = std::to_string(free_port().value());
   ProgramResult results[2];

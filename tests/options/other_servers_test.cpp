@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "cli/command.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/train_options.h"
 #include "options/typed_line.h"
 
 namespace danlu::test {
@@ -18,6 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 const char* const kVllmServe = R"(
 additional_config aggregate_engine_logging all2all_backend allow_credentials allowed_headers
@@ -208,6 +212,139 @@ TEST(OtherServers, WhatChangesNothingIsTaken) {
                                        "half", "--chat-template", "a.jinja"});
   EXPECT_EQ(options.get_int("max_lora_rank"), 64);
   EXPECT_EQ(options.get_string("prompt_type"), "a.jinja");
+}
+
+/// The verbs that ask a model, with what their tables require.
+std::vector<std::pair<OptionTable, Words>> asking_tables() {
+  return {{cli::infer_options(), {"--prompt", "x"}},
+          {cli::chat_options(), {}},
+          {cli::serve_options(), {}},
+          {cli::eval_options(), {}},
+          {cli::rollout_options(), {"--dataset", "d", "--output", "o"}}};
+}
+
+TEST(OtherServers, HowTrainingDrawsItsAnswersIsNotLeftAlone) {
+  // These say how steps learn from answers.
+  const Words of_steps = {"partial_rollout_max_split", "num_mini_batches", "steps_per_generation",
+                          "generation_batch_size",     "num_iterations",   "log_completions"};
+  for (const OptionSpec& spec : cli::train_reinforcement_options()) {
+    if (spec.group != "Answers that the model draws") continue;
+    if (std::count(of_steps.begin(), of_steps.end(), spec.name) > 0) continue;
+    Words names = spec.aliases;
+    names.push_back(spec.name);
+    for (const auto& [table, words] : asking_tables()) {
+      for (const std::string& name : names) {
+        const OptionSpec* own = table.find_spec(name);
+        ASSERT_NE(own, nullptr) << table.command() << " " << name;
+        EXPECT_THAT(own->ignored_because, Not(HasSubstr("for training")))
+            << table.command() << " " << name;
+      }
+    }
+  }
+}
+
+TEST(OtherServers, WhatTrainingRefusesIsNotTakenWhereItWouldChangeAnswers) {
+  const std::vector<Words> lines = {{"--add_bos_token", "false"},
+                                    {"--config_overrides", "{\"a\": 1}"},
+                                    {"--fp8", "true"},
+                                    {"--pure_bf16", "true"},
+                                    {"--tp_2d", "true"},
+                                    {"--tokenized_path", "d"},
+                                    {"--max_turns", "3"},
+                                    {"--vocab_file", "v.json"},
+                                    {"--rl_config", "c.yaml"},
+                                    {"--dry_run"},
+                                    {"--write_samples", "d"}};
+  for (const auto& [table, words] : asking_tables()) {
+    for (const Words& line : lines) {
+      EXPECT_THAT(refusal_of(table, words + line), HasSubstr("is not available"))
+          << table.command() << " " << line[0];
+    }
+    EXPECT_EQ(refusal_of(table, words + Words{"--dry_run", "false"}), "taken");
+    // What is about the loss and the optimizer has nothing to change.
+    EXPECT_EQ(refusal_of(table, words + Words{"--use_galore", "true", "--label_smoothing_factor",
+                                              "0.1", "--teacher_adapters", "a"}),
+              "taken");
+  }
+  const OptionTable infer = cli::infer_options();
+  const Options own =
+      infer.parse({"--model", "m", "--max_completion_length", "4", "--templates_file", "f",
+                   "--vllm_guided_decoding_regex", "[0-9]+", "--eval_num_beams", "3"});
+  EXPECT_EQ(own.get_int("max_new_tokens"), 4);
+  EXPECT_EQ(own.get_string("prompt_type_path"), "f");
+  EXPECT_EQ(own.get_string("guided_regex"), "[0-9]+");
+  EXPECT_EQ(own.get_int("num_beams"), 3);
+  EXPECT_THAT(refusal_of(infer, {"--num_generations", "4"}), HasSubstr("one answer"));
+  EXPECT_THAT(refusal_of(infer, {"--reward_funcs", "accuracy"}), HasSubstr("danlu rollout"));
+  EXPECT_THAT(refusal_of(cli::chat_options(), {"--task_type", "seq_cls"}),
+              HasSubstr("danlu infer"));
+}
+
+TEST(OtherServers, ExaminationsAreDrawnAsGenKwargsSay) {
+  const OptionTable eval = cli::eval_options();
+  for (const Words& line : {Words{"--repetition_penalty", "1.2"},
+                            {"--do_sample", "true"},
+                            {"--num_beams", "4"},
+                            {"--min_p", "0.1"},
+                            {"--presence_penalty", "1"},
+                            {"--length_penalty", "2"}})
+    EXPECT_THAT(refusal_of(eval, line), HasSubstr("--gen_kwargs")) << line[0];
+  for (const Words& line : {Words{"--repetition_penalty", "1.0"},
+                            {"--do_sample", "false"},
+                            {"--num_beams", "1"},
+                            {"--min_p", "0"}})
+    EXPECT_EQ(refusal_of(eval, line), "taken") << line[0];
+  EXPECT_EQ(eval.parse({"--model", "m", "--max_completion_length", "4"}).get_int("max_new_tokens"),
+            4);
+}
+
+TEST(OtherServers, SwitchesOfVllmMayBeNegated) {
+  const OptionTable serve = cli::serve_options();
+  for (const char* flag :
+       {"--no-calculate-kv-scales", "--no-enable-prompt-embeds", "--no-enable-sleep-mode",
+        "--no-enable-lora-bias", "--no-skip-tokenizer-init", "--no-data-parallel-hybrid-lb",
+        "--no-enable-eplb", "--no-use-tqdm-on-load"})
+    EXPECT_EQ(refusal_of(serve, {flag}), "taken") << flag;
+  // Off is not what it is here.
+  EXPECT_THAT(refusal_of(serve, {"--no-skip-special-tokens"}), HasSubstr("is not available"));
+}
+
+TEST(OtherServers, ListsHaveAllOfTheirWords) {
+  EXPECT_THAT(cli::serve_options().parse({"m", "--cuda-graph-sizes", "1", "2", "4"}).positional(),
+              IsEmpty());
+  for (const Words& line : {Words{"--interleave_prob", "0.3", "0.7"},
+                            {"--interleave_probs", "0.3", "0.7"},
+                            {"--custom_dataset_info", "a", "b"},
+                            {"--profile_ranks", "0", "1"}}) {
+    const Options options = cli::infer_options().parse(Words{"--prompt", "x"} + line);
+    EXPECT_THAT(options.positional(), IsEmpty()) << line[0];
+    EXPECT_FALSE(options.has_value("model")) << line[0];
+  }
+}
+
+TEST(OtherServers, NothingIsSaidAsPythonSaysIt) {
+  const OptionTable serve = cli::serve_options();
+  for (const char* flag : {"--revision", "--load_format", "--kv_cache_dtype", "--cpu_offload_gb",
+                           "--pipeline_parallel_size", "--task_type"}) {
+    for (const char* nothing : {"None", "null", ""})
+      EXPECT_EQ(refusal_of(serve, {flag, nothing}), "taken") << flag << " " << nothing;
+  }
+}
+
+TEST(OtherServers, MisspeltFlagsAreThoseThatHaveAnEffect) {
+  EXPECT_THAT(refusal_of(cli::infer_options(), {"--max_new_token", "4"}),
+              HasSubstr("did you mean --max_new_tokens?"));
+  for (const auto& [table, words] : asking_tables()) {
+    for (const OptionSpec& spec : table.specs()) {
+      const bool is_inert = !spec.ignored_because.empty() || !spec.unavailable_because.empty();
+      if (!is_inert) EXPECT_FALSE(spec.is_hidden) << spec.name;
+    }
+  }
+  for (const cli::Command& command : cli::commands()) {
+    const OptionTable table = command.options();
+    for (const OptionSpec& spec : table.specs())
+      EXPECT_NE(spec.help, "") << command.name << " " << spec.name;
+  }
 }
 
 }  // namespace

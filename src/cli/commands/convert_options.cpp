@@ -61,7 +61,7 @@ std::vector<OptionSpec> place_options() {
       {.name = "double_quantization",
        .type = OptionType::kBool,
        .default_text = "true",
-       .help = "the factors of NF4 are quantised too: 4.13 bits a weight instead of 4.5",
+       .help = "the scales of NF4's blocks are quantised too: 4.13 bits a weight instead of 4.5",
        .aliases = {"bnb_4bit_use_double_quant"},
        .group = "What"},
       {.name = "qlora_nf4",

@@ -121,7 +121,7 @@ std::vector<OptionSpec> answer_options() {
       {.name = "max_new_tokens",
        .type = OptionType::kInt,
        .help = "the same as --gen_kwargs max_gen_toks=N",
-       .aliases = {"max_gen_toks"},
+       .aliases = {"max_gen_toks", "max_completion_length", "response_length"},
        .range = at_least(1).up_to(1 << 24),
        .group = group},
       {.name = "seed",
@@ -203,6 +203,8 @@ std::vector<OptionSpec> examination_options() {
 }
 
 std::vector<OptionSpec> foreign_eval_options() {
+  constexpr const char* kNotInKwargs =
+      "what shapes answers is in --gen_kwargs: do_sample, temperature, top_p, top_k, num_beams";
   return {
       ignored({"verbosity", "cache_requests", "hf_hub_log_args", "wandb_args", "wandb_config_args",
                "metadata"},
@@ -214,6 +216,21 @@ std::vector<OptionSpec> foreign_eval_options() {
       ignored_switch({"greedy"}, "answers are the likeliest unless --gen_kwargs says otherwise"),
       ignored({"top_p", "top_k", "temperature"},
               "answers are the likeliest unless --gen_kwargs says otherwise"),
+      unavailable({"do_sample"}, "answers are the likeliest unless --gen_kwargs says otherwise", {},
+                  "--gen_kwargs do_sample=true"),
+      unavailable({"num_beams", "eval_num_beams"},
+                  "answers are the likeliest unless --gen_kwargs says otherwise", {"1"},
+                  "--gen_kwargs num_beams=4"),
+      unavailable({"repetition_penalty", "length_penalty"}, kNotInKwargs, {"1", "1.0"}),
+      unavailable({"min_p", "presence_penalty", "frequency_penalty", "no_repeat_ngram_size",
+                   "typical_p", "diversity_penalty", "num_beam_groups"},
+                  kNotInKwargs),
+      unavailable({"structured_outputs_regex", "vllm_structured_outputs_regex",
+                   "vllm_guided_decoding_regex"},
+                  "a benchmark is asked as --style has it"),
+      unavailable({"add_bos_token"},
+                  "special tokens follow from the tokenizer's files and the template", {"none"},
+                  "--model_args add_bos_token=true"),
       unavailable({"samples"}, "--limit takes the first rows of each task"),
       unavailable({"eval_url"}, "models are examined here, not asked over a network", {},
                   tr("--model DIR names the model that answers there")),

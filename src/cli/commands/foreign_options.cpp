@@ -21,6 +21,12 @@ OptionSpec ignored(const ForeignNames& names, std::string why) {
   return spec;
 }
 
+OptionSpec ignored_list(const ForeignNames& names, std::string why) {
+  OptionSpec spec = named(OptionType::kList, names);
+  spec.ignored_because = std::move(why);
+  return spec;
+}
+
 OptionSpec ignored_switch(const ForeignNames& names, std::string why) {
   OptionSpec spec = named(OptionType::kBool, names);
   spec.ignored_because = std::move(why);

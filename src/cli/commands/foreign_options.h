@@ -15,6 +15,9 @@ using ForeignNames = std::vector<std::string>;
 /// Taken with a notice that says `why` it has no effect; swallows a value.
 OptionSpec ignored(const ForeignNames& names, std::string why);
 
+/// Taken with a notice; swallows all words up to the next flag.
+OptionSpec ignored_list(const ForeignNames& names, std::string why);
+
 /// Taken with a notice; swallows the next word only if it is true or false.
 OptionSpec ignored_switch(const ForeignNames& names, std::string why);
 

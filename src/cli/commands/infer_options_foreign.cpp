@@ -83,28 +83,93 @@ std::vector<OptionSpec> repeated_from_training() {
       kAsDescribed);
 }
 
+constexpr const char* kOfTraining = "it is for training, and nothing is trained";
+
+/// Whether training refuses the row for its loss, its optimizer, its rows or its figures, which
+/// answers have none of. Other refusals stand: what they are about could change an answer.
+bool is_about_learning(const std::string& first_name) {
+  static const std::set<std::string> rows = {"advantage_reweight",
+                                             "async_generate",
+                                             "chord_sft_dataset",
+                                             "create_new_adapter",
+                                             "do_predict",
+                                             "enable_high_availability",
+                                             "eval_delay",
+                                             "galore_optim_per_parameter",
+                                             "ignore_data_skip",
+                                             "init_weights",
+                                             "label_smoothing_factor",
+                                             "llamapro_num_new_blocks",
+                                             "lora_bias",
+                                             "lr_scheduler_kwargs",
+                                             "off_policy_sequence_mask_delta",
+                                             "optim_args",
+                                             "pissa_init",
+                                             "ppo_score_norm",
+                                             "profile_step_start",
+                                             "ref_model_quantization_bit",
+                                             "self_cognition_sample",
+                                             "seq_kd",
+                                             "sync_ref_model",
+                                             "teacher_adapters",
+                                             "teacher_kl_coef",
+                                             "teacher_model_server",
+                                             "top_entropy_quantile",
+                                             "use_asft_loss",
+                                             "use_galore",
+                                             "use_loss_scale",
+                                             "use_swanlab"};
+  return rows.contains(first_name);
+}
+
 /// How it was made, nobody asks. Not among them: what a user would miss.
 std::vector<OptionSpec> of_training() {
-  std::vector<OptionSpec> all = left_alone(
-      joined({train_model_options(), train_data_options(), train_optimizer_options(),
-              train_run_options(), train_preference_options(), train_reinforcement_options(),
-              train_expert_options(), train_foreign_options()}),
-      "it is for training, and nothing is trained");
-  std::erase_if(all, [](const OptionSpec& spec) { return spec.name == "output_dir"; });
   // Lines of LLaMA-Factory and ms-swift that ask have these, too.
-  all.push_back(ignored_switch(
-      {"use_unsloth_gc", "disable_gradient_checkpointing", "print_param_status",
-       "ignore_pad_token_for_loss", "is_binary_loss_scale", "disable_ignore_empty_think"},
-      "it is for training, and nothing is trained"));
-  all.push_back(ignored({"moe_aux_loss_coef"}, "it is for training, and nothing is trained"));
-  for (OptionSpec& spec : all) spec.help = "";  // help does not list them
+  std::vector<OptionSpec> all = {
+      ignored_switch(
+          {"use_unsloth_gc", "disable_gradient_checkpointing", "print_param_status",
+           "ignore_pad_token_for_loss", "is_binary_loss_scale", "disable_ignore_empty_think"},
+          kOfTraining),
+      ignored({"moe_aux_loss_coef"}, kOfTraining),
+      ignored_list({"profile_ranks", "optim_target_modules", "recompute_modules"}, kOfTraining)};
+  for (OptionSpec& spec :
+       joined({train_model_options(), train_data_options(), train_optimizer_options(),
+               train_run_options(), train_preference_options(), train_reinforcement_options(),
+               train_expert_options(), train_foreign_options()})) {
+    if (spec.name == "output_dir") continue;
+    if (spec.unavailable_because.empty() || is_about_learning(spec.name)) {
+      all.push_back(left_alone({spec}, kOfTraining).front());
+    } else {
+      all.push_back(std::move(spec));
+    }
+  }
+  for (OptionSpec& spec : all) spec.is_hidden = true;
   return all;
+}
+
+/// What lines keep of training that would change what is answered, or whether anything is.
+std::vector<OptionSpec> absent_beside_training() {
+  return {
+      ignored_switch({"do_predict", "predict_with_generate"}, "this command answers"),
+      unavailable({"dry_run"}, "only training has a dry run", {},
+                  tr("--print_config shows every setting and ends")),
+      unavailable({"write_samples"}, "nothing is trained"),
+      unavailable({"vocab_file"}, "tokenizers are named by their directories", {},
+                  "--tokenizer DIR"),
+      unavailable({"pure_bf16", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather"},
+                  "products are computed in --dtype", {}, "--dtype bf16"),
+      unavailable(
+          {"multi_turn_scheduler", "max_turns", "gym_env", "use_gym_env", "reward_model_plugin"},
+          "no Python is ever run"),
+      ignored_list({"tokenizer_kwargs"}, "special tokens follow from the tokenizer's files"),
+  };
 }
 
 /// What would change answers and is not there.
 std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) {
   std::vector<OptionSpec> absent = {
-      unavailable({"num_return_sequences", "best_of"}, "a prompt gets one answer", {"1"}),
+      unavailable({"num_return_sequences", "best_of", "num_generations", "n_samples_per_prompt"},
+                  "a prompt gets one answer", {"1"}),
       unavailable({"no_repeat_ngram_size", "typical_p", "diversity_penalty", "num_beam_groups"},
                   "--repetition_penalty is what there is"),
       unavailable({"logprobs", "top_logprobs"}, "answers are text"),
@@ -129,6 +194,21 @@ std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) 
   if (!has_own("presence_penalty"))
     absent.push_back(unavailable({"presence_penalty", "frequency_penalty"},
                                  "--repetition_penalty is what there is"));
+  if (!has_own("reward_funcs")) {
+    absent.push_back(unavailable({"reward_funcs", "verifier_function", "reward_model",
+                                  "reward_adapters", "reward_model_adapters"},
+                                 "answers are not judged; danlu eval examines models", {},
+                                 tr("danlu rollout judges answers")));
+  }
+  if (has_own("max_samples")) {
+    absent.push_back(
+        unavailable({"max_total_samples"}, "--max_samples takes the first prompts", {"-1"}));
+  }
+  if (!has_own("reward_tokens")) {
+    absent.push_back(unavailable({"task_type", "problem_type", "reward_tokens"},
+                                 "models answer here", {"causal_lm"},
+                                 tr("danlu infer sorts texts, and judges steps")));
+  }
   if (!has_own("tensor_parallel_size")) {
     absent.push_back(
         ignored({"vllm_tensor_parallel_size", "sglang_tp_size", "lmdeploy_tp"}, kAsDescribed));
@@ -146,16 +226,14 @@ std::vector<OptionSpec> absent_from_answers(const std::vector<OptionSpec>& own) 
 std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>& own) {
   std::vector<OptionSpec> foreign = {
       ignored({"infer_backend", "sft_type", "train_type", "tuner_type", "attn_impl", "flash_attn",
-               "vllm_gpu_memory_utilization", "gpu_memory_utilization", "vllm_max_model_len",
-               "vllm_limit_mm_per_prompt", "max_model_len", "sglang_context_length",
-               "sglang_mem_fraction_static", "lmdeploy_session_len", "lmdeploy_vision_batch_size",
-               "write_batch_size", "experts_impl"},
+               "vllm_gpu_memory_utilization", "gpu_memory_utilization", "vllm_limit_mm_per_prompt",
+               "sglang_mem_fraction_static", "lmdeploy_vision_batch_size", "write_batch_size",
+               "experts_impl"},
               "there is one engine, and files say what they are"),
       ignored_switch({"use_kv_cache", "use_flash_attn", "use_cache"},
-                     "keys and values are always cached; there is one engine"),
+                     "the KV cache is always used; there is one engine"),
       ignored_switch({"trust_remote_code", "use_fast_tokenizer"}, "no code of a model is ever run"),
-      ignored({"micro_batch_size", "global_batch_size", "seq_length", "max_length", "lora_r",
-               "lora_rank"},
+      ignored({"micro_batch_size", "global_batch_size", "lora_r", "lora_rank"},
               "requests set the batch, an adapter's files its shape"),
       {.name = "lora_target_modules",
        .type = OptionType::kList,
@@ -165,7 +243,7 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
        .ignored_because = "an adapter's files say where it sits"},
       ignored_switch({"lora_fusion", "lora_register_forward_hook", "lora_ckpt_filter"},
                      "an adapter's files say where it sits"),
-      ignored({"dataset_seed", "dataset_test_ratio", "truncation_strategy"},
+      ignored({"dataset_seed", "dataset_test_ratio", "truncation", "truncation_strategy"},
               "every row of the data set is asked, whole"),
       ignored_switch({"exit_on_missing_checkpoint"}, "a missing checkpoint is always an error"),
       ignored_switch({"no_load_optim", "no_load_rng", "no_save_optim", "no_save_rng", "finetune",
@@ -183,9 +261,10 @@ std::vector<OptionSpec> foreign_inference_options(const std::vector<OptionSpec>&
               "nothing is trained"),
   };
   std::set<std::string> known = names_of(own);
-  return without_names(joined({std::move(foreign), absent_from_answers(own),
-                               foreign_engine_options(), repeated_from_training(), of_training()}),
-                       known);
+  return without_names(
+      joined({std::move(foreign), absent_from_answers(own), foreign_engine_options(),
+              absent_beside_training(), repeated_from_training(), of_training()}),
+      known);
 }
 
 }  // namespace danlu::cli

@@ -16,7 +16,7 @@ std::vector<OptionSpec> rollout_output() {
            .group = "Output",
            .required = true},
           {.name = "output_dir",
-           .help = "the folder of --output, where that is a name alone",
+           .help = "the folder of --output, which is a name alone then",
            .group = "Output"},
           {.name = "overwrite",
            .type = OptionType::kBool,
@@ -72,7 +72,7 @@ std::vector<OptionSpec> judges_of_rollouts() {
 }  // namespace
 
 OptionTable rollout_options() {
-  std::vector<OptionSpec> own =
+  const std::vector<OptionSpec> own =
       joined({model_options(),
               {{.name = "dataset",
                 .type = OptionType::kList,
@@ -113,9 +113,6 @@ OptionTable rollout_options() {
               judges_of_rollouts(),
               rollout_output(),
               foreign_sample_options()});
-  for (OptionSpec& spec : own) {
-    if (spec.name == "max_new_tokens") spec.aliases.push_back("max_completion_length");
-  }
   std::vector<OptionSpec> foreign = foreign_inference_options(own);
   // Elsewhere a prompt gets one answer.
   std::erase_if(foreign, [](const OptionSpec& spec) { return spec.name == "best_of"; });

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/interrupt.h"
@@ -33,6 +34,7 @@
 #include "eval/run/journal.h"
 #include "parallel/agree.h"
 #include "parallel/ranks.h"
+#include "settings/options/system_message.h"
 
 namespace danlu::cli {
 namespace {
@@ -524,12 +526,16 @@ int run_eval(const Options& given) {
   if (!ranks.is_first()) log::set_level(log::Level::kError);
   ranks.do_or_give_up([&] {
     const std::unique_ptr<EvalPlan> plan = make_eval_plan(options);
+    const std::string system = plan->prompts.system_instruction.value_or("");
+    ranks.require_same("system message", settings::short_form(system), host_name());
     const ModelLocation where = locate_model(options);
     const fs::path directory = ranks.from_first(results_directory(options, where).string());
     const std::unique_ptr<MadeDirectory> made = made_output(directory);
     say_what_is_asked(*plan, options, directory);
+    // The plan has the system message: a file that holds it is read once.
     const InferenceModel loaded =
-        load_for_inference(options, where, !plan->prompts.apply_chat_template);
+        load_for_inference(options.with("system", "", options.given_as("system")), where,
+                           !plan->prompts.apply_chat_template);
     check_rope_scaling(options, loaded.model->config());
     EvalModel model(loaded, model_settings(options, arguments, *plan, loaded));
     if (plan->prompts.apply_chat_template) (void)model.chat_text({{"user", "?"}});

@@ -25,6 +25,30 @@ void report_idle_among(const Options& options, const std::vector<const char*>& n
   }
 }
 
+/// Flags about answers, which neither judges of steps nor labels have a use for.
+const std::vector<const char*>& about_answers() {
+  static const std::vector<const char*> names = {"system",
+                                                 "max_new_tokens",
+                                                 "num_beams",
+                                                 "temperature",
+                                                 "top_k",
+                                                 "top_p",
+                                                 "do_sample",
+                                                 "task",
+                                                 "quantize",
+                                                 "qlora",
+                                                 "quantization_bit",
+                                                 "load_in_4bit",
+                                                 "load_in_8bit",
+                                                 "quantization",
+                                                 "quant_method",
+                                                 "bnb_4bit_quant_type",
+                                                 "double_quantization",
+                                                 "stream",
+                                                 "save_result"};
+  return names;
+}
+
 /// What it was that keeps tokens from being drawn.
 std::string why_no_draws(const Options& options) {
   const auto said = [&](const char* name, const std::string& value) {
@@ -45,19 +69,13 @@ std::string why_no_draws(const Options& options) {
 }  // namespace
 
 void report_idle_step_flags(const Options& options) {
-  report_idle_among(options,
-                    {"system", "prompt_type", "raw", "max_new_tokens", "num_beams", "temperature",
-                     "top_k", "top_p", "do_sample", "task", "quantize", "quantization_bit",
-                     "load_in_4bit", "load_in_8bit", "stream", "save_result", "stop_words"},
-                    "where steps are judged");
+  std::vector<const char*> names = about_answers();
+  names.insert(names.end(), {"prompt_type", "raw", "stop_words"});
+  report_idle_among(options, names, "where steps are judged");
 }
 
 void report_idle_label_flags(const Options& options) {
-  report_idle_among(options,
-                    {"system", "max_new_tokens", "num_beams", "temperature", "top_k", "top_p",
-                     "do_sample", "task", "quantize", "quantization_bit", "load_in_4bit",
-                     "load_in_8bit", "quantization", "stream", "save_result"},
-                    "where texts are sorted");
+  report_idle_among(options, about_answers(), "where texts are sorted");
 }
 
 void report_idle_infer_flags(const Options& options, const InferUse& use) {

@@ -322,7 +322,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
         static_cast<double>(widened.elements) * static_cast<double>(c10::elementSize(type)) / 1e6);
   }
   if (const auto held = models::held_bytes(*loaded.model); held.in_blocks > 0) {
-    loaded.quantize = wanted.type;
+    loaded.quantize = wanted.described();
     log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
               static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
   } else if (quantisation.make) {

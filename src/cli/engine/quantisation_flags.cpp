@@ -61,20 +61,48 @@ WantedQuantisation wanted_quantisation(const Options& options) {
   if (options.get_bool_or("load_in_4bit", false)) ask(options, "load_in_4bit", "nf4", asked);
   const std::string by_bits = type_of_bits(options);
   if (!by_bits.empty()) ask(options, "quantization_bit", by_bits, asked);
-  if (options.get_string_or("quantization", "") == "bitsandbytes")
-    ask(options, "quantization", "nf4", asked);
+  const std::string by_name = options.get_string_or("quantization", "");
+  if (by_name == "bitsandbytes") ask(options, "quantization", "nf4", asked);
+  if (by_name == "gguf") ask(options, "quantization", "auto", asked);
   if (options.get_bool_or("load_in_8bit", false)) ask(options, "load_in_8bit", "q8_0", asked);
   WantedQuantisation wanted = asked.value_or(WantedQuantisation{.type = own});
+  wanted.doubly = options.get_bool_or("double_quantization", true);
   if (options.is_given("double_quantization"))
-    wanted.doubly = options.get_bool("double_quantization");
-  if (wanted.type == "q8_0" && !options.is_given("quantize")) {
-    log::notice(
-        "[{}] 8 bits are Q8_0 here, blocks of 32 weights with a factor each: --quantize q8_0",
-        wanted.flag);
+    wanted.doubly_flag = options.given_as("double_quantization");
+  if (by_name == "gguf") wanted.gguf_flag = options.given_as("quantization");
+  if (wanted.type == "q8_0" && wanted.flag != options.given_as("quantize")) {
+    log::info("[{}] 8 bits are Q8_0 here, blocks of 32 weights with a scale each: --quantize q8_0",
+              wanted.flag);
   }
   report_idle_shapes(options, wanted);
   return wanted;
 }
+
+std::string WantedQuantisation::described() const {
+  return type == "nf4" && !doubly ? "nf4 (double_quantization false)" : type;
+}
+
+namespace {
+
+void require_named_format(const WantedQuantisation& wanted,
+                          const weights::CheckpointSource& source) {
+  if (wanted.gguf_flag.empty() || source.format == weights::Format::kGguf) return;
+  throw UsageError(tr("[{}] gguf: {} is no GGUF file", wanted.gguf_flag, source.path.string()),
+                   tr("leave the flag out, or name the .gguf file by --model"));
+}
+
+/// Matrices in NF4 stay as their files have them.
+void report_idle_doubly(const WantedQuantisation& wanted, const weights::TensorSource& files) {
+  if (wanted.doubly_flag.empty()) return;
+  for (const auto& tensor : files.tensors()) {
+    const auto form = files.nf4_form(tensor.name);
+    if (!form || form->doubly == wanted.doubly) continue;
+    log::notice("{}: without effect on matrices that the files hold in NF4", wanted.doubly_flag);
+    return;
+  }
+}
+
+}  // namespace
 
 WantedQuantisation as_adapters_were_trained(WantedQuantisation wanted,
                                             const weights::CheckpointSource& source,
@@ -94,13 +122,14 @@ WantedQuantisation as_adapters_were_trained(WantedQuantisation wanted,
         "otherwise than they did there; --quantize nf4 holds it so",
         adapter.string(), wanted.type);
   }
-  if (!wanted.doubly) wanted.doubly = made->doubly;
+  if (wanted.doubly_flag.empty()) wanted.doubly = made->doubly;
   return wanted;
 }
 
 models::Quantisation quantisation_for(const WantedQuantisation& wanted,
                                       const weights::CheckpointSource& source,
                                       const at::Device& device, bool in_parts) {
+  require_named_format(wanted, source);
   models::Quantisation quantisation;
   if (wanted.type == "none") return quantisation;
   if (wanted.type == "auto") {
@@ -115,9 +144,9 @@ models::Quantisation quantisation_for(const WantedQuantisation& wanted,
     return quantisation;
   }
   if (wanted.type == "nf4") {
+    if (source.model) report_idle_doubly(wanted, *source.model);
     quantisation.keeps_nf4 = true;
-    quantisation.make_nf4.emplace(
-        models::Quantisation::Nf4{.doubly = wanted.doubly.value_or(true)});
+    quantisation.make_nf4.emplace(models::Quantisation::Nf4{.doubly = wanted.doubly});
     return quantisation;
   }
   if (in_parts) {

@@ -334,12 +334,16 @@ class Rollout {
   uint64_t num_prompts_ = 0, num_judged_ = 0, num_rows_ = 0, num_skipped_ = 0;
 };
 
-/// --output_dir is where --output lies.
+/// --output_dir is where --output lies. Errors: UsageError where that says so itself.
 Options with_place(const Options& options) {
   if (!options.has_value("output_dir")) return options;
-  const fs::path place = options.get_string("output_dir");
-  return options.with("output", (place / options.get_string("output")).string(),
-                      options.given_as("output"));
+  const fs::path place = options.get_string("output_dir"), output = options.get_string("output");
+  if (output.has_parent_path()) {
+    throw UsageError(tr("[{}] and {} both say where the file goes", options.given_as("output_dir"),
+                        options.given_as("output")),
+                     tr("give one of them"));
+  }
+  return options.with("output", (place / output).string(), options.given_as("output"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "base/descriptor.h"
 #include "base/log.h"
+#include "settings/options/system_message.h"
 
 namespace danlu::train {
 
@@ -31,6 +32,8 @@ TrainConfig agree(const TrainConfig& own, const Ranks& ranks) {
   config.output.directory = ranks.from_first(own.output.directory.string());
   leave_speaking_to_first(config.output.directory, ranks);
   config.output.resume = ranks.from_first(own.output.resume);
+  // Each rank has read it from its own disk.
+  ranks.require_same("system message", settings::short_form(own.data.system), host_name());
   return config;
 }
 
