@@ -93,10 +93,11 @@ void merge_named_adapters(const Options& options, const ConvertRequest& request,
                           ConvertPlan& plan) {
   say_what_is_dequantised(*plan.model);
   if (weights::is_other_base(weights::recorded_nf4(request.adapters), *plan.model)) {
-    log::notice(
-        "{}: these adapters were trained on their base in NF4, and are added to what its files "
-        "have; danlu merge adds them to the numbers of NF4",
-        request.adapters.string());
+    log::info(
+        "notice: {}",
+        tr("{}: these adapters were trained on their base in NF4, and are added to what its files "
+           "have; danlu merge adds them to the numbers of NF4",
+           request.adapters.string()));
   }
   const weights::AdapterSource opened =
       weights::open_adapter_source(request.adapters, plan.config, request.source_options);

@@ -149,16 +149,18 @@ void prepare_nf4(const Options& options, const std::optional<weights::MadeNf4>& 
   } else if (was_other) {
     merge.other = merge.base;
     merge.other->model = weights::through_nf4(merge.base.model, merge.base.config, *recorded);
-    log::notice(
-        "{}: these adapters were trained on their base in NF4, and are added to what its files "
-        "have; without --quantization_bit 0 they are added to the numbers of NF4",
-        merge.where);
+    log::info(
+        "notice: {}",
+        tr("{}: these adapters were trained on their base in NF4, and are added to what its files "
+           "have; without --quantization_bit 0 they are added to the numbers of NF4",
+           merge.where));
   }
   if (was_other && !is_told) {
-    log::notice(
-        "{}: these adapters were trained on their base in NF4, to whose numbers they are added; "
-        "--quantization_bit 0 adds them to what its files have",
-        merge.where);
+    log::info(
+        "notice: {}",
+        tr("{}: these adapters were trained on their base in NF4, to whose numbers they are added; "
+           "--quantization_bit 0 adds them to what its files have",
+           merge.where));
   }
   const int64_t count = weights::count_nf4(*merge.base.model);
   if (count == 0) return;

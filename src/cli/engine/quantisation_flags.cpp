@@ -112,15 +112,17 @@ WantedQuantisation as_adapters_were_trained(WantedQuantisation wanted,
   if (!weights::is_other_base(made, *source.model)) return wanted;
   if (wanted.type == "auto") {
     wanted.type = "nf4";
-    log::notice(
-        "{}: these adapters were trained on their base in NF4, in which it is held here too; "
-        "--quantize none takes its files' numbers",
-        adapter.string());
+    log::info(
+        "notice: {}",
+        tr("{}: these adapters were trained on their base in NF4, in which it is held here too; "
+           "--quantize none takes its files' numbers",
+           adapter.string()));
   } else if (wanted.type != "nf4") {
-    log::notice(
-        "{}: these adapters were trained on their base in NF4, and with --quantize {} answer "
-        "otherwise than they did there; --quantize nf4 holds it so",
-        adapter.string(), wanted.type);
+    log::info(
+        "notice: {}",
+        tr("{}: these adapters were trained on their base in NF4, and with --quantize {} answer "
+           "otherwise than they did there; --quantize nf4 holds it so",
+           adapter.string(), wanted.type));
   }
   if (wanted.doubly_flag.empty()) wanted.doubly = made->doubly;
   return wanted;

@@ -44,10 +44,10 @@ Named named_by(const std::string& flag, const std::string& entry) {
 /// Beside other adapters the base stays as it is.
 void report_base_in_nf4(const fs::path& adapter, const models::CausalLM& model) {
   if (!weights::recorded_nf4(adapter) || models::holds_nf4(model)) return;
-  log::notice(
-      "{}: these adapters were trained on their base in NF4, and answer otherwise here than they "
-      "did there; --quantize nf4 holds it so",
-      adapter.string());
+  log::info("notice: {}", tr("{}: these adapters were trained on their base in NF4, and answer "
+                             "otherwise here than they "
+                             "did there; --quantize nf4 holds it so",
+                             adapter.string()));
 }
 
 }  // namespace

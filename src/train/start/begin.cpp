@@ -75,10 +75,10 @@ void report_base(const Prepared& run, const fs::path& adapter) {
   if (run.config.nf4 || run.config.model.as_trained || !run.source.model ||
       !weights::is_other_base(made, *run.source.model))
     return;
-  log::notice(
-      "{}: these adapters were trained on their base in NF4, and are trained further on what its "
-      "files have; --quantization_bit 4 holds it as it was",
-      adapter.string());
+  log::info("notice: {}", tr("{}: these adapters were trained on their base in NF4, and are "
+                             "trained further on what its "
+                             "files have; --quantization_bit 4 holds it as it was",
+                             adapter.string()));
 }
 
 void add_adapters(const Prepared& run, models::CausalLM& model) {
