@@ -153,6 +153,15 @@ std::vector<std::vector<int64_t>> place_blocks(const PipelineLayers& split,
   return split.block_list;
 }
 
+PipelineLayers split_beside(const PipelineLayers& split, int64_t own_layers, int64_t num_layers) {
+  if (own_layers == num_layers) return split;
+  PipelineLayers equal{.stages = split.stages};
+  const int64_t more = num_layers % split.stages;
+  for (int64_t stage = 0; more > 0 && stage < split.stages; ++stage)
+    equal.layer_list.push_back(num_layers / split.stages + (stage < more ? 1 : 0));
+  return equal;
+}
+
 Placement place_layers(const PipelineLayers& split, int64_t num_layers) {
   if (!split.chunk_list.empty()) return place_list(split, num_layers);
   const std::vector<int64_t> layers = layers_of_slots(split, num_layers);

@@ -27,6 +27,10 @@ struct PipelineLayers {
   }
 };
 
+/// The split of a frozen model of `num_layers` layers beside one of `own_layers`, which `split` is
+/// for: the same where they are as many, else stages as equal as can be, without virtual ones.
+PipelineLayers split_beside(const PipelineLayers& split, int64_t own_layers, int64_t num_layers);
+
 /// layers[stage][chunk][local index]: the model's layer, or kNoopLayer. One chunk without virtual
 /// stages.
 using Placement = std::vector<std::vector<std::vector<int64_t>>>;

@@ -12,11 +12,11 @@ constexpr int kMinHalfBits = 5;
 
 }  // namespace
 
-SampleOrder::SampleOrder(int64_t num_samples, uint64_t seed, bool shuffle, bool once)
+SampleOrder::SampleOrder(int64_t num_samples, uint64_t seed, bool shuffle, bool same_every_epoch)
     : num_samples_(num_samples),
       seed_(seed),
       shuffle_(shuffle),
-      once_(once),
+      same_every_epoch_(same_every_epoch),
       half_bits_(kMinHalfBits) {
   if (num_samples < 1) throw DataError(tr("[sample_order] the data set has no sample"));
   while (half_bits_ < 31 &&
@@ -37,7 +37,7 @@ uint64_t SampleOrder::permute(uint64_t position, uint64_t key) const {
 }
 
 int64_t SampleOrder::at(int64_t global_index) const {
-  const int64_t epoch = once_ ? 0 : global_index / num_samples_,
+  const int64_t epoch = same_every_epoch_ ? 0 : global_index / num_samples_,
                 position = global_index % num_samples_;
   if (!shuffle_) return position;
   const uint64_t key = mix64(seed_, static_cast<uint64_t>(epoch));

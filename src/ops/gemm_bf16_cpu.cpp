@@ -66,7 +66,8 @@ constexpr size_t kVectors = 4;
 /// 6 x 4 sums, 4 vectors of the panel and a broadcast word: 29 of the 32 registers of either.
 constexpr size_t kRows = 6;
 
-/// Asks for lines of what is read next, evenly while a tile is computed.
+/// Asks for what is read next, spread evenly over a tile's steps. Requests need not stand a line
+/// apart: lines between two of them are left to the processor.
 struct Bf16Ahead {
   const char* line;
   size_t bytes;  ///< from one request to the next

@@ -81,13 +81,35 @@ at::Tensor least_of_largest(const at::Tensor& logits_Cv, int64_t count,
   return std::get<0>(at::topk(all_CK, wanted, 1)).narrow(1, wanted - 1, 1);
 }
 
+/// Whether each is one of its row's `count` largest over all ranks; of equal ones the first are.
+at::Tensor among_largest(const at::Tensor& logits_Cv, int64_t count, const VocabularyShare& share) {
+  const at::Tensor least_C1 = least_of_largest(logits_Cv, count, share);
+  const at::Tensor above_Cv = logits_Cv > least_C1, equal_Cv = logits_Cv == least_C1;
+  // How many are above, and how many are equal on ranks with columns before these.
+  at::Tensor above_C = above_Cv.sum(1), before_C = at::zeros_like(above_C);
+  if (share.is_part()) {
+    const int64_t ranks = (share.vocab + share.max_rows - 1) / share.max_rows;
+    at::Tensor counts_CR = at::zeros({logits_Cv.size(0), ranks + 1}, logits_Cv.options());
+    const bool has_columns = logits_Cv.size(1) > 0;
+    const int64_t own = share.first_row / share.max_rows;
+    counts_CR.select(1, ranks).copy_(above_C);
+    if (has_columns) counts_CR.select(1, own).copy_(equal_Cv.sum(1));
+    share.sum_over_ranks(counts_CR);
+    above_C = counts_CR.select(1, ranks);
+    if (has_columns) before_C = counts_CR.narrow(1, 0, own).sum(1);
+  }
+  const at::Tensor wanted_C1 = (count - above_C - before_C).unsqueeze(1);
+  return above_Cv.logical_or(equal_Cv.logical_and(equal_Cv.cumsum(1, at::kInt) <= wanted_C1));
+}
+
 /// Log-probabilities of both over the tokens that are compared, -inf elsewhere.
 struct BothLogprobs {
-  at::Tensor own_Cv, other_Cv, known_Cv;
+  at::Tensor own_Cv, other_Cv;
+  at::Tensor support_Cv;  ///< where tokens are compared
 
-  /// a − b where both are known, 0 elsewhere.
-  at::Tensor lead(const at::Tensor& a_Cv, const at::Tensor& b_Cv) const {
-    return at::where(known_Cv, a_Cv - b_Cv, at::zeros_like(a_Cv));
+  /// log a/b within the support, 0 elsewhere.
+  at::Tensor log_ratio(const at::Tensor& a_Cv, const at::Tensor& b_Cv) const {
+    return at::where(support_Cv, a_Cv - b_Cv, at::zeros_like(a_Cv));
   }
   /// log of β Q + (1 − β) P.
   at::Tensor mixed(double beta) const {
@@ -99,43 +121,44 @@ struct BothLogprobs {
 BothLogprobs both_of(const at::Tensor& own_Cv, const at::Tensor& other_Cv,
                      const DivergenceCall& call) {
   const VocabularyShare& share = call.options.share;
-  at::Tensor known_Cv = other_Cv > kNever;
-  if (call.how.top > 0)
-    known_Cv = known_Cv.logical_and(other_Cv >= least_of_largest(other_Cv, call.how.top, share));
-  const auto over_known = [&](const at::Tensor& logits_Cv) {
+  at::Tensor support_Cv = other_Cv > kNever;
+  if (call.how.topk > 0)
+    support_Cv = support_Cv.logical_and(among_largest(other_Cv, call.how.topk, share));
+  const auto over_support = [&](const at::Tensor& logits_Cv) {
     return normalised(
-        (logits_Cv / call.how.temperature).masked_fill(known_Cv.logical_not(), kNever), share);
+        (logits_Cv / call.how.temperature).masked_fill(support_Cv.logical_not(), kNever), share);
   };
-  return {over_known(own_Cv), over_known(other_Cv), known_Cv};
+  return {over_support(own_Cv), over_support(other_Cv), support_Cv};
 }
 
-/// KL of exp(of) and exp(from), whose difference `lead` is, over the columns of all ranks: [C].
-at::Tensor kl_of(const at::Tensor& of_Cv, const at::Tensor& lead_Cv, const VocabularyShare& share) {
-  at::Tensor sum_C = (of_Cv.exp() * lead_Cv).sum(1);
+/// KL of exp(of) and exp(from), of − from being log_ratio, over the columns of all ranks: [C].
+at::Tensor kl_of(const at::Tensor& of_Cv, const at::Tensor& log_ratio_Cv,
+                 const VocabularyShare& share) {
+  at::Tensor sum_C = (of_Cv.exp() * log_ratio_Cv).sum(1);
   sum_of_all(share, sum_C);
   return sum_C;
 }
 
 at::Tensor divergences_of(const BothLogprobs& both, const DivergenceCall& call) {
-  const double beta = call.how.mixture;
+  const double beta = call.how.beta;
   const VocabularyShare& share = call.options.share;
   const at::Tensor &own = both.own_Cv, &other = both.other_Cv;
-  if (beta == 0) return kl_of(other, both.lead(other, own), share);
-  if (beta == 1) return kl_of(own, both.lead(own, other), share);
+  if (beta == 0) return kl_of(other, both.log_ratio(other, own), share);
+  if (beta == 1) return kl_of(own, both.log_ratio(own, other), share);
   const at::Tensor mixed = both.mixed(beta);
-  return kl_of(other, both.lead(other, mixed), share) * beta +
-         kl_of(own, both.lead(own, mixed), share) * (1 - beta);
+  return kl_of(other, both.log_ratio(other, mixed), share) * beta +
+         kl_of(own, both.log_ratio(own, mixed), share) * (1 - beta);
 }
 
 /// The gradient of the divergences by the own logits.
 at::Tensor d_divergences(const BothLogprobs& both, const DivergenceCall& call) {
-  const double beta = call.how.mixture;
+  const double beta = call.how.beta;
   const at::Tensor &own = both.own_Cv, &other = both.other_Cv;
   if (beta == 0) return (own.exp() - other.exp()) / call.how.temperature;
   // d KL(P‖R) / d logits is P (log P − log R − KL); through M nothing more comes.
-  const at::Tensor lead_Cv = both.lead(own, beta == 1 ? other : both.mixed(beta));
-  const at::Tensor kl_C = kl_of(own, lead_Cv, call.options.share);
-  return own.exp() * (lead_Cv - kl_C.unsqueeze(1)) *
+  const at::Tensor log_ratio_Cv = both.log_ratio(own, beta == 1 ? other : both.mixed(beta));
+  const at::Tensor kl_C = kl_of(own, log_ratio_Cv, call.options.share);
+  return own.exp() * (log_ratio_Cv - kl_C.unsqueeze(1)) *
          ((beta == 1 ? 1 : 1 - beta) / call.how.temperature);
 }
 
@@ -151,7 +174,7 @@ IdsHere ids_here(const at::Tensor& ids_C, const HeadColumns& columns, const at::
 
 class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
  public:
-  /// Gives {divergences, logprobs}.
+  /// Gives {divergences}, or with how.with_logprobs {divergences, logprobs}.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden_MH,
                                const at::Tensor& weight_VH, const at::Tensor& low_MR,
                                const at::Tensor& weight_VR, const at::Tensor& bias_V,
@@ -167,8 +190,10 @@ class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
           head_logits(head, low, bias, call->options.softcap, begin, count);
       const BothLogprobs both = both_of(logits_Cv, call->other(begin, count, call->columns), *call);
       divergences.push_back(divergences_of(both, *call));
-      logprobs.push_back(at_ids(normalised(logits_Cv, call->options.share), *call, begin));
+      if (call->how.with_logprobs)
+        logprobs.push_back(at_ids(normalised(logits_Cv, call->options.share), *call, begin));
     });
+    if (!call->how.with_logprobs) return {at::cat(divergences)};
     return {at::cat(divergences), at::cat(logprobs)};
   }
 
@@ -228,7 +253,7 @@ class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
       const BothLogprobs both = both_of(logits_Cv, call.other(begin, count, call.columns), call);
       d_logits_Cv = d_divergences(both, call) * grads[0].narrow(0, begin, count).unsqueeze(1);
     }
-    if (grads[1].defined()) {
+    if (grads.size() > 1 && grads[1].defined()) {
       const at::Tensor grad_C = grads[1].narrow(0, begin, count);
       d_logits_Cv =
           d_logits_Cv - normalised(logits_Cv, call.options.share).exp() * grad_C.unsqueeze(1);
@@ -243,12 +268,12 @@ class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
 };
 
 /// It hangs on the graph of every factor, so that its backward goes through all the same.
-HeadDivergence of_no_rows(const std::vector<at::Tensor>& factors) {
+HeadDivergence of_no_rows(const std::vector<at::Tensor>& factors, bool with_logprobs) {
   const at::ScalarType wide = device::wide_type(factors[0].scalar_type());
   at::Tensor none = factors[0].narrow(0, 0, 0).sum(1).to(wide);
   for (size_t i = 1; i < factors.size(); ++i)
     if (factors[i].defined()) none = none + factors[i].narrow(0, 0, 0).sum().to(wide);
-  return {none, none};
+  return {none, with_logprobs ? none : at::Tensor()};
 }
 
 void require_rows(const at::Tensor& rows_M, const at::Tensor& ids_M, int64_t num_rows,
@@ -275,7 +300,8 @@ HeadDivergence head_divergence(const at::Tensor& hidden_NH, const at::Tensor& we
   const at::Tensor rows = rows_M.contiguous(), ids = ids_M.contiguous();
   require_rows(rows, ids, hidden_NH.size(0), vocab);
   if (rows.numel() == 0)
-    return of_no_rows({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V});
+    return of_no_rows({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V},
+                      how.with_logprobs);
   auto call = c10::make_intrusive<DivergenceCall>();
   call->ids_M = device::sent(ids, hidden_NH.device());
   call->other = other;
@@ -294,7 +320,7 @@ HeadDivergence head_divergence(const at::Tensor& hidden_NH, const at::Tensor& we
   const variable_list result = HeadDivergences::apply(
       take(hidden_NH), weight_VH, has_low ? take(addition.low_NR) : none,
       has_low ? addition.weight_VR : none, options.bias_V.defined() ? options.bias_V : none, call);
-  return {result[0], result[1]};
+  return {result[0], how.with_logprobs ? result[1] : at::Tensor()};
 }
 
 }  // namespace danlu::ops

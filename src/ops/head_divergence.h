@@ -25,12 +25,15 @@ struct DivergenceOptions {
   /// β of the generalised Jensen-Shannon divergence of the head's P and the other's Q: 0 is
   /// KL(Q‖P), 1 is KL(P‖Q), between them β KL(Q‖M) + (1 − β) KL(P‖M), M = β Q + (1 − β) P (GKD,
   /// arXiv 2306.13649; TRL's generalized_jsd_loss).
-  double mixture = 0.5;
+  double beta = 0.5;
   double temperature = 1;  ///< both logits are divided by it; > 0
-  /// > 0: P and Q are over that many tokens which are likeliest to the other, and those that are as
-  /// likely as the last of them.
-  int64_t top = 0;
-  int64_t chunk_rows = 0;  ///< for how many rows logits exist at one time; 0: about 64 MB
+  /// > 0: P and Q are over the K tokens that are likeliest to the other; of equally likely ones the
+  /// lower ids are taken.
+  int64_t topk = 0;
+  /// For how many rows logits exist at one time; 0: for 256 to 8192, so that one tensor of that
+  /// size has 64 MB, or more where the vocabulary is large. About twelve exist at once.
+  int64_t chunk_rows = 0;
+  bool with_logprobs = true;  ///< false: HeadDivergence::logprobs_M stays undefined
 };
 
 /// Numbers of M rows; f32 (f64 for f64), with grad.

@@ -493,11 +493,17 @@ int64_t head_bytes(const Request& request) {
              shared = request.mesh.tensor > 1;
   int64_t element = request.element_bytes();
   if (shared && !is_wide) element = 8;
-  // The two logits, their probabilities and what is worked out of them; ops/head_divergence.cpp.
-  constexpr int64_t kCompared = 12;
-  if (request.teacher) element = kCompared * 4;
-  const int64_t made =
-      rows * (vocab * element + request.model.hidden_size * request.element_bytes());
+  int64_t of_row = vocab * element;
+  if (request.teacher) {
+    // The two logits, their probabilities and what is worked out of them; ops/head_divergence.cpp.
+    constexpr int64_t kCompared = 12;
+    of_row = vocab * kCompared * 4;
+    // Vocabularies of two sizes are cut in other places: each rank gathers all of the teacher's.
+    const int64_t gathered = request.teacher->vocab_size;
+    if (shared && gathered != request.model.vocab_size)
+      of_row = std::max(of_row, gathered * request.element_bytes() + 2 * vocab * 4);
+  }
+  const int64_t made = rows * (of_row + request.model.hidden_size * request.element_bytes());
   // Inputs of the last norm and of the head, and the gradient of that.
   return of.rows + of.stats + 2 * of.inside + made;
 }

@@ -452,6 +452,8 @@ int64_t frozen_bytes(const Request& request, const Frozen& beside, const arch::S
   frozen.nf4_bits = beside.nf4_bits;
   frozen.adapters = {};
   frozen.freeze = {"."};
+  frozen.pipeline =
+      arch::split_beside(request.pipeline, request.model.num_layers, beside.model.num_layers);
   const Elements elements =
       elements_of(frozen, arch::stages_of(frozen.model, frozen.pipeline)[index_of(request, stage)]);
   const auto kept = [&](const Held& held, int64_t ranks) {
@@ -464,7 +466,7 @@ int64_t frozen_bytes(const Request& request, const Frozen& beside, const arch::S
 
 /// What the last stage has of a teacher beside its weights: of a step's tokens the hidden states,
 /// and where parameters are shared a copy of the head.
-int64_t taught_bytes(const Request& request, const arch::Stage& stage) {
+int64_t teacher_bytes(const Request& request, const arch::Stage& stage) {
   if (!request.teacher || !stage.has_head()) return 0;
   const arch::ModelConfig& teacher = *request.teacher;
   const int64_t rows = (teacher.vocab_size + request.mesh.tensor - 1) / request.mesh.tensor;
@@ -505,7 +507,7 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
   };
   for (const Frozen& beside : request.frozen)
     memory.weights += frozen_bytes(request, beside, stage);
-  memory.weights += taught_bytes(request, stage);
+  memory.weights += teacher_bytes(request, stage);
   add(elements.without_experts(), request.sharers());
   add(elements.experts, request.expert_sharers());
   if (request.critic) {

@@ -126,9 +126,11 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
                   .order = config.order};
   request.set_visual_tokens(visual_tokens_of(config, model, longest));
   if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;
-  if (config.holds_reference()) request.frozen.push_back(reference_model(config, model));
-  if (config.objective.kind == settings::ObjectiveKind::kDistillation)
-    request.teacher = request.frozen.back().model;
+  if (config.holds_reference()) {
+    request.frozen.push_back(reference_model(config, model));
+    if (config.objective.kind == settings::ObjectiveKind::kDistillation)
+      request.teacher = request.frozen.back().model;
+  }
   for (const std::filesystem::path& judge : config.objective.policy.reward_models)
     request.frozen.push_back({judge_model(judge)});
   if (config.objective.policy.has_critic()) {

@@ -239,9 +239,8 @@ IdentityChange compare_identities(const Json& saved, const Json& now, bool named
     const Json before = saved.contains(key) ? saved.at(key) : Json(nullptr);
     if (before == value) continue;
     std::string& list = named && row && row->may_change ? found.tolerable : found.fatal;
-    const bool has_fields = key == "objective" && before.is_object() && value.is_object();
-    const std::string difference =
-        has_fields ? objective_difference(before, value) : difference_of(key, before, value);
+    const std::string difference = key == "objective" ? objective_difference(before, value)
+                                                      : difference_of(key, before, value);
     list += (list.empty() ? "" : "; ") + difference;
   }
   return found;

@@ -60,12 +60,12 @@ Json policy_identity(const Reinforcement& config) {
 }
 
 Json distillation_identity(const DistillationConfig& config, const Reinforcement& drawing) {
-  Json identity = {{"mixture", config.mixture},
+  Json identity = {{"beta", config.beta},
                    {"temperature", config.temperature},
-                   {"top", config.top},
-                   {"likelihood_weight", config.likelihood_weight},
-                   {"drawn", config.drawn}};
-  if (config.drawn == 0) return identity;
+                   {"topk", config.topk},
+                   {"sft_alpha", config.sft_alpha},
+                   {"lmbda", config.lmbda}};
+  if (config.lmbda == 0) return identity;
   identity["max_new_tokens"] = drawing.max_new_tokens;
   identity["sampling"] = {drawing.top_p, drawing.top_k, drawing.min_p, drawing.repetition_penalty};
   if (!drawing.stop_words.empty()) identity["stop_words"] = drawing.stop_words;

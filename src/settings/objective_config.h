@@ -86,11 +86,12 @@ struct ClassesConfig {
 /// The divergence of a teacher's distributions and the model's at each token that is learnt (GKD,
 /// arXiv 2306.13649), and beside it −log p of the token itself.
 struct DistillationConfig {
-  double mixture = 0.5;      ///< β: 0 KL(teacher‖model), 1 KL(model‖teacher), between them JSD
+  /// 0: forward KL, KL(teacher‖model); 1: reverse KL, KL(model‖teacher); between: JSD.
+  double beta = 0.5;
   double temperature = 0.9;  ///< both logits are divided by it
-  int64_t top = 0;           ///< > 0: over so many tokens alone which are likeliest to the teacher
-  double likelihood_weight = 0;  ///< of −log p, of rows' own answers
-  double drawn = 0.5;  ///< the share of steps whose answers the model draws itself to their prompts
+  int64_t topk = 0;          ///< > 0: over the K tokens that are likeliest to the teacher
+  double sft_alpha = 0;      ///< the weight of −log p, of rows' own answers
+  double lmbda = 0.5;        ///< the fraction of on-policy steps: the model answers itself
 };
 
 struct ObjectiveConfig {
@@ -115,7 +116,7 @@ struct ObjectiveConfig {
 
   /// Whether steps learn from answers that the model draws itself.
   bool draws() const {
-    return is_rewarded() || (kind == ObjectiveKind::kDistillation && distillation.drawn > 0);
+    return is_rewarded() || (kind == ObjectiveKind::kDistillation && distillation.lmbda > 0);
   }
   /// Whether answers are judged by rewards.
   bool is_rewarded() const { return kind == ObjectiveKind::kPolicy; }

@@ -22,11 +22,11 @@ const std::map<std::string, std::string>& flags_of_values() {
       {"objective.unpaired.disliked_weight", "--undesirable_weight"},
       {"objective.unpaired.measures_drift", "--loss_type"},
       {"objective.reward.centring", "--center_rewards_coefficient"},
-      {"objective.distillation.mixture", "--beta"},
+      {"objective.distillation.beta", "--beta"},
       {"objective.distillation.temperature", "--temperature"},
-      {"objective.distillation.top", "--gkd_logits_topk"},
-      {"objective.distillation.likelihood_weight", "--sft_alpha"},
-      {"objective.distillation.drawn", "--lmbda"},
+      {"objective.distillation.topk", "--gkd_logits_topk"},
+      {"objective.distillation.sft_alpha", "--sft_alpha"},
+      {"objective.distillation.lmbda", "--lmbda"},
       {"objective.distillation.max_new_tokens", "--max_completion_length"},
       {"objective.distillation.sampling", "--top_p, --top_k, --min_p, --repetition_penalty"},
       {"objective.distillation.stop_words", "--stop_words"},
@@ -65,12 +65,25 @@ const std::map<std::string, std::string>& flags_of_values() {
   return flags;
 }
 
-void add_differences(const std::string& key, const Json& then, const Json& now, std::string& list) {
+bool is_named(const Json& objective, const char* name) {
+  return objective.is_object() && objective.value("name", Json()) == name;
+}
+
+/// "": no flag alone says it.
+std::string flags_of(const std::string& key, const Json& objective) {
+  if (key == "objective.reference" && is_named(objective, "gkd")) return "--teacher_model";
+  const auto flags = flags_of_values().find(key);
+  return flags == flags_of_values().end() ? "" : flags->second;
+}
+
+/// objective: whose values these are, as it is now.
+void add_differences(const std::string& key, const Json& then, const Json& now,
+                     const Json& objective, std::string& list) {
   if (then == now) return;
   if (!then.is_object() || !now.is_object()) {
-    const auto flags = flags_of_values().find(key);
+    const std::string flags = flags_of(key, objective);
     list += (list.empty() ? "" : "; ") + difference_of(key, then, now);
-    if (flags != flags_of_values().end()) list += " (" + flags->second + ")";
+    if (!flags.empty()) list += " (" + flags + ")";
     return;
   }
   std::set<std::string> names;
@@ -78,7 +91,8 @@ void add_differences(const std::string& key, const Json& then, const Json& now, 
     for (const auto& [name, value] : one->items()) names.insert(name);
   }
   for (const std::string& name : names)
-    add_differences(key + "." + name, then.value(name, Json()), now.value(name, Json()), list);
+    add_differences(key + "." + name, then.value(name, Json()), now.value(name, Json()), objective,
+                    list);
 }
 
 }  // namespace
@@ -92,8 +106,9 @@ std::string difference_of(const std::string& key, const Json& then, const Json& 
 
 std::string objective_difference(const Json& then, const Json& now) {
   std::string list;
-  add_differences("objective", then, now, list);
-  return list;
+  add_differences("objective", then, now, now, list);
+  const bool is_dft = is_named(then, "dft") || is_named(now, "dft");
+  return is_dft && (then.is_null() || now.is_null()) ? list + " (--enable_dft_loss)" : list;
 }
 
 }  // namespace danlu::settings

@@ -9,7 +9,7 @@ namespace danlu::settings {
 /// "KEY: VALUE then, VALUE now".
 std::string difference_of(const std::string& key, const Json& then, const Json& now);
 
-/// The same of each value of two objective_identity()s that differs, with the flags that say it:
+/// The same of each value of two objective_identity()s that differ, with the flags that say it:
 /// "objective.policy.temperature: 1.0 then, 0.9 now (--temperature)".
 std::string objective_difference(const Json& then, const Json& now);
 

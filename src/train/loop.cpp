@@ -346,12 +346,18 @@ void finish_saving(Run& run) {
   }
 }
 
-/// The number of next steps whose memory is counted: one. If answers are drawn, all steps of a
-/// rollout and one more, so that a rollout is counted while gradients already have memory.
-int64_t num_counted_steps(const Run& run) {
-  const settings::Reinforcement& told = run.config.objective.policy;
-  const int64_t wanted = run.config.objective.draws() ? told.steps * told.iterations + 1 : 1;
-  return std::min(wanted, run.plan.total_steps - run.state.step);
+/// Whether memory has been counted over enough steps, of which `last` is the last: one. If answers
+/// are drawn, over all steps of a rollout and one more, so that a rollout is counted while
+/// gradients already have memory. Where chance says which steps draw, up to such a step after the
+/// first.
+bool has_counted_enough(const Run& run, int64_t steps, const StepResult& last) {
+  constexpr int64_t kMostByChance = 16;
+  const settings::ObjectiveConfig& objective = run.config.objective;
+  if (!objective.draws() || run.state.step == run.plan.total_steps) return true;
+  if (objective.is_rewarded()) return steps > objective.policy.steps * objective.policy.iterations;
+  const auto drawn = last.metrics.find("on_policy");
+  const bool has_drawn = drawn != last.metrics.end() && drawn->second > 0;
+  return steps >= kMostByChance || (steps > 1 && has_drawn);
 }
 
 /// An evaluation in whose midst a signal stopped the run, which it goes on with.
@@ -367,8 +373,16 @@ void evaluate_what_was_stopped(Run& run, SlowWatch& watch) {
 /// What a last step is followed by, of a step that --early_stop_interval made the last.
 void stop_early(Run& run, const data::StepBatches& batches, const StepResult& result,
                 const std::function<void()>& log_step) {
-  log::info("stopped early after step {}: {} evaluations in a row found no better loss than {:.4f}",
-            run.state.step, run.progress.evaluations_since_best, run.progress.best_loss);
+  const RunProgress& progress = run.progress;
+  if (run.config.objective.is_rewarded()) {
+    log::info(
+        "stopped early after step {}: {} evaluations in a row found no better reward than {:.4f}",
+        run.state.step, progress.evaluations_since_best, -progress.best_loss);
+  } else {
+    log::info(
+        "stopped early after step {}: {} evaluations in a row found no better loss than {:.4f}",
+        run.state.step, progress.evaluations_since_best, progress.best_loss);
+  }
   if (run.progress.window.steps > 0) log_step();
   refuse_untrained(run);
   check_last_update(run, batches, result.skipped);
@@ -383,7 +397,6 @@ void take_steps(Run& run) {
   evaluate_what_was_stopped(run, watch);
   double elapsed_s = 0;
   int64_t steps_here = 0;
-  const int64_t counted = num_counted_steps(run);
   while (run.state.step < run.plan.total_steps &&
          !run.progress.stops_early(run.config.output.early_stop)) {
     const double begin = steady_now_s(), epoch = std::floor(run.stream.epoch());
@@ -394,8 +407,9 @@ void take_steps(Run& run) {
     if (is_first && !draws) run.counted.begin_step(run.state);
     StepResult result = take_step(run, batches, watch);
     result.metrics.merge(run.stream.figures());
-    if (steps_here + 1 == counted)
-      run.counted.end_step(counted, run.planned, run.state, run.ranks, run.config.output.directory);
+    if (has_counted_enough(run, steps_here + 1, result))
+      run.counted.end_step(steps_here + 1, run.planned, run.state, run.ranks,
+                           run.config.output.directory);
     const double step_s = steady_now_s() - begin;
     elapsed_s += step_s;
     ++steps_here;

@@ -21,6 +21,7 @@
 #include "text/template_record.h"
 #include "text/trained_part.h"
 #include "train/default_system.h"
+#include "train/rollouts/row_prompt.h"
 
 namespace danlu::train {
 namespace {
@@ -369,6 +370,11 @@ PreparedData prepare_data(const TrainConfig& config, const PreparedText& text,
     throw DataError(tr("[train] no usable training sample"));
   if (prepared.validation && prepared.validation->size() == 0) prepared.validation.reset();
   prepared.lengths = length_stats(*prepared.train);
+  if (config.objective.is_rewarded()) {
+    prepared.longest_prompt = prepared.lengths.max;
+  } else if (config.objective.draws()) {
+    prepared.longest_prompt = longest_prompt(*prepared.train);
+  }
   if (prepared.media) measure_pictures(prepared);
   prepared.content_hash = prepared.train->content_hash();
   return prepared;

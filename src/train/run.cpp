@@ -24,6 +24,7 @@
 #include "train/start/precompute.h"
 #include "train/start/prepared.h"
 #include "train/start/settle.h"
+#include "train/start/teacher.h"
 #include "train/throughput.h"
 
 namespace danlu::train {
@@ -174,9 +175,11 @@ void train(const Prepared& prepared, HeldDirectory& held, const LogFile& log_fil
 /// by then.
 void run_connected(const TrainConfig& agreed, const at::Device& device, const Ranks& ranks,
                    const std::shared_ptr<const Objective>& objective) {
+  require_no_cached_samples(agreed);
   OpenedModel model = open_checked(agreed);
   models::require_parts(model.source.config, device);
   models::require_routers(agreed.routers, device);
+  require_comparing(agreed, device);
   HeldDirectory held(model.config, ranks);
   const EarlierRun earlier = find_earlier_run(model.config, ranks, held.shared());
   const Inputs inputs = prepare_inputs(model, ranks);

@@ -342,5 +342,25 @@ TEST(StagesOf, ATiedHeadBringsTheTableToTheLastStage) {
   }
 }
 
+TEST(SplitBeside, IsTheSameOfAsManyLayersElseAsEqualAsCanBe) {
+  const PipelineLayers list{.stages = 2, .layer_list = {1, 3}},
+      noops{.stages = 2, .virtual_stages = 2, .noop_layers = {0, 7}};
+  EXPECT_EQ(split_beside(list, 4, 4).layer_list, list.layer_list);
+  EXPECT_EQ(split_beside(noops, 6, 6).noop_layers, noops.noop_layers);
+  const auto sizes = [](const PipelineLayers& split, int64_t own, int64_t layers) {
+    std::vector<size_t> of_stages;
+    for (const auto& stage : place_layers(split_beside(split, own, layers), layers)) {
+      EXPECT_EQ(stage.size(), 1u);
+      of_stages.push_back(stage.front().size());
+    }
+    return of_stages;
+  };
+  EXPECT_EQ(sizes(list, 4, 6), (std::vector<size_t>{3, 3}));
+  EXPECT_EQ(sizes(list, 4, 7), (std::vector<size_t>{4, 3}));
+  EXPECT_EQ(sizes(noops, 6, 5), (std::vector<size_t>{3, 2}));
+  EXPECT_EQ(sizes({.stages = 3}, 6, 8), (std::vector<size_t>{3, 3, 2}));
+  EXPECT_EQ(sizes({}, 6, 8), (std::vector<size_t>{8}));
+}
+
 }  // namespace pipeline_test
 }  // namespace danlu::arch

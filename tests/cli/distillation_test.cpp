@@ -101,6 +101,59 @@ TEST_F(Distilled, TwoProcessesDoWhatOneDoes) {
   }
 }
 
+TEST_F(Distilled, ATeacherOfAnotherDepthIsCutByItself) {
+  Json config = Json::parse(std::ifstream(*this / "teacher.json"));
+  config["num_hidden_layers"] = config["num_hidden_layers"].get<int64_t>() + 1;
+  write("deeper.json", config.dump());
+  ok({"init", "--config", "deeper.json", "--output", "deeper", "--tokenizer",
+      good("tokenizer").string(), "--seed", "12"});
+  const std::vector<std::string> more = {"--teacher_model", "deeper", "--lmbda", "0",
+                                         "--max_steps",     "3"};
+  const auto of = [&](const std::string& to) {
+    std::vector<std::string> words = taught(to, more);
+    words.erase(std::find(words.begin(), words.end(), "--teacher_model"),
+                std::find(words.begin(), words.end(), "--teacher_model") + 2);
+    return words;
+  };
+  ok(of("one"));
+  std::vector<std::string> two = of("two");
+  two.insert(two.end(),
+             {"--pp", "2", "--decoder_first_pipeline_num_layers", "1", "--nproc_per_node", "2"});
+  ok(two);
+  expect_same_losses(*this / "one", *this / "two", 3);
+}
+
+TEST_F(Distilled, ARunGoesOnWithItsOwnTeacherAlone) {
+  const std::vector<std::string> more = {"--lmbda", "0", "--save_steps", "2", "--max_steps"};
+  const auto of = [&](const char* steps, const char* teacher) {
+    std::vector<std::string> words = taught("run", more);
+    words.emplace_back(steps);
+    *(std::find(words.begin(), words.end(), "--teacher_model") + 1) = teacher;
+    return words;
+  };
+  ok(of("2", "teacher"));
+  ok({"init", "--config", "teacher.json", "--output", "another", "--tokenizer",
+      good("tokenizer").string(), "--seed", "13"});
+  EXPECT_THAT(run(of("4", "another")).err,
+              AllOf(HasSubstr("objective.reference"), HasSubstr("(--teacher_model)")));
+}
+
+// Two turns: the first is part of the prompt.
+TEST_F(Distilled, TheModelAnswersTheLastTurn) {
+  std::string rows;
+  for (int i = 0; i < 12; ++i) {
+    rows += Json{{"query", "question " + std::to_string(i)},
+                 {"response", "answer " + std::to_string(i * 7)},
+                 {"history", {{"an earlier question", "an earlier answer"}}}}
+                .dump() +
+            "\n";
+  }
+  write("rows.jsonl", rows);
+  ok(taught("default", {"--loss_scale", "default", "--lmbda", "1", "--max_steps", "1"}));
+  ok(taught("last", {"--lmbda", "1", "--max_steps", "1"}));
+  expect_same_losses(*this / "default", *this / "last", 1);
+}
+
 TEST_F(Distilled, WhatCannotBeTaughtIsSaid) {
   std::vector<std::string> none =
       line({"rlhf", "--rlhf_type", "gkd"}, "rows.jsonl", "run", {"--tuner", "full"});

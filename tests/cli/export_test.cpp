@@ -84,6 +84,12 @@ TEST_F(Export, RowsAreTokenisedOnceForRunsToCome) {
                     "--template_mode", "rlhf"}),
                2, {"--template_mode rlhf", "danlu rlhf keeps their tokens"});
   expect_error(run({"export", "--model", model, "--to_cached_dataset"}), 2, {"names no rows"});
+  expect_error(run({"export", "--model", model, "--dataset", rows, "--to_cached_dataset",
+                    "--output_dir", "cached"}),
+               2, {"train/rows.jsonl is there already", "name another directory"});
+  expect_error(run({"export", "--model", model, "--dataset", rows, "--to_cached_dataset",
+                    "--task_type", "seq_cls", "--num_labels", "2", "--output_dir", "sorted"}),
+               2, {"--task_type seq_cls: rows with labels are not written tokenised"});
 }
 
 TEST_F(Export, OllamaGetsAFileItCanBeToldOf) {

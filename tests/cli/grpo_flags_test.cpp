@@ -42,6 +42,15 @@ class GrpoFlags : public PreferenceLines {
   }
 };
 
+// A model that all but stands still is worth the same in every evaluation.
+TEST_F(GrpoFlags, ARunThatStopsEarlySaysTheReward) {
+  const ProgramResult result = ok(grpo(
+      "run", {"--lr", "1e-9", "--eval_steps", "1", "--top_k", "1", "--early_stop_interval", "1"}));
+  EXPECT_THAT(result.err, HasSubstr("stopped early after step 2: 1 evaluations in a row found no "
+                                    "better reward than"));
+  EXPECT_EQ(steps_of(*this / "run").size(), 2u);
+}
+
 TEST_F(GrpoFlags, TheDistanceInRewards) {
   const std::vector<std::string> flags = {"--beta",         "0.5",     "--lr", "1e-2",
                                           "--lr_scheduler", "constant"};

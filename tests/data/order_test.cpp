@@ -34,7 +34,7 @@ TEST(SampleOrder, WithoutShufflingItIsFileOrder) {
 }
 
 TEST(SampleOrder, OneOrderMayBeEveryEpochs) {
-  const SampleOrder each(20, 42, true), once(20, 42, true, /*once=*/true);
+  const SampleOrder each(20, 42, true), once(20, 42, true, /*same_every_epoch=*/true);
   bool differs = false;
   for (int64_t i = 0; i < 20; ++i) {
     EXPECT_EQ(once.at(i), each.at(i));

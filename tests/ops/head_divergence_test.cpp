@@ -6,14 +6,20 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <barrier>
+#include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -57,9 +63,9 @@ TEST(HeadDivergence, IsTrlsWithItsGradients) {
       const at::Tensor found =
           head_divergence(hidden, weight, rows, ids,
                           logits_from(numbers(golden["teacher"], {tokens, vocab})), {}, {},
-                          {.mixture = wanted["beta"],
+                          {.beta = wanted["beta"],
                            .temperature = wanted["temperature"],
-                           .top = wanted["top"],
+                           .topk = wanted["top"],
                            .chunk_rows = chunk})
               .divergences_M;
       EXPECT_TRUE(at::allclose(found, numbers(wanted["divergences"], {tokens}), 1e-9, 1e-12));
@@ -121,6 +127,94 @@ TEST(HeadDivergence, IsOverTokensThatBothKnow) {
              want = torch::autograd::grad({narrow.sum()}, {hidden, weight});
   EXPECT_TRUE(at::allclose(got[0], want[0], 1e-12, 1e-12));
   EXPECT_TRUE(at::allclose(got[1], want[1], 1e-12, 1e-12));
+}
+
+TEST(HeadDivergence, HasNoLogprobsWhereNobodyAsks) {
+  const at::Tensor hidden = random_f64({3, 5}, 1).requires_grad_(true),
+                   weight = random_f64({11, 5}, 2), other = random_f64({3, 11}, 3);
+  for (const std::vector<int64_t>& some : {std::vector<int64_t>{0, 2}, std::vector<int64_t>{}}) {
+    const at::Tensor rows = whole_numbers(some);
+    const auto of = [&](bool with_logprobs) {
+      return head_divergence(hidden, weight, rows, rows, logits_from(other), {}, {},
+                             {.with_logprobs = with_logprobs});
+    };
+    const HeadDivergence with = of(true), without = of(false);
+    EXPECT_TRUE(with.logprobs_M.defined());
+    EXPECT_FALSE(without.logprobs_M.defined());
+    EXPECT_TRUE(at::equal(with.divergences_M, without.divergences_M));
+    EXPECT_TRUE(at::equal(torch::autograd::grad({with.divergences_M.sum()}, {hidden})[0],
+                          torch::autograd::grad({without.divergences_M.sum()}, {hidden})[0]));
+  }
+}
+
+/// Sums and maxima over threads that all ask for the same ones.
+class Threads {
+ public:
+  explicit Threads(size_t count) : parts_(count), meet_(static_cast<std::ptrdiff_t>(count)) {}
+  VocabularyShare share(size_t rank, int64_t first, int64_t vocab, int64_t most) {
+    return {first, vocab, most, [this, rank](at::Tensor& t) { exchange(rank, t, false); },
+            [this, rank](at::Tensor& t) { exchange(rank, t, true); }};
+  }
+
+ private:
+  void exchange(size_t rank, at::Tensor& tensor, bool largest) {
+    parts_[rank] = tensor.clone();
+    meet_.arrive_and_wait();
+    const at::Tensor all = at::stack(parts_);
+    tensor.copy_(largest ? all.amax({0}) : all.sum({0}));
+    meet_.arrive_and_wait();
+  }
+  std::vector<at::Tensor> parts_;
+  std::barrier<> meet_;
+};
+
+/// -inf where a loop over ids finds that a token is not among the K likeliest.
+at::Tensor only_likeliest(const at::Tensor& logits_MV, int64_t k) {
+  at::Tensor only = at::full_like(logits_MV, -std::numeric_limits<double>::infinity());
+  for (int64_t row = 0; row < logits_MV.size(0); ++row) {
+    for (int64_t taken = 0; taken < k; ++taken) {
+      int64_t best = -1;
+      for (int64_t id = 0; id < logits_MV.size(1); ++id) {
+        const auto logit = [&](int64_t column) { return logits_MV[row][column].item<double>(); };
+        const bool is_free = !std::isfinite(only[row][id].item<double>());
+        if (is_free && (best < 0 || logit(id) > logit(best))) best = id;
+      }
+      only[row][best] = logits_MV[row][best];
+    }
+  }
+  return only;
+}
+
+// Logits of bf16 are often alike. Whoever has the columns, K tokens are compared.
+TEST(HeadDivergence, TakesAsManyTokensWhereSomeAreAsLikely) {
+  const int64_t vocab = 11, k = 4;
+  const at::Tensor hidden = random_f64({5, 6}, 1), weight = random_f64({vocab, 6}, 2),
+                   other = (random_f64({5, vocab}, 3) * 1.5).round();
+  const at::Tensor rows = whole_numbers({0, 1, 2, 3, 4}), ids = whole_numbers({3, 7, 0, 1, 2});
+  const at::Tensor wanted =
+      head_divergence(hidden, weight, rows, ids, logits_from(only_likeliest(other, k)))
+          .divergences_M;
+  const DivergenceOptions how{.topk = k};
+  EXPECT_TRUE(at::allclose(
+      head_divergence(hidden, weight, rows, ids, logits_from(other), {}, {}, how).divergences_M,
+      wanted, 1e-12, 1e-12));
+  // Three ranks of 4, 4 and 3 columns, and one without any.
+  Threads threads(4);
+  std::vector<at::Tensor> found(4);
+  std::vector<std::thread> ranks;
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    ranks.emplace_back([&, rank] {
+      const int64_t first = std::min(vocab, 4 * static_cast<int64_t>(rank)),
+                    count = std::min<int64_t>(4, vocab - first);
+      HeadOptions options;
+      options.share = threads.share(rank, first, vocab, 4);
+      found[rank] = head_divergence(hidden, weight.narrow(0, first, count), rows, ids,
+                                    logits_from(other), options, {}, how)
+                        .divergences_M;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const at::Tensor& of_rank : found) EXPECT_TRUE(at::allclose(of_rank, wanted, 1e-12, 1e-12));
 }
 
 TEST(HeadDivergence, PutsTheWeightsGradientWhereItIsSummed) {

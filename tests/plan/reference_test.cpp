@@ -49,6 +49,43 @@ TEST(ReferenceMemory, IsThatOfTheWeightsOfItsStages) {
   }
 }
 
+// Of a teacher the last stage keeps what its head reads, for all passes of a step, and compares two
+// distributions at a time.
+TEST(TeacherMemory, IsOfTheWeightsTheHiddenStatesAndTheComparison) {
+  arch::ModelConfig teacher = of_layers(8);
+  teacher.hidden_size = 128;
+  for (const int64_t tensor : {1, 2}) {
+    for (const auto sharding : {settings::Sharding::kNone, settings::Sharding::kParameters}) {
+      Request request = training(sharding, 2);
+      request.mesh.tensor = tensor;
+      request.frozen = {teacher};
+      const auto frozen = memory_by_stage(request);
+      request.teacher = teacher;
+      const auto taught = memory_by_stage(request);
+      EXPECT_EQ(taught[0].memory.total(), frozen[0].memory.total()) << "without a head";
+      const int64_t hidden = 4 * request.pass_tokens() * 128 * 2,
+                    head = sharding == settings::Sharding::kParameters ? 320 / tensor * 128 * 2 : 0;
+      EXPECT_EQ(taught[1].memory.weights - frozen[1].memory.weights, hidden + head);
+      const int64_t logits = request.pass_tokens() * 320 / tensor;
+      EXPECT_GE(taught[1].memory.pass() - frozen[1].memory.pass(), 8 * 4 * logits)
+          << "probabilities, ratios and gradients beside the two logits";
+    }
+  }
+}
+
+TEST(FrozenMemory, OfAnotherDepthIsCutByItself) {
+  Request request = training(settings::Sharding::kNone, 2);
+  request.pipeline.layer_list = {1, 3};
+  request.frozen = {of_layers(5)};
+  const auto beside = memory_by_stage(request);
+  request.frozen.clear();
+  const auto alone = memory_by_stage(request);
+  int64_t more = 0;
+  for (size_t stage = 0; stage < alone.size(); ++stage)
+    more += beside[stage].memory.weights - alone[stage].memory.weights;
+  EXPECT_EQ(more, 2 * arch::parameter_count(of_layers(5)));
+}
+
 TEST(CriticMemory, IsThatOfASecondTraining) {
   for (const auto sharding : {settings::Sharding::kNone, settings::Sharding::kParameters}) {
     Request request = training(sharding, 1);

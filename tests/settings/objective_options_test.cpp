@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "settings/objective_difference.h"
 #include "settings/option_lines.h"
 
 namespace danlu::settings::options_test {
@@ -185,16 +186,16 @@ TEST_F(ObjectiveOptions, ATeacherIsAReferenceThatIsAlwaysHeld) {
   EXPECT_EQ(config.objective.reference, directory_ / "teacher");
   EXPECT_TRUE(config.holds_reference());
   const DistillationConfig& told = config.objective.distillation;
-  EXPECT_EQ(told.mixture, 0.5) << "of gkd, not of preferences";
-  EXPECT_EQ(told.drawn, 0.5);
-  EXPECT_EQ(told.top, 0);
+  EXPECT_EQ(told.beta, 0.5) << "of gkd, not of preferences";
+  EXPECT_EQ(told.lmbda, 0.5);
+  EXPECT_EQ(told.topk, 0);
   EXPECT_TRUE(config.objective.draws());
   EXPECT_FALSE(config.objective.is_rewarded());
   EXPECT_EQ(config.data.learnt, text::trained_part_from_name("last_round", "")) << "as in ms-swift";
   const auto more = [&](const std::vector<std::string>& words) {
     return with("rlhf", line + words);
   };
-  EXPECT_EQ(more({"--beta", "1"}).objective.distillation.mixture, 1);
+  EXPECT_EQ(more({"--beta", "1"}).objective.distillation.beta, 1);
   EXPECT_EQ(more({"--loss_scale", "default"}).data.learnt, text::TrainedPart());
   EXPECT_FALSE(more({"--lmbda", "0"}).objective.draws());
   EXPECT_EQ(more({"--max_completion_length", "9"}).longest_sample(),
@@ -207,6 +208,99 @@ TEST_F(ObjectiveOptions, ATeacherIsAReferenceThatIsAlwaysHeld) {
               HasSubstr("--teacher_model: grpo learns from rewards"));
   EXPECT_THAT(refusal("rlhf", line + std::vector<std::string>{"--beta", "1.5"}),
               HasSubstr("--beta 1.5: of gkd"));
+}
+
+class GkdOptions : public ObjectiveOptions {
+ protected:
+  std::string teacher() const { return (directory_ / "teacher").string(); }
+  std::vector<std::string> line(const std::vector<std::string>& more) const {
+    return std::vector<std::string>{"--rlhf_type", "gkd", "--teacher_model", teacher()} + more;
+  }
+  void SetUp() override {
+    ObjectiveOptions::SetUp();
+    fs::copy(directory_ / "model", teacher());
+  }
+  void change_teacher(const Json& changes) const {
+    Json config = test::tiny_config("llama");
+    config.update(changes);
+    write_json_file(fs::path(teacher()) / "config.json", config);
+  }
+};
+
+TEST_F(GkdOptions, AReferenceIsNoTeacher) {
+  const std::vector<std::string> words =
+      line({"--ref_model", (directory_ / "model").string(), "--ref_adapters", "nowhere"});
+  EXPECT_EQ(objective("rlhf", words).reference, fs::path(teacher()));
+  EXPECT_THAT(notices("rlhf", words), HasSubstr("--ref_model"));
+  for (const char* lmbda : {"0", "1"})
+    EXPECT_THAT(refusal("rlhf", line({"--lmbda", lmbda, "--precompute_ref_log_probs", "true"})),
+                HasSubstr("--precompute_ref_log_probs: a teacher's distributions"));
+}
+
+TEST_F(GkdOptions, TheTemperatureIsMsSwiftsUnlessALineSaysAnother) {
+  for (const char* profile : {"swift24", "danlu"}) {
+    SCOPED_TRACE(profile);
+    const ObjectiveConfig silent = objective("rlhf", line({"--profile", profile}));
+    EXPECT_EQ(silent.distillation.temperature, 0.9);
+    EXPECT_EQ(silent.policy.loss.temperature, 0.9) << "of answers too";
+    const ObjectiveConfig said =
+        objective("rlhf", line({"--profile", profile, "--temperature", "0.5"}));
+    EXPECT_EQ(said.distillation.temperature, 0.5);
+    EXPECT_EQ(said.policy.loss.temperature, 0.5);
+  }
+}
+
+TEST_F(GkdOptions, TheLastAnswerIsLearntUnlessAWordSaysOtherwise) {
+  const auto learnt = [&](const std::vector<std::string>& more) {
+    return with("rlhf", line(more)).data.learnt.name();
+  };
+  EXPECT_EQ(learnt({}), "last_round");
+  EXPECT_EQ(learnt({"--dtype", "fp16", "--loss_scale", "1024"}), "last_round");
+  EXPECT_EQ(learnt({"--train_on_prompt", "false"}), "last_round");
+  EXPECT_EQ(learnt({"--mask_history", "false"}), "last_round");
+  EXPECT_EQ(learnt({"--loss_scale", "default"}), "default");
+  EXPECT_EQ(learnt({"--loss_scale", "all", "--lmbda", "0"}), "all");
+  EXPECT_EQ(learnt({"--train_on_prompt", "true", "--lmbda", "0"}), "all");
+  EXPECT_THAT(refusal("rlhf", line({"--loss_scale", "all"})),
+              HasSubstr("--loss_scale: the model answers what stands before"));
+  EXPECT_THAT(refusal("rlhf", line({"--train_on_prompt", "true"})),
+              HasSubstr("--train_on_prompt: the model answers what stands before"));
+  EXPECT_THAT(refusal("rlhf", line({"--loss_scale", "last_round+ignore_empty_think"})),
+              HasSubstr("--loss_scale: empty thoughts would stand"));
+}
+
+TEST_F(GkdOptions, ATeacherThatProcessesCannotCutIsNamed) {
+  const ScopedVariable size("WORLD_SIZE", "2"), rank("RANK", "0"), local("LOCAL_RANK", "0"),
+      port("MASTER_PORT", "1"), address("MASTER_ADDR", "localhost");
+  change_teacher({{"num_hidden_layers", 3}});
+  EXPECT_EQ(refusal("rlhf", line({"--pp", "2"})), "(accepted)");
+  EXPECT_EQ(refusal("rlhf", line({"--pp", "2", "--num_layer_list", "1,1"})), "(accepted)");
+  change_teacher({{"num_hidden_layers", 1}});
+  EXPECT_THAT(refusal("rlhf", line({"--pp", "2"})),
+              HasSubstr("--teacher_model " + teacher() + ": 1 layers"));
+  change_teacher({{"num_attention_heads", 1}, {"num_key_value_heads", 1}});
+  EXPECT_THAT(refusal("rlhf", line({"--tp", "2"})),
+              HasSubstr("--teacher_model " + teacher() + ": [parallel] 2 tensor-parallel ranks"));
+  fs::remove(fs::path(teacher()) / "config.json");
+  EXPECT_NE(refusal<Error>("rlhf", line({})), "(accepted)");
+}
+
+TEST_F(ObjectiveOptions, DifferencesOfObjectivesNameTheFlags) {
+  const Json gkd = {
+      {"name", "gkd"}, {"distillation", {{"beta", 0.5}, {"lmbda", 0}}}, {"reference", "one"}};
+  Json other = gkd;
+  other["reference"] = "two";
+  other["distillation"]["beta"] = 1;
+  EXPECT_EQ(objective_difference(gkd, other),
+            "objective.distillation.beta: 0.5 then, 1 now (--beta); objective.reference: \"one\" "
+            "then, \"two\" now (--teacher_model)");
+  Json dpo = {{"name", "dpo"}, {"reference", "one"}}, changed = dpo;
+  changed["reference"] = "two";
+  EXPECT_THAT(objective_difference(dpo, changed), HasSubstr("(--ref_model)"));
+  const Json dft = {{"name", "dft"}};
+  EXPECT_EQ(objective_difference(nullptr, dft),
+            "objective: null then, {\"name\":\"dft\"} now (--enable_dft_loss)");
+  EXPECT_THAT(objective_difference(dft, nullptr), HasSubstr("(--enable_dft_loss)"));
 }
 
 TEST_F(ObjectiveOptions, ARunHoldsAReferenceWhereAdaptersDoNotGiveIt) {

@@ -27,18 +27,22 @@ void PrintTo(const TaughtMode& mode, std::ostream* out) { *out << mode.name; }
 
 const std::vector<TaughtMode>& taught_modes() {
   static const std::vector<TaughtMode> list = {
-      {"forward", {.mixture = 0, .temperature = 1}},
-      {"jsd_with_rows", {.mixture = 0.3, .temperature = 0.7, .likelihood_weight = 0.4}},
-      {"reverse_lora", {.mixture = 1, .temperature = 0.9}, Tuning::kLora},
-      {"top", {.mixture = 0.5, .temperature = 0.9, .top = 5}},
+      {"forward", {.beta = 0, .temperature = 1}},
+      {"jsd_with_rows", {.beta = 0.3, .temperature = 0.7, .sft_alpha = 0.4}},
+      {"reverse_lora", {.beta = 1, .temperature = 0.9}, Tuning::kLora},
+      {"topk", {.beta = 0.5, .temperature = 0.9, .topk = 5}},
       {"of_a_larger_one",
-       {.mixture = 0.5, .temperature = 0.9},
+       {.beta = 0.5, .temperature = 0.9},
        Tuning::kFull,
        {{"hidden_size", 48}, {"num_attention_heads", 6}, {"vocab_size", 101}}},
       {"of_a_smaller_one",
-       {.mixture = 0.5, .temperature = 0.9, .top = 7},
+       {.beta = 0.5, .temperature = 0.9, .topk = 7},
        Tuning::kFull,
-       {{"hidden_size", 16}, {"vocab_size", 93}}}};
+       {{"hidden_size", 16}, {"vocab_size", 93}}},
+      {"of_a_deeper_tied_one",
+       {.beta = 0.5, .temperature = 0.9},
+       Tuning::kFull,
+       {{"num_hidden_layers", 4}, {"tie_word_embeddings", true}}}};
   return list;
 }
 
@@ -62,12 +66,14 @@ struct TaughtPlace {
 const std::vector<TaughtPlace>& taught_places() {
   static const std::vector<TaughtPlace> list = {
       {"dp2", {.data = 2}},
+      {"zero1", {.data = 2}, parallel::Sharding::kState},
       {"zero2", {.data = 2}, parallel::Sharding::kGradients},
       {"zero3", {.data = 2}, parallel::Sharding::kParameters},
       {"tp2", {.tensor = 2}},
       {"tp2sp", {.tensor = 2, .sequence_parallel = true}},
       {"pp2", {.pipeline = 2}},
       {"cp2", {.context = {.ring = 2, .window = 2}}},
+      {"cp2_by_heads", {.context = {.ulysses = 2}}},
       {"tp2pp2", {.tensor = 2, .pipeline = 2}},
       {"tp2zero3", {.tensor = 2, .data = 2}, parallel::Sharding::kParameters}};
   return list;
@@ -121,7 +127,7 @@ Plainly plainly_of(const models::CausalLM& student, const models::CausalLM& teac
     };
     const at::Tensor own = logprobs(student, config.temperature),
                      other = logprobs(teacher, config.temperature), plain = logprobs(student, 1);
-    const double b = config.mixture;
+    const double b = config.beta;
     const at::Tensor mixed =
         at::logsumexp(at::stack({own + std::log1p(-b), other + std::log(b)}), {0});
     const auto kl = [](const at::Tensor& of, const at::Tensor& from) {
@@ -180,7 +186,7 @@ TEST(Distillation, OfTheModelItselfIsZero) {
   randomise(*twin, c.first_values);
   twin->freeze({"."});
   models::keep(*twin, config_of(c).keeping);
-  state.objective = distillation_objective({.mixture = 0.5, .temperature = 1},
+  state.objective = distillation_objective({.beta = 0.5, .temperature = 1},
                                            std::make_shared<FrozenModel>(std::move(twin)));
   const TrainConfig config = config_of(c);
   const StepResult got =

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "train/objectives/distillation.h"
 #include "train/rollout_parts.h"
+#include "train/rollouts/row_prompt.h"
 
 namespace danlu::train {
 namespace mesh_test {
@@ -50,9 +51,9 @@ Drawing repeating() {
           [](const std::function<void()>& use) { use(); }};
 }
 
-DistillationSettings settings_with(double drawn, int64_t dp_rank = 0, int64_t dp_size = 1) {
+DistillationSettings settings_with(double lmbda, int64_t dp_rank = 0, int64_t dp_size = 1) {
   DistillationSettings settings;
-  settings.drawn = drawn;
+  settings.lmbda = lmbda;
   settings.batches = {.micro_batch_size = 1,
                       .accumulation_steps = 4 / dp_size,
                       .dp_rank = dp_rank,
@@ -90,6 +91,45 @@ TEST(DistillationStream, AnswersStandBehindThePromptsOfTheRows) {
   EXPECT_NEAR(stream.figures().at("completions/mean_length"), 11.0 / 4, 1e-12);
   EXPECT_EQ(stream.figures().at("completions/clipped_ratio"), 0);
   EXPECT_EQ(stream.consumed(), 4);
+}
+
+/// Tokens 1, 2, …, of which those at `learnt` are.
+data::Sample row_with(int32_t count, const std::vector<size_t>& learnt) {
+  data::Sample row;
+  for (int32_t id = 1; id <= count; ++id) row.ids.push_back(id);
+  row.labels.assign(row.ids.size(), -100);
+  for (const size_t at : learnt) row.labels[at] = row.ids[at];
+  return row;
+}
+
+// As ms-swift, which takes the last answer away.
+TEST(RowPrompt, IsWhatStandsBeforeTheLastAnswer) {
+  using testing::ElementsAre;
+  EXPECT_THAT(prompt_of(row_with(8, {2, 3, 6, 7})), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(prompt_of(row_with(8, {2, 3, 5, 6})), ElementsAre(1, 2, 3, 4, 5)) << "a line break";
+  EXPECT_THAT(prompt_of(row_with(3, {})), ElementsAre(1, 2, 3));
+  EXPECT_THAT(prompt_of(row_with(3, {0, 1, 2})), ElementsAre());
+  // The targets of tokens 2, 3 and 4 stand at the tokens before.
+  data::Sample window = row_with(4, {});
+  window.labels = {-100, 3, 4, -100};
+  window.labels_are_targets = true;
+  EXPECT_THAT(prompt_of(window), ElementsAre(1, 2));
+  EXPECT_EQ(longest_prompt(*answered_rows()), 3 + kRows - 1);
+}
+
+TEST(DistillationStream, ARowWithoutAPromptIsNamed) {
+  const auto rows = std::make_shared<data::VectorSource>(
+      std::vector<data::Sample>{row_with(4, {2, 3}), row_with(4, {0, 1, 2, 3})});
+  DistillationStream stream{{rows, [](int64_t i) { return i % 2; }, repeating(),
+                             std::make_shared<const DrawingRanks>(Mesh::single())},
+                            settings_with(1),
+                            0};
+  try {
+    stream.next();
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("sample 1: all of it is learnt"));
+  }
 }
 
 TEST(DistillationStream, StepsThatDoNotDrawAreTheRows) {

@@ -234,8 +234,9 @@ std::vector<OptionSpec> foreign_eval_options() {
       unavailable({"samples"}, "--limit takes the first rows of each task"),
       unavailable({"eval_url"}, "models are examined here, not asked over a network", {},
                   tr("--model DIR names the model that answers there")),
-      ignored({"eval_num_proc", "eval_dataset_args"},
-              "texts go through the model together, and a benchmark is asked as --style has it"),
+      ignored({"eval_num_proc"}, "texts go through the model together"),
+      unavailable({"eval_dataset_args"}, "a benchmark is asked as --style has it", {},
+                  tr("--num_fewshot says how many examples, --tasks may name single subjects")),
   };
 }
 

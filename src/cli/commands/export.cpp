@@ -10,10 +10,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "base/shell_quote.h"
 #include "cli/command.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_options.h"
+#include "cli/commands/hub_choice.h"
 #include "weights/lora/peft.h"
 
 namespace danlu::cli {
@@ -132,7 +134,7 @@ std::vector<OptionSpec> rows() {
        .group = group},
       {.name = "val_dataset", .type = OptionType::kList, .help = "held-out rows", .group = group},
       {.name = "template_mode",
-       .help = "whose rows: train, of danlu sft, are written; the others are not",
+       .help = "train: rows of danlu sft are written; rows of other trainings are not",
        .group = group}};
   for (const char* name : kOfRows)
     specs.push_back({.name = name, .help = "as danlu sft has it", .group = group});
@@ -145,10 +147,12 @@ std::vector<OptionSpec> foreign() {
       ignored({"export_device", "device_map", "infer_backend", "quant_n_samples",
                "quant_batch_size", "mtp_num_layers", "bnb_4bit_compute_dtype"},
               "weights are written a tensor at a time, from the files alone"),
-      ignored_switch(
-          {"trust_remote_code", "export_legacy_format", "use_hf", "load_data_args", "load_args",
-           "linear_decoupled_in_proj", "save_safetensors", "safe_serialization"},
-          "weights are always saved as safetensors"),
+      ignored_switch({"trust_remote_code"}, "no code of a model is ever run"),
+      ignored_switch({"load_data_args", "load_args"}, "files say what they are"),
+      ignored_switch({"export_legacy_format", "linear_decoupled_in_proj", "save_safetensors",
+                      "safe_serialization"},
+                     "weights are always saved as safetensors"),
+      hub_choice_option("Other systems"),
       unavailable({"bnb_4bit_quant_type"}, "4 bits are NF4", {"nf4"}),
       unavailable({"push_to_hub", "hub_model_id", "hub_token", "export_hub_model_id"},
                   "nothing is sent anywhere"),
@@ -283,6 +287,12 @@ int export_rows(const Options& options) {
         tr("[export] {} {}: rows of two answers, and those of judges, are not written tokenised",
            options.given_as("template_mode"), mode),
         tr("name the rows themselves in --dataset: danlu rlhf keeps their tokens in its cache"));
+  }
+  if (lower_case(options.get_string_or("task_type", "")) == "seq_cls") {
+    throw UsageError(
+        tr("[export] {} seq_cls: rows with labels are not written tokenised",
+           options.given_as("task_type")),
+        tr("name the rows themselves in --dataset: danlu sft keeps their tokens in its cache"));
   }
   if (options.get_list("dataset").empty())
     throw UsageError(

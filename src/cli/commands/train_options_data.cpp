@@ -29,7 +29,8 @@ std::vector<OptionSpec> options_of_rows() {
        .group = data},
       {.name = "cached_dataset",
        .type = OptionType::kList,
-       .help = "ms-swift's: train/ of what danlu export --to_cached_dataset wrote, beside dataset",
+       .help = "ms-swift's: train/ of what danlu export --to_cached_dataset wrote, beside dataset; "
+               "without val_ratio nothing is held out of either",
        .group = data},
       {.name = "cached_val_dataset",
        .type = OptionType::kList,

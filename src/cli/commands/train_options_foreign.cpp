@@ -52,7 +52,8 @@ std::vector<OptionSpec> without_effect() {
               "figures go to TensorBoard files and logging.jsonl; nothing is sent anywhere"),
       unavailable({"use_swanlab"},
                   "figures go to TensorBoard files and logging.jsonl; nothing is sent anywhere"),
-      ignored_switch({"compute_accuracy"}, "the accuracy of tokens is among the figures"),
+      ignored_switch({"compute_accuracy"},
+                     "the accuracy of tokens is among the figures of danlu sft and pretrain"),
       ignored_switch({"create_checkpoint_symlink"},
                      "a run's directory always has links called best and last"),
       ignored_switch({"gc_collect_after_offload"}, "memory is freed where it is last used"),
@@ -193,7 +194,9 @@ std::vector<OptionSpec> data_and_run() {
            "profile_save_path", "profile_export_type", "profile_data_simplification"},
           "profiling is not in this version"),
       unavailable({"enable_high_availability", "elastic"},
-                  "this version trains in one process"),
+                  "a run that lost a process goes on from its last checkpoint", {},
+                  tr("danlu launch --max_restarts N begins it again, with --min_ranks on fewer "
+                     "processes")),
   };
 }
 

@@ -123,7 +123,8 @@ std::vector<OptionSpec> train_model_options() {
       {.name = "freeze_parameters_regex", .help = "ms-swift's: one more of them", .group = tuner},
       {.name = "freeze_parameters_ratio",
        .type = OptionType::kFloat,
-       .help = "ms-swift's: so large a part of the model's parameters stays, from the first on",
+       .help = "ms-swift's: the share of the model's parameters, counted from the first one in "
+               "transformers' order, that stays as it is",
        .range = at_least(0).up_to(1),
        .group = tuner},
       {.name = "trainable_parameters",
@@ -148,8 +149,8 @@ std::vector<OptionSpec> train_model_options() {
        .group = tuner},
       {.name = "use_llama_pro",
        .type = OptionType::kBool,
-       .help = "LLaMA-Factory's: the layers are those that an expanded model has more than its "
-               "base, at the end of equal runs",
+       .help = "LLaMA-Factory's: freeze_trainable_layers counts the layers that LLaMA Pro added; "
+               "each stands behind an equal number of the base's layers",
        .group = tuner},
       {.name = "freeze_vit",
        .type = OptionType::kBool,

@@ -38,14 +38,14 @@ std::vector<OptionSpec> train_preference_options() {
       {.name = "lmbda",
        .type = OptionType::kFloat,
        .default_text = "0.5",
-       .help = "of gkd: the share of steps that learn from answers which the model draws itself to "
-               "their prompts (max_completion_length, temperature, …); the others, from those of "
-               "the rows",
+       .help = "of gkd: the fraction of on-policy steps: the model answers the rows' prompts "
+               "itself (max_completion_length, temperature, …) and learns from these answers; in "
+               "the other steps it learns from the rows' answers",
        .range = at_least(0).up_to(1),
        .group = group},
       {.name = "gkd_logits_topk",
        .type = OptionType::kInt,
-       .help = "of gkd: compare the distributions over so many tokens that are likeliest to the "
+       .help = "of gkd: compare the distributions over the K tokens that are likeliest to the "
                "teacher (default: over all)",
        .range = at_least(1),
        .group = group},
@@ -61,8 +61,8 @@ std::vector<OptionSpec> train_preference_options() {
        .type = OptionType::kFloat,
        .default_text = "0.1",
        .help = "how far answers may leave the reference: less is farther; of orpo the weight of "
-               "the odds; of gkd (default: 0.5) 0 for the teacher's divergence from the model, 1 "
-               "for the model's from the teacher, between them Jensen-Shannon's",
+               "the odds; of gkd (default: 0.5) 0 for forward KL, KL(teacher||model), 1 for "
+               "reverse KL, KL(model||teacher), between them Jensen-Shannon's divergence",
        .aliases = {"dpo_beta", "pref_beta"},
        .range = at_least(0),
        .group = group},

@@ -38,7 +38,9 @@ OptionSpec amount(const char* group, std::string name, std::string fallback, std
 }
 
 std::vector<OptionSpec> drawing() {
-  OptionSpec temperature = amount(kDrawing, "temperature", "1", "of the answers that are drawn");
+  OptionSpec temperature =
+      amount(kDrawing, "temperature", "1",
+             "of the answers that are drawn; of gkd (default: 0.9) of the loss too");
   temperature.range = above(0);
   OptionSpec top_p = amount(kDrawing, "top_p", "1",
                             "draw from the likeliest tokens, which together "

@@ -129,7 +129,7 @@ std::vector<OptionSpec> train_run_options() {
        .group = run},
       {.name = "early_stop_interval",
        .type = OptionType::kInt,
-       .help = "the run ends after so many evaluations in a row without a better loss",
+       .help = "the run ends after so many evaluations in a row without a better loss, or reward",
        .aliases = {"early_stopping_steps", "early_stopping_patience"},
        .range = at_least(1),
        .group = run},

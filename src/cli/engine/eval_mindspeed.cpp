@@ -26,8 +26,15 @@ bool is_mindspeed(const std::string& style) { return style.starts_with("mindspee
 
 Options with_named_style(const Options& given) {
   Options options = given;
-  if (given.get_string_or("eval_backend", "") == "OpenCompass" && !given.is_given("style"))
+  if (given.get_string_or("eval_backend", "") == "OpenCompass") {
+    const std::string named = given.get_string("style");
+    if (given.is_given("style") && named != "opencompass") {
+      throw UsageError(tr("[{}] asks in the style {}, but {} is named",
+                          given.given_as("eval_backend"), "opencompass", named),
+                       tr("leave one of them out"));
+    }
     options = options.with("style", "opencompass", given.given_as("eval_backend"));
+  }
   for (const auto& [flag, style] : kStyleFlags) {
     if (!given.get_bool_or(flag, false)) continue;
     const std::string named = options.get_string("style");

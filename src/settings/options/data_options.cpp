@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "data/tokenized_dataset.h"
 #include "settings/options/from_options.h"
 #include "settings/options/media_flags.h"
@@ -75,7 +76,15 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   data.validation_ratio =
       options.get_float_or("val_ratio", of.task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
   // Who wrote them held out what was to be.
-  if (!cached.empty() && !options.is_given("val_ratio")) data.validation_ratio = 0;
+  if (!cached.empty() && !options.is_given("val_ratio")) {
+    if (data.validation_ratio > 0 && data.validation.empty()) {
+      log::notice(
+          "{}: nothing is held out; --cached_val_dataset, --val_dataset or --val_ratio "
+          "does",
+          options.given_as("cached_dataset"));
+    }
+    data.validation_ratio = 0;
+  }
   data.megatron_split = split_from(options);
   data.max_length = max_length_from(options, of.window);
   data.truncation = options.get_string("truncation");

@@ -9,6 +9,7 @@
 
 #include "arch/shard.h"
 #include "base/error.h"
+#include "base/pattern.h"
 
 namespace danlu::settings {
 namespace {
@@ -33,6 +34,29 @@ std::vector<arch::ParamSpec> own_parameters(const arch::ModelConfig& model) {
   return own;
 }
 
+/// Whether transformers has the norm behind the matrices of its layer: in modules that are called
+/// as Llama's are.
+bool stands_last(const arch::ParamSpec& spec) {
+  using arch::Role;
+  static const std::vector<Role> kNorms = {Role::kAttentionNorm, Role::kPostAttentionNorm,
+                                           Role::kMlpNorm, Role::kPostMlpNorm};
+  return spec.layer >= 0 && spec.name.starts_with("model.layers.") &&
+         std::find(kNorms.begin(), kNorms.end(), spec.role) != kNorms.end();
+}
+
+/// The same in the order of transformers' model.parameters().
+std::vector<arch::ParamSpec> in_transformers_order(std::vector<arch::ParamSpec> all) {
+  for (auto begin = all.begin(); begin != all.end();) {
+    const auto end = std::find_if(begin, all.end(), [&](const arch::ParamSpec& spec) {
+      return spec.layer != begin->layer || spec.tower_place != begin->tower_place;
+    });
+    std::stable_partition(begin, end,
+                          [](const arch::ParamSpec& spec) { return !stands_last(spec); });
+    begin = end;
+  }
+  return all;
+}
+
 int64_t elements_of(const arch::ParamSpec& spec) {
   int64_t elements = 1;
   for (const int64_t size : spec.shape) elements *= size;
@@ -42,7 +66,7 @@ int64_t elements_of(const arch::ParamSpec& spec) {
 /// As ms-swift counts: parameters from the first on, as long as they are no more than this part.
 Patterns first_part(const arch::ModelConfig& model, double part) {
   if (part >= 1) return {"."};
-  const std::vector<arch::ParamSpec> all = own_parameters(model);
+  const std::vector<arch::ParamSpec> all = in_transformers_order(own_parameters(model));
   int64_t whole = 0, taken = 0;
   for (const arch::ParamSpec& spec : all) whole += elements_of(spec);
   Patterns patterns;
@@ -71,8 +95,8 @@ std::vector<int64_t> trained_layers(const Options& options, int64_t count, int64
   }
   if (count <= 0 || layers % count != 0) {
     throw UsageError(
-        tr("[freeze] {} {}: {} layers are no whole runs of so many, at whose ends an "
-           "expanded model has its new layers",
+        tr("[freeze] {} {}: LLaMA Pro adds a layer behind every so many, and {} layers are no "
+           "multiple of that number of new ones",
            flag, count, layers));
   }
   for (int64_t layer = layers / count - 1; layer < layers; layer += layers / count)
@@ -125,30 +149,60 @@ Patterns by_layers(const Options& options, const arch::ModelConfig& model) {
 /// Whether the line speaks of layers as LLaMA-Factory does, whose freeze tuner trains two of them
 /// where nothing says how many.
 bool speaks_of_layers(const Options& options, Tuner tuner) {
-  for (const char* name : {"freeze_trainable_layers", "freeze_trainable_modules",
-                           "freeze_extra_modules", "use_llama_pro"})
+  for (const char* name :
+       {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules"})
     if (options.is_given(name)) return true;
+  if (options.get_bool_or("use_llama_pro", false)) return true;
   return tuner == Tuner::kFreeze && options.profile().name == "llamafactory" &&
          !options.is_given("freeze");
+}
+
+/// Errors: UsageError, with the flag and the word as typed, where the pattern is none or matches no
+/// parameter.
+void require_found(const std::string& flag, const std::string& word, const std::string& pattern,
+                   const arch::ModelConfig& model) {
+  const std::vector<arch::ParamSpec> all = arch::parameters_of(model);
+  try {
+    const Pattern expression(pattern);
+    for (const arch::ParamSpec& spec : all)
+      if (expression.is_found_in(spec.name)) return;
+  } catch (const PatternError& error) {
+    throw UsageError(tr("[freeze] {}: {}", flag, error.what()), error.hint());
+  }
+  throw UsageError(tr("[freeze] {} '{}' matches no parameter; names look like '{}', '{}'", flag,
+                      word, all.front().name, all[all.size() / 2].name));
 }
 
 }  // namespace
 
 std::vector<std::string> freeze_patterns(const Options& options, Tuner tuner,
                                          const arch::ModelConfig& model) {
-  Patterns patterns = options.get_list("freeze");
+  Patterns patterns;
   const auto add = [&](const Patterns& more) {
     patterns.insert(patterns.end(), more.begin(), more.end());
   };
-  if (options.has_value("freeze_parameters_regex"))
-    patterns.push_back(options.get_string("freeze_parameters_regex"));
+  const auto add_typed = [&](const char* option, const std::string& word, bool trains,
+                             const std::string& pattern) {
+    require_found(options.given_as(option), word, pattern, model);
+    patterns.push_back((trains ? "!" : "") + pattern);
+  };
+  for (const std::string& word : options.get_list("freeze")) {
+    const bool trains = word.starts_with('!');
+    add_typed("freeze", word, trains, word.substr(trains ? 1 : 0));
+  }
+  if (options.has_value("freeze_parameters_regex")) {
+    const std::string word = options.get_string("freeze_parameters_regex");
+    add_typed("freeze_parameters_regex", word, /*trains=*/false, word);
+  }
   if (options.has_value("freeze_parameters_ratio"))
     add(first_part(model, options.get_float("freeze_parameters_ratio")));
   if (tuner == Tuner::kFreeze && speaks_of_layers(options, tuner)) add(by_layers(options, model));
   for (const std::string& prefix : options.get_list("trainable_parameters"))
-    patterns.push_back("!^" + escaped(prefix));
-  if (options.has_value("trainable_parameters_regex"))
-    patterns.push_back("!" + options.get_string("trainable_parameters_regex"));
+    add_typed("trainable_parameters", prefix, /*trains=*/true, "^" + escaped(prefix));
+  if (options.has_value("trainable_parameters_regex")) {
+    const std::string word = options.get_string("trainable_parameters_regex");
+    add_typed("trainable_parameters_regex", word, /*trains=*/true, word);
+  }
   return patterns;
 }
 

@@ -28,6 +28,7 @@
 #include "settings/options/schedule_options.h"
 #include "settings/options/sharding.h"
 #include "settings/options/task_options.h"
+#include "settings/options/teacher.h"
 #include "settings/options/vision_options.h"
 #include "settings/options/with_model.h"
 #include "settings/run_plan.h"
@@ -177,13 +178,7 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
   config.data = data_from(
       command.options,
       {config.task, config.seed, longest_sample(command.verb, model), command.is_planned});
-  config.data.learnt = learnt_from(command.options);
-  // As in ms-swift: what a teacher is asked about is an answer.
-  const bool names_part = command.options.is_given("loss_scale") ||
-                          command.options.is_given("train_on_prompt") ||
-                          command.options.is_given("mask_history");
-  if (config.objective.kind == ObjectiveKind::kDistillation && !names_part)
-    config.data.learnt = text::trained_part_from_name("last_round", "last_round");
+  config.data.learnt = learnt_of(command.options, config.objective);
   config.data.uses_template = uses_template(command.options, config.task, config.objective);
   config.batch = batch_from(command.options);
   return config;
@@ -251,6 +246,7 @@ Read read_config(const std::string& verb, const Options& given, const RankPlace&
   config.objective.policy.steps = steps_of_rollout(config);
   config.batch = checked;
   take(check_with_model(options, model, config), config);
+  if (!is_planned) check_teacher(config, model);
   return {std::move(config), std::move(model)};
 }
 

@@ -63,35 +63,6 @@ void check_saved_modules(const TrainConfig& config, const arch::ModelConfig& mod
   }
 }
 
-/// The option that the pattern comes from, of those that a line may have it from.
-std::string freezing_option(const TrainConfig& config, const std::string& pattern) {
-  const bool thaws = pattern.starts_with('!');
-  for (const char* name : {"freeze", "freeze_parameters_regex", "trainable_parameters_regex",
-                           "trainable_parameters"}) {
-    const bool is_of_this = thaws || std::string(name).starts_with("freeze");
-    if (is_of_this && config.given_as.count(name) > 0) return name;
-  }
-  return "freeze";
-}
-
-void check_freeze(const TrainConfig& config, const arch::ModelConfig& model) {
-  const std::vector<arch::ParamSpec> parameters = arch::parameters_of(model);
-  for (const std::string& pattern : config.freeze) {
-    const std::string flag = config.flag(freezing_option(config, pattern));
-    try {
-      const Pattern expression(pattern.substr(pattern.starts_with('!') ? 1 : 0));
-      const bool found = std::any_of(
-          parameters.begin(), parameters.end(),
-          [&](const arch::ParamSpec& parameter) { return expression.is_found_in(parameter.name); });
-      if (found) continue;
-    } catch (const PatternError& error) {
-      throw UsageError(tr("[freeze] {}: {}", flag, error.what()), error.hint());
-    }
-    throw UsageError(tr("[freeze] {} '{}' matches no parameter; names look like '{}', '{}'", flag,
-                        pattern, parameters.front().name, parameters[parameters.size() / 2].name));
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> layers_called(const std::string& word, const arch::ModelConfig& model) {
@@ -130,7 +101,6 @@ void check_module_names(const TrainConfig& config, const arch::ModelConfig& mode
     check_lora_targets(config, model);
     check_saved_modules(config, model);
   }
-  check_freeze(config, model);
 }
 
 }  // namespace danlu::settings

@@ -15,7 +15,7 @@ namespace danlu::settings {
 /// words that are no such name.
 std::vector<std::string> layers_called(const std::string& word, const arch::ModelConfig& model);
 
-/// --lora_target, --lora_modules_to_save and --freeze. Errors: UsageError naming flag and word
+/// --lora_target and --lora_modules_to_save. Errors: UsageError naming flag and word
 /// where one chooses nothing, with the names that there are.
 void check_module_names(const TrainConfig& config, const arch::ModelConfig& model);
 

@@ -7,6 +7,7 @@
 #include "base/lower_case.h"
 #include "base/option_text.h"
 #include "settings/model_source.h"
+#include "settings/options/loss_scale.h"
 #include "settings/options/model_names.h"
 #include "settings/options/reinforcement_options.h"
 
@@ -191,6 +192,12 @@ void check_reference_adapters(const Options& options, const ObjectiveConfig& con
 void take_precomputing(const Options& options, ObjectiveConfig& config) {
   if (!options.get_bool("precompute_ref_log_probs")) return;
   const std::string flag = options.given_as("precompute_ref_log_probs");
+  if (config.kind == ObjectiveKind::kDistillation) {
+    throw UsageError(tr("[train] {}: a teacher's distributions are too large to be kept, and it is "
+                        "held in the training",
+                        flag),
+                     tr("leave it out"));
+  }
   if (config.draws()) {
     throw UsageError(
         tr("[train] {}: the answers of {} are drawn in the run, and not known before it", flag,
@@ -245,16 +252,20 @@ void take_process_reward(const Options& options, ObjectiveConfig& config) {
   }
 }
 
-/// The one number of a divergence between 0 and 1; without a flag the middle, as in ms-swift and
-/// TRL.
-double mixture_from(const Options& options) {
+/// That of gkd; without a flag the middle, as in ms-swift and TRL.
+double divergence_beta_from(const Options& options) {
   if (!options.is_given("beta")) return 0.5;
   const double beta = options.get_float("beta");
   if (beta <= 1) return beta;
-  throw UsageError(
-      tr("[train] {} {}: of gkd it is between 0 (the teacher's divergence from the "
-         "model) and 1 (the model's from the teacher)",
-         options.given_as("beta"), beta));
+  throw UsageError(tr("[train] {} {}: of gkd it is between 0 (forward KL) and 1 (reverse KL)",
+                      options.given_as("beta"), beta));
+}
+
+/// Of the loss and of on-policy answers; where neither the line nor a profile says one, ms-swift's
+/// and TRL's.
+double gkd_temperature_from(const Options& options) {
+  return options.is_set("temperature") ? options.get_float("temperature")
+                                       : DistillationConfig().temperature;
 }
 
 void take_distillation(const Options& options, ObjectiveConfig& config) {
@@ -265,12 +276,13 @@ void take_distillation(const Options& options, ObjectiveConfig& config) {
   }
   config.reference =
       locate_beside(options.get_string("teacher_model"), options.given_as("teacher_model"));
-  config.distillation = {.mixture = mixture_from(options),
-                         .temperature = options.get_float("temperature"),
-                         .top = options.get_int_or("gkd_logits_topk", 0),
-                         .likelihood_weight = options.get_float("sft_alpha"),
-                         .drawn = options.get_float("lmbda")};
+  config.distillation = {.beta = divergence_beta_from(options),
+                         .temperature = gkd_temperature_from(options),
+                         .topk = options.get_int_or("gkd_logits_topk", 0),
+                         .sft_alpha = options.get_float("sft_alpha"),
+                         .lmbda = options.get_float("lmbda")};
   config.policy = drawing_from(options);
+  config.policy.loss.temperature = config.distillation.temperature;
 }
 
 void take_policy(const Options& options, ObjectiveConfig& config) {
@@ -350,12 +362,42 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   refuse_rewarding_teacher(options, *method);
   config.name = method->name;
   method->take(options, config);
-  if (options.has_value("ref_model"))
-    config.reference =
-        locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
-  check_reference_adapters(options, config);
+  if (method->takes_reference()) {
+    if (options.has_value("ref_model"))
+      config.reference =
+          locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
+    check_reference_adapters(options, config);
+  }
   take_precomputing(options, config);
   return config;
+}
+
+text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objective) {
+  const text::TrainedPart said = learnt_from(options);
+  if (objective.kind != ObjectiveKind::kDistillation) return said;
+  const bool by_switch =
+      options.get_bool_or("train_on_prompt", false) || options.get_bool_or("mask_history", false);
+  const bool is_said = by_switch || names_learnt_part(options);
+  const text::TrainedPart learnt =
+      is_said ? said : text::trained_part_from_name("last_round", "last_round");
+  if (!objective.draws()) return learnt;
+  const std::string flag =
+      options.given_as(names_learnt_part(options) ? "loss_scale" : "train_on_prompt");
+  const std::string hint = tr("--lmbda 0 learns from the answers of the rows");
+  if (learnt.base == text::TrainedPart::Base::kAll) {
+    throw UsageError(
+        tr("[train] {}: the model answers what stands before the part that is learnt, and "
+           "here all of a row is",
+           flag),
+        hint);
+  }
+  if (!learnt.empty_thoughts) {
+    throw UsageError(tr("[train] {}: empty thoughts would stand in the prompts that the model "
+                        "answers",
+                        flag),
+                     hint);
+  }
+  return learnt;
 }
 
 std::optional<arch::ScoreHead> score_from(const Options& options,

@@ -15,6 +15,11 @@ namespace danlu::settings {
 /// has not, and for flags that contradict each other.
 ObjectiveConfig objective_from(const std::string& verb, const Options& options);
 
+/// Which part of each conversation is learnt: what the line says, and of gkd, where it says
+/// nothing, the last answer, as in ms-swift. Errors: as learnt_from; UsageError for parts before
+/// which there is no prompt that the model could answer itself.
+text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objective);
+
 /// The head that a run of that objective trains where the model has none yet, as the system whose
 /// line is typed keeps it; nullopt: the vocabulary's.
 std::optional<arch::ScoreHead> score_from(const Options& options, const ObjectiveConfig& objective);

@@ -163,10 +163,14 @@ void read_offload(const Options& options, const SharingOf& of, SharingOptions& s
       throw UsageError(tr("[train] --activation_offload file: no directory was named"),
                        tr("--offload_dir DIR has a file of that directory hold them"));
     }
-    if (!what.empty() || is_fsdps)
+    const bool has_state_alone = sharing.wants_state_in_host && !is_fsdps && !is_named("params");
+    if (has_state_alone) {
+      log::notice("the optimizer's state is in host memory; --offload_dir DIR has a file hold it");
+    } else if (!what.empty() || is_fsdps) {
       log::notice(
           "offload: parameters and state are in host memory; --offload_dir DIR has files "
           "hold them");
+    }
     return;
   }
   const fs::path directory = options.get_string("offload_dir");

@@ -14,9 +14,9 @@
 namespace danlu::train {
 namespace {
 
-constexpr const char* kTaught = "taught";
+constexpr const char* kTeacherHidden = "teacher_hidden";
 constexpr const char* kDivergence = "divergence";
-constexpr const char* kLikelihood = "sft_loss";
+constexpr const char* kSftLoss = "sft_loss";
 
 class Distillation : public Objective {
  public:
@@ -27,8 +27,8 @@ class Distillation : public Objective {
         head_(std::make_shared<const models::FrozenHead>(teacher_->stage())) {}
 
   std::vector<std::string> metrics() const override {
-    if (config_.likelihood_weight == 0) return {};
-    return {kDivergence, kLikelihood};
+    if (config_.sft_alpha == 0) return {};
+    return {kDivergence, kSftLoss};
   }
 
   double weight(const data::Batch& batch) const override {
@@ -43,7 +43,8 @@ class Distillation : public Objective {
       // The hidden states are kept, and not the logits, which are a vocabulary for each token.
       of.run(parts.batches(), {},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput&) {
-               columns[i][kTaught] = head_->rows(hidden_nH, TargetRows(*parts.batches()[i]).rows_M);
+               columns[i][kTeacherHidden] =
+                   head_->rows(hidden_nH, TargetRows(*parts.batches()[i]).rows_M);
              });
     });
     return columns;
@@ -54,23 +55,26 @@ class Distillation : public Objective {
                 double scale) const override {
     const TargetRows targets(batch);
     // The backward asks once more.
-    const auto taught = [head = head_, rows_MH = columns.at(kTaught)](
-                            int64_t begin, int64_t count, const ops::HeadColumns& of_head) {
+    const auto of_teacher = [head = head_, rows_MH = columns.at(kTeacherHidden)](
+                                int64_t begin, int64_t count, const ops::HeadColumns& of_head) {
       return head->logits(rows_MH.narrow(0, begin, count), of_head);
     };
-    const ops::HeadDivergence found = policy.divergence(
-        hidden_nH, input, targets.rows_M, targets.ids_M, taught,
-        {.mixture = config_.mixture, .temperature = config_.temperature, .top = config_.top});
+    const bool is_on_policy = batch.token_columns.count(kDrawnColumn) > 0;
+    const bool has_sft_loss = config_.sft_alpha > 0 && !is_on_policy;
+    const ops::HeadDivergence found =
+        policy.divergence(hidden_nH, input, targets.rows_M, targets.ids_M, of_teacher,
+                          {.beta = config_.beta,
+                           .temperature = config_.temperature,
+                           .topk = config_.topk,
+                           .with_logprobs = has_sft_loss});
     Loss loss;
     loss.sum = found.divergences_M.to(at::kDouble).sum();
-    if (config_.likelihood_weight > 0) {
-      const at::Tensor count = at::scalar_tensor(targets.rows_M.numel(), at::kLong);
-      loss.metrics[kDivergence] = {loss.sum.detach(), count};
-      if (batch.token_columns.count(kDrawnColumn) == 0) {
-        const at::Tensor likelihood = found.logprobs_M.to(at::kDouble).sum();
-        loss.metrics[kLikelihood] = {-likelihood.detach(), count};
-        loss.sum = loss.sum - likelihood * config_.likelihood_weight;
-      }
+    const at::Tensor count = at::scalar_tensor(targets.rows_M.numel(), at::kLong);
+    if (config_.sft_alpha > 0) loss.metrics[kDivergence] = {loss.sum.detach(), count};
+    if (has_sft_loss) {
+      const at::Tensor sft_loss = -found.logprobs_M.to(at::kDouble).sum();
+      loss.metrics[kSftLoss] = {sft_loss.detach(), count};
+      loss.sum = loss.sum + sft_loss * config_.sft_alpha;
     }
     loss.scale = at::ones({}, loss.sum.options()) * scale;
     return loss;

@@ -12,8 +12,8 @@ namespace danlu::train {
 inline constexpr const char* kDrawnColumn = "drawn";
 
 /// The mean over targets of the divergence of the teacher's and the model's distributions
-/// (ops/head_divergence.h), and with likelihood_weight > 0 so many times −log p of the target, of
-/// batches without kDrawnColumn. Metrics, with that weight alone: divergence, sft_loss. teacher: on
+/// (ops/head_divergence.h), and with sft_alpha > 0 so many times −log p of the target, of batches
+/// without kDrawnColumn. Metrics, with that weight alone: divergence, sft_loss. teacher: on
 /// the mesh of the policy; its passes come before the step's. Collective where the teacher's
 /// parameters are shared.
 std::shared_ptr<const Objective> distillation_objective(const settings::DistillationConfig& config,

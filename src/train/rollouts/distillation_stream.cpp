@@ -5,25 +5,12 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/ignore_label.h"
 #include "base/rng.h"
 #include "train/objectives/distillation.h"
 #include "train/rollouts/drawn_answers.h"
+#include "train/rollouts/row_prompt.h"
 
 namespace danlu::train {
-namespace {
-
-/// The tokens before the first that is learnt.
-std::vector<int32_t> prompt_of(const data::Sample& sample) {
-  const auto first = std::find_if(sample.labels.begin(), sample.labels.end(),
-                                  [](int32_t label) { return label != kIgnoreLabel; });
-  const auto before = first - sample.labels.begin() +
-                      (sample.labels_are_targets && first != sample.labels.end() ? 1 : 0);
-  return {sample.ids.begin(), sample.ids.begin() + before};
-}
-
-}  // namespace
-
 DistillationStream::DistillationStream(DistillationParts parts, DistillationSettings settings,
                                        int64_t consumed)
     : parts_(std::move(parts)),
@@ -33,7 +20,7 @@ DistillationStream::DistillationStream(DistillationParts parts, DistillationSett
 bool DistillationStream::draws(int64_t first_sample) const {
   const int64_t size = parts_.rows->size(), batch = settings_.batches.global_batch_size();
   const int64_t step = first_sample / size * rows_.steps_per_epoch() + first_sample % size / batch;
-  return PythonRandom(static_cast<int64_t>(settings_.seed) + step).random() <= settings_.drawn;
+  return PythonRandom(static_cast<int64_t>(settings_.seed) + step).random() <= settings_.lmbda;
 }
 
 std::vector<data::Sample> DistillationStream::answered(const data::StepBatches& step) {
@@ -46,6 +33,13 @@ std::vector<data::Sample> DistillationStream::answered(const data::StepBatches& 
   for (int64_t number = begin; number < end; ++number) {
     infer::Request& request = requests.emplace_back();
     const std::vector<int32_t> prompt = prompt_of(parts_.rows->get(parts_.order(number)));
+    if (prompt.empty()) {
+      throw DataError(
+          tr("[train] sample {}: all of it is learnt, and no prompt is left that the model could "
+             "answer",
+             parts_.order(number)),
+          tr("--lmbda 0 learns from the answers of the rows"));
+    }
     request.prompt.assign(prompt.begin(), prompt.end());
     request.sampling = {.do_sample = true,
                         .temperature = told.loss.temperature,

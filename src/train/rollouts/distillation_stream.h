@@ -23,25 +23,25 @@ struct DistillationParts {
 
 struct DistillationSettings {
   settings::Reinforcement told;      ///< how answers are drawn
-  double drawn = 1;                  ///< the share of steps, as DistillationConfig's
+  double lmbda = 1;                  ///< the fraction of on-policy steps
   data::BatchStreamOptions batches;  ///< of a step
   std::vector<text::TokenId> stop_ids;
   int64_t num_tokens = 0;  ///< of the tokenizer
   uint64_t seed = 0;
 };
 
-/// The steps of a BatchStream. Where the step's number says so, each of its samples is one that has
-/// the tokens up to the first that is learnt, and behind them the policy's answer. Which steps, and
-/// what is drawn, are functions of numbers of samples alone, and so the same on any mesh and in a
-/// run that goes on: step s draws if Python's random.Random(seed + s).random() <= drawn, as
-/// ms-swift has it.
+/// The steps of a BatchStream, some of them on-policy: there each sample is a row's prompt
+/// (prompt_of), and behind it the policy's answer. Which steps these are, and what is drawn, are
+/// functions of numbers of samples alone, and so the same on any mesh and in a run that goes on
+/// with the same samples a step: step s is on-policy if Python's random.Random(seed + s).random()
+/// <= lmbda, as ms-swift has it.
 class DistillationStream : public data::StepStream {
  public:
   /// Errors: as data::BatchStream.
   DistillationStream(DistillationParts parts, DistillationSettings settings, int64_t consumed);
 
-  /// Errors: as data::BatchStream and infer::generate; DataError where no prompt leaves room for an
-  /// answer. Collective over all ranks.
+  /// Errors: as data::BatchStream and infer::generate; DataError for a row without a prompt, and
+  /// where no prompt leaves room for an answer. Collective over all ranks.
   data::StepBatches next() override;
   void put_back(const data::StepBatches& step) override { put_back_ = step; }
   int64_t consumed() const override { return put_back_ ? put_back_->begin : rows_.consumed(); }

@@ -26,7 +26,10 @@ void write_rows(const std::filesystem::path& directory, const data::SampleSource
   AtomicFile file(directory / "rows.jsonl");
   for (int64_t i = 0; i < samples.size(); ++i) {
     const data::Sample sample = samples.get(i);
-    if (sample.labels_are_targets || !sample.media.empty())
+    const bool has_more = sample.segments.size() > 1 || !sample.position_starts.empty() ||
+                          !sample.segment_values.empty() || !sample.segment_labels.empty() ||
+                          !sample.token_columns.empty() || !sample.media.empty();
+    if (sample.labels_are_targets || has_more)
       throw UsageError(tr("[train] sample {} is of files that were tokenised beforehand", i),
                        tr("these are what --dataset takes as they are"));
     file.write(Json{{"input_ids", sample.ids}, {"labels", sample.labels}}.dump() + "\n");
@@ -36,6 +39,18 @@ void write_rows(const std::filesystem::path& directory, const data::SampleSource
 }
 
 }  // namespace
+
+void require_no_cached_samples(const settings::TrainConfig& config) {
+  const std::filesystem::path& directory = config.data.write_to;
+  std::error_code unknown;
+  for (const char* part : {"train", "val"}) {
+    const std::filesystem::path file = directory / part / "rows.jsonl";
+    if (directory.empty() || !std::filesystem::exists(file, unknown)) continue;
+    throw UsageError(tr("[train] {} {}: {} is there already", config.flag("write_samples"),
+                        directory.string(), file.string()),
+                     tr("name another directory, or remove that one"));
+  }
+}
 
 void write_cached_samples(const settings::TrainConfig& config, const PreparedData& data) {
   require_plain(config, data);

@@ -36,10 +36,10 @@ TrainConfig with_recompute(const TrainConfig& config, const settings::RecomputeF
 Announced announce(const BannerFacts& facts, const Ranks& ranks) {
   const uint64_t available = memory_of_a_rank(facts.config, ranks, facts.device);
   const settings::ObjectiveConfig& objective = facts.config.objective;
-  // Where answers are drawn, the data's lengths are those of prompts.
-  const int64_t drawn = objective.draws() ? objective.policy.max_new_tokens : 0;
-  Announced run{facts.config, plan_request(facts.config, facts.model,
-                                           facts.data.lengths.max + drawn, facts.device)};
+  const int64_t drawn =
+      objective.draws() ? facts.data.longest_prompt + objective.policy.max_new_tokens : 0;
+  const int64_t longest = std::max(facts.data.lengths.max, drawn);
+  Announced run{facts.config, plan_request(facts.config, facts.model, longest, facts.device)};
   run.request.patches = facts.data.most_patches;
   run.request.frame_patches = facts.data.most_frame_patches;
   // One of the processors may need more than others.

@@ -1,19 +1,15 @@
 #include "train/start/begin.h"
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "models/adapters.h"
 #include "models/training_memory.h"
 #include "models/weight_files.h"
-#include "ops/pointwise.h"
 #include "parallel/agree.h"
 #include "train/objectives/make_objective.h"
 #include "train/precision.h"
 #include "train/report/banner.h"
-#include "train/rollouts/judges.h"
 #include "train/start/precompute.h"
 #include "weights/lora/peft.h"
 #include "weights/lora/trained_base.h"
@@ -125,22 +121,8 @@ std::unique_ptr<models::CausalLM> make_model(const Prepared& run) {
   return model;
 }
 
-/// Errors: ModelError where the teacher's tokens are others; DeviceError where the device compares
-/// no distributions.
-void require_teachable(const Prepared& run, const fs::path& teacher) {
-  const std::string named = fmt::format("{} {}", run.config.flag("teacher_model"),
-                                        run.config.objective.reference.string());
-  if (run.text.tokenizer)
-    require_same_tokens(*run.text.tokenizer, named, teacher,
-                        tr("a teacher is of the same family: its tokens are the model's"));
-  if (ops::computes_numbers(run.device)) return;
-  throw DeviceError(
-      tr("[train] gkd: {} compares no distributions of whole vocabularies", run.device.str()),
-      tr("train on a CPU or a GPU, or from the teacher's answers as rows: danlu sft"));
-}
-
-/// The weights that a run without adapters began with, or those that --ref_model names; nullptr
-/// where the model without its adapters is the reference. Collective.
+/// The weights that a run without adapters began with, or those that --ref_model or --teacher_model
+/// names; nullptr where the model without its adapters is the reference. Collective.
 std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
   const TrainConfig& config = run.config;
   const fs::path& named = config.objective.reference;
@@ -148,10 +130,7 @@ std::shared_ptr<const FrozenModel> make_reference(const Prepared& run) {
   if (!named.empty()) {
     settings::ModelSource other;
     other.path = named;
-    const weights::CheckpointSource opened = settings::open_model(other);
-    if (config.objective.kind == settings::ObjectiveKind::kDistillation)
-      require_teachable(run, opened.companions);
-    return load_frozen(run, opened);
+    return load_frozen(run, settings::open_model(other));
   }
   // Adapters that are trained further are part of what the model was before.
   return config.tuner == Tuner::kLora
@@ -195,8 +174,10 @@ std::shared_ptr<const FrozenModel> load_frozen(const Prepared& run,
                                                const models::Quantisation& quantisation) {
   const TrainConfig& config = run.config;
   const parallel::Mesh& mesh = run.ranks.mesh();
+  const arch::PipelineLayers split =
+      arch::split_beside(config.pipeline, run.source.config.num_layers, source.config.num_layers);
   const arch::Stage stage =
-      arch::stages_of(source.config, config.pipeline)[static_cast<size_t>(mesh.stage())];
+      arch::stages_of(source.config, split)[static_cast<size_t>(mesh.stage())];
   const at::ScalarType dtype = scalar_type_of(config.precision);
   const auto freeze = [](models::CausalLM& model) { model.freeze({"."}); };
   const auto settle = [&](models::CausalLM& model) {

@@ -60,12 +60,12 @@ void say_when_saved(const TrainConfig& config) {
 void say_room_of_answers(const Prepared& run) {
   const int64_t positions = run.source.config.max_positions;
   const int64_t wanted = run.config.objective.policy.max_new_tokens;
-  const int64_t room = positions - run.data.lengths.max;
+  const int64_t room = positions - run.data.longest_prompt;
   if (positions <= 0 || wanted <= room) return;
   log::warning(
       "{}: prompts have up to {} tokens and the model {} positions, so that such an answer "
       "is cut at {}",
-      run.config.said("max_completion_length", wanted), run.data.lengths.max, positions,
+      run.config.said("max_completion_length", wanted), run.data.longest_prompt, positions,
       std::max<int64_t>(0, room));
 }
 
@@ -89,13 +89,6 @@ void keep_earlier(const std::filesystem::path& file, int64_t step, bool evaluate
 std::unique_ptr<DistillationStream> distillation_stream_of(
     const Prepared& run, Begun& begun, const data::BatchStreamOptions& options) {
   const TrainConfig& config = run.config;
-  const auto refuse = [&](const std::string& what) {
-    throw UsageError(tr("[train] {}: answers to {} are not drawn", config.flag("lmbda"), what),
-                     tr("--lmbda 0 learns from the answers of the rows"));
-  };
-  if (run.data.most_patches > 0) refuse(tr("pictures"));
-  if (config.data.pack_sequences) refuse(tr("packs of samples"));
-  if (!run.text.tokenizer) refuse(tr("rows of ids without a tokenizer"));
   const settings::Reinforcement& told = config.objective.policy;
   const parallel::Mesh& mesh = run.ranks.mesh();
   const auto ranks = run.ranks.size() > 1
@@ -107,7 +100,7 @@ std::unique_ptr<DistillationStream> distillation_stream_of(
                         drawing_of(*begun.state.model, ranks, settings::kAnswersAtATime,
                                    {told.stop_words, run.text.tokenizer}),
                         ranks},
-      DistillationSettings{told, config.objective.distillation.drawn, options, stop_ids_of(run),
+      DistillationSettings{told, config.objective.distillation.lmbda, options, stop_ids_of(run),
                            static_cast<int64_t>(run.text.tokenizer->size()), config.seed},
       begun.consumed_samples);
 }

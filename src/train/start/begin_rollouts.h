@@ -16,8 +16,8 @@ namespace danlu::train {
 std::unique_ptr<RolloutStream> rollout_stream_of(const Prepared& run, Begun& begun, Critic* critic,
                                                  const data::BatchStreamOptions& options);
 
-/// The same where a teacher looks at the answers, and no reward. Errors: as eval::make_reward's
-/// stream; UsageError for rows with pictures, and for packs.
+/// The same where a teacher looks at the answers, and no reward. Errors: as DistillationStream.
+/// REQUIRES: the rows have passed require_teachable_rows().
 std::unique_ptr<DistillationStream> distillation_stream_of(const Prepared& run, Begun& begun,
                                                            const data::BatchStreamOptions& options);
 

@@ -41,7 +41,7 @@ bool is_complete(const TrainConfig& config, const RunPlan& plan, const TrainStat
   if (ranks.from_first(is_finished(config.output.directory) ? "finished" : "").empty())
     return false;
   if (state.step < plan.total_steps) {
-    log::info("this run is complete: {} ended it after step {}. To train on, raise it",
+    log::info("this run is complete: {} ended it after step {}. A larger number trains on",
               config.said("early_stop_interval", config.output.early_stop), state.step);
     return true;
   }

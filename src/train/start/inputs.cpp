@@ -10,6 +10,7 @@
 #include "settings/options/media_flags.h"
 #include "train/run_dir/run_dir.h"
 #include "train/run_dir/storage.h"
+#include "train/start/teacher.h"
 #include "train/visual_input.h"
 
 namespace danlu::train {
@@ -115,6 +116,7 @@ OpenedModel open_checked(const TrainConfig& agreed) {
 
 Inputs prepare_inputs(const OpenedModel& model, const Ranks& ranks) {
   PreparedText text = prepare_text(model.config, model.source.config);
+  require_teachers_tokens(model.config, text);
   const TrainConfig config = with_recorded_template(model.config, text.choice);
   require_reading_of_pictures(config, model.source.config);
   PreparedData data = ranks.in_turn(preparer_of(config, ranks), [&] {
@@ -123,6 +125,7 @@ Inputs prepare_inputs(const OpenedModel& model, const Ranks& ranks) {
   Inputs inputs{with_tokenised_template(config, data.tokenised_with), std::move(text),
                 std::move(data)};
   check_validation(inputs.config, inputs.data);
+  require_teachable_rows(inputs.config, model.source.config, inputs.text, inputs.data);
   require_samples(inputs.config, inputs.data.train->size());
   return inputs;
 }
