@@ -58,7 +58,7 @@ TEST(TeacherMemory, IsOfTheWeightsTheHiddenStatesAndTheComparison) {
     for (const auto sharding : {settings::Sharding::kNone, settings::Sharding::kParameters}) {
       Request request = training(sharding, 2);
       request.mesh.tensor = tensor;
-      request.frozen = {teacher};
+      request.frozen = {{.model = teacher}};
       const auto frozen = memory_by_stage(request);
       request.teacher = teacher;
       const auto taught = memory_by_stage(request);
@@ -76,7 +76,7 @@ TEST(TeacherMemory, IsOfTheWeightsTheHiddenStatesAndTheComparison) {
 TEST(FrozenMemory, OfAnotherDepthIsCutByItself) {
   Request request = training(settings::Sharding::kNone, 2);
   request.pipeline.layer_list = {1, 3};
-  request.frozen = {of_layers(5)};
+  request.frozen = {{.model = of_layers(5)}};
   const auto beside = memory_by_stage(request);
   request.frozen.clear();
   const auto alone = memory_by_stage(request);
