@@ -49,8 +49,11 @@ OptionTable two_systems(bool red_is_the_commands = false) {
                    .values = {{"rank", "2"}},
                    .marks = {{"green_type"}},
                    .yields_to = {"red"}});
-  out.add_profile(
-      {.name = "early", .system = "Early", .marks = {{"early_type"}}, .yields_to = {"green"}});
+  out.add_profile({.name = "early",
+                   .system = "Early",
+                   .values = {{"rank", "1"}},
+                   .marks = {{"early_type"}},
+                   .yields_to = {"green"}});
   return out;
 }
 
