@@ -144,7 +144,7 @@ TEST_F(Distilled, TheModelAnswersTheLastTurn) {
   for (int i = 0; i < 12; ++i) {
     rows += Json{{"query", "question " + std::to_string(i)},
                  {"response", "answer " + std::to_string(i * 7)},
-                 {"history", {{"an earlier question", "an earlier answer"}}}}
+                 {"history", Json::parse(R"([["an earlier question", "an earlier answer"]])")}}
                 .dump() +
             "\n";
   }

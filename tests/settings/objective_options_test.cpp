@@ -280,7 +280,8 @@ TEST_F(GkdOptions, ATeacherThatProcessesCannotCutIsNamed) {
               HasSubstr("--teacher_model " + teacher() + ": 1 layers"));
   change_teacher({{"num_attention_heads", 1}, {"num_key_value_heads", 1}});
   EXPECT_THAT(refusal("rlhf", line({"--tp", "2"})),
-              HasSubstr("--teacher_model " + teacher() + ": [parallel] 2 tensor-parallel ranks"));
+              HasSubstr("--teacher_model " + teacher() +
+                        " cannot be cut: [parallel] 2 tensor-parallel ranks"));
   fs::remove(fs::path(teacher()) / "config.json");
   EXPECT_NE(refusal<Error>("rlhf", line({})), "(accepted)");
 }

@@ -123,7 +123,7 @@ TEST_F(TrainOptions, PartsAreFrozenAndTrainedByOtherSystemsNames) {
   ASSERT_FALSE(third.empty());
   EXPECT_EQ(third.front(), "^model\\.embed_tokens\\.weight$");
   EXPECT_THAT(third, testing::Not(testing::Contains(testing::HasSubstr("lm_head"))));
-  // Of 23264 numbers 9305; transformers' layer has its norms behind its matrices.
+  // The part is 9305 of 23264 numbers; transformers' layer has its norms behind its matrices.
   const std::string layer = "^model\\.layers\\.0\\.";
   EXPECT_THAT(
       frozen({"--freeze_parameters_ratio", "0.4"}),

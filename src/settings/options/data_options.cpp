@@ -55,11 +55,17 @@ void take_order(const Options& options, DataConfig& data) {
   data.shuffles_once = data.shuffle && !every_epoch;
 }
 
-}  // namespace
+/// Who wrote cached samples held out what was to be.
+void hold_nothing_out(const Options& options, DataConfig& data) {
+  if (data.validation_ratio > 0 && data.validation.empty()) {
+    log::notice("{}: nothing is held out; --cached_val_dataset, --val_dataset or --val_ratio does",
+                options.given_as("cached_dataset"));
+  }
+  data.validation_ratio = 0;
+}
 
-DataConfig data_from(const Options& options, const DataOf& of) {
-  const bool looks = !of.is_planned;
-  DataConfig data;
+/// Where samples are kept, and of which data sets they are.
+void take_sources(const Options& options, bool looks, DataConfig& data) {
   data.cache_dir = options.has_value("cache_dir") ? fs::path(options.get_string("cache_dir"))
                                                   : data::default_cache_dir();
   data.train = options.get_list("dataset");
@@ -73,18 +79,18 @@ DataConfig data_from(const Options& options, const DataOf& of) {
       if (looks) item = locate_dataset(item, data.cache_dir);
     }
   }
+}
+
+}  // namespace
+
+DataConfig data_from(const Options& options, const DataOf& of) {
+  const bool looks = !of.is_planned;
+  DataConfig data;
+  take_sources(options, looks, data);
   data.validation_ratio =
       options.get_float_or("val_ratio", of.task == Task::kSft && evaluates(options) ? 0.01 : 0.0);
-  // Who wrote them held out what was to be.
-  if (!cached.empty() && !options.is_given("val_ratio")) {
-    if (data.validation_ratio > 0 && data.validation.empty()) {
-      log::notice(
-          "{}: nothing is held out; --cached_val_dataset, --val_dataset or --val_ratio "
-          "does",
-          options.given_as("cached_dataset"));
-    }
-    data.validation_ratio = 0;
-  }
+  if (!options.get_list("cached_dataset").empty() && !options.is_given("val_ratio"))
+    hold_nothing_out(options, data);
   data.megatron_split = split_from(options);
   data.max_length = max_length_from(options, of.window);
   data.truncation = options.get_string("truncation");

@@ -61,10 +61,8 @@ std::vector<Rule> row_rules(const TrainConfig& config) {
   };
 }
 
-std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
-  const bool lora = config.tuner == Tuner::kLora, pretrain = config.task == Task::kPretrain;
-  const bool of_megatron = config.output.save_format == SaveFormat::kMegatron;
-  const auto interval = [](Interval value) { return value == Interval::kNo ? "no" : "epoch"; };
+std::vector<Rule> adapter_rules(const Options& options, const TrainConfig& config) {
+  const bool lora = config.tuner == Tuner::kLora;
   return {
       {!lora,
        {"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_modules_to_save",
@@ -76,6 +74,14 @@ std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
       {!options.get_bool_or("optimizer_cpu_offload", false),
        {"optimizer_offload_fraction"},
        tr("without --optimizer_cpu_offload")},
+  };
+}
+
+std::vector<Rule> run_rules(const Options& options, const TrainConfig& config) {
+  const bool lora = config.tuner == Tuner::kLora, pretrain = config.task == Task::kPretrain;
+  const bool of_megatron = config.output.save_format == SaveFormat::kMegatron;
+  const auto interval = [](Interval value) { return value == Interval::kNo ? "no" : "epoch"; };
+  return {
       {config.tuner != Tuner::kFreeze,
        {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules",
         "use_llama_pro"},
@@ -159,7 +165,8 @@ void report_idle_flags(const Options& options, const TrainConfig& config) {
   if (const auto idle = idle_by(pipeline, options); !idle.empty())
     say_always(words_of(idle, pipeline.beside));
   std::vector<Rule> rules = run_rules(options, config);
-  for (std::vector<Rule> more : {row_rules(config), schedule_rules(options, config)}) {
+  for (std::vector<Rule> more :
+       {adapter_rules(options, config), row_rules(config), schedule_rules(options, config)}) {
     for (Rule& rule : more) rules.push_back(std::move(rule));
   }
   std::vector<std::string> all;

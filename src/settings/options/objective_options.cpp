@@ -261,8 +261,8 @@ double divergence_beta_from(const Options& options) {
                       options.given_as("beta"), beta));
 }
 
-/// Of the loss and of on-policy answers; where neither the line nor a profile says one, ms-swift's
-/// and TRL's.
+/// The temperature of the loss and of on-policy answers; where neither the line nor a profile says
+/// one, ms-swift's and TRL's.
 double gkd_temperature_from(const Options& options) {
   return options.is_set("temperature") ? options.get_float("temperature")
                                        : DistillationConfig().temperature;

@@ -23,7 +23,7 @@ void check_teacher(const TrainConfig& config, const arch::ModelConfig& model) {
     (void)arch::stages_of(
         teacher, arch::split_beside(config.pipeline, model.num_layers, teacher.num_layers));
   } catch (const UsageError& error) {
-    throw UsageError(tr("[train] {} {}: {}", flag, path, error.what()), error.hint());
+    throw UsageError(tr("[train] {} {} cannot be cut: {}", flag, path, error.what()), error.hint());
   }
 }
 

@@ -5,8 +5,8 @@
 
 namespace danlu::settings {
 
-/// Of gkd alone. Errors: as open_model; UsageError that names the teacher, where the processes of
-/// the run cannot cut it.
+/// Checks the teacher of gkd. Errors: as open_model; UsageError that names the teacher, where the
+/// processes of the run cannot cut it.
 void check_teacher(const TrainConfig& config, const arch::ModelConfig& model);
 
 }  // namespace danlu::settings

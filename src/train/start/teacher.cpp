@@ -35,7 +35,7 @@ bool give_the_same_pixels(const media::ImageProcessor& one, const media::ImagePr
   return one == alike;
 }
 
-/// Both are given the pixels that the model's processor makes.
+/// Teacher and model are given the pixels that the model's processor makes.
 void require_same_pictures(const TrainConfig& config, const arch::ModelConfig& model) {
   const weights::CheckpointSource teacher = opened_teacher(config);
   const std::string hint = tr("a teacher for pictures is of the same family as the model");
