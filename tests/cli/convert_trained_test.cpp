@@ -150,9 +150,9 @@ TEST_F(ConvertTrained, ARunOfAdaptersIsMergedWithItsBaseOrSaysWhatIsMissing) {
   ok({"diff", "merged", "hf/mg2hf"});
   expect_error(run(back("mc", "other", {"--lora-load", "run", "--lora-r", "5"})), 2, {"5", "4"});
   // An adapter is never lost: on a trained model it is merged.
-  const ProgramResult full =
-      run({"sft", "--model", "base", "--dataset", good("good.jsonl").string(), "--tuner_type",
-           "full", "--max_steps", "1", "--max_length", "32", "--output_dir", "full"});
+  const ProgramResult full = run(
+      {"sft", "--model", "base", "--dataset", good("good.jsonl").string(), "--tuner_type", "full",
+       "--max_steps", "1", "--max_length", "32", "--version_dir", "false", "--output_dir", "full"});
   ASSERT_EQ(full.exit_code, 0) << full.err;
   ok({"merge", "--model", "full", "--adapters", "run", "--output", "both"});
   std::filesystem::remove_all(*this / "hf" / "mg2hf");

@@ -142,9 +142,9 @@ TEST_F(Distilled, ARunGoesOnWithItsOwnTeacherAlone) {
 TEST_F(Distilled, TheModelAnswersTheLastTurn) {
   std::string rows;
   for (int i = 0; i < 12; ++i) {
-    rows += Json{{"query", "question " + std::to_string(i)},
-                 {"response", "answer " + std::to_string(i * 7)},
-                 {"history", Json::parse(R"([["an earlier question", "an earlier answer"]])")}}
+    rows += Json{{"query", std::to_string(i)},
+                 {"response", std::to_string(i * 7)},
+                 {"history", Json::parse(R"([["a", "b"]])")}}
                 .dump() +
             "\n";
   }

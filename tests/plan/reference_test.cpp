@@ -49,7 +49,7 @@ TEST(ReferenceMemory, IsThatOfTheWeightsOfItsStages) {
   }
 }
 
-// Of a teacher the last stage keeps what its head reads, for all passes of a step, and compares two
+// The last stage keeps what a teacher's head reads, for all passes of a step, and compares two
 // distributions at a time.
 TEST(TeacherMemory, IsOfTheWeightsTheHiddenStatesAndTheComparison) {
   arch::ModelConfig teacher = of_layers(8);

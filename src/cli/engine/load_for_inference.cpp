@@ -308,18 +308,17 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
     report_idle_media(options);
   }
   if (!where.adapter.empty()) warn_if_merged_already(where.model, where.adapter);
-  const int64_t local_rank = in_parts ? rank_place_from_environment().local_rank : 0;
-  const at::Device device = device::select(options.get_string("device"), local_rank);
-  const WantedQuantisation wanted =
-      as_adapters_were_trained(wanted_quantisation(options), source, where.adapter);
+  const at::Device device = device::select(options.get_string("device"),
+                                           in_parts ? rank_place_from_environment().local_rank : 0);
+  const auto wanted = as_adapters_were_trained(wanted_quantisation(options), source, where.adapter);
   const models::Quantisation quantisation = quantisation_for(wanted, source, device, in_parts);
   loaded.model = models::load_model(source, mesh, type_of(options), device, {}, {}, quantisation);
   if (const weights::WidenedBlocks& widened = source.widened; widened.tensors > 0) {
     const at::ScalarType type = loaded.model->dtype();
-    log::info(
-        "weights: {} matrices stored as {} are held as {}, {:.1f} MB", widened.tensors,
-        fmt::join(widened.types, ", "), dtype_name(device::dtype_of(type)),
-        static_cast<double>(widened.elements) * static_cast<double>(c10::elementSize(type)) / 1e6);
+    const auto bytes = widened.elements * static_cast<int64_t>(c10::elementSize(type));
+    log::info("weights: {} matrices stored as {} are held as {}, {:.1f} MB", widened.tensors,
+              fmt::join(widened.types, ", "), dtype_name(device::dtype_of(type)),
+              static_cast<double>(bytes) / 1e6);
   }
   if (const auto held = models::held_bytes(*loaded.model); held.in_blocks > 0) {
     loaded.quantize = wanted.described();
