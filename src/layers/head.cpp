@@ -140,9 +140,9 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
   const bool wants_grad = at::GradMode::is_enabled() && inside_NH.requires_grad();
   if (wants_grad && linear.weight.quantized)
     throw InternalError("[head] a head in blocks gives log-probabilities without gradient");
-  // Where ATen computes nothing, log-probabilities are made without bringing logits to the host.
+  // A device's logits stay there, but for a head in blocks.
   const bool brings_logits =
-      !at::GradMode::is_enabled() && ops::computes_numbers(hidden_NH.device());
+      !at::GradMode::is_enabled() && ops::has_logits_on_host(hidden_NH.device());
   if (brings_logits || linear.weight.quantized) {
     const auto logits = [&](const at::Tensor& rows_CH) {
       const at::Tensor logits_CV = this->logits(rows_CH, {.adapters = pass.adapters});

@@ -18,9 +18,11 @@
 #include <vector>
 
 #include "device/sent.h"
+#include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/head_factor.h"
 #include "ops/logprob_chunks.h"
+#include "ops/pointwise.h"
 
 namespace danlu::ops {
 namespace {
@@ -334,6 +336,10 @@ UsedRows used_rows(const at::Tensor& rows_M, int64_t num_rows) {
 }
 
 }  // namespace
+
+bool has_logits_on_host(const c10::Device& device) {
+  return computes_numbers(device) && !backend_of(device.type()).likeliest;
+}
 
 TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
                              const at::Tensor& ids_M, const LogprobOptions& how, int64_t vocab,

@@ -28,6 +28,10 @@ struct LogprobOptions {
   int64_t chunk_rows = 0;  ///< for how many rows they exist at one time; 0: about 64 MB
 };
 
+/// Whether logits of a model on this device are on the host wherever they are used: where ATen
+/// computes, and no entry of the table finds the likeliest of them.
+bool has_logits_on_host(const c10::Device& device);
+
 /// Without gradient, for logits [C, V] that `logits_of` gives on the host for C rows of hidden_NH.
 /// vocab: its size. rows_M, ids_M as below.
 TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
