@@ -100,7 +100,7 @@ at::Tensor Head::own_products(const at::Tensor& hidden_nH, const HeadPass& pass)
   of_rows.adapters = pass.adapters;
   of_rows.adapter_runs = pass.adapter_runs;
   if (const LoraAdapter* const of_all = linear.adapter_of_all(of_rows))
-    return adapted_linear(hidden_nH, linear.weight.tensor, *of_all, {}, linear.weight.quantized);
+    return adapted_linear(hidden_nH, {linear.weight.tensor, linear.weight.quantized}, *of_all);
   const at::Tensor own_nv = linear.weight.quantized
                                 ? ops::quantized_linear(hidden_nH, *linear.weight.quantized)
                                 : ops::linear(hidden_nH, effective_weight());

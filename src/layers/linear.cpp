@@ -28,23 +28,28 @@ const LoraAdapter* Linear::adapter_of_all(const Pass& pass) const {
   return adapter_in(pass.adapter_runs.empty() ? AdapterRun{} : pass.adapter_runs.front());
 }
 
-at::Tensor Linear::product(const at::Tensor& x_NI, const Pass& pass) const {
-  if (const LoraAdapter* const of_all = adapter_of_all(pass))
-    return adapted_linear(x_NI, weight.tensor, *of_all, pass.dropout_keys_N, weight.quantized);
-  const at::Tensor y_NO = weight.quantized
-                              ? ops::quantized_linear(x_NI, *weight.quantized)
-                              : ops::linear(x_NI, weight.tensor, {}, {weight.main_grad, {}});
+at::Tensor Linear::product(const at::Tensor& x_NI, const Pass& pass, const Parameter& added) const {
+  if (const LoraAdapter* const of_all = adapter_of_all(pass)) {
+    return adapted_linear(x_NI, {weight.tensor, weight.quantized, added.tensor, added.main_grad},
+                          *of_all, pass.dropout_keys_N);
+  }
+  const bool is_late =
+      std::any_of(pass.adapter_runs.begin(), pass.adapter_runs.end(), [&](const AdapterRun& run) {
+        const LoraAdapter* const of_run = adapter_in(run);
+        return of_run && of_run->magnitude_O.defined();
+      });
+  const at::Tensor bias_O = is_late ? at::Tensor() : added.tensor;
+  const at::Tensor y_NO = weight.quantized ? ops::quantized_linear(x_NI, *weight.quantized, bias_O)
+                                           : ops::linear(x_NI, weight.tensor, bias_O,
+                                                         {weight.main_grad, added.main_grad});
   if (is_adapted(pass)) adapt_rows(y_NO, x_NI, *this, pass.adapter_runs);
-  return y_NO;
+  return is_late && added.defined() ? ops::add_bias(y_NO, added.tensor, added.main_grad) : y_NO;
 }
 
 at::Tensor Linear::forward(const at::Tensor& x_NI, const Pass& pass) const {
-  if (!is_adapted(pass) && weight.quantized)
-    return ops::quantized_linear(x_NI, *weight.quantized, bias.tensor);
-  if (!is_adapted(pass))
-    return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
-  const at::Tensor y_NO = product(x_NI, pass);
-  return bias.defined() ? ops::add_bias(y_NO, bias.tensor, bias.main_grad) : y_NO;
+  if (is_adapted(pass)) return product(x_NI, pass, bias);
+  if (weight.quantized) return ops::quantized_linear(x_NI, *weight.quantized, bias.tensor);
+  return ops::linear(x_NI, weight.tensor, bias.tensor, {weight.main_grad, bias.main_grad});
 }
 
 std::vector<at::Tensor> forward_each(const std::vector<const Linear*>& linears,
@@ -72,7 +77,7 @@ std::vector<at::Tensor> forward_each(const std::vector<const Linear*>& linears,
 
 at::Tensor Linear::partial(const at::Tensor& x_NI, const Pass& pass,
                            const parallel::Region& region) const {
-  return region.is_alone() ? forward(x_NI, pass) : product(x_NI, pass);
+  return region.is_alone() ? forward(x_NI, pass) : product(x_NI, pass, Parameter());
 }
 
 at::Tensor Linear::whole_weight(const Pass& pass) const {

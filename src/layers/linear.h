@@ -39,7 +39,8 @@ struct Linear {
   at::Tensor whole_weight(const Pass& pass) const;
 
  private:
-  at::Tensor product(const at::Tensor& x_NI, const Pass& pass) const;
+  /// With `added`, the bias or none.
+  at::Tensor product(const at::Tensor& x_NI, const Pass& pass, const Parameter& added) const;
 };
 
 /// forward() of each with one input; without a graph and adapters in one loop where ops have one.

@@ -47,6 +47,13 @@ at::Tensor low_rank_product(const at::Tensor& input_NI, const LoraAdapter& adapt
                      adapter.scale);
 }
 
+at::Tensor base_product(const at::Tensor& x_NI, const AdaptedBase& base, bool adds_bias) {
+  const at::Tensor bias_O = adds_bias ? base.bias_O : at::Tensor();
+  return base.quantized ? ops::quantized_linear(x_NI, *base.quantized, bias_O)
+                        : ops::linear(x_NI, base.weight_OI, bias_O,
+                                      {{}, adds_bias ? base.bias_grad : nullptr});
+}
+
 /// DoRA's step: rows of the weight at their magnitudes.
 at::Tensor at_magnitude(const at::Tensor& y_NO, bool change, const at::Tensor& weight_OI,
                         const LoraAdapter& adapter, const ops::QuantizedPtr& quantized) {
@@ -88,27 +95,29 @@ at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter,
   return squares_of(weight_OI, adapter, quantized).cpu().sqrt().to(weight_OI.device());
 }
 
-at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N,
-                          const ops::QuantizedPtr& quantized) {
+at::Tensor adapted_linear(const at::Tensor& x_NI, const AdaptedBase& base,
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N) {
   const bool drops = dropout_keys_N.defined() && adapter.dropout > 0;
   const auto x = ops::shared_by(2, x_NI);
-  const auto product = [&](const at::Tensor& of_NI) {
-    return quantized ? ops::quantized_linear(of_NI, *quantized) : ops::linear(of_NI, weight_OI);
+  // Products with quantised weights keep no gradient of a bias.
+  const bool is_late = adapter.magnitude_O.defined() || (base.quantized && base.bias_grad);
+  const auto finished = [&](const at::Tensor& y_NO) {
+    return is_late && base.bias_O.defined() ? ops::add_bias(y_NO, base.bias_O, base.bias_grad)
+                                            : y_NO;
   };
-  const at::Tensor base_NO = product(x[0]);
-  if (!drops) return with_adapter(base_NO, x[1], weight_OI, adapter, quantized);
+  const at::Tensor base_NO = base_product(x[0], base, /*adds_bias=*/!is_late);
+  if (!drops) return finished(with_adapter(base_NO, x[1], base.weight_OI, adapter, base.quantized));
   const at::Tensor input_NI = ops::dropout(x[1], adapter.dropout, dropout_keys_N,
                                            adapter.dropout_salt, adapter.first_column);
   const auto input = ops::shared_by(2, input_NI);
   const at::Tensor low_NO = low_rank_product(input[0], adapter);
-  if (!adapter.magnitude_O.defined()) return ops::add(base_NO, low_NO);
+  if (!adapter.magnitude_O.defined()) return finished(ops::add(base_NO, low_NO));
   const auto at_length = [&](const at::Tensor& y_NO, bool change) {
-    return at_magnitude(y_NO, change, weight_OI, adapter, quantized);
+    return at_magnitude(y_NO, change, base.weight_OI, adapter, base.quantized);
   };
   // Only the change that the adapter makes sees dropped inputs; the base output stays whole.
-  const at::Tensor change_NO = at_length(product(input[1]), true);
-  return ops::add(ops::add(base_NO, change_NO), at_length(low_NO, false));
+  const at::Tensor change_NO = at_length(base_product(input[1], base, /*adds_bias=*/false), true);
+  return finished(ops::add(ops::add(base_NO, change_NO), at_length(low_NO, false)));
 }
 
 at::Tensor adapted_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter) {

@@ -44,11 +44,11 @@ struct AdapterSet {
 using AdapterSetPtr = std::shared_ptr<const AdapterSet>;
 
 /// Row lengths of W + scale B A [O], f32 (f64 for f64): what DoRA's magnitude starts from.
-/// quantized: as adapted_linear's.
+/// quantized: as AdaptedBase's.
 at::Tensor row_lengths(const at::Tensor& weight_OI, const LoraAdapter& adapter,
                        const ops::QuantizedPtr& quantized = {});
 
-/// Measures fixed_squares_O. quantized: as adapted_linear's.
+/// Measures fixed_squares_O. quantized: as AdaptedBase's.
 void fix_row_lengths(const at::Tensor& weight_OI, LoraAdapter& adapter,
                      const ops::QuantizedPtr& quantized = {});
 
@@ -57,13 +57,21 @@ at::Tensor with_adapter(const at::Tensor& base_NO, const at::Tensor& x_NI,
                         const at::Tensor& weight_OI, const LoraAdapter& adapter,
                         const ops::QuantizedPtr& quantized = {});
 
-/// Output of the layer with its adapter, bias not added. DoRA: the row lengths are a constant in
-/// the gradient (paper §4.3, as PEFT). quantized: the weight's values, if they are held so; with
-/// gradient NF4 alone. dropout_keys_N: as ops::dropout; undefined: no dropout.
+/// The layer that an adapter changes.
+struct AdaptedBase {
+  at::Tensor weight_OI;
+  ops::QuantizedPtr quantized = {};  ///< the weight's values, if held so; with gradient NF4 alone
+  at::Tensor bias_O = {};            ///< undefined: none is added
+  ops::MainGradPtr bias_grad = {};   ///< as ops::linear's
+};
+
+/// Output of the layer with its adapter. The bias is added where the layer alone adds it, before
+/// rounding, so that an adapter that adds 0 changes no bit; behind DoRA's row lengths, which are a
+/// constant in the gradient (paper §4.3, as PEFT). dropout_keys_N: as ops::dropout; undefined: no
+/// dropout.
 /// Shapes  x_NI [N, I]; result [N, O].
-at::Tensor adapted_linear(const at::Tensor& x_NI, const at::Tensor& weight_OI,
-                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {},
-                          const ops::QuantizedPtr& quantized = {});
+at::Tensor adapted_linear(const at::Tensor& x_NI, const AdaptedBase& base,
+                          const LoraAdapter& adapter, const at::Tensor& dropout_keys_N = {});
 
 /// The weight [O, I] whose products adapted_linear gives without dropout. Without gradient.
 at::Tensor adapted_weight(const at::Tensor& weight_OI, const LoraAdapter& adapter);

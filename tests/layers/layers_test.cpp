@@ -20,6 +20,8 @@
 #include <tuple>
 
 #include "../ops/finite_differences.h"
+#include "../ops/made_nf4.h"
+#include "layers/adapter_runs.h"
 #include "layers/attention.h"
 #include "layers/linear.h"
 #include "layers/mlp.h"
@@ -93,7 +95,56 @@ TEST(AdaptedLinear, IsALinearLayerOfTheMergedWeight) {
     const LoraAdapter lora =
         adapter({random_f64({2, 5}, 3), random_f64({3, 2}, 4), random_f64({3}, 5)}, dora);
     const at::Tensor expected = at::mm(x, merged_by_formula(weight, lora).t());
-    EXPECT_TRUE(at::allclose(adapted_linear(x, weight, lora), expected, 1e-10, 1e-12)) << dora;
+    EXPECT_TRUE(at::allclose(adapted_linear(x, {weight}, lora), expected, 1e-10, 1e-12)) << dora;
+  }
+}
+
+TEST(AdaptedLinear, OneThatAddsNothingChangesNoBit) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = random_f64({40, 64}, 9).to(at::kBFloat16);
+  for (const bool is_nf4 : {false, true}) {
+    Linear linear = linear_of(Kind::kDense, 96, true);
+    for (Parameter* const one : {&linear.weight, &linear.bias})
+      one->tensor = one->tensor.to(at::kBFloat16);
+    if (is_nf4)
+      linear.weight.quantized =
+          std::make_shared<ops::Nf4Weight>(test::made_nf4(linear.weight.tensor, {}));
+    const at::Tensor alone = linear.forward(x, {});
+    LoraAdapter nothing = adapter(
+        {random_f64({2, 64}, 3).to(at::kBFloat16), at::zeros({96, 2}, at::kBFloat16)}, false);
+    AdapterSet beside;
+    beside.of[&linear] = nothing;
+    Pass of_runs;
+    append_run(of_runs.adapter_runs, nullptr, 15);
+    append_run(of_runs.adapter_runs, &beside, 25);
+    EXPECT_TRUE(at::equal(linear.forward(x, of_runs), alone)) << is_nf4;
+    linear.adapter = nothing;
+    EXPECT_TRUE(at::equal(linear.forward(x, {}), alone)) << is_nf4;
+  }
+}
+
+TEST(AdaptedLinear, TheBiasIsAddedOnceWithAdaptersOfEveryKind) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = random_f64({40, 64}, 9).to(at::kFloat);
+  for (const bool dora : {false, true}) {
+    Linear linear = linear_of(Kind::kDense, 96, true);
+    const LoraAdapter lora =
+        adapter({random_f64({2, 64}, 3).to(at::kFloat), random_f64({96, 2}, 4).to(at::kFloat),
+                 random_f64({96}, 5).to(at::kFloat)},
+                dora);
+    const at::Tensor expected =
+        at::mm(x, merged_by_formula(linear.weight.tensor, lora).t()) + linear.bias.tensor;
+    AdapterSet beside;
+    beside.of[&linear] = lora;
+    Pass of_runs;
+    append_run(of_runs.adapter_runs, nullptr, 15);
+    append_run(of_runs.adapter_runs, &beside, 25);
+    const at::Tensor of_two = linear.forward(x, of_runs);
+    EXPECT_TRUE(at::allclose(of_two.narrow(0, 15, 25), expected.narrow(0, 15, 25), 1e-4, 1e-4));
+    EXPECT_TRUE(
+        at::allclose(of_two.narrow(0, 0, 15), linear.forward(x, {}).narrow(0, 0, 15), 1e-5, 1e-5));
+    linear.adapter = lora;
+    EXPECT_TRUE(at::allclose(linear.forward(x, {}), expected, 1e-4, 1e-4)) << dora;
   }
 }
 
@@ -102,7 +153,7 @@ TEST(AdaptedLinear, DorasRowsGetTheLengthOfTheMagnitude) {
       {random_f64({2, 5}, 3), random_f64({3, 2}, 4), at::tensor({1.0, 2.0, 3.0}, at::kDouble)},
       true);
   const at::Tensor merged =
-      adapted_linear(at::eye(5, at::kDouble), random_f64({3, 5}, 2), lora).t();
+      adapted_linear(at::eye(5, at::kDouble), {random_f64({3, 5}, 2)}, lora).t();
   EXPECT_TRUE(at::allclose(at::norm(merged, 2, {1}), lora.magnitude_O.tensor));
 }
 
@@ -111,7 +162,7 @@ TEST(AdaptedLinear, ARowOfZerosStaysOneUnderDora) {
   weight[1].zero_();
   const at::Tensor magnitude = at::norm(weight, 2, {1}).requires_grad_(), x = random_f64({4, 5}, 1);
   const LoraAdapter lora = adapter({random_f64({2, 5}, 3), b, magnitude}, true);
-  const at::Tensor out = adapted_linear(x, weight, lora);
+  const at::Tensor out = adapted_linear(x, {weight}, lora);
   out.square().sum().backward();
   EXPECT_TRUE(at::isfinite(out).all().item<bool>());
   EXPECT_TRUE(at::isfinite(magnitude.grad()).all().item<bool>());
@@ -121,13 +172,15 @@ TEST(AdaptedLinear, ARowOfZerosStaysOneUnderDora) {
 TEST(AdaptedLinear, GradientsMatchFiniteDifferences) {
   const at::Tensor weight = random_f64({3, 5}, 2);
   expect_gradients(
-      [&](const auto& in) { return adapted_linear(in[2], weight, adapter({in[0], in[1]}, false)); },
+      [&](const auto& in) {
+        return adapted_linear(in[2], {weight}, adapter({in[0], in[1]}, false));
+      },
       {random_f64({2, 5}, 3), random_f64({3, 2}, 4), random_f64({4, 5}, 1)});
   // DoRA's gradients of A and B treat the row length as a constant, so only x and the magnitude are
   // plain derivatives.
   const at::Tensor a = random_f64({2, 5}, 3), b = random_f64({3, 2}, 4);
   expect_gradients(
-      [&](const auto& in) { return adapted_linear(in[0], weight, adapter({a, b, in[1]}, true)); },
+      [&](const auto& in) { return adapted_linear(in[0], {weight}, adapter({a, b, in[1]}, true)); },
       {random_f64({4, 5}, 1), random_f64({3}, 5)});
 }
 
@@ -138,7 +191,7 @@ TEST(AdaptedLinear, DoraTakesTheRowLengthAsConstant) {
   const at::Tensor length = row_lengths(weight, adapter({a, b}, false));
   const at::Tensor leaf_a = a.clone().requires_grad_(true), leaf_b = b.clone().requires_grad_(true);
   const auto ours = torch::autograd::grad(
-      {adapted_linear(x, weight, adapter({leaf_a, leaf_b, magnitude}, true)).square().sum()},
+      {adapted_linear(x, {weight}, adapter({leaf_a, leaf_b, magnitude}, true)).square().sum()},
       {leaf_a, leaf_b});
   const at::Tensor written =
       (at::mm(x, weight.t()) + 1.7 * at::mm(at::mm(x, leaf_a.t()), leaf_b.t())) *
