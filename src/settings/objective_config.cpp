@@ -1,5 +1,7 @@
 #include "settings/objective_config.h"
 
+#include <algorithm>
+
 namespace danlu::settings {
 namespace {
 
@@ -20,6 +22,23 @@ Json unpaired_identity(const UnpairedConfig& config) {
           {"liked_weight", config.liked_weight},
           {"disliked_weight", config.disliked_weight},
           {"measures_drift", config.measures_drift}};
+}
+
+/// What the rewards that are numbers of a rule's settings depend on, by the rule's name.
+Json rules_identity(const Reinforcement& config) {
+  const auto has = [&](const char* rule) {
+    return std::find(config.rewards.begin(), config.rewards.end(), rule) != config.rewards.end();
+  };
+  Json rules = Json::object();
+  if (has("cosine")) {
+    rules["cosine"] = {config.cosine_length, config.cosine_short_wrong, config.cosine_long_wrong,
+                       config.cosine_short_right, config.cosine_long_right};
+  }
+  if (has("repetition"))
+    rules["repetition"] = {config.repetition_words, config.repetition_penalty_of_reward};
+  if (has("soft_overlong"))
+    rules["soft_overlong"] = {config.overlong_length, config.overlong_buffer};
+  return rules;
 }
 
 Json policy_identity(const Reinforcement& config) {
@@ -46,6 +65,7 @@ Json policy_identity(const Reinforcement& config) {
   if (config.reward_kl > 0) identity["reward_kl"] = config.reward_kl;
   if (config.min_p > 0) identity["min_p"] = config.min_p;
   if (!config.stop_words.empty()) identity["stop_words"] = config.stop_words;
+  if (const Json rules = rules_identity(config); !rules.empty()) identity["rules"] = rules;
   if (!config.has_critic()) return identity;
   const Critic& critic = config.critic;
   identity["critic"] = {{"gamma", critic.gamma},
@@ -96,6 +116,7 @@ Json objective_identity(const ObjectiveConfig& config) {
                          {"reward_tokens", config.process.reward_tokens}};
     if (config.process.has_classes) identity["steps"]["head"] = "class";
   }
+  if (config.drops && config.kind != ObjectiveKind::kClasses) identity["drops"] = true;
   return identity;
 }
 

@@ -100,6 +100,9 @@ struct ObjectiveConfig {
   /// The loss of a token is times its probability, through which no gradient goes (DFT, arXiv
   /// 2508.05629); kLanguage's alone.
   bool weighs_by_probability = false;
+  /// Whether adapters have their dropout. Not by default where log-probabilities are compared with
+  /// those of passes that have none.
+  bool drops = true;
   PreferenceConfig preference;
   UnpairedConfig unpaired;
   ProcessRewardConfig process;

@@ -75,7 +75,7 @@ models::ForwardInput evaluation_input(const models::CausalLM& model, const data:
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     const PassNoise& noise, int64_t chunk, double* waited_s) {
   models::ForwardInput input = text_input(batch);
-  const bool drops = model.lora() && model.lora()->dropout > 0;
+  const bool drops = noise.drops && model.lora() && model.lora()->dropout > 0;
   if (drops) input.dropout_keys_N = token_keys_of(batch, noise.seed);
   if (noise.noise_alpha > 0 && model.stage().embeds_at(chunk)) {
     input.noise = {noise_sizes(batch, noise.noise_alpha, model.config().hidden_size),

@@ -44,6 +44,7 @@ void fill_up(std::vector<const data::Batch*>& batches, const arch::Schedule& sch
 struct PassNoise {
   uint64_t seed = 0;       ///< the step's, of the dropout of adapters and of the noise
   double noise_alpha = 0;  ///< of the noise on embeddings; 0: none
+  bool drops = true;       ///< whether adapters have their dropout
 };
 
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,

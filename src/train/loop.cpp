@@ -421,7 +421,7 @@ void take_steps(Run& run) {
       run.progress.loss_sum += result.loss;
       ++run.progress.loss_steps;
     }
-    check_kl(run, result);
+    if (!result.skipped) check_kl(run, result);
     const bool last_step = run.state.step == run.plan.total_steps;
     const bool first = run.state.step == 1 && run.config.output.log_first_step;
     const auto log_step = [&] {

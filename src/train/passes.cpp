@@ -44,8 +44,9 @@ void Passes::ask_for_predictions(const data::Batch& batch, models::ForwardInput&
 }
 
 void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
-  models::ForwardInput input = training_input(
-      stage_, batch, {factors_.dropout_seed, factors_.noise_alpha}, chunk, &pixels_wait_s_);
+  models::ForwardInput input =
+      training_input(stage_, batch, {factors_.dropout_seed, factors_.noise_alpha, factors_.drops},
+                     chunk, &pixels_wait_s_);
   input.results = &results_;
   if (factors_.routers.changes_passes() && !batch.is_filling)
     input.routers = {factors_.routers, segment_weights(batch, factors_.weight_of_target),

@@ -26,6 +26,7 @@ struct PassSums {
 struct StepFactors {
   uint64_t dropout_seed = 0;
   double noise_alpha = 0;  ///< of the noise on embeddings (train/batch_input.h)
+  bool drops = true;       ///< whether adapters have their dropout
   double scale = 1;        ///< the factor of every loss before its backward
   settings::RouterTraining routers = {};
   settings::PredictionTraining prediction = {};

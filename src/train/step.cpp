@@ -169,6 +169,7 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
                columns,
                {.dropout_seed = mix64(config.seed, static_cast<uint64_t>(state.step)),
                 .noise_alpha = config.noise_alpha,
+                .drops = config.objective.drops,
                 .scale = result.loss_scale / counts.weight,
                 .routers = config.routers,
                 .prediction = config.prediction,

@@ -55,10 +55,25 @@ TEST_F(Identity, OfAnObjectiveTheValuesThatDifferAreNamedWithTheirFlags) {
             "objective.policy.kl: 0.04 then, 0.0 now (--beta, --kl_in_reward); "
             "objective.policy.reward_kl: null then, 0.04 now (--beta, --kl_in_reward); "
             "objective.policy.temperature: 1.0 then, 0.9 now (--temperature); "
-            "objective.policy.top: [1.0,7] then, [1.0,0] now (--top_p, --top_k)");
+            "objective.policy.top: [0.9,7] then, [0.9,50] now (--top_p, --top_k)");
   EXPECT_EQ(compare_identities(then, then, /*named=*/false).fatal, "");
   EXPECT_THAT(compare_identities(of({}), then, /*named=*/true).fatal,
               HasSubstr("objective: null then, {"));
+}
+
+TEST_F(Identity, SettingsOfRewardsAreComparedWhereTheRewardIsThere) {
+  const auto judged = [&](const std::vector<std::string>& more) {
+    const TrainConfig config =
+        with("rlhf", std::vector<std::string>{"--rlhf_type", "grpo", "--reward_funcs"} + more);
+    return Json{{"objective", objective_identity(config.objective)}};
+  };
+  const std::vector<std::string> longer = {"--cosine_max_len", "640"};
+  EXPECT_THAT(compare_identities(judged({"cosine"}),
+                                 judged(std::vector<std::string>{"cosine"} + longer), true)
+                  .fatal,
+              HasSubstr("objective.policy.rules.cosine: [0,-0.5,0.0,1.0,0.5] then, "
+                        "[640,-0.5,0.0,1.0,0.5] now (--cosine_max_len, "));
+  EXPECT_EQ(judged({"accuracy"}), judged(std::vector<std::string>{"accuracy"} + longer));
 }
 
 // Every flag that is named is one.
@@ -75,7 +90,9 @@ TEST_F(Identity, FlagsOfAnObjectivesValuesAreThere) {
                                  "--min_p", "0.1", "--stop_words", "x",
                                  "--partial_rollout_max_split", "2"}}) {
     const TrainConfig config =
-        with("rlhf", words + std::vector<std::string>{"--reward_funcs", "accuracy"});
+        with("rlhf",
+             words + std::vector<std::string>{"--reward_funcs", "accuracy", "cosine", "repetition",
+                                              "soft_overlong", "--soft_cache_length", "8"});
     then["policy"].update(objective_identity(config.objective).at("policy"));
   }
   Json now = then.flatten();

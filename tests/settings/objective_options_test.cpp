@@ -119,7 +119,7 @@ TEST_F(ObjectiveOptions, SwiftsLines) {
   EXPECT_EQ(pairs("rlhf", {"--rlhf_type", "cpo", "--cpo_alpha", "0.5"}).likelihood_weight, 0.5);
   const PreferenceConfig orpo = pairs("rlhf", {"--rlhf_type", "orpo"});
   EXPECT_EQ(orpo.loss, PairLoss::kOdds);
-  EXPECT_EQ(orpo.likelihood, LikelihoodTerm::kAllTokens);
+  EXPECT_EQ(orpo.likelihood, LikelihoodTerm::kAnswerTokens);
   const ObjectiveConfig kto = objective("rlhf", {"--rlhf_type", "kto", "--undesirable_weight",
                                                  "1.5", "--loss_type", "apo_zero_unpaired"});
   EXPECT_EQ(kto.kind, ObjectiveKind::kUnpaired);
@@ -127,6 +127,17 @@ TEST_F(ObjectiveOptions, SwiftsLines) {
   EXPECT_FALSE(kto.unpaired.measures_drift);
   EXPECT_EQ(pairs("rlhf", {"--loss_type", "ipo"}).averages, true);
   EXPECT_TRUE(pairs("rlhf", {"--loss_type", "robust", "--label_smoothing", "0.1"}).robust);
+}
+
+TEST_F(ObjectiveOptions, AdaptersDropNothingWhereLogProbabilitiesAreCompared) {
+  EXPECT_TRUE(objective("sft", {"--lora_dropout", "0.1"}).drops);
+  for (const char* type : {"dpo", "orpo", "simpo", "cpo", "kto", "rm"}) {
+    const std::vector<std::string> line = {"--rlhf_type", type};
+    EXPECT_FALSE(objective("rlhf", line).drops) << type;
+    EXPECT_TRUE(
+        objective("rlhf", line + std::vector<std::string>{"--disable_dropout", "false"}).drops)
+        << type;
+  }
 }
 
 TEST_F(ObjectiveOptions, LlamaFactorysFiles) {

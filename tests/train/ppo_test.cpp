@@ -89,7 +89,7 @@ std::vector<std::optional<double>> scores_of(const Golden& golden) {
 std::vector<data::Batch> batches_of(const Golden& golden) {
   std::map<std::string, double> figures;
   const std::vector<DrawnAnswer> answers = answers_of(golden);
-  const auto worth = worth_of_tokens(answers, scores_of(golden), golden.critic(), figures);
+  const auto worth = worth_of_tokens(answers, scores_of(golden), golden.critic(), false, figures);
   std::vector<data::Sample> all;
   for (size_t i = 0; i < answers.size(); ++i) {
     data::Sample sample = sample_of(answers[i], false);
@@ -148,7 +148,7 @@ TEST(Ppo, TokensAreWorthWhatVerlSays) {
   const Golden golden;
   const std::vector<DrawnAnswer> answers = answers_of(golden);
   std::map<std::string, double> figures;
-  const auto worth = worth_of_tokens(answers, scores_of(golden), golden.critic(), figures);
+  const auto worth = worth_of_tokens(answers, scores_of(golden), golden.critic(), false, figures);
   const at::Tensor mask = golden("completion_mask"), advantages = golden("advantages"),
                    returns = golden("returns"), rewards = golden("token_rewards");
   for (int64_t row = 0; row < mask.size(0); ++row) {
@@ -174,11 +174,36 @@ TEST(Ppo, AnswersThatNobodyJudgedTeachNothing) {
   critic.missing_end_penalty = 2;
   std::map<std::string, double> figures;
   const auto worth = worth_of_tokens({judged, judged}, std::vector<std::optional<double>>{1.0, {}},
-                                     critic, figures);
+                                     critic, false, figures);
   EXPECT_THAT(worth[1].advantages, testing::ElementsAre(0, 0));
   EXPECT_THAT(worth[1].returns, testing::ElementsAre(0.5, 0.25)) << "what it expects already";
   EXPECT_EQ(worth[0].returns[1], -1) << "1 less the penalty of an answer that was cut";
   EXPECT_EQ(figures.at("objective/scores"), -1);
+}
+
+TEST(Ppo, AnswersThatAreMaskedShiftNoOther) {
+  DrawnAnswer ended, cut;
+  for (DrawnAnswer* answer : {&ended, &cut}) {
+    answer->prompt = {1};
+    answer->ids = {2, 3};
+    answer->values = {0.5F, 0.25F};
+    answer->is_ended = answer == &ended;
+  }
+  settings::Critic critic;
+  critic.kl = 0;
+  for (const bool whitens : {false, true}) {
+    critic.whitens_rewards = whitens;
+    std::map<std::string, double> figures;
+    const auto alone = worth_of_tokens({ended}, std::vector<std::optional<double>>{1.0}, critic,
+                                       /*masks_truncated=*/true, figures);
+    const auto worth =
+        worth_of_tokens({ended, cut}, std::vector<std::optional<double>>{1.0, 9.0}, critic,
+                        /*masks_truncated=*/true, figures);
+    EXPECT_EQ(worth[0].advantages, alone[0].advantages) << whitens;
+    EXPECT_EQ(worth[0].returns, alone[0].returns) << whitens;
+    EXPECT_THAT(worth[1].advantages, testing::ElementsAre(0, 0));
+    EXPECT_THAT(worth[1].returns, testing::ElementsAre(0.5, 0.25));
+  }
 }
 
 TEST(Ppo, RewardsOfTokensAreWhitenedAboutTheirMean) {
@@ -194,8 +219,9 @@ TEST(Ppo, RewardsOfTokensAreWhitenedAboutTheirMean) {
   critic.lambda = 1;
   critic.whitens_rewards = true;
   std::map<std::string, double> figures;
-  const auto worth = worth_of_tokens(
-      {three, unjudged, two}, std::vector<std::optional<double>>{3.0, {}, 1.0}, critic, figures);
+  const auto worth =
+      worth_of_tokens({three, unjudged, two}, std::vector<std::optional<double>>{3.0, {}, 1.0},
+                      critic, false, figures);
   // 0 0 3 and 0 1: their mean is 0.8, their variance (n - 1) 1.7. A return is
   // the sum of what follows.
   const auto white = [](double reward) { return (reward - 0.8) / std::sqrt(1.7 + 1e-8) + 0.8; };

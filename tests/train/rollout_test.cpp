@@ -130,6 +130,15 @@ TEST(RolloutStream, AStepWhoseAnswersWereAllCutLearnsNothingAndGoesOn) {
   EXPECT_EQ(result.grad_norm, 0);
 }
 
+TEST(RolloutStream, GoesOnWhereAnswersCannotBeWrittenDown) {
+  Made made;
+  const danlu::test::TemporaryDirectory folder;
+  RolloutSettings settings = settings_of(0, 1);
+  settings.samples_file = folder / "gone" / "samples.jsonl";
+  RolloutStream stream = made.stream(settings, told());
+  EXPECT_FALSE(stream.next().micro_batches.empty());
+}
+
 TEST(RolloutStream, EveryAnswerIsWrittenDown) {
   Made made;
   const danlu::test::TemporaryDirectory folder;

@@ -57,6 +57,12 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "of dpo and kto: what the reference gives to answers is computed once, kept in the "
                "cache, and the reference is not held in the training",
        .group = group},
+      {.name = "disable_dropout",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help = "but of sft: adapters are trained without their dropout, as log-probabilities are "
+               "compared with those of passes that have none",
+       .group = group},
       {.name = "beta",
        .type = OptionType::kFloat,
        .default_text = "0.1",

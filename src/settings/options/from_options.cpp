@@ -152,6 +152,16 @@ Read with_model(const Command& command, TrainConfig config) {
   return {std::move(config), std::move(named.config)};
 }
 
+/// New adapters say what they are trained with.
+void leave_dropout(const Options& options, TrainConfig& config) {
+  if (config.objective.drops || config.lora.dropout == 0) return;
+  if (config.tuner == Tuner::kLora && options.is_given("lora_dropout")) {
+    log::notice("{}: {} has no dropout; {} false keeps it", options.given_as("lora_dropout"),
+                config.objective.name, options.given_as("disable_dropout"));
+  }
+  config.lora.dropout = 0;
+}
+
 /// Which of the model's parts are trained and how: adapters, frozen parts, routers, prediction
 /// layers. Where a layer list of the tower cuts the pipeline, that too.
 TrainConfig with_trained_parts(const Command& command, Read read) {
@@ -163,6 +173,7 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
     config.routers = router_training_from(options, read.model);
   }
   config.lora = lora_from(options, config.tuner, read.model, vision);
+  leave_dropout(options, config);
   config.nf4 = nf4_from(options, config.tuner, read.model);
   config.freeze = vision.freeze;
   const std::vector<std::string> named_patterns =

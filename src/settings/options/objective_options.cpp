@@ -148,9 +148,11 @@ PreferenceConfig orpo_from(const Options& options, const std::string& loss) {
   config.has_reference = false;
   config.averages = true;
   config.beta = beta_of(options);
-  // LLaMA-Factory keeps the answer likely, TRL and ms-swift the prompt too.
-  config.likelihood = options.profile().name == "llamafactory" ? LikelihoodTerm::kAnswerMeans
-                                                               : LikelihoodTerm::kAllTokens;
+  // TRL keeps the prompt likely, too.
+  const std::string& system = options.profile().name;
+  config.likelihood = system == "llamafactory"      ? LikelihoodTerm::kAnswerMeans
+                      : system.starts_with("swift") ? LikelihoodTerm::kAnswerTokens
+                                                    : LikelihoodTerm::kAllTokens;
   config.likelihood_weight = 1;
   return config;
 }
@@ -362,6 +364,7 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   refuse_rewarding_teacher(options, *method);
   config.name = method->name;
   method->take(options, config);
+  if (config.kind != ObjectiveKind::kClasses) config.drops = !options.get_bool("disable_dropout");
   if (method->takes_reference()) {
     if (options.has_value("ref_model"))
       config.reference =

@@ -169,7 +169,10 @@ void RolloutStream::write_samples(const std::vector<DrawnAnswer>& answers,
     log::info("{} -> {} (reward {})", quoted(parts_.tokenizer->decode(answers[i].prompt, true)),
               quoted(parts_.tokenizer->decode(answers[i].ids, true)), or_null(rewards[i]).dump());
   }
-  if (!file.flush()) throw IoError(tr("cannot write {}", settings_.samples_file.string()));
+  if (file.flush() || has_warned_of_samples_) return;
+  has_warned_of_samples_ = true;
+  log::warning("cannot write {}: the training goes on without these lines",
+               settings_.samples_file.string());
 }
 
 }  // namespace danlu::train

@@ -300,8 +300,8 @@ bool RolloutStream::all_of_step_cut(const std::vector<DrawnAnswer>& answers, siz
 
 std::vector<data::Sample> RolloutStream::samples_by_critic(
     const std::vector<DrawnAnswer>& answers, const std::vector<std::optional<double>>& rewards) {
-  const std::vector<TokenWorth> worth =
-      worth_of_tokens(answers, rewards, settings_.told.critic, figures_);
+  const std::vector<TokenWorth> worth = worth_of_tokens(answers, rewards, settings_.told.critic,
+                                                        settings_.told.masks_truncated, figures_);
   std::vector<double> sums;
   std::vector<data::Sample> samples;
   for (size_t i = 0; i < answers.size(); ++i) {

@@ -161,6 +161,7 @@ class RolloutStream : public data::StepStream {
   double wait_s_ = 0;
   bool is_put_back_ = false;  ///< the step that next() gives was given before
   bool has_warned_of_equal_ = false, has_warned_of_rest_ = false;
+  mutable bool has_warned_of_samples_ = false;
   bool has_judged_ = false;  ///< an answer of this process's rollouts
 };
 

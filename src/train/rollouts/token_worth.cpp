@@ -20,16 +20,16 @@ std::pair<std::vector<double>, double> distance_rewards(const DrawnAnswer& answe
   return {std::move(rewards), distance};
 }
 
-/// Puts the whitened advantages of judged answers where they were.
-void whiten(std::span<const std::optional<double>> rewards, std::vector<TokenWorth>& worth) {
+/// Puts the whitened advantages of answers that are learnt from where they were.
+void whiten(const std::vector<bool>& is_learnt, std::vector<TokenWorth>& worth) {
   std::vector<double> all;
   for (size_t i = 0; i < worth.size(); ++i) {
-    if (rewards[i]) all.insert(all.end(), worth[i].advantages.begin(), worth[i].advantages.end());
+    if (is_learnt[i]) all.insert(all.end(), worth[i].advantages.begin(), worth[i].advantages.end());
   }
   const std::vector<double> white = whitened(std::move(all));
   size_t next = 0;
   for (size_t i = 0; i < worth.size(); ++i) {
-    for (double& advantage : worth[i].advantages) advantage = rewards[i] ? white[next++] : 0;
+    for (double& advantage : worth[i].advantages) advantage = is_learnt[i] ? white[next++] : 0;
   }
 }
 
@@ -52,9 +52,10 @@ void whiten_rewards(std::vector<std::vector<double>>& of_answers) {
 
 std::vector<TokenWorth> worth_of_tokens(const std::vector<DrawnAnswer>& answers,
                                         std::span<const std::optional<double>> rewards,
-                                        const settings::Critic& critic,
+                                        const settings::Critic& critic, bool masks_truncated,
                                         std::map<std::string, double>& figures) {
-  std::vector<std::vector<double>> of_judged;  // the rewards of tokens
+  std::vector<bool> is_learnt;
+  std::vector<std::vector<double>> of_learnt;  // the rewards of tokens
   double distance = 0, by_distance = 0, scores = 0, judged = 0;
   for (size_t i = 0; i < answers.size(); ++i) {
     const DrawnAnswer& answer = answers[i];
@@ -63,27 +64,28 @@ std::vector<TokenWorth> worth_of_tokens(const std::vector<DrawnAnswer>& answers,
     auto [of_tokens, moved] = distance_rewards(answer, critic.kl);
     distance += moved;
     for (const double reward : of_tokens) by_distance += reward;
+    is_learnt.push_back(rewards[i] && (answer.is_ended || !masks_truncated));
     if (!rewards[i]) continue;
     const double score = *rewards[i] - (answer.is_ended ? 0 : critic.missing_end_penalty);
     scores += score;
     ++judged;
     of_tokens.back() += score;
-    of_judged.push_back(std::move(of_tokens));
+    if (is_learnt[i]) of_learnt.push_back(std::move(of_tokens));
   }
-  if (critic.whitens_rewards) whiten_rewards(of_judged);
+  if (critic.whitens_rewards) whiten_rewards(of_learnt);
   std::vector<TokenWorth> worth;
   size_t next = 0;
   for (size_t i = 0; i < answers.size(); ++i) {
     const std::vector<double> values(answers[i].values.begin(), answers[i].values.end());
-    if (!rewards[i]) {
+    if (!is_learnt[i]) {
       worth.push_back({std::vector<double>(values.size(), 0.0), values});
       continue;
     }
     Estimate estimate =
-        generalised_advantages(of_judged[next++], values, critic.gamma, critic.lambda);
+        generalised_advantages(of_learnt[next++], values, critic.gamma, critic.lambda);
     worth.push_back({std::move(estimate.advantages), std::move(estimate.returns)});
   }
-  whiten(rewards, worth);
+  whiten(is_learnt, worth);
   const auto count = static_cast<double>(answers.size());
   if (count == 0) return worth;
   figures["objective/kl"] = distance / count;

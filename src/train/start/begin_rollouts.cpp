@@ -56,17 +56,22 @@ void say_when_saved(const TrainConfig& config) {
   }
 }
 
-/// An answer ends where the model's positions do.
+/// An answer ends where the model's positions do. Errors: DataError where a prompt takes all.
 void say_room_of_answers(const Prepared& run) {
   const int64_t positions = run.source.config.max_positions;
   const int64_t wanted = run.config.objective.policy.max_new_tokens;
   const int64_t room = positions - run.data.longest_prompt;
   if (positions <= 0 || wanted <= room) return;
+  if (room <= 0) {
+    throw DataError(
+        tr("[train] a prompt has {} tokens and the model {} positions: no room for an answer",
+           run.data.longest_prompt, positions),
+        tr("a smaller {} leaves out or cuts longer rows", run.config.flag("max_length")));
+  }
   log::warning(
       "{}: prompts have up to {} tokens and the model {} positions, so that such an answer "
       "is cut at {}",
-      run.config.said("max_completion_length", wanted), run.data.longest_prompt, positions,
-      std::max<int64_t>(0, room));
+      run.config.said("max_completion_length", wanted), run.data.longest_prompt, positions, room);
 }
 
 /// The lines of steps and evaluations that are not done again; one that was cut is the last, and of

@@ -98,6 +98,11 @@ SegmentLogprobs taken(const data::SampleSource& samples, const std::string& numb
 }
 
 std::vector<SegmentLogprobs> computed(const Prepared& run, const Begun& begun) {
+  // It was not loaded because the numbers were there a moment ago.
+  if (run.config.holds_reference() && !begun.reference) {
+    throw IoError(tr("[reference] the log-probabilities in the cache vanished while the run began"),
+                  tr("give the same command again to go on"));
+  }
   const ForwardPasses policy(*begun.state.model, *begun.state.links);
   std::vector<SegmentLogprobs> found;
   for (const auto& source : sources_of(run.data)) {
