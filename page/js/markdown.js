@@ -53,22 +53,41 @@ function decorate(fragment) {
   return fragment;
 }
 
+/** Texts that nest too deep for the parser are shown as they are. */
+function lexed(text) {
+  try {
+    return marked.lexer(text);
+  } catch {
+    return Object.assign([{type: "plain", raw: text}], {links: {}});
+  }
+}
+
+function elementsOf(token, links) {
+  try {
+    if (token.type !== "plain") {
+      const one = Object.assign([token], {links});
+      return decorate(DOMPurify.sanitize(marked.parser(one), ALLOWED));
+    }
+  } catch {
+    // As plain text, below.
+  }
+  return el("p", {class: "plain-text", text: token.raw});
+}
+
 /** Shows a text that grows: blocks that stay as they were keep their elements. */
 export class MarkdownView {
   element = el("div", {class: "markdown"});
   #blocks = []; // {raw, element}
 
   update(text) {
-    const tokens = marked.lexer(text);
+    const tokens = lexed(text);
     const shown = tokens.filter((token) => token.type !== "space" && token.type !== "def");
     let same = 0;
     while (same < shown.length && same < this.#blocks.length && shown[same].raw === this.#blocks[same].raw) ++same;
     for (const block of this.#blocks.splice(same)) block.element.remove();
     for (const token of shown.slice(same)) {
-      const one = [token];
-      one.links = tokens.links;
       const element = el("div", {class: "block"});
-      element.append(decorate(DOMPurify.sanitize(marked.parser(one), ALLOWED)));
+      element.append(elementsOf(token, tokens.links));
       this.element.append(element);
       this.#blocks.push({raw: token.raw, element});
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <map>
 
 #include "cli/bad_input.h"
@@ -194,6 +195,40 @@ TEST_F(RolloutLine, ASignalDoesNotWaitForAProgramThatHangs) {
   EXPECT_EQ(result.exit_code, 143) << result.err;
   EXPECT_THAT(result.err, testing::Not(HasSubstr("took longer")));
   EXPECT_FALSE(std::filesystem::exists(*this / "out.jsonl"));
+}
+
+TEST_F(RolloutLine, AKilledOneGoesOnBehindTheRowsThatItLeft) {
+  ok(line("whole.jsonl"));
+  std::ifstream judge(*this / "judge.sh");
+  const std::string judging((std::istreambuf_iterator<char>(judge)), {});
+  write("judge.sh",
+        "#!/bin/sh\necho >> asked\n[ -e hang ] && [ $(wc -l < asked) -gt 1 ] && sleep "
+        "600\n" +
+            judging.substr(judging.find('\n') + 1));
+  write("hang", "");
+  const auto asked = [&] {
+    std::ifstream file(*this / "asked");
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  };
+  ProgramSettings settings;
+  settings.directory = (*this / "").string();
+  settings.signal = SIGKILL;
+  settings.signal_when = [&] { return asked() == 2; };
+  run_danlu(line("out.jsonl"), settings);
+  std::filesystem::remove(*this / "hang");
+  const ProgramResult again = ok(line("out.jsonl"));
+  EXPECT_THAT(again.err, HasSubstr("5 of 6 prompts are done by a run that was broken off"));
+  EXPECT_THAT(again.err, HasSubstr("6 prompts, 24 answers"));
+  EXPECT_EQ(asked(), 3) << "what was judged is not judged again";
+  EXPECT_EQ(rows("out.jsonl"), rows("whole.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(*this / "out.jsonl.partial.progress"));
+  write("hang", "");
+  write("asked", "");
+  run_danlu(line("out.jsonl", {"--overwrite"}), settings);
+  std::filesystem::remove(*this / "hang");
+  ok(line("out.jsonl", {"--overwrite", "--seed", "3"}));
+  ok(line("other.jsonl", {"--seed", "3"}));
+  EXPECT_EQ(rows("out.jsonl"), rows("other.jsonl")) << "another request's rows are not taken";
 }
 
 TEST_F(RolloutLine, WritesEveryAnswerWithItsRewards) {

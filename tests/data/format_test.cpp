@@ -331,6 +331,15 @@ TEST(Messages, ToolsMayBeAListOrText) {
   }
 }
 
+TEST(QueryResponse, WhereRowsAreQuestionsTheirAnswerMayBeAnything) {
+  FormatOptions questions;
+  questions.answers_optional = true;
+  for (const char* row : {R"({"query":"q","solution":3})", R"({"question":"q","answer":[1,2]})"})
+    EXPECT_EQ(told(row, questions), "user:q") << row;
+  EXPECT_EQ(told(R"({"query":"q","solution":"3"})", questions), "user:q|assistant:3");
+  EXPECT_THAT(told(R"({"query":"q","solution":3})"), HasSubstr("is not a string"));
+}
+
 // As a value the digits would be others.
 TEST(Messages, ToolsAsTextWithAnIntegerBeyond64BitsAreNamedAsThat) {
   EXPECT_EQ(told(R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],

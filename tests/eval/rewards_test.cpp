@@ -187,6 +187,20 @@ Completion completion(const std::string& text, Json row = Json::object()) {
   return result;
 }
 
+TEST(Rewards, AReferenceMayBeAWholeSolution) {
+  for (const char* reference : {"4", "$4$", "\\boxed{4}", "$\\boxed{4}$",
+                                "So the answer is $\\boxed{4}$.", "We add 1 and 3. #### 4",
+                                "<answer>4</answer>", "<think>3 or 4?</think> <answer> 4 </answer>",
+                                "The answer is 4.", "1 and 3 make $4$ of them."}) {
+    for (const char* text : {"\\boxed{4}", "<think>5?</think><answer>4</answer>", "#### 4"})
+      EXPECT_EQ(accuracy_rule(reference, text), 1) << reference << " / " << text;
+    EXPECT_EQ(accuracy_rule(reference, "\\boxed{3}"), 0) << reference;
+    EXPECT_EQ(boxed_rule(reference, "\\boxed{4}"), 1) << reference;
+    EXPECT_EQ(last_boxed_rule(reference, "\\boxed{5}"), 0) << reference;
+  }
+  EXPECT_EQ(accuracy_rule("$x=1$ or $x=2$", "\\boxed{2}"), 0) << "one of two parts";
+}
+
 TEST(Rewards, ARowWithoutAnAnswerHasNoScore) {
   const auto accuracy = make_reward("accuracy", {});
   const std::vector<Completion> all = {

@@ -28,6 +28,7 @@ export class ChatView {
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.element.isConnected) this.#stop();
     });
+    window.addEventListener("pagehide", () => this.#keepWhatCame());
   }
 
   go() {
@@ -272,6 +273,14 @@ export class ChatView {
     button.title = label;
     button.setAttribute("aria-label", label);
     button.replaceChildren(icon(isRunning ? "stop" : "send"));
+  }
+
+  /** Of answers that are still coming, before the page goes. */
+  #keepWhatCame() {
+    for (const conversation of this.#streams.keys()) {
+      for (const answer of conversation.turns.at(-1)?.answers ?? []) answer.stopped ||= !answer.finish && !answer.error;
+      this.#store.save(conversation);
+    }
   }
 
   #stop() {

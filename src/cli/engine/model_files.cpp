@@ -21,8 +21,12 @@ bool answers_depend_on(const fs::path& file) {
 }  // namespace
 
 Json files_of_model(const InferenceModel& loaded) {
+  return files_of_models({loaded.model_directory, loaded.adapter_directory});
+}
+
+Json files_of_models(const std::vector<fs::path>& directories) {
   Json files = Json::array();
-  for (const fs::path& directory : {loaded.model_directory, loaded.adapter_directory}) {
+  for (const fs::path& directory : directories) {
     if (directory.empty()) continue;
     std::vector<fs::path> found;
     if (fs::is_regular_file(directory)) found.push_back(directory);

@@ -6,14 +6,20 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/message.h"
 #include "base/progress.h"
+#include "base/rng.h"
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/engine.h"
 #include "cli/engine/infer_output.h"
 #include "cli/engine/infer_request.h"
+#include "cli/engine/infer_resume.h"
+#include "cli/engine/model_files.h"
+#include "cli/engine/rollout_progress.h"
 #include "data/preprocess_run.h"
 #include "eval/rewards/reward.h"
 #include "settings/model_source.h"
@@ -216,6 +222,24 @@ class Rollout {
   }
   const infer::GenerationStats& stats() const { return stats_; }
 
+  /// What report() says of the prompts so far, but for new tokens.
+  Json counts() const {
+    Json sums = Json::array();
+    for (const Sum& sum : sums_) sums.push_back({sum.sum, sum.count, sum.unjudged});
+    return {{"sums", sums},          {"sum_of_best", sum_of_best_}, {"prompts", num_prompts_},
+            {"judged", num_judged_}, {"rows", num_rows_},           {"skipped", num_skipped_}};
+  }
+  /// Goes on from counts() of a run that was killed.
+  void take_counts(const Json& counts) {
+    for (const Json& sum : counts.at("sums"))
+      sums_.push_back({sum.at(0).get<double>(), sum.at(1).get<double>(), sum.at(2).get<int64_t>()});
+    sum_of_best_ = counts.at("sum_of_best").get<double>();
+    num_prompts_ = counts.at("prompts").get<uint64_t>();
+    num_judged_ = counts.at("judged").get<uint64_t>();
+    num_rows_ = counts.at("rows").get<uint64_t>();
+    num_skipped_ = counts.at("skipped").get<uint64_t>();
+  }
+
  private:
   struct Sum {
     double sum = 0, count = 0;
@@ -346,6 +370,15 @@ Options with_place(const Options& options) {
   return options.with("output", (place / output).string(), options.given_as("output"));
 }
 
+/// What rows depend on: the request as infer's, the rows, and the files of models that judge.
+std::string identity_of(const Options& options, const InferenceModel& loaded,
+                        const std::vector<Prompt>& prompts, const settings::Reinforcement& told) {
+  uint64_t rows = 0;
+  for (const Prompt& prompt : prompts) rows = mix64(rows, hash_bytes(dump_text(prompt.columns)));
+  return request_identity(options, loaded, {}) +
+         dump_text({{"rows", rows}, {"judges", files_of_models(told.reward_models)}});
+}
+
 }  // namespace
 
 int run_rollout(const Options& told_options) {
@@ -358,9 +391,21 @@ int run_rollout(const Options& told_options) {
       load_for_inference(options, locate_model(options), /*raw=*/false, /*tells_apart=*/false);
   Rollout rollout(options, loaded, told);
   watch_interrupts();
-  AnswerFile file(options.get_string("output"), options.get_bool("overwrite"), "", "");
+  const fs::path output = options.get_string("output");
+  const std::string identity = identity_of(options, loaded, prompts, told);
+  const RolloutProgress earlier = earlier_progress(output, identity).value_or(RolloutProgress{});
+  if (earlier.prompts > 0) {
+    rollout.take_counts(earlier.counts);
+    log::info("{} of {} prompts are done by a run that was broken off: {}", earlier.prompts,
+              prompts.size(), partial_of(output).string());
+  }
+  // Another request's never stands beside this one's identity.
+  std::error_code ignored;
+  if (earlier.prompts == 0) fs::remove(progress_file_of(output), ignored);
+  AnswerFile file(output, options.get_bool("overwrite"), identity, earlier.rows);
+  uint64_t bytes = earlier.rows.size();
   ProgressBar bar("rollout", prompts.size(), "prompts");
-  for (size_t begin = 0; begin < prompts.size();) {
+  for (size_t begin = earlier.prompts; begin < prompts.size();) {
     const size_t end = std::min(prompts.size(), begin + rollout.prompts_at_a_time());
     const auto [rows, is_whole] = rollout.rows_of(prompts, begin, end);
     if (!is_whole) {
@@ -368,10 +413,12 @@ int run_rollout(const Options& told_options) {
                         tr("[rollout] stopped: {} of {} prompts are done", begin, prompts.size()));
     }
     file.add(rows);
+    note_progress(output, end, bytes += rows.size(), rollout.counts());
     bar.update(begin = end);
   }
   bar.finish();
   file.finish();
+  fs::remove(progress_file_of(output), ignored);
   rollout.report(rollout.stats().prefill_s + rollout.stats().decode_s);
   return 0;
 }

@@ -36,9 +36,12 @@ class PairHandler : public RowHandler {
     static const std::string kNothing;
     const std::string *prompt = &kNothing, *query = &kNothing, *response = &kNothing,
                       *system = &kNothing;
+    // An answer that a reward reads may be anything.
+    const Json* const answer = names_.answers_optional ? find_value(row, names_.response) : nullptr;
+    const bool judged = answer && !answer->is_string();
     if (!find_text(row, names_.prompt, &prompt, &problem) ||
         !find_text(row, names_.query, &query, &problem) ||
-        !find_text(row, names_.response, &response, &problem) ||
+        !find_text(row, judged ? "" : names_.response, &response, &problem) ||
         !find_text(row, names_.system, &system, &problem)) {
       return problem;
     }

@@ -14,7 +14,10 @@ namespace {
 
 double agrees(const std::string& reference, const std::optional<std::string>& answer,
               double otherwise) {
-  return answer && answers_agree(reference, *answer) ? 1 : otherwise;
+  if (!answer) return otherwise;
+  if (answers_agree(reference, *answer)) return 1;
+  const auto within = answer_in_reference(reference);
+  return within && answers_agree(*within, *answer) ? 1 : otherwise;
 }
 
 std::string last_characters(const std::string& text, size_t count) {

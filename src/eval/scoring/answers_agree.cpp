@@ -302,6 +302,40 @@ std::optional<std::string> last_line_after(std::string_view text, const Pattern&
   return answer;
 }
 
+const Pattern& hashes() {
+  static const Pattern kHashes(R"(####)");
+  return kHashes;
+}
+
+const Pattern& formulas() {
+  static const Pattern kDollars(R"((?<!\\)\$((?:[^$\\]|\\.)+)\$)");
+  return kDollars;
+}
+
+const Pattern& sayings() {
+  static const Pattern kSays(R"((?:[Aa]nswer is|[Aa]nswer:|答案是|答案为|答案：)\s*:?)",
+                             PatternUse::kText);
+  return kSays;
+}
+
+std::string_view behind_thoughts(std::string_view text) {
+  const size_t thought = text.rfind("</think>");
+  return thought == std::string_view::npos ? text : text.substr(thought + 8);
+}
+
+bool has_box(std::string_view text) {
+  return text.find("\\boxed") != std::string_view::npos ||
+         text.find("\\fbox") != std::string_view::npos;
+}
+
+/// What the last <answer>…</answer> holds.
+std::optional<std::string_view> last_tagged(std::string_view text) {
+  const size_t end = text.rfind("</answer>");
+  const size_t begin = end == std::string_view::npos ? end : text.rfind("<answer>", end);
+  if (begin == std::string_view::npos) return std::nullopt;
+  return text.substr(begin + 8, end - begin - 8);
+}
+
 }  // namespace
 
 bool answers_agree(const std::string& reference, const std::string& answer) {
@@ -336,20 +370,33 @@ std::optional<std::string> last_boxed(std::string_view text) {
 }
 
 std::optional<std::string> stated_answer(std::string_view text) {
-  static const Pattern kHashes(R"(####)"), kDollars(R"((?<!\\)\$((?:[^$\\]|\\.)+)\$)"),
-      kSays(R"((?:[Aa]nswer is|[Aa]nswer:|答案是|答案为|答案：)\s*:?)", PatternUse::kText),
-      kNumber(R"(\A\s*[-+]?\d[\d,]*(?:\.\d+)?(?:/\d+)?\s*%?\s*\z)");
-  const size_t thought = text.rfind("</think>");
-  if (thought != std::string_view::npos) text = text.substr(thought + 8);
-  if (text.find("\\boxed") != std::string_view::npos ||
-      text.find("\\fbox") != std::string_view::npos)
-    return last_boxed(text);
-  if (auto answer = last_line_after(text, kHashes)) return answer;
-  const auto formulas = kDollars.find_all(text);
-  if (!formulas.empty()) return without_margins(formulas.back().groups[0]);
-  if (auto answer = last_line_after(text, kSays)) return answer;
+  static const Pattern kNumber(R"(\A\s*[-+]?\d[\d,]*(?:\.\d+)?(?:/\d+)?\s*%?\s*\z)");
+  text = behind_thoughts(text);
+  if (has_box(text)) return last_boxed(text);
+  if (auto answer = last_line_after(text, hashes())) return answer;
+  if (const auto inside = last_tagged(text)) {
+    const auto stated = stated_answer(*inside);
+    return stated ? stated : without_margins(*inside);
+  }
+  const auto found = formulas().find_all(text);
+  if (!found.empty()) return without_margins(found.back().groups[0]);
+  if (auto answer = last_line_after(text, sayings())) return answer;
   if (kNumber.matches(text)) return without_margins(text);
   return std::nullopt;
+}
+
+std::optional<std::string> answer_in_reference(std::string_view reference) {
+  reference = behind_thoughts(reference);
+  if (has_box(reference)) return last_boxed(reference);
+  if (auto answer = last_line_after(reference, hashes())) return answer;
+  if (const auto inside = last_tagged(reference)) {
+    const auto within = answer_in_reference(*inside);
+    return within ? within : without_margins(*inside);
+  }
+  if (auto answer = last_line_after(reference, sayings())) return answer;
+  // Several formulas may be an answer of several parts.
+  const auto found = formulas().find_all(reference);
+  return found.size() == 1 ? std::optional(without_margins(found.front().groups[0])) : std::nullopt;
 }
 
 }  // namespace danlu::eval

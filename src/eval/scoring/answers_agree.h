@@ -21,10 +21,14 @@ namespace danlu::eval {
 bool answers_agree(const std::string& reference, const std::string& answer);
 
 /// The final answer in a text that explains it: of what follows the last </think>, where there is
-/// one, the last \boxed{…} or \fbox{…}, else what follows the last "####", else the text between
-/// the last pair of $, else what follows "answer is", "Answer:" or 答案是 on its line, else the
-/// text itself if it is a number and nothing more.
+/// one, the last \boxed{…} or \fbox{…}, else what follows the last "####", else what the last
+/// <answer>…</answer> says, else the text between the last pair of $, else what follows "answer
+/// is", "Answer:" or 答案是 on its line, else the text itself if it is a number and nothing more.
 std::optional<std::string> stated_answer(std::string_view text);
+
+/// The right answer in a reference that is a whole solution, by the same marks; of formulas between
+/// $ the only one. Nothing: the reference is the answer.
+std::optional<std::string> answer_in_reference(std::string_view reference);
 
 /// What the last \boxed{…} (or \fbox, or \boxed x) of a text holds. Nothing if its braces do not
 /// close.

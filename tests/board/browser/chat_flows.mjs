@@ -40,6 +40,24 @@ export const flows = {
     same(await texts(page, ".answer .markdown"), [before], "after a reload");
   },
 
+  async whatCameIsKeptWhereThePageGoes(bench) {
+    const page = await open(bench);
+    await say(page, "slow");
+    await page.getByText("word3", {exact: false}).waitFor();
+    await page.reload();
+    check((await page.locator(".answer .markdown").innerText()).includes("word3"), "what came is gone");
+    check((await page.locator(".answer .foot").innerText()).includes("stopped"), "it does not say that it was stopped");
+  },
+
+  async textThatMarkdownCannotDoIsShownAsItIs(bench) {
+    const page = await open(bench);
+    await ask(page, "echo " + "> ".repeat(2000) + "ground");
+    const isShown = async () => check((await page.locator(".answer .markdown").innerText()).includes("ground"), "the answer is not shown");
+    await isShown();
+    await page.reload();
+    await isShown();
+  },
+
   async theButtonStopsToo(bench) {
     const page = await open(bench);
     await say(page, "slow");
