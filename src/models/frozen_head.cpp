@@ -2,10 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "base/error.h"
 #include "device/dtype.h"
@@ -49,13 +47,10 @@ at::Tensor FrozenHead::logits(const at::Tensor& rows_MH, const ops::HeadColumns&
   const layers::Head& head = state_->head;
   // Vocabularies of one size are cut alike.
   if (columns.whole == state_->vocab) return head.own_logits(rows_MH).to(wide);
-  const at::Tensor all_MV = head.logits(rows_MH);
-  at::Tensor result =
-      at::full({rows_MH.size(0), columns.count}, -std::numeric_limits<double>::infinity(),
-               all_MV.options().dtype(wide));
-  const int64_t both = std::clamp<int64_t>(state_->vocab - columns.first, 0, columns.count);
-  if (both > 0) result.narrow(1, 0, both).copy_(all_MV.narrow(1, columns.first, both));
-  return result;
+  const int64_t first = std::min(columns.first, state_->vocab);
+  return head.logits(rows_MH)
+      .narrow(1, first, std::min(columns.count, state_->vocab - first))
+      .to(wide);
 }
 
 }  // namespace danlu::models

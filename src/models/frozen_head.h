@@ -21,8 +21,8 @@ class FrozenHead {
   /// Rows rows_M (int64 [M] on the host) of what model.forward() gave on the last stage: [M, H].
   /// Collective under sequence parallelism.
   at::Tensor rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const;
-  /// Logits [M, columns.count] of such rows, f32 (f64 for f64), -inf in columns beyond this
-  /// vocabulary. Collective on the tensor axis if these are not this rank's columns.
+  /// Logits [M, columns.count] of such rows, f32 (f64 for f64), fewer columns where this
+  /// vocabulary ends before. Collective on the tensor axis if these are not this rank's columns.
   at::Tensor logits(const at::Tensor& rows_MH, const ops::HeadColumns& columns) const;
 
  private:

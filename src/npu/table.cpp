@@ -92,6 +92,8 @@ ops::Backend filled_for_npu() {
   table.sums_of_share = &sums_of_share;
   table.place_of_largest = &place_of_largest;
   table.loss_of_share = &loss_of_share;
+  table.divergence_sums = &divergence_sums;
+  table.divergence_grad = &divergence_grad;
   table.larger_into = &larger_into;
   table.add_into = &add_into;
   table.add_to = &add_to;

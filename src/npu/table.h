@@ -64,6 +64,9 @@ at::Tensor sums_of_share(const ops::SharedChunk& chunk, const at::Tensor& larges
 at::Tensor place_of_largest(const at::Tensor& own_C1, const at::Tensor& largest_C1,
                             int64_t first_row);
 void loss_of_share(const ops::SharedLoss& loss);
+at::Tensor divergence_sums(const ops::TwoShares& shares);
+at::Tensor divergence_grad(const ops::TwoShares& shares, const at::Tensor& own_sum_C1,
+                           const at::Tensor& factor_C1);
 
 at::Tensor grouped_product(const at::Tensor& x_RI, std::span<const at::Tensor> weights_OI,
                            std::span<const int64_t> counts);

@@ -15,17 +15,18 @@ Backend completed(const Backend& given) {
     ((table.*entries = table.*entries ? table.*entries : composite.*entries), ...);
   };
   fill(&Backend::largest_of_share, &Backend::sums_of_share, &Backend::place_of_largest,
-       &Backend::loss_of_share, &Backend::merge, &Backend::larger_into, &Backend::rotary_table,
-       &Backend::add_into, &Backend::add_to, &Backend::add_bias, &Backend::scaled,
-       &Backend::take_rows, &Backend::add_rows, &Backend::column_sums, &Backend::scale_rows,
-       &Backend::row_dots, &Backend::attention_delta, &Backend::adapted_row_squares,
-       &Backend::stretch_factor, &Backend::scale_columns, &Backend::stretch_grad,
-       &Backend::norm_head, &Backend::norm_head_backward, &Backend::sigmoid,
-       &Backend::sigmoid_backward, &Backend::activation, &Backend::activation_backward,
-       &Backend::gated_activation, &Backend::gated_activation_backward, &Backend::layer_norm,
-       &Backend::layer_norm_backward, &Backend::capped, &Backend::through_cap, &Backend::with_rows,
-       &Backend::adamw_update, &Backend::split_master, &Backend::join_master,
-       &Backend::sums_of_squares, &Backend::all_finite);
+       &Backend::loss_of_share, &Backend::divergence_sums, &Backend::divergence_grad,
+       &Backend::merge, &Backend::larger_into, &Backend::rotary_table, &Backend::add_into,
+       &Backend::add_to, &Backend::add_bias, &Backend::scaled, &Backend::take_rows,
+       &Backend::add_rows, &Backend::column_sums, &Backend::scale_rows, &Backend::row_dots,
+       &Backend::attention_delta, &Backend::adapted_row_squares, &Backend::stretch_factor,
+       &Backend::scale_columns, &Backend::stretch_grad, &Backend::norm_head,
+       &Backend::norm_head_backward, &Backend::sigmoid, &Backend::sigmoid_backward,
+       &Backend::activation, &Backend::activation_backward, &Backend::gated_activation,
+       &Backend::gated_activation_backward, &Backend::layer_norm, &Backend::layer_norm_backward,
+       &Backend::capped, &Backend::through_cap, &Backend::with_rows, &Backend::adamw_update,
+       &Backend::split_master, &Backend::join_master, &Backend::sums_of_squares,
+       &Backend::all_finite);
   return table;
 }
 
@@ -72,6 +73,7 @@ void set_backend(c10::DeviceType type, const Backend& table) {
            table.gated_activation_backward);
   together("layer norms", table.layer_norm, table.layer_norm_backward);
   together("caps", table.capped, table.through_cap);
+  together("divergences", table.divergence_sums, table.divergence_grad);
   of(type) = {table, completed(table)};
 }
 

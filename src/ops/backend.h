@@ -98,6 +98,14 @@ struct SharedLoss {
   bool make_grad = false;
 };
 
+/// Two distributions P and Q over columns that ranks may share: what of their logits is here, and
+/// the largest of each row and the sum of exp(logit - largest) over all ranks. f32 (f64 of f64).
+struct TwoShares {
+  at::Tensor own_Cv, other_Cv;  ///< of P and Q; contiguous; v may be 0
+  at::Tensor own_largest_C1, own_total_C1, other_largest_C1, other_total_C1;
+  double beta = 0.5;  ///< of DivergenceOptions (ops/head_divergence.h)
+};
+
 struct Backend {
   /// Whether these devices cannot do `part`: who needs it is refused before anything is computed
   /// (models/device_parts.h). Null: they can do all.
@@ -242,6 +250,13 @@ struct Backend {
   at::Tensor (*place_of_largest)(const at::Tensor& own_C1, const at::Tensor& largest_C1,
                                  int64_t first_row) = nullptr;
   void (*loss_of_share)(const SharedLoss& loss) = nullptr;
+  /// ops/head_divergence.h by one chunk of rows. R is P where beta is 0, Q where it is 1, else M.
+  /// divergence_sums: [C, 2], over these columns the sums of Q (log Q - log R) and of
+  /// P (log P - log R); one that beta leaves out is 0. divergence_grad: factor_C1 times the
+  /// gradient of the divergence by own_Cv; own_sum_C1: the second sum over all ranks.
+  at::Tensor (*divergence_sums)(const TwoShares& shares) = nullptr;
+  at::Tensor (*divergence_grad)(const TwoShares& shares, const at::Tensor& own_sum_C1,
+                                const at::Tensor& factor_C1) = nullptr;
   /// Makes `into` the attention over the keys of both parts (ops/attention.h), in its own tensors.
   void (*merge)(const PartialAttention& into, const PartialAttention& more) = nullptr;
 

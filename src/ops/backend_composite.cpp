@@ -24,6 +24,7 @@
 #include "device/dtype.h"
 #include "ops/backend.h"
 #include "ops/backend_activations.h"
+#include "ops/backend_divergence.h"
 #include "ops/pointwise.h"
 
 namespace danlu::ops {
@@ -231,6 +232,8 @@ at::Tensor with_rows(const at::Tensor& x_NH, const at::Tensor& index_n, const at
 
 Backend filled() {
   Backend table;
+  table.divergence_sums = &composite_divergence_sums;
+  table.divergence_grad = &composite_divergence_grad;
   table.activation = &composite_activation;
   table.activation_backward = &composite_activation_backward;
   table.gated_activation = &composite_gated_activation;

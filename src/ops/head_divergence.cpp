@@ -21,6 +21,7 @@
 
 #include "device/sent.h"
 #include "ops/check.h"
+#include "ops/divergence_by_table.h"
 #include "ops/head_factor.h"
 
 namespace danlu::ops {
@@ -38,7 +39,6 @@ struct DivergenceCall : torch::CustomClassHolder {
   HeadOptions options;
   DivergenceOptions how;
   MainGradPtr low_main;
-  int64_t chunk = 0;
   HeadColumns columns;
 };
 
@@ -117,6 +117,15 @@ struct BothLogprobs {
   }
 };
 
+/// The other's logits of a chunk, -inf where it has no such token.
+at::Tensor other_logits(const DivergenceCall& call, int64_t begin, int64_t count) {
+  const at::Tensor there_Cv = call.other(begin, count, call.columns);
+  if (there_Cv.size(1) == call.columns.count) return there_Cv;
+  const at::Tensor all_Cv = at::full({count, call.columns.count}, kNever, there_Cv.options());
+  all_Cv.narrow(1, 0, there_Cv.size(1)).copy_(there_Cv);
+  return all_Cv;
+}
+
 /// own_Cv: logits before temperature.
 BothLogprobs both_of(const at::Tensor& own_Cv, const at::Tensor& other_Cv,
                      const DivergenceCall& call) {
@@ -188,7 +197,7 @@ class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
     for_chunks(*call, hidden_MH.size(0), [&](int64_t begin, int64_t count) {
       const at::Tensor logits_Cv =
           head_logits(head, low, bias, call->options.softcap, begin, count);
-      const BothLogprobs both = both_of(logits_Cv, call->other(begin, count, call->columns), *call);
+      const BothLogprobs both = both_of(logits_Cv, other_logits(*call, begin, count), *call);
       divergences.push_back(divergences_of(both, *call));
       if (call->how.with_logprobs)
         logprobs.push_back(at_ids(normalised(logits_Cv, call->options.share), *call, begin));
@@ -223,8 +232,9 @@ class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
  private:
   static void for_chunks(const DivergenceCall& call, int64_t rows,
                          const std::function<void(int64_t begin, int64_t count)>& body) {
-    for (int64_t begin = 0; begin < rows; begin += call.chunk)
-      body(begin, std::min(call.chunk, rows - begin));
+    const int64_t chunk = call.options.chunk_tokens;
+    for (int64_t begin = 0; begin < rows; begin += chunk)
+      body(begin, std::min(chunk, rows - begin));
   }
 
   static at::Tensor at_ids(const at::Tensor& logprobs_Cv, const DivergenceCall& call,
@@ -250,7 +260,7 @@ class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
     // Ranks exchange in both parts, so that what is asked for must be the same on all of them: it
     // is, for it follows from the objective.
     if (grads[0].defined()) {
-      const BothLogprobs both = both_of(logits_Cv, call.other(begin, count, call.columns), call);
+      const BothLogprobs both = both_of(logits_Cv, other_logits(call, begin, count), call);
       d_logits_Cv = d_divergences(both, call) * grads[0].narrow(0, begin, count).unsqueeze(1);
     }
     if (grads.size() > 1 && grads[1].defined()) {
@@ -299,23 +309,33 @@ HeadDivergence head_divergence(const at::Tensor& hidden_NH, const at::Tensor& we
   const int64_t vocab = share.is_part() ? share.vocab : weight_VH.size(0);
   const at::Tensor rows = rows_M.contiguous(), ids = ids_M.contiguous();
   require_rows(rows, ids, hidden_NH.size(0), vocab);
-  if (rows.numel() == 0)
+  const bool by_table = !computes_numbers(hidden_NH.device());
+  require(!by_table || how.topk == 0, "head_divergence",
+          "the likeliest tokens alone are not compared on this device");
+  if (rows.numel() == 0 && !by_table)
     return of_no_rows({hidden_NH, weight_VH, addition.low_NR, addition.weight_VR, options.bias_V},
                       how.with_logprobs);
-  auto call = c10::make_intrusive<DivergenceCall>();
-  call->ids_M = device::sent(ids, hidden_NH.device());
-  call->other = other;
-  call->options = options;
-  if (how.chunk_rows > 0) call->options.chunk_tokens = how.chunk_rows;
-  call->how = how;
-  call->low_main = addition.main_grad;
-  call->chunk = chunk_size(call->options, share.is_part() ? share.max_rows : vocab);
-  call->columns = {share.is_part() ? share.first_row : 0, weight_VH.size(0), vocab};
+  HeadOptions chunked = options;
+  if (how.chunk_rows > 0) chunked.chunk_tokens = how.chunk_rows;
+  chunked.chunk_tokens = chunk_size(chunked, share.is_part() ? share.max_rows : vocab);
+  const HeadColumns columns{share.is_part() ? share.first_row : 0, weight_VH.size(0), vocab};
   const bool takes_all = rows.numel() == hidden_NH.size(0), has_low = addition.low_NR.defined();
   const at::Tensor index_M = device::sent(rows, hidden_NH.device());
   const auto take = [&](const at::Tensor& from_NX) {
     return takes_all ? from_NX : take_rows(from_NX, index_M);
   };
+  if (by_table)
+    return divergence_by_table(
+        take(hidden_NH), weight_VH, ids, other, columns, chunked,
+        {has_low ? take(addition.low_NR) : at::Tensor(), addition.weight_VR, addition.main_grad},
+        how);
+  auto call = c10::make_intrusive<DivergenceCall>();
+  call->ids_M = device::sent(ids, hidden_NH.device());
+  call->other = other;
+  call->options = chunked;
+  call->how = how;
+  call->low_main = addition.main_grad;
+  call->columns = columns;
   const at::Tensor none = at::empty({0, 0}, hidden_NH.options());
   const variable_list result = HeadDivergences::apply(
       take(hidden_NH), weight_VH, has_low ? take(addition.low_NR) : none,

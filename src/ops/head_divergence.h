@@ -16,8 +16,8 @@ struct HeadColumns {
 };
 
 /// The other model's logits at rows [begin, begin + count) of those that are compared: [count,
-/// columns.count], f32 (f64 of f64), -inf where it has no such token. Called in forward and again
-/// in backward, in the same order on every rank that shares the head.
+/// columns.count], f32 (f64 of f64), fewer columns where the other's tokens end before. Called in
+/// forward and again in backward, in the same order on every rank that shares the head.
 using OtherLogits =
     std::function<at::Tensor(int64_t begin, int64_t count, const HeadColumns& columns)>;
 
@@ -48,8 +48,9 @@ struct HeadDivergence {
 ///         ids_M int64 [M] on the host: rows ascend, each once.
 /// Dtypes  as head_cross_entropy. Grad  through all four factors, with a share as
 ///         head_token_logprobs.
-/// Errors  ModelError for rows or ids that do not exist. REQUIRES: the device computes by ATen
-///         (computes_numbers in ops/pointwise.h).
+/// Device  what both factors are on; results too, but on the host where the device computes
+///         through its table alone (device_of_numbers in ops/pointwise.h), which compares no topk.
+/// Errors  ModelError for rows or ids that do not exist.
 HeadDivergence head_divergence(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                const at::Tensor& rows_M, const at::Tensor& ids_M,
                                const OtherLogits& other, const HeadOptions& options = {},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -57,7 +58,8 @@ class NpuPreferences : public PreferenceLines {
       for (const auto& [name, value] : cpu[i].items()) {
         const bool is_figure = name == "loss" || name == "grad_norm" || name == "entropy" ||
                                name == "acc" || name == "accuracy" || name == "kl" ||
-                               name == "reward" || name.find('/') != name.npos;
+                               name == "reward" || name == "divergence" || name == "sft_loss" ||
+                               name.find('/') != name.npos;
         if (!is_figure || !value.is_number() || name.find("speed") != name.npos) continue;
         const double wanted = value, found = npu[i].value(name, std::nan(""));
         EXPECT_NEAR(found, wanted, 1e-5 * std::max(1.0, std::abs(wanted))) << name << " of " << i;
@@ -119,6 +121,42 @@ TEST_F(NpuPreferences, DrawnAnswersTeachAsOnTheCpu) {
     ppo.insert(ppo.end(), {"--tuner", tuner, "--num_ppo_epochs", "2", "--kl_coef", "0.1"});
     expect_same({"rlhf", "--rlhf_type", "ppo"}, "pairs.jsonl", ppo);
   }
+}
+
+/// A teacher twice as wide, with more tokens: its rows, and answers of the model's own.
+TEST_F(NpuPreferences, TeachersAreFollowedAsOnTheCpu) {
+  std::string rows;
+  for (int i = 0; i < 12; ++i)
+    rows += Json{{"query", "question " + std::to_string(i)},
+                 {"response", "answer " + std::to_string(i * 7)}}
+                .dump() +
+            "\n";
+  write("rows.jsonl", rows);
+  Json config = Json::parse(std::ifstream(good("model") / "config.json"));
+  config.update({{"hidden_size", 64},
+                 {"initializer_range", 0.2},
+                 {"vocab_size", config["vocab_size"].get<int64_t>() + 7}});
+  write("teacher.json", config.dump());
+  ok({"init", "--config", "teacher.json", "--output", "teacher", "--tokenizer",
+      good("tokenizer").string(), "--seed", "11"});
+  const Words gkd = {"rlhf", "--rlhf_type", "gkd", "--teacher_model", "teacher"};
+  const Words of_rows = {"--lmbda", "0", "--tuner", "full"};
+  const auto with = [](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  expect_same(gkd, "rows.jsonl", with(of_rows, {"--beta", "0", "--sft_alpha", "0.1"}));
+  expect_same(gkd, "rows.jsonl",
+              {"--lmbda", "0.5", "--tuner", "lora", "--max_completion_length", "6"});
+  expect_same(gkd, "rows.jsonl", with(of_rows, {"--beta", "1"}),
+              {"--tp", "2", "--sequence-parallel"}, 2);
+  if (std::getenv("DANLU_SLOW")) {
+    const std::vector<Words> meshes = {{}, {"--pp", "2"}, {"--deepspeed", "zero3"}, {"--cp", "2"}};
+    for (const Words& mesh : meshes) expect_same(gkd, "rows.jsonl", of_rows, mesh, 2);
+  }
+  const ProgramResult refused =
+      run_on("npu", line(gkd, "rows.jsonl", "few", with(of_rows, {"--gkd_logits_topk", "4"})));
+  expect_error(refused, 5, {"--device npu:0", "--gkd_logits_topk", "all tokens"});
 }
 
 TEST_F(NpuPreferences, SeveralCardsTeachAsOneCpu) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "device/select.h"
 #include "ops/pointwise.h"
 #include "settings/model_source.h"
 #include "settings/options/media_flags.h"
@@ -76,10 +77,12 @@ void require_answerable_rows(const TrainConfig& config, const PreparedText& text
 }  // namespace
 
 void require_comparing(const TrainConfig& config, const at::Device& device) {
-  if (!has_teacher(config) || ops::computes_numbers(device)) return;
-  throw DeviceError(
-      tr("[train] gkd: {} compares no distributions of whole vocabularies", device.str()),
-      tr("train on a CPU or a GPU, or from the teacher's answers as rows: danlu sft"));
+  if (!has_teacher(config) || config.objective.distillation.topk == 0 ||
+      ops::computes_numbers(device))
+    return;
+  throw DeviceError(tr("[train] --device {}: {} is not there on this device yet",
+                       device::name_of(device), config.flag("gkd_logits_topk")),
+                    tr("without it all tokens of the vocabulary are compared"));
 }
 
 void require_teachers_tokens(const TrainConfig& config, const PreparedText& text) {

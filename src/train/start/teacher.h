@@ -8,7 +8,7 @@
 
 namespace danlu::train {
 
-/// Errors: DeviceError where the device compares no distributions.
+/// Errors: DeviceError where the device does not compare the likeliest tokens alone, as asked.
 void require_comparing(const TrainConfig& config, const at::Device& device);
 
 /// Errors: ModelError where the teacher's tokens are others.
