@@ -71,8 +71,10 @@ find "$work/results" -name '*.xml' -print0 | sort -z | xargs -0 -r awk '
     printf "\ntests: %d passed, %d failed, %d skipped\n", num_run - num_failed, num_failed, num_skipped
     for (test in failed) print "  failed   " test
     for (i = 1; i <= num_skipped; ++i) {
+      if (reason[i] ~ /^slow;/) { ++num_slow; continue }
       printf "  skipped  %s%s\n", skipped[i], reason[i] == "" ? "" : ": " reason[i]
     }
+    if (num_slow) printf "  skipped  %d that are slow; DANLU_SLOW=1 runs them\n", num_slow
   }'
 # A program that died left no report: its tests are in none of the counts above.
 if [ "$code" != 0 ]; then

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "cli/bad_input.h"
+#include "support/slow.h"
 #include "support/temporary_directory.h"
 
 namespace danlu::test {
@@ -96,6 +97,7 @@ TEST(BenchCommand, WhatIsRecordedIsComparedAndAChangedRecordIsFoundAndNamed) {
   EXPECT_THAT(both_asked.err, HasSubstr("nothing is recorded"));
   EXPECT_EQ(json::parse(std::ifstream(file)), changed);
 
+  if (!is_slow()) return;
   // Another part is added to the record, which is not replaced by it, nor by another size.
   json_of_bench({"--only", "decode", "--dtype", "bf16", "--record", folder.string()});
   const json both = json::parse(std::ifstream(file));

@@ -9,6 +9,7 @@
 
 #include "base/free_port.h"
 #include "cli/bad_input.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -458,6 +459,7 @@ TEST_F(Chain, WeightsAreNeverRandomUnasked) {
 }
 
 TEST_F(Chain, TheScriptsLinesOfSeveralProcesses) {
+  DANLU_SLOW_TEST();
   train_base();
   convert_base("mcore");
   preprocess_text();

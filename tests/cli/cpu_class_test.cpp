@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "cli/bad_input.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -88,6 +89,8 @@ TEST_F(CpuClassRuns, EveryTypeTrainsAsInFp32) {
 #endif
   for (const auto& [cpu, title] : titles) {
     for (const std::string dtype : {"fp32", "bf16", "fp16"}) {
+      // One narrow type of each class, of which the other is computed by the same kernels.
+      if (!is_slow() && dtype == (cpu == "avx2" ? "bf16" : "fp16")) continue;
       std::string printed;
       const std::vector<double> got = losses(cpu, dtype, &printed);
       if (got.empty()) break;

@@ -7,6 +7,7 @@
 #include "cli/random_model_dir.h"
 #include "cli/short_training.h"
 #include "cli/tiny_models.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -163,6 +164,8 @@ class FamilyChain : public ShortTraining, public testing::WithParamInterface<Scr
 };
 
 TEST_P(FamilyChain, ConvertedPretrainedTunedAdaptedAndAsked) {
+  DANLU_SLOW_BUT_FOR("deepseek_v2_lite", "phimoe", "glm4_moe", "qwen2_moe", "gemma2", "chatglm",
+                     "minicpm3", "llama4_text");
   const ScriptOf& script = GetParam();
   make_model(tiny_model(script.family));
   const std::string experts = script.architecture.find("--num-experts") != std::string::npos

@@ -13,6 +13,7 @@
 
 #include "cli/short_training.h"
 #include "cli/tiny_models.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -35,6 +36,9 @@ class FamilyCells : public ShortTraining, public testing::WithParamInterface<Fam
  protected:
   const FamilyRow& row() const { return GetParam(); }
   void SetUp() override {
+    // One of each form of attention, norm, position and packing; FamilyChain has the others'.
+    DANLU_SLOW_BUT_FOR("qwen3", "qwen", "internlm2", "baichuan", "gpt2", "glm", "gemma3_text",
+                       "bloom");
     ShortTraining::SetUp();
     make_model(as_published(row().family));
   }
@@ -112,7 +116,7 @@ TEST_P(FamilyCells, OfOneProcessAreTrue) {
 }
 
 TEST_P(FamilyCells, OfTwoProcessesAreTrue) {
-  if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
+  DANLU_SLOW_TEST();
   const std::string axes = row().has_experts() ? "tp, cp, ep" : "tp, cp";
   ASSERT_TRUE(row().can(axes) && row().can("pp")) << "this test knows no other word for these";
   const std::string lora = "lora --target_modules all-linear --lora_rank 4";

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "cli/run_program.h"
+#include "support/slow.h"
 #include "support/temporary_directory.h"
 
 namespace danlu::test {
@@ -53,7 +54,7 @@ TEST(GpuFirstRun, ReplacesNothingButAnEarlierFirstRun) {
 }
 
 TEST(GpuFirstRun, GoesThroughOnTheCpu) {
-  if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
+  DANLU_SLOW_TEST();
   const TemporaryDirectory folder;
   const ProgramResult result =
       first_run("gpu", folder / "run", {{"DANLU_FIRST_RUN_DEVICE", "cpu"}});
@@ -76,7 +77,7 @@ TEST(NpuFirstRun, WithoutACardSaysSoAndEndsAsDanluDoes) {
 }
 
 TEST(NpuFirstRun, GoesThroughOnTheSimulator) {
-  if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
+  DANLU_SLOW_TEST();
   const TemporaryDirectory folder;
   const ProgramResult result =
       first_run("npu", folder / "run", {{"DANLU_NPU_LIBRARY", DANLU_BUILD_DIR "/npu_sim/current"}});

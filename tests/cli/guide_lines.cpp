@@ -132,12 +132,9 @@ std::vector<GuideLine> printed_lines() {
   };
   const auto changed = [](GuideLine line, const Values& changes) {
     line.changes = changes;
-    line.slow = true;
     return line;
   };
   const char *zero2 = "state and gradients (ZeRO-2)", *zero3 = "parameters (ZeRO-3)";
-  GuideLine lora_zero2 = swift("b_zero2", 1, converted, zero2);
-  lora_zero2.slow = true;
   return {alpaca("a_full_shard", qwen15(32), 0, hf, zero3),
           alpaca("a_offload", qwen15(40), 1, converted, "in host memory"),
           alpaca("a_zero2", qwen15(32), 2, converted, zero2),
@@ -150,7 +147,7 @@ std::vector<GuideLine> printed_lines() {
           changed(alpaca("a_baichuan2_13b_zero3", baichuan13(), 2, hf, zero3),
                   {{"--deepspeed", "ds_config_zero3.json"}}),
           swift("b_data_parallel", 0, hf, "× 4 processes"),
-          lora_zero2,
+          swift("b_zero2", 1, converted, zero2),
           swift("b_zero3", 2, hf, zero3),
           changed(swift("b_data_parallel_full", 0, hf, "× 4 processes"), {{"--sft_type", "full"}}),
           changed(swift("b_zero2_full", 1, hf, zero2), {{"--sft_type", "full"}}),
@@ -193,8 +190,7 @@ std::vector<GuideLine> script_lines() {
            --micro-batch-size 4 --global-batch-size 32 --lr 5e-5 --min-lr 1.25e-7
            --initial-loss-scale 1 --eval-iters 0 )" +
                kEnd,
-           llama2(), 0, Data::kSamples, Source::kHuggingFace, "stand in 2 pipeline stages", true,
-           true},
+           llama2(), 0, Data::kSamples, Source::kHuggingFace, "stand in 2 pipeline stages"},
           {"c_tune_packed", c,
            tune + kTune + kLlama + R"( --tensor-model-parallel-size 2
            --pipeline-model-parallel-size 1 --context-parallel-size 4 --sequence-parallel
@@ -206,8 +202,8 @@ std::vector<GuideLine> script_lines() {
            --micro-batch-size 1 --global-batch-size 2 --lr 1.0e-6 --adam-eps 1e-5
            --initial-loss-scale 1 --reset-position-ids --eval-iters 0 --log-throughput )" +
                kEnd,
-           llama2(), 0, Data::kSamples, Source::kHuggingFace, "4 context-parallel processes", false,
-           true},
+           llama2(), 0, Data::kSamples, Source::kHuggingFace, "4 context-parallel processes",
+           false},
           {"c_tune_lora", c,
            tune + pp2 + list + kTune + kLora + kLlama + R"( --lora-r 16 --lora-alpha 32
            --tokenizer-type PretrainedFromHF --tokenizer-name-or-path TOKENIZER

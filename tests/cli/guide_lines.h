@@ -43,7 +43,6 @@ struct GuideLine {
   Source first;              ///< the one that `make test` takes
   const char* said;          ///< in the banner
   bool rounds_alike = true;  ///< in 16 bits: no axis cuts a product or a sum of attention
-  bool slow = false;         ///< with DANLU_SLOW only
   Values changes = {};       ///< where the guide says "the same with"
 
   bool is_printed() const { return guide == kAlpacaGuide || guide == kSwiftGuide; }

@@ -51,8 +51,6 @@ const std::set<std::string> kDividing = {"--nproc_per_node",
 
 }  // namespace
 
-bool is_slow() { return std::getenv("DANLU_SLOW") != nullptr; }
-
 Words with_values(Words words, const Values& values) {
   for (size_t i = 0; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');

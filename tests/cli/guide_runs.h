@@ -5,11 +5,9 @@
 
 #include "cli/guide_lines.h"
 #include "cli/launch.h"
+#include "support/slow.h"
 
 namespace danlu::test {
-
-/// With DANLU_SLOW.
-bool is_slow();
 
 /// Parts of the value.
 struct Tolerance {

@@ -109,9 +109,9 @@ TEST_F(Interrupted, ARunLeavesItsDirectoryToOneThatHasTakenIt) {
 }
 
 TEST_F(Interrupted, ARunOutlivesItsDirectoryInTheMiddleOfACheckpoint) {
-  constexpr int kTimes = 4;
+  constexpr int kTimes = 3;
   const ProgramResult result =
-      during(training("run", {"--max_steps", "150", "--save_steps", "1", "--nproc", "2"}),
+      during(training("run", {"--max_steps", "60", "--save_steps", "1", "--nproc", "2"}),
              [&](const std::atomic<bool>& over) {
                for (int i = 0; i < kTimes && !over; ++i) {
                  while (!over && !fs::exists((*this) / "run/last/DONE"))
@@ -122,7 +122,7 @@ TEST_F(Interrupted, ARunOutlivesItsDirectoryInTheMiddleOfACheckpoint) {
              });
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("it is made again, with all that was logged"));
-  EXPECT_EQ(steps_of((*this) / "run").size(), 150u);
+  EXPECT_EQ(steps_of((*this) / "run").size(), 60u);
   EXPECT_TRUE(fs::exists((*this) / "run/DONE"));
 }
 

@@ -176,11 +176,13 @@ TEST_F(Judging, PairsThatTeachNothingAreCountedByTheirReason) {
 }
 
 TEST_F(Judging, ARunThatIsOverwrittenLeavesNoPicturesOrAnswersOfItsOwn) {
-  ok(grpo("out", {"--reward_funcs", "repetition", "--log_completions", "true"}));
+  ok(grpo("out",
+          {"--reward_funcs", "repetition", "--log_completions", "true", "--plot_loss", "true"}));
   EXPECT_TRUE(fs::exists(*this / "out" / "images" / "train_reward.png"));
   EXPECT_TRUE(fs::exists(*this / "out" / "samples.jsonl"));
   write("out/images/mine.png", "mine");
-  ok(line({"rlhf"}, "pairs.jsonl", "out", {"--tuner", "full", "--overwrite_output_dir"}));
+  ok(line({"rlhf"}, "pairs.jsonl", "out",
+          {"--tuner", "full", "--overwrite_output_dir", "--plot_loss", "true"}));
   EXPECT_FALSE(fs::exists(*this / "out" / "images" / "train_reward.png"));
   EXPECT_FALSE(fs::exists(*this / "out" / "samples.jsonl"));
   EXPECT_TRUE(fs::exists(*this / "out" / "images" / "train_logps_chosen.png"));

@@ -33,7 +33,9 @@ class Launch : public BadInput {
                                       "--logging_steps",
                                       "1",
                                       "--adam_epsilon",
-                                      "1e-6"};
+                                      "1e-6",
+                                      "--plot_loss",
+                                      "false"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }

@@ -11,6 +11,7 @@
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
 #include "cli/seeing_model.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -67,7 +68,7 @@ std::vector<MeshLine> mesh_lines() {
   return {{"dp2", 2, {}, {"× 2 processes = 8 samples a step"}, "lora"},
           {"dp4", 4, {}, {"× 4 processes = 8 samples a step"}, kSlow},
           {"tp2", 2, kTensor, {"divided over 2 tensor-parallel"}, kSlow},
-          {"tp2dp2sp", 4, kSequence, {"over 2 tensor-parallel processes, and its tokens"}, "full"},
+          {"tp2dp2sp", 4, kSequence, {"over 2 tensor-parallel processes, and its tokens"}, kSlow},
           {"zero1", 4, kZero1, {zero1}, kSlow},
           {"zero2", 2, {"--deepspeed", "zero2"}, {zero2}, kSlow},
           {"zero2cp2", 4, {"--deepspeed", "zero2", "--cp", "2"}, {zero2, heads}, "full"},
@@ -75,15 +76,15 @@ std::vector<MeshLine> mesh_lines() {
            4,
            Words{"--fsdp", "full_shard auto_wrap"} + kTensor,
            {zero3, "divided over 2 tensor-parallel"},
-           "dora"},
-          {"hybrid3", 4, {"--fsdp", "hybrid_shard"}, {zero3}, "full", 2},
-          {"hybrid2", 4, {"--fsdp", "hybrid_shard_zero2"}, {zero2}, "lora", 2},
+           kSlow},
+          {"hybrid3", 4, {"--fsdp", "hybrid_shard"}, {zero3}, "lora", 2},
+          {"hybrid2", 4, {"--fsdp", "hybrid_shard_zero2"}, {zero2}, kSlow, 2},
           {"host",
            2,
            kZero3 + Words{"--offload", "optimizer", "params"},
            {"parameters and state are in host memory"},
-           "lora"},
-          {"files", 2, kZero1 + in_files, {zero1}, "full"},
+           kSlow},
+          {"files", 2, kZero1 + in_files, {zero1}, kSlow},
           {"pp2", 2, kStages, {stages}, kSlow},
           {"pp2tp2sp", 4, kStages + kSequence, {stages}, "full"},
           {"vpp2", 2, kVirtualStages, {interleaved}, kSlow},
@@ -164,7 +165,7 @@ TEST_F(LaunchMesh, EveryMeshGivesTheNumbersOfOneProcess) {
     const ProgramResult alone = run_words(line(one, "4"));
     ASSERT_EQ(alone.exit_code, 0) << alone.err;
     for (const MeshLine& mesh : mesh_lines()) {
-      if (!std::getenv("DANLU_SLOW") && mesh.quick_tuning != tuning) continue;
+      if (!is_slow() && mesh.quick_tuning != tuning) continue;
       SCOPED_TRACE(mesh.run + " " + tuning);
       const ProgramResult together = run_mesh(mesh, line(mesh.run + tuning, "1"));
       ASSERT_EQ(together.exit_code, 0) << together.err;
@@ -247,9 +248,9 @@ const Part kWholeState = {1, {}}, kTensorShares = {4, kTensor + kZero3},
 
 TEST_F(LaunchMeshGoesOn, AtAnotherMesh) {
   std::map<std::string, std::vector<Part>> all = {
-      {"full", {kTensorShares, kPartsOfVirtualStages, kContextShares, kStagesShares, kWholeState}},
-      {"lora", {{2, kTensor}, {2, kStages}, {2, kZero3}, kWholeState}}};
-  if (std::getenv("DANLU_SLOW")) {
+      {"full", {kTensorShares, kPartsOfVirtualStages, kContextShares, kWholeState}}};
+  if (is_slow()) {
+    all["lora"] = {{2, kTensor}, {2, kStages}, {2, kZero3}, kWholeState};
     all["full"] = {kTensorShares,
                    kStagesShares,
                    {4, {"--cp", "2", "--shard", "zero3"}},
@@ -275,12 +276,13 @@ TEST_F(LaunchMeshGoesOn, WithAModelThatSees) {
                            "--freeze_vit", "false",      "--freeze_aligner", "false",
                            "--max_length", "256",        "--val_ratio",      "0"};
   const Part shares = {2, kZero3}, tensor = {2, kSequence}, stages = {2, kStages};
-  std::vector<Part> full = {shares, stages, tensor, kContextShares}, lora = {shares, tensor};
-  if (std::getenv("DANLU_SLOW")) {
-    full.insert(full.end(), {kTensorShares, {2, {}}, kStagesShares, kWholeState});
+  std::vector<Part> full = {shares, stages, tensor}, lora = {shares, tensor};
+  if (is_slow()) {
+    full.insert(full.end(), {kContextShares, kTensorShares, {2, {}}, kStagesShares, kWholeState});
     lora.insert(lora.end(), {kStagesShares, kContextShares, kWholeState});
   }
   expect_numbers_of_one_run("full", full, all_parts + tunings().at("full"));
+  if (!is_slow()) return;
   expect_numbers_of_one_run("lora", lora, all_parts + tunings().at("lora"));
 }
 

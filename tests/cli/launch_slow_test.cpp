@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -19,7 +20,7 @@ using ::testing::Not;
 class LaunchSlow : public Launch {
  protected:
   void SetUp() override {
-    if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "runs with DANLU_SLOW";
+    DANLU_SLOW_TEST();
     Launch::SetUp();
   }
   /// Rows of about `words` words each, no two alike.

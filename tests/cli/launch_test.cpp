@@ -14,6 +14,7 @@
 #include "cli/logged_steps.h"
 #include "support/alpaca_line.h"
 #include "support/rank_process.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -22,6 +23,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 TEST_F(Launch, TheGuidesLinesOfSeveralProcesses) {
+  DANLU_SLOW_TEST();
   Json config = Json::parse(content_of(good("model") / "config.json"));
   config["max_position_embeddings"] = 1024;
   const auto model_of = [&](const std::string& name, const Json& of) {
@@ -212,6 +214,7 @@ TEST_F(Launch, ANoticeIsSaidOnce) {
 }
 
 TEST_F(Launch, AJobBeginsAgainFromItsOwnCheckpoint) {
+  DANLU_SLOW_TEST();
   const auto line = [&](const std::string& run, const std::vector<std::string>& more) {
     auto words = training(run, {"--tuner", "full", "--batch_size", "1", "--global_batch_size", "4",
                                 "--max_steps", "80", "--save_steps", "1", "--nproc", "2"});
@@ -259,6 +262,7 @@ TEST_F(Launch, AJobKnowsItsCheckpointsByItsName) {
 }
 
 TEST_F(Launch, AJobThatLostRanksKeepsItsStepOrSaysWhatDoesNotDivide) {
+  DANLU_SLOW_TEST();
   const auto of = [&](const char* ranks, const char* left, const std::vector<std::string>& more) {
     auto words = training("run", {"--max_steps", "1", "--batch_size", "1", "--dist-timeout", "60"});
     words.insert(words.end(), more.begin(), more.end());

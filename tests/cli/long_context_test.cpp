@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -34,7 +35,7 @@ class DataLimit {
 class LongContext : public Launch {
  protected:
   void SetUp() override {
-    if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "runs with DANLU_SLOW";
+    DANLU_SLOW_TEST();
     Launch::SetUp();
     Json config = Json::parse(content_of(good("model") / "config.json"));
     config.update({{"hidden_size", 32},

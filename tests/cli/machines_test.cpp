@@ -6,6 +6,7 @@
 #include "cli/bad_input.h"
 #include "cli/logged_steps.h"
 #include "cli/two_machines.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -87,6 +88,7 @@ constexpr const char* kMachineOneDies =
     "kill -KILL $dying\n";
 
 TEST_F(Machines, GoOnWithoutOneThatStaysAway) {
+  DANLU_SLOW_TEST();
   const std::string steps = "--tuner full --max_steps 120 --save_steps 2 --adam_epsilon 1e-6";
   for (const int64_t machine : {0, 1}) {
     on_machine(machine, of_two(machine, 1),
@@ -125,6 +127,7 @@ TEST_F(Machines, EndWhereTooFewAreLeft) {
 }
 
 TEST_F(Machines, AFreshLauncherTakesItsMachinesPlaceAgain) {
+  DANLU_SLOW_TEST();
   for (const int64_t machine : {0, 1})
     on_machine(machine, of_two(machine, 1), "--max_steps 120 --save_steps 2 --max_restarts 2");
   // Its second start, as a cluster's manager would.
@@ -151,6 +154,7 @@ TEST_F(Machines, OfDifferentJobsSaySo) {
 }
 
 TEST_F(Machines, ThatBothCallThemselvesTheFirstSaySo) {
+  DANLU_SLOW_TEST();
   for (const char* more : {"--max_steps 1", "--max_steps 1 --max_restarts 1"}) {
     for (const int64_t machine : {0, 1}) on_machine(machine, of_two(0, 1), more);
     const std::string line = content_of((*this) / "machine-0.sh");
@@ -166,7 +170,7 @@ TEST_F(Machines, ThatBothCallThemselvesTheFirstSaySo) {
 /// Ten seconds are the promise, to a machine that has nothing else to do.
 void expect_end_in_time(const MachineEnd& end) {
   constexpr int kLimitSeconds = 10 + 10;
-  if (!std::getenv("DANLU_SLOW")) return;
+  if (!is_slow()) return;
   EXPECT_LE(end.seconds, kLimitSeconds);
 }
 

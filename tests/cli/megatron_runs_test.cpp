@@ -81,6 +81,8 @@ class MegatronRuns : public BadInput {
                    "7",
                    "--save-interval",
                    "2",
+                   "--plot_loss",
+                   "false",
                    "--save-total-limit",
                    "0",
                    "--save-format",

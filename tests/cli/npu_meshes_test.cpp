@@ -9,6 +9,7 @@
 #include "cli/launch.h"
 #include "cli/logged_steps.h"
 #include "cli/tiny_models.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -45,6 +46,7 @@ class NpuMeshLines : public Launch {
 class NpuMeshes : public NpuMeshLines, public testing::WithParamInterface<NpuMesh> {};
 
 TEST_P(NpuMeshes, LearnWhatOneCpuDoes) {
+  DANLU_SLOW_BUT_FOR("tensor_2_stages_2", "data_2_experts_2", "context_2_zero3", "zero1");
   nlohmann::json config = tiny_model(GetParam().model_type);
   config["num_hidden_layers"] = 2;
   write("small.json", config.dump());
@@ -70,6 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 /// Ranks over HCCL end, and others go on from their checkpoint.
 TEST_F(NpuMeshLines, GoOnFromCheckpointsOfOtherMeshes) {
+  DANLU_SLOW_TEST();
   nlohmann::json config = tiny_model("qwen2");
   config["num_hidden_layers"] = 2;
   write("small.json", config.dump());

@@ -12,6 +12,7 @@
 
 #include "cli/examined.h"
 #include "support/shared_data.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -74,10 +75,9 @@ TEST_F(NpuVerbs, ChatAnswersAsOnTheCpu) {
 
 TEST_F(NpuVerbs, BenchMeasuresTheCardBesideItsOwnLimits) {
   // A step of the smallest shape takes the simulator long.
-  const bool is_slow = std::getenv("DANLU_SLOW") != nullptr;
   const ProgramResult result =
       run_danlu({"bench", "--device", "npu", "--quick", "--json", "--dtype", "fp32", "--only",
-                 is_slow ? "step,decode" : "decode"},
+                 is_slow() ? "step,decode" : "decode"},
                 simulated());
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto report = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
@@ -94,7 +94,7 @@ TEST_F(NpuVerbs, BenchMeasuresTheCardBesideItsOwnLimits) {
   for (const char* name : {"decode", "decode_16_sequences", "prefill"})
     EXPECT_TRUE(names.count(name)) << name;
   for (const char* name : {"step", "adamw", "gradient_norm"})
-    EXPECT_EQ(names.count(name) == 1, is_slow) << name;
+    EXPECT_EQ(names.count(name) == 1, is_slow()) << name;
   expect_error(run_danlu({"bench", "--device", "npu", "--only", "ops"}, simulated()), 2,
                {"--only", "on the CPU alone", "step,decode"});
 }

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/launch.h"
 #include "cli/random_model_dir.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -94,6 +95,8 @@ std::vector<Mesh> meshes() {
 }
 
 TEST_P(PlannedMemory, IsWhatEachRankCountsInEveryCategory) {
+  DANLU_SLOW_BUT_FOR("one_16_bits", "zero3", "tp2sp", "pp2_uneven", "ring2", "frozen",
+                     "pp2dp2_selective");
   const Mesh& mesh = GetParam();
   std::vector<std::string> flags = mesh.flags;
   if (std::find(flags.begin(), flags.end(), "--dtype") == flags.end())

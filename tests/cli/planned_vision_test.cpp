@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/launch.h"
 #include "support/shared_data.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -90,6 +91,7 @@ class PlannedVision : public Launch, public testing::WithParamInterface<VisionMe
 };
 
 TEST_P(PlannedVision, IsWhatEachRankCounts) {
+  DANLU_SLOW_BUT_FOR("recomputed", "pp2_in_the_tower");
   const VisionMesh& mesh = GetParam();
   write_inputs();
   Words words = {"sft",

@@ -51,6 +51,8 @@ class PreferenceLines : public BadInput {
                                "2",
                                "--logging_steps",
                                "1",
+                               "--plot_loss",
+                               "false",
                                "--max_length",
                                "64",
                                "--save_steps",

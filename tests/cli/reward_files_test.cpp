@@ -109,7 +109,7 @@ TEST_F(RewardFiles, ARewardModelGoesToMindSpeedAndBack) {
   ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
   EXPECT_THAT(ok({"inspect", "judge"}).out, HasSubstr("qwen2 (Qwen2ForSequenceClassification)"));
   for (const std::vector<std::string>& split :
-       std::vector<std::vector<std::string>>{{}, {"--tp", "2"}, {"--tp", "2", "--pp", "2"}}) {
+       std::vector<std::vector<std::string>>{{}, {"--tp", "2", "--pp", "2"}}) {
     std::vector<std::string> there = {"convert", "judge", "mcore",       "--to",
                                       "mcore",   "--orm", "--overwrite", "--check"};
     there.insert(there.end(), split.begin(), split.end());

@@ -15,6 +15,7 @@
 #include "cli/served_program.h"
 #include "support/raw_http.h"
 #include "support/shared_data.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -300,7 +301,7 @@ TEST(ServeHostile, WhoLeavesAndComesBackLeavesNothingBehind) {
   EXPECT_EQ(greedy_answer(server.port()), expected);
   expect_unharmed(server.port());
   // What a short run takes anew is not lost: a long one shows that it stays at that.
-  EXPECT_LT(last, first + first / (std::getenv("DANLU_SLOW") ? 20 : 5));
+  EXPECT_LT(last, first + first / (is_slow() ? 20 : 5));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class ShortTraining : public BadInput {
   Words train_line(const std::string& to, const std::string& more) const {
     Words line = words_of(
         "sft --model model --dtype fp32 --lr 1e-3 --global_batch_size 4 --logging_steps 1 "
-        "--max_length 64 --eval_strategy no " +
+        "--max_length 64 --eval_strategy no --plot_loss false " +
         more);
     const Words places = {"--dataset", good("good.jsonl").string(), "--output_dir", to};
     line.insert(line.end(), places.begin(), places.end());

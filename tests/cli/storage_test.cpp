@@ -9,6 +9,7 @@
 #include "cli/bad_input.h"
 #include "cli/logged_steps.h"
 #include "support/rank_process.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -235,6 +236,7 @@ TEST_F(Storage, GoesOnFromTheNewestThatEveryMachineHasWhole) {
 }
 
 TEST_F(Storage, AMachineWithAnEmptyDiskGetsWhatTheOthersHave) {
+  DANLU_SLOW_TEST();
   const std::vector<std::string> apart = {"disk-0", "disk-1"};
   for (const ProgramResult& result : run_both(apart, {"--max_steps", "2"}))
     ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -264,6 +266,7 @@ TEST_F(Storage, AMachineWithAnEmptyDiskGetsWhatTheOthersHave) {
 }
 
 TEST_F(Storage, WhatNobodyHasOfACopyOnEveryMachineIsKnown) {
+  DANLU_SLOW_TEST();
   const std::vector<std::string> apart = {"disk-0", "disk-1"};
   const std::vector<std::string> line = {"--max_steps", "6", "--save_total_limit", "5"};
   for (const ProgramResult& result : run_both(apart, line))
@@ -278,6 +281,7 @@ TEST_F(Storage, WhatNobodyHasOfACopyOnEveryMachineIsKnown) {
 }
 
 TEST_F(Storage, MachinesThatHaveTrainedApartAreNotMixed) {
+  DANLU_SLOW_TEST();
   const std::vector<std::string> apart = {"disk-0", "disk-1"};
   const std::vector<std::string> line = {"--shard", "zero1", "--max_steps", "2"};
   for (const ProgramResult& result : run_both(apart, line))
@@ -292,6 +296,7 @@ TEST_F(Storage, MachinesThatHaveTrainedApartAreNotMixed) {
 }
 
 TEST_F(Storage, ADirectoryThatIsRemovedOnOneMachineIsMadeAgain) {
+  DANLU_SLOW_TEST();
   std::atomic<bool> over = false;
   std::vector<ProgramResult> results;
   std::thread job([&] {
@@ -312,6 +317,7 @@ TEST_F(Storage, ADirectoryThatIsRemovedOnOneMachineIsMadeAgain) {
 }
 
 TEST_F(Storage, AJobBeginsAgainOnMachinesOfTheirOwnDisks) {
+  DANLU_SLOW_TEST();
   const std::vector<std::string> line = {"--shard", "zero1", "--max_steps",        "60",
                                          "--lr",    "1e-4",  "--save_total_limit", "100"};
   const auto with = [&](std::vector<std::string> more) {
@@ -343,6 +349,7 @@ TEST_F(Storage, AJobBeginsAgainOnMachinesOfTheirOwnDisks) {
 }
 
 TEST_F(Storage, AnotherMeshOfAsManyRanksGetsTheStateOfAll) {
+  DANLU_SLOW_TEST();
   const std::vector<std::string> apart = {"disk-0", "disk-1"};
   for (const ProgramResult& result : run_both(apart, {"--shard", "zero1", "--max_steps", "2"}))
     ASSERT_EQ(result.exit_code, 0) << result.err;

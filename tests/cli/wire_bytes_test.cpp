@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cli/bad_input.h"
 #include "cli/run_program.h"
+#include "support/slow.h"
 
 namespace danlu::test {
 namespace {
@@ -48,6 +49,7 @@ void PrintTo(const WireLine& line, std::ostream* out) { *out << line.name; }
 class WireBytes : public BadInput, public testing::WithParamInterface<WireLine> {
  protected:
   void SetUp() override {
+    DANLU_SLOW_BUT_FOR("zero3", "tp2_sp", "pp2_tied");
     BadInput::SetUp();
     write("count.sh", kCount);
     for (const Words& how : std::vector<Words>{{"-r", "-n"}, {"-n"}}) {

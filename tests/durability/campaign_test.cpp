@@ -229,7 +229,7 @@ TEST_P(Killed, TheSameCommandMakesItGood) {
 
 INSTANTIATE_TEST_SUITE_P(Commands, Killed,
                          testing::Values(Share{"sft", 3, 2}, Share{"lora", 2, 1},
-                                         Share{"grpo", 4, 3}, Share{"ppo", 3, 2},
+                                         Share{"grpo", 3, 2}, Share{"ppo", 2, 1},
                                          Share{"pictures", 2, 1}, Share{"pictures_lora", 2, 1},
                                          Share{"preprocess", 10, 4}, Share{"convert", 10, 4},
                                          Share{"gguf", 6, 3}, Share{"gguf_replaced", 12, 3},

@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
         Job{"dp2_zero3", 2, 2, 2, {"--tuner", "full", "--shard", "zero3"}},
         Job{"tp2", 2, 0, 3, {"--tuner", "full", "--tp", "2"}},
         Job{"tp2_dp2", 4, 1, 1, {"--tuner", "full", "--tp", "2"}},
-        Job{"pp2_dp2_zero1", 4, 1, 2, {"--tuner", "full", "--pp", "2", "--shard", "zero1"}},
+        Job{"pp2_dp2_zero1", 4, 0, 2, {"--tuner", "full", "--pp", "2", "--shard", "zero1"}},
         Job{"dp3_zero1_lora",
             3,
             0,

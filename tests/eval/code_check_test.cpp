@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "eval/sandbox_support.h"
 #include "support/shared_data.h"
+#include "support/slow.h"
 #include "support/throws.h"
 
 namespace danlu::eval {
@@ -119,7 +120,7 @@ TEST(CodeCheck, WhoIsPatientForSoLongWaitsNoLonger) {
   const auto judged = [](std::vector<std::string> programs, int64_t patience_ms,
                          std::vector<size_t>* left) {
     SandboxSettings settings;
-    settings.timeout_ms = 3000;
+    settings.timeout_ms = 2000;
     const CodeSandbox sandbox(settings);
     std::vector<int> told(programs.size(), -1);
     *left = judge_programs_within(sandbox, std::move(programs), 1, patience_ms,
@@ -161,14 +162,15 @@ TEST(CodeCheck, WhoTookAProcessorUntilItWasLateWouldBeLateAlone) {
 }
 
 /// The data set's own solutions all pass. Bodies that do nothing and solutions of another problem
-/// all fail: python3 executing the same texts without a sandbox says so too.
+/// all fail, of every fourth problem in `make test`: python3 executing the same texts without a
+/// sandbox says so too.
 TEST(CodeCheck, HumanEvalsSolutionsPassAndOthersDoNot) {
   DANLU_REQUIRES_SHARED();
   DANLU_REQUIRES_SANDBOX();
   const std::vector<Json> problems = humaneval_problems();
   ASSERT_EQ(problems.size(), 164u);
   std::vector<CodeSample> samples;
-  for (size_t i = 0; i < problems.size(); ++i) {
+  for (size_t i = 0; i < problems.size(); i += test::is_slow() ? 1 : 4) {
     const std::string prompt = problems[i].at("prompt");
     const auto solution_of = [&](size_t problem) {
       return prompt + problems[problem].at("canonical_solution").get<std::string>();
@@ -180,8 +182,8 @@ TEST(CodeCheck, HumanEvalsSolutionsPassAndOthersDoNot) {
   const CodeCheck check = check_code(sandbox, problems, samples, default_thread_count());
   for (size_t i = 0; i < samples.size(); ++i) {
     const bool passed = check.verdicts[i].outcome == CodeVerdict::Outcome::kPassed;
-    EXPECT_EQ(passed, i % 3 == 0) << problems[i / 3].at("task_id") << " " << i % 3 << ": "
-                                  << check.verdicts[i].detail;
+    EXPECT_EQ(passed, i % 3 == 0) << problems[samples[i].problem].at("task_id") << " " << i % 3
+                                  << ": " << check.verdicts[i].detail;
   }
 }
 

@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -363,6 +364,26 @@ TEST(C10d, ATakenPortIsNamed) {
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), testing::EndsWith(std::to_string(port) + ": another program does"));
   }
+}
+
+/// So that who wakes a rank is not stopped with a lock that another thread spins for.
+TEST(C10d, ThreadsOfARankWaitForAPlaceUnlessTheyAreScheduledOtherwise) {
+  const auto policy_of = [](int chosen) {
+    int later = -1;
+    std::thread([&] {
+      const sched_param none{};
+      EXPECT_EQ(::sched_setscheduler(0, chosen, &none), 0);
+      const auto world = connect_c10d({.rank = 0,
+                                       .size = 1,
+                                       .master_address = "127.0.0.1",
+                                       .master_port = free_port().value(),
+                                       .timeout = std::chrono::minutes(10)});
+      std::thread([&] { later = ::sched_getscheduler(0); }).join();
+    }).join();
+    return later;
+  };
+  EXPECT_EQ(policy_of(SCHED_OTHER), SCHED_BATCH);
+  EXPECT_EQ(policy_of(SCHED_IDLE), SCHED_IDLE);
 }
 
 TEST(LocalRanks, ARankThatFailsEndsTheOthersAndItsErrorIsTheOneSeen) {

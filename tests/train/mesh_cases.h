@@ -3,10 +3,18 @@
 #include <vector>
 
 #include "support/pairwise.h"
+#include "support/slow.h"
 #include "train/mesh.h"
 
 namespace danlu::train {
 namespace mesh_test {
+
+/// What a step does wrong is in the next one's loss.
+inline int64_t few_steps() { return danlu::test::is_slow() ? 10 : 5; }
+
+/// The first, the fourth, the seventh … of each kind, so that shapes and schemes take turns; with
+/// DANLU_SLOW all. A kind: name, tuning, order of the work, way to share tokens, recompute, files.
+std::vector<Case> some_of_each_kind(std::vector<Case> all);
 
 /// Some of each kind.
 std::vector<Case> quick_cases();

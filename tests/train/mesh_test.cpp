@@ -19,6 +19,7 @@
 #include "models/weight_files.h"
 #include "parallel/agree.h"
 #include "support/comes_true.h"
+#include "support/slow.h"
 #include "train/evaluate.h"
 #include "train/mesh_cases.h"
 #include "train/visual_input.h"
@@ -38,7 +39,7 @@ const Outcome& alone(const Case& c, int64_t steps) {
 class MeshOf : public testing::TestWithParam<Case> {};
 
 /// What a step does wrong is in the next one's loss; what rounding does grows over many.
-int64_t steps_of_a_case() { return std::getenv("DANLU_SLOW") ? 20 : 10; }
+int64_t steps_of_a_case() { return danlu::test::is_slow() ? 20 : 5; }
 
 TEST_P(MeshOf, GivesTheNumbersOfOneRank) {
   constexpr double kTolerance = 1e-5;
@@ -338,8 +339,7 @@ TEST(Mesh, SharesOfBf16AreTheBitsOfWholes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MeshOf,
-                         testing::ValuesIn(std::getenv("DANLU_SLOW") ? slow_cases()
-                                                                     : quick_cases()),
+                         testing::ValuesIn(danlu::test::is_slow() ? slow_cases() : quick_cases()),
                          name_of);
 
 }  // namespace mesh_test

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "support/cpu_table.h"
+#include "support/slow.h"
 #include "train/mesh.h"
 #include "train/mesh_cases.h"
 
@@ -138,7 +139,7 @@ std::vector<Case> narrow_cases() {
     tied.eps = eps;
     list.push_back(tied);
   }
-  if (std::getenv("DANLU_SLOW")) {
+  if (danlu::test::is_slow()) {
     for (const Case& c : narrow_covering_cases()) list.push_back(c);
   }
   return list;

@@ -8,6 +8,7 @@
 
 #include "train/batch_input.h"
 #include "train/mesh.h"
+#include "train/mesh_cases.h"
 
 namespace danlu::train {
 namespace mesh_test {
@@ -95,9 +96,9 @@ TEST_P(PredictionMesh, GivesTheNumbersOfOneRank) {
   Case plain = without_schemes(c);
   const auto [found, is_new] =
       known.try_emplace(prediction_name({plain, 0}) + std::to_string(c.prediction.normed));
-  if (is_new) found->second = train(plain, {}, 10);
+  if (is_new) found->second = train(plain, {}, few_steps());
   const Outcome& one = found->second;
-  const Outcome got = train(c, c.shape, 10);
+  const Outcome got = train(c, c.shape, few_steps());
   expect_numbers_of(one, got);
   EXPECT_TRUE(one.gradients.count("model.layers.2.eh_proj.weight") ||
               one.gradients.count("model.layers.4.eh_proj.weight"));

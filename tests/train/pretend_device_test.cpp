@@ -32,6 +32,7 @@
 #include "support/aten_table.h"
 #include "support/cpu_table.h"
 #include "support/pretend_kernels.h"
+#include "support/slow.h"
 #include "support/tiny_model.h"
 #include "train/metrics.h"
 #include "train/report/planned_memory.h"
@@ -494,7 +495,7 @@ void expect_textbook(const arch::ModelConfig& config) {
 TEST(PretendDevice, ARankHoldsWhatTheTextbookSays) { expect_textbook(many_layers()); }
 
 TEST(PretendDevice, ARankOfALargeModelHoldsWhatTheTextbookSays) {
-  if (!std::getenv("DANLU_SLOW")) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it";
+  DANLU_SLOW_TEST();
   const arch::ModelConfig large = many_layers(640);
   ASSERT_GT(arch::parameter_count(large), 50'000'000);
   expect_textbook(large);

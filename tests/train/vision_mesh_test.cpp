@@ -7,6 +7,7 @@
 
 #include "train/batch_input.h"
 #include "train/mesh.h"
+#include "train/mesh_cases.h"
 #include "train/run_dir/progress.h"
 
 namespace danlu::train {
@@ -83,20 +84,18 @@ Case seeing(const char* family, MeshShape shape = {}, Sharding sharding = Shardi
   return c;
 }
 
-constexpr int64_t kSteps = 10;
-
 const Outcome& outcome_alone(const Case& c) {
   static std::map<std::string, Outcome> known;
   const Case plain = without_schemes(c);
   const std::string name = name_of({plain, 0}) + plain.changes.dump();
   const auto [found, is_new] = known.try_emplace(name);
-  if (is_new) found->second = train(plain, {}, kSteps, {2, 48});
+  if (is_new) found->second = train(plain, {}, few_steps(), {2, 48});
   return found->second;
 }
 
 void expect_one_rank(const Case& c, const Cut& cut = {2, 48}) {
   SCOPED_TRACE(name_of({c, 0}));
-  const Outcome &one = outcome_alone(c), got = train(c, c.shape, kSteps, cut);
+  const Outcome &one = outcome_alone(c), got = train(c, c.shape, few_steps(), cut);
   if (c.tuning == Tuning::kFull) {
     EXPECT_GT(one.gradients.at("visual.patch_embed.proj.weight").abs().max().item<double>(), 0);
   } else {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <netdb.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -288,9 +289,19 @@ std::unique_ptr<Watch> start_watch(const C10dJob& job, std::shared_ptr<const Ran
       WatchSettings{job.rank, job.size, job.silence_s, timeout_s, job.end}, open, std::move(calls));
 }
 
+/// Who is woken runs when there is a place for it, instead of at once in place of who woke it.
+/// Gloo's thread spins while another thread of its process holds a connection's lock, and that
+/// thread is the one that has just woken the peer: where threads share processors, half of their
+/// time went into that. Threads that begin later do the same.
+void let_wakers_go_on() {
+  const sched_param none{};
+  if (::sched_getscheduler(0) == SCHED_OTHER) ::sched_setscheduler(0, SCHED_BATCH, &none);
+}
+
 }  // namespace
 
 std::unique_ptr<World> connect_c10d(const C10dJob& job) {
+  let_wakers_go_on();
   // A peer that goes away is an error of the call, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   allow_most_descriptors();

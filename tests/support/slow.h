@@ -1,0 +1,30 @@
+// tests/support/slow.h: tests that take long and have a quicker one of their kind beside them, or
+// whose parts are tested alone: `make test-slow` runs them.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <string_view>
+
+namespace danlu::test {
+
+/// With DANLU_SLOW.
+inline bool is_slow() { return std::getenv("DANLU_SLOW") != nullptr; }
+
+/// Whether the case of a TEST_P that runs is called so.
+inline bool runs_case(std::initializer_list<std::string_view> names) {
+  const std::string_view test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  return std::find(names.begin(), names.end(), test.substr(test.find('/') + 1)) != names.end();
+}
+
+}  // namespace danlu::test
+
+/// First of a test, or of a fixture's SetUp.
+#define DANLU_SLOW_TEST() \
+  if (!::danlu::test::is_slow()) GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it"
+/// The same for all cases of a TEST_P but these.
+#define DANLU_SLOW_BUT_FOR(...)                                              \
+  if (!::danlu::test::is_slow() && !::danlu::test::runs_case({__VA_ARGS__})) \
+  GTEST_SKIP() << "slow; DANLU_SLOW=1 runs it"
