@@ -107,4 +107,12 @@ export const memory = {
       localStorage.removeItem("danlu." + name);
     } catch { /* nothing is kept there */ }
   },
+  /** Names of all that is kept, which begin so. */
+  names(beginning) {
+    try {
+      return Object.keys(localStorage).filter((key) => key.startsWith("danlu." + beginning)).map((key) => key.slice("danlu.".length));
+    } catch {
+      return [];
+    }
+  },
 };

@@ -17,6 +17,9 @@ export class ChatStore {
       const one = memory.get("chat." + id);
       if (isConversation(one)) this.conversations.push(one);
     }
+    // What no list names is shown nowhere, and would take its place for ever.
+    const known = new Set(this.conversations.map((one) => "chat." + one.id));
+    for (const name of memory.names("chat.")) if (!known.has(name)) memory.remove(name);
   }
 
   /** A new one is like the one before, but for what was said. */
@@ -38,6 +41,7 @@ export class ChatStore {
 
   save(one) {
     if (one.turns.length === 0) return; // an empty one is not worth keeping
+    if (!this.conversations.includes(one)) return; // it was deleted while it was answered
     one.changed = Date.now();
     const first = one.turns.find((turn) => turn.role === "user");
     if (!one.title && first) one.title = first.content.trim().replace(/\s+/g, " ").slice(0, 60);

@@ -16,7 +16,7 @@ export class ChatView {
   #open;
   #models = [];
   #problem = "";
-  #streams = new Map(); // conversation -> AbortController
+  #streams = new Map(); // conversation -> {controller, ended: a promise}
   #views = new Map(); // answer -> AnswerView, of the open conversation
   #showsList = !isNarrow() && memory.get("chat-list", true);
   #showsSettings = !isMiddling() && memory.get("chat-settings", false);
@@ -127,7 +127,7 @@ export class ChatView {
   }
 
   #delete(one) {
-    this.#streams.get(one)?.abort();
+    this.#streams.get(one)?.controller.abort();
     this.#store.remove(one);
     if (one === this.#open) this.#open = this.#store.conversations[0] ?? this.#store.begin(this.#models);
     this.draw();
@@ -284,7 +284,7 @@ export class ChatView {
   }
 
   #stop() {
-    this.#streams.get(this.#open)?.abort();
+    this.#streams.get(this.#open)?.controller.abort();
   }
 
   #say(text) {
@@ -292,9 +292,12 @@ export class ChatView {
     this.#ask();
   }
 
-  #editAt(index, text) {
+  async #editAt(index, text) {
+    const conversation = this.#open;
     this.#stop();
-    this.#open.turns.splice(index);
+    await this.#streams.get(conversation)?.ended; // an answer under way still writes into its turn
+    if (conversation !== this.#open) return;
+    conversation.turns.splice(index);
     this.#say(text);
   }
 
@@ -318,11 +321,14 @@ export class ChatView {
     const asked = answers.map((_, lane) => lane).filter((lane) => !instead || lane === instead.lane);
     conversation.turns.push({role: "assistant", answers});
     const controller = new AbortController();
-    this.#streams.set(conversation, controller);
+    let end;
+    const ended = new Promise((resolve) => { end = resolve; });
+    this.#streams.set(conversation, {controller, ended});
     this.#store.save(conversation);
     if (conversation === this.#open) this.#drawAll();
     await Promise.all(asked.map((lane) => this.#fill(conversation, answers[lane], messages[lane], controller.signal)));
     this.#streams.delete(conversation);
+    end();
     this.#store.save(conversation);
     if (conversation !== this.#open) return;
     // What somebody is reading, or has unfolded, stays as it is.

@@ -80,6 +80,37 @@ export const flows = {
     check(/11 \+ \d+ tokens/.test(foot) && /tokens\/s/.test(foot), "no figures: " + foot);
   },
 
+  async editingEndsTheAnswerUnderWay(bench) {
+    const page = await open(bench);
+    await say(page, "slow");
+    await page.getByText("word3", {exact: false}).waitFor();
+    await page.locator('.of-user button[aria-label="Edit"]').first().click();
+    await page.fill(".editor textarea", "echo anew");
+    await page.click(".editor .primary");
+    await page.locator(".markdown", {hasText: "anew"}).waitFor();
+    await isIdle(page);
+    same(await texts(page, ".said"), ["echo anew"], "questions");
+    same(lastRequest(bench).messages, [{role: "user", content: "echo anew"}], "messages");
+    await page.reload();
+    same(await texts(page, ".said"), ["echo anew"], "after a reload");
+  },
+
+  async whatIsDeletedWhileItIsAnsweredIsGone(bench) {
+    const page = await open(bench);
+    await page.evaluate(() => localStorage.setItem("danlu.chat.lost", "{}"));
+    await say(page, "slow");
+    await page.getByText("word3", {exact: false}).waitFor();
+    await page.locator('.chat-list button[aria-label="Delete this conversation"]').first().click();
+    await page.click("dialog .primary");
+    await until(() => bench.mock.log.aborted > 0, "the server saw the end");
+    const kept = () => page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith("danlu.chat.")));
+    await page.waitForTimeout(300);
+    same(await kept(), ["danlu.chat.lost"], "what is kept");
+    await page.reload();
+    await page.locator(".composer textarea").waitFor();
+    same(await kept(), [], "what no list names");
+  },
+
   async editingForgetsWhatCameAfter(bench) {
     const page = await open(bench);
     await ask(page, "echo one");
