@@ -35,6 +35,7 @@ const ICONS = {
   stop: "M7 7h10v10H7z",
   copy: "M9 9h10v11H9zM5 15V4h10",
   check: "M5 12l5 5L19 7",
+  picture: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.500 8.500h.01",
   edit: "M4 20h4L19 9l-4-4L4 16z",
   again: "M19 12a7 7 0 1 1-2-5M19 3v5h-5",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",

@@ -97,13 +97,16 @@ Json answer_json(const AnswerHead& head, const char* object) {
 }
 
 Json model_json(const ModelCard& card) {
+  Json capabilities = {"completion"};
+  if (card.sees) capabilities.push_back("multimodal");
   return {{"id", card.id},
           {"object", "model"},
           {"created", card.created_s},
           {"owned_by", "danlu"},
           {"root", card.root},
           {"parent", card.parent.empty() ? Json(nullptr) : Json(card.parent)},
-          {"max_model_len", card.max_model_len > 0 ? Json(card.max_model_len) : Json(nullptr)}};
+          {"max_model_len", card.max_model_len > 0 ? Json(card.max_model_len) : Json(nullptr)},
+          {"capabilities", std::move(capabilities)}};
 }
 
 }  // namespace danlu::api

@@ -90,14 +90,16 @@ std::vector<api::ModelCard> ServedModel::cards() const {
     cards.push_back({.id = name,
                      .root = base,
                      .created_s = model_.created_s,
-                     .max_model_len = model_.max_model_len});
+                     .max_model_len = model_.max_model_len,
+                     .sees = model_.encode_media != nullptr});
   }
   for (const ServedAdapter& adapter : adapters_.all()) {
     cards.push_back({.id = adapter.name,
                      .root = adapter.name,
                      .parent = adapter.parent.empty() ? base : adapter.parent,
                      .created_s = adapter.created_s,
-                     .max_model_len = model_.max_model_len});
+                     .max_model_len = model_.max_model_len,
+                     .sees = model_.encode_media != nullptr});
   }
   return cards;
 }

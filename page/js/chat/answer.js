@@ -9,12 +9,18 @@ export function emptyAnswer(model) {
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "repetition_penalty", "presence_penalty", "seed"];
 export const SAMPLING_NUMBERS = NUMBERS;
 
+/** A text, or with pictures OpenAI's list of parts. */
+function contentOf(turn) {
+  if (!turn.pictures?.length) return turn.content;
+  return [...turn.pictures.map((url) => ({type: "image_url", image_url: {url}})), {type: "text", text: turn.content}];
+}
+
 /** The messages that lane `lane` of a conversation has seen so far. */
 export function messagesFor(conversation, lane) {
   const messages = [];
   if (conversation.system.trim()) messages.push({role: "system", content: conversation.system});
   for (const turn of conversation.turns) {
-    if (turn.role === "user") messages.push({role: "user", content: turn.content});
+    if (turn.role === "user") messages.push({role: "user", content: contentOf(turn)});
     if (turn.role === "tool" && turn.lane === lane) messages.push({role: "tool", tool_call_id: turn.callId, content: turn.content});
     if (turn.role !== "assistant") continue;
     const answer = turn.answers[lane] ?? turn.answers[0];

@@ -4,6 +4,7 @@ import {number} from "../format.js";
 import {t} from "../i18n.js";
 import {MarkdownView} from "../markdown.js";
 import {tokensPerSecond} from "./answer.js";
+import {pictureRow} from "./pictures.js";
 
 function fold(iconName, title, ...inside) {
   const heading = el("span", {text: title});
@@ -126,6 +127,7 @@ export class AnswerView {
 export function userTurn(turn, onEdit) {
   const element = el("div", {class: "turn of-user"});
   const show = () => element.replaceChildren(
+    turn.pictures?.length ? pictureRow(turn.pictures) : "",
     el("div", {class: "said", text: turn.content}),
     el("div", {class: "foot"}, el("span", {class: "actions"},
       copyButton(t("copy"), t("copied"), () => turn.content), iconButton("edit", t("edit"), edit))));

@@ -4,6 +4,7 @@
 // {role: "user" | "tool", content, …} or {role: "assistant", answers: [answer, …]}, one answer for
 // each model that is asked side by side (see answer.js).
 import {memory} from "../dom.js";
+import {isPicture} from "./pictures.js";
 
 const MOST = 200;
 
@@ -72,5 +73,5 @@ function isConversation(one) {
     Array.isArray(one.models) && Array.isArray(one.turns) && typeof one.sampling === "object" && one.sampling !== null &&
     one.turns.every((turn) => turn.role === "assistant"
       ? Array.isArray(turn.answers) && turn.answers.every((answer) => typeof answer.content === "string" && Array.isArray(answer.toolCalls))
-      : typeof turn.content === "string");
+      : typeof turn.content === "string" && (turn.pictures === undefined || (Array.isArray(turn.pictures) && turn.pictures.every(isPicture))));
 }

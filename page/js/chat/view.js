@@ -4,6 +4,7 @@ import {el, icon, iconButton, memory} from "../dom.js";
 import {t} from "../i18n.js";
 import {emptyAnswer, messagesFor, requestFor, streamAnswer} from "./answer.js";
 import {AnswerView, resultsForm, toolTurn, userTurn} from "./message.js";
+import {PictureTray} from "./pictures.js";
 import {settingsPanel} from "./settings.js";
 import {ChatStore} from "./store.js";
 
@@ -17,6 +18,8 @@ export class ChatView {
   #models = [];
   #problem = "";
   #streams = new Map(); // conversation -> {controller, ended: a promise}
+  #seeing = new Set(); // models that take pictures
+  #tray = new PictureTray();
   #views = new Map(); // answer -> AnswerView, of the open conversation
   #showsList = !isNarrow() && memory.get("chat-list", true);
   #showsSettings = !isMiddling() && memory.get("chat-settings", false);
@@ -43,6 +46,7 @@ export class ChatView {
     try {
       const list = await getJson("v1/models");
       this.#models = list.data.map((model) => String(model.id));
+      this.#seeing = new Set(list.data.filter((model) => model.capabilities?.includes("multimodal")).map((model) => String(model.id)));
       this.#problem = "";
     } catch (error) {
       this.#problem = error.message;
@@ -52,7 +56,15 @@ export class ChatView {
       this.#open.models = known.length ? known : [this.#models[0]];
     if (!this.#open.models.length) this.#open.models = this.#models.slice(0, 1);
     this.#drawHead();
+    this.#showTray();
     if (!this.#open.turns.length) this.#drawTurns();
+  }
+
+  /** Pictures can be added where all models that are asked see. */
+  #showTray() {
+    const {models} = this.#open;
+    this.#tray.button.hidden = !models.length || !models.every((model) => this.#seeing.has(model));
+    if (this.#tray.button.hidden) this.#tray.clear();
   }
 
   draw() {
@@ -143,6 +155,7 @@ export class ChatView {
       onchange: (event) => {
         this.#open.models[lane] = event.target.value;
         this.#store.save(this.#open);
+        this.#showTray();
         if (!this.#open.turns.length) this.#drawTurns();
       },
     }, this.#models.length ? this.#models.map((model) => el("option", {value: model, text: model})) : el("option", {value: "", text: t("noModels")}));
@@ -160,6 +173,7 @@ export class ChatView {
     this.#store.save(this.#open);
     this.#layout();
     this.#drawHead();
+    this.#showTray();
     this.#drawTurns();
   }
 
@@ -250,7 +264,9 @@ export class ChatView {
       if (!text.trim() || this.#streams.has(this.#open) || !this.#open.models.length) return;
       input.value = "";
       grow();
-      this.#say(text);
+      const {pictures} = this.#tray;
+      this.#tray.clear();
+      this.#say(text, pictures);
     };
     this.#parts.input = input;
     this.#parts.button = el("button", {class: "primary"});
@@ -258,10 +274,13 @@ export class ChatView {
       event.preventDefault();
       this.#streams.has(this.#open) ? this.#stop() : send();
     });
-    this.#parts.composer.replaceChildren(el("form", {class: "column", onsubmit: (event) => {
+    const takePictures = (event, transfer) => {
+      if (!this.#tray.button.hidden && this.#tray.takeFrom(transfer)) event.preventDefault();
+    };
+    this.#parts.composer.replaceChildren(this.#tray.element, el("form", {class: "column", onpaste: (event) => takePictures(event, event.clipboardData), ondragover: (event) => event.preventDefault(), ondrop: (event) => takePictures(event, event.dataTransfer), onsubmit: (event) => {
       event.preventDefault();
       send();
-    }}, input, this.#parts.button));
+    }}, this.#tray.button, input, this.#parts.button));
     requestAnimationFrame(grow); // the hint may take two lines
     this.#drawButton();
   }
@@ -287,8 +306,8 @@ export class ChatView {
     this.#streams.get(this.#open)?.controller.abort();
   }
 
-  #say(text) {
-    this.#open.turns.push({role: "user", content: text});
+  #say(text, pictures = []) {
+    this.#open.turns.push({role: "user", content: text, ...(pictures.length && {pictures})});
     this.#ask();
   }
 
@@ -297,8 +316,8 @@ export class ChatView {
     this.#stop();
     await this.#streams.get(conversation)?.ended; // an answer under way still writes into its turn
     if (conversation !== this.#open) return;
-    conversation.turns.splice(index);
-    this.#say(text);
+    const [{pictures}] = conversation.turns.splice(index);
+    this.#say(text, pictures);
   }
 
   #sendResults(results, lane) {

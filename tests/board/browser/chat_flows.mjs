@@ -23,6 +23,15 @@ const open = async (bench, options) => {
   bench.mock.log.length = 0;
   return page;
 };
+/** The simplest picture that browsers read. */
+function blackBitmap(width, height) {
+  const bytes = Buffer.alloc(54 + width * height * 3); // rows of a multiple of 4 bytes
+  bytes.write("BM");
+  for (const [at, value] of [[2, bytes.length], [10, 54], [14, 40], [18, width], [22, height]]) bytes.writeUInt32LE(value, at);
+  bytes.writeUInt16LE(1, 26);
+  bytes.writeUInt16LE(24, 28);
+  return bytes;
+}
 const lastRequest = (bench) => bench.mock.log.at(-1);
 
 export const flows = {
@@ -109,6 +118,31 @@ export const flows = {
     await page.reload();
     await page.locator(".composer textarea").waitFor();
     same(await kept(), [], "what no list names");
+  },
+
+  async picturesGoWithAMessage(bench) {
+    const page = await open(bench);
+    const bitmap = blackBitmap(1400, 700);
+    const input = page.locator('.composer input[type="file"]');
+    await input.setInputFiles([{name: "a.bmp", mimeType: "image/bmp", buffer: bitmap}, {name: "b.bmp", mimeType: "image/bmp", buffer: bitmap}, {name: "c.png", mimeType: "image/png", buffer: Buffer.from("no picture")}]);
+    await page.getByText("c.png is no picture").waitFor();
+    same(await page.locator(".tray img").count(), 2, "pictures before they are sent");
+    await page.click('button[aria-label="Remove picture 2"]');
+    await ask(page, "echo a square");
+    const [picture, text] = lastRequest(bench).messages.at(-1).content;
+    same([picture.type, text], ["image_url", {type: "text", text: "echo a square"}], "the parts");
+    check(picture.image_url.url.startsWith("data:image/jpeg;base64,"), "no picture was sent");
+    same(await page.locator(".tray img").count(), 0, "the tray afterwards");
+    await page.reload();
+    const shown = page.locator(".of-user .picture img");
+    same(await shown.evaluate((image) => image.decode().then(() => [image.naturalWidth, image.naturalHeight])), [1280, 640], "the picture of a turn");
+    await page.locator('.of-user button[aria-label="Edit"]').click();
+    await page.fill(".editor textarea", "echo again");
+    await page.click(".editor .primary");
+    await isIdle(page);
+    same(lastRequest(bench).messages.at(-1).content.length, 2, "an edit keeps the picture");
+    await page.selectOption('select[aria-label="Model"]', "tiny-lora");
+    check(!(await page.locator('button[aria-label="Add a picture"]').isVisible()), "a model that does not see takes one");
   },
 
   async editingForgetsWhatCameAfter(bench) {

@@ -9,7 +9,7 @@ const PIECE_MS = 15;
 /** What an answer consists of, by the first word of the question. */
 function script(body) {
   const last = body.messages.at(-1);
-  const text = typeof last.content === "string" ? last.content : "";
+  const text = typeof last.content === "string" ? last.content : last.content.find((part) => part.type === "text").text;
   const [word, ...rest] = text.split(" ");
   const said = rest.join(" ");
   if (last.role === "tool") return {content: [`The tool says: ${text}`]};
@@ -96,7 +96,7 @@ export async function startMock({board, key = "", models = ["tiny", "tiny-lora"]
     if (pathname === "/api/page") return json({runs: true, chat: true, needs_key: key !== "", version: "0"});
     if (key && /^\/(v1|api)\//.test(pathname) && request.headers.authorization !== `Bearer ${key}`)
       return json({error: {message: "this server asks for an API key", code: 401}}, 401);
-    if (pathname === "/v1/models") return json({object: "list", data: models.map((id) => ({id, object: "model"}))});
+    if (pathname === "/v1/models") return json({object: "list", data: models.map((id) => ({id, object: "model", capabilities: id === "tiny" ? ["completion", "multimodal"] : ["completion"]}))});
     if (pathname === "/v1/chat/completions") return void answer(request, response, log).catch(() => response.destroy());
     if (pageDirectory && !pathname.startsWith("/api/") && !pathname.startsWith("/lib/")) {
       const file = path.join(pageDirectory, pathname === "/" ? "index.html" : pathname);
