@@ -358,14 +358,17 @@ TEST_F(ProtocolTest, ModelsAndUnknownOnes) {
   EXPECT_EQ(list["data"][0]["id"], "tiny");
   EXPECT_EQ(list["data"][0]["max_model_len"], 1000);
   EXPECT_EQ(list["data"][0]["capabilities"], Json::array({"completion"}));
-  model_.encode_media = [](const text::ChatEncoder&, const text::Conversation&, infer::Request*) {};
-  const Json alias = Json::parse(ask(raw_request("GET", "/v1/models/alias")).body);
-  EXPECT_EQ(alias["id"], "alias");
-  EXPECT_EQ(alias["capabilities"], (Json{"completion", "multimodal"}));
+  EXPECT_EQ(Json::parse(ask(raw_request("GET", "/v1/models/alias")).body)["id"], "alias");
   EXPECT_EQ(ask(raw_request("GET", "/v1/models/other")).status, 404);
   const Json error = chat({{"model", "other"}}, 404)["error"];
   EXPECT_EQ(error["code"], "model_not_found");
   EXPECT_EQ(chat({{"model", "alias"}})["model"], "alias");
+}
+
+TEST_F(ProtocolTest, AModelThatSeesSaysSo) {
+  model_.encode_media = [](const text::ChatEncoder&, const text::Conversation&, infer::Request*) {};
+  EXPECT_EQ(Json::parse(ask(raw_request("GET", "/v1/models/alias")).body)["capabilities"],
+            (Json{"completion", "multimodal"}));
 }
 
 TEST_F(ProtocolTest, TokensOfTextsAndBack) {
