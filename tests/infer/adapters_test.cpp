@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "infer/engine_answers.h"
 #include "infer/followers.h"
+#include "infer/tested_device.h"
 #include "models/tensor_io.h"
 #include "models/weight_files.h"
 #include "parallel/comm/local.h"
@@ -28,7 +29,7 @@ using testing::HasSubstr;
 Model loaded(const std::filesystem::path& directory, const models::Quantisation& quantisation = {},
              at::ScalarType dtype = at::kFloat) {
   const auto source = weights::open_checkpoint_source(directory, {.all_tensors = true});
-  return models::load_model(source, parallel::Mesh::single(), dtype, at::kCPU, {}, {},
+  return models::load_model(source, parallel::Mesh::single(), dtype, tested_device(), {}, {},
                             quantisation);
 }
 
@@ -48,7 +49,7 @@ void write_adapter(const std::filesystem::path& base, const std::filesystem::pat
   const at::NoGradGuard no_grad;
   for (const parallel::Parameter& p : model->adapter_parameters()) {
     at::Tensor tensor = p.tensor;
-    tensor.add_(models::normal_values(tensor.sizes().vec(), 0.2, seed++));
+    tensor.add_(models::normal_values(tensor.sizes().vec(), 0.2, seed++).to(tensor.device()));
   }
   models::save_adapter(*model, to, base.string());
 }
@@ -184,7 +185,7 @@ TEST(AdaptersBeside, RanksThatExchangeRowsAreRefusedByName) {
   for (const auto& [shape, why] : cases) {
     parallel::run_local_ranks(2, [&, &shape = shape, &why = why](parallel::World& world) {
       const parallel::Mesh mesh(world, shape);
-      const Model model = models::load_model(source, mesh, at::kFloat, at::kCPU);
+      const Model model = models::load_model(source, mesh, at::kFloat, tested_device());
       EXPECT_THAT(
           test::error_of<UsageError>([&] { models::load_beside(*model, setting.directory / "a"); }),
           HasSubstr(why));
@@ -201,7 +202,7 @@ TEST(AdaptersBeside, PartsOfAModelTakeThem) {
       weights::open_checkpoint_source(setting.directory / "base", {.all_tensors = true});
   parallel::run_local_ranks(2, [&](parallel::World& world) {
     const parallel::Mesh mesh(world, {.tensor = 2});
-    const Model part = models::load_model(source, mesh, at::kFloat, at::kCPU);
+    const Model part = models::load_model(source, mesh, at::kFloat, tested_device());
     const std::array<AdapterPtr, 4> adapters = setting.beside(*part);
     const std::vector<AdapterPtr> beside(adapters.begin() + 1, adapters.end());
     if (world.rank() > 0) return follow(*part, mesh.all(), world, beside);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "infer/generate.h"
+#include "infer/tested_device.h"
 #include "models/weight_files.h"
 
 namespace danlu::infer {
@@ -28,9 +29,8 @@ std::unique_ptr<models::CausalLM> small_model(uint64_t seed) {
                      {"num_hidden_layers", 1},   {"num_attention_heads", 2},
                      {"num_key_value_heads", 1}, {"max_position_embeddings", 64},
                      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.4}};
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
-                                                  parallel::Mesh::single(), at::kFloat,
-                                                  at::Device(at::kCPU));
+  auto model = std::make_unique<models::CausalLM>(
+      arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, tested_device());
   models::initialize(*model, seed);
   return model;
 }
@@ -48,7 +48,7 @@ std::vector<double> next_log_p(const models::CausalLM& model, const Ids& prompt,
   input.segments = {{0, n}, {0, n}};
   const at::NoGradGuard no_grad;
   const at::Tensor last_V = model.logits(model.forward_hidden(input))[n - 1];
-  const at::Tensor log_p_V = at::log_softmax(last_V.to(at::kDouble), -1).contiguous();
+  const at::Tensor log_p_V = at::log_softmax(last_V.to(at::kCPU, at::kDouble), -1).contiguous();
   return {log_p_V.data_ptr<double>(), log_p_V.data_ptr<double>() + kVocab};
 }
 

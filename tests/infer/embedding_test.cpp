@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "infer/engine_answers.h"
+#include "infer/tested_device.h"
 #include "models/tensor_io.h"
 #include "models/weight_files.h"
 #include "support/shared_data.h"
@@ -27,7 +28,7 @@ struct Golden {
   Golden() {
     const auto directory = test::shared_dir() / "golden" / "llama";
     file = weights::open_safetensors(directory / "golden.safetensors");
-    model = models::load_model(directory, parallel::Mesh::single(), at::kFloat, at::kCPU);
+    model = models::load_model(directory, parallel::Mesh::single(), at::kFloat, tested_device());
     const std::string last = "hidden_states." + std::to_string(model->config().num_layers);
     hidden_TH = models::read_tensor(*file, last)[0].to(at::kFloat);
     const at::Tensor all = models::read_tensor(*file, "input_ids")[0].to(at::kLong).contiguous();

@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "infer/engine.h"
+#include "infer/tested_device.h"
 #include "models/weight_files.h"
 
 namespace danlu::infer {
@@ -23,8 +24,8 @@ inline std::unique_ptr<models::CausalLM> tiny_engine_model(int64_t window = 512)
                      {"num_hidden_layers", 2},   {"num_attention_heads", 4},
                      {"num_key_value_heads", 2}, {"max_position_embeddings", window},
                      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.3}};
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
-                                                  parallel::Mesh::single(), at::kFloat, at::kCPU);
+  auto model = std::make_unique<models::CausalLM>(
+      arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, tested_device());
   models::initialize(*model, 7);
   return model;
 }

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "infer/engine_answers.h"
 #include "infer/step.h"
+#include "infer/tested_device.h"
 #include "models/golden.h"
 #include "models/weight_files.h"
 #include "support/shared_data.h"
@@ -31,9 +32,8 @@ std::unique_ptr<models::CausalLM> tiny_model(int64_t vocab, int64_t window = 64)
                      {"num_hidden_layers", 2},   {"num_attention_heads", 4},
                      {"num_key_value_heads", 2}, {"max_position_embeddings", window},
                      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.5}};
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
-                                                  parallel::Mesh::single(), at::kFloat,
-                                                  at::Device(at::kCPU));
+  auto model = std::make_unique<models::CausalLM>(
+      arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, tested_device());
   models::initialize(*model, 7);
   return model;
 }
@@ -77,7 +77,7 @@ TEST(Generate, GreedyMatchesTheGoldensOfEveryFamily) {
     SCOPED_TRACE(name);
     const std::filesystem::path dir = test::shared_dir() / "golden" / name;
     const auto model =
-        models::load_model(dir, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
+        models::load_model(dir, parallel::Mesh::single(), at::kFloat, tested_device());
     const auto golden = weights::open_safetensors(dir / "golden.safetensors");
     auto ids_of = [&](const std::string& tensor) {
       std::vector<int64_t> wide(static_cast<size_t>(golden->find(tensor)->num_elements()));
@@ -104,7 +104,8 @@ std::unique_ptr<models::CausalLM> longrope_model() {
                    {"short_factor", {1.0, 1.0, 1.0, 1.0}},
                    {"long_factor", {1.0, 7.0, 0.3, 40.0}}}}});
   test::write_tiny_model(directory.path(), config, 3);
-  return models::load_model(directory.path(), parallel::Mesh::single(), at::kFloat, at::kCPU);
+  return models::load_model(directory.path(), parallel::Mesh::single(), at::kFloat,
+                            tested_device());
 }
 
 // longrope turns the keys of a text that grows beyond its original context by other frequencies:

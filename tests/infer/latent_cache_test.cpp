@@ -8,6 +8,7 @@
 
 #include "infer/kv_cache.h"
 #include "infer/step.h"
+#include "infer/tested_device.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
 #include "ops/kernels.h"
@@ -29,7 +30,7 @@ std::unique_ptr<models::CausalLM> tiny(const Json& changes = Json::object(),
   config["max_position_embeddings"] = 512;
   for (const auto& [key, value] : changes.items()) config[key] = value;
   test::write_tiny_model(directory.path(), config, 3);
-  return models::load_model(directory.path(), parallel::Mesh::single(), dtype, at::kCPU);
+  return models::load_model(directory.path(), parallel::Mesh::single(), dtype, tested_device());
 }
 
 std::vector<text::TokenId> ids_of(int64_t count, int64_t seed) {
@@ -104,7 +105,7 @@ TEST(LatentCache, AdaptersAreInTheAbsorbedWeight) {
 
 TEST(LatentCache, KeepsTheShortVectorAndTheRotatedKeyAlone) {
   const auto model = tiny();
-  SequenceCache cache(model->config(), at::kBFloat16, at::kCPU);
+  SequenceCache cache(model->config(), at::kBFloat16, tested_device());
   // kv_lora_rank 12 and qk_rope_head_dim 4, two layers, of two bytes.
   EXPECT_EQ(cache.pool().page_bytes(), ops::kPageTokens * 2 * (12 + 4) * 2);
 }

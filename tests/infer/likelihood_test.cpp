@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "infer/prefix_tree.h"
+#include "infer/tested_device.h"
 #include "models/weight_files.h"
 
 namespace danlu::infer {
@@ -31,9 +32,8 @@ std::unique_ptr<models::CausalLM> model_of(int64_t window = 256, int64_t vocab =
                      {"num_hidden_layers", 2},   {"num_attention_heads", 4},
                      {"num_key_value_heads", 2}, {"max_position_embeddings", window},
                      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.3}};
-  auto model = std::make_unique<models::CausalLM>(arch::family_of(json).parse(json),
-                                                  parallel::Mesh::single(), at::kFloat,
-                                                  at::Device(at::kCPU));
+  auto model = std::make_unique<models::CausalLM>(
+      arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, tested_device());
   models::initialize(*model, 7);
   return model;
 }

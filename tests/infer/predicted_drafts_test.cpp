@@ -13,6 +13,7 @@
 #include "infer/engine_answers.h"
 #include "infer/followers.h"
 #include "infer/step.h"
+#include "infer/tested_device.h"
 #include "models/weight_files.h"
 #include "parallel/comm/local.h"
 #include "support/tiny_model.h"
@@ -40,7 +41,7 @@ std::unique_ptr<models::CausalLM> model_of(const std::string& family,
   }
   arch::ModelConfig config = arch::parse_model_config(json, "test");
   config.predicts_ahead = true;
-  auto model = std::make_unique<models::CausalLM>(config, mesh, at::kFloat, at::Device(at::kCPU));
+  auto model = std::make_unique<models::CausalLM>(config, mesh, at::kFloat, tested_device());
   models::initialize(*model, 7);
   return model;
 }

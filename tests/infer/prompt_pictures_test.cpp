@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "infer/generate.h"
 #include "infer/likelihood.h"
+#include "infer/tested_device.h"
 #include "models/adapters.h"
 #include "models/merge.h"
 #include "models/tensor_io.h"
@@ -33,7 +34,7 @@ class PicturesGolden : public testing::TestWithParam<const char*> {
   void SetUp() override {
     DANLU_REQUIRES_SHARED();
     const fs::path directory = test::shared_dir() / "golden/vl" / GetParam();
-    model_ = models::load_model(directory, parallel::Mesh::single(), at::kFloat, at::kCPU);
+    model_ = models::load_model(directory, parallel::Mesh::single(), at::kFloat, tested_device());
     golden_ = weights::open_safetensors(directory / "golden.safetensors");
   }
 
@@ -245,7 +246,7 @@ TEST_P(PicturesGolden, AnAdapterAnswersMergedAsItDoesApart) {
   const auto merged =
       models::load_merged(weights::merge_adapters(base.model, adapters.tensors, adapters.peft,
                                                   base.config, DType::kF32),
-                          parallel::Mesh::single(), at::kFloat, at::kCPU);
+                          parallel::Mesh::single(), at::kFloat, tested_device());
   const std::vector<Answer> together = generate(*merged, requests, 3);
   for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(apart[i].ids, together[i].ids);
   EXPECT_NE(apart[0].ids, expected("gen_image")) << "the adapter does nothing";

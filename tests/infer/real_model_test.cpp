@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/number_blocks.h"
 #include "infer/generate.h"
+#include "infer/tested_device.h"
 #include "models/weight_files.h"
 #include "support/shared_data.h"
 #include "text/tokenizer.h"
@@ -30,7 +31,7 @@ class RealModel : public testing::Test {
 TEST_F(RealModel, ContinuesGreedilyAsLlama2cPublished) {
   const auto tokenizer = text::Tokenizer::load(stories_dir());
   const auto model =
-      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
+      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, tested_device());
   Request request;
   request.prompt = {*tokenizer->bos_id()};
   request.max_new_tokens = 80;
@@ -71,7 +72,7 @@ double perplexity(const models::CausalLM& model, const text::Tokenizer& tokenize
 TEST_F(RealModel, PerplexityOnTinyStoriesIsTheKnownOne) {
   const auto tokenizer = text::Tokenizer::load(stories_dir());
   const auto model =
-      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
+      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, tested_device());
   const std::string text = read_file(test::unpacked("corpora") / "tinystories_197k.txt");
   EXPECT_NEAR(perplexity(*model, *tokenizer, text, 256), 6.05, 0.005);
 }
@@ -83,8 +84,8 @@ struct QuantisedPair {
 QuantisedPair quantised_stories(BlockType type) {
   const auto source = weights::open_checkpoint_source(stories_dir(), {.all_tensors = true});
   const auto load = [&](const models::Quantisation& quantisation) {
-    return models::load_model(source, parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU),
-                              {}, {}, quantisation);
+    return models::load_model(source, parallel::Mesh::single(), at::kFloat, tested_device(), {}, {},
+                              quantisation);
   };
   QuantisedPair pair{load({.make = type}), load({})};
   const at::NoGradGuard no_grad;
@@ -101,7 +102,7 @@ TEST_F(RealModel, PerplexityOfBlocksIsThatOfTheirNumbers) {
   const std::string text =
       read_file(test::unpacked("corpora") / "tinystories_197k.txt").substr(0, 40000);
   const auto model =
-      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, at::Device(at::kCPU));
+      models::load_model(stories_dir(), parallel::Mesh::single(), at::kFloat, tested_device());
   const double exact = perplexity(*model, *tokenizer, text, 256);
   for (const auto& [type, most] : {std::pair(BlockType::kQ8_0, 1.005), {BlockType::kQ4_0, 1.08}}) {
     const QuantisedPair pair = quantised_stories(type);

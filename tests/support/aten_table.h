@@ -12,12 +12,16 @@
 
 namespace danlu::test {
 
-/// False where oneDNN may not use the instructions that ATen takes for granted (DANLU_CPU below the
-/// processor's class): its products of bf16 then throw.
+/// False where ATen's products of bf16 on this host are none of a card's: where oneDNN may not use
+/// the instructions that ATen takes for granted (DANLU_CPU below the processor's class), and they
+/// throw; and where they add in bf16, as libtorch 1.13's do on Arm.
 inline bool aten_multiplies_bf16() {
-  const at::Tensor x = at::ones({64, 64}, at::kBFloat16);
+  constexpr int64_t kMany = 65536;  // a sum of ones in bf16 ends at 256
+  const at::Tensor x = at::ones({4, kMany}, at::kBFloat16), y = at::ones({kMany, 4}, at::kBFloat16);
   try {
-    return at::matmul(x, x).defined();
+    for (const at::Tensor& product : {at::matmul(x, y), at::matmul(x, x.t()), at::matmul(y.t(), y)})
+      if (product.min().item<float>() != kMany) return false;
+    return true;
   } catch (const std::exception&) {
     return false;
   }
