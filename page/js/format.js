@@ -15,7 +15,14 @@ export function number(value, digits = 4) {
 export function mark(value, step) {
   if (value === null || value === undefined) return "";
   const size = Math.abs(value);
-  if (size !== 0 && (step < 1e-4 || size >= 1e7)) return value.toExponential(Math.max(0, Math.min(3, Math.ceil(Math.log10(size / step)) - 1))).replace("e+", "e");
+  if (size === 0 && step < 1e-4) return "0";
+  if (size !== 0 && (step < 1e-4 || size >= 1e7)) {
+    const power = (number) => Math.floor(Math.log10(number) + 1e-9);
+    const first = step / 10 ** power(step); // 2.5 has a digit more than 2
+    const more = Math.abs(first - Math.round(first)) > 1e-6 ? 1 : 0;
+    const text = value.toExponential(Math.max(0, Math.min(5, power(size) - power(step) + more)));
+    return text.replace(/\.?0+e/, "e").replace("e+", "e");
+  }
   let digits = 0;
   while (digits < 8 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6 * step * 10 ** digits) ++digits;
   return new Intl.NumberFormat("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}).format(value);

@@ -35,7 +35,7 @@ export const TEXTS = {
   compareOff: ["One model again", "恢复为一个模型"],
   settings: ["Settings", "设置"],
   system: ["System prompt", "系统提示词"],
-  systemHint: ["as the model's template has it", "按模型模板的默认值"],
+  systemHint: ["as the server and the model have it", "按服务器和模型的默认值"],
   sampling: ["Sampling", "采样"],
   samplingHint: ["Empty: what the model or the server says.", "留空：采用模型或服务器的默认值。"],
   temperature: ["Temperature", "温度"],

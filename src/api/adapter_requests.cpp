@@ -13,6 +13,8 @@ LoadAdapterRequest read_load_adapter_request(const Json& body) {
     throw Refusal("Both 'lora_name' and 'lora_path' must be provided.",
                   request.name.empty() ? "lora_name" : "lora_path");
   }
+  if (request.path.find('\0') != request.path.npos)
+    throw Refusal("'lora_path' has a NUL in it, as no path has", "lora_path");
   return request;
 }
 

@@ -112,6 +112,9 @@ ChatRequest read_chat_request(const Json& body, const RequestLimits& limits) {
   read_lengths(fields, &request);
   read_template(fields, limits, &request);
   request.shows_reasoning = fields.boolean_or("include_reasoning", true);
+  fields.refuse("documents",
+                "give what an answer is to know in a message, or in "
+                "'chat_template_kwargs' where the template asks for it");
   fields.refuse("functions", "give 'tools' in its place");
   fields.refuse("function_call", "give 'tool_choice' in its place");
   fields.refuse("audio", "answers are text");

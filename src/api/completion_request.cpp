@@ -95,6 +95,7 @@ TokenizeRequest read_tokenize_request(const Json& body, const RequestLimits& lim
     read_messages(fields, limits, &request.conversation);
     request.template_arguments = read_template_arguments(fields);
   }
+  fields.refuse("chat_template", "tokens are counted with the server's template");
   request.adds_generation_prompt = fields.boolean_or("add_generation_prompt", true);
   request.adds_special = fields.boolean_or("add_special_tokens", true);
   request.returns_texts = fields.boolean_or("return_token_strs", false);

@@ -155,8 +155,28 @@ std::vector<std::string> Fields::unread() const {
   return names;
 }
 
+namespace {
+
+/// Commas outside of strings: a list has as many entries. Syntax is not looked at.
+bool has_more_values(std::string_view text, size_t most) {
+  size_t count = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ',' && ++count > most) return true;
+    if (text[i] != '"') continue;
+    for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+  }
+  return false;
+}
+
+}  // namespace
+
 Json parse_body(const std::string& body) {
   const InEnglish english;
+  // A value takes up to a hundred times the memory of its text.
+  constexpr size_t kMostValues = size_t{1} << 21;
+  if (has_more_values(body, kMostValues)) {
+    throw Refusal(fmt::format("the request's body has more than {} values", kMostValues));
+  }
   if (!nests_too_deep(body) && has_wider_object(body, kMostMembers)) {
     throw Refusal(
         fmt::format("an object in the request's body has more than {} members", kMostMembers));

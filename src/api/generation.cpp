@@ -112,6 +112,13 @@ void read_others(Fields& fields) {
       fields.refuse(name, "there is no beam search in this server");
     }
   }
+  // llama.cpp's names.
+  fields.refuse("grammar", "grammars are not built in: give structured_outputs or response_format");
+  fields.refuse("n_predict", "give 'max_tokens' in its place");
+  for (const char* name : {"mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range"})
+    fields.refuse(name, "this way of drawing tokens is not built in");
+  if (fields.find("typical_p") && fields.number("typical_p", 0, 1) != 1)
+    fields.refuse("typical_p", "this way of drawing tokens is not built in");
   fields.refuse("bad_words", "words that are kept out are not built in: see logit_bias");
   fields.refuse("thinking_token_budget", "a limit of thoughts is not built in");
   fields.refuse("logits_processors", "no code of a request is run");

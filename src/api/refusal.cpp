@@ -18,14 +18,25 @@ const char* type_of_status(int status) {
   }
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+/// Errors name what a client sent, which may be as long as its body.
+std::string cut(const std::string& text) {
+  constexpr size_t kMost = 1000;
+  if (text.size() <= kMost) return text;
+  size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "…";
+}
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(cut(text));
+}
 
 }  // namespace
 
 Json error_json(int status, const std::string& message, const std::string& param,
                 const std::string& code) {
   return {{"error",
-           {{"message", message},
+           {{"message", cut(message)},
             {"type", type_of_status(status)},
             {"param", text_or_null(param)},
             {"code", text_or_null(code)}}}};

@@ -50,12 +50,33 @@ std::string rule_of(const OptionSpec& spec, std::string_view noun) {
   return spec.range ? spec.range->rule(noun) : std::string(noun);
 }
 
+/// Integral, and small enough that a double holds it exactly.
+std::optional<int64_t> integer_of(double wide) {
+  if (std::trunc(wide) != wide || std::abs(wide) > 9007199254740992.0) return {};
+  return static_cast<int64_t>(wide);
+}
+
+/// What 8k, 25.6k and 8K are: as vLLM reads them, k, m and g are thousands, K, M and G of 1024.
+std::optional<int64_t> multiple_of(std::string_view word) {
+  if (word.size() < 2 || std::isdigit(static_cast<unsigned char>(word[word.size() - 2])) == 0)
+    return {};
+  constexpr std::string_view kUnits = "kmgKMG";
+  const size_t unit = kUnits.find(word.back());
+  const auto count = parse_number<double>(word.substr(0, word.size() - 1));
+  if (unit == kUnits.npos || !count) return {};
+  const bool is_binary = unit >= 3;
+  if (is_binary && std::trunc(*count) != *count) return {};
+  // 25.6 is a little less in binary; its thousands are not.
+  const double all =
+      *count * std::pow(is_binary ? 1024.0 : 1000.0, static_cast<double>(unit % 3 + 1));
+  const double whole = std::round(all);
+  return std::abs(all - whole) <= 1e-9 * std::abs(whole) ? integer_of(whole) : std::nullopt;
+}
+
 std::optional<int64_t> integer_of(std::string_view word) {
   if (const auto exact = parse_number<int64_t>(word)) return exact;
-  // 2e8 and 1.0: integral, and small enough that a double holds it exactly.
-  const auto wide = parse_number<double>(word);
-  if (!wide || std::trunc(*wide) != *wide || std::abs(*wide) > 9007199254740992.0) return {};
-  return static_cast<int64_t>(*wide);
+  if (const auto wide = parse_number<double>(word)) return integer_of(*wide);  // 2e8 and 1.0
+  return multiple_of(word);
 }
 
 std::string canonical_int(const OptionSpec& spec, const std::string& text,

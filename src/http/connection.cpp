@@ -1,7 +1,11 @@
 #include "http/connection.h"
 
-#include <chrono>
+#include <malloc.h>
 
+#include <chrono>
+#include <exception>
+
+#include "base/clock.h"
 #include "http/live_exchange.h"
 
 namespace danlu::http {
@@ -14,11 +18,19 @@ std::chrono::steady_clock::duration duration_of(double seconds) {
       std::chrono::duration<double>(seconds));
 }
 
+constexpr uint64_t kLargeBody = uint64_t{1} << 20;
+/// Lengths of the longest body that large bodies may have together.
+constexpr uint64_t kLargeBodies = 16;
+
+/// An answer for which there is no memory is none; the exchange's end tells the client.
 void run_handler(const Handler& handler, const ExchangePtr& exchange, const Router& router) {
   try {
     handler(exchange);
   } catch (...) {
-    exchange->respond(router.error(500, "an internal error"));
+    try {
+      exchange->respond(router.error(500, "an internal error"));
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    }
   }
 }
 
@@ -124,13 +136,16 @@ void Connection::go_on() {
 }
 
 void Connection::on_head() {
+  large_body_.reset();
   request_ = reader_.take_head();
   error_code ignored;
   request_.peer = wire_.socket().remote_endpoint(ignored).address().to_string();
   request_.is_encrypted = wire_.is_encrypted();
   keeps_alive_ = reader_.keeps_alive();
   answer_headers_.clear();
+  begun_s_ = steady_now_s();
   if (!pass_guards() || !find_handler()) return;
+  if (!holds_body(reader_.body_length())) return refuse_full();
   if (reader_.expects_continue()) {
     std::string bytes = "HTTP/1.1 100 Continue\r\n\r\n";
     add_pending(bytes.size(), /*is_whole=*/true);
@@ -180,20 +195,52 @@ void Connection::dispatch() {
   await(Waits::kNothing, 0);
   phase_ = Phase::kAnswering;
   request_.body = reader_.take_body();
+  if (!large_body_ && !holds_body(request_.body.size())) return refuse_full();
   const AnswerForm form = {.is_old = reader_.is_old(),
                            .is_head = request_.method == "HEAD",
                            .keeps_alive = keeps_alive_};
   auto exchange = std::make_shared<LiveExchange>(shared_from_this(), std::move(request_),
-                                                 std::move(answer_headers_), form);
+                                                 std::move(answer_headers_), form, begun_s_);
   exchange_ = exchange;
   counts_exchange_ = true;
   ++parts_->num_exchanges;
-  asio::post(pace_ == Pace::kPrompt ? parts_->prompt_handlers : parts_->handlers,
-             [handler = handler_, exchange = std::move(exchange), parts = parts_]() mutable {
-               run_handler(*handler, exchange, parts->router);
-               exchange.reset();
-             });
+  hand_over(std::move(exchange));
   read_more();  // a client that goes is seen
+}
+
+void Connection::hand_over(std::shared_ptr<LiveExchange> exchange) {
+  const bool is_large = large_body_ != nullptr;
+  asio::thread_pool& pool = pace_ == Pace::kPrompt ? parts_->prompt_handlers
+                            : is_large             ? parts_->large_handlers
+                                                   : parts_->handlers;
+  asio::post(pool, [handler = handler_, exchange = std::move(exchange), parts = parts_,
+                    body = std::move(large_body_)]() mutable {
+    const bool had_large = body != nullptr;
+    run_handler(*handler, exchange, parts->router);
+    exchange.reset();
+    body.reset();
+    if (had_large)
+      ::malloc_trim(0);  // what it was read into is small pieces, which libc would keep
+  });
+}
+
+bool Connection::holds_body(uint64_t bytes) {
+  if (bytes < kLargeBody) return true;
+  const uint64_t most = kLargeBodies * parts_->settings.max_body_bytes;
+  if (parts_->large_bytes.fetch_add(bytes) + bytes > most) {
+    parts_->large_bytes -= bytes;
+    return false;
+  }
+  large_body_ = std::shared_ptr<void>(
+      parts_.get(), [parts = parts_, bytes](void*) { parts->large_bytes -= bytes; });
+  return true;
+}
+
+void Connection::refuse_full() {
+  Response response =
+      parts_->router.error(503, "too many large requests are read: try again later");
+  response.headers.emplace_back("Retry-After", "1");
+  refuse(response);
 }
 
 // --- answering --------------------------------------------------------------------------------
@@ -204,6 +251,7 @@ void Connection::answer(const Response& response) {
   await(Waits::kNothing, 0);
   phase_ = Phase::kAnswering;
   reader_.go_on();
+  note(response.status);
   std::string bytes = answer_bytes(response, answer_headers_,
                                    {.is_old = reader_.is_old(),
                                     .is_head = request_.method == "HEAD",
@@ -217,11 +265,18 @@ void Connection::refuse(const Response& response) {
   await(Waits::kNothing, 0);
   phase_ = Phase::kAnswering;
   keeps_alive_ = false;
+  note(response.status);
   std::string bytes =
       answer_bytes(response, answer_headers_,
                    {.is_old = false, .is_head = request_.method == "HEAD", .keeps_alive = false});
   add_pending(bytes.size(), /*is_whole=*/true);
   send(std::move(bytes), /*is_last=*/true);
+}
+
+void Connection::note(int status) const {
+  const auto& listener = parts_->settings.on_answer;
+  if (listener)
+    listener({request_, status, begun_s_ > 0 ? steady_now_s() - begun_s_ : 0, answer_headers_});
 }
 
 bool Connection::add_pending(size_t size, bool is_whole) {
@@ -306,6 +361,8 @@ void Connection::on_answer_sent() {
   counts_exchange_ = false;
   if (!keeps_alive_ || parts_->is_draining) return linger();
   phase_ = Phase::kReading;
+  request_ = {};
+  begun_s_ = 0;
   reader_.next();
   go_on();
 }

@@ -29,11 +29,14 @@ struct ServerParts {
         router(std::move(by)),
         io(settings.io_threads),
         handlers(static_cast<size_t>(settings.handler_threads)),
-        prompt_handlers(1) {}
+        prompt_handlers(1),
+        large_handlers(1) {}
   const Settings settings;
   const Router router;
   asio::io_context io;
-  asio::thread_pool handlers, prompt_handlers;
+  /// Large bodies take memory and time: one is worked on at a time, and short ones do not wait.
+  asio::thread_pool handlers, prompt_handlers, large_handlers;
+  std::atomic<uint64_t> large_bytes = 0;  ///< of large bodies that are read, or wait
   std::atomic<bool> is_draining = false;
   std::atomic<size_t> num_exchanges = 0;
   std::mutex mutex;
@@ -60,6 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// of a whole answer nothing is too many.
   bool add_pending(size_t size, bool is_whole);
   const Router& router() const { return parts_->router; }
+  const Settings& settings() const { return parts_->settings; }
 
  private:
   enum class Phase { kReading, kAnswering, kLingering };
@@ -76,7 +80,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool find_handler();
   void answer(const Response& response);
   void refuse(const Response& response);
+  void refuse_full();
+  void note(int status) const;
   void dispatch();
+  void hand_over(std::shared_ptr<LiveExchange> exchange);
+  /// Counts a body among the large ones, if it is. false: there are too many.
+  bool holds_body(uint64_t bytes);
   void send(std::string bytes, bool is_last);
   void write_more();
   void write_some();
@@ -97,6 +106,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::atomic<size_t> pending_bytes_ = 0;
   std::atomic<bool> is_cut_ = false;  ///< as others see it; is_over_: it happened
   Request request_;
+  double begun_s_ = 0;                ///< the request's headers were there
+  std::shared_ptr<void> large_body_;  ///< counts it while it is there
   const Handler* handler_ = nullptr;
   Pace pace_ = Pace::kAny;
   Headers answer_headers_;

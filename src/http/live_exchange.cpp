@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <new>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace danlu::http {
 namespace {
+
+/// nginx's number for a client that went before its answer was complete.
+constexpr int kClientLeft = 499;
 
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
@@ -56,16 +62,25 @@ std::string answer_bytes(const Response& response, const Headers& more, const An
 }
 
 LiveExchange::LiveExchange(std::shared_ptr<Connection> connection, Request request, Headers headers,
-                           AnswerForm form)
+                           AnswerForm form, double begun_s)
     : connection_(std::move(connection)),
       request_(std::move(request)),
       form_(form),
+      begun_s_(begun_s),
       headers_(std::move(headers)) {}
 
 LiveExchange::~LiveExchange() {
-  if (phase_ == Phase::kUnanswered)
-    respond(connection_->router().error(500, "the request was not answered"));
-  if (phase_ == Phase::kStreaming) connection_->post_cut();
+  try {
+    if (phase_ == Phase::kUnanswered)
+      respond(connection_->router().error(500, "the request was not answered"));
+    if (phase_ == Phase::kStreaming) connection_->post_cut();
+  } catch (const std::bad_alloc&) {  // the client waits until it gives up; others are answered
+  }
+}
+
+void LiveExchange::note(int status) const {
+  const auto& listener = connection_->settings().on_answer;
+  if (listener) listener({request_, status, steady_now_s() - begun_s_, headers_});
 }
 
 bool LiveExchange::send(std::string bytes, bool is_last) {
@@ -82,8 +97,9 @@ void LiveExchange::add_header(std::string name, std::string value) {
 void LiveExchange::respond(Response response) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kUnanswered) return;
-  phase_ = Phase::kAnswered;
   std::string bytes = answer_bytes(response, headers_, form_);
+  phase_ = Phase::kAnswered;
+  note(response.status);
   connection_->add_pending(bytes.size(), /*is_whole=*/true);
   connection_->post_send(std::move(bytes), true);
 }
@@ -92,6 +108,7 @@ void LiveExchange::begin_stream(int status, Headers headers) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kUnanswered) return;
   phase_ = Phase::kStreaming;
+  stream_status_ = status;
   std::string bytes = head_bytes(status, headers, headers_, form_);
   if (!form_.is_old) put_header(&bytes, "Transfer-Encoding", "chunked");
   bytes += "\r\n";
@@ -110,6 +127,7 @@ void LiveExchange::end() {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kStreaming) return;
   phase_ = Phase::kAnswered;
+  note(stream_status_);
   send(form_.is_old || form_.is_head ? "" : "0\r\n\r\n", true);
 }
 
@@ -136,6 +154,7 @@ void LiveExchange::close() {
     const std::lock_guard lock(mutex_);
     if (phase_ == Phase::kClosed || phase_ == Phase::kAnswered) return;
     phase_ = Phase::kClosed;
+    note(kClientLeft);
     callback = std::move(on_close_);
   }
   if (callback) callback();

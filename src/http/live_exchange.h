@@ -23,7 +23,7 @@ std::string answer_bytes(const Response& response, const Headers& more, const An
 class LiveExchange final : public Exchange {
  public:
   LiveExchange(std::shared_ptr<Connection> connection, Request request, Headers headers,
-               AnswerForm form);
+               AnswerForm form, double begun_s);
   ~LiveExchange() override;
 
   const Request& request() const override { return request_; }
@@ -43,10 +43,13 @@ class LiveExchange final : public Exchange {
   enum class Phase { kUnanswered, kStreaming, kAnswered, kClosed };
   /// REQUIRES: the mutex is held.
   bool send(std::string bytes, bool is_last);
+  void note(int status) const;
 
   const std::shared_ptr<Connection> connection_;
   const Request request_;
   const AnswerForm form_;
+  const double begun_s_;
+  int stream_status_ = 0;
   mutable std::mutex mutex_;
   Headers headers_;
   Phase phase_ = Phase::kUnanswered;

@@ -1,8 +1,10 @@
 #include "http/request_reader.h"
 
+#include <algorithm>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace danlu::http {
@@ -31,6 +33,26 @@ Refusal refusal_of(const beast::error_code& code) {
   return {400, "the request is malformed"};
 }
 
+/// A header's value that goes on in the next line, which no client writes any more and programs
+/// between read in different ways (RFC 9112, 5.2).
+bool has_folded_line(std::string_view bytes) {
+  const std::string_view head = bytes.substr(0, bytes.find("\r\n\r\n"));
+  if (head.size() == bytes.size()) return false;  // its end has not come
+  return head.find("\n ") != head.npos || head.find("\n\t") != head.npos;
+}
+
+/// What a target of the absolute form, which proxies send, names at `host`; others as they are.
+std::string without_authority(std::string_view target, const std::string* host) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme) || !host) continue;
+    const std::string_view rest = target.substr(scheme.size());
+    const size_t end = std::min(rest.find_first_of("/?#"), rest.size());
+    if (!beast::iequals(std::string(rest.substr(0, end)), *host)) continue;
+    return (rest.substr(end).starts_with('/') ? "" : "/") + std::string(rest.substr(end));
+  }
+  return std::string(target);
+}
+
 }  // namespace
 
 class RequestReader::Impl {
@@ -54,6 +76,8 @@ class RequestReader::Impl {
     while (state_ == State::kHead || state_ == State::kBody) {
       if (parser_->is_done()) return finish();
       if (buffer_.empty()) return;
+      if (state_ == State::kHead && has_folded_line(buffer_))
+        return fail({400, "a header of the request goes on in the next line"});
       beast::error_code code;
       const size_t taken = parser_->put(boost::asio::buffer(buffer_), code);
       buffer_.erase(0, taken);
@@ -113,7 +137,8 @@ class RequestReader::Impl {
                    find_header(request_.headers, "Content-Length")))
       return fail({400, "the length of the request's body is not clear"});
     request_.method = std::string(head.method_string());
-    std::string_view target = {head.target().data(), head.target().size()};
+    const std::string target = without_authority({head.target().data(), head.target().size()},
+                                                 find_header(request_.headers, "Host"));
     if (!read_target(target, &request_.path, &request_.query))
       return fail({400, "the request's path is not one of this server"});
     const std::string* expected = find_header(request_.headers, "Expect");
@@ -156,10 +181,11 @@ bool RequestReader::is_old() const { return impl_->parser_->get().version() < 11
 
 bool RequestReader::expects_continue() const { return impl_->expects_continue_; }
 
-bool RequestReader::has_body() const {
-  if (impl_->parser_->chunked()) return true;
+bool RequestReader::has_body() const { return impl_->parser_->chunked() || body_length() > 0; }
+
+uint64_t RequestReader::body_length() const {
   const auto length = impl_->parser_->content_length();
-  return length && *length > 0;
+  return length ? *length : 0;
 }
 
 bool RequestReader::has_begun() const { return impl_->has_begun_; }

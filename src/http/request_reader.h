@@ -1,6 +1,7 @@
 // http/request_reader.h: the bytes of a connection, taken apart into requests.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ class RequestReader {
   bool is_old() const;            ///< HTTP/1.0, which knows no chunks
   bool expects_continue() const;  ///< the client waits with the body until it is told to go on
   bool has_body() const;          ///< one follows, or might
+  uint64_t body_length() const;   ///< as the head says it; 0: none, or in chunks
   /// The first byte of a request was seen.
   bool has_begun() const;
   size_t buffered_bytes() const;

@@ -7,11 +7,13 @@
 #include <boost/asio/strand.hpp>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "http/connection.h"
 #include "http/live_exchange.h"
 
@@ -70,7 +72,7 @@ class Server::Impl {
     work_.emplace(asio::make_work_guard(parts_->io));
     for (auto& listener : listeners_) accept(*listener);
     for (int i = 0; i < parts_->settings.io_threads; ++i)
-      threads_.emplace_back([parts = parts_] { parts->io.run(); });
+      threads_.emplace_back([parts = parts_] { run_io(parts->io); });
   }
 
   bool drain(double drain_s) {
@@ -99,6 +101,7 @@ class Server::Impl {
     }
     parts_->handlers.join();
     parts_->prompt_handlers.join();
+    parts_->large_handlers.join();
     work_.reset();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
@@ -120,6 +123,18 @@ class Server::Impl {
     tcp::acceptor acceptor;
     asio::steady_timer retry;
   };
+
+  /// A connection for which there is no memory ends; the others go on.
+  static void run_io(asio::io_context& io) {
+    for (bool is_over = false; !is_over;) {
+      try {
+        io.run();
+        is_over = true;
+      } catch (const std::bad_alloc&) {
+        log::warning("no memory is left for a connection, which was cut");
+      }
+    }
+  }
 
   static void sleep_briefly() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 

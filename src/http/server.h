@@ -16,6 +16,14 @@ struct TlsFiles {
   std::filesystem::path key;          ///< PEM
 };
 
+/// A request whose answer is complete, or will not be.
+struct Answered {
+  const Request& request;  ///< of one that was malformed, empty
+  int status;              ///< 499: the client left
+  double seconds;          ///< since its headers were there
+  const Headers& headers;  ///< that handlers and guards added to the answer
+};
+
 struct Settings {
   std::string host = "127.0.0.1";  ///< a name or an address; every address of it is listened on
   uint16_t port = 8000;            ///< 0: one that is free
@@ -31,6 +39,8 @@ struct Settings {
   double write_timeout_s = 30;       ///< in which a client that is sent bytes takes none
   int io_threads = 2;
   int handler_threads = 2;
+  /// Told of each; on threads of the server, which must not wait. May be empty.
+  std::function<void(const Answered&)> on_answer = {};
 };
 
 /// What a server has now.

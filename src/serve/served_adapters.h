@@ -7,19 +7,31 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "infer/engine.h"
 
 namespace danlu::serve {
+
+/// Words of conversations with an adapter, in place of the base model's.
+struct AdapterPrompt {
+  std::string system = {};                   ///< where a conversation has no system message
+  Json template_arguments = Json::object();  ///< where a request does not say
+};
 
 struct ServedAdapter {
   std::string name;
   infer::AdapterPtr adapter;
   std::string parent = {};  ///< "": the base model's first name
   int64_t created_s = 0;
+  AdapterPrompt prompt = {};
 };
 
+struct OpenedAdapter {
+  infer::AdapterPtr adapter;
+  AdapterPrompt prompt = {};
+};
 /// Opens the adapter of a directory. Errors: ModelError.
-using LoadAdapter = std::function<infer::AdapterPtr(const std::string& path)>;
+using LoadAdapter = std::function<OpenedAdapter(const std::string& path)>;
 
 /// Thread-safe.
 class ServedAdapters {

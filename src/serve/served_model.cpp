@@ -55,6 +55,54 @@ std::string cut_after_last(const std::string& rendered, const std::string& conte
   return rendered.substr(0, at + wanted.size());
 }
 
+text::Conversation with_system(text::Conversation conversation, const std::string& system) {
+  if (!system.empty() && conversation.messages.front().role != "system")
+    conversation.messages.insert(conversation.messages.begin(), text::Message{"system", system});
+  return conversation;
+}
+
+/// A request's variables of the template over those of the adapter that it names.
+Json with_arguments(const Json& of_request, const AdapterPrompt& own) {
+  if (own.template_arguments.empty()) return of_request;
+  Json all = own.template_arguments;
+  all.update(of_request);
+  return all;
+}
+
+/// read(), whose refusal of a conversation names the field, and what the server can be told.
+template <typename Read>
+auto of_messages(const Read& read) {
+  try {
+    return read();
+  } catch (const DataError& error) {
+    const std::string hint = error.hint().empty() ? "" : " (" + error.hint() + ")";
+    throw api::Refusal(error.what() + hint, "messages");
+  }
+}
+
+void encode_chat(const ModelDescription& model, const text::ChatEncoder& encoder,
+                 const text::Conversation& conversation, infer::Request* request) {
+  of_messages([&] {
+    if (model.encode_media) return model.encode_media(encoder, conversation, request);
+    request->prompt = encoder.encode_prompt(conversation);
+  });
+}
+
+/// Clients send `reasoning_effort` to every model; a template that knows no such variable is asked
+/// without it, as Jinja's pass over it.
+std::shared_ptr<const text::ChatEncoder> made_encoder(const ModelDescription& model,
+                                                      const Json& arguments,
+                                                      const std::string* chat_template) {
+  try {
+    return model.make_encoder(arguments, chat_template);
+  } catch (const UsageError&) {
+    if (!arguments.contains("reasoning_effort")) throw;
+    Json others = arguments;
+    others.erase("reasoning_effort");
+    return model.make_encoder(others, chat_template);
+  }
+}
+
 std::vector<text::TokenId> all_stops(const ModelDescription& model) {
   return infer::end_ids(model.stop_ids, *model.tokenizer, model.encoder.get());
 }
@@ -119,7 +167,7 @@ std::shared_ptr<const text::ChatEncoder> ServedModel::encoder_for(
   if (found == encoders_.end()) {
     if (!model_.make_encoder || (!model_.encoder && !chat_template))
       throw api::Refusal("the model has no chat template", "messages");
-    encoders_.emplace_front(key, model_.make_encoder(arguments, chat_template));
+    encoders_.emplace_front(key, made_encoder(model_, arguments, chat_template));
     if (encoders_.size() > kKeptEncoders) encoders_.pop_back();
   } else {
     encoders_.splice(encoders_.begin(), encoders_, found);
@@ -127,35 +175,47 @@ std::shared_ptr<const text::ChatEncoder> ServedModel::encoder_for(
   return encoders_.front().second;
 }
 
-text::Conversation ServedModel::with_system(text::Conversation conversation) const {
-  if (!model_.system.empty() && conversation.messages.front().role != "system") {
-    conversation.messages.insert(conversation.messages.begin(),
-                                 text::Message{"system", model_.system});
-  }
-  return conversation;
+AdapterPrompt ServedModel::prompt_of(const std::string& name) const {
+  const bool is_base = std::count(model_.names.begin(), model_.names.end(), name) > 0;
+  const auto adapter = is_base ? std::nullopt : adapters_.find(name);
+  return adapter ? adapter->prompt : AdapterPrompt{.system = model_.system};
+}
+
+/// Before it becomes tokens, which takes thirty times the memory of the text.
+void ServedModel::refuse_long_text(size_t bytes, const std::optional<int64_t>& truncate,
+                                   const char* param) const {
+  constexpr int64_t kMostBytesOfAToken = 256, kAlwaysRead = int64_t{1} << 20;
+  const int64_t limit = model_.max_model_len;
+  const auto size = static_cast<int64_t>(bytes);
+  if (limit == 0 || truncate || size <= std::max(kAlwaysRead, limit * kMostBytesOfAToken)) return;
+  throw api::Refusal(fmt::format("This model's maximum context length is {} tokens. However, you "
+                                 "requested {} bytes of text, which are more.",
+                                 limit, size),
+                     param, 400, "context_length_exceeded");
 }
 
 BuiltPrompt ServedModel::chat_prompt(const api::ChatRequest& wish) const {
   BuiltPrompt built;
-  text::Conversation conversation = with_system(wish.conversation);
+  size_t bytes = 0;
+  for (const text::Message& message : wish.conversation.messages) bytes += message.content.size();
+  refuse_long_text(bytes, wish.truncate_prompt, "messages");
+  const AdapterPrompt own = prompt_of(wish.model);
+  text::Conversation conversation = with_system(wish.conversation, own.system);
   if (wish.tool_choice.kind == api::ToolChoice::Kind::kNone) conversation.tools = nullptr;
-  const auto encoder =
-      encoder_for(wish.template_arguments, wish.chat_template ? &*wish.chat_template : nullptr);
+  const auto encoder = encoder_for(with_arguments(wish.template_arguments, own),
+                                   wish.chat_template ? &*wish.chat_template : nullptr);
   const bool sees = has_media(conversation);
   if (sees && !model_.encode_media)
     throw api::Refusal("this model reads text alone: 'image_url' is not for it", "messages");
   if (wish.adds_generation_prompt) {
-    if (model_.encode_media) {
-      model_.encode_media(*encoder, conversation, &built.request);
-    } else {
-      built.request.prompt = encoder->encode_prompt(conversation);
-    }
+    encode_chat(model_, *encoder, conversation, &built.request);
   } else {
     if (sees) {
       throw api::Refusal("'continue_final_message' does not go with pictures",
                          "continue_final_message");
     }
-    std::string text = encoder->render(conversation, /*add_generation_prompt=*/false);
+    std::string text =
+        of_messages([&] { return encoder->render(conversation, /*add_generation_prompt=*/false); });
     if (wish.continues_last) {
       const std::string& last = conversation.messages.back().content;
       text = cut_after_last(text, last);
@@ -180,6 +240,7 @@ BuiltPrompt ServedModel::completion_prompt(const api::CompletionRequest& wish,
                                            const api::Prompt& prompt) const {
   BuiltPrompt built;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    refuse_long_text(text->size(), wish.truncate_prompt, "prompt");
     built.request.prompt = model_.tokenizer->encode(*text, wish.adds_special.value_or(true));
     built.echo = *text;
   } else {
@@ -196,10 +257,13 @@ std::vector<text::TokenId> ServedModel::tokenize(const api::TokenizeRequest& req
   if (request.text) return model_.tokenizer->encode(*request.text, request.adds_special);
   if (has_media(request.conversation))
     throw api::Refusal("pictures have no token ids of their own", "messages");
-  const auto encoder = encoder_for(request.template_arguments, nullptr);
-  const text::Conversation conversation = with_system(request.conversation);
-  if (request.adds_generation_prompt) return encoder->encode_prompt(conversation);
-  return model_.tokenizer->encode(encoder->render(conversation, false), /*add_special=*/false);
+  const AdapterPrompt own = prompt_of(request.model);
+  const auto encoder = encoder_for(with_arguments(request.template_arguments, own), nullptr);
+  const text::Conversation conversation = with_system(request.conversation, own.system);
+  return of_messages([&] {
+    if (request.adds_generation_prompt) return encoder->encode_prompt(conversation);
+    return model_.tokenizer->encode(encoder->render(conversation, false), /*add_special=*/false);
+  });
 }
 
 std::vector<infer::EngineRequest> ServedModel::embedding_requests(
@@ -209,6 +273,7 @@ std::vector<infer::EngineRequest> ServedModel::embedding_requests(
     infer::EngineRequest& one = requests.emplace_back();
     std::vector<text::TokenId>& ids = one.request.prompt;
     if (const auto* text = std::get_if<std::string>(&input)) {
+      refuse_long_text(text->size(), wish.truncate_prompt, "input");
       ids = model_.tokenizer->encode(*text, wish.adds_special);
     } else {
       ids = std::get<std::vector<text::TokenId>>(input);

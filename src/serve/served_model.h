@@ -94,7 +94,10 @@ class ServedModel {
  private:
   std::shared_ptr<const text::ChatEncoder> encoder_for(const Json& arguments,
                                                        const std::string* chat_template) const;
-  text::Conversation with_system(text::Conversation conversation) const;
+  /// Words of the adapter of this name; else of the base model.
+  AdapterPrompt prompt_of(const std::string& name) const;
+  void refuse_long_text(size_t bytes, const std::optional<int64_t>& truncate,
+                        const char* param) const;
   /// truncate: the request's truncate_prompt. for_answer: tokens that must have room after it.
   void fit_prompt(std::optional<int64_t> truncate, int64_t for_answer,
                   infer::Request* request) const;

@@ -78,11 +78,43 @@ class QueuePlace {
   const int64_t num_requests_;
 };
 
+/// The id that a client, or a proxy before it, calls the request by; "": none that may stand in a
+/// line of a log.
+std::string told_id(const http::Exchange& exchange) {
+  constexpr size_t kLongestId = 256;
+  const std::string* id = http::find_header(exchange.request().headers, "X-Request-Id");
+  const bool is_word =
+      id && id->size() <= kLongestId &&
+      std::all_of(id->begin(), id->end(), [](char c) { return c > ' ' && c < 0x7f; });
+  return is_word ? *id : "";
+}
+
+/// What the body says of it first.
+std::string id_wish(const http::Exchange& exchange, const std::string& in_body) {
+  return in_body.empty() ? told_id(exchange) : in_body;
+}
+
+/// Each token of a prompt takes some hundred bytes for each of its likeliest, until all is written.
+void refuse_many_logprobs(const std::vector<infer::EngineRequest>& requests) {
+  constexpr int64_t kMost = int64_t{1} << 21;
+  int64_t entries = 0;
+  for (const infer::EngineRequest& request : requests)
+    if (request.num_prompt_logprobs)
+      entries += std::ssize(request.request.prompt) * (1 + *request.num_prompt_logprobs);
+  if (entries <= kMost) return;
+  throw api::Refusal(
+      fmt::format("log-probabilities of the prompts would have {} entries, more than {}: "
+                  "ask for fewer prompts at a time",
+                  entries, kMost),
+      "prompt");
+}
+
 AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
                    const api::GenerationWish& wish, api::AnswerHead head) {
   AnswerPlan plan;
   plan.exchange = exchange;
-  exchange->add_header("X-Request-Id", head.id);
+  const std::string told = told_id(*exchange);
+  exchange->add_header("X-Request-Id", told.empty() ? head.id : told);
   plan.tokenizer = model.description().tokenizer;
   plan.head = std::move(head);
   plan.stream = wish.stream;
@@ -111,22 +143,12 @@ Service::Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings)
 
 void Service::add(http::Router* router, const char* method, const char* pattern, Handle handle,
                   http::Pace pace) {
-  // A path may hold what would begin a line of its own, or a terminal's commands.
-  const auto on_one_line = [](std::string text) {
-    for (char& c : text)
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-    return text;
-  };
-  const auto handler = [this, handle, on_one_line](const http::ExchangePtr& exchange) {
+  const auto handler = [this, handle](const http::ExchangePtr& exchange) {
     const InEnglish english;  // clients read it
     try {
       (this->*handle)(exchange);
     } catch (...) {
       respond_error(exchange);
-    }
-    if (settings_.logs_requests) {
-      log::info("{} {} {}", exchange->request().peer, exchange->request().method,
-                on_one_line(exchange->request().path));
     }
   };
   router->add(method, pattern, handler, pace);
@@ -134,7 +156,10 @@ void Service::add(http::Router* router, const char* method, const char* pattern,
 
 void Service::add_routes(http::Router* router) {
   router->set_error_body([](int status, std::string_view message) {
-    return response_of(status, api::error_json(status, std::string(message)));
+    std::string text(message);
+    if (status == 404)
+      text += ": /v1/chat/completions, /v1/completions, /v1/embeddings and /v1/models are here";
+    return response_of(status, api::error_json(status, text));
   });
   add(router, "POST", "/v1/chat/completions", &Service::chat);
   add(router, "POST", "/v1/completions", &Service::complete);
@@ -166,8 +191,8 @@ void Service::chat(const http::ExchangePtr& exchange) {
       api::read_chat_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
   BuiltPrompt built = model_.chat_prompt(wish);
-  AnswerPlan plan =
-      plan_of(exchange, model_, wish, head_of(wish.model, wish.request_id, "chatcmpl-"));
+  AnswerPlan plan = plan_of(exchange, model_, wish,
+                            head_of(wish.model, id_wish(*exchange, wish.request_id), "chatcmpl-"));
   plan.prompts.push_back(built.request.prompt);
   plan.reader.thought = built.thought;
   plan.continues_text = wish.continues_last;
@@ -176,11 +201,16 @@ void Service::chat(const http::ExchangePtr& exchange) {
     plan.reader.tools = wish.conversation.tools;
   }
   std::shared_ptr<text::TokenConstraint> constraint = model_.constraints().of_form(wish.form);
-  if (!constraint)
+  if (!constraint) {
     constraint = model_.constraints().of_calls(wish, model_.description().tool_format);
+    // An answer that must be calls is the beginning of one where its length ends it, whole as
+    // streamed.
+    if (constraint) plan.reader.whole_calls = false;
+  }
   // Where a form is asked for all of the answer has it: nothing is thought before.
   if (constraint) plan.reader.thought = api::Thought::kNone;
   auto requests = model_.engine_requests(wish, std::move(built.request), random_seed(), constraint);
+  refuse_many_logprobs(requests);
   auto receiver = std::make_shared<ChatAnswer>(
       std::move(plan),
       ChatWords{.shows_reasoning = wish.shows_reasoning, .echo = std::move(built.echo)});
@@ -194,7 +224,8 @@ void Service::complete(const http::ExchangePtr& exchange) {
       api::read_completion_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
   const auto constraint = model_.constraints().of_form(wish.form);
-  AnswerPlan plan = plan_of(exchange, model_, wish, head_of(wish.model, wish.request_id, "cmpl-"));
+  AnswerPlan plan = plan_of(exchange, model_, wish,
+                            head_of(wish.model, id_wish(*exchange, wish.request_id), "cmpl-"));
   plan.drops_answer = wish.max_tokens == 0;
   plan.continues_text = true;
   std::vector<std::string> echoes;
@@ -210,6 +241,7 @@ void Service::complete(const http::ExchangePtr& exchange) {
       requests.push_back(std::move(request));
     }
   }
+  refuse_many_logprobs(requests);
   submit(exchange, std::move(requests),
          std::make_shared<CompletionAnswer>(std::move(plan), std::move(echoes)));
 }
@@ -266,11 +298,12 @@ void Service::embed(const http::ExchangePtr& exchange) {
   for (const infer::EngineRequest& request : requests)
     tokens.push_back(std::ssize(request.request.prompt));
   submit(exchange, std::move(requests),
-         std::make_shared<EmbeddingAnswer>(exchange, head_of(wish.model, wish.request_id, "embd-"),
-                                           wish.in_base64, std::move(tokens)));
+         std::make_shared<EmbeddingAnswer>(
+             exchange, head_of(wish.model, id_wish(*exchange, wish.request_id), "embd-"),
+             wish.in_base64, std::move(tokens)));
 }
 
-infer::AdapterPtr Service::adapter_at(const api::LoadAdapterRequest& wish) const {
+OpenedAdapter Service::adapter_at(const api::LoadAdapterRequest& wish) const {
   try {
     return model_.description().load_adapter(wish.path);
   } catch (const IoError& error) {  // a pipe in a file's place, and the like
@@ -293,10 +326,12 @@ void Service::load_adapter(const http::ExchangePtr& exchange) {
     const auto& names = model_.description().names;
     return std::find(names.begin(), names.end(), wish.parent) != names.end();
   }();
+  OpenedAdapter opened = adapter_at(wish);
   model_.adapters().add({.name = wish.name,
-                         .adapter = adapter_at(wish),
+                         .adapter = std::move(opened.adapter),
                          .parent = is_known_parent ? wish.parent : "",
-                         .created_s = static_cast<int64_t>(unix_now_s())},
+                         .created_s = static_cast<int64_t>(unix_now_s()),
+                         .prompt = std::move(opened.prompt)},
                         wish.replaces);
   log::info("adapter {} loaded from {}", wish.name, wish.path);
   respond_text(exchange, fmt::format("Success: LoRA adapter '{}' added successfully.", wish.name));

@@ -18,7 +18,6 @@ struct ServiceSettings {
   api::RequestLimits limits = {};
   std::string version = {};
   /// Each request in a line of the log, without its text.
-  bool logs_requests = false;
 };
 
 class Service {
@@ -53,7 +52,7 @@ class Service {
   void submit_seeing(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
                      std::shared_ptr<Receiver> receiver);
   /// Errors: those of the loader; Refusal where its files cannot be read.
-  infer::AdapterPtr adapter_at(const api::LoadAdapterRequest& wish) const;
+  OpenedAdapter adapter_at(const api::LoadAdapterRequest& wish) const;
   api::AnswerHead head_of(const std::string& model, const std::string& request_id,
                           const char* prefix) const;
 

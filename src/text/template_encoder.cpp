@@ -227,7 +227,8 @@ class TemplateEncoder final : public ChatEncoder {
       if (expects_question ? !is_question(messages[i]) : !is_answer(messages[i])) {
         throw DataError(
             tr("message {}: expected role {}, got '{}' (template '{}' needs turns in order)", i + 1,
-               expects_question ? "user or tool" : "assistant", messages[i].role, named_.name));
+               expects_question ? "user or tool" : "assistant", messages[i].role, named_.name),
+            tr("the tokenizer's own template may take another order: --template hf"));
       }
       if (expects_question) {
         turns.push_back({&messages[i], nullptr});

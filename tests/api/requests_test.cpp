@@ -127,9 +127,26 @@ TEST(ChatRequest, FieldsThatAreWrongAreNamed) {
       {R"("functions": [{"name": "f"}])", "functions"},
       {R"("modalities": ["text", "audio"])", "modalities"},
       {R"("bad_words": ["x"])", "bad_words"},
+      {R"("grammar": "root ::= \"yes\"")", "grammar"},
+      {R"("n_predict": 3)", "n_predict"},
+      {R"("typical_p": 0.5)", "typical_p"},
+      {R"("mirostat": 2)", "mirostat"},
+      {R"("documents": [{"text": "x"}])", "documents"},
       {R"("use_beam_search": true)", "use_beam_search"}};
   for (const auto& [fields, param] : cases)
     EXPECT_EQ(refused([&] { chat(fields); }), param) << fields;
+}
+
+TEST(ChatRequest, WhatIsOffInAnotherProgramIsPassedOver) {
+  chat(R"("grammar": "", "typical_p": 1.0, "mirostat": 0, "documents": [], "n_predict": null)");
+}
+
+TEST(Refusals, AreNoLongerThanWhatAPersonReads) {
+  const std::string shown =
+      error_json(400, "é" + std::string(1000000, 'x'), std::string(5000, 'p')).dump();
+  EXPECT_LT(shown.size(), 2500u);
+  EXPECT_THAT(error_json(400, std::string(999, 'x') + "é" + std::string(9, 'y')).dump(),
+              testing::HasSubstr(std::string(999, 'x') + "…\""));
 }
 
 TEST(ChatRequest, FieldsThatAreRightAreRead) {
@@ -235,6 +252,15 @@ TEST(Body, WhatIsNoObjectIsRefused) {
   EXPECT_EQ(refused([&] { parse_body("{\"a\": " + deep); }), "");
 }
 
+TEST(TokenizeRequest, ATemplateOfItsOwnIsRefused) {
+  EXPECT_EQ(refused([&] {
+              read_tokenize_request(parse_body(R"({"messages": [{"role": "user", "content": "x"}],
+                                 "chat_template": "{{ 1 }}"})"),
+                                    {});
+            }),
+            "chat_template");
+}
+
 TEST(Body, AnObjectWithVeryManyMembersIsRefusedBeforeItIsBuilt) {
   const auto wide = [](size_t members) {
     std::string text = R"({"logit_bias": {)";
@@ -243,6 +269,15 @@ TEST(Body, AnObjectWithVeryManyMembersIsRefusedBeforeItIsBuilt) {
   };
   EXPECT_EQ(parse_body(wide(kMostMembers))["logit_bias"].size(), kMostMembers);
   EXPECT_EQ(refused([&] { parse_body(wide(kMostMembers + 1)); }), "");
+  // A value takes a hundred times the memory of its text.
+  const auto listed = [](size_t values) {
+    std::string text = R"({"prompt": "a,\",", "x": [0)";
+    for (size_t i = 1; i < values; ++i) text += ",0";
+    return text + "]}";
+  };
+  constexpr size_t kMostValues = size_t{1} << 21;
+  EXPECT_EQ(parse_body(listed(kMostValues))["x"].size(), kMostValues);
+  EXPECT_EQ(refused([&] { parse_body(listed(kMostValues + 1)); }), "");
   EXPECT_EQ(refused([&] { parse_body(wide(3'000'000)); }), "");
 }
 

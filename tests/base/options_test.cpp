@@ -178,6 +178,17 @@ TEST(OptionValues, IntegersMayBeWrittenWithExponents) {
   }
 }
 
+// As vllm.utils.argparse_utils.human_readable_int reads them.
+TEST(OptionValues, IntegersMayBeWrittenInThousands) {
+  const std::vector<std::pair<const char*, int64_t>> read = {
+      {"1k", 1000},    {"1K", 1024},   {"25.6k", 25600},    {"2m", 2000000},
+      {"2M", 2097152}, {"-1k", -1000}, {"1.1g", 1100000000}};
+  for (const auto& [text, value] : read)
+    EXPECT_EQ(parse({"--train_tokens", text}).get_int("train_tokens"), value) << text;
+  for (const char* wrong : {"k", "1.5K", "0.0001k", "1kk", "1 k", "1t", "infk", "1e30k"})
+    EXPECT_THAT(error_of({"--train_tokens", wrong}), HasSubstr("expected an integer")) << wrong;
+}
+
 TEST(OptionValues, NumbersAndChoicesAreChecked) {
   EXPECT_THAT(error_of({"--lr", "fast"}), HasSubstr("[sft] --lr: expected a number, got 'fast'"));
   EXPECT_THAT(error_of({"--lr", "nan"}), HasSubstr("expected a number"));

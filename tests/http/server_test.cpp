@@ -48,6 +48,12 @@ class HttpServer : public testing::Test {
       const std::lock_guard lock(mutex_);
       kept_.push_back(exchange);
     });
+    router_.add("POST", "/wait", [this](const ExchangePtr& exchange) {
+      ++num_waiting_;
+      comes([this] { return is_released_.load(); });
+      exchange->respond(
+          {.status = 200, .headers = {}, .body = std::to_string(exchange->request().body.size())});
+    });
     router_.add("GET", "/throw",
                 [](const ExchangePtr&) { throw std::runtime_error("a secret of the handler"); });
     router_.add("GET", "/forget", [](const ExchangePtr&) {});
@@ -75,6 +81,8 @@ class HttpServer : public testing::Test {
   Router router_;
   std::mutex mutex_;
   std::vector<ExchangePtr> kept_;
+  std::atomic<int> num_waiting_ = 0;  ///< of /wait, that have begun
+  std::atomic<bool> is_released_ = false;
   std::unique_ptr<Server> server_;
 };
 
@@ -151,13 +159,100 @@ TEST_F(HttpServer, WhatIsNoRequestIsRefusedAndTheConnectionEnds) {
         "chunked\r\n\r\n0\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        "GET /hello/x HTTP/1.1\r\nHost : x\r\n\r\n"}) {
+        "GET /hello/x HTTP/1.1\r\nHost : x\r\n\r\n",
+        // A header in two lines, read as one by some and as two by others.
+        "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n "
+        "chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        "GET /hello/x HTTP/1.1\r\nHost: x\r\nA: b\r\n\tc\r\n\r\n"}) {
     RawClient client(server_->port());
     client.send(text);
     const RawResponse response = client.response();
     EXPECT_EQ(response.status, 400) << text;
     EXPECT_TRUE(client.comes_to_end()) << text;
   }
+}
+
+TEST_F(HttpServer, ProxiesMayNameTheWholeAddress) {
+  start();
+  EXPECT_EQ(ask("GET http://x:80/hello/a%20b?y=1 HTTP/1.1\r\nHost: X:80\r\n\r\n").body, "a b");
+  EXPECT_EQ(ask("GET https://x?y=1 HTTP/1.1\r\nHost: x\r\n\r\n").status, 404);
+  // A body may have lines that begin with spaces.
+  EXPECT_EQ(ask(raw_request("POST", "/echo", "a\n b\r\n\tc\r\n\r\n d")).body,
+            "a\n b\r\n\tc\r\n\r\n d");
+}
+
+TEST_F(HttpServer, ShortBodiesDoNotWaitForLargeOnes) {
+  settings_.max_body_bytes = size_t{2} << 20;
+  start();
+  const std::string large(size_t{1} << 20, 'a');
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<RawClient>(server_->port()));
+    clients.back()->send(raw_request("POST", "/wait", large));
+  }
+  // One is worked on; no other is begun, and both handlers are free.
+  ASSERT_TRUE(comes([&] { return num_waiting_ == 1; }));
+  EXPECT_EQ(ask(raw_request("POST", "/echo", "short")).body, "short");
+  EXPECT_EQ(num_waiting_, 1);
+  is_released_ = true;
+  for (const auto& client : clients)
+    EXPECT_EQ(client->response().body, std::to_string(large.size()));
+}
+
+TEST_F(HttpServer, LargeBodiesTogetherAreBounded) {
+  settings_.max_body_bytes = size_t{1} << 20;
+  start();
+  const std::string head =
+      "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\nExpect: 100-continue\r\n\r\n";
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 16; ++i) {
+    clients.push_back(std::make_unique<RawClient>(server_->port()));
+    clients.back()->send(head);
+    ASSERT_TRUE(clients.back()->receive_until("100 Continue"));
+  }
+  const RawResponse refused = ask(head);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  EXPECT_EQ(ask(raw_request("POST", "/echo", "short")).body, "short");
+  clients.clear();
+  is_released_ = true;
+  EXPECT_TRUE(comes([&] {
+    return ask(raw_request("POST", "/wait", std::string(size_t{1} << 20, 'a'))).status == 200;
+  }));
+}
+
+TEST_F(HttpServer, WhoListensHearsOfEachAnswer) {
+  std::mutex mutex;
+  std::vector<std::string> heard;
+  settings_.on_answer = [&](const Answered& answered) {
+    const std::lock_guard lock(mutex);
+    EXPECT_GE(answered.seconds, 0);
+    heard.push_back(answered.request.method + answered.request.path + " " +
+                    std::to_string(answered.status));
+  };
+  start();
+  const auto hears = [&](const std::string& line) {
+    EXPECT_TRUE(comes([&] {
+      const std::lock_guard lock(mutex);
+      return !heard.empty() && heard.back() == line;
+    })) << line;
+  };
+  RawClient client(server_->port());
+  client.send(raw_request("POST", "/echo", "a"));
+  client.response();
+  hears("POST/echo 200");
+  client.send(raw_request("GET", "/nothing"));
+  client.response();
+  hears("GET/nothing 404");
+  client.send("BROKEN\r\n\r\n");
+  client.response();
+  hears(" 400");
+  {
+    RawClient leaves(server_->port());
+    leaves.send(raw_request("GET", "/keep"));
+    kept()->begin_stream(200, {});
+  }
+  hears("GET/keep 499");
 }
 
 TEST_F(HttpServer, CodingsOfBodiesThatAreNotReadAreNamed) {

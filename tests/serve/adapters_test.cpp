@@ -59,16 +59,20 @@ TEST_F(AdaptersTest, RequestsNameOneOrTheBase) {
 TEST_F(AdaptersTest, TheyAreLoadedAndUnloadedWhileServing) {
   const test::TemporaryDirectory directory;
   std::vector<std::string> paths;
-  model_.load_adapter = [&](const std::string& path) -> infer::AdapterPtr {
+  model_.load_adapter = [&](const std::string& path) -> OpenedAdapter {
     if (!paths.empty() && path == paths.front() + "/.") throw ModelError("it is broken");
     if (!paths.empty() && path == paths.front() + "/./.") throw IoError("a named pipe");
     paths.push_back(path);
-    return some_adapter();
+    return {.adapter = some_adapter()};
   };
   start();
   const std::string path = directory.path().string();
   EXPECT_THAT(load({{"lora_name", "a"}}, 400)["error"]["message"].get<std::string>(),
               HasSubstr("Both 'lora_name' and 'lora_path'"));
+  EXPECT_THAT(load({{"lora_name", "a"}, {"lora_path", path + std::string(1, '\0')}},
+                   400)["error"]["message"]
+                  .get<std::string>(),
+              HasSubstr("'lora_path' has a NUL in it"));
   EXPECT_EQ(load({{"lora_name", "a"}, {"lora_path", path}}, 200),
             "Success: LoRA adapter 'a' added successfully.");
   EXPECT_THAT(paths, ElementsAre(path));

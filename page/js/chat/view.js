@@ -31,7 +31,6 @@ export class ChatView {
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.element.isConnected) this.#stop();
     });
-    window.addEventListener("pagehide", () => this.#keepWhatCame());
   }
 
   go() {
@@ -294,14 +293,6 @@ export class ChatView {
     button.replaceChildren(icon(isRunning ? "stop" : "send"));
   }
 
-  /** Of answers that are still coming, before the page goes. */
-  #keepWhatCame() {
-    for (const conversation of this.#streams.keys()) {
-      for (const answer of conversation.turns.at(-1)?.answers ?? []) answer.stopped ||= !answer.finish && !answer.error;
-      this.#store.save(conversation);
-    }
-  }
-
   #stop() {
     this.#streams.get(this.#open)?.controller.abort();
   }
@@ -344,8 +335,16 @@ export class ChatView {
     const ended = new Promise((resolve) => { end = resolve; });
     this.#streams.set(conversation, {controller, ended});
     this.#store.save(conversation);
+    // What has come is kept where the page goes before the end.
+    const keep = () => {
+      controller.abort();
+      for (const lane of asked) answers[lane].stopped ||= !answers[lane].finish && !answers[lane].error;
+      this.#store.save(conversation);
+    };
+    addEventListener("pagehide", keep);
     if (conversation === this.#open) this.#drawAll();
     await Promise.all(asked.map((lane) => this.#fill(conversation, answers[lane], messages[lane], controller.signal)));
+    removeEventListener("pagehide", keep);
     this.#streams.delete(conversation);
     end();
     this.#store.save(conversation);

@@ -3,7 +3,7 @@ import uPlot from "../../lib/uplot.js";
 import {el, memory} from "../dom.js";
 import {mark, number} from "../format.js";
 import {t} from "../i18n.js";
-import {epochsOf, smoothed, valueAt} from "./series.js";
+import {drawable, epochsOf, smoothed, valueAt} from "./series.js";
 
 /** What is shown without being asked for, in this order; an evaluation stands with its loss. */
 const USUAL = [["loss", "eval_loss"], ["reward"], ["token_acc", "eval_token_acc"], ["kl"], ["learning_rate"], ["grad_norm"], ["tokens_per_second"], ["memory(GiB)"]];
@@ -126,7 +126,7 @@ export class Charts {
     if (!curve) return null;
     const x = this.#options.axis === "epoch" ? epochsOf(known.curves.epoch, curve.x) : curve.x;
     // On a logarithmic axis what is not above 0 has no place.
-    const y = this.#options.log ? curve.y.map((value) => (value !== null && value > 0 ? value : null)) : curve.y;
+    const y = curve.y.map((value) => (this.#options.log && !(value > 0) ? null : drawable(value)));
     return {x, y};
   }
 

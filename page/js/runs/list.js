@@ -2,6 +2,7 @@
 import {el, svg} from "../dom.js";
 import {ago, number} from "../format.js";
 import {t} from "../i18n.js";
+import {drawable} from "./series.js";
 
 const STATES = ["running", "finished", "stopped", "diverged", "failed"];
 
@@ -13,6 +14,7 @@ export function stateLabel(run) {
 
 /** The loss so far, without axes. */
 function spark(points) {
+  points = points.map(drawable);
   const values = points.filter((value) => value !== null);
   if (values.length < 2) return svg("svg", {class: "spark"});
   const low = Math.min(...values), high = Math.max(...values);

@@ -42,7 +42,9 @@ export class SettingsPanel {
 
   #draw(runs, colours, all) {
     const differences = this.#onlyDifferences ?? runs.length > 1;
-    const given = this.#onlyGiven ?? runs.length === 1;
+    // Of other programs' runs nothing says what was given.
+    const knowsGiven = all.some((one) => one.given.length);
+    const given = knowsGiven && (this.#onlyGiven ?? runs.length === 1);
     const names = [...new Set(all.flatMap((one) => [...one.given, ...Object.keys(one.args)]))];
     const body = el("tbody");
     const fill = () => {
@@ -71,7 +73,7 @@ export class SettingsPanel {
           fill();
         }}),
         runs.length > 1 && toggle(t("onlyDifferences"), differences, (value) => { this.#onlyDifferences = value; }),
-        toggle(t("onlyGiven"), given, (value) => { this.#onlyGiven = value; })),
+        knowsGiven && toggle(t("onlyGiven"), given, (value) => { this.#onlyGiven = value; })),
       el("div", {class: "table-box"}, el("table", {class: "settings-table"}, el("thead", {}, head), body)));
     fill();
   }

@@ -1,5 +1,8 @@
 // Numbers of curves, before they are drawn.
 
+/** As large as a chart can be: the difference of two numbers must be one. */
+export const drawable = (value) => (value === null || value === undefined ? value : Math.max(-1e300, Math.min(1e300, value)));
+
 /** Exponential moving average whose first values are not drawn to 0; gaps stay gaps. */
 export function smoothed(values, weight) {
   let mean = 0, share = 0;

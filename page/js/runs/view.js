@@ -44,7 +44,7 @@ export class RunsView {
         this.#wanted = wanted;
         this.#takeWanted();
       } else {
-        this.#drawPanel();
+        this.#drawDetail();
       }
       this.element.classList.add("in-detail");
     } else {

@@ -11,6 +11,7 @@
 #include "base/rank_place.h"
 #include "cli/engine/model_record.h"
 #include "cli/engine/quantisation_flags.h"
+#include "cli/engine/trained_prompt.h"
 #include "device/counted_memory.h"
 #include "device/dtype.h"
 #include "device/select.h"
@@ -82,11 +83,13 @@ std::shared_ptr<const text::ChatEncoder> encoder_for(const Options& options,
                                                      const ModelLocation& where,
                                                      const arch::ModelConfig& config,
                                                      const InferenceModel& loaded) {
-  const Json arguments = template_arguments_from(options);
+  const Json typed = template_arguments_from(options);
+  Json arguments = typed;
+  arguments.update(loaded.recorded_variables);
   const text::TemplateChoice choice =
       text::choose_template(loaded.tokenizer, template_request(options, where, config), arguments);
   if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
-  text::report_idle_arguments(*loaded.tokenizer, choice, arguments);
+  text::report_idle_arguments(*loaded.tokenizer, choice, typed);
   return choice.encoder;
 }
 
@@ -179,11 +182,25 @@ ModelLocation locate_model(const Options& options) {
   return locate_model(options, options.get_string_or("adapters", ""));
 }
 
-ModelLocation locate_model(const Options& options, const fs::path& adapter) {
-  fs::path model;
-  for (const char* name : {"model", "model_type"}) {
-    if (model.empty() && options.has_value(name)) model = options.get_string(name);
+namespace {
+
+/// --model_type: a model's short name, or of ms-swift 3 the name of a family, which says nothing of
+/// where its weights are; then `adapter` does.
+fs::path model_of_type(const Options& options, const fs::path& adapter) {
+  const std::string name = options.get_string_or("model_type", "");
+  if (name.empty() || adapter.empty()) return name;
+  try {
+    return model_path(name, "--model_type");
+  } catch (const ModelError&) {
+    return {};
   }
+}
+
+}  // namespace
+
+ModelLocation locate_model(const Options& options, const fs::path& adapter) {
+  const fs::path model = options.has_value("model") ? fs::path(options.get_string("model"))
+                                                    : model_of_type(options, adapter);
   return locate_model(options, model, adapter);
 }
 
@@ -194,7 +211,7 @@ ModelLocation locate_model(const Options& options, const fs::path& model, const 
   where.adapter = adapter;
   if (where.model.empty() && where.adapter.empty()) {
     throw UsageError(tr("[--model] no model was given"),
-                     tr("danlu infer --model DIR, or --adapters CHECKPOINT"));
+                     tr("give --model DIR, or --adapters CHECKPOINT"));
   }
   // One directory may be all that is known: a full checkpoint is a model, an adapter names its
   // base.
@@ -266,6 +283,26 @@ fs::path processor_directory(const Options& options, const ModelLocation& where)
 
 namespace {
 
+/// Prompts as the model was trained on them, where the line does not say otherwise. An adapter that
+/// is answered beside others says so for itself: what `where` has no place for.
+void take_prompts(const Options& options, const ModelLocation& where,
+                  const arch::ModelConfig& config, InferenceModel& loaded) {
+  const fs::path record = text::directory_of_record(where.model, where.adapter);
+  TrainedPrompt trained = trained_prompt(options, record);
+  try {
+    loaded.recorded_variables = trained.variables;
+    loaded.encoder = encoder_for(options, where, config, loaded);
+  } catch (const UsageError&) {
+    if (trained.variables.empty()) throw;
+    // Training passes over variables that its template does not know, too.
+    loaded.recorded_variables = trained.variables = Json::object();
+    loaded.encoder = encoder_for(options, where, config, loaded);
+  }
+  if (!loaded.encoder) return;
+  if (!trained.system.empty()) loaded.system = trained.system;
+  report_trained_prompt(trained, record);
+}
+
 /// Makes them part of the network.
 void take_predictions(const fs::path& path, weights::CheckpointSource& source) {
   if (!weights::has_predictions(source, /*with_state=*/false)) {
@@ -293,8 +330,8 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   loaded.tokenizer = tokenizer_for(options, where, source.companions);
   loaded.defaults = infer::load_generation_defaults(source.config, source.companions);
   add_stop_tokens(options, *loaded.tokenizer, loaded.defaults.stop_ids);
-  if (!raw) loaded.encoder = encoder_for(options, where, source.config, loaded);
   loaded.system = settings::system_message_from(options);
+  if (!raw) take_prompts(options, where, source.config, loaded);
   if (source.config.vision && in_parts)
     log::notice("pictures are not read with --tensor_parallel_size: the model answers text alone");
   if (const fs::path place = processor_directory(options, where);

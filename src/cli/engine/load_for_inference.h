@@ -27,6 +27,7 @@ struct InferenceModel {
   infer::GenerationDefaults defaults;
   std::string quantize = "none";  ///< the flag's value where matrices are held in blocks
   std::string system;
+  Json recorded_variables = Json::object();  ///< of the template, that only the record says
   std::shared_ptr<const PromptMedia> media;  ///< null if the model reads text alone
   /// Rank 0's, where several processes hold parts of the model; null: this one holds all of it.
   std::shared_ptr<infer::Followers> followers;
@@ -82,7 +83,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
                                   const parallel::Mesh& mesh = parallel::Mesh::single(),
                                   bool predicts = false);
 
-/// Variables of the template: --chat_template_kwargs and --enable_thinking.
+/// Variables of the template that were typed: --chat_template_kwargs and --enable_thinking.
 Json template_arguments_from(const Options& options);
 /// The same template with other variables. Errors: as text::choose_template; ModelError if the
 /// model has none.

@@ -1,3 +1,4 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -138,6 +139,7 @@ serve::MakeEncoder encoders_from(const Options& options, const ModelLocation& wh
                                  const InferenceModel& loaded) {
   return [&options, &where, &loaded](const Json& arguments, const std::string* chat_template) {
     Json all = template_arguments_from(options);
+    all.update(loaded.recorded_variables);
     for (const auto& [name, value] : arguments.items()) all[name] = value;
     if (chat_template)
       return text::make_jinja_encoder(loaded.tokenizer, *chat_template, "chat_template", all);
@@ -220,11 +222,29 @@ void add_adapters(const AdapterFlags& adapters, const serve::LoadAdapter& load,
       throw UsageError(tr("[--lora_modules] {} is the base model's name", named.name),
                        tr("call one of them otherwise: --served_model_name NAME"));
     }
+    serve::OpenedAdapter opened = load(named.path.string());
     model->adapters.push_back({.name = named.name,
-                               .adapter = load(named.path.string()),
+                               .adapter = std::move(opened.adapter),
                                .parent = named.parent,
-                               .created_s = model->created_s});
+                               .created_s = model->created_s,
+                               .prompt = std::move(opened.prompt)});
   }
+}
+
+/// A path may hold what would begin a line of its own, or a terminal's commands.
+std::string one_word_of_a_line(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  return text.empty() ? "-" : text;
+}
+
+/// When, who, what, the status, how long it took, and the id that the client was told.
+void log_answer(const http::Answered& answered) {
+  const http::Request& request = answered.request;
+  const std::string* id = http::find_header(answered.headers, "X-Request-Id");
+  log::info("{:%Y-%m-%dT%H:%M:%SZ} {} {} {} {} {:.3f} s {}", fmt::gmtime(std::time(nullptr)),
+            one_word_of_a_line(request.peer), one_word_of_a_line(request.method),
+            one_word_of_a_line(request.path), answered.status, answered.seconds, id ? *id : "-");
 }
 
 http::Settings http_settings(const Options& options) {
@@ -233,6 +253,7 @@ http::Settings http_settings(const Options& options) {
   settings.port = static_cast<uint16_t>(options.get_int("port"));
   settings.max_body_bytes = static_cast<size_t>(options.get_int("max_body_mb")) * 1000 * 1000;
   settings.max_connections = static_cast<size_t>(options.get_int("max_connections"));
+  if (options.get_bool("log_requests")) settings.on_answer = log_answer;
   const bool has_certificate = options.has_value("ssl_certfile");
   if (has_certificate != options.has_value("ssl_keyfile")) {
     throw UsageError(tr("[{}] a certificate needs its key, and a key its certificate",
@@ -334,8 +355,7 @@ void serve_requests(const Options& options, const http::Settings& settings,
       {.limits = {.max_logprobs = options.get_int("max_logprobs"),
                   .trusts_templates = options.get_bool("trust_request_chat_template"),
                   .follows_priority = options.get_string("scheduling_policy") == "priority"},
-       .version = DANLU_VERSION,
-       .logs_requests = options.get_bool("log_requests")});
+       .version = DANLU_VERSION});
   http::Router router;
   http::add_guards(access_from(options), &router);
   service.add_routes(&router);
@@ -374,7 +394,7 @@ void serve_on(const Options& options, const parallel::Ranks& ranks) {
   const int64_t length = wanted_length(options, *loaded.model);
   infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);
-  const serve::LoadAdapter load = adapter_loader(options, where, *loaded.model);
+  const serve::LoadAdapter load = adapter_loader(options, where, loaded);
   add_adapters(adapters, load, &description);
   if (options.get_bool("enable_runtime_lora_updating")) description.load_adapter = load;
   agree_on_pages(ranks, engine);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/nearest_name.h"
 #include "cli/engine/model_record.h"
+#include "cli/engine/trained_prompt.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
 #include "weights/lora/peft.h"
@@ -50,6 +51,21 @@ void report_base_in_nf4(const fs::path& adapter, const models::CausalLM& model) 
                              adapter.string()));
 }
 
+/// As it was trained, where the line does not say otherwise.
+serve::AdapterPrompt prompt_beside_others(const Options& options, const ModelLocation& where,
+                                          const InferenceModel& loaded, const fs::path& adapter) {
+  if (!loaded.encoder) return {};
+  TrainedPrompt trained = trained_prompt(options, adapter);
+  try {
+    if (!trained.variables.empty()) encoder_with(options, where, loaded, trained.variables);
+  } catch (const UsageError&) {
+    trained.variables = Json::object();  // the template does not know them, and did not in training
+  }
+  report_trained_prompt(trained, adapter);
+  if (options.is_set("system")) trained.system = loaded.system;
+  return {std::move(trained.system), std::move(trained.variables)};
+}
+
 }  // namespace
 
 AdapterFlags adapter_flags(const Options& options) {
@@ -90,8 +106,9 @@ ModelLocation locate_served(const Options& options, const AdapterFlags& adapters
 }
 
 serve::LoadAdapter adapter_loader(const Options& options, const ModelLocation& where,
-                                  const models::CausalLM& model) {
-  return [&options, &where, &model](const std::string& text) -> infer::AdapterPtr {
+                                  const InferenceModel& loaded) {
+  return [&options, &where, &loaded](const std::string& text) -> serve::OpenedAdapter {
+    const models::CausalLM& model = *loaded.model;
     const fs::path path = text;
     if (!fs::is_directory(path)) {
       throw ModelError(tr("{}: no such directory", path.string()),
@@ -107,7 +124,7 @@ serve::LoadAdapter adapter_loader(const Options& options, const ModelLocation& w
           tr("{}: rank {} is above --max_lora_rank {}", path.string(), adapter->largest_rank, most),
           tr("give a larger --max_lora_rank, or none"));
     }
-    return adapter;
+    return {adapter, prompt_beside_others(options, where, loaded, path)};
   };
 }
 

@@ -30,6 +30,6 @@ ModelLocation locate_served(const Options& options, const AdapterFlags& adapters
 /// Opens adapters beside the loaded model. Errors: ModelError as models::load_beside, for a path
 /// that is no directory and for a rank above --max_lora_rank. All arguments outlive it.
 serve::LoadAdapter adapter_loader(const Options& options, const ModelLocation& where,
-                                  const models::CausalLM& model);
+                                  const InferenceModel& loaded);
 
 }  // namespace danlu::cli

@@ -26,20 +26,6 @@ bool has_text_ending(const std::string& text) {
   return false;
 }
 
-/// Whether a user who typed it meant a file. A message may have a slash, too: "/no_think", and
-/// sentences in languages without spaces.
-bool looks_like_path(const std::string& text) {
-  const bool begins_so = text.starts_with("/") || text.starts_with("./") ||
-                         text.starts_with("../") || text.starts_with("~/");
-  const bool is_one_line = text.find_first_of("\r\n") == std::string::npos;
-  if (begins_so && is_one_line && has_text_ending(text)) return true;
-  if (text.find_first_of(" \t\r\n") != std::string::npos) return false;
-  if (has_text_ending(text)) return true;
-  const bool is_ascii =
-      std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
-  return is_ascii && text.find('/', 1) != std::string::npos;
-}
-
 /// Checkpoints that are named by mistake have a hundred thousand times the length of a message.
 std::string beginning_of(const std::filesystem::path& path) {
   const int fd = open_input(path);
@@ -74,6 +60,19 @@ std::string message_in(const std::string& path, const std::string& flag) {
 
 }  // namespace
 
+// A message may have a slash, too: "/no_think", and sentences in languages without spaces.
+bool names_a_file(const std::string& text) {
+  const bool begins_so = text.starts_with("/") || text.starts_with("./") ||
+                         text.starts_with("../") || text.starts_with("~/");
+  const bool is_one_line = text.find_first_of("\r\n") == std::string::npos;
+  if (begins_so && is_one_line && has_text_ending(text)) return true;
+  if (text.find_first_of(" \t\r\n") != std::string::npos) return false;
+  if (has_text_ending(text)) return true;
+  const bool is_ascii =
+      std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
+  return is_ascii && text.find('/', 1) != std::string::npos;
+}
+
 std::string system_message_from(const Options& options) {
   const std::string text = options.get_string_or("system", "");
   if (text.empty()) return text;
@@ -89,7 +88,7 @@ std::string system_message_from(const Options& options) {
     log::info("[{}] {}: the system message is the text of this file", flag, text);
     return message;
   }
-  if (looks_like_path(text)) {
+  if (names_a_file(text)) {
     throw UsageError(tr("[{}] {}: no such file", flag, text),
                      tr("give the system message itself, or a text file that holds it"));
   }

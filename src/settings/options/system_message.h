@@ -12,6 +12,9 @@ namespace danlu::settings {
 /// for a file that is no text or longer than 1 MiB; IoError for one that cannot be read.
 std::string system_message_from(const Options& options);
 
+/// Whether a user who typed it meant a file, which may be gone.
+bool names_a_file(const std::string& text);
+
 /// A message as short as ranks can show one another: how long it is, and a hash of it.
 std::string short_form(const std::string& system_message);
 

@@ -34,6 +34,8 @@ TrainConfig agree(const TrainConfig& own, const Ranks& ranks) {
   config.output.resume = ranks.from_first(own.output.resume);
   // Each rank has read it from its own disk.
   ranks.require_same("system message", settings::short_form(own.data.system), host_name());
+  // Whoever answers with the model needs the text: its file may be gone, or on another machine.
+  if (!own.data.system.empty()) config.args["system"] = own.data.system;
   return config;
 }
 

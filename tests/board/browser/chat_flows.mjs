@@ -54,6 +54,7 @@ export const flows = {
     await say(page, "slow");
     await page.getByText("word3", {exact: false}).waitFor();
     await page.reload();
+    await page.locator(".answer .markdown").waitFor();
     check((await page.locator(".answer .markdown").innerText()).includes("word3"), "what came is gone");
     check((await page.locator(".answer .foot").innerText()).includes("stopped"), "it does not say that it was stopped");
   },
@@ -65,6 +66,8 @@ export const flows = {
     await isShown();
     await page.reload();
     await isShown();
+    await ask(page, "echo **fine**");
+    same(await texts(page, ".markdown strong"), ["fine"], "the conversation goes on");
   },
 
   async theButtonStopsToo(bench) {

@@ -27,6 +27,8 @@ async function look(page, name) {
   check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), name + " is wider than the screen");
   const cut = await page.evaluate(() => [...document.querySelectorAll(".composer textarea")].filter((area) => area.offsetParent && area.scrollHeight > area.clientHeight + 1).length);
   same(cut, 0, name + ": what is to be typed, or its hint, is cut");
+  const facts = await page.evaluate(() => [...document.querySelectorAll(".run-card .facts")].filter((line) => line.scrollWidth > line.clientWidth).map((line) => line.textContent));
+  same(facts, [], name + ": what a run has done is cut");
   if (!process.env.DANLU_PICTURES) return;
   fs.mkdirSync(process.env.DANLU_PICTURES, {recursive: true});
   await page.screenshot({path: path.join(process.env.DANLU_PICTURES, name + ".png")});

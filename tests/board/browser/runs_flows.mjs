@@ -43,6 +43,19 @@ export const flows = {
     same(await page.locator(".run-card .name").allInnerTexts(), ["finished"], "by name");
   },
 
+  async marksOfAnAxisAreToldApart(bench) {
+    const page = await open(bench);
+    const marks = (values, step) => page.evaluate(async ([list, apart]) => {
+      const {mark} = await import("/js/format.js");
+      return list.map((value) => mark(value, apart));
+    }, [values, step]);
+    same(await marks([0, 5e-5, 1e-4, 1.5e-4], 5e-5), ["0", "5e-5", "1e-4", "1.5e-4"], "a rate in its warmup");
+    same(await marks([0, 2.5e-5, 5e-5, 7.5e-5, 1e-4], 2.5e-5), ["0", "2.5e-5", "5e-5", "7.5e-5", "1e-4"], "quarters");
+    same(await marks([0, 2.5e-4, 5e-4], 2.5e-4), ["0.00000", "0.00025", "0.00050"], "with zeros");
+    same(await marks([0, 5e6, 1e7, 1.5e7], 5e6), ["0", "5,000,000", "1e7", "1.5e7"], "large ones");
+    same(await marks([1e-6, 1.00002e-6], 2e-11), ["1e-6", "1.00002e-6"], "a small part of a small axis");
+  },
+
   async itIsLive(bench) {
     const page = await open(bench);
     await card(page, "running").locator(".name").click();
@@ -116,6 +129,44 @@ export const flows = {
     await page.getByLabel("Only differences").uncheck();
     await page.getByPlaceholder("Find a setting").fill("see");
     same(await page.locator(".settings-table tbody tr").allInnerTexts(), ["seed\t42\t42"], "all");
+  },
+
+  async theTabOfWhatIsShownIsMarked(bench) {
+    const page = await open(bench);
+    await card(page, "finished").locator(".name").click();
+    const marked = () => page.locator('[role="tab"][aria-selected="true"]').getAttribute("data-tab");
+    const at = page.url().replace(/\/[^/]*$/, "");
+    for (const tab of ["settings", "log", "checkpoints"]) {
+      await page.evaluate((hash) => { location.hash = hash; }, new URL(`${at}/${tab}`).hash);
+      await until(async () => (await marked()) === tab, `${tab} by its address`);
+    }
+    await page.goBack();
+    await until(async () => (await marked()) === "log", "log by going back");
+  },
+
+  async anotherProgramsSettingsAreShown(bench) {
+    putRun(path.join(bench.runs, "theirs"), 3);
+    fs.rmSync(path.join(bench.runs, "theirs/config.yaml"));
+    const page = await open(bench);
+    await until(() => card(page, "theirs").isVisible(), "the run");
+    await card(page, "theirs").locator(".name").click();
+    await page.locator('[data-tab="settings"]').click();
+    await until(async () => (await page.locator(".settings-table tbody th").allInnerTexts()).includes("seed"), "all that is known");
+    same(await page.getByLabel("Only what was given").count(), 0, "nothing to choose from");
+    fs.rmSync(path.join(bench.runs, "theirs"), {recursive: true});
+  },
+
+  async lossesBeyondEveryMeasureAreDrawn(bench) {
+    putRun(path.join(bench.runs, "huge"), 6, {name: (n) => step(n, n % 2 ? 1e308 : -1e308)});
+    const page = await open(bench);
+    const wrong = [];
+    page.on("console", (message) => { if (message.type() === "error") wrong.push(message.text()); });
+    await until(() => card(page, "huge").isVisible(), "the run");
+    await card(page, "huge").locator(".name").click();
+    await until(async () => (await values(page, "loss")).length === 1, "its loss");
+    check(!(await card(page, "huge").locator(".spark path").getAttribute("d")).includes("NaN"), "the small picture");
+    same(wrong, [], "no errors");
+    fs.rmSync(path.join(bench.runs, "huge"), {recursive: true});
   },
 
   async theLogIsFollowed(bench) {
