@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/in_english.h"
 #include "base/json_text.h"
+#include "base/nearest_name.h"
 
 namespace danlu::api {
 namespace {
@@ -147,10 +148,15 @@ void Fields::refuse(std::string_view name, std::string_view why) {
   if (!is_off) throw Refusal(fmt::format("'{}': {}", path_of(name), why), path_of(name));
 }
 
-std::vector<std::string> Fields::unread() const {
-  std::vector<std::string> names;
+std::map<std::string, std::string> Fields::unread() const {
+  constexpr size_t kMostLookedUp = 20, kLongestName = 64;
+  std::map<std::string, std::string> names;
+  const std::vector<std::string> known(read_.begin(), read_.end());
   for (const auto& [name, value] : object_.items()) {
-    if (!read_.contains(name)) names.push_back(path_ + name);
+    if (read_.contains(name)) continue;
+    const bool is_looked_up = names.size() < kMostLookedUp && name.size() <= kLongestName;
+    const auto nearest = is_looked_up ? nearest_name(name, known) : std::nullopt;
+    names[path_ + name] = nearest ? path_ + *nearest : "";
   }
   return names;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,8 +38,8 @@ class Fields {
   void refuse(std::string_view name, std::string_view why);
 
   std::string path_of(std::string_view name) const { return path_ + std::string(name); }
-  /// Fields that none of the calls above named.
-  std::vector<std::string> unread() const;
+  /// Fields that none of the calls above named, and to each the one that may be meant; "": none.
+  std::map<std::string, std::string> unread() const;
 
  private:
   const Json& object_;

@@ -62,7 +62,8 @@ struct GenerationWish {
   std::string salt = {};
   int64_t priority = 0;
   std::string request_id = {};
-  std::vector<std::string> unread = {};  ///< fields that nobody knows
+  /// Fields that nobody knows, and to each the one that may be meant; "": none.
+  std::map<std::string, std::string> unread = {};
 };
 
 /// Fields of all kinds of requests. Errors: Refusal where priorities are not followed and it has

@@ -20,10 +20,17 @@ double shown_logprob(double logprob) { return std::max(logprob, -9999.0); }
 Json token_json(const ShownToken& token) {
   return {{"token", token.text},
           {"logprob", shown_logprob(token.logprob)},
-          {"bytes", bytes_json(token.text)}};
+          {"bytes", bytes_json(token.bytes.value_or(token.text))}};
 }
 
 }  // namespace
+
+std::string spelled(const ShownToken& token) {
+  if (!token.bytes) return token.text;
+  std::string name = "bytes:";
+  for (const char c : *token.bytes) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return name;
+}
 
 std::string event_of(const Json& json) { return "data: " + dump_text(json) + "\n\n"; }
 
@@ -77,9 +84,10 @@ Json completion_logprobs_json(const std::vector<PlacedLogprobs>& tokens, int64_t
     Json table = Json::object();
     // Several tokens may read the same: the likeliest of them counts, the chosen one always does.
     for (const ShownToken& other : token.logprobs->likeliest) {
-      if (!table.contains(other.text)) table[other.text] = shown_logprob(other.logprob);
+      const std::string name = spelled(other);
+      if (!table.contains(name)) table[name] = shown_logprob(other.logprob);
     }
-    table[token.logprobs->chosen.text] = shown_logprob(token.logprobs->chosen.logprob);
+    table[spelled(token.logprobs->chosen)] = shown_logprob(token.logprobs->chosen.logprob);
     likeliest.push_back(std::move(table));
   }
   return {{"text_offset", std::move(offsets)},

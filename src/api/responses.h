@@ -31,7 +31,10 @@ Json usage_json(const Usage& usage);
 struct ShownToken {
   std::string text;
   double logprob = 0;
+  std::optional<std::string> bytes = {};  ///< where they are not those of `text`: half a character
 };
+/// Its text, or "bytes:\\xe4\\xbd" as OpenAI's completions name half a character.
+std::string spelled(const ShownToken& token);
 struct ShownLogprobs {
   ShownToken chosen;
   int64_t characters = 0;  ///< that it adds to the text

@@ -188,14 +188,19 @@ void Board::end() { watch_->stop(); }
 
 void Board::add_routes(http::Router& router) const {
   const auto add = [&](const char* pattern, auto ask) {
-    router.add("GET", pattern, [watch = watch_, ask](const http::ExchangePtr& exchange) {
-      const http::Request& request = exchange->request();
-      exchange->respond(answer_or_error(
-          [&] { return watch->answer([&](const Runs& runs) { return ask(runs, request); }); }));
-    });
+    router.add(
+        "GET", pattern,
+        [watch = watch_, ask](const http::ExchangePtr& exchange) {
+          const http::Request& request = exchange->request();
+          exchange->respond(answer_or_error(
+              [&] { return watch->answer([&](const Runs& runs) { return ask(runs, request); }); }));
+        },
+        http::Pace::kSlow);
   };
-  router.add("GET", "/api/runs/events",
-             [watch = watch_](const http::ExchangePtr& exchange) { watch->listen(exchange); });
+  router.add(
+      "GET", "/api/runs/events",
+      [watch = watch_](const http::ExchangePtr& exchange) { watch->listen(exchange); },
+      http::Pace::kSlow);
   using Answer = std::optional<Json>;
   add("/api/runs", [](const Runs& runs, const http::Request&) -> Answer { return runs.list(); });
   add("/api/runs/{}", [](const Runs& runs, const http::Request& request) -> Answer {

@@ -42,7 +42,8 @@ Connection::Connection(std::shared_ptr<ServerParts> parts, asio::ip::tcp::socket
       wire_(std::move(socket), tls),
       reader_(parts_->settings.max_header_bytes, parts_->settings.max_body_bytes),
       reading_timer_(wire_.socket().get_executor()),
-      writing_timer_(wire_.socket().get_executor()) {}
+      writing_timer_(wire_.socket().get_executor()),
+      beat_timer_(wire_.socket().get_executor()) {}
 
 void Connection::start() {
   error_code ignored;
@@ -210,9 +211,8 @@ void Connection::dispatch() {
 
 void Connection::hand_over(std::shared_ptr<LiveExchange> exchange) {
   const bool is_large = large_body_ != nullptr;
-  asio::thread_pool& pool = pace_ == Pace::kPrompt ? parts_->prompt_handlers
-                            : is_large             ? parts_->large_handlers
-                                                   : parts_->handlers;
+  asio::thread_pool& pool =
+      is_large && pace_ == Pace::kAny ? parts_->large_handlers : parts_->handlers_of(pace_);
   asio::post(pool, [handler = handler_, exchange = std::move(exchange), parts = parts_,
                     body = std::move(large_body_)]() mutable {
     const bool had_large = body != nullptr;
@@ -300,6 +300,33 @@ void Connection::post_cut() {
   asio::post(wire_.socket().get_executor(), [self = shared_from_this()] { self->cut(); });
 }
 
+void Connection::post_work(std::function<void()> work) {
+  asio::post(parts_->handlers, [work = std::move(work), parts = parts_] { work(); });
+}
+
+void Connection::post_beats() {
+  if (is_cut_ || parts_->settings.beat_s <= 0) return;
+  asio::post(wire_.socket().get_executor(), [self = shared_from_this()] {
+    self->sent_at_ = std::chrono::steady_clock::now();
+    self->await_beat(self->exchange_);
+  });
+}
+
+void Connection::await_beat(std::weak_ptr<LiveExchange> of) {
+  if (is_over_) return;
+  beat_timer_.expires_at(sent_at_ + duration_of(parts_->settings.beat_s));
+  beat_timer_.async_wait([self = shared_from_this(), of](const error_code& error) {
+    const auto exchange = of.lock();
+    if (error || self->is_over_ || !exchange) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (self->sent_at_ + duration_of(self->parts_->settings.beat_s) <= now) {
+      self->sent_at_ = now;
+      if (!exchange->write(":\n\n")) return;  // it has ended
+    }
+    self->await_beat(of);
+  });
+}
+
 void Connection::post_close_if_idle() {
   if (is_cut_) return;
   asio::post(wire_.socket().get_executor(), [self = shared_from_this()] {
@@ -309,6 +336,7 @@ void Connection::post_close_if_idle() {
 
 void Connection::send(std::string bytes, bool is_last) {
   if (is_over_) return;
+  sent_at_ = std::chrono::steady_clock::now();
   if (outgoing_.empty()) {
     outgoing_ = std::move(bytes);
   } else {
@@ -356,6 +384,7 @@ void Connection::on_written(const error_code& error, size_t size) {
 
 void Connection::on_answer_sent() {
   last_is_queued_ = false;
+  beat_timer_.cancel();
   exchange_.reset();
   if (counts_exchange_) --parts_->num_exchanges;
   counts_exchange_ = false;
@@ -386,6 +415,7 @@ void Connection::cut() {
   is_over_ = is_cut_ = true;
   reading_timer_.cancel();
   writing_timer_.cancel();
+  beat_timer_.cancel();
   wire_.close();
   outgoing_ = {};
   if (counts_exchange_) --parts_->num_exchanges;

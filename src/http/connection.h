@@ -6,6 +6,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,12 +32,17 @@ struct ServerParts {
         io(settings.io_threads),
         handlers(static_cast<size_t>(settings.handler_threads)),
         prompt_handlers(1),
+        slow_handlers(static_cast<size_t>(settings.slow_handler_threads)),
         large_handlers(1) {}
   const Settings settings;
   const Router router;
   asio::io_context io;
+  asio::thread_pool& handlers_of(Pace pace) {
+    if (pace == Pace::kPrompt) return prompt_handlers;
+    return pace == Pace::kSlow ? slow_handlers : handlers;
+  }
   /// Large bodies take memory and time: one is worked on at a time, and short ones do not wait.
-  asio::thread_pool handlers, prompt_handlers, large_handlers;
+  asio::thread_pool handlers, prompt_handlers, slow_handlers, large_handlers;
   std::atomic<uint64_t> large_bytes = 0;  ///< of large bodies that are read, or wait
   std::atomic<bool> is_draining = false;
   std::atomic<size_t> num_exchanges = 0;
@@ -56,6 +63,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void post_start();
   void post_send(std::string bytes, bool is_last);
   void post_cut();
+  /// On a thread for handlers.
+  void post_work(std::function<void()> work);
+  /// From now on the answer under way, a stream of events, is never silent for long.
+  void post_beats();
   void post_close_if_idle();
   size_t pending_bytes() const { return pending_bytes_; }
   bool is_cut() const { return is_cut_; }
@@ -87,6 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Counts a body among the large ones, if it is. false: there are too many.
   bool holds_body(uint64_t bytes);
   void send(std::string bytes, bool is_last);
+  void await_beat(std::weak_ptr<LiveExchange> of);
   void write_more();
   void write_some();
   void on_written(const error_code& error, size_t size);
@@ -99,7 +111,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<ServerParts> parts_;
   Wire wire_;
   RequestReader reader_;
-  asio::steady_timer reading_timer_, writing_timer_;
+  asio::steady_timer reading_timer_, writing_timer_, beat_timer_;
+  std::chrono::steady_clock::time_point sent_at_;  ///< the last bytes of an answer
   std::array<char, 16384> input_;
   std::string outgoing_, sending_;
   size_t num_sent_ = 0;  ///< of sending_

@@ -23,6 +23,9 @@ class Exchange {
 
   /// The whole answer. The first answer counts; later ones do nothing.
   virtual void respond(Response response) = 0;
+  /// The same, made on a thread for handlers: for large answers whose parts come from a thread that
+  /// must not wait. What `make` throws becomes a 500.
+  virtual void respond_with(std::function<Response()> make) { respond(make()); }
 
   /// Instead of respond(): an answer that comes in pieces.
   virtual void begin_stream(int status, Headers headers) = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <new>
 #include <utility>
@@ -104,6 +105,17 @@ void LiveExchange::respond(Response response) {
   connection_->post_send(std::move(bytes), true);
 }
 
+void LiveExchange::respond_with(std::function<Response()> make) {
+  if (!is_open()) return;
+  connection_->post_work([self = shared_from_this(), make = std::move(make)] {
+    try {
+      self->respond(make());
+    } catch (...) {
+      self->respond(self->connection_->router().error(500, "an internal error"));
+    }
+  });
+}
+
 void LiveExchange::begin_stream(int status, Headers headers) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kUnanswered) return;
@@ -113,6 +125,10 @@ void LiveExchange::begin_stream(int status, Headers headers) {
   if (!form_.is_old) put_header(&bytes, "Transfer-Encoding", "chunked");
   bytes += "\r\n";
   send(std::move(bytes), false);
+  const bool has_events = std::any_of(headers.begin(), headers.end(), [](const auto& header) {
+    return header.first == "Content-Type" && header.second.starts_with("text/event-stream");
+  });
+  if (has_events && !form_.is_head) connection_->post_beats();
 }
 
 bool LiveExchange::write(std::string bytes) {

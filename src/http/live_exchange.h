@@ -20,7 +20,7 @@ struct AnswerForm {
 /// A whole answer as bytes.
 std::string answer_bytes(const Response& response, const Headers& more, const AnswerForm& form);
 
-class LiveExchange final : public Exchange {
+class LiveExchange final : public Exchange, public std::enable_shared_from_this<LiveExchange> {
  public:
   LiveExchange(std::shared_ptr<Connection> connection, Request request, Headers headers,
                AnswerForm form, double begun_s);
@@ -29,6 +29,7 @@ class LiveExchange final : public Exchange {
   const Request& request() const override { return request_; }
   void add_header(std::string name, std::string value) override;
   void respond(Response response) override;
+  void respond_with(std::function<Response()> make) override;
   void begin_stream(int status, Headers headers) override;
   bool write(std::string bytes) override;
   void end() override;

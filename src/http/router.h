@@ -14,8 +14,9 @@ namespace danlu::http {
 /// from elsewhere: the exchange may be kept. What it throws becomes a 500.
 using Handler = std::function<void(const ExchangePtr&)>;
 
-/// kPrompt: the handler answers at once, and is not queued behind slow ones.
-enum class Pace { kAny, kPrompt };
+/// kPrompt: the handler answers at once, and is not queued behind slow ones. kSlow: it reads files
+/// or waits for others that do, and holds up none but its like.
+enum class Pace { kAny, kPrompt, kSlow };
 
 /// Looks at a request before its body is read, on a thread that must not wait. A response ends it
 /// there. `answer_headers` go with whatever answer follows.

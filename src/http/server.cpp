@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/strand.hpp>
@@ -57,6 +58,10 @@ std::vector<tcp::endpoint> endpoints_of(asio::io_context& io, const Settings& se
 
 }  // namespace
 
+int default_handler_threads() {
+  return static_cast<int>(std::max(4U, std::thread::hardware_concurrency() / 4));
+}
+
 class Server::Impl {
  public:
   Impl(Settings settings, Router router)
@@ -101,6 +106,7 @@ class Server::Impl {
     }
     parts_->handlers.join();
     parts_->prompt_handlers.join();
+    parts_->slow_handlers.join();
     parts_->large_handlers.join();
     work_.reset();
     for (std::thread& thread : threads_) thread.join();

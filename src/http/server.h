@@ -11,6 +11,9 @@
 
 namespace danlu::http {
 
+/// A quarter of the processors, and some: a few requests that are slow to read hold no others up.
+int default_handler_threads();
+
 struct TlsFiles {
   std::filesystem::path certificate;  ///< PEM, with those that lead to the root
   std::filesystem::path key;          ///< PEM
@@ -37,8 +40,12 @@ struct Settings {
   double body_timeout_s = 120;       ///< from there to the end of its body
   double keep_alive_timeout_s = 60;  ///< a connection without a request
   double write_timeout_s = 30;       ///< in which a client that is sent bytes takes none
+  /// A stream of events that is silent for so long says so in a comment: proxies cut what says
+  /// nothing, and clients then ask again. 0: none does.
+  double beat_s = 15;
   int io_threads = 2;
-  int handler_threads = 2;
+  int handler_threads = default_handler_threads();
+  int slow_handler_threads = 2;  ///< for Pace::kSlow
   /// Told of each; on threads of the server, which must not wait. May be empty.
   std::function<void(const Answered&)> on_answer = {};
 };

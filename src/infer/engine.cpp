@@ -97,8 +97,14 @@ class Engine::Impl {
     for (const RequestHandle handle : std::exchange(paused_, {})) cancel(handle);
     const std::vector<PassPart> parts = plan(outputs);
     ++counts_.steps;
-    for (const std::vector<PassPart>& pass : passes_of(parts, settings_.deterministic))
-      compute(pass, outputs);
+    const int64_t most = settings_.max_batched_tokens;
+    for (const std::vector<PassPart>& pass : passes_of(parts, settings_.deterministic, most)) {
+      const bool is_of_one = pass.size() == 1 && pass.front().tokens > most;
+      if (is_of_one && !followers_ && !has_peers())
+        compute_if_memory_suffices(pass, outputs);
+      else
+        compute(pass, outputs);
+    }
     if (followers_ && !has_work()) followers_->rest();
     return outputs;
   }
@@ -125,6 +131,8 @@ class Engine::Impl {
     if (has_peers() &&
         (asked.num_logprobs || asked.gives_logits || settings_.lookup.num_tokens > 0))
       throw InternalError("[engine] ranks that each have an engine agree on tokens alone");
+    if (asked.gives_logits && settings_.predicted_tokens > 0)
+      throw InternalError("[engine] what waits for its next token has none that guesses follow");
     const int64_t tokens = std::ssize(asked.request.prompt);
     if (settings_.max_pages == 0 || tokens < page_tokens()) return;
     throw DataError(tr("[engine] the prompt has {} tokens, the pages of the cache hold {}", tokens,
@@ -147,13 +155,17 @@ class Engine::Impl {
     return {.total = std::ssize(live.seen), .computed = computed, .is_whole = is_whole(live)};
   }
 
-  RequestProgress progress_of_running(LiveRequest& live) {
-    const int64_t length = std::ssize(live.seen);
-    if (outgrows_cache(model_.config(), pages_.length(live), length)) {
-      pages_.truncate(live.sequence, 0);
-      live.places.clear();
-      live.root = root_of(live, model_.config());
+  /// Requests whose next token turns keys by other frequencies than those in the cache.
+  void begin_outgrown_anew() {
+    for (const auto& [rank, live] : running_) {
+      if (!outgrows_cache(model_.config(), pages_.length(*live), std::ssize(live->seen))) continue;
+      pages_.truncate(live->sequence, 0);
+      live->places.clear();
+      live->root = root_of(*live, model_.config());
     }
+  }
+
+  RequestProgress progress_of_running(const LiveRequest& live) const {
     RequestProgress progress = progress_of(live, pages_.length(live));
     progress.sits_out = live.awaits_form;
     progress.total += std::ssize(live.drafts);
@@ -174,6 +186,7 @@ class Engine::Impl {
     std::vector<RequestProgress> progress;
     guess();
     if (settings_.form_work > 0) work_on_forms(outputs);
+    begin_outgrown_anew();
     for (const auto& [rank, live] : running_) progress.push_back(progress_of_running(*live));
     const Schedule schedule = schedule_running(progress, room());
     for (int64_t i = 0; i < schedule.preempted; ++i) preempt();
@@ -339,9 +352,13 @@ class Engine::Impl {
     counts_.prefix_hit += live.cached_tokens;
   }
 
-  void forget(RequestRank rank) {
+  /// is_sound: others may begin with what it has computed.
+  void forget(RequestRank rank, bool is_sound = true) {
     if (const auto found = running_.find(rank); found != running_.end()) {
-      pages_.note_last_page(*found->second);
+      if (is_sound)
+        pages_.note_last_page(*found->second);
+      else
+        pages_.discard(*found->second);
       pages_.remove(found->second->sequence);
       running_.erase(found);
     }
@@ -353,9 +370,28 @@ class Engine::Impl {
     return {.handle = live.handle, .cached_tokens = live.cached_tokens, .finished = reason};
   }
 
+  /// A pass of one request whose part no setting bounds: the request ends where the pass takes more
+  /// memory than there is, and others go on.
+  void compute_if_memory_suffices(const std::vector<PassPart>& pass,
+                                  std::vector<EngineOutput>& outputs) {
+    const LiveRequest& live = *pass.front().live;
+    const RequestRank rank{live.asked.priority, live.handle};
+    try {
+      return compute(pass, outputs);
+    } catch (...) {
+      if (current_error().code() != ExitCode::kMemory || !ranks_.contains(rank.handle)) throw;
+    }
+    outputs.push_back(ended(live, FinishReason::kFailed));
+    outputs.back().error = std::make_exception_ptr(DataError(
+        tr("[engine] a prompt that cannot be read in parts has {} tokens, which take more "
+           "memory at once than there is",
+           pass.front().tokens),
+        tr("ask with fewer or smaller pictures, or with a shorter text")));
+    forget(rank, /*is_sound=*/false);
+  }
+
   void compute(const std::vector<PassPart>& parts, std::vector<EngineOutput>& outputs) {
-    const std::vector<StepInput> inputs =
-        inputs_of(parts, pages_.cache(), model_.config().vocab_size);
+    const std::vector<StepInput> inputs = inputs_of(parts, pages_.cache());
     const std::vector<ComputedPart> computed = computed_by(parts, pages_.cache());
     if (followers_) followers_->begin_pass(inputs);
     const StepResult result = infer::step(model_, pages_.cache(), inputs);
@@ -427,7 +463,7 @@ class Engine::Impl {
       output.error =
           std::make_exception_ptr(NumericError(tr("[engine] hidden states are no numbers")));
     }
-    forget({live.asked.priority, live.handle});
+    forget({live.asked.priority, live.handle}, !output.error);
     return output;
   }
 
@@ -474,7 +510,7 @@ class Engine::Impl {
         output.error = std::current_exception();
       }
     }
-    if (output.finished) forget({live.asked.priority, live.handle});
+    if (output.finished) forget({live.asked.priority, live.handle}, !is_of_numbers(output.error));
     return output;
   }
 

@@ -65,8 +65,8 @@ struct EngineSettings {
   int64_t max_batched_tokens = 2048;  ///< of a pass; longer prompts are read in parts
   int64_t max_adapters = 0;           ///< different ones that are answered at a time; 0: any number
   int64_t max_pages = 0;              ///< of the cache, of ops::kPageTokens tokens; 0: no limit
-  /// Where there is no limit: what requests leave is kept for those to come as long as it and what
-  /// runs has no more pages.
+  /// Where there is no limit: pages that requests leave are kept for those to come, while they and
+  /// the pages of requests that run are at most so many (PagePool::keep_up_to).
   int64_t kept_pages = 0;
   /// Each request has passes of its own, with its whole prompt in one. Answers are then equal to
   /// the bit whatever other requests there are, and take as long as one after the other.
@@ -90,9 +90,9 @@ class Followers;
 
 /// running, waiting and pages_used are values of now; the others count since the engine was made.
 struct EngineCounts {
-  int64_t running = 0, waiting = 0;  ///< requests, now
-  int64_t pages_used = 0;            ///< now, by requests
-  int64_t prompt_tokens = 0, new_tokens = 0;
+  int64_t running = 0, waiting = 0;            ///< requests, now
+  int64_t pages_used = 0;                      ///< now, by requests
+  int64_t prompt_tokens = 0, new_tokens = 0;   ///< new ones with those that ended answers
   int64_t prefix_queried = 0, prefix_hit = 0;  ///< tokens of prompts
   int64_t preemptions = 0;
   int64_t steps = 0;

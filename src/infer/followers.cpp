@@ -21,7 +21,7 @@ enum Order : int64_t {
   kFork,        ///< sequence
   kRemove,      ///< sequence
   kTruncate,    ///< sequence, length
-  kKeep,        ///< page
+  kKeep,        ///< page, whether it is kept
   kPass,        ///< how many inputs; of each: sequence, LogitsAfter, adapter, how many ids, each
   kPredict,     ///< how many inputs; of each: its numbers, how many tokens follow, each
   kRest,
@@ -98,8 +98,10 @@ class Follower {
         const SequenceId id = word();
         return cache_->truncate(id, word());
       }
-      case kKeep:
-        return cache_->pool().keep(static_cast<int32_t>(word()));
+      case kKeep: {
+        const auto page = static_cast<int32_t>(word());
+        return cache_->pool().keep(page, word() != 0);
+      }
       case kPass:
         return compute();
       case kPredict:
@@ -125,7 +127,7 @@ class Follower {
       input.ids = numbers<text::TokenId>();
     }
     hidden_NH_ = at::Tensor();  // its memory first
-    at::Tensor hidden_NH = infer::step(model_, *cache_, inputs).hidden_NH;
+    at::Tensor hidden_NH = take_part_in_step(model_, *cache_, inputs);
     if (model_.config().num_predictions() > 0) hidden_NH_ = std::move(hidden_NH);
   }
 
@@ -186,7 +188,9 @@ void Followers::truncate_sequence(SequenceId id, int64_t length) {
   message_.insert(message_.end(), {kTruncate, id, length});
 }
 
-void Followers::keep_page(int32_t page) { message_.insert(message_.end(), {kKeep, page}); }
+void Followers::keep_page(int32_t page, bool is_kept) {
+  message_.insert(message_.end(), {kKeep, page, is_kept ? 1 : 0});
+}
 
 void Followers::begin_pass(const std::vector<StepInput>& inputs) {
   message_.insert(message_.end(), {kPass, std::ssize(inputs)});

@@ -27,7 +27,7 @@ class Followers {
   void fork_sequence(SequenceId id);
   void remove_sequence(SequenceId id);
   void truncate_sequence(SequenceId id, int64_t length);
-  void keep_page(int32_t page);
+  void keep_page(int32_t page, bool is_kept);
   /// Sends it all, with a pass that this rank computes next. Errors: InternalError for pictures and
   /// for adapters that were not named.
   void begin_pass(const std::vector<StepInput>& inputs);

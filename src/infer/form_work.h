@@ -13,11 +13,13 @@ struct FailedForm {
   std::exception_ptr error;
 };
 
-/// Prepares the constraints of the first `places` requests, of those that run before those that
-/// wait, as far as they await it: those first that have cost least since their last token, in
-/// slices, until all are prepared or `work` is spent. Beyond it each thread goes one step of an
-/// automaton at most. Who has sat out most passes has a slice first, since those who ask for little
-/// at every token would always come before. Returns those whose constraint threw.
+/// Prepares constraints (grammars) whose next token is not known yet, until all are prepared or
+/// `work` is spent; each thread goes at most one step of an automaton beyond it. Looked at are the
+/// first `places` requests: those that run, then those that wait. The order of their turns:
+/// 1. the one that sat out most passes, lest requests that ask for little at every token always
+///    come before it;
+/// 2. the others, those first whose constraint has cost least since their last token.
+/// Each turn is a slice of the work. Returns the requests whose constraint threw.
 std::vector<FailedForm> work_on_forms(const LiveRequests& running, const LiveRequests& waiting,
                                       int64_t places, int64_t work);
 

@@ -18,7 +18,8 @@
 
 namespace danlu::infer {
 
-/// kFailed: a picture could not be read.
+/// kFailed: something went wrong with this request alone: a picture that cannot be read, logits
+/// that are no numbers, a form that fits in too many ways, too little memory to draw.
 enum class FinishReason { kStop, kLength, kCancelled, kFailed };
 
 /// "stop", "length", "cancelled", "error"
@@ -117,7 +118,12 @@ struct GenerationDefaults {
   SamplingParams sampling;
   std::optional<int64_t> max_new_tokens;
   std::vector<text::TokenId> stop_ids;
+  bool has_top_k = false;           ///< the file names one; else `sampling` has Hugging Face's 50
+  bool has_no_temperature = false;  ///< the file's is 0: `sampling` does not sample
 };
+/// What a server takes where a request says nothing, as vLLM does: the numbers that the file has,
+/// and none of Hugging Face's. `do_sample` of a file is for generate(); temperature 0 holds.
+SamplingParams sampling_of_server(const GenerationDefaults& defaults);
 GenerationDefaults load_generation_defaults(const arch::ModelConfig& model,
                                             const std::filesystem::path& directory);
 /// The same from `json`, a generation_config that stands in another file. Its eos_token_id replaces

@@ -139,7 +139,9 @@ void read_generation_config(const Json& json, const fs::path& file, GenerationDe
   SamplingParams& sampling = defaults.sampling;
   sampling.do_sample = fields.boolean("do_sample");
   sampling.temperature = fields.number("temperature", 1.0);
-  sampling.top_k = fields.integer("top_k").value_or(sampling.do_sample ? 50 : 0);  // HF's default
+  const std::optional<int64_t> top_k = fields.integer("top_k");
+  defaults.has_top_k = top_k.has_value();
+  sampling.top_k = top_k.value_or(sampling.do_sample ? 50 : 0);  // HF's default
   sampling.top_p = fields.number("top_p", 1.0);
   sampling.min_p = fields.number("min_p", 0.0);
   sampling.repetition_penalty = fields.number("repetition_penalty", 1.0);
@@ -153,6 +155,7 @@ void read_generation_config(const Json& json, const fs::path& file, GenerationDe
   }
   // Files written for greedy decoding often hold temperature 0, which HF reads as "do not sample".
   if (sampling.temperature <= 0) {
+    defaults.has_no_temperature = true;
     sampling.do_sample = false;
     sampling.temperature = 1.0;
   }
@@ -161,6 +164,14 @@ void read_generation_config(const Json& json, const fs::path& file, GenerationDe
 }
 
 }  // namespace
+
+SamplingParams sampling_of_server(const GenerationDefaults& defaults) {
+  SamplingParams sampling = defaults.sampling;
+  sampling.do_sample = !defaults.has_no_temperature;
+  if (!defaults.has_top_k) sampling.top_k = 0;
+  sampling.num_beams = 1;
+  return sampling;
+}
 
 GenerationDefaults generation_defaults_of(const arch::ModelConfig& model, const Json& json,
                                           const std::filesystem::path& file) {

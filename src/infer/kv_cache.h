@@ -72,9 +72,11 @@ class SequenceCache : public models::KvCache {
     SequenceId id;
     int64_t first, count;
   };
-  /// Begins a forward of a layer that keeps something of its own of tokens that are there, or
-  /// after them; no sequence grows by it. REQUIRES: of what is there, the last forward was the
-  /// first to write to these places. Nothing: there is no room for further tokens.
+  /// Begins a forward of a layer beside the model's own, as one that guesses further tokens: it
+  /// writes its keys for tokens that the sequences have, or for some behind them. No sequence
+  /// grows. REQUIRES: places that the sequences have were first written by the last forward, so
+  /// that no other sequence shares their pages. Nothing: no pages are left for tokens behind the
+  /// last.
   std::optional<ops::Segments> begin_again(const std::vector<Span>& batch);
   void end_again() { growing_ = {}; }
 

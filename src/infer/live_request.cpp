@@ -9,18 +9,18 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "device/parallel.h"
 #include "infer/step.h"
 #include "ops/pages.h"
 #include "parallel/agree.h"
 
 namespace danlu::infer {
 
-bool LiveRequest::takes_likeliest(int64_t vocabulary) const {
+bool LiveRequest::takes_likeliest() const {
   const Request& request = asked.request;
-  const bool are_all_there = request.num_tokens <= 0 || request.num_tokens >= vocabulary;
   return !request.sampling.do_sample && request.sampling.repetition_penalty == 1.0 &&
-         request.rules.is_empty() && are_all_there && drafts.empty() && !asked.num_logprobs &&
-         !asked.gives_logits && !wants_prompt_logprobs();
+         request.rules.is_empty() && drafts.empty() && !asked.num_logprobs && !asked.gives_logits &&
+         !wants_prompt_logprobs();
 }
 
 namespace {
@@ -49,6 +49,17 @@ DrawnToken draw(std::span<float> row, const LiveRequest& live, at::ScalarType co
     drawn.error = std::current_exception();
   }
   return drawn;
+}
+
+bool is_of_numbers(const std::exception_ptr& error) {
+  if (!error) return false;
+  try {
+    std::rethrow_exception(error);
+  } catch (const NumericError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 void agree(const parallel::Group& group, std::vector<DrawnToken>& drawn) {
@@ -101,12 +112,16 @@ std::string root_of(const LiveRequest& live, const arch::ModelConfig& config) {
 
 void note_prompt_logprobs(LiveRequest& live, int64_t first, const at::Tensor& logits_RV,
                           int64_t row, int64_t tokens) {
-  for (int64_t i = 0; i < tokens && first + i + 1 < live.prompt_size(); ++i) {
+  const int64_t count = std::min(tokens, live.prompt_size() - first - 1);
+  if (count <= 0) return;
+  const size_t before = live.prompt_logprobs.size();
+  live.prompt_logprobs.resize(before + static_cast<size_t>(count));
+  device::parallel_each(static_cast<size_t>(count), [&](size_t i) {
     const std::span<float> logits =
-        answerable(logits_RV, static_cast<size_t>(row + i), live.asked.request);
-    live.prompt_logprobs.push_back(logprobs_of(
-        logits, live.seen[static_cast<size_t>(first + i + 1)], *live.asked.num_prompt_logprobs));
-  }
+        answerable(logits_RV, static_cast<size_t>(row) + i, live.asked.request);
+    live.prompt_logprobs[before + i] = logprobs_of(
+        logits, live.seen[static_cast<size_t>(first) + i + 1], *live.asked.num_prompt_logprobs);
+  });
 }
 
 int64_t num_adapters(const LiveRequests& requests, const LiveRequest& one) {

@@ -1,4 +1,10 @@
 // infer/live_request.h: a request while the engine answers it.
+//
+// Words of this room, and what other engines call them: a page is a block; a place
+// (PrefixIndex::Place) names a block with all before it, as their hashes do; drafts and guesses are
+// draft tokens of speculative decoding; a form is a grammar (structured output); the likeliest
+// token is the argmax; a prompt that is whole cannot be chunked; a beginning is a prefix; preempted
+// requests are recomputed.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -57,7 +63,7 @@ struct LiveRequest {
   /// Something is asked of each of the prompt's tokens: none may come from kept pages.
   bool reads_all() const { return wants_prompt_logprobs() || asked.pooling; }
   /// Whether its next token needs nothing of the logits but the place of the largest.
-  bool takes_likeliest(int64_t vocabulary) const;
+  bool takes_likeliest() const;
   uint64_t adapter_id() const { return asked.adapter ? asked.adapter->id : 0; }
 };
 
@@ -79,6 +85,9 @@ struct DrawnToken {
 };
 /// By the request's rules. Changes the logits.
 DrawnToken draw(std::span<float> logits_V, const LiveRequest& live, at::ScalarType computed_in);
+
+/// Whether it says that the model gave no numbers.
+bool is_of_numbers(const std::exception_ptr& error);
 
 /// Makes of each what rank 0 drew, or that nothing may come, or its failure. Collective over ranks
 /// that draw for one model each: they see the same logits, but unlike processors may draw

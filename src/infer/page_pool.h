@@ -32,8 +32,8 @@ class PagePool {
   void give_back(int32_t page);
   /// From now on the page is kept when nobody holds it; or no more.
   void keep(int32_t page, bool is_kept = true) { is_kept_[static_cast<size_t>(page)] = is_kept; }
-  /// A pool without a limit keeps pages as long as there are no more than so many of them and held
-  /// ones; 0: it keeps none.
+  /// Held and kept pages of a pool without a limit are at most `pages` together: with 10, of which
+  /// 8 are held, 2 are kept. 0: none is kept.
   void keep_up_to(int64_t pages) { kept_pages_ = pages; }
   /// Told of a kept page before its content is lost.
   void on_loss(std::function<void(int32_t page)> told) { on_loss_ = std::move(told); }

@@ -4,7 +4,8 @@
 
 namespace danlu::infer {
 
-std::vector<std::vector<PassPart>> passes_of(std::vector<PassPart> parts, bool each_alone) {
+std::vector<std::vector<PassPart>> passes_of(std::vector<PassPart> parts, bool each_alone,
+                                             int64_t most_tokens) {
   std::stable_sort(parts.begin(), parts.end(), [](const PassPart& a, const PassPart& b) {
     return a.live->adapter_id() < b.live->adapter_id();
   });
@@ -13,8 +14,12 @@ std::vector<std::vector<PassPart>> passes_of(std::vector<PassPart> parts, bool e
   });
   std::vector<std::vector<PassPart>> passes;
   for (const PassPart& part : parts) {
+    if (part.tokens > most_tokens) {
+      passes.insert(passes.begin(), {part});
+      continue;
+    }
     const bool joins =
-        !passes.empty() && !each_alone &&
+        !passes.empty() && !each_alone && passes.back().front().tokens <= most_tokens &&
         (mixes || passes.back().front().live->adapter_id() == part.live->adapter_id());
     if (!joins) passes.emplace_back();
     passes.back().push_back(part);
@@ -22,8 +27,7 @@ std::vector<std::vector<PassPart>> passes_of(std::vector<PassPart> parts, bool e
   return passes;
 }
 
-std::vector<StepInput> inputs_of(const std::vector<PassPart>& parts, const SequenceCache& cache,
-                                 int64_t vocabulary) {
+std::vector<StepInput> inputs_of(const std::vector<PassPart>& parts, const SequenceCache& cache) {
   std::vector<StepInput> inputs;
   for (const PassPart& part : parts) {
     const LiveRequest& live = *part.live;
@@ -32,7 +36,8 @@ std::vector<StepInput> inputs_of(const std::vector<PassPart>& parts, const Seque
     StepInput input{live.sequence, {from, end}, live.pictures.get()};
     input.ids.insert(input.ids.end(), live.drafts.begin(), live.drafts.end());
     input.adapter = live.asked.adapter.get();
-    input.takes_likeliest = live.takes_likeliest(vocabulary);
+    input.takes_likeliest = live.takes_likeliest();
+    input.num_tokens = live.asked.request.num_tokens;
     if (live.asked.pooling)
       input.logits_after = LogitsAfter::kNone;
     else if (live.wants_prompt_logprobs() || !live.drafts.empty())

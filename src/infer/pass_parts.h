@@ -16,12 +16,12 @@ struct PassPart {
 };
 
 /// One pass, rows of one adapter side by side, unless an adapter shares its pass with no other.
-/// each_alone: a pass for each.
-std::vector<std::vector<PassPart>> passes_of(std::vector<PassPart> parts, bool each_alone);
+/// each_alone: a pass for each; most_tokens: what is longer has one to itself, so that it fails
+/// alone where memory is short.
+std::vector<std::vector<PassPart>> passes_of(std::vector<PassPart> parts, bool each_alone,
+                                             int64_t most_tokens);
 
-/// vocabulary: of the model.
-std::vector<StepInput> inputs_of(const std::vector<PassPart>& parts, const SequenceCache& cache,
-                                 int64_t vocabulary);
+std::vector<StepInput> inputs_of(const std::vector<PassPart>& parts, const SequenceCache& cache);
 
 /// What a pass computes of a request: from where in its text on, and in which rows.
 struct ComputedPart {

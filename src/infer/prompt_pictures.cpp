@@ -32,7 +32,7 @@ std::vector<arch::VisualSpan> spans_of(const std::vector<PromptPicture>& picture
 
 uint64_t content_of_its_own() {
   static std::atomic<uint64_t> next{0};
-  return (uint64_t{1} << 63) | next++;
+  return kOwnContent | next++;
 }
 
 void check_pictures(const arch::ModelConfig& config, std::span<const text::TokenId> ids,
@@ -119,13 +119,28 @@ std::vector<text::TokenId> PictureNames::named(const std::vector<text::TokenId>&
   if (!pictures) return result;
   for (const PromptPicture& picture : pictures->all()) {
     const media::Grid& grid = picture.grid;
-    const auto [name, is_new] =
-        names_.try_emplace(Identity(picture.content, grid.t, grid.h, grid.w, picture.is_video,
-                                    picture.second_per_grid),
-                           static_cast<text::TokenId>(-2 - static_cast<int64_t>(names_.size())));
-    std::fill_n(result.begin() + picture.begin, pictures->tokens_of(picture), name->second);
+    const Identity identity(picture.content, grid.t, grid.h, grid.w, picture.is_video,
+                            picture.second_per_grid);
+    std::fill_n(result.begin() + picture.begin, pictures->tokens_of(picture), name_of(identity));
   }
   return result;
+}
+
+text::TokenId PictureNames::name_of(const Identity& picture) {
+  const auto [found, is_new] = names_.try_emplace(picture, Name{next_, 0});
+  if (is_new) {
+    --next_;
+  } else {
+    by_use_.erase(found->second.last_used);
+  }
+  found->second.last_used = ++uses_;
+  by_use_.emplace(uses_, picture);
+  const text::TokenId id = found->second.id;
+  if (names_.size() > most_) {
+    names_.erase(by_use_.begin()->second);
+    by_use_.erase(by_use_.begin());
+  }
+  return id;
 }
 
 void PassTokens::add(std::span<const text::TokenId> ids, int64_t start,

@@ -20,6 +20,8 @@
 
 namespace danlu::infer {
 
+/// Set in numbers of pictures that are like no other, and in none of a picture's content.
+inline constexpr uint64_t kOwnContent = uint64_t{1} << 63;
 /// A number that no other call gives.
 uint64_t content_of_its_own();
 
@@ -74,16 +76,28 @@ class PromptPictures {
   std::vector<at::Tensor> held_;
 };
 
-/// Ids in which the placeholders of different pictures differ: caches compare these.
+/// Ids in which the placeholders of different pictures differ: caches compare these. A picture that
+/// nobody has shown for long is forgotten and gets another name, which no other had.
 class PictureNames {
  public:
+  explicit PictureNames(size_t most = 4096) : most_(most) {}
   /// Placeholders become negative numbers, one for each picture of its own.
   std::vector<text::TokenId> named(const std::vector<text::TokenId>& ids,
                                    const PromptPictures* pictures);
 
  private:
   using Identity = std::tuple<uint64_t, int64_t, int64_t, int64_t, bool, double>;
-  std::map<Identity, text::TokenId> names_;
+  struct Name {
+    text::TokenId id;
+    uint64_t last_used;
+  };
+  text::TokenId name_of(const Identity& picture);
+
+  size_t most_;
+  std::map<Identity, Name> names_;
+  std::map<uint64_t, Identity> by_use_;
+  uint64_t uses_ = 0;
+  text::TokenId next_ = -2;
 };
 
 /// The tokens of a pass over several sequences.

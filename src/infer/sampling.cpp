@@ -142,12 +142,20 @@ void keep_min_p(std::span<float> logits_V, double min_p) {
 
 /// Places of the `count` likeliest tokens, ties by id.
 std::vector<size_t> likeliest(std::span<const float> row, size_t count) {
-  std::vector<size_t> all(row.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  std::vector<size_t> first(std::min(count, row.size()));
-  std::partial_sort_copy(
-      all.begin(), all.end(), first.begin(), first.end(),
-      [&](size_t a, size_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
+  count = std::min(count, row.size());
+  const auto is_before = [&](size_t a, size_t b) {
+    return row[a] != row[b] ? row[a] > row[b] : a < b;
+  };
+  std::vector<size_t> first(count);  // a heap, the last of them on top
+  std::iota(first.begin(), first.end(), size_t{0});
+  std::make_heap(first.begin(), first.end(), is_before);
+  for (size_t i = count; count > 0 && i < row.size(); ++i) {
+    if (!is_before(i, first.front())) continue;
+    std::pop_heap(first.begin(), first.end(), is_before);
+    first.back() = i;
+    std::push_heap(first.begin(), first.end(), is_before);
+  }
+  std::sort_heap(first.begin(), first.end(), is_before);
   return first;
 }
 

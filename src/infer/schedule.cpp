@@ -13,12 +13,12 @@ int64_t growth(const RequestProgress& request, int64_t more) {
 }
 
 /// How many of the request's tokens this pass computes, if it has room for `left` more.
-int64_t tokens_in(const RequestProgress& request, int64_t left, bool is_first) {
-  if (request.sits_out) return 0;
+int64_t tokens_in(const RequestProgress& request, int64_t left) {
+  if (request.sits_out || left <= 0) return 0;
   const int64_t wanted = request.total - request.computed;
-  // A request that must not be split, and is longer than any pass, gets a pass to itself.
-  if (request.is_whole) return wanted <= left || is_first ? wanted : 0;
-  return std::min(wanted, left);
+  // What must not be split may be longer than any pass: to wait for an empty one would be to wait
+  // for the longest answer under way. It leaves no room, so that a pass has one such at most.
+  return request.is_whole ? wanted : std::min(wanted, left);
 }
 
 }  // namespace
@@ -26,10 +26,9 @@ int64_t tokens_in(const RequestProgress& request, int64_t left, bool is_first) {
 Schedule schedule_running(std::span<const RequestProgress> running, StepRoom room) {
   Schedule result;
   size_t kept = running.size();
-  const int64_t all_tokens = room.tokens;
   for (size_t i = 0; i < kept; ++i) {
     const RequestProgress& request = running[i];
-    const int64_t tokens = tokens_in(request, room.tokens, room.tokens == all_tokens);
+    const int64_t tokens = tokens_in(request, room.tokens);
     const int64_t pages = growth(request, tokens);
     while (pages > room.pages && kept > i) room.pages += running[--kept].own_pages;
     if (kept <= i) break;
@@ -49,7 +48,7 @@ int64_t admit(const RequestProgress& waiting, int64_t revived, int64_t running, 
   const int64_t whole = growth(waiting, waiting.total - waiting.computed) + revived;
   const int64_t reserve = running > 0 ? running + room.promised : 0;
   if (whole + reserve > room.pages) return 0;
-  const int64_t tokens = tokens_in(waiting, room.tokens, running == 0);
+  const int64_t tokens = tokens_in(waiting, room.tokens);
   if (tokens == 0) return 0;
   const int64_t pages = growth(waiting, tokens) + revived;
   --room.sequences;

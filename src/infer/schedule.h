@@ -13,7 +13,8 @@ struct RequestProgress {
   int64_t total;          ///< tokens that are known: prompt and answer so far
   int64_t computed;       ///< of them in the cache; computed < total
   int64_t own_pages = 0;  ///< pages that nobody else holds
-  /// The rest is computed in one pass, however much it is.
+  /// The rest is computed in one pass, however much it is: the last thing that finds room in one
+  /// may be longer than what is left of it.
   bool is_whole = false;
   bool sits_out = false;  ///< nothing of it is computed now
 };
@@ -36,9 +37,10 @@ struct Schedule {
 /// `running`: the most urgent first.
 Schedule schedule_running(std::span<const RequestProgress> running, StepRoom room);
 
-/// How many tokens of a request that waits this pass computes; 0: it waits on. `revived`: pages
-/// that its computed tokens lie in and that count as free. Beside the pages of its whole prompt one
-/// must be left for each of the `running` requests, lest it drives them out at once.
+/// How many tokens of a request that waits this pass computes; 0: it waits on. `revived`: pages of
+/// the prefix cache that its computed tokens lie in and that count as free. Its whole prompt must
+/// have pages, and each of the `running` requests one more: with fewer, the next tokens of those
+/// would find none, and somebody would be preempted in the very next pass.
 int64_t admit(const RequestProgress& waiting, int64_t revived, int64_t running, StepRoom& room);
 
 }  // namespace danlu::infer

@@ -78,9 +78,17 @@ void SharedPages::truncate(SequenceId sequence, int64_t length) {
   if (followers_) followers_->truncate_sequence(sequence, length);
 }
 
-void SharedPages::keep(int32_t page) {
-  cache_.pool().keep(page);
-  if (followers_) followers_->keep_page(page);
+void SharedPages::keep(int32_t page, bool is_kept) {
+  cache_.pool().keep(page, is_kept);
+  if (followers_) followers_->keep_page(page, is_kept);
+}
+
+void SharedPages::discard(const LiveRequest& live) {
+  if (!is_shared_) return;
+  for (const int32_t page : cache_.pages_of(live.sequence)) {
+    index_.forget(page);
+    keep(page, /*is_kept=*/false);
+  }
 }
 
 void SharedPages::note_full_pages(LiveRequest& live) {

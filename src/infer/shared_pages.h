@@ -49,9 +49,12 @@ class SharedPages {
   void note_full_pages(LiveRequest& live);
   /// The same of what stands behind them, of a request that ends.
   void note_last_page(const LiveRequest& live);
+  /// Nobody finds what the request has computed or begun with: numbers went wrong in it, and who
+  /// shared its pages would fail as well, for as long as they are asked for.
+  void discard(const LiveRequest& live);
 
  private:
-  void keep(int32_t page);
+  void keep(int32_t page, bool is_kept = true);
 
   Followers* const followers_;
   const bool is_shared_, predicts_;

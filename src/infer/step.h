@@ -22,6 +22,7 @@ struct StepInput {
   const layers::AdapterSet* adapter = nullptr;  ///< of its tokens
   /// Nothing is asked of its logits but the place of the largest.
   bool takes_likeliest = false;
+  int64_t num_tokens = 0;  ///< of ids below this one; 0: of all. A vocabulary is often padded.
 };
 
 struct StepResult {
@@ -36,6 +37,10 @@ struct StepResult {
 /// nullptr: it is dropped.
 StepResult step(const models::CausalLM& model, SequenceCache& cache,
                 const std::vector<StepInput>& inputs, models::PassResults* results = nullptr);
+/// The same for a rank that holds a part of the model and draws nothing: it takes part in the
+/// exchanges of the logits and copies none to the host. Returns hidden_NH.
+at::Tensor take_part_in_step(const models::CausalLM& model, SequenceCache& cache,
+                             const std::vector<StepInput>& inputs);
 /// The logits of it alone.
 at::Tensor next_logits(const models::CausalLM& model, SequenceCache& cache,
                        const std::vector<StepInput>& inputs,

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "api/refusal.h"
+#include "grammar/vocabulary.h"
 
 namespace danlu::serve {
 
@@ -44,6 +46,8 @@ http::Response access_refusal(int status, const std::string& message, const std:
 }
 
 namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 api::AnswerReaderSettings reader_settings(size_t choice, const AnswerPlan& plan) {
   api::AnswerReaderSettings settings = plan.reader;
@@ -91,12 +95,13 @@ Heard Answer::on_output(size_t index, const infer::EngineOutput& output) {
     choice.has_begun = true;
     begin_choice(choice);
   }
+  if ((output.token || output.stopped_by) && !plan_.drops_answer) ++choice.num_tokens;
   api::AnswerPiece piece;
   if (output.token && !plan_.drops_answer) {
     piece = choice.reader.push(*output.token);
     if (plan_.returns_ids) choice.ids.push_back(*output.token);
     if (output.logprobs) {
-      choice.logprobs.push_back(shown(*output.logprobs));
+      choice.logprobs.push_back(shown(*output.logprobs, plan_.num_logprobs.value_or(0)));
       choice.logprobs.back().characters = num_characters(choice.placing.push(*output.token));
     }
   }
@@ -136,7 +141,7 @@ api::Usage Answer::usage() const {
       usage.prompt_tokens += static_cast<int64_t>(prompt_of(choice).size());
       usage.cached_tokens += choice.cached_tokens;
     }
-    usage.completion_tokens += choice.reader.num_tokens();
+    usage.completion_tokens += choice.num_tokens;
     usage.reasoning_tokens += choice.reader.reasoning_tokens();
   }
   return usage;
@@ -182,19 +187,39 @@ void Answer::on_failed(const Error& why, Blame blame) {
   plan_.exchange->end();
 }
 
-std::string Answer::shown(text::TokenId id) const {
-  if (plan_.wants_tokens_as_ids) return fmt::format("token_id:{}", id);
-  // Alone it would be the beginning of a text, whose space SentencePiece leaves out.
-  const std::string once = plan_.tokenizer->decode(std::vector{id});
-  const std::string twice = plan_.tokenizer->decode(std::vector{id, id});
-  return twice.starts_with(once) ? twice.substr(once.size()) : once;
+api::ShownToken Answer::shown(text::TokenId id, double logprob) const {
+  constexpr size_t kMost = 1 << 15;
+  if (shown_.size() >= kMost) shown_.clear();
+  const auto [found, is_new] = shown_.try_emplace(id);
+  if (is_new) found->second = spelling_of(id);
+  api::ShownToken token = found->second;
+  token.logprob = logprob;
+  return token;
 }
 
-api::ShownLogprobs Answer::shown(const infer::TokenLogprobs& logprobs) const {
+api::ShownToken Answer::spelling_of(text::TokenId id) const {
+  if (plan_.wants_tokens_as_ids) return {.text = fmt::format("token_id:{}", id)};
+  // Alone it would be the beginning of a text, whose space SentencePiece leaves out.
+  const text::Tokenizer& tokenizer = *plan_.tokenizer;
+  const std::string once = tokenizer.decode(std::vector{id});
+  const bool is_half = once.find(kReplacement) != std::string::npos;
+  const std::string twice = is_half ? "" : tokenizer.decode(std::vector{id, id});
+  api::ShownToken token = {.text = twice.starts_with(once) ? twice.substr(once.size()) : once};
+  // Half a character: clients put the bytes of several tokens together.
+  if (is_half) {
+    const std::vector<text::TokenId> before = tokenizer.encode("a", /*add_special=*/false);
+    if (const auto bytes = grammar::bytes_of_token(tokenizer, id, before); bytes != token.text)
+      token.bytes = bytes;
+  }
+  return token;
+}
+
+api::ShownLogprobs Answer::shown(const infer::TokenLogprobs& logprobs, int64_t most) const {
   api::ShownLogprobs all;
-  all.chosen = {shown(logprobs.chosen.id), logprobs.chosen.logprob};
-  for (const infer::TokenLogprob& token : logprobs.likeliest)
-    all.likeliest.push_back({shown(token.id), token.logprob});
+  all.chosen = shown(logprobs.chosen.id, logprobs.chosen.logprob);
+  for (const infer::TokenLogprob& token : logprobs.likeliest) {
+    if (std::ssize(all.likeliest) < most) all.likeliest.push_back(shown(token.id, token.logprob));
+  }
   return all;
 }
 
@@ -204,9 +229,12 @@ Json Answer::prompt_logprobs_json(const Choice& choice) const {
     Json entry = Json::object();
     const auto put = [&](const infer::TokenLogprob& one) {
       entry[std::to_string(one.id)] = {{"logprob", std::max(double{one.logprob}, -9999.0)},
-                                       {"decoded_token", shown(one.id)}};
+                                       {"decoded_token", shown(one.id).text}};
     };
-    for (const infer::TokenLogprob& one : token.likeliest) put(one);
+    const auto most = static_cast<size_t>(plan_.num_prompt_logprobs.value_or(0));
+    for (const infer::TokenLogprob& one :
+         std::span(token.likeliest).first(std::min(most, token.likeliest.size())))
+      put(one);
     put(token.chosen);
     list.push_back(std::move(entry));
   }

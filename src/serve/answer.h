@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "api/answer_reader.h"
@@ -23,7 +24,7 @@ struct AnswerPlan {
   int64_t num_choices = 1;
   std::vector<std::vector<text::TokenId>> prompts;  ///< one for each
   std::optional<int64_t> num_logprobs = {};
-  bool shows_prompt_logprobs = false;
+  std::optional<int64_t> num_prompt_logprobs = {};  ///< to be shown by themselves
   std::vector<text::TokenId> stop_ids = {};  ///< that the request named: stop_reason says which
   api::AnswerReaderSettings reader = {};
   bool continues_text = false;  ///< an answer goes on with its prompt's text
@@ -55,7 +56,8 @@ class Answer : public Receiver {
     std::vector<infer::TokenLogprobs> prompt_logprobs = {};
     std::string finish_reason = {};  ///< "": goes on
     Json stop_reason = nullptr;
-    int64_t cached_tokens = 0;
+    int64_t cached_tokens = 0,
+            num_tokens = 0;  ///< the second: new ones, with the one that ended it
     bool has_begun = false;
   };
 
@@ -76,14 +78,16 @@ class Answer : public Receiver {
   /// One event with one choice.
   void send(Json choice);
   /// What it spells inside a text.
-  std::string shown(text::TokenId id) const;
-  api::ShownLogprobs shown(const infer::TokenLogprobs& logprobs) const;
+  api::ShownToken shown(text::TokenId id, double logprob = 0) const;
+  /// With the `most` likeliest.
+  api::ShownLogprobs shown(const infer::TokenLogprobs& logprobs, int64_t most) const;
   /// vLLM's: null, then for each further token of the prompt its id and the likeliest with theirs.
   Json prompt_logprobs_json(const Choice& choice) const;
   /// What has gathered in choice.ids, for `json` of a choice, where it was asked for.
   void move_ids(Choice& choice, Json* json) const;
 
  private:
+  api::ShownToken spelling_of(text::TokenId id) const;
   void end_choice(Choice& choice, const infer::EngineOutput& output);
   void complete();
   api::Usage usage() const;
@@ -92,6 +96,8 @@ class Answer : public Receiver {
   std::vector<Choice> choices_;
   size_t num_over_ = 0;
   bool is_gone_ = false, is_over_ = false;
+  /// Tokens that were shown: log-probabilities of a long prompt name each many times.
+  mutable std::unordered_map<text::TokenId, api::ShownToken> shown_;
 };
 
 /// Characters of UTF-8.

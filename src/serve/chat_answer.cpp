@@ -101,8 +101,7 @@ Json ChatAnswer::whole() {
     one["stop_reason"] = choice.stop_reason;
     json["choices"].push_back(std::move(one));
   }
-  if (plan().shows_prompt_logprobs)
-    json["prompt_logprobs"] = prompt_logprobs_json(choices().front());
+  if (plan().num_prompt_logprobs) json["prompt_logprobs"] = prompt_logprobs_json(choices().front());
   return json;
 }
 

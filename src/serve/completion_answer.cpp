@@ -22,8 +22,9 @@ void CompletionAnswer::place_prompt(const Choice& choice, const std::string& ech
   for (size_t i = 0; i < prompt.size(); ++i) {
     const bool is_known = i > 0 && i <= choice.prompt_logprobs.size();
     std::optional<api::ShownLogprobs> logprobs;
-    if (is_known) logprobs = shown(choice.prompt_logprobs[i - 1]);
-    place(written, shown(prompt[i]), num_characters(placing.push(prompt[i])), std::move(logprobs));
+    if (is_known) logprobs = shown(choice.prompt_logprobs[i - 1], *plan().num_logprobs);
+    place(written, api::spelled(shown(prompt[i])), num_characters(placing.push(prompt[i])),
+          std::move(logprobs));
   }
   written.offset = num_characters(echo);
 }
@@ -43,7 +44,7 @@ void CompletionAnswer::begin_choice(Choice& choice) {
 void CompletionAnswer::take_piece(Choice& choice, const api::AnswerPiece& piece) {
   Written& written = written_[choice.index];
   for (api::ShownLogprobs& token : std::exchange(choice.logprobs, {})) {
-    std::string shown = token.chosen.text;
+    std::string shown = api::spelled(token.chosen);
     const int64_t characters = token.characters;
     place(written, std::move(shown), characters, std::move(token));
   }
@@ -70,7 +71,7 @@ Json CompletionAnswer::whole() {
   Json json = api::answer_json(plan().head, "text_completion");
   for (Choice& choice : choices()) {
     Json one = choice_json(choice, std::move(written_[choice.index].text));
-    if (plan().shows_prompt_logprobs) one["prompt_logprobs"] = prompt_logprobs_json(choice);
+    if (plan().num_prompt_logprobs) one["prompt_logprobs"] = prompt_logprobs_json(choice);
     json["choices"].push_back(std::move(one));
   }
   return json;

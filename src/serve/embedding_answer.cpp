@@ -41,10 +41,12 @@ Heard EmbeddingAnswer::on_output(size_t index, const infer::EngineOutput& output
   vectors_[index] = normalised(output.embedding);
   if (++num_over_ < vectors_.size()) return Heard::kMore;
   is_over_ = true;
-  exchange_->respond(response_of(
-      200, api::embeddings_json(
-               head_, vectors_, in_base64_,
-               std::accumulate(prompt_tokens_.begin(), prompt_tokens_.end(), int64_t{0}))));
+  // Thousands of vectors are megabytes of text, for which no stream is to wait.
+  exchange_->respond_with([head = head_, vectors = std::move(vectors_), in_base64 = in_base64_,
+                           tokens = prompt_tokens_] {
+    const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
+    return response_of(200, api::embeddings_json(head, vectors, in_base64, all));
+  });
   return Heard::kAll;
 }
 

@@ -232,7 +232,7 @@ void EngineLoop::hand_out(const infer::EngineOutput& output) {
   if (found == running_.end()) return;
   Running& running = found->second;
   const double now_s = steady_now_s();
-  if (output.token) {
+  if (output.token || output.stopped_by) {
     metrics_.count_token(running.times, now_s);
     if (running.times.new_tokens++ == 0) running.times.first_token_s = now_s;
     running.times.last_token_s = now_s;

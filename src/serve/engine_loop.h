@@ -63,8 +63,8 @@ class EngineLoop {
   /// Returns once all have heard of the end. REQUIRES: end() was called, and run() is or was under
   /// way.
   void await_end();
-  /// So many requests that will be submitted wait elsewhere, more (or fewer) than before: they have
-  /// places in the queue.
+  /// Requests that are not submitted yet, but will be, have places in the queue: their pictures are
+  /// being read, say. `more` of them than before; negative: fewer.
   void count_elsewhere(int64_t more);
   /// Whether as many requests wait as may.
   bool is_full() const;

@@ -44,15 +44,20 @@ std::string trimmed_end(const std::string& text) {
   return end == text.npos ? "" : text.substr(0, end + 1);
 }
 
-/// A prompt that ends inside the last message, as it is rendered.
-std::string cut_after_last(const std::string& rendered, const std::string& content) {
-  const std::string wanted = trimmed_end(content);
-  const size_t at = rendered.rfind(wanted);
-  if (wanted.empty() || at == rendered.npos) {
+/// A prompt that ends inside the last message. A word that no text has stands behind it while it is
+/// rendered: the message itself may also be a part of the marks that the template sets behind it.
+std::string rendered_into_last(const text::ChatEncoder& encoder, text::Conversation conversation) {
+  std::string& content = conversation.messages.back().content;
+  const bool has_text = !trimmed_end(content).empty();
+  const std::string mark = api::new_id("end");
+  content += mark;
+  const std::string rendered = encoder.render(conversation, /*add_generation_prompt=*/false);
+  const size_t at = rendered.rfind(mark);
+  if (!has_text || at == rendered.npos) {
     throw api::Refusal("'continue_final_message': the template does not show the last message",
                        "continue_final_message");
   }
-  return rendered.substr(0, at + wanted.size());
+  return trimmed_end(rendered.substr(0, at));
 }
 
 text::Conversation with_system(text::Conversation conversation, const std::string& system) {
@@ -161,18 +166,24 @@ std::shared_ptr<const text::ChatEncoder> ServedModel::encoder_for(
         "messages");
   }
   const std::string key = dump_text(arguments) + (chat_template ? *chat_template : "");
-  const std::lock_guard lock(mutex_);
-  auto found = std::find_if(encoders_.begin(), encoders_.end(),
-                            [&](const auto& entry) { return entry.first == key; });
-  if (found == encoders_.end()) {
-    if (!model_.make_encoder || (!model_.encoder && !chat_template))
-      throw api::Refusal("the model has no chat template", "messages");
-    encoders_.emplace_front(key, made_encoder(model_, arguments, chat_template));
-    if (encoders_.size() > kKeptEncoders) encoders_.pop_back();
-  } else {
-    encoders_.splice(encoders_.begin(), encoders_, found);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(encoders_.begin(), encoders_.end(),
+                                    [&](const auto& entry) { return entry.first == key; });
+    if (found != encoders_.end()) {
+      encoders_.splice(encoders_.begin(), encoders_, found);
+      return encoders_.front().second;
+    }
   }
-  return encoders_.front().second;
+  if (!model_.make_encoder || (!model_.encoder && !chat_template))
+    throw api::Refusal("the model has no chat template", "messages");
+  // Others need not wait while a template is parsed; two that ask for one at a time make two.
+  const std::shared_ptr<const text::ChatEncoder> made =
+      made_encoder(model_, arguments, chat_template);
+  const std::lock_guard lock(mutex_);
+  encoders_.emplace_front(key, made);
+  if (encoders_.size() > kKeptEncoders) encoders_.pop_back();
+  return made;
 }
 
 AdapterPrompt ServedModel::prompt_of(const std::string& name) const {
@@ -214,13 +225,11 @@ BuiltPrompt ServedModel::chat_prompt(const api::ChatRequest& wish) const {
       throw api::Refusal("'continue_final_message' does not go with pictures",
                          "continue_final_message");
     }
-    std::string text =
-        of_messages([&] { return encoder->render(conversation, /*add_generation_prompt=*/false); });
-    if (wish.continues_last) {
-      const std::string& last = conversation.messages.back().content;
-      text = cut_after_last(text, last);
-      if (wish.echoes) built.echo = last;
-    }
+    const std::string text = of_messages([&] {
+      return wish.continues_last ? rendered_into_last(*encoder, conversation)
+                                 : encoder->render(conversation, /*add_generation_prompt=*/false);
+    });
+    if (wish.continues_last && wish.echoes) built.echo = conversation.messages.back().content;
     built.request.prompt =
         model_.tokenizer->encode(text, /*add_special=*/wish.adds_special.value_or(false));
   }

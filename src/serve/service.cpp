@@ -24,6 +24,18 @@ namespace {
 /// A picture that takes long keeps one of them; pixels are made by more threads of the loader.
 constexpr size_t kPictureThreads = 4;
 
+/// Names of fields that nothing reads; more are not told of.
+constexpr size_t kNamedFields = 100;
+
+/// A client's text may hold what would begin a line of its own, or a terminal's commands.
+std::string on_one_line(std::string text) {
+  constexpr size_t kLongest = 200;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  return text;
+}
+
 uint64_t random_seed() {
   static thread_local std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -120,7 +132,7 @@ AnswerPlan plan_of(const http::ExchangePtr& exchange, const ServedModel& model,
   plan.stream = wish.stream;
   plan.num_choices = wish.num_choices;
   plan.num_logprobs = wish.num_logprobs;
-  plan.shows_prompt_logprobs = wish.num_prompt_logprobs.has_value();
+  plan.num_prompt_logprobs = wish.num_prompt_logprobs;
   plan.stop_ids = wish.stop_ids;
   plan.returns_ids = wish.returns_ids;
   plan.wants_tokens_as_ids = wish.wants_tokens_as_ids;
@@ -165,8 +177,8 @@ void Service::add_routes(http::Router* router) {
   add(router, "POST", "/v1/completions", &Service::complete);
   add(router, "POST", "/v1/embeddings", &Service::embed);
   if (model_.description().load_adapter) {
-    add(router, "POST", "/v1/load_lora_adapter", &Service::load_adapter);
-    add(router, "POST", "/v1/unload_lora_adapter", &Service::unload_adapter);
+    add(router, "POST", "/v1/load_lora_adapter", &Service::load_adapter, http::Pace::kSlow);
+    add(router, "POST", "/v1/unload_lora_adapter", &Service::unload_adapter, http::Pace::kSlow);
   }
   add(router, "GET", "/v1/models", &Service::list_models);
   add(router, "GET", "/v1/models/{*}", &Service::show_model);
@@ -190,6 +202,7 @@ void Service::chat(const http::ExchangePtr& exchange) {
   const api::ChatRequest wish =
       api::read_chat_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
+  warn_of_unread(wish.unread);
   BuiltPrompt built = model_.chat_prompt(wish);
   AnswerPlan plan = plan_of(exchange, model_, wish,
                             head_of(wish.model, id_wish(*exchange, wish.request_id), "chatcmpl-"));
@@ -223,6 +236,9 @@ void Service::complete(const http::ExchangePtr& exchange) {
   const api::CompletionRequest wish =
       api::read_completion_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
+  warn_of_unread(wish.unread);
+  require_places(wish.prompts.size() * static_cast<size_t>(wish.num_choices));
+  if (loop_.is_full()) return respond_busy(exchange, loop_.is_dead());
   const auto constraint = model_.constraints().of_form(wish.form);
   AnswerPlan plan = plan_of(exchange, model_, wish,
                             head_of(wish.model, id_wish(*exchange, wish.request_id), "cmpl-"));
@@ -237,7 +253,10 @@ void Service::complete(const http::ExchangePtr& exchange) {
     if (wish.echoes) echoes.push_back(std::move(built.echo));
     for (infer::EngineRequest& request :
          model_.engine_requests(wish, std::move(built.request), seed, constraint)) {
-      if (wish.echoes && wish.num_logprobs) request.num_prompt_logprobs = wish.num_logprobs;
+      // As many as either of the two asks for.
+      if (wish.echoes && wish.num_logprobs)
+        request.num_prompt_logprobs =
+            std::max(*wish.num_logprobs, wish.num_prompt_logprobs.value_or(0));
       requests.push_back(std::move(request));
     }
   }
@@ -246,14 +265,28 @@ void Service::complete(const http::ExchangePtr& exchange) {
          std::make_shared<CompletionAnswer>(std::move(plan), std::move(echoes)));
 }
 
+void Service::require_places(size_t answers) const {
+  if (answers <= loop_.max_queue()) return;
+  throw api::Refusal(fmt::format("a request may ask for {} answers at most, this one for {}",
+                                 loop_.max_queue(), answers),
+                     "n");
+}
+
+void Service::warn_of_unread(const std::map<std::string, std::string>& fields) {
+  if (fields.empty()) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [field, nearest] : fields) {
+    if (unread_.size() >= kNamedFields || !unread_.insert(on_one_line(field)).second) continue;
+    log::warning(
+        "a request has a field that nothing reads, and the answer does not follow it: {}{}",
+        on_one_line(field), nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
+  }
+}
+
 void Service::submit(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
                      std::shared_ptr<Receiver> receiver) {
   // A request's texts that become vectors have a limit of their own.
-  if (requests.size() > loop_.max_queue() && !requests.front().pooling) {
-    throw api::Refusal(fmt::format("a request may ask for {} answers at most, this one for {}",
-                                   loop_.max_queue(), requests.size()),
-                       "n");
-  }
+  if (!requests.front().pooling) require_places(requests.size());
   const auto ticket = loop_.submit(std::move(requests), std::move(receiver));
   if (!ticket) return respond_busy(exchange, loop_.is_dead());
   exchange->on_close([this, ticket = *ticket] { loop_.cancel(ticket); });

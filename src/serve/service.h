@@ -1,7 +1,10 @@
 // serve/service.h: the routes of the protocol: requests to the engine's loop, answers to clients.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "api/adapter_requests.h"
@@ -51,6 +54,10 @@ class Service {
   /// The same of requests with the same pictures, once these are pixels.
   void submit_seeing(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
                      std::shared_ptr<Receiver> receiver);
+  /// Errors: Refusal for more answers than may wait.
+  void require_places(size_t answers) const;
+  /// Each in a line of the log, the first time: {its name, the field that may be meant}.
+  void warn_of_unread(const std::map<std::string, std::string>& fields);
   /// Errors: those of the loader; Refusal where its files cannot be read.
   OpenedAdapter adapter_at(const api::LoadAdapterRequest& wish) const;
   api::AnswerHead head_of(const std::string& model, const std::string& request_id,
@@ -59,7 +66,9 @@ class Service {
   ServedModel& model_;
   EngineLoop& loop_;
   const ServiceSettings settings_;
-  PictureDesk pictures_;  ///< its threads use the others: it ends first
+  std::mutex mutex_;
+  std::set<std::string> unread_;  ///< fields that were told of; by the mutex
+  PictureDesk pictures_;          ///< its threads use the others: it ends first
 };
 
 }  // namespace danlu::serve

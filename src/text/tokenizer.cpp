@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/lfs_pointer.h"
@@ -14,6 +16,10 @@
 namespace danlu::text {
 
 namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+/// Bytes of UTF-8: with as many tokens behind a whole one none but the last is incomplete.
+constexpr size_t kLongestCharacter = 4;
 
 [[noreturn]] void fail_missing(const fs::path& path) {
   if (!fs::exists(path)) throw MissingTokenizer(tr("{}: no such file or directory", path.string()));
@@ -85,14 +91,15 @@ std::string DecodeStream::push(TokenId id) {
   ids_.push_back(id);
   if (!tokenizer_->is_text_final_after(id)) return {};
   const std::string text = window_text(ids_.size());
-  if (text.ends_with("\xEF\xBF\xBD")) return {};  // most likely the beginning of a character
-  return take(text);
+  if (!text.ends_with(kReplacement)) return take(text);
+  // Most likely the beginning of a character.
+  return take_all_but_last(text);
 }
 
 std::string DecodeStream::finish() {
   std::string rest = take(window_text(ids_.size()));
   ids_.clear();
-  read_end_ = 0;
+  read_end_ = given_ = 0;
   return rest;
 }
 
@@ -101,12 +108,32 @@ std::string DecodeStream::window_text(size_t end) const {
 }
 
 std::string DecodeStream::take(const std::string& text) {
-  const size_t given = window_text(read_end_).size();
-  if (text.size() <= given) return {};
+  if (text.size() <= given_) return {};
+  const size_t given = given_;
   // Keep only the newest ids that gave text: they are the next window's context.
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(read_end_));
   read_end_ = ids_.size();
+  given_ = window_text(read_end_).size();
   return text.substr(given);
+}
+
+// Where bytes that are no character come without end, all but the last of them are final: each
+// token that is decoded has one at least, and what is to come completes the last U+FFFD alone.
+std::string DecodeStream::take_all_but_last(const std::string& text) {
+  size_t begin = ids_.size(), missing = kLongestCharacter;
+  while (missing > 0 && begin > read_end_) {
+    --begin;
+    if (!skip_special_ || !tokenizer_->is_special(ids_[begin])) --missing;
+  }
+  if (missing > 0 || begin == read_end_) return {};
+  std::vector<TokenId> newest(ids_.begin() + static_cast<std::ptrdiff_t>(begin), ids_.end());
+  const std::string rest = tokenizer_->decode(newest, skip_special_);
+  if (!rest.ends_with(kReplacement)) return {};
+  const size_t given = std::exchange(given_, rest.size() - kReplacement.size());
+  const size_t end = text.size() - kReplacement.size();
+  ids_ = std::move(newest);
+  read_end_ = 0;
+  return end > given ? text.substr(given, end - given) : "";
 }
 
 }  // namespace danlu::text

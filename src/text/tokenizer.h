@@ -116,10 +116,12 @@ class DecodeStream {
  private:
   std::string window_text(size_t end) const;
   std::string take(const std::string& text);
+  std::string take_all_but_last(const std::string& text);
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
   std::vector<TokenId> ids_;  ///< the last ids that gave text, then those that have not yet
   size_t read_end_ = 0;       ///< how many of ids_ gave their text already
+  size_t given_ = 0;          ///< bytes of the text of ids_ that were given
 };
 
 }  // namespace danlu::text

@@ -168,7 +168,7 @@ TEST(ChatRequest, FieldsThatAreRightAreRead) {
   EXPECT_TRUE(request.stream.with_usage);
   EXPECT_TRUE(request.stream.with_running_usage);
   EXPECT_EQ(request.template_arguments, (Json{{"a", 1}, {"enable_thinking", false}}));
-  EXPECT_THAT(request.unread, ElementsAre("something"));
+  EXPECT_THAT(request.unread, ElementsAre(testing::Pair("something", "")));
 }
 
 TEST(ChatRequest, ToolsAndTheirChoice) {

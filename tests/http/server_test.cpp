@@ -341,6 +341,70 @@ TEST_F(HttpServer, AStreamComesAsItIsWritten) {
   EXPECT_EQ(client.response().body, "again");
 }
 
+/// Proxies cut what is silent. Events may have comments between them, other streams may not.
+TEST_F(HttpServer, AStreamOfEventsIsNeverSilentForLong) {
+  settings_.beat_s = 0.02;
+  start();
+  RawClient client(server_->port()), other(server_->port());
+  client.send(raw_request("GET", "/keep"));
+  const ExchangePtr exchange = kept();
+  exchange->begin_stream(200, {{"Content-Type", "text/event-stream; charset=utf-8"}});
+  ASSERT_TRUE(client.receive_until("\r\n:\n\n\r\n")) << "before the first event";
+  other.send(raw_request("GET", "/keep"));
+  const ExchangePtr plain = kept(1);
+  plain->begin_stream(200, {{"Content-Type", "text/plain"}});
+  exchange->write("data: 1\n\n");
+  ASSERT_TRUE(client.receive_until("data: 1\n\n\r\n3\r\n:\n\n")) << "and after one";
+  exchange->end();
+  plain->end();
+  EXPECT_TRUE(client.response().is_complete);
+  EXPECT_EQ(other.response().body, "");
+  client.send(raw_request("GET", "/hello/again"));
+  EXPECT_EQ(client.response().body, "again") << "an answer that has ended says nothing more";
+}
+
+/// Large answers whose parts another thread has are made on a handler's.
+TEST_F(HttpServer, AnAnswerMayBeMadeOnAHandlersThread) {
+  start();
+  for (const bool fails : {false, true}) {
+    RawClient client(server_->port());
+    client.send(raw_request("GET", "/keep"));
+    std::thread::id made_by;
+    kept(fails ? 1 : 0)->respond_with([&]() -> Response {
+      made_by = std::this_thread::get_id();
+      if (fails) throw std::runtime_error("a secret");
+      return {.status = 200, .headers = {}, .body = "large"};
+    });
+    const RawResponse response = client.response();
+    EXPECT_EQ(response.status, fails ? 500 : 200);
+    EXPECT_NE(made_by, std::this_thread::get_id());
+    if (!fails) {
+      EXPECT_EQ(response.body, "large");
+    }
+  }
+}
+
+TEST_F(HttpServer, SlowHandlersHoldUpNoneButTheirLike) {
+  std::atomic<int> num_waiting = 0;
+  std::atomic<bool> may_go_on = false;
+  const auto wait = [&](const ExchangePtr& exchange) {
+    ++num_waiting;
+    EXPECT_TRUE(comes([&] { return may_go_on.load(); }));
+    exchange->respond({.status = 200, .headers = {}, .body = "slow"});
+  };
+  router_.add("GET", "/slow", wait, Pace::kSlow);
+  start();
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < settings_.handler_threads + settings_.slow_handler_threads; ++i) {
+    slow.push_back(std::make_unique<RawClient>(server_->port()));
+    slow.back()->send(raw_request("GET", "/slow"));
+  }
+  ASSERT_TRUE(comes([&] { return num_waiting == settings_.slow_handler_threads; }));
+  EXPECT_EQ(ask(raw_request("GET", "/hello/you")).body, "you");
+  may_go_on = true;
+  for (const auto& client : slow) EXPECT_EQ(client->response().body, "slow");
+}
+
 TEST_F(HttpServer, AStreamThatIsDroppedIsSeenToBeIncomplete) {
   start();
   RawClient client(server_->port());

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <new>
 #include <set>
 
+#include "base/error.h"
 #include "infer/engine_answers.h"
+#include "ops/backend.h"
+#include "support/cpu_table.h"
 
 namespace danlu::infer {
 namespace engine_order_test {
@@ -144,6 +148,63 @@ TEST_P(Orders, ThatOfPriorityAndAgeDecides) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, Orders, testing::Range(0, 6));
+
+/// A prompt that may not be divided is longer than any pass, and an answer is long under way.
+TEST(EngineOrder, AWholePromptAndWhoComesBehindItWaitForNoAnswersEnd) {
+  const auto model = tiny_engine_model();
+  PythonRandom rng(8);
+  Engine engine(*model, {.max_batched_tokens = 16, .deterministic = true});
+  const RequestHandle long_one = engine.add(request(random_engine_ids(rng, 5), 400));
+  for (int step = 0; step < 3; ++step) engine.step();
+  std::set<RequestHandle> waiting = {engine.add(request(random_engine_ids(rng, 100), 3))};
+  for (int i = 0; i < 10; ++i) waiting.insert(engine.add(request(random_engine_ids(rng, 8), 3)));
+  for (int step = 0; step < 12; ++step) {
+    bool gave = false;
+    for (const EngineOutput& output : engine.step()) {
+      waiting.erase(output.handle);
+      gave |= output.handle == long_one;
+    }
+    EXPECT_TRUE(gave) << "the answer under way stands still in step " << step;
+  }
+  EXPECT_TRUE(waiting.empty()) << waiting.size() << " have no token yet";
+}
+
+/// Too long for the memory of one pass: it fails alone, and those under way notice nothing.
+TEST(EngineOrder, WhatTakesMoreMemoryThanThereIsFailsAlone) {
+  const auto model = tiny_engine_model();
+  PythonRandom rng(9);
+  const EngineRequest other = request(random_engine_ids(rng, 9), 30);
+  const EngineSettings settings = {
+      .max_batched_tokens = 16, .max_pages = 40, .deterministic = true};
+  Engine plain(*model, settings);
+  const std::vector<Whole> expected = answers_of(plain, {other});
+  ops::Backend table = ops::cpu::backend();
+  table.swiglu = [](const at::Tensor& gate, const at::Tensor& up) {
+    if (gate.size(0) > 50) throw std::bad_alloc();
+    return ops::cpu::backend().swiglu(gate, up);
+  };
+  const test::CpuTable short_of_memory(table);
+  Engine engine(*model, settings);
+  engine.add(other);
+  engine.step();
+  const RequestHandle large = engine.add(request(random_engine_ids(rng, 100), 5));
+  bool has_failed = false;
+  std::vector<text::TokenId> ids;
+  while (engine.has_work()) {
+    for (const EngineOutput& output : engine.step()) {
+      if (output.handle != large) {
+        ids.push_back(*output.token);
+        continue;
+      }
+      EXPECT_EQ(output.finished, FinishReason::kFailed);
+      EXPECT_THROW(std::rethrow_exception(output.error), DataError);
+      has_failed = true;
+    }
+  }
+  EXPECT_TRUE(has_failed);
+  EXPECT_EQ(ids, std::vector<text::TokenId>(expected[0].ids.begin() + 1, expected[0].ids.end()));
+  EXPECT_EQ(engine.counts().pages_used, 0);
+}
 
 /// vLLM's stop tests, over guesses: nothing behind the end is given, wherever it lies.
 TEST(EngineOrder, AnEndAmongGuessesEndsTheAnswerThere) {

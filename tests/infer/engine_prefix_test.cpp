@@ -1,6 +1,9 @@
 // What is kept of prompts, for how long and for whom: what vLLM's tests of its prefix cache assert
 // (tests/serve/README.md).
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
+
+#include <limits>
 
 #include "infer/engine_answers.h"
 #include "ops/pages.h"
@@ -50,6 +53,34 @@ TEST(EnginePrefix, WhatNobodyAskedForLongestGoesFirstAndItsEndBeforeItsBeginning
   const Ids shorter(third.begin(), third.begin() + 3 * kPage + 1);
   EXPECT_EQ(kept_after({first, second, shorter}, first), 2 * kPage);
   EXPECT_EQ(kept_after({first, second, shorter}, second), 3 * kPage);
+}
+
+/// Numbers go wrong once, as on a card that slips; the next one with that beginning computes it.
+TEST(EnginePrefix, WhatFailedIsNotSharedWithOthers) {
+  const auto model = tiny_engine_model();
+  PythonRandom rng(9);
+  const Ids prompt = pages_of_ids(rng, 2);
+  Engine plain(*model, {});
+  const std::vector<Whole> expected = answers_of(plain, {short_request(prompt)});
+  for (const bool pools : {false, true}) {
+    Engine engine(*model, {.max_pages = 20});
+    EngineRequest asked = short_request(prompt);
+    if (pools) asked.pooling = Pooling::kMean;
+    std::vector<std::pair<at::Tensor, at::Tensor>> norms;
+    for (models::Parameter& parameter : model->parameters()) {
+      if (parameter.tensor.dim() != 1) continue;
+      norms.emplace_back(parameter.tensor.detach(), parameter.tensor.detach().clone());
+      norms.back().first.fill_(std::numeric_limits<float>::quiet_NaN());
+    }
+    engine.add(asked);
+    EXPECT_EQ(engine.step().at(0).finished, FinishReason::kFailed);
+    for (auto& [norm, before] : norms) norm.copy_(before);
+    EXPECT_EQ(engine.counts().pages_used, 0);
+    const std::vector<Whole> found = answers_of(engine, {short_request(prompt)});
+    EXPECT_EQ(found[0].cached, 0);
+    expect_alike(found, expected);
+    EXPECT_EQ(cached_of(engine, prompt), 2 * kPage) << "what is sound is kept";
+  }
 }
 
 /// The pages that a prompt begins with are held before any is taken for the rest.

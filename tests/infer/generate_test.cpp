@@ -354,6 +354,26 @@ TEST(GenerationDefaults, ReadsTheFileAndTreatsTemperatureZeroAsGreedy) {
   EXPECT_EQ(with({{"top_p", 7}}).sampling.top_p, 1.0);
 }
 
+/// What a request to a server gets that says nothing.
+TEST(GenerationDefaults, AServerTakesTheFilesNumbersAndNoneOfHuggingFaces) {
+  const DirectoryOfASmallModel dir;
+  const auto with = [&](const Json& json) {
+    write_json_file(dir / "generation_config.json", json);
+    return sampling_of_server(load_generation_defaults(arch::load_model_config(dir), dir));
+  };
+  EXPECT_FALSE(with({{"temperature", 0}}).do_sample) << "the file wants the likeliest token";
+  EXPECT_FALSE(with({{"temperature", 0}, {"do_sample", true}}).do_sample);
+  const SamplingParams plain = with({{"do_sample", true}, {"temperature", 0.6}, {"top_p", 0.9}});
+  EXPECT_TRUE(plain.do_sample);
+  EXPECT_EQ(plain.top_k, 0) << "all tokens, as OpenAI's";
+  EXPECT_EQ(plain.temperature, 0.6);
+  EXPECT_EQ(plain.top_p, 0.9);
+  EXPECT_EQ(with({{"do_sample", true}, {"top_k", 20}}).top_k, 20);
+  EXPECT_TRUE(with({{"do_sample", false}}).do_sample) << "that is for generate()";
+  EXPECT_TRUE(sampling_of_server({}).do_sample);
+  EXPECT_EQ(with({{"num_beams", 4}}).num_beams, 1);
+}
+
 TEST(GenerationDefaults, NamesEveryKeyThatWouldChangeAnswersAndIsNotBuilt) {
   const DirectoryOfASmallModel dir;
   const auto warnings_of = [&](const Json& json) {

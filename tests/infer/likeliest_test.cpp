@@ -60,6 +60,27 @@ TEST(Likeliest, GivesTheTokensOfLogitsOnTheHost) {
   EXPECT_EQ(rows_found, 5 * 6);
 }
 
+/// Vocabularies are padded, and ids behind the tokenizer's last are no answer.
+TEST(Likeliest, IsAskedOfTheTokensThatMayComeAlone) {
+  const auto model = tiny_model();
+  for (const int64_t num_tokens : {kVocabulary, int64_t{20}, int64_t{7}}) {
+    std::vector<EngineRequest> requests = greedy_requests();
+    for (EngineRequest& one : requests) one.request.num_tokens = num_tokens;
+    Engine plain(*model, {});
+    const std::vector<Whole> expected = answers_of(plain, requests);
+    const test::CpuTable finds(that_finds());
+    rows_found = 0;
+    Engine engine(*model, {});
+    const std::vector<Whole> found = answers_of(engine, requests);
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].ids, expected[i].ids) << i;
+    EXPECT_EQ(rows_found, 5 * 6) << num_tokens;
+    // Where they may answer with unlike parts of it each looks for itself.
+    requests[1].request.num_tokens = 11;
+    Engine mixed(*model, {});
+    EXPECT_EQ(answers_of(mixed, requests)[0].ids, expected[0].ids);
+  }
+}
+
 /// Each asks for more of the logits than the largest.
 TEST(Likeliest, IsNotAskedWhereTheLogitsAreNeeded) {
   const auto model = tiny_model();
@@ -71,11 +92,10 @@ TEST(Likeliest, IsNotAskedWhereTheLogitsAreNeeded) {
     if (i == 3) request.rules.min_new_tokens = 3;
     if (i == 4) request.rules.presence_penalty = 2;
     if (i == 5) request.rules.frequency_penalty = 2;
-    if (i == 6) request.num_tokens = 20;
-    if (i == 7) asked.num_logprobs = 1;
-    if (i == 8) asked.num_prompt_logprobs = 1;
+    if (i == 6) asked.num_logprobs = 1;
+    if (i == 7) asked.num_prompt_logprobs = 1;
   };
-  for (size_t i = 0; i < 9; ++i) {
+  for (size_t i = 0; i < 8; ++i) {
     std::vector<EngineRequest> requests{request({3, 1, 7}, 6)};
     change(i, requests[0]);
     Engine plain(*model, {});
@@ -84,7 +104,7 @@ TEST(Likeliest, IsNotAskedWhereTheLogitsAreNeeded) {
     rows_found = 0;
     Engine engine(*model, {});
     EXPECT_EQ(answers_of(engine, requests)[0].ids, expected[0].ids) << i;
-    EXPECT_EQ(rows_found, i == 8 ? 5 : 0) << i;  // the prompt alone is asked for in 8
+    EXPECT_EQ(rows_found, i == 7 ? 5 : 0) << i;  // the prompt alone is asked for in 7
   }
 }
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "base/rng.h"
 #include "infer/engine_answers.h"
 #include "infer/followers.h"
@@ -222,6 +223,15 @@ TEST_P(Drafts, AreAllRightWhereTheLayerKnowsAllThatTheModelKnows) {
   // One more request a step, whose prompt gives a token and each pass behind it four.
   EXPECT_LE(engine.counts().steps, 5 + 1 + (59 + 3) / 4);
   expect_alike(answers, unguessed_answers(*model, requests));
+}
+
+/// Its next token is chosen by whoever asked, and guesses follow what the engine drew.
+TEST_P(Drafts, AreNotMadeForWhoGivesItsLogits) {
+  const auto model = model_of(GetParam());
+  Engine engine(*model, {.predicted_tokens = 2});
+  EngineRequest asked = request({1, 2, 3}, 5);
+  asked.gives_logits = true;
+  EXPECT_THROW(engine.add(asked), InternalError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Drafts, testing::Values("glm4_moe", "deepseek_v3"),

@@ -8,6 +8,7 @@
 
 #include "infer/generate.h"
 #include "infer/likelihood.h"
+#include "infer/step.h"
 #include "models/weight_files.h"
 #include "support/aten_table.h"
 #include "support/pretend_kernels.h"
@@ -105,6 +106,22 @@ TEST(PretendDevice, IsWaitedForAsOftenForEachToken) {
     }
     EXPECT_EQ(waits_of(18) - waits_of(8), by_aten ? 20 : 10);
   }
+}
+
+/// A rank that draws nothing copies no logits to its host, and waits for none.
+TEST(PretendDevice, IsNotWaitedForByWhoDrawsNothing) {
+  const PretendKernels kernels;
+  const auto model = model_on(pretend_device(), at::kFloat);
+  SequenceCache cache(*model);
+  const SequenceId sequence = cache.add();
+  const std::vector<StepInput> inputs = {{sequence, prompt_of(5, 1)}};
+  int64_t before = danlu::test::pretend_waits();
+  take_part_in_step(*model, cache, inputs);
+  EXPECT_EQ(danlu::test::pretend_waits() - before, 0);
+  EXPECT_EQ(cache.length(sequence), 5);
+  before = danlu::test::pretend_waits();
+  step(*model, cache, inputs);
+  EXPECT_EQ(danlu::test::pretend_waits() - before, 1);
 }
 
 TEST(PretendDevice, ScoresTextsThroughItsTableAloneAsTheCpu) {

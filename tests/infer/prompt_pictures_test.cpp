@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -250,6 +251,29 @@ TEST_P(PicturesGolden, AnAdapterAnswersMergedAsItDoesApart) {
   const std::vector<Answer> together = generate(*merged, requests, 3);
   for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(apart[i].ids, together[i].ids);
   EXPECT_NE(apart[0].ids, expected("gen_image")) << "the adapter does nothing";
+}
+
+/// Servers see pictures without end, and remember no more of them than is of use.
+TEST_P(PicturesGolden, APictureThatWasForgottenGetsANameThatNoOtherHad) {
+  PromptPicture one = picture("image0", /*is_video=*/false);
+  one.begin = 0;
+  const auto name_of = [&](PictureNames& names, uint64_t content) {
+    one.content = content;
+    const PromptPictures pictures(model_->config(), 1000, {one});
+    return names.named(std::vector<text::TokenId>(1000, 5), &pictures).front();
+  };
+  PictureNames names(3);
+  std::set<text::TokenId> given;
+  for (uint64_t content = 0; content < 10; ++content) {
+    EXPECT_TRUE(given.insert(name_of(names, content)).second) << content;
+    EXPECT_LT(name_of(names, content), 0);
+    EXPECT_TRUE(given.contains(name_of(names, content)));
+  }
+  EXPECT_TRUE(given.contains(name_of(names, 7)));  // asked for again, it stays
+  EXPECT_TRUE(given.insert(name_of(names, 10)).second);
+  EXPECT_TRUE(given.insert(name_of(names, 11)).second);
+  EXPECT_TRUE(given.contains(name_of(names, 7)));
+  EXPECT_TRUE(given.insert(name_of(names, 0)).second) << "it was forgotten";
 }
 
 INSTANTIATE_TEST_SUITE_P(Infer, PicturesGolden, testing::Values("qwen2_vl", "qwen2_5_vl"));

@@ -40,14 +40,36 @@ TEST(Schedule, WhoFindsNoPageGivesItsOwnBack) {
   EXPECT_EQ(schedule.preempted, 1);
 }
 
-TEST(Schedule, AWholePromptIsNotDividedAndHasAPassToItselfIfNeedBe) {
+TEST(Schedule, AWholePromptIsNotDividedAndMayBeLongerThanAPass) {
   const RequestProgress whole{.total = 500, .computed = 0, .is_whole = true};
   StepRoom room{8, 64, 100};
   EXPECT_EQ(admit(whole, 0, 0, room), 500);
-  room = {8, 64, 100};
-  EXPECT_EQ(admit(whole, 0, 3, room), 0);
-  const std::vector<RequestProgress> running = {{101, 100}, {500, 0, 0, true}};
-  EXPECT_EQ(schedule_running(running, {8, 64, 100}).tokens, (std::vector<int64_t>{1, 0}));
+  // What runs gives its tokens meanwhile: it does not wait until the server is empty.
+  room = {8, 61, 100};
+  EXPECT_EQ(admit(whole, 0, 3, room), 500);
+  EXPECT_EQ(room.tokens, 0);
+  EXPECT_EQ(admit(whole, 0, 4, room), 0) << "a pass has one that is longer than the pass";
+  const std::vector<RequestProgress> running = {
+      {101, 100}, {500, 0, 0, true}, {500, 0, 0, true}, {101, 100}};
+  EXPECT_EQ(schedule_running(running, {8, 64, 100}).tokens, (std::vector<int64_t>{1, 500, 0, 0}));
+}
+
+/// Requests of all kinds come without end. None waits for longer than it takes to read what was
+/// there before it, whether it may be divided or not.
+TEST(Schedule, WhoIsFirstInTheQueueIsAdmittedWhileOthersAreAnswered) {
+  PythonRandom rng(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<RequestProgress> running(1 + rng.below(20), {101, 100, 1});
+    const int64_t budget = std::ssize(running) + 1 + static_cast<int64_t>(rng.below(64));
+    StepRoom room = schedule_running(running, {64, budget, 1000}).left;
+    const RequestProgress first{.total = 1 + static_cast<int64_t>(rng.below(3000)),
+                                .computed = 0,
+                                .is_whole = rng.below(2) == 0};
+    const int64_t left = room.tokens;
+    ASSERT_EQ(admit(first, 0, std::ssize(running), room),
+              first.is_whole ? first.total : std::min(first.total, left));
+    ASSERT_GE(room.tokens, 0);
+  }
 }
 
 TEST(Schedule, IsAdmittedOnlyWhereAllOfItsPromptHasPages) {

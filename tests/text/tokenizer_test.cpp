@@ -242,7 +242,7 @@ TEST(DecodeStreamTest, ConcatenationEqualsDecodeForEveryKindOfTokenizer) {
     uint32_t state = 7;
     for (int round = 0; round < 200; ++round) {
       std::vector<TokenId> ids;
-      for (int i = 0; i < round % 12; ++i) {
+      for (int i = 0; i < round % 25; ++i) {
         state = state * 1103515245u + 12345u;
         ids.push_back(static_cast<TokenId>((state >> 8) % tokenizer->size()));
       }
@@ -265,6 +265,65 @@ TEST(DecodeStreamTest, ByteLevelNeverGivesHalfACharacter) {
   EXPECT_EQ("", stream.push(0xE4));
   EXPECT_EQ("\xEF\xBF\xBD", stream.finish());
   EXPECT_EQ("a", stream.push('a'));
+}
+
+/// Counts the ids that it decodes.
+class CountingTokenizer : public Tokenizer {
+ public:
+  explicit CountingTokenizer(std::shared_ptr<const Tokenizer> inner) : inner_(std::move(inner)) {}
+  void encode_append(std::string_view text, bool add_special,
+                     std::vector<TokenId>& ids) const override {
+    inner_->encode_append(text, add_special, ids);
+  }
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    num_decoded += ids.size();
+    return inner_->decode(ids, skip_special);
+  }
+  size_t size() const override { return inner_->size(); }
+  std::optional<TokenId> token_to_id(std::string_view token) const override {
+    return inner_->token_to_id(token);
+  }
+  std::optional<std::string> id_to_token(TokenId id) const override {
+    return inner_->id_to_token(id);
+  }
+  bool is_special(TokenId id) const override { return inner_->is_special(id); }
+  bool is_text_final_after(TokenId id) const override { return inner_->is_text_final_after(id); }
+
+  mutable size_t num_decoded = 0;
+
+ private:
+  std::shared_ptr<const Tokenizer> inner_;
+};
+
+/// A model in a rut, or a client that asks for such bytes: each costs as much as the first.
+TEST(DecodeStreamTest, BytesThatNeverBecomeACharacterAreGivenAsTheyCome) {
+  const auto tokenizer = std::make_shared<CountingTokenizer>(parse(byte_level_spec()));
+  for (const TokenId byte : {0x84, 0xE4, 0xF0}) {
+    DecodeStream stream(tokenizer);
+    std::string given;
+    for (int i = 0; i < 1000; ++i) given += stream.push(byte);
+    tokenizer->num_decoded = 0;
+    for (int i = 0; i < 100; ++i) given += stream.push(byte);
+    EXPECT_LT(tokenizer->num_decoded, 100 * 20u);
+    EXPECT_GE(given.size(), 3 * 1095u) << "nothing is held that is final";
+    // A character that begins among them is whole.
+    for (const TokenId part : {0xF0, 0x9F, 0x98, 0x84}) given += stream.push(part);
+    EXPECT_TRUE(given.ends_with("😄"));
+    given += stream.finish();
+    std::vector<TokenId> ids(1100, byte);
+    ids.insert(ids.end(), {0xF0, 0x9F, 0x98, 0x84});
+    EXPECT_EQ(given, tokenizer->decode(ids, true));
+  }
+}
+
+/// Tokens that are not decoded stand in the midst of a character, and bytes that are none before.
+TEST(DecodeStreamTest, SpecialTokensInACharacterLeaveItWhole) {
+  const auto tokenizer = parse(byte_level_spec());
+  const TokenId special = *tokenizer->token_to_id("<end>");
+  expect_streams(tokenizer,
+                 {0x84, 0x84, 0x84, 0x84, 0x84, 0x84, 0xF0, 0x9F, special, special, special,
+                  special, special, special, 0x98, 0x84, 'a'},
+                 "special");
 }
 
 TEST(TokenizerParityOfParts, ScannersEqualTheGeneralEngine) {

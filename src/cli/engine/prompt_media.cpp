@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_hash.h"
-#include "base/rng.h"
+#include "base/keyed_hash.h"
 #include "base/threads.h"
 #include "data/formats/media.h"
 #include "media/media_file.h"
@@ -20,12 +20,20 @@ namespace danlu::cli {
 namespace {
 
 /// A hash of the files' content: a picture is the same one under another name, and another one once
-/// its file has changed.
+/// its file has changed. By a key: a client that could make a picture of another's number would
+/// have that one's answers be about his own.
 uint64_t content_of(const data::MediaSpan& span) {
-  uint64_t hash = span.files.size();
-  for (const data::MediaFile& file : span.files)
-    hash = mix64(hash, file.bytes ? hash_bytes(*file.bytes) : hash_file(file.path));
-  return hash;
+  KeyedHash all(key_of_process());
+  for (const data::MediaFile& file : span.files) {
+    KeyedHash one(key_of_process());
+    if (file.bytes)
+      one.add(*file.bytes);
+    else
+      one.add(media::open_media_file(file.path).text());
+    const uint64_t hash = one.value();
+    all.add({reinterpret_cast<const char*>(&hash), sizeof hash});
+  }
+  return all.value() & ~infer::kOwnContent;
 }
 
 infer::PromptPicture picture_of(const data::MediaSpan& span,

@@ -194,11 +194,10 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   model.stop_ids = infer::end_ids(loaded.defaults.stop_ids, *loaded.tokenizer, /*encoder=*/nullptr);
   infer::GenerationDefaults defaults = loaded.defaults;
   if (options.get_string("generation_config") == "vllm") defaults = {};  // OpenAI's
+  defaults.sampling = infer::sampling_of_server(defaults);
   model.sampling = sampling_from(options, defaults);
-  // Requests sample unless a flag says otherwise, whatever do_sample generation_config.json has:
-  // that is for Hugging Face's generate().
   const bool is_told = options.is_set("do_sample") || options.is_set("temperature");
-  if (!is_told) model.sampling.do_sample = true;
+  if (!is_told) model.sampling.do_sample = defaults.sampling.do_sample;
   model.sampling.num_beams = 1;
   if (options.is_set("max_new_tokens")) {
     model.max_new_tokens = options.get_int("max_new_tokens");
