@@ -33,7 +33,7 @@ const std::string kTrained =
     "--lr-warmup-iters 1 --weight-decay 1e-1 --clip-grad 1.0 --adam-beta1 0.9 --adam-beta2 0.95 "
     "--initial-loss-scale 65536 --split 100,0,0 --log-interval 1 --save-interval 1000 "
     "--eval-interval 1000 --eval-iters 0 --no-load-optim --no-load-rng --no-save-optim "
-    "--no-save-rng --no-shared-storage --manual-gc --manual-gc-interval 50";
+    "--no-save-rng --no-shared-storage --plot_loss false --manual-gc --manual-gc-interval 50";
 
 std::vector<ScriptOf> scripts() {
   const std::string plain =
@@ -164,8 +164,7 @@ class FamilyChain : public ShortTraining, public testing::WithParamInterface<Scr
 };
 
 TEST_P(FamilyChain, ConvertedPretrainedTunedAdaptedAndAsked) {
-  DANLU_SLOW_BUT_FOR("deepseek_v2_lite", "phimoe", "glm4_moe", "qwen2_moe", "gemma2", "chatglm",
-                     "minicpm3", "llama4_text");
+  DANLU_SLOW_BUT_FOR("deepseek_v2_lite", "glm4_moe", "qwen2_moe", "gemma2", "chatglm");
   const ScriptOf& script = GetParam();
   make_model(tiny_model(script.family));
   const std::string experts = script.architecture.find("--num-experts") != std::string::npos

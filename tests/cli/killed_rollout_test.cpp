@@ -328,8 +328,8 @@ TEST_F(KilledRollout, WheneverItIsKilled) {
 }
 
 TEST_F(KilledRollout, TensorRanksLearnAsOneDoesAndGoOn) {
+  DANLU_SLOW_TEST();
   for (const std::string type : {"grpo", "ppo"}) {
-    if (!is_slow() && type == "grpo") continue;
     SCOPED_TRACE(type);
     // Draws are the same as long as none falls between two tokens to rounding.
     const auto drawn = [&](const std::string& to, const std::vector<std::string>& more) {

@@ -79,6 +79,7 @@ TEST_F(Launch, ALauncherWithTheNumberOfOneThatTrainsIsRefused) {
 }
 
 TEST_F(Launch, TwoLaunchersOfOneNumberAreRefusedAndTheOthersWaitOn) {
+  DANLU_SLOW_TEST();
   const int64_t port = free_port().value();
   const auto machine = [&](int64_t number) {
     auto words = training("run", machine_of(3, number, port));

@@ -113,6 +113,7 @@ TEST_F(Machines, GoOnWithoutOneThatStaysAway) {
 }
 
 TEST_F(Machines, EndWhereTooFewAreLeft) {
+  DANLU_SLOW_TEST();
   for (const int64_t machine : {0, 1}) {
     on_machine(machine, of_two(machine, 1),
                "--max_steps 100000 --save_steps 5 --max_restarts 2 --rdzv_timeout 8");

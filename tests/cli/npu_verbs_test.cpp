@@ -74,6 +74,7 @@ TEST_F(NpuVerbs, ChatAnswersAsOnTheCpu) {
 }
 
 TEST_F(NpuVerbs, BenchMeasuresTheCardBesideItsOwnLimits) {
+  DANLU_SLOW_TEST();
   // A step of the smallest shape takes the simulator long.
   const ProgramResult result =
       run_danlu({"bench", "--device", "npu", "--quick", "--json", "--dtype", "fp32", "--only",

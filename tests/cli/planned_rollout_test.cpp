@@ -24,7 +24,7 @@ void PrintTo(const Drawn& drawn, std::ostream* out) { *out << drawn.name; }
 class PlannedRollout : public Launch, public testing::WithParamInterface<Drawn> {
  protected:
   void SetUp() override {
-    DANLU_SLOW_BUT_FOR("grpo_lora", "grpo_zero3", "ppo_pp2");
+    DANLU_SLOW_BUT_FOR("grpo_zero3", "ppo_pp2");
     Launch::SetUp();
     Json config = Json::parse(content_of(good("model") / "config.json"));
     const auto vocab = config["vocab_size"];

@@ -42,7 +42,7 @@ class RewardFiles : public PreferenceLines {
     const std::string to = "drawn_by_" + judge;
     ok(line({"rlhf", "--rlhf_type", "grpo"}, "pairs.jsonl", to,
             {"--reward_model", judge, "--num_generations", "2", "--max_completion_length", "8",
-             "--tuner", "full", "--overwrite_output_dir"}));
+             "--tuner", "full", "--overwrite_output_dir", "--max_steps", "1"}));
     return steps_of(*this / to)[0].at("reward").get<double>();
   }
 };

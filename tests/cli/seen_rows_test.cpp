@@ -60,6 +60,8 @@ class SeenRows : public OwnFolder {
                                       "--output_dir",
                                       run_name,
                                       "--no-version-dir",
+                                      "--plot_loss",
+                                      "false",
                                       "--tuner",
                                       "full",
                                       "--freeze_vit",

@@ -492,6 +492,7 @@ TEST_F(Storage, ADiskThatIsFullForOneRankEndsAllAndLosesNothing) {
 }
 
 TEST_F(Storage, MemoryThatIsShortForOneRankIsSaidOnTheTerminalOfTheFirst) {
+  DANLU_SLOW_TEST();
   write("large.json", R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
     "vocab_size": 40000, "hidden_size": 1024, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,

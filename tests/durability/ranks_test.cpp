@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
     Meshes, RanksOf,
     testing::Values(
         Job{"dp2", 2, 0, 1, {"--tuner", "full"}},
-        Job{"dp2_zero3", 2, 2, 2, {"--tuner", "full", "--shard", "zero3"}},
+        Job{"dp2_zero3", 2, 1, 2, {"--tuner", "full", "--shard", "zero3"}},
         Job{"tp2", 2, 0, 3, {"--tuner", "full", "--tp", "2"}},
         Job{"tp2_dp2", 4, 1, 1, {"--tuner", "full", "--tp", "2"}},
         Job{"pp2_dp2_zero1", 4, 0, 2, {"--tuner", "full", "--pp", "2", "--shard", "zero1"}},

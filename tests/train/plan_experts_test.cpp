@@ -18,6 +18,7 @@
 #include "ops/attention.h"
 #include "parallel/comm/local.h"
 #include "plan/traffic.h"
+#include "support/slow.h"
 #include "support/tiny_model.h"
 #include "train/batch_input.h"
 #include "train/precision.h"
@@ -257,7 +258,8 @@ std::vector<ExpertCase> expert_memory_cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Experts, PlanExpertMemory, testing::ValuesIn(expert_memory_cases()),
+INSTANTIATE_TEST_SUITE_P(Experts, PlanExpertMemory,
+                         testing::ValuesIn(danlu::test::some_of(expert_memory_cases())),
                          expert_case_name);
 
 /// The host's memory when threads of exchanges have let go of what they held.
