@@ -67,8 +67,10 @@ class StepStream {
   virtual void put_back(const StepBatches& step) = 0;
   /// Global sample index at which the step after the last next() begins.
   virtual int64_t consumed() const = 0;
-  /// Seconds the last next() waited for data.
+  /// Seconds the last next() waited for data: for rows and batches, not for what times() names.
   virtual double data_wait_s() const = 0;
+  /// Seconds of the last next() that went into other work, by its name.
+  virtual std::map<std::string, double> times() const { return {}; }
   /// Epochs seen, e.g. 1.25.
   virtual double epoch() const = 0;
   /// Whether a stream that is made with consumed() goes on exactly: checkpoints wait for it.

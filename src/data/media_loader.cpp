@@ -8,6 +8,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -103,8 +104,8 @@ struct MediaLoader::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<PixelRequest>> queue;  ///< with spans that no worker has yet
-  int64_t bytes_held = 0;                           ///< of requests begun and not taken
-  bool is_stopped = false;                          ///< nobody works, or will
+  int64_t bytes_held = 0;   ///< of requests begun and not taken, and of what is kept
+  bool is_stopped = false;  ///< nobody works, or will
 
   /// The request that a worker should help with; null: none now.
   std::shared_ptr<PixelRequest> next_request() {
@@ -197,13 +198,15 @@ class QueuedPixels : public PendingPixels {
   ~QueuedPixels() override {
     std::unique_lock lock(loader_->mutex);
     loader_->forget(*request_);
+    loader_->bytes_held -= kept_bytes_;
     // A worker may still write into what this request holds: it holds the request too.
     loader_->release(*request_);
   }
 
-  MediaPixels take(double* wait_s) override {
+  MediaPixels take(double* wait_s, bool again) override {
     const auto begin = std::chrono::steady_clock::now();
-    MediaPixels pixels = taken();
+    MediaPixels pixels = kept_bytes_ > 0 ? kept() : taken();
+    if (again) keep(pixels);
     if (wait_s) {
       *wait_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
@@ -211,6 +214,25 @@ class QueuedPixels : public PendingPixels {
   }
 
  private:
+  MediaPixels kept() {
+    const std::unique_lock lock(loader_->mutex);
+    loader_->bytes_held -= std::exchange(kept_bytes_, 0);
+    loader_->changed.notify_all();
+    return std::move(kept_);
+  }
+
+  void keep(const MediaPixels& pixels) {
+    const auto count = static_cast<size_t>(pixels.patches * pixels.patch_values);
+    MediaPixels copy{std::unique_ptr<float[]>(new float[count]), pixels.patches,
+                     pixels.patch_values};
+    std::copy_n(pixels.values.get(), count, copy.values.get());
+    const auto bytes = static_cast<int64_t>(count * sizeof(float));
+    const std::unique_lock lock(loader_->mutex);
+    if (loader_->bytes_held + bytes > loader_->max_bytes) return;
+    loader_->bytes_held += kept_bytes_ = bytes;
+    kept_ = std::move(copy);
+  }
+
   MediaPixels taken() {
     std::unique_lock lock(loader_->mutex);
     PixelRequest& request = *request_;
@@ -234,6 +256,8 @@ class QueuedPixels : public PendingPixels {
 
   std::shared_ptr<Loader> loader_;
   std::shared_ptr<PixelRequest> request_;
+  MediaPixels kept_;        ///< for the next take()
+  int64_t kept_bytes_ = 0;  ///< of kept_, which count with the loader's; 0: there are none
 };
 
 }  // namespace

@@ -21,9 +21,11 @@ class PendingPixels {
  public:
   virtual ~PendingPixels() = default;
   /// Waits for them, and hands them over; asked again, makes them again. `wait_s` receives the
-  /// seconds waited. Errors: those of media's process functions, with the row in front: MediaError,
-  /// DeviceError, MemoryError; DataError if a file now gives another grid than its span has.
-  virtual MediaPixels take(double* wait_s = nullptr) = 0;
+  /// seconds waited. again: they will be asked for once more, and are kept for that as long as the
+  /// loader has room. Errors: those of media's process functions, with the row in front:
+  /// MediaError, DeviceError, MemoryError; DataError if a file now gives another grid than its span
+  /// has.
+  virtual MediaPixels take(double* wait_s = nullptr, bool again = false) = 0;
 };
 
 /// Works on what was asked for first; holds at most `max_bytes` of pixels that wait to be taken

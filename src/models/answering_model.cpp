@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "base/at_exit.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "device/late_memory.h"
@@ -203,9 +204,11 @@ void AnsweringModel::forget() {
 
 void AnsweringModel::with_weights(const std::function<void(const CausalLM&)>& use) {
   trained_.memory().with_all([&] {
+    const AtExit give_back([this] {
+      if (model_) forget();
+    });
     fill();
     use(*model_);
-    forget();
   });
 }
 

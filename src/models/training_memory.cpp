@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include "base/at_exit.h"
 #include "base/error.h"
 #include "device/late_memory.h"
 #include "models/causal_lm_impl.h"
@@ -144,8 +145,8 @@ void TrainingMemory::with_all(const std::function<void()>& use) {
   const std::function<void(size_t)> enter = [&](size_t index) {
     if (index < places.size()) return store_->with(places[index], [&] { enter(index + 1); });
     has_all_ = true;
+    const AtExit forget([this] { has_all_ = false; });
     use();
-    has_all_ = false;
   };
   enter(0);
 }

@@ -36,7 +36,8 @@ struct Nf4Form {
 /// bytes and then the groups' f32 factors of the whole matrix and the offset.
 class Nf4Layout {
  public:
-  /// REQUIRES: rectangles of one width, inside of a matrix of `whole_rows` x `whole_columns`.
+  /// REQUIRES: rectangles of one width and one first column, or all of whose columns begin at
+  /// blocks, inside of a matrix of `whole_rows` x `whole_columns`.
   Nf4Layout(const Nf4Form& form, int64_t whole_rows, int64_t whole_columns,
             std::vector<Nf4Rect> rects);
 

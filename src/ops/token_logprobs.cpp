@@ -267,7 +267,7 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
       if (temperature != 1) d_logits_CV = d_logits_CV / temperature;
       // d logprob / d logits is 1 at the id, less every id's probability.
       const at::Tensor total_C =
-          at::zeros({count}, grad_M.options()).index_add_(0, here.rows_M, grad_P);
+          at::zeros({count}, grad_M.options()).index_put_({here.rows_M}, grad_P, true);
       d_logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
       d_logits_CV.mul_(total_C.neg().unsqueeze(1));
       add_at_ids(d_logits_CV, here, grad_P, call.options.share);

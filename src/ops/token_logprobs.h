@@ -43,9 +43,8 @@ TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows
 /// Shapes  hidden_NH [N, H]; weight_VH [V, H], or this rank's rows of it (options.share); rows_M,
 ///         ids_M int64 [M] on the host: rows ascend and may repeat.
 /// Dtypes  as head_cross_entropy. Grad  through all four factors.
-/// Options of the loss alone (z_loss_weight, grad_scale) are not used. With a share, the gradients
-/// of `hidden`
-///         and of an addition's low_NR are this rank's part of a sum.
+///         Options of the loss alone (z_loss_weight, grad_scale) are not used. With a share, the
+///         gradients of `hidden` and of an addition's low_NR are this rank's part of a sum.
 /// Errors  ModelError for rows or ids that do not exist.
 TokenLogprobs head_token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& weight_VH,
                                   const at::Tensor& rows_M, const at::Tensor& ids_M,

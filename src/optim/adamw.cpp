@@ -75,7 +75,9 @@ AdamW::AdamW(parallel::ParameterStore& store, const AdamWConfig& config)
     }
     for (const device::FileTensor& file : state.files) file.sync_mapping();
   }
-  settings_ = settings_of(parameters_, config_.groups, store_.mesh().pipeline());
+  const parallel::Mesh& mesh = store_.mesh();
+  settings_ = settings_of(parameters_, config_.groups,
+                          {&mesh.cutting(mesh.shape().expert_axes()), &mesh.pipeline()});
 }
 
 at::Tensor AdamW::state_memory(UnitState& state, int64_t elements,

@@ -21,7 +21,7 @@ Pattern compile_group_pattern(const GroupRule& rule) {
 
 std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& parameters,
                                            const GroupConfig& config,
-                                           const parallel::Group& stages) {
+                                           const std::vector<const parallel::Group*>& others) {
   std::vector<ParameterSettings> settings;
   settings.reserve(parameters.size());
   for (const Parameter* parameter : parameters) {
@@ -30,14 +30,15 @@ std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& 
   }
   for (const GroupRule& rule : config.rules) {
     const Pattern pattern = compile_group_pattern(rule);
-    bool matched = false;
+    int64_t matched = rule.may_match_nothing ? 1 : 0;
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!pattern.is_found_in(parameters[i]->name())) continue;
-      matched = true;
+      matched = 1;
       settings[i].lr_scale = rule.lr_scale;
       if (rule.weight_decay >= 0) settings[i].weight_decay = rule.weight_decay;
     }
-    if (parallel::largest_of(stages, matched || rule.may_match_nothing ? 1 : 0) == 0) {
+    for (const parallel::Group* group : others) matched = parallel::largest_of(*group, matched);
+    if (matched == 0) {
       throw UsageError(tr("[{}] pattern '{}' matches none of the {} trainable parameters",
                           rule.flag, rule.pattern, parameters.size()),
                        parameters.empty() ? std::string()

@@ -19,10 +19,12 @@ struct ParameterSettings {
   double weight_decay = 0.0;
 };
 
-/// One entry per parameter; `stages`: the ranks that have those of other stages. Collective over
-/// them. Errors: UsageError for a pattern that is no regular expression or matches nothing.
-std::vector<ParameterSettings> settings_of(
-    const std::vector<const Parameter*>& parameters, const GroupConfig& config,
-    const parallel::Group& stages = parallel::Group::alone());
+/// One entry per parameter; `others`: groups of ranks that have other parameters of the model, such
+/// as those of other stages and experts of their own. A rule is to match somewhere. Collective over
+/// them, one after the other. Errors: UsageError for a pattern that is no regular expression or
+/// matches nothing.
+std::vector<ParameterSettings> settings_of(const std::vector<const Parameter*>& parameters,
+                                           const GroupConfig& config,
+                                           const std::vector<const parallel::Group*>& others = {});
 
 }  // namespace danlu::optim

@@ -163,9 +163,15 @@ void ParameterStore::fill(int64_t place, const std::function<void()>& body) {
 
 void ParameterStore::with(int64_t place, const std::function<void()>& use) {
   prefetch_place(place);
-  for (const size_t unit : needed_[static_cast<size_t>(place)]) unshard(unit);
-  use();
-  for (const size_t unit : needed_[static_cast<size_t>(place)]) reshard(unit);
+  const std::vector<size_t>& needed = needed_[static_cast<size_t>(place)];
+  for (const size_t unit : needed) unshard(unit);
+  try {
+    use();
+  } catch (...) {
+    for (const size_t unit : needed) reshard(unit);
+    throw;
+  }
+  for (const size_t unit : needed) reshard(unit);
 }
 
 std::optional<size_t> ParameterStore::unit_of(const std::string& name) const {

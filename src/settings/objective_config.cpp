@@ -43,13 +43,15 @@ Json rules_identity(const Reinforcement& config) {
 
 Json policy_identity(const Reinforcement& config) {
   const PolicyLoss& loss = config.loss;
+  // Runs from before RLOO could divide have that number, which meant nothing.
+  const bool leaves_out = config.advantage == Advantage::kLeaveOut;
   Json identity = {{"mean", static_cast<int>(loss.mean)},
                    {"ratio", static_cast<int>(loss.ratio)},
                    {"clip", {loss.clip_low, loss.clip_high, loss.ratio_limit}},
                    {"kl", loss.kl},
                    {"temperature", loss.temperature},
                    {"advantage", static_cast<int>(config.advantage)},
-                   {"scale", static_cast<int>(config.scale)},
+                   {"scale", static_cast<int>(leaves_out ? RewardScale::kGroup : config.scale)},
                    {"rewards", config.rewards},
                    {"reward_weights", config.reward_weights},
                    {"reference_column", config.reference_column},
@@ -60,6 +62,8 @@ Json policy_identity(const Reinforcement& config) {
                    {"top", {config.top_p, config.top_k}},
                    {"repetition_penalty", config.repetition_penalty},
                    {"masks_truncated", config.masks_truncated}};
+  if (leaves_out && config.scale != RewardScale::kNone)
+    identity["leave_out_scale"] = static_cast<int>(config.scale);
   if (config.max_resamples > 0) identity["max_resamples"] = config.max_resamples;
   if (config.parts > 1) identity["parts"] = config.parts;
   if (config.reward_kl > 0) identity["reward_kl"] = config.reward_kl;

@@ -41,6 +41,7 @@ const std::map<std::string, std::string>& flags_of_values() {
       {"objective.policy.temperature", "--temperature"},
       {"objective.policy.advantage", "--advantage_estimator"},
       {"objective.policy.scale", "--scale_rewards"},
+      {"objective.policy.leave_out_scale", "--scale_rewards"},
       {"objective.policy.rewards", "--reward_funcs"},
       {"objective.policy.reward_weights", "--reward_weights"},
       {"objective.policy.rules.cosine",

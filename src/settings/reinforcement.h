@@ -13,12 +13,13 @@ namespace danlu::settings {
 enum class Advantage {
   kGroup,      ///< reward less the group's mean (GRPO), scaled as RewardScale says
   kLeaveOut,   ///< reward less the mean of the group's others (RLOO)
-  kWhitened,   ///< reward, whitened over the tokens of all answers (REINFORCE++)
+  kWhitened,   ///< reward, whitened over the tokens of all answers (REINFORCE++ of verl)
   kBaselined,  ///< reward less the group's mean, whitened over the tokens of all answers
   kCritic,     ///< of each token, by what a critic expects before and after it (PPO)
+  kCentred,    ///< reward less the group's mean, over the deviation of these (that of ms-swift)
 };
 
-/// What kGroup divides by.
+/// What kGroup and kLeaveOut divide by: a deviation of rewards. kCentred: one of centred rewards.
 enum class RewardScale {
   kGroup,
   kBatch,
@@ -106,6 +107,11 @@ struct Reinforcement {
   /// Tokens of an answer that are drawn at a time.
   int64_t tokens_of_part() const { return (max_new_tokens + parts - 1) / parts; }
   bool has_critic() const { return advantage == Advantage::kCritic; }
+  /// Whether `scale` is read.
+  bool scales_rewards() const {
+    return advantage == Advantage::kGroup || advantage == Advantage::kLeaveOut ||
+           advantage == Advantage::kCentred;
+  }
   /// The weight of the distance to the reference in rewards.
   double kl_of_rewards() const { return has_critic() ? critic.kl : reward_kl; }
   /// Whether answers are compared with those of a reference.

@@ -46,9 +46,9 @@ std::string shared_memory(Sharding sharding) {
 
 /// Whether what an answer is worth depends on answers to other prompts of its rollout.
 bool compares_prompts(const Reinforcement& told) {
-  const bool in_groups = told.advantage == Advantage::kGroup;
+  const bool in_groups = told.scales_rewards();
   const bool by_group = told.scale == RewardScale::kGroup || told.scale == RewardScale::kNone;
-  return told.advantage != Advantage::kLeaveOut && !(in_groups && by_group);
+  return !(in_groups && by_group);
 }
 
 }  // namespace

@@ -66,9 +66,9 @@ at::Tensor all_targets_of(const data::Batch& batch) {
 }
 
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch,
-                                      int64_t chunk) {
+                                      int64_t chunk, bool again) {
   models::ForwardInput input = text_input(batch);
-  add_visuals(model, batch, 0, chunk, input);
+  add_visuals(model, batch, 0, chunk, input, {.again = again});
   return input;
 }
 
@@ -81,7 +81,7 @@ models::ForwardInput training_input(const models::CausalLM& model, const data::B
     input.noise = {noise_sizes(batch, noise.noise_alpha, model.config().hidden_size),
                    drops ? input.dropout_keys_N : token_keys_of(batch, noise.seed)};
   }
-  add_visuals(model, batch, noise.seed, chunk, input, waited_s);
+  add_visuals(model, batch, noise.seed, chunk, input, {.waited_s = waited_s});
   return input;
 }
 

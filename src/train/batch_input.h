@@ -50,7 +50,8 @@ struct PassNoise {
 /// A batch as a pass of training takes it. Its tensors are views of the batch's memory on the host,
 /// so the batch must outlive the pass; the pass moves what a device needs. The noise of a token is
 /// uniform in ± noise_alpha / √(L H), L the number of tokens of its whole segment and H the hidden
-/// size. chunk, waited_s: as add_visuals. Source of the noise: NEFTune, arXiv 2310.05914.
+/// size. chunk: as add_visuals; waited_s: as PixelUse. Source of the noise: NEFTune, arXiv
+/// 2310.05914.
 models::ForwardInput training_input(const models::CausalLM& model, const data::Batch& batch,
                                     const PassNoise& noise, int64_t chunk = 0,
                                     double* waited_s = nullptr);
@@ -63,8 +64,8 @@ at::Tensor all_ids_of(const data::Batch& batch);
 at::Tensor all_targets_of(const data::Batch& batch);
 /// How much of the step's weight lies in each segment of the batch, by its targets that are here.
 std::vector<double> segment_weights(const data::Batch& batch, double weight_of_target);
-/// A batch as a pass without dropout takes it.
+/// A batch as a pass without dropout takes it. again: as data::PendingPixels::take.
 models::ForwardInput evaluation_input(const models::CausalLM& model, const data::Batch& batch,
-                                      int64_t chunk = 0);
+                                      int64_t chunk = 0, bool again = false);
 
 }  // namespace danlu::train

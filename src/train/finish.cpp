@@ -41,8 +41,8 @@ fs::path checkpoint_of(const Run& run, int64_t step) {
   return run.config.output.directory / fmt::format("checkpoint-{}", step);
 }
 
-/// The finished model in the run directory itself.
-void publish(Run& run) {
+/// The finished model in the run directory itself. Returns the step that it is of.
+int64_t publish(Run& run) {
   const OutputConfig& output = run.config.output;
   const DType trained = device::dtype_of(run.state.model->dtype());
   const DType wanted = output.final_dtype.value_or(trained);
@@ -64,6 +64,7 @@ void publish(Run& run) {
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
   run.ranks.wait_for(0);  // before what follows exchanges anything
+  return best && saved ? run.progress.best_step : run.state.step;
 }
 
 RunSummary summarise(const Run& run) {
@@ -93,8 +94,8 @@ RunSummary summarise(const Run& run) {
 
 void finish(Run& run) {
   run.observer.look_after_directory(run.progress.log_history, /*needed=*/true);
-  publish(run);
-  if (run.critic) run.critic->publish(*run.state.model, run.config.output.directory);
+  const int64_t step = publish(run);
+  if (run.critic) run.critic->publish(*run.state.model, run.config.output.directory, step);
   run.megatron_copies.wait();
   if (run.run_dir.keeper == run.ranks.rank() && run.config.objective.draws())
     remove_journals(run.config.output.directory);

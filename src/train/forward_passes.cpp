@@ -40,7 +40,7 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& own, const How& h
     } else if (action.work == arch::Work::kSendHidden) {
       links_.send_hidden(hidden_nH);
     } else {
-      models::ForwardInput input = evaluation_input(stage_, *batch, action.chunk);
+      models::ForwardInput input = evaluation_input(stage_, *batch, action.chunk, how.again);
       input.adapters = how.adapters;
       input.results = how.results;
       const bool begins = stage_.stage().begins_at(action.chunk);

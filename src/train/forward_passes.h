@@ -22,6 +22,7 @@ class ForwardPasses {
   struct How {
     bool adapters = true;                    ///< false: passes leave adapters out
     models::PassResults* results = nullptr;  ///< collects what layers give
+    bool again = false;  ///< the batches will pass once more: their pixels are kept
   };
   /// Called on the last stage with what forward() gave for batches[index].
   using OnHidden = std::function<void(size_t index, const at::Tensor& hidden_nH,

@@ -1,7 +1,6 @@
 #include "train/loop.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,18 +15,24 @@
 #include "models/training_memory.h"
 #include "parallel/agree.h"
 #include "train/evaluate.h"
+#include "train/report/used_memory.h"
 #include "train/rollouts/rollout_stream.h"
 #include "train/run_dir/save.h"
 
 namespace danlu::train {
 namespace {
 
-uint64_t peak_memory_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+/// The largest of all ranks. Collective.
+void add_memory(const Run& run, StepRecord& record) {
+  const UsedMemory own = used_memory(run.state.model->device());
+  const auto largest = [&](uint64_t bytes) {
+    return static_cast<uint64_t>(run.ranks.largest(static_cast<int64_t>(bytes)));
+  };
+  record.memory_bytes = largest(own.bytes);
+  record.host_memory_bytes = largest(own.host_bytes);
 }
 
+/// Collective.
 StepRecord record_of(const Run& run, const StepResult& last, double elapsed_s, int64_t steps_here) {
   const LogWindow& window = run.progress.window;
   StepRecord record;
@@ -56,7 +61,9 @@ StepRecord record_of(const Run& run, const StepResult& last, double elapsed_s, i
                  run.work.peak_flops;
   }
   record.data_wait = window.seconds > 0 ? window.wait_s / window.seconds : 0;
-  record.memory_bytes = peak_memory_bytes();
+  for (const auto& [name, seconds] : window.times)
+    record.times[name] = seconds / static_cast<double>(std::max<int64_t>(1, window.steps));
+  add_memory(run, record);
   record.skipped_steps = run.state.skipped_steps;
   return record;
 }
@@ -414,7 +421,7 @@ void take_steps(Run& run) {
     elapsed_s += step_s;
     ++steps_here;
     run.progress.train_seconds += step_s;
-    run.progress.window.add(result, step_s, run.stream.data_wait_s());
+    run.progress.window.add(result, step_s, run.stream.data_wait_s(), run.stream.times());
     if (result.skipped) {
       report_bad_step(run, result);
     } else {

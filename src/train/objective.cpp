@@ -1,9 +1,10 @@
 #include "train/objective.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "device/sent.h"
 #include "train/batch_input.h"
 #include "train/expert_load.h"
+#include "train/segment_sums.h"
 
 namespace danlu::train {
 namespace {
@@ -35,6 +37,10 @@ class LanguageModelling : public Objective {
 };
 
 }  // namespace
+
+at::Tensor grad_of_sum(const Loss& loss, double scale) {
+  return loss.scale.defined() ? loss.scale : at::ones({}, loss.sum.options()) * scale;
+}
 
 std::vector<Columns> Objective::prepare(const ForwardPasses&,
                                         const std::vector<const data::Batch*>& batches) const {
@@ -90,10 +96,9 @@ at::Tensor segment_logprobs(const models::CausalLM& policy, const at::Tensor& hi
   const at::Tensor logprobs_M =
       policy.token_logprobs(hidden_nH, input, at::tensor(rows, options), at::tensor(ids, options))
           .logprobs_M.to(at::kDouble);
-  const at::Tensor own =
-      at::zeros({2 * num_segments}, logprobs_M.options())
-          .index_add(0, device::sent(at::tensor(sum_of_row, options), logprobs_M.device()),
-                     logprobs_M);
+  const at::Tensor own = sums_of_segments(
+      logprobs_M, device::sent(at::tensor(sum_of_row, options), logprobs_M.device()),
+      2 * num_segments);
   return parallel::Region(policy.mesh().context().all(), /*sequence=*/false)
       .leave(own)
       .view({2, num_segments});

@@ -22,9 +22,13 @@ struct Loss {
   /// term needs whole sequences, every rank computes it: the first rank of the axis gives its
   /// value, the others 0, and all of them its gradient.
   at::Tensor sum;
-  at::Tensor scale;  ///< evaluate's `scale` as a tensor, which the backward of `sum` begins with
+  /// What the backward of `sum` begins with; undefined: evaluate's `scale`.
+  at::Tensor scale = {};
   std::map<std::string, PassMetric> metrics = {};  ///< by the names of Objective::metrics
 };
+
+/// loss.scale where it is defined, else `scale`: of the type of loss.sum.
+at::Tensor grad_of_sum(const Loss& loss, double scale);
 
 /// What prepare() found for one micro-batch, under names that the objective chooses.
 using Columns = std::map<std::string, at::Tensor>;

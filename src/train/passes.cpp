@@ -66,10 +66,8 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   }
   const Loss loss =
       objective_.evaluate(stage_, flight.left, input, batch, *flight.columns, factors_.scale);
-  if (!loss.scale.defined())
-    throw InternalError("[objective] a loss comes with what its backward begins with");
   flight.left = loss.sum;
-  flight.grad = loss.scale;
+  flight.grad = grad_of_sum(loss, factors_.scale);
   losses_.push_back(loss.sum.detach());
   for (const auto& [name, metric] : loss.metrics) metrics_.add(name, metric);
 }

@@ -21,17 +21,20 @@ struct Counts {
   double weight = 0, targets = 0, tokens = 0, samples = 0, visual_tokens = 0;
 };
 
-/// The counts of the whole step, over the data axis.
+/// The counts of the whole step, over the data axis: of what is trained on.
 Counts counts_of_step(const data::StepBatches& batches, const Objective& objective,
                       const parallel::Mesh& mesh) {
   Counts counts;
   if (mesh.context().rank() == 0) {  // all ranks of that axis have the same batches
-    counts.targets = static_cast<double>(batches.num_targets);
-    counts.tokens = static_cast<double>(batches.num_tokens);
     for (const data::Batch& batch : batches.micro_batches) {
       counts.weight += objective.weight(batch);
       counts.samples += static_cast<double>(batch.num_samples);
-      for (const data::MediaSpan& span : batch.media)
+      // What is only compared with is not trained on.
+      const std::optional<data::Batch> part = objective.trained_part(batch);
+      const data::Batch& trained = part ? *part : batch;
+      counts.targets += static_cast<double>(trained.num_targets);
+      counts.tokens += static_cast<double>(trained.ids.size());
+      for (const data::MediaSpan& span : trained.media)
         counts.visual_tokens += static_cast<double>(span.count);
     }
   }
@@ -148,9 +151,9 @@ StepResult run_step(TrainState& state, const data::StepBatches& batches, const T
   result.num_samples = static_cast<int64_t>(counts.samples);
   result.num_visual_tokens = static_cast<int64_t>(counts.visual_tokens);
   if (!(counts.weight > 0)) {
-    throw DataError(
-        tr("[train] step {}: none of its {} tokens is a target", state.step + 1, result.num_tokens),
-        tr("check the masks: the banner shows a decoded example"));
+    throw DataError(tr("[train] step {}: none of its {} tokens is learnt from", state.step + 1,
+                       result.num_tokens),
+                    tr("check the masks: the banner shows a decoded example"));
   }
   result.lr = settings::learning_rate_at(schedule, state.optimizer->updates());
 

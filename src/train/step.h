@@ -41,7 +41,8 @@ struct StepResult {
   double grad_norm = 0;                   ///< before clipping
   double lr = 0;
   double loss_scale = 1;
-  int64_t num_tokens = 0, num_targets = 0, num_samples = 0;
+  int64_t num_tokens = 0, num_targets = 0;  ///< that are trained on
+  int64_t num_samples = 0;
   int64_t num_visual_tokens = 0;  ///< of num_tokens those that stand for pictures and videos
   double pixels_wait_s = 0;       ///< seconds in which this rank waited for pixels
   bool skipped = false;  ///< loss or gradient is not finite: parameters and moments are untouched
@@ -66,7 +67,8 @@ void require_finite(const TrainState& state);
 /// While the loss scale is searched for, an overflow asks for the step again (StepResult::repeats).
 /// Terms that layers add to the loss are in the gradient and in `metrics`, not in `loss`.
 /// Errors: DataError if the objective gives the whole step the weight 0; NumericError if gradients
-/// overflow at the smallest loss scale while the scale is searched for; what the model throws.
+/// overflow at the smallest loss scale while the scale is searched for; what the model and
+/// Objective::prepare throw.
 StepResult run_step(TrainState& state, const data::StepBatches& batches, const TrainConfig& config,
                     const settings::ScheduleConfig& schedule);
 

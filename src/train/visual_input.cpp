@@ -80,11 +80,11 @@ at::Tensor positions_3N(const arch::VisionConfig& vision, const data::Batch& bat
 
 /// The pixels of some pictures of the batch, of which all are made.
 at::Tensor pixels_of(const data::Batch& batch, const std::vector<size_t>& numbers,
-                     double* waited_s) {
+                     const PixelUse& use) {
   if (!batch.pixels) throw InternalError("[train] nobody has asked for the batch's pixels");
   double wait_s = 0;
-  const at::Tensor all = tensor_of(batch.pixels->take(&wait_s));
-  if (waited_s) *waited_s += wait_s;
+  const at::Tensor all = tensor_of(batch.pixels->take(&wait_s, use.again));
+  if (use.waited_s) *use.waited_s += wait_s;
   if (numbers.size() == batch.media.size()) return all;
   std::vector<at::Tensor> parts;
   int64_t row = 0;
@@ -144,7 +144,7 @@ models::PassSize size_of(const data::Batch& batch) {
 }
 
 void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64_t dropout_seed,
-                 int64_t chunk, models::ForwardInput& input, double* waited_s) {
+                 int64_t chunk, models::ForwardInput& input, const PixelUse& use) {
   if (batch.media.empty()) return;
   if (!model.config().vision) {
     throw ModelError(
@@ -165,7 +165,7 @@ void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64
     });
     visual += span.count;
   }
-  if (model.stage().begins_at(chunk)) visuals->pixels_PX = pixels_of(batch, numbers, waited_s);
+  if (model.stage().begins_at(chunk)) visuals->pixels_PX = pixels_of(batch, numbers, use);
   if (input.dropout_keys_N.defined())
     visuals->dropout_keys_P = patch_keys(batch, numbers, dropout_seed);
   input.visuals = visuals;

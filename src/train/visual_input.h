@@ -22,12 +22,18 @@ at::Tensor tensor_of(data::MediaPixels made);
 void require_fitting_processor(const arch::VisionConfig& vision,
                                const media::ImageProcessor& processor);
 
+/// How add_visuals takes a batch's pixels.
+struct PixelUse {
+  double* waited_s = nullptr;  ///< gets the seconds waited for them, added; may be nullptr
+  bool again = false;          ///< as data::PendingPixels::take
+};
+
 /// Gives `input` the pictures of `batch` and rotary positions in time, height and width, if the
 /// model has a vision tower and the batch pictures; otherwise leaves it as it is. Pixels are waited
-/// for where a pass begins in `chunk` of the model's stage; `waited_s`: the seconds are added to
-/// it. dropout_seed: 0: no dropout. Errors: DataError naming the row whose picture cannot be read;
-/// ModelError for pictures that the model's tower does not take.
+/// for where a pass begins in `chunk` of the model's stage. dropout_seed: 0: no dropout. Errors:
+/// DataError naming the row whose picture cannot be read; ModelError for pictures that the model's
+/// tower does not take.
 void add_visuals(const models::CausalLM& model, const data::Batch& batch, uint64_t dropout_seed,
-                 int64_t chunk, models::ForwardInput& input, double* waited_s = nullptr);
+                 int64_t chunk, models::ForwardInput& input, const PixelUse& use = {});
 
 }  // namespace danlu::train

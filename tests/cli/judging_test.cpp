@@ -55,8 +55,8 @@ TEST_F(Judging, WhatIsWrongWithALineIsSaidBeforeAModelIsRead) {
   expect_error(run(planned), 2, {"--num_generations 3", "4 answers"});
   EXPECT_FALSE(fs::exists(*this / "x"));
   // One answer each is enough where answers to all prompts are compared.
-  ok(with(grpo("plus",
-               {"--reward_funcs", "repetition", "--advantage_estimator", "reinforce_plus_plus"}),
+  ok(with(grpo("plus", {"--reward_funcs", "repetition", "--advantage_estimator",
+                        "reinforce_plus_plus_token"}),
           "--num_generations", "1"));
 }
 

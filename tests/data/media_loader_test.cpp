@@ -119,6 +119,28 @@ TEST(MediaLoader, WithoutWorkersNothingIsMadeAhead) {
   EXPECT_THAT(error_text<DataError>([&] { other->take(); }), HasSubstr("copy.png"));
 }
 
+TEST(MediaLoader, WhatIsAskedForAgainIsKeptWhereThereIsRoom) {
+  DANLU_REQUIRES_SHARED();
+  const TestDirectory directory;
+  MediaSpan span = rows_of("hf", directory)->get(0).media.at(0);
+  const std::string original = span.files[0].path;
+  const fs::path copy = directory / "copy.png";
+  for (const size_t workers : {size_t{0}, size_t{1}}) {
+    for (const int64_t room : {MediaLoader::kMaxBytes, int64_t{1}}) {
+      fs::copy_file(original, copy, fs::copy_options::overwrite_existing);
+      span.files[0].path = copy;
+      MediaLoader loader(golden_media_settings("hf"), workers, room);
+      const auto pending = loader.start({span});
+      const std::vector<float> first = values_of(pending->take(nullptr, /*again=*/true));
+      fs::remove(copy);
+      if (room > 1) {
+        EXPECT_EQ(values_of(pending->take()), first);
+      }
+      EXPECT_THAT(error_text<DataError>([&] { pending->take(); }), HasSubstr("copy.png"));
+    }
+  }
+}
+
 TEST(MediaLoader, ErrorsNameTheRowAndTheFile) {
   DANLU_REQUIRES_SHARED();
   const TestDirectory directory;

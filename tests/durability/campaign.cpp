@@ -60,7 +60,8 @@ void build_synced(const fs::path& store, const std::string& inode, const fs::pat
 /// Keys whose values a clock, the machine's load, the system or another key of this list decides.
 bool is_of_the_clock(const std::string& key) {
   static const std::set<std::string> kKeys = {
-      "elapsed_time", "remaining_time", "memory(GiB)", "train_speed(s/it)", "train_speed(iter/s)",
+      "elapsed_time", "remaining_time", "memory(GiB)", "host_memory(GiB)", "train_speed(s/it)",
+      "train_speed(iter/s)", "time/rollout", "time/judging", "time/logprobs", "time/critic",
       "tokens_per_second", "visual_tokens_per_second", "text_tokens_per_second",
       "samples_per_second", "mfu", "data_wait", "eval_runtime", "eval_samples_per_second",
       "eval_steps_per_second", "train_runtime", "train_samples_per_second",

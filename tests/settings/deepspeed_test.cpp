@@ -97,6 +97,22 @@ TEST_F(DeepSpeedFile, ArgsNameWhatTheFileSaid) {
   EXPECT_EQ(with("sft", {"--deepspeed", "default-zero2"}).args.at("lr_scheduler"), "WarmupDecayLR");
 }
 
+TEST_F(DeepSpeedFile, RatesOfPartsAreMultiplesOfTheFilesRate) {
+  const TrainConfig config = with(
+      "sft",
+      line(R"({"optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}})", {"--vit_lr", "1e-6"}));
+  EXPECT_DOUBLE_EQ(config.schedule.shape.lr, 2e-5);
+  EXPECT_DOUBLE_EQ(config.adamw.groups.rules.at(0).lr_scale, 0.05);
+}
+
+TEST_F(DeepSpeedFile, NoRateIsAMultipleOfNone) {
+  const std::string file = R"({"optimizer": {"type": "AdamW", "params": {"lr": 0}}})";
+  EXPECT_THAT(
+      refusal("sft", line(file, {"--vit_lr", "1e-5"})),
+      AllOf(HasSubstr("--vit_lr 1e-05: the run's rate is 0"), HasSubstr("--lr 1e-05, and freeze")));
+  EXPECT_EQ(with("sft", line(file, {"--vit_lr", "0"})).adamw.groups.rules.at(0).lr_scale, 1);
+}
+
 TEST_F(DeepSpeedFile, TheLossScaleStandsInTheHonouredList) {
   const Words words = line(R"({"fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 500,
                                "initial_scale_power": 32, "hysteresis": 3, "min_loss_scale": 2}})");

@@ -64,6 +64,7 @@ TEST_F(ReinforcementOptions, APartOfAStepIsSaidWhereAnswersToSeveralPromptsAreCo
   EXPECT_THAT(said({}), Not(is_said));
   EXPECT_THAT(said({"--scale_rewards", "none"}), Not(is_said));
   EXPECT_THAT(said({"--advantage_estimator", "rloo"}), Not(is_said));
+  EXPECT_THAT(said({"--advantage_estimator", "rloo", "--scale_rewards", "batch"}), is_said);
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--scale_rewards", "batch"},
         std::vector<std::string>{"--scale_rewards", "gdpo"},
@@ -93,6 +94,42 @@ TEST_F(ReinforcementOptions, AdaptersOfAReference) {
   EXPECT_THAT(notices("rlhf", grpo(std::vector<std::string>{"--beta", "0"} + adapters)),
               HasSubstr("--ref_adapters has no effect"));
   EXPECT_THAT(notices("sft", adapters), HasSubstr("--ref_adapters has no effect"));
+}
+
+TEST_F(ReinforcementOptions, WhatRewardsAreDividedByFollowsFromTheEstimator) {
+  const auto scale = [&](const std::string& estimator, const std::vector<std::string>& more = {}) {
+    const Reinforcement policy =
+        told(std::vector<std::string>{"--advantage_estimator", estimator} + more);
+    return std::make_pair(policy.advantage, policy.scale);
+  };
+  EXPECT_EQ(scale("grpo"), std::make_pair(Advantage::kGroup, RewardScale::kGroup));
+  EXPECT_EQ(scale("rloo"), std::make_pair(Advantage::kLeaveOut, RewardScale::kNone));
+  EXPECT_EQ(scale("reinforce_plus_plus"), std::make_pair(Advantage::kCentred, RewardScale::kBatch));
+  const std::vector<std::string> group = {"--scale_rewards", "group"};
+  EXPECT_EQ(scale("rloo", group).second, RewardScale::kGroup);
+  EXPECT_EQ(scale("reinforce_plus_plus", group).second, RewardScale::kGroup);
+  EXPECT_EQ(scale("reinforce_plus_plus_token").first, Advantage::kWhitened);
+  EXPECT_EQ(scale("reinforce_plus_plus", {"--profile", "mindspeed"}).first, Advantage::kWhitened);
+  for (const char* estimator : {"reinforce_plus_plus_token", "reinforce_plus_plus_baseline"})
+    EXPECT_THAT(
+        refusal("rlhf", grpo(group + std::vector<std::string>{"--advantage_estimator", estimator})),
+        HasSubstr("whitens over tokens, and divides by nothing else"));
+  // Runs of RLOO from before it could divide go on.
+  const auto identity = [&](const std::vector<std::string>& more) {
+    return objective_identity(
+        with("rlhf", grpo(std::vector<std::string>{"--advantage_estimator", "rloo"} + more))
+            .objective)["policy"];
+  };
+  EXPECT_EQ(identity({}).at("scale"), 0);
+  EXPECT_FALSE(identity({}).contains("leave_out_scale"));
+  EXPECT_NE(identity({}), identity(group));
+}
+
+TEST_F(ReinforcementOptions, ACriticThatLearnsNothingIsRefused) {
+  const std::vector<std::string> ppo = {"--rlhf_type", "ppo", "--reward_funcs", "accuracy"};
+  EXPECT_THAT(refusal("rlhf", ppo + std::vector<std::string>{"--critic_lr", "0"}),
+              HasSubstr("--critic_lr 0: a critic that learns nothing"));
+  EXPECT_EQ(with("rlhf", ppo).objective.policy.critic.lr, 0) << "the policy's";
 }
 
 TEST_F(ReinforcementOptions, WhereTheDistanceIs) {

@@ -20,10 +20,10 @@ class DrawnPixels : public data::PendingPixels {
   /// is_for_once: a second take(), for which a loader would decode them anew, fails.
   explicit DrawnPixels(std::vector<data::MediaSpan> spans, bool is_for_once = false)
       : spans_(std::move(spans)), is_for_once_(is_for_once) {}
-  data::MediaPixels take(double* wait_s = nullptr) override {
+  data::MediaPixels take(double* wait_s = nullptr, bool again = false) override {
     if (wait_s) *wait_s = 0;
     EXPECT_FALSE(is_taken_ && is_for_once_) << "pixels are taken twice";
-    is_taken_ = true;
+    is_taken_ = !again;
     data::MediaPixels made;
     made.patch_values = kTinyPatch;
     for (const data::MediaSpan& span : spans_) made.patches += span.grid.patches();

@@ -219,6 +219,23 @@ TEST(ExpertMeshes, ARankWithoutMicroBatchesTakesPartInPasses) {
   expect_numbers_of(one, got);
 }
 
+TEST(ExpertMeshes, ARuleMayNameAnExpertThatOneRankHas) {
+  for (const MeshShape& shape :
+       {MeshShape{.data = 2, .expert = 2}, MeshShape{.tensor = 2, .expert_dealers = 2},
+        MeshShape{.data = 2, .pipeline = 2, .expert = 2}}) {
+    on_ranks(shape, [](const Mesh& mesh) {
+      const Case c = expert_case("qwen2_moe", Tuning::kFull, {});
+      const TrainState state = state_of(c, mesh);
+      parallel::ParameterStore& store = models::keep(*state.model, config_of(c).keeping);
+      optim::AdamWConfig config;
+      config.groups.rules = {{"layers\\.0\\..*experts\\.0\\.", 0.1}};
+      EXPECT_NO_THROW(optim::AdamW(store, config));
+      config.groups.rules = {{"experts\\.99\\.", 0.1}};
+      EXPECT_THROW(optim::AdamW(store, config), UsageError);
+    });
+  }
+}
+
 TEST(ExpertMeshes, RoomForFewerTokensDropsSomeAndBiasesMove) {
   const auto metrics_of = [](Case c) { return train(c, {}, 3).metrics.back(); };
   Case c = expert_case("glm4_moe", Tuning::kFull, {});

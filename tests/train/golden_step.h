@@ -64,7 +64,7 @@ inline Found step_of(const models::CausalLM& policy, const Objective& objective,
       metrics[name].sum += metric.sum.item<double>();
       metrics[name].weight += metric.weight.item<double>();
     }
-    torch::autograd::backward({loss.sum}, {loss.scale});
+    torch::autograd::backward({loss.sum}, {grad_of_sum(loss, 1 / weight)});
   }
   found.metrics = values_of(metrics);
   EXPECT_EQ(found.metrics.size(), objective.metrics().size());

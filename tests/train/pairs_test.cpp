@@ -8,6 +8,7 @@
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -20,10 +21,34 @@
 #include "train/mesh.h"
 #include "train/report/metrics_log.h"
 #include "train/run.h"
+#include "train/segment_sums.h"
 
 namespace danlu::train {
 namespace mesh_test {
 namespace {
+
+TEST(SegmentSums, AreThoseOfALoopAndSoIsTheirGradient) {
+  const std::vector<int64_t> segments = {1, 0, 1, 1, 3};
+  const at::Tensor values =
+      at::tensor({0.5, 1.0, 2.0, 3.0, 0.25, 5.0, 6.0, 7.0, 8.0, 9.0}, at::kDouble)
+          .view({5, 2})
+          .requires_grad_(true);
+  const at::Tensor sums = sums_of_segments(values, at::tensor(segments, at::kLong), 4);
+  ASSERT_EQ(sums.sizes(), (at::IntArrayRef{4, 2}));
+  std::vector<double> expected(8);
+  for (size_t row = 0; row < segments.size(); ++row) {
+    for (size_t column = 0; column < 2; ++column)
+      expected[2 * static_cast<size_t>(segments[row]) + column] +=
+          values[static_cast<int64_t>(row)][static_cast<int64_t>(column)].item<double>();
+  }
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(sums.flatten()[static_cast<int64_t>(i)].item<double>(), expected[i]) << i;
+  const at::Tensor weights = at::tensor({1.0, 2.0, 3.0, 4.0}, at::kDouble).unsqueeze(1);
+  torch::autograd::backward({(sums * weights).sum()});
+  for (int64_t row = 0; row < 5; ++row)
+    EXPECT_EQ(values.grad()[row][1].item<double>(),
+              static_cast<double>(segments[static_cast<size_t>(row)] + 1));
+}
 
 /// A sample is two segments. Over pairs: -log sigmoid(beta (d - r)), where d is by how much the
 /// model has the first likelier than the second, and r the same without adapters.

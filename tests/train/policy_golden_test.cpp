@@ -131,7 +131,7 @@ TEST_P(GoldenPolicy, LossGradientsAndMetrics) {
       metrics[name].first += metric.sum.item<double>();
       metrics[name].second += metric.weight.item<double>();
     }
-    torch::autograd::backward({loss.sum}, {loss.scale});
+    torch::autograd::backward({loss.sum}, {grad_of_sum(loss, 1 / weight)});
   }
   const std::string name = variant.name;
   EXPECT_NEAR(sum / weight, read_tensor(*golden, name + ".loss").item<float>(), 2e-5);
@@ -326,6 +326,35 @@ TEST(Advantages, EqualScoresAreWorthNothingToTheBit) {
   }
   EXPECT_EQ(advantages({eight, 8}, std::vector<int64_t>(8, 2), Advantage::kWhitened, {}),
             std::vector<double>(8));
+}
+
+// By ms-swift's compute_advantages: REINFORCE++ divides by the deviation of centred rewards, RLOO
+// by that of rewards.
+TEST(Advantages, DeviationsOfReinforcePlusPlusAndRloo) {
+  const RewardGroups groups{{0.0, 1.0, 10.0, 12.0}, 2};
+  const std::vector<int64_t> tokens = {5, 1, 9, 2};
+  const auto of = [&](Advantage kind, RewardScale scale) {
+    return advantages(groups, tokens, kind, scale);
+  };
+  const std::vector<double> centred = {-0.5, 0.5, -1, 1}, left_out = {-1, 1, -2, 2};
+  const auto over = [](const std::vector<double>& values, const std::vector<double>& deviations) {
+    std::vector<double> result;
+    for (size_t i = 0; i < values.size(); ++i) result.push_back(values[i] / (deviations[i] + 1e-4));
+    return result;
+  };
+  const double of_centred = std::sqrt(2.5 / 3), first = std::sqrt(0.5), second = std::sqrt(2.0);
+  const double of_rewards = std::sqrt((5.75 * 5.75 + 4.75 * 4.75 + 4.25 * 4.25 + 6.25 * 6.25) / 3);
+  expect_near(of(Advantage::kCentred, RewardScale::kBatch),
+              over(centred, std::vector<double>(4, of_centred)));
+  expect_near(of(Advantage::kCentred, RewardScale::kGroup),
+              over(centred, {first, first, second, second}));
+  expect_near(of(Advantage::kCentred, RewardScale::kNone), centred);
+  expect_near(of(Advantage::kLeaveOut, RewardScale::kBatch),
+              over(left_out, std::vector<double>(4, of_rewards)));
+  expect_near(of(Advantage::kLeaveOut, RewardScale::kGroup),
+              over(left_out, {first, first, second, second}));
+  const RewardGroups some{{0.0, 1.0, std::nullopt, 12.0}, 2};
+  EXPECT_EQ(advantages(some, tokens, Advantage::kCentred, RewardScale::kBatch)[2], 0);
 }
 
 TEST(Advantages, WhereRulesAreComparedByThemselvesAGroupDiffersInAnyOfThem) {

@@ -12,6 +12,7 @@
 #include "train/objectives/policy.h"
 #include "train/objectives/value.h"
 #include "train/rollouts/token_worth.h"
+#include "train/start/begin_critic.h"
 #include "train/support.h"
 
 namespace danlu::train {
@@ -103,6 +104,20 @@ std::vector<data::Batch> batches_of(const Golden& golden) {
           data::make_batch({all.begin() + 3, all.end()})};
 }
 
+TEST(CriticSchedule, HasThePolicysShapeAndItsOwnPeak) {
+  const settings::ScheduleConfig policy{.lr = 2e-5, .min_lr = 2e-6, .start_lr = 1e-6};
+  EXPECT_EQ(critic_schedule(policy, 0).lr, 2e-5);
+  const settings::ScheduleConfig critic = critic_schedule(policy, 1e-5);
+  EXPECT_DOUBLE_EQ(critic.lr, 1e-5);
+  EXPECT_DOUBLE_EQ(critic.min_lr, 1e-6);
+  EXPECT_DOUBLE_EQ(critic.start_lr, 5e-7);
+  // A policy that does not learn.
+  const settings::ScheduleConfig alone = critic_schedule({.lr = 0}, 1e-5);
+  EXPECT_EQ(alone.lr, 1e-5);
+  EXPECT_EQ(alone.min_lr, 0);
+  EXPECT_EQ(alone.start_lr, 0);
+}
+
 struct Figures {
   double loss = 0;
   std::map<std::string, double> metrics;
@@ -124,7 +139,7 @@ Figures pass(const models::CausalLM& model, const Objective& objective,
       sums[name].first += metric.sum.item<double>();
       sums[name].second += metric.weight.item<double>();
     }
-    torch::autograd::backward({loss.sum}, {loss.scale});
+    torch::autograd::backward({loss.sum}, {grad_of_sum(loss, 1 / weight)});
   }
   for (const auto& [name, sum] : sums) figures.metrics[name] = sum.first / sum.second;
   return figures;

@@ -175,6 +175,30 @@ class ForEachMicroBatch : public Objective {
 };
 
 // So TheCutOfAStepMakesNoDifference would see it.
+TEST(Unpaired, CountsTheTokensThatItTrainsOn) {
+  Case c{"llama", "llama", Json::object()};
+  c.samples = two_answers(true);
+  c.objective_beside = [](std::shared_ptr<const FrozenModel> reference) {
+    return unpaired_objective({}, std::move(reference));
+  };
+  TrainState state = state_of(c, Mesh::single());
+  const data::StepBatches batches = batches_of(Mesh::single(), 0, {}, c.samples);
+  int64_t own = 0, all = 0;
+  for (const data::Batch& batch : batches.micro_batches) {
+    for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s) {
+      const int64_t tokens = batch.segment_starts[s + 1] - batch.segment_starts[s];
+      all += tokens;
+      if (s % 2 == 0) own += tokens;
+    }
+  }
+  ASSERT_LT(own, all);
+  const TrainConfig config = config_of(c);
+  const StepResult result = run_step(state, batches, config, config.schedule.shape);
+  EXPECT_EQ(result.num_tokens, own) << "not those that they are compared with";
+  EXPECT_EQ(state.tokens_seen, own);
+  EXPECT_LT(result.num_targets, batches.num_targets);
+}
+
 TEST(MeanOfMicroBatches, IsAnotherNumber) {
   for (const Mode& mode : modes()) {
     if (std::string(mode.name) != "rpo" && std::string(mode.name) != "kto") continue;

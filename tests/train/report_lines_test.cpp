@@ -1,13 +1,18 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "device/memory.h"
+#include "support/pretend_device.h"
 #include "train/report/console.h"
 #include "train/report/log_lines.h"
 #include "train/report/megatron_line.h"
 #include "train/report/shown_sample.h"
 #include "train/report/sparkline.h"
+#include "train/report/used_memory.h"
 
 namespace danlu::train::report_lines_test {
 
@@ -59,6 +64,37 @@ TEST(StepLine, LeavesOutWhatIsNotKnown) {
   EXPECT_THAT(line, HasSubstr("mem 42.1GiB"));
   EXPECT_FALSE(step_json(record).contains("token_acc"));
   EXPECT_FALSE(step_json(record).contains("mfu"));
+}
+
+TEST(StepLine, SaysWhatItsBatchesTookAndWhichMemory) {
+  StepRecord record = a_record();
+  EXPECT_FALSE(step_json(record).contains("host_memory(GiB)"));
+  record.times = {{"judging", 0.25}, {"rollout", 2}};
+  record.host_memory_bytes = 3ull << 30;
+  EXPECT_THAT(step_line(record), HasSubstr("  data 0.3%  judging 10.0%  rollout 80.0%  3h14m"));
+  const Json json = step_json(record);
+  EXPECT_EQ(json["time/rollout"], 2);
+  EXPECT_EQ(json["time/judging"], 0.25);
+  EXPECT_EQ(json["memory(GiB)"], 42.1);
+  EXPECT_EQ(json["host_memory(GiB)"], 3);
+  record.memory_bytes = 0;
+  EXPECT_THAT(step_line(record), Not(HasSubstr("mem ")));
+  EXPECT_FALSE(step_json(record).contains("memory(GiB)"));
+}
+
+TEST(UsedMemory, IsTheDevicesWhereTheModelIsOnOne) {
+  const at::Device device = danlu::test::pretend_device(1);
+  ASSERT_TRUE(device::count_memory(device));
+  device::reset_peak_memory(device);
+  const at::Tensor kept = at::empty({5000}, at::device(device));
+  const UsedMemory used = used_memory(device);
+  // What its allocator holds for the tensors, which is whole pieces.
+  const auto bytes = static_cast<uint64_t>(device::memory(device));
+  EXPECT_GE(used.bytes, bytes);
+  EXPECT_LT(used.bytes, bytes + (1u << 20));
+  EXPECT_GT(used.host_bytes, 1u << 20);
+  EXPECT_EQ(used_memory(at::kCPU).host_bytes, 0u);
+  EXPECT_GT(used_memory(at::kCPU).bytes, 1u << 20);
 }
 
 TEST(StepLine, CountsSkippedSteps) {

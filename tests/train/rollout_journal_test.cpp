@@ -200,6 +200,42 @@ TEST(RolloutJournal, AStreamThatWasKilledDrawsAndJudgesOnlyWhatIsMissing) {
   }
 }
 
+/// Judges no answer.
+class Silent : public Counting {
+ public:
+  using Counting::Counting;
+  std::vector<eval::Score> scores(std::span<const eval::Completion> all) const override {
+    return std::vector<eval::Score>(Counting::scores(all).size());
+  }
+};
+
+TEST(RolloutJournal, WhereOneRanksAnswersCannotBeJudgedNoneIsJudgedAgain) {
+  const danlu::test::TemporaryDirectory run;
+  std::array<int64_t, 2> judged{};
+  const auto roll_out = [&] {
+    judged = {};
+    parallel::run_local_ranks(2, [&](parallel::World& world) {
+      const Mesh mesh(world, {.data = 2});
+      TrainState state = state_of({"llama", "llama", Json::object()}, mesh);
+      RolloutSettings settings = settings_of(mesh.rank(), 2);
+      settings.run_directory = run / "";
+      settings.origin = "run";
+      RolloutParts parts = parts_of(*state.model, *state.links, told());
+      int64_t* count = &judged[static_cast<size_t>(mesh.rank())];
+      if (mesh.rank() == 0) {
+        parts.rewards = {std::make_shared<Counting>(count)};
+      } else {
+        parts.rewards = {std::make_shared<Silent>(count)};
+      }
+      RolloutStream(std::move(parts), settings, 0).next();
+    });
+  };
+  roll_out();
+  EXPECT_EQ(judged, (std::array<int64_t, 2>{4, 4}));
+  roll_out();
+  EXPECT_EQ(judged, (std::array<int64_t, 2>{0, 0}));
+}
+
 TEST(RolloutJournal, WhereOneRankHasLostItsScoresAllJudgeAgain) {
   const danlu::test::TemporaryDirectory run;
   std::array<int64_t, 2> judged{};

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 class RecordedPixels : public data::PendingPixels {
  public:
   explicit RecordedPixels(std::vector<at::Tensor> pictures) : pictures_(std::move(pictures)) {}
-  data::MediaPixels take(double* wait_s = nullptr) override {
+  data::MediaPixels take(double* wait_s = nullptr, bool = false) override {
     if (wait_s) *wait_s = 0;
     data::MediaPixels made;
     made.patch_values = pictures_.front().size(1);

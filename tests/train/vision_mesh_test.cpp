@@ -8,6 +8,7 @@
 #include "train/batch_input.h"
 #include "train/mesh.h"
 #include "train/mesh_cases.h"
+#include "train/objectives/distillation.h"
 #include "train/run_dir/progress.h"
 
 namespace danlu::train {
@@ -233,7 +234,7 @@ class SlowPixels : public danlu::test::DrawnPixels {
  public:
   static constexpr double kSeconds = 0.25;
   using DrawnPixels::DrawnPixels;
-  data::MediaPixels take(double* wait_s) override {
+  data::MediaPixels take(double* wait_s, bool = false) override {
     data::MediaPixels made = DrawnPixels::take();
     if (wait_s) *wait_s = kSeconds;
     return made;
@@ -260,6 +261,20 @@ TEST(VisionMesh, AStepTellsItsVisualTokensAndHowLongItWaitedForPixels) {
   window.add(result, 8, 0.5);
   EXPECT_DOUBLE_EQ(window.wait_s, 0.5 + result.pixels_wait_s);
   EXPECT_EQ(window.visual_tokens, visual);
+}
+
+TEST(VisionMesh, ATeacherLeavesPixelsToThePassThatLearns) {
+  Case c = seeing("qwen2_vl");
+  c.objective_beside = [](std::shared_ptr<const FrozenModel> teacher) {
+    return distillation_objective({}, std::move(teacher));
+  };
+  TrainState state = state_of(c, Mesh::single());
+  const TrainConfig config = config_of(c);
+  // Pixels that are taken for the last time twice fail.
+  const data::StepBatches batches = batches_of(Mesh::single(), 0, {2, 48}, c.samples);
+  const StepResult result = run_step(state, batches, config, config.schedule.shape);
+  EXPECT_GT(result.num_visual_tokens, 0);
+  EXPECT_GT(result.loss, 0);
 }
 
 /// Two rows of one name, as of two data sets, and one that comes again draw their own masks.

@@ -165,13 +165,13 @@ std::vector<OptionSpec> learning() {
        .default_text = "grpo",
        .help = "what an answer is worth beside the others to its prompt",
        .aliases = {"adv_estimator"},
-       .choices = {"grpo", "group_norm", "rloo", "reinforce_plus_plus",
+       .choices = {"grpo", "group_norm", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_token",
                    "reinforce_plus_plus_baseline"},
        .group = kLearning},
       {.name = "scale_rewards",
-       .default_text = "group",
        .help = "of grpo: rewards are divided by their deviation in the group, in the batch, or "
-               "not; gdpo: each reward by its own, then their sum by that of the batch",
+               "not; gdpo: each reward by its own, then their sum by that of the batch (default: "
+               "group; of rloo none, of reinforce_plus_plus batch)",
        .choices = {"group", "batch", "none", "gdpo", "true", "false"},
        .group = kLearning},
       {.name = "importance_sampling_level",

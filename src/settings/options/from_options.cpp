@@ -210,7 +210,7 @@ TrainConfig with_mesh(const Command& command, TrainConfig config) {
 TrainConfig with_optimizer(const Options& options, TrainConfig config) {
   config.precision = training_precision(options);
   config.schedule = schedule_from(options, config.tuner);
-  config.adamw = adamw_from(options, config.schedule.shape.lr);
+  config.adamw = adamw_from(options);
   config.loss_scale = loss_scale_from(options);
   config.max_grad_norm = options.get_float("max_grad_norm");
   config.noise_alpha = options.get_float("neftune_noise_alpha");
@@ -243,6 +243,8 @@ Read read_config(const std::string& verb, const Options& given, const RankPlace&
   auto [config, model] = read_parts({verb, options, place, is_planned});
   if (options.has_value("deepspeed"))
     config = with_deepspeed(options.get_string("deepspeed"), options, std::move(config));
+  // The rate of a DeepSpeed file is the run's.
+  config.adamw.groups.rules = group_rules_of(options, config.schedule.shape.lr);
   check_architecture_flags(options, model);
   if (!config.model.described.is_null() && config.tuner == Tuner::kLora) {
     throw UsageError(

@@ -37,6 +37,18 @@ std::vector<GroupRule> group_rules_from(const Json& rules) {
   return result;
 }
 
+/// A rate of some parameters as a multiple of the run's. Errors: UsageError where that is 0.
+double multiple_of(double rate, const Options& options, const std::string& name) {
+  const double wanted = options.get_float(name);
+  if (rate != 0) return wanted / rate;
+  if (wanted == 0) return 1;
+  throw UsageError(tr("[train] {} {:g}: the run's rate is 0, and every rate is a multiple of it",
+                      options.given_as(name), wanted),
+                   tr("--lr {:g}, and freeze what is not to learn: --freeze_llm, --freeze_vit, "
+                      "--freeze_aligner",
+                      wanted));
+}
+
 /// What flags of other systems say of the rates of some parameters.
 std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
   std::vector<GroupRule> rules;
@@ -46,7 +58,7 @@ std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
   for (const auto& [name, part] :
        {std::pair{"vit_lr", "visual\\.(?!merger)"}, std::pair{"aligner_lr", "visual\\.merger"}}) {
     if (!options.has_value(name)) continue;
-    const double scale = options.get_float(name) / rate;
+    const double scale = multiple_of(rate, options, name);
     const std::string flag = options.given_as(name);
     rules.push_back({part, scale, -1, flag});
     if (is_plus) rules.push_back({std::string(part) + ".*lora_B", scale * ratio, -1, flag, true});
@@ -56,18 +68,22 @@ std::vector<GroupRule> rates_by_part(const Options& options, double rate) {
 
 }  // namespace
 
-AdamWConfig adamw_from(const Options& options, double rate) {
+AdamWConfig adamw_from(const Options& options) {
   AdamWConfig adamw;
   adamw.beta1 = options.get_float("adam_beta1");
   adamw.beta2 = options.get_float("adam_beta2");
   adamw.eps = options.get_float("adam_epsilon");
   adamw.groups.weight_decay = options.get_float("weight_decay");
   adamw.groups.decay_rule = decay_rule_from_name(options.get_string("weight_decay_on"));
-  adamw.groups.rules = rates_by_part(options, rate);
-  if (!options.has_value("param_groups")) return adamw;
-  for (GroupRule& rule : group_rules_from(options.get_json("param_groups")))
-    adamw.groups.rules.push_back(std::move(rule));
   return adamw;
+}
+
+std::vector<GroupRule> group_rules_of(const Options& options, double rate) {
+  std::vector<GroupRule> rules = rates_by_part(options, rate);
+  if (!options.has_value("param_groups")) return rules;
+  for (GroupRule& rule : group_rules_from(options.get_json("param_groups")))
+    rules.push_back(std::move(rule));
+  return rules;
 }
 
 }  // namespace danlu::settings

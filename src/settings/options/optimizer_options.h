@@ -1,12 +1,16 @@
 // settings/options/optimizer_options.h: the optimizer and its parameter groups.
 #pragma once
+#include <vector>
+
 #include "base/options.h"
 #include "settings/optimizer.h"
 
 namespace danlu::settings {
 
-/// rate: of parameters that no flag names, above 0. Errors: UsageError for --param_groups that is
-/// no list of rules.
-AdamWConfig adamw_from(const Options& options, double rate);
+/// Without rules for groups of parameters.
+AdamWConfig adamw_from(const Options& options);
+/// rate: of parameters that no flag names, in its last form. Errors: UsageError for --param_groups
+/// that is no list of rules, and for the rate of a part where `rate` is 0.
+std::vector<GroupRule> group_rules_of(const Options& options, double rate);
 
 }  // namespace danlu::settings

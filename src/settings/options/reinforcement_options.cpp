@@ -87,6 +87,11 @@ void take_critic(const Options& options, Critic& critic) {
   critic.clip = options.get_float("cliprange_value");
   critic.weight = options.get_float("vf_coef");
   critic.lr = options.get_float_or("critic_lr", 0);
+  if (critic.lr == 0 && options.has_value("critic_lr")) {
+    throw UsageError(tr("[train] {} 0: a critic that learns nothing expects nothing",
+                        options.given_as("critic_lr")),
+                     tr("leave it out: the critic then learns at --lr"));
+  }
   // MindSpeed-LLM's, and that of TRL and ms-swift.
   critic.kl = options.get_float_or("kl_beta", is_of_mindspeed(options) ? 0.3 : 0.05);
   critic.missing_end_penalty = options.get_float("missing_eos_penalty");
@@ -96,11 +101,12 @@ void take_critic(const Options& options, Critic& critic) {
 /// Errors: UsageError where answers are compared with others to their prompt and there are none.
 void require_others(const Options& options, const Reinforcement& told) {
   if (told.answers > 1 || told.advantage == Advantage::kWhitened) return;
-  throw UsageError(tr("[train] {} 1: an answer is worth what it has beyond the others to its "
-                      "prompt, so nothing would be learnt from one alone",
-                      options.given_as("num_generations")),
-                   tr("--num_generations 8; --advantage_estimator reinforce_plus_plus compares "
-                      "answers to all prompts"));
+  throw UsageError(
+      tr("[train] {} 1: an answer is worth what it has beyond the others to its "
+         "prompt, so nothing would be learnt from one alone",
+         options.given_as("num_generations")),
+      tr("--num_generations 8; --advantage_estimator reinforce_plus_plus_token compares "
+         "answers to all prompts"));
 }
 
 /// DAPO's dynamic sampling. Errors: UsageError where an answer has none to differ from.
@@ -160,8 +166,9 @@ void take_sampling(const Options& options, Reinforcement& told) {
 /// Where the distance to the reference is: in the loss, or in the rewards of answers. ms-swift's
 /// and TRL's RLOO and REINFORCE++ have it there. Errors: UsageError where there is no one reward.
 void take_distance(const Options& options, Reinforcement& told) {
-  const bool by_default =
-      told.advantage == Advantage::kLeaveOut || told.advantage == Advantage::kWhitened;
+  const bool by_default = told.advantage == Advantage::kLeaveOut ||
+                          told.advantage == Advantage::kWhitened ||
+                          told.advantage == Advantage::kCentred;
   if (!options.get_bool_or("kl_in_reward", by_default)) return;
   if (told.scale == RewardScale::kEachRule) {
     throw UsageError(tr("[train] {}: gdpo has no one reward from which the distance is taken",
@@ -171,15 +178,27 @@ void take_distance(const Options& options, Reinforcement& told) {
   told.reward_kl = std::exchange(told.loss.kl, 0);
 }
 
-Advantage advantage_from(const std::string& name) {
+/// One name, two estimators: ms-swift's, and verl's, which lines of MindSpeed's profile keep.
+Advantage advantage_from(const Options& options) {
+  const std::string name = options.get_string("advantage_estimator");
   if (name == "rloo") return Advantage::kLeaveOut;
-  if (name == "reinforce_plus_plus") return Advantage::kWhitened;
+  if (name == "reinforce_plus_plus")
+    return is_of_mindspeed(options) ? Advantage::kWhitened : Advantage::kCentred;
+  if (name == "reinforce_plus_plus_token") return Advantage::kWhitened;
   if (name == "reinforce_plus_plus_baseline") return Advantage::kBaselined;
   return Advantage::kGroup;
 }
 
-/// Errors: UsageError where the estimator divides by no deviation of a rule.
-void require_rules(const Options& options, const Reinforcement& told) {
+/// Errors: UsageError where the estimator divides by no deviation, or by none of a rule.
+void require_scalable(const Options& options, const Reinforcement& told) {
+  if (!told.scales_rewards() && options.has_value("scale_rewards")) {
+    throw UsageError(
+        tr("[train] {} {}: {} {} whitens over tokens, and divides by nothing else",
+           options.given_as("scale_rewards"), options.get_string("scale_rewards"),
+           options.given_as("advantage_estimator"), options.get_string("advantage_estimator")),
+        tr("leave {} out, or take --advantage_estimator reinforce_plus_plus",
+           options.given_as("scale_rewards")));
+  }
   if (told.scale != RewardScale::kEachRule || told.advantage == Advantage::kGroup) return;
   throw UsageError(
       tr("[train] {} gdpo: {} {} does not scale rule by rule", options.given_as("scale_rewards"),
@@ -187,7 +206,15 @@ void require_rules(const Options& options, const Reinforcement& told) {
       tr("gdpo goes with --advantage_estimator grpo"));
 }
 
-RewardScale scale_from(const std::string& name) {
+/// Where nothing is said, as ms-swift has it.
+RewardScale default_scale(Advantage advantage) {
+  if (advantage == Advantage::kLeaveOut) return RewardScale::kNone;
+  return advantage == Advantage::kCentred ? RewardScale::kBatch : RewardScale::kGroup;
+}
+
+RewardScale scale_from(const Options& options, Advantage advantage) {
+  if (!options.has_value("scale_rewards")) return default_scale(advantage);
+  const std::string name = options.get_string("scale_rewards");
   if (name == "batch") return RewardScale::kBatch;
   if (name == "gdpo") return RewardScale::kEachRule;
   return name == "none" || name == "false" ? RewardScale::kNone : RewardScale::kGroup;
@@ -324,9 +351,9 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
     take_critic(options, told.critic);
   } else {
     take_loss(options, told.loss);
-    told.advantage = advantage_from(options.get_string("advantage_estimator"));
-    told.scale = scale_from(options.get_string("scale_rewards"));
-    require_rules(options, told);
+    told.advantage = advantage_from(options);
+    told.scale = scale_from(options, told.advantage);
+    require_scalable(options, told);
     take_distance(options, told);
   }
   told.answers = options.get_int_or("num_generations", has_critic ? 1 : 8);

@@ -77,7 +77,7 @@ class Classes : public Objective {
   }
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
-                double scale) const override {
+                double) const override {
     const at::Tensor numbers_SL = segment_numbers(policy, hidden_nH, input, batch);
     const at::Tensor labels =
         device::sent(at::tensor(batch.segment_labels, at::TensorOptions(at::kFloat))
@@ -88,7 +88,7 @@ class Classes : public Objective {
                           : config_.problem == LabelProblem::kClasses
                               ? of_classes(numbers_SL, labels)
                               : of_one_class(numbers_SL, labels);
-    return loss_of_whole_segments(policy.mesh(), judged.sum, scale, judged.metrics);
+    return loss_of_whole_segments(policy.mesh(), judged.sum, judged.metrics);
   }
 
  private:

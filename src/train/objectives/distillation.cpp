@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <utility>
@@ -41,7 +40,7 @@ class Distillation : public Objective {
     const OwnParts parts(passes.stage().mesh(), whole);
     ask_reference(teacher_.get(), passes, [&](const ForwardPasses& of, bool) {
       // The hidden states are kept, and not the logits, which are a vocabulary for each token.
-      of.run(parts.batches(), {},
+      of.run(parts.batches(), {.again = true},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput&) {
                columns[i][kTeacherHidden] =
                    head_->rows(hidden_nH, TargetRows(*parts.batches()[i]).rows_M);
@@ -52,7 +51,7 @@ class Distillation : public Objective {
 
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
-                double scale) const override {
+                double) const override {
     const TargetRows targets(batch);
     // The backward asks once more.
     const auto of_teacher = [head = head_, rows_MH = columns.at(kTeacherHidden)](
@@ -76,7 +75,6 @@ class Distillation : public Objective {
       loss.metrics[kSftLoss] = {sft_loss.detach(), count};
       loss.sum = loss.sum + sft_loss * config_.sft_alpha;
     }
-    loss.scale = at::ones({}, loss.sum.options()) * scale;
     return loss;
   }
 

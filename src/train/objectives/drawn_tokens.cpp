@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <vector>
@@ -13,6 +12,7 @@
 #include "device/sent.h"
 #include "ops/pointwise.h"
 #include "parallel/region.h"
+#include "train/segment_sums.h"
 
 namespace danlu::train {
 
@@ -56,8 +56,7 @@ at::Tensor DrawnTokens::needed_column(const data::Batch& batch, const char* name
 }
 
 at::Tensor DrawnTokens::part_of_means(const at::Tensor& values_M) const {
-  return at::zeros(counts_S.sizes(), values_M.options()).index_add(0, answer_M, values_M) /
-         counts_S;
+  return sums_of_segments(values_M, answer_M, counts_S.numel()) / counts_S;
 }
 
 at::Tensor DrawnTokens::means_of_answers(const at::Tensor& values_M) const {

@@ -88,12 +88,11 @@ std::vector<double> sums_of_step(const parallel::Mesh& mesh, std::vector<double>
   return numbers;
 }
 
-Loss loss_of_whole_segments(const parallel::Mesh& mesh, const at::Tensor& sum, double scale,
+Loss loss_of_whole_segments(const parallel::Mesh& mesh, const at::Tensor& sum,
                             const std::map<std::string, PassMetric>& metrics) {
   const bool is_first = mesh.context().rank() == 0;
   Loss loss;
   loss.sum = is_first ? sum : sum - sum.detach();
-  loss.scale = at::ones({}, sum.options()) * scale;
   const double counts = is_first ? 1 : 0;
   for (const auto& [name, metric] : metrics)
     loss.metrics[name] = {metric.sum.detach() * counts, metric.weight * counts};

@@ -34,7 +34,7 @@ PassMetric mean_of_pairs(const at::Tensor& values_P);
 
 /// The loss `sum` of whole segments, which every rank of the context axis has, as Loss wants it.
 /// metrics: sums and weights, of which the axis' first rank gives its own and the others 0.
-Loss loss_of_whole_segments(const parallel::Mesh& mesh, const at::Tensor& sum, double scale,
+Loss loss_of_whole_segments(const parallel::Mesh& mesh, const at::Tensor& sum,
                             const std::map<std::string, PassMetric>& metrics);
 
 }  // namespace danlu::train

@@ -5,13 +5,13 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/minimum.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <utility>
 
 #include "base/error.h"
 #include "device/sent.h"
+#include "parallel/agree.h"
 #include "train/batch_input.h"
 #include "train/objectives/drawn_tokens.h"
 
@@ -54,7 +54,7 @@ class Policy : public Objective {
   std::vector<Columns> prepare(const ForwardPasses& passes,
                                const std::vector<const data::Batch*>& batches) const override {
     std::vector<Columns> columns(batches.size());
-    if (settings_.kl == 0 || has_column(batches)) return columns;
+    if (settings_.kl == 0 || is_known(passes.stage().mesh(), batches)) return columns;
     const OwnParts parts(passes.stage().mesh(), batches);
     ask_reference(reference_.get(), passes, [&](const ForwardPasses& of, bool adapters) {
       of.run(parts.batches(), {.adapters = adapters},
@@ -72,7 +72,7 @@ class Policy : public Objective {
 
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns& columns,
-                double scale) const override {
+                double) const override {
     const parallel::Context& context = policy.mesh().context();
     const DrawnTokens drawn(batch, hidden_nH.device(), context.all());
     const ops::TokenLogprobs found =
@@ -106,7 +106,6 @@ class Policy : public Objective {
       loss.metrics[kKl] = {kl_M.detach().sum(), count};
     }
     loss.sum = settings_.mean == LossMean::kRows ? drawn.part_of_means(loss_M).sum() : loss_M.sum();
-    loss.scale = at::ones({}, loss.sum.options()) * scale;
     loss.metrics[kEntropy] = {found.entropies_M.to(at::kDouble).sum(), count};
     // Every rank of the context axis has the same answers.
     const int64_t answers = context.rank() == 0 ? num_answers(batch) : 0;
@@ -115,8 +114,11 @@ class Policy : public Objective {
   }
 
  private:
-  static bool has_column(const std::vector<const data::Batch*>& batches) {
-    return !batches.empty() && batches.front()->token_columns.count(kReferenceColumn) > 0;
+  /// Whether batches have the column: a rank without batches asks the others. Collective.
+  static bool is_known(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& batches) {
+    const bool has_column =
+        !batches.empty() && batches.front()->token_columns.count(kReferenceColumn) > 0;
+    return parallel::largest_of(mesh.batch_ranks(), has_column ? 1 : 0) == 1;
   }
   /// Shares of tokens, or of answers where the ratio is theirs.
   void add_clipped(const DrawnTokens& drawn, const at::Tensor& ratio_M,

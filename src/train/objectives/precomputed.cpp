@@ -36,7 +36,7 @@ class KnownSamples : public data::SampleSource {
   SegmentLogprobs logprobs_;
 };
 
-/// Samples [begin, end) of this rank as batches. ends: of each batch's samples, their segments.
+/// Samples [begin, end) of this rank as batches. segments: of each sample of each batch, how many.
 struct Group {
   std::vector<data::Batch> batches;
   std::vector<std::vector<size_t>> segments;

@@ -183,7 +183,7 @@ PassMetrics Preference::figures(const Answers& sums_P, const Answers& ratios_P,
 
 Loss Preference::evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                           const models::ForwardInput& input, const data::Batch& batch,
-                          const Columns& columns, double scale) const {
+                          const Columns& columns, double) const {
   std::vector<int64_t> prompts(batch.targets.size(), kIgnoreLabel);
   if (takes_prompts()) {
     const at::Tensor& column = columns.at("prompts");
@@ -212,7 +212,7 @@ Loss Preference::evaluate(const models::CausalLM& policy, const at::Tensor& hidd
     loss = loss - config_.likelihood_weight * pairs_of_token * likelihood;
     metrics["nll_loss"] = {-likelihood.detach(), tokens};
   }
-  return loss_of_whole_segments(policy.mesh(), loss, scale, metrics);
+  return loss_of_whole_segments(policy.mesh(), loss, metrics);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ JudgedSteps ProcessReward::steps_of(const data::Batch& batch) const {
 
 Loss ProcessReward::evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                              const models::ForwardInput& input, const data::Batch& batch,
-                             const Columns&, double scale) const {
+                             const Columns&, double) const {
   const JudgedSteps steps = steps_of(batch);
   const at::TensorOptions on_host(at::kLong);
   const auto num_steps = static_cast<int64_t>(steps.right.size());
@@ -104,8 +104,7 @@ Loss ProcessReward::evaluate(const models::CausalLM& policy, const at::Tensor& h
     sum = -scores_SC.gather(1, right_S.unsqueeze(1)).sum();
     num_right = (scores_SC.detach().argmax(1) == right_S).sum();
   }
-  const at::Tensor scale_of_sum = at::ones({}, sum.options()) * scale;
-  return {sum, scale_of_sum, {{"acc", {num_right, at::scalar_tensor(num_steps, at::kLong)}}}};
+  return {sum, {}, {{"acc", {num_right, at::scalar_tensor(num_steps, at::kLong)}}}};
 }
 
 class StepClasses : public StepObjective {
@@ -114,7 +113,7 @@ class StepClasses : public StepObjective {
 
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
-                double scale) const override {
+                double) const override {
     std::vector<int64_t> rows, classes;
     for (size_t i = 0; i < batch.targets.size(); ++i) {
       if (batch.targets[i] == kIgnoreLabel) continue;
@@ -127,9 +126,7 @@ class StepClasses : public StepObjective {
     const at::Tensor right_S = device::sent(at::tensor(classes, on_host), scores_SC.device());
     const at::Tensor sum = -scores_SC.gather(1, right_S.unsqueeze(1)).sum();
     const at::Tensor num_right = (scores_SC.detach().argmax(1) == right_S).sum();
-    return {sum,
-            at::ones({}, sum.options()) * scale,
-            {{"acc", {num_right, at::scalar_tensor(std::ssize(rows), at::kLong)}}}};
+    return {sum, {}, {{"acc", {num_right, at::scalar_tensor(std::ssize(rows), at::kLong)}}}};
   }
 
  private:

@@ -5,12 +5,12 @@
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <utility>
 
 #include "device/sent.h"
 #include "train/objectives/pairs.h"
+#include "train/segment_sums.h"
 
 namespace danlu::train {
 namespace {
@@ -48,7 +48,7 @@ class Reward : public Objective {
   }
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
-                double scale) const override {
+                double) const override {
     const at::Tensor scores_P2 = segment_scores(policy, hidden_nH, input, batch).view({-1, 2});
     const at::Tensor chosen_P = scores_P2.select(1, 0), rejected_P = scores_P2.select(1, 1);
     const at::Tensor lead_P = chosen_P - rejected_P;
@@ -61,7 +61,7 @@ class Reward : public Objective {
     at::Tensor loss = -at::log_sigmoid(asked_P).sum();
     if (config_.centring > 0)
       loss = loss + config_.centring * (chosen_P + rejected_P).square().sum();
-    return loss_of_whole_segments(policy.mesh(), loss, scale,
+    return loss_of_whole_segments(policy.mesh(), loss,
                                   {{"accuracy", mean_of_pairs((lead_P > 0).to(at::kDouble))},
                                    {"margin", mean_of_pairs(lead_P)},
                                    {"mean_reward", mean_of_pairs((chosen_P + rejected_P) / 2)},
@@ -87,9 +87,8 @@ at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidd
   const at::Tensor scores_ML =
       model.scores(hidden_nH, input, at::tensor(rows, options)).to(at::kDouble);
   const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
-  const at::Tensor own =
-      at::zeros({num_segments, scores_ML.size(1)}, scores_ML.options())
-          .index_add(0, device::sent(at::tensor(segments, options), scores_ML.device()), scores_ML);
+  const at::Tensor own = sums_of_segments(
+      scores_ML, device::sent(at::tensor(segments, options), scores_ML.device()), num_segments);
   return parallel::Region(model.mesh().context().all(), /*sequence=*/false).leave(own);
 }
 

@@ -81,7 +81,7 @@ std::vector<Columns> Unpaired::prepare(const ForwardPasses& passes,
 
 Loss Unpaired::evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                         const models::ForwardInput& input, const data::Batch& batch,
-                        const Columns& columns, double scale) const {
+                        const Columns& columns, double) const {
   const at::Tensor logps_S = segment_logprobs(policy, hidden_nH, input, batch);
   const at::Tensor ratio_S = logps_S - columns.at("reference");
   const double z = columns.at("drift").item<double>();
@@ -96,7 +96,7 @@ Loss Unpaired::evaluate(const models::CausalLM& policy, const at::Tensor& hidden
   const at::Tensor num_liked = liked_S.sum(), num_disliked = disliked_S.sum();
   const at::Tensor all = num_liked + num_disliked;
   return loss_of_whole_segments(
-      policy.mesh(), losses_S.sum(), scale,
+      policy.mesh(), losses_S.sum(),
       {{"rewards/chosen", {(rewards_S * liked_S).sum(), num_liked}},
        {"rewards/rejected", {(rewards_S * disliked_S).sum(), num_disliked}},
        {"logps/chosen", {(shown_S * liked_S).sum(), num_liked}},

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 
 namespace danlu::train {
@@ -21,7 +20,7 @@ class Value : public Objective {
   }
   Loss evaluate(const models::CausalLM& critic, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
-                double scale) const override {
+                double) const override {
     const DrawnTokens drawn(batch, hidden_nH.device());
     const at::Tensor value_M = token_values(critic, hidden_nH, input, drawn.rows_M),
                      return_M = drawn.needed_column(batch, kReturnColumn),
@@ -33,7 +32,6 @@ class Value : public Objective {
     const at::Tensor count = at::scalar_tensor(drawn.rows_M.numel(), at::kLong);
     Loss loss;
     loss.sum = sum * weight_;
-    loss.scale = at::ones({}, loss.sum.options()) * scale;
     loss.metrics[kLoss] = {sum.detach(), count};
     loss.metrics[kClippedValues] = {(clipped_M > free_M).to(at::kDouble).sum(), count};
     return loss;

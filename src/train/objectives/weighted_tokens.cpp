@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include "train/objectives/target_rows.h"
@@ -18,14 +17,13 @@ class WeightedTokens : public Objective {
   }
   Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                 const models::ForwardInput& input, const data::Batch& batch, const Columns&,
-                double scale) const override {
+                double) const override {
     const TargetRows targets(batch);
     const ops::TokenLogprobs found =
         policy.token_logprobs(hidden_nH, input, targets.rows_M, targets.ids_M);
     const at::Tensor logprobs_M = found.logprobs_M.to(at::kDouble);
     Loss loss;
     loss.sum = -(logprobs_M.detach().exp() * logprobs_M).sum();
-    loss.scale = at::ones({}, loss.sum.options()) * scale;
     loss.metrics["token_acc"] = {found.is_largest_M.to(at::kLong).sum(),
                                  at::scalar_tensor(targets.rows_M.numel(), at::kLong)};
     return loss;

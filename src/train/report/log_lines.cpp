@@ -51,6 +51,14 @@ std::string whole_count(double number) {
   return format_count(static_cast<uint64_t>(std::max(0.0, number) + 0.5));
 }
 
+/// "  mem 42.1/64.0GiB"; "" where nobody counts it.
+std::string memory_text(const StepRecord& r, uint64_t limit_bytes) {
+  if (r.memory_bytes == 0) return "";
+  std::string text = fmt::format("  mem {:.1f}", static_cast<double>(r.memory_bytes) / kGiB);
+  if (limit_bytes > 0) text += fmt::format("/{:.1f}", static_cast<double>(limit_bytes) / kGiB);
+  return text + "GiB";
+}
+
 std::string fraction(int64_t step, int64_t total) { return fmt::format("{}/{}", step, total); }
 
 }  // namespace
@@ -78,7 +86,10 @@ Json step_json(const StepRecord& r) {
   json["percentage"] = fmt::format("{:.2f}%", percent_done(r));
   json["elapsed_time"] = spelled_duration(r.elapsed_s);
   json["remaining_time"] = spelled_duration(r.remaining_s);
-  json["memory(GiB)"] = rounded(static_cast<double>(r.memory_bytes) / kGiB, 2);
+  if (r.memory_bytes > 0)
+    json["memory(GiB)"] = rounded(static_cast<double>(r.memory_bytes) / kGiB, 2);
+  if (r.host_memory_bytes > 0)
+    json["host_memory(GiB)"] = rounded(static_cast<double>(r.host_memory_bytes) / kGiB, 2);
   json["train_speed(s/it)"] = rounded(r.step_s, 6);
   json["train_speed(iter/s)"] = r.step_s > 0 ? rounded(1.0 / r.step_s, 6) : 0.0;
   json["tokens_per_second"] = rounded(r.tokens_per_s, 2);
@@ -89,6 +100,7 @@ Json step_json(const StepRecord& r) {
   json["samples_per_second"] = rounded(r.samples_per_s, 4);
   if (r.mfu >= 0) json["mfu"] = rounded(r.mfu, 6);
   json["data_wait"] = rounded(r.data_wait, 6);
+  for (const auto& [name, seconds] : r.times) json["time/" + name] = rounded(seconds, 6);
   if (r.loss_scale != 1) json["loss_scale"] = r.loss_scale;
   if (r.skipped_steps > 0) json["skipped_steps"] = r.skipped_steps;
   return json;
@@ -126,10 +138,8 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
                                      : tr("  gnorm skipped");
   line += fmt::format("  lr {:.3g}", r.lr);
   if (r.loss_scale != 1) line += fmt::format("  scale {:g}", r.loss_scale);
-  line += fmt::format("  mem {:.1f}", static_cast<double>(r.memory_bytes) / kGiB);
-  if (memory_limit_bytes > 0)
-    line += fmt::format("/{:.1f}", static_cast<double>(memory_limit_bytes) / kGiB);
-  line += fmt::format("GiB  {} tok/s", whole_count(r.tokens_per_s));
+  line += memory_text(r, memory_limit_bytes);
+  line += fmt::format("  {} tok/s", whole_count(r.tokens_per_s));
   if (num_devices > 1)
     line +=
         fmt::format(" ({}/dev)", whole_count(r.tokens_per_s / static_cast<double>(num_devices)));
@@ -138,8 +148,10 @@ std::string step_line(const StepRecord& r, uint64_t memory_limit_bytes, int64_t 
                whole_count(r.tokens_per_s - r.visual_tokens_per_s));
   }
   if (r.mfu >= 0) line += fmt::format("  mfu {:.1f}%", 100 * r.mfu);
-  line += fmt::format("  data {:.1f}%  {}<{}", 100 * r.data_wait, format_duration(r.elapsed_s),
-                      format_duration(r.remaining_s));
+  line += fmt::format("  data {:.1f}%", 100 * r.data_wait);
+  for (const auto& [name, seconds] : r.times)
+    line += fmt::format("  {} {:.1f}%", name, r.step_s > 0 ? 100 * seconds / r.step_s : 0.0);
+  line += fmt::format("  {}<{}", format_duration(r.elapsed_s), format_duration(r.remaining_s));
   if (r.skipped_steps > 0) line += tr("  skipped {}", r.skipped_steps);
   return line;
 }

@@ -109,6 +109,15 @@ std::vector<double> whitened_over_tokens(const RewardGroups& groups,
   return result;
 }
 
+/// Values of the answers that were judged, as rewards of the same groups.
+RewardGroups as_rewards(const RewardGroups& groups, const std::vector<double>& values) {
+  RewardGroups result = groups;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (result.rewards[i]) result.rewards[i] = values[i];
+  }
+  return result;
+}
+
 std::vector<double> plain(const RewardGroups& groups) {
   std::vector<double> result;
   for (const auto& reward : groups.rewards) result.push_back(reward.value_or(0));
@@ -167,6 +176,10 @@ std::vector<double> advantages(const RewardGroups& groups, std::span<const int64
   switch (kind) {
     case settings::Advantage::kLeaveOut:
       leave_out(groups, values);
+      divide(groups, scale, values);
+      break;
+    case settings::Advantage::kCentred:
+      divide(as_rewards(groups, values), scale, values);
       break;
     case settings::Advantage::kBaselined:
       return whitened_over_tokens(groups, tokens, values);

@@ -33,8 +33,9 @@ std::vector<bool> groups_that_differ(const std::vector<std::vector<std::optional
                                      const settings::Reinforcement& told);
 
 /// One number for each answer; 0 for those that were not judged. tokens: of each answer, which
-/// whitening counts. Deviations are those of samples (n - 1), and 1e-4 is added to them.
-/// Source: TRL, verl. REQUIRES: as many tokens as rewards, and whole groups.
+/// whitening counts. Deviations are those of samples (n - 1), and 1e-4 is added to them. kWhitened
+/// and kBaselined do not read `scale`. Source: TRL, verl; kCentred and a scaled kLeaveOut:
+/// ms-swift. REQUIRES: as many tokens as rewards, and whole groups.
 std::vector<double> advantages(const RewardGroups& groups, std::span<const int64_t> tokens,
                                settings::Advantage kind, settings::RewardScale scale);
 

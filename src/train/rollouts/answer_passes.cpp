@@ -41,11 +41,12 @@ std::vector<float> numbers_of(const at::Tensor& of_device) {
 }
 
 /// Gives every rank of the pipeline and of the context axis the numbers of all tokens, of which
-/// each has some and 0 for the others.
+/// each has some and 0 for the others; on the tensor axis those of its first rank.
 void sum_over_parts(const models::CausalLM& model, std::vector<float> DrawnAnswer::* into,
                     std::vector<DrawnAnswer>& answers) {
   const parallel::Group &context = model.mesh().context().all(), &stages = model.mesh().pipeline();
-  if (context.is_alone() && stages.is_alone()) return;
+  const parallel::Group& tensor = model.mesh().tensor();
+  if (context.is_alone() && stages.is_alone() && tensor.is_alone()) return;
   std::vector<float> all;
   for (const DrawnAnswer& answer : answers)
     all.insert(all.end(), (answer.*into).begin(), (answer.*into).end());
@@ -53,6 +54,7 @@ void sum_over_parts(const models::CausalLM& model, std::vector<float> DrawnAnswe
   at::Tensor sum = at::tensor(all, at::TensorOptions(at::kFloat)).to(model.device());
   context.all_reduce_sum(sum);
   stages.all_reduce_sum(sum);
+  if (!tensor.is_alone()) tensor.broadcast(sum, 0);
   const std::vector<float> numbers = numbers_of(sum);
   auto next = numbers.begin();
   for (DrawnAnswer& answer : answers) {

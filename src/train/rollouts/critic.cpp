@@ -1,9 +1,12 @@
 #include "train/rollouts/critic.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "device/dtype.h"
 #include "models/training_memory.h"
@@ -95,13 +98,26 @@ void Critic::save(const models::CausalLM& policy, const checkpoint::SaveRequest&
   if (keeps) remove_left_behind(beside.run_dir, beside.step);
 }
 
-void Critic::publish(const models::CausalLM& policy, const fs::path& run_dir) {
+void Critic::publish(const models::CausalLM& policy, const fs::path& run_dir, int64_t step) {
   const models::CausalLM& critic = *state_.model;
-  if (critic.mesh().rank() == 0) fs::create_directories(run_dir / kCriticFolder);
-  in_turn(policy, critic, [&] {
-    write_model_files(critic, config_, device::dtype_of(critic.dtype()), run_dir / kCriticFolder);
-  });
-  if (critic.mesh().rank() == 0) remove_left_behind(run_dir, state_.step);
+  const fs::path folder = run_dir / kCriticFolder;
+  const fs::path saved = folder / fmt::format("checkpoint-{}", step);
+  const bool is_first = critic.mesh().rank() == 0;
+  if (is_first) fs::create_directories(folder);
+  std::error_code unknown;
+  const bool is_wanted = step != state_.step;
+  const bool is_there =
+      is_wanted && !parallel::text_from(critic.mesh().all(), 0,
+                                        fs::exists(saved / "DONE", unknown) ? "saved" : "")
+                        .empty();
+  if (is_there) {
+    if (is_first) publish_model(saved, folder);
+  } else {
+    if (is_wanted) log::warning("{} is gone: the last step's critic is taken", saved.string());
+    in_turn(policy, critic,
+            [&] { write_model_files(critic, config_, device::dtype_of(critic.dtype()), folder); });
+  }
+  if (is_first) remove_left_behind(run_dir, state_.step);
 }
 
 }  // namespace danlu::train

@@ -37,8 +37,9 @@ class Critic {
   /// Writes run_dir/critic/checkpoint-<step> of `beside`, which is the policy's, and removes those
   /// of steps of which the policy has none. Errors: as checkpoint::Saver.
   void save(const models::CausalLM& policy, const checkpoint::SaveRequest& beside);
-  /// The finished critic, a reward model, into run_dir/critic.
-  void publish(const models::CausalLM& policy, const std::filesystem::path& run_dir);
+  /// The finished critic, a reward model, into run_dir/critic: that of `step`, as its checkpoint
+  /// has it, or where that is gone the present one.
+  void publish(const models::CausalLM& policy, const std::filesystem::path& run_dir, int64_t step);
 
   const TrainState& state() const { return state_; }
 

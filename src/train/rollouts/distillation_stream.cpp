@@ -54,10 +54,12 @@ std::vector<data::Sample> DistillationStream::answered(const data::StepBatches& 
     request.stream = static_cast<uint64_t>(number);
   }
   std::vector<DrawnAnswer> own;
+  const double begun = steady_now_s();
   parts_.drawing.with_weights([&] {
     for (const infer::Answer& found : parts_.drawing.generate(requests))
       own.push_back(drawn_answer(found));
   });
+  times_["rollout"] = steady_now_s() - begun;
   for (size_t i = 0; i < own.size(); ++i) {
     own[i].prompt = std::move(requests[i].prompt);
     own[i].number = own[i].place = begin + static_cast<int64_t>(i);
@@ -81,6 +83,7 @@ std::vector<data::Sample> DistillationStream::answered(const data::StepBatches& 
 
 data::StepBatches DistillationStream::next() {
   const double begun = steady_now_s();
+  times_.clear();
   if (put_back_) {
     wait_s_ = 0;
     return *std::exchange(put_back_, std::nullopt);
@@ -102,7 +105,7 @@ data::StepBatches DistillationStream::next() {
     batches.next = step.next;
     step = std::move(batches);
   }
-  wait_s_ = steady_now_s() - begun;
+  wait_s_ = steady_now_s() - begun - (is_drawn ? times_["rollout"] : 0);
   return step;
 }
 

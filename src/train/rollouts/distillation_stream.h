@@ -50,6 +50,7 @@ class DistillationStream : public data::StepStream {
     return static_cast<double>(consumed()) / static_cast<double>(parts_.rows->size());
   }
   std::map<std::string, double> figures() const override { return figures_; }
+  std::map<std::string, double> times() const override { return times_; }
 
  private:
   bool draws(int64_t first_sample) const;
@@ -60,7 +61,7 @@ class DistillationStream : public data::StepStream {
   DistillationSettings settings_;
   data::BatchStream rows_;
   std::optional<data::StepBatches> put_back_;
-  std::map<std::string, double> figures_;
+  std::map<std::string, double> figures_, times_;
   double wait_s_ = 0;
 };
 

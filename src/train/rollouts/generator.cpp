@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/at_exit.h"
 #include "base/json.h"
 #include "models/answering_model.h"
 #include "models/training_memory.h"
@@ -48,8 +49,8 @@ class MeshDrawing {
   void with_weights(const std::function<void()>& use) {
     const auto with = [&](const models::CausalLM& model) {
       model_ = &model;
+      const AtExit forget([this] { model_ = nullptr; });
       use();
-      model_ = nullptr;
     };
     if (answering_) return answering_->with_weights(with);
     policy_.memory().with_all([&] { with(policy_); });

@@ -88,6 +88,8 @@ class ModelReward : public eval::Reward {
                      });
         });
     sum_over(policy_.mesh().pipeline(), numbers);  // the last stage has them
+    // What is decided by them, all ranks of a model decide alike.
+    take_first(policy_.mesh().tensor(), numbers);
     std::vector<eval::Score> scores;
     int64_t lost = 0;
     for (const double number : numbers) {

@@ -117,7 +117,7 @@ double RolloutStream::epoch() const {
 }
 
 data::StepBatches RolloutStream::next() {
-  const double begin = steady_now_s();
+  times_.clear();
   const bool was_put_back = std::exchange(is_put_back_, false);
   if (was_put_back) {
     // The step is the same, and its figures are.
@@ -126,9 +126,12 @@ data::StepBatches RolloutStream::next() {
   } else {
     figures_.clear();  // they are of the rollout, and were told
   }
+  const double begun = steady_now_s();
   data::StepBatches batches = answers_->next();
-  if (parts_.critic && !was_put_back) figures_.merge(parts_.critic->learn(parts_.policy, batches));
-  wait_s_ = steady_now_s() - begin;
+  wait_s_ = steady_now_s() - begun;
+  if (parts_.critic && !was_put_back) {
+    figures_.merge(timed("critic", [&] { return parts_.critic->learn(parts_.policy, batches); }));
+  }
   ++step_;
   return batches;
 }
@@ -217,11 +220,14 @@ void RolloutStream::judge(const Round& round, std::vector<DrawnAnswer>& answers)
   for (const DrawnAnswer& answer : answers)
     columns.push_back(parts_.prompts->columns(parts_.order(answer.number)));
   find_scores(columns, answers);
-  const bool is_any_judged =
+  const bool is_own_judged =
       std::any_of(answers.begin(), answers.end(), [](const DrawnAnswer& answer) {
         return std::any_of(answer.scores.begin(), answer.scores.end(),
                            [](const auto& score) { return score.has_value(); });
       });
+  // Scores are taken from journals where every rank has its own.
+  const bool is_any_judged =
+      parallel::largest_of(parts_.ranks->models(), is_own_judged ? 1 : 0) == 1;
   // What nobody was waited for, or never judged yet, is asked again by the run that goes on.
   if (pending_interrupt() == 0 && (is_any_judged || has_judged_))
     journal_.add(name, noted_scores(answers));
@@ -282,7 +288,9 @@ void RolloutStream::examine(std::vector<DrawnAnswer>& answers) const {
   // What several rollouts drew has the log-probabilities of each.
   if (told.parts == 1 && (steps_of_rollout() > 1 || told.has_critic() || told.reward_kl > 0))
     find_for_tokens(passes, /*adapters=*/true, logprobs, &DrawnAnswer::old, answers);
-  if (told.kl_of_rewards() > 0) {
+  // Passes after the first would ask for the same numbers again.
+  const bool is_seen_again = told.loss.kl > 0 && told.iterations > 1;
+  if (told.kl_of_rewards() > 0 || is_seen_again) {
     ask_reference(parts_.reference.get(), passes, [&](const ForwardPasses& of, bool adapters) {
       find_for_tokens(of, adapters, logprobs, &DrawnAnswer::reference, answers);
     });
@@ -342,6 +350,10 @@ std::vector<data::Sample> RolloutStream::samples_of(const std::vector<DrawnAnswe
     const bool all_cut = told.masks_truncated && all_of_step_cut(answers, i);
     const bool is_masked = told.masks_truncated && !answers[i].is_ended && !all_cut;
     data::Sample sample = sample_of(answers[i], is_masked);
+    const std::vector<float>& reference = answers[i].reference;
+    if (told.loss.kl > 0 && !reference.empty())
+      set_column(answers[i], kReferenceColumn,
+                 std::vector<double>(reference.begin(), reference.end()), sample);
     sample.token_columns[kAdvantageColumn].assign(sample.ids.size(),
                                                   static_cast<float>(all_cut ? 0 : worth[i]));
     samples.push_back(std::move(sample));
@@ -362,8 +374,9 @@ void RolloutStream::begin_journal(int64_t number) {
 }
 
 void RolloutStream::draw_and_judge(const Round& round, std::vector<DrawnAnswer>& own) {
-  std::vector<DrawnAnswer> drawn = settings_.told.parts > 1 ? draw_in_parts(round) : draw(round);
-  judge(round, drawn);
+  std::vector<DrawnAnswer> drawn = timed(
+      "rollout", [&] { return settings_.told.parts > 1 ? draw_in_parts(round) : draw(round); });
+  timed("judging", [&] { judge(round, drawn); });
   std::move(drawn.begin(), drawn.end(), std::back_inserter(own));
 }
 
@@ -418,8 +431,10 @@ void RolloutStream::roll_out(int64_t number) {
   stop_if_asked();
   const bool resamples = settings_.told.max_resamples > 0;
   const int64_t further = resamples ? replace_equal(number, own) : 0;
-  if (in_parts) finish_parts(own);
-  examine(own);
+  timed("logprobs", [&] {
+    if (in_parts) finish_parts(own);
+    examine(own);
+  });
   const std::vector<DrawnAnswer> all = answers_of_all(parts_.ranks->models(), own);
   std::vector<data::Sample> samples = samples_of(all);
   if (in_parts) note_parts(all);

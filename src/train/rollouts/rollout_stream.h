@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/at_exit.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "data/batch_stream.h"
 #include "eval/rewards/reward.h"
@@ -83,7 +85,9 @@ class RolloutStream : public data::StepStream {
   /// Errors: UsageError if a rollout has no whole number of prompts, or `consumed` lies inside one.
   RolloutStream(RolloutParts parts, RolloutSettings settings, int64_t consumed);
 
-  /// Errors: as infer::generate and the rewards.
+  /// Errors: as infer::generate, the rewards and Critic::learn; DataError where nothing judges the
+  /// first answers; IoError where samples_file cannot be written. Throws RolloutStopped.
+  /// Collective.
   data::StepBatches next() override;
   void put_back(const data::StepBatches& step) override;
   int64_t consumed() const override { return step_ * samples_of_step(); }
@@ -92,6 +96,9 @@ class RolloutStream : public data::StepStream {
   /// Between rollouts: answers are drawn again from the weights that a checkpoint holds.
   bool is_resumable() const override { return step_ % steps_of_rollout() == 0; }
   std::map<std::string, double> figures() const override { return figures_; }
+  /// rollout: drawing answers; judging; logprobs: passes that find log-probabilities and values;
+  /// critic: its step.
+  std::map<std::string, double> times() const override { return times_; }
   /// What the next rollout draws further, where told.parts > 1. Between rollouts.
   Json state() const override;
 
@@ -111,6 +118,13 @@ class RolloutStream : public data::StepStream {
   };
   std::pair<int64_t, int64_t> share_of(int64_t first, int64_t count) const;
   void require_all_prompts() const;
+  /// work(), whose seconds are added to those of `what`.
+  template <typename Work>
+  auto timed(const char* what, const Work& work) {
+    const AtExit add(
+        [this, what, begun = steady_now_s()] { times_[what] += steady_now_s() - begun; });
+    return work();
+  }
   void roll_out(int64_t number);
   void begin_journal(int64_t number);
   void draw_and_judge(const Round& round, std::vector<DrawnAnswer>& own);
@@ -157,7 +171,7 @@ class RolloutStream : public data::StepStream {
   AnswerPool grown_{0}, before_{0}, growing_{0};
   int64_t parts_drawn_ = 0;  ///< how often this rollout drew parts
   RolloutJournal journal_;
-  std::map<std::string, double> figures_;
+  std::map<std::string, double> figures_, times_;
   double wait_s_ = 0;
   bool is_put_back_ = false;  ///< the step that next() gives was given before
   bool has_warned_of_equal_ = false, has_warned_of_rest_ = false;

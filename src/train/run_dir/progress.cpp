@@ -16,15 +16,17 @@ Json window_json(const LogWindow& window) {
   Json metrics = Json::object();
   for (const auto& [name, metric] : window.metrics)
     metrics[name] = {{"sum", metric.sum}, {"steps", metric.steps}};
-  return {{"steps", window.steps},
-          {"tokens", window.tokens},
-          {"samples", window.samples},
-          {"counted", window.counted},
-          {"loss", window.loss},
-          {"metrics", metrics},
-          {"seconds", window.seconds},
-          {"wait_s", window.wait_s},
-          {"visual_tokens", window.visual_tokens}};
+  Json json = {{"steps", window.steps},
+               {"tokens", window.tokens},
+               {"samples", window.samples},
+               {"counted", window.counted},
+               {"loss", window.loss},
+               {"metrics", metrics},
+               {"seconds", window.seconds},
+               {"wait_s", window.wait_s},
+               {"visual_tokens", window.visual_tokens}};
+  if (!window.times.empty()) json["times"] = window.times;
+  return json;
 }
 
 LogWindow window_from(const Json& saved) {
@@ -47,18 +49,21 @@ LogWindow window_from(const Json& saved) {
   window.seconds = saved.at("seconds").get<double>();
   window.wait_s = saved.at("wait_s").get<double>();
   window.visual_tokens = saved.value("visual_tokens", int64_t{0});
+  window.times = saved.value("times", std::map<std::string, double>());
   return window;
 }
 
 }  // namespace
 
-void LogWindow::add(const StepResult& result, double step_s, double data_wait_s) {
+void LogWindow::add(const StepResult& result, double step_s, double data_wait_s,
+                    const std::map<std::string, double>& step_times) {
   ++steps;
   tokens += result.num_tokens;
   samples += result.num_samples;
   seconds += step_s;
   wait_s += data_wait_s + result.pixels_wait_s;
   visual_tokens += result.num_visual_tokens;
+  for (const auto& [name, time_s] : step_times) times[name] += time_s;
   if (result.skipped) return;
   ++counted;
   loss += result.loss;

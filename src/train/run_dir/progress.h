@@ -23,9 +23,11 @@ struct LogWindow {
     int64_t steps = 0;  ///< of those that count, which gave it
   };
   std::map<std::string, OfSteps> metrics;
+  std::map<std::string, double> times;  ///< seconds, of data::StepStream::times()
 
   /// data_wait_s: for the step's batches, beside what the passes waited for pixels.
-  void add(const StepResult& result, double step_s, double data_wait_s);
+  void add(const StepResult& result, double step_s, double data_wait_s,
+           const std::map<std::string, double>& step_times = {});
 };
 
 struct RunProgress {

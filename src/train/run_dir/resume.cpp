@@ -14,6 +14,12 @@
 namespace danlu::train {
 namespace {
 
+/// A checkpoint of PPO whose critic is not there.
+class NoCritic : public IoError {
+ public:
+  using IoError::IoError;
+};
+
 /// Errors: UsageError if `directory` is a run, not one of its checkpoints.
 void refuse_a_run(const fs::path& directory) {
   const std::vector<checkpoint::Found> found = checkpoint::list(directory);
@@ -30,7 +36,7 @@ void refuse_a_run(const fs::path& directory) {
 std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
                                                const std::vector<checkpoint::Found>& found,
                                                const std::string& job = "") {
-  std::string lost;
+  std::string lost, way_out;
   const auto pass_over = [&](const fs::path& directory, const std::string& why) {
     log::warning("{}; not resumed from", why);
     if (fs::exists(directory / "DONE"))
@@ -43,14 +49,18 @@ std::optional<checkpoint::Loaded> newest_whole(const fs::path& run_dir,
   for (auto it = found.rbegin(); it != found.rend(); ++it) {
     if (!it->resumable || !is_of_job(it->directory, job)) continue;
     try {
-      return checkpoint::open(it->directory);
+      return open_with_critic(it->directory);
+    } catch (const NoCritic& error) {
+      pass_over(it->directory, error.what());
+      if (way_out.empty()) way_out = error.hint();
     } catch (const IoError& error) {
       pass_over(it->directory, error.what());
     }
   }
   if (lost.empty()) return std::nullopt;
+  if (way_out.empty()) way_out = tr("restore one from a copy, or start anew in another directory");
   throw IoError(tr("[resume] {}: every checkpoint is damaged ({})", run_dir.string(), lost),
-                tr("restore one from a copy, or start anew in another directory"));
+                way_out);
 }
 
 bool holds_finished_model(const fs::path& directory) {
@@ -122,6 +132,27 @@ std::string ways_out(const fs::path& checkpoint, const TrainConfig& config, bool
 
 }  // namespace
 
+std::optional<fs::path> critic_of(const checkpoint::Loaded& policy) {
+  const Json::json_pointer at("/identity/objective/policy/critic");
+  if (!policy.trainer_state.contains(at)) return std::nullopt;
+  return policy.directory.parent_path() / settings::kCriticFolder / policy.directory.filename();
+}
+
+checkpoint::Loaded open_with_critic(const fs::path& checkpoint) {
+  checkpoint::Loaded policy = checkpoint::open(checkpoint);
+  const std::optional<fs::path> critic = critic_of(policy);
+  if (!critic) return policy;
+  std::error_code unknown;
+  if (!fs::exists(*critic, unknown)) {
+    throw NoCritic(
+        tr("[resume] {}: its critic, {}, is not there", checkpoint.string(), critic->string()),
+        tr("restore it from a copy, or begin anew from these weights: --model {}",
+           checkpoint.string()));
+  }
+  checkpoint::open(*critic);
+  return policy;
+}
+
 std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   const fs::path& run_dir = config.output.directory;
   if (const std::string job = job_to_go_on(config.output); !job.empty()) {
@@ -130,7 +161,7 @@ std::optional<checkpoint::Loaded> find_checkpoint(const TrainConfig& config) {
   std::optional<checkpoint::Loaded> named;
   if (config.output.resume != "auto" && config.output.resume != "none") {
     refuse_a_run(config.output.resume);
-    named = checkpoint::open(config.output.resume);
+    named = open_with_critic(config.output.resume);
     if (is_of_run(*named, run_dir)) return named;
   }
   const std::vector<checkpoint::Found> found = checkpoint::list(run_dir);

@@ -9,6 +9,12 @@
 
 namespace danlu::train {
 
+/// Where the critic of a checkpoint of PPO is, which is whole only with it; nullopt: it has none.
+std::optional<std::filesystem::path> critic_of(const checkpoint::Loaded& policy);
+
+/// Errors: as checkpoint::open, also of its critic; IoError where that is not there.
+checkpoint::Loaded open_with_critic(const std::filesystem::path& checkpoint);
+
 /// The checkpoint to continue from: the newest whole one of job_to_go_on; --resume DIR; or with
 /// `auto` the newest of the run directory that is whole; warnings name those passed over. Empty: a
 /// new run. Errors: UsageError if the run directory holds something that is neither continued nor

@@ -147,9 +147,27 @@ class Everywhere {
     return any_finished ? complete_and_open(directory, opened) : kept.begin()->second.damage;
   }
 
-  /// Gives every machine what it lacks of the checkpoint and another has, and opens it.
+  /// Gives every machine what it lacks of the checkpoint and another has, and opens it; the same
+  /// of its critic.
   std::string complete_and_open(const fs::path& directory,
                                 std::optional<checkpoint::Loaded>& opened) const {
+    std::string why = complete_and_open_one(directory, opened);
+    if (!why.empty()) return why;
+    const std::optional<fs::path> critic = critic_of(*opened);
+    if (!critic) return "";
+    if (!is_anywhere(*critic)) return tr("its critic, {}, is not there", critic->string());
+    std::optional<checkpoint::Loaded> beside;
+    return complete_and_open_one(*critic, beside);
+  }
+
+  bool is_anywhere(const fs::path& directory) const {
+    std::error_code unknown;
+    const bool has = run_dir_.keeper == ranks_.rank() && fs::exists(directory / "DONE", unknown);
+    return ranks_.largest(has ? 1 : 0) == 1;
+  }
+
+  std::string complete_and_open_one(const fs::path& directory,
+                                    std::optional<checkpoint::Loaded>& opened) const {
     if (std::string difference = difference_of_saves(directory); !difference.empty())
       return difference;
     const Lacking lacking = lacking_of(directory);

@@ -8,6 +8,7 @@
 #include "settings/model_source.h"
 #include "train/objectives/value.h"
 #include "train/rollouts/judges.h"
+#include "train/run_dir/resume.h"
 #include "train/start/begin.h"
 
 namespace danlu::train {
@@ -55,19 +56,24 @@ EarlierRun earlier_critic(const EarlierRun& policy) {
   EarlierRun earlier;
   earlier.is_own = policy.is_own;
   if (!policy.checkpoint) return earlier;
-  const std::filesystem::path& directory = policy.checkpoint->directory;
-  const auto own = directory.parent_path() / kCriticFolder / directory.filename();
-  std::error_code unknown;
-  if (!std::filesystem::exists(own, unknown)) {
-    throw IoError(tr("[resume] {}: its critic, {}, is not there", directory.string(), own.string()),
-                  tr("restore it from a copy, or begin anew from these weights: --model {}",
-                     directory.string()));
-  }
-  earlier.checkpoint = checkpoint::open(own);
+  // Its contents were read where the policy's checkpoint was found.
+  if (const auto own = critic_of(*policy.checkpoint))
+    earlier.checkpoint = checkpoint::open(*own, checkpoint::Check::kSizes);
   return earlier;
 }
 
 }  // namespace
+
+settings::ScheduleConfig critic_schedule(settings::ScheduleConfig schedule, double lr) {
+  if (lr == 0) return schedule;
+  if (schedule.lr == 0) {  // so are its ends
+    schedule.lr = lr;
+    return schedule;
+  }
+  const double ratio = lr / schedule.lr;
+  for (double* rate : {&schedule.lr, &schedule.min_lr, &schedule.start_lr}) *rate *= ratio;
+  return schedule;
+}
 
 std::unique_ptr<Critic> begin_critic(const Prepared& run) {
   const settings::Reinforcement& told = run.config.objective.policy;
@@ -88,12 +94,8 @@ std::unique_ptr<Critic> begin_critic(const Prepared& run) {
       value_objective(told.critic.weight, told.critic.clip);
   Begun begun = begin_training({config, run.device, run.ranks, opened, run.text, run.data,
                                 run.steps, earlier, Origin{}, run.memory, objective});
-  settings::ScheduleConfig schedule = run.steps.plan.schedule;
-  if (told.critic.lr > 0) {
-    const double ratio = told.critic.lr / schedule.lr;
-    for (double* rate : {&schedule.lr, &schedule.min_lr, &schedule.start_lr}) *rate *= ratio;
-  }
-  return std::make_unique<Critic>(std::move(begun.state), config, schedule);
+  return std::make_unique<Critic>(std::move(begun.state), config,
+                                  critic_schedule(run.steps.plan.schedule, told.critic.lr));
 }
 
 }  // namespace danlu::train
