@@ -27,9 +27,13 @@ class StepTexts {
  public:
   /// placeholder: the token behind each step. Errors: ModelError if it is no single token.
   StepTexts(std::shared_ptr<const text::Tokenizer> tokenizer, const std::string& placeholder);
+  /// Where the tokenizer makes other tokens of a placeholder and what is around it, the text is cut
+  /// at those that stand by themselves, if they are as many as the row's values.
   StepText read(const StepsRow& row) const;
 
  private:
+  void cut_at_placeholders(StepText& found, size_t wanted) const;
+
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::string placeholder_;
   std::vector<int32_t> ids_;  ///< of the placeholder

@@ -145,10 +145,8 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
       !at::GradMode::is_enabled() && ops::has_logits_on_host(hidden_NH.device());
   if (brings_logits || linear.weight.quantized) {
     const auto logits = [&](const at::Tensor& rows_CH) {
-      const at::Tensor logits_CV = this->logits(rows_CH, {.adapters = pass.adapters});
       // They come to the host, where ids and rows are.
-      return logits_CV.to(at::kCPU,
-                          logits_CV.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+      return this->logits(rows_CH, {.adapters = pass.adapters}).to(at::kCPU);
     };
     return ops::token_logprobs(inside_NH, rows_M, ids_M, how, linear.weight.spec.shape[0], logits);
   }

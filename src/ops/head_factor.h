@@ -121,15 +121,23 @@ struct HeadFactor {
   }
 };
 
-/// Rows begin … begin + count of the logits that these make together, rounded to the input's dtype
-/// and capped; f32 or wider, of their own memory.
-inline at::Tensor head_logits(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
-                              double softcap, int64_t begin, int64_t count) {
+/// Rows begin … begin + count of the logits that these make together, in the input's dtype, capped;
+/// of their own memory.
+inline at::Tensor narrow_head_logits(const HeadFactor& head, const HeadFactor& low,
+                                     const HeadBias& bias, double softcap, int64_t begin,
+                                     int64_t count) {
   const at::ScalarType dtype = head.input_nX.scalar_type(), wide = device::wide_type(dtype);
   const bool is_plain = low.is_absent() && bias.is_absent();
   at::Tensor logits_CV = head.logits(begin, count, is_plain ? dtype : wide);
   if (!low.is_absent()) low.add_logits(logits_CV, begin);
-  return capped(bias.added(logits_CV).to(dtype), softcap).to(wide);
+  return capped(bias.added(logits_CV).to(dtype), softcap);
+}
+
+/// The same in f32 or wider.
+inline at::Tensor head_logits(const HeadFactor& head, const HeadFactor& low, const HeadBias& bias,
+                              double softcap, int64_t begin, int64_t count) {
+  return narrow_head_logits(head, low, bias, softcap, begin, count)
+      .to(device::wide_type(head.input_nX.scalar_type()));
 }
 
 }  // namespace danlu::ops

@@ -78,10 +78,10 @@ at::Tensor expected_logits(const at::Tensor& logits_CV, const at::Tensor& norms_
       .sum(1);
 }
 
-/// logits_CV [C, V]; rows_M in [0, C).
+/// logits_CV [C, V]; rows_M in [0, C). norms_C: of each row.
 TokenLogprobs of_logits(const at::Tensor& logits_CV, const at::Tensor& rows_M,
-                        const at::Tensor& ids_M, bool with_entropy) {
-  const at::Tensor norms_C = at::logsumexp(logits_CV, {1});
+                        const at::Tensor& ids_M, bool with_entropy, at::Tensor& norms_C) {
+  norms_C = at::logsumexp(logits_CV, {1});
   const at::Tensor norms_M = norms_C.index_select(0, rows_M);
   const at::Tensor logits_M = elements(logits_CV, rows_M, ids_M);
   const at::Tensor best_C = std::get<1>(at::max(logits_CV, 1));
@@ -102,6 +102,20 @@ TokenLogprobs joined(const std::vector<TokenLogprobs>& parts) {
   return {all(&TokenLogprobs::logprobs_M), all(&TokenLogprobs::logits_M),
           all(&TokenLogprobs::norms_M), all(&TokenLogprobs::is_largest_M),
           parts[0].entropies_M.defined() ? all(&TokenLogprobs::entropies_M) : at::Tensor()};
+}
+
+/// Numbers in the wide type that exist beside a chunk's logits, of which there is more than one
+/// copy: fewer on the host, whose caches are small, than a device is kept busy by.
+int64_t wide_numbers(const c10::Device& device) {
+  return int64_t{has_logits_on_host(device) ? 2 : 16} << 20;
+}
+
+/// visit(first, count): rows of the chunk, a block after another.
+template <typename Visit>
+void each_block(const at::Tensor& logits_CV, const Visit& visit) {
+  const int64_t rows = logits_CV.size(0), columns = std::max<int64_t>(1, logits_CV.size(1));
+  const int64_t block = std::max<int64_t>(1, wide_numbers(logits_CV.device()) / columns);
+  for (int64_t first = 0; first < rows; first += block) visit(first, std::min(block, rows - first));
 }
 
 /// of_logits where this rank has some columns of the logits.
@@ -213,22 +227,25 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
   static TokenLogprobs found_by_aten(const HeadFactor& head, const HeadFactor& low,
                                      const HeadBias& bias, LogprobsCall& call) {
     const bool is_shared = call.options.share.is_part();
+    const at::ScalarType wide = device::wide_type(head.input_nX.scalar_type());
     std::vector<TokenLogprobs> parts;
     std::vector<at::Tensor> norms;
     const int64_t rows = head.input_nX.size(0);
     for (int64_t begin = 0; begin < rows; begin += call.chunk) {
       const int64_t count = std::min(call.chunk, rows - begin);
-      const Pairs here = call.pairs.of_rows(begin, begin + count);
-      at::Tensor logits_CV = head_logits(head, low, bias, call.options.softcap, begin, count);
-      if (call.how.temperature != 1) logits_CV = logits_CV / call.how.temperature;
-      norms.emplace_back();
-      if (is_shared) {
+      const at::Tensor all_CV =
+          narrow_head_logits(head, low, bias, call.options.softcap, begin, count);
+      const auto look_at = [&](int64_t first, int64_t length) {
+        at::Tensor logits_CV = all_CV.narrow(0, first, length).to(wide);
+        if (call.how.temperature != 1) logits_CV = logits_CV / call.how.temperature;
+        const Pairs here = call.pairs.of_rows(begin + first, begin + first + length);
+        at::Tensor& norms_C = norms.emplace_back();
         parts.push_back(
-            of_share(logits_CV, here, call.options.share, call.how.entropy, norms.back()));
-      } else {
-        parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, call.how.entropy));
-        norms.back() = at::logsumexp(logits_CV, {1});
-      }
+            is_shared ? of_share(logits_CV, here, call.options.share, call.how.entropy, norms_C)
+                      : of_logits(logits_CV, here.rows_M, here.ids_M, call.how.entropy, norms_C));
+      };
+      // Each block would be an exchange of its own.
+      is_shared ? look_at(0, count) : each_block(all_CV, look_at);
     }
     call.norms_U = at::cat(norms);
     return joined(parts);
@@ -253,6 +270,9 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
                              const LogprobsCall& call, int64_t begin, int64_t count,
                              const at::Tensor& grad_M) {
     const double temperature = call.how.temperature, cap = call.options.softcap;
+    if (!call.by_table && cap == 0)
+      return d_logits_by_block(narrow_head_logits(head, low, bias, cap, begin, count), call, begin,
+                               grad_M);
     const Pairs here = call.pairs.of_rows(begin, begin + count);
     const at::Tensor grad_P = grad_M.narrow(0, here.first, here.ids_M.numel());
     at::Tensor d_logits_CV = head_logits(head, low, bias, cap, begin, count);
@@ -264,16 +284,39 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
                                   call.total_U.narrow(0, begin, count), grad_P);
       if (temperature != 1) d_logits_CV = scaled(d_logits_CV, 1 / temperature);
     } else {
-      if (temperature != 1) d_logits_CV = d_logits_CV / temperature;
-      // d logprob / d logits is 1 at the id, less every id's probability.
-      const at::Tensor total_C =
-          at::zeros({count}, grad_M.options()).index_put_({here.rows_M}, grad_P, true);
-      d_logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
-      d_logits_CV.mul_(total_C.neg().unsqueeze(1));
-      add_at_ids(d_logits_CV, here, grad_P, call.options.share);
-      if (temperature != 1) d_logits_CV.div_(temperature);
+      become_gradient(d_logits_CV, here, call, begin, grad_P);
     }
     return through_cap(d_logits_CV, kept_CV, cap).to(head.input_nX.scalar_type());
+  }
+
+  /// The gradient of logits that have no cap, in their place.
+  static at::Tensor d_logits_by_block(const at::Tensor& logits_CV, const LogprobsCall& call,
+                                      int64_t begin, const at::Tensor& grad_M) {
+    const at::ScalarType wide = device::wide_type(logits_CV.scalar_type());
+    each_block(logits_CV, [&](int64_t first, int64_t count) {
+      const at::Tensor block_CV = logits_CV.narrow(0, first, count);
+      at::Tensor wide_CV = block_CV.to(wide);
+      const Pairs here = call.pairs.of_rows(begin + first, begin + first + count);
+      become_gradient(wide_CV, here, call, begin + first,
+                      grad_M.narrow(0, here.first, here.ids_M.numel()));
+      if (logits_CV.scalar_type() != wide) block_CV.copy_(wide_CV);
+    });
+    return logits_CV;
+  }
+
+  /// Turns logits before temperature, those of rows from `begin` on, into their gradient.
+  static void become_gradient(at::Tensor& logits_CV, const Pairs& here, const LogprobsCall& call,
+                              int64_t begin, const at::Tensor& grad_P) {
+    const double temperature = call.how.temperature;
+    const int64_t count = logits_CV.size(0);
+    if (temperature != 1) logits_CV.div_(temperature);
+    // d logprob / d logits is 1 at the id, less every id's probability.
+    const at::Tensor total_C =
+        at::zeros({count}, grad_P.options()).index_put_({here.rows_M}, grad_P, true);
+    logits_CV.sub_(call.norms_U.narrow(0, begin, count).unsqueeze(1)).exp_();
+    logits_CV.mul_(total_C.neg().unsqueeze(1));
+    add_at_ids(logits_CV, here, grad_P, call.options.share);
+    if (temperature != 1) logits_CV.div_(temperature);
   }
 
   static void add_at_ids(at::Tensor& d_logits_CV, const Pairs& pairs, const at::Tensor& grad_P,
@@ -356,10 +399,15 @@ TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows
   const int64_t rows = used_UH.size(0), chunk = chunk_size(options, vocab);
   for (int64_t begin = 0; begin < rows; begin += chunk) {
     const int64_t count = std::min(chunk, rows - begin);
-    const Pairs here = pairs.of_rows(begin, begin + count);
-    at::Tensor logits_CV = logits_of(used_UH.narrow(0, begin, count));
-    if (how.temperature != 1) logits_CV = logits_CV / how.temperature;
-    parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, how.entropy));
+    const at::Tensor all_CV = logits_of(used_UH.narrow(0, begin, count));
+    each_block(all_CV, [&](int64_t first, int64_t length) {
+      at::Tensor logits_CV =
+          all_CV.narrow(0, first, length).to(device::wide_type(all_CV.scalar_type()));
+      if (how.temperature != 1) logits_CV = logits_CV / how.temperature;
+      const Pairs here = pairs.of_rows(begin + first, begin + first + length);
+      at::Tensor norms_C;
+      parts.push_back(of_logits(logits_CV, here.rows_M, here.ids_M, how.entropy, norms_C));
+    });
   }
   return joined(parts);
 }

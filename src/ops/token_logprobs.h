@@ -25,15 +25,17 @@ struct TokenLogprobs {
 struct LogprobOptions {
   double temperature = 1;  ///< they are divided by it; > 0
   bool entropy = false;    ///< TokenLogprobs::entropies_M is asked for
-  int64_t chunk_rows = 0;  ///< for how many rows they exist at one time; 0: about 64 MB
+  /// For how many rows they exist at one time, in the type of the products, of which a few at a
+  /// time are widened; 0: 16 M of them, or 256 rows.
+  int64_t chunk_rows = 0;
 };
 
 /// Whether logits of a model on this device are on the host wherever they are used: where ATen
 /// computes, and no entry of the table finds the likeliest of them.
 bool has_logits_on_host(const c10::Device& device);
 
-/// Without gradient, for logits [C, V] that `logits_of` gives on the host for C rows of hidden_NH.
-/// vocab: its size. rows_M, ids_M as below.
+/// Without gradient, for logits [C, V] that `logits_of` gives on the host, in any floating type,
+/// for C rows of hidden_NH. vocab: its size. rows_M, ids_M as below.
 TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
                              const at::Tensor& ids_M, const LogprobOptions& how, int64_t vocab,
                              const std::function<at::Tensor(const at::Tensor&)>& logits_of);

@@ -503,7 +503,12 @@ int64_t head_bytes(const Request& request) {
     if (shared && gathered != request.model.vocab_size)
       of_row = std::max(of_row, gathered * request.element_bytes() + 2 * vocab * 4);
   }
-  const int64_t made = rows * (of_row + request.model.hidden_size * request.element_bytes());
+  int64_t made = rows * (of_row + request.model.hidden_size * request.element_bytes());
+  // Log-probabilities are made of a few rows at a time, by ranks that share them of all.
+  constexpr int64_t kWideNumbers = 2 << 20;
+  const int64_t wide =
+      shared ? rows * vocab : std::min(rows * vocab, std::max(vocab, kWideNumbers));
+  made += wide * 4 * std::max<int64_t>(0, request.wide_logits - (is_wide ? 1 : 0));
   // Inputs of the last norm and of the head, and the gradient of that.
   return of.rows + of.stats + 2 * of.inside + made;
 }

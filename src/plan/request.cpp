@@ -88,6 +88,21 @@ arch::ModelConfig critic_model(const settings::TrainConfig& config,
   return model.score ? model : arch::with_score(model, arch::ScoreHead{.seed = 0});
 }
 
+/// ops/token_logprobs.cpp: the logits and what their norm is made of; entropies need the
+/// probabilities, and a temperature divides.
+int64_t wide_logits_of(const settings::TrainConfig& config) {
+  switch (config.objective.kind) {
+    case settings::ObjectiveKind::kPreference:
+    case settings::ObjectiveKind::kUnpaired:
+    case settings::ObjectiveKind::kProcessReward:
+      return 2;
+    case settings::ObjectiveKind::kPolicy:
+      return 6;
+    default:
+      return config.objective.weighs_by_probability ? 2 : 0;
+  }
+}
+
 Rollout rollout_of(const settings::TrainConfig& config, const arch::ModelConfig& model,
                    int64_t longest) {
   const settings::Reinforcement& told = config.objective.policy;
@@ -139,6 +154,7 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
     if (config.nf4 && !config.nf4->is_in_files) request.critic_nf4_bits = config.nf4->bits();
   }
   request.nf4_bits = nf4_bits_of(config);
+  request.wide_logits = wide_logits_of(config);
   if (config.objective.draws()) request.rollout = rollout_of(config, model, longest);
   if (config.data.share_passes) request.packed = config.longest_sample();
   request.cut_into(settings::accumulation_of(config.batch), config.batch.micro_batch_size);

@@ -43,6 +43,8 @@ struct Request {
   std::optional<arch::ModelConfig> critic = {};
   double critic_nf4_bits = 0;  ///< as nf4_bits, of the critic
   std::optional<Rollout> rollout = {};
+  /// Copies of logits in f32 from which log-probabilities of tokens are made; 0: the loss has none.
+  int64_t wide_logits = 0;
   /// Bits that a number of a frozen matrix in NF4 takes (weights::takes_nf4 says of which); 0: none
   /// is held so.
   double nf4_bits = 0;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "settings/config.h"
+#include "settings/options/model_names.h"
 #include "weights/hf/value_head.h"
 #include "weights/lora/trained_base.h"
 #include "weights/megatron/place.h"
@@ -166,7 +167,8 @@ ModelSource reward_model_at(const std::filesystem::path& path) {
   source.path = path;
   source.score.emplace();
   if (weights::detect_format(path) != weights::Format::kPeft) return source;
-  source.path = weights::load_peft_config(path).base_model;
+  const std::string base = weights::load_peft_config(path).base_model;
+  source.path = base.empty() ? fs::path() : located_if_named(base);
   source.adapter = path;
   source.as_trained = true;
   if (source.path.empty()) {

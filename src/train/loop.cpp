@@ -312,9 +312,12 @@ void check_kl(const Run& run, const StepResult& result) {
   auto kl = result.metrics.find("kl");
   if (kl == result.metrics.end()) kl = result.metrics.find("objective/kl");
   if (limit == 0 || kl == result.metrics.end() || kl->second <= limit) return;
-  throw_diverged(run.state.step, tr("the policy is {:.4g} away from its reference (KL), and "
-                                    "--max_kl allows {:g}",
-                                    kl->second, limit));
+  throw NumericError(
+      tr("[train] step {}: the policy is {:.4g} away from its reference (KL), and --max_kl allows "
+         "{:g}",
+         run.state.step, kl->second, limit),
+      tr("lower --lr or --num_iterations, or raise what the distance costs (--beta, of ppo "
+         "--kl_coef); checkpoints before this step are intact"));
 }
 
 /// One step; while the loss scale is searched for, as often as that takes.

@@ -86,6 +86,25 @@ TEST_F(Judging, AdaptersOfARewardModelWhereTheyHaveNoPlace) {
                2, {"[--orm]", "Megatron-core", "--use-mcore-models"});
 }
 
+TEST_F(Judging, AJudgesAdaptersMayBeNamedByThemselves) {
+  reward_model("adapters", "lora");
+  const auto first_reward = [&](const std::string& to, const std::vector<std::string>& judge) {
+    ok(grpo(to, judge));
+    return steps_of(*this / to).at(0).at("reward").get<double>();
+  };
+  const std::string base = good("model").string();
+  EXPECT_EQ(first_reward("apart", {"--reward_model", base, "--reward_adapters", "adapters"}),
+            first_reward("whole", {"--reward_model", "adapters"}));
+  fs::copy(base, *this / "other", fs::copy_options::recursive);
+  expect_error(run(grpo("x", {"--reward_model", "other", "--reward_adapters", "adapters"})), 2,
+               {"--reward_adapters adapters: trained on", "not on other", "danlu merge"});
+  expect_error(run(grpo("x", {"--reward_model", base, "--reward_adapters", "other"})), 2,
+               {"--reward_adapters other: no adapters"});
+  expect_error(
+      run(grpo("x", {"--reward_model", base, "--reward_adapters", "adapters", "adapters"})), 2,
+      {"--reward_adapters: adapters for 2 of 1 reward models"});
+}
+
 TEST_F(Judging, AProgramsCommasAreItsOwn) {
   write("judge.sh", "echo \"$2\" > told\nwhile read -r row; do echo 0.5; done\n");
   const ProgramResult result =
@@ -173,6 +192,13 @@ TEST_F(Judging, PairsThatTeachNothingAreCountedByTheirReason) {
   EXPECT_THAT(result.err, HasSubstr("1 empty question (mixed.jsonl:16)"));
   ok(line({"rlhf"}, "pairs.jsonl", "good", more));
   expect_same_losses(*this / "mixed", *this / "good", 4);
+}
+
+TEST_F(Judging, AFileThatIsNotThereIsLookedForHereAlone) {
+  fs::create_directories(*this / "data");
+  const ProgramResult result = run(line({"rlhf", "--rlhf_type", "dpo"}, "data/nofile.jsonl", "x"));
+  EXPECT_THAT(result.err, Not(HasSubstr("fetched")));
+  expect_error(result, 3, {"data/nofile.jsonl"});
 }
 
 TEST_F(Judging, ARunThatIsOverwrittenLeavesNoPicturesOrAnswersOfItsOwn) {

@@ -163,7 +163,7 @@ TEST_F(RunHints, TheModelItselfIsNoPlaceForTheRun) {
 TEST_F(RunHints, ADryRunNamesTheVersionThatTheRunGoesOnWith) {
   const std::vector<std::string> line = {"--output_dir", "out", "--version_dir", "true"};
   ASSERT_EQ(again(line).exit_code, 0);
-  const fs::path parent = (*this) / "out/model";
+  const fs::path parent = (*this) / "out";
   const fs::path version = fs::directory_iterator(parent)->path();
   fs::remove(version / "DONE");  // as if killed before its end
   for (const std::vector<std::string>& how :
@@ -172,7 +172,7 @@ TEST_F(RunHints, ADryRunNamesTheVersionThatTheRunGoesOnWith) {
     dry.insert(dry.end(), how.begin(), how.end());
     const ProgramResult result = again(dry);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("going on with out/model/v0-"));
+    EXPECT_THAT(result.err, HasSubstr("going on with out/v0-"));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "data/megatron/indexed_writer.h"
 #include "data/megatron/instruction_dataset.h"
 #include "data/preprocess.h"
+#include "data/step_text.h"
 #include "data/tokenized_dataset.h"
 #include "preprocess_fakes.h"
 
@@ -362,6 +363,40 @@ TEST(Steps, HaveTheRewardTokenAtTheirPlaceholders) {
   EXPECT_THAT(field(directory / "p", "attention_mask"),
               ElementsAre(std::vector<int32_t>(text.size(), 1)));
   EXPECT_THAT(field(directory / "p", "labels"), ElementsAre(labels));
+}
+
+/// Makes one token of "ki", and one of " k", as a BPE whose merges go by their frequency does.
+class MergingTokenizer : public ByteTokenizer {
+ public:
+  void encode_append(std::string_view text, bool, std::vector<text::TokenId>& ids) const override {
+    for (size_t at = 0; at < text.size(); ++at) {
+      const std::string_view two = text.substr(at, 2);
+      if (two == " k" || two == "ki") {
+        ids.push_back(two == "ki" ? 267 : 266);
+        ++at;
+      } else {
+        ids.push_back(static_cast<unsigned char>(text[at]) + 10);
+      }
+    }
+  }
+  size_t size() const override { return 268; }
+};
+
+TEST(Steps, APlaceholderThatTheTokenizerJoinsWithTheSpaceBeforeItStandsByItself) {
+  const StepTexts texts(std::make_shared<MergingTokenizer>(), "ki");
+  // A question with the letters of the placeholder has no more steps for it.
+  const StepText cut = texts.read({"skin? a ki\nb  ki", {}, {"+", "-"}});
+  EXPECT_EQ(cut.ids, ids_of("s") + std::vector<int32_t>{267} + ids_of("n? a") +
+                         std::vector<int32_t>{267} + ids_of("\nb") + std::vector<int32_t>{267});
+  EXPECT_THAT(cut.places, ElementsAre(6, 9));
+  EXPECT_EQ(cut.written, 2u);
+  // Nobody says how many there are: all that are written count.
+  EXPECT_THAT(texts.read({"a ki\nb ki"}).places, ElementsAre(1, 4));
+  EXPECT_THAT(texts.read({"skin? a ki"}).places, ElementsAre(1));
+  // Tokens of their own stay where they are.
+  EXPECT_EQ(texts.read({"aki\nb", {}, {"+"}}).ids,
+            ids_of("a") + std::vector<int32_t>{267} + ids_of("\nb"));
+  EXPECT_EQ(texts.read({"a ki", {}, {"+", "+"}}).places.size(), 0u);
 }
 
 TEST(Steps, BadOnesAreDroppedByReason) {

@@ -308,6 +308,16 @@ TEST(ProgramReward, WhatItDoesNotPrintIsNoScore) {
   EXPECT_THAT(asked("echo trouble >&2; echo 4", 1), testing::ElementsAre(4.0));
 }
 
+TEST(ProgramReward, TheFirstLineThatIsNoScoreIsShown) {
+  testing::internal::CaptureStderr();
+  asked("echo 1; echo 'loading model'; echo nan", 3);
+  asked("echo Loading; echo 1; echo 2", 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(testing::HasSubstr("2 of 3 answers without a score (exit code 0); "
+                                                "line 2 is no number: \"loading model\""),
+                             testing::HasSubstr("line 1 is no number: \"Loading\"")));
+}
+
 TEST(ProgramReward, OfMoreLinesThanAnswersNoneIsTaken) {
   const Score none;
   EXPECT_THAT(asked("echo Loading; echo 1; echo 2", 2), testing::ElementsAre(none, none));

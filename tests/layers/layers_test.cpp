@@ -82,6 +82,25 @@ TEST(ForwardEach, IsForwardOfEachWhateverTheyHold) {
   }
 }
 
+// A policy with new adapters is its reference to the bit, whatever its type: the base's product is
+// rounded with its bias.
+TEST(AdaptedLinear, AnAdapterThatAddsNothingChangesNoBit) {
+  for (const Kind kind : {Kind::kAdapted, Kind::kQuantised}) {
+    Linear linear = linear_of(kind, 24, true);
+    for (parallel::Parameter* part : {&linear.weight, &linear.bias})
+      part->tensor = part->tensor.to(at::kBFloat16);
+    const at::Tensor x = random_f64({40, 64}, 9).to(at::kBFloat16);
+    Pass without;
+    without.adapters = false;
+    const at::Tensor plain = linear.forward(x, without);
+    linear.adapter = adapter(
+        {random_f64({2, 64}, 3).to(at::kBFloat16), at::zeros({24, 2}, at::kBFloat16)}, false);
+    EXPECT_TRUE(at::equal(linear.forward(x, {}), plain));
+    linear.adapter->b_OR.tensor.fill_(0.5);
+    EXPECT_FALSE(at::equal(linear.forward(x, {}), plain));
+  }
+}
+
 /// W + s B A, with DoRA its rows stretched to the magnitude: the papers' formulas.
 at::Tensor merged_by_formula(const at::Tensor& weight, const LoraAdapter& lora) {
   const at::Tensor sum = weight + 1.7 * at::mm(lora.b_OR.tensor, lora.a_RI.tensor);

@@ -164,6 +164,12 @@ TEST_F(ObjectiveOptions, ContradictionsNameTheFlags) {
               HasSubstr("--loss_type hinge: kto has no such loss"));
   EXPECT_THAT(refusal("rlhf", {"--rpo_alpha", "1", "--pref_ftx", "1"}),
               HasSubstr("--rpo_alpha and --pref_ftx are one term"));
+  EXPECT_THAT(refusal("train", {"--stage", "dpo", "--pref_loss", "kto_pair"}),
+              AllOf(HasSubstr("--pref_loss kto_pair: dpo has no such loss"),
+                    HasSubstr("it has sigmoid, hinge, ipo"), HasSubstr("stage: kto")));
+  EXPECT_EQ(pairs("rlhf", {"--loss_type", "IPO"}).averages, true);
+  EXPECT_THAT(refusal("rlhf", {"--rlhf_type", "cpo", "--loss_type", "simpo"}),
+              HasSubstr("--rlhf_type simpo is that objective"));
   EXPECT_THAT(refusal("rlhf", {"--loss_type", "ipo", "--label_smoothing", "0.1"}),
               HasSubstr("--label_smoothing: only sigmoid"));
   EXPECT_THAT(refusal("sft", {"--rlhf_type", "dpo"}), HasSubstr("of danlu rlhf alone"));

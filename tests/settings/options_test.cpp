@@ -26,9 +26,12 @@ TEST_F(TrainOptions, SftDefaultsAreTheCanonicalOnes) {
 }
 
 TEST_F(TrainOptions, AutoIsBf16UnlessAFlagSaysOtherwise) {
+  EXPECT_EQ(with("sft", {"--bf16", "false", "--fp16", "false"}).precision, Precision::kF32);
+  EXPECT_EQ(with("sft", {"--bf16", "false", "--fp16"}).precision, Precision::kF16);
   for (const char* automatic : {"auto", "AUTO"}) {
     EXPECT_EQ(with("sft", {"--dtype", automatic}).precision, Precision::kBF16);
     EXPECT_EQ(with("sft", {"--dtype", automatic, "--fp16"}).precision, Precision::kF16);
+    EXPECT_EQ(with("sft", {"--dtype", "bf16", "--bf16", "false"}).precision, Precision::kBF16);
   }
 }
 

@@ -190,11 +190,16 @@ TEST_F(ReinforcementOptions, DefaultsAreThoseOfTheSystemWhoseLineItIs) {
 TEST_F(ReinforcementOptions, WhatIsNotHereIsNamed) {
   for (const char* flag : {"--sync_ref_model", "--num_generations_eval", "--teacher_model_server",
                            "--ld_alpha", "--advantage_reweight", "--off_policy_sequence_mask_delta",
-                           "--reward_adapters", "--top_entropy_quantile", "--async_generate"}) {
+                           "--top_entropy_quantile", "--async_generate"}) {
     EXPECT_THAT(refusal("rlhf", grpo({flag, "4"})),
                 HasSubstr(std::string(flag) + " is not available: "));
   }
-  EXPECT_THAT(refusal("rlhf", grpo({"--loss_type", "cispo"})), HasSubstr("cispo"));
+  EXPECT_THAT(
+      refusal("rlhf", grpo({"--loss_type", "cispo"})),
+      HasSubstr("--loss_type cispo: grpo has no such loss | it has grpo, bnpo, dapo, dr_grpo"));
+  EXPECT_THAT(refusal("rlhf", grpo({"--max_kl", "0.5", "--beta", "0"})),
+              HasSubstr("--max_kl 0.5: there is no reference"));
+  EXPECT_EQ(refusal("rlhf", grpo({"--max_kl", "0.5"})), "(accepted)");
   for (const char* flag : {"--vllm_server_base_url", "--log_entropy", "--ref_model_type",
                            "--rollout_importance_sampling_mode"})
     EXPECT_EQ(refusal("rlhf", grpo({flag, "x"})), "(accepted)") << flag;

@@ -10,6 +10,20 @@ namespace danlu::settings::options_test {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// ms-swift 2 has a folder for each model below the directory that a line names, ms-swift 3 has
+// none.
+TEST_F(TrainOptions, VersionsLieWhereTheLinesSystemPutsThem) {
+  const auto place = [&](const std::vector<std::string>& more) {
+    const OutputConfig output = with("sft", more).output;
+    EXPECT_TRUE(output.versioned);
+    return output.directory.string();
+  };
+  EXPECT_EQ(place({"--train_type", "lora", "--output_dir", "runs"}), "runs");
+  EXPECT_EQ(place({"--version_dir", "true", "--output_dir", "runs"}), "runs");
+  EXPECT_EQ(place({"--sft_type", "lora", "--output_dir", "runs"}), "runs/model");
+  EXPECT_EQ(place({"--train_type", "lora"}), "output/model");
+}
+
 TEST_F(TrainOptions, NamesOfSelfCognitionAreOneOrTwo) {
   const data::SelfNames one =
       with("sft", {"--model_name", "robot", "--model_author", "swift"}).data.names;

@@ -263,6 +263,12 @@ struct UnpairedVariant {
   bool has_gradients = true;
 };
 
+/// The margin of answers that were judged one by one lies between two means over the whole step.
+void expect_margin(const std::map<std::string, double>& metrics) {
+  EXPECT_NEAR(metrics.at("rewards/margins"),
+              metrics.at("rewards/chosen") - metrics.at("rewards/rejected"), 1e-6);
+}
+
 TEST(UnpairedGolden, LossesDriftAndGradients) {
   DANLU_REQUIRES_SHARED();
   const auto golden = weights::open_safetensors(golden_dir() / "kto" / "golden.safetensors");
@@ -284,6 +290,7 @@ TEST(UnpairedGolden, LossesDriftAndGradients) {
       const Found found = step_of(*policy, *objective, in_batches(samples, cut));
       EXPECT_NEAR(found.loss, read_tensor(*golden, name + ".loss").item<double>(), 2e-5);
       EXPECT_NEAR(found.metrics.at("kl"), read_tensor(*golden, name + ".kl").item<double>(), 1e-4);
+      expect_margin(found.metrics);
       if (variant.has_gradients) expect_gradients(*policy, *golden, name);
       if (cut.size() < samples.size()) continue;
       for (size_t i = 0; i < samples.size(); ++i) {
@@ -293,8 +300,10 @@ TEST(UnpairedGolden, LossesDriftAndGradients) {
       }
     }
     const auto source = std::make_shared<data::VectorSource>(samples);
-    EXPECT_NEAR(evaluate(*model_of(variant.policy), *objective, source, {.batch_size = 2}).loss,
-                read_tensor(*golden, name + ".loss").item<double>(), 2e-5);
+    const Evaluation held_out =
+        evaluate(*model_of(variant.policy), *objective, source, {.batch_size = 2});
+    EXPECT_NEAR(held_out.loss, read_tensor(*golden, name + ".loss").item<double>(), 2e-5);
+    expect_margin(held_out.metrics);
   }
 }
 

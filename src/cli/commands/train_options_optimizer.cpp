@@ -229,7 +229,7 @@ std::vector<OptionSpec> precision_options() {
        .group = precision},
       {.name = "bf16",
        .type = OptionType::kBool,
-       .help = "same as --dtype bf16",
+       .help = "same as --dtype bf16; false: fp32, unless dtype or fp16 says otherwise",
        .group = precision},
       {.name = "fp16",
        .type = OptionType::kBool,

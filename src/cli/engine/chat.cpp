@@ -119,9 +119,9 @@ int talk(const std::vector<InferenceModel*>& models,
   const int num_answers = serve::run_chat(chatters, repl, std::cin, std::cout);
   if (num_answers == 0 && !repl.show_prompt) {
     log::warning(
-        "nothing was asked: standard input is no terminal and holds no question; --prompt TEXT "
-        "asks one, --dataset FILE many, --task greedy|do_sample|beam_search says how they are "
-        "answered");
+        "nothing was asked: standard input is no terminal and holds no question; danlu infer "
+        "--prompt TEXT asks one, --dataset FILE many, and --task greedy|do_sample|beam_search says "
+        "how they are answered");
   }
   return 0;
 }

@@ -87,17 +87,18 @@ class ProgramReward : public Reward {
                    words_.front(), result.output.size(), completions.size());
     }
     const std::vector<std::string> lines = lines_of(result.output);
+    const std::string foreign = first_foreign(lines);
     if (lines.size() > completions.size()) {
       log::warning(
           "[reward] {} printed {} lines for {} answers: none is taken, since nobody knows which "
-          "line is whose",
-          words_.front(), lines.size(), completions.size());
+          "line is whose{}",
+          words_.front(), lines.size(), completions.size(), foreign);
       return scores;
     }
     const size_t missing = read(lines, &scores);
     if (missing > 0) {
-      log::warning("[reward] {}: {} of {} answers without a score ({})", words_.front(), missing,
-                   completions.size(), ending(result.status));
+      log::warning("[reward] {}: {} of {} answers without a score ({}){}", words_.front(), missing,
+                   completions.size(), ending(result.status), foreign);
     }
     return scores;
   }
@@ -120,6 +121,16 @@ class ProgramReward : public Reward {
     while (!lines.empty() && lines.back().find_first_not_of(" \t\r") == std::string::npos)
       lines.pop_back();
     return lines;
+  }
+
+  /// Says which line is the first that is no score; empty: none is.
+  static std::string first_foreign(const std::vector<std::string>& lines) {
+    constexpr size_t kShown = 80;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (score_in(lines[i])) continue;
+      return "; " + tr("line {} is no number: {}", i + 1, dump_text(lines[i].substr(0, kShown)));
+    }
+    return "";
   }
 
   /// The number of lines that are missing or no scores.

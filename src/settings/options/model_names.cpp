@@ -109,6 +109,10 @@ std::string locate_dataset(const std::string& name, const fs::path& cache_dir) {
   // Files that were tokenised beforehand go by what their names begin with.
   if (data::samples_exist(bare) || fs::exists(bare + ".idx", error)) return name;
   if (fs::exists(bare, error) || (!alias && !looks_like_hub_id(bare))) return name;
+  for (const char* ending :
+       {".json", ".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".gz", ".bin"}) {
+    if (!alias && bare.ends_with(ending)) return name;  // a file whose name is mistyped
+  }
   std::vector<std::string> looked;
   const hub::NamesOnHubs names = alias ? hub::NamesOnHubs{alias->huggingface, alias->modelscope}
                                        : hub::NamesOnHubs{bare, bare};

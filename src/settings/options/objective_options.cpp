@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/lower_case.h"
 #include "base/option_text.h"
 #include "settings/model_source.h"
 #include "settings/options/loss_scale.h"
 #include "settings/options/model_names.h"
 #include "settings/options/reinforcement_options.h"
+#include "weights/megatron/place.h"
 
 namespace danlu::settings {
 namespace {
@@ -23,6 +25,10 @@ struct NamedObjective {
   std::string name;
   std::string option;
 };
+
+std::string loss_type_of(const Options& options, const std::string& fallback) {
+  return lower_case(options.get_string_or("loss_type", fallback));
+}
 
 NamedObjective name_of_objective(const std::string& verb, const Options& options) {
   const bool is_swift = verb == "rlhf";
@@ -49,7 +55,7 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
     }
     if (!is_judge) return {"seq_cls", "task_type"};
   }
-  const std::string loss = options.get_string_or("loss_type", "");
+  const std::string loss = loss_type_of(options, "");
   // LLaMA-Factory's dpo stage has these as losses.
   if (name == "dpo" && (loss == "simpo" || loss == "orpo")) name = loss;
   if (name == "trl_ppo") name = "ppo";  // MindSpeed-LLM's word
@@ -59,9 +65,16 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
 /// A loss that the method does not have.
 [[noreturn]] void refuse_loss(const Options& options, const std::string& method,
                               const std::string& loss, const std::string& known) {
+  const std::string has = tr("it has {}", known);
+  const bool means_kto = method != "kto" && loss.starts_with("kto"),
+             means_simpo = method == "cpo" && loss == "simpo";
   throw UsageError(
       tr("[train] {} {}: {} has no such loss", options.given_as("loss_type"), loss, method),
-      tr("it has {}", known));
+      means_simpo ? has + "; " + tr("--rlhf_type simpo is that objective")
+      : means_kto ? has + "; " +
+                        tr("kto is an objective of its own (stage: kto, --rlhf_type kto), "
+                           "whose rows are answers that were liked or not")
+                  : has);
 }
 
 void take_likelihood(const Options& options, PreferenceConfig& config) {
@@ -158,13 +171,25 @@ PreferenceConfig orpo_from(const Options& options, const std::string& loss) {
 }
 
 UnpairedConfig kto_from(const Options& options) {
-  const std::string loss = options.get_string_or("loss_type", "kto");
+  const std::string loss = loss_type_of(options, "kto");
   if (loss != "kto" && loss != "apo_zero_unpaired")
     refuse_loss(options, "kto", loss, "kto, apo_zero_unpaired");
   return {.beta = beta_of(options),
           .liked_weight = options.get_float("desirable_weight"),
           .disliked_weight = options.get_float("undesirable_weight"),
           .measures_drift = loss == "kto"};
+}
+
+std::filesystem::path reference_at(const Options& options) {
+  const std::filesystem::path named =
+      locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
+  const std::string iteration = options.get_string_or("ref_model_iteration", "");
+  if (iteration.empty()) return named;
+  if (weights::megatron::is_megatron_directory(named))
+    return weights::megatron::find_checkpoint(named, iteration).directory;
+  log::notice("{} has no effect: {} has no iterations", options.given_as("ref_model_iteration"),
+              named.string());
+  return named;
 }
 
 /// ms-swift's lines name the adapters twice that a training begins with. Errors: UsageError where
@@ -220,7 +245,7 @@ void take_smoothing(const Options& options, PreferenceConfig& config) {
 template <PreferenceConfig (*From)(const Options&, const std::string& loss)>
 void take_preference(const Options& options, ObjectiveConfig& config) {
   config.kind = ObjectiveKind::kPreference;
-  config.preference = From(options, options.get_string_or("loss_type", "sigmoid"));
+  config.preference = From(options, loss_type_of(options, "sigmoid"));
   take_smoothing(options, config.preference);
 }
 
@@ -307,7 +332,7 @@ const std::vector<Method>& methods() {
   static const std::vector<Method> kMethods{
       {"dpo",
        {"loss_type", "beta", "label_smoothing", "rpo_alpha", "pref_ftx", "ref_model",
-        "ref_adapters", "precompute_ref_log_probs"},
+        "ref_model_iteration", "ref_adapters", "precompute_ref_log_probs"},
        &take_preference<&dpo_from>},
       {"simpo",
        {"loss_type", "beta", "simpo_beta", "simpo_gamma", "gamma_beta_ratio", "label_smoothing",
@@ -316,8 +341,8 @@ const std::vector<Method>& methods() {
       {"cpo", {"loss_type", "beta", "label_smoothing", "cpo_alpha"}, &take_preference<&cpo_from>},
       {"orpo", {"loss_type", "beta"}, &take_preference<&orpo_from>},
       {"kto",
-       {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model", "ref_adapters",
-        "precompute_ref_log_probs"},
+       {"loss_type", "beta", "desirable_weight", "undesirable_weight", "ref_model",
+        "ref_model_iteration", "ref_adapters", "precompute_ref_log_probs"},
        &take_unpaired},
       {"rm", {"center_rewards_coefficient"}, &take_reward},
       {"orm", {"center_rewards_coefficient"}, &take_reward},
@@ -366,9 +391,7 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   method->take(options, config);
   if (config.kind != ObjectiveKind::kClasses) config.drops = !options.get_bool("disable_dropout");
   if (method->takes_reference()) {
-    if (options.has_value("ref_model"))
-      config.reference =
-          locate_beside(options.get_string("ref_model"), options.given_as("ref_model"));
+    if (options.has_value("ref_model")) config.reference = reference_at(options);
     check_reference_adapters(options, config);
   }
   take_precomputing(options, config);

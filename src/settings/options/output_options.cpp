@@ -85,7 +85,10 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   // `output` collects runs side by side.
   output.versioned = options.get_bool_or("version_dir", !options.is_set("output_dir"));
   const fs::path base = options.get_string("output_dir");
-  output.directory = output.versioned ? base / model_name : base;
+  // ms-swift 2 sorts the runs of any directory by their models, ms-swift 3 its own `output` alone.
+  const bool by_model =
+      output.versioned && (!options.is_set("output_dir") || options.profile().name == "swift24");
+  output.directory = by_model ? base / model_name : base;
   return output;
 }
 

@@ -31,6 +31,10 @@ std::optional<Precision> precision_of(const Options& options) {
 }
 
 Precision training_precision(const Options& options) {
+  // Other systems' way to ask for no half precision.
+  const bool refuses_bf16 = options.is_given("bf16") && !options.get_bool("bf16");
+  if (refuses_bf16 && !options.is_given("dtype") && !options.get_bool_or("fp16", false))
+    return Precision::kF32;
   return precision_of(options).value_or(Precision::kBF16);
 }
 

@@ -8,7 +8,9 @@
 #include "base/checkpoint_name.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "base/option_text.h"
+#include "settings/model_source.h"
 #include "settings/options/model_names.h"
 #include "weights/tensor_source.h"
 
@@ -30,7 +32,7 @@ void take_clipping(const Options& options, PolicyLoss& loss) {
 
 /// ms-swift's names: what the loss is a mean over.
 void take_loss(const Options& options, PolicyLoss& loss) {
-  const std::string type = options.get_string_or("loss_type", "grpo");
+  const std::string type = lower_case(options.get_string_or("loss_type", "grpo"));
   if (type == "grpo") {
     loss.mean = LossMean::kRows;
   } else if (type == "bnpo" || type == "dapo") {
@@ -242,6 +244,37 @@ std::vector<double> weights_from(const Options& options, size_t rewards) {
   return weights;
 }
 
+/// Directories of models and of adapters on one. reward_adapters names those of each model.
+std::vector<fs::path> judges_from(const Options& options) {
+  std::vector<fs::path> judges;
+  for (const std::string& name : options.get_list("reward_model"))
+    judges.push_back(locate_beside(name, options.given_as("reward_model")));
+  const std::vector<std::string> adapters = options.get_list("reward_adapters");
+  const std::string flag = options.given_as("reward_adapters");
+  if (!adapters.empty() && adapters.size() != judges.size()) {
+    throw UsageError(
+        tr("[train] {}: adapters for {} of {} reward models", flag, adapters.size(), judges.size()),
+        tr("each of --reward_model has its own there, in the same order"));
+  }
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const fs::path of_model = locate_beside(adapters[i], flag);
+    const ModelSource on = reward_model_at(of_model);
+    std::error_code error;
+    if (on.adapter.empty())
+      throw UsageError(tr("[train] {} {}: no adapters", flag, of_model.string()),
+                       tr("--reward_model names whole models"));
+    if (!fs::equivalent(on.path, judges[i], error)) {
+      throw UsageError(
+          tr("[train] {} {}: trained on {}, not on {}", flag, of_model.string(), on.path.string(),
+             judges[i].string()),
+          tr("danlu merge --model {} --adapters {} --output DIR joins them all the same",
+             judges[i].string(), of_model.string()));
+    }
+    judges[i] = of_model;
+  }
+  return judges;
+}
+
 }  // namespace
 
 std::vector<std::string> stop_words_from(const Options& options) {
@@ -256,8 +289,7 @@ std::vector<std::string> stop_words_from(const Options& options) {
 
 void take_rewards(const Options& options, Reinforcement& told) {
   told.rewards = options.get_list("reward_funcs");
-  for (const std::string& name : options.get_list("reward_model"))
-    told.reward_models.push_back(locate_beside(name, options.given_as("reward_model")));
+  told.reward_models = judges_from(options);
   if (told.rewards.empty() && told.reward_models.empty()) {
     throw UsageError(tr("[train] nothing judges the answers: --reward_funcs names no reward"),
                      tr("--reward_funcs accuracy, \"program:COMMAND\" or --reward_model DIR; "
@@ -289,6 +321,7 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
   }
   const std::vector<std::string> shared = {"kl_beta",
                                            "ref_model",
+                                           "ref_model_iteration",
                                            "ref_adapters",
                                            "epsilon",
                                            "epsilon_high",
@@ -299,6 +332,7 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "partial_rollout_max_split",
                                            "reward_funcs",
                                            "reward_model",
+                                           "reward_adapters",
                                            "reward_weights",
                                            "reward_column",
                                            "num_generations",
@@ -369,6 +403,12 @@ Reinforcement reinforcement_from(const std::string& name, const Options& options
   take_sampling(options, told);
   told.masks_truncated = options.get_bool("overlong_filter");
   told.max_kl = options.get_float("max_kl");
+  if (told.max_kl > 0 && !told.has_reference()) {
+    throw UsageError(
+        tr("[train] {} {:g}: there is no reference from which a distance is measured",
+           options.given_as("max_kl"), told.max_kl),
+        has_critic ? tr("--kl_coef above 0 keeps one") : tr("--beta above 0 keeps one"));
+  }
   told.logs_completions = options.get_bool("log_completions");
   return told;
 }

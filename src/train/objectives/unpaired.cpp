@@ -5,6 +5,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <deque>
@@ -23,10 +24,11 @@ class Unpaired : public Objective {
       : config_(config), reference_(std::move(reference)) {}
 
   std::vector<std::string> metrics() const override {
-    return {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"};
+    return {"rewards/chosen", "rewards/rejected", "rewards/margins",
+            "logps/chosen",   "logps/rejected",   "kl"};
   }
   double weight(const data::Batch& batch) const override { return num_pairs(batch); }
-  bool spans_batches() const override { return config_.measures_drift; }
+  bool spans_batches() const override { return true; }
   std::optional<data::Batch> trained_part(const data::Batch& batch) const override {
     return every_second(batch, 0);
   }
@@ -39,6 +41,10 @@ class Unpaired : public Objective {
  private:
   /// z of the whole step, on the last stage. Collective.
   double drift(const ForwardPasses& passes, const std::vector<const data::Batch*>& whole) const;
+  /// How many answers of the whole step there are for each that was liked, and for each that was
+  /// not; zeros where one kind is not there, so that nothing lies between them. Collective.
+  at::Tensor answers_for_each(const parallel::Mesh& mesh,
+                              const std::vector<const data::Batch*>& whole) const;
 
   settings::UnpairedConfig config_;
   std::shared_ptr<const FrozenModel> reference_;
@@ -64,17 +70,30 @@ double Unpaired::drift(const ForwardPasses& passes,
   return std::max(0.0, sums[0] / std::max(1.0, sums[1]));
 }
 
+at::Tensor Unpaired::answers_for_each(const parallel::Mesh& mesh,
+                                      const std::vector<const data::Batch*>& whole) const {
+  std::vector<double> kinds = {0, 0};
+  for (const data::Batch* batch : whole)
+    for (const float liked : every_second(*batch, 0).segment_values) ++kinds[liked > 0 ? 0 : 1];
+  kinds = sums_of_step(mesh, kinds);
+  const double all = kinds[0] + kinds[1];
+  if (kinds[0] == 0 || kinds[1] == 0) return at::zeros({2}, at::kDouble);
+  return at::tensor({all / kinds[0], all / kinds[1]}, at::TensorOptions(at::kDouble));
+}
+
 std::vector<Columns> Unpaired::prepare(const ForwardPasses& passes,
                                        const std::vector<const data::Batch*>& whole) const {
   const parallel::Mesh& mesh = passes.stage().mesh();
   require_pairs(mesh, whole);
   const double z = drift(passes, whole);
+  const at::Tensor for_each = answers_for_each(mesh, whole);
   const TrainedParts parts(*this, mesh, whole);
   const auto sums = reference_logprobs(reference_.get(), passes, parts.batches());
   std::vector<Columns> columns(whole.size());
   for (size_t i = 0; i < whole.size(); ++i) {
     columns[i]["reference"] = sums[i];
     columns[i]["drift"] = at::scalar_tensor(z, at::kDouble);
+    columns[i]["answers_for_each"] = for_each;
   }
   return columns;
 }
@@ -95,10 +114,14 @@ Loss Unpaired::evaluate(const models::CausalLM& policy, const at::Tensor& hidden
   const at::Tensor rewards_S = config_.beta * ratio_S.detach(), shown_S = logps_S.detach();
   const at::Tensor num_liked = liked_S.sum(), num_disliked = disliked_S.sum();
   const at::Tensor all = num_liked + num_disliked;
+  const at::Tensor& for_each = columns.at("answers_for_each");
+  const double of_liked = for_each[0].item<double>(), of_disliked = for_each[1].item<double>();
+  const at::Tensor lead = ((of_liked * liked_S - of_disliked * disliked_S) * rewards_S).sum();
   return loss_of_whole_segments(
       policy.mesh(), losses_S.sum(),
       {{"rewards/chosen", {(rewards_S * liked_S).sum(), num_liked}},
        {"rewards/rejected", {(rewards_S * disliked_S).sum(), num_disliked}},
+       {"rewards/margins", {lead, of_liked > 0 ? all : all * 0}},
        {"logps/chosen", {(shown_S * liked_S).sum(), num_liked}},
        {"logps/rejected", {(shown_S * disliked_S).sum(), num_disliked}},
        {"kl", {z * all, all}}});

@@ -104,7 +104,12 @@ bool is_of_same_line(const fs::path& run_dir, const TrainConfig& config) {
 }
 
 bool can_go_on(const fs::path& run_dir, const TrainConfig& config) {
-  return !is_finished(run_dir) && has_resumable(run_dir) && is_of_same_line(run_dir, config);
+  // Answers that were drawn and judged since the beginning are worth as much as a checkpoint.
+  std::error_code unknown;
+  const bool has_answers = fs::is_directory(run_dir / kJournalFolder, unknown) &&
+                           !fs::is_empty(run_dir / kJournalFolder, unknown);
+  return !is_finished(run_dir) && (has_resumable(run_dir) || has_answers) &&
+         is_of_same_line(run_dir, config);
 }
 
 bool is_weight_file(const std::string& name) {
