@@ -62,6 +62,7 @@ TEST(BenchCommand, LimitsAloneAreATableInBothLanguages) {
 }
 
 TEST(BenchCommand, WhatIsRecordedIsComparedAndAChangedRecordIsFoundAndNamed) {
+  DANLU_SLOW_TEST();
   const TemporaryDirectory directory;
   const fs::path& folder = directory.path();
   const std::vector<std::string> words = {"--only", "decode", "--dtype", "fp32"};
@@ -97,7 +98,6 @@ TEST(BenchCommand, WhatIsRecordedIsComparedAndAChangedRecordIsFoundAndNamed) {
   EXPECT_THAT(both_asked.err, HasSubstr("nothing is recorded"));
   EXPECT_EQ(json::parse(std::ifstream(file)), changed);
 
-  if (!is_slow()) return;
   // Another part is added to the record, which is not replaced by it, nor by another size.
   json_of_bench({"--only", "decode", "--dtype", "bf16", "--record", folder.string()});
   const json both = json::parse(std::ifstream(file));
