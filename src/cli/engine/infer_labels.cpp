@@ -24,16 +24,11 @@
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
 #include "cli/engine/infer_rows.h"
+#include "cli/engine/text_judge.h"
 #include "data/labelled_text.h"
 #include "data/preprocess_run.h"
-#include "device/dtype.h"
-#include "device/select.h"
 #include "settings/model_source.h"
-#include "settings/options/precision.h"
-#include "text/template_choice.h"
-#include "train/lone_judge.h"
 #include "train/objectives/text_labels.h"
-#include "train/rollouts/judges.h"
 #include "weights/hf/value_head.h"
 
 namespace danlu::cli {
@@ -94,29 +89,9 @@ std::vector<TextToSort> read_texts(const Options& options, const ModelLocation& 
 }
 
 /// A model that sorts texts, and how these are read.
-struct Sorter {
-  std::shared_ptr<const train::FrozenModel> model;
-  std::shared_ptr<const text::Tokenizer> tokenizer;
-  std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: what messages say, as it stands
+struct Sorter : TextJudge {
   LabelProblem problem = LabelProblem::kOneClass;
 };
-
-std::shared_ptr<const text::ChatEncoder> encoder_of(
-    const Options& options, const ModelLocation& where, const arch::ModelConfig& config,
-    const std::shared_ptr<const text::Tokenizer>& tokenizer) {
-  const std::string named = options.get_string_or("prompt_type", "");
-  const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
-  if (options.get_bool("raw") || (was_plain && named.empty())) return nullptr;
-  const text::TemplateChoice choice =
-      text::choose_template(tokenizer,
-                            {.named = named,
-                             .templates_file = options.get_string_or("prompt_type_path", ""),
-                             .recorded_in = where.record,
-                             .family_default = config.default_template},
-                            template_arguments_from(options));
-  if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
-  return choice.encoder;
-}
 
 /// Errors: UsageError where the line says that texts are sorted, and the model talks.
 void require_head(const Options& options, const ModelLocation& where,
@@ -150,19 +125,8 @@ Sorter load_sorter(const Options& options, const ModelLocation& where) {
   if (const auto recorded = recorded_problem(where.run_args)) source.score->problem = recorded;
   if (const auto asked = asked_problem(options); asked && *asked != LabelProblem::kByNumber)
     source.score->problem = asked;
-  const weights::CheckpointSource opened = settings::open_model(source);
-  train::say_trained_base(where.adapter);
-  const fs::path& beside = opened.companions.empty() ? where.adapter : opened.companions;
-  Sorter sorter;
-  sorter.problem = *opened.config.score->problem;
-  sorter.tokenizer = text::Tokenizer::load(
-      options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);
-  sorter.encoder = encoder_of(options, where, opened.config, sorter.tokenizer);
-  std::optional<at::ScalarType> dtype;
-  if (const auto precision = settings::precision_of(options))
-    dtype = device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
-  sorter.model = train::lone_judge(opened, where.adapter, dtype,
-                                   device::select(options.get_string("device"), 0));
+  Sorter sorter{load_text_judge(options, where, source)};
+  sorter.problem = *sorter.model->stage().config().score->problem;
   return sorter;
 }
 

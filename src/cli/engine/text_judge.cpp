@@ -1,0 +1,53 @@
+#include "cli/engine/text_judge.h"
+
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "device/dtype.h"
+#include "device/select.h"
+#include "settings/options/precision.h"
+#include "text/template_choice.h"
+#include "train/lone_judge.h"
+#include "train/rollouts/judges.h"
+
+namespace danlu::cli {
+namespace {
+
+std::shared_ptr<const text::ChatEncoder> encoder_of(
+    const Options& options, const ModelLocation& where, const arch::ModelConfig& config,
+    const std::shared_ptr<const text::Tokenizer>& tokenizer) {
+  const std::string named = options.get_string_or("prompt_type", "");
+  const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
+  if (options.get_bool("raw") || (was_plain && named.empty())) return nullptr;
+  const text::TemplateChoice choice =
+      text::choose_template(tokenizer,
+                            {.named = named,
+                             .templates_file = options.get_string_or("prompt_type_path", ""),
+                             .recorded_in = where.record,
+                             .family_default = config.default_template},
+                            template_arguments_from(options));
+  if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
+  return choice.encoder;
+}
+
+}  // namespace
+
+TextJudge load_text_judge(const Options& options, const ModelLocation& where,
+                          const settings::ModelSource& source) {
+  const weights::CheckpointSource opened = settings::open_model(source);
+  train::say_trained_base(where.adapter);
+  const fs::path& beside = opened.companions.empty() ? where.adapter : opened.companions;
+  TextJudge judge;
+  judge.tokenizer = text::Tokenizer::load(
+      options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);
+  judge.encoder = encoder_of(options, where, opened.config, judge.tokenizer);
+  std::optional<at::ScalarType> dtype;
+  if (const auto precision = settings::precision_of(options))
+    dtype = device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
+  judge.model = train::lone_judge(opened, where.adapter, dtype,
+                                  device::select(options.get_string("device"), 0));
+  return judge;
+}
+
+}  // namespace danlu::cli

@@ -1,0 +1,26 @@
+// cli/engine/text_judge.h: a model whose head gives numbers for whole texts, and how these are
+// read.
+#pragma once
+#include <memory>
+
+#include "base/options.h"
+#include "cli/engine/load_for_inference.h"
+#include "settings/model_source.h"
+#include "text/conversation.h"
+#include "text/tokenizer.h"
+#include "train/objectives/reference.h"
+
+namespace danlu::cli {
+
+struct TextJudge {
+  std::shared_ptr<const train::FrozenModel> model;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: what messages say, as it stands
+};
+
+/// source: the model at `where`, with its head. The template is that of its training. Errors: as
+/// settings::open_model, train::lone_judge and text::choose_template.
+TextJudge load_text_judge(const Options& options, const ModelLocation& where,
+                          const settings::ModelSource& source);
+
+}  // namespace danlu::cli
