@@ -197,7 +197,7 @@ TEST_F(Judging, PairsThatTeachNothingAreCountedByTheirReason) {
 TEST_F(Judging, AFileThatIsNotThereIsLookedForHereAlone) {
   fs::create_directories(*this / "data");
   const ProgramResult result = run(line({"rlhf", "--rlhf_type", "dpo"}, "data/nofile.jsonl", "x"));
-  EXPECT_THAT(result.err, Not(HasSubstr("fetched")));
+  EXPECT_THAT(result.err, Not(HasSubstr("is in no cache here")));
   expect_error(result, 3, {"data/nofile.jsonl"});
 }
 

@@ -61,7 +61,8 @@ class NpuPreferences : public PreferenceLines {
                                name == "acc" || name == "accuracy" || name == "kl" ||
                                name == "reward" || name == "divergence" || name == "sft_loss" ||
                                name.find('/') != name.npos;
-        if (!is_figure || !value.is_number() || name.find("speed") != name.npos) continue;
+        const bool is_time = name.find("speed") != name.npos || name.starts_with("time/");
+        if (!is_figure || !value.is_number() || is_time) continue;
         const double wanted = value, found = npu[i].value(name, std::nan(""));
         EXPECT_NEAR(found, wanted, 1e-5 * std::max(1.0, std::abs(wanted))) << name << " of " << i;
         ++compared;

@@ -208,7 +208,7 @@ TEST(Serve, APictureOfARequestIsSeenAsInferSeesIt) {
   // Its header is whole, and its pixels are not.
   std::string cut = base64_of(picture);
   cut.resize(cut.size() / 8 * 4);
-  for (const std::string url :
+  for (const std::string& url :
        {picture.string(), "file://" + picture.string(),
         std::string("data:image/png;base64,aGVsbG8="), "data:image/png;base64," + cut}) {
     RawClient client(server.port());
