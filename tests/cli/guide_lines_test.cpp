@@ -16,8 +16,8 @@ using ::testing::HasSubstr;
 
 /// Lines of every axis, kind of data and tuning; npu_guide_lines_test.cpp has one of guide (a).
 bool is_quick(const GuideLine& line) {
-  static const std::set<std::string> names = {"b_zero3", "c_tune_lora", "e_pretrain_half_b",
-                                              "e_tune_half_b_lora"};
+  static const std::set<std::string> names = {
+      "b_zero3", "c_pretrain", "c_tune", "c_tune_lora", "e_pretrain_half_b", "e_tune_half_b_lora"};
   return names.contains(line.name);
 }
 
