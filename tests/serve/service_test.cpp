@@ -545,7 +545,12 @@ TEST_F(ProtocolTest, TheHealthIsToldWhileSlowRequestsTakeEveryHandler) {
 
 TEST_F(ProtocolTest, MetricsHaveVllmsNames) {
   chat();
-  const std::string text = ask(raw_request("GET", "/metrics")).body;
+  // An answer is told before it is counted.
+  std::string text;
+  ASSERT_TRUE(comes([&] {
+    text = ask(raw_request("GET", "/metrics")).body;
+    return text.find("num_requests_running{model_name=\"tiny\",engine=\"0\"} 0") != text.npos;
+  }));
   for (const char* line :
        {"vllm:num_requests_running{model_name=\"tiny\",engine=\"0\"} 0",
         "vllm:generation_tokens_total{model_name=\"tiny\",engine=\"0\"} 6",

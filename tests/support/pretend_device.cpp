@@ -342,6 +342,18 @@ bool waits_for_values(const c10::OperatorHandle& op, const torch::jit::Stack& st
   return false;
 }
 
+/// ATen's fallback leaves lists of optional tensors, such as indices, on the device.
+void indices_to_host(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const size_t count = op.schema().arguments().size();
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (!stack[i].isOptionalTensorList()) continue;
+    c10::List<c10::optional<at::Tensor>> on_host;
+    for (const c10::optional<at::Tensor>& one : stack[i].toOptionalTensorList().vec())
+      on_host.push_back(one && one->defined() ? one->to(at::kCPU) : one);
+    stack[i] = std::move(on_host);
+  }
+}
+
 void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK(computes_aten, "the pretend device computes nothing through aten, and was asked for ",
               op.operator_name());
@@ -351,6 +363,7 @@ void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   if (waits_for_values(op, *stack)) count_wait();
   const bool before = std::exchange(computes_there, true);
+  indices_to_host(op, *stack);
   try {
     at::native::cpu_fallback(op, stack);
   } catch (...) {
