@@ -140,7 +140,7 @@ std::vector<ScoredRow> scored(const TextJudge& judge, std::span<const RowToScore
 }
 
 /// What of a text is scored: the last message of a conversation, else all.
-std::string shown(const Text& text, const text::Tokenizer& tokenizer) {
+std::string scored_text(const Text& text, const text::Tokenizer& tokenizer) {
   if (const auto* plain = std::get_if<data::TextRow>(&text)) return plain->texts.front();
   if (const auto* tokens = std::get_if<data::TokenRow>(&text)) return tokenizer.decode(tokens->ids);
   const auto& messages = std::get<text::Conversation>(text).messages;
@@ -161,9 +161,9 @@ Json row_of(const RowToScore& given, const ScoredRow& found, const text::Tokeniz
   if (Json messages = messages_json(given.texts.front()); !messages.empty())
     row["messages"] = std::move(messages);
   else
-    row["text"] = shown(given.texts.front(), tokenizer);
+    row["text"] = scored_text(given.texts.front(), tokenizer);
   const bool is_pair = given.texts.size() == 2;
-  if (is_pair) row["rejected_response"] = shown(given.texts.back(), tokenizer);
+  if (is_pair) row["rejected_response"] = scored_text(given.texts.back(), tokenizer);
   if (!found.error.empty()) {
     row["error"] = found.error;
   } else if (is_pair) {
@@ -180,7 +180,8 @@ std::string shown_row(const RowToScore& given, const ScoredRow& found,
   if (!found.error.empty()) return fmt::format("{}: [ERROR] {}\n", given.place, found.error);
   std::string all;
   for (size_t i = 0; i < given.texts.size(); ++i)
-    all += fmt::format("[REWARD] {:.6g} {}\n", found.rewards[i], shown(given.texts[i], tokenizer));
+    all += fmt::format("[REWARD] {:.6g} {}\n", found.rewards[i],
+                       scored_text(given.texts[i], tokenizer));
   return all;
 }
 
