@@ -276,6 +276,45 @@ TEST(BrokenPictures, FilesThatAreNone) {
   EXPECT_EQ(fault(dir / "pipe.png"), MediaFault::kMissing) << "a pipe would be waited for";
 }
 
+/// Big end first.
+std::string four_bytes(size_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xff);
+  return bytes;
+}
+
+// zlib gives a thousand bytes for one: what stands behind the pixels would take minutes.
+TEST(Bombs, DataBehindTheLastRowIsNotReadOn) {
+  const std::string whole = made::png(made::noise({28, 28}));
+  const size_t idat = whole.find("IDAT");
+  ASSERT_NE(idat, whole.npos);
+  for (const size_t more : {size_t{0}, size_t{8} << 10, size_t{200} << 10}) {
+    // Stored, not compressed: 28 rows of a filter's number and 28 pixels, and what is more.
+    std::string rest(28 * (1 + 28 * 3) + more, '\0'), stream = "\x78\x01";
+    while (!rest.empty()) {
+      const std::string block = rest.substr(0, 65535);
+      rest.erase(0, block.size());
+      const auto size = static_cast<uint16_t>(block.size());
+      stream += rest.empty() ? '\1' : '\0';
+      for (const uint16_t number : {size, static_cast<uint16_t>(~size)})
+        stream += {static_cast<char>(number & 0xff), static_cast<char>(number >> 8)};
+      stream += block;
+    }
+    const std::string file = whole.substr(0, idat - 4) + four_bytes(stream.size() + 4) + "IDAT" +
+                             stream + std::string(8, '\0') + whole.substr(whole.size() - 12);
+    std::string error;
+    try {
+      decoded(file);
+    } catch (const MediaError& damaged) {
+      error = damaged.what();
+    }
+    if (more > 64 << 10)
+      EXPECT_THAT(error, HasSubstr("it holds more than its pixels")) << more;
+    else
+      EXPECT_THAT(error, testing::Not(HasSubstr("more than its pixels"))) << more;
+  }
+}
+
 TEST(Bombs, AreRefusedByTheirHeaderInLittleMemory) {
   const auto resident_kib = [] {
     rusage usage{};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <csetjmp>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct PngReader {
   png_infop info = nullptr;
   const uint8_t* next = nullptr;
   size_t left = 0;
+  /// Of the file, for what is read at a time: behind the last row libpng inflates all that follows.
+  size_t most = SIZE_MAX;
   int passes = 1;
   DecodeStatus status = DecodeStatus::kDone;
   char why[128] = "";
@@ -42,6 +45,11 @@ void give_bytes(png_structp png, png_bytep to, size_t count) {
     reader.status = DecodeStatus::kTruncated;
     png_error(png, "the file ends too early");
   }
+  if (count > reader.most) {
+    reader.status = DecodeStatus::kDamaged;
+    png_error(png, "it holds more than its pixels");
+  }
+  reader.most -= reader.most == SIZE_MAX ? 0 : count;
   std::memcpy(to, reader.next, count);
   reader.next += count;
   reader.left -= count;
@@ -71,8 +79,10 @@ bool read_png_header(PngReader& reader) {
 
 bool read_png_rows(PngReader& reader, uint8_t* out, int64_t height, size_t row_bytes) {
   if (setjmp(png_jmpbuf(reader.png))) return false;
+  constexpr size_t kRest = 64 << 10;  // ends of blocks and chunks, and some that makers leave
   for (int pass = 0; pass < reader.passes; ++pass) {
     for (int64_t y = 0; y < height; ++y) {
+      if (pass + 1 == reader.passes && y + 1 == height) reader.most = 2 * row_bytes + kRest;
       png_read_row(reader.png, out + static_cast<size_t>(y) * row_bytes, nullptr);
     }
   }
