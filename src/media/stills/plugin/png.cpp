@@ -18,7 +18,7 @@ struct PngReader {
   png_infop info = nullptr;
   const uint8_t* next = nullptr;
   size_t left = 0;
-  /// Of the file, for what is read at a time: behind the last row libpng inflates all that follows.
+  /// How much of the file may be read on: behind the last row libpng inflates all that follows.
   size_t most = SIZE_MAX;
   int passes = 1;
   DecodeStatus status = DecodeStatus::kDone;
