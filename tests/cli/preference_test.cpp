@@ -126,7 +126,7 @@ TEST_F(PreferenceLines, ARewardModelGoesOnAndIsTrainedFurther) {
 
 TEST_F(PreferenceLines, ARewardModelIsNoModelThatTalks) {
   ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", "full"}, "pairs.jsonl", "judge"));
-  expect_error(run({"infer", "--model", "judge", "--prompt", "hi"}), 4,
+  expect_error(run({"chat", "--model", "judge"}), 4,
                {"Qwen2ForSequenceClassification", "a reward model"});
 }
 
