@@ -115,31 +115,16 @@ class DivergencesByTable : public torch::autograd::Function<DivergencesByTable> 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto holder = ctx->saved_data["call"].toCapsule();
     const auto& call = static_cast<const TableCall&>(*holder);
-    const variable_list saved = ctx->get_saved_variables();
-    HeadFactor head(saved[0], saved[1], call.options.main_grad, true),
-        low(saved[2], saved[3], call.low_main, true);
-    HeadBias bias(saved[4], call.options.bias_main, true);
-    const int64_t rows = saved[0].size(0), chunk = call.options.chunk_tokens;
     const double cap = call.options.softcap;
-    for (int64_t begin = 0; begin < rows; begin += chunk) {
-      const int64_t count = std::min(chunk, rows - begin);
-      const at::Tensor logits_Cv = head_logits(head, low, bias, cap, begin, count);
-      const at::Tensor kept_Cv = cap > 0 ? logits_Cv.clone() : logits_Cv;
-      const at::Tensor d_logits_Cv =
-          through_cap(d_logits(call, logits_Cv, begin, grads), kept_Cv, cap)
+    return head_gradients(
+        ctx->get_saved_variables(), call.options, call.low_main, call.options.chunk_tokens,
+        [&](const HeadFactor& head, const HeadFactor& low, const HeadBias& bias, int64_t begin,
+            int64_t count) {
+          const at::Tensor logits_Cv = head_logits(head, low, bias, cap, begin, count);
+          const at::Tensor kept_Cv = cap > 0 ? logits_Cv.clone() : logits_Cv;
+          return through_cap(d_logits(call, logits_Cv, begin, grads), kept_Cv, cap)
               .to(head.input_nX.scalar_type());
-      head.add_gradients(d_logits_Cv, begin);
-      low.add_gradients(d_logits_Cv, begin);
-      bias.add_gradient(d_logits_Cv);
-    }
-    head.finish();
-    low.finish();
-    const auto of_weight = [](HeadFactor& factor) {
-      if (!factor.weight_grad || factor.main.defined()) return at::Tensor();
-      return factor.d_weight.to(factor.weight_VX.scalar_type());
-    };
-    return {head.d_input,   of_weight(head), low.d_input,
-            of_weight(low), bias.finish(),   at::Tensor()};
+        });
   }
 
  private:

@@ -209,24 +209,10 @@ class HeadDivergences : public torch::autograd::Function<HeadDivergences> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto holder = ctx->saved_data["call"].toCapsule();
     const auto& call = static_cast<const DivergenceCall&>(*holder);
-    const variable_list saved = ctx->get_saved_variables();
-    HeadFactor head(saved[0], saved[1], call.options.main_grad, true),
-        low(saved[2], saved[3], call.low_main, true);
-    HeadBias bias(saved[4], call.options.bias_main, true);
-    for_chunks(call, saved[0].size(0), [&](int64_t begin, int64_t count) {
-      const at::Tensor d_logits_Cv = d_logits(head, low, bias, call, begin, count, grads);
-      head.add_gradients(d_logits_Cv, begin);
-      low.add_gradients(d_logits_Cv, begin);
-      bias.add_gradient(d_logits_Cv);
-    });
-    head.finish();
-    low.finish();
-    const auto of_weight = [](HeadFactor& factor) {
-      if (!factor.weight_grad || factor.main.defined()) return at::Tensor();
-      return factor.d_weight.to(factor.weight_VX.scalar_type());
-    };
-    return {head.d_input,   of_weight(head), low.d_input,
-            of_weight(low), bias.finish(),   at::Tensor()};
+    return head_gradients(
+        ctx->get_saved_variables(), call.options, call.low_main, call.options.chunk_tokens,
+        [&](const HeadFactor& head, const HeadFactor& low, const HeadBias& bias, int64_t begin,
+            int64_t count) { return d_logits(head, low, bias, call, begin, count, grads); });
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "device/dtype.h"
 #include "ops/backend.h"
@@ -138,6 +139,32 @@ inline at::Tensor head_logits(const HeadFactor& head, const HeadFactor& low, con
                               double softcap, int64_t begin, int64_t count) {
   return narrow_head_logits(head, low, bias, softcap, begin, count)
       .to(device::wide_type(head.input_nX.scalar_type()));
+}
+
+/// What a backward gives to autograd: gradients of the head's input and weight, of the addition's,
+/// of the bias, and none for the call. saved: these five. d_logits(head, low, bias, begin, count):
+/// the gradient [C, V] of the logits of C = count rows, in the input's dtype; at most `chunk` rows.
+template <typename LogitGradient>
+std::vector<at::Tensor> head_gradients(const std::vector<at::Tensor>& saved,
+                                       const HeadOptions& options, const MainGradPtr& low_main,
+                                       int64_t chunk, const LogitGradient& d_logits) {
+  HeadFactor head(saved[0], saved[1], options.main_grad, true),
+      low(saved[2], saved[3], low_main, true);
+  HeadBias bias(saved[4], options.bias_main, true);
+  const int64_t rows = saved[0].size(0);
+  for (int64_t begin = 0; begin < rows; begin += chunk) {
+    const at::Tensor d_logits_CV = d_logits(head, low, bias, begin, std::min(chunk, rows - begin));
+    head.add_gradients(d_logits_CV, begin);
+    low.add_gradients(d_logits_CV, begin);
+    bias.add_gradient(d_logits_CV);
+  }
+  head.finish();
+  low.finish();
+  const auto of_weight = [](HeadFactor& factor) {
+    if (!factor.weight_grad || factor.main.defined()) return at::Tensor();
+    return factor.d_weight.to(factor.weight_VX.scalar_type());
+  };
+  return {head.d_input, of_weight(head), low.d_input, of_weight(low), bias.finish(), at::Tensor()};
 }
 
 }  // namespace danlu::ops

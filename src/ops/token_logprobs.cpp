@@ -201,26 +201,10 @@ class HeadTokenLogprobs : public torch::autograd::Function<HeadTokenLogprobs> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto holder = ctx->saved_data["call"].toCapsule();
     const auto& call = static_cast<const LogprobsCall&>(*holder);
-    const variable_list saved = ctx->get_saved_variables();
-    HeadFactor head(saved[0], saved[1], call.options.main_grad, true),
-        low(saved[2], saved[3], call.low_main, true);
-    HeadBias bias(saved[4], call.options.bias_main, true);
-    const int64_t rows = saved[0].size(0);
-    for (int64_t begin = 0; begin < rows; begin += call.chunk) {
-      const int64_t count = std::min(call.chunk, rows - begin);
-      const at::Tensor d_logits_CV = d_logits(head, low, bias, call, begin, count, grads[0]);
-      head.add_gradients(d_logits_CV, begin);
-      low.add_gradients(d_logits_CV, begin);
-      bias.add_gradient(d_logits_CV);
-    }
-    head.finish();
-    low.finish();
-    const auto of_weight = [](HeadFactor& factor) {
-      if (!factor.weight_grad || factor.main.defined()) return at::Tensor();
-      return factor.d_weight.to(factor.weight_VX.scalar_type());
-    };
-    return {head.d_input,   of_weight(head), low.d_input,
-            of_weight(low), bias.finish(),   at::Tensor()};
+    return head_gradients(
+        ctx->get_saved_variables(), call.options, call.low_main, call.chunk,
+        [&](const HeadFactor& head, const HeadFactor& low, const HeadBias& bias, int64_t begin,
+            int64_t count) { return d_logits(head, low, bias, call, begin, count, grads[0]); });
   }
 
  private:
