@@ -14,16 +14,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/in_english.h"
-#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/lower_case.h"
-#include "base/progress.h"
 #include "cli/engine/adapter_head.h"
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
 #include "cli/engine/infer_rows.h"
+#include "cli/engine/judged_rows.h"
 #include "cli/engine/text_judge.h"
 #include "data/labelled_text.h"
 #include "data/preprocess_run.h"
@@ -288,34 +287,16 @@ int label_texts(const Options& options, const ModelLocation& where) {
   if (options.has_value("output")) lock.emplace(require_usable_output(options, files));
   report_idle_label_flags(options);
   const Sorter sorter = load_sorter(options, where);
-  watch_interrupts();
-  std::optional<AnswerFile> file;
-  if (lock) file.emplace(options.get_string("output"), options.get_bool("overwrite"), "", "");
-  ProgressBar bar("infer", rows.size(), "rows");
   LabelMatches matches(sorter.problem, sorter.model->stage().config().score->labels);
-  const auto at_a_time = static_cast<size_t>(options.get_int("batch_size"));
-  size_t errors = 0;
-  for (size_t begin = 0; begin < rows.size();) {
-    if (const int signal = pending_interrupt())
-      throw_interrupted(signal, tr("[infer] stopped: {} of {} rows are done", begin, rows.size()));
-    const auto some = std::span(rows).subspan(begin, std::min(at_a_time, rows.size() - begin));
-    const std::vector<SortedText> found = sorted_texts(sorter, some);
-    for (size_t i = 0; i < found.size(); ++i) {
-      const bool is_first = !found[i].error.empty() && errors++ == 0;
-      if (is_first)
-        log::warning("{}: {}; such rows are marked \"error\"", some[i].place, found[i].error);
-      matches.add(some[i], found[i]);
-      if (file)
-        file->add(row_of_text(some[i], found[i], sorter.problem)
-                      .dump(-1, ' ', false, Json::error_handler_t::replace) +
-                  "\n");
-      else
-        print_text(shown_text(found[i], sorter.problem));
-    }
-    bar.update(begin += found.size());
-  }
-  bar.finish();
-  if (file) file->finish();
+  const size_t errors = judge_rows<TextToSort, SortedText>(
+      options, rows,
+      {.judge = [&](std::span<const TextToSort> some) { return sorted_texts(sorter, some); },
+       .count = [&](const TextToSort& given,
+                    const SortedText& found) { matches.add(given, found); },
+       .json = [&](const TextToSort& given,
+                   const SortedText& found) { return row_of_text(given, found, sorter.problem); },
+       .text = [&](const TextToSort&,
+                   const SortedText& found) { return shown_text(found, sorter.problem); }});
   matches.report();
   if (errors == rows.size()) throw DataError(tr("[infer] no row has a text that can be sorted"));
   return 0;

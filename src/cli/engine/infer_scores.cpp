@@ -14,15 +14,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/in_english.h"
-#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "cli/engine/adapter_head.h"
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_labels.h"
 #include "cli/engine/infer_output.h"
+#include "cli/engine/judged_rows.h"
 #include "cli/engine/text_judge.h"
 #include "data/labelled_text.h"
 #include "data/preprocess_run.h"
@@ -233,31 +232,15 @@ int score_answers(const Options& options, const ModelLocation& where) {
       settings::reward_model_at(where.adapter.empty() ? where.model : where.adapter);
   if (!where.model.empty()) source.path = where.model;
   const TextJudge judge = load_text_judge(options, where, source);
-  watch_interrupts();
-  std::optional<AnswerFile> file;
-  if (lock) file.emplace(options.get_string("output"), options.get_bool("overwrite"), "", "");
-  ProgressBar bar("infer", rows.size(), "rows");
   Figures figures;
-  const auto at_a_time = static_cast<size_t>(options.get_int("batch_size"));
-  size_t errors = 0;
-  for (size_t begin = 0; begin < rows.size();) {
-    if (const int signal = pending_interrupt())
-      throw_interrupted(signal, tr("[infer] stopped: {} of {} rows are done", begin, rows.size()));
-    const auto some = std::span(rows).subspan(begin, std::min(at_a_time, rows.size() - begin));
-    const std::vector<ScoredRow> found = scored(judge, some);
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (!found[i].error.empty() && errors++ == 0)
-        log::warning("{}: {}; such rows are marked \"error\"", some[i].place, found[i].error);
-      figures.add(found[i]);
-      if (file)
-        file->add(dump_text(row_of(some[i], found[i], *judge.tokenizer)) + "\n");
-      else
-        print_text(shown_row(some[i], found[i], *judge.tokenizer));
-    }
-    bar.update(begin += found.size());
-  }
-  bar.finish();
-  if (file) file->finish();
+  const size_t errors = judge_rows<RowToScore, ScoredRow>(
+      options, rows,
+      {.judge = [&](std::span<const RowToScore> some) { return scored(judge, some); },
+       .count = [&](const RowToScore&, const ScoredRow& found) { figures.add(found); },
+       .json = [&](const RowToScore& given,
+                   const ScoredRow& found) { return row_of(given, found, *judge.tokenizer); },
+       .text = [&](const RowToScore& given,
+                   const ScoredRow& found) { return shown_row(given, found, *judge.tokenizer); }});
   figures.report();
   if (errors == rows.size()) throw DataError(tr("[infer] no row has an answer that can be scored"));
   return 0;

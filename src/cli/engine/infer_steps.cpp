@@ -14,13 +14,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/in_english.h"
-#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
+#include "cli/engine/judged_rows.h"
 #include "data/preprocess_run.h"
 #include "data/step_text.h"
 #include "device/dtype.h"
@@ -197,34 +196,14 @@ int judge_steps(const Options& options, const ModelLocation& where) {
   if (options.has_value("output")) lock.emplace(require_usable_output(options, files));
   report_idle_step_flags(options);
   const StepJudging judging(options, load_step_judge(options, where));
-  watch_interrupts();
-  std::optional<AnswerFile> file;
-  if (lock) file.emplace(options.get_string("output"), options.get_bool("overwrite"), "", "");
-  ProgressBar bar("infer", rows.size(), "rows");
-  const auto at_a_time = static_cast<size_t>(options.get_int("batch_size"));
-  size_t steps = 0, errors = 0;
-  for (size_t begin = 0; begin < rows.size();) {
-    if (const int signal = pending_interrupt()) {
-      throw_interrupted(signal, tr("[infer] stopped: {} of {} rows are done", begin, rows.size()));
-    }
-    const auto some = std::span(rows).subspan(begin, std::min(at_a_time, rows.size() - begin));
-    const std::vector<JudgedRow> found = judging.judged(some);
-    for (size_t i = 0; i < found.size(); ++i) {
-      steps += found[i].scores.size();
-      const bool is_first = !found[i].error.empty() && errors++ == 0;
-      if (is_first)
-        log::warning("{}: {}; such rows are marked \"error\"", some[i].place, found[i].error);
-      if (file)
-        file->add(
-            row_of_steps(some[i], found[i]).dump(-1, ' ', false, Json::error_handler_t::replace) +
-            "\n");
-      else
-        print_text(shown_steps(found[i]));
-    }
-    bar.update(begin += found.size());
-  }
-  bar.finish();
-  if (file) file->finish();
+  size_t steps = 0;
+  const size_t errors = judge_rows<StepRow, JudgedRow>(
+      options, rows,
+      {.judge = [&](std::span<const StepRow> some) { return judging.judged(some); },
+       .count = [&](const StepRow&, const JudgedRow& found) { steps += found.scores.size(); },
+       .json = [](const StepRow& given,
+                  const JudgedRow& found) { return row_of_steps(given, found); },
+       .text = [](const StepRow&, const JudgedRow& found) { return shown_steps(found); }});
   log::info("{} rows, {} steps", format_count(rows.size()), format_count(steps));
   if (errors == rows.size()) {
     throw DataError(tr("[infer] no row has a step that can be judged"),
