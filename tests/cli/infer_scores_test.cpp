@@ -26,13 +26,22 @@ TEST_F(InferScores, PairsAreScoredAsInTheEvaluationOfTheTraining) {
   for (const char* chosen : {"yes, yyyyy", "no", "yes"})
     held += Json{{"prompt", "another"}, {"chosen", chosen}, {"rejected", "no, nn"}}.dump() + "\n";
   write("held.jsonl", held);
-  for (const std::string tuner : {"full", "lora"}) {
+  for (const std::string tuner : {"full", "lora", "beside"}) {
     SCOPED_TRACE(tuner);
-    ok(line({"rlhf", "--rlhf_type", "rm", "--tuner", tuner}, "pairs.jsonl", tuner,
+    // LLaMA-Factory's head lies beside the model's files.
+    const std::vector<std::string> begin =
+        tuner == "beside"
+            ? std::vector<std::string>{"train", "--stage", "rm", "--finetuning_type", "full"}
+            : std::vector<std::string>{"rlhf", "--rlhf_type", "rm", "--tuner", tuner};
+    ok(line(begin, "pairs.jsonl", tuner,
             {"--val_ratio", "0", "--val_dataset", "held.jsonl", "--lr", "1e-2"}));
-    const ProgramResult result =
-        ok({"infer", tuner == "full" ? "--model" : "--adapters", tuner, "--dataset", "held.jsonl",
-            "--dtype", "fp32", "--output", tuner + ".jsonl"});
+    std::vector<std::string> asked = {"infer",         tuner == "lora" ? "--adapters" : "--model",
+                                      tuner,           "--dataset",
+                                      "held.jsonl",    "--dtype",
+                                      "fp32",          "--output",
+                                      tuner + ".jsonl"};
+    if (tuner == "beside") asked.insert(asked.end(), {"--task_type", "seq_cls"});
+    const ProgramResult result = ok(asked);
     const Json evaluation = evaluation_of(tuner);
     const std::vector<Json> found = rows(tuner + ".jsonl");
     ASSERT_EQ(found.size(), 3u);

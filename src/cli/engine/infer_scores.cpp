@@ -16,6 +16,7 @@
 #include "base/in_english.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "cli/engine/adapter_head.h"
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
@@ -26,6 +27,7 @@
 #include "data/labelled_text.h"
 #include "data/preprocess_run.h"
 #include "train/objectives/text_labels.h"
+#include "weights/hf/value_head.h"
 
 namespace danlu::cli {
 namespace {
@@ -217,6 +219,9 @@ class Figures {
 }  // namespace
 
 bool scores_answers(const Options& options, const ModelLocation& where) {
+  const bool is_told = lower_case(options.get_string_or("task_type", "")) == "seq_cls";
+  if (is_told && weights::has_value_head(where.adapter.empty() ? where.model : where.adapter))
+    return true;
   if (sorts_texts(options, where)) return false;
   return is_reward_adapter(where.adapter) ||
          (where.adapter.empty() && is_reward_model(where.model));
