@@ -46,7 +46,7 @@ run rlhf --rlhf_type dpo --model "$out/sft" --dataset "$out/data/pairs.jsonl" --
 after_dpo=$(accuracy "$out/sft" "$out/data/test.jsonl" "$out/dpo")
 
 say "5/5 GRPO from the careless model: eight answers to each prompt, rewarded where they are right"
-run rlhf --rlhf_type grpo --model "$out/sft" --dataset "$out/data/prompts.jsonl" --reward_funcs accuracy --num_generations 8 --temperature 1 \
+run rlhf --rlhf_type grpo --model "$out/sft" --dataset "$out/data/prompts.jsonl" --reward_funcs accuracy --num_generations 8 --temperature 1 --top_p 1 --top_k 0 \
   --max_completion_length 5 --beta 0 --tuner full --output_dir "$out/grpo" --no-version-dir --max_length 64 --batch_size 256 --accum 1 \
   --max_steps 120 --lr 5e-4 --lr_scheduler cosine --warmup_ratio 0.05 --weight_decay 0 --adam_beta2 0.95 --recompute none --dtype fp32 --logging_steps 10 \
   --save_strategy no --val_ratio 0
