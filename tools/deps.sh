@@ -53,7 +53,8 @@ names_here() {
   for package in "$@"; do
     for one in ${package//|/ }; do
       [ "$one" != "$package" ] || break
-      if apt-cache show --no-all-versions "$one" >/dev/null 2>&1; then
+      # Nothing is printed, and no error told, of a name that only other packages mention.
+      if [ -n "$(apt-cache show --no-all-versions "$one" 2>/dev/null)" ]; then
         package=$one
         break
       fi
