@@ -47,12 +47,14 @@ missing_packages() {
   done
 }
 
-# Of names with alternatives the first that this Debian has.
+# Of names with alternatives the first that this Debian has; where there is a libtorch for CUDA the one that goes
+# with it, since apt removes that libtorch for another.
 names_here() {
   local package one
   for package in "$@"; do
     for one in ${package//|/ }; do
       [ "$one" != "$package" ] || break
+      [[ $package != *-cuda* || $one == *-cuda* ]] || ! installed libtorch-cuda-dev || continue
       # Nothing is printed, and no error told, of a name that only other packages mention.
       if [ -n "$(apt-cache show --no-all-versions "$one" 2>/dev/null)" ]; then
         package=$one
