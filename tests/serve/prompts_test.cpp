@@ -79,7 +79,7 @@ TEST_F(ProtocolTest, TheClientsIdIsTheRequests) {
   EXPECT_EQ(Json::parse(asked("my-id-7", {{"request_id", "body"}}).body)["id"], "chatcmpl-body");
   for (const std::string& no_word : {std::string("a b"), std::string(300, 'x')}) {
     const RawResponse other = asked(no_word);
-    EXPECT_EQ(other.headers.at("x-request-id"), Json::parse(other.body)["id"]);
+    EXPECT_EQ(other.headers.at("x-request-id"), Json::parse(other.body)["id"].get<std::string>());
   }
 }
 
