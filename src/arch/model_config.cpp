@@ -123,6 +123,25 @@ ModelConfig parse_model_config(const Json& config_json, const std::string& where
   });
 }
 
+namespace {
+
+/// ChatGLM2-32K and ChatGLM3-32K have one rope_ratio and one model_type: the first divides
+/// positions by it, the second multiplies the base. Only the code beside the files tells, which is
+/// read here and never run. Errors: ModelError for the first.
+void refuse_divided_positions(const ModelConfig& config, const std::filesystem::path& directory) {
+  if (config.family != "chatglm" || config.raw.value("rope_ratio", 1.0) == 1.0) return;
+  const std::filesystem::path code = directory / "modeling_chatglm.py";
+  if (!std::filesystem::exists(code)) return;
+  if (read_file(code).find("/ self.rope_ratio") == std::string::npos) return;
+  throw ModelError(
+      tr("{}: positions are divided by rope_ratio, as ChatGLM2-6B-32K has it, which is "
+         "not supported",
+         code.string()),
+      tr("ChatGLM2-6B, ChatGLM3-6B-32K and GLM-4 are"));
+}
+
+}  // namespace
+
 ModelConfig load_model_config(const std::filesystem::path& path, Heads heads) {
   const bool is_directory = std::filesystem::is_directory(path);
   const std::filesystem::path file = is_directory ? path / "config.json" : path;
@@ -142,6 +161,7 @@ ModelConfig load_model_config(const std::filesystem::path& path, Heads heads) {
     throw ModelError(tr("{}: not a regular file", file.string()));
   refuse_lfs_pointer(file, "config.json");
   ModelConfig config = parse_model_config(read_file_of_model(file), file.string(), heads);
+  refuse_divided_positions(config, file.parent_path());
   const std::filesystem::path generation = file.parent_path() / "generation_config.json";
   if (std::filesystem::exists(generation)) {
     const Json generation_json = read_file_of_model(generation);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ struct RopeConfig {
   /// longrope: cosines and sines are multiplied by these; default sqrt(1 + ln s / ln original).
   std::optional<double> short_mscale, long_mscale;
 };
+
+/// Whether a sequence's length, once it is above original_max_positions, changes the angles of all
+/// its positions: what was turned for a shorter one does not fit then.
+bool turns_by_length(const RopeConfig& rope);
 
 /// How the query, key and value weights lie on disk (and in Danlu's parameters, which keep HF
 /// names).
@@ -320,6 +325,9 @@ ModelConfig load_model_config(const std::filesystem::path& path, Heads heads = H
 std::string default_template_in(const std::filesystem::path& directory);
 
 std::vector<ParamSpec> parameters_of(const ModelConfig& config);
+/// Parameters, of layers that predict further ahead too, that files in 16 bits have in f32: of a
+/// bias that chooses among experts 16 bits would lose the steps by which it moves.
+std::set<std::string> wide_parameters(const ModelConfig& config);
 /// Total elements of all untied parameters.
 int64_t parameter_count(const ModelConfig& config);
 

@@ -145,6 +145,20 @@ std::string module_of(const std::string& parameter) {
 
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
+bool turns_by_length(const RopeConfig& rope) {
+  return rope.scaling == RopeScaling::kDynamic || rope.scaling == RopeScaling::kLongRope;
+}
+
+std::set<std::string> wide_parameters(const ModelConfig& config) {
+  ModelConfig all = config;
+  all.predicts_ahead = true;
+  std::set<std::string> names;
+  for (const ParamSpec& spec : parameters_of(all)) {
+    if (spec.role == Role::kRouterBias) names.insert(spec.name);
+  }
+  return names;
+}
+
 int64_t parameter_count(const ModelConfig& config) {
   int64_t count = 0;
   for (const ParamSpec& spec : parameters_of(config)) {

@@ -117,8 +117,11 @@ void read_scaling(const ConfigReader& scaling, const ModelConfig& model, bool ha
   }
   if (rope.scaling == RopeScaling::kNone) return;
   if (rope.scaling == RopeScaling::kLongRope) return read_longrope(scaling, model, rope);
+  // transformers scales "dynamic" beyond max_position_embeddings, whatever else is said.
   rope.original_max_positions =
-      scaling.size_or("original_max_position_embeddings", max_positions, kMaxPositions);
+      rope.scaling == RopeScaling::kDynamic
+          ? max_positions
+          : scaling.size_or("original_max_position_embeddings", max_positions, kMaxPositions);
   if (rope.scaling == RopeScaling::kYarn && !scaling.has("factor") &&
       rope.original_max_positions > 0) {
     // DeepSeek-style files give only the two lengths.

@@ -26,6 +26,7 @@ struct GenerationRules {
   double temperature = 1.0, top_p = 1.0;
   int64_t top_k = 0;
   int64_t num_beams = 1;
+  double repetition_penalty = 1.0;  ///< of greedy answers too, as infer::Sampling has it
 };
 
 /// Settles it as lm-eval does: a temperature alone switches sampling on, zero switches it off; what

@@ -116,7 +116,8 @@ class Engine {
   /// A request of its own that goes on with `next` behind the text of one that gave its logits in
   /// the last step. REQUIRES: no limit of pages.
   RequestHandle fork(RequestHandle from, text::TokenId next);
-  /// No output of it follows; its pages are free at once. A request that is over: nothing.
+  /// No step that follows has an output of it, and its pages are free at once; outputs that the
+  /// last step has returned stay. A request that is over: nothing.
   void cancel(RequestHandle handle);
   void cancel_all();
   bool has_work() const;

@@ -105,7 +105,10 @@ std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& reque
     const double start_s = steady_now_s();
     const EngineCounts before = engine.counts();
     for (const EngineOutput& output : engine.step()) {
-      const size_t index = unfinished.at(output.handle);
+      // A step that keeps guesses has several outputs of an answer, which may have ended before.
+      const auto found = unfinished.find(output.handle);
+      if (found == unfinished.end()) continue;
+      const size_t index = found->second;
       Answer& answer = answers[index];
       failures[index] = output.error;
       if (output.finished) end_answer(output, answer);

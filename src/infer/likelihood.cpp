@@ -65,7 +65,7 @@ class Scorer {
       inputs.push_back(std::span(own ? named_.back() : text.ids).first(text.ids.size() - 1));
       stats_.given_tokens += std::ssize(inputs.back());
     }
-    tree_ = make_prefix_tree(inputs, settings.share_prefixes);
+    tree_ = make_prefix_tree(inputs, settings.share_prefixes && !is_turned_by_length(inputs));
     progress_.resize(tree_.nodes.size());
     note_who_wants_whole();
   }
@@ -73,6 +73,14 @@ class Scorer {
   bool run() { return run_siblings(tree_.roots); }
 
  private:
+  /// Whether a beginning would be turned by its own length where its text is by a greater one.
+  bool is_turned_by_length(const std::vector<std::span<const text::TokenId>>& inputs) const {
+    const arch::RopeConfig& rope = model_.config().rope;
+    return arch::turns_by_length(rope) &&
+           std::any_of(inputs.begin(), inputs.end(), [&](const auto& ids) {
+             return std::ssize(ids) > rope.original_max_positions;
+           });
+  }
   const Node& node(int index) const { return tree_.nodes[static_cast<size_t>(index)]; }
   Progress& progress(int index) { return progress_[static_cast<size_t>(index)]; }
 

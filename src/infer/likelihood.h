@@ -49,7 +49,8 @@ using OnLikelihood = std::function<void(size_t index, const Likelihood& likeliho
 
 /// Scores all texts; false if is_cancelled() ended it before (those that on_likelihood was told of
 /// are whole). Longest first, so that what does not fit into memory is known early. In f32 the
-/// numbers differ from those of one text a pass by rounding alone.
+/// numbers differ from those of one text a pass by rounding alone: beginnings are not shared where
+/// a text is so long that arch::turns_by_length.
 /// Errors: DataError as check_scored, and those of PromptPicture::pixels; NumericError if logits
 /// are not numbers.
 bool score_texts(const models::CausalLM& model, const std::vector<ScoredText>& texts,

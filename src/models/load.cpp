@@ -163,11 +163,10 @@ namespace {
 MoreTensors beside_the_network(const arch::ModelConfig& config,
                                const std::filesystem::path& directory) {
   MoreTensors more;
+  more.wide = arch::wide_parameters(config);
   arch::ModelConfig all = config;
   all.predicts_ahead = true;
   for (const arch::ParamSpec& spec : arch::parameters_of(all)) {
-    // 16 bits would lose the small steps by which it moves.
-    if (spec.role == arch::Role::kRouterBias) more.wide.insert(spec.name);
     if (config.predicts_ahead && spec.layer >= config.num_layers && !spec.tied_to.empty())
       more.copies.emplace_back(spec.name, spec.tied_to);
   }
@@ -208,7 +207,7 @@ void save(const CausalLM& model, const std::filesystem::path& directory, DType d
 void save_in_type(const std::filesystem::path& from, const arch::ModelConfig& config, DType dtype,
                   const std::filesystem::path& directory) {
   MoreTensors all;
-  all.wide = beside_the_network(config, {}).wide;
+  all.wide = arch::wide_parameters(config);
   all.source = weights::open_weights(from);
   for (const weights::TensorInfo& info : all.source->tensors()) all.names.push_back(info.name);
   write_tensors(directory, {}, dtype, "model", parallel::Mesh::single(), nullptr, all);

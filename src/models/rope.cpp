@@ -28,11 +28,6 @@ struct Turn {
   int64_t original() const {
     return rope.original_max_positions > 0 ? rope.original_max_positions : max_positions;
   }
-  /// Frequencies follow from a sequence's length.
-  bool knows_length() const {
-    return rope.scaling == arch::RopeScaling::kDynamic ||
-           rope.scaling == arch::RopeScaling::kLongRope;
-  }
 };
 
 Turn turn_of(const arch::ModelConfig& config, const arch::RopeConfig& rope) {
@@ -201,8 +196,8 @@ ops::RotaryTable table_of_axes(const std::vector<int64_t>& sections, const at::T
 ops::RotaryTable table_of(const arch::ModelConfig& config, const Turn& turn,
                           const at::Tensor& positions_N, const ForwardInput& input) {
   TurnedRows rows;
-  if (turn.knows_length()) rows = rows_by_length(turn, positions_N, input);
-  const at::Tensor frequencies = turn.knows_length()
+  if (arch::turns_by_length(turn.rope)) rows = rows_by_length(turn, positions_N, input);
+  const at::Tensor frequencies = arch::turns_by_length(turn.rope)
                                      ? rows.frequencies_NE
                                      : as_tensor(frequencies_of(turn, 0), positions_N.device());
   const bool factor_knows_length = turn.rope.scaling == arch::RopeScaling::kLongRope;

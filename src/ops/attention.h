@@ -9,7 +9,7 @@ namespace danlu::ops {
 /// A window and ALiBi count the keys before a query, so both need causal segments. A picture with
 /// window attention (Qwen2.5-VL) has a segment for each window instead.
 struct AttentionOptions {
-  double scale = 1.0;  ///< on q k^T, before bias and softmax; 1/sqrt(D) in every model here
+  double scale = 1.0;  ///< on q k^T, before bias and softmax; often 1/sqrt(D)
   int64_t window = 0;  ///< a query sees at most this many keys, its own included; 0: no limit
   at::Tensor alibi_slopes_Q;  ///< f32 [Q], or undefined; adds slope * (key index - query index)
   double softcap = 0;         ///< scores become cap * tanh(score / cap); 0: they stay

@@ -185,8 +185,11 @@ void choose(const at::Tensor& logits_NE, const at::Tensor& bias_E, const Routing
         continue;
       }
       router_scores(rule.score, logits.of(n), logits.experts, row.scores.data());
-      for (size_t e = 0; e < logits.experts; ++e)
-        row.choice[e] = row.scores[e] + (bias ? bias[e] : T{0});
+      // Sigmoids of large logits are all 1: where nothing is added the logits themselves decide.
+      const bool logits_decide = rule.score == RouterScore::kSigmoid && !bias && rule.groups == 1;
+      for (size_t e = 0; e < logits.experts; ++e) {
+        row.choice[e] = logits_decide ? logits.of(n)[e] : row.scores[e] + (bias ? bias[e] : T{0});
+      }
       if (rule.groups > 1) close_groups(rule, row);
       if (made) {
         std::copy_n(made + n * picks, picks, row.order.begin());

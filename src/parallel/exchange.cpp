@@ -16,12 +16,19 @@ namespace {
 
 using Counts = std::vector<int64_t>;
 
+/// No rows. On a card a tensor without elements, since every rank has to take part there: NCCL
+/// connects all of them in their first exchange.
+at::Tensor nothing_like(const at::Tensor& rows_RH) {
+  return rows_RH.is_cpu() ? at::Tensor() : at::empty({0}, rows_RH.options());
+}
+
 /// Parts of `rows` one below the other, flat.
 Group::Tensors parts_for_ranks(const at::Tensor& rows_RH, const Counts& counts) {
   Group::Tensors parts;
   int64_t first = 0;
   for (const int64_t count : counts) {
-    parts.push_back(count == 0 ? at::Tensor() : rows_RH.narrow(0, first, count).reshape({-1}));
+    parts.push_back(count == 0 ? nothing_like(rows_RH)
+                               : rows_RH.narrow(0, first, count).reshape({-1}));
     first += count;
   }
   return parts;
@@ -43,7 +50,7 @@ at::Tensor exchanged(const at::Tensor& given_RH, const Counts& sends, const Coun
 at::Tensor gathered(const at::Tensor& own_RH, const Counts& counts, const Group& group) {
   const at::Tensor x_RH = own_RH.detach().contiguous();
   const at::Tensor result_RH = room_for(counts, x_RH);
-  const at::Tensor flat = x_RH.size(0) == 0 ? at::Tensor() : x_RH.view({-1});
+  const at::Tensor flat = x_RH.size(0) == 0 ? nothing_like(x_RH) : x_RH.view({-1});
   group.all_to_all(Group::Tensors(counts.size(), flat), parts_for_ranks(result_RH, counts));
   return result_RH;
 }
@@ -53,7 +60,7 @@ at::Tensor scattered_sum(const at::Tensor& all_RH, const Counts& counts, const G
   const int64_t own = counts[static_cast<size_t>(group.rank())];
   const at::Tensor parts_CRH =
       at::empty({static_cast<int64_t>(counts.size()), own, x_RH.size(1)}, x_RH.options());
-  Group::Tensors receives(counts.size());
+  Group::Tensors receives(counts.size(), nothing_like(x_RH));
   for (size_t rank = 0; own > 0 && rank < counts.size(); ++rank)
     receives[rank] = parts_CRH[static_cast<int64_t>(rank)].view({-1});
   group.all_to_all(parts_for_ranks(x_RH, counts), receives);

@@ -10,6 +10,9 @@
 #include "arch/learned_positions.h"
 #include "arch/parsed_config.h"
 #include "arch/shard.h"
+#include "base/file.h"
+#include "support/temporary_directory.h"
+#include "support/throws.h"
 #include "support/tiny_model.h"
 
 namespace danlu::arch {
@@ -254,6 +257,20 @@ TEST(DenseFamilies, GlmRotatesNeighboursOfHalfAHead) {
   EXPECT_EQ(spec_of(glm4, "model.layers.0.post_attention_layernorm.weight").role, Role::kMlpNorm);
   EXPECT_EQ(spec_of(glm4, "model.layers.0.post_self_attn_layernorm.weight").role,
             Role::kPostAttentionNorm);
+}
+
+/// Two generations with one rope_ratio; the code that lies beside the files tells them apart.
+TEST(DenseFamilies, AChatGlmWhosePositionsAreDividedIsRefused) {
+  const test::TemporaryDirectory folder;
+  Json json = tiny_config("chatglm");
+  json["rope_ratio"] = 50;
+  write_json_file(folder / "config.json", json);
+  write_file_atomic(folder / "modeling_chatglm.py", "        base = base * self.rope_ratio\n");
+  EXPECT_EQ(load_model_config(folder.path()).rope.theta, 500000);
+  write_file_atomic(folder / "modeling_chatglm.py",
+                    "        seq_idx = torch.arange(seq_len) / self.rope_ratio\n");
+  EXPECT_THAT(test::error_of<ModelError>([&] { load_model_config(folder.path()); }),
+              HasSubstr("ChatGLM2-6B-32K"));
 }
 
 TEST(DenseFamilies, ChatGlmHasKeysOfItsOwn) {

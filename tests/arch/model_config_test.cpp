@@ -206,6 +206,10 @@ TEST(ModelConfig, BaichuanKindIsReadFromTheConfigNotTheSize) {
   EXPECT_EQ(thirteen.max_positions, 64);
   json["vocab_size"] = 64000;
   EXPECT_FALSE(parse(json).norm_head);
+  json["vocab_size"] = 64001;
+  EXPECT_TRUE(parse(json).norm_head);
+  json.erase("z_loss_weight");
+  EXPECT_FALSE(parse(json).norm_head) << "a token was added to the first Baichuan";
 }
 
 TEST(ModelConfig, InternLm2BiasDefaultsToItsClassDefault) {

@@ -67,6 +67,11 @@ TEST(AnswersAgree, WhatOtherVerifiersGetWrong) {
   EXPECT_TRUE(answers_agree("\\sqrt[3]{27}", "3"));
   EXPECT_TRUE(answers_agree("|{-3}|", "3"));
   EXPECT_TRUE(answers_agree("3.50", "3.5"));
+  for (const char* other : {"2 3", "2\\ 3", "2~3"})
+    EXPECT_FALSE(answers_agree("23", other)) << other;
+  EXPECT_FALSE(answers_agree("12/3", "1 2/3")) << "a whole number before a fraction";
+  EXPECT_TRUE(answers_agree("10000", "10\\,000"));
+  EXPECT_TRUE(answers_agree("1234567", "1 234 567"));
   EXPECT_FALSE(answers_agree("yes", "no"));
   EXPECT_TRUE(answers_agree("Yes", "\\text{yes}."));
 }

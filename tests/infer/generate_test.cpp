@@ -223,6 +223,26 @@ TEST(Generate, ACallbackCanCancelOneRequest) {
   EXPECT_EQ(answers[1].ids.size(), 8u);
 }
 
+/// A step that keeps guesses tells of several tokens, of which the first may be the last.
+TEST(Generate, ACallbackCanCancelAmongGuessesThatWereKept) {
+  const auto model = tiny_model(31, 128);
+  const std::vector<text::TokenId> prompt{1, 2, 3, 1, 2, 3, 1, 2, 3};
+  const Speculation guesses{.lookup = {.num_tokens = 6, .shortest = 1, .longest = 4}};
+  int64_t kept = 0;
+  for (size_t last = 1; last < 60; last += 3) {
+    size_t told = 0;
+    GenerationStats stats;
+    const std::vector<Answer> answers = generate(
+        *model, {request(prompt, 60), request({2}, 9)}, 2,
+        [&](size_t index, text::TokenId) { return index == 1 || ++told < last; }, &stats, {}, {},
+        nullptr, 0, guesses);
+    EXPECT_EQ(answers[0].ids.size(), last);
+    EXPECT_EQ(answers[1].ids.size(), 9u);
+    kept += stats.guessed_right;
+  }
+  EXPECT_GT(kept, 0);
+}
+
 TEST(Session, ReusingTheCacheChangesNothing) {
   const auto model = tiny_model(31);
   Session session(*model);

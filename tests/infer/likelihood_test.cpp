@@ -26,12 +26,13 @@ using Ids = std::vector<text::TokenId>;
 constexpr int64_t kVocab = 37;
 
 std::unique_ptr<models::CausalLM> model_of(int64_t window = 256, int64_t vocab = kVocab,
-                                           int64_t hidden = 32) {
-  const Json json = {{"model_type", "llama"},    {"vocab_size", vocab},
-                     {"hidden_size", hidden},    {"intermediate_size", 40},
-                     {"num_hidden_layers", 2},   {"num_attention_heads", 4},
-                     {"num_key_value_heads", 2}, {"max_position_embeddings", window},
-                     {"rms_norm_eps", 1e-5},     {"initializer_range", 0.3}};
+                                           int64_t hidden = 32, const Json& rope_scaling = {}) {
+  Json json = {{"model_type", "llama"},    {"vocab_size", vocab},
+               {"hidden_size", hidden},    {"intermediate_size", 40},
+               {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+               {"num_key_value_heads", 2}, {"max_position_embeddings", window},
+               {"rms_norm_eps", 1e-5},     {"initializer_range", 0.3}};
+  if (!rope_scaling.is_null()) json["rope_scaling"] = rope_scaling;
   auto model = std::make_unique<models::CausalLM>(
       arch::family_of(json).parse(json), parallel::Mesh::single(), at::kFloat, tested_device());
   models::initialize(*model, 7);
@@ -164,6 +165,29 @@ TEST(ScoreTexts, BatchesAndSharedPrefixesGiveWhatEachTextHasAlone) {
       EXPECT_NEAR(all[i].whole_sum, expected.whole_sum, 1e-5 * std::abs(expected.whole_sum)) << i;
       EXPECT_EQ(all[i].is_greedy, expected.is_greedy) << i;
     }
+  }
+}
+
+/// A beginning that is short for itself lies in a text that is long.
+TEST(ScoreTexts, AnglesThatFollowALengthAreThoseOfTheWholeText) {
+  const auto model = model_of(256, kVocab, 32,
+                              {{"type", "longrope"},
+                               {"original_max_position_embeddings", 30},
+                               {"short_factor", std::vector<double>(4, 1.0)},
+                               {"long_factor", std::vector<double>(4, 8.0)}});
+  RandomTexts random(3);
+  const Ids shots = random.ids(20);
+  std::vector<ScoredText> texts;
+  for (const int64_t more : {5, 20, 27}) {
+    Ids ids = shots;
+    const Ids own = random.ids(more);
+    ids.insert(ids.end(), own.begin(), own.end());
+    texts.push_back({ids, 20});
+  }
+  const std::vector<Likelihood> all = scored(*model, texts, {});
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Likelihood expected = alone(*model, texts[i]);
+    EXPECT_NEAR(all[i].sum, expected.sum, 1e-5 * std::abs(expected.sum)) << i;
   }
 }
 

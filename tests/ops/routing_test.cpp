@@ -129,6 +129,15 @@ TEST(Routing, ChoosesAsADoubleLoopDoesTiesIncluded) {
   }
 }
 
+/// As Hugging Face's Llama 4, which takes the largest logits and their sigmoids behind that.
+TEST(Routing, SigmoidsThatAreAllOneDoNotHideTheLargestLogit) {
+  const at::Tensor logits_NE = at::tensor({18.0, 20.0, -120.0, 19.0}).to(at::kFloat).view({1, 4});
+  const RoutingRule rule{.score = RouterScore::kSigmoid, .per_token = 2};
+  const Routing got = route(logits_NE, {}, rule);
+  EXPECT_EQ(got.experts_NK[0][0].item<int64_t>(), 1);
+  EXPECT_EQ(got.experts_NK[0][1].item<int64_t>(), 3);
+}
+
 /// d value / d logits by central differences.
 at::Tensor slopes_of(const at::Tensor& logits_NE,
                      const std::function<double(const at::Tensor&)>& value) {

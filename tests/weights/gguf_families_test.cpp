@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "support/throws.h"
 #include "weights/exported_gguf.h"
 #include "weights/gguf/gguf_checkpoint.h"
@@ -50,6 +51,22 @@ TEST(GgufFamilies, DynamicRopeIsPlainUpToTheContext) {
   EXPECT_EQ(opened.config.head_dim, model.config.head_dim);
   EXPECT_EQ(Exported::read(*opened.model, "model.layers.1.self_attn.k_proj.weight"),
             Exported::read(*model.source, "model.layers.1.self_attn.k_proj.weight"));
+}
+
+/// As llama.cpp reads files that have a factor and no type beside it.
+TEST(GgufFamilies, AFactorOfRopeWithoutATypeIsLinear) {
+  Json json = tiny_config("llama");
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const Exported model(json);
+  std::string bytes = read_file(model.file());
+  const std::string type = "llama.rope.scaling.type";
+  ASSERT_NE(bytes.find(type), std::string::npos);
+  bytes.replace(bytes.find(type), type.size(), "llama.rope.scaling.tipe");
+  const test::TemporaryDirectory folder;
+  write_file_atomic(folder / "untyped.gguf", bytes);
+  const Checkpoint opened = open_checkpoint(folder / "untyped.gguf");
+  EXPECT_EQ(opened.config.rope.scaling, arch::RopeScaling::kLinear);
+  EXPECT_EQ(opened.config.rope.factor, 4.0);
 }
 
 /// A Llama with biases around attention, to llama.cpp.

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "support/throws.h"
 #include "weights/edit_torch_file.h"
 #include "weights/megatron/arguments.h"
 #include "weights/megatron/checkpoint.h"
+#include "weights/megatron/described_model.h"
 #include "weights/random_models.h"
 #include "weights/write_megatron.h"
 
@@ -19,6 +21,7 @@ namespace {
 using test::RandomModels;
 using test::TorchParts;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -204,6 +207,39 @@ TEST_F(ForeignCheckpoint, ImpossibleNumbersInArgsAreErrors) {
     EXPECT_THAT(error_with("num_layer_list", PyValue::list({value, value})), HasSubstr("layers"));
     EXPECT_THAT(error_with("noop_layers", PyValue::list({value})), HasSubstr("slot"));
   }
+}
+
+TEST_F(ForeignCheckpoint, ArgsOfOtherArithmeticAreRefusedByName) {
+  write({}, {});
+  std::optional<PyValue> args;
+  edit_all([&](TorchParts& parts) { args = parts.root.get("args"); });
+  const auto described = [&](const std::vector<std::pair<const char*, PyValue>>& more) {
+    PyValue all = *args;
+    for (const auto& [key, value] : more) all = without(all, {key}).put(key, value);
+    return described_model(all, 0, "here");
+  };
+  EXPECT_NO_THROW(described({}));
+  const std::vector<std::pair<const char*, PyValue>> others = {
+      {"rotary_seq_len_interpolation_factor", PyValue::integer(4)},
+      {"use_rope_scaling", PyValue::boolean(true)},
+      {"window_size", PyValue::integer(16)}};
+  for (const auto& other : others) {
+    EXPECT_THAT(test::error_of<ModelError>([&] { described({other}); }), HasSubstr(other.first));
+    if (std::string(other.first) == "window_size") continue;
+    EXPECT_THAT(
+        disagreements(without(*args, {other.first}).put(other.first, other.second), config_),
+        Contains(HasSubstr(other.first)));
+  }
+  const std::vector<std::pair<const char*, PyValue>> experts = {
+      {"qk_layernorm", PyValue::boolean(true)},
+      {"add_qkv_bias", PyValue::boolean(false)},
+      {"num_experts", PyValue::integer(4)},
+      {"moe_router_topk", PyValue::integer(2)},
+      {"moe_ffn_hidden_size", PyValue::integer(24)}};
+  args = without(*args, {"norm_topk_prob", "moe_router_pre_softmax"});
+  EXPECT_EQ(described(experts)["norm_topk_prob"], true) << "as Megatron's default normalises";
+  args->put("moe_router_pre_softmax", PyValue::boolean(true));
+  EXPECT_EQ(described(experts)["norm_topk_prob"], false);
 }
 
 TEST_F(ForeignCheckpoint, NegativeVirtualStagesAreAnError) {

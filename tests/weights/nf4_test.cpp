@@ -141,8 +141,9 @@ TEST_P(Nf4Directory, IsWrittenBitForBit) {
     }
     EXPECT_GE(compared, 14u * (form.doubly ? 6 : 4));
   }
-  EXPECT_EQ(nf4_config(form)["bnb_4bit_use_double_quant"], form.doubly);
-  EXPECT_EQ(nf4_config(form), read_json_file(directory() / "config.json")["quantization_config"]);
+  EXPECT_EQ(nf4_config(form, config)["bnb_4bit_use_double_quant"], form.doubly);
+  EXPECT_EQ(nf4_config(form, config),
+            read_json_file(directory() / "config.json")["quantization_config"]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Nf4Directory,

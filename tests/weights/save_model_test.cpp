@@ -76,6 +76,42 @@ TEST(SaveModel, TakesWhatTheConfigNamesInTheTypeThatIsAskedFor) {
   }
 }
 
+TEST(SaveModel, KeepsLayersThatPredictAheadAndBiasesOfTheChoiceAsTheyAre) {
+  const test::TemporaryDirectory folder;
+  Json json = test::tiny_config("glm4_moe");
+  json.update({{"n_routed_experts", 4},
+               {"n_shared_experts", 1},
+               {"moe_intermediate_size", 24},
+               {"num_experts_per_tok", 2},
+               {"first_k_dense_replace", 1},
+               {"n_group", 1},
+               {"topk_group", 1},
+               {"num_nextn_predict_layers", 1}});
+  const arch::ModelConfig config = arch::family_of(json).parse(json);
+  arch::ModelConfig all = config;
+  all.predicts_ahead = true;
+  // 1.00390625 lies between two numbers of bf16.
+  test::SmallTensors tensors;
+  for (const arch::ParamSpec& spec : arch::parameters_of(all)) {
+    size_t count = 1;
+    for (const int64_t size : spec.shape) count *= static_cast<size_t>(size);
+    tensors[spec.name] = {spec.shape, std::vector<double>(count, 1.00390625)};
+  }
+  const auto source = test::make_source(folder / "source", tensors);
+  std::filesystem::create_directory(folder / "saved");
+  save_model(*source, config, DType::kBF16, folder / "saved");
+  const auto saved = open_weights(folder / "saved");
+  EXPECT_EQ(saved->tensors().size(), tensors.size());
+  size_t wide = 0;
+  for (const TensorInfo& info : saved->tensors()) {
+    const bool is_bias = info.name.ends_with("e_score_correction_bias");
+    wide += is_bias ? 1 : 0;
+    EXPECT_EQ(info.dtype, is_bias ? DType::kF32 : DType::kBF16) << info.name;
+    EXPECT_EQ(test::numbers_of(*saved, info.name)[0], is_bias ? 1.00390625 : 1.0) << info.name;
+  }
+  EXPECT_EQ(wide, 2u) << "of the last layer, and of the one that predicts ahead";
+}
+
 TEST(SaveModel, ANumberThatTheTypeCannotHoldIsAnErrorAndSoIsATypeOfNoWeights) {
   const test::TemporaryDirectory folder;
   const arch::ModelConfig config = test::write_tiny_model(folder / "model");

@@ -5,14 +5,19 @@
 namespace danlu::arch {
 namespace {
 
-/// Baichuan 1 has this vocabulary and a plain head; Baichuan 2 (125696) normalises the head's rows.
-constexpr int64_t kBaichuan1Vocab = 64000;
+/// Baichuan 1 has 64000 tokens, or some more where a tuner added them, and a plain head; Baichuan 2
+/// (125696) normalises the head's rows, and its files say z_loss_weight.
+bool is_baichuan_1(int64_t vocab_size, const ConfigReader& config) {
+  constexpr int64_t kTokens = 64000, kAdded = 1024;
+  if (vocab_size == kTokens) return true;
+  return vocab_size > kTokens && vocab_size <= kTokens + kAdded && !config.has("z_loss_weight");
+}
 
 ModelConfig parse_baichuan(const Json& config_json) {
   ModelConfig model = parse_decoder(config_json, "baichuan", {.norm_eps = 1e-6});
   const ConfigReader config(config_json);
   model.qkv_layout = QkvLayout::kThirds;
-  model.norm_head = model.vocab_size != kBaichuan1Vocab;
+  model.norm_head = !is_baichuan_1(model.vocab_size, config);
   // Baichuan 1 marks turns with other tokens.
   if (model.norm_head) model.default_template = "baichuan2";
   model.z_loss_weight = config.number_or("z_loss_weight", 0.0);

@@ -55,17 +55,6 @@ constexpr uint64_t kCheckByDefaultBelow = 2'000'000'000;
 
 // --- source --------------------------------------------------------------------------------------
 
-/// Tensors that stay of the type they have: a bias that chooses among experts is f32 in models of
-/// every type.
-std::set<std::string> wide_tensors(arch::ModelConfig config) {
-  config.predicts_ahead = true;
-  std::set<std::string> names;
-  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
-    if (spec.role == arch::Role::kRouterBias) names.insert(spec.name);
-  }
-  return names;
-}
-
 /// Whether the format has a place for layers that predict further ahead, and for their state where
 /// one is written; a model that gives scores predicts nothing.
 bool keeps_predictions(const ConvertRequest& request, const ConvertPlan& plan) {
@@ -106,7 +95,7 @@ void store_in_nf4(bool doubly, ConvertPlan& plan) {
   const std::set<std::string> chosen(names.begin(), names.end());
   const auto first = std::find_if(plan.globals.begin(), plan.globals.end(),
                                   [&](const TensorInfo& info) { return chosen.count(info.name); });
-  plan.nf4 = weights::Nf4Form{kNf4Block, doubly, first->dtype};
+  plan.nf4 = weights::Nf4Form{kNf4Block, doubly, weights::nf4_dtype(first->dtype)};
   plan.model = weights::as_nf4(plan.model, names, *plan.nf4);
   std::vector<TensorInfo> globals;
   for (const TensorInfo& info : plan.globals) {
@@ -153,7 +142,7 @@ ConvertPlan open_plan(const Options& options, const ConvertRequest& request) {
   convert_scores(request, plan);
   plan.globals = weights::megatron::global_tensors(plan.config, DType::kF32);
   add_predictions(request, plan);
-  const std::set<std::string> wide = wide_tensors(plan.config);
+  const std::set<std::string> wide = arch::wide_parameters(plan.config);
   for (TensorInfo& info : plan.globals) {
     const DType own = plan.model->find(info.name)->dtype;
     info.dtype = request.dtype && is_floating(own) && !wide.count(info.name) ? *request.dtype : own;
@@ -408,8 +397,8 @@ void check_source(const CheckpointSource& source, size_t num_threads) {
 
 bool is_model_configuration(const std::string& name) {
   return name == "config.json" || name == "generation_config.json" ||
-         name == "preprocessor_config.json" || name == "processor_config.json" ||
-         name.ends_with(".py");
+         name == "preprocessor_config.json" || name == "video_preprocessor_config.json" ||
+         name == "processor_config.json" || name.ends_with(".py");
 }
 
 /// Copies the files whose names are wanted; those that are there already stay.
@@ -430,7 +419,7 @@ void write_companions(const ConvertRequest& request, const ConvertPlan& plan,
     if (described.score && request.to == ConvertTo::kCore)
       described.score->form = arch::ScoreForm::kSequence;  // rm_head's bias is Megatron's affair
     Json config = weights::saved_config(described, plan.globals.front().dtype);
-    if (plan.nf4) config["quantization_config"] = weights::nf4_config(*plan.nf4);
+    if (plan.nf4) config["quantization_config"] = weights::nf4_config(*plan.nf4, plan.config);
     write_json_file(directory / "config.json", config);
   }
   const fs::path& companions = plan.source.companions;

@@ -215,15 +215,19 @@ void GenerationOverrides::apply(eval::GenerationRules& rules) const {
       rules.top_k = whole_number_of(where, text, 0);
     } else if (key == "num_beams") {
       rules.num_beams = whole_number_of(where, text, 1);
+    } else if (key == "repetition_penalty") {
+      rules.repetition_penalty = number_of(where, text);
+      if (rules.repetition_penalty <= 0)
+        throw UsageError(tr("[{}] must be above 0, got {}", where, text));
     } else if (key == "do_sample") {
       rules.do_sample = switch_of(where, text);
       rules.says_sampling = true;
     } else if (key == "until") {
       rules.until = texts_of(where, text);
     } else {
-      refuse_key(
-          "--gen_kwargs", key,
-          {"max_gen_toks", "temperature", "top_p", "top_k", "num_beams", "do_sample", "until"});
+      refuse_key("--gen_kwargs", key,
+                 {"max_gen_toks", "temperature", "top_p", "top_k", "num_beams",
+                  "repetition_penalty", "do_sample", "until"});
     }
   }
   eval::settle_sampling(rules, says_temperature);

@@ -151,12 +151,18 @@ infer::Request EvalModel::request_of(const eval::Call& call, const Asked& prompt
   request.num_tokens = static_cast<int64_t>(loaded_.tokenizer->size());
   request.stop_ids = infer::end_ids(loaded_.defaults.stop_ids, *loaded_.tokenizer,
                                     settings_.applies_template ? loaded_.encoder.get() : nullptr);
+  // Their text is no part of an answer, in which a stop string is looked for.
+  for (const std::string& stop : call.rules.until) {
+    const auto id = loaded_.tokenizer->token_to_id(stop);
+    if (id && loaded_.tokenizer->is_special(*id)) request.stop_ids.push_back(*id);
+  }
   // Greedy unless a benchmark says otherwise, whatever generation_config.json would do.
   request.sampling.do_sample = call.rules.do_sample;
   request.sampling.temperature = call.rules.temperature;
   request.sampling.top_p = call.rules.top_p;
   request.sampling.top_k = call.rules.top_k;
   request.sampling.num_beams = call.rules.num_beams;
+  request.sampling.repetition_penalty = call.rules.repetition_penalty;
   request.sampling.seed = settings_.seed;
   request.stream = stream_of(call);
   return request;

@@ -46,9 +46,10 @@ DType stored_dtype(const Options& options, const weights::TensorSource& base) {
   return DType::kF32;
 }
 
-uint64_t bytes_to_write(const arch::ModelConfig& config, DType dtype) {
+uint64_t bytes_to_write(const weights::MergedModel& merged, DType dtype) {
   uint64_t bytes = 0;
-  for (const weights::TensorInfo& info : weights::megatron::global_tensors(config, dtype))
+  for (const weights::TensorInfo& info :
+       weights::saved_tensors(*merged.source, merged.config, dtype))
     bytes += info.size_bytes();
   return bytes;
 }
@@ -221,8 +222,7 @@ int run_merge(const Options& options) {
   const DType dtype = stored_dtype(options, *merge.base.model);
   const uint64_t max_shard_bytes = weights::shard_bytes_of(options.get_string("max_shard_size"));
   const weights::MergedModel merged = merge.as(dtype);
-  require_free_space(fs::absolute(output), bytes_to_write(merged.config, dtype),
-                     "the merged model");
+  require_free_space(fs::absolute(output), bytes_to_write(merged, dtype), "the merged model");
   warn_if_merged_already(base, adapters);
 
   prove(merge, dtype, options.get_float("tolerance"));

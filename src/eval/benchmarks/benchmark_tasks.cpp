@@ -109,11 +109,14 @@ GenerationRules generation_of(CheckedObject& keys, const Task& task) {
     rules.top_p = kwargs.number("top_p").value_or(rules.top_p);
     rules.top_k = kwargs.integer("top_k").value_or(rules.top_k);
     rules.num_beams = kwargs.integer("num_beams").value_or(rules.num_beams);
+    rules.repetition_penalty =
+        kwargs.number("repetition_penalty").value_or(rules.repetition_penalty);
     rules.says_sampling = kwargs.has("do_sample");
     settle_sampling(rules, kwargs.has("temperature"));
     kwargs.refuse_others();
     if (rules.max_tokens < 1) kwargs.fail("max_gen_toks", tr("at least 1"));
     if (rules.num_beams < 1) kwargs.fail("num_beams", tr("at least 1"));
+    if (rules.repetition_penalty <= 0) kwargs.fail("repetition_penalty", tr("above 0"));
     if (kwargs.has("until")) return rules;
   }
   rules.until = {task.fewshot_delimiter};

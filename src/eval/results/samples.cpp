@@ -23,6 +23,7 @@ Json rules_json(const GenerationRules& rules) {
   if (rules.do_sample) json["top_p"] = rules.top_p;
   if (rules.do_sample && rules.top_k > 0) json["top_k"] = rules.top_k;
   if (rules.num_beams > 1) json["num_beams"] = rules.num_beams;
+  if (rules.repetition_penalty != 1) json["repetition_penalty"] = rules.repetition_penalty;
   return json;
 }
 

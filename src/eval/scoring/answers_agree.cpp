@@ -73,10 +73,41 @@ std::string plain(const std::string& answer) {
   return without_margins(text);
 }
 
+bool is_digit_at(const std::string& text, size_t at) {
+  return at < text.size() && text[at] >= '0' && text[at] <= '9';
+}
+
+/// Whether the three characters at `at` are digits and a fourth is none: "000" of "10 000".
+bool is_group_at(const std::string& text, size_t at) {
+  for (const size_t digit : {at, at + 1, at + 2}) {
+    if (!is_digit_at(text, digit)) return false;
+  }
+  return !is_digit_at(text, at + 3);
+}
+
+/// Without spaces, but for those that part two numbers: "2 3" is not 23, "10 000" is 10000.
+std::string without_spaces(const std::string& text) {
+  std::string joined;
+  bool parted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ' ') {
+      parted = true;
+      continue;
+    }
+    const bool parts_numbers = parted && !joined.empty() &&
+                               is_digit_at(joined, joined.size() - 1) && is_digit_at(text, i) &&
+                               !is_group_at(text, i);
+    if (parts_numbers) joined += ' ';
+    joined += text[i];
+    parted = false;
+  }
+  return joined;
+}
+
 std::string as_words(const std::string& text) {
   std::string words = text::jinja::to_lower(text);
-  for (const char* looks : {" ", "\\", "'", "\""}) words = without(std::move(words), looks);
-  return words;
+  for (const char* looks : {"\\", "'", "\""}) words = without(std::move(words), looks);
+  return without_spaces(words);
 }
 
 /// Digits alone, of which a double would forget some: without groups, zeros in front and after the

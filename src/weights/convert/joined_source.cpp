@@ -49,6 +49,18 @@ class JoinedSource final : public TensorSource {
     const auto [source, inner] = of(name);
     return source->mapped(inner);
   }
+  Storage storage(const std::string& name) const override {
+    const auto [source, inner] = of(name);
+    return source->storage(inner);
+  }
+  std::optional<Nf4Form> nf4_form(const std::string& name) const override {
+    const auto [source, inner] = of(name);
+    return source->nf4_form(inner);
+  }
+  Nf4Codes read_nf4(const std::string& name) const override {
+    const auto [source, inner] = of(name);
+    return source->read_nf4(inner);
+  }
   std::filesystem::path file_of(const std::string& name) const override {
     const auto [source, inner] = of(name);
     return source->file_of(inner);

@@ -211,18 +211,28 @@ class ConfigWriter {
       refuse(tr("rotary embedding of {} of {} dimensions of a head", *width, head_dim));
     if (tensors_.find(kRopeFactors)) return llama3_rope();
     if (tensors_.find(kLongFactors)) return longrope();
-    const Value* type = find(header_.metadata, key("rope.scaling.type"));
-    const std::string name = type ? text(key("rope.scaling.type")) : "none";
+    const std::string name = scaling_type();
     if (name == "none") return;
     if (name != "linear" && name != "yarn") refuse(tr("rope scaling {}", name));
-    Json scaling = {
-        {"type", name}, {"rope_type", name}, {"factor", required("rope.scaling.factor")}};
+    const double factor = name == "linear" ? linear_factor() : required("rope.scaling.factor");
+    Json scaling = {{"type", name}, {"rope_type", name}, {"factor", factor}};
     if (name == "yarn") {
       scaling["original_max_position_embeddings"] =
           whole(required("rope.scaling.original_context_length"));
     }
     if (is_latent) add_temperature(scaling);
     config_["rope_scaling"] = scaling;
+  }
+
+  /// llama.cpp's reading: files of 2023 have a factor under another name, or no type beside it.
+  double linear_factor() const {
+    const double factor =
+        number(key("rope.scaling.factor")).value_or(number(key("rope.scale_linear")).value_or(1));
+    return factor == 0 ? 1 : factor;
+  }
+  std::string scaling_type() const {
+    if (find(header_.metadata, key("rope.scaling.type"))) return text(key("rope.scaling.type"));
+    return linear_factor() == 1 ? "none" : "linear";
   }
 
   /// DeepSeek's yarn.

@@ -38,6 +38,7 @@ bool is_carried_over(const std::string& name) {
                                                "vocab.txt",
                                                "merges.txt",
                                                "preprocessor_config.json",
+                                               "video_preprocessor_config.json",
                                                "processor_config.json"};
   if (kExact.count(name)) return true;
   return matches(name, "tokenizer", ".json") || matches(name, "chat_template", ".json") ||

@@ -395,7 +395,11 @@ class QuantisingSource final : public SourceBase<PartOf> {
   void to_floats(DType dtype, std::span<const std::byte> bytes, std::span<float> numbers) const {
     for (size_t i = 0; i < numbers.size(); ++i) {
       uint16_t bits = 0;
-      if (dtype == DType::kF32) {
+      if (dtype == DType::kF64) {
+        double number = 0;
+        std::memcpy(&number, bytes.data() + 8 * i, 8);
+        numbers[i] = static_cast<float>(number);
+      } else if (dtype == DType::kF32) {
         std::memcpy(&numbers[i], bytes.data() + 4 * i, 4);
       } else {
         std::memcpy(&bits, bytes.data() + 2 * i, 2);
@@ -412,6 +416,24 @@ class QuantisingSource final : public SourceBase<PartOf> {
   mutable std::mutex mutex_;
   mutable std::deque<std::pair<std::string, std::shared_ptr<const Nf4Codes>>> last_;
 };
+
+/// The linear layers of a decoder, by their whole names, and the parts beside it that keep their
+/// type; null where that is the head alone. transformers compares whole names or, of parts, the
+/// first ones, which it has under "model." since 4.52.
+Json dense_modules(const arch::ModelConfig& config) {
+  std::set<std::string> modules;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (spec.name.starts_with("visual.")) {
+      modules.insert({"visual", "model.visual"});
+    } else if (spec.layer >= 0 && spec.layer < config.num_layers && spec.shape.size() == 2 &&
+               !spec.is_bias && spec.tied_to.empty() && !takes_nf4(config, spec)) {
+      modules.insert(arch::module_of(spec.name));
+    }
+  }
+  if (modules.empty()) return nullptr;
+  modules.insert("lm_head");
+  return modules;
+}
 
 /// The matrix that a part of this name lies beside; "": it is no part.
 std::string matrix_beside(const std::string& name, const std::set<std::string>& matrices) {
@@ -484,7 +506,9 @@ std::shared_ptr<const TensorSource> as_nf4(std::shared_ptr<const TensorSource> s
   return std::make_shared<QuantisingSource>(std::move(source), names, form);
 }
 
-Json nf4_config(const Nf4Form& form) {
+DType nf4_dtype(DType stored) { return stored == DType::kF64 ? DType::kF32 : stored; }
+
+Json nf4_config(const Nf4Form& form, const arch::ModelConfig& config) {
   return {{"_load_in_4bit", true},
           {"_load_in_8bit", false},
           {"bnb_4bit_compute_dtype", torch_name(form.dtype)},
@@ -493,7 +517,7 @@ Json nf4_config(const Nf4Form& form) {
           {"bnb_4bit_use_double_quant", form.doubly},
           {"llm_int8_enable_fp32_cpu_offload", false},
           {"llm_int8_has_fp16_weight", false},
-          {"llm_int8_skip_modules", nullptr},
+          {"llm_int8_skip_modules", dense_modules(config)},
           {"llm_int8_threshold", 6.0},
           {"load_in_4bit", true},
           {"load_in_8bit", false},

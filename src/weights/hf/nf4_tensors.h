@@ -38,7 +38,11 @@ std::shared_ptr<const TensorSource> as_nf4(std::shared_ptr<const TensorSource> s
                                            const std::vector<std::string>& names,
                                            const Nf4Form& form);
 
-/// What config.json says of such weights ("quantization_config").
-Json nf4_config(const Nf4Form& form);
+/// The type that is quantised of numbers in `stored`: bitsandbytes has none of 64 bits.
+DType nf4_dtype(DType stored);
+
+/// What config.json says of such weights of a model ("quantization_config"): linear layers that
+/// stay dense are named where there are more than the head, which transformers leaves by itself.
+Json nf4_config(const Nf4Form& form, const arch::ModelConfig& config);
 
 }  // namespace danlu::weights

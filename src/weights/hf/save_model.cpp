@@ -1,7 +1,9 @@
 #include "weights/hf/save_model.h"
 
+#include <set>
 #include <string>
 
+#include "arch/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "weights/convert/layout_writer.h"
@@ -65,11 +67,27 @@ Json saved_config(const arch::ModelConfig& config, DType dtype) {
   return json;
 }
 
+std::vector<TensorInfo> saved_tensors(const TensorSource& model, const arch::ModelConfig& config,
+                                      DType dtype) {
+  std::vector<TensorInfo> saved = megatron::global_tensors(config, dtype);
+  if (!config.predicts_ahead && !config.score) {
+    for (const TensorInfo& info : model.tensors()) {
+      if (arch::is_of_prediction_layer(config, info.name))
+        saved.push_back({info.name, is_floating(info.dtype) ? dtype : info.dtype, info.shape});
+    }
+  }
+  const std::set<std::string> wide = arch::wide_parameters(config);
+  for (TensorInfo& info : saved) {
+    const TensorInfo* const own = wide.count(info.name) ? model.find(info.name) : nullptr;
+    if (own && is_floating(own->dtype)) info.dtype = own->dtype;
+  }
+  return saved;
+}
+
 void save_model(const TensorSource& model, const arch::ModelConfig& config, DType dtype,
                 const std::filesystem::path& directory, uint64_t max_shard_bytes) {
   const Json json = saved_config(config, dtype);
-  const Target target =
-      plan_hf_model(config, megatron::global_tensors(config, dtype), max_shard_bytes);
+  const Target target = plan_hf_model(config, saved_tensors(model, config, dtype), max_shard_bytes);
   write_layout(model, target.layout, target.plans, directory,
                {.num_threads = streaming_threads(), .keeps_finished = false});
   for (const auto& [name, text] : target.texts) write_file_atomic(directory / name, text);

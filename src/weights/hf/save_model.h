@@ -1,6 +1,7 @@
 // weights/hf/save_model.h: a model of any source as a Hugging Face directory, written as a stream.
 #pragma once
 #include <filesystem>
+#include <vector>
 
 #include "arch/model_config.h"
 #include "weights/tensor_source.h"
@@ -16,9 +17,15 @@ void set_tied(Json& config_json, bool is_tied);
 /// Errors: UsageError for types that weights are not stored in.
 Json saved_config(const arch::ModelConfig& config, DType dtype);
 
-/// Writes the parameters of `config` that `model` holds, each cast to `dtype`, and config.json into
-/// an existing directory that has none of them: one file, or shards and their index. Tensors that
-/// the config does not name stay behind. Memory: some megabytes a thread.
+/// What a directory of `model` in `dtype` holds: the parameters of `config`, and the tensors of
+/// layers that predict further ahead where `model` has them and the config leaves them out. Those
+/// of arch::wide_parameters keep the type that `model` has them in.
+std::vector<TensorInfo> saved_tensors(const TensorSource& model, const arch::ModelConfig& config,
+                                      DType dtype);
+
+/// Writes saved_tensors, each cast to its type, and config.json into an existing directory that has
+/// none of them: one file, or shards and their index. Other tensors of `model` stay behind. Memory:
+/// some megabytes a thread.
 /// Errors: IoError; ModelError for a number that `dtype` cannot hold, and as reading `model`.
 void save_model(const TensorSource& model, const arch::ModelConfig& config, DType dtype,
                 const std::filesystem::path& directory,

@@ -76,7 +76,7 @@ std::shared_ptr<const TensorSource> through_nf4(std::shared_ptr<const TensorSour
   if (names.empty() || count_nf4(*base) > 0) return base;
   const TensorInfo* first = base->find(names.front());
   if (!first) return base;  // the loader says what is missing
-  const DType dtype = first->dtype;
+  const DType dtype = nf4_dtype(first->dtype);
   return with_nf4(as_nf4(std::move(base), names, {kNf4Block, made.doubly, dtype}));
 }
 

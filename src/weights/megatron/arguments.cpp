@@ -418,6 +418,14 @@ std::vector<std::string> disagreements(const PyValue& args, const arch::ModelCon
   if (!c.score)  // whose head is its own, whatever the model had before
     compare("untie_embeddings_and_output_weights", flag(!c.tie_embeddings), "tie_word_embeddings");
   if (c.has_experts()) compare("num_experts", number(c.experts.count), "number of experts");
+  const double stretched = c.rope.scaling == arch::RopeScaling::kLinear ? c.rope.factor : 1.0;
+  if (const PyValue* times = args.find("rotary_seq_len_interpolation_factor");
+      times && !times->is_none() &&
+      times->as_float("args.rotary_seq_len_interpolation_factor") != stretched)
+    compare("rotary_seq_len_interpolation_factor", PyValue::real(stretched), "rope_scaling");
+  if (const PyValue* scaled = args.find("use_rope_scaling");
+      scaled && *scaled == PyValue::boolean(true) && c.rope.scaling != arch::RopeScaling::kLlama3)
+    compare("use_rope_scaling", flag(false), "rope_scaling");
   for (const RealFact& fact : real_facts(c)) {
     const auto got = differing(args, fact);
     if (got && *got != fact.default_value)

@@ -132,8 +132,25 @@ class Description {
                               "attn_logit_softcapping", "output_logit_softcapping"}) {
       if (value(other)) refuse(fmt::format("args.{} is {}", other, value(other)->repr()));
     }
-    if (value("rope_scaling_type"))
-      refuse(tr("args.rope_scaling_type is {}", value("rope_scaling_type")->repr()));
+    for (const char* other :
+         {"rope_scaling_type", "window_size", "moe_router_topk_scaling_factor"}) {
+      if (value(other)) refuse(tr("args.{} is {}", other, value(other)->repr()));
+    }
+    if (is_on("use_rope_scaling")) refuse("args.use_rope_scaling is True");
+    if (number("rotary_seq_len_interpolation_factor", 1.0) != 1.0)
+      refuse(tr("args.{} is {}", "rotary_seq_len_interpolation_factor",
+                value("rotary_seq_len_interpolation_factor")->repr()));
+    const std::string scores = text("moe_router_score_function");
+    if (has_experts() && !scores.empty() && scores != "softmax")
+      refuse(tr("args.{} is {}", "moe_router_score_function", scores));
+  }
+
+  /// Whether the weights of a token's experts have the sum 1. Where MindSpeed's argument is absent
+  /// NVIDIA's Megatron wrote the file: it takes the softmax of the chosen alone, or chooses after
+  /// it and leaves them as they are.
+  bool normalises_picks() const {
+    if (value("norm_topk_prob")) return is_on("norm_topk_prob");
+    return !is_on("moe_router_pre_softmax");
   }
 
   std::string family() const {
@@ -150,11 +167,14 @@ class Description {
     const bool is_mixtral = config_["model_type"] == "mixtral";
     config_[is_mixtral ? "num_local_experts" : "num_experts"] = size("num_experts");
     config_["num_experts_per_tok"] = size("moe_router_topk");
-    if (is_mixtral) return;
+    if (is_mixtral) {
+      if (!normalises_picks()) refuse("args.moe_router_pre_softmax is True");
+      return;
+    }
     const bool has_width = value("moe_intermediate_size") != nullptr;
     const int64_t width = size(has_width ? "moe_intermediate_size" : "moe_ffn_hidden_size");
     config_["moe_intermediate_size"] = width;
-    config_["norm_topk_prob"] = is_on("norm_topk_prob");
+    config_["norm_topk_prob"] = normalises_picks();
     if (config_["model_type"] != "qwen2_moe") return;
     config_["shared_expert_intermediate_size"] = value("moe_shared_expert_intermediate_size")
                                                      ? size("moe_shared_expert_intermediate_size")
