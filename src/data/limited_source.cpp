@@ -41,9 +41,10 @@ std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> segments_of(
   return segments;
 }
 
-/// What length is limited: of answers that of the longest, else that of the sample.
+/// What length is limited: of answers and of a group's texts that of the longest, else that of the
+/// sample.
 int64_t limited_length(SampleKind kind, const Sample& sample) {
-  if (!has_answers(kind)) return std::ssize(sample.ids);
+  if (!has_answers(kind) && kind != SampleKind::kGroups) return std::ssize(sample.ids);
   int64_t longest = 0;
   for (const auto& [ids, labels] : segments_of(sample))
     longest = std::max<int64_t>(longest, std::ssize(ids));
@@ -71,8 +72,28 @@ void cut_segments(const LengthLimit& limit, Sample* sample) {
   }
 }
 
+/// Each text by itself; what is learnt at its last token is learnt where it ends now.
+void cut_texts(const LengthLimit& limit, Sample* sample) {
+  const auto segments = segments_of(*sample);
+  const auto limited = static_cast<size_t>(limit.max_length);
+  sample->ids.clear();
+  sample->segments.clear();
+  sample->labels.clear();
+  for (const auto& [ids, labels] : segments) {
+    const size_t kept = std::min(limited, ids.size());
+    const auto begin = limit.truncation == Truncation::kLeft
+                           ? ids.end() - static_cast<std::ptrdiff_t>(kept)
+                           : ids.begin();
+    sample->segments.push_back(static_cast<int32_t>(sample->ids.size()));
+    sample->ids.insert(sample->ids.end(), begin, begin + static_cast<std::ptrdiff_t>(kept));
+    sample->labels.resize(sample->ids.size(), kIgnoreLabel);
+    sample->labels.back() = sample->ids.back();
+  }
+}
+
 /// REQUIRES: a sample with pictures is cut at its end alone.
 void cut_sample(const LengthLimit& limit, Sample* sample) {
+  if (limit.kind == SampleKind::kGroups) return cut_texts(limit, sample);
   if (has_answers(limit.kind)) return cut_segments(limit, sample);
   const auto size = static_cast<int64_t>(sample->ids.size());
   if (size <= limit.max_length) return;
@@ -117,6 +138,7 @@ class LimitedSource : public SampleSource {
     return sample;
   }
   int64_t length(int64_t index) const override {
+    if (limit_.kind == SampleKind::kGroups) return std::ssize(get(index).ids);
     const int64_t segments = limit_.kind == SampleKind::kPairs ? 2 : 1;
     return std::min(base_->length(kept_.at(static_cast<size_t>(index))),
                     segments * limit_.max_length);
@@ -158,7 +180,8 @@ class Limiter {
     if (limit_.max_length > 0 && stored > limit_.max_length && !fits(index)) return;
     ++report_->rows_kept;
     const int64_t longest = (limit_.kind == SampleKind::kPairs ? 2 : 1) * limit_.max_length;
-    report_->lengths.add(longest > 0 ? std::min(stored, longest) : stored);
+    const bool is_bounded = longest > 0 && limit_.kind != SampleKind::kGroups;
+    report_->lengths.add(is_bounded ? std::min(stored, longest) : stored);
     kept.push_back(index);
   }
 

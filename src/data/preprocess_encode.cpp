@@ -73,8 +73,9 @@ RowEncoder::RowEncoder(EncodeSettings settings, const RowHandler& handler)
         tr("[tokenizer] rows of text need a tokenizer: --tokenizer-name-or-path or --model"),
         tr("the model's directory holds none; name one: --tokenizer DIR"));
   }
-  if (handler.needs_template() && !settings_.chat_encoder &&
-      !settings_.label_form.without_template) {
+  const bool is_group = settings_.sample_kind == SampleKind::kGroups;
+  if ((handler.needs_template() || is_group) && !settings_.chat_encoder &&
+      !settings_.label_form.without_template && !settings_.group_form.without_template) {
     throw ModelError(
         tr("[template] rows of layout {} need a chat template, and none comes with the model",
            handler.description()),
@@ -125,6 +126,8 @@ bool RowEncoder::append_row(Row row, const Dataset& dataset, EncodedBatch* batch
     return append_prompt(std::move(*prompt), batch, event);
   if (auto* labelled = std::get_if<LabelledRow>(&row))
     return append_labelled(std::move(*labelled), batch, event);
+  if (auto* group = std::get_if<GroupRow>(&row))
+    return append_group(std::move(*group), batch, event);
   return append_sample(std::move(row), dataset, batch, event);
 }
 

@@ -54,6 +54,25 @@ struct LabelForm {
   int64_t numbers() const { return kind == Kind::kClass ? 1 : labels; }
 };
 
+/// What of rows of several texts is learnt (SampleKind::kGroups).
+struct GroupForm {
+  enum class Texts {
+    kApart,         ///< each text is a segment, the anchor first
+    kBehindAnchor,  ///< a segment for each other text: the anchor's messages and it, as the answer
+  };
+  enum class Label {
+    kNone,    ///< not read
+    kNumber,  ///< any; true and false are 1 and 0
+    kBinary,  ///< 1 or 0
+  };
+  Texts texts = Texts::kApart;
+  Label label = Label::kNone;
+  /// Conversations are the text of their messages, without a template.
+  bool without_template = false;
+  int64_t max_positives = 0;  ///< 0: any number
+  bool needs_negatives = false, takes_negatives = true;
+};
+
 struct EncodeSettings {
   EncodedKind kind = EncodedKind::kSamples;
   SampleKind sample_kind = SampleKind::kTokens;      ///< of kSamples: what the handlers' rows are
@@ -67,6 +86,7 @@ struct EncodeSettings {
   std::shared_ptr<const MediaEncoder> media;
   StepTokens steps = {};
   LabelForm label_form = {};  ///< for kLabelled
+  GroupForm group_form = {};  ///< for kGroups
   /// For kPrompts: columns that are tokenised, without a template, into streams of their own.
   std::vector<std::string> additional_keys = {};
 };
@@ -80,6 +100,7 @@ struct EncodeSettings {
 ///   kSteps     ids, labels (at their places)
 ///   kPrompts   ids, text_record of the columns, ids of each additional key
 ///   kLabelled  ids, the numbers of the label as the bits of floats
+///   kGroups    ids of all segments, group_record
 size_t num_sample_streams(const EncodeSettings& settings);
 /// The streams whose tokens a sample of that kind has.
 std::vector<size_t> id_streams(SampleKind kind);
@@ -157,6 +178,7 @@ class RowEncoder {
   bool encode_prompt(PromptRow* row, Pieces* pieces, RowEvent* event) const;
   bool append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* event) const;
   bool append_labelled(LabelledRow row, EncodedBatch* batch, RowEvent* event) const;
+  bool append_group(GroupRow row, EncodedBatch* batch, RowEvent* event) const;
 
   EncodeSettings settings_;
   const RowHandler& handler_;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "data/answer_cut.h"
+#include "data/groups.h"
 #include "data/labelled_text.h"
 #include "data/media_record.h"
 #include "data/preprocess_encode.h"
@@ -18,6 +19,20 @@ namespace {
 std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>()
                            : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string described_group(const text::Tokenizer* tokenizer, std::span<const int32_t> ids,
+                            std::span<const int32_t> record) {
+  constexpr const char* kNames[] = {"ANCHOR", "POSITIVE", "NEGATIVE"};
+  std::string all;
+  size_t begin = 0;
+  for (size_t i = 0; i < record.size(); i += 3) {
+    const auto length = static_cast<size_t>(record[i]);
+    all += fmt::format("[{}]\n", kNames[record[i + 1]]) +
+           describe_sample(tokenizer, ids.subspan(begin, length), {});
+    begin += length;
+  }
+  return all;
 }
 
 }  // namespace
@@ -242,6 +257,41 @@ bool RowEncoder::append_labelled(LabelledRow row, EncodedBatch* batch, RowEvent*
   return true;
 }
 
+bool RowEncoder::append_group(GroupRow row, EncodedBatch* batch, RowEvent* event) const {
+  const GroupForm& form = settings_.group_form;
+  const auto texts = texts_of_group(std::move(row), form, &event->reason, &event->detail);
+  if (!texts) return false;
+  const text::ChatEncoder* encoder = form.without_template ? nullptr : settings_.chat_encoder.get();
+  std::vector<int32_t> all;
+  std::vector<int64_t> lengths;
+  std::vector<GroupMember> members;
+  for (const GroupText& text : *texts) {
+    Pieces pieces;
+    if (const auto* tokens = std::get_if<TokenRow>(&text.text.text)) {
+      if (!check_vocabulary(*tokens, event)) return false;
+    }
+    try {
+      pieces.ids = ids_of_embedded_text(text.text, settings_.tokenizer.get(), encoder);
+    } catch (const DataError& error) {
+      event->reason = "the chat template cannot render it";
+      event->detail = error.what();
+      return false;
+    }
+    if (pieces.ids.empty()) {
+      event->reason = "a text without a token";
+      return false;
+    }
+    if (!cut(&pieces, event)) return false;
+    all.insert(all.end(), pieces.ids.begin(), pieces.ids.end());
+    lengths.push_back(std::ssize(pieces.ids));
+    members.push_back(text.member);
+  }
+  batch->target_tokens += std::ssize(lengths);
+  batch->append(0, all);
+  batch->append(1, group_record(lengths, members));
+  return true;
+}
+
 size_t num_sample_streams(const EncodeSettings& settings) {
   switch (settings.sample_kind) {
     case SampleKind::kTokens:
@@ -252,6 +302,7 @@ size_t num_sample_streams(const EncodeSettings& settings) {
       return 3;
     case SampleKind::kSteps:
     case SampleKind::kLabelled:
+    case SampleKind::kGroups:
       return 2;
     case SampleKind::kPrompts:
       return 2 + settings.additional_keys.size();
@@ -295,6 +346,8 @@ std::string describe_first(const EncodeSettings& settings, const EncodedBatch& b
       for (const int32_t bits : first(1)) numbers += fmt::format(" {}", std::bit_cast<float>(bits));
       return describe_sample(tokenizer, first(0), {}) + fmt::format("[LABEL] {}\n", numbers);
     }
+    case SampleKind::kGroups:
+      return described_group(tokenizer, first(0), first(1));
   }
   throw InternalError("a kind of samples without a description");
 }

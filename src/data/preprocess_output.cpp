@@ -193,6 +193,8 @@ std::vector<FieldSource> field_sources(SampleKind kind,
       return {{"input_ids", 0}, {"attention_mask", 0, true}, {"labels", 1}};
     case SampleKind::kLabelled:
       return {{"input_ids", 0}, {"label", 1}};
+    case SampleKind::kGroups:
+      return {{"input_ids", 0}, {"group", 1}};
     case SampleKind::kPrompts: {
       std::vector<FieldSource> fields{
           {"input_ids", 0}, {"attention_mask", 0, true}, {"columns", 1}};

@@ -392,6 +392,11 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
     if (settings.sample_kind == SampleKind::kLabelled)
       parts["label_form"] = {static_cast<int>(settings.label_form.kind), settings.label_form.labels,
                              settings.label_form.without_template};
+    const GroupForm& form = settings.group_form;
+    if (settings.sample_kind == SampleKind::kGroups)
+      parts["group_form"] = {static_cast<int>(form.texts), static_cast<int>(form.label),
+                             form.without_template,        form.max_positives,
+                             form.needs_negatives,         form.takes_negatives};
   }
   if (settings.media) {
     Json media = settings.media->settings().to_json();

@@ -7,9 +7,9 @@
 namespace danlu::data {
 namespace {
 
-constexpr SampleKind kAllKinds[] = {SampleKind::kTokens,   SampleKind::kPairs,
-                                    SampleKind::kUnpaired, SampleKind::kSteps,
-                                    SampleKind::kPrompts,  SampleKind::kLabelled};
+constexpr SampleKind kAllKinds[] = {
+    SampleKind::kTokens,  SampleKind::kPairs,    SampleKind::kUnpaired, SampleKind::kSteps,
+    SampleKind::kPrompts, SampleKind::kLabelled, SampleKind::kGroups};
 
 }  // namespace
 
@@ -27,6 +27,8 @@ const char* sample_kind_name(SampleKind kind) {
       return "prompts";
     case SampleKind::kLabelled:
       return "labelled";
+    case SampleKind::kGroups:
+      return "groups";
   }
   throw InternalError("a kind of samples without a name");
 }
@@ -52,6 +54,8 @@ std::string sample_kind_description(SampleKind kind) {
       return tr("prompts for reinforcement learning");
     case SampleKind::kLabelled:
       return tr("texts with labels");
+    case SampleKind::kGroups:
+      return tr("texts beside others that fit them");
   }
   throw InternalError("a kind of samples without a description");
 }
@@ -70,6 +74,8 @@ std::string hint_for_kind(SampleKind kind) {
       return tr("danlu rlhf --rlhf_type grpo trains with them");
     case SampleKind::kLabelled:
       return tr("danlu sft --task_type seq_cls trains on them");
+    case SampleKind::kGroups:
+      return tr("danlu sft --task_type embedding trains on them");
   }
   throw InternalError("a kind of samples without a hint");
 }

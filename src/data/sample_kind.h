@@ -23,9 +23,12 @@ enum class SampleKind {
   /// One segment, a text that is sorted. labels_are_targets: at its last token, where a classifier
   /// is read, that token; kIgnoreLabel elsewhere. segment_labels: LabelForm's numbers.
   kLabelled,
+  /// A segment for each text of a row: see data/groups.h. labels_are_targets: as of kLabelled.
+  /// segment_labels: GroupMember's numbers.
+  kGroups,
 };
 
-/// "tokens", "pairs", "unpaired", "steps", "prompts", "labelled": in files and caches.
+/// "tokens", "pairs", "unpaired", "steps", "prompts", "labelled", "groups": in files and caches.
 const char* sample_kind_name(SampleKind kind);
 /// The other way. Errors: DataError.
 SampleKind sample_kind_from_name(const std::string& name);

@@ -43,6 +43,7 @@ EncodeSettings encode_settings(const SampleSpec& spec, EncodedKind kind) {
   settings.sample_kind = spec.kind;
   settings.steps = spec.steps;
   settings.label_form = spec.label_form;
+  settings.group_form = spec.group_form;
   if (spec.kind == SampleKind::kTokens)
     settings.media = make_media_encoder(spec.media, spec.tokenizer.get());
   return settings;
@@ -244,7 +245,10 @@ void hold_out_by_split(const std::string& split_text, TrainValSamples* samples) 
 std::shared_ptr<const SampleSource> pack(std::shared_ptr<const SampleSource> base,
                                          const SampleSpec& spec, PreprocessReport* report) {
   const bool is_double = spec.kind == SampleKind::kPairs || spec.kind == SampleKind::kUnpaired;
-  const int64_t capacity = (is_double ? 2 : 1) * spec.max_length;
+  int64_t capacity = (is_double ? 2 : 1) * spec.max_length;
+  if (spec.kind == SampleKind::kGroups) {
+    for (int64_t i = 0; i < base->size(); ++i) capacity = std::max(capacity, base->length(i));
+  }
   std::vector<int32_t> lengths;
   lengths.reserve(static_cast<size_t>(base->size()));
   for (int64_t i = 0; i < base->size(); ++i) {

@@ -25,8 +25,9 @@ struct SampleSpec {
   std::shared_ptr<const text::Tokenizer> tokenizer;       ///< null: only tokenised rows or prefixes
   std::shared_ptr<const text::ChatEncoder> chat_encoder;  ///< null: only texts and tokenised rows
   FormatOptions format;
-  /// Tokens of a sample (of pairs: of each answer with its prompt), and of a pack (of pairs and
-  /// unpaired answers: twice as many); 0: any (then no packs).
+  /// Tokens of a sample (of pairs: of each answer with its prompt; of groups: of each text), and of
+  /// a pack (of pairs and unpaired answers: twice as many; of groups: at least as many as the
+  /// largest has); 0: any (then no packs).
   int64_t max_length = 2048;
   Truncation truncation = Truncation::kDelete;
   bool append_eod_text = true;  ///< end plain texts with the tokenizer's eos
@@ -44,6 +45,7 @@ struct SampleSpec {
   std::optional<MediaSettings> media = {};
   StepTokens steps = {};                        ///< of kSteps
   LabelForm label_form = {};                    ///< of kLabelled
+  GroupForm group_form = {};                    ///< of kGroups
   bool strict = false;                          ///< bad rows are errors
   double max_dropped_ratio = kMaxDroppedRatio;  ///< of a data set's rows; more is an error
   std::filesystem::path cache_dir = {};         ///< "": default_cache_dir()

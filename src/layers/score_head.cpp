@@ -11,9 +11,20 @@
 #include "ops/pointwise.h"
 
 namespace danlu::layers {
+namespace {
 
-at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const {
-  // Under sequence parallelism this rank has some of the rows.
+/// Those of the asked rows that this rank has: under sequence parallelism some.
+struct OwnRows {
+  at::Tensor rows_m, places_m;  ///< of its hidden states, and among the asked ones
+  /// In f32, or f64 of f64.
+  at::Tensor taken_from(const at::Tensor& hidden_nH) const {
+    const at::ScalarType type = hidden_nH.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return ops::take_rows(hidden_nH, rows_m).to(type);
+  }
+};
+
+OwnRows own_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
+                 const parallel::Region& region) {
   const int64_t own = hidden_nH.size(0),
                 first = region.is_sequence() ? region.group().rank() * own : 0;
   std::vector<int64_t> rows, places;
@@ -27,12 +38,28 @@ at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& row
   const auto on_device = [&](const std::vector<int64_t>& numbers) {
     return device::sent(at::tensor(numbers, at::TensorOptions(at::kLong)), hidden_nH.device());
   };
-  const at::ScalarType type = hidden_nH.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor hidden_mH = ops::take_rows(hidden_nH, on_device(rows)).to(type);
+  return {on_device(rows), on_device(places)};
+}
+
+}  // namespace
+
+at::Tensor vectors_of_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
+                           const parallel::Region& region) {
+  const OwnRows own = own_rows(hidden_nH, rows_M, region);
+  const at::Tensor hidden_mH = own.taken_from(hidden_nH);
+  if (!region.is_sequence()) return ops::as_numbers(hidden_mH);
+  const at::Tensor of_all_MH = ops::rows_summed(hidden_mH, own.places_m, rows_M.numel());
+  return ops::as_numbers(parallel::Region(region.group(), /*sequence=*/false).leave(of_all_MH));
+}
+
+at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const {
+  const OwnRows own = own_rows(hidden_nH, rows_M, region);
+  const at::Tensor hidden_mH = own.taken_from(hidden_nH);
+  const at::ScalarType type = hidden_mH.scalar_type();
   at::Tensor numbers_mL = ops::linear(hidden_mH, linear.weight.tensor.to(type));
   if (linear.bias.defined()) numbers_mL = ops::add_bias(numbers_mL, linear.bias.tensor.to(type));
   if (!region.is_sequence()) return ops::as_numbers(numbers_mL);
-  const at::Tensor of_all_ML = ops::rows_summed(numbers_mL, on_device(places), rows_M.numel());
+  const at::Tensor of_all_ML = ops::rows_summed(numbers_mL, own.places_m, rows_M.numel());
   return ops::as_numbers(parallel::Region(region.group(), /*sequence=*/false).leave(of_all_ML));
 }
 

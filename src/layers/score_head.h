@@ -19,4 +19,9 @@ struct ScoreHead {
   at::Tensor forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const;
 };
 
+/// The hidden states of tokens, [M, H], as ScoreHead::forward reads them: on every rank of the
+/// tensor axis, f64 of models in f64, else f32.
+at::Tensor vectors_of_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
+                           const parallel::Region& region);
+
 }  // namespace danlu::layers

@@ -391,6 +391,16 @@ at::Tensor CausalLM::scores(const at::Tensor& hidden_nH, const ForwardInput& inp
   return scores_ML;
 }
 
+at::Tensor CausalLM::token_vectors(const at::Tensor& hidden_nH, const ForwardInput& input,
+                                   const at::Tensor& rows_M) const {
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
+  const at::Tensor vectors_MH = layers::vectors_of_rows(hidden_nH, rows_M, impl_->mesh.region());
+  const int64_t place = impl_->stage().chain.head();
+  impl_->memory.leave_place(place, vectors_MH.requires_grad());
+  impl_->memory.begin_backward_at(vectors_MH, place);
+  return vectors_MH;
+}
+
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
   const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);

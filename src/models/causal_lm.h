@@ -220,6 +220,12 @@ class CausalLM {
   /// axis rows are this rank's. REQUIRES: config().score.
   at::Tensor scores(const at::Tensor& hidden_nH, const ForwardInput& input,
                     const at::Tensor& rows_M) const;
+  /// What forward() gave on the last stage at tokens rows_M (int64 [M] on the host) of the pass:
+  /// the hidden states behind the final norm, f32 (f64 of models in f64) [M, H], on every rank of
+  /// the tensor axis. On a context axis rows are this rank's. The vocabulary's head has no part in
+  /// it.
+  at::Tensor token_vectors(const at::Tensor& hidden_nH, const ForwardInput& input,
+                           const at::Tensor& rows_M) const;
   /// forward() and then head_loss(). REQUIRES: the model is one stage.
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;

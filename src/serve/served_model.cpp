@@ -283,7 +283,13 @@ std::vector<infer::EngineRequest> ServedModel::embedding_requests(
     std::vector<text::TokenId>& ids = one.request.prompt;
     if (const auto* text = std::get_if<std::string>(&input)) {
       refuse_long_text(text->size(), wish.truncate_prompt, "input");
-      ids = model_.tokenizer->encode(*text, wish.adds_special);
+      ids = model_.embeds_by_template && model_.encoder
+                ? of_messages([&] {
+                    text::Conversation asked;
+                    asked.messages.push_back({"user", *text});
+                    return model_.encoder->encode_prompt(with_system(asked, model_.system));
+                  })
+                : model_.tokenizer->encode(*text, wish.adds_special);
     } else {
       ids = std::get<std::vector<text::TokenId>>(input);
       check_ids(ids, "input");

@@ -51,6 +51,7 @@ struct ModelDescription {
   std::vector<ServedAdapter> adapters = {};
   LoadAdapter load_adapter = {};                   ///< empty: adapters are not loaded while serving
   infer::Pooling pooling = infer::Pooling::kLast;  ///< of embeddings
+  bool embeds_by_template = false;                 ///< a text that is embedded is a user's message
 };
 
 /// 404.

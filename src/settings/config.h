@@ -210,7 +210,7 @@ struct TrainConfig {
   /// The most tokens of a sample that rows make: where it has two answers, of both.
   int64_t longest_sample() const {
     if (objective.draws()) return data.max_length + objective.policy.max_new_tokens;
-    return data.max_length * (objective.has_two_answers() ? 2 : 1);
+    return data.max_length * (objective.has_two_texts() ? 2 : 1);
   }
   /// Whether a run holds a second model, the reference of its objective: it has one, and that is
   /// not the model without its new adapters.

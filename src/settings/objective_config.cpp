@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace danlu::settings {
 namespace {
 
@@ -96,7 +98,37 @@ Json distillation_identity(const DistillationConfig& config, const Reinforcement
   return identity;
 }
 
+Json embedding_identity(const EmbeddingConfig& config) {
+  Json identity = {{"loss", embedding_loss_name(config.loss)}};
+  if (!config.prefixes.empty()) {
+    for (const EmbeddingConfig::Prefix& prefix : config.prefixes)
+      identity["prefixes"].push_back({prefix.size, prefix.weight});
+  }
+  if (config.has_pairs()) return identity;
+  identity["temperature"] = config.temperature;
+  identity["in_batch"] = config.in_batch;
+  identity["hard_negatives"] = config.hard_negatives;
+  identity["fake_margin"] = config.masks_fakes ? Json(config.fake_margin) : Json(nullptr);
+  identity["among_anchors"] = config.among_anchors;
+  identity["among_positives"] = config.among_positives;
+  return identity;
+}
+
 }  // namespace
+
+const char* embedding_loss_name(EmbeddingConfig::Loss loss) {
+  switch (loss) {
+    case EmbeddingConfig::Loss::kContrast:
+      return "infonce";
+    case EmbeddingConfig::Loss::kCosine:
+      return "cosine_similarity";
+    case EmbeddingConfig::Loss::kMargin:
+      return "contrastive";
+    case EmbeddingConfig::Loss::kHardMargin:
+      return "online_contrastive";
+  }
+  throw InternalError("a loss of vectors without a name");
+}
 
 Json objective_identity(const ObjectiveConfig& config) {
   if (config.kind == ObjectiveKind::kLanguage)
@@ -113,6 +145,8 @@ Json objective_identity(const ObjectiveConfig& config) {
   } else if (config.kind == ObjectiveKind::kClasses) {
     identity["classes"] = {{"problem", arch::label_problem_name(config.classes.problem)},
                            {"labels", config.classes.labels}};
+  } else if (config.kind == ObjectiveKind::kEmbedding) {
+    identity["embedding"] = embedding_identity(config.embedding);
   } else if (config.kind == ObjectiveKind::kReward) {
     identity["reward"] = {{"centring", config.reward.centring}};
   } else {
@@ -120,7 +154,9 @@ Json objective_identity(const ObjectiveConfig& config) {
                          {"reward_tokens", config.process.reward_tokens}};
     if (config.process.has_classes) identity["steps"]["head"] = "class";
   }
-  if (config.drops && config.kind != ObjectiveKind::kClasses) identity["drops"] = true;
+  const bool always_drops =
+      config.kind == ObjectiveKind::kClasses || config.kind == ObjectiveKind::kEmbedding;
+  if (config.drops && !always_drops) identity["drops"] = true;
   return identity;
 }
 

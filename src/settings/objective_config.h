@@ -20,6 +20,7 @@ enum class ObjectiveKind {
   kProcessReward,  ///< whether each step of an answer is right
   kReward,         ///< of two answers one is to be worth more, by a head that gives a number
   kClasses,        ///< what a text's label says, by a head that gives numbers for a text
+  kEmbedding,      ///< vectors of texts that fit each other are to be near
   kPolicy,         ///< what rewards say of answers that the model draws itself
   kDistillation    ///< the distributions of a teacher, over answers of rows or of the model's own
 };
@@ -83,6 +84,41 @@ struct ClassesConfig {
   int64_t labels = 0;  ///< 0: as many as the model's head has
 };
 
+/// What vectors of texts are to be, at length one; c is the product of two of them, their cosine.
+/// kContrast (InfoNCE) −log of the positive text's part in Σ exp(c / temperature) over the texts
+/// that an anchor is compared with; kCosine (c − label)²; kMargin, d = 1 − c, 0.5 (label d² +
+/// (1 − label) max(0, 0.5 − d)²); kHardMargin the sum of d² and max(0, 0.5 − d)² over those pairs
+/// of a batch that are farther than its nearest other pair, or nearer than its farthest fitting
+/// one. Sources: ms-swift, sentence-transformers.
+struct EmbeddingConfig {
+  enum class Loss { kContrast, kCosine, kMargin, kHardMargin };
+  Loss loss = Loss::kContrast;
+  double temperature = 0.1;
+  /// An anchor is compared with the texts of all anchors of its micro-batch, over all ranks of the
+  /// data axis.
+  bool in_batch = true;
+  int64_t hard_negatives = 0;  ///< so many of each row: the first, or taken again; 0: all
+  bool masks_fakes = false;    ///< texts nearer than the positive by fake_margin are left out
+  double fake_margin = 0.1;
+  bool among_anchors = false;    ///< an anchor is compared with the other anchors, too
+  bool among_positives = false;  ///< its positive is compared with all other texts, too
+  /// Matryoshka (arXiv 2205.13147): the loss is the sum over these, of vectors' first `size`
+  /// numbers, at length one again. Empty: of whole vectors.
+  struct Prefix {
+    int64_t size = 0;
+    double weight = 1;
+  };
+  std::vector<Prefix> prefixes;
+  /// Whether the texts of a micro-batch are compared with each other: it must then stay one pass.
+  bool compares_batch() const {
+    return loss == Loss::kHardMargin || (loss == Loss::kContrast && in_batch);
+  }
+  bool has_pairs() const { return loss != Loss::kContrast; }
+};
+
+/// "infonce", "cosine_similarity", "contrastive", "online_contrastive": ms-swift's names.
+const char* embedding_loss_name(EmbeddingConfig::Loss loss);
+
 /// The divergence of a teacher's distributions and the model's at each token that is learnt (GKD,
 /// arXiv 2306.13649), and beside it −log p of the token itself.
 struct DistillationConfig {
@@ -108,6 +144,7 @@ struct ObjectiveConfig {
   ProcessRewardConfig process;
   RewardConfig reward;
   ClassesConfig classes;
+  EmbeddingConfig embedding;
   DistillationConfig distillation;
   /// What rewards are told; kDistillation has of it how answers are drawn.
   Reinforcement policy;
@@ -123,10 +160,10 @@ struct ObjectiveConfig {
   }
   /// Whether answers are judged by rewards.
   bool is_rewarded() const { return kind == ObjectiveKind::kPolicy; }
-  /// Whether samples have two answers.
-  bool has_two_answers() const {
+  /// Whether samples have two texts of max_length each, or of embeddings at least so many.
+  bool has_two_texts() const {
     return kind == ObjectiveKind::kPreference || kind == ObjectiveKind::kUnpaired ||
-           kind == ObjectiveKind::kReward;
+           kind == ObjectiveKind::kReward || kind == ObjectiveKind::kEmbedding;
   }
   bool has_reference() const {
     return kind == ObjectiveKind::kUnpaired || kind == ObjectiveKind::kDistillation ||

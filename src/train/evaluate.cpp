@@ -5,16 +5,22 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "data/batch_stream.h"
+#include "parallel/agree.h"
 #include "train/batch_input.h"
+#include "train/correlation.h"
 
 namespace danlu::train {
 namespace {
 
 struct EvaluationSums {
   double loss = 0;
+  std::vector<double> found_and_wanted = {};  ///< two by two
   MetricSums metrics = {};
   models::PassResults results = {};
 };
@@ -25,13 +31,54 @@ void pass(const ForwardPasses& passes, const models::CausalLM& stage, const Obje
   const std::vector<Columns> columns = prepared(objective, passes, whole);
   const TrainedParts own(objective, stage.mesh(), whole);
   const std::vector<const data::Batch*>& batches = own.batches();
-  passes.run(batches, {.results = &sums.results},
-             [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
-               const Loss loss =
-                   objective.evaluate(stage, hidden_nH, input, *batches[i], columns[i], 1.0);
-               sums.loss += loss.sum.item<double>();
-               for (const auto& [name, metric] : loss.metrics) sums.metrics.add(name, metric);
-             });
+  passes.run(
+      batches, {.results = &sums.results, .on_nothing = [&] { objective.take_part(stage); }},
+      [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
+        const Loss loss = objective.evaluate(stage, hidden_nH, input, *batches[i], columns[i], 1.0);
+        sums.loss += loss.sum.item<double>();
+        for (const auto& [name, metric] : loss.metrics) sums.metrics.add(name, metric);
+        if (!loss.found_and_wanted.defined()) return;
+        const at::Tensor numbers = loss.found_and_wanted.to(at::kCPU).contiguous();
+        const double* const first = numbers.data_ptr<double>();
+        sums.found_and_wanted.insert(sums.found_and_wanted.end(), first, first + numbers.numel());
+      });
+}
+
+/// Everybody's numbers, in the order of ranks, of a rank of the last stage.
+std::pair<std::vector<double>, std::vector<double>> found_and_wanted_of_all(
+    const parallel::Mesh& mesh, const std::vector<double>& own) {
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(double));
+  std::pair<std::vector<double>, std::vector<double>> all;
+  for (const std::string& theirs : parallel::texts_of_all(mesh.batch_ranks(), bytes)) {
+    std::vector<double> numbers(theirs.size() / sizeof(double));
+    std::memcpy(numbers.data(), theirs.data(), theirs.size());
+    for (size_t i = 0; i + 1 < numbers.size(); i += 2) {
+      all.first.push_back(numbers[i]);
+      all.second.push_back(numbers[i + 1]);
+    }
+  }
+  return all;
+}
+
+/// How well what was found goes with what was wanted, on every rank. Collective.
+void add_correlations(const models::CausalLM& model, const Objective& objective,
+                      const std::vector<double>& own, std::map<std::string, double>& metrics) {
+  if (objective.found().empty()) return;
+  const parallel::Mesh& mesh = model.mesh();
+  std::vector<double> numbers(4, 0.0);  // each with whether there is one
+  if (mesh.stage() + 1 == mesh.shape().pipeline) {
+    const auto [found, wanted] = found_and_wanted_of_all(mesh, own);
+    const auto put = [&](size_t at, const std::optional<double>& number) {
+      numbers[at] = number.value_or(0);
+      numbers[at + 1] = number ? 1 : 0;
+    };
+    put(0, pearson(found, wanted));
+    put(2, spearman(found, wanted));
+  }
+  sum_over(mesh.pipeline(), numbers);
+  take_first(mesh.tensor(), numbers);
+  if (numbers[1] > 0) metrics["pearson_" + objective.found()] = numbers[0];
+  if (numbers[3] > 0) metrics["spearman_" + objective.found()] = numbers[2];
 }
 
 /// The whole batches that weigh anything.
@@ -135,6 +182,7 @@ Evaluation evaluate(const models::CausalLM& model, const Objective& objective,
   result.loss = loss[0] / result.weight;
   result.metrics =
       values_of(metrics_of_all(objective, model, sums.metrics.read(), sums.results, result.weight));
+  add_correlations(model, objective, sums.found_and_wanted, result.metrics);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -21,6 +21,10 @@ std::string next_command(const TrainConfig& config) {
     return tr("danlu infer {} --dataset … --output …",
               (config.tuner == Tuner::kLora ? "--adapters " : "--model ") + run);
   }
+  if (config.objective.kind == settings::ObjectiveKind::kEmbedding) {
+    return tr("danlu infer {} --dataset … --output …",
+              (config.tuner == Tuner::kLora ? "--adapters " : "--model ") + run);
+  }
   if (config.objective.process.has_classes) return "danlu inspect " + run;
   if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =
@@ -63,6 +67,8 @@ int64_t publish(Run& run) {
     run.state.model->memory().settle();
     write_model_files(*run.state.model, run.config, wanted, output.directory);
   }
+  if (run.ranks.is_first())
+    write_embedding_files(run.config, run.state.model->config(), output.directory);
   run.ranks.wait_for(0);  // before what follows exchanges anything
   return best && saved ? run.progress.best_step : run.state.step;
 }

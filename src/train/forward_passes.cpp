@@ -32,8 +32,10 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& own, const How& h
   at::Tensor hidden_nH;  // of the action before
   for (const arch::Action& action : schedule) {
     const data::Batch* batch = batch_of(action);
-    if (action.work == arch::Work::kForward && !batch)
+    if (action.work == arch::Work::kForward && !batch) {
       stage_.memory().forward_idly(/*keeps=*/false, action.chunk);
+      if (how.on_nothing && stage_.stage().ends_at(action.chunk)) how.on_nothing();
+    }
     if (!batch) continue;
     if (action.work == arch::Work::kReceiveHidden) {
       hidden_nH = links_.receive_hidden();
@@ -48,6 +50,7 @@ void ForwardPasses::run(const std::vector<const data::Batch*>& own, const How& h
       if (!stage_.stage().ends_at(action.chunk)) continue;
       if (batch->is_filling) {
         loss_of_filling(stage_, hidden_nH, input);
+        if (how.on_nothing) how.on_nothing();
       } else {
         on_hidden(static_cast<size_t>(action.micro_batch), hidden_nH, input);
       }

@@ -23,6 +23,9 @@ class ForwardPasses {
     bool adapters = true;                    ///< false: passes leave adapters out
     models::PassResults* results = nullptr;  ///< collects what layers give
     bool again = false;  ///< the batches will pass once more: their pixels are kept
+    /// Called on the last stage in place of on_hidden, where others have a batch and this rank
+    /// none.
+    std::function<void()> on_nothing = {};
   };
   /// Called on the last stage with what forward() gave for batches[index].
   using OnHidden = std::function<void(size_t index, const at::Tensor& hidden_nH,

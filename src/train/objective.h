@@ -25,6 +25,10 @@ struct Loss {
   /// What the backward of `sum` begins with; undefined: evaluate's `scale`.
   at::Tensor scale = {};
   std::map<std::string, PassMetric> metrics = {};  ///< by the names of Objective::metrics
+  /// f64 [P, 2], without grad: numbers that were found and those that were wanted, of which an
+  /// evaluation says how well they go together. Undefined: none, as on other ranks of the context
+  /// axis than the first.
+  at::Tensor found_and_wanted = {};
 };
 
 /// loss.scale where it is defined, else `scale`: of the type of loss.sum.
@@ -38,6 +42,9 @@ class Objective {
   virtual ~Objective() = default;
   /// The names of the metrics that evaluate() gives; the same on every rank.
   virtual std::vector<std::string> metrics() const = 0;
+  /// What Loss::found_and_wanted is of, such as "cosine": an evaluation gives pearson_cosine and
+  /// spearman_cosine. "": it has none.
+  virtual std::string found() const { return ""; }
   /// What the loss of `batch` is divided by, such as its number of targets. It must not need a
   /// pass. A batch that weighs 0 trains nothing, and is left out.
   virtual double weight(const data::Batch& batch) const = 0;
@@ -61,6 +68,9 @@ class Objective {
   virtual Loss evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                         const models::ForwardInput& input, const data::Batch& batch,
                         const Columns& columns, double scale) const = 0;
+  /// What of evaluate() goes over the ranks of the data axis, on a rank that has no batch where
+  /// another has one. Collective as that, on the last stage.
+  virtual void take_part(const models::CausalLM& /*policy*/) const {}
 };
 
 /// Cross-entropy of the next token over tokens that are targets. Its metric is token_acc.

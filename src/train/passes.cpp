@@ -60,6 +60,7 @@ void Passes::forward(Flight& flight, const data::Batch& batch, int64_t chunk) {
   if (!stage_.stage().ends_at(chunk)) return;
   if (batch.is_filling) {
     const LossOfFilling nothing = loss_of_filling(stage_, flight.left, input);
+    objective_.take_part(stage_);
     flight.left = nothing.sum;
     flight.grad = nothing.grad;
     return;
@@ -97,6 +98,7 @@ void Passes::act(const arch::Action& action, const data::Batch* batch, bool last
         forward(flight, *batch, chunk);
       } else {
         stage_.memory().forward_idly(/*keeps=*/true, chunk);
+        if (stage_.stage().ends_at(chunk)) objective_.take_part(stage_);
       }
       break;
     case Work::kSendHidden:

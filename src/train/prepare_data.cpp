@@ -58,6 +58,8 @@ data::SampleKind kind_of_samples(const settings::ObjectiveConfig& objective) {
       return data::SampleKind::kPrompts;
     case settings::ObjectiveKind::kClasses:
       return data::SampleKind::kLabelled;
+    case settings::ObjectiveKind::kEmbedding:
+      return data::SampleKind::kGroups;
     case settings::ObjectiveKind::kDistillation:
     case settings::ObjectiveKind::kLanguage:
       break;
@@ -73,11 +75,27 @@ data::LabelForm label_form(const settings::ClassesConfig& classes, bool without_
   return {kind, classes.labels, without_template};
 }
 
+data::GroupForm group_form(const settings::EmbeddingConfig& embedding, bool without_template) {
+  using Loss = settings::EmbeddingConfig::Loss;
+  data::GroupForm form;
+  form.without_template = without_template;
+  form.max_positives = 1;
+  form.takes_negatives = !embedding.has_pairs();
+  form.needs_negatives =
+      form.takes_negatives && (embedding.hard_negatives > 0 || !embedding.in_batch);
+  if (embedding.has_pairs())
+    form.label = embedding.loss == Loss::kCosine ? data::GroupForm::Label::kNumber
+                                                 : data::GroupForm::Label::kBinary;
+  return form;
+}
+
 data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
   data::SampleSpec spec;
   spec.kind = kind_of_samples(config.objective);
   spec.steps = {config.objective.process.placeholder, config.objective.process.reward_tokens};
   spec.label_form = label_form(config.objective.classes, !config.data.uses_template);
+  if (config.objective.kind == settings::ObjectiveKind::kEmbedding)
+    spec.group_form = group_form(config.objective.embedding, !config.data.uses_template);
   spec.datasets = limited(config.data.train, config.data.max_rows);
   spec.val_datasets = config.data.validation;
   spec.tokenizer = text.tokenizer;

@@ -99,7 +99,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       refused.erase(std::string("rlhf_type=") + type);
     refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired", "loss_type=grpo",
                     "loss_type=bnpo", "loss_type=dapo", "loss_type=dr_grpo"});
-    refused.insert({"task_type=seq_cls", "enable_dft_loss=true"});
+    refused.insert({"task_type=seq_cls", "task_type=embedding", "enable_dft_loss=true"});
     // Beside the full recomputation of ms-swift's profile.
     refused.insert({"recompute_norm=true", "recompute_activation_function=true"});
     return refused;
@@ -112,7 +112,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   }();
   static const std::set<std::string> of_pretrain = [] {
     std::set<std::string> refused = of_full;
-    refused.insert("task_type=seq_cls");
+    refused.insert({"task_type=seq_cls", "task_type=embedding"});
     refused.erase("use_chat_template=false");
     return refused;
   }();

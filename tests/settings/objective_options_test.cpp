@@ -105,6 +105,56 @@ TEST_F(ObjectiveOptions, ModelsThatSortTexts) {
             ObjectiveKind::kReward);
 }
 
+TEST_F(ObjectiveOptions, VectorsOfTexts) {
+  const TrainConfig plain = with("sft", {"--task_type", "embedding"});
+  EXPECT_EQ(plain.objective.kind, ObjectiveKind::kEmbedding);
+  EXPECT_EQ(plain.objective.name, "embedding");
+  EXPECT_EQ(plain.objective.embedding.loss, EmbeddingConfig::Loss::kContrast);
+  EXPECT_EQ(plain.objective.embedding.temperature, 0.1);
+  EXPECT_TRUE(plain.objective.embedding.in_batch);
+  EXPECT_FALSE(plain.model.score);
+  EXPECT_TRUE(plain.data.uses_template);
+  EXPECT_EQ(plain.longest_sample(), 2 * plain.data.max_length);
+  // Rows of a micro-batch are compared with each other: it stays one pass.
+  EXPECT_FALSE(with("sft", {"--task_type", "embedding", "--packing"}).data.share_passes);
+  EXPECT_TRUE(with("sft", {"--task_type", "embedding", "--packing", "--loss_type", "contrastive"})
+                  .data.share_passes);
+  const EmbeddingConfig all =
+      objective("sft",
+                {"--task_type", "embedding", "--infonce_temperature", "0.02", "--infonce_use_batch",
+                 "false", "--infonce_hard_negatives", "3", "--infonce_mask_fake_negative", "true",
+                 "--infonce_fake_neg_margin", "0.2", "--infonce_include_qq", "true",
+                 "--infonce_include_dd", "true", "--mrl_dims", R"({"16": 1, "8": 0.5})"})
+          .embedding;
+  EXPECT_EQ(all.temperature, 0.02);
+  EXPECT_FALSE(all.in_batch);
+  EXPECT_EQ(all.hard_negatives, 3);
+  EXPECT_TRUE(all.masks_fakes && all.among_anchors && all.among_positives);
+  EXPECT_EQ(all.fake_margin, 0.2);
+  ASSERT_EQ(all.prefixes.size(), 2u);
+  EXPECT_EQ(all.prefixes[0].size, 8);
+  EXPECT_EQ(all.prefixes[0].weight, 0.5);
+  // Decay would change a head that vectors know nothing of.
+  const TrainConfig full = with("sft", {"--task_type", "embedding", "--tuner", "full"});
+  const bool has_head = !open_model(full.model).config.tie_embeddings;
+  EXPECT_EQ(full.freeze.size(), has_head ? 1u : 0u);
+}
+
+TEST_F(ObjectiveOptions, InfonceIsSaidByTheEnvironmentToo) {
+  ::setenv("INFONCE_TEMPERATURE", "0.5", 1);
+  ::setenv("INFONCE_USE_BATCH", "False", 1);
+  ::setenv("INFONCE_HARD_NEGATIVES", "2", 1);
+  const EmbeddingConfig told = objective("sft", {"--task_type", "embedding"}).embedding;
+  EXPECT_EQ(objective("sft", {"--task_type", "embedding", "--infonce_temperature", "0.2"})
+                .embedding.temperature,
+            0.2);
+  for (const char* name : {"INFONCE_TEMPERATURE", "INFONCE_USE_BATCH", "INFONCE_HARD_NEGATIVES"})
+    ::unsetenv(name);
+  EXPECT_EQ(told.temperature, 0.5);
+  EXPECT_FALSE(told.in_batch);
+  EXPECT_EQ(told.hard_negatives, 2);
+}
+
 TEST_F(ObjectiveOptions, SwiftsLines) {
   EXPECT_EQ(pairs("rlhf", {}).beta, 0.1);
   EXPECT_EQ(objective("rlhf", {}).name, "dpo");

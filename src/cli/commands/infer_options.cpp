@@ -56,9 +56,9 @@ OptionTable infer_options() {
                  "right steps first (models with a head for steps need none)",
          .group = "Input"},
         {.name = "task_type",
-         .help = "seq_cls: texts are sorted, by a model whose files do not say what its labels are "
-                 "(default: as the files say)",
-         .choices = {"causal_lm", "seq_cls"},
+         .help = "seq_cls: texts are sorted, by a model whose files do not say what its labels are; "
+                 "embedding: texts become vectors (default: as the files say)",
+         .choices = {"causal_lm", "seq_cls", "embedding"},
          .group = "Input"},
         {.name = "problem_type",
          .help = "of models that sort texts: what their labels are (default: as the files say)",

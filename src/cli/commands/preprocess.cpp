@@ -297,6 +297,8 @@ const char* training_for(data::SampleKind kind) {
       return "rlhf --rlhf_type=grpo";
     case data::SampleKind::kLabelled:
       return "sft --task_type=seq_cls";
+    case data::SampleKind::kGroups:
+      return "sft --task_type=embedding";
   }
   return "sft";
 }

@@ -24,7 +24,8 @@ std::vector<OptionSpec> train_preference_options() {
       {.name = "loss_type",
        .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
                "and cpo: sigmoid or hinge; of kto: kto or apo_zero_unpaired; of grpo: grpo, bnpo, "
-               "dapo or dr_grpo (default: the first)",
+               "dapo or dr_grpo; of embedding: infonce, cosine_similarity, contrastive or "
+               "online_contrastive (default: the first)",
        .aliases = {"dpo_loss_type", "pref_loss", "simpo_loss_type"},
        .group = group},
       {.name = "ref_model",
@@ -118,9 +119,9 @@ std::vector<OptionSpec> train_preference_options() {
        .group = group},
       {.name = "task_type",
        .default_text = "causal_lm",
-       .help = "of danlu sft: what is trained: a model that answers, or one that sorts texts "
-               "(seq_cls)",
-       .choices = {"causal_lm", "seq_cls"},
+       .help = "of danlu sft: what is trained: a model that answers, one that sorts texts "
+               "(seq_cls), or one that gives vectors of texts (embedding)",
+       .choices = {"causal_lm", "seq_cls", "embedding"},
        .group = group},
       {.name = "num_labels",
        .type = OptionType::kInt,
@@ -135,7 +136,8 @@ std::vector<OptionSpec> train_preference_options() {
       {.name = "use_chat_template",
        .type = OptionType::kBool,
        .default_text = "true",
-       .help = "of seq_cls: false reads what messages say as a plain text, without a template",
+       .help = "of seq_cls and embedding: false reads what messages say as a plain text, without a "
+               "template (default of embedding: false for files of sentence-transformers)",
        .group = group},
       {.name = "step_head",
        .default_text = "token",

@@ -24,6 +24,7 @@
 #include "cli/engine/infer_rows.h"
 #include "cli/engine/infer_scores.h"
 #include "cli/engine/infer_steps.h"
+#include "cli/engine/infer_vectors.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
 #include "cli/engine/speculation.h"
@@ -417,14 +418,17 @@ void help_rank_0(const Options& options, const parallel::Ranks& ranks) {
 std::optional<int> judged(const Options& options, const ModelLocation& where,
                           const parallel::Ranks& ranks) {
   const bool has_steps = judges_steps(options, where), scores = scores_answers(options, where);
-  if (!has_steps && !scores && !sorts_texts(options, where)) return std::nullopt;
+  const bool embeds = embeds_texts(options, where);
+  if (!has_steps && !scores && !embeds && !sorts_texts(options, where)) return std::nullopt;
   if (ranks.size() > 1) {
     const std::string flag = options.given_as("tensor_parallel_size");
     throw UsageError(has_steps ? tr("[{}] steps are judged by one process alone", flag)
                      : scores  ? tr("[{}] answers are scored by one process alone", flag)
+                     : embeds  ? tr("[{}] vectors of texts are made by one process alone", flag)
                                : tr("[{}] texts are sorted by one process alone", flag));
   }
   if (scores) return score_answers(options, where);
+  if (embeds) return embed_texts(options, where);
   return has_steps ? judge_steps(options, where) : label_texts(options, where);
 }
 

@@ -25,7 +25,7 @@ void report_idle_among(const Options& options, const std::vector<const char*>& n
   }
 }
 
-/// Flags about answers, which neither judges of steps nor labels have a use for.
+/// Flags about answers, which neither judges of steps nor labels and vectors have a use for.
 const std::vector<const char*>& about_answers() {
   static const std::vector<const char*> names = {"system",
                                                  "max_new_tokens",
@@ -76,6 +76,10 @@ void report_idle_step_flags(const Options& options) {
 
 void report_idle_label_flags(const Options& options) {
   report_idle_among(options, about_answers(), "where texts are sorted");
+}
+
+void report_idle_vector_flags(const Options& options) {
+  report_idle_among(options, about_answers(), "where texts become vectors");
 }
 
 void report_idle_infer_flags(const Options& options, const InferUse& use) {

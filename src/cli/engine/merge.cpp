@@ -17,8 +17,10 @@
 #include "cli/engine/model_record.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
+#include "settings/embedding_files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
+#include "text/template_record.h"
 #include "weights/convert/replaceable.h"
 #include "weights/hf/new_head.h"
 #include "weights/hf/nf4_tensors.h"
@@ -191,6 +193,17 @@ void carry_value_head(const fs::path& adapters, const fs::path& directory) {
                     read_file(file));
 }
 
+bool gives_vectors(const fs::path& adapters) {
+  return settings::is_embedding_record(text::read_record(adapters));
+}
+
+/// What sentence-transformers opens a model by that embeds texts as they stand.
+void write_files_of_vectors(const fs::path& adapters, const Merge& merge,
+                            const fs::path& directory) {
+  if (gives_vectors(adapters) && !settings::embedded_by_template(adapters).value_or(true))
+    settings::write_sentence_files(directory, merge.base.config.hidden_size, merge.base.companions);
+}
+
 }  // namespace
 
 int run_merge(const Options& options) {
@@ -232,9 +245,10 @@ int run_merge(const Options& options) {
     weights::save_model(*merged.source, merged.config, dtype, directory, max_shard_bytes);
     carry_tokenizer(options, merge.base, adapters, directory);
     carry_value_head(adapters, directory);
+    write_files_of_vectors(adapters, merge, directory);
   });
   log::info("wrote {}", output.string());
-  if (head && head->problem) {
+  if ((head && head->problem) || gives_vectors(adapters)) {
     log::info("next: danlu infer --model {} --dataset … --output …", shell_quoted(output.string()));
   } else if (head && head->form == arch::ScoreForm::kTokens) {
     log::info("next: danlu inspect {}", shell_quoted(output.string()));

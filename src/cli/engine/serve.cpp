@@ -31,6 +31,7 @@
 #include "ops/pages.h"
 #include "serve/answer.h"
 #include "serve/service.h"
+#include "settings/embedding_files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/jinja_encoder.h"
 #include "text/template_file.h"
@@ -160,20 +161,23 @@ std::vector<std::string> names_from(const Options& options, const ModelLocation&
 infer::Pooling pooling_from(const Options& options, const ModelLocation& where) {
   const std::string named = options.get_string("pooling");
   if (named != "auto") return named == "mean" ? infer::Pooling::kMean : infer::Pooling::kLast;
-  const std::filesystem::path file = where.model / "1_Pooling" / "config.json";
-  if (!std::filesystem::exists(file)) return infer::Pooling::kLast;
-  const Json json = read_json_file(file);
-  const auto has = [&](const char* key) {
-    return json.contains(key) && json.at(key).is_boolean() && json.at(key).get<bool>();
-  };
-  if (has("pooling_mode_mean_tokens")) return infer::Pooling::kMean;
-  if (!has("pooling_mode_lasttoken")) {
+  // A run's vectors are the last token's, whatever its base's were.
+  if (settings::is_embedding_record(where.run_args)) return infer::Pooling::kLast;
+  const auto recorded = settings::recorded_pooling(where.model);
+  if (recorded == settings::RecordedPooling::kMean) return infer::Pooling::kMean;
+  if (recorded == settings::RecordedPooling::kOther) {
     log::warning(
         "{}: neither the mean nor the last token; the last token counts, unless "
         "--pooling says otherwise",
-        file.string());
+        (where.model / settings::kPoolingFile).string());
   }
   return infer::Pooling::kLast;
+}
+
+/// Whether a text that is embedded is one of a user's messages: so the run was trained.
+bool embeds_by_template_from(const ModelLocation& where) {
+  return settings::is_embedding_record(where.run_args) &&
+         json_get<bool>(where.run_args, "use_chat_template").value_or(true);
 }
 
 serve::ModelDescription describe(const Options& options, const ModelLocation& where,
@@ -210,6 +214,7 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   model.splits_reasoning = options.get_string("reasoning_parser") != "none";
   model.created_s = static_cast<int64_t>(std::time(nullptr));
   model.pooling = pooling_from(options, where);
+  model.embeds_by_template = embeds_by_template_from(where);
   return model;
 }
 

@@ -54,4 +54,14 @@ std::unique_ptr<RowHandler> make_prompts_handler(std::shared_ptr<const RowHandle
 std::unique_ptr<RowHandler> make_labelled_handler(std::shared_ptr<const RowHandler> handler,
                                                   std::string label);
 
+/// Where a row has its texts; "": nowhere. positive and negative hold a text, a message, a list of
+/// messages, or a list of any of these.
+struct GroupColumns {
+  std::shared_ptr<const RowHandler> anchor;
+  bool answer_is_positive = false;  ///< the anchor's last message, an answer, is the positive text
+  std::string positive = {}, negative = {}, label = {};
+};
+/// tags: what messages of positive and negative texts call their parts.
+std::unique_ptr<RowHandler> make_group_handler(GroupColumns columns, MessageTags tags);
+
 }  // namespace danlu::data

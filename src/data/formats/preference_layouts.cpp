@@ -146,6 +146,14 @@ bool is_list(const FirstRows& first, const char* standard) {
           first.first_value(first.names.actual(standard))->is_array());
 }
 
+/// A message of the lists of conversations in `column`; where there is none, one as OpenAI has it.
+Json sample_of_texts(const FirstRows& first, const std::string& column) {
+  const Json* given = column.empty() ? nullptr : first.first_value(column);
+  Json value = given ? parse_if_text(*given).value_or(nullptr) : nullptr;
+  while (value.is_array() && !value.empty()) value = Json(value.front());
+  return value.is_object() ? value : Json{{"role", ""}, {"content", ""}};
+}
+
 /// Where prompts have their reference answer, if rows are no instruction rows.
 std::string reference_column(const FirstRows& first) {
   for (const char* name : {"answer", "solution", "response", "output"}) {
@@ -157,6 +165,7 @@ std::string reference_column(const FirstRows& first) {
 }  // namespace
 
 SampleKind detected_kind(const FirstRows& first) {
+  if (first.has("positive_messages")) return SampleKind::kGroups;
   for (const char* column :
        {"rejected", "rejected_response", "rejected_messages", "rejected_input_ids"}) {
     if (first.has(column)) return SampleKind::kPairs;
@@ -264,6 +273,49 @@ std::unique_ptr<RowHandler> labelled_layout(const FirstRows& first, const Format
   if (is_plain || is_lines)
     return make_labelled_handler(text_layout(first, options.json_keys), std::move(label));
   return make_labelled_handler(instruction_rows(first, common, wanted, ""), std::move(label));
+}
+
+std::unique_ptr<RowHandler> groups_layout(const FirstRows& first, const FormatOptions& options,
+                                          std::optional<RowFormat> wanted) {
+  const auto one_of = [&](const char* role, std::initializer_list<const char*> standards) {
+    for (const char* standard : standards)
+      if (first.has(standard)) return mapped(options.map_keys, role, first.names.actual(standard));
+    return mapped(options.map_keys, role, "");
+  };
+  GroupColumns columns;
+  columns.positive =
+      one_of("positive_messages", {"positive_messages", "positive", "pos", "sentence2"});
+  columns.negative = one_of("negative_messages", {"negative_messages", "negative", "neg"});
+  columns.label = one_of("label", {"label", "score"});
+  FormatOptions common =
+      without_roles(options, {"positive_messages", "negative_messages", "label"});
+  common.answers_optional = true;
+  if (columns.positive.empty() && !options.answers_optional) {
+    const bool has_answer =
+        first.has("response") || first.has("output") || !messages_column(first).empty() || wanted;
+    if (!has_answer)
+      require_column(first, first.names.actual("positive_messages"), SampleKind::kGroups);
+    columns.answer_is_positive = true;
+    if (columns.negative.empty()) columns.negative = column_or_none(first, "rejected_response");
+  }
+  const std::string plain = one_of("anchor", {"anchor", "sentence1", "text"});
+  const bool is_plain = !plain.empty() && !wanted && messages_column(first).empty() &&
+                        !first.has("input_ids") && !first.has("query") && !first.has("instruction");
+  const bool is_lines = !wanted && !first.rows.empty() && first.rows[0].is_string();
+  if (is_plain) {
+    columns.anchor = make_text_handler({plain});
+    columns.answer_is_positive = false;
+    if (columns.positive.empty() && !options.answers_optional)
+      require_column(first, first.names.actual("positive_messages"), SampleKind::kGroups);
+  } else if (is_lines || wanted == RowFormat::kText) {
+    columns.anchor = text_layout(first, options.json_keys);
+  } else {
+    columns.anchor = instruction_rows(first, common, wanted, "");
+  }
+  MessageTags tags = message_tags(first, common, "messages",
+                                  sample_of_texts(first, columns.positive), RowFormat::kMessages);
+  tags.messages = "messages";
+  return make_group_handler(std::move(columns), std::move(tags));
 }
 
 std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatOptions& options,

@@ -39,4 +39,11 @@ std::unique_ptr<RowHandler> prompts_layout(const FirstRows& first, const FormatO
 std::unique_ptr<RowHandler> labelled_layout(const FirstRows& first, const FormatOptions& options,
                                             std::optional<RowFormat> wanted);
 
+/// A text, as rows of instruction tuning have it or in a column anchor, sentence1 or text, beside
+/// positive_messages and negative_messages (also: positive, pos, sentence2, negative, neg), or
+/// ms-swift's older response and rejected_response; and a column label (or score), which rows may
+/// lack.
+std::unique_ptr<RowHandler> groups_layout(const FirstRows& first, const FormatOptions& options,
+                                          std::optional<RowFormat> wanted);
+
 }  // namespace danlu::data

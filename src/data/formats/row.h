@@ -58,8 +58,15 @@ struct LabelledRow {
   Json label;  ///< as the row has it (data/labelled_text.h); null: it has none
 };
 
+/// A text, and others that fit it or do not.
+struct GroupRow {
+  LabelledRow anchor;  ///< without a label
+  std::vector<text::Conversation> positives, negatives;
+  Json label;  ///< how well the positive fits; null: the row says nothing
+};
+
 using Row = std::variant<TextRow, text::Conversation, TokenRow, PairRow, UnpairedRow, StepsRow,
-                         PromptRow, LabelledRow>;
+                         PromptRow, LabelledRow, GroupRow>;
 
 /// RowProblem::reason of an empty line of a .txt file: it separates texts, and nothing is lost.
 inline constexpr const char* kBlankLine = "blank line";

@@ -218,6 +218,8 @@ std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
     const SampleKind kind = options.kind.value_or(SampleKind::kTokens);
     if (kind == SampleKind::kTokens) return texts;
     if (kind == SampleKind::kPrompts) return make_prompts_handler(std::move(texts), {});
+    if (kind == SampleKind::kGroups && options.answers_optional)
+      return make_group_handler({.anchor = std::move(texts)}, {});
     if (kind == SampleKind::kLabelled && options.answers_optional)
       return make_labelled_handler(std::move(texts), "");
     throw UsageError(tr("[dataset] .txt files hold plain text, and {} are needed here",
@@ -240,6 +242,8 @@ std::unique_ptr<RowHandler> choose_handler(const FormatOptions& options,
       return prompts_layout(first, options, wanted, named.prompts);
     case SampleKind::kLabelled:
       return labelled_layout(first, options, wanted);
+    case SampleKind::kGroups:
+      return groups_layout(first, options, wanted);
   }
   throw InternalError("a kind of rows without a handler");
 }

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "data/answer_cut.h"
+#include "data/groups.h"
 #include "data/text_record.h"
 #include "data/vocabulary_check.h"
 
@@ -69,6 +70,7 @@ std::optional<SampleKind> kind_of_files(const std::string& prefix) {
   }
   if (!has_field(prefix, "input_ids")) return std::nullopt;
   if (has_field(prefix, "liked") && has_field(prefix, "labels")) return SampleKind::kUnpaired;
+  if (has_field(prefix, "group")) return SampleKind::kGroups;
   if (has_field(prefix, "columns")) return SampleKind::kPrompts;
   if (instruction_dataset_exists(prefix)) return SampleKind::kTokens;
   if (has_field(prefix, "attention_mask")) return SampleKind::kPrompts;
@@ -91,6 +93,8 @@ std::shared_ptr<const SampleSource> samples_of_files(
       return std::make_shared<PromptDataset>(prefix, std::move(tokenizer));
     case SampleKind::kLabelled:
       return std::make_shared<LabelledDataset>(prefix, vocab_size);
+    case SampleKind::kGroups:
+      return std::make_shared<GroupDataset>(prefix, vocab_size);
   }
   throw InternalError("samples of a kind without files");
 }
@@ -167,6 +171,25 @@ Sample LabelledDataset::get(int64_t index) const {
 
 uint64_t LabelledDataset::content_hash() const {
   return mix64(ids_.content_hash(), label_.content_hash());
+}
+
+GroupDataset::GroupDataset(const std::string& prefix, int64_t vocab_size)
+    : ids_(open_field(prefix, "input_ids")),
+      group_(open_field(prefix, "group")),
+      vocab_size_(vocab_size) {
+  require_same_count(ids_, group_);
+}
+
+Sample GroupDataset::get(int64_t index) const {
+  std::vector<int32_t> ids = ids_.tokens(index);
+  check_vocabulary(tokens_path(ids_.prefix()), index, 0, ids, vocab_size_);
+  return sample_of_group(
+      std::move(ids), group_.tokens(index),
+      fmt::format("{}: sample {}", tokens_path(group_.prefix()).string(), index));
+}
+
+uint64_t GroupDataset::content_hash() const {
+  return mix64(ids_.content_hash(), group_.content_hash());
 }
 
 PromptDataset::PromptDataset(const std::string& prefix,

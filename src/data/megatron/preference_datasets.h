@@ -89,6 +89,21 @@ class LabelledDataset : public SampleSource {
   int64_t vocab_size_;
 };
 
+/// `<prefix>_packed_{input_ids,group}_document`: see SampleKind::kGroups. The second holds
+/// group_record.
+class GroupDataset : public SampleSource {
+ public:
+  explicit GroupDataset(const std::string& prefix, int64_t vocab_size = 0);
+  int64_t size() const override { return ids_.num_sequences(); }
+  Sample get(int64_t index) const override;
+  int64_t length(int64_t index) const override { return ids_.length(index); }
+  uint64_t content_hash() const override;
+
+ private:
+  IndexedDataset ids_, group_;
+  int64_t vocab_size_;
+};
+
 /// `<prefix>_packed_input_ids_document` and what lies beside it: columns (text_record), or
 /// MindSpeed's additional keys, whose tokens are decoded. From instruction samples it takes the
 /// prompts alone.

@@ -11,6 +11,7 @@
 #include "settings/options/batch_options.h"
 #include "settings/options/data_options.h"
 #include "settings/options/deepspeed.h"
+#include "settings/options/embedding_options.h"
 #include "settings/options/freeze_options.h"
 #include "settings/options/idle_flags.h"
 #include "settings/options/loss_scale.h"
@@ -179,6 +180,8 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
   const std::vector<std::string> named_patterns =
       freeze_patterns(options, config.tuner, read.model);
   config.freeze.insert(config.freeze.end(), named_patterns.begin(), named_patterns.end());
+  if (config.objective.kind == ObjectiveKind::kEmbedding)
+    fit_embedding(options, read.model, config);
   put_end_stages(options, read.model.num_layers, config.pipeline);
   config.pipeline.chunk_list = vision.layer_list;
   config.pipeline.block_list = vision.block_list;
@@ -190,7 +193,8 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
       command.options,
       {config.task, config.seed, longest_sample(command.verb, model), command.is_planned});
   config.data.learnt = learnt_of(command.options, config.objective);
-  config.data.uses_template = uses_template(command.options, config.task, config.objective);
+  config.data.uses_template =
+      uses_template(command.options, config.task, config.objective, config.model.companions);
   config.batch = batch_from(command.options);
   return config;
 }

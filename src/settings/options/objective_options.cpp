@@ -8,6 +8,7 @@
 #include "base/lower_case.h"
 #include "base/option_text.h"
 #include "settings/model_source.h"
+#include "settings/options/embedding_options.h"
 #include "settings/options/loss_scale.h"
 #include "settings/options/model_names.h"
 #include "settings/options/reinforcement_options.h"
@@ -16,8 +17,9 @@
 namespace danlu::settings {
 namespace {
 
-bool sorts_texts(const Options& options) {
-  return lower_case(options.get_string_or("task_type", "causal_lm")) == "seq_cls";
+/// "causal_lm" (also where nobody says it), "seq_cls", "embedding".
+std::string task_type_of(const Options& options) {
+  return lower_case(options.get_string_or("task_type", "causal_lm"));
 }
 
 /// The objective by the name that all systems have for it, and what named it.
@@ -43,7 +45,16 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
   }
   std::string name =
       is_swift ? options.get_string_or("rlhf_type", "dpo") : options.get_string_or("stage", "sft");
-  if (sorts_texts(options)) {
+  const std::string type = task_type_of(options);
+  if (type == "embedding") {
+    if (verb == "pretrain" && !options.is_given("stage")) name = "pretrain";
+    if (name != "sft")
+      throw UsageError(tr("[train] {} embedding beside {} {}", options.given_as("task_type"),
+                          options.given_as(is_swift ? "rlhf_type" : "stage"), name),
+                       tr("danlu sft --task_type embedding trains vectors of texts"));
+    return {type, "task_type"};
+  }
+  if (type == "seq_cls") {
     // ms-swift's lines of reward models may say so too: their head is one of a classifier.
     const bool is_judge = name == "rm" || name == "orm";
     if (verb == "pretrain" && !options.is_given("stage")) name = "pretrain";
@@ -347,6 +358,11 @@ const std::vector<Method>& methods() {
       {"rm", {"center_rewards_coefficient"}, &take_reward},
       {"orm", {"center_rewards_coefficient"}, &take_reward},
       {"seq_cls", {"num_labels", "problem_type"}, &take_classes},
+      {"embedding",
+       {"loss_type", "infonce_temperature", "infonce_use_batch", "infonce_hard_negatives",
+        "infonce_mask_fake_negative", "infonce_fake_neg_margin", "infonce_include_qq",
+        "infonce_include_dd", "mrl_dims"},
+       &take_embedding},
       {"prm", {"placeholder_token", "reward_tokens", "step_head"}, &take_process_reward},
       {"gkd",
        {"teacher_model", "beta", "temperature", "lmbda", "sft_alpha", "gkd_logits_topk",
@@ -389,7 +405,9 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   refuse_rewarding_teacher(options, *method);
   config.name = method->name;
   method->take(options, config);
-  if (config.kind != ObjectiveKind::kClasses) config.drops = !options.get_bool("disable_dropout");
+  const bool is_of_sft =
+      config.kind == ObjectiveKind::kClasses || config.kind == ObjectiveKind::kEmbedding;
+  if (!is_of_sft) config.drops = !options.get_bool("disable_dropout");
   if (method->takes_reference()) {
     if (options.has_value("ref_model")) config.reference = reference_at(options);
     check_reference_adapters(options, config);
@@ -446,10 +464,14 @@ std::optional<arch::ScoreHead> score_from(const Options& options,
   return head;
 }
 
-bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective) {
+bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective,
+                   const std::filesystem::path& model) {
+  const bool embeds = objective.kind == ObjectiveKind::kEmbedding;
+  if (embeds && !options.is_set("use_chat_template") && !options.is_given("template"))
+    return embeds_by_template(model);
   if (options.get_bool("use_chat_template") || task == Task::kPretrain) return true;
   const std::string flag = option_text::given_switch(options, "use_chat_template");
-  if (objective.kind != ObjectiveKind::kClasses) {
+  if (objective.kind != ObjectiveKind::kClasses && !embeds) {
     throw UsageError(tr("[train] {}: answers are learnt as a template writes them", flag),
                      tr("--template empty writes messages as they stand; danlu pretrain reads "
                         "plain texts"));
@@ -476,6 +498,10 @@ std::vector<const char*> flags_without_use(const ObjectiveConfig& objective) {
   if (objective.kind == ObjectiveKind::kDistillation && !objective.draws()) {
     idle.insert(idle.end(), {"max_completion_length", "top_p", "top_k", "min_p", "stop_words",
                              "repetition_penalty"});
+  }
+  if (objective.kind == ObjectiveKind::kEmbedding && objective.embedding.has_pairs()) {
+    for (const std::string& flag : used->flags)
+      if (flag.starts_with("infonce_")) idle.push_back(flag.c_str());
   }
   if (used && used->takes_reference() && !objective.has_reference())
     idle.insert(idle.end(), {"ref_model", "ref_adapters"});

@@ -24,9 +24,11 @@ text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objec
 /// line is typed keeps it; nullopt: the vocabulary's.
 std::optional<arch::ScoreHead> score_from(const Options& options, const ObjectiveConfig& objective);
 
-/// Whether conversations are written by a template. Errors: UsageError for --use_chat_template
-/// false where answers are learnt, or beside a template.
-bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective);
+/// Whether conversations are written by a template; of vectors of texts, where the line does not
+/// say it, as embedded_by_template has it of the model's directory. Errors: UsageError for
+/// --use_chat_template false where answers are learnt, or beside a template.
+bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective,
+                   const std::filesystem::path& model);
 
 /// The options of objectives that this one does not read.
 std::vector<const char*> flags_without_use(const ObjectiveConfig& objective);

@@ -29,6 +29,9 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
         !is_outweighed(options, config, key))
       recorded.settings[key] = value;
   }
+  // What the model's files said: those of the run may be others.
+  if (config.objective.kind == ObjectiveKind::kEmbedding)
+    recorded.args["use_chat_template"] = config.data.uses_template;
   recorded.of_machine = options.names(OptionScope::kMachine);
   recorded.of_start = options.names(OptionScope::kStart);
   // A rank in the record must not make a full run one of LoRA.

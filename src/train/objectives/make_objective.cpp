@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "train/objectives/classes.h"
 #include "train/objectives/distillation.h"
+#include "train/objectives/embedding.h"
 #include "train/objectives/policy.h"
 #include "train/objectives/preference.h"
 #include "train/objectives/process_reward.h"
@@ -40,6 +41,8 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
       return unpaired_objective(config.unpaired, reference);
     case settings::ObjectiveKind::kClasses:
       return classes_objective(config.classes);
+    case settings::ObjectiveKind::kEmbedding:
+      return embedding_objective(config.embedding);
     case settings::ObjectiveKind::kReward:
       return reward_objective(config.reward);
     case settings::ObjectiveKind::kProcessReward: {

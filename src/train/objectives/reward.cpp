@@ -15,24 +15,6 @@
 namespace danlu::train {
 namespace {
 
-/// The last tokens of segments that are here: their rows in the pass, and which segment's each is.
-std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Batch& batch) {
-  std::vector<RowRange> ranges = batch.rows;
-  if (ranges.empty()) ranges = {{0, static_cast<int64_t>(batch.ids.size())}};
-  std::pair<std::vector<int64_t>, std::vector<int64_t>> found;
-  int64_t before = 0;  // tokens of earlier ranges
-  for (const RowRange& range : ranges) {
-    for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s) {
-      const int64_t last = batch.segment_starts[s + 1] - 1;
-      if (last < range.begin || last >= range.end) continue;
-      found.first.push_back(before + last - range.begin);
-      found.second.push_back(static_cast<int64_t>(s));
-    }
-    before += range.size();
-  }
-  return found;
-}
-
 class Reward : public Objective {
  public:
   explicit Reward(const settings::RewardConfig& config) : config_(config) {}
@@ -90,6 +72,23 @@ at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidd
   const at::Tensor own = sums_of_segments(
       scores_ML, device::sent(at::tensor(segments, options), scores_ML.device()), num_segments);
   return parallel::Region(model.mesh().context().all(), /*sequence=*/false).leave(own);
+}
+
+std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Batch& batch) {
+  std::vector<RowRange> ranges = batch.rows;
+  if (ranges.empty()) ranges = {{0, static_cast<int64_t>(batch.ids.size())}};
+  std::pair<std::vector<int64_t>, std::vector<int64_t>> found;
+  int64_t before = 0;  // tokens of earlier ranges
+  for (const RowRange& range : ranges) {
+    for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s) {
+      const int64_t last = batch.segment_starts[s + 1] - 1;
+      if (last < range.begin || last >= range.end) continue;
+      found.first.push_back(before + last - range.begin);
+      found.second.push_back(static_cast<int64_t>(s));
+    }
+    before += range.size();
+  }
+  return found;
 }
 
 std::shared_ptr<const Objective> reward_objective(const settings::RewardConfig& config) {

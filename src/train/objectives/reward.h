@@ -1,7 +1,9 @@
 // train/objectives/reward.h: of two answers to a prompt the chosen one is to get more from a model
 // whose head gives a number for a text.
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "settings/objective_config.h"
@@ -17,6 +19,9 @@ namespace danlu::train {
 /// Source: TRL's reward trainer.
 /// Errors of prepare(): DataError where samples are no pairs, or an answer has no token.
 std::shared_ptr<const Objective> reward_objective(const settings::RewardConfig& config);
+
+/// The last tokens of segments that are here: their rows in the pass, and which segment's each is.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Batch& batch);
 
 /// What the head of `model` gives for each of the batch's S segments, at its last token: f64
 /// [S, labels] with grad. hidden_nH: what model.forward(input) gave on the last stage. On a context

@@ -8,9 +8,7 @@
 
 namespace danlu::train {
 
-std::vector<std::vector<double>> numbers_of_texts(const FrozenModel& judge,
-                                                  std::span<const std::vector<int32_t>> texts) {
-  if (texts.empty()) return {};
+data::Batch batch_of_texts(std::span<const std::vector<int32_t>> texts) {
   std::vector<data::Sample> samples;
   for (const std::vector<int32_t>& text : texts) {
     data::Sample sample;
@@ -18,7 +16,13 @@ std::vector<std::vector<double>> numbers_of_texts(const FrozenModel& judge,
     sample.labels.assign(text.size(), static_cast<int32_t>(kIgnoreLabel));
     samples.push_back(std::move(sample));
   }
-  const data::Batch batch = data::make_batch(samples);
+  return data::make_batch(samples);
+}
+
+std::vector<std::vector<double>> numbers_of_texts(const FrozenModel& judge,
+                                                  std::span<const std::vector<int32_t>> texts) {
+  if (texts.empty()) return {};
+  const data::Batch batch = batch_of_texts(texts);
   at::Tensor found_SL;
   ForwardPasses(judge.stage(), judge.links())
       .run({&batch}, {},

@@ -4,9 +4,13 @@
 #include <span>
 #include <vector>
 
+#include "data/batch.h"
 #include "train/objectives/reference.h"
 
 namespace danlu::train {
+
+/// A batch of a segment for each text, without a target.
+data::Batch batch_of_texts(std::span<const std::vector<int32_t>> texts);
 
 /// The numbers that the judge's head gives for each text, read at its last token, from one pass of
 /// all: as many as the head has labels. REQUIRES: one rank; no text is empty.

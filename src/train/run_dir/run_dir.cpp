@@ -22,6 +22,7 @@
 #include "device/dtype.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
+#include "settings/embedding_files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/template_choice.h"
 #include "train/rollouts/critic.h"
@@ -297,6 +298,13 @@ bool carry_two_files(const fs::path& vocab, const fs::path& directory) {
 
 }  // namespace
 
+void write_embedding_files(const TrainConfig& config, const arch::ModelConfig& model,
+                           const fs::path& directory) {
+  const bool embeds = config.objective.kind == settings::ObjectiveKind::kEmbedding;
+  if (!embeds || config.tuner == Tuner::kLora || config.data.uses_template) return;
+  settings::write_sentence_files(directory, model.hidden_size, config.model.companions);
+}
+
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
                        const fs::path& directory) {
   if (model.mesh().rank() > 0)  // gives its pieces
@@ -320,6 +328,7 @@ void write_model_files(const models::CausalLM& model, const TrainConfig& config,
     return;
   }
   models::save(model, directory, dtype, config.model.companions);
+  write_embedding_files(config, model.config(), directory);
   if (is_in_model || tokenizer != config.model.companions) carry_tokenizer();
 }
 

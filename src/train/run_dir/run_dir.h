@@ -41,6 +41,11 @@ uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only);
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
                        const std::filesystem::path& directory);
 
+/// Of a whole model that embeds texts as they stand: what sentence-transformers opens it by.
+/// Errors: IoError.
+void write_embedding_files(const TrainConfig& config, const arch::ModelConfig& model,
+                           const std::filesystem::path& directory);
+
 /// Makes the run directory itself a model (or PEFT) directory: links the model files of
 /// `checkpoint` into it (copies where the file system has no links).
 void publish_model(const std::filesystem::path& checkpoint, const std::filesystem::path& run_dir);

@@ -165,14 +165,16 @@ CheckpointSource open_hf(const fs::path& path, const SourceOptions& options) {
   // What is no file of weights at all says so before a configuration is looked for beside it.
   const auto file = is_directory ? nullptr : open_weights(path);
   source.config = arch::load_model_config(source.companions, heads_of(options));
-  auto all = as_parameters(
-      with_body_names(
-          with_hub_names(
-              with_text_part(without_wrappers(is_directory ? open_weights(path) : file, path),
-                             source.config, path),
-              source.config, path),
-          source.config),
+  const auto named = with_body_names(
+      with_hub_names(
+          with_text_part(without_wrappers(is_directory ? open_weights(path) : file, path),
+                         source.config, path),
+          source.config, path),
       source.config);
+  // sentence-transformers saves the body alone; nothing asks such a model for words.
+  if (is_directory && fs::exists(path / "modules.json") && lacks_head(*named, source.config))
+    source.config.tie_embeddings = true;
+  auto all = as_parameters(named, source.config);
   if (options.scores && !source.config.score && is_directory && has_value_head(path)) {
     source.config = arch::with_score(source.config, {.form = arch::ScoreForm::kBeside});
     all = with_value_head(all, path);

@@ -8,8 +8,8 @@ namespace danlu::weights {
 
 std::shared_ptr<const TensorSource> with_body_names(std::shared_ptr<const TensorSource> source,
                                                     const arch::ModelConfig& config) {
-  const std::string& body = arch::family_named(config.family).body;
-  if (body.empty()) return source;
+  std::string body = arch::family_named(config.family).body;
+  if (body.empty()) body = "model.";
   RenamedSource::Names names;
   for (const TensorInfo& info : source->tensors()) names.emplace(info.name, info.name);
   bool changes = false;
@@ -23,6 +23,14 @@ std::shared_ptr<const TensorSource> with_body_names(std::shared_ptr<const Tensor
   }
   if (!changes) return source;
   return std::make_shared<RenamedSource>(std::move(source), names);
+}
+
+bool lacks_head(const TensorSource& source, const arch::ModelConfig& config) {
+  if (config.tie_embeddings || config.score) return false;
+  for (const arch::ParamSpec& spec : arch::parameters_of(config)) {
+    if (spec.role == arch::Role::kHead && source.find(spec.name)) return false;
+  }
+  return true;
 }
 
 }  // namespace danlu::weights

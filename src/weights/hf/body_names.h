@@ -8,9 +8,13 @@
 
 namespace danlu::weights {
 
-/// `source`, its tensors under the names of arch::parameters_of, where config's family knows files
-/// without their beginning (arch::Family::body). The source itself where nothing changes.
+/// `source`, its tensors under the names of arch::parameters_of, also of files without their
+/// beginning (arch::Family::body, else "model."). The source itself where nothing changes.
 std::shared_ptr<const TensorSource> with_body_names(std::shared_ptr<const TensorSource> source,
                                                     const arch::ModelConfig& config);
+
+/// Whether a model that needs a head of its own for the vocabulary has none in its files, as models
+/// that were saved to give vectors of texts.
+bool lacks_head(const TensorSource& source, const arch::ModelConfig& config);
 
 }  // namespace danlu::weights

@@ -1,0 +1,199 @@
+// Rows with several texts: their layouts, the segments that they become, and what keeps these
+// together.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "data/groups.h"
+#include "data/preprocess_run.h"
+#include "data/tokenized_dataset.h"
+#include "preprocess_fakes.h"
+#include "support/throws.h"
+
+namespace danlu::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+SampleSpec group_spec(const TestDirectory& directory, const std::string& dataset) {
+  SampleSpec spec;
+  spec.kind = SampleKind::kGroups;
+  spec.group_form.without_template = true;
+  spec.datasets = {dataset};
+  spec.tokenizer = std::make_shared<ByteTokenizer>();
+  spec.cache_dir = directory / "cache";
+  spec.num_workers = 2;
+  spec.max_dropped_ratio = 1;
+  return spec;
+}
+
+SampleSpec spec_of_rows(const TestDirectory& directory, const std::string& name,
+                        const std::string& rows) {
+  return group_spec(directory, directory.write(name, rows).string());
+}
+
+/// The letters of each segment; what the tokenizer adds to a text is left out.
+std::vector<std::string> texts_of(const Batch& batch) {
+  std::vector<std::string> texts;
+  for (size_t s = 0; s + 1 < batch.segment_starts.size(); ++s) {
+    std::string& text = texts.emplace_back();
+    for (int32_t i = batch.segment_starts[s]; i < batch.segment_starts[s + 1]; ++i) {
+      const int64_t id = batch.ids[static_cast<size_t>(i)];
+      if (id >= 10) text += static_cast<char>(id - 10);
+    }
+  }
+  return texts;
+}
+
+/// "anchor|positive,…|negative,…=label" of each group.
+std::vector<std::string> shown(const Batch& batch) {
+  const std::vector<std::string> texts = texts_of(batch);
+  const auto of = [&](int64_t segment) { return texts[static_cast<size_t>(segment)]; };
+  std::vector<std::string> all;
+  for (const Group& group : groups_of(batch)) {
+    std::string text = group.anchor < 0 ? "" : of(group.anchor);
+    for (const auto* some : {&group.positives, &group.negatives}) {
+      text += '|';
+      for (const int64_t segment : *some) text += (text.back() == '|' ? "" : ",") + of(segment);
+    }
+    all.push_back(text + "=" + Json(group.label).dump());
+  }
+  return all;
+}
+
+std::vector<std::string> shown(const SampleSource& samples) {
+  std::vector<std::string> all;
+  for (int64_t i = 0; i < samples.size(); ++i)
+    for (const std::string& group : shown(make_batch({samples.get(i)}))) all.push_back(group);
+  return all;
+}
+
+TEST(GroupRows, OfEveryLayout) {
+  const TestDirectory directory;
+  const std::vector<std::pair<std::string, std::string>> layouts = {
+      {R"({"messages":[{"role":"user","content":"aa"}],)"
+       R"("positive_messages":[[{"role":"user","content":"bb"}]],)"
+       R"("negative_messages":[[{"role":"user","content":"cc"}],[{"role":"user","content":"dd"}]]})",
+       "aa|bb|cc,dd=1.0"},
+      {R"({"messages":[{"role":"user","content":"aa"}],)"
+       R"("positive_messages":[[{"role":"assistant","content":"bb"}]]})",
+       "aa|bb|=1.0"},
+      {R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"aa"}],)"
+       R"("positive_messages":[[{"role":"system","content":"t"},{"role":"user","content":"bb"}]]})",
+       "s aa|t bb|=1.0"},
+      {R"({"query":"aa","response":"bb","rejected_response":["cc","dd"]})", "aa|bb|cc,dd=1.0"},
+      {R"({"query":"aa","response":"bb","rejected_response":"cc"})", "aa|bb|cc=1.0"},
+      {R"({"messages":[{"role":"user","content":"aa"},{"role":"assistant","content":"bb"}],)"
+       R"("rejected_response":["cc"]})",
+       "aa|bb|cc=1.0"},
+      {R"({"query":"aa","pos":["bb","ee"],"neg":["cc"]})", "aa|bb,ee|cc=1.0"},
+      {R"({"anchor":"aa","positive":"bb","negative":"cc"})", "aa|bb|cc=1.0"},
+      {R"({"sentence1":"aa","sentence2":"bb","score":0.5})", "aa|bb|=0.5"}};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    SCOPED_TRACE(layouts[i].first);
+    SampleSpec spec =
+        spec_of_rows(directory, "rows" + std::to_string(i) + ".jsonl", layouts[i].first + "\n");
+    spec.group_form.label =
+        i + 1 == layouts.size() ? GroupForm::Label::kNumber : GroupForm::Label::kNone;
+    EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre(layouts[i].second));
+  }
+}
+
+TEST(GroupRows, AnswersBehindTheirAnchorAreSegmentsWithoutOne) {
+  const TestDirectory directory;
+  SampleSpec spec = spec_of_rows(
+      directory, "rows.jsonl",
+      R"({"messages":[{"role":"user","content":"aa"}],)"
+      R"("positive_messages":[[{"role":"assistant","content":"bb"}]],"negative_messages":["cc"]})"
+      "\n");
+  spec.group_form.texts = GroupForm::Texts::kBehindAnchor;
+  EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("|aabb|aacc=1.0"));
+}
+
+TEST(GroupRows, ATextIsLearntAtItsLastTokenAlone) {
+  const TestDirectory directory;
+  const SampleSpec spec = spec_of_rows(directory, "rows.jsonl",
+                                       R"({"anchor":"aaa","positive":"bb"})"
+                                       "\n");
+  const Batch batch = make_batch({open_or_build_samples(spec).train->get(0)});
+  ASSERT_EQ(batch.segment_starts.size(), 3u);
+  EXPECT_EQ(batch.num_targets, 2);
+  for (size_t s = 1; s < 3; ++s)
+    EXPECT_NE(batch.targets[static_cast<size_t>(batch.segment_starts[s]) - 1], kIgnoreLabel);
+}
+
+TEST(GroupRows, WhatTheTrainingDoesNotTakeIsDroppedAndCounted) {
+  const TestDirectory directory;
+  SampleSpec spec = spec_of_rows(directory, "rows.jsonl",
+                                 "{\"anchor\":\"a\",\"positive\":\"b\",\"label\":1}\n"
+                                 "{\"anchor\":\"a\",\"positive\":[\"b\",\"c\"],\"label\":0}\n"
+                                 "{\"anchor\":\"a\",\"positive\":\"b\",\"label\":0.5}\n"
+                                 "{\"anchor\":\"a\",\"positive\":\"b\",\"negative\":\"c\"}\n"
+                                 "{\"anchor\":\"a\",\"positive\":[]}\n");
+  const auto kept = [&] { return open_or_build_samples(spec).train->size(); };
+  EXPECT_EQ(kept(), 4);
+  spec.group_form.max_positives = 1;
+  EXPECT_EQ(kept(), 3);
+  spec.group_form.label = GroupForm::Label::kBinary;
+  spec.group_form.takes_negatives = false;
+  EXPECT_EQ(kept(), 1);
+  spec.group_form = {.without_template = true, .needs_negatives = true};
+  EXPECT_EQ(kept(), 1);
+}
+
+TEST(GroupRows, PicturesOfOtherTextsAreRefused) {
+  const TestDirectory directory;
+  const SampleSpec spec =
+      spec_of_rows(directory, "rows.jsonl",
+                   R"({"anchor":"a","positive":"b","positive_images":[["a.png"]]})"
+                   "\n");
+  EXPECT_THAT(danlu::test::error_of([&] { open_or_build_samples(spec); }),
+              HasSubstr("positive_images"));
+}
+
+TEST(GroupSamples, PacksAndBatchesKeepGroupsApart) {
+  const TestDirectory directory;
+  std::string rows;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 6; ++i) {
+    const std::string name(1, static_cast<char>('p' + i));
+    Json row{{"anchor", name}, {"positive", name + name}, {"negative", Json::array()}};
+    std::string negatives;
+    for (int n = 0; n < i % 3; ++n) {
+      row["negative"].push_back("n" + name);
+      negatives += (n ? ",n" : "n") + name;
+    }
+    rows += row.dump() + "\n";
+    expected.push_back(name + "|" + name + name + "|" + negatives + "=1.0");
+  }
+  SampleSpec spec = spec_of_rows(directory, "rows.jsonl", rows);
+  spec.pack_sequences = true;
+  spec.max_length = 100;
+  const auto samples = open_or_build_samples(spec);
+  ASSERT_EQ(samples.train->size(), 1);
+  const Batch batch = make_batch({samples.train->get(0)});
+  EXPECT_THAT(shown(batch), ::testing::UnorderedElementsAreArray(expected));
+  EXPECT_EQ(part_of(batch, {{0, 4}}).segment_labels, batch.segment_labels);
+  // A group that is longer than a pack is one by itself.
+  spec.max_length = 4;
+  EXPECT_THAT(shown(*open_or_build_samples(spec).train),
+              ::testing::UnorderedElementsAreArray(expected));
+}
+
+TEST(GroupSamples, EachTextIsCutByItself) {
+  const TestDirectory directory;
+  SampleSpec spec = spec_of_rows(directory, "rows.jsonl",
+                                 "{\"anchor\":\"abcdef\",\"positive\":\"uvwxyz\"}\n"
+                                 "{\"anchor\":\"ab\",\"positive\":\"uv\"}\n");
+  spec.max_length = 3;
+  EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("ab|uv|=1.0"));
+  spec.truncation = Truncation::kRight;
+  EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("abc|uvw|=1.0", "ab|uv|=1.0"));
+  spec.truncation = Truncation::kLeft;
+  EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("def|xyz|=1.0", "ab|uv|=1.0"));
+}
+
+}  // namespace
+}  // namespace danlu::data
