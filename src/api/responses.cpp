@@ -105,7 +105,9 @@ Json answer_json(const AnswerHead& head, const char* object) {
 }
 
 Json model_json(const ModelCard& card) {
-  Json capabilities = {"completion"};
+  Json capabilities = Json::array();
+  if (card.completes) capabilities.push_back("completion");
+  if (card.ranks) capabilities.push_back("rerank");
   if (card.sees) capabilities.push_back("multimodal");
   return {{"id", card.id},
           {"object", "model"},

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <variant>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "data/formats/columns.h"
 #include "data/labelled_text.h"
 
@@ -112,6 +115,27 @@ std::vector<Group> groups_of(const Batch& batch) {
     }
   }
   return groups;
+}
+
+void draw_texts(const GroupForm& form, uint64_t key, GroupRow* row) {
+  constexpr uint64_t kPositives = 1, kNegatives = 2;
+  const auto draw = [&](std::vector<text::Conversation>& texts, std::optional<int64_t> most,
+                        uint64_t kind) {
+    const size_t count = texts.size();
+    if (!most || std::ssize(texts) <= *most) return;
+    // The first places of a shuffle, in the row's order.
+    std::vector<size_t> order(count);
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto kept = static_cast<size_t>(*most);
+    for (size_t i = 0; i < kept; ++i)
+      std::swap(order[i], order[i + mix64(mix64(key, kind), i) % (count - i)]);
+    std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept));
+    std::vector<text::Conversation> drawn;
+    for (size_t i = 0; i < kept; ++i) drawn.push_back(std::move(texts[order[i]]));
+    texts = std::move(drawn);
+  };
+  draw(row->positives, form.most_positives, kPositives);
+  draw(row->negatives, form.most_negatives, kNegatives);
 }
 
 std::optional<std::vector<GroupText>> texts_of_group(GroupRow row, const GroupForm& form,

@@ -44,6 +44,9 @@ struct Group {
 /// where segments have no such numbers.
 std::vector<Group> groups_of(const Batch& batch);
 
+/// Leaves out what is more than form.most_positives and form.most_negatives, drawn by `key`.
+void draw_texts(const GroupForm& form, uint64_t key, GroupRow* row);
+
 /// A text of a row on its way to be a segment.
 struct GroupText {
   GroupMember member;

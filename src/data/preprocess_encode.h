@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,8 @@ struct GroupForm {
   bool without_template = false;
   int64_t max_positives = 0;  ///< 0: any number
   bool needs_negatives = false, takes_negatives = true;
+  /// So many are drawn of a row that has more, the same ones in every epoch.
+  std::optional<int64_t> most_positives = {}, most_negatives = {};
 };
 
 struct EncodeSettings {
@@ -177,6 +180,7 @@ class RowEncoder {
   bool append_steps(const StepsRow& row, EncodedBatch* batch, RowEvent* event) const;
   bool encode_prompt(PromptRow* row, Pieces* pieces, RowEvent* event) const;
   bool append_prompt(PromptRow row, EncodedBatch* batch, RowEvent* event) const;
+  std::vector<int32_t> ids_of_pair(const LabelledRow& pair, const text::ChatEncoder* encoder) const;
   bool append_labelled(LabelledRow row, EncodedBatch* batch, RowEvent* event) const;
   bool append_group(GroupRow row, EncodedBatch* batch, RowEvent* event) const;
 

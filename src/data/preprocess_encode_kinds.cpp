@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "data/answer_cut.h"
 #include "data/groups.h"
 #include "data/labelled_text.h"
@@ -12,6 +13,7 @@
 #include "data/preprocess_encode.h"
 #include "data/step_text.h"
 #include "data/text_record.h"
+#include "text/query_and_document.h"
 
 namespace danlu::data {
 namespace {
@@ -257,8 +259,18 @@ bool RowEncoder::append_labelled(LabelledRow row, EncodedBatch* batch, RowEvent*
   return true;
 }
 
+std::vector<int32_t> RowEncoder::ids_of_pair(const LabelledRow& pair,
+                                             const text::ChatEncoder* encoder) const {
+  // What is cut is the document, and not the words of the template around it.
+  const int64_t most = settings_.truncation == Truncation::kDelete ? 0 : settings_.max_length;
+  return text::pair_ids(std::get<text::Conversation>(pair.text), *settings_.tokenizer, encoder,
+                        most);
+}
+
 bool RowEncoder::append_group(GroupRow row, EncodedBatch* batch, RowEvent* event) const {
   const GroupForm& form = settings_.group_form;
+  constexpr uint64_t kSeed = 42;  // ms-swift's
+  draw_texts(form, mix64(mix64(kSeed, event->file), static_cast<uint64_t>(event->index)), &row);
   const auto texts = texts_of_group(std::move(row), form, &event->reason, &event->detail);
   if (!texts) return false;
   const text::ChatEncoder* encoder = form.without_template ? nullptr : settings_.chat_encoder.get();
@@ -271,7 +283,9 @@ bool RowEncoder::append_group(GroupRow row, EncodedBatch* batch, RowEvent* event
       if (!check_vocabulary(*tokens, event)) return false;
     }
     try {
-      pieces.ids = ids_of_embedded_text(text.text, settings_.tokenizer.get(), encoder);
+      pieces.ids = form.texts == GroupForm::Texts::kBehindAnchor
+                       ? ids_of_pair(text.text, encoder)
+                       : ids_of_embedded_text(text.text, settings_.tokenizer.get(), encoder);
     } catch (const DataError& error) {
       event->reason = "the chat template cannot render it";
       event->detail = error.what();

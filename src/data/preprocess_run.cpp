@@ -394,9 +394,14 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
                              settings.label_form.without_template};
     const GroupForm& form = settings.group_form;
     if (settings.sample_kind == SampleKind::kGroups)
-      parts["group_form"] = {static_cast<int>(form.texts), static_cast<int>(form.label),
-                             form.without_template,        form.max_positives,
-                             form.needs_negatives,         form.takes_negatives};
+      parts["group_form"] = {static_cast<int>(form.texts),
+                             static_cast<int>(form.label),
+                             form.without_template,
+                             form.max_positives,
+                             form.needs_negatives,
+                             form.takes_negatives,
+                             form.most_positives.value_or(-1),
+                             form.most_negatives.value_or(-1)};
   }
   if (settings.media) {
     Json media = settings.media->settings().to_json();

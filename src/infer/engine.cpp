@@ -227,7 +227,7 @@ class Engine::Impl {
     }
   }
   static bool may_be_guessed(const LiveRequest& live) {
-    return !live.pictures && !live.reads_all() && !live.asked.gives_logits &&
+    return !live.pictures && !live.asked.pooling && !live.reads_all() && !live.asked.gives_logits &&
            !live.asked.request.rules.constraint;
   }
   static int64_t most_guesses(const LiveRequest& live, int64_t most) {
@@ -291,7 +291,7 @@ class Engine::Impl {
       const auto first = next++;
       LiveRequest& live = *first->second;
       if (!has_room_for_adapter(live)) return;
-      if (live.asked.request.max_new_tokens <= 0 && !live.reads_all()) {
+      if (live.asked.request.max_new_tokens <= 0 && !live.reads_all() && !live.asked.pooling) {
         outputs.push_back(ended(live, FinishReason::kLength));
         forget(first->first);
         continue;

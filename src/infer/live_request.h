@@ -61,7 +61,7 @@ struct LiveRequest {
   }
   bool wants_prompt_logprobs() const { return asked.num_prompt_logprobs && answered() == 0; }
   /// Something is asked of each of the prompt's tokens: none may come from kept pages.
-  bool reads_all() const { return wants_prompt_logprobs() || asked.pooling; }
+  bool reads_all() const { return wants_prompt_logprobs() || asked.pooling == Pooling::kMean; }
   /// Whether its next token needs nothing of the logits but the place of the largest.
   bool takes_likeliest() const;
   uint64_t adapter_id() const { return asked.adapter ? asked.adapter->id : 0; }

@@ -5,14 +5,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tanh.h>
 
 #include "base/error.h"
+#include "layers/score_head.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/noise.h"
 #include "ops/norm_head.h"
 #include "ops/pointwise.h"
+#include "ops/quantized_linear.h"
 
 namespace danlu::layers {
 namespace {
@@ -153,6 +156,37 @@ ops::TokenLogprobs Head::token_logprobs(const at::Tensor& hidden_NH, const at::T
   const auto inside = ops::shared_by(2, scaled(inside_NH));
   return ops::head_token_logprobs(inside[0], effective_weight(), rows_M, ids_M, completed({}),
                                   addition(linear, inside[1], pass), how);
+}
+
+at::Tensor Head::rows_of(const at::Tensor& ids_K) const {
+  if (linear.adapter) throw InternalError("[head] single rows of a head that has adapters");
+  if (linear.bias.defined()) {
+    throw ModelError(tr("[head] a head with a bias does not rank by two of its tokens"),
+                     tr("--task_type reranker gives the model a head of its own for it"));
+  }
+  const Parameter& weight = linear.weight;
+  at::Tensor rows_KH;
+  if (weight.quantized) {
+    rows_KH = ops::quantized_embedding(ids_K, *weight.quantized, weight.tensor.scalar_type());
+  } else if (region.is_alone()) {
+    rows_KH = ops::embedding(ids_K, weight.tensor, weight.main_grad);
+  } else {
+    const parallel::Region whole(region.group(), /*sequence=*/false);
+    rows_KH = whole.leave(ops::embedding_part(ids_K, weight.tensor, first_row(weight),
+                                              weight.spec.shape[0], weight.main_grad));
+    // Ranks that have some of the tokens have some of the gradient.
+    if (region.is_sequence()) rows_KH = whole.enter(rows_KH);
+  }
+  if (!normalised) return rows_KH;
+  const at::Tensor numbers_KH = rows_KH.to(at::kFloat);
+  return (numbers_KH / numbers_KH.norm(2, 1, /*keepdim=*/true)).to(rows_KH.scalar_type());
+}
+
+at::Tensor Head::logits_of(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
+                           const at::Tensor& ids_K) const {
+  at::Tensor numbers_MK = numbers_of_rows(hidden_nH, rows_M, rows_of(ids_K), {}, region);
+  if (scale != 1.0) numbers_MK = numbers_MK * scale;
+  return softcap > 0 ? at::tanh(numbers_MK / softcap) * softcap : numbers_MK;
 }
 
 ops::HeadDivergence Head::divergence(const at::Tensor& hidden_NH, const at::Tensor& rows_M,

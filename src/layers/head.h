@@ -53,6 +53,14 @@ struct Head {
   ops::TokenLogprobs token_logprobs(const at::Tensor& hidden_NH, const at::Tensor& rows_M,
                                     const at::Tensor& ids_M, const ops::LogprobOptions& how,
                                     const HeadPass& pass) const;
+  /// Rows ids_K (int64 on the host) of the matrix that makes logits of hidden states, [K, H] on
+  /// every rank of the tensor axis. Errors: ModelError for a head with a bias, InternalError for
+  /// one with adapters.
+  at::Tensor rows_of(const at::Tensor& ids_K) const;
+  /// Logits [M, K] of ids_K at rows_M (int64 on the host) of hidden states as the last layer gives
+  /// them, as numbers_of_rows() gives its own. Errors: as rows_of.
+  at::Tensor logits_of(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
+                       const at::Tensor& ids_K) const;
   /// How far the distributions at rows_M are from another model's (ops/head_divergence.h), and the
   /// log-probabilities of ids_M there.
   ops::HeadDivergence divergence(const at::Tensor& hidden_NH, const at::Tensor& rows_M,

@@ -41,26 +41,35 @@ OwnRows own_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
   return {on_device(rows), on_device(places)};
 }
 
+/// What each rank of a sequence has of its rows, as all asked rows on every rank.
+at::Tensor of_all_rows(const at::Tensor& own_mX, const OwnRows& own, const at::Tensor& rows_M,
+                       const parallel::Region& region) {
+  if (!region.is_sequence()) return ops::as_numbers(own_mX);
+  const at::Tensor of_all_MX = ops::rows_summed(own_mX, own.places_m, rows_M.numel());
+  return ops::as_numbers(parallel::Region(region.group(), /*sequence=*/false).leave(of_all_MX));
+}
+
 }  // namespace
 
 at::Tensor vectors_of_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
                            const parallel::Region& region) {
   const OwnRows own = own_rows(hidden_nH, rows_M, region);
-  const at::Tensor hidden_mH = own.taken_from(hidden_nH);
-  if (!region.is_sequence()) return ops::as_numbers(hidden_mH);
-  const at::Tensor of_all_MH = ops::rows_summed(hidden_mH, own.places_m, rows_M.numel());
-  return ops::as_numbers(parallel::Region(region.group(), /*sequence=*/false).leave(of_all_MH));
+  return of_all_rows(own.taken_from(hidden_nH), own, rows_M, region);
 }
 
-at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const {
+at::Tensor numbers_of_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
+                           const at::Tensor& weight_LH, const at::Tensor& bias_L,
+                           const parallel::Region& region) {
   const OwnRows own = own_rows(hidden_nH, rows_M, region);
   const at::Tensor hidden_mH = own.taken_from(hidden_nH);
   const at::ScalarType type = hidden_mH.scalar_type();
-  at::Tensor numbers_mL = ops::linear(hidden_mH, linear.weight.tensor.to(type));
-  if (linear.bias.defined()) numbers_mL = ops::add_bias(numbers_mL, linear.bias.tensor.to(type));
-  if (!region.is_sequence()) return ops::as_numbers(numbers_mL);
-  const at::Tensor of_all_ML = ops::rows_summed(numbers_mL, own.places_m, rows_M.numel());
-  return ops::as_numbers(parallel::Region(region.group(), /*sequence=*/false).leave(of_all_ML));
+  at::Tensor numbers_mL = ops::linear(hidden_mH, weight_LH.to(type));
+  if (bias_L.defined()) numbers_mL = ops::add_bias(numbers_mL, bias_L.to(type));
+  return of_all_rows(numbers_mL, own, rows_M, region);
+}
+
+at::Tensor ScoreHead::forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const {
+  return numbers_of_rows(hidden_nH, rows_M, linear.weight.tensor, linear.bias.tensor, region);
 }
 
 }  // namespace danlu::layers

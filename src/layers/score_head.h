@@ -8,14 +8,20 @@
 
 namespace danlu::layers {
 
+/// What a matrix of some numbers gives for tokens, [M, L], on every rank of the tensor axis: f64 of
+/// hidden states in f64, else f32, in which it is computed too. hidden_nH: as the last layer gives
+/// them. rows_M: int64 [M] on the host, of all ranks' rows. weight_LH, bias_L (may be undefined):
+/// the whole of them on every rank, whose gradients under sequence parallelism are of its rows.
+at::Tensor numbers_of_rows(const at::Tensor& hidden_nH, const at::Tensor& rows_M,
+                           const at::Tensor& weight_LH, const at::Tensor& bias_L,
+                           const parallel::Region& region);
+
 struct ScoreHead {
   Linear linear;  ///< [L, H], all of it on every rank; undefined: the model has none
   parallel::Region region{parallel::Group::alone(), false};
 
   void visit(Visitor& visitor) { linear.visit(visitor); }
-  /// The numbers of tokens, [M, L], on every rank of the tensor axis: f64 of models in f64, else
-  /// f32, in which they are computed too. hidden_nH: as the last layer gives them. rows_M: int64
-  /// [M] on the host, of all ranks' rows.
+  /// numbers_of_rows() of its matrix.
   at::Tensor forward(const at::Tensor& hidden_nH, const at::Tensor& rows_M) const;
 };
 

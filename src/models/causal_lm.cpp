@@ -401,6 +401,16 @@ at::Tensor CausalLM::token_vectors(const at::Tensor& hidden_nH, const ForwardInp
   return vectors_MH;
 }
 
+at::Tensor CausalLM::logits_of(const at::Tensor& hidden_nH, const ForwardInput& input,
+                               const at::Tensor& rows_M, const at::Tensor& ids_K) const {
+  const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);
+  const at::Tensor logits_MK = impl_->network.head.logits_of(hidden_nH, rows_M, ids_K);
+  const int64_t place = impl_->stage().chain.head();
+  impl_->memory.leave_place(place, logits_MK.requires_grad());
+  impl_->memory.begin_backward_at(logits_MK, place);
+  return logits_MK;
+}
+
 LossSum CausalLM::head_loss(const at::Tensor& hidden_nH, const ForwardInput& input,
                             const at::Tensor& targets_N, double grad_scale) const {
   const AsTheyWere as_they_were(impl_->saved_modules, input.adapters);

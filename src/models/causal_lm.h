@@ -226,6 +226,12 @@ class CausalLM {
   /// it.
   at::Tensor token_vectors(const at::Tensor& hidden_nH, const ForwardInput& input,
                            const at::Tensor& rows_M) const;
+  /// The logits of ids_K at tokens rows_M of the pass, f32 (f64 of models in f64) [M, K], from what
+  /// forward() gave on the last stage: of these ids alone, so that no other row of the head has a
+  /// gradient. rows_M, ids_K: int64 on the host; on a context axis rows are this rank's. Errors:
+  /// ModelError for a head with a bias. REQUIRES: no adapter is on the head.
+  at::Tensor logits_of(const at::Tensor& hidden_nH, const ForwardInput& input,
+                       const at::Tensor& rows_M, const at::Tensor& ids_K) const;
   /// forward() and then head_loss(). REQUIRES: the model is one stage.
   LossSum loss(const ForwardInput& input, const at::Tensor& targets_N,
                double grad_scale = 1.0) const;

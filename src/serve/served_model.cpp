@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "infer/end_ids.h"
+#include "text/query_and_document.h"
 
 namespace danlu::serve {
 namespace {
@@ -144,7 +145,9 @@ std::vector<api::ModelCard> ServedModel::cards() const {
                      .root = base,
                      .created_s = model_.created_s,
                      .max_model_len = model_.max_model_len,
-                     .sees = model_.encode_media != nullptr});
+                     .sees = model_.encode_media != nullptr,
+                     .completes = model_.completes,
+                     .ranks = model_.ranking.has_value()});
   }
   for (const ServedAdapter& adapter : adapters_.all()) {
     cards.push_back({.id = adapter.name,
@@ -152,7 +155,9 @@ std::vector<api::ModelCard> ServedModel::cards() const {
                      .parent = adapter.parent.empty() ? base : adapter.parent,
                      .created_s = adapter.created_s,
                      .max_model_len = model_.max_model_len,
-                     .sees = model_.encode_media != nullptr});
+                     .sees = model_.encode_media != nullptr,
+                     .completes = model_.completes,
+                     .ranks = model_.ranking.has_value()});
   }
   return cards;
 }
@@ -296,17 +301,64 @@ std::vector<infer::EngineRequest> ServedModel::embedding_requests(
     }
     if (ids.empty()) throw api::Refusal("'input' is empty", "input");
     fit_prompt(wish.truncate_prompt, /*for_answer=*/0, &one.request);
-    const auto size = static_cast<int64_t>(ids.size()), limit = model_.max_model_len;
-    if (limit > 0 && size > limit) {
-      throw api::Refusal(fmt::format("This model's maximum context length is {} tokens. However, "
-                                     "you requested {} tokens in the input.",
-                                     limit, size),
-                         "input", 400, "context_length_exceeded");
-    }
+    require_length(ids, "input");
     one.request.max_new_tokens = 0;
     one.pooling = model_.pooling;
     one.priority = wish.priority;
     one.adapter = adapter_named(wish.model);
+  }
+  return requests;
+}
+
+void ServedModel::require_length(const std::vector<text::TokenId>& ids, const char* param) const {
+  const auto size = static_cast<int64_t>(ids.size()), limit = model_.max_model_len;
+  if (limit == 0 || size <= limit) return;
+  throw api::Refusal(fmt::format("This model's maximum context length is {} tokens. However, "
+                                 "you requested {} tokens in the {}.",
+                                 limit, size, param),
+                     param, 400, "context_length_exceeded");
+}
+
+void ServedModel::require_words() const {
+  if (model_.completes) return;
+  throw api::Refusal("this model gives scores alone: POST /v1/rerank or /v1/score", "model", 400);
+}
+
+std::vector<text::TokenId> ServedModel::pair_tokens(const api::RankRequest& wish,
+                                                    size_t pair) const {
+  text::QueryAndDocument parts{wish.instruction, wish.queries[pair], wish.documents[pair]};
+  if (parts.instruction.empty()) parts.instruction = prompt_of(wish.model).system;
+  refuse_long_text(parts.query.size() + parts.document.size(), wish.truncate_prompt, "documents");
+  const int64_t most = !wish.truncate_prompt       ? 0
+                       : *wish.truncate_prompt < 0 ? model_.max_model_len
+                                                   : *wish.truncate_prompt;
+  try {
+    return text::pair_ids(text::conversation_of(parts), *model_.tokenizer, model_.encoder.get(),
+                          most);
+  } catch (const DataError& error) {
+    throw api::Refusal(error.what(), "documents");
+  }
+}
+
+std::vector<infer::EngineRequest> ServedModel::rank_requests(const api::RankRequest& wish) const {
+  const infer::AdapterPtr adapter = adapter_named(wish.model);
+  if (!model_.ranking) {
+    throw api::Refusal(
+        "this model does not rank: start the server with --task_type generative_reranker, or with "
+        "a "
+        "model that has a head of one score",
+        "model");
+  }
+  std::vector<infer::EngineRequest> requests;
+  for (size_t pair = 0; pair < wish.documents.size(); ++pair) {
+    infer::EngineRequest& one = requests.emplace_back();
+    one.request.prompt = pair_tokens(wish, pair);
+    if (one.request.prompt.empty()) throw api::Refusal("a pair without a token", "documents");
+    require_length(one.request.prompt, "documents");
+    one.request.max_new_tokens = 0;
+    one.pooling = infer::Pooling::kLast;
+    one.priority = wish.priority;
+    one.adapter = adapter;
   }
   return requests;
 }

@@ -11,11 +11,13 @@
 
 #include "api/completion_request.h"
 #include "api/embedding_request.h"
+#include "api/rank_request.h"
 #include "api/reasoning.h"
 #include "api/refusal.h"
 #include "api/responses.h"
 #include "infer/engine.h"
 #include "serve/constraints.h"
+#include "serve/rank_answer.h"
 #include "serve/served_adapters.h"
 #include "text/conversation.h"
 #include "text/tool_format.h"
@@ -30,6 +32,12 @@ using MakeEncoder = std::function<std::shared_ptr<const text::ChatEncoder>(
 /// The prompt of a conversation, with its pictures. Errors: DataError of one that is broken.
 using EncodeMedia =
     std::function<void(const text::ChatEncoder&, const text::Conversation&, infer::Request*)>;
+
+/// How a model says how well a document goes with a query.
+struct Ranking {
+  ScoreOf score_of = {};
+  bool activates = true;  ///< numbers go through the sigmoid, where a request does not say
+};
 
 struct ModelDescription {
   std::vector<std::string>
@@ -52,6 +60,8 @@ struct ModelDescription {
   LoadAdapter load_adapter = {};                   ///< empty: adapters are not loaded while serving
   infer::Pooling pooling = infer::Pooling::kLast;  ///< of embeddings
   bool embeds_by_template = false;                 ///< a text that is embedded is a user's message
+  std::optional<Ranking> ranking = {};             ///< empty: it ranks nothing
+  bool completes = true;  ///< false: it has no head of the vocabulary, and gives numbers alone
 };
 
 /// 404.
@@ -86,6 +96,10 @@ class ServedModel {
   std::vector<text::TokenId> tokenize(const api::TokenizeRequest& request) const;
   /// One request for each input.
   std::vector<infer::EngineRequest> embedding_requests(const api::EmbeddingRequest& request) const;
+  /// One request for each pair. Errors: Refusal where the model does not rank.
+  std::vector<infer::EngineRequest> rank_requests(const api::RankRequest& request) const;
+  /// Errors: Refusal where the model gives numbers alone.
+  void require_words() const;
   /// The requests of n choices, with sampling, rules, lengths and stops. seed: where the wish has
   /// none.
   std::vector<infer::EngineRequest> engine_requests(
@@ -102,6 +116,10 @@ class ServedModel {
   /// truncate: the request's truncate_prompt. for_answer: tokens that must have room after it.
   void fit_prompt(std::optional<int64_t> truncate, int64_t for_answer,
                   infer::Request* request) const;
+  /// The tokens of a pair, of whose document as much is left out as the request's truncate_prompt
+  /// asks for.
+  std::vector<text::TokenId> pair_tokens(const api::RankRequest& request, size_t pair) const;
+  void require_length(const std::vector<text::TokenId>& ids, const char* param) const;
   int64_t room_for_answer(const api::GenerationWish& wish, int64_t prompt_tokens) const;
   void check_ids(const std::vector<text::TokenId>& ids, const char* param) const;
   infer::SamplingParams sampling_of(const api::SamplingWish& wish, uint64_t seed) const;

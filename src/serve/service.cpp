@@ -170,12 +170,17 @@ void Service::add_routes(http::Router* router) {
   router->set_error_body([](int status, std::string_view message) {
     std::string text(message);
     if (status == 404)
-      text += ": /v1/chat/completions, /v1/completions, /v1/embeddings and /v1/models are here";
+      text +=
+          ": /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score and "
+          "/v1/models are here";
     return response_of(status, api::error_json(status, text));
   });
   add(router, "POST", "/v1/chat/completions", &Service::chat);
   add(router, "POST", "/v1/completions", &Service::complete);
   add(router, "POST", "/v1/embeddings", &Service::embed);
+  for (const char* path : {"/v1/rerank", "/rerank", "/v2/rerank"})
+    add(router, "POST", path, &Service::rerank);
+  for (const char* path : {"/v1/score", "/score"}) add(router, "POST", path, &Service::score);
   if (model_.description().load_adapter) {
     add(router, "POST", "/v1/load_lora_adapter", &Service::load_adapter, http::Pace::kSlow);
     add(router, "POST", "/v1/unload_lora_adapter", &Service::unload_adapter, http::Pace::kSlow);
@@ -202,6 +207,7 @@ void Service::chat(const http::ExchangePtr& exchange) {
   const api::ChatRequest wish =
       api::read_chat_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
+  model_.require_words();
   warn_of_unread(wish.unread);
   BuiltPrompt built = model_.chat_prompt(wish);
   AnswerPlan plan = plan_of(exchange, model_, wish,
@@ -236,6 +242,7 @@ void Service::complete(const http::ExchangePtr& exchange) {
   const api::CompletionRequest wish =
       api::read_completion_request(api::parse_body(exchange->request().body), settings_.limits);
   model_.require_name(wish.model);
+  model_.require_words();
   warn_of_unread(wish.unread);
   require_places(wish.prompts.size() * static_cast<size_t>(wish.num_choices));
   if (loop_.is_full()) return respond_busy(exchange, loop_.is_dead());
@@ -334,6 +341,37 @@ void Service::embed(const http::ExchangePtr& exchange) {
          std::make_shared<EmbeddingAnswer>(
              exchange, head_of(wish.model, id_wish(*exchange, wish.request_id), "embd-"),
              wish.in_base64, std::move(tokens)));
+}
+
+void Service::rerank(const http::ExchangePtr& exchange) {
+  const api::RankRequest wish =
+      api::read_rerank_request(api::parse_body(exchange->request().body), settings_.limits);
+  const api::AnswerHead head = head_of(wish.model, id_wish(*exchange, wish.request_id), "rerank-");
+  rank(exchange, wish, [head, wish](const std::vector<double>& scores, int64_t tokens) {
+    return api::rerank_json(head, wish, scores, tokens);
+  });
+}
+
+void Service::score(const http::ExchangePtr& exchange) {
+  const api::RankRequest wish =
+      api::read_score_request(api::parse_body(exchange->request().body), settings_.limits);
+  const api::AnswerHead head = head_of(wish.model, id_wish(*exchange, wish.request_id), "score-");
+  rank(exchange, wish, [head](const std::vector<double>& scores, int64_t tokens) {
+    return api::scores_json(head, scores, tokens);
+  });
+}
+
+void Service::rank(const http::ExchangePtr& exchange, const api::RankRequest& wish,
+                   RankAnswer::MakeJson json) {
+  std::vector<infer::EngineRequest> requests = model_.rank_requests(wish);
+  const Ranking& ranking = *model_.description().ranking;
+  std::vector<int64_t> tokens;
+  for (const infer::EngineRequest& request : requests)
+    tokens.push_back(std::ssize(request.request.prompt));
+  submit(exchange, std::move(requests),
+         std::make_shared<RankAnswer>(exchange, ranking.score_of,
+                                      wish.activates.value_or(ranking.activates), std::move(tokens),
+                                      std::move(json)));
 }
 
 OpenedAdapter Service::adapter_at(const api::LoadAdapterRequest& wish) const {

@@ -28,9 +28,9 @@ class Service {
   /// The loop outlives this, and this the server whose router has its routes.
   Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings);
 
-  /// /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize,
-  /// /health, /ping, /version, /metrics; /v1/load_lora_adapter and /v1/unload_lora_adapter where
-  /// the model can load them. Errors in OpenAI's shape.
+  /// /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score, /v1/models,
+  /// /tokenize, /detokenize, /health, /ping, /version, /metrics; /v1/load_lora_adapter and
+  /// /v1/unload_lora_adapter where the model can load them. Errors in OpenAI's shape.
   void add_routes(http::Router* router);
 
  private:
@@ -40,6 +40,10 @@ class Service {
   void chat(const http::ExchangePtr& exchange);
   void complete(const http::ExchangePtr& exchange);
   void embed(const http::ExchangePtr& exchange);
+  void rerank(const http::ExchangePtr& exchange);
+  void score(const http::ExchangePtr& exchange);
+  void rank(const http::ExchangePtr& exchange, const api::RankRequest& wish,
+            RankAnswer::MakeJson json);
   void load_adapter(const http::ExchangePtr& exchange);
   void unload_adapter(const http::ExchangePtr& exchange);
   void list_models(const http::ExchangePtr& exchange);

@@ -114,6 +114,16 @@ Json embedding_identity(const EmbeddingConfig& config) {
   return identity;
 }
 
+Json ranking_identity(const RankingConfig& config) {
+  Json identity = {{"loss", static_cast<int>(config.loss)},
+                   {"by_tokens", config.by_tokens},
+                   {"texts", {config.most_positives, config.most_negatives}}};
+  if (config.by_tokens) identity["tokens"] = {config.tokens.positive, config.tokens.negative};
+  if (config.loss == RankingLoss::kListwise)
+    identity["list"] = {{"temperature", config.temperature}, {"least_texts", config.least_texts}};
+  return identity;
+}
+
 }  // namespace
 
 const char* embedding_loss_name(EmbeddingConfig::Loss loss) {
@@ -147,6 +157,8 @@ Json objective_identity(const ObjectiveConfig& config) {
                            {"labels", config.classes.labels}};
   } else if (config.kind == ObjectiveKind::kEmbedding) {
     identity["embedding"] = embedding_identity(config.embedding);
+  } else if (config.kind == ObjectiveKind::kRanking) {
+    identity["ranking"] = ranking_identity(config.ranking);
   } else if (config.kind == ObjectiveKind::kReward) {
     identity["reward"] = {{"centring", config.reward.centring}};
   } else {
@@ -154,8 +166,9 @@ Json objective_identity(const ObjectiveConfig& config) {
                          {"reward_tokens", config.process.reward_tokens}};
     if (config.process.has_classes) identity["steps"]["head"] = "class";
   }
-  const bool always_drops =
-      config.kind == ObjectiveKind::kClasses || config.kind == ObjectiveKind::kEmbedding;
+  const bool always_drops = config.kind == ObjectiveKind::kClasses ||
+                            config.kind == ObjectiveKind::kEmbedding ||
+                            config.kind == ObjectiveKind::kRanking;
   if (config.drops && !always_drops) identity["drops"] = true;
   return identity;
 }

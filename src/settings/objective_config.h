@@ -9,6 +9,7 @@
 
 #include "arch/score_head.h"
 #include "base/json.h"
+#include "settings/ranking_tokens.h"
 #include "settings/reinforcement.h"
 
 namespace danlu::settings {
@@ -21,6 +22,7 @@ enum class ObjectiveKind {
   kReward,         ///< of two answers one is to be worth more, by a head that gives a number
   kClasses,        ///< what a text's label says, by a head that gives numbers for a text
   kEmbedding,      ///< vectors of texts that fit each other are to be near
+  kRanking,        ///< which documents go with a query
   kPolicy,         ///< what rewards say of answers that the model draws itself
   kDistillation    ///< the distributions of a teacher, over answers of rows or of the model's own
 };
@@ -119,6 +121,23 @@ struct EmbeddingConfig {
 /// "infonce", "cosine_similarity", "contrastive", "online_contrastive": ms-swift's names.
 const char* embedding_loss_name(EmbeddingConfig::Loss loss);
 
+/// Of a query's documents: whether each goes with it, or which of them does.
+enum class RankingLoss { kPointwise, kListwise };
+
+/// With x the score of a document: kPointwise −log σ(x) of one that goes with its query, −log σ(−x)
+/// of another; kListwise −log softmax(x / temperature) of the one that does (ms-swift's
+/// pointwise_reranker and listwise_reranker).
+struct RankingConfig {
+  RankingLoss loss = RankingLoss::kPointwise;
+  /// Scores are the difference of two tokens' logits; false: a head of one score gives them.
+  bool by_tokens = true;
+  RankingTokens tokens = {};
+  double temperature = 1;   ///< of kListwise
+  int64_t least_texts = 2;  ///< of kListwise: what a list has, that one is learnt from
+  /// Documents of a row that are taken, drawn where it has more.
+  int64_t most_positives = 1, most_negatives = 7;
+};
+
 /// The divergence of a teacher's distributions and the model's at each token that is learnt (GKD,
 /// arXiv 2306.13649), and beside it −log p of the token itself.
 struct DistillationConfig {
@@ -145,6 +164,7 @@ struct ObjectiveConfig {
   RewardConfig reward;
   ClassesConfig classes;
   EmbeddingConfig embedding;
+  RankingConfig ranking;
   DistillationConfig distillation;
   /// What rewards are told; kDistillation has of it how answers are drawn.
   Reinforcement policy;

@@ -87,6 +87,10 @@ class ChatEncoder {
   virtual EncodedConversation encode(const Conversation& conversation) const = 0;
   /// Ids up to where the assistant's answer begins. The last message must not be the assistant's.
   virtual std::vector<TokenId> encode_prompt(const Conversation& conversation) const = 0;
+  /// A query and a document (text/query_and_document.h) as a model sees them that judges how well
+  /// they go together, which it says at the last id: by a template that knows of such pairs as that
+  /// has it, else as a question and its answer. Errors: DataError where they are no pair.
+  virtual std::vector<TokenId> encode_pair(const Conversation& pair) const;
   /// The same as text, for people to read; exactly what the Jinja engine printed where one is used.
   virtual std::string render(const Conversation& conversation,
                              bool add_generation_prompt) const = 0;

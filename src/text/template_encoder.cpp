@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/query_and_document.h"
 #include "text/template_tools.h"
 
 namespace danlu::text {
@@ -105,6 +106,19 @@ class TemplateEncoder final : public ChatEncoder {
     return ids;
   }
 
+  std::vector<TokenId> encode_pair(const Conversation& pair) const override {
+    if (named_.pair.empty()) return ChatEncoder::encode_pair(pair);
+    const QueryAndDocument parts = query_and_document(pair);
+    const std::string& instruction =
+        parts.instruction.empty() ? named_.default_instruction : parts.instruction;
+    Conversation asked;
+    asked.messages.push_back(
+        {"user", with_replacements(named_.pair, {{"{{instruction}}", instruction},
+                                                 {"{{query}}", parts.query},
+                                                 {"{{document}}", parts.document}})});
+    return encode_prompt(asked);
+  }
+
   std::string render(const Conversation& conversation, bool add_generation_prompt) const override {
     std::string text;
     const auto append = [&](const Element& element) {
@@ -128,7 +142,8 @@ class TemplateEncoder final : public ChatEncoder {
   std::string description() const override { return origin_; }
 
   uint64_t content_hash() const override {
-    std::string content = named_.name + named_.default_system + named_.tool_format;
+    std::string content = named_.name + named_.default_system + named_.tool_format + named_.pair +
+                          named_.default_instruction;
     for (const TemplateSlots* slots :
          {&named_.prefix, &named_.system, &named_.user, &named_.assistant, &named_.function,
           &named_.observation, &named_.separator}) {

@@ -20,7 +20,8 @@ class TemplateReader {
         "format_user",    "format_assistant",   "format_function",
         "format_tools",   "format_observation", "format_separator",
         "default_system", "stop_words",         "efficient_eos",
-        "replace_eos",    "force_system",       "template_class"};
+        "replace_eos",    "force_system",       "template_class",
+        "format_pair",    "default_instruction"};
     if (!json_.is_object()) throw ModelError(tr("{}: every template must be an object", origin_));
     result_.name = string("name", "");
     if (result_.name.empty()) throw ModelError(tr("{}: a template has no name", origin_));
@@ -146,8 +147,19 @@ class TemplateReader {
       fail("'format_function' must contain {{content}}, or {{name}} and {{arguments}}");
     }
     result_.default_system = string("default_system", "");
+    read_pair();
     if (const auto tools = json_.find("format_tools"); tools != json_.end() && tools->is_object()) {
       result_.tool_format = tools->value("tool_format", "default");
+    }
+  }
+
+  void read_pair() {
+    result_.pair = string("format_pair", "");
+    result_.default_instruction = string("default_instruction", "");
+    if (result_.pair.empty()) return;
+    for (const char* placeholder : {"{{query}}", "{{document}}"}) {
+      if (result_.pair.find(placeholder) == std::string::npos)
+        fail(tr("'format_pair' must contain {}", placeholder));
     }
   }
 

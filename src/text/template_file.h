@@ -31,6 +31,10 @@ struct NamedTemplate {
   std::string tool_format =
       "default";  ///< "default", "qwen"; others are refused when tools are used
   std::string default_system;
+  /// What becomes of a query and a document that are judged: a user's message, with
+  /// {{instruction}}, {{query}} and {{document}}; "": they are a question and its answer.
+  std::string pair;
+  std::string default_instruction;
   std::vector<std::string> stop_words;
   bool efficient_eos = false;  ///< EOS between turns instead of after each answer
   bool replace_eos = false;    ///< the first stop word is the tokenizer's EOS

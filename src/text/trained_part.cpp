@@ -52,6 +52,9 @@ class TrainedPartEncoder final : public ChatEncoder {
   std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
     return inner_->encode_prompt(conversation);
   }
+  std::vector<TokenId> encode_pair(const Conversation& pair) const override {
+    return inner_->encode_pair(pair);
+  }
   std::string render(const Conversation& conversation, bool add_generation_prompt) const override {
     return inner_->render(conversation, add_generation_prompt);
   }

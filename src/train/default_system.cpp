@@ -17,6 +17,9 @@ class DefaultSystemEncoder : public text::ChatEncoder {
   std::vector<text::TokenId> encode_prompt(const text::Conversation& conversation) const override {
     return inner_->encode_prompt(completed(conversation));
   }
+  std::vector<text::TokenId> encode_pair(const text::Conversation& pair) const override {
+    return inner_->encode_pair(completed(pair));
+  }
   std::string render(const text::Conversation& conversation,
                      bool add_generation_prompt) const override {
     return inner_->render(completed(conversation), add_generation_prompt);

@@ -25,6 +25,10 @@ std::string next_command(const TrainConfig& config) {
     return tr("danlu infer {} --dataset … --output …",
               (config.tuner == Tuner::kLora ? "--adapters " : "--model ") + run);
   }
+  if (config.objective.kind == settings::ObjectiveKind::kRanking) {
+    return (config.tuner == Tuner::kLora ? "danlu serve --adapters " : "danlu serve --model ") +
+           run;
+  }
   if (config.objective.process.has_classes) return "danlu inspect " + run;
   if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =

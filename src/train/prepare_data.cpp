@@ -59,6 +59,7 @@ data::SampleKind kind_of_samples(const settings::ObjectiveConfig& objective) {
     case settings::ObjectiveKind::kClasses:
       return data::SampleKind::kLabelled;
     case settings::ObjectiveKind::kEmbedding:
+    case settings::ObjectiveKind::kRanking:
       return data::SampleKind::kGroups;
     case settings::ObjectiveKind::kDistillation:
     case settings::ObjectiveKind::kLanguage:
@@ -89,10 +90,23 @@ data::GroupForm group_form(const settings::EmbeddingConfig& embedding, bool with
   return form;
 }
 
+/// What a row's texts are to a model that ranks.
+data::GroupForm pairs_to_rank(const settings::RankingConfig& ranking, bool without_template) {
+  data::GroupForm form;
+  form.texts = data::GroupForm::Texts::kBehindAnchor;
+  form.without_template = without_template;
+  form.needs_negatives = ranking.loss == settings::RankingLoss::kListwise;
+  form.most_positives = ranking.most_positives;
+  form.most_negatives = ranking.most_negatives;
+  return form;
+}
+
 data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text) {
   data::SampleSpec spec;
   spec.kind = kind_of_samples(config.objective);
   spec.steps = {config.objective.process.placeholder, config.objective.process.reward_tokens};
+  if (config.objective.kind == settings::ObjectiveKind::kRanking)
+    spec.group_form = pairs_to_rank(config.objective.ranking, !config.data.uses_template);
   spec.label_form = label_form(config.objective.classes, !config.data.uses_template);
   if (config.objective.kind == settings::ObjectiveKind::kEmbedding)
     spec.group_form = group_form(config.objective.embedding, !config.data.uses_template);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "data/groups.h"
 #include "data/preprocess_run.h"
@@ -110,6 +111,27 @@ TEST(GroupRows, AnswersBehindTheirAnchorAreSegmentsWithoutOne) {
       "\n");
   spec.group_form.texts = GroupForm::Texts::kBehindAnchor;
   EXPECT_THAT(shown(*open_or_build_samples(spec).train), ElementsAre("|aabb|aacc=1.0"));
+}
+
+TEST(GroupRows, OfMoreTextsThanAreWantedSomeAreDrawnTheSameEachTime) {
+  const TestDirectory directory;
+  std::string rows;
+  for (int i = 0; i < 8; ++i)
+    rows += R"({"query":"q","pos":["a","b","c"],"neg":["d","e","f","g","h"]})"
+            "\n";
+  SampleSpec spec = spec_of_rows(directory, "rows.jsonl", rows);
+  spec.group_form.texts = GroupForm::Texts::kBehindAnchor;
+  spec.group_form.most_positives = 1;
+  spec.group_form.most_negatives = 2;
+  const std::vector<std::string> drawn = shown(*open_or_build_samples(spec).train);
+  EXPECT_THAT(drawn,
+              ::testing::Each(::testing::MatchesRegex(R"(\|q[abc]\|q[defgh],q[defgh]=1\.0)")));
+  EXPECT_GT(std::set<std::string>(drawn.begin(), drawn.end()).size(), 2u) << "by the row";
+  spec.cache_dir = directory / "another";
+  EXPECT_EQ(shown(*open_or_build_samples(spec).train), drawn);
+  spec.group_form.most_negatives = 0;
+  EXPECT_THAT(shown(*open_or_build_samples(spec).train),
+              ::testing::Each(::testing::EndsWith("|=1.0")));
 }
 
 TEST(GroupRows, ATextIsLearntAtItsLastTokenAlone) {

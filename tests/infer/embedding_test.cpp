@@ -90,5 +90,23 @@ TEST(Embedding, APrefixThatIsKeptIsReadAgainForIt) {
   expect_near(answers_of(engine, {vector_of(ids, Pooling::kMean)})[0].embedding, expected);
 }
 
+TEST(Embedding, OfTheLastTokenAPrefixThatIsKeptIsNotReadAgain) {
+  DANLU_REQUIRES_SHARED();
+  const Golden golden;
+  std::vector<text::TokenId> ids;
+  while (ids.size() < 70) ids.insert(ids.end(), golden.ids.begin(), golden.ids.end());
+  const EngineRequest asked = vector_of(ids, Pooling::kLast);
+  Engine fresh(*golden.model, {.prefix_caching = false});
+  const std::vector<float> expected = answers_of(fresh, {asked})[0].embedding;
+  // Drafts are for what draws tokens.
+  Engine engine(*golden.model, {.max_pages = 40, .lookup = {.num_tokens = 4}});
+  answers_of(engine, {request(ids, 1)});
+  const std::vector<Whole> answers = answers_of(engine, {asked, asked});
+  for (const Whole& answer : answers) {
+    EXPECT_EQ(answer.cached, std::ssize(ids) - 1);
+    expect_near(answer.embedding, expected);
+  }
+}
+
 }  // namespace embedding_test
 }  // namespace danlu::infer

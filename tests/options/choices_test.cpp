@@ -99,7 +99,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       refused.erase(std::string("rlhf_type=") + type);
     refused.insert({"loss_type=kto", "loss_type=apo_zero_unpaired", "loss_type=grpo",
                     "loss_type=bnpo", "loss_type=dapo", "loss_type=dr_grpo"});
-    refused.insert({"task_type=seq_cls", "task_type=embedding", "enable_dft_loss=true"});
+    refused.insert({"task_type=seq_cls", "task_type=embedding", "task_type=reranker",
+                    "task_type=generative_reranker", "enable_dft_loss=true"});
     // Beside the full recomputation of ms-swift's profile.
     refused.insert({"recompute_norm=true", "recompute_activation_function=true"});
     return refused;
@@ -112,7 +113,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
   }();
   static const std::set<std::string> of_pretrain = [] {
     std::set<std::string> refused = of_full;
-    refused.insert({"task_type=seq_cls", "task_type=embedding"});
+    refused.insert({"task_type=seq_cls", "task_type=embedding", "task_type=reranker",
+                    "task_type=generative_reranker"});
     refused.erase("use_chat_template=false");
     return refused;
   }();
@@ -128,7 +130,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       {"chat", {"quantization=gguf"}},
       {"eval", {"style=mindspeed-cot", "chain_of_thought=true", "quantization=gguf"}},
       {"infer",
-       {"load_dataset_config=true", "task_type=seq_cls", "problem_type=regression",
+       {"load_dataset_config=true", "task_type=seq_cls", "task_type=reranker",
+        "task_type=generative_reranker", "problem_type=regression",
         "problem_type=single_label_classification", "problem_type=multi_label_classification",
         "quantization=gguf"}},
       {"convert",

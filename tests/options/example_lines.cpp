@@ -122,6 +122,8 @@ Words companions_of(const std::string& choice) {
       {"recompute_method=block", {"--recompute", "full", "--recompute_num_layers", "1"}},
       {"activation_offload=file", {"--offload_dir", "."}},
       {"task_type=seq_cls", {"--num_labels", "2"}},
+      {"task_type=generative_reranker",
+       {"--reranker_positive_token", "a", "--reranker_negative_token", "b"}},
       {"pack=true", {"--seq_length", "64"}},
       {"neat_pack=true", {"--seq_length", "64"}},
       {"fewshot_as_multiturn=true", {"--apply_chat_template"}},

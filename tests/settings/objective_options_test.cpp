@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "settings/objective_difference.h"
@@ -153,6 +154,51 @@ TEST_F(ObjectiveOptions, InfonceIsSaidByTheEnvironmentToo) {
   EXPECT_EQ(told.temperature, 0.5);
   EXPECT_FALSE(told.in_batch);
   EXPECT_EQ(told.hard_negatives, 2);
+}
+
+TEST_F(ObjectiveOptions, ModelsThatRankDocuments) {
+  const TrainConfig tokens = with("sft", {"--task_type", "generative_reranker"});
+  EXPECT_EQ(tokens.objective.kind, ObjectiveKind::kRanking);
+  EXPECT_EQ(tokens.objective.name, "generative_reranker");
+  EXPECT_TRUE(tokens.objective.ranking.by_tokens);
+  EXPECT_EQ(tokens.objective.ranking.loss, RankingLoss::kPointwise);
+  EXPECT_EQ(tokens.objective.ranking.tokens.positive, "yes");
+  EXPECT_EQ(tokens.objective.ranking.tokens.negative, "no");
+  EXPECT_EQ(tokens.objective.ranking.most_positives, 1);
+  EXPECT_EQ(tokens.objective.ranking.most_negatives, 7);
+  EXPECT_FALSE(tokens.model.score);
+  EXPECT_EQ(tokens.lora.task_type, "CAUSAL_LM");
+  const TrainConfig head = with("sft", {"--task_type", "reranker", "--use_chat_template", "false"});
+  EXPECT_FALSE(head.objective.ranking.by_tokens);
+  ASSERT_TRUE(head.model.score);
+  EXPECT_EQ(head.model.score->labels, 1);
+  EXPECT_FALSE(head.model.score->problem);
+  EXPECT_EQ(head.lora.modules_to_save, std::vector<std::string>{"score"});
+  EXPECT_EQ(head.lora.task_type, "SEQ_CLS");
+  EXPECT_FALSE(head.data.uses_template);
+  EXPECT_NE(objective_identity(tokens.objective), objective_identity(head.objective));
+}
+
+TEST_F(ObjectiveOptions, RankingFollowsSwiftsVariables) {
+  const std::vector<std::pair<const char*, const char*>> variables = {
+      {"LISTWISE_RERANKER_TEMPERATURE", "0.5"},
+      {"LISTWISE_RERANKER_MIN_GROUP_SIZE", "4"},
+      {"MAX_POSITIVE_SAMPLES", "2"},
+      {"MAX_NEGATIVE_SAMPLES", "15"},
+      {"GENERATIVE_RERANKER_POSITIVE_TOKEN", "Yes"},
+      {"GENERATIVE_RERANKER_NEGATIVE_TOKEN", "No"}};
+  for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+  const RankingConfig config =
+      objective("sft", {"--task_type", "generative_reranker", "--loss_type", "listwise_reranker"})
+          .ranking;
+  for (const auto& [name, value] : variables) ::unsetenv(name);
+  EXPECT_EQ(config.loss, RankingLoss::kListwise);
+  EXPECT_EQ(config.temperature, 0.5);
+  EXPECT_EQ(config.least_texts, 4);
+  EXPECT_EQ(config.most_positives, 2);
+  EXPECT_EQ(config.most_negatives, 15);
+  EXPECT_EQ(config.tokens.positive, "Yes");
+  EXPECT_EQ(config.tokens.negative, "No");
 }
 
 TEST_F(ObjectiveOptions, SwiftsLines) {

@@ -57,6 +57,9 @@ class PlainEncoder : public text::ChatEncoder {
   std::vector<text::TokenId> encode_prompt(const text::Conversation& conversation) const override {
     return ByteTokenizer().encode(render(conversation, true));
   }
+  std::vector<text::TokenId> encode_pair(const text::Conversation& pair) const override {
+    return ByteTokenizer().encode(render(pair, false));
+  }
   std::string render(const text::Conversation& conversation,
                      bool add_generation_prompt) const override {
     std::string out = conversation.tools.is_null() ? "" : conversation.tools.dump() + "|";

@@ -11,6 +11,7 @@
 #include "support/throws.h"
 #include "text/conversation.h"
 #include "text/fake_tokenizer.h"
+#include "text/query_and_document.h"
 #include "text/template_file.h"
 
 namespace danlu::text {
@@ -187,6 +188,58 @@ TEST(NamedTemplates, ToolsAndCallsFollowTheTemplatesFormat) {
   c.messages[1].extra["tool_calls"].push_back(c.messages[1].extra["tool_calls"][0]);
   EXPECT_THAT(error_of([&] { encoded("default", c); }),
               HasSubstr("one tool call per message, got 2"));
+}
+
+TEST(NamedTemplates, AQueryAndADocumentAreWrittenAsQwen3RerankersCardHasThem) {
+  const auto tokenizer = rich_tokenizer();
+  const auto encoder = ChatEncoder::create(tokenizer, "qwen3_reranker");
+  const auto written = [&](const QueryAndDocument& pair) {
+    return tokenizer->decode(encoder->encode_pair(conversation_of(pair)), false);
+  };
+  const std::string begin =
+      "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query "
+      "and "
+      "the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
+      "<|im_start|>user\n<Instruct>: ";
+  const std::string end =
+      "\n<Query>: Q\n<Document>: D<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+  EXPECT_EQ(
+      written({"", "Q", "D"}),
+      begin + "Given a web search query, retrieve relevant passages that answer the query" + end);
+  EXPECT_EQ(written({"I", "Q", "D"}), begin + "I" + end);
+  // What a text itself says of places is no place.
+  EXPECT_THAT(written({"{{document}}", "{{instruction}}", "D"}),
+              HasSubstr("<Instruct>: {{document}}\n<Query>: {{instruction}}\n<Document>: D<"));
+  Conversation none = conversation_of({"", "Q", "D"});
+  none.messages.pop_back();
+  EXPECT_THAT(error_of([&] { encoder->encode_pair(none); }), HasSubstr("the document"));
+}
+
+TEST(NamedTemplates, OtherTemplatesHaveADocumentAsTheAnswer) {
+  const auto tokenizer = rich_tokenizer();
+  const auto encoder = ChatEncoder::create(tokenizer, "qwen");
+  const Conversation pair = conversation_of({"I", "Q", "D"});
+  EXPECT_EQ(encoder->encode_pair(pair), encoder->encode(pair).ids);
+  EXPECT_EQ(pair_ids(pair, *tokenizer, encoder.get()), encoder->encode(pair).ids);
+  EXPECT_EQ(pair_ids(pair, *tokenizer, nullptr), tokenizer->encode("QD", true));
+}
+
+TEST(NamedTemplates, OfALongPairTheEndOfTheDocumentIsLeftOut) {
+  const auto tokenizer = rich_tokenizer();
+  const auto encoder = ChatEncoder::create(tokenizer, "qwen3_reranker");
+  const Conversation whole = conversation_of({"I", "Q", std::string(100, 'D')}),
+                     none = conversation_of({"I", "Q", ""});
+  const auto least = std::ssize(encoder->encode_pair(none));
+  const auto most = least + 7;
+  const std::vector<TokenId> cut = pair_ids(whole, *tokenizer, encoder.get(), most);
+  EXPECT_LE(std::ssize(cut), most);
+  EXPECT_GT(std::ssize(cut), least);
+  const std::string text = tokenizer->decode(cut, false);
+  EXPECT_THAT(text, HasSubstr("<Document>: DD"));
+  EXPECT_TRUE(text.ends_with("</think>\n\n"));
+  EXPECT_EQ(pair_ids(whole, *tokenizer, encoder.get(), 10000), encoder->encode_pair(whole));
+  EXPECT_THAT(error_of([&] { pair_ids(whole, *tokenizer, encoder.get(), least - 1); }),
+              HasSubstr("no room"));
 }
 
 TEST(NamedTemplates, PromptsStopWhereTheAnswerBegins) {

@@ -50,7 +50,7 @@ std::vector<OptionSpec> how_weights_are_read() {
                   "pictures are sized by --max_pixels, --min_pixels and their like"),
       ignored({"audio_sampling_rate"}, "models hear no sound"),
       ignored_switch({"reranker_use_activation"},
-                     "models answer, and /v1/embeddings reads them; none sorts texts"),
+                     "models answer here; danlu infer and danlu serve rank documents"),
       unavailable({"hqq_axis"}, "weights are quantised by --quantize q8_0, q4_0 or nf4"),
       ignored({"bnb_4bit_comp_dtype", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage",
                "compute_dtype"},

@@ -2,6 +2,7 @@
 #include "cli/commands/inference_options.h"
 #include "cli/commands/inference_profiles.h"
 #include "cli/commands/row_options.h"
+#include "settings/ranking_tokens.h"
 
 namespace danlu::cli {
 
@@ -56,14 +57,21 @@ OptionTable infer_options() {
                  "right steps first (models with a head for steps need none)",
          .group = "Input"},
         {.name = "task_type",
-         .help = "seq_cls: texts are sorted, by a model whose files do not say what its labels are; "
-                 "embedding: texts become vectors (default: as the files say)",
-         .choices = {"causal_lm", "seq_cls", "embedding"},
+         .help =
+             "seq_cls: texts are sorted, by a model whose files do not say what its labels are; "
+             "embedding: texts become vectors; reranker, generative_reranker: documents are "
+             "ranked, by a head of one score or by two tokens (default: as the files say)",
+         .choices = {"causal_lm", "seq_cls", "embedding", "reranker", "generative_reranker"},
          .group = "Input"},
         {.name = "problem_type",
          .help = "of models that sort texts: what their labels are (default: as the files say)",
          .choices = {"single_label_classification", "multi_label_classification", "regression"},
          .group = "Input"},
+        {.name = "reranker_use_activation",
+         .type = OptionType::kBool,
+         .default_text = "true",
+         .help = "of models that rank documents: scores go through the sigmoid",
+         .group = "Output"},
         {.name = "output",
          .help = "write answers to this .jsonl file, row by row (to FILE.partial until all are "
                  "done); a prompt that cannot be answered, too long say, gets an \"error\"",
@@ -102,6 +110,7 @@ OptionTable infer_options() {
          .help = "chat: turns to remember (0 = as many as fit)",
          .range = at_least(0),
          .group = "Generation"}},
+       settings::ranking_token_options("Input"),
        prompt_media_options(),
        {{.name = "mm_model",
          .help = "MindSpeed-MM's inference json (inference_qwen2vl_7b.json): prompt, picture, "

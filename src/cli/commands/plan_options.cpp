@@ -158,8 +158,8 @@ OptionTable plan_options() {
   }
   for (auto* group : {train_model_options, train_data_options, train_optimizer_options,
                       train_parallel_options, train_run_options, train_preference_options,
-                      train_embedding_options, train_reinforcement_options, train_expert_options,
-                      train_megatron_options, train_foreign_options}) {
+                      train_embedding_options, train_ranking_options, train_reinforcement_options,
+                      train_expert_options, train_megatron_options, train_foreign_options}) {
     for (OptionSpec& spec : group()) {
       if (!names.insert(spec.name).second) continue;
       is_planned(spec) ? adapt(spec) : ignore(spec);

@@ -3,6 +3,7 @@
 #include "cli/commands/inference_options.h"
 #include "cli/commands/inference_profiles.h"
 #include "cli/commands/serve_options_foreign.h"
+#include "settings/ranking_tokens.h"
 
 namespace danlu::cli {
 namespace {
@@ -185,6 +186,17 @@ std::vector<OptionSpec> batching_options() {
 std::vector<OptionSpec> protocol_options() {
   const std::string group = "Protocol";
   return {
+      {.name = "task_type",
+       .help = "what a model does beside answering: it ranks documents by a head of one score "
+               "(reranker) or by two of its tokens (generative_reranker) (default: as its files or "
+               "args.json say)",
+       .choices = {"causal_lm", "embedding", "reranker", "generative_reranker"},
+       .group = group},
+      {.name = "reranker_use_activation",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help = "scores go through the sigmoid, where a request does not say",
+       .group = group},
       {.name = "max_logprobs",
        .type = OptionType::kInt,
        .default_text = "20",
@@ -254,7 +266,8 @@ OptionTable serve_options() {
   const std::vector<OptionSpec> own =
       joined({served_model_options(), adapter_options(), served_processor_options(),
               address_options(), batching_options(), model_parts_options(), protocol_options(),
-              default_sampling_options(), foreign_serve_options()});
+              settings::ranking_token_options("Protocol"), default_sampling_options(),
+              foreign_serve_options()});
   return with_inference_profiles(
       OptionTable("serve", "Answer requests over HTTP, as OpenAI's API does",
                   "danlu serve --model DIR [--adapters DIR | NAME=DIR …] [--port N]",

@@ -14,8 +14,8 @@ OptionTable training_table(const std::string& verb, const std::string& summary,
   std::vector<OptionSpec> all;
   for (auto* group : {train_model_options, train_data_options, train_optimizer_options,
                       train_run_options, train_preference_options, train_embedding_options,
-                      train_reinforcement_options, train_parallel_options, train_expert_options,
-                      train_megatron_options, train_foreign_options}) {
+                      train_ranking_options, train_reinforcement_options, train_parallel_options,
+                      train_expert_options, train_megatron_options, train_foreign_options}) {
     for (OptionSpec& spec : group()) all.push_back(std::move(spec));
   }
   OptionTable table(verb, summary, usage, std::move(all));

@@ -20,6 +20,7 @@ OptionSpec kept_stop_words_option(const std::string& group);
 std::vector<OptionSpec> train_reinforcement_options();  ///< answers that are drawn, rewards
 std::vector<OptionSpec> train_preference_options();     ///< losses, reference
 std::vector<OptionSpec> train_embedding_options();      ///< vectors of texts
+std::vector<OptionSpec> train_ranking_options();        ///< of documents for a query
 std::vector<OptionSpec> train_expert_options();
 std::vector<OptionSpec> train_architecture_options();  ///< retyped, compared with config.json
 std::vector<OptionSpec>

@@ -25,7 +25,8 @@ std::vector<OptionSpec> train_preference_options() {
        .help = "of dpo: sigmoid, hinge, ipo or robust (simpo and orpo: as these stages); of simpo "
                "and cpo: sigmoid or hinge; of kto: kto or apo_zero_unpaired; of grpo: grpo, bnpo, "
                "dapo or dr_grpo; of embedding: infonce, cosine_similarity, contrastive or "
-               "online_contrastive (default: the first)",
+               "online_contrastive; of rerankers: pointwise_reranker or listwise_reranker "
+               "(default: the first)",
        .aliases = {"dpo_loss_type", "pref_loss", "simpo_loss_type"},
        .group = group},
       {.name = "ref_model",
@@ -120,8 +121,10 @@ std::vector<OptionSpec> train_preference_options() {
       {.name = "task_type",
        .default_text = "causal_lm",
        .help = "of danlu sft: what is trained: a model that answers, one that sorts texts "
-               "(seq_cls), or one that gives vectors of texts (embedding)",
-       .choices = {"causal_lm", "seq_cls", "embedding"},
+               "(seq_cls), one that gives vectors of texts (embedding), or one that ranks "
+               "documents, by a head of one score (reranker) or by two of its tokens "
+               "(generative_reranker)",
+       .choices = {"causal_lm", "seq_cls", "embedding", "reranker", "generative_reranker"},
        .group = group},
       {.name = "num_labels",
        .type = OptionType::kInt,
@@ -136,8 +139,9 @@ std::vector<OptionSpec> train_preference_options() {
       {.name = "use_chat_template",
        .type = OptionType::kBool,
        .default_text = "true",
-       .help = "of seq_cls and embedding: false reads what messages say as a plain text, without a "
-               "template (default of embedding: false for files of sentence-transformers)",
+       .help = "of seq_cls, embedding and rerankers: false reads what messages say as a plain "
+               "text, without a template (default of embedding: false for files of "
+               "sentence-transformers)",
        .group = group},
       {.name = "step_head",
        .default_text = "token",

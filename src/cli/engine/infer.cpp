@@ -19,6 +19,7 @@
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_labels.h"
 #include "cli/engine/infer_output.h"
+#include "cli/engine/infer_ranks.h"
 #include "cli/engine/infer_request.h"
 #include "cli/engine/infer_resume.h"
 #include "cli/engine/infer_rows.h"
@@ -27,6 +28,7 @@
 #include "cli/engine/infer_vectors.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
+#include "cli/engine/ranking.h"
 #include "cli/engine/speculation.h"
 #include "cli/infer_talks.h"
 #include "settings/options/media_flags.h"
@@ -414,9 +416,23 @@ void help_rank_0(const Options& options, const parallel::Ranks& ranks) {
   infer::follow(*loaded.model, ranks.all(), ranks.world());
 }
 
+/// What ranking came to; nothing: the model ranks no documents.
+std::optional<int> ranked(const Options& options, ModelLocation where,
+                          const parallel::Ranks& ranks) {
+  where.ranks_by = ranks_by(options, where, /*by_files=*/false);
+  if (!where.ranks_by) return std::nullopt;
+  if (ranks.size() > 1) {
+    throw UsageError(tr("[{}] rows are ranked by one process alone; danlu serve has no such limit",
+                        options.given_as("tensor_parallel_size")));
+  }
+  if (where.ranks_by == RanksBy::kTokens) where.usual_template = ranking_template(options, where);
+  return rank_rows(options, where);
+}
+
 /// What judging came to, of a model that gives numbers and no text; nothing: it answers.
 std::optional<int> judged(const Options& options, const ModelLocation& where,
                           const parallel::Ranks& ranks) {
+  if (const auto code = ranked(options, where, ranks)) return code;
   const bool has_steps = judges_steps(options, where), scores = scores_answers(options, where);
   const bool embeds = embeds_texts(options, where);
   if (!has_steps && !scores && !embeds && !sorts_texts(options, where)) return std::nullopt;

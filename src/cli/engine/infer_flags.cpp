@@ -82,6 +82,12 @@ void report_idle_vector_flags(const Options& options) {
   report_idle_among(options, about_answers(), "where texts become vectors");
 }
 
+void report_idle_rank_flags(const Options& options) {
+  std::vector<const char*> names = about_answers();
+  std::erase_if(names, [](const std::string& name) { return name == "system"; });
+  report_idle_among(options, names, "where documents are ranked");
+}
+
 void report_idle_infer_flags(const Options& options, const InferUse& use) {
   if (use.chat) {
     report_idle_among(options,

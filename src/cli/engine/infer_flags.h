@@ -21,6 +21,8 @@ void report_idle_label_flags(const Options& options);
 
 /// The same where texts become vectors.
 void report_idle_vector_flags(const Options& options);
+/// The same where documents are ranked.
+void report_idle_rank_flags(const Options& options);
 
 /// One notice for each reason, naming the user's flags as typed.
 void report_idle_infer_flags(const Options& options, const InferUse& use);

@@ -17,6 +17,7 @@
 #include "device/select.h"
 #include "models/adapters.h"
 #include "models/weight_files.h"
+#include "settings/model_source.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/model_names.h"
 #include "settings/options/precision.h"
@@ -73,7 +74,8 @@ std::string template_named(const Options& options) {
 
 text::TemplateRequest template_request(const Options& options, const ModelLocation& where,
                                        const arch::ModelConfig& config) {
-  return {.named = template_named(options),
+  const std::string named = template_named(options);
+  return {.named = named.empty() ? where.usual_template : named,
           .templates_file = options.get_string_or("prompt_type_path", ""),
           .recorded_in = where.record,
           .family_default = config.default_template};
@@ -303,6 +305,20 @@ void take_prompts(const Options& options, const ModelLocation& where,
   report_trained_prompt(trained, record);
 }
 
+/// A model with a head of one score, which its files or its adapter bring.
+weights::CheckpointSource open_scorer(const Options& options, const ModelLocation& where) {
+  settings::ModelSource source;
+  source.path = where.model;
+  source.adapter = where.adapter;
+  source.config_dir = options.get_string_or("hf_config", "");
+  source.fallback_dir = text::directory_of_model(options.get_string_or("tokenizer", ""));
+  source.iteration = options.get_string_or("iteration", "");
+  source.adapter_alpha = lora_alpha_from(options);
+  source.score.emplace();
+  if (!where.adapter.empty()) source.score->seed = 0;  // the adapter has it, if the base has none
+  return settings::open_model(source);
+}
+
 /// Makes them part of the network.
 void take_predictions(const fs::path& path, weights::CheckpointSource& source) {
   if (!weights::has_predictions(source, /*with_state=*/false)) {
@@ -323,7 +339,9 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   InferenceModel loaded;
   loaded.model_directory = where.model;
   loaded.adapter_directory = where.adapter;
-  weights::CheckpointSource source = open_model(options, where.model);
+  weights::CheckpointSource source = where.ranks_by == RanksBy::kHead
+                                         ? open_scorer(options, where)
+                                         : open_model(options, where.model);
   if (predicts) take_predictions(where.model, source);
   weights::report_idle_iteration(source, options.get_string_or("iteration", ""),
                                  options.given_as("iteration"));

@@ -38,13 +38,21 @@ struct InferenceModel {
   }
 };
 
+/// How a model says how well a document goes with a query.
+enum class RanksBy {
+  kHead,    ///< by a head of one score in place of the vocabulary's
+  kTokens,  ///< by how much likelier one token is than another
+};
+
 /// Where the weights are: --model and --adapters, or one checkpoint directory that names its base
 /// model (adapter_config.json). Errors: UsageError if neither was given, ModelError if one is
 /// missing.
 struct ModelLocation {
   std::filesystem::path model, adapter;
-  std::filesystem::path record;    ///< the one of both whose args.json counts
-  Json run_args = Json::object();  ///< that args.json; empty if there is none
+  std::filesystem::path record;          ///< the one of both whose args.json counts
+  Json run_args = Json::object();        ///< that args.json; empty if there is none
+  std::optional<RanksBy> ranks_by = {};  ///< of a model that is loaded to rank
+  std::string usual_template = {};       ///< where neither the user nor args.json names one
 };
 ModelLocation locate_model(const Options& options);
 /// The same with `adapter` in place of --adapters.

@@ -21,6 +21,7 @@
 #include "cli/engine/engine.h"
 #include "cli/engine/load_for_inference.h"
 #include "cli/engine/model_ranks.h"
+#include "cli/engine/ranking.h"
 #include "cli/engine/serve_adapters.h"
 #include "cli/engine/served_engine.h"
 #include "cli/engine/speculation.h"
@@ -322,6 +323,10 @@ void say_start(const http::Server& server, const serve::ModelDescription& model,
     for (const serve::ServedAdapter& adapter : model.adapters) names.push_back(adapter.name);
     log::info("adapters beside it: {}", fmt::join(names, ", "));
   }
+  if (model.ranking) {
+    log::info("{}: documents are ranked at {}/v1/rerank and {}/v1/score", model.names.front(),
+              server.url(), server.url());
+  }
   log::info("the page is at {}/", server.url());
   log::info("serving {} at {}/v1 (Ctrl-C ends)", fmt::join(model.names, ", "), server.url());
 }
@@ -391,13 +396,20 @@ void serve_on(const Options& options, const parallel::Ranks& ranks) {
   if (is_open && ranks.is_first())
     log::warning("whoever reaches {} may use this server: --api-key asks for a key", settings.host);
   const AdapterFlags adapters = adapter_flags(options);
-  const ModelLocation where = locate_served(options, adapters);
+  ModelLocation where = locate_served(options, adapters);
+  where.ranks_by = ranks_by(options, where, /*by_files=*/true);
+  if (where.ranks_by == RanksBy::kTokens) where.usual_template = ranking_template(options, where);
   InferenceModel loaded =
       load_for_inference(options, where, /*raw=*/false, /*tells_apart=*/true, ranks.mesh(),
                          /*predicts=*/speculation_from(options).predicted_tokens > 0);
   const int64_t length = wanted_length(options, *loaded.model);
   infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);
+  if (where.ranks_by) {
+    description.ranking = {.score_of = score_reader(options, loaded, *where.ranks_by),
+                           .activates = options.get_bool("reranker_use_activation")};
+    description.completes = *where.ranks_by == RanksBy::kTokens;
+  }
   const serve::LoadAdapter load = adapter_loader(options, where, loaded);
   add_adapters(adapters, load, &description);
   if (options.get_bool("enable_runtime_lora_updating")) description.load_adapter = load;

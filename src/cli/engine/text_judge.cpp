@@ -17,7 +17,8 @@ namespace {
 std::shared_ptr<const text::ChatEncoder> encoder_of(
     const Options& options, const ModelLocation& where, const arch::ModelConfig& config,
     const std::shared_ptr<const text::Tokenizer>& tokenizer) {
-  const std::string named = options.get_string_or("prompt_type", "");
+  const std::string asked = options.get_string_or("prompt_type", "");
+  const std::string& named = asked.empty() ? where.usual_template : asked;
   const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
   if (options.get_bool("raw") || (was_plain && named.empty())) return nullptr;
   const text::TemplateChoice choice =

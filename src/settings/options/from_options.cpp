@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/option_text.h"
 #include "settings/options/adapter_options.h"
 #include "settings/options/batch_options.h"
@@ -32,7 +33,11 @@
 #include "settings/options/teacher.h"
 #include "settings/options/vision_options.h"
 #include "settings/options/with_model.h"
+#include "settings/ranking_tokens.h"
 #include "settings/run_plan.h"
+#include "text/template_choice.h"
+#include "text/template_record.h"
+#include "weights/lora/peft.h"
 
 namespace danlu::settings {
 namespace {
@@ -153,6 +158,16 @@ Read with_model(const Command& command, TrainConfig config) {
   return {std::move(config), std::move(named.config)};
 }
 
+/// Qwen3-Reranker's files have a template of talks alone. What names another one is followed.
+void take_ranking_template(TrainConfig& config) {
+  const fs::path record = text::directory_of_record(config.model.companions, config.model.adapter);
+  const bool is_named = config.data.template_name != "auto" ||
+                        text::recorded_template(text::read_record(record), record).is_named();
+  if (config.objective.ranking.by_tokens && !is_named && config.data.uses_template &&
+      is_called_qwen3_reranker(config.model.path))
+    config.data.template_name = "qwen3_reranker";
+}
+
 /// New adapters say what they are trained with.
 void leave_dropout(const Options& options, TrainConfig& config) {
   if (config.objective.drops || config.lora.dropout == 0) return;
@@ -161,6 +176,18 @@ void leave_dropout(const Options& options, TrainConfig& config) {
                 config.objective.name, options.given_as("disable_dropout"));
   }
   config.lora.dropout = 0;
+}
+
+/// Two rows of the head make a score, which adapters on it would not be a part of.
+void refuse_adapters_on_ranking_head(const Options& options, const TrainConfig& config) {
+  const bool by_tokens =
+      config.objective.kind == ObjectiveKind::kRanking && config.objective.ranking.by_tokens;
+  if (!by_tokens || config.tuner != Tuner::kLora) return;
+  if (!weights::peft_targets(config.lora, "lm_head", /*is_linear=*/true, /*is_head=*/true)) return;
+  throw UsageError(tr("[train] {}: adapters on lm_head do not go with --task_type "
+                      "generative_reranker, which reads two of its rows",
+                      options.given_as("lora_target")),
+                   tr("leave lm_head out; --modules_to_save lm_head trains all of it"));
 }
 
 /// Which of the model's parts are trained and how: adapters, frozen parts, routers, prediction
@@ -175,6 +202,7 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
   }
   config.lora = lora_from(options, config.tuner, read.model, vision);
   leave_dropout(options, config);
+  refuse_adapters_on_ranking_head(options, config);
   config.nf4 = nf4_from(options, config.tuner, read.model);
   config.freeze = vision.freeze;
   const std::vector<std::string> named_patterns =
@@ -195,6 +223,7 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
   config.data.learnt = learnt_of(command.options, config.objective);
   config.data.uses_template =
       uses_template(command.options, config.task, config.objective, config.model.companions);
+  if (config.objective.kind == ObjectiveKind::kRanking) take_ranking_template(config);
   config.batch = batch_from(command.options);
   return config;
 }

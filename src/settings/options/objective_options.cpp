@@ -17,9 +17,10 @@
 namespace danlu::settings {
 namespace {
 
-/// "causal_lm" (also where nobody says it), "seq_cls", "embedding".
-std::string task_type_of(const Options& options) {
-  return lower_case(options.get_string_or("task_type", "causal_lm"));
+/// What --task_type trains beside answers; "": answers.
+std::string judging_task(const Options& options) {
+  const std::string task = lower_case(options.get_string_or("task_type", "causal_lm"));
+  return task == "causal_lm" ? "" : task;
 }
 
 /// The objective by the name that all systems have for it, and what named it.
@@ -45,26 +46,19 @@ NamedObjective name_of_objective(const std::string& verb, const Options& options
   }
   std::string name =
       is_swift ? options.get_string_or("rlhf_type", "dpo") : options.get_string_or("stage", "sft");
-  const std::string type = task_type_of(options);
-  if (type == "embedding") {
-    if (verb == "pretrain" && !options.is_given("stage")) name = "pretrain";
-    if (name != "sft")
-      throw UsageError(tr("[train] {} embedding beside {} {}", options.given_as("task_type"),
-                          options.given_as(is_swift ? "rlhf_type" : "stage"), name),
-                       tr("danlu sft --task_type embedding trains vectors of texts"));
-    return {type, "task_type"};
-  }
-  if (type == "seq_cls") {
+  if (const std::string task = judging_task(options); !task.empty()) {
     // ms-swift's lines of reward models may say so too: their head is one of a classifier.
-    const bool is_judge = name == "rm" || name == "orm";
+    const bool is_judge = task == "seq_cls" && (name == "rm" || name == "orm");
     if (verb == "pretrain" && !options.is_given("stage")) name = "pretrain";
     if (!is_judge && name != "sft") {
-      throw UsageError(tr("[train] {} seq_cls beside {} {}", options.given_as("task_type"),
+      throw UsageError(tr("[train] {} {} beside {} {}", options.given_as("task_type"), task,
                           options.given_as(is_swift ? "rlhf_type" : "stage"), name),
-                       tr("--rlhf_type rm (--stage rm) trains a reward model on pairs, danlu sft "
-                          "--task_type seq_cls a classifier on labels"));
+                       task == "embedding"
+                           ? tr("danlu sft --task_type embedding trains vectors of texts")
+                           : tr("--rlhf_type rm (--stage rm) trains a reward model on pairs, danlu "
+                                "sft --task_type seq_cls a classifier on labels"));
     }
-    if (!is_judge) return {"seq_cls", "task_type"};
+    if (!is_judge) return {task, "task_type"};
   }
   const std::string loss = loss_type_of(options, "");
   // LLaMA-Factory's dpo stage has these as losses.
@@ -278,6 +272,30 @@ void take_classes(const Options& options, ObjectiveConfig& config) {
         arch::label_problem_from_name(lower_case(options.get_string("problem_type"))).value();
 }
 
+void take_ranking(const Options& options, ObjectiveConfig& config) {
+  config.kind = ObjectiveKind::kRanking;
+  const std::string loss = loss_type_of(options, "pointwise_reranker");
+  if (loss != "pointwise_reranker" && loss != "listwise_reranker")
+    refuse_loss(options, config.name, loss, "pointwise_reranker, listwise_reranker");
+  config.ranking = {
+      .loss = loss == "listwise_reranker" ? RankingLoss::kListwise : RankingLoss::kPointwise,
+      .by_tokens = config.name == "generative_reranker",
+      .tokens = ranking_tokens_from(options),
+      .temperature = options.get_float("listwise_reranker_temperature"),
+      .least_texts = options.get_int("listwise_reranker_min_group_size"),
+      .most_positives = options.get_int("max_positive_samples"),
+      .most_negatives = options.get_int("max_negative_samples")};
+}
+
+std::vector<std::string> ranking_flags(bool by_tokens) {
+  std::vector<std::string> flags = {"loss_type", "listwise_reranker_temperature",
+                                    "listwise_reranker_min_group_size", "max_positive_samples",
+                                    "max_negative_samples"};
+  if (by_tokens)
+    for (const OptionSpec& spec : ranking_token_options("")) flags.push_back(spec.name);
+  return flags;
+}
+
 void take_process_reward(const Options& options, ObjectiveConfig& config) {
   config.kind = ObjectiveKind::kProcessReward;
   config.process.placeholder = options.get_string("placeholder_token");
@@ -363,6 +381,8 @@ const std::vector<Method>& methods() {
         "infonce_mask_fake_negative", "infonce_fake_neg_margin", "infonce_include_qq",
         "infonce_include_dd", "mrl_dims"},
        &take_embedding},
+      {"reranker", ranking_flags(/*by_tokens=*/false), &take_ranking},
+      {"generative_reranker", ranking_flags(/*by_tokens=*/true), &take_ranking},
       {"prm", {"placeholder_token", "reward_tokens", "step_head"}, &take_process_reward},
       {"gkd",
        {"teacher_model", "beta", "temperature", "lmbda", "sft_alpha", "gkd_logits_topk",
@@ -405,8 +425,9 @@ ObjectiveConfig objective_from(const std::string& verb, const Options& options) 
   refuse_rewarding_teacher(options, *method);
   config.name = method->name;
   method->take(options, config);
-  const bool is_of_sft =
-      config.kind == ObjectiveKind::kClasses || config.kind == ObjectiveKind::kEmbedding;
+  const bool is_of_sft = config.kind == ObjectiveKind::kClasses ||
+                         config.kind == ObjectiveKind::kEmbedding ||
+                         config.kind == ObjectiveKind::kRanking;
   if (!is_of_sft) config.drops = !options.get_bool("disable_dropout");
   if (method->takes_reference()) {
     if (options.has_value("ref_model")) config.reference = reference_at(options);
@@ -449,13 +470,16 @@ std::optional<arch::ScoreHead> score_from(const Options& options,
   const bool judges_steps =
       objective.kind == ObjectiveKind::kProcessReward && objective.process.has_classes;
   const bool sorts = objective.kind == ObjectiveKind::kClasses;
-  if (objective.kind != ObjectiveKind::kReward && !judges_steps && !sorts) return std::nullopt;
+  const bool ranks = objective.kind == ObjectiveKind::kRanking && !objective.ranking.by_tokens;
+  if (objective.kind != ObjectiveKind::kReward && !judges_steps && !sorts && !ranks)
+    return std::nullopt;
   arch::ScoreHead head;
   if (sorts) {
     head.problem = objective.classes.problem;
     head.labels = objective.classes.labels;
   }
-  if (options.profile().name == "llamafactory" && !sorts) head.form = arch::ScoreForm::kBeside;
+  if (options.profile().name == "llamafactory" && !sorts && !ranks)
+    head.form = arch::ScoreForm::kBeside;
   if (judges_steps) {
     head.form = arch::ScoreForm::kTokens;
     head.labels = 2;
@@ -471,7 +495,8 @@ bool uses_template(const Options& options, Task task, const ObjectiveConfig& obj
     return embeds_by_template(model);
   if (options.get_bool("use_chat_template") || task == Task::kPretrain) return true;
   const std::string flag = option_text::given_switch(options, "use_chat_template");
-  if (objective.kind != ObjectiveKind::kClasses && !embeds) {
+  if (objective.kind != ObjectiveKind::kClasses && objective.kind != ObjectiveKind::kRanking &&
+      !embeds) {
     throw UsageError(tr("[train] {}: answers are learnt as a template writes them", flag),
                      tr("--template empty writes messages as they stand; danlu pretrain reads "
                         "plain texts"));

@@ -7,6 +7,7 @@
 #include "train/objectives/policy.h"
 #include "train/objectives/preference.h"
 #include "train/objectives/process_reward.h"
+#include "train/objectives/ranking.h"
 #include "train/objectives/reward.h"
 #include "train/objectives/unpaired.h"
 #include "train/objectives/weighted_tokens.h"
@@ -43,6 +44,16 @@ std::shared_ptr<const Objective> make_objective(const settings::ObjectiveConfig&
       return classes_objective(config.classes);
     case settings::ObjectiveKind::kEmbedding:
       return embedding_objective(config.embedding);
+    case settings::ObjectiveKind::kRanking: {
+      std::vector<int64_t> ids;
+      if (config.ranking.by_tokens) {
+        if (!tokenizer)
+          throw UsageError(tr("[train] --task_type generative_reranker needs a tokenizer"));
+        const auto found = settings::ranking_token_ids(config.ranking.tokens, *tokenizer);
+        ids.assign(found.begin(), found.end());
+      }
+      return ranking_objective(config.ranking, ids);
+    }
     case settings::ObjectiveKind::kReward:
       return reward_objective(config.reward);
     case settings::ObjectiveKind::kProcessReward: {

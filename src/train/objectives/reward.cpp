@@ -63,11 +63,15 @@ at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidde
 }
 
 at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidden_nH,
-                           const models::ForwardInput& input, const data::Batch& batch) {
+                           const models::ForwardInput& input, const data::Batch& batch,
+                           const std::vector<int64_t>& ids) {
   const auto [rows, segments] = last_tokens(batch);
   const at::TensorOptions options(at::kLong);
+  const at::Tensor rows_M = at::tensor(rows, options);
   const at::Tensor scores_ML =
-      model.scores(hidden_nH, input, at::tensor(rows, options)).to(at::kDouble);
+      (ids.empty() ? model.scores(hidden_nH, input, rows_M)
+                   : model.logits_of(hidden_nH, input, rows_M, at::tensor(ids, options)))
+          .to(at::kDouble);
   const auto num_segments = static_cast<int64_t>(batch.segment_starts.size()) - 1;
   const at::Tensor own = sums_of_segments(
       scores_ML, device::sent(at::tensor(segments, options), scores_ML.device()), num_segments);

@@ -24,10 +24,12 @@ std::shared_ptr<const Objective> reward_objective(const settings::RewardConfig& 
 std::pair<std::vector<int64_t>, std::vector<int64_t>> last_tokens(const data::Batch& batch);
 
 /// What the head of `model` gives for each of the batch's S segments, at its last token: f64
-/// [S, labels] with grad. hidden_nH: what model.forward(input) gave on the last stage. On a context
+/// [S, labels] with grad. ids: the logits of these tokens instead, [S, ids], of a model with a head
+/// of the vocabulary. hidden_nH: what model.forward(input) gave on the last stage. On a context
 /// axis every rank gets the numbers of whole segments.
 at::Tensor segment_numbers(const models::CausalLM& model, const at::Tensor& hidden_nH,
-                           const models::ForwardInput& input, const data::Batch& batch);
+                           const models::ForwardInput& input, const data::Batch& batch,
+                           const std::vector<int64_t>& ids = {});
 /// The same as [S]. REQUIRES: a head of one number.
 at::Tensor segment_scores(const models::CausalLM& model, const at::Tensor& hidden_nH,
                           const models::ForwardInput& input, const data::Batch& batch);

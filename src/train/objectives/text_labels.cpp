@@ -20,14 +20,15 @@ data::Batch batch_of_texts(std::span<const std::vector<int32_t>> texts) {
 }
 
 std::vector<std::vector<double>> numbers_of_texts(const FrozenModel& judge,
-                                                  std::span<const std::vector<int32_t>> texts) {
+                                                  std::span<const std::vector<int32_t>> texts,
+                                                  const std::vector<int64_t>& ids) {
   if (texts.empty()) return {};
   const data::Batch batch = batch_of_texts(texts);
   at::Tensor found_SL;
   ForwardPasses(judge.stage(), judge.links())
       .run({&batch}, {},
            [&](size_t, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
-             found_SL = segment_numbers(judge.stage(), hidden_nH, input, batch);
+             found_SL = segment_numbers(judge.stage(), hidden_nH, input, batch, ids);
            });
   const at::Tensor on_host = found_SL.detach().to(at::kCPU).contiguous();
   const double* next = on_host.data_ptr<double>();

@@ -13,8 +13,10 @@ namespace danlu::train {
 data::Batch batch_of_texts(std::span<const std::vector<int32_t>> texts);
 
 /// The numbers that the judge's head gives for each text, read at its last token, from one pass of
-/// all: as many as the head has labels. REQUIRES: one rank; no text is empty.
+/// all: as many as the head has labels. ids: the logits of these tokens instead. REQUIRES: one
+/// rank; no text is empty.
 std::vector<std::vector<double>> numbers_of_texts(const FrozenModel& judge,
-                                                  std::span<const std::vector<int32_t>> texts);
+                                                  std::span<const std::vector<int32_t>> texts,
+                                                  const std::vector<int64_t>& ids = {});
 
 }  // namespace danlu::train

@@ -1,0 +1,32 @@
+// cli/engine/ranking.h: models that say how well a document goes with a query.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/options.h"
+#include "cli/engine/load_for_inference.h"
+#include "text/tokenizer.h"
+
+namespace danlu::cli {
+
+/// What --task_type says, else args.json of the training, else of `danlu serve` (by_files) a head
+/// of one score in the files, else the name of Qwen3-Reranker's directory. Errors: those of the
+/// readers.
+std::optional<RanksBy> ranks_by(const Options& options, const ModelLocation& where, bool by_files);
+
+/// Of a model that ranks and for which nothing names a template: Qwen3-Reranker's, where `where` is
+/// such a model; "": its own.
+std::string ranking_template(const Options& options, const ModelLocation& where);
+
+/// The tokens whose logits are compared, that of a good document first. Errors: UsageError for one
+/// that the tokenizer does not have.
+std::vector<text::TokenId> ranking_tokens(const Options& options, const text::Tokenizer& tokenizer);
+
+/// The model's score from its last hidden state. Collective over the tensor axis. Errors: as
+/// models::read_head.
+std::function<double(const std::vector<float>&)> score_reader(const Options& options,
+                                                              const InferenceModel& loaded,
+                                                              RanksBy by);
+
+}  // namespace danlu::cli

@@ -1,0 +1,27 @@
+// text/query_and_document.h: what a model that ranks is asked about.
+#pragma once
+#include <string>
+
+#include "text/conversation.h"
+
+namespace danlu::text {
+
+struct QueryAndDocument {
+  std::string instruction = {};  ///< what documents are judged by; "": the template's own
+  std::string query = {}, document = {};
+};
+
+/// As messages: the instruction is the system's, the query the user's, the document the
+/// assistant's.
+Conversation conversation_of(const QueryAndDocument& pair);
+/// Errors: DataError for other messages, or for pictures.
+QueryAndDocument query_and_document(const Conversation& pair);
+
+/// The ids at whose last a model says how well they go together. encoder: null for query and
+/// document as one text, with the tokenizer's special tokens. most: where it is above 0 and there
+/// are more ids, the end of the document is left out. Errors: as ChatEncoder::encode_pair;
+/// DataError where `most` ids have no room for the query alone.
+std::vector<TokenId> pair_ids(const Conversation& pair, const Tokenizer& tokenizer,
+                              const ChatEncoder* encoder, int64_t most = 0);
+
+}  // namespace danlu::text

@@ -1,0 +1,178 @@
+// Models that rank documents, as a user types them: trained, resumed, merged, asked and served.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "cli/preference_lines.h"
+#include "cli/served_program.h"
+#include "support/raw_http.h"
+
+namespace danlu::test {
+namespace reranker_test {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<std::string> kKinds = {"cats", "dogs", "trees"};
+
+class Reranker : public PreferenceLines {
+ protected:
+  void SetUp() override {
+    PreferenceLines::SetUp();
+    write("train.jsonl", rows(0, 30));
+    write("held.jsonl", rows(30, 42));
+  }
+  static Json messages_of(const std::string& role, const std::string& text) {
+    return Json::array({{{"role", role}, {"content", text}}});
+  }
+  /// A document goes with a query of the same kind.
+  static std::string rows(size_t begin, size_t end) {
+    std::string all;
+    for (size_t i = begin; i < end; ++i) {
+      const auto document = [&](size_t kind) {
+        return messages_of("assistant", kKinds[kind % 3] + " " + std::to_string(i * 7 % 10));
+      };
+      const Json row = {
+          {"messages", messages_of("user", kKinds[i % 3] + "? " + std::to_string(i % 10))},
+          {"positive_messages", Json::array({document(i)})},
+          {"negative_messages", Json::array({document(i + 1), document(i + 2)})}};
+      all += row.dump() + "\n";
+    }
+    return all;
+  }
+  static std::vector<std::string> tokens() {
+    return {"--reranker_positive_token", "y", "--reranker_negative_token", "n"};
+  }
+  std::vector<std::string> ranking(const std::string& task, const std::string& to,
+                                   const std::vector<std::string>& more) const {
+    std::vector<std::string> words =
+        line({"sft", "--task_type", task}, "train.jsonl", to,
+             {"--max_steps", "30", "--lr", "4e-3", "--max_length", "96"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  struct Ranked {
+    std::vector<Json> rows;
+    double mrr = 0;
+  };
+  Ranked ranked(std::vector<std::string> model, const std::string& data = "held.jsonl") const {
+    model.insert(model.begin(), {"infer", "--dataset", data, "--output", "ranks.jsonl",
+                                 "--overwrite", "true", "--dtype", "fp32"});
+    const ProgramResult result = ok(model);
+    Ranked found;
+    std::ifstream file(*this / "ranks.jsonl");
+    for (std::string text; std::getline(file, text);) found.rows.push_back(Json::parse(text));
+    std::smatch match;
+    if (std::regex_search(result.err, match, std::regex("mrr ([0-9.]+)")))
+      found.mrr = std::stod(match[1]);
+    return found;
+  }
+  static Json asked(const ServedProgram& server, const std::string& path, const Json& body) {
+    RawClient client(server.port());
+    client.send(raw_request("POST", path, body.dump()));
+    const RawResponse response = client.response();
+    EXPECT_EQ(response.status, 200) << response.body;
+    return Json::parse(response.body, nullptr, false);
+  }
+  /// The server gives the documents of a row the scores that `danlu infer` gives.
+  static void expect_served(const ServedProgram& server, const Json& row) {
+    const Json answer = asked(server, "/v1/rerank",
+                              {{"query", row.at("query")}, {"documents", row.at("documents")}});
+    ASSERT_EQ(answer.at("results").size(), 3u);
+    for (const Json& one : answer.at("results")) {
+      const auto index = one.at("index").get<size_t>();
+      EXPECT_NEAR(one.at("relevance_score").get<double>(), row.at("scores").at(index).get<double>(),
+                  2e-4);
+    }
+    EXPECT_EQ(answer["results"][0]["index"], 0);
+    const Json scores =
+        asked(server, "/score", {{"text_1", row.at("query")}, {"text_2", row.at("documents")}});
+    EXPECT_NEAR(scores["data"][2]["score"].get<double>(), row["scores"][2].get<double>(), 2e-4);
+  }
+};
+
+TEST_F(Reranker, ByTwoTokensIsLearntFromListsAskedAndServed) {
+  std::vector<std::string> before = tokens();
+  before.insert(before.begin(),
+                {"--model", good("model").string(), "--task_type", "generative_reranker"});
+  const double untrained = ranked(before).mrr;
+  std::vector<std::string> more = tokens();
+  more.insert(more.end(), {"--tuner", "full", "--loss_type", "listwise_reranker"});
+  const ProgramResult trained = ok(ranking("generative_reranker", "out", more));
+  EXPECT_THAT(trained.err, HasSubstr("danlu serve --model out"));
+  for (const char* metric : {"eval_accuracy", "eval_mrr", "eval_ndcg"})
+    EXPECT_TRUE(evaluation_of("out").contains(metric)) << metric;
+  // What the run says of itself is enough.
+  const Ranked found = ranked({"--model", "out"});
+  EXPECT_GT(found.mrr, untrained);
+  EXPECT_GT(found.mrr, 0.95);
+  ASSERT_EQ(found.rows.size(), 12u);
+  EXPECT_EQ(found.rows[0].at("query"), "cats? 0");
+  EXPECT_EQ(found.rows[0].at("documents"), (Json{"cats 0", "dogs 0", "trees 0"}));
+  EXPECT_EQ(found.rows[0].at("labels"), (Json{1, 0, 0}));
+  const ServedProgram server({"--model", (*this / "out").string(), "--dtype", "fp32"});
+  EXPECT_THAT(server.log(), HasSubstr("/v1/rerank"));
+  expect_served(server, found.rows[1]);
+  EXPECT_EQ(asked(server, "/v1/chat/completions",
+                  {{"messages", messages_of("user", "hi")}, {"max_tokens", 2}})
+                .at("object"),
+            "chat.completion");
+}
+
+TEST_F(Reranker, AHeadIsLearntWithAdaptersMergedAndGoneOnWith) {
+  const auto training = [&](const std::string& to) {
+    return ranking("reranker", to, {"--lora_rank", "4", "--loss_type", "pointwise_reranker"});
+  };
+  EXPECT_THAT(ok(training("whole")).err, HasSubstr("a new head: score is drawn"));
+  ok(training("parts"));
+  fs::remove_all(*this / "parts" / "checkpoint-30");
+  fs::remove(*this / "parts" / "DONE");
+  ok(training("parts"));
+  EXPECT_EQ(content_of(*this / "parts" / "adapter_model.safetensors"),
+            content_of(*this / "whole" / "adapter_model.safetensors"));
+  const Json peft = Json::parse(content_of(*this / "whole" / "adapter_config.json"));
+  EXPECT_EQ(peft.at("task_type"), "SEQ_CLS");
+  EXPECT_EQ(peft.at("modules_to_save"), Json::array({"score"}));
+  const Ranked found = ranked({"--adapters", "whole"});
+  EXPECT_GT(found.mrr, 0.95);
+  ok({"merge", "--adapters", "whole", "--output", "merged"});
+  const Json config = Json::parse(content_of(*this / "merged" / "config.json"));
+  EXPECT_EQ(config.at("architectures"), Json::array({"Qwen2ForSequenceClassification"}));
+  EXPECT_EQ(config.at("id2label").size(), 1u);
+  EXPECT_GT(ranked({"--model", "merged"}).mrr, 0.95);
+  for (const std::vector<std::string>& model :
+       {std::vector<std::string>{"--adapters", (*this / "whole").string()},
+        std::vector<std::string>{"--model", (*this / "merged").string()}}) {
+    std::vector<std::string> words = model;
+    words.insert(words.end(), {"--dtype", "fp32"});
+    const ServedProgram server(words);
+    expect_served(server, found.rows[2]);
+    RawClient client(server.port());
+    client.send(raw_request("POST", "/v1/completions", Json{{"prompt", "a"}}.dump()));
+    EXPECT_EQ(client.response().status, 400);
+  }
+}
+
+TEST_F(Reranker, WhatIsWrongWithALineIsSaidBeforeAStep) {
+  expect_error(
+      run(ranking("generative_reranker", "x", {"--reranker_positive_token", "positively"})), 2,
+      {"--reranker_positive_token", "positively"});
+  std::vector<std::string> more = tokens();
+  more.insert(more.end(), {"--target_modules", "q_proj", "lm_head"});
+  expect_error(run(ranking("generative_reranker", "x", more)), 2, {"lm_head"});
+  expect_error(run(ranking("reranker", "x", {"--loss_type", "infonce"})), 2,
+               {"infonce", "pointwise_reranker, listwise_reranker"});
+  expect_error(run({"infer", "--model", good("model").string(), "--task_type", "reranker",
+                    "--dataset", "held.jsonl"}),
+               3, {"no head"});
+  expect_error(run({"infer", "--model", good("model").string(), "--task_type",
+                    "generative_reranker", "--prompt", "a"}),
+               2, {"/v1/rerank"});
+}
+
+}  // namespace reranker_test
+}  // namespace danlu::test
