@@ -74,6 +74,7 @@ struct DataConfig {
   Json columns, map_keys;  ///< null: not given
   std::vector<std::string> json_keys;
   std::string template_name = "auto";
+  bool has_hermes_tools = false;  ///< the template is to write tools in that form
   bool uses_template = true;  ///< false: texts that are sorted are read as they stand
   std::filesystem::path templates_file;
   std::string system;

@@ -64,6 +64,8 @@ Json policy_identity(const Reinforcement& config) {
                    {"top", {config.top_p, config.top_k}},
                    {"repetition_penalty", config.repetition_penalty},
                    {"masks_truncated", config.masks_truncated}};
+  if (loss.gate != RatioGate::kClip) identity["gate"] = static_cast<int>(loss.gate);
+  if (loss.gate == RatioGate::kSoft) identity["tau"] = {loss.tau_positive, loss.tau_negative};
   if (leaves_out && config.scale != RewardScale::kNone)
     identity["leave_out_scale"] = static_cast<int>(config.scale);
   if (config.max_resamples > 0) identity["max_resamples"] = config.max_resamples;

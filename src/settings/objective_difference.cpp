@@ -48,6 +48,8 @@ const std::map<std::string, std::string>& flags_of_values() {
       {"objective.reference", "--ref_model"},
       {"objective.reward_models", "--reward_model"},
       {"objective.policy.mean", "--loss_type"},
+      {"objective.policy.gate", "--loss_type"},
+      {"objective.policy.tau", "--tau_pos, --tau_neg"},
       {"objective.policy.ratio", "--importance_sampling_level"},
       {"objective.policy.clip", "--epsilon, --epsilon_high, --delta"},
       {"objective.policy.kl", "--beta, --kl_in_reward"},

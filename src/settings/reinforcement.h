@@ -37,13 +37,23 @@ enum class LossMean {
 /// What has one ratio of new to old probability.
 enum class RatioLevel { kToken, kSequence };
 
-/// The clipped loss of answers that were drawn.
+/// What holds a ratio r back that has gone far, A being what the answer is worth.
+enum class RatioGate {
+  kClip,    ///< -min(r A, clipped r A) (PPO, GRPO)
+  kWeight,  ///< -min(r, clip_high) A log p, the first without gradient (CISPO, arXiv 2506.13585)
+  kSoft,    ///< -4/τ σ(τ (r - 1)) A (SAPO, arXiv 2511.20347)
+};
+
+/// The loss of answers that were drawn.
 struct PolicyLoss {
   LossMean mean = LossMean::kRows;
   RatioLevel ratio = RatioLevel::kToken;
-  double clip_low = 0.2, clip_high = 0.2;  ///< the ratio counts within [1 - low, 1 + high]
-  double ratio_limit = 0;                  ///< > 0: it is never larger, whatever the sign
-  double kl = 0;                           ///< the weight of the KL term in the loss; 0: none
+  RatioGate gate = RatioGate::kClip;
+  double tau_positive = 1, tau_negative = 1.05;  ///< of kSoft, by the sign of A
+  /// Of kClip the ratio counts within [1 - low, 1 + high]; of kWeight it is clip_high at most.
+  double clip_low = 0.2, clip_high = 0.2;
+  double ratio_limit = 0;  ///< > 0: it is never larger, whatever the sign
+  double kl = 0;           ///< the weight of the KL term in the loss; 0: none
   double temperature = 1;  ///< logits are divided by it, as where answers were drawn
   int64_t longest = 0;     ///< tokens; of kConstant
 };

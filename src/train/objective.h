@@ -1,13 +1,16 @@
 // train/objective.h: what a training minimises: from the hidden states of the last stage to a
 // scalar.
 #pragma once
+#include <any>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "data/batch.h"
 #include "models/causal_lm.h"
 #include "train/forward_passes.h"
@@ -34,8 +37,32 @@ struct Loss {
 /// loss.scale where it is defined, else `scale`: of the type of loss.sum.
 at::Tensor grad_of_sum(const Loss& loss, double scale);
 
-/// What prepare() found for one micro-batch, under names that the objective chooses.
-using Columns = std::map<std::string, at::Tensor>;
+/// What prepare() found for one micro-batch: a struct of the objective's own, or nothing.
+class Columns {
+ public:
+  Columns() = default;
+  template <typename Found>
+  static Columns of(Found found) {
+    Columns columns;
+    columns.found_ = std::move(found);
+    return columns;
+  }
+  /// nullptr: prepare() found no such thing.
+  template <typename Found>
+  const Found* find() const {
+    return std::any_cast<Found>(&found_);
+  }
+  /// Errors: InternalError where prepare() found no such thing.
+  template <typename Found>
+  const Found& as() const {
+    const Found* const found = find<Found>();
+    if (!found) throw InternalError("[objective] prepare() did not find what evaluate() needs");
+    return *found;
+  }
+
+ private:
+  std::any found_;
+};
 
 class Objective {
  public:

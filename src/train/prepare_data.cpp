@@ -18,9 +18,11 @@
 #include "data/tokenized_dataset.h"
 #include "settings/options/media_flags.h"
 #include "text/gguf_tokenizer.h"
+#include "text/hermes_tools.h"
 #include "text/template_record.h"
 #include "text/trained_part.h"
 #include "train/default_system.h"
+#include "train/liked_rows.h"
 #include "train/rollouts/row_prompt.h"
 
 namespace danlu::train {
@@ -189,6 +191,7 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
         *spec.media, static_cast<size_t>(config.data.media_workers.value_or(usual)));
   }
   prepared.report = samples.report;
+  if (spec.kind == data::SampleKind::kUnpaired) check_liked_rows(config, *samples.train);
   std::set<std::string> templates;
   for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand) {
     templates.insert(files.recorded_template.description);
@@ -385,6 +388,13 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
     log::warning("no chat template: {}", error.what());
   }
   if (text.choice.is_news()) log::info("template: {}, {}", text.choice.name, text.choice.reason);
+  if (config.data.has_hermes_tools && text.choice.encoder &&
+      !text::writes_hermes_tools(*text.choice.encoder)) {
+    throw UsageError(tr("[train] {} hermes: the template {} writes tools in another form",
+                        config.flag("agent_template"), text.choice.name),
+                     tr("leave it out, and tools are written as the model knows them; --template "
+                        "FILE.jinja writes them in a form of your own"));
+  }
   text::report_idle_arguments(*text.tokenizer, text.choice, config.data.template_variables);
   if (text.choice.encoder)
     text.encoder =

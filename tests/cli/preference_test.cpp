@@ -54,6 +54,27 @@ TEST_F(PreferenceLines, EveryObjectiveTrains) {
   EXPECT_TRUE(evaluation_of("kto").contains("eval_kl"));
 }
 
+TEST_F(PreferenceLines, AnswersOfOneKindAreSaid) {
+  for (const bool liked : {true, false}) {
+    std::string rows;
+    for (int i = 0; i < 10; ++i) {
+      rows +=
+          Json{{"prompt", "q"}, {"completion", "a" + std::to_string(i)}, {"label", liked}}.dump() +
+          "\n";
+    }
+    write("one.jsonl", rows);
+    const std::string to = liked ? "liked" : "disliked";
+    const std::vector<std::string> kto = line({"rlhf", "--rlhf_type", "kto"}, "one.jsonl", to);
+    EXPECT_THAT(ok(kto).err, HasSubstr("kto: all 8 rows are " + to + ", none is"));
+    std::vector<std::string> weightless = kto;
+    weightless.insert(weightless.end(),
+                      {liked ? "--desirable_weight" : "--undesirable_weight", "0"});
+    expect_error(run(weightless), 2, {"[train] kto: ", "nothing is learnt", "desirable_weight"});
+  }
+  EXPECT_THAT(ok(line({"rlhf", "--rlhf_type", "kto"}, "answers.jsonl", "both")).err,
+              testing::Not(HasSubstr("none is")));
+}
+
 /// The last `accuracy` of a run, which 12 pairs of three lengths teach.
 double accuracy_of(const std::vector<Json>& steps) {
   return steps.back().at("accuracy").get<double>();

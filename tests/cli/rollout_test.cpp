@@ -11,6 +11,7 @@
 
 #include "cli/bad_input.h"
 #include "cli/logged_steps.h"
+#include "support/file_size_limit.h"
 
 namespace danlu::test {
 namespace {
@@ -229,6 +230,30 @@ TEST_F(RolloutLine, AKilledOneGoesOnBehindTheRowsThatItLeft) {
   ok(line("out.jsonl", {"--overwrite", "--seed", "3"}));
   ok(line("other.jsonl", {"--seed", "3"}));
   EXPECT_EQ(rows("out.jsonl"), rows("other.jsonl")) << "another request's rows are not taken";
+}
+
+TEST_F(RolloutLine, AFullDiskKeepsWhatIsDoneAndTheSameCommandGoesOn) {
+  const auto few_at_a_time = [&](const std::string& to) {
+    return line(to, {"--batch_size", "2"});  // of 4 answers each: 2 prompts
+  };
+  ok(few_at_a_time("whole.jsonl"));
+  const auto bytes = std::filesystem::file_size(*this / "whole.jsonl");
+  ProgramResult full;
+  const int code = with_file_size_limit(bytes - 1, [&] {
+    full = run(few_at_a_time("out.jsonl"));
+    std::ofstream(*this / "said") << full.err;
+    return full.exit_code;
+  });
+  EXPECT_EQ(code, 8);
+  std::ifstream said(*this / "said");
+  const std::string error((std::istreambuf_iterator<char>(said)), {});
+  EXPECT_THAT(error, HasSubstr("out.jsonl.partial: cannot write: File too large; 4 of 6 prompts "
+                               "are done, and stay there"));
+  EXPECT_THAT(error, HasSubstr("the same command goes on behind the prompts that are done"));
+  EXPECT_FALSE(std::filesystem::exists(*this / "out.jsonl"));
+  const ProgramResult again = ok(few_at_a_time("out.jsonl"));
+  EXPECT_THAT(again.err, HasSubstr("4 of 6 prompts are done by a run that was broken off"));
+  EXPECT_EQ(rows("out.jsonl"), rows("whole.jsonl"));
 }
 
 TEST_F(RolloutLine, WritesEveryAnswerWithItsRewards) {

@@ -130,6 +130,29 @@ TEST_F(SeenRows, FilesOfVideosAreTrainedOn) {
   }
 }
 
+TEST_F(SeenRows, ATowerIsTrainedWholeBesideAdapters) {
+  const std::string rows = rows_with("<image>", {{"images", {media("rows/media/a.png")}}});
+  // Adapters change nothing before they have learnt, so the tower's first gradients are the same.
+  const std::vector<std::string> once = {"--max_steps", "1", "--max_grad_norm", "0",
+                                         "--freeze_aligner", "false"};
+  const auto with = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.begin(), once.begin(), once.end());
+    const ProgramResult result = train(name, rows, more);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  };
+  with("whole", {"--freeze_llm", "true"});
+  with("beside", {"--tuner", "lora_llm", "--lora_dropout", "0", "--merge_lora", "true"});
+  const ProgramResult compared = run({"diff", "whole", "beside-merged", "--json"});
+  const json found = json::parse(compared.out);
+  size_t of_tower = 0, of_decoder = 0;
+  for (const json& tensor : found.at("differences")) {
+    const std::string name = tensor.at("name");
+    ++(name.find("visual.") == std::string::npos ? of_decoder : of_tower);
+  }
+  EXPECT_EQ(of_tower, 0u) << compared.out;
+  EXPECT_GT(of_decoder, 5u) << compared.out;
+}
+
 TEST_F(SeenRows, ADamagedPictureDropsItsRow) {
   std::string png = content_of(media("rows/media/a.png"));
   for (size_t i = png.size() / 2; i < png.size() / 2 + 40; ++i) png[i] = '\0';

@@ -187,6 +187,32 @@ TEST_F(ReinforcementOptions, DefaultsAreThoseOfTheSystemWhoseLineItIs) {
   EXPECT_EQ(factory.max_new_tokens, 1024);
 }
 
+TEST_F(ReinforcementOptions, WhatHoldsRatiosBack) {
+  const auto loss_of = [&](const std::vector<std::string>& words) { return told(words).loss; };
+  EXPECT_EQ(loss_of({}).gate, RatioGate::kClip);
+  const PolicyLoss soft = loss_of({"--loss_type", "sapo", "--tau_neg", "1.5"});
+  EXPECT_EQ(soft.gate, RatioGate::kSoft);
+  EXPECT_EQ(soft.mean, LossMean::kRows);
+  EXPECT_EQ(soft.tau_positive, 1.0);
+  EXPECT_EQ(soft.tau_negative, 1.5);
+  const PolicyLoss weight = loss_of({"--loss_type", "cispo", "--epsilon_high", "5"});
+  EXPECT_EQ(weight.gate, RatioGate::kWeight);
+  EXPECT_EQ(weight.mean, LossMean::kTokens);
+  EXPECT_EQ(weight.clip_high, 5.0);
+  EXPECT_THAT(refusal("rlhf", grpo({"--loss_type", "cispo"})),
+              HasSubstr("nothing says how large a ratio may be | --epsilon_high 5 is usual"));
+  EXPECT_THAT(notices("rlhf", grpo({"--loss_type", "sapo", "--epsilon", "0.3"})),
+              HasSubstr("--epsilon has no effect: --loss_type sapo holds"));
+}
+
+TEST_F(ReinforcementOptions, CategoriesOfDataSetsAreThoseOfTheJudges) {
+  EXPECT_EQ(refusal("rlhf", grpo({"--dataset-category", "1,1"})), "(accepted)");
+  EXPECT_THAT(refusal("rlhf", grpo({"--dataset-category", "0,1"})),
+              HasSubstr("rules and reward models judge the rows of every data set"));
+  EXPECT_THAT(refusal("rlhf", grpo({"--dataset-category", "2"})),
+              HasSubstr("0 or 1 for each data set, got 2"));
+}
+
 TEST_F(ReinforcementOptions, WhatIsNotHereIsNamed) {
   for (const char* flag : {"--sync_ref_model", "--num_generations_eval", "--teacher_model_server",
                            "--ld_alpha", "--advantage_reweight", "--off_policy_sequence_mask_delta",
@@ -195,8 +221,9 @@ TEST_F(ReinforcementOptions, WhatIsNotHereIsNamed) {
                 HasSubstr(std::string(flag) + " is not available: "));
   }
   EXPECT_THAT(
-      refusal("rlhf", grpo({"--loss_type", "cispo"})),
-      HasSubstr("--loss_type cispo: grpo has no such loss | it has grpo, bnpo, dapo, dr_grpo"));
+      refusal("rlhf", grpo({"--loss_type", "real"})),
+      HasSubstr("--loss_type real: grpo has no such loss | it has grpo, bnpo, dapo, dr_grpo, "
+                "sapo, cispo"));
   EXPECT_THAT(refusal("rlhf", grpo({"--max_kl", "0.5", "--beta", "0"})),
               HasSubstr("--max_kl 0.5: there is no reference"));
   EXPECT_EQ(refusal("rlhf", grpo({"--max_kl", "0.5"})), "(accepted)");

@@ -64,8 +64,8 @@ class Pairs : public Objective {
     const OwnParts parts(passes.stage().mesh(), batches);
     passes.run(parts.batches(), {.adapters = false},
                [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
-                 columns[i]["reference"] =
-                     segment_logprobs(passes.stage(), hidden_nH, input, *parts.batches()[i]);
+                 columns[i] = Columns::of(
+                     segment_logprobs(passes.stage(), hidden_nH, input, *parts.batches()[i]));
                });
     return columns;
   }
@@ -78,7 +78,7 @@ class Pairs : public Objective {
       return of_P2.select(1, 0) - of_P2.select(1, 1);
     };
     const at::Tensor margin_P = differences(segment_logprobs(policy, hidden_nH, input, batch)) -
-                                differences(columns.at("reference"));
+                                differences(columns.as<at::Tensor>());
     at::Tensor sum = -at::log_sigmoid(margin_P * kBeta).sum();
     // Every rank of the context axis has the whole; it counts once.
     const bool is_first = policy.mesh().context().rank() == 0;

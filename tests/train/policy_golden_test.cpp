@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -156,6 +157,37 @@ TEST_P(GoldenPolicy, LossGradientsAndMetrics) {
 
 INSTANTIATE_TEST_SUITE_P(Grpo, GoldenPolicy, testing::ValuesIn(variants()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+/// Numbers of PyTorch 1.13 in f64, from the papers' formulas.
+TEST(PolicyGate, LossesAndGradientsAreThoseOfThePapers) {
+  const at::TensorOptions options(at::kDouble);
+  const at::Tensor old = at::tensor({-1.0, -0.5, -2.0, -0.1, -3.0, -1.2}, options),
+                   moved = at::tensor({0.0, 0.3, -0.4, 2.1, -1.5, 0.05}, options),
+                   advantages = at::tensor({1.0, -0.5, 0.8, 1.5, -2.0, 0.0}, options);
+  struct Expected {
+    settings::RatioGate gate;
+    std::vector<double> losses, gradients;
+  };
+  for (const Expected& of :
+       {Expected{settings::RatioGate::kSoft,
+                 {-2.0, 1.125369358, -1.338619191, -5.995369926, 2.336566533, 0.0},
+                 {-1.0, 0.652661931, -0.521944719, -0.037780794, 0.379544752, 0.0}},
+        Expected{settings::RatioGate::kWeight,
+                 {1.0, -0.134985881, 1.287014488, -15.0, -2.008171441, 0.0},
+                 {-1.0, 0.674929404, -0.536256037, -7.5, 0.44626032, 0.0}}}) {
+    PolicyLoss settings;
+    settings.gate = of.gate;
+    settings.clip_high = 5;
+    const at::Tensor logprobs = (old + moved).requires_grad_(true);
+    const at::Tensor losses = gated_losses(settings, (logprobs - old).exp(), logprobs, advantages);
+    torch::autograd::backward({losses.sum()});
+    for (int64_t i = 0; i < 6; ++i) {
+      const auto at = static_cast<size_t>(i);
+      EXPECT_NEAR(losses[i].item<double>(), of.losses[at], 1e-8) << i;
+      EXPECT_NEAR(logprobs.grad()[i].item<double>(), of.gradients[at], 1e-8) << i;
+    }
+  }
+}
 
 TEST(PolicyCurve, FiveUpdatesOnTheSameAnswersEqualTrl) {
   DANLU_REQUIRES_SHARED();

@@ -154,6 +154,7 @@ std::vector<OptionSpec> absent_beside_training() {
       unavailable({"dry_run"}, "only training has a dry run", {},
                   tr("--print_config shows every setting and ends")),
       unavailable({"write_samples"}, "nothing is trained"),
+      unavailable({"agent_template"}, "the model's template writes tools", {"none"}),
       unavailable({"vocab_file"}, "tokenizers are named by their directories", {},
                   "--tokenizer DIR"),
       unavailable({"pure_bf16", "fp8", "fp8_format", "fp8_recipe", "fp8_param_gather"},

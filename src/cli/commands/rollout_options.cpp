@@ -76,7 +76,8 @@ OptionTable rollout_options() {
       joined({model_options(),
               {{.name = "dataset",
                 .type = OptionType::kList,
-                .help = "prompts, with whatever columns the rewards need",
+                .help = "prompts, with whatever columns the rewards need (danlu rlhf draws "
+                        "its answers itself, and asks no server)",
                 .aliases = {"input", "train_dataset"},
                 .group = "Input",
                 .required = true},

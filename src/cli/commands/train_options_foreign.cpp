@@ -115,11 +115,11 @@ std::vector<OptionSpec> other_tasks() {
                   "rewards and rows are not mixed in one loss"),
       unavailable({"max_turns", "gym_env", "use_gym_env", "reward_model_plugin", "use_kt"},
                   "no Python is ever run"),
-      unavailable({"top_entropy_quantile", "loss_weights", "fipo_decay_rate", "fipo_clip_range",
-                   "fipo_clip_high_only", "fipo_safety_threshold", "tau_pos", "tau_neg", "real_tau",
-                   "ld_alpha", "discopop_tau", "reference_free", "pref_bco_weight",
-                   "f_divergence_type", "f_alpha_divergence_coef"},
-                  "this version has no such loss"),
+      unavailable(
+          {"top_entropy_quantile", "loss_weights", "fipo_decay_rate", "fipo_clip_range",
+           "fipo_clip_high_only", "fipo_safety_threshold", "real_tau", "ld_alpha", "discopop_tau",
+           "reference_free", "pref_bco_weight", "f_divergence_type", "f_alpha_divergence_coef"},
+          "this version has no such loss"),
       unavailable({"galore_optim_per_parameter", "galore_quantization"}, "the optimizer is AdamW"),
       unavailable({"llamapro_num_new_blocks", "reft_intervention_type", "lora_ga_batch_size",
                    "lora_ga_iters", "lora_ga_max_length", "lora_ga_direction", "lora_ga_scale",
@@ -127,7 +127,7 @@ std::vector<OptionSpec> other_tasks() {
                   "adapters are LoRA's, rsLoRA's and DoRA's"),
       ignored_switch({"use_ray"}, "danlu launch starts the processes"),
       ignored({"ray_num_workers", "ray_run_name", "resources_per_worker", "placement_strategy",
-               "ray_storage_path"},
+               "ray_storage_path", "device_groups"},
               "danlu launch starts the processes"),
   };
 }
@@ -175,8 +175,11 @@ std::vector<OptionSpec> data_and_run() {
       unavailable({"self_cognition_sample"},
                   "no self-cognition rows are mixed in by themselves; name them in --dataset, "
                   "--model_name and --model_author are put into them"),
-      unavailable({"response_prefix", "agent_template"}, "the template renders rows as they are",
-                  {"none"}),
+      unavailable({"response_prefix"}, "the template renders rows as they are", {"none"}),
+      ignored({"history_turns"}, "it is of chats: danlu chat and danlu infer have it"),
+      unavailable({"trim_long_prompts"}, "--truncation says what becomes of long rows", {},
+                  tr("left cuts prompts at their beginning, right cuts answers at their end, "
+                     "delete leaves such rows out")),
       unavailable({"use_loss_scale"}, "--loss_scale names what is learnt"),
       unavailable({"interleave_prob", "interleave_probs", "train_dataset_mix_ratio"},
                   "data sets are joined; path#n takes n rows of one"),

@@ -58,9 +58,10 @@ std::vector<OptionSpec> train_model_options() {
        .ignored_because = "attention never builds an S×S matrix here"},
 
       {.name = "tuner",
-       .help = "what is trained (default: lora for sft, full for pretrain and train)",
+       .help = "what is trained (default: lora for sft, full for pretrain and train); lora_llm: "
+               "adapters in the decoder, tower and merger whole",
        .aliases = {"sft_type", "train_type", "tuner_type", "finetuning_type"},
-       .choices = {"lora", "full", "freeze", "qlora"},
+       .choices = {"lora", "full", "freeze", "qlora", "lora_llm"},
        .group = tuner},
       {.name = "adapters",
        .help = "PEFT adapter or MindSpeed LoRA to train further",

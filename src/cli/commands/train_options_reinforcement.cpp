@@ -130,6 +130,11 @@ std::vector<OptionSpec> reward_options() {
        .help = "the column with the right answer (default: solution, answer, ground_truth or "
                "labels)",
        .group = kJudging},
+      {.name = "dataset_category",
+       .type = OptionType::kList,
+       .help = "of each data set 0, judged by reward models alone, or 1, by rules alone (MindSpeed-"
+               "LLM); an error where both judge",
+       .group = kJudging},
       amount(kJudging, "reward_timeout", "60", "seconds that a program has for a step's answers"),
       {.name = "allow_code_execution",
        .type = OptionType::kBool,
@@ -164,6 +169,12 @@ std::vector<OptionSpec> reward_options() {
 
 namespace {
 
+OptionSpec sharpness(std::string name, std::string fallback, std::string help) {
+  OptionSpec spec = amount(kLearning, std::move(name), std::move(fallback), std::move(help));
+  spec.range = above(0);
+  return spec;
+}
+
 std::vector<OptionSpec> learning() {
   return {
       {.name = "advantage_estimator",
@@ -188,6 +199,10 @@ std::vector<OptionSpec> learning() {
              {"epsilon_low", "clip_ratio", "cliprange"}),
       amount(kLearning, "epsilon_high", "", "how far it may rise above 1 (default: as epsilon)"),
       amount(kLearning, "delta", "", "a ratio is never larger, whatever the reward"),
+      sharpness("tau_pos", "1",
+                "of sapo: how sharply a ratio is held back where an answer is "
+                "worth more than others"),
+      sharpness("tau_neg", "1.05", "of sapo: the same where it is worth less"),
       amount(kLearning, "kl_beta", "",
              "weight of the distance to the reference: of grpo in the loss, where --beta is not "
              "given (default: 0.04), of ppo in the rewards (default: 0.05, in MindSpeed's lines "

@@ -214,6 +214,18 @@ void AnswerFile::add(std::string_view lines) {
                std::strerror(errno));
 }
 
+void AnswerFile::add_or_stop(std::string_view lines) {
+  if (append(lines)) {
+    lines_ += lines;
+    return;
+  }
+  const int code = errno;
+  // A part of a line that stays is cut off by the run that goes on.
+  if (fd_ >= 0 && ::ftruncate(fd_, static_cast<off_t>(lines_.size())) != 0) errno = code;
+  throw IoError(tr("{}: cannot write: {}", partial_.string(), std::strerror(code)),
+                hint_of_full(code, tr("free disk space")));
+}
+
 /// Errors: UsageError if the name was taken meanwhile; IoError.
 void AnswerFile::rename_partial() {
   const unsigned flags = overwrite_ ? 0 : RENAME_NOREPLACE;

@@ -48,6 +48,9 @@ class AnswerFile {
 
   /// Appends complete lines. Never fails: what cannot be written waits for finish().
   void add(std::string_view lines);
+  /// Appends complete lines, for a run that goes on from FILE.partial. Errors: IoError where they
+  /// cannot be written: the file has what it had before.
+  void add_or_stop(std::string_view lines);
   /// Gives the file its name. Answers took long to make: those that cannot be written are printed
   /// on stdout before the error. Errors: IoError; UsageError if somebody made FILE meanwhile: they
   /// stay in FILE.partial.

@@ -379,6 +379,18 @@ std::string identity_of(const Options& options, const InferenceModel& loaded,
          dump_text({{"rows", rows}, {"judges", files_of_models(told.reward_models)}});
 }
 
+/// Errors: IoError where the rows cannot be written; `kept`: prompts from which on the same request
+/// goes on.
+void add_rows(AnswerFile& file, const std::string& rows, size_t kept, size_t prompts) {
+  try {
+    file.add_or_stop(rows);
+  } catch (const IoError& error) {
+    const std::string again = tr("the same command goes on behind the prompts that are done");
+    throw IoError(tr("{}; {} of {} prompts are done, and stay there", error.what(), kept, prompts),
+                  error.hint().empty() ? again : error.hint() + "; " + again);
+  }
+}
+
 }  // namespace
 
 int run_rollout(const Options& told_options) {
@@ -404,6 +416,7 @@ int run_rollout(const Options& told_options) {
   if (earlier.prompts == 0) fs::remove(progress_file_of(output), ignored);
   AnswerFile file(output, options.get_bool("overwrite"), identity, earlier.rows);
   uint64_t bytes = earlier.rows.size();
+  size_t kept = earlier.prompts;
   ProgressBar bar("rollout", prompts.size(), "prompts");
   for (size_t begin = earlier.prompts; begin < prompts.size();) {
     const size_t end = std::min(prompts.size(), begin + rollout.prompts_at_a_time());
@@ -412,8 +425,8 @@ int run_rollout(const Options& told_options) {
       throw_interrupted(pending_interrupt(),
                         tr("[rollout] stopped: {} of {} prompts are done", begin, prompts.size()));
     }
-    file.add(rows);
-    note_progress(output, end, bytes += rows.size(), rollout.counts());
+    add_rows(file, rows, kept, prompts.size());
+    if (note_progress(output, end, bytes += rows.size(), rollout.counts())) kept = end;
     bar.update(begin = end);
   }
   bar.finish();

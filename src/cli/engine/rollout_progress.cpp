@@ -12,11 +12,13 @@ namespace danlu::cli {
 
 fs::path progress_file_of(const fs::path& output) { return output.string() + ".partial.progress"; }
 
-void note_progress(const fs::path& output, size_t prompts, uint64_t bytes, const Json& counts) {
+bool note_progress(const fs::path& output, size_t prompts, uint64_t bytes, const Json& counts) {
   try {
     write_file_atomic(progress_file_of(output),
                       dump_text({{"prompts", prompts}, {"bytes", bytes}, {"counts", counts}}));
+    return true;
   } catch (const IoError&) {  // a run that is killed then begins further back
+    return false;
   }
 }
 

@@ -19,8 +19,8 @@ struct RolloutProgress {
   Json counts;         ///< what the last report needs
 };
 
-/// Writes how far it came; a place that takes no more files is no error.
-void note_progress(const std::filesystem::path& output, size_t prompts, uint64_t bytes,
+/// Writes how far it came. false: the place takes no more files, and what was written before stays.
+bool note_progress(const std::filesystem::path& output, size_t prompts, uint64_t bytes,
                    const Json& counts);
 
 /// What a killed run of the same identity left; nothing if it is another's, or has no rows.

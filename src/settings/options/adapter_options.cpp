@@ -75,6 +75,8 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
   lora.targets_are_pattern |= by_regex;
   weights::keep_out_of_tower(lora, model);
   lora.modules_to_save = options.get_list("lora_modules_to_save");
+  lora.modules_to_save.insert(lora.modules_to_save.end(), vision.whole_modules.begin(),
+                              vision.whole_modules.end());
   if (!model.score) return lora;
   // The head is trained whole, and goes with the adapters.
   const std::string head = model.score->module();

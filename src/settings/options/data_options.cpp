@@ -81,6 +81,20 @@ void take_sources(const Options& options, bool looks, DataConfig& data) {
   }
 }
 
+/// Errors: UsageError where rows that are to be split are conversations.
+std::string truncation_from(const Options& options, Task task) {
+  const std::string name = options.get_string("truncation");
+  if (name != "split") return name;
+  if (task == Task::kPretrain) {
+    log::notice("{} split: texts fill rows of max_length one behind the other, and none is cut off",
+                options.given_as("truncation"));
+    return "delete";
+  }
+  throw UsageError(
+      tr("[train] {} split: only plain texts are split", options.given_as("truncation")),
+      tr("danlu pretrain reads plain texts; left and right cut conversations"));
+}
+
 }  // namespace
 
 DataConfig data_from(const Options& options, const DataOf& of) {
@@ -93,7 +107,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
     hold_nothing_out(options, data);
   data.megatron_split = split_from(options);
   data.max_length = max_length_from(options, of.window);
-  data.truncation = options.get_string("truncation");
+  data.truncation = truncation_from(options, of.task);
   data.share_passes = options.get_bool("packing");
   data.pack_sequences = options.get_bool("pack_sequences");
   take_order(options, data);
@@ -123,6 +137,7 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   if (options.has_value("map_keys")) data.map_keys = options.get_json("map_keys");
   data.json_keys = options.get_list("json_keys");
   data.template_name = options.get_string("template");
+  data.has_hermes_tools = options.get_string_or("agent_template", "none") == "hermes";
   data.templates_file = options.get_string_or("templates_file", "");
   data.system = system_message_from(options);
   read_names(options, "model_name", data.names.chinese_name, data.names.english_name);

@@ -35,7 +35,7 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
   recorded.of_machine = options.names(OptionScope::kMachine);
   recorded.of_start = options.names(OptionScope::kStart);
   // A rank in the record must not make a full run one of LoRA.
-  recorded.settings["tuner"] = tuner_name(config.tuner);
+  recorded.settings["tuner"] = options.get_string_or("tuner", tuner_name(config.tuner));
   // A profile's length may be more than the model has, which is no error; the same length typed is.
   if (options.is_set("max_length") && options.source("max_length") == OptionSource::kProfile)
     recorded.settings["max_length"] = config.data.max_length;

@@ -30,11 +30,34 @@ void take_clipping(const Options& options, PolicyLoss& loss) {
   loss.longest = options.get_int("max_completion_length");
 }
 
-/// ms-swift's names: what the loss is a mean over.
+/// Errors: UsageError where nothing says how large a ratio may be.
+void check_gate(const Options& options, const std::string& type, RatioGate gate) {
+  if (gate == RatioGate::kClip) return;
+  const std::string loss = options.given_as("loss_type") + " " + type;
+  if (gate == RatioGate::kWeight && !options.has_value("epsilon_high")) {
+    throw UsageError(tr("[train] {}: nothing says how large a ratio may be", loss),
+                     tr("--epsilon_high 5 is usual"));
+  }
+  for (const char* flag : {"epsilon", "epsilon_high", "delta"}) {
+    const bool is_read = gate == RatioGate::kWeight && std::string(flag) == "epsilon_high";
+    if (is_read || !options.is_given(flag)) continue;
+    log::notice("{} has no effect: {} holds ratios back in another way", options.given_as(flag),
+                loss);
+  }
+}
+
+/// ms-swift's names: what the loss is a mean over, and what holds ratios back.
 void take_loss(const Options& options, PolicyLoss& loss) {
   const std::string type = lower_case(options.get_string_or("loss_type", "grpo"));
   if (type == "grpo") {
     loss.mean = LossMean::kRows;
+  } else if (type == "sapo") {
+    loss.gate = RatioGate::kSoft;
+    loss.tau_positive = options.get_float("tau_pos");
+    loss.tau_negative = options.get_float("tau_neg");
+  } else if (type == "cispo") {
+    loss.gate = RatioGate::kWeight;
+    loss.mean = LossMean::kTokens;
   } else if (type == "bnpo" || type == "dapo") {
     loss.mean = LossMean::kTokens;
   } else if (type == "dr_grpo") {
@@ -42,8 +65,9 @@ void take_loss(const Options& options, PolicyLoss& loss) {
   } else {
     throw UsageError(
         tr("[train] {} {}: {} has no such loss", options.given_as("loss_type"), type, "grpo"),
-        tr("it has {}", "grpo, bnpo, dapo, dr_grpo"));
+        tr("it has {}", "grpo, bnpo, dapo, dr_grpo, sapo, cispo"));
   }
+  check_gate(options, type, loss.gate);
   loss.ratio = options.get_string("importance_sampling_level") == "sequence" ? RatioLevel::kSequence
                                                                              : RatioLevel::kToken;
   loss.kl =
@@ -287,6 +311,28 @@ std::vector<std::string> stop_words_from(const Options& options) {
   return words;
 }
 
+namespace {
+
+/// MindSpeed-LLM's number of each data set: 0: reward models alone judge its rows, 1: rules alone.
+/// Errors: UsageError where that is not so by the judges that are named.
+void check_categories(const Options& options, const Reinforcement& told) {
+  for (const std::string& category : options.get_list("dataset_category")) {
+    if (category != "0" && category != "1") {
+      throw UsageError(tr("[train] {}: 0 or 1 for each data set, got {}",
+                          options.given_as("dataset_category"), category));
+    }
+    const bool is_so = category == "0" ? told.rewards.empty() : told.reward_models.empty();
+    if (is_so) continue;
+    throw UsageError(
+        tr("[train] {}: rules and reward models judge the rows of every data set",
+           options.given_as("dataset_category")),
+        tr("leave it out: a rule gives nothing for a row that has no right answer, which reward "
+           "models then judge alone; --reward_weights weighs rules and models"));
+  }
+}
+
+}  // namespace
+
 void take_rewards(const Options& options, Reinforcement& told) {
   told.rewards = options.get_list("reward_funcs");
   told.reward_models = judges_from(options);
@@ -295,6 +341,7 @@ void take_rewards(const Options& options, Reinforcement& told) {
                      tr("--reward_funcs accuracy, \"program:COMMAND\" or --reward_model DIR; "
                         "docs/reinforcement.md lists them"));
   }
+  check_categories(options, told);
   told.reward_weights = weights_from(options, told.rewards.size() + told.reward_models.size());
   told.reference_column = options.get_string_or("reward_column", "");
   told.cosine_length = options.get_int_or("cosine_max_len", 0);
@@ -313,8 +360,10 @@ void take_rewards(const Options& options, Reinforcement& told) {
 
 std::vector<std::string> reinforcement_flags(const std::string& name) {
   std::vector<std::string> own = {
-      "loss_type",     "beta",           "importance_sampling_level", "advantage_estimator",
-      "scale_rewards", "dynamic_sample", "max_resample_times",        "kl_in_reward"};
+      "loss_type",           "beta",           "importance_sampling_level",
+      "advantage_estimator", "tau_pos",        "tau_neg",
+      "scale_rewards",       "dynamic_sample", "max_resample_times",
+      "kl_in_reward"};
   if (name == "ppo") {
     own = {"critic_model", "critic_lr",           "gamma",         "lam", "cliprange_value",
            "vf_coef",      "missing_eos_penalty", "whiten_rewards"};
@@ -335,6 +384,7 @@ std::vector<std::string> reinforcement_flags(const std::string& name) {
                                            "reward_adapters",
                                            "reward_weights",
                                            "reward_column",
+                                           "dataset_category",
                                            "num_generations",
                                            "num_iterations",
                                            "num_mini_batches",

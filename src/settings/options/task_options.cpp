@@ -28,7 +28,7 @@ Tuner tuner_from(const std::string& verb, Task task, const Options& options) {
   const std::string fallback = task == Task::kSft && lora ? "lora" : "full";
   const std::string name = options.get_string_or("tuner", fallback);
   if (name == "full") return Tuner::kFull;
-  return name == "lora" || name == "qlora" ? Tuner::kLora : Tuner::kFreeze;
+  return name == "freeze" ? Tuner::kFreeze : Tuner::kLora;
 }
 
 namespace {

@@ -118,6 +118,9 @@ void require_decoder(const MmPart& decoder, const arch::ModelConfig& model) {
   decoder.require("vocab_size", model.vocab_size);
 }
 
+constexpr const char* kTower = "visual.blocks.";
+constexpr const char* kMerger = "visual.merger.";
+
 /// The linear layers of the tower's blocks, or of its merger.
 std::vector<std::string> linears_of(const arch::ModelConfig& model, const std::string& prefix) {
   std::vector<std::string> modules;
@@ -128,8 +131,16 @@ std::vector<std::string> linears_of(const arch::ModelConfig& model, const std::s
   return modules;
 }
 
-constexpr const char* kTower = "visual.blocks.";
-constexpr const char* kMerger = "visual.merger.";
+/// Every module of the tower, or of its merger, that has weights.
+std::vector<std::string> modules_of(const arch::ModelConfig& model, bool of_merger) {
+  std::vector<std::string> modules;
+  for (const arch::ParamSpec& spec : arch::parameters_of(model)) {
+    if (!spec.name.starts_with("visual.") || spec.name.starts_with(kMerger) != of_merger) continue;
+    const std::string module = arch::module_of(spec.name);
+    if (modules.empty() || modules.back() != module) modules.push_back(module);
+  }
+  return modules;
+}
 
 }  // namespace
 
@@ -178,6 +189,13 @@ VisionTraining vision_training_from(const Options& options, const arch::ModelCon
   described.freezes_merger = true;
   if (options.has_value("mm_model"))
     described = read_mm_model(options.get_string("mm_model"), model);
+  const bool is_whole = options.get_string_or("tuner", "") == "lora_llm";
+  if (is_whole && !model.vision) {
+    throw UsageError(tr("[train] {} lora_llm: {} reads text alone, and has no tower",
+                        options.given_as("tuner"), model.family),
+                     tr("--tuner lora"));
+  }
+  if (is_whole) described.freezes_tower = described.freezes_merger = false;
   if (!model.vision) {
     for (const char* flag : {"freeze_vit", "freeze_aligner", "freeze_llm"}) {
       if (options.is_given(flag))
@@ -201,6 +219,11 @@ VisionTraining vision_training_from(const Options& options, const arch::ModelCon
   result.adapts_decoder = !decoder;
   for (const char* part : {kTower, kMerger}) {
     if (part == kTower ? tower : merger) continue;
+    if (is_whole) {
+      const std::vector<std::string> modules = modules_of(model, part == kMerger);
+      result.whole_modules.insert(result.whole_modules.end(), modules.begin(), modules.end());
+      continue;
+    }
     const std::vector<std::string> linears = linears_of(model, part);
     result.lora_targets.insert(result.lora_targets.end(), linears.begin(), linears.end());
   }

@@ -29,16 +29,19 @@ struct MmModel {
 MmModel read_mm_model(const std::filesystem::path& path, const arch::ModelConfig& model);
 
 /// --mm-model, --freeze_vit, --freeze_aligner, --freeze_llm. Without them the tower and the merger
-/// stay as they are and the decoder is trained, as LLaMA-Factory, ms-swift and MindSpeed-MM do.
+/// stay as they are and the decoder is trained, as LLaMA-Factory, ms-swift and MindSpeed-MM do;
+/// with --tuner lora_llm tower and merger are trained whole (ms-swift).
 struct VisionTraining {
   std::vector<std::string> freeze;  ///< patterns, as TrainConfig::freeze
   /// Further targets of adapters: the linear layers of parts that are not frozen.
   std::vector<std::string> lora_targets;
   bool adapts_decoder = true;
+  /// Modules that are trained whole beside adapters (--tuner lora_llm).
+  std::vector<std::string> whole_modules;
   std::vector<std::vector<int64_t>> block_list, layer_list;  ///< as arch::PipelineLayers's
 };
 /// A model of text alone gets nothing, with a notice of flags that have no effect. Errors: those of
-/// read_mm_model; UsageError if nothing is left to train.
+/// read_mm_model; UsageError if nothing is left to train, or for lora_llm without a tower.
 VisionTraining vision_training_from(const Options& options, const arch::ModelConfig& model);
 
 }  // namespace danlu::settings

@@ -13,9 +13,13 @@
 namespace danlu::train {
 namespace {
 
-constexpr const char* kTeacherHidden = "teacher_hidden";
 constexpr const char* kDivergence = "divergence";
 constexpr const char* kSftLoss = "sft_loss";
+
+/// What the teacher's head is asked of.
+struct DistillationColumns {
+  at::Tensor teacher_MH;  ///< the teacher's hidden states where tokens are learnt
+};
 
 class Distillation : public Objective {
  public:
@@ -42,8 +46,8 @@ class Distillation : public Objective {
       // The hidden states are kept, and not the logits, which are a vocabulary for each token.
       of.run(parts.batches(), {.again = true},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput&) {
-               columns[i][kTeacherHidden] =
-                   head_->rows(hidden_nH, TargetRows(*parts.batches()[i]).rows_M);
+               columns[i] = Columns::of(DistillationColumns{
+                   head_->rows(hidden_nH, TargetRows(*parts.batches()[i]).rows_M)});
              });
     });
     return columns;
@@ -54,7 +58,7 @@ class Distillation : public Objective {
                 double) const override {
     const TargetRows targets(batch);
     // The backward asks once more.
-    const auto of_teacher = [head = head_, rows_MH = columns.at(kTeacherHidden)](
+    const auto of_teacher = [head = head_, rows_MH = columns.as<DistillationColumns>().teacher_MH](
                                 int64_t begin, int64_t count, const ops::HeadColumns& of_head) {
       return head->logits(rows_MH.narrow(0, begin, count), of_head);
     };

@@ -6,6 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sigmoid.h>
 
 #include <utility>
 
@@ -18,13 +19,19 @@
 namespace danlu::train {
 namespace {
 
-using settings::LossMean, settings::RatioLevel;
+using settings::LossMean, settings::RatioGate, settings::RatioLevel;
 
 constexpr const char* kKl = "kl";
 constexpr const char* kEntropy = "entropy";
 constexpr const char* kClippedLow = "clip_ratio/low_mean";
 constexpr const char* kClippedHigh = "clip_ratio/high_mean";
 constexpr const char* kClipped = "clip_ratio/region_mean";
+constexpr const char* kHeldWeights = "cispo_clip_ratio";
+
+/// What the reference gave, where the batch has no column of it.
+struct PolicyColumns {
+  at::Tensor reference_M;  ///< log-probabilities, f64
+};
 
 class Policy : public Objective {
  public:
@@ -32,7 +39,10 @@ class Policy : public Objective {
       : settings_(settings), reference_(std::move(reference)) {}
 
   std::vector<std::string> metrics() const override {
-    std::vector<std::string> names = {kEntropy, kClippedLow, kClippedHigh, kClipped};
+    std::vector<std::string> names = {kEntropy};
+    if (settings_.gate == RatioGate::kClip)
+      names.insert(names.end(), {kClippedLow, kClippedHigh, kClipped});
+    if (settings_.gate == RatioGate::kWeight) names.emplace_back(kHeldWeights);
     if (settings_.kl > 0) names.insert(names.begin(), kKl);
     return names;
   }
@@ -60,11 +70,11 @@ class Policy : public Objective {
       of.run(parts.batches(), {.adapters = adapters},
              [&](size_t i, const at::Tensor& hidden_nH, const models::ForwardInput& input) {
                const DrawnTokens drawn(*parts.batches()[i], hidden_nH.device());
-               columns[i][kReferenceColumn] =
-                   of.stage()
-                       .token_logprobs(hidden_nH, input, drawn.rows_M, drawn.ids_M,
-                                       {.temperature = settings_.temperature})
-                       .logprobs_M.to(at::kDouble);
+               columns[i] = Columns::of(
+                   PolicyColumns{of.stage()
+                                     .token_logprobs(hidden_nH, input, drawn.rows_M, drawn.ids_M,
+                                                     {.temperature = settings_.temperature})
+                                     .logprobs_M.to(at::kDouble)});
              });
     });
     return columns;
@@ -87,18 +97,13 @@ class Policy : public Objective {
     const at::Tensor ratio_M =
         (of_tokens ? moved_M : drawn.means_of_answers(moved_M).index_select(0, drawn.answer_M))
             .exp();
-    const at::Tensor held_M =
-        settings_.ratio_limit > 0 ? at::clamp(ratio_M, {}, settings_.ratio_limit) : ratio_M;
-    const at::Tensor clipped_M =
-        at::clamp(ratio_M, 1 - settings_.clip_low, 1 + settings_.clip_high);
-    at::Tensor loss_M = -at::minimum(held_M * advantage_M, clipped_M * advantage_M);
+    at::Tensor loss_M = gated_losses(settings_, ratio_M, logprobs_M, advantage_M);
     Loss loss;
     const at::Tensor count = at::scalar_tensor(drawn.rows_M.numel(), at::kLong);
     if (settings_.kl > 0) {
-      const auto asked = columns.find(kReferenceColumn);
-      const at::Tensor reference_M = asked != columns.end()
-                                         ? device::sent(asked->second, logprobs_M.device())
-                                         : drawn.column(batch, kReferenceColumn);
+      const auto* const asked = columns.find<PolicyColumns>();
+      const at::Tensor reference_M = asked ? device::sent(asked->reference_M, logprobs_M.device())
+                                           : drawn.column(batch, kReferenceColumn);
       if (!reference_M.defined()) throw InternalError("[policy] a KL term without a reference");
       const at::Tensor distance_M = reference_M - logprobs_M;
       const at::Tensor kl_M = distance_M.exp() - distance_M - 1;
@@ -109,7 +114,8 @@ class Policy : public Objective {
     loss.metrics[kEntropy] = {found.entropies_M.to(at::kDouble).sum(), count};
     // Every rank of the context axis has the same answers.
     const int64_t answers = context.rank() == 0 ? num_answers(batch) : 0;
-    add_clipped(drawn, ratio_M.detach(), advantage_M, answers, &loss);
+    if (settings_.gate != RatioGate::kSoft)
+      add_clipped(drawn, ratio_M.detach(), advantage_M, answers, &loss);
     return loss;
   }
 
@@ -123,16 +129,21 @@ class Policy : public Objective {
   /// Shares of tokens, or of answers where the ratio is theirs.
   void add_clipped(const DrawnTokens& drawn, const at::Tensor& ratio_M,
                    const at::Tensor& advantage_M, int64_t answers, Loss* loss) const {
+    const bool is_weight = settings_.gate == RatioGate::kWeight;
+    const double highest = is_weight ? settings_.clip_high : 1 + settings_.clip_high;
     const at::Tensor low_M =
         (ratio_M < 1 - settings_.clip_low).logical_and(advantage_M < 0).to(at::kDouble);
-    const at::Tensor high_M =
-        (ratio_M > 1 + settings_.clip_high).logical_and(advantage_M > 0).to(at::kDouble);
+    const at::Tensor high_M = (ratio_M > highest).logical_and(advantage_M > 0).to(at::kDouble);
     const bool of_tokens = settings_.ratio == RatioLevel::kToken;
     const auto share = [&](const at::Tensor& clipped_M) {
       const at::Tensor sum = of_tokens ? clipped_M.sum() : drawn.part_of_means(clipped_M).sum();
       return PassMetric{sum,
                         at::scalar_tensor(of_tokens ? drawn.rows_M.numel() : answers, at::kLong)};
     };
+    if (is_weight) {
+      loss->metrics[kHeldWeights] = share(high_M);
+      return;
+    }
     loss->metrics[kClippedLow] = share(low_M);
     loss->metrics[kClippedHigh] = share(high_M);
     loss->metrics[kClipped] = share(low_M + high_M);
@@ -143,6 +154,22 @@ class Policy : public Objective {
 };
 
 }  // namespace
+
+at::Tensor gated_losses(const settings::PolicyLoss& settings, const at::Tensor& ratio_M,
+                        const at::Tensor& logprobs_M, const at::Tensor& advantage_M) {
+  if (settings.gate == RatioGate::kWeight)
+    return -at::clamp(ratio_M.detach(), {}, settings.clip_high) * advantage_M * logprobs_M;
+  if (settings.gate == RatioGate::kSoft) {
+    const at::Tensor is_positive_M = (advantage_M > 0).to(at::kDouble);
+    const at::Tensor tau_M =
+        settings.tau_negative + (settings.tau_positive - settings.tau_negative) * is_positive_M;
+    return -at::sigmoid(tau_M * (ratio_M - 1)) * (4 / tau_M) * advantage_M;
+  }
+  const at::Tensor held_M =
+      settings.ratio_limit > 0 ? at::clamp(ratio_M, {}, settings.ratio_limit) : ratio_M;
+  const at::Tensor clipped_M = at::clamp(ratio_M, 1 - settings.clip_low, 1 + settings.clip_high);
+  return -at::minimum(held_M * advantage_M, clipped_M * advantage_M);
+}
 
 std::shared_ptr<const Objective> policy_objective(
     const settings::PolicyLoss& settings, const std::shared_ptr<const FrozenModel>& reference) {

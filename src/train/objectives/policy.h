@@ -1,4 +1,4 @@
-// train/objectives/policy.h: the clipped loss of answers that were drawn and judged: GRPO and its
+// train/objectives/policy.h: the loss of answers that were drawn and judged: GRPO and its
 // relatives, PPO's policy.
 #pragma once
 #include <memory>
@@ -19,9 +19,14 @@ inline constexpr const char* kOldColumn = "old";
 /// asked before each step.
 inline constexpr const char* kReferenceColumn = "reference";
 
-/// Over answers, each a segment whose targets are its tokens: -min(ratio A, clipped ratio A) + kl
-/// k3, with k3 = exp(d) - d - 1 for d = log-probability of the reference less that of the policy.
-/// Metrics: kl, entropy, clip_ratio/low_mean, clip_ratio/high_mean, clip_ratio/region_mean.
+/// What each of M tokens adds by its ratio, as settings::RatioGate says: f64 [M] with grad.
+at::Tensor gated_losses(const settings::PolicyLoss& settings, const at::Tensor& ratio_M,
+                        const at::Tensor& logprobs_M, const at::Tensor& advantage_M);
+
+/// Over answers, each a segment whose targets are its tokens: gated_losses + kl k3, with k3 =
+/// exp(d) - d - 1 for d = log-probability of the reference less that of the policy. Metrics: kl,
+/// entropy, and of kClip clip_ratio/low_mean, clip_ratio/high_mean, clip_ratio/region_mean, of
+/// kWeight cispo_clip_ratio.
 /// Source: TRL's GRPO trainer; what the mean is over spans the whole step.
 /// reference: of the KL term; nullptr: the policy without adapters.
 std::shared_ptr<const Objective> policy_objective(

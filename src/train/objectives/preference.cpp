@@ -4,8 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <utility>
@@ -67,6 +65,19 @@ std::vector<int64_t> own_targets(const parallel::Mesh& mesh, const data::Batch& 
   return own_part(mesh, whole).targets;
 }
 
+/// What of a micro-batch the loss needs beside its log-probabilities.
+struct PreferenceColumns {
+  at::Tensor lengths_S;    ///< of answers, f64, on the host
+  at::Tensor reference_S;  ///< as reference_logprobs() gives it; undefined without a reference
+  // Where prompts are learnt: their targets that this rank of the context axis has, and how many
+  // the whole batch has.
+  std::vector<int64_t> prompts;
+  double prompt_tokens = 0;
+  /// Pairs of the whole step for each of its tokens that are kept likely. The step divides by its
+  /// pairs; this makes a mean over its tokens of that.
+  double pairs_of_token = 0;
+};
+
 using PassMetrics = std::map<std::string, PassMetric>;
 
 class Preference : public Objective {
@@ -114,33 +125,31 @@ std::vector<Columns> Preference::prepare(const ForwardPasses& passes,
                                          const std::vector<const data::Batch*>& whole) const {
   const parallel::Mesh& mesh = passes.stage().mesh();
   require_pairs(mesh, whole);
-  std::vector<Columns> columns(whole.size());
+  std::vector<PreferenceColumns> found(whole.size());
   double pairs = 0, tokens = 0;  // of chosen answers, and prompts where they are learnt
   for (size_t i = 0; i < whole.size(); ++i) {
-    columns[i]["lengths"] = answer_lengths(*whole[i]);
+    found[i].lengths_S = answer_lengths(*whole[i]);
     pairs += num_pairs(*whole[i]);
-    tokens += answers_of(columns[i]["lengths"]).chosen_P.sum().item<double>();
+    tokens += answers_of(found[i].lengths_S).chosen_P.sum().item<double>();
     if (!takes_prompts()) continue;
     std::vector<int64_t> targets = prompt_targets(*whole[i]);
-    const double learnt =
+    found[i].prompt_tokens =
         static_cast<double>(targets.size() - static_cast<size_t>(std::count(
                                                  targets.begin(), targets.end(), kIgnoreLabel)));
-    columns[i]["prompt_tokens"] = at::scalar_tensor(learnt, at::kDouble);
-    tokens += learnt;
-    columns[i]["prompts"] =
-        at::tensor(own_targets(mesh, *whole[i], std::move(targets)), at::TensorOptions(at::kLong));
+    tokens += found[i].prompt_tokens;
+    found[i].prompts = own_targets(mesh, *whole[i], std::move(targets));
   }
   if (spans_batches()) {
-    // The step divides by its pairs; this makes a mean over its tokens of that.
     const std::vector<double> of_step = sums_of_step(mesh, {pairs, tokens});
-    for (Columns& column : columns)
-      column["pairs_of_token"] = at::scalar_tensor(of_step[0] / of_step[1], at::kDouble);
+    for (PreferenceColumns& one : found) one.pairs_of_token = of_step[0] / of_step[1];
   }
   if (config_.has_reference) {
     const OwnParts parts(mesh, whole);
     const auto sums = reference_logprobs(reference_.get(), passes, parts.batches());
-    for (size_t i = 0; i < whole.size(); ++i) columns[i]["reference"] = sums[i];
+    for (size_t i = 0; i < whole.size(); ++i) found[i].reference_S = sums[i];
   }
+  std::vector<Columns> columns;
+  for (PreferenceColumns& one : found) columns.push_back(Columns::of(std::move(one)));
   return columns;
 }
 
@@ -184,17 +193,14 @@ PassMetrics Preference::figures(const Answers& sums_P, const Answers& ratios_P,
 Loss Preference::evaluate(const models::CausalLM& policy, const at::Tensor& hidden_nH,
                           const models::ForwardInput& input, const data::Batch& batch,
                           const Columns& columns, double) const {
-  std::vector<int64_t> prompts(batch.targets.size(), kIgnoreLabel);
-  if (takes_prompts()) {
-    const at::Tensor& column = columns.at("prompts");
-    const auto* first = column.data_ptr<int64_t>();
-    prompts.assign(first, first + column.numel());
-  }
-  const at::Tensor sums = segment_logprobs(policy, hidden_nH, input, batch, prompts);
+  const auto& found = columns.as<PreferenceColumns>();
+  const std::vector<int64_t> no_prompts(batch.targets.size(), kIgnoreLabel);
+  const at::Tensor sums = segment_logprobs(policy, hidden_nH, input, batch,
+                                           takes_prompts() ? found.prompts : no_prompts);
   const Answers sums_P = answers_of(sums.select(0, 0));
-  const Answers lengths_P = answers_of(device::sent(columns.at("lengths"), sums.device()));
+  const Answers lengths_P = answers_of(device::sent(found.lengths_S, sums.device()));
   Answers ratios_P = sums_P;
-  if (config_.has_reference) ratios_P = ratios_P - answers_of(columns.at("reference"));
+  if (config_.has_reference) ratios_P = ratios_P - answers_of(found.reference_S);
   const Answers scored_P = config_.averages ? ratios_P / lengths_P : ratios_P;
   at::Tensor loss = pair_losses(scored_P).sum();
   PassMetrics metrics = figures(sums_P, ratios_P, scored_P);
@@ -206,10 +212,9 @@ Loss Preference::evaluate(const models::CausalLM& policy, const at::Tensor& hidd
     at::Tensor tokens = lengths_P.chosen_P.sum(), likelihood = sums_P.chosen_P.sum();
     if (takes_prompts()) {
       likelihood = likelihood + sums.select(0, 1).sum();
-      tokens = tokens + device::sent(columns.at("prompt_tokens"), sums.device());
+      tokens = tokens + found.prompt_tokens;
     }
-    const double pairs_of_token = columns.at("pairs_of_token").item<double>();
-    loss = loss - config_.likelihood_weight * pairs_of_token * likelihood;
+    loss = loss - config_.likelihood_weight * found.pairs_of_token * likelihood;
     metrics["nll_loss"] = {-likelihood.detach(), tokens};
   }
   return loss_of_whole_segments(policy.mesh(), loss, metrics);

@@ -2,10 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <deque>
@@ -17,6 +15,15 @@
 
 namespace danlu::train {
 namespace {
+
+/// What answers are measured against.
+struct UnpairedColumns {
+  at::Tensor reference_S;  ///< as reference_logprobs() gives it
+  double drift = 0;        ///< z, of the whole step
+  /// How many answers of the whole step there are for each that was liked, and for each that was
+  /// not; 0 where one kind is not there, so that nothing lies between them.
+  double for_each_liked = 0, for_each_disliked = 0;
+};
 
 class Unpaired : public Objective {
  public:
@@ -41,10 +48,9 @@ class Unpaired : public Objective {
  private:
   /// z of the whole step, on the last stage. Collective.
   double drift(const ForwardPasses& passes, const std::vector<const data::Batch*>& whole) const;
-  /// How many answers of the whole step there are for each that was liked, and for each that was
-  /// not; zeros where one kind is not there, so that nothing lies between them. Collective.
-  at::Tensor answers_for_each(const parallel::Mesh& mesh,
-                              const std::vector<const data::Batch*>& whole) const;
+  /// Puts in how many answers of the whole step there are for each of a kind. Collective.
+  static void count_kinds(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& whole,
+                          UnpairedColumns& columns);
 
   settings::UnpairedConfig config_;
   std::shared_ptr<const FrozenModel> reference_;
@@ -70,30 +76,31 @@ double Unpaired::drift(const ForwardPasses& passes,
   return std::max(0.0, sums[0] / std::max(1.0, sums[1]));
 }
 
-at::Tensor Unpaired::answers_for_each(const parallel::Mesh& mesh,
-                                      const std::vector<const data::Batch*>& whole) const {
+void Unpaired::count_kinds(const parallel::Mesh& mesh, const std::vector<const data::Batch*>& whole,
+                           UnpairedColumns& columns) {
   std::vector<double> kinds = {0, 0};
   for (const data::Batch* batch : whole)
     for (const float liked : every_second(*batch, 0).segment_values) ++kinds[liked > 0 ? 0 : 1];
   kinds = sums_of_step(mesh, kinds);
   const double all = kinds[0] + kinds[1];
-  if (kinds[0] == 0 || kinds[1] == 0) return at::zeros({2}, at::kDouble);
-  return at::tensor({all / kinds[0], all / kinds[1]}, at::TensorOptions(at::kDouble));
+  if (kinds[0] == 0 || kinds[1] == 0) return;
+  columns.for_each_liked = all / kinds[0];
+  columns.for_each_disliked = all / kinds[1];
 }
 
 std::vector<Columns> Unpaired::prepare(const ForwardPasses& passes,
                                        const std::vector<const data::Batch*>& whole) const {
   const parallel::Mesh& mesh = passes.stage().mesh();
   require_pairs(mesh, whole);
-  const double z = drift(passes, whole);
-  const at::Tensor for_each = answers_for_each(mesh, whole);
+  UnpairedColumns of_step;
+  of_step.drift = drift(passes, whole);
+  count_kinds(mesh, whole, of_step);
   const TrainedParts parts(*this, mesh, whole);
   const auto sums = reference_logprobs(reference_.get(), passes, parts.batches());
-  std::vector<Columns> columns(whole.size());
+  std::vector<Columns> columns;
   for (size_t i = 0; i < whole.size(); ++i) {
-    columns[i]["reference"] = sums[i];
-    columns[i]["drift"] = at::scalar_tensor(z, at::kDouble);
-    columns[i]["answers_for_each"] = for_each;
+    of_step.reference_S = sums[i];
+    columns.push_back(Columns::of(of_step));
   }
   return columns;
 }
@@ -102,8 +109,9 @@ Loss Unpaired::evaluate(const models::CausalLM& policy, const at::Tensor& hidden
                         const models::ForwardInput& input, const data::Batch& batch,
                         const Columns& columns, double) const {
   const at::Tensor logps_S = segment_logprobs(policy, hidden_nH, input, batch);
-  const at::Tensor ratio_S = logps_S - columns.at("reference");
-  const double z = columns.at("drift").item<double>();
+  const auto& against = columns.as<UnpairedColumns>();
+  const at::Tensor ratio_S = logps_S - against.reference_S;
+  const double z = against.drift;
   const at::Tensor liked_S =
       device::sent(at::tensor(batch.segment_values, at::TensorOptions(at::kFloat)).to(at::kDouble),
                    logps_S.device());
@@ -114,8 +122,7 @@ Loss Unpaired::evaluate(const models::CausalLM& policy, const at::Tensor& hidden
   const at::Tensor rewards_S = config_.beta * ratio_S.detach(), shown_S = logps_S.detach();
   const at::Tensor num_liked = liked_S.sum(), num_disliked = disliked_S.sum();
   const at::Tensor all = num_liked + num_disliked;
-  const at::Tensor& for_each = columns.at("answers_for_each");
-  const double of_liked = for_each[0].item<double>(), of_disliked = for_each[1].item<double>();
+  const double of_liked = against.for_each_liked, of_disliked = against.for_each_disliked;
   const at::Tensor lead = ((of_liked * liked_S - of_disliked * disliked_S) * rewards_S).sum();
   return loss_of_whole_segments(
       policy.mesh(), losses_S.sum(),

@@ -1,5 +1,8 @@
 #include "train/rollouts/drawing_ranks.h"
 
+#include "base/interrupt.h"
+#include "parallel/agree.h"
+
 namespace danlu::train {
 
 DrawingRanks::DrawingRanks(parallel::World& world, const parallel::Mesh& mesh) : trained_(mesh) {
@@ -22,6 +25,11 @@ DrawingRanks::DrawingRanks(parallel::World& world, const parallel::Mesh& mesh) :
   drawing.data = shape.size() / shape.tensor;
   drawing.expert_dealers = shape.expert_dealers;
   own_mesh_ = std::make_unique<parallel::Mesh>(world, drawing);
+}
+
+void stop_if_asked(const DrawingRanks& ranks) {
+  const int64_t of_model = parallel::largest_of(ranks.model(), pending_interrupt());
+  if (parallel::largest_of(ranks.models(), of_model) != 0) throw RolloutStopped();
 }
 
 }  // namespace danlu::train

@@ -43,4 +43,10 @@ class DrawingRanks {
   std::unique_ptr<parallel::Mesh> own_mesh_;
 };
 
+/// A signal asked the run to stop while answers were drawn or judged, on all ranks alike. What a
+/// stream gives is as before the call, and the journal has what was drawn.
+struct RolloutStopped {};
+/// Throws RolloutStopped where a signal came to any rank. Collective over all ranks.
+void stop_if_asked(const DrawingRanks& ranks);
+
 }  // namespace danlu::train
