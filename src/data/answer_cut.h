@@ -23,4 +23,12 @@ int64_t prompt_length(const std::vector<int32_t>& labels);
 void cut_answer(const AnswerShares& shares, bool keep_prompt_end, std::vector<int32_t>* ids,
                 std::vector<int32_t>* labels);
 
+/// Cuts a conversation within `limit` tokens: its turns, a prompt with its answer each, get in
+/// order what those before them left, in the shares of shares_within; those for which nothing is
+/// left are gone. Where the last answer alone is a target, the last turn comes first. `answers`:
+/// the labels with every answer a target. REQUIRES: equal lengths. Source  LLaMA-Factory's
+/// supervised.py, MindSpeed-LLM's --neat-pack.
+void cut_turns(int64_t limit, const std::vector<int32_t>& answers, std::vector<int32_t>* ids,
+               std::vector<int32_t>* labels);
+
 }  // namespace danlu::data

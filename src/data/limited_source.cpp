@@ -97,6 +97,14 @@ void cut_sample(const LengthLimit& limit, Sample* sample) {
   if (has_answers(limit.kind)) return cut_segments(limit, sample);
   const auto size = static_cast<int64_t>(sample->ids.size());
   if (size <= limit.max_length) return;
+  if (limit.truncation == Truncation::kShares && sample->media.empty() &&
+      limit.kind == SampleKind::kTokens && sample->segments.size() <= 1 &&
+      !sample->labels_are_targets) {
+    const std::vector<int32_t> answers = sample->labels;
+    cut_turns(limit.max_length, answers, &sample->ids, &sample->labels);
+    sample->position_starts = starts_within(sample->position_starts, 0, std::ssize(sample->ids));
+    return;
+  }
   const int64_t kept = uncut_length(sample->media, limit.max_length);
   const int64_t begin = limit.truncation == Truncation::kLeft ? size - kept : 0;
   const int64_t end = begin + kept;

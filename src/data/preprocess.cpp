@@ -52,7 +52,7 @@ EncodeSettings settings_for(const PreprocessSpec& spec, const PreprocessText& te
   settings.kind = kind_of_all(plan);
   settings.append_eod = spec.append_eod;
   settings.max_length = spec.seq_length > 0 ? spec.seq_length - 1 : 0;
-  settings.truncation = spec.pack == PackMode::kNeat ? Truncation::kRight : Truncation::kDelete;
+  settings.truncation = spec.pack == PackMode::kNeat ? Truncation::kShares : Truncation::kDelete;
   if (text.load_tokenizer) settings.tokenizer = text.load_tokenizer();
   settings.sample_kind = plan[0].handler->kind();
   settings.steps = spec.steps;

@@ -8,12 +8,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/nearest_name.h"
+#include "data/answer_cut.h"
 #include "data/media_record.h"
 #include "data/readers/row_json.h"
 #include "text/media.h"
 
 namespace danlu::data {
-namespace {}  // namespace
 
 void EncodedBatch::append(size_t stream, std::span<const int32_t> sample) {
   tokens[stream].insert(tokens[stream].end(), sample.begin(), sample.end());
@@ -27,14 +27,15 @@ int64_t count_targets(std::span<const int32_t> labels) {
 }
 
 Truncation truncation_from_name(const std::string& name) {
-  static const std::vector<std::string> kNames{"delete", "left", "right", "split"};
+  static const std::vector<std::string> kNames{"delete", "left", "right", "split", "shares"};
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<Truncation>(i);
   }
   if (name == "truncation_left") return Truncation::kLeft;  // ms-swift 2.x
   const auto near = nearest_name(name, kNames);
-  throw UsageError(tr("[truncation] must be delete, left, right or split, got \"{}\"", name),
-                   near ? tr("did you mean {}?", *near) : std::string{});
+  throw UsageError(
+      tr("[truncation] must be delete, left, right, split or shares, got \"{}\"", name),
+      near ? tr("did you mean {}?", *near) : std::string{});
 }
 
 RowResult read_row(const RowHandler& handler, const Dataset& dataset, const RawRow& row,
@@ -172,6 +173,7 @@ bool RowEncoder::append_sample(Row row, const Dataset& dataset, EncodedBatch* ba
     if (settings_.append_eod) {
       pieces.ids.push_back(eod_);
       pieces.labels.push_back(eod_);
+      if (!pieces.answers.empty()) pieces.answers.push_back(eod_);
     }
   }
   int64_t targets = count_targets(pieces.labels);
@@ -236,7 +238,16 @@ bool RowEncoder::encode_conversation(const text::Conversation& conversation, con
   }
   pieces->ids = std::move(encoded.ids);
   pieces->labels = std::move(encoded.labels);
+  find_answers(*written, pieces);
   return true;
+}
+
+/// Of a conversation that is cut: where its answers are, whatever is learnt of them.
+void RowEncoder::find_answers(const text::Conversation& conversation, Pieces* pieces) const {
+  const int64_t size = std::ssize(pieces->ids) + (settings_.append_eod ? 1 : 0);
+  const bool is_cut = settings_.truncation == Truncation::kShares && settings_.max_length > 0 &&
+                      size > settings_.max_length && pieces->media.empty();
+  if (is_cut) pieces->answers = settings_.chat_encoder->encode_all_answers(conversation).labels;
 }
 
 /// Whether a row without pictures is free of their placeholders.
@@ -257,6 +268,13 @@ bool RowEncoder::cut(Pieces* pieces, RowEvent* event) const {
   event->detail = fmt::format("{} tokens", size);
   if (settings_.truncation == Truncation::kDelete || settings_.truncation == Truncation::kSplit) {
     return false;
+  }
+  if (settings_.truncation == Truncation::kShares && pieces->media.empty() &&
+      settings_.sample_kind == SampleKind::kTokens && !pieces->labels.empty()) {
+    const std::vector<int32_t> answers =
+        pieces->answers.empty() ? pieces->labels : std::move(pieces->answers);
+    cut_turns(settings_.max_length, answers, &pieces->ids, &pieces->labels);
+    return true;
   }
   const bool keeps_end = settings_.truncation == Truncation::kLeft;
   if (keeps_end && !pieces->media.empty()) {

@@ -25,8 +25,9 @@ enum class Truncation {
   kLeft,    ///< the end is kept
   kRight,   ///< the beginning is kept
   kSplit,   ///< plain text only: cut into several samples; conversations are dropped
+  kShares,  ///< prompts and answers of a conversation both, by cut_turns; others as kRight
 };
-/// "delete", "left", "right", "split". Errors: UsageError with the nearest name.
+/// "delete", "left", "right", "split", "shares". Errors: UsageError with the nearest name.
 Truncation truncation_from_name(const std::string& name);
 
 enum class EncodedKind {
@@ -159,10 +160,12 @@ class RowEncoder {
   struct Pieces {
     std::vector<int32_t> ids, labels;
     std::vector<MediaSpan> media;
+    std::vector<int32_t> answers = {};  ///< as cut_turns'; empty: the labels are
   };
   bool append_sample(Row row, const Dataset& dataset, EncodedBatch* batch, RowEvent* event) const;
   bool encode_conversation(const text::Conversation& conversation, const Dataset& dataset,
                            Pieces* pieces, RowEvent* event) const;
+  void find_answers(const text::Conversation& conversation, Pieces* pieces) const;
   bool has_no_placeholder(const std::vector<int32_t>& ids, RowEvent* event) const;
   bool cut(Pieces* pieces, RowEvent* event) const;
   bool check_vocabulary(const TokenRow& row, RowEvent* event) const;

@@ -26,7 +26,7 @@ namespace danlu::data {
 namespace {
 
 /// Raised when the same input would give other tokens than before: old caches are then not taken.
-constexpr int kContentVersion = 3;
+constexpr int kContentVersion = 4;
 
 using Clock = std::chrono::steady_clock;
 

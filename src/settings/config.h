@@ -50,7 +50,7 @@ struct DataConfig {
   double validation_ratio = 0;          ///< [0, 1)
   std::string megatron_split;           ///< "949,50,1"; only with .bin/.idx prefixes
   int64_t max_length = 0;               ///< tokens; > 0
-  std::string truncation = "delete";    ///< delete | right | left
+  std::string truncation = "delete";    ///< delete | right | left | shares
   bool share_passes =
       true;  ///< samples of a step share passes of at most max_length × batch_size tokens
   bool pack_sequences = false;  ///< packs of max_length tokens are what batch sizes count
@@ -78,11 +78,12 @@ struct DataConfig {
   bool uses_template = true;  ///< false: texts that are sorted are read as they stand
   std::filesystem::path templates_file;
   std::string system;
-  data::SelfNames names;         ///< that answers of self-cognition rows are given
-  Json template_variables;       ///< an object, or null
-  text::TrainedPart learnt;      ///< of each conversation
-  int64_t max_rows_of_all = -1;  ///< of all data sets together; -1: all
-  data::MediaFlags media;        ///< of models that read pictures
+  data::SelfNames names;               ///< that answers of self-cognition rows are given
+  Json template_variables;             ///< an object, or null
+  bool variables_are_assumed = false;  ///< by the profile: for named templates that know them
+  text::TrainedPart learnt;            ///< of each conversation
+  int64_t max_rows_of_all = -1;        ///< of all data sets together; -1: all
+  data::MediaFlags media;              ///< of models that read pictures
 };
 
 struct BatchConfig {

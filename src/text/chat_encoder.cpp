@@ -121,6 +121,11 @@ std::vector<std::string> ChatEncoder::names(const std::filesystem::path& templat
   return names;
 }
 
+EncodedConversation ChatEncoder::encode_all_answers(Conversation conversation) const {
+  for (Message& message : conversation.messages) message.train = true;
+  return encode(conversation);
+}
+
 Conversation parse_conversation(const Json& json, const std::string& origin) {
   const bool wrapped = json.is_object();
   const Json& list = wrapped ? json.value("messages", Json()) : json;
@@ -143,6 +148,7 @@ Conversation parse_conversation(const Json& json, const std::string& origin) {
         message.content = value.get<std::string>();
       } else if (key == "train" && value.is_boolean()) {
         message.train = value.get<bool>();
+        message.train_is_said = true;
       } else if (key == "content" && !value.is_null() && !value.is_array()) {
         fail(tr("\"content\" must be a string, got {}", value.type_name()));
       } else {

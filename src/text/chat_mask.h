@@ -22,9 +22,10 @@ struct ByteSpan {
 ///
 /// REQUIRES ids == tokenizer.encode(text, false); spans sorted and disjoint, at character
 /// boundaries. The tokenizer has no offsets, so borders are found by exact means, cheapest first:
-/// special tokens split the text (each occurrence in ids is one in text); between two of them the
-/// ids of the text up to the border are a prefix of the ids there; where a token straddles the
-/// border, decoding tells lengths.
+/// special tokens split the text (each occurrence in ids is one in text) and hold the blanks they
+/// take along; between two of them the ids of the text up to the border are a prefix of the ids
+/// there; where that fails, the nearest places on both sides where it holds have one token between
+/// them, or the text of those between tells. Errors: DataError where that text is another one.
 std::vector<TokenId> mask_labels(const Tokenizer& tokenizer, const SpecialIndex& special,
                                  std::string_view text, std::span<const TokenId> ids,
                                  std::span<const ByteSpan> spans);

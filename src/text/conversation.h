@@ -43,7 +43,8 @@ struct Message {
   /// `content` for Jinja templates: null beside tool calls, or a list of parts. An Alpaca row's
   /// keys "instruction" and "input" on the user message let `stanford_alpaca` choose its prompt.
   Json extra = Json::object();
-  bool train = true;  ///< false: this assistant message gets no loss
+  bool train = true;           ///< false: this assistant message gets no loss
+  bool train_is_said = false;  ///< by the row itself: then no part of a conversation outweighs it
   /// Pictures and videos, by ascending offset. Encoders pass them by: text/media.h writes the
   /// placeholders into the content before.
   std::vector<MediaPlace> media = {};
@@ -85,6 +86,8 @@ class ChatEncoder {
   /// target, its end-of-turn token included, the template's text around it not. Errors: DataError
   /// (roles out of order, no assistant message, a template that cannot render it).
   virtual EncodedConversation encode(const Conversation& conversation) const = 0;
+  /// The same ids with every answer as a target, whatever is to be learnt: where its turns part.
+  virtual EncodedConversation encode_all_answers(Conversation conversation) const;
   /// Ids up to where the assistant's answer begins. The last message must not be the assistant's.
   virtual std::vector<TokenId> encode_prompt(const Conversation& conversation) const = 0;
   /// A query and a document (text/query_and_document.h) as a model sees them that judges how well

@@ -46,6 +46,7 @@ class JinjaEncoder final : public ChatEncoder {
     }
     const jinja::Rendered full = session.render(session.messages, false);
     const std::vector<ByteSpan> spans = answer_spans(session, conversation, full);
+    tell_of_thoughts_left_out(conversation, full.text);
     EncodedConversation result;
     tokenizer_->encode_append(full.text, false, result.ids);
     result.labels = mask_labels(*tokenizer_, special_, full.text, result.ids, spans);
@@ -71,7 +72,7 @@ class JinjaEncoder final : public ChatEncoder {
  private:
   /// Another one where labels of the same template and text are other ones: part of what caches are
   /// named by.
-  static constexpr uint64_t kMaskRules = 2;
+  static constexpr uint64_t kMaskRules = 3;
   /// Below both, a template that passes a limit does so whatever it is given.
   static constexpr size_t kSmallBytes = size_t{1} << 20, kFewMessages = 1000;
 
@@ -165,6 +166,28 @@ class JinjaEncoder final : public ChatEncoder {
                                 std::move(spans));
   }
 
+  /// Says once that answers are learnt without the thoughts which the row has for them.
+  void tell_of_thoughts_left_out(const Conversation& conversation, const std::string& text) const {
+    if (thoughts_told_) return;
+    const auto is_left_out = [&](const Message& message) {
+      if (message.role != "assistant" || !message.train) return false;
+      const size_t end = message.content.rfind("</think>");
+      if (end == std::string::npos) return false;
+      std::string_view thought = std::string_view(message.content).substr(0, end);
+      if (const size_t open = thought.rfind("<think>"); open != std::string_view::npos)
+        thought.remove_prefix(open + std::string_view("<think>").size());
+      return !jinja::strip(thought).empty() &&
+             text.find(jinja::strip(thought)) == std::string::npos;
+    };
+    if (std::none_of(conversation.messages.begin(), conversation.messages.end(), is_left_out) ||
+        thoughts_told_.exchange(true))
+      return;
+    log::warning(
+        "the chat template of {} leaves the thoughts of earlier answers out: these answers are "
+        "learnt without them; --loss_scale last_round learns the last ones alone",
+        origin_);
+  }
+
   /// {% generation %} blocks say themselves what the targets are; one block per answer lets `train`
   /// choose.
   static std::vector<ByteSpan> marked_spans(const Conversation& conversation,
@@ -241,6 +264,7 @@ class JinjaEncoder final : public ChatEncoder {
   jinja::Template template_;
   std::string origin_;
   mutable std::atomic<bool> tools_told_{false};  ///< that they are left out
+  mutable std::atomic<bool> thoughts_told_{false};
   Json arguments_;
   SpecialIndex special_;
   uint64_t hash_ = 0;

@@ -1,6 +1,7 @@
 #include "text/template_encoder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -142,8 +143,9 @@ class TemplateEncoder final : public ChatEncoder {
   std::string description() const override { return origin_; }
 
   uint64_t content_hash() const override {
-    std::string content = named_.name + named_.default_system + named_.tool_format + named_.pair +
-                          named_.default_instruction;
+    std::string content = fmt::format(
+        "{}\x1f{}\x1f{}\x1f{}\x1f{}\x1f{}", named_.name, named_.default_system, named_.tool_format,
+        named_.pair, named_.default_instruction, fmt::join(named_.stop_words, "\x1f"));
     for (const TemplateSlots* slots :
          {&named_.prefix, &named_.system, &named_.user, &named_.assistant, &named_.function,
           &named_.observation, &named_.separator}) {

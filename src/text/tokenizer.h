@@ -67,6 +67,12 @@ class Tokenizer {
   virtual std::optional<std::string> id_to_token(TokenId id) const = 0;
   /// True for tokens flagged special (control tokens), false for added but ordinary ones.
   virtual bool is_special(TokenId id) const = 0;
+  /// Whether a special token takes the white space beside it along, as added tokens with lstrip and
+  /// rstrip do: no other token then holds it, and decoding does not give it back.
+  struct BlanksTaken {
+    bool before = false, after = false;
+  };
+  virtual BlanksTaken blanks_taken_by([[maybe_unused]] TokenId id) const { return {}; }
   /// False if ids that follow could still change the text of `id` ("<0xHH>" tokens, decoders that
   /// treat the end of a text apart): DecodeStream then waits. A half character at the end of
   /// decode's result is not meant here.

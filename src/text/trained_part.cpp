@@ -38,16 +38,17 @@ class TrainedPartEncoder final : public ChatEncoder {
   }
 
   EncodedConversation encode(const Conversation& conversation) const override {
-    if (part_.base == TrainedPart::Base::kAll) {
-      EncodedConversation all = inner_->encode(conversation);
-      all.labels = all.ids;
-      return all;
-    }
-    EncodedConversation encoded = part_.base == TrainedPart::Base::kLastRound
-                                      ? inner_->encode(last_round_of(conversation))
-                                      : inner_->encode(conversation);
+    using Base = TrainedPart::Base;
+    if (part_.base == Base::kAll) return encode_all(conversation);
+    EncodedConversation encoded =
+        part_.base == Base::kLastRound    ? inner_->encode(last_round_of(conversation))
+        : part_.base == Base::kLastAnswer ? inner_->encode(last_answer_of(conversation))
+                                          : inner_->encode(conversation);
     look_at_thoughts(encoded);
     return encoded;
+  }
+  EncodedConversation encode_all_answers(Conversation conversation) const override {
+    return inner_->encode_all_answers(std::move(conversation));
   }
   std::vector<TokenId> encode_prompt(const Conversation& conversation) const override {
     return inner_->encode_prompt(conversation);
@@ -74,9 +75,36 @@ class TrainedPartEncoder final : public ChatEncoder {
     for (auto message = conversation.messages.rbegin(); message != conversation.messages.rend();
          ++message) {
       if (message->role == "user") is_behind_a_question = true;
-      if (is_behind_a_question && message->role == "assistant") message->train = false;
+      if (is_behind_a_question && message->role == "assistant" && !message->train_is_said)
+        message->train = false;
     }
     return conversation;
+  }
+
+  static Conversation last_answer_of(Conversation conversation) {
+    bool is_last = true;
+    for (auto message = conversation.messages.rbegin(); message != conversation.messages.rend();
+         ++message) {
+      if (message->role != "assistant") continue;
+      if (!is_last) message->train = false;
+      is_last = false;
+    }
+    return conversation;
+  }
+
+  EncodedConversation encode_all(Conversation conversation) const {
+    bool leaves_out = false;
+    for (Message& message : conversation.messages) {
+      if (message.role != "assistant") continue;
+      message.train = message.train_is_said && !message.train;
+      leaves_out = leaves_out || message.train;
+    }
+    // The targets of this conversation are what the row wants left out of the other's.
+    EncodedConversation all =
+        leaves_out ? inner_->encode(conversation) : inner_->encode_all_answers(conversation);
+    for (size_t i = 0; i < all.ids.size(); ++i)
+      all.labels[i] = leaves_out && all.labels[i] != kIgnoreLabel ? kIgnoreLabel : all.ids[i];
+    return all;
   }
 
   /// The number of labels from `begin` on that are of an empty thought.
@@ -123,9 +151,10 @@ class TrainedPartEncoder final : public ChatEncoder {
 }  // namespace
 
 std::string TrainedPart::name() const {
-  const std::string words = base == Base::kAll         ? "all"
-                            : base == Base::kLastRound ? "last_round"
-                                                       : "default";
+  const std::string words = base == Base::kAll          ? "all"
+                            : base == Base::kLastRound  ? "last_round"
+                            : base == Base::kLastAnswer ? "last_answer"
+                                                        : "default";
   return empty_thoughts ? words : words + "+" + kIgnoreThought;
 }
 
@@ -139,8 +168,11 @@ TrainedPart trained_part_from_name(const std::string& words, const std::string& 
   const std::string base =
       part.empty_thoughts ? words : words.substr(0, words.size() - plus.size());
   if (base == "default") return part;
-  part.base = base == "all" ? TrainedPart::Base::kAll : TrainedPart::Base::kLastRound;
-  if (base == "last_round" || (base == "all" && part.empty_thoughts)) return part;
+  part.base = base == "all"           ? TrainedPart::Base::kAll
+              : base == "last_answer" ? TrainedPart::Base::kLastAnswer
+                                      : TrainedPart::Base::kLastRound;
+  if (base == "last_round" || base == "last_answer" || (base == "all" && part.empty_thoughts))
+    return part;
   for (const char* other : {"react", "hermes", "qwen", "agentflan", "alpha_umi"}) {
     if (base != other) continue;
     throw UsageError(
@@ -149,13 +181,13 @@ TrainedPart trained_part_from_name(const std::string& words, const std::string& 
         tr("\"loss\": false in a message leaves it out; last_round, all and ignore_empty_think are "
            "here"));
   }
-  const std::vector<std::string> known = {"default", "last_round", "all", kIgnoreThought};
+  const std::vector<std::string> known = {"default", "last_round", "last_answer", "all",
+                                          kIgnoreThought};
   const auto nearest = nearest_name(base, known);
-  throw UsageError(
-      tr("[{}] must be a number of at least 0 (fp16's scale), or default, last_round, all or "
-         "ignore_empty_think (what is learnt), got '{}'",
-         flag, words),
-      nearest ? tr("did you mean \"{}\"?", *nearest) : "");
+  throw UsageError(tr("[{}] must be a number of at least 0 (fp16's scale), or default, last_round, "
+                      "last_answer, all or ignore_empty_think (what is learnt), got '{}'",
+                      flag, words),
+                   nearest ? tr("did you mean \"{}\"?", *nearest) : "");
 }
 
 std::shared_ptr<const ChatEncoder> with_trained_part(std::shared_ptr<const ChatEncoder> inner,

@@ -1,4 +1,5 @@
-// text/trained_part.h: which part of a conversation a training learns, in ms-swift's words.
+// text/trained_part.h: which part of a conversation a training learns, in ms-swift's words and one
+// of LLaMA-Factory's meaning.
 #pragma once
 #include <memory>
 #include <optional>
@@ -10,13 +11,15 @@ namespace danlu::text {
 
 struct TrainedPart {
   /// kDefault: every answer, as the template and `Message::train` say; kLastRound: of these, the
-  /// ones after the last message of the user; kAll: every token.
-  enum class Base { kDefault, kLastRound, kAll };
+  /// ones after the last message of the user, and those that the row says to learn; kLastAnswer:
+  /// of these, the last message of all (what LLaMA-Factory's mask_history leaves); kAll: every
+  /// token but those of answers that the row says not to learn.
+  enum class Base { kDefault, kLastRound, kLastAnswer, kAll };
   Base base = Base::kDefault;
   bool empty_thoughts = true;  ///< false: an answer's "<think>\n\n</think>\n\n" is not learnt
 
   bool operator==(const TrainedPart&) const = default;
-  /// "default", "last_round", "all", each perhaps with "+ignore_empty_think".
+  /// "default", "last_round", "last_answer", "all", each perhaps with "+ignore_empty_think".
   std::string name() const;
 };
 

@@ -14,6 +14,9 @@ class DefaultSystemEncoder : public text::ChatEncoder {
   text::EncodedConversation encode(const text::Conversation& conversation) const override {
     return inner_->encode(completed(conversation));
   }
+  text::EncodedConversation encode_all_answers(text::Conversation conversation) const override {
+    return inner_->encode_all_answers(completed(conversation));
+  }
   std::vector<text::TokenId> encode_prompt(const text::Conversation& conversation) const override {
     return inner_->encode_prompt(completed(conversation));
   }

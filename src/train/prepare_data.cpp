@@ -19,6 +19,7 @@
 #include "settings/options/media_flags.h"
 #include "text/gguf_tokenizer.h"
 #include "text/hermes_tools.h"
+#include "text/template_file.h"
 #include "text/template_record.h"
 #include "text/trained_part.h"
 #include "train/default_system.h"
@@ -341,12 +342,21 @@ void measure_pictures(PreparedData& prepared) {
   }
 }
 
-/// A named template that knows no thoughts writes none, as was asked for by enable_thinking false.
+/// Those that were typed; what a profile assumes is for named templates, not for Jinja's.
+Json variables_for(const text::TemplateRequest& request, const settings::DataConfig& data) {
+  if (data.variables_are_assumed && !text::find_template(request.named, request.templates_file))
+    return nullptr;
+  return data.template_variables;
+}
+
+/// A named template that knows no thoughts writes none, as was asked for by enable_thinking false;
+/// nor does it where thoughts are only `assumed`.
 text::TemplateChoice template_with(const std::shared_ptr<const text::Tokenizer>& tokenizer,
-                                   const text::TemplateRequest& request, const Json& variables) {
-  const bool wants_none =
-      variables.is_object() && !variables.value("enable_thinking", /*default_value=*/true);
-  if (!wants_none) return text::choose_template(tokenizer, request, variables);
+                                   const text::TemplateRequest& request, const Json& variables,
+                                   bool assumed) {
+  const bool may_lack = assumed || (variables.is_object() &&
+                                    !variables.value("enable_thinking", /*default_value=*/true));
+  if (!may_lack) return text::choose_template(tokenizer, request, variables);
   try {
     return text::choose_template(tokenizer, request, variables);
   } catch (const UsageError&) {
@@ -380,8 +390,10 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
       .templates_file = config.data.templates_file,
       .recorded_in = text::directory_of_record(config.model.companions, config.model.adapter),
       .family_default = model.default_template};
+  const Json variables = variables_for(request, config.data);
   try {
-    text.choice = template_with(text.tokenizer, request, config.data.template_variables);
+    text.choice =
+        template_with(text.tokenizer, request, variables, config.data.variables_are_assumed);
   } catch (const ModelError& error) {
     // Only conversations need a template; whether there are any is known when rows are read.
     if (config.data.template_name != "auto" && !config.data.template_name.empty()) throw;
@@ -395,7 +407,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
                      tr("leave it out, and tools are written as the model knows them; --template "
                         "FILE.jinja writes them in a form of your own"));
   }
-  text::report_idle_arguments(*text.tokenizer, text.choice, config.data.template_variables);
+  text::report_idle_arguments(*text.tokenizer, text.choice, variables);
   if (text.choice.encoder)
     text.encoder =
         text::with_trained_part(with_default_system(text.choice.encoder, config.data.system),

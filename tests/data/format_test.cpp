@@ -251,6 +251,47 @@ TEST(Alpaca, MapKeysNameOtherColumns) {
               HasSubstr("response: no row has a column \"nowhere\""));
 }
 
+TEST(Alpaca, AMapLeavesHistorySystemAndToolsUnread) {
+  const char* row = R"({"instruction":"a","input":"b","output":"c","system":"s","tools":[],
+                        "history":[["p","q"]]})";
+  EXPECT_EQ(told(row), "system:s|user:p|assistant:q|user:a\nb|assistant:c");
+  FormatOptions options;
+  options.map_keys = {{"prompt", "instruction"}, {"response", "output"}};
+  EXPECT_EQ(told(row, options), "user:a\nb|assistant:c") << "as MindSpeed-LLM";
+  options.map_keys["history"] = "history";
+  EXPECT_EQ(told(row, options), "user:p|assistant:q|user:a\nb|assistant:c");
+  options.map_is_whole = true;
+  EXPECT_EQ(told(row, options), "user:p|assistant:q|user:a|assistant:c") << "as LLaMA-Factory";
+  options.map_keys = {{"images", "pictures"}};
+  EXPECT_EQ(told(row, options), "system:s|user:p|assistant:q|user:a\nb|assistant:c");
+}
+
+// LLaMA-Factory's own entry "webqa".
+TEST(Alpaca, AColumnThatOneRoleNamesIsNoOthers) {
+  FormatOptions options;
+  options.map_keys = {{"prompt", "input"}, {"response", "output"}};
+  EXPECT_EQ(told(R"({"input":"q","output":"a"})", options), "user:q|assistant:a");
+  options.map_keys = {{"query", "q"}, {"response", "output"}};
+  options.map_is_whole = true;
+  EXPECT_EQ(told(R"({"q":"q","output":"a","instruction":"no"})", options), "user:q|assistant:a");
+}
+
+TEST(ShareGpt, AMapLeavesSystemAndToolsUnread) {
+  FormatOptions options;
+  options.map_keys = {{"messages", "talk"}};
+  const char* row = R"({"talk":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}],
+                        "system":"s","tools":"not JSON"})";
+  EXPECT_EQ(told(row, options), "user:q|assistant:a");
+  options.map_keys["system"] = "system";
+  EXPECT_EQ(told(row, options), "system:s|user:q|assistant:a");
+}
+
+TEST(ShareGpt, ASystemMessageOutweighsTheColumn) {
+  EXPECT_EQ(told(R"({"system":"s","conversations":[{"from":"system","value":"t"},
+                {"from":"human","value":"q"},{"from":"gpt","value":"a"}]})"),
+            "system:t|user:q|assistant:a");
+}
+
 TEST(ShareGpt, MapsRolesAndFunctionCalls) {
   EXPECT_EQ(told(R"({"system":"s","conversations":[
       {"from":"human","value":"q"},
@@ -274,8 +315,8 @@ TEST(ShareGpt, DropsConversationsWhoseRolesAreOutOfOrder) {
                                 {"from":"human","value":"q"},{"from":"gpt","value":"b"}]})"),
               HasSubstr("roles out of order (message 1 is \"assistant\""));
   EXPECT_THAT(told(*handler, R"({"conversations":[{"from":"human","value":"a"},
-                                {"from":"human","value":"q"}]})"),
-              HasSubstr("roles out of order (message 2 is \"user\""));
+                                {"from":"gpt","value":"b"},{"from":"system","value":"q"}]})"),
+              HasSubstr("roles out of order (message 3 is \"system\""));
   EXPECT_EQ(told(*handler, R"({"conversations":[{"from":"human","value":"q"}]})"),
             "the last message is not an answer (got \"user\")");
   EXPECT_EQ(told(*handler, R"({"conversations":[]})"), "no messages");
@@ -305,6 +346,35 @@ TEST(Messages, KeepToolCallsAndLossMarks) {
       {"role":"assistant","content":"b","weight":0}]})"),
             "user:q|assistant:[{\"id\":\"1\"}]|tool:r|assistant:a(no loss)|user:xy|assistant:b(no "
             "loss)");
+}
+
+// The samples of ms-swift's page on agents.
+TEST(Messages, NeighboursOfOneRoleAreOneMessage) {
+  EXPECT_EQ(
+      told(R"({"messages":[{"role":"user","content":"q"},
+      {"role":"tool_call","content":"{\"name\":\"f\",\"arguments\":1}"},
+      {"role":"tool_call","content":"{\"name\":\"g\",\"arguments\":2}"},
+      {"role":"tool_response","content":"x"},{"role":"tool_response","content":"y"},
+      {"role":"assistant","content":"a"}]})"),
+      R"(user:q|assistant:[{"type":"function","function":{"name":"f","arguments":1}},)"
+      R"({"type":"function","function":{"name":"g","arguments":2}}]|tool:x|tool:y|assistant:a)");
+  EXPECT_EQ(told(R"({"messages":[{"role":"user","content":"q"},{"role":"user","content":"r"},
+      {"role":"assistant","content":"<think>t</think>","loss":false},
+      {"role":"tool_call","content":"{\"name\":\"f\",\"arguments\":1}","loss":false},
+      {"role":"tool","content":"x"},{"role":"assistant","content":"a"},
+      {"role":"assistant","content":"b"}]})"),
+            R"(user:qr|assistant:<think>t</think>[{"type":"function","function":{"name":"f",)"
+            R"("arguments":1}}](no loss)|tool:x|assistant:ab)");
+}
+
+TEST(Messages, NeighboursThatOneMessageCannotSayAreRefused) {
+  EXPECT_EQ(told(R"({"messages":[{"role":"user","content":"q"},
+      {"role":"assistant","content":"a","loss":false},{"role":"assistant","content":"b"}]})"),
+            "messages of one turn differ in \"loss\" (message 2)");
+  EXPECT_THAT(told(R"({"messages":[{"role":"user","content":"q"},
+      {"role":"tool_call","content":"{\"name\":\"f\",\"arguments\":1}"},
+      {"role":"assistant","content":"behind"}]})"),
+              HasSubstr("roles out of order (message 3"));
 }
 
 TEST(Messages, RefuseContentThatIsNotText) {

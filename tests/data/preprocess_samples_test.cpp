@@ -231,6 +231,43 @@ TEST(OpenOrBuildSamples, CutsAtTheEndAskedForAndDropsWhatLosesItsTargets) {
               HasSubstr("no token carries loss after truncation"));
 }
 
+/// What is left of rows within `limit` tokens, each turn's prompt and answer in shares.
+std::string cut_in_shares(const std::string& row, int64_t limit) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", row);
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
+  spec.max_length = limit;
+  spec.truncation = Truncation::kShares;
+  const Sample sample = open_or_build_samples(spec).train->get(0);
+  std::string text;
+  for (size_t i = 0; i < sample.ids.size(); ++i) {
+    const std::string token =
+        sample.ids[i] == 2 ? "." : std::string(1, static_cast<char>(sample.ids[i] - 10));
+    text += sample.labels[i] == kIgnoreLabel ? token : "[" + token + "]";
+  }
+  return text;
+}
+
+// LLaMA-Factory's infer_seqlen: what is shorter than half of the limit stays whole.
+TEST(OpenOrBuildSamples, PromptsGiveWayToAnswersInShares) {
+  EXPECT_EQ(cut_in_shares(R"({"instruction":"qqqqqqqqqqqqqqqq","input":"","output":"rs"})", 8),
+            "uqqqq[r][s][.]");
+  EXPECT_EQ(cut_in_shares(R"({"instruction":"q","input":"","output":"rrrrrrrrrrrrrrrr"})", 8),
+            "uqa[r][r][r][r][r]");
+  // 10 and 10 of 8: 4 each.
+  EXPECT_EQ(cut_in_shares(R"({"instruction":"qqqqqqqq","input":"","output":"rrrrrrrrr"})", 8),
+            "uqqq[r][r][r][r]");
+  const auto turns = [](const std::string& loss) {
+    return R"({"messages":[{"role":"user","content":"qq"},{"role":"assistant","content":"r")" +
+           loss +
+           R"(},{"role":"user","content":"xxxxxxxxxxxx"},{"role":"assistant","content":"z"}]})";
+  };
+  // 4 and 2 of 10, then 14 and 2 of the 4 that are left: int(4 * 2 / 16) is 0.
+  EXPECT_EQ(cut_in_shares(turns(""), 10), "uqqa[r][.]uxxx");
+  // Where the last answer alone is learnt, it is the first to get its share.
+  EXPECT_EQ(cut_in_shares(turns(R"(,"loss":false)"), 10), "uxxxxxxx[z][.]");
+}
+
 TEST(OpenOrBuildSamples, TextsEndWithEosAndCanBeSplit) {
   const TestDirectory directory;
   directory.write("a.txt", "abcdefg\nhi\n");

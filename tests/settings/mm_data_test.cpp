@@ -74,7 +74,7 @@ TEST(MmData, HonoursEveryKeyOfTheTable) {
   };
   EXPECT_EQ(value(std::string(kBasic) + "dataset", "a.json,b.json", "dataset"), "a.json,b.json");
   EXPECT_EQ(value(std::string(kBasic) + "max_samples", 7, "max_total_samples"), "7");
-  EXPECT_EQ(value(std::string(kBasic) + "mask_history", true, "loss_scale"), "last_round");
+  EXPECT_EQ(value(std::string(kBasic) + "mask_history", true, "loss_scale"), "last_answer");
   EXPECT_EQ(value(std::string(kBasic) + "train_on_prompt", true, "loss_scale"), "all");
   EXPECT_EQ(value(std::string(kBasic) + "overwrite_cache", true, "overwrite_cache"), "true");
   EXPECT_EQ(value(std::string(kBasic) + "val_dataset", "v.json", "val_dataset"), "v.json");

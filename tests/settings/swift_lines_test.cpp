@@ -38,7 +38,7 @@ TEST_F(TrainOptions, PartsThatAreLearntGoByLlamaFactorysSwitchesToo) {
     return with("sft", line).data.learnt;
   };
   EXPECT_EQ(learnt({"--train_on_prompt", "true"}), learnt({"--loss_scale", "all"}));
-  EXPECT_EQ(learnt({"--mask_history", "true"}), learnt({"--loss_scale", "last_round"}));
+  EXPECT_EQ(learnt({"--mask_history", "true"}), learnt({"--loss_scale", "last_answer"}));
   EXPECT_EQ(learnt({"--mask_history", "false"}), text::TrainedPart());
   EXPECT_THAT(refusal("sft", {"--mask_history", "true", "--train_on_prompt", "true"}),
               HasSubstr("both say what is learnt"));
@@ -50,6 +50,14 @@ TEST_F(TrainOptions, ThinkingIsAVariableOfTheTemplate) {
   EXPECT_TRUE(with("sft", {}).data.template_variables.is_null());
   EXPECT_EQ(with("sft", {"--enable_thinking", "false"}).data.template_variables,
             (Json{{"enable_thinking", false}}));
+  // LLaMA-Factory's lines have thoughts unless they say otherwise, where the template knows them.
+  const auto line = with("sft", {"--finetuning_type", "lora"}).data;
+  EXPECT_TRUE(line.variables_are_assumed);
+  EXPECT_EQ(line.template_variables, (Json{{"enable_thinking", true}}));
+  const auto without =
+      with("sft", {"--finetuning_type", "lora", "--enable_thinking", "false"}).data;
+  EXPECT_FALSE(without.variables_are_assumed);
+  EXPECT_EQ(without.template_variables, (Json{{"enable_thinking", false}}));
 }
 
 TEST_F(TrainOptions, TheLastSamplesAreLeftOutWhereThatIsAskedFor) {

@@ -204,6 +204,28 @@ TEST(ChatEncoder, HistoryThatIsRewrittenKeepsItsOwnSpans) {
       "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>[</think>so<|im_end|>]\n");
 }
 
+TEST(ChatEncoder, ThoughtsThatTheTemplateLeavesOutAreToldOnce) {
+  // Like Qwen3: earlier thoughts go.
+  const std::string t =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and not "
+      "loop.last %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}"
+      "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const auto said = [&](std::initializer_list<const char*> contents, bool learns_first) {
+    const auto encoder = ChatEncoder::create(chatml_tokenizer(t), "");
+    Conversation c = talk(contents);
+    c.messages[1].train = learns_first;
+    testing::internal::CaptureStderr();
+    encoder->encode(c);
+    encoder->encode(c);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string told = said({"a", "<think>why</think>b", "c", "<think>how</think>d"}, true);
+  EXPECT_THAT(told, HasSubstr("leaves the thoughts of earlier answers out"));
+  EXPECT_EQ(told.find("leaves the thoughts"), told.rfind("leaves the thoughts"));
+  EXPECT_EQ(said({"a", "<think>why</think>b", "c", "d"}, false), "");
+  EXPECT_EQ(said({"a", "<think>\n</think>b", "c", "<think>how</think>d"}, true), "");
+}
+
 TEST(ChatEncoder, SystemTextMovedToTheLastTurnDoesNotConfuseEarlierSpans) {
   // Like Mistral-Nemo.
   const std::string t =

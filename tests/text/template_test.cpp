@@ -125,6 +125,22 @@ TEST(NamedTemplates, DefaultSystemTextsStandInWhenNoneIsGiven) {
   EXPECT_THAT(encoded("chatml_de", two_turns("")), HasSubstr("Du bist ein freundlicher"));
 }
 
+// With replace_eos the first stop word ends every answer: labels of caches depend on it.
+TEST(NamedTemplates, StopWordsArePartOfWhatCachesAreNamedBy) {
+  const auto hash = [](const std::string& keys) {
+    const std::string file = ::testing::TempDir() + "/stop_words_test.json";
+    write_file_atomic(file, R"([{"name": "mine", "format_user": ["{{content}}"], )" + keys + "}]");
+    return ChatEncoder::create(rich_tokenizer(), "mine", file)->content_hash();
+  };
+  const std::string tail = R"(, "replace_eos": true)";
+  EXPECT_NE(hash(R"("stop_words": ["<|im_end|>"])" + tail),
+            hash(R"("stop_words": ["<|eot_id|>"])" + tail));
+  EXPECT_NE(hash(R"("stop_words": ["<|im_end|>"])"),
+            hash(R"("stop_words": ["<|im_end|>", "<|eot_id|>"])"));
+  EXPECT_NE(hash(R"("default_system": "a")"),
+            hash(R"("default_system": "", "format_prefix": ["a"])"));
+}
+
 TEST(NamedTemplates, AllMindSpeedNamesAreThere) {
   const std::vector<std::string> names = ChatEncoder::names();
   for (const char* name :

@@ -85,6 +85,48 @@ TEST(TrainedPart, EveryMessageBehindTheLastQuestionIsOfTheLastRound) {
   EXPECT_EQ(text, "call<|im_end|>end<|im_end|>");
 }
 
+/// What `words` leave of three rounds; the row says of each answer, in turn: + learn it, - do not.
+std::string learnt_where(const std::string& words, const std::string& said) {
+  const auto tokenizer = std::make_shared<FakeTokenizer>(
+      std::vector<std::string>{"<|end|>"}, std::vector<std::string>{},
+      "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<|end|>{% endif %}"
+      "{% endfor %}",
+      "<|end|>");
+  Conversation c;
+  for (size_t i = 0; i < said.size(); ++i) {
+    c.messages.push_back({.role = "user", .content = "q"});
+    c.messages.push_back({.role = "assistant",
+                          .content = std::string(1, static_cast<char>('A' + i)),
+                          .train = said[i] != '-',
+                          .train_is_said = said[i] != ' '});
+  }
+  const auto encoder = with_trained_part(ChatEncoder::create(tokenizer, ""), tokenizer,
+                                         trained_part_from_name(words, "loss_scale"));
+  std::string text;
+  for (const TokenId label : encoder->encode(c).labels)
+    if (label != kIgnoreLabel) text += tokenizer->decode(std::vector{label}, false);
+  EXPECT_THAT(encoder->encode_all_answers(c).labels,
+              ::testing::ElementsAre(kIgnoreLabel, 'A', 256, kIgnoreLabel, 'B', 256, kIgnoreLabel,
+                                     'C', 256));
+  return text;
+}
+
+TEST(TrainedPart, WhatTheRowSaysOutweighsThePart) {
+  EXPECT_EQ(learnt_where("default", " - "), "A<|end|>C<|end|>");
+  EXPECT_EQ(learnt_where("all", " - "), "qA<|end|>qqC<|end|>");
+  EXPECT_EQ(learnt_where("all", "   "), "qA<|end|>qB<|end|>qC<|end|>");
+  EXPECT_EQ(learnt_where("last_round", "   "), "C<|end|>");
+  EXPECT_EQ(learnt_where("last_round", "+ -"), "A<|end|>");
+}
+
+// LLaMA-Factory's mask_history masks all pairs but the last, calls behind the last question too.
+TEST(TrainedPart, TheLastAnswerIsTheLastMessageAlone) {
+  EXPECT_EQ(learnt_where("last_answer", "+  "), "C<|end|>");
+  EXPECT_EQ(learnt_where("last_answer", "  -"), "");
+  EXPECT_EQ(trained_part_from_name("last_answer+ignore_empty_think", "x").name(),
+            "last_answer+ignore_empty_think");
+}
+
 TEST(TrainedPart, IsPartOfWhatCachesAreNamedBy) {
   const auto tokenizer = std::make_shared<FakeTokenizer>(std::vector<std::string>{"<|im_end|>"},
                                                          std::vector<std::string>{}, kThinking);

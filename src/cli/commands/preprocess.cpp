@@ -112,8 +112,8 @@ std::vector<OptionSpec> text_options() {
        .group = group},
       {.name = "loss_scale",
        .default_text = "default",
-       .help = "what is learnt, in ms-swift's words: default, last_round, all, each with "
-               "+ignore_empty_think",
+       .help = "what is learnt, in ms-swift's words: default, last_round, all, or "
+               "last_answer, each with +ignore_empty_think",
        .group = group},
       {.name = "append_eod",
        .type = OptionType::kBool,

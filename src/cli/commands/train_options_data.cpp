@@ -58,10 +58,10 @@ std::vector<OptionSpec> options_of_rows() {
        .group = data},
       {.name = "truncation",
        .default_text = "delete",
-       .help =
-           "samples that are too long: dropped and counted, or cut at this end; split: of pretrain",
+       .help = "samples that are too long: dropped and counted, cut at this end, or the prompt and "
+               "the answer of each turn in shares; split: of pretrain",
        .aliases = {"truncation_strategy"},
-       .choices = {"delete", "right", "left", "truncation_left", "split"},
+       .choices = {"delete", "right", "left", "shares", "truncation_left", "split"},
        .group = data},
       {.name = "packing",
        .type = OptionType::kBool,
@@ -244,7 +244,7 @@ std::vector<OptionSpec> options_of_rows() {
        .group = text},
       {.name = "mask_history",
        .type = OptionType::kBool,
-       .help = "LLaMA-Factory's name of --loss_scale last_round",
+       .help = "LLaMA-Factory's name of --loss_scale last_answer",
        .group = text},
       {.name = "enable_thinking",
        .type = OptionType::kBool,

@@ -242,7 +242,7 @@ std::vector<OptionSpec> precision_options() {
       {.name = "loss_scale",
        .default_text = "0",
        .help = "fp16: fixed scale (0: dynamic); or what is learnt, in ms-swift's words: default, "
-               "last_round, all, each with +ignore_empty_think",
+               "last_round, all, or last_answer, each with +ignore_empty_think",
        .group = precision},
       {.name = "initial_loss_scale",
        .type = OptionType::kFloat,

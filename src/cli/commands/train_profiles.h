@@ -184,7 +184,7 @@ inline OptionProfile llamafactory_profile() {
           .system = "LLaMA-Factory",
           .values = {{"tuner", "lora"},
                      {"max_length", "2048"},
-                     {"truncation", "right"},
+                     {"truncation", "shares"},
                      {"val_ratio", "0"},
                      {"lora_rank", "8"},
                      {"lora_alpha", "= 2 * lora_rank"},

@@ -71,6 +71,18 @@ std::string mapped(const Json& map_keys, const std::string& role, const std::str
   return found->get<std::string>();
 }
 
+std::string unmapped(const FormatOptions& options, const std::string& role,
+                     const std::string& standard) {
+  bool names_texts = false;
+  for (const auto& [other, column] : options.map_keys.items()) {
+    if (other == "images" || other == "videos" || other == "tags") continue;
+    names_texts = true;
+    if (other != role && column == standard) return "";
+  }
+  const bool is_extra = role == "system" || role == "history" || role == "tools";
+  return names_texts && (options.map_is_whole || is_extra) ? "" : standard;
+}
+
 void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
                     const std::string& what) {
   if (!map_keys.is_object()) {

@@ -36,6 +36,11 @@ struct FirstRows {
 /// UsageError if it is no name.
 std::string mapped(const Json& map_keys, const std::string& role, const std::string& fallback);
 
+/// The column of a role that is not mapped: `standard`, unless the map leaves it out (see
+/// FormatOptions::map_is_whole) or gives that column to another role; then "".
+std::string unmapped(const FormatOptions& options, const std::string& role,
+                     const std::string& standard);
+
 /// Errors: UsageError if `map_keys` is no object, or has a role that is none of `roles`.
 void check_map_keys(const Json& map_keys, const std::vector<std::string>& roles,
                     const std::string& what);

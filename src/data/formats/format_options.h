@@ -16,6 +16,9 @@ struct FormatOptions {
   std::string handler_name = {};
   /// MindSpeed's role -> column map, e.g. {"prompt":"instruction","tags":{"role_tag":"from"}}.
   Json map_keys = Json::object();
+  /// The map names every column that is to be read, as dataset_info.json does: a role that it
+  /// leaves out has none. Of another map that holds for system, history and tools alone.
+  bool map_is_whole = false;
   /// Where that map stands, for errors. Not part of to_json().
   std::string map_keys_from = "map_keys";
   /// ms-swift's column -> standard name map, e.g. {"question":"query"}: columns are renamed first.
@@ -47,6 +50,7 @@ struct FormatOptions {
               {"map_keys", map_keys},
               {"columns", columns},
               {"json_keys", json_keys}};
+    if (map_is_whole) json["map_is_whole"] = true;
     if (!names.empty()) json["names"] = names.to_json();
     return json;
   }

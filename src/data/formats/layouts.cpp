@@ -9,14 +9,16 @@
 
 namespace danlu::data {
 
-std::unique_ptr<RowHandler> alpaca_layout(const FirstRows& first, const FormatOptions& options) {
+std::unique_ptr<RowHandler> alpaca_layout(const FirstRows& first, const FormatOptions& options,
+                                          const std::string& response) {
   const Json& map_keys = options.map_keys;
   check_map_keys(map_keys,
                  {"prompt", "query", "response", "system", "history", "tools", "images", "videos"},
                  options.map_keys_from);
   PairColumns columns;
   const auto set = [&](std::string* column, const char* role, const char* standard, bool needed) {
-    *column = mapped(map_keys, role, first.names.actual(standard));
+    *column = mapped(map_keys, role, unmapped(options, role, first.names.actual(standard)));
+    if (standard == std::string_view("output") && !response.empty()) *column = response;
     const bool is_there = std::any_of(first.rows.begin(), first.rows.end(), [&](const Json& row) {
       return row.is_object() && row.contains(*column);
     });
@@ -30,7 +32,7 @@ std::unique_ptr<RowHandler> alpaca_layout(const FirstRows& first, const FormatOp
     }
     columns.unseen.insert(*column);
   };
-  set(&columns.prompt, "prompt", "instruction", true);
+  set(&columns.prompt, "prompt", "instruction", !map_keys.contains("query"));
   set(&columns.query, "query", "input", false);
   set(&columns.response, "response", "output", !options.answers_optional);
   columns.answers_optional = options.answers_optional;
@@ -106,8 +108,8 @@ MessageTags message_tags(const FirstRows& first, const FormatOptions& options,
   tags.answers_optional = options.answers_optional;
   tags.reads_media = options.reads_media;
   tags.messages = mapped(map_keys, "messages", column);
-  tags.system = mapped(map_keys, "system", first.names.actual("system"));
-  tags.tools = mapped(map_keys, "tools", first.names.actual("tools"));
+  for (const auto& [role, name] : {std::pair{"system", &tags.system}, {"tools", &tags.tools}})
+    *name = mapped(map_keys, role, unmapped(options, role, first.names.actual(role)));
   const bool says_role =
       sample.contains("role") || (sample.empty() && wanted == RowFormat::kMessages);
   tags.role = mapped(tags_json, "role_tag", says_role ? "role" : "from");

@@ -11,7 +11,9 @@
 namespace danlu::data {
 
 /// Errors of all: UsageError (a malformed map), DataError (a mapped column that no row has).
-std::unique_ptr<RowHandler> alpaca_layout(const FirstRows& first, const FormatOptions& options);
+/// `response`: the column of the answers, whatever the map says; "" asks it.
+std::unique_ptr<RowHandler> alpaca_layout(const FirstRows& first, const FormatOptions& options,
+                                          const std::string& response = "");
 
 /// `response`: the column of the answers, "" looks for it. Null if rows have no such columns,
 /// unless they are `required`.

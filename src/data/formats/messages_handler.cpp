@@ -74,7 +74,8 @@ class MessagesHandler : public RowHandler {
     RowProblem problem;
     text::Conversation conversation;
     if (!read_tools(row, tags_.tools, &conversation.tools, &problem)) return problem;
-    if (const Json* system = find_value(row, tags_.system); system && system->is_string()) {
+    const Json* system = begins_with_system(*list) ? nullptr : find_value(row, tags_.system);
+    if (system && system->is_string()) {
       const std::string& content = system->get_ref<const std::string&>();
       if (!content.empty()) conversation.messages.push_back({"system", content});
     }
@@ -82,12 +83,59 @@ class MessagesHandler : public RowHandler {
       if (!add_message(message, &conversation.messages, &problem)) return problem;
     }
     if (tags_.answers_optional) drop_empty_answer(&conversation.messages);
+    if (!join_neighbours(&conversation.messages, &problem)) return problem;
     if (is_lone_answer(conversation)) {
       // ms-swift's way to write a pre-training text.
       return Row(TextRow{{conversation.messages.back().content}});
     }
     if (!check_order(conversation.messages, &problem)) return problem;
     return Row(std::move(conversation));
+  }
+
+  /// A system message in the list counts, not the column beside it.
+  bool begins_with_system(const Json& list) const {
+    if (list.empty() || !list[0].is_object()) return false;
+    const Json* role = find_value(list[0], tags_.role);
+    return role && role->is_string() && speaker_of(role->get<std::string>()) == Speaker::kSystem;
+  }
+
+  /// One message of each run of questions, and of each run of answers and calls, as ms-swift makes
+  /// of them. What a joined message could not say is left for check_order to refuse.
+  static bool join_neighbours(std::vector<text::Message>* messages, RowProblem* problem) {
+    std::vector<text::Message> joined;
+    joined.reserve(messages->size());
+    for (text::Message& message : *messages) {
+      if (joined.empty() || !can_join(joined.back(), message)) {
+        joined.push_back(std::move(message));
+        continue;
+      }
+      text::Message& whole = joined.back();
+      if (whole.train != message.train) {
+        *problem = {"messages of one turn differ in \"loss\"",
+                    fmt::format("message {}", joined.size())};
+        return false;
+      }
+      for (text::MediaPlace& place : message.media) {
+        place.offset += whole.content.size();
+        whole.media.push_back(std::move(place));
+      }
+      whole.content += message.content;
+      whole.train_is_said = whole.train_is_said || message.train_is_said;
+      for (Json& call : message.extra["tool_calls"])
+        whole.extra["tool_calls"].push_back(std::move(call));
+    }
+    *messages = std::move(joined);
+    return true;
+  }
+
+  /// Text behind calls would stand before them, and of other keys a message has one each.
+  static bool can_join(const text::Message& first, const text::Message& second) {
+    if (first.role != second.role || (first.role != "user" && first.role != "assistant"))
+      return false;
+    const size_t calls = second.extra.contains("tool_calls") ? 1 : 0;
+    if (second.extra.size() > calls || first.extra.contains("content")) return false;
+    if (calls > 0 && !second.extra["tool_calls"].is_array()) return false;
+    return !first.extra.contains("tool_calls") || second.content.empty();
   }
 
   static bool is_lone_answer(const text::Conversation& conversation) {
@@ -168,9 +216,11 @@ class MessagesHandler : public RowHandler {
   void copy_extra(const Json& message, Speaker speaker, text::Message* result) const {
     if (const Json* loss = find_value(message, "loss"); loss && loss->is_boolean()) {
       result->train = loss->get<bool>();
+      result->train_is_said = true;
     }
     if (const Json* weight = find_value(message, "weight"); weight && weight->is_number()) {
       result->train = weight->get<double>() != 0;
+      result->train_is_said = true;
     }
     if (format_ == RowFormat::kShareGpt) return;
     for (const auto& [key, value] : message.items()) {

@@ -84,9 +84,7 @@ std::shared_ptr<const RowHandler> instruction_rows(const FirstRows& first,
   if (is_messages(wanted) || (!wanted && !messages_column(first).empty()))
     return messages_layout(first, options, wanted);
   if (wanted == RowFormat::kAlpaca || (!wanted && has_instructions(first))) {
-    FormatOptions with_answer = options;
-    if (!response.empty()) with_answer.map_keys["response"] = response;
-    return alpaca_layout(first, with_answer);
+    return alpaca_layout(first, options, response);
   }
   return query_response_layout(first, true, options.answers_optional, response);
 }

@@ -164,7 +164,10 @@ bool list_glob(const std::string& pattern, Dataset* dataset) {
 FormatOptions merge_formats(const FormatOptions& user, const FormatOptions& info) {
   FormatOptions merged = info;
   if (!user.handler_name.empty()) merged.handler_name = user.handler_name;
-  if (!user.map_keys.empty()) merged.map_keys = user.map_keys;
+  if (!user.map_keys.empty()) {
+    merged.map_keys = user.map_keys;
+    merged.map_is_whole = user.map_is_whole;
+  }
   if (!user.columns.empty()) merged.columns = user.columns;
   if (!user.json_keys.empty()) merged.json_keys = user.json_keys;
   merged.answers_optional = user.answers_optional;

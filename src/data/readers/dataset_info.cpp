@@ -53,6 +53,7 @@ FormatOptions format_of(const Json& entry) {
   const std::string formatting = json_get<std::string>(entry, "formatting").value_or("alpaca");
   format.map_keys = json_get<Json>(entry, "columns").value_or(Json::object());
   if (const auto tags = json_get<Json>(entry, "tags")) format.map_keys["tags"] = *tags;
+  format.map_is_whole = entry.contains("columns");
   format.ranking = json_get<bool>(entry, "ranking").value_or(false);
   if (formatting == "alpaca" && !format.ranking && format.map_keys.contains("prompt") &&
       !format.map_keys.contains("response") && !format.map_keys.contains("query") &&

@@ -144,6 +144,10 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   read_names(options, "model_author", data.names.chinese_author, data.names.english_author);
   if (options.has_value("enable_thinking"))
     data.template_variables = Json{{"enable_thinking", options.get_bool("enable_thinking")}};
+  // LLaMA-Factory's default: an answer without a thought learns the empty one.
+  data.variables_are_assumed =
+      data.template_variables.is_null() && options.profile().name == "llamafactory";
+  if (data.variables_are_assumed) data.template_variables = Json{{"enable_thinking", true}};
   return data;
 }
 

@@ -24,7 +24,7 @@ std::optional<double> number_in(const std::string& text) {
 std::string learnt_by_switch(const Options& options) {
   std::string learnt, flag;
   for (const auto& [name, part] :
-       {std::pair{"train_on_prompt", "all"}, std::pair{"mask_history", "last_round"}}) {
+       {std::pair{"train_on_prompt", "all"}, std::pair{"mask_history", "last_answer"}}) {
     if (!options.get_bool_or(name, false)) continue;
     const std::string given = options.given_as(name);
     const std::string other = !flag.empty() ? flag

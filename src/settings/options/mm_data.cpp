@@ -66,7 +66,7 @@ const KeyRules& basic_rules() {
       {"dataset", Fate::kOption, "dataset"},
       {"cache_dir", Fate::kOption, "cache_dir"},
       {"train_on_prompt", Fate::kOption, "loss_scale=all"},
-      {"mask_history", Fate::kOption, "loss_scale=last_round"},
+      {"mask_history", Fate::kOption, "loss_scale=last_answer"},
       {"preprocessing_batch_size", Fate::kNothing},
       {"preprocessing_num_workers", Fate::kOption, "workers"},
       {"max_samples", Fate::kOption, "max_total_samples"},

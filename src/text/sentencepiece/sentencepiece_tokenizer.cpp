@@ -127,6 +127,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return std::string(piece(id));
   }
   bool is_special(TokenId id) const override { return added_.is_special(id) || is_control(id); }
+  BlanksTaken blanks_taken_by(TokenId id) const override { return added_.blanks_taken_by(id); }
   bool is_text_final_after(TokenId id) const override {
     return !is_piece(id) || pieces_.type(id) != PieceType::kByte;
   }

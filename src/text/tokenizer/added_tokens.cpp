@@ -8,8 +8,6 @@
 
 namespace danlu::text {
 
-namespace {
-
 size_t space_before(std::string_view text, size_t at) {
   while (at > 0) {
     const size_t previous = previous_char(text, at);
@@ -27,6 +25,8 @@ size_t space_after(std::string_view text, size_t at) {
   }
   return at;
 }
+
+namespace {
 
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
   if (begin > 0 && (char_class(decode_utf8(text, previous_char(text, begin)).value) & kWord)) {
@@ -134,6 +134,13 @@ const AddedToken* AddedTokens::by_id(TokenId id) const {
 bool AddedTokens::is_special(TokenId id) const {
   const AddedToken* token = by_id(id);
   return token && token->special;
+}
+
+Tokenizer::BlanksTaken AddedTokens::blanks_taken_by(TokenId id) const {
+  const AddedToken* token = by_id(id);
+  // In normalized text a blank may be another character: nothing is promised there.
+  if (!token || token->normalized) return {};
+  return {token->lstrip, token->rstrip};
 }
 
 void AddedTokens::split(std::string_view text, bool raw,

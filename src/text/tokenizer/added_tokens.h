@@ -23,6 +23,11 @@ struct AddedToken {
   bool special = false;
 };
 
+/// Where the white space that ends at text[at], or begins there, begins or ends. REQUIRES: valid
+/// UTF-8, `at` between characters.
+size_t space_before(std::string_view text, size_t at);
+size_t space_after(std::string_view text, size_t at);
+
 /// As tokenizer.json spells it.
 Json json_of(const AddedToken& token);
 
@@ -64,6 +69,7 @@ class AddedTokens {
   const AddedToken* by_content(std::string_view content) const;
   const AddedToken* by_id(TokenId id) const;
   bool is_special(TokenId id) const;
+  Tokenizer::BlanksTaken blanks_taken_by(TokenId id) const;
 
   /// Cuts `text`: calls on_text(stretch, begin) for text between tokens, on_token(id) for tokens.
   /// raw: search for the tokens with normalized == false, else for the others.

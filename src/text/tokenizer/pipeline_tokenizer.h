@@ -46,6 +46,9 @@ class PipelineTokenizer final : public Tokenizer {
   std::optional<TokenId> token_to_id(std::string_view token) const override;
   std::optional<std::string> id_to_token(TokenId id) const override;
   bool is_special(TokenId id) const override { return pipeline_.added.is_special(id); }
+  BlanksTaken blanks_taken_by(TokenId id) const override {
+    return pipeline_.added.blanks_taken_by(id);
+  }
   bool is_text_final_after(TokenId id) const override;
 
  private:
