@@ -12,6 +12,7 @@ namespace danlu::http {
 namespace {
 
 constexpr double kLingerS = 2;
+constexpr const char* kComment = ":\n\n";  ///< of a stream of events
 
 std::chrono::steady_clock::duration duration_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -94,6 +95,10 @@ void Connection::on_reading_deadline() {
 
 void Connection::read_more() {
   if (is_reading_ || is_over_) return;
+  if (client_is_done_) {
+    if (phase_ != Phase::kAnswering) cut();
+    return;
+  }
   // Requests that come before their time wait in the system.
   if (phase_ == Phase::kAnswering && reader_.buffered_bytes() >= input_.size()) return;
   is_reading_ = true;
@@ -106,11 +111,35 @@ void Connection::read_more() {
 void Connection::on_read(const error_code& error, size_t size) {
   is_reading_ = false;
   if (is_over_) return;
+  const bool may_be_half =
+      phase_ == Phase::kAnswering && !wire_.is_encrypted() && !reader_.is_old();
+  if (error == asio::error::eof && may_be_half) return ask_who_sends_no_more();
   if (error) return cut();
   if (phase_ == Phase::kLingering) return read_more();
   reader_.append({input_.data(), size});
   if (phase_ == Phase::kAnswering) return read_more();
   go_on();
+}
+
+// Whoever has closed its side may wait for the answer, or be gone: both look alike until something
+// is sent, which the system of one that is gone answers with a reset. Clients pass over a 100 and,
+// in a stream of events, over a comment; in other streams there is nothing to ask by.
+void Connection::ask_who_sends_no_more() {
+  if (answer_has_begun_ && !last_is_queued_ && !has_beats_) return cut();
+  client_is_done_ = true;
+  wire_.socket().async_wait(asio::ip::tcp::socket::wait_error,
+                            [self = shared_from_this()](const error_code& error) {
+                              if (!error && !self->is_over_) self->cut();
+                            });
+  if (!answer_has_begun_) return send_continue();
+  if (const auto exchange = exchange_.lock(); exchange && has_beats_) exchange->write(kComment);
+}
+
+void Connection::send_continue() {
+  std::string bytes = "HTTP/1.1 100 Continue\r\n\r\n";
+  add_pending(bytes.size(), /*is_whole=*/true);
+  outgoing_ += bytes;
+  write_more();
 }
 
 void Connection::go_on() {
@@ -147,11 +176,7 @@ void Connection::on_head() {
   begun_s_ = steady_now_s();
   if (!pass_guards() || !find_handler()) return;
   if (!holds_body(reader_.body_length())) return refuse_full();
-  if (reader_.expects_continue()) {
-    std::string bytes = "HTTP/1.1 100 Continue\r\n\r\n";
-    add_pending(bytes.size(), /*is_whole=*/true);
-    send(std::move(bytes), /*is_last=*/false);
-  }
+  if (reader_.expects_continue()) send_continue();
   await(Waits::kBody, parts_->settings.body_timeout_s);
   reader_.go_on();
   go_on();
@@ -308,6 +333,7 @@ void Connection::post_beats() {
   if (is_cut_ || parts_->settings.beat_s <= 0) return;
   asio::post(wire_.socket().get_executor(), [self = shared_from_this()] {
     self->sent_at_ = std::chrono::steady_clock::now();
+    self->has_beats_ = true;
     self->await_beat(self->exchange_);
   });
 }
@@ -321,7 +347,7 @@ void Connection::await_beat(std::weak_ptr<LiveExchange> of) {
     const auto now = std::chrono::steady_clock::now();
     if (self->sent_at_ + duration_of(self->parts_->settings.beat_s) <= now) {
       self->sent_at_ = now;
-      if (!exchange->write(":\n\n")) return;  // it has ended
+      if (!exchange->write(kComment)) return;  // it has ended
     }
     self->await_beat(of);
   });
@@ -336,6 +362,7 @@ void Connection::post_close_if_idle() {
 
 void Connection::send(std::string bytes, bool is_last) {
   if (is_over_) return;
+  answer_has_begun_ = true;
   sent_at_ = std::chrono::steady_clock::now();
   if (outgoing_.empty()) {
     outgoing_ = std::move(bytes);
@@ -383,7 +410,7 @@ void Connection::on_written(const error_code& error, size_t size) {
 }
 
 void Connection::on_answer_sent() {
-  last_is_queued_ = false;
+  last_is_queued_ = answer_has_begun_ = has_beats_ = false;
   beat_timer_.cancel();
   exchange_.reset();
   if (counts_exchange_) --parts_->num_exchanges;

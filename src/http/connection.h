@@ -84,6 +84,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   void read_more();
   void on_read(const error_code& error, size_t size);
+  void ask_who_sends_no_more();
+  void send_continue();
   void go_on();
   void on_head();
   /// false: the request was answered.
@@ -129,6 +131,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Waits waits_ = Waits::kNothing;
   bool is_reading_ = false, is_writing_ = false;
   bool keeps_alive_ = true;
+  bool client_is_done_ = false;  ///< it sends nothing any more
+  bool answer_has_begun_ = false, has_beats_ = false;
   bool last_is_queued_ = false;  ///< the answer's end is in outgoing_ or on its way
   bool counts_exchange_ = false;
   bool is_over_ = false;

@@ -124,11 +124,12 @@ void LiveExchange::begin_stream(int status, Headers headers) {
   std::string bytes = head_bytes(status, headers, headers_, form_);
   if (!form_.is_old) put_header(&bytes, "Transfer-Encoding", "chunked");
   bytes += "\r\n";
-  send(std::move(bytes), false);
   const bool has_events = std::any_of(headers.begin(), headers.end(), [](const auto& header) {
     return header.first == "Content-Type" && header.second.starts_with("text/event-stream");
   });
+  // First, so that a client that is done by then is known to take comments.
   if (has_events && !form_.is_head) connection_->post_beats();
+  send(std::move(bytes), false);
 }
 
 bool LiveExchange::write(std::string bytes) {

@@ -12,7 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "device/parallel.h"
+#include "infer/asked.h"
+#include "infer/drawings.h"
 #include "infer/followers.h"
 #include "infer/form_work.h"
 #include "infer/live_request.h"
@@ -21,6 +22,7 @@
 #include "infer/schedule.h"
 #include "infer/shared_pages.h"
 #include "infer/step.h"
+#include "infer/turns.h"
 #include "parallel/agree.h"
 
 namespace danlu::infer {
@@ -48,7 +50,7 @@ class Engine::Impl {
   }
 
   RequestHandle add(EngineRequest asked) {
-    check(asked);
+    check_asked(asked, model_.config(), settings_, followers_ != nullptr, has_peers());
     auto live = std::make_unique<LiveRequest>();
     live->handle = next_handle_++;
     live->seen = asked.request.prompt;
@@ -56,8 +58,9 @@ class Engine::Impl {
         PromptPictures::of(model_.config(), std::ssize(live->seen), asked.request.pictures);
     live->named = names_.named(live->seen, live->pictures.get());
     live->limit = limit_of(asked.request);
-    const RequestRank rank{asked.priority, live->handle};
+    live->turn = turns_.enter(asked.group);
     live->asked = std::move(asked);
+    const RequestRank rank = live->rank();
     live->root = root_of(*live, model_.config());
     live->awaits_form = awaits_form(*live);
     ranks_[live->handle] = rank;
@@ -73,7 +76,7 @@ class Engine::Impl {
     live->sequence = pages_.fork(parent.sequence);
     live->seen.push_back(next);
     live->named.push_back(next);
-    const RequestRank rank{live->asked.priority, live->handle};
+    const RequestRank rank = live->rank();
     ranks_[live->handle] = rank;
     return running_.emplace(rank, std::move(live)).first->first.handle;
   }
@@ -120,33 +123,13 @@ class Engine::Impl {
   const EngineSettings& settings() const { return settings_; }
 
  private:
-  void check(const EngineRequest& asked) const {
-    asked.request.sampling.validate();
-    check_prompt(model_.config(), asked.request.prompt, asked.request.pictures);
-    check_rules(asked.request.rules, model_.config().vocab_size);
-    if (followers_ && !asked.request.pictures.empty()) {
-      throw DataError(tr("[engine] a model that several processes hold sees no pictures"),
-                      tr("ask one that runs without --tensor_parallel_size"));
-    }
-    if (has_peers() &&
-        (asked.num_logprobs || asked.gives_logits || settings_.lookup.num_tokens > 0))
-      throw InternalError("[engine] ranks that each have an engine agree on tokens alone");
-    if (asked.gives_logits && settings_.predicted_tokens > 0)
-      throw InternalError("[engine] what waits for its next token has none that guesses follow");
-    const int64_t tokens = std::ssize(asked.request.prompt);
-    if (settings_.max_pages == 0 || tokens < page_tokens()) return;
-    throw DataError(tr("[engine] the prompt has {} tokens, the pages of the cache hold {}", tokens,
-                       page_tokens()),
-                    tr("shorten the prompt, or give the cache more memory"));
-  }
-  int64_t page_tokens() const { return settings_.max_pages * ops::kPageTokens; }
-
   int64_t limit_of(const Request& request) const {
     const int64_t window = model_.config().max_positions;
     const int64_t longest =
         std::ssize(request.prompt) + std::clamp<int64_t>(request.max_new_tokens, 0, kUnlimited);
-    return std::min({longest, window > 0 ? window : kUnlimited,
-                     settings_.max_pages > 0 ? page_tokens() : kUnlimited});
+    return std::min(
+        {longest, window > 0 ? window : kUnlimited,
+         settings_.max_pages > 0 ? settings_.max_pages * ops::kPageTokens : kUnlimited});
   }
 
   bool is_whole(const LiveRequest& live) const { return reads_whole_ || live.pictures; }
@@ -206,7 +189,7 @@ class Engine::Impl {
          infer::work_on_forms(running_, waiting_, settings_.max_sequences, settings_.form_work)) {
       outputs.push_back(ended(*failed.live, FinishReason::kFailed));
       outputs.back().error = failed.error;
-      forget({failed.live->asked.priority, failed.live->handle});
+      forget(failed.live->rank());
     }
   }
 
@@ -296,7 +279,7 @@ class Engine::Impl {
         forget(first->first);
         continue;
       }
-      if (live.awaits_form) continue;
+      if (live.awaits_form || is_read_for_another(live)) continue;
       const PrefixIndex::Found shared = pages_.beginning_of(live);
       if (pages_.is_being_computed(live, shared, running_)) continue;
       if (settings_.deterministic && !has_room_to_the_end(live)) return;
@@ -336,19 +319,25 @@ class Engine::Impl {
     } catch (const std::exception&) {  // too little memory as well: it is this request's alone
       outputs.push_back(ended(live, FinishReason::kFailed));
       outputs.back().error = std::current_exception();
-      forget({live.asked.priority, live.handle});
+      forget(live.rank());
       return false;
     }
   }
 
   void begin(LiveRequest& live, const PrefixIndex::Found& shared) {
     pages_.begin(live, shared);
+    note_begun(live, shared.tokens);
+  }
+
+  void note_begun(LiveRequest& live, int64_t cached_tokens) {
     if (live.has_begun) return;
     live.has_begun = true;
+    turns_.leave(live.asked.group, /*has_begun=*/true);
     begun_.push_back(live.handle);
-    live.cached_tokens = shared.tokens;
+    live.cached_tokens = cached_tokens;
     counts_.prompt_tokens += live.prompt_size();
-    if (pages_.shares()) counts_.prefix_queried += live.prompt_size();
+    if (!pages_.shares()) return;
+    counts_.prefix_queried += live.prompt_size();
     counts_.prefix_hit += live.cached_tokens;
   }
 
@@ -362,8 +351,55 @@ class Engine::Impl {
       pages_.remove(found->second->sequence);
       running_.erase(found);
     }
-    waiting_.erase(rank);
+    if (const auto found = waiting_.find(rank); found != waiting_.end()) {
+      if (!found->second->has_begun) turns_.leave(found->second->asked.group, /*has_begun=*/false);
+      waiting_.erase(found);
+    }
     ranks_.erase(rank.handle);
+  }
+
+  /// The layer that guesses keeps of the last token of a prompt what follows it, which is each
+  /// choice's own.
+  bool shares_among_choices() const { return settings_.predicted_tokens == 0; }
+
+  /// Whether a choice beside it reads the prompt that this one waits for.
+  bool is_read_for_another(const LiveRequest& live) const {
+    if (live.asked.prompt_number == 0 || live.has_begun || !shares_among_choices()) return false;
+    return std::any_of(running_.begin(), running_.end(), [&](const auto& item) {
+      return item.second->is_choice_beside(live) && item.second->answered() == 0;
+    });
+  }
+
+  bool has_room_for_choice(const LiveRequest& live) const {
+    if (std::ssize(running_) >= settings_.max_sequences || !has_room_for_adapter(live) ||
+        (settings_.deterministic && !has_room_to_the_end(live)))
+      return false;
+    int64_t pages = 1;  // as admit() keeps them
+    for (const auto& [rank, other] : running_)
+      pages += 1 + ops::pages_for(std::ssize(other->seen)) - ops::pages_for(pages_.length(*other));
+    return pages <= room().pages;
+  }
+
+  /// The choices that wait for this prompt, which has been read, run from here on.
+  std::vector<LiveRequest*> begin_choices_beside(const LiveRequest& read, bool has_logits) {
+    std::vector<LiveRequest*> begun;
+    if (read.asked.prompt_number == 0 || read.answered() > 0 || !shares_among_choices())
+      return begun;
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+      const auto one = next++;
+      LiveRequest& live = *one->second;
+      if (!live.is_choice_beside(read) || live.has_begun || live.awaits_form ||
+          (!has_logits && !live.takes_likeliest()))
+        continue;
+      if (!has_room_for_choice(live)) break;
+      live.sequence = pages_.fork(read.sequence);
+      live.places = read.places;
+      live.prompt_logprobs = read.prompt_logprobs;
+      note_begun(live, live.prompt_size());
+      running_.insert(waiting_.extract(one));
+      begun.push_back(&live);
+    }
+    return begun;
   }
 
   EngineOutput ended(const LiveRequest& live, FinishReason reason) const {
@@ -375,7 +411,7 @@ class Engine::Impl {
   void compute_if_memory_suffices(const std::vector<PassPart>& pass,
                                   std::vector<EngineOutput>& outputs) {
     const LiveRequest& live = *pass.front().live;
-    const RequestRank rank{live.asked.priority, live.handle};
+    const RequestRank rank = live.rank();
     try {
       return compute(pass, outputs);
     } catch (...) {
@@ -418,27 +454,27 @@ class Engine::Impl {
         last_rows[i] = row++;
       }
     }
-    std::vector<DrawnToken> drawn(parts.size());
-    device::parallel_each(parts.size(), [&](size_t i) {
-      const LiveRequest& live = *parts[i].live;
-      if (last_rows[i] < 0 || live.asked.gives_logits) return;
-      if (!result.likeliest_R.empty()) {
-        drawn[i].token = result.likeliest_R[static_cast<size_t>(last_rows[i])];
-        return;
-      }
-      drawn[i] = draw(answerable(logits_RV, static_cast<size_t>(last_rows[i]), live.asked.request),
-                      live, model_.dtype());
-    });
-    if (has_peers()) agree(model_.mesh().tensor(), drawn);
+    std::vector<Drawing> drawings;
     for (size_t i = 0; i < parts.size(); ++i) {
-      if (last_rows[i] < 0) continue;
-      LiveRequest& live = *parts[i].live;
+      if (last_rows[i] >= 0) add_drawings(*parts[i].live, result, last_rows[i], drawings);
+    }
+    std::vector<DrawnToken> drawn = drawn_from(result, drawings, model_.dtype());
+    if (has_peers()) agree(model_.mesh().tensor(), drawn);
+    for (size_t i = 0; i < drawings.size(); ++i) {
+      LiveRequest& live = *drawings[i].live;
       if (live.asked.gives_logits)
-        outputs.push_back(paused(live, logits_RV, last_rows[i]));
+        outputs.push_back(paused(live, logits_RV, drawings[i].row));
       else
-        accept_all(live, logits_RV, last_rows[i], std::move(drawn[i]), outputs);
+        accept_all(live, logits_RV, drawings[i].row, std::move(drawn[i]), outputs);
     }
     if (settings_.predicted_tokens > 0 && !reads_whole_) predict(computed, result.hidden_NH);
+  }
+
+  void add_drawings(LiveRequest& live, const StepResult& result, int64_t row,
+                    std::vector<Drawing>& drawings) {
+    drawings.push_back({&live, row});
+    for (LiveRequest* const beside : begin_choices_beside(live, result.likeliest_R.empty()))
+      drawings.push_back(Drawing::of_copy(*beside, result, row));
   }
 
   /// Ranks of the tensor axis that each have an engine see the same logits; unlike processors may
@@ -463,7 +499,7 @@ class Engine::Impl {
       output.error =
           std::make_exception_ptr(NumericError(tr("[engine] hidden states are no numbers")));
     }
-    forget({live.asked.priority, live.handle}, !output.error);
+    forget(live.rank(), !output.error);
     return output;
   }
 
@@ -510,7 +546,7 @@ class Engine::Impl {
         output.error = std::current_exception();
       }
     }
-    if (output.finished) forget({live.asked.priority, live.handle}, !is_of_numbers(output.error));
+    if (output.finished) forget(live.rank(), !is_of_numbers(output.error));
     return output;
   }
 
@@ -537,6 +573,7 @@ class Engine::Impl {
   SharedPages pages_;
   PictureNames names_;
   LiveRequests running_, waiting_;
+  Turns turns_;
   std::map<RequestHandle, RequestRank> ranks_;
   RequestHandle next_handle_ = 1;
   std::vector<RequestHandle> begun_;

@@ -37,6 +37,13 @@ struct EngineRequest {
   /// If set, no tokens are drawn, and the one output has EngineOutput::embedding.
   std::optional<Pooling> pooling = {};
   int64_t priority = 0;  ///< lower is served earlier
+  /// What came together has one number, other than 0: among requests of one priority groups take
+  /// turns (infer/turns.h). 0: it came alone.
+  uint64_t group = 0;
+  /// Requests of a group with the same number here, other than 0, are choices: they differ in
+  /// Request::stream and in their own copies of a constraint alone. Their prompt is read once for
+  /// all that there is room for by then. 0: none is beside it.
+  int64_t prompt_number = 0;
   /// Instead of a drawn token it gives the logits behind its text, and lives until the next step:
   /// fork() goes on with it.
   bool gives_logits = false;

@@ -22,15 +22,16 @@
 
 namespace danlu::infer {
 
-/// The most urgent first: by priority, then by age.
+/// The most urgent first: by priority, then by the turn of its group, then by age.
 struct RequestRank {
-  int64_t priority;
+  int64_t priority, turn;
   RequestHandle handle;
   auto operator<=>(const RequestRank&) const = default;
 };
 
 struct LiveRequest {
   RequestHandle handle;
+  int64_t turn = 0;
   EngineRequest asked;
   std::vector<text::TokenId> seen;   ///< prompt and answer
   std::vector<text::TokenId> named;  ///< the same with pictures told apart
@@ -52,6 +53,12 @@ struct LiveRequest {
   int64_t form_passes = 0;   ///< how many it has sat out for it since it last had a turn for that
   std::vector<TokenLogprobs> prompt_logprobs;
 
+  RequestRank rank() const { return {asked.priority, turn, handle}; }
+  /// Whether both are choices of one prompt.
+  bool is_choice_beside(const LiveRequest& other) const {
+    return asked.prompt_number != 0 && asked.prompt_number == other.asked.prompt_number &&
+           asked.group == other.asked.group;
+  }
   int64_t prompt_size() const { return std::ssize(asked.request.prompt); }
   int64_t answered() const { return std::ssize(seen) - prompt_size(); }
   /// With what the prompt has of it.

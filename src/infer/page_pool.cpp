@@ -9,14 +9,25 @@
 
 #include "base/cache_pages.h"
 #include "base/error.h"
+#include "ops/backend.h"
 
 namespace danlu::infer {
+namespace {
+
+bool wants_one_slab(at::ScalarType dtype, const at::Device& device) {
+  const auto wants = ops::backend_of(device.type()).wants_one_slab;
+  return wants && wants(dtype);
+}
+
+}  // namespace
 
 static_assert(kTokensOfPage == ops::kPageTokens);
 
 PagePool::PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
                    int64_t max_pages)
-    : options_(at::TensorOptions(dtype).device(device)), max_pages_(max_pages) {
+    : options_(at::TensorOptions(dtype).device(device)),
+      wants_one_slab_(wants_one_slab(dtype, device)),
+      max_pages_(max_pages) {
   pages_.shape = shape;
   if (shape.elements() <= 0 || max_pages < 0 || max_pages > std::numeric_limits<int32_t>::max())
     throw InternalError("[page_pool] pages of nothing, or a limit that no table can name");
@@ -28,13 +39,27 @@ int64_t PagePool::page_bytes() const {
   return pages_.shape.elements() * static_cast<int64_t>(options_.dtype().itemsize());
 }
 
+void PagePool::enlarge_slab() {
+  constexpr int64_t kShare = 4;
+  const at::Tensor old = pages_.slabs.front();
+  const int64_t pages = old.size(0) + std::max(old.size(0) / kShare, pages_of_slab(page_bytes()));
+  const at::Tensor larger = at::empty({pages, pages_.shape.elements()}, options_);
+  larger.narrow(0, 0, old.size(0)).copy_(old);
+  pages_.slabs.front() = larger;
+  pages_.per_slab = pages;
+}
+
 void PagePool::add_slab() {
   // Tensors of inference mode could not be written to outside of it.
   const c10::InferenceMode as_any_tensor(false);
   const int64_t first = pages_.count();
-  if (first + pages_.per_slab > std::numeric_limits<int32_t>::max())
+  if (wants_one_slab_ && first > 0) {
+    enlarge_slab();
+  } else {
+    pages_.slabs.push_back(at::empty({pages_.per_slab, pages_.shape.elements()}, options_));
+  }
+  if (pages_.count() > std::numeric_limits<int32_t>::max())
     throw InternalError("[page_pool] more pages than a table can name");
-  pages_.slabs.push_back(at::empty({pages_.per_slab, pages_.shape.elements()}, options_));
   holders_.resize(static_cast<size_t>(pages_.count()), 0);
   is_kept_.resize(static_cast<size_t>(pages_.count()), false);
   for (int64_t page = pages_.count() - 1; page >= first; --page)
@@ -91,6 +116,7 @@ void PagePool::give_back(int32_t page) {
   free_.push_back(page);
   if (num_held_ > 0 || !idle_.empty() || max_pages_ > 0) return;
   pages_.slabs.clear();
+  pages_.per_slab = pages_of_slab(page_bytes());
   holders_.clear();
   is_kept_.clear();
   free_.clear();

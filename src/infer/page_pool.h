@@ -19,7 +19,8 @@ namespace danlu::infer {
 class PagePool {
  public:
   /// max_pages > 0: their memory is taken now, in one piece, and there are never more. 0: it grows
-  /// by some 16 MiB at a time, and goes when no page is held or kept.
+  /// by some 16 MiB at a time, and goes when no page is held or kept. Where the device's attention
+  /// wants all pages in one slab (ops/backend.h) they move to a larger one instead: by a quarter.
   PagePool(const ops::PageShape& shape, at::ScalarType dtype, const at::Device& device,
            int64_t max_pages);
 
@@ -50,6 +51,7 @@ class PagePool {
 
  private:
   void add_slab();
+  void enlarge_slab();
   void lose(int32_t page);
   void lose_oldest();
   /// Whether a pool without a limit has as many pages as it may keep.
@@ -59,6 +61,7 @@ class PagePool {
   }
 
   at::TensorOptions options_;
+  bool wants_one_slab_;
   int64_t max_pages_, num_held_ = 0, kept_pages_ = 0;
   ops::Pages pages_;
   std::vector<int32_t> holders_;  ///< of each page; 0: free

@@ -26,7 +26,7 @@ std::vector<std::string> absent_operators() {
        aclnn::where, aclnn::reduce_sum, aclnn::amax, aclnn::max_dim, aclnn::all, aclnn::gather,
        aclnn::index_select, aclnn::index_add, aclnn::scatter_add, aclnn::rms_norm,
        aclnn::rms_norm_grad, aclnn::swi_glu, aclnn::swi_glu_grad, aclnn::rotary, aclnn::attention,
-       aclnn::attention_grad);
+       aclnn::attention_grad, aclnn::attention_of_blocks);
   return absent;
 }
 

@@ -85,5 +85,14 @@ inline const Operator<T, T, T, T, T, T, T, I, I, I, double, double, int64_t, int
 inline const Operator<T, T, T, T, T, T, T, T, T, T, T, T, I, I, I, double, double, int64_t, int64_t,
                       int64_t, char*, int64_t, int64_t, T, T, T, T>
     attention_grad{"FlashAttentionUnpaddingScoreGrad"};
+// query, key, value, shift, mask, lengths of queries, lengths of keys, five of quantised results,
+// two of quantised keys and values, blocks of each sequence, two of padding, four of quantised keys
+// and values, shared keys and values, their length, heads, scale, tokens before, tokens after,
+// layout, heads of keys, sparse mode, inner precision, tokens of a block, kind of quantised keys
+// and values, whether sums are wanted, kinds of quantised keys and of values, result, sums.
+inline const Operator<T, L, L, T, T, I, I, T, T, T, T, T, T, T, T, T, T, T, T, T, T, T, T, I,
+                      int64_t, double, int64_t, int64_t, char*, int64_t, int64_t, int64_t, int64_t,
+                      int64_t, bool, int64_t, int64_t, T, T>
+    attention_of_blocks{"FusedInferAttentionScoreV2"};
 
 }  // namespace danlu::npu::aclnn

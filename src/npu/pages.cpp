@@ -1,9 +1,15 @@
-// Attention of new tokens over keys and values that lie in pages.
+// Attention of new tokens over keys and values that lie in pages: where they lie, or of copies.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <atomic>
+#include <limits>
 #include <vector>
 
+#include "base/log.h"
+#include "device/sent.h"
 #include "npu/arithmetic.h"
 #include "npu/operators.h"
 #include "npu/table.h"
@@ -58,11 +64,9 @@ at::Tensor tokens_of(const at::Tensor& found) {
   return found.transpose(1, 2).contiguous().flatten(0, 1);
 }
 
-}  // namespace
-
-at::Tensor attention_over_pages(const at::Tensor& q_NQD, const ops::Pages& pages,
-                                const ops::CachedSequences& sequences, int64_t layer,
-                                const ops::AttentionOptions& options) {
+at::Tensor attention_over_copies(const at::Tensor& q_NQD, const ops::Pages& pages,
+                                 const ops::CachedSequences& sequences, int64_t layer,
+                                 const ops::AttentionOptions& options) {
   const std::vector<int64_t> wanted = pages_in_order(sequences);
   const at::Tensor k_MKD = tokens_of(gathered_pages(wanted, pages, layer, 0));
   const at::Tensor v_MKD =
@@ -76,6 +80,123 @@ at::Tensor attention_over_pages(const at::Tensor& q_NQD, const ops::Pages& pages
     k += ops::pages_for(length) * ops::kPageTokens;
   }
   return attention(q_NQD, k_MKD, v_MKD, spans, options, q_NQD.scalar_type()).out_NQD;
+}
+
+/// Blocks of the operator in a page: each layer's keys, and its values where it has any.
+int64_t blocks_of_page(const ops::PageShape& shape) {
+  return shape.layers * (shape.value_dim > 0 ? 2 : 1);
+}
+
+/// A single query sees all keys that there are: a window must hide none.
+bool sees_all(const ops::CachedSequences& sequences, const ops::AttentionOptions& options) {
+  if (options.softcap > 0 || options.alibi_slopes_Q.defined()) return false;
+  return options.window <= 0 ||
+         std::all_of(sequences.lengths.begin(), sequences.lengths.end(),
+                     [&](int64_t length) { return length <= options.window; });
+}
+
+/// Whether CANN has refused blocks of pages: it is not asked again.
+std::atomic<bool>& refused_blocks() {
+  static std::atomic<bool> refused = false;
+  return refused;
+}
+
+/// What the operator takes, by CANN's pages: halves, one tensor of equal blocks, heads of up to 512
+/// in steps of 16, and few of them. Keys and values of one width make equal blocks of a slab.
+bool are_blocks(const at::Tensor& q_NQD, const ops::Pages& pages) {
+  constexpr int64_t kStep = 16, kWidest = 512, kMostHeads = 256, kMostOfAGroup = 64;
+  static_assert(ops::kPageTokens % kStep == 0 && ops::kPageTokens <= kWidest);
+  const ops::PageShape& shape = pages.shape;
+  const int64_t heads = q_NQD.size(1);
+  const bool is_half = q_NQD.scalar_type() == at::kHalf || q_NQD.scalar_type() == at::kBFloat16;
+  return !refused_blocks() && is_half && pages.slabs.size() == 1 &&
+         (shape.value_dim == 0 || shape.value_dim == shape.key_dim) && shape.key_dim % kStep == 0 &&
+         shape.key_dim <= kWidest && heads <= kMostHeads && heads % shape.heads == 0 &&
+         heads / shape.heads <= kMostOfAGroup &&
+         pages.per_slab * blocks_of_page(shape) <= std::numeric_limits<int32_t>::max() &&
+         aclnn::attention_of_blocks.is_there();
+}
+
+/// A query for each new token, as a sequence that ends with it. int32 [N, P]: the first block of
+/// each page of theirs; what follows a sequence's pages is not read.
+at::Tensor blocks_of_tokens(const ops::CachedSequences& sequences, const ops::Pages& pages) {
+  int64_t tokens = 0, most = 1;
+  for (int64_t s = 0; s < sequences.count(); ++s) {
+    tokens += sequences.num_new[static_cast<size_t>(s)];
+    most = std::max(most, ops::pages_for(sequences.lengths[static_cast<size_t>(s)]));
+  }
+  const at::Tensor blocks_NP = at::zeros({tokens, most}, at::kInt);
+  int32_t* row = blocks_NP.data_ptr<int32_t>();
+  const auto step = static_cast<int32_t>(blocks_of_page(pages.shape));
+  for (int64_t s = 0; s < sequences.count(); ++s) {
+    const int64_t count = ops::pages_for(sequences.lengths[static_cast<size_t>(s)]);
+    for (int64_t i = 0; i < sequences.num_new[static_cast<size_t>(s)]; ++i, row += most)
+      std::transform(sequences.host_table(s), sequences.host_table(s) + count, row,
+                     [&](int32_t page) { return page * step; });
+  }
+  return device::sent(blocks_NP, pages.slabs.front().device());
+}
+
+/// Keys that each new token sees.
+std::vector<int64_t> keys_of_tokens(const ops::CachedSequences& sequences) {
+  std::vector<int64_t> keys;
+  for (size_t s = 0; s < sequences.lengths.size(); ++s) {
+    const int64_t first = sequences.lengths[s] - sequences.num_new[s];
+    for (int64_t i = 0; i < sequences.num_new[s]; ++i) keys.push_back(first + i + 1);
+  }
+  return keys;
+}
+
+/// All blocks of a slab from a layer's keys (which = 0) or values (1) in its first page on:
+/// [blocks, heads, kPageTokens, D].
+ViewList blocks_from(const ops::Pages& pages, int64_t layer, int64_t which) {
+  const ops::PageShape& shape = pages.shape;
+  const int64_t dim = shape.key_dim, block = shape.heads * ops::kPageTokens * dim,
+                first = shape.value_dim > 0 ? 2 * layer + which : layer;
+  const at::Tensor& slab = pages.slabs.front();
+  return ViewList(
+      slab, slab.scalar_type(),
+      {pages.per_slab * blocks_of_page(shape) - first, shape.heads, ops::kPageTokens, dim},
+      {block, ops::kPageTokens * dim, dim, 1}, first * block);
+}
+
+/// Nothing where CANN refuses it.
+at::Tensor attention_where_they_lie(const at::Tensor& q_NQD, const ops::Pages& pages,
+                                    const ops::CachedSequences& sequences, int64_t layer,
+                                    double scale) {
+  constexpr int64_t kUnlimited = std::numeric_limits<int32_t>::max();
+  const at::Tensor& blocks_NP = sequences.table_of_pass(
+      blocks_of_page(pages.shape), [&] { return blocks_of_tokens(sequences, pages); });
+  const at::Tensor q = q_NQD.contiguous(), out_NQD = fresh(q), no_sums = fresh(q, {1}, at::kFloat);
+  char layout[] = "BNSD";
+  const bool is_done = aclnn::attention_of_blocks.runs(
+      View(q.unsqueeze(2)), blocks_from(pages, layer, 0), blocks_from(pages, layer, 1), nullptr,
+      nullptr, nullptr, Numbers(keys_of_tokens(sequences)), nullptr, nullptr, nullptr, nullptr,
+      nullptr, nullptr, nullptr, View(blocks_NP), nullptr, nullptr, nullptr, nullptr, nullptr,
+      nullptr, nullptr, nullptr, nullptr, q.size(1), scale, kUnlimited, kUnlimited, layout,
+      pages.shape.heads, int64_t{0}, int64_t{0}, ops::kPageTokens, int64_t{0}, false, int64_t{0},
+      int64_t{0}, View(out_NQD.unsqueeze(2)), View(no_sums));
+  return is_done ? out_NQD : at::Tensor();
+}
+
+}  // namespace
+
+at::Tensor attention_over_pages(const at::Tensor& q_NQD, const ops::Pages& pages,
+                                const ops::CachedSequences& sequences, int64_t layer,
+                                const ops::AttentionOptions& options) {
+  if (q_NQD.size(0) > 0 && sees_all(sequences, options) && are_blocks(q_NQD, pages)) {
+    const at::Tensor out_NQD =
+        attention_where_they_lie(q_NQD, pages, sequences, layer, options.scale);
+    if (out_NQD.defined()) return out_NQD;
+    if (!refused_blocks().exchange(true)) {
+      log::notice(
+          "[npu] aclnn{}: CANN does not take pages of {} tokens of {} heads of {}: keys and values "
+          "are copied for each token from now on",
+          aclnn::attention_of_blocks.name(), ops::kPageTokens, pages.shape.heads,
+          pages.shape.key_dim);
+    }
+  }
+  return attention_over_copies(q_NQD, pages, sequences, layer, options);
 }
 
 }  // namespace danlu::npu

@@ -31,6 +31,11 @@ bool lacks_on_npu(ops::Part part) {
   return false;
 }
 
+/// The operator that reads pages where they lie takes one tensor of them, of halves.
+bool wants_one_slab_on_npu(at::ScalarType type) {
+  return (type == at::kHalf || type == at::kBFloat16) && aclnn::attention_of_blocks.is_there();
+}
+
 void fill_products(ops::Backend& table) {
   table.product = &product;
   table.input_grad = &input_grad;
@@ -74,6 +79,7 @@ void fill_layers(ops::Backend& table) {
   table.attention_delta = &attention_delta;
   table.merge = &merge;
   table.attention_over_pages = &attention_over_pages;
+  table.wants_one_slab = &wants_one_slab_on_npu;
   table.fewest_queries = kFewestQueries;
   table.caps_scores = true;
   table.dropout = &dropout;

@@ -216,6 +216,9 @@ struct Backend {
   at::Tensor (*attention_over_pages)(const at::Tensor& q_NQD, const Pages& pages,
                                      const CachedSequences& sequences, int64_t layer,
                                      const AttentionOptions& options) = nullptr;
+  /// Whether attention_over_pages copies pages of this dtype that lie in several slabs, and reads
+  /// them where they are only in one. Empty: it does not mind.
+  bool (*wants_one_slab)(at::ScalarType type) = nullptr;
   /// Does what the op of the same name there does, in the pages themselves. Empty: a copy for each
   /// page and layer.
   void (*store_in_pages)(const at::Tensor& k_NKD, const at::Tensor& v_NKD, const Pages& pages,

@@ -3,7 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <ostream>
 #include <vector>
 
@@ -55,12 +58,18 @@ struct Pages {
   }
 };
 
-/// Sequences whose last `num_new` tokens are at hand; their pages have room for `lengths`.
+/// What a device's kernels make of the sequences of a pass in its first layer, for all of them; by
+/// the first of the sequences, how many they are, and what else it was made for.
+using TablesOfPass = std::map<std::array<int64_t, 3>, at::Tensor>;
+
+/// Sequences whose last `num_new` tokens are at hand; their pages have room for `lengths`. They do
+/// not change.
 struct CachedSequences {
   /// int32 [B, P], contiguous, on the host: each sequence's pages in order, then anything.
   at::Tensor host_tables_BP;
   at::Tensor tables_BP;  ///< the same where the pages are, for kernels; on a host the same tensor
   std::vector<int64_t> num_new, lengths;  ///< lengths: the new ones included
+  std::shared_ptr<TablesOfPass> made = std::make_shared<TablesOfPass>();  ///< parts share it
 
   int64_t count() const { return static_cast<int64_t>(lengths.size()); }
   const int32_t* host_table(int64_t sequence) const {
@@ -72,7 +81,15 @@ struct CachedSequences {
     return {host_tables_BP.narrow(0, begin, end - begin),
             tables_BP.narrow(0, begin, end - begin),
             {num_new.begin() + begin, num_new.begin() + end},
-            {lengths.begin() + begin, lengths.begin() + end}};
+            {lengths.begin() + begin, lengths.begin() + end},
+            made};
+  }
+  /// make() of the first call for these sequences and `what`.
+  template <typename Make>
+  const at::Tensor& table_of_pass(int64_t what, const Make& make) const {
+    at::Tensor& own = (*made)[{host_tables_BP.storage_offset(), count(), what}];
+    if (!own.defined()) own = make();
+    return own;
   }
 };
 /// Sequences with these tables, one for each, of pages on `device`.

@@ -46,6 +46,10 @@ class World {
   /// Says that this rank is about to end with `error`. If it is an error of communication, waits
   /// until the ranks have found its cause, and may not return.
   virtual void give_up(const Error& /*error*/) {}
+  /// Calls tell() once, on a thread of its own, before another rank's failure ends this process,
+  /// which waits for it; it must take less than a second. The last one counts; one that another
+  /// replaces, or that {} takes away, is not under way when this returns.
+  virtual void before_end(std::function<void()> /*tell*/) {}
 };
 
 using settings::MeshShape;

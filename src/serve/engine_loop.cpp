@@ -42,8 +42,9 @@ std::optional<Ticket> EngineLoop::submit(std::vector<infer::EngineRequest> reque
   Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (why_dead_ || is_ending_ || num_waiting() >= settings_.max_queue) return std::nullopt;
+    if (why_dead_ || is_ending_ || has_no_place()) return std::nullopt;
     ticket = next_ticket_++;
+    ++num_new_groups_;
     num_submitted_ += requests.size();
     submitted_.push_back({ticket, std::move(requests), std::move(receiver), steady_now_s()});
   }
@@ -75,6 +76,12 @@ size_t EngineLoop::num_waiting() const {
   return num_submitted_ + static_cast<size_t>(counts_.waiting + num_elsewhere_);
 }
 
+bool EngineLoop::has_no_place() const {
+  constexpr size_t kRequestsOfAGroup = 16;
+  const size_t groups = num_new_groups_ + num_waiting_groups_ + static_cast<size_t>(num_elsewhere_);
+  return groups >= settings_.max_queue || num_waiting() >= kRequestsOfAGroup * settings_.max_queue;
+}
+
 void EngineLoop::count_elsewhere(int64_t more) {
   const std::lock_guard lock(mutex_);
   num_elsewhere_ += more;
@@ -82,7 +89,7 @@ void EngineLoop::count_elsewhere(int64_t more) {
 
 bool EngineLoop::is_full() const {
   const std::lock_guard lock(mutex_);
-  return num_waiting() >= settings_.max_queue;
+  return has_no_place();
 }
 
 void EngineLoop::run() {
@@ -102,10 +109,16 @@ void EngineLoop::run() {
     }
     size_t num_taken = 0;
     for (const Submission& submission : submitted) num_taken += submission.requests.size();
+    const size_t num_groups = submitted.size();
     turn(std::move(submitted), cancelled);
+    const auto waiting_groups = std::count_if(groups_.begin(), groups_.end(), [](const auto& item) {
+      return item.second.num_begun < item.second.size;
+    });
     const std::lock_guard lock(mutex_);
     counts_ = engine_ ? engine_->counts() : infer::EngineCounts{};
     num_submitted_ -= num_taken;
+    num_new_groups_ -= num_groups;
+    num_waiting_groups_ = static_cast<size_t>(waiting_groups);
   }
   tell_the_end();
 }
@@ -148,13 +161,20 @@ void EngineLoop::turn(std::vector<Submission> submitted, const std::vector<Ticke
     metrics_.count_step(after.prompt_tokens + after.new_tokens - before.prompt_tokens -
                         before.new_tokens);
     for (const infer::RequestHandle handle : engine_->begun()) {
-      if (const auto found = running_.find(handle); found != running_.end())
-        found->second.times.begun_s = begun_s;
+      const auto found = running_.find(handle);
+      if (found == running_.end()) continue;
+      found->second.times.begun_s = begun_s;
+      note_begun(found->second);
     }
     for (const infer::EngineOutput& output : outputs) hand_out(output);
   } catch (...) {
     fail_all(current_error());
   }
+}
+
+void EngineLoop::note_begun(Running& running) {
+  if (std::exchange(running.has_begun, true)) return;
+  ++groups_.at(running.ticket).num_begun;
 }
 
 void EngineLoop::refuse(const std::vector<Submission>& came_while_it_died) {
@@ -168,10 +188,11 @@ void EngineLoop::refuse(const std::vector<Submission>& came_while_it_died) {
 }
 
 void EngineLoop::take_in(Submission submission) {
-  Group group{.receiver = std::move(submission.receiver)};
+  Group group{.receiver = std::move(submission.receiver), .size = submission.requests.size()};
   try {
     for (size_t i = 0; i < submission.requests.size(); ++i) {
       const auto prompt_tokens = static_cast<int64_t>(submission.requests[i].request.prompt.size());
+      submission.requests[i].group = submission.ticket;
       const infer::RequestHandle handle = engine_->add(std::move(submission.requests[i]));
       group.open.push_back(handle);
       running_.emplace(handle, Running{.ticket = submission.ticket,
@@ -221,6 +242,7 @@ void EngineLoop::fail(Ticket ticket, const Error& why) {
 
 void EngineLoop::end_request(infer::RequestHandle handle) {
   const auto running = running_.find(handle);
+  note_begun(running->second);  // it waits no more
   const auto group = groups_.find(running->second.ticket);
   running_.erase(running);
   std::erase(group->second.open, handle);

@@ -43,7 +43,8 @@ class Receiver {
 };
 
 struct EngineLoopSettings {
-  /// Requests that wait. While there are as many, more are turned away; a group is taken whole.
+  /// Groups that wait, with one of their requests or all. While there are as many, or sixteen times
+  /// as many requests, more are turned away.
   size_t max_queue = 1024;
 };
 
@@ -63,10 +64,10 @@ class EngineLoop {
   /// Returns once all have heard of the end. REQUIRES: end() was called, and run() is or was under
   /// way.
   void await_end();
-  /// Requests that are not submitted yet, but will be, have places in the queue: their pictures are
+  /// Groups that are not submitted yet, but will be, have places in the queue: their pictures are
   /// being read, say. `more` of them than before; negative: fewer.
   void count_elsewhere(int64_t more);
-  /// Whether as many requests wait as may.
+  /// Whether as many groups wait as may.
   bool is_full() const;
   /// Nothing if the queue is full, or the engine is dead.
   std::optional<Ticket> submit(std::vector<infer::EngineRequest> requests,
@@ -91,18 +92,23 @@ class EngineLoop {
   struct Group {
     std::shared_ptr<Receiver> receiver;
     std::vector<infer::RequestHandle> open = {};  ///< not over yet
+    size_t num_begun = 0;                         ///< over or not
+    size_t size = 0;
   };
   struct Running {
     Ticket ticket;
     size_t index;
     RequestTimes times;
+    bool has_begun = false;
   };
   void turn(std::vector<Submission> submitted, const std::vector<Ticket>& cancelled);
   void take_in(Submission submission);
   void refuse(const std::vector<Submission>& came_while_it_died);
   void tell_the_end();
-  /// REQUIRES: the mutex is held.
+  void note_begun(Running& running);
+  // REQUIRES of these: the mutex is held.
   size_t num_waiting() const;
+  bool has_no_place() const;
   void drop(Ticket ticket);
   void hand_out(const infer::EngineOutput& output);
   void end_request(infer::RequestHandle handle);
@@ -122,7 +128,8 @@ class EngineLoop {
   std::vector<Ticket> cancelled_;
   infer::EngineCounts counts_;
   Ticket next_ticket_ = 1;
-  size_t num_submitted_ = 0;  ///< requests in submitted_
+  size_t num_submitted_ = 0;  ///< requests in submitted_, and those that are being taken in
+  size_t num_new_groups_ = 0, num_waiting_groups_ = 0;  ///< the same; those that were taken in
   int64_t num_elsewhere_ = 0;
   std::exception_ptr why_dead_;
   bool is_ending_ = false, has_ended_ = false;

@@ -89,7 +89,8 @@ auto of_messages(const Read& read) {
 void encode_chat(const ModelDescription& model, const text::ChatEncoder& encoder,
                  const text::Conversation& conversation, infer::Request* request) {
   of_messages([&] {
-    if (model.encode_media) return model.encode_media(encoder, conversation, request);
+    if (model.encode_media)
+      return model.encode_media(encoder, conversation, model.max_model_len, request);
     request->prompt = encoder.encode_prompt(conversation);
   });
 }
@@ -118,6 +119,16 @@ std::vector<text::TokenId> all_stops(const ModelDescription& model) {
 api::Refusal unknown_model(const std::string& name) {
   return api::Refusal(fmt::format("The model `{}` does not exist.", name), "model", 404,
                       "model_not_found");
+}
+
+void refuse_many_visual_tokens(int64_t max_tokens, int64_t count, int64_t tokens) {
+  if (max_tokens == 0 || tokens < max_tokens) return;
+  throw api::Refusal(
+      fmt::format(
+          "This model's maximum context length is {} tokens. However, the {} picture(s) and "
+          "video(s) of the request take {}: send fewer or smaller ones.",
+          max_tokens, count, tokens),
+      "messages", 400, "context_length_exceeded");
 }
 
 ServedModel::ServedModel(ModelDescription description)
@@ -422,7 +433,7 @@ infer::SamplingParams ServedModel::sampling_of(const api::SamplingWish& wish, ui
 
 std::vector<infer::EngineRequest> ServedModel::engine_requests(
     const api::GenerationWish& wish, infer::Request prompt, uint64_t seed,
-    const std::shared_ptr<text::TokenConstraint>& constraint) const {
+    const std::shared_ptr<text::TokenConstraint>& constraint, int64_t prompt_number) const {
   infer::EngineRequest one;
   one.request = std::move(prompt);
   infer::Request& request = one.request;
@@ -456,6 +467,7 @@ std::vector<infer::EngineRequest> ServedModel::engine_requests(
   one.salt = wish.salt;
   one.adapter = adapter_named(wish.model);
   one.priority = wish.priority;
+  one.prompt_number = wish.num_choices > 1 ? prompt_number : 0;
   std::shared_ptr<text::TokenConstraint> shared = constraint;
   if (!wish.sampling.allowed_ids.empty())
     shared = std::make_shared<AllowedIds>(wish.sampling.allowed_ids);

@@ -29,9 +29,14 @@ namespace danlu::serve {
 using MakeEncoder = std::function<std::shared_ptr<const text::ChatEncoder>(
     const Json& arguments, const std::string* chat_template)>;
 
-/// The prompt of a conversation, with its pictures. Errors: DataError of one that is broken.
-using EncodeMedia =
-    std::function<void(const text::ChatEncoder&, const text::Conversation&, infer::Request*)>;
+/// The prompt of a conversation, with its pictures, of max_tokens at most (0: no limit). Errors:
+/// DataError of one that is broken; refuse_many_visual_tokens'.
+using EncodeMedia = std::function<void(const text::ChatEncoder&, const text::Conversation&,
+                                       int64_t max_tokens, infer::Request*)>;
+
+/// Errors: Refusal where `count` pictures and videos take so many tokens that no prompt of
+/// max_tokens holds them, and one of an answer.
+void refuse_many_visual_tokens(int64_t max_tokens, int64_t count, int64_t tokens);
 
 /// How a model says how well a document goes with a query.
 struct Ranking {
@@ -101,10 +106,10 @@ class ServedModel {
   /// Errors: Refusal where the model gives numbers alone.
   void require_words() const;
   /// The requests of n choices, with sampling, rules, lengths and stops. seed: where the wish has
-  /// none.
+  /// none. prompt_number: of the request's prompts this is the first, the second, …
   std::vector<infer::EngineRequest> engine_requests(
       const api::GenerationWish& wish, infer::Request prompt, uint64_t seed,
-      const std::shared_ptr<text::TokenConstraint>& constraint) const;
+      const std::shared_ptr<text::TokenConstraint>& constraint, int64_t prompt_number = 1) const;
 
  private:
   std::shared_ptr<const text::ChatEncoder> encoder_for(const Json& arguments,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <random>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -75,19 +76,16 @@ void respond_busy(const http::ExchangePtr& exchange, bool is_dead) {
   exchange->respond(std::move(response));
 }
 
-/// Requests that are not with the engine yet, counted among those that wait.
+/// A group that is not with the engine yet, counted among those that wait.
 class QueuePlace {
  public:
-  QueuePlace(EngineLoop& loop, int64_t num_requests) : loop_(loop), num_requests_(num_requests) {
-    loop_.count_elsewhere(num_requests_);
-  }
-  ~QueuePlace() { loop_.count_elsewhere(-num_requests_); }
+  explicit QueuePlace(EngineLoop& loop) : loop_(loop) { loop_.count_elsewhere(1); }
+  ~QueuePlace() { loop_.count_elsewhere(-1); }
   QueuePlace(const QueuePlace&) = delete;
   QueuePlace& operator=(const QueuePlace&) = delete;
 
  private:
   EngineLoop& loop_;
-  const int64_t num_requests_;
 };
 
 /// The id that a client, or a proxy before it, calls the request by; "": none that may stand in a
@@ -155,15 +153,49 @@ Service::Service(ServedModel& model, EngineLoop& loop, ServiceSettings settings)
 
 void Service::add(http::Router* router, const char* method, const char* pattern, Handle handle,
                   http::Pace pace) {
-  const auto handler = [this, handle](const http::ExchangePtr& exchange) {
+  const bool is_asked = std::string_view(method) == "POST";
+  const auto handler = [this, handle, is_asked](const http::ExchangePtr& exchange) {
     const InEnglish english;  // clients read it
     try {
+      if (is_asked && !note_open(exchange)) return respond_busy(exchange, /*is_dead=*/true);
       (this->*handle)(exchange);
     } catch (...) {
       respond_error(exchange);
     }
   };
   router->add(method, pattern, handler, pace);
+}
+
+bool Service::note_open(const http::ExchangePtr& exchange) {
+  constexpr size_t kFew = 64;
+  const std::lock_guard lock(mutex_);
+  if (has_ended_) return false;
+  if (open_.size() > kFew + 2 * num_open_) {
+    std::erase_if(open_, [](const auto& one) { return one.expired(); });
+    num_open_ = open_.size();
+  }
+  open_.push_back(exchange);
+  return true;
+}
+
+void Service::end_answers() {
+  std::vector<std::weak_ptr<http::Exchange>> open;
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+    open.swap(open_);
+  }
+  const Json json = api::error_json(
+      503, "a process that holds a part of the model is gone, and the answer is not complete");
+  for (const auto& one : open) {
+    const http::ExchangePtr exchange = one.lock();
+    if (!exchange) continue;
+    exchange->respond(response_of(503, json));
+    // One that has begun is a stream.
+    exchange->write(api::event_of(json));
+    exchange->write(std::string(api::kLastEvent));
+    exchange->end();
+  }
 }
 
 void Service::add_routes(http::Router* router) {
@@ -258,8 +290,8 @@ void Service::complete(const http::ExchangePtr& exchange) {
     BuiltPrompt built = model_.completion_prompt(wish, prompt);
     plan.prompts.push_back(built.request.prompt);
     if (wish.echoes) echoes.push_back(std::move(built.echo));
-    for (infer::EngineRequest& request :
-         model_.engine_requests(wish, std::move(built.request), seed, constraint)) {
+    for (infer::EngineRequest& request : model_.engine_requests(
+             wish, std::move(built.request), seed, constraint, std::ssize(plan.prompts))) {
       // As many as either of the two asks for.
       if (wish.echoes && wish.num_logprobs)
         request.num_prompt_logprobs =
@@ -304,7 +336,7 @@ void Service::submit_seeing(const http::ExchangePtr& exchange,
                             std::shared_ptr<Receiver> receiver) {
   if (loop_.is_full()) return respond_busy(exchange, loop_.is_dead());
   // In its place in the queue until it is submitted, or dropped with its job.
-  auto place = std::make_shared<QueuePlace>(loop_, std::ssize(requests));
+  auto place = std::make_shared<QueuePlace>(loop_);
   PictureDesk::Job job;
   job.pictures = requests.front().request.pictures;
   job.num_takers = std::ssize(requests);
@@ -457,7 +489,12 @@ void Service::detokenize(const http::ExchangePtr& exchange) {
 }
 
 void Service::health(const http::ExchangePtr& exchange) {
-  exchange->respond({.status = loop_.is_dead() ? 503 : 200, .headers = {}, .body = {}});
+  bool is_over = loop_.is_dead();
+  {
+    const std::lock_guard lock(mutex_);
+    is_over = is_over || has_ended_;
+  }
+  exchange->respond({.status = is_over ? 503 : 200, .headers = {}, .body = {}});
 }
 
 void Service::show_version(const http::ExchangePtr& exchange) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "api/adapter_requests.h"
 #include "api/responses.h"
@@ -33,6 +34,11 @@ class Service {
   /// /v1/unload_lora_adapter where the model can load them. Errors in OpenAI's shape.
   void add_routes(http::Router* router);
 
+  /// Each answer under way ends now with an error (503), in a stream before `[DONE]`, and so does
+  /// every later request: another process is gone, without which the engine says nothing more. From
+  /// any thread.
+  void end_answers();
+
  private:
   using Handle = void (Service::*)(const http::ExchangePtr&);
   void add(http::Router* router, const char* method, const char* pattern, Handle handle,
@@ -58,6 +64,8 @@ class Service {
   /// The same of requests with the same pictures, once these are pixels.
   void submit_seeing(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
                      std::shared_ptr<Receiver> receiver);
+  /// Of one whose answer end_answers() is to end. false: it was called.
+  bool note_open(const http::ExchangePtr& exchange);
   /// Errors: Refusal for more answers than may wait.
   void require_places(size_t answers) const;
   /// Each in a line of the log, the first time: {its name, the field that may be meant}.
@@ -71,8 +79,11 @@ class Service {
   EngineLoop& loop_;
   const ServiceSettings settings_;
   std::mutex mutex_;
-  std::set<std::string> unread_;  ///< fields that were told of; by the mutex
-  PictureDesk pictures_;          ///< its threads use the others: it ends first
+  std::set<std::string> unread_;  ///< fields that were told of; these by the mutex
+  std::vector<std::weak_ptr<http::Exchange>> open_;
+  size_t num_open_ = 0;  ///< when those that are over were last taken out
+  bool has_ended_ = false;
+  PictureDesk pictures_;  ///< its threads use the others: it ends first
 };
 
 }  // namespace danlu::serve

@@ -1,5 +1,8 @@
 // Lines with --device npu on the simulated NPU: the CPU's numbers, and what the program says of it.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -85,6 +88,57 @@ TEST_F(NpuLines, TrainAndAnswerAsOnTheCpu) {
   const ProgramResult cpu = run_words(ask("cpu")), npu = on_npu(ask("npu:1"));
   ASSERT_EQ(npu.exit_code, 0) << npu.err;
   EXPECT_EQ(npu.out, cpu.out);
+}
+
+/// The simulator's counters of one run, by name.
+std::map<std::string, int64_t> counters_in(const std::filesystem::path& file) {
+  std::map<std::string, int64_t> counters;
+  std::ifstream lines(file);
+  int64_t value = 0;
+  for (std::string name; lines >> name >> value;) counters[name] = value;
+  return counters;
+}
+
+/// Each further token of an answer costs a layer one launch over its pages, which are not copied.
+TEST_F(NpuLines, AnswersReadPagesWhereTheyLie) {
+  nlohmann::json config = tiny_model("llama");
+  config.update({{"hidden_size", 64}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}});
+  make_model("of16", config);
+  const auto ask = [&](int64_t tokens, const std::string& faults) {
+    const std::string file = (*this) / ("counters" + std::to_string(tokens) + faults);
+    std::map<std::string, std::string> more = simulated();
+    more.insert({{"NPU_SIM_COUNTERS", file}, {"NPU_SIM_FAULT", faults}});
+    const std::string count = std::to_string(tokens);
+    const ProgramResult result = run_words(
+        {"infer", "--model", (*this) / "of16", "--prompt", "hi", "--device", "npu", "--do_sample",
+         "false", "--dtype", "bf16", "--max_new_tokens", count, "--min_new_tokens", count},
+        more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return std::pair(result, counters_in(file));
+  };
+  const auto [few, after_few] = ask(4, "");
+  const auto [many, after_many] = ask(12, "");
+  const auto more_of = [](const auto& before, const auto& after, const std::string& name) {
+    const auto of = [&](const auto& counters) {
+      const auto found = counters.find("launches.aclnn" + name);
+      return found == counters.end() ? 0 : found->second;
+    };
+    return of(after) - of(before);
+  };
+  const int64_t layers = more_of(after_few, after_many, "FusedInferAttentionScoreV2") / 8;
+  EXPECT_GT(layers, 0);
+  EXPECT_EQ(more_of(after_few, after_many, "FusedInferAttentionScoreV2"), 8 * layers);
+  EXPECT_EQ(more_of(after_few, after_many, "FlashAttentionVarLenScore"), 0);
+  EXPECT_EQ(more_of(after_few, after_many, "IndexSelect"), 8) << "the embedding's rows";
+  // A CANN that does not take them says so once, and the answer is the same.
+  const std::string fault = "call:aclnnFusedInferAttentionScoreV2GetWorkspaceSize:1:161002";
+  const auto [refused, after_refused] = ask(12, fault);
+  EXPECT_EQ(refused.out, many.out);
+  EXPECT_THAT(refused.err, HasSubstr("CANN does not take pages of 32 tokens"));
+  EXPECT_EQ(more_of(after_refused, after_many, "FusedInferAttentionScoreV2"), 11 * layers);
+  // Keys and values of each layer are gathered there, and turned.
+  EXPECT_EQ(more_of(after_many, after_refused, "IndexSelect"), 11 * 2 * layers);
+  EXPECT_GE(more_of(after_many, after_refused, "InplaceCopy"), 11 * 2 * layers);
 }
 
 TEST_F(NpuLines, ServeAnswersWithPagesThatFitTheCard) {

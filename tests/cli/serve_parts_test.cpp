@@ -27,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Body = nlohmann::json;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 std::string stories_in_parts() {
@@ -178,16 +179,27 @@ TEST(ServeInParts, ARankThatDiesIsTheEndOfTheServer) {
     ServedProgram server(stories({"--tensor_parallel_size", "2"}));
     const std::vector<pid_t> ranks = children_of(server.pid());
     ASSERT_EQ(ranks.size(), 2u);
-    RawClient client(server.port());
+    RawClient client(server.port()), whole(server.port());
     if (is_busy) {
-      const Body body = {{"prompt", std::vector<std::string>(200, "Once")},
-                         {"max_tokens", 100},
-                         {"ignore_eos", true},
-                         {"stream", true}};
+      Body body = {{"prompt", std::vector<std::string>(200, "Once")},
+                   {"max_tokens", 100},
+                   {"ignore_eos", true}};
+      whole.send(raw_request("POST", "/v1/completions", body.dump()));
+      body["stream"] = true;
       client.send(raw_request("POST", "/v1/completions", body.dump()));
       ASSERT_TRUE(client.receive_until("data: "));
     }
     ::kill(ranks[1], SIGKILL);
+    if (is_busy) {
+      const RawResponse stream = client.response();
+      EXPECT_TRUE(stream.is_complete);
+      EXPECT_THAT(stream.body, HasSubstr("a part of the model is gone"));
+      EXPECT_THAT(stream.body, EndsWith("data: [DONE]\n\n"));
+      const RawResponse one = whole.response();
+      EXPECT_EQ(one.status, 503);
+      EXPECT_THAT(Body::parse(one.body)["error"]["message"].get<std::string>(),
+                  HasSubstr("a part of the model is gone"));
+    }
     EXPECT_EQ(server.wait(), 7) << server.log();
     EXPECT_THAT(server.log(), HasSubstr("SIGKILL"));
     EXPECT_FALSE(fs::exists("/proc/" + std::to_string(ranks[0])));

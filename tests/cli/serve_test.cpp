@@ -205,6 +205,15 @@ TEST(Serve, APictureOfARequestIsSeenAsInferSeesIt) {
   const Body answer = ask(server.port(), "/v1/chat/completions",
                           asked("data:image/png;base64," + base64_of(picture)));
   EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", inferred.out);
+  // Its tokens are counted by its header, before anything of it is computed.
+  Body many = asked("data:image/png;base64," + base64_of(picture));
+  Body& content = many["messages"][0]["content"];
+  content = Body(500, content[0]);
+  RawClient greedy(server.port());
+  greedy.send(raw_request("POST", "/v1/chat/completions", many.dump()));
+  const Body error = Body::parse(greedy.response().body)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("the 500 picture(s)"));
   // Its header is whole, and its pixels are not.
   std::string cut = base64_of(picture);
   cut.resize(cut.size() / 8 * 4);

@@ -394,5 +394,57 @@ TEST_F(HttpServer, ACompleteAnswerIsNoClose) {
   EXPECT_EQ(told, 0);
 }
 
+TEST_F(HttpServer, AClientThatHasSaidAllIsAnswered) {
+  start();
+  std::atomic<int> told = 0;
+  RawClient client(server_->port());
+  client.send(raw_request("GET", "/keep") + raw_request("GET", "/hello/you"));
+  kept()->on_close([&] { ++told; });
+  client.end_sending();
+  ASSERT_TRUE(client.receive_until("HTTP/1.1 100 Continue\r\n\r\n")) << "it is asked";
+  EXPECT_TRUE(kept()->is_open());
+  kept()->respond({.status = 200, .headers = {}, .body = "done"});
+  EXPECT_EQ(client.response().body, "done");
+  EXPECT_EQ(client.response().body, "you");
+  EXPECT_TRUE(client.comes_to_end());
+  EXPECT_EQ(told, 0);
+  EXPECT_TRUE(comes([&] { return server_->counts().connections == 0; }));
+}
+
+TEST_F(HttpServer, AClientThatHasSaidAllHasItsStreamToTheEnd) {
+  start();
+  RawClient client(server_->port());
+  client.send(raw_request("GET", "/keep"));
+  kept()->begin_stream(200, {{"Content-Type", "text/event-stream"}});
+  kept()->write("data: 1\n\n");
+  ASSERT_TRUE(client.receive_until("data: 1\n\n"));
+  client.end_sending();
+  ASSERT_TRUE(client.receive_until(":\n\n")) << "it is asked";
+  EXPECT_TRUE(kept()->write("data: 2\n\n"));
+  kept()->end();
+  const RawResponse response = client.response();
+  EXPECT_TRUE(response.is_complete);
+  EXPECT_EQ(response.body, "data: 1\n\n:\n\ndata: 2\n\n");
+}
+
+/// One that is gone answers with a reset when it is asked.
+TEST_F(HttpServer, AClientThatGoesAfterItHasSaidAllIsToldToTheHandler) {
+  start();
+  std::atomic<int> told = 0;
+  RawClient client(server_->port()), old(server_->port());
+  client.send(raw_request("GET", "/keep"));
+  kept()->on_close([&] { ++told; });
+  client.end_sending();
+  ASSERT_TRUE(client.receive_until("100 Continue"));
+  client.close();
+  kept()->begin_stream(200, {});
+  EXPECT_TRUE(comes([&] { return told == 1 || !kept()->write("x"); }));
+  EXPECT_TRUE(comes([&] { return told == 1; }));
+  old.send("GET /keep HTTP/1.0\r\n\r\n");
+  kept(1)->on_close([&] { ++told; });
+  old.end_sending();
+  EXPECT_TRUE(comes([&] { return told == 2; })) << "HTTP/1.0 has no words to ask it";
+}
+
 }  // namespace server_test
 }  // namespace danlu::http

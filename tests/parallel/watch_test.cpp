@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "base/error.h"
@@ -198,8 +200,18 @@ TEST(Watch, WhoDoesNotArriveWithinTheTimeoutEndsAll) {
 
 TEST(Watch, TheErrorOfOneRankReachesTheOthers) {
   test::WatchedRanks ranks;
+  std::atomic<int> told = 0, replaced = 0;
   try {
     ranks.run(2, 60, 600, [&](World& world) {
+      world.before_end([&] { ++replaced; });
+      world.before_end({});
+      if (world.rank() == 0) {
+        world.before_end([&] {
+          const std::lock_guard lock(ranks.mutex);
+          EXPECT_EQ(ranks.verdicts.count(0), 0u) << "it has ended before";
+          ++told;
+        });
+      }
       if (world.rank() == 1) {
         world.give_up(DataError("no rows", "look"));
         throw DataError("no rows");
@@ -213,6 +225,8 @@ TEST(Watch, TheErrorOfOneRankReachesTheOthers) {
   EXPECT_EQ(ranks.verdicts[0].code, ExitCode::kData);
   EXPECT_THAT(ranks.verdicts[0].what, testing::EndsWith("failed: no rows"));
   EXPECT_EQ(ranks.verdicts[0].hint, "look");
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(replaced, 0);
 }
 
 }  // namespace

@@ -158,13 +158,39 @@ TEST_F(EngineLoops, WhoIsLeftAtTheEndIsTold) {
   thread.join();
 }
 
-/// One request's texts may go beyond what the queue holds, else it could never be asked.
-TEST_F(EngineLoops, AGroupIsTakenWholeWhileThereIsAPlace) {
+/// One request's texts have one place, so that they leave others theirs.
+TEST_F(EngineLoops, AGroupHasOnePlaceUntilAllOfItHasBegun) {
   EngineLoop loop([this] { return make(); }, {.max_queue = 3});
   const auto receiver = std::make_shared<Hears>();
   EXPECT_TRUE(loop.submit({request(), request()}, receiver));
   EXPECT_TRUE(loop.submit(std::vector(5, request()), receiver));
   EXPECT_EQ(loop.counts().waiting, 7);
+  EXPECT_FALSE(loop.is_full());
+  EXPECT_TRUE(loop.submit({request()}, receiver));
+  EXPECT_TRUE(loop.is_full());
+  EXPECT_FALSE(loop.submit({request()}, receiver));
+  script_.is_held = true;
+  script_.most_running = 6;
+  std::thread thread([&] { loop.run(); });
+  const auto comes = [](const auto& is_there) {
+    for (int i = 0; i < 4000 && !is_there(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return is_there();
+  };
+  // The first group has begun, of the second a part.
+  EXPECT_TRUE(comes([&] { return !loop.is_full(); }));
+  EXPECT_TRUE(loop.submit({request()}, receiver));
+  EXPECT_TRUE(loop.is_full());
+  script_.most_running = 1000;
+  EXPECT_TRUE(comes([&] { return !loop.is_full(); }));
+  loop.end();
+  thread.join();
+}
+
+TEST_F(EngineLoops, AllTextsTogetherHaveALimitToo) {
+  EngineLoop loop([this] { return make(); }, {.max_queue = 3});
+  const auto receiver = std::make_shared<Hears>();
+  EXPECT_TRUE(loop.submit(std::vector(48, request()), receiver));
   EXPECT_TRUE(loop.is_full());
   EXPECT_FALSE(loop.submit({request()}, receiver));
 }

@@ -117,7 +117,8 @@ class SeeingProtocolTest : public ProtocolTest {
   void SetUp() override {
     ProtocolTest::SetUp();
     model_.encode_media = [this](const text::ChatEncoder& encoder,
-                                 const text::Conversation& conversation, infer::Request* request) {
+                                 const text::Conversation& conversation, int64_t,
+                                 infer::Request* request) {
       request->prompt = encoder.encode_prompt(conversation);
       for (const text::Message& message : conversation.messages) {
         for (size_t i = 0; i < message.media.size(); ++i)
@@ -159,7 +160,7 @@ TEST_F(SeeingProtocolTest, ASlowPictureHoldsNobodyUp) {
 
 TEST_F(SeeingProtocolTest, APictureThatCannotBeReadIsItsRequestsError) {
   model_.encode_media = [](const text::ChatEncoder& encoder, const text::Conversation& conversation,
-                           infer::Request* request) {
+                           int64_t, infer::Request* request) {
     request->prompt = encoder.encode_prompt(conversation);
     infer::PromptPicture broken;
     broken.pixels = []() -> at::Tensor { throw DataError("the file ends within its pixels"); };
@@ -167,6 +168,26 @@ TEST_F(SeeingProtocolTest, APictureThatCannotBeReadIsItsRequestsError) {
   };
   const Json answer = post("/v1/chat/completions", seeing_body(), 400);
   EXPECT_EQ(answer["error"]["message"], "the file ends within its pixels");
+}
+
+/// Neither is a prompt made nor a picture read.
+TEST_F(SeeingProtocolTest, PicturesThatTakeMoreThanFitsAreRefused) {
+  const int64_t limit = model_.max_model_len;
+  ASSERT_GT(limit, 0);
+  model_.encode_media = [&](const text::ChatEncoder&, const text::Conversation&, int64_t max_tokens,
+                            infer::Request*) {
+    EXPECT_EQ(max_tokens, limit);
+    refuse_many_visual_tokens(max_tokens, 2, max_tokens - 1);
+    refuse_many_visual_tokens(0, 2, int64_t{1} << 40);
+    refuse_many_visual_tokens(max_tokens, 2, max_tokens);
+    ADD_FAILURE() << "as many tokens as there are leave none for the answer";
+  };
+  const Json error = post("/v1/chat/completions", seeing_body(), 400)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["param"], "messages");
+  EXPECT_THAT(error["message"].get<std::string>(), testing::HasSubstr("2 picture(s)"));
+  const std::lock_guard lock(script_.mutex);
+  EXPECT_TRUE(script_.added.empty());
 }
 
 }  // namespace picture_desk_test

@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -58,10 +59,12 @@ class ScriptedEngine : public serve::StepEngine {
     if (script_.fails_next_step.exchange(false)) throw MemoryError("no memory is left");
     std::vector<infer::EngineOutput> outputs;
     begun_.clear();
-    if (script_.is_held) return outputs;
-    for (const auto& [handle, running] : running_) {
-      if (running.position == 0) begun_.push_back(handle);
+    int64_t place = 0;
+    for (auto& [handle, running] : running_) {
+      if (place++ >= script_.most_running) break;
+      if (!std::exchange(running.has_begun, true)) begun_.push_back(handle);
     }
+    if (script_.is_held) return outputs;
     for (auto at = running_.begin(); at != running_.end();) {
       outputs.push_back(next_output(at->first, at->second));
       if (outputs.back().finished) --script_.num_running;
@@ -84,7 +87,7 @@ class ScriptedEngine : public serve::StepEngine {
     std::string text;
     infer::Request request;
     std::optional<int64_t> num_logprobs, num_prompt_logprobs;
-    bool pools = false;
+    bool pools = false, has_begun = false;
     size_t position = 0;
   };
 

@@ -366,7 +366,8 @@ TEST_F(ProtocolTest, ModelsAndUnknownOnes) {
 }
 
 TEST_F(ProtocolTest, AModelThatSeesSaysSo) {
-  model_.encode_media = [](const text::ChatEncoder&, const text::Conversation&, infer::Request*) {};
+  model_.encode_media = [](const text::ChatEncoder&, const text::Conversation&, int64_t,
+                           infer::Request*) {};
   EXPECT_EQ(Json::parse(ask(raw_request("GET", "/v1/models/alias")).body)["capabilities"],
             (Json{"completion", "multimodal"}));
 }
@@ -522,7 +523,8 @@ TEST_F(ProtocolTest, TheHealthIsToldWhileSlowRequestsTakeEveryHandler) {
   std::atomic<int> num_waiting = 0;
   std::atomic<bool> may_go_on = false;
   model_.encode_media = [&](const text::ChatEncoder& encoder,
-                            const text::Conversation& conversation, infer::Request* request) {
+                            const text::Conversation& conversation, int64_t,
+                            infer::Request* request) {
     ++num_waiting;
     EXPECT_TRUE(comes([&] { return may_go_on.load(); }));
     request->prompt = encoder.encode_prompt(conversation);

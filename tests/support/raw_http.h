@@ -48,7 +48,10 @@ class RawClient {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
-  void end_sending() { ::shutdown(fd_, SHUT_WR); }
+  void end_sending() {
+    ::shutdown(fd_, SHUT_WR);
+    is_done_ = true;
+  }
 
   /// false: the server is gone.
   bool send(std::string_view bytes) {
@@ -96,6 +99,7 @@ class RawClient {
     const size_t end = received_.find("\r\n\r\n");
     read_head(received_.substr(0, end + 2), &response);
     received_.erase(0, end + 4);
+    if (is_done_ && response.status == 100) return this->response(has_body);  // asks who is there
     const auto length = response.headers.find("content-length");
     if (!has_body || response.status == 204 || response.status == 304) {
       response.is_complete = true;
@@ -144,7 +148,7 @@ class RawClient {
 
   int fd_ = -1;
   std::string received_;
-  bool is_closed_ = false;
+  bool is_closed_ = false, is_done_ = false;
 };
 
 /// A request with its length. more: further headers, each with its line's end.

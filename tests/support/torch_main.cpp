@@ -8,6 +8,7 @@
 
 #include "base/cpu_class.h"
 #include "base/error.h"
+#include "support/slow.h"
 
 namespace {
 
@@ -35,6 +36,19 @@ void name_report(const char* program) {
   ::setenv("GTEST_OUTPUT", (report + name + "_" + cpu + ".xml").c_str(), 1);
 }
 
+/// Of a list that takes long (tests/CMakeLists.txt) one part of DANLU_TEST_SOME runs, and with
+/// DANLU_SLOW all of it, or of the longer list that DANLU_TEST_SLOW_FILTER names.
+void take_some_of_the_list() {
+  const std::string parts = environment("DANLU_TEST_SOME"),
+                    longer = environment("DANLU_TEST_SLOW_FILTER");
+  if (danlu::test::is_slow()) {
+    if (!longer.empty()) testing::GTEST_FLAG(filter) = longer;
+  } else if (!parts.empty()) {
+    ::setenv("GTEST_TOTAL_SHARDS", parts.c_str(), 1);
+    ::setenv("GTEST_SHARD_INDEX", "0", 1);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -48,6 +62,7 @@ int main(int argc, char** argv) {
   }
   name_report(argv[0]);
   testing::InitGoogleTest(&argc, argv);
+  take_some_of_the_list();
   if (!refused.empty()) {
     testing::RegisterTest("NotOnThisProcessor", argv[0], nullptr, nullptr, __FILE__, __LINE__,
                           [refused] { return new NotOnThisProcessor(refused); });

@@ -140,12 +140,17 @@ std::shared_ptr<const PromptMedia> PromptMedia::of(const Options& options,
 
 void PromptMedia::encode(const text::ChatEncoder& encoder, const text::Conversation& conversation,
                          const std::filesystem::path& folder, const std::string& place,
-                         infer::Request* request) const {
+                         infer::Request* request, const OnTokens& on_tokens) const {
   if (const auto pad = text::placeholder_written_in(conversation); !pad.empty())
     refuse_media_of({"the text holds a token that stands for pictures", std::string(pad)});
   std::vector<data::MediaSpan> spans;
   data::RowProblem problem;
   if (!encoder_->measure(conversation, folder, place, &spans, &problem)) refuse_media_of(problem);
+  if (on_tokens && !spans.empty()) {
+    int64_t tokens = 0;
+    for (const data::MediaSpan& span : spans) tokens += span.count;
+    on_tokens(std::ssize(spans), tokens);
+  }
   text::EncodedConversation encoded;
   encoded.ids = encoder.encode_prompt(
       spans.empty() ? conversation

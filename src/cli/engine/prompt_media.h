@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,11 +50,14 @@ class PromptMedia {
                                                const text::Tokenizer& tokenizer, bool tells_apart);
 
   const data::MediaSettings& settings() const { return encoder_->settings(); }
+  /// Told how many pictures and videos there are, and how many tokens they take.
+  using OnTokens = std::function<void(int64_t count, int64_t tokens)>;
   /// The prompt of `conversation`, and its pictures. folder: of the row's file. place: of the row,
-  /// for messages. Errors: DataError of the first picture or video that cannot be used.
+  /// for messages. on_tokens: called before there is a prompt; what it throws goes out. Errors:
+  /// DataError of the first picture or video that cannot be used.
   void encode(const text::ChatEncoder& encoder, const text::Conversation& conversation,
               const std::filesystem::path& folder, const std::string& place,
-              infer::Request* request) const;
+              infer::Request* request, const OnTokens& on_tokens = {}) const;
 
   /// A text with <image> where a picture stands, as the model's vocabulary has it.
   static std::string marked(const std::string& text);

@@ -191,9 +191,12 @@ serve::ModelDescription describe(const Options& options, const ModelLocation& wh
   model.make_encoder = encoders_from(options, where, loaded);
   if (loaded.media) {
     model.encode_media = [&loaded](const text::ChatEncoder& encoder,
-                                   const text::Conversation& conversation,
+                                   const text::Conversation& conversation, int64_t max_tokens,
                                    infer::Request* request) {
-      loaded.media->encode(encoder, conversation, {}, "request", request);
+      loaded.media->encode(encoder, conversation, {}, "request", request,
+                           [&](int64_t count, int64_t tokens) {
+                             serve::refuse_many_visual_tokens(max_tokens, count, tokens);
+                           });
     };
   }
   model.stop_ids = infer::end_ids(loaded.defaults.stop_ids, *loaded.tokenizer, /*encoder=*/nullptr);
@@ -351,6 +354,35 @@ void await_end(http::Server& server, serve::EngineLoop& loop, board::Board* runs
   server.stop(is_clean ? 0 : kLeave_s);
 }
 
+/// While it lives clients hear of it when another process is lost, before that ends this one.
+class LastAnswers {
+ public:
+  LastAnswers(const parallel::Ranks& ranks, EngineMaker& engines, serve::Service& service,
+              const http::Server& server)
+      : ranks_(ranks), engines_(engines) {
+    if (ranks.size() == 1) return;
+    engines_.on_loss([&service] { service.end_answers(); });
+    ranks_.world().before_end([&service, &server] {
+      constexpr int kTimes = 80;
+      constexpr std::chrono::milliseconds kPause(10);
+      service.end_answers();
+      for (int i = 0; i < kTimes && server.counts().exchanges > 0; ++i)
+        std::this_thread::sleep_for(kPause);
+    });
+  }
+  ~LastAnswers() {
+    if (ranks_.size() == 1) return;
+    engines_.on_loss({});
+    ranks_.world().before_end({});
+  }
+  LastAnswers(const LastAnswers&) = delete;
+  LastAnswers& operator=(const LastAnswers&) = delete;
+
+ private:
+  const parallel::Ranks& ranks_;
+  EngineMaker& engines_;
+};
+
 /// What rank 0 does from here to the end of the server.
 void serve_requests(const Options& options, const http::Settings& settings,
                     const InferenceModel& loaded, const infer::EngineSettings& engine,
@@ -370,6 +402,7 @@ void serve_requests(const Options& options, const http::Settings& settings,
   service.add_routes(&router);
   const std::unique_ptr<board::Board> runs = add_page(options, &router);
   http::Server server(settings, std::move(router));
+  const LastAnswers last(ranks, engines, service, server);
   server.start();
   say_start(server, model.description(), loaded, engine);
   std::thread watcher(

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace danlu::cli {
 
 class EngineMaker::Served final : public serve::StepEngine {
@@ -10,7 +12,14 @@ class EngineMaker::Served final : public serve::StepEngine {
   auto or_all_end(const Work& work) {
     if (!maker_.followers_) return work();
     try {
-      return maker_.ranks_.do_or_give_up(work);
+      return maker_.ranks_.do_or_give_up([&] {
+        try {
+          return work();
+        } catch (const CommError&) {
+          if (maker_.on_loss_) maker_.on_loss_();
+          throw;
+        }
+      });
     } catch (...) {
       maker_.lost_ = std::current_exception();
       throw;

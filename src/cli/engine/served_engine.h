@@ -1,7 +1,9 @@
 // cli/engine/served_engine.h: the engine as the server sees it, of one process or of several.
 #pragma once
 #include <exception>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "infer/engine.h"
 #include "infer/followers.h"
@@ -21,6 +23,9 @@ class EngineMaker {
   /// What went wrong on one of several processes is the end of all: they are told, and every later
   /// call throws it again.
   std::unique_ptr<serve::StepEngine> make();
+  /// Called on the engine's thread when another process cannot be reached any more: why that is may
+  /// take seconds to find, and end this process.
+  void on_loss(std::function<void()> tell) { on_loss_ = std::move(tell); }
 
  private:
   class Served;
@@ -28,6 +33,7 @@ class EngineMaker {
   const infer::EngineSettings settings_;
   const parallel::Ranks& ranks_;
   infer::Followers* followers_;
+  std::function<void()> on_loss_;
   std::exception_ptr lost_;
 };
 

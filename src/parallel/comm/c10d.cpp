@@ -215,6 +215,7 @@ class C10dWorld : public World {
   void give_up(const Error& error) override {
     watch_->give_up(error.code(), error.what(), error.hint());
   }
+  void before_end(std::function<void()> tell) override { watch_->before_end(std::move(tell)); }
 
   std::unique_ptr<Group> make_group(const std::vector<int64_t>& ranks) override {
     const int64_t number = made_++;

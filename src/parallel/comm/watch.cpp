@@ -59,6 +59,9 @@ struct Watch::State {
   bool ended = false;    ///< settings.end was called
   int64_t rounds = 0;    ///< that the store has answered
 
+  std::mutex telling;
+  std::function<void()> tell;  ///< by `telling`
+
   bool is_first() const { return settings.rank == 0; }
   void wait(std::unique_lock<std::mutex>& lock, double seconds) {
     changed.wait_for(lock, std::chrono::duration<double>(seconds));
@@ -80,6 +83,9 @@ struct Watch::State {
   void obey(c10d::Store& store);
   /// Ends this rank, and so the others, once its card's links have been broken for a while.
   void look_at_links(c10d::Store& store, const RankReport& own_report, double seconds);
+  /// The verdict stays for all to see, while this process says what it has to say.
+  void linger();
+  void say_the_last();
   void end(const Verdict& verdict);
   bool may_leave(const Judge& judge, double leaving_s);
 };
@@ -101,7 +107,19 @@ void Watch::State::end(const Verdict& verdict) {
     ended = true;
   }
   changed.notify_all();
+  say_the_last();
   settings.end ? settings.end(verdict) : end_process(verdict);
+}
+
+void Watch::State::linger() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(kLinger);
+  say_the_last();
+  std::this_thread::sleep_until(until);
+}
+
+void Watch::State::say_the_last() {
+  const std::lock_guard lock(telling);
+  if (const auto once = std::exchange(tell, {})) once();
 }
 
 void Watch::State::obey(c10d::Store& store) {
@@ -133,7 +151,7 @@ void Watch::State::judge(c10d::Store& store, Judge& judge, const RankReport& own
   const auto verdict = judge.judge(seconds);
   if (!verdict) return;
   post(store, *verdict);
-  std::this_thread::sleep_for(std::chrono::duration<double>(kLinger));
+  linger();
   end(*verdict);
 }
 
@@ -152,7 +170,7 @@ void Watch::State::look_at_links(c10d::Store& store, const RankReport& own_repor
              "-i N -link -g`, HCCL_SOCKET_IFNAME and firewalls"),
       .rank = settings.rank};
   post(store, verdict);
-  std::this_thread::sleep_for(std::chrono::duration<double>(kLinger));
+  linger();
   end(verdict);
 }
 
@@ -230,6 +248,11 @@ void Watch::State::watch_first() {
                     "checkpoint or answers were saved the same command goes on from them")});
     lock.lock();
   }
+}
+
+void Watch::before_end(std::function<void()> tell) {
+  const std::lock_guard lock(state_->telling);
+  state_->tell = std::move(tell);
 }
 
 Watch::Watch(const WatchSettings& settings, OpenStore open_store,

@@ -45,6 +45,8 @@ class Watch {
   /// This rank ends with an error: the others end with it. An error of communication may be
   /// another's: waits for the verdict first, which then ends the process.
   void give_up(ExitCode code, const std::string& what, const std::string& hint);
+  /// World's.
+  void before_end(std::function<void()> tell);
 
  private:
   struct State;

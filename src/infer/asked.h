@@ -1,0 +1,13 @@
+// infer/asked.h: what an engine can be asked.
+#pragma once
+#include "arch/model_config.h"
+#include "infer/engine.h"
+
+namespace danlu::infer {
+
+/// Errors: those of Engine::add. has_followers: other ranks hold parts of the model; has_peers:
+/// each of them has an engine.
+void check_asked(const EngineRequest& asked, const arch::ModelConfig& model,
+                 const EngineSettings& settings, bool has_followers, bool has_peers);
+
+}  // namespace danlu::infer
