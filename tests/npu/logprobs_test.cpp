@@ -1,6 +1,7 @@
 // Log-probabilities of chosen tokens on the NPU beside ATen's of the same numbers in f64: values,
 // entropies and gradients, whatever the chunks, the temperature, the cap and the ranks.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
