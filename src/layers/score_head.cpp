@@ -13,7 +13,7 @@
 namespace danlu::layers {
 namespace {
 
-/// Those of the asked rows that this rank has: under sequence parallelism some.
+/// The asked rows that this rank has: under sequence parallelism some of them.
 struct OwnRows {
   at::Tensor rows_m, places_m;  ///< of its hidden states, and among the asked ones
   /// In f32, or f64 of f64.

@@ -33,7 +33,7 @@ std::vector<EmbeddingConfig::Prefix> prefixes_from(const Options& options) {
   if (!options.has_value("mrl_dims")) return prefixes;
   const Json sizes = options.get_json("mrl_dims");
   const auto refuse = [&](const std::string& what) {
-    throw UsageError(tr("[train] {}: {}", options.given_as("mrl_dims"), what),
+    throw UsageError("[train] " + options.given_as("mrl_dims") + ": " + what,
                      tr("sizes and weights, such as '{}'", R"({"64": 1.0, "256": 0.5})"));
   };
   if (!sizes.is_object() || sizes.empty()) refuse(tr("no sizes with weights"));

@@ -22,7 +22,7 @@ namespace {
 using settings::EmbeddingConfig;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Of distances, 1 - cosine, above which texts that do not fit are far enough.
+/// The distance, 1 - cosine, from which on texts that do not fit are far enough.
 constexpr double kFarEnough = 0.5;
 
 /// The texts of all anchors one after the other.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kNumbers = static_cast<int64_t>(data::kGroupNumbers);
 
-/// Of each rank how many rows it gives.
+/// How many rows each rank gives.
 struct Given {
   std::vector<int64_t> rows;
   int64_t most() const { return *std::max_element(rows.begin(), rows.end()); }

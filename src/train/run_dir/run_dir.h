@@ -41,8 +41,8 @@ uint64_t model_file_bytes(const models::CausalLM& model, bool adapter_only);
 void write_model_files(const models::CausalLM& model, const TrainConfig& config, DType dtype,
                        const std::filesystem::path& directory);
 
-/// Of a whole model that embeds texts as they stand: what sentence-transformers opens it by.
-/// Errors: IoError.
+/// Writes what sentence-transformers opens a model by: of a whole one that embeds texts as they
+/// stand. Errors: IoError.
 void write_embedding_files(const TrainConfig& config, const arch::ModelConfig& model,
                            const std::filesystem::path& directory);
 
