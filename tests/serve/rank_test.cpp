@@ -140,7 +140,7 @@ TEST_F(RankRoutes, CardsSayWhatAModelCan) {
 
 TEST_F(RankRoutes, AModelOfScoresAloneDoesNotTalk) {
   model_.completes = false;
-  EXPECT_THAT(chat({}, 400)["error"]["message"].get<std::string>(), HasSubstr("/v1/rerank"));
+  EXPECT_THAT(chat(Json::object(), 400)["error"]["message"].get<std::string>(), HasSubstr("/v1/rerank"));
   EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}}, 400)["error"]["param"], "model");
 }
 

@@ -110,7 +110,7 @@ Ranker load_ranker(const Options& options, const ModelLocation& where) {
   }
   Ranker ranker{load_text_judge(options, where, source), {}};
   if (where.ranks_by == RanksBy::kTokens) {
-    const auto found = ranking_tokens(options, *ranker.tokenizer);
+    const auto found = ranking_tokens(options, where, *ranker.tokenizer);
     ranker.ids.assign(found.begin(), found.end());
   }
   ranker.activates = options.get_bool("reranker_use_activation");

@@ -57,16 +57,23 @@ std::string ranking_template(const Options& options, const ModelLocation& where)
   return !is_named && settings::is_called_qwen3_reranker(where.model) ? "qwen3_reranker" : "";
 }
 
-std::vector<text::TokenId> ranking_tokens(const Options& options,
+std::vector<text::TokenId> ranking_tokens(const Options& options, const ModelLocation& where,
                                           const text::Tokenizer& tokenizer) {
-  return settings::ranking_token_ids(settings::ranking_tokens_from(options), tokenizer);
+  settings::RankingTokens tokens = settings::ranking_tokens_from(options);
+  const auto take_recorded = [&](const char* flag, std::string& token) {
+    const std::string recorded = text::recorded_text(where.run_args, flag);
+    if (!options.is_given(flag) && !recorded.empty()) token = recorded;
+  };
+  take_recorded("reranker_positive_token", tokens.positive);
+  take_recorded("reranker_negative_token", tokens.negative);
+  return settings::ranking_token_ids(tokens, tokenizer);
 }
 
 std::function<double(const std::vector<float>&)> score_reader(const Options& options,
-                                                              const InferenceModel& loaded,
-                                                              RanksBy by) {
+                                                              const ModelLocation& where,
+                                                              const InferenceModel& loaded) {
   std::vector<text::TokenId> ids;
-  if (by == RanksBy::kTokens) ids = ranking_tokens(options, *loaded.tokenizer);
+  if (where.ranks_by == RanksBy::kTokens) ids = ranking_tokens(options, where, *loaded.tokenizer);
   const auto head = std::make_shared<const models::ReadHead>(models::read_head(*loaded.model, ids));
   return [head](const std::vector<float>& hidden) {
     const std::vector<double> numbers = models::numbers_of(*head, hidden);

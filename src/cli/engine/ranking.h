@@ -1,6 +1,6 @@
 // cli/engine/ranking.h: models that say how well a document goes with a query.
 #pragma once
-#include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -19,14 +19,16 @@ std::optional<RanksBy> ranks_by(const Options& options, const ModelLocation& whe
 /// such a model; "": its own.
 std::string ranking_template(const Options& options, const ModelLocation& where);
 
-/// The tokens whose logits are compared, that of a good document first. Errors: UsageError for one
-/// that the tokenizer does not have.
-std::vector<text::TokenId> ranking_tokens(const Options& options, const text::Tokenizer& tokenizer);
+/// The tokens whose logits are compared, that of a good document first: those of the line, else
+/// those that args.json of the training names. Errors: UsageError for one that the tokenizer does
+/// not have.
+std::vector<text::TokenId> ranking_tokens(const Options& options, const ModelLocation& where,
+                                          const text::Tokenizer& tokenizer);
 
-/// The model's score from its last hidden state. Collective over the tensor axis. Errors: as
-/// models::read_head.
+/// The score of a model that ranks, from its last hidden state. Collective over the tensor axis.
+/// Errors: as models::read_head.
 std::function<double(const std::vector<float>&)> score_reader(const Options& options,
-                                                              const InferenceModel& loaded,
-                                                              RanksBy by);
+                                                              const ModelLocation& where,
+                                                              const InferenceModel& loaded);
 
 }  // namespace danlu::cli

@@ -439,7 +439,7 @@ void serve_on(const Options& options, const parallel::Ranks& ranks) {
   infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);
   if (where.ranks_by) {
-    description.ranking = {.score_of = score_reader(options, loaded, *where.ranks_by),
+    description.ranking = {.score_of = score_reader(options, where, loaded),
                            .activates = options.get_bool("reranker_use_activation")};
     description.completes = *where.ranks_by == RanksBy::kTokens;
   }
