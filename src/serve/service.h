@@ -64,7 +64,7 @@ class Service {
   /// The same of requests with the same pictures, once these are pixels.
   void submit_seeing(const http::ExchangePtr& exchange, std::vector<infer::EngineRequest> requests,
                      std::shared_ptr<Receiver> receiver);
-  /// Of one whose answer end_answers() is to end. false: it was called.
+  /// Keeps one whose answer end_answers() is to end. false: it was called.
   bool note_open(const http::ExchangePtr& exchange);
   /// Errors: Refusal for more answers than may wait.
   void require_places(size_t answers) const;

@@ -36,7 +36,7 @@ void name_report(const char* program) {
   ::setenv("GTEST_OUTPUT", (report + name + "_" + cpu + ".xml").c_str(), 1);
 }
 
-/// Of a list that takes long (tests/CMakeLists.txt) one part of DANLU_TEST_SOME runs, and with
+/// One part of DANLU_TEST_SOME runs of a list that takes long (tests/CMakeLists.txt), and with
 /// DANLU_SLOW all of it, or of the longer list that DANLU_TEST_SLOW_FILTER names.
 void take_some_of_the_list() {
   const std::string parts = environment("DANLU_TEST_SOME"),
