@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <sstream>
 
 #include "base/error.h"
@@ -20,18 +21,40 @@ bool yields(const OptionProfile& one, const OptionProfile& other) {
   return std::find(one.yields_to.begin(), one.yields_to.end(), other.name) != one.yields_to.end();
 }
 
-/// The first name of `typed` that marks `profile`, or nullptr.
-const TypedName* mark_of(const OptionProfile& profile, const std::vector<TypedName>& typed) {
+/// What marks a profile in a line.
+struct FoundMark {
+  const OptionProfile* profile;
+  const TypedName* mark;
+  const TypedName* beside = nullptr;  ///< of marks that say something together alone
+  std::string words() const {
+    return beside ? tr("{} beside {}", mark->where, beside->where) : mark->where;
+  }
+};
+
+/// The first of `typed` that `mark` needs beside it, or nullptr.
+const TypedName* companion_of(const ProfileMark& mark, const std::vector<TypedName>& typed) {
+  const auto found = std::find_if(typed.begin(), typed.end(), [&](const TypedName& one) {
+    return std::find(mark.beside.begin(), mark.beside.end(), one.name) != mark.beside.end();
+  });
+  return found == typed.end() ? nullptr : &*found;
+}
+
+std::optional<FoundMark> mark_of(const OptionProfile& profile,
+                                 const std::vector<TypedName>& typed) {
   for (const TypedName& one : typed) {
     for (const ProfileMark& mark : profile.marks) {
-      if (mark.name == one.name && (mark.unless.empty() || !is_given(typed, mark.unless)))
-        return &one;
+      if (mark.name != one.name || (!mark.unless.empty() && is_given(typed, mark.unless))) continue;
+      if (mark.beside.empty()) return FoundMark{&profile, &one};
+      if (const TypedName* other = companion_of(mark, typed))
+        return FoundMark{&profile, &one, other};
     }
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace
+
+bool is_of_swift(const std::string& profile) { return profile.find("swift") != std::string::npos; }
 
 std::string profile_value(const std::string& formula,
                           const std::function<std::string(const std::string&)>& value_of) {
@@ -46,22 +69,24 @@ std::string profile_value(const std::string& formula,
 
 ProfileChoice choose_profile(const std::vector<OptionProfile>& profiles,
                              const std::vector<TypedName>& typed, const std::string& command) {
-  const OptionProfile* chosen = nullptr;
-  const TypedName* mark = nullptr;
+  std::vector<FoundMark> all, found;
   for (const OptionProfile& profile : profiles) {
-    const TypedName* found = mark_of(profile, typed);
-    if (!found || (chosen && yields(profile, *chosen))) continue;
-    if (mark && !yields(*chosen, profile)) {
-      throw UsageError(
-          tr("[{}] {} is a flag of {}, {} one of {}: whose defaults hold where the line is "
-             "silent?",
-             command, mark->where, chosen->system, found->where, profile.system),
-          tr("say --profile {} or --profile {}", chosen->name, profile.name));
-    }
-    chosen = &profile;
-    mark = found;
+    if (const auto mark = mark_of(profile, typed)) all.push_back(*mark);
   }
-  if (mark) return {chosen->name, mark->where};
+  for (const FoundMark& one : all) {
+    if (std::none_of(all.begin(), all.end(),
+                     [&](const FoundMark& other) { return yields(*one.profile, *other.profile); }))
+      found.push_back(one);
+  }
+  if (found.size() > 1) {
+    throw UsageError(
+        tr("[{}] {} is a flag of {}, {} one of {}: whose defaults hold where the line is "
+           "silent?",
+           command, found[0].words(), found[0].profile->system, found[1].words(),
+           found[1].profile->system),
+        tr("say --profile {} or --profile {}", found[0].profile->name, found[1].profile->name));
+  }
+  if (!found.empty()) return {found.front().profile->name, found.front().words()};
   for (const OptionProfile& profile : profiles) {
     const bool otherwise = !profile.unless_given.empty() && is_given(typed, profile.unless_given);
     if (profile.of_command && !otherwise) return {profile.name, "danlu " + command};

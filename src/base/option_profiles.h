@@ -11,6 +11,8 @@ namespace danlu {
 struct ProfileMark {
   std::string name;         ///< with underscores; this spelling alone, not the option's other names
   std::string unless = {};  ///< it says nothing where this option is given; "": it always does
+  /// It says something only where one of these was typed, too; empty: alone.
+  std::vector<std::string> beside = {};
 };
 
 /// What one system takes where its command line is silent.
@@ -38,8 +40,11 @@ struct TypedName {
 
 struct ProfileChoice {
   std::string name;  ///< "": none
-  std::string by;    ///< what chose it, as it was typed
+  std::string by;    ///< what chose it, as it was typed; of a pair of names both
 };
+
+/// Whether a profile is ms-swift's, of any version and engine.
+bool is_of_swift(const std::string& profile);
 
 /// What a formula of OptionProfile::values gives; `value_of`: another option's value.
 std::string profile_value(const std::string& formula,

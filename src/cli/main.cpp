@@ -320,7 +320,7 @@ int run_words(const Command& named, const std::string& typed, std::vector<std::s
   running = &named;
   take_hub_choice(table, options);
   // ms-swift fetches what its lines name, from ModelScope.
-  const bool as_swift = options.profile().name.starts_with("swift");
+  const bool as_swift = is_of_swift(options.profile().name);
   hub::set_fetch_missing({.allowed = fetches || as_swift,
                           .first = as_swift ? hub::Hub::kModelScope : hub::Hub::kHuggingFace});
   if (starts_ranks) {

@@ -25,8 +25,12 @@ void BatchStreamOptions::validate() const {
   }
 }
 
+int64_t samples_of_epoch(int64_t num_samples, int64_t together, LastBatch last_batch) {
+  return last_batch == LastBatch::kDrop ? num_samples - num_samples % together : num_samples;
+}
+
 int64_t steps_per_epoch(int64_t num_samples, int64_t global_batch_size, LastBatch last_batch) {
-  const int64_t rounding = last_batch == LastBatch::kPartial ? global_batch_size - 1 : 0;
+  const int64_t rounding = last_batch == LastBatch::kWrap ? 0 : global_batch_size - 1;
   return (num_samples + rounding) / global_batch_size;
 }
 
@@ -35,11 +39,10 @@ BatchStream::BatchStream(std::shared_ptr<const SampleSource> source, Order order
     : source_(std::move(source)), order_(std::move(order)), options_(options), consumed_(consumed) {
   options_.validate();
   if (source_->size() < 1) throw DataError(tr("[batch_stream] the data set has no sample"));
-  if (options_.last_batch == LastBatch::kDrop && source_->size() < options_.global_batch_size()) {
-    throw DataError(
-        tr("[batch_stream] {} samples do not fill one global batch of {}", source_->size(),
-           options_.global_batch_size()),
-        tr("lower the batch size or gradient accumulation, or keep the incomplete last batch"));
+  if (used() == 0) {
+    throw DataError(tr("[batch_stream] {} samples do not fill one micro-batch of all ranks, {}",
+                       source_->size(), options_.together()),
+                    tr("lower the batch size, or keep the incomplete last batch"));
   }
   if (options_.prefetch_steps > 0) {
     prefetcher_ = std::make_unique<Prefetcher<StepBatches>>(
@@ -55,7 +58,7 @@ BatchStream::BatchStream(std::shared_ptr<const SampleSource> source, Order order
 BatchStream::~BatchStream() = default;
 
 int64_t BatchStream::steps_per_epoch() const {
-  return data::steps_per_epoch(source_->size(), options_.global_batch_size(), options_.last_batch);
+  return data::steps_per_epoch(used(), options_.global_batch_size(), options_.last_batch);
 }
 
 void BatchStream::put_back(const StepBatches& step) {
@@ -81,14 +84,15 @@ StepBatches BatchStream::next() {
 StepBatches BatchStream::step_at(int64_t consumed) const {
   const int64_t batch = options_.global_batch_size(), size = source_->size();
   StepBatches step;
-  step.begin = consumed;
-  const auto epoch_end = [&] { return (step.begin / size + 1) * size; };
-  if (options_.last_batch == LastBatch::kDrop && step.begin + batch > epoch_end()) {
-    step.begin = epoch_end();
-  }
+  // A stream with other micro-batches may have come further than this one's epochs go.
+  const bool is_behind = consumed % size >= used();
+  const int64_t epoch = consumed / size + (is_behind ? 1 : 0), epoch_end = epoch * size + used();
+  step.begin = is_behind ? epoch * size : consumed;
   step.end = step.begin + batch;
-  if (options_.last_batch == LastBatch::kPartial) step.end = std::min(step.end, epoch_end());
-  step.next = step.end;
+  if (options_.last_batch != LastBatch::kWrap) step.end = std::min(step.end, epoch_end);
+  // What is left out belongs to the epoch that ends before it.
+  const bool ends = options_.last_batch != LastBatch::kWrap && step.end == epoch_end;
+  step.next = ends ? (epoch + 1) * size : step.end;
   const int64_t budget = options_.max_tokens_per_micro_batch;
   std::vector<int64_t> samples, numbers;
   int64_t num_tokens = 0;

@@ -18,11 +18,14 @@ namespace danlu::data {
 /// What happens when an epoch does not divide into whole steps.
 enum class LastBatch {
   kPartial,  ///< the epoch's last step is smaller (HF Trainer's default)
-  kDrop,     ///< the rest of the epoch is left out
+  kDrop,     ///< the same, without samples that do not fill a micro-batch of every rank (HF's
+             ///< dataloader_drop_last)
   kWrap,     ///< the step goes on into the next epoch (Megatron)
 };
 
-/// Steps of an epoch of `num_samples`; kWrap: rounded down.
+/// What an epoch of `num_samples` trains on; `together`: samples of a micro-batch of all ranks.
+int64_t samples_of_epoch(int64_t num_samples, int64_t together, LastBatch last_batch);
+/// Steps of an epoch of samples_of_epoch(); kWrap: rounded down.
 int64_t steps_per_epoch(int64_t num_samples, int64_t global_batch_size, LastBatch last_batch);
 
 struct BatchStreamOptions {
@@ -43,7 +46,9 @@ struct BatchStreamOptions {
   std::shared_ptr<MediaLoader> media_loader = nullptr;
 
   /// Samples of all ranks in one step.
-  int64_t global_batch_size() const { return micro_batch_size * accumulation_steps * dp_size; }
+  int64_t global_batch_size() const { return together() * accumulation_steps; }
+  /// Samples of a micro-batch of all ranks.
+  int64_t together() const { return micro_batch_size * dp_size; }
   /// Errors: UsageError naming the option.
   void validate() const;
 };
@@ -91,7 +96,7 @@ class BatchStream : public StepStream {
  public:
   using Order = std::function<int64_t(int64_t global_index)>;
 
-  /// Errors: UsageError (options); DataError if the source is empty, or kDrop leaves no step.
+  /// Errors: UsageError (options); DataError if the source is empty, or kDrop leaves no sample.
   BatchStream(std::shared_ptr<const SampleSource> source, Order order,
               const BatchStreamOptions& options, int64_t consumed = 0);
   ~BatchStream() override;
@@ -110,6 +115,10 @@ class BatchStream : public StepStream {
   StepBatches step_at(int64_t consumed) const;
 
  private:
+  /// Samples that an epoch trains on.
+  int64_t used() const {
+    return samples_of_epoch(source_->size(), options_.together(), options_.last_batch);
+  }
   std::vector<int64_t> numbers_of_rank(int64_t begin, int64_t end) const;
   std::vector<int64_t> balanced_numbers(int64_t begin, int64_t end) const;
   int64_t sample_at(int64_t number) const;

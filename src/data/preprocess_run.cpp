@@ -214,6 +214,7 @@ class Run {
     Dataset dataset = item.dataset;
     if (const int64_t left = rows_left(); left >= 0) {
       const int64_t of_this = left + row_;
+      if (dataset.max_rows < 0) dataset.choice = RowChoice::kFirst;
       dataset.max_rows = dataset.max_rows < 0 ? of_this : std::min(dataset.max_rows, of_this);
     }
     EncodePipeline pipeline(dataset, encoder, workers, row_);
@@ -378,6 +379,8 @@ std::string content_key(const std::vector<PlannedDataset>& plan, const EncodeSet
                  {"format", item.dataset.format.to_json()},
                  {"max_rows", item.dataset.max_rows},
                  {"document_per_file", item.dataset.document_per_file}};
+    if (item.dataset.max_rows >= 0 && item.dataset.choice != RowChoice::kFirst)
+      dataset["choice"] = {static_cast<int>(item.dataset.choice), item.dataset.draw_seed};
     for (const DataFile& file : item.dataset.files) {
       dataset["files"].push_back({file_type_name(file.type), hash_file(file.path)});
     }

@@ -153,6 +153,13 @@ std::shared_ptr<const SampleSource> open_samples(const std::string& prefix, Samp
   return samples_of_files(prefix, kind, std::move(tokenizer));
 }
 
+void choose_rows(const SampleSpec& spec, std::vector<PlannedDataset>& plan) {
+  for (PlannedDataset& item : plan) {
+    item.dataset.choice = item.dataset.limited_by_info ? spec.choice_by_info : spec.choice;
+    item.dataset.draw_seed = spec.seed;
+  }
+}
+
 /// Tokens of rows, from the cache.
 std::shared_ptr<const SampleSource> open_rows(const SampleSpec& spec,
                                               const std::vector<std::string>& names,
@@ -160,7 +167,8 @@ std::shared_ptr<const SampleSource> open_rows(const SampleSpec& spec,
   FormatOptions format = spec.format;
   format.kind = spec.kind;
   format.reads_media = spec.media.has_value() && spec.kind == SampleKind::kTokens;
-  const auto plan = plan_datasets(names, format, spec.dataset_info_dir);
+  auto plan = plan_datasets(names, format, spec.dataset_info_dir);
+  choose_rows(spec, plan);
   report_plan(plan);
   const EncodeSettings settings = encode_settings(spec, EncodedKind::kSamples);
   const CacheEntry entry = open_or_build(
@@ -302,8 +310,12 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
   TrainValSamples result;
   result.train = open_side(spec, spec.datasets, &result.report, &result.tokenised_beforehand);
   if (!spec.val_datasets.empty()) {
-    PreprocessReport of_val;
-    result.val = open_side(spec, spec.val_datasets, &of_val, &result.tokenised_beforehand);
+    SampleSpec of_val = spec;
+    of_val.max_rows_of_all = -1;
+    // ms-swift shuffles no validation rows.
+    if (of_val.choice == RowChoice::kDrawn) of_val.choice = RowChoice::kRepeated;
+    result.val =
+        open_side(of_val, spec.val_datasets, &result.val_report, &result.tokenised_beforehand);
   } else if (!spec.split_text.empty()) {
     hold_out_by_split(spec.split_text, &result);
   } else if (spec.val_ratio > 0 && result.train->size() > 1) {
@@ -325,14 +337,17 @@ TrainValSamples open_or_build_samples(const SampleSpec& spec) {
 std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessReport* report) {
   if (spec.datasets.empty()) throw UsageError(tr("[dataset] none given"));
   std::vector<fs::path> prefixes;
+  SampleSpec of_one = spec;
   for (const std::string& name : spec.datasets) {
     if (indexed_dataset_exists(name)) {
       prefixes.emplace_back(name);
       continue;
     }
+    if (of_one.max_rows_of_all == 0) continue;
     FormatOptions format = spec.format;
     format.text_first = true;
-    const auto plan = plan_datasets({name}, format, spec.dataset_info_dir);
+    auto plan = plan_datasets({name}, format, spec.dataset_info_dir);
+    choose_rows(spec, plan);
     log::info("{}", translated_filled(plan[0].description));
     const std::vector<std::string> keys = plan[0].handler->text_keys();
     if (keys.size() != 1) {
@@ -341,12 +356,16 @@ std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessRepo
                        tr("name the text column with --json-keys"));
     }
     const CacheEntry entry =
-        open_or_build(spec, plan, encode_settings(spec, EncodedKind::kTexts), "texts", 1,
+        open_or_build(of_one, plan, encode_settings(spec, EncodedKind::kTexts), "texts", 1,
                       [](const TokenStore& store, const fs::path& prefix, PreprocessReport*) {
                         write_text_datasets(store, prefix, {"text"});
                       });
     prefixes.push_back(entry.prefix.string() + "_text_document");
-    *report = entry.report;
+    report_unread_columns(plan, entry.report.unread_columns);
+    report->add(entry.report);
+    if (of_one.max_rows_of_all > 0)
+      of_one.max_rows_of_all =
+          std::max<int64_t>(0, of_one.max_rows_of_all - entry.report.rows_read);
   }
   return prefixes;
 }

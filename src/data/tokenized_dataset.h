@@ -11,6 +11,7 @@
 #include "data/preprocess_encode.h"
 #include "data/preprocess_manifest.h"
 #include "data/preprocess_report.h"
+#include "data/readers/row_choice.h"
 #include "data/sample_source.h"
 
 namespace danlu::data {
@@ -39,7 +40,9 @@ struct SampleSpec {
   /// instruction data (legacy_split_ranges). The test share is left out. Wins over val_ratio.
   std::string split_text = {};
   uint64_t seed = 42;
-  int64_t max_rows_of_all = -1;  ///< as RunSettings', of training and of validation each
+  /// Which rows #n takes, and num_samples of a dataset_info.json; drawn by `seed`.
+  RowChoice choice = RowChoice::kFirst, choice_by_info = RowChoice::kFirst;
+  int64_t max_rows_of_all = -1;  ///< as RunSettings', of `datasets` alone
   /// How pictures and videos are read; empty: the model reads text alone. Other kinds than kTokens
   /// are text alone.
   std::optional<MediaSettings> media = {};
@@ -67,6 +70,7 @@ struct TrainValSamples {
   std::shared_ptr<const SampleSource> val;                ///< never packed; null if there is none
   int64_t num_train_rows = 0, num_val_rows = 0;           ///< samples before packing
   PreprocessReport report;                                ///< of all training data sets
+  PreprocessReport val_report;                            ///< of val_datasets
   std::vector<TokenisedBeforehand> tokenised_beforehand;  ///< of training, then of validation
 };
 

@@ -16,6 +16,7 @@
 #include "base/rank_place.h"
 #include "data/formats/self_names.h"
 #include "data/media_settings.h"
+#include "data/readers/row_choice.h"
 #include "settings/activation_offload.h"
 #include "settings/mesh_shape.h"
 #include "settings/model_setup.h"
@@ -58,9 +59,12 @@ struct DataConfig {
   std::filesystem::path
       write_to;                ///< samples are written there, and the run ends; empty: it trains
   bool shuffles_once = false;  ///< the first epoch's order is that of all
-  bool drops_last = false;     ///< samples that do not fill an epoch's last step
+  bool drops_last = false;     ///< samples that fill no micro-batch of all ranks
   uint64_t seed = 42;
-  int64_t max_rows = -1;  ///< -1: all
+  int64_t max_rows = -1;           ///< of each data set; -1: all
+  bool limits_validation = false;  ///< max_rows is of validation sets, too
+  /// Which rows path#n takes, and num_samples of a dataset_info.json.
+  data::RowChoice choice = data::RowChoice::kFirst, choice_by_info = data::RowChoice::kFirst;
   bool strict = false;
   double max_dropped_ratio = 0.5;  ///< of a data set's rows; more is an error
   int64_t workers = 0;             ///< 0: all CPUs
@@ -75,14 +79,14 @@ struct DataConfig {
   std::vector<std::string> json_keys;
   std::string template_name = "auto";
   bool has_hermes_tools = false;  ///< the template is to write tools in that form
-  bool uses_template = true;  ///< false: texts that are sorted are read as they stand
+  bool uses_template = true;      ///< false: texts that are sorted are read as they stand
   std::filesystem::path templates_file;
   std::string system;
   data::SelfNames names;               ///< that answers of self-cognition rows are given
   Json template_variables;             ///< an object, or null
   bool variables_are_assumed = false;  ///< by the profile: for named templates that know them
   text::TrainedPart learnt;            ///< of each conversation
-  int64_t max_rows_of_all = -1;        ///< of all data sets together; -1: all
+  int64_t max_rows_of_all = -1;        ///< of all training sets together; -1: all
   data::MediaFlags media;              ///< of models that read pictures
 };
 
@@ -102,6 +106,7 @@ struct ScheduleChoice {
   ScheduleConfig shape;        ///< warmup_steps, total_steps and decay_steps are filled by the plan
   double warmup_ratio = 0.05;  ///< of all steps
   std::optional<double> warmup_fraction;  ///< of the decay's steps, as Megatron counts
+  bool scales_by_sample = false;          ///< Megatron's inverse square root, which counts samples
   std::optional<int64_t> warmup_steps, decay_total_steps, wsd_decay_steps;
 };
 
@@ -131,9 +136,10 @@ struct OutputConfig {
   /// distributed one where the line asks for it, though there be one copy of the model.
   bool distributed_optimizer = false, overlap_grad_reduce = false, transformer_engine = false;
   int64_t vocab_divisor = 1;
-  bool merges_adapters = false;  ///< in the end, into a model of its own beside the run
-  bool adapters_alone = false;   ///< of LoRA's: without the base model beside them
-  int64_t eval_batches = 0;      ///< 0: all
+  bool merges_adapters = false;    ///< in the end, into a model of its own beside the run
+  bool adapters_alone = false;     ///< of LoRA's: without the base model beside them
+  int64_t eval_batches = 0;        ///< 0: all
+  bool eval_counts_steps = false;  ///< eval_batches are of as many samples as a step has (Megatron)
   /// Evaluations in a row without a better loss that end the run; 0: none do.
   int64_t early_stop = 0;
   int64_t logging_steps = 5;

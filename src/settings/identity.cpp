@@ -123,6 +123,13 @@ struct Facts {
   const RunPlan& plan;
 };
 
+/// A whole number where it is one, as earlier versions wrote it.
+Json warmup_identity(const ScheduleConfig& schedule) {
+  const auto whole = static_cast<int64_t>(schedule.warmup_steps);
+  return static_cast<double>(whole) == schedule.warmup_steps ? Json(whole)
+                                                             : Json(schedule.warmup_steps);
+}
+
 /// One key of an identity.
 struct Row {
   const char* key;
@@ -188,7 +195,7 @@ const std::vector<Row>& rows_of_optimizer() {
       {"min_lr", kMayChange, [](F f) -> Json { return f.plan.schedule.min_lr; }},
       {"start_lr", kMayChange, [](F f) -> Json { return f.plan.schedule.start_lr; }},
       {"lr_scheduler", kMayChange, [](F f) -> Json { return schedule_name(f.plan.schedule.kind); }},
-      {"warmup_steps", kMayChange, [](F f) -> Json { return f.plan.schedule.warmup_steps; }},
+      {"warmup_steps", kMayChange, [](F f) -> Json { return warmup_identity(f.plan.schedule); }},
       {"warmup_ramp", kMayChange,
        [](F f) -> Json { return ramp_name(f.plan.schedule.warmup_ramp); }},
       {"lr_decay_iters", kMayChange, [](F f) -> Json { return f.plan.schedule.total_steps; }},

@@ -29,6 +29,14 @@ int64_t at_most_epochs(const BatchConfig& batch, const RunPlan& plan, int64_t st
   return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(most - 1e-9)), 1, steps);
 }
 
+/// Updates that warm up. transformers rounds a part of the steps up, from the product as it is
+/// (0.07 of 100 are 8); Megatron keeps fractions.
+double warmup_of(const ScheduleChoice& schedule, int64_t decay_steps, int64_t steps) {
+  if (schedule.warmup_steps) return static_cast<double>(*schedule.warmup_steps);
+  if (schedule.warmup_fraction) return *schedule.warmup_fraction * static_cast<double>(decay_steps);
+  return std::ceil(schedule.warmup_ratio * static_cast<double>(steps));
+}
+
 /// What the copies of the model share.
 std::string shared_memory(Sharding sharding) {
   switch (sharding) {
@@ -111,7 +119,10 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
   plan.accumulation = accumulation_of(config.batch);
   plan.global_batch_size = samples_of_step(config.batch);
   plan.num_samples = num_samples;
-  plan.steps_per_epoch = data::steps_per_epoch(num_samples, plan.global_batch_size, last_batch);
+  const int64_t together = config.batch.micro_batch_size * config.batch.ranks;
+  plan.steps_per_epoch =
+      data::steps_per_epoch(data::samples_of_epoch(num_samples, together, last_batch),
+                            plan.global_batch_size, last_batch);
   plan.steps_of_an_epoch =
       last_batch == data::LastBatch::kWrap
           ? static_cast<double>(num_samples) / static_cast<double>(plan.global_batch_size)
@@ -151,13 +162,9 @@ RunPlan plan_run(const TrainConfig& config, int64_t num_samples, data::LastBatch
 
   plan.schedule = config.schedule.shape;
   plan.schedule.total_steps = config.schedule.decay_total_steps.value_or(asked);
-  const double warmup =
-      config.schedule.warmup_fraction
-          ? *config.schedule.warmup_fraction * static_cast<double>(plan.schedule.total_steps)
-          : config.schedule.warmup_ratio * static_cast<double>(asked);
-  // transformers rounds the warm-up up.
-  plan.schedule.warmup_steps =
-      config.schedule.warmup_steps.value_or(static_cast<int64_t>(std::ceil(warmup - 1e-9)));
+  plan.schedule.warmup_steps = warmup_of(config.schedule, plan.schedule.total_steps, asked);
+  if (config.schedule.scales_by_sample)
+    plan.schedule.inverse_scale = 1.0 / static_cast<double>(plan.global_batch_size);
   if (plan.schedule.kind == ScheduleKind::kWarmupStableDecay) {
     plan.schedule.decay_steps =
         config.schedule.wsd_decay_steps.value_or(plan.schedule.total_steps / 10);

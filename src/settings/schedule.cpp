@@ -34,24 +34,35 @@ double remaining(Ramp ramp, double progress) {
 }
 
 /// DeepSpeed never warms up in fewer than two steps: ln(1) would divide.
-int64_t warmup_steps_of(const ScheduleConfig& config) {
+double warmup_steps_of(const ScheduleConfig& config) {
   const bool deepspeed = config.kind == ScheduleKind::kWarmupLr ||
                          config.kind == ScheduleKind::kWarmupDecayLr ||
                          config.kind == ScheduleKind::kWarmupCosineLr;
-  return deepspeed ? std::max<int64_t>(2, config.warmup_steps) : config.warmup_steps;
+  return deepspeed ? std::max(2.0, config.warmup_steps) : config.warmup_steps;
 }
 
 double warmup_fraction(const ScheduleConfig& config, int64_t step) {
-  const auto steps = static_cast<double>(warmup_steps_of(config));
+  const double steps = warmup_steps_of(config);
   if (config.warmup_ramp == Ramp::kLog)
     return std::log(static_cast<double>(step) + 1.0) / std::log(steps);
   return static_cast<double>(step) / steps;
 }
 
+/// What is left of the peak of kInverseSqrt.
+double inverse_root(const ScheduleConfig& config, double step) {
+  const bool is_megatrons = config.inverse_scale > 0;
+  if (is_megatrons && step > static_cast<double>(config.total_steps)) return 0;
+  if (config.warmup_steps > 0)
+    return std::sqrt(config.warmup_steps / std::max(config.warmup_steps, step));
+  if (is_megatrons) return std::sqrt(config.inverse_scale / std::max(config.inverse_scale, step));
+  constexpr double kPublishedScale = 10000;
+  return std::sqrt(kPublishedScale / (step + kPublishedScale));
+}
+
 double decayed(const ScheduleConfig& config, int64_t step) {
-  const int64_t warmup_steps = warmup_steps_of(config);
-  const double after_warmup = static_cast<double>(std::max<int64_t>(0, step - warmup_steps));
-  const double span = static_cast<double>(std::max<int64_t>(1, config.total_steps - warmup_steps));
+  const double warmup_steps = warmup_steps_of(config);
+  const double after_warmup = std::max(0.0, static_cast<double>(step) - warmup_steps);
+  const double span = std::max(1.0, static_cast<double>(config.total_steps) - warmup_steps);
   const double progress = std::min(1.0, after_warmup / span);
   switch (config.kind) {
     case ScheduleKind::kConstant:
@@ -77,14 +88,8 @@ double decayed(const ScheduleConfig& config, int64_t step) {
     }
     case ScheduleKind::kPolynomial:
       return between(config.min_lr, config.lr, std::pow(1.0 - progress, config.power));
-    case ScheduleKind::kInverseSqrt: {
-      // Without a warm-up the published scale is 10,000 steps.
-      const double scale =
-          config.warmup_steps > 0 ? static_cast<double>(config.warmup_steps) : 10000.0;
-      const double shift = scale - static_cast<double>(config.warmup_steps);
-      const double at = std::max(scale, static_cast<double>(step) + shift);
-      return std::max(config.min_lr, config.lr * std::sqrt(scale / at));
-    }
+    case ScheduleKind::kInverseSqrt:
+      return std::max(config.min_lr, config.lr * inverse_root(config, static_cast<double>(step)));
     case ScheduleKind::kWarmupStableDecay: {
       const int64_t decay_begin = config.total_steps - config.decay_steps;
       if (step <= decay_begin || config.decay_steps == 0) return config.lr;
@@ -151,8 +156,10 @@ void ScheduleConfig::validate() const {
   require(std::isfinite(min_lr) && min_lr >= 0, "min_lr", min_lr, "a finite number ≥ 0");
   require(min_lr <= lr, "min_lr", min_lr, "at most learning_rate");
   require(total_steps >= 1, "total steps", static_cast<double>(total_steps), "at least 1");
-  require(warmup_steps >= 0, "warmup_steps", static_cast<double>(warmup_steps), "at least 0");
-  require(decay_steps >= 0 && decay_steps + warmup_steps <= std::max(total_steps, warmup_steps),
+  require(std::isfinite(warmup_steps) && warmup_steps >= 0, "warmup_steps", warmup_steps,
+          "at least 0");
+  require(decay_steps >= 0 && static_cast<double>(decay_steps) + warmup_steps <=
+                                  std::max(static_cast<double>(total_steps), warmup_steps),
           "decay_steps", static_cast<double>(decay_steps),
           "at least 0 and, with the warm-up, at most the total steps");
   require(num_cycles >= 1, "num_cycles", static_cast<double>(num_cycles), "at least 1");
@@ -160,7 +167,7 @@ void ScheduleConfig::validate() const {
 }
 
 double learning_rate_at(const ScheduleConfig& config, int64_t step) {
-  if (step < warmup_steps_of(config)) {
+  if (static_cast<double>(step) < warmup_steps_of(config)) {
     const double fraction = warmup_fraction(config, step);
     return between(config.start_lr, config.lr, fraction);
   }

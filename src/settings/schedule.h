@@ -11,8 +11,8 @@ enum class ScheduleKind {
   kLinear,              ///< to min_lr at total_steps
   kCosine,              ///< half a cosine to min_lr at total_steps
   kCosineWithRestarts,  ///< num_cycles half cosines, each starting again at lr
-  kPolynomial,          ///< (1 - progress)^power to min_lr (the published default: 1e-7)
-  kInverseSqrt,         ///< lr * sqrt(warmup / step), never below min_lr
+  kPolynomial,          ///< (1 - progress)^power to min_lr (the Trainer's default: 1e-7)
+  kInverseSqrt,         ///< lr * sqrt(warmup / step), never below min_lr (inverse_scale)
   kWarmupStableDecay,   ///< constant, then decay_steps of decay at the end
   kWarmupLr,            ///< DeepSpeed's WarmupLR: warm-up, then constant
   kWarmupDecayLr,       ///< DeepSpeed's WarmupDecayLR: warm-up, then linear back to start_lr
@@ -27,13 +27,16 @@ inline constexpr double kCosineMinRatio = 1e-4;
 
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kCosine;
-  double lr = 1e-4;                  ///< peak
-  double min_lr = 0.0;               ///< where decay ends
-  double start_lr = 0.0;             ///< where warm-up starts, and kWarmupDecayLr ends
-  int64_t warmup_steps = 0;          ///< updates; 0: none
-  int64_t total_steps = 1;           ///< updates of the whole run
-  int64_t decay_steps = 0;           ///< kWarmupStableDecay: updates of its last phase
-  double power = 1.0;                ///< kPolynomial
+  double lr = 1e-4;         ///< peak
+  double min_lr = 0.0;      ///< where decay ends
+  double start_lr = 0.0;    ///< where warm-up starts, and kWarmupDecayLr ends
+  double warmup_steps = 0;  ///< updates, whole but where Megatron counts; 0: none
+  int64_t total_steps = 1;  ///< updates of the whole run
+  int64_t decay_steps = 0;  ///< kWarmupStableDecay: updates of its last phase
+  double power = 1.0;       ///< kPolynomial
+  /// kInverseSqrt without a warm-up. 0: as Hugging Face's, whose scale is 10,000 updates. Else
+  /// Megatron's: lr * sqrt(inverse_scale / step), and min_lr after total_steps.
+  double inverse_scale = 0;
   int64_t num_cycles = 1;            ///< kCosineWithRestarts
   Ramp warmup_ramp = Ramp::kLinear;  ///< kLinear or kLog (DeepSpeed's kinds only)
   Ramp decay_ramp = Ramp::kLinear;   ///< kWarmupStableDecay only

@@ -114,6 +114,14 @@ void watch_step(const Run& run, const data::StepBatches& batches, SlowWatch& wat
               work_done({.forward = passes, .backward = passes}));
 }
 
+/// Batches of `batch_size` that an evaluation has at most; 0: all.
+int64_t eval_batches(const Run& run, int64_t batch_size) {
+  const OutputConfig& output = run.config.output;
+  if (!output.eval_counts_steps) return output.eval_batches;
+  const int64_t samples = output.eval_batches * run.plan.global_batch_size;
+  return (samples + batch_size - 1) / batch_size;
+}
+
 /// Evaluates; true if this is the best so far.
 bool evaluate_now(Run& run, SlowWatch& watch) {
   EvaluationSettings settings;
@@ -121,7 +129,7 @@ bool evaluate_now(Run& run, SlowWatch& watch) {
                                                              : run.config.batch.micro_batch_size;
   settings.max_tokens =
       run.config.data.share_passes ? run.config.longest_sample() * settings.batch_size : 0;
-  settings.max_batches = run.config.output.eval_batches;
+  settings.max_batches = eval_batches(run, settings.batch_size);
   settings.media = run.data.media;
   settings.on_start = [&](int64_t num_batches) {
     watch.begin(tr("evaluation after step {}", run.state.step), "an evaluation",

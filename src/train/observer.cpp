@@ -196,7 +196,7 @@ class RunReporter : public RunObserver {
     card.hyperparameters = {
         {"learning rate",
          fmt::format("{:g} ({})", plan_.schedule.lr, settings::schedule_name(plan_.schedule.kind))},
-        {"warm-up steps", std::to_string(plan_.schedule.warmup_steps)},
+        {"warm-up steps", fmt::format("{:.6g}", plan_.schedule.warmup_steps)},
         {"steps", std::to_string(summary.steps)},
         {"global batch size", std::to_string(plan_.global_batch_size)},
         {"maximum length", std::to_string(config_.data.max_length)},

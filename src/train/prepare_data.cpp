@@ -45,6 +45,12 @@ std::vector<std::string> limited(const std::vector<std::string>& datasets, int64
   return result;
 }
 
+/// --max_samples is of training data; LLaMA-Factory's is of both.
+std::vector<std::string> limited_validation(const TrainConfig& config,
+                                            const std::vector<std::string>& datasets) {
+  return config.data.limits_validation ? limited(datasets, config.data.max_rows) : datasets;
+}
+
 constexpr int64_t kMediaWorkers = 2;
 
 /// What an objective learns from.
@@ -114,7 +120,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (config.objective.kind == settings::ObjectiveKind::kEmbedding)
     spec.group_form = group_form(config.objective.embedding, !config.data.uses_template);
   spec.datasets = limited(config.data.train, config.data.max_rows);
-  spec.val_datasets = config.data.validation;
+  spec.val_datasets = limited_validation(config, config.data.validation);
   spec.tokenizer = text.tokenizer;
   spec.chat_encoder = text.encoder;
   spec.format.handler_name = config.data.handler_name;
@@ -122,6 +128,8 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (!config.data.map_keys.is_null()) spec.format.map_keys = config.data.map_keys;
   spec.format.json_keys = config.data.json_keys;
   spec.format.names = config.data.names;
+  spec.choice = config.data.choice;
+  spec.choice_by_info = config.data.choice_by_info;
   spec.max_rows_of_all = config.data.max_rows_of_all;
   spec.media =
       settings::fetching_media_settings(settings::processor_directory(config), config.data.media);
@@ -193,6 +201,7 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   }
   prepared.report = samples.report;
   if (spec.kind == data::SampleKind::kUnpaired) check_liked_rows(config, *samples.train);
+  prepared.validation_report = samples.val_report;
   std::set<std::string> templates;
   for (const data::TokenisedBeforehand& files : samples.tokenised_beforehand) {
     templates.insert(files.recorded_template.description);
@@ -216,11 +225,14 @@ PreparedData prepare_sft(const TrainConfig& config, const PreparedText& text) {
   return prepared;
 }
 
+enum class Side { kTraining, kValidation };
+
 /// Prefixes as given, or made from raw text.
 std::vector<std::string> text_prefixes(const TrainConfig& config, const PreparedText& text,
-                                       const std::vector<std::string>& given,
-                                       data::PreprocessReport* report) {
-  const std::vector<std::string> items = data::blend_items(given);
+                                       Side side, data::PreprocessReport* report) {
+  const bool trains = side == Side::kTraining;
+  const std::vector<std::string> items =
+      data::blend_items(trains ? config.data.train : config.data.validation);
   if (std::any_of(items.begin(), items.end(), is_megatron_prefix)) {
     for (const std::string& item : items) {
       if (is_megatron_prefix(item)) warn_of_other_tokenizer(item, text.tokenizer.get());
@@ -228,7 +240,11 @@ std::vector<std::string> text_prefixes(const TrainConfig& config, const Prepared
     return items;
   }
   data::SampleSpec spec = sample_spec(config, text);
-  spec.datasets = limited(items, config.data.max_rows);
+  spec.datasets = trains ? limited(items, config.data.max_rows) : limited_validation(config, items);
+  if (!trains) {
+    spec.max_rows_of_all = -1;
+    if (spec.choice == data::RowChoice::kDrawn) spec.choice = data::RowChoice::kRepeated;
+  }
   std::vector<std::string> prefixes;
   for (const fs::path& prefix : data::open_or_build_texts(spec, report))
     prefixes.push_back(prefix.string());
@@ -282,7 +298,7 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
   data::GptDataPaths paths;
   data::GptOptions options = gpt_options(config, text);
   const std::vector<std::string> train =
-      text_prefixes(config, text, config.data.train, &prepared.report);
+      text_prefixes(config, text, Side::kTraining, &prepared.report);
   if (config.data.validation.empty()) {
     paths.all = train;
     const double held_out = 100.0 * config.data.validation_ratio;
@@ -294,9 +310,9 @@ PreparedData prepare_pretrain(const TrainConfig& config, const PreparedText& tex
       throw UsageError(
           tr("[train] --split and --val_dataset both say what is held out; give one of them"));
     }
-    data::PreprocessReport ignored;
     paths.per_split[0] = train;
-    paths.per_split[1] = text_prefixes(config, text, config.data.validation, &ignored);
+    paths.per_split[1] =
+        text_prefixes(config, text, Side::kValidation, &prepared.validation_report);
   }
   const auto splits = data::open_gpt_splits(paths, split_sizes(config, global_batch_size), options);
   prepared.train = splits[0];

@@ -32,8 +32,10 @@ struct PreparedData {
   data::BatchStream::Order order;
   data::LastBatch last_batch = data::LastBatch::kPartial;
   data::PreprocessReport report;  ///< of raw rows; empty for preprocessed files
-  data::LengthStats lengths;      ///< of the training samples
-  int64_t longest_prompt = 0;     ///< of samples to which the model draws answers; else 0
+  /// The same of validation data sets; empty where rows are held out of those for training.
+  data::PreprocessReport validation_report;
+  data::LengthStats lengths;   ///< of the training samples
+  int64_t longest_prompt = 0;  ///< of samples to which the model draws answers; else 0
   /// Patches of a training sample's pictures, at most, and of one of its frames.
   int64_t most_patches = 0, most_frame_patches = 0;
   std::string description;  ///< one line: what was read

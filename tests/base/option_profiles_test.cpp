@@ -48,12 +48,15 @@ OptionTable two_systems(bool red_is_the_commands = false) {
                    .system = "Green on red",
                    .values = {{"rank", "2"}},
                    .marks = {{"green_type"}},
-                   .yields_to = {"red"}});
+                   .yields_to = {"red", "both"}});
   out.add_profile({.name = "early",
                    .system = "Early",
                    .values = {{"rank", "1"}},
                    .marks = {{"early_type"}},
                    .yields_to = {"green"}});
+  out.add_profile({.name = "both",
+                   .system = "Both",
+                   .marks = {{.name = "inert", .beside = {"green_type", "sft_type"}}}});
   return out;
 }
 
@@ -84,6 +87,17 @@ TEST(OptionProfiles, ASystemOnTopOfAnotherYieldsToItsMarks) {
       << "in whatever order they stand";
   EXPECT_THAT(chosen_by({"--green_type", "a", "--finetuning_type", "b"}),
               HasSubstr("a flag of Blue"));
+}
+
+TEST(OptionProfiles, SomeNamesSaySomethingBesideOthersAlone) {
+  EXPECT_EQ(chosen_by({"--inert", "true"}), "own by ");
+  EXPECT_EQ(chosen_by({"--inert", "true", "--green_type", "a"}),
+            "both by --inert beside --green_type");
+  EXPECT_EQ(chosen_by({"--early_type", "a", "--inert", "true", "--green_type", "a"}),
+            "both by --inert beside --green_type")
+      << "green yields to both, and early to green";
+  EXPECT_THAT(chosen_by({"--sft_type", "a", "--inert", "true"}),
+              HasSubstr("--sft_type is a flag of Red 2, --inert beside --sft_type one of Both"));
 }
 
 TEST(OptionProfiles, FormulasFollowOtherOptions) {

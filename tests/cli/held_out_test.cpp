@@ -88,6 +88,33 @@ TEST_F(HeldOut, PackingHoldsOutTheSameRows) {
   EXPECT_EQ(content_of((*this) / "run/val_dataset.jsonl"), unpacked_rows);
 }
 
+TEST_F(HeldOut, EvaluationsCountStepsWhereMegatronsDefaultsHold) {
+  // Ten rows are held out, and a step has four.
+  const auto evaluated = [&](const std::string& profile) {
+    fs::remove_all((*this) / "run");
+    const ProgramResult result = train_with_split(
+        {"--profile", profile, "--eval_iters", "2", "--eval_batch_size", "1", "--batch_size", "1",
+         "--global_batch_size", "4", "--max_steps", "1", "--version_dir", "false"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  for (const char* profile : {"mindspeed", "megatron-swift"})
+    EXPECT_THAT(evaluated(profile), HasSubstr("  8 samples")) << profile;
+  EXPECT_THAT(evaluated("danlu"), HasSubstr("  2 samples"));
+}
+
+TEST_F(HeldOut, RowsThatAValidationSetLosesAreNamed) {
+  const fs::path held = write("held.jsonl",
+                              "{\"instruction\": \"q\", \"output\": \"a\"}\n"
+                              "{\"instruction\": \"r\", \"output\": \"b\"}\n"
+                              "{\"instruction\": \"s\"}\n");
+  const ProgramResult result =
+      train(good("good.jsonl"), {"--val_dataset", held.string(), "--max_steps", "1", "--dry_run"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("held out  3 read, 2 kept, 1 dropped; dropped: 1 "));
+  EXPECT_THAT(result.err, HasSubstr("held.jsonl:3"));
+}
+
 TEST_F(HeldOut, InferAsksTheRowsThatWereHeldOut) {
   ASSERT_EQ(train_with_split().exit_code, 0);
   const ProgramResult asked = run({"infer", "--ckpt_dir", "run/last", "--load_dataset_config",

@@ -270,7 +270,7 @@ TEST_F(Profiles, APrintedConfigurationIsTheSameRunUnderEveryProfile) {
     EXPECT_EQ(dry.exit_code, 0) << dry.err << printed;
   };
   for (const char* profile :
-       {"danlu", "mindspeed", "swift24", "swift3", "alpaca", "llamafactory"}) {
+       {"danlu", "mindspeed", "swift24", "swift3", "megatron-swift", "alpaca", "llamafactory"}) {
     for (const char* verb : {"sft", "pretrain", "train", "posttrain"})
       check(
           {verb, "--model", model, "--dataset", rows, "--bf16", "true", "--gradient_checkpointing",

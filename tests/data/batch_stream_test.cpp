@@ -77,6 +77,42 @@ TEST(BatchStream, StepsPerEpochCountsWhatThePolicyYields) {
   EXPECT_EQ(count(LastBatch::kWrap), 2);
 }
 
+TEST(BatchStream, WhatFillsNoMicroBatchIsDroppedAndWhatFillsNoStepIsNot) {
+  // transformers: 11 samples in micro-batches of 2 on 2 ranks are 2 whole ones of each, with 3
+  // accumulated one smaller step; the other 3 samples belong to no epoch.
+  const auto source = source_of(std::vector<int>(11, 1));
+  const auto rank = [&](int64_t own, int64_t consumed) {
+    const BatchStreamOptions options{.micro_batch_size = 2,
+                                     .accumulation_steps = 3,
+                                     .dp_rank = own,
+                                     .dp_size = 2,
+                                     .last_batch = LastBatch::kDrop};
+    return std::make_unique<BatchStream>(source, file_order(11), options, consumed);
+  };
+  for (const int64_t own : {0, 1}) {
+    const auto stream = rank(own, 0);
+    EXPECT_EQ(stream->steps_per_epoch(), 1);
+    for (int epoch = 1; epoch <= 2; ++epoch) {
+      EXPECT_EQ(samples_of(stream->next()),
+                own == 0 ? (Lists{{0, 1}, {4, 5}}) : (Lists{{2, 3}, {6, 7}}));
+      EXPECT_EQ(stream->epoch(), epoch) << "the epoch ends with its last step";
+    }
+  }
+  EXPECT_EQ(rank(0, 10)->next().begin, 11) << "a stream with other micro-batches ended there";
+  EXPECT_EQ(rank(0, 4)->next().next, 11);
+}
+
+TEST(BatchStream, AnAccumulationThatIsNotFullMakesAStep) {
+  const auto source = source_of(std::vector<int>(10, 1));
+  BatchStream stream(source, file_order(10),
+                     {.accumulation_steps = 4, .last_batch = LastBatch::kDrop});
+  EXPECT_EQ(stream.steps_per_epoch(), 3);
+  std::vector<size_t> sizes;
+  for (int i = 0; i < 3; ++i) sizes.push_back(stream.next().micro_batches.size());
+  EXPECT_EQ(sizes, (std::vector<size_t>{4, 4, 2}));
+  EXPECT_EQ(stream.epoch(), 1);
+}
+
 TEST(BatchStream, ContinuesExactlyFromTheNumberItSaved) {
   const int64_t count = 37;
   const auto source = source_of(std::vector<int>(count, 3));

@@ -212,6 +212,45 @@ TEST(OpenOrBuildSamples, ReadsValidationDataOfItsOwn) {
   EXPECT_EQ(samples.val->size(), 3);
 }
 
+TEST(OpenOrBuildSamples, RowsThatValidationLosesAreCountedAndItsRowsAreNotLimited) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", long_rows(5));
+  directory.write("b.jsonl", long_rows(3) + "{\"instruction\":\"q\",\"input\":\"\"}\n");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
+  spec.val_datasets = {directory / "b.jsonl"};
+  spec.max_rows_of_all = 2;
+  const auto samples = open_or_build_samples(spec);
+  EXPECT_EQ(samples.train->size(), 2);
+  EXPECT_EQ(samples.val->size(), 3) << "the limit is of training data";
+  EXPECT_EQ(samples.report.rows_dropped(), 0);
+  EXPECT_EQ(samples.val_report.rows_read, 4);
+  EXPECT_EQ(samples.val_report.rows_dropped(), 1);
+  ASSERT_EQ(samples.val_report.dropped.size(), 1u);
+  EXPECT_THAT(samples.val_report.dropped[0].examples, ElementsAre(HasSubstr("b.jsonl:4")));
+}
+
+TEST(OpenOrBuildSamples, TakesAsManyRowsAsAreAskedForWhereTheyAreRepeated) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", long_rows(5));
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl#12");
+  EXPECT_EQ(open_or_build_samples(spec).train->size(), 5);
+  spec.choice_by_info = RowChoice::kDrawn;
+  EXPECT_EQ(open_or_build_samples(spec).train->size(), 5) << "no dataset_info.json limits it";
+  spec.choice = RowChoice::kDrawn;
+  const auto drawn = open_or_build_samples(spec);
+  EXPECT_EQ(drawn.train->size(), 12);
+  EXPECT_EQ(drawn.report.rows_read, 12);
+  spec.datasets = {directory / "a.jsonl#3"};
+  const uint64_t hash = open_or_build_samples(spec).train->content_hash();
+  EXPECT_EQ(open_or_build_samples(spec).train->content_hash(), hash);
+  spec.seed += 1;
+  EXPECT_NE(open_or_build_samples(spec).train->content_hash(), hash)
+      << "another draw is no cached one";
+  spec.datasets = {directory / "a.jsonl"};
+  spec.max_rows_of_all = 20;
+  EXPECT_EQ(open_or_build_samples(spec).train->size(), 5) << "a limit of all repeats nothing";
+}
+
 TEST(OpenOrBuildSamples, CutsAtTheEndAskedForAndDropsWhatLosesItsTargets) {
   const TestDirectory directory;
   // u qqq a rrr </s>: 9 tokens.
@@ -450,6 +489,27 @@ TEST(OpenOrBuildTexts, MakesAMegatronDataSetOnce) {
   EXPECT_EQ(open_or_build_texts(spec, &report), prefixes);
   spec.datasets = {prefixes[0].string()};
   EXPECT_EQ(open_or_build_texts(spec, &report), prefixes);
+}
+
+TEST(OpenOrBuildTexts, EveryFilesRowsAreCountedAndLimitedTogether) {
+  const TestDirectory directory;
+  directory.write("a.jsonl", "{\"text\":\"ab\",\"more\":1}\n{\"text\":\"\"}\n{\"text\":\"c\"}\n");
+  directory.write("b.jsonl", "{\"text\":\"d\"}\n{\"text\":\"e\"}\n{\"text\":\"f\"}\n");
+  directory.write("c.jsonl", "{\"text\":\"g\"}\n");
+  SampleSpec spec = sample_spec(directory, directory / "a.jsonl");
+  for (const char* other : {"b.jsonl", "c.jsonl"}) spec.datasets.push_back(directory / other);
+  PreprocessReport report;
+  EXPECT_EQ(open_or_build_texts(spec, &report).size(), 3u);
+  EXPECT_EQ(report.rows_read, 7);
+  EXPECT_EQ(report.rows_dropped(), 1);
+  EXPECT_EQ(report.datasets.size(), 3u);
+  spec.max_rows_of_all = 5;
+  PreprocessReport limited;
+  const auto prefixes = open_or_build_texts(spec, &limited);
+  EXPECT_EQ(limited.rows_read, 5);
+  ASSERT_EQ(prefixes.size(), 2u) << "nothing is left for the third";
+  EXPECT_EQ(
+      IndexedDataset(prefixes[0]).num_documents() + IndexedDataset(prefixes[1]).num_documents(), 4);
 }
 
 TEST(OpenOrBuildSamples, ReadsAllOfAlpacaAndDropsOnlyEmptyAndLongRows) {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 
 #include "data/compressed.h"
 #include "data/readers/byte_stream.h"
@@ -229,6 +231,43 @@ TEST(ResolveDataset, CountsTypesOfADirectoryAndNamesWhatItIgnores) {
   EXPECT_EQ(dataset.files.size(), 2u);
   EXPECT_THAT(dataset.summary, StartsWith("1 csv file, 1 jsonl file, "));
   EXPECT_THAT(dataset.summary, HasSubstr("(ignored: 1 .json, 1 .md)"));
+}
+
+TEST(RowReader, RepeatsAndDrawsWhereThatIsAskedFor) {
+  const TestDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 10; ++i) lines += "{\"n\":" + std::to_string(i) + "}\n";
+  directory.write("d/a.jsonl", lines.substr(0, lines.find("{\"n\":6")));
+  directory.write("d/b.jsonl", lines.substr(lines.find("{\"n\":6")));
+  const auto taken = [&](const std::string& count, RowChoice choice, uint64_t seed = 1) {
+    Dataset dataset = resolve_dataset(directory / ("d#" + count));
+    dataset.choice = choice;
+    dataset.draw_seed = seed;
+    RowReader reader(dataset);
+    std::vector<RawRow> rows;
+    while (reader.next_block(&rows)) {
+    }
+    std::string digits;
+    for (const RawRow& row : rows) {
+      digits += row.text[5];
+      EXPECT_EQ(row.file * 6 + row.index, row.text[5] - '0') << "the row's place in its file";
+    }
+    return digits;
+  };
+  EXPECT_EQ(taken("7", RowChoice::kFirst), "0123456");
+  EXPECT_EQ(taken("25", RowChoice::kFirst), "0123456789");
+  EXPECT_EQ(taken("7", RowChoice::kRepeated), "0123456");
+  EXPECT_EQ(taken("25", RowChoice::kRepeated), "0001112223334445566778899");
+  const std::string drawn = taken("7", RowChoice::kDrawn);
+  EXPECT_EQ(drawn.size(), 7u);
+  EXPECT_EQ(std::set<char>(drawn.begin(), drawn.end()).size(), 7u) << "without replacement";
+  EXPECT_NE(drawn, "0123456");
+  EXPECT_EQ(taken("7", RowChoice::kDrawn), drawn);
+  EXPECT_NE(taken("7", RowChoice::kDrawn, 2), drawn);
+  const std::string more = taken("25", RowChoice::kDrawn);
+  EXPECT_EQ(more.size(), 25u);
+  for (char digit = '0'; digit <= '9'; ++digit)
+    EXPECT_THAT(std::count(more.begin(), more.end(), digit), testing::AnyOf(2, 3)) << digit;
 }
 
 TEST(ResolveDataset, TakesTheFilesOfASplit) {

@@ -44,6 +44,18 @@ TEST_F(DeepSpeedFile, WarmupCosineTakesItsRatiosOfTheOptimizersRate) {
   EXPECT_EQ(config.schedule.decay_total_steps, 40);
 }
 
+TEST_F(DeepSpeedFile, WhatItLeavesOutAndDeepSpeedWouldDoOtherwiseIsSaid) {
+  const std::string clips =
+      "the file has no gradient_clipping: gradients are scaled down to norm 1";
+  EXPECT_THAT(notices("sft", line("{}")), HasSubstr(clips));
+  EXPECT_THAT(notices("sft", line(R"({"gradient_clipping": "auto"})")), Not(HasSubstr(clips)));
+  EXPECT_THAT(notices("sft", line("{}", {"--max_grad_norm", "0"})), Not(HasSubstr(clips)));
+  const std::string rises = "WarmupLR has no warmup_max_lr: the rate rises to 0.0001 here";
+  EXPECT_THAT(notices("sft", scheduler("WarmupLR", "")), HasSubstr(rises));
+  EXPECT_THAT(notices("sft", scheduler("WarmupLR", R"("warmup_max_lr": "auto")")),
+              Not(HasSubstr(rises)));
+}
+
 TEST_F(DeepSpeedFile, WarmupCosinesOwnDefaults) {
   const TrainConfig config =
       with("sft", line(R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},

@@ -1,6 +1,7 @@
 // docs/profiles.md shows the profiles as they are.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
@@ -50,6 +51,19 @@ std::string values_table() {
   return out;
 }
 
+/// What a mark needs beside it; another profile's marks by its name.
+std::string companions(const ProfileMark& mark) {
+  if (mark.beside.empty()) return "";
+  const std::vector<ProfileMark> known = cli::mindspeed_profile().marks;
+  std::string names;
+  for (const std::string& name : mark.beside) {
+    if (std::none_of(known.begin(), known.end(),
+                     [&](const ProfileMark& one) { return one.name == name; }))
+      names += "`--" + name + "`, ";
+  }
+  return ": each beside " + names + "or a flag of mindspeed";
+}
+
 std::string marks_table() {
   std::string out = row({"profile", "system", "chosen by"}) + row({"---", "---", "---"});
   for (const OptionProfile& profile : cli::train_profiles("posttrain")) {
@@ -59,6 +73,7 @@ std::string marks_table() {
       by += (by.empty() ? "`--" : ", `--") + mark.name + "`";
       if (!mark.unless.empty()) by += " (without `--" + mark.unless + "`)";
     }
+    if (!profile.marks.empty()) by += companions(profile.marks.front());
     out += row({profile.name, profile.system, by});
   }
   return out;

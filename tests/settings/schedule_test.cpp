@@ -69,6 +69,27 @@ TEST(Schedule, InverseSqrtWithoutWarmupUsesTenThousandSteps) {
   EXPECT_NEAR(learning_rate_at(config, 30000), 0.5, 1e-15);  // sqrt(10000 / 40000)
 }
 
+TEST(Schedule, MegatronsInverseSqrtCountsSamplesAndEndsAtMinLr) {
+  ScheduleConfig config = make(ScheduleKind::kInverseSqrt, 0, 10);
+  config.min_lr = 0.01;
+  config.inverse_scale = 1.0 / 16;  // a step has 16 samples: lr / sqrt(samples)
+  EXPECT_EQ(learning_rate_at(config, 0), 1.0);
+  EXPECT_NEAR(learning_rate_at(config, 1), 1 / std::sqrt(16.0), 1e-15);
+  EXPECT_NEAR(learning_rate_at(config, 4), 1 / std::sqrt(64.0), 1e-15);
+  EXPECT_NEAR(learning_rate_at(config, 10), 1 / std::sqrt(160.0), 1e-15);
+  EXPECT_EQ(learning_rate_at(config, 11), 0.01);
+  config.warmup_steps = 4;
+  EXPECT_EQ(learning_rate_at(config, 4), 1.0);
+  EXPECT_NEAR(learning_rate_at(config, 9), 2.0 / 3.0, 1e-15);
+}
+
+TEST(Schedule, AWarmupOfOneAndAHalfUpdatesIsNotRounded) {
+  ScheduleConfig config = make(ScheduleKind::kLinear, 0, 150);
+  config.warmup_steps = 1.5;  // 0.01 of 150 in Megatron, which counts samples
+  EXPECT_NEAR(learning_rate_at(config, 1), 1 / 1.5, 1e-15);
+  EXPECT_NEAR(learning_rate_at(config, 2), 1 - 0.5 / 148.5, 1e-15);
+}
+
 TEST(Schedule, WarmupStableDecayHoldsThePeakThenDecays) {
   ScheduleConfig config = make(ScheduleKind::kWarmupStableDecay, 10, 100);
   config.decay_steps = 20;

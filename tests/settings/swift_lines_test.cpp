@@ -112,7 +112,16 @@ TEST_F(TrainOptions, RowsAreShuffledWhereMsSwiftShufflesThem) {
                "file");
   EXPECT_STREQ(order({"--train_dataloader_shuffle", "true", "--dataset_shuffle", "false"}),
                "every epoch");
-  EXPECT_STREQ(order({"--dataset_shuffle", "false"}), "file");
+  EXPECT_STREQ(order({"--dataset_shuffle", "false"}), "every epoch")
+      << "the second of its two shuffles is left";
+  EXPECT_STREQ(order({"--shuffle", "false"}), "file") << "Danlu's own flag means both";
+  EXPECT_STREQ(order({"--no_shuffle"}), "file");
+  const auto of_prompts = [&](std::vector<std::string> line) {
+    line.insert(line.end(), {"--rlhf_type", "grpo", "--reward_funcs", "accuracy"});
+    return with("rlhf", line).data.shuffle;
+  };
+  EXPECT_FALSE(of_prompts({"--dataset_shuffle", "false"})) << "prompts are shuffled once there";
+  EXPECT_TRUE(of_prompts({"--train_dataloader_shuffle", "false"}));
 }
 
 TEST_F(TrainOptions, ARegularExpressionOfWholeNamesNamesTargets) {

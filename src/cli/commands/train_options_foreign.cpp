@@ -74,6 +74,7 @@ std::vector<OptionSpec> megatron_by_swift() {
       ignored({"exp_avg_dtype", "exp_avg_sq_dtype", "main_grads_dtype", "main_params_dtype"},
               "gradients and the optimizer's state are held in fp32"),
       ignored_switch({"offload_bridge"}, "weights are written a tensor at a time"),
+      ignored_switch({"load_safetensors"}, "the model's directory is read as it is"),
       ignored({"label_names"}, "evaluation is the loss"),
       ignored_switch({"add_non_thinking_prefix"},
                      "the template writes the empty thoughts of answers without any"),

@@ -114,8 +114,9 @@ std::vector<OptionSpec> train_run_options() {
       {.name = "eval_iters",
        .type = OptionType::kInt,
        .help =
-           "at most so many evaluation batches (default: all; 0: no evaluation, as in Megatron)",
-       .range = at_least(0),
+           "at most so many evaluation batches, with Megatron's defaults so many steps' samples "
+           "(default: all; 0: no evaluation, as in Megatron; -1: all)",
+       .range = at_least(0).or_value(-1),
        .group = run},
       {.name = "load_best_model_at_end",
        .type = OptionType::kBool,

@@ -1,8 +1,8 @@
 // cli/commands/train_profiles.h: what other training systems take where a command line is silent,
 // and by which flags their lines are known; as data. docs/profiles.md shows them side by side.
 // Sources: Megatron-LM core 0.8 and MindSpeed-LLM 2.0 (arguments.py), ms-swift 2.4.2
-// (argument.py), ms-swift 3 (its page of command line parameters), Hugging Face's TrainingArguments
-// with Stanford Alpaca's train.py, LLaMA-Factory's hparams.
+// (argument.py), ms-swift 3 and 4 (their pages of command line parameters), Hugging Face's
+// TrainingArguments with Stanford Alpaca's train.py, LLaMA-Factory's hparams.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,6 +24,7 @@ inline OptionProfile mindspeed_profile() {
                      {"truncation", "right"},
                      {"accum", "1"},
                      {"lr_scheduler", "linear"},
+                     {"wsd_decay_style", "exponential"},
                      {"min_lr", "0"},
                      {"warmup_ratio", "0"},
                      {"weight_decay", "0.01"},
@@ -71,7 +72,8 @@ inline OptionProfile mindspeed_profile() {
                     {"use_fused_rmsnorm"},
                     {"use_fused_swiglu"},
                     {"use_fused_rotary_pos_emb"},
-                    {"is_instruction_dataset"}}};
+                    {"is_instruction_dataset"}},
+          .yields_to = {"megatron-swift"}};
 }
 
 inline OptionProfile swift24_profile() {
@@ -89,6 +91,8 @@ inline OptionProfile swift24_profile() {
                      {"adam_beta2", "0.95"},
                      {"weight_decay", "0.1"},
                      {"max_grad_norm", "1.0"},
+                     {"loss_scale_window", "2000"},
+                     {"hysteresis", "1"},
                      {"lr_scheduler", "cosine"},
                      {"warmup_ratio", "0.05"},
                      {"batch_size", "1"},
@@ -136,6 +140,8 @@ inline OptionProfile swift3_profile() {
                      {"adam_beta2", "0.95"},
                      {"weight_decay", "0.1"},
                      {"max_grad_norm", "1.0"},
+                     {"loss_scale_window", "2000"},
+                     {"hysteresis", "1"},
                      {"lr_scheduler", "cosine"},
                      {"warmup_ratio", "0"},
                      {"batch_size", "1"},
@@ -157,7 +163,63 @@ inline OptionProfile swift3_profile() {
                     {"quant_bits"},
                     {"add_version"},
                     {"check_model"}},
-          .yields_to = {"mindspeed"}};  // lines of Megatron-SWIFT have Megatron's flags
+          .yields_to = {"megatron-swift", "mindspeed"}};
+}
+
+/// Flags of ms-swift's that say it is Megatron-SWIFT's line where a flag of Megatron's stands
+/// beside them: each alone may be somebody else's.
+inline std::vector<ProfileMark> megatron_swift_marks() {
+  std::vector<std::string> of_megatron = {"context_parallel_size",
+                                          "expert_model_parallel_size",
+                                          "expert_tensor_parallel_size",
+                                          "recompute_granularity",
+                                          "no_save_optim",
+                                          "no_save_rng",
+                                          "cross_entropy_loss_fusion"};
+  for (const ProfileMark& mark : mindspeed_profile().marks) of_megatron.push_back(mark.name);
+  std::vector<ProfileMark> marks;
+  for (const char* name : {"rlhf_type", "save_safetensors", "load_safetensors", "merge_lora",
+                           "padding_free", "load_from_cache_file", "dataset_num_proc"})
+    marks.push_back({.name = name, .beside = of_megatron});
+  for (const ProfileMark& mark : swift3_profile().marks)
+    marks.push_back({.name = mark.name, .beside = of_megatron});
+  return marks;
+}
+
+/// `megatron sft|pt|rlhf` of ms-swift 3 and 4. Samples share passes there (padding_free), as here.
+inline OptionProfile megatron_swift_profile() {
+  return {.name = "megatron-swift",
+          .system = "Megatron-SWIFT (ms-swift 3 and 4)",
+          .values = {{"tuner", "full"},
+                     {"max_length", "1048576"},
+                     {"truncation", "delete"},
+                     {"val_ratio", "0"},
+                     {"lora_rank", "8"},
+                     {"lora_alpha", "32"},
+                     {"lora_dropout", "0.05"},
+                     {"lora_target", "all-linear"},
+                     {"adam_beta1", "0.9"},
+                     {"adam_beta2", "0.95"},
+                     {"adam_epsilon", "1e-8"},
+                     {"weight_decay", "0.1"},
+                     {"max_grad_norm", "1.0"},
+                     {"lr_scheduler", "cosine"},
+                     {"min_lr", "0"},
+                     {"warmup_ratio", "0"},
+                     {"wsd_decay_style", "exponential"},
+                     {"batch_size", "1"},
+                     {"initial_loss_scale", "4294967296"},
+                     {"loss_scale_window", "1000"},
+                     {"hysteresis", "2"},
+                     {"min_loss_scale", "1"},
+                     {"recompute", "selective"},
+                     {"save_steps", "500"},
+                     {"save_total_limit", "0"},
+                     {"logging_steps", "5"},
+                     {"seed", "42"},
+                     {"version_dir", "true"},
+                     {"temperature", "0.9"}},
+          .marks = megatron_swift_marks()};
 }
 
 /// The defaults of stanford_alpaca's train.py, and of the TrainingArguments that it inherits.
@@ -176,7 +238,8 @@ inline OptionProfile alpaca_profile() {
                      {"save_steps", "500"},    {"save_total_limit", "0"},
                      {"seed", "42"},           {"packing", "false"},
                      {"dtype", "fp32"},        {"recompute", "none"},
-                     {"version_dir", "false"}}};
+                     {"version_dir", "false"}, {"loss_scale_window", "2000"},
+                     {"hysteresis", "1"}}};
 }
 
 inline OptionProfile llamafactory_profile() {
@@ -196,6 +259,8 @@ inline OptionProfile llamafactory_profile() {
                      {"adam_beta2", "0.999"},
                      {"adam_epsilon", "1e-8"},
                      {"max_grad_norm", "1.0"},
+                     {"loss_scale_window", "2000"},
+                     {"hysteresis", "1"},
                      {"lr_scheduler", "linear"},
                      {"warmup_ratio", "0"},
                      {"batch_size", "8"},
@@ -225,10 +290,12 @@ inline std::vector<OptionProfile> train_profiles(const std::string& verb) {
                                     mindspeed_profile(),
                                     swift24_profile(),
                                     swift3_profile(),
+                                    megatron_swift_profile(),
                                     alpaca_profile(),
                                     llamafactory_profile()};
   for (OptionProfile& profile : all) {
     if (verb == "posttrain" && profile.name == "mindspeed") profile.of_command = true;
+    if (verb == "posttrain" && profile.name == "megatron-swift") profile.marks.clear();
     // Most of what rlhf trains, and --model, is ms-swift 3's.
     if (verb == "rlhf" && profile.name == "swift3") profile.of_command = true;
     if (verb != "train" || profile.name != "alpaca") continue;

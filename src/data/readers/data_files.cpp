@@ -251,7 +251,8 @@ Dataset resolve_dataset(const std::string& text, const FormatOptions& format,
   if (const auto info = find_dataset_info(name.path, info_dir)) {
     target.path = info->file.string();
     if (target.split.empty()) target.split = info->split;
-    if (dataset.max_rows < 0) dataset.max_rows = info->max_rows;
+    dataset.limited_by_info = dataset.max_rows < 0;
+    if (dataset.limited_by_info) dataset.max_rows = info->max_rows;
     dataset.format = merge_formats(format, info->format);
   }
   if (fs::is_directory(target.path)) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/formats/format_options.h"
+#include "data/readers/row_choice.h"
 
 namespace danlu::data {
 
@@ -27,8 +28,11 @@ struct DataFile {
 struct Dataset {
   std::string name;  ///< as the user wrote it
   std::vector<DataFile> files;
-  int64_t max_rows = -1;           ///< -1: all
-  bool document_per_file = false;  ///< text files: one row each, instead of one row a line
+  int64_t max_rows = -1;                 ///< -1: all
+  bool limited_by_info = false;          ///< max_rows is num_samples of dataset_info.json, not #n
+  RowChoice choice = RowChoice::kFirst;  ///< which max_rows of them
+  uint64_t draw_seed = 0;                ///< RowChoice::kDrawn
+  bool document_per_file = false;        ///< text files: one row each, instead of one row a line
   FormatOptions format;
   /// "3 parquet files, 1.2 GB (ignored: 1 .md)".
   std::string summary;

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/lfs_pointer.h"
+#include "base/rng.h"
 #include "data/readers/byte_stream.h"
 #include "data/readers/csv_records.h"
 #include "data/readers/duckdb_api.h"
@@ -209,15 +213,61 @@ std::unique_ptr<FileRows> open_file(const DataFile& file, bool document_per_file
   }
 }
 
+int64_t count_rows(const Dataset& dataset) {
+  int64_t rows = 0;
+  for (const DataFile& file : dataset.files) {
+    const auto reader = open_file(file, dataset.document_per_file);
+    for (std::vector<std::string> texts; reader->next_block(&texts); texts.clear())
+      rows += std::ssize(texts);
+  }
+  return rows;
+}
+
+/// How often each row of a data set is taken.
+class ChosenRows {
+ public:
+  explicit ChosenRows(const Dataset& dataset) {
+    const int64_t rows = count_rows(dataset);
+    if (rows == 0) return;
+    each_ = dataset.max_rows / rows;
+    rest_.resize(static_cast<size_t>(rows));
+    std::iota(rest_.begin(), rest_.end(), 0);
+    if (dataset.choice == RowChoice::kDrawn) {
+      NumpyRandomState random(static_cast<uint32_t>(mix64(dataset.draw_seed, 2)));
+      random.shuffle(std::span(rest_));
+    }
+    rest_.resize(static_cast<size_t>(dataset.max_rows % rows));
+    std::sort(rest_.begin(), rest_.end());
+  }
+  int64_t times(int64_t row) const {
+    return each_ + (std::binary_search(rest_.begin(), rest_.end(), row) ? 1 : 0);
+  }
+
+ private:
+  int64_t each_ = 0;
+  std::vector<int64_t> rest_;
+};
+
 }  // namespace
 
 struct RowReader::State {
   explicit State(const Dataset& dataset) : dataset(dataset) {}
+  /// How often the next row is taken.
+  int64_t times() {
+    if (dataset.max_rows < 0) return 1;
+    if (dataset.choice == RowChoice::kFirst) return rows < dataset.max_rows ? 1 : 0;
+    if (!chosen) chosen.emplace(dataset);
+    return chosen->times(rows);
+  }
+  bool has_enough() const {
+    return dataset.max_rows >= 0 && dataset.choice == RowChoice::kFirst && rows >= dataset.max_rows;
+  }
   const Dataset& dataset;
   std::unique_ptr<FileRows> current;
   uint32_t file = 0;
-  int64_t index = 0, rows = 0;
+  int64_t index = 0, rows = 0;  ///< of the file, of the data set
   uint64_t bytes_before = 0;
+  std::optional<ChosenRows> chosen;
 };
 
 RowReader::RowReader(const Dataset& dataset) : state_(std::make_unique<State>(dataset)) {}
@@ -226,7 +276,7 @@ RowReader::~RowReader() = default;
 bool RowReader::next_block(std::vector<RawRow>* rows) {
   State& s = *state_;
   while (s.file < s.dataset.files.size()) {
-    if (s.dataset.max_rows >= 0 && s.rows >= s.dataset.max_rows) return false;
+    if (s.has_enough()) return false;
     const DataFile& file = s.dataset.files[s.file];
     if (!s.current) s.current = open_file(file, s.dataset.document_per_file);
     std::vector<std::string> texts;
@@ -237,18 +287,21 @@ bool RowReader::next_block(std::vector<RawRow>* rows) {
       ++s.file;
       continue;
     }
+    const size_t before = rows->size();
     for (std::string& text : texts) {
-      if (s.dataset.max_rows >= 0 && s.rows >= s.dataset.max_rows) break;
+      const int64_t times = s.times(), index = s.index++;
+      ++s.rows;
+      if (times == 0) continue;
       const bool is_json = file.type != FileType::kText;
       if (is_json && nests_too_deep(text)) {
-        throw DataError(tr("{}: nested deeper than {} levels",
-                           row_place(s.dataset, s.file, s.index), kMaxJsonDepth),
+        throw DataError(tr("{}: nested deeper than {} levels", row_place(s.dataset, s.file, index),
+                           kMaxJsonDepth),
                         tr("remove this row, or write the nested value as text"));
       }
-      rows->push_back({std::move(text), is_json, s.file, s.index++});
-      ++s.rows;
+      for (int64_t i = 1; i < times; ++i) rows->push_back({text, is_json, s.file, index});
+      rows->push_back({std::move(text), is_json, s.file, index});
     }
-    return true;
+    if (rows->size() > before) return true;
   }
   return false;
 }

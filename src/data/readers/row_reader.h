@@ -17,7 +17,9 @@ struct RawRow {
   int64_t index = 0;  ///< from 0, within the file: record, line or row
 };
 
-/// Streams rows with bounded memory, in file order. Not thread-safe.
+/// Streams rows with bounded memory, in file order, a row that is chosen several times as often in
+/// a row; what is chosen otherwise than RowChoice::kFirst is read twice, to be counted. Not
+/// thread-safe.
 class RowReader {
  public:
   /// Opens nothing yet. `dataset` must outlive the reader.

@@ -45,14 +45,45 @@ void read_names(const Options& options, const char* flag, std::string& chinese,
   english = names.back();
 }
 
-/// ms-swift shuffles twice: the rows when they are read, and what is read of them every epoch.
-void take_order(const Options& options, DataConfig& data) {
-  const bool keeps = options.get_bool("no_shuffle");
-  data.shuffle = options.get_bool("shuffle") && !keeps;
-  if (!options.has_value("train_dataloader_shuffle")) return;
-  const bool every_epoch = options.get_bool("train_dataloader_shuffle");
-  if (every_epoch) data.shuffle = !keeps;
+/// ms-swift shuffles twice: the rows when they are read, and what is read of them every epoch;
+/// where answers are judged, only as --dataset_shuffle says.
+void take_order(const Options& options, const DataOf& of, DataConfig& data) {
+  const bool rows = options.get_bool_or("dataset_shuffle", true);
+  const bool every_epoch =
+      of.is_rewarded ? rows : options.get_bool_or("train_dataloader_shuffle", true);
+  data.shuffle =
+      options.get_bool("shuffle") && !options.get_bool("no_shuffle") && (rows || every_epoch);
   data.shuffles_once = data.shuffle && !every_epoch;
+}
+
+/// Whether samples share passes, and whether their packs count as samples: in ms-swift and
+/// LLaMA-Factory a data set that is packed has fewer samples, and fewer steps.
+void take_packs(const Options& options, const DataOf& of, DataConfig& data) {
+  const bool packs = options.get_bool("packing"), is_told = options.is_given("packing");
+  data.share_passes = packs;
+  if (options.has_value("padding_free"))
+    data.share_passes = options.get_bool("padding_free") || (is_told && packs);
+  data.pack_sequences = options.get_bool("pack_sequences");
+  const std::string& system = options.profile().name;
+  const bool counts_packs = is_of_swift(system) || system == "llamafactory";
+  const bool of_rows = of.task == Task::kSft && of.may_be_packed;
+  if (!counts_packs || !of_rows || !is_told || !packs || options.is_given("pack_sequences")) return;
+  data.pack_sequences = true;
+  log::notice(
+      "{}: packs of {} tokens count as samples, as in {}; --pack_sequences false leaves each row a "
+      "sample",
+      options.given_as("packing"), data.max_length, system);
+}
+
+/// ms-swift draws the rows of path#n, and repeats a data set that has fewer; LLaMA-Factory does so
+/// by num_samples in its dataset_info.json.
+void take_choice(const Options& options, DataConfig& data) {
+  const std::string& system = options.profile().name;
+  if (is_of_swift(system)) {
+    data.choice = options.get_bool_or("dataset_shuffle", true) ? data::RowChoice::kDrawn
+                                                               : data::RowChoice::kRepeated;
+  }
+  if (system == "llamafactory") data.choice_by_info = data::RowChoice::kDrawn;
 }
 
 /// Who wrote cached samples held out what was to be.
@@ -108,13 +139,14 @@ DataConfig data_from(const Options& options, const DataOf& of) {
   data.megatron_split = split_from(options);
   data.max_length = max_length_from(options, of.window);
   data.truncation = truncation_from(options, of.task);
-  data.share_passes = options.get_bool("packing");
-  data.pack_sequences = options.get_bool("pack_sequences");
-  take_order(options, data);
+  take_packs(options, of, data);
+  take_order(options, of, data);
   data.write_to = options.get_string_or("write_samples", "");
   data.drops_last = options.get_bool("dataloader_drop_last");
   data.seed = static_cast<uint64_t>(options.get_int_or("data_seed", static_cast<int64_t>(of.seed)));
   data.max_rows = options.get_int("max_samples");
+  data.limits_validation = options.profile().name == "llamafactory";
+  take_choice(options, data);
   data.max_rows_of_all = options.get_int("max_total_samples");
   data.media = media_flags_from(options);
   data.strict = options.get_bool("strict");

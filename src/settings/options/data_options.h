@@ -12,9 +12,11 @@ namespace danlu::settings {
 /// What the meaning of the options depends on.
 struct DataOf {
   Task task = Task::kSft;
-  uint64_t seed = 0;        ///< of the run: where data have none of their own
-  int64_t window = 0;       ///< longest_sample()
-  bool is_planned = false;  ///< data sets and directories need not be there
+  uint64_t seed = 0;          ///< of the run: where data have none of their own
+  int64_t window = 0;         ///< longest_sample()
+  bool is_planned = false;    ///< data sets and directories need not be there
+  bool is_rewarded = false;   ///< rows are prompts, whose answers are judged
+  bool may_be_packed = true;  ///< in ms-swift: not where answers may be drawn
 };
 /// Everything but `learnt` (learnt_from). Errors: UsageError, also as locate_dataset.
 DataConfig data_from(const Options& options, const DataOf& of);

@@ -174,6 +174,12 @@ class Applier {
     take("/train_micro_batch_size_per_gpu", "batch_size", config_.batch.micro_batch_size);
     take("/gradient_accumulation_steps", "accum", config_.batch.accumulation);
     take("/gradient_clipping", "max_grad_norm", config_.max_grad_norm);
+    if (!json_.contains("gradient_clipping") && config_.max_grad_norm > 0) {
+      log::notice(
+          "--deepspeed: the file has no gradient_clipping: gradients are scaled down to norm {:g} "
+          "here, by DeepSpeed never (--max_grad_norm 0)",
+          config_.max_grad_norm);
+    }
     BatchConfig& batch = config_.batch;
     const auto given = count_at(json_, "/train_batch_size", 1);
     // What a profile says of the global batch gives way to the file.
@@ -291,6 +297,12 @@ class Applier {
       cosine(params);
     } else {
       take(params + "/warmup_max_lr", "lr", schedule.shape.lr);
+      if (!json_.contains(Json::json_pointer(params + "/warmup_max_lr"))) {
+        log::notice(
+            "--deepspeed: {} has no warmup_max_lr: the rate rises to {:g} here, in DeepSpeed to "
+            "0.001 (--lr 0.001)",
+            type, schedule.shape.lr);
+      }
       if (const auto low = number_at(json_, params + "/warmup_min_lr"))
         schedule.shape.start_lr = *low;
     }
@@ -351,11 +363,22 @@ class Applier {
     check(fp16, Precision::kF16, "fp16");
     check(bf16, Precision::kBF16, "bf16");
     if (config_.precision != Precision::kF16) return;
+    leave_profiles_scale();
     take("/fp16/loss_scale", "loss_scale", config_.loss_scale.fixed_scale);
     take("/fp16/loss_scale_window", "loss_scale_window", config_.loss_scale.window);
     take("/fp16/hysteresis", "hysteresis", config_.loss_scale.hysteresis);
     take("/fp16/min_loss_scale", "min_loss_scale", config_.loss_scale.min_scale);
     if (number_at(json_, "/fp16/initial_scale_power")) initial_scale();
+  }
+
+  /// Under DeepSpeed its own rules hold where the file is silent, not those of the Trainer's
+  /// scaler.
+  void leave_profiles_scale() {
+    const LossScaleConfig own;
+    if (options_.source("loss_scale_window") == OptionSource::kProfile)
+      config_.loss_scale.window = own.window;
+    if (options_.source("hysteresis") == OptionSource::kProfile)
+      config_.loss_scale.hysteresis = own.hysteresis;
   }
 
   /// DeepSpeed takes the power for a scale that is not fixed.

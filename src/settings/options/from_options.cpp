@@ -217,9 +217,14 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
 }
 
 TrainConfig with_data(const Command& command, const arch::ModelConfig& model, TrainConfig config) {
-  config.data = data_from(
-      command.options,
-      {config.task, config.seed, longest_sample(command.verb, model), command.is_planned});
+  const ObjectiveKind kind = config.objective.kind;
+  config.data = data_from(command.options, {.task = config.task,
+                                            .seed = config.seed,
+                                            .window = longest_sample(command.verb, model),
+                                            .is_planned = command.is_planned,
+                                            .is_rewarded = kind == ObjectiveKind::kPolicy,
+                                            .may_be_packed = kind != ObjectiveKind::kPolicy &&
+                                                             kind != ObjectiveKind::kDistillation});
   config.data.learnt = learnt_of(command.options, config.objective);
   config.data.uses_template =
       uses_template(command.options, config.task, config.objective, config.model.companions);

@@ -10,6 +10,7 @@
 #include "settings/options/loss_scale.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/objective_options.h"
+#include "settings/options/schedule_options.h"
 
 namespace danlu::settings {
 namespace {
@@ -30,6 +31,9 @@ std::vector<Rule> schedule_rules(const Options& options, const TrainConfig& conf
   const bool steps = config.schedule.warmup_steps.has_value();
   const bool wsd = kind == ScheduleKind::kWarmupStableDecay;
   return {
+      {leaves_warmup_out(options),
+       {"warmup_ratio", "lr_warmup_fraction", "warmup_steps"},
+       tr("{}: constant_with_warmup has a warm-up", with(options, "lr_scheduler", "constant"))},
       {steps, {"warmup_ratio", "lr_warmup_fraction"}, with(options, "warmup_steps")},
       {!steps && config.schedule.warmup_fraction.has_value(),
        {"warmup_ratio"},

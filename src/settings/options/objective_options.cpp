@@ -168,9 +168,9 @@ PreferenceConfig orpo_from(const Options& options, const std::string& loss) {
   config.beta = beta_of(options);
   // TRL keeps the prompt likely, too.
   const std::string& system = options.profile().name;
-  config.likelihood = system == "llamafactory"      ? LikelihoodTerm::kAnswerMeans
-                      : system.starts_with("swift") ? LikelihoodTerm::kAnswerTokens
-                                                    : LikelihoodTerm::kAllTokens;
+  config.likelihood = system == "llamafactory" ? LikelihoodTerm::kAnswerMeans
+                      : is_of_swift(system)    ? LikelihoodTerm::kAnswerTokens
+                                               : LikelihoodTerm::kAllTokens;
   config.likelihood_weight = 1;
   return config;
 }

@@ -60,7 +60,9 @@ OutputConfig output_from(const Options& options, const std::string& model_name) 
   output.transformer_engine =
       options.get_string_or("transformer_impl", "local") == "transformer_engine";
   output.load_best_at_end = options.get_bool("load_best_model_at_end");
-  output.eval_batches = options.get_int_or("eval_iters", 0);
+  output.eval_batches = std::max<int64_t>(0, options.get_int_or("eval_iters", 0));
+  const std::string& system = options.profile().name;
+  output.eval_counts_steps = system == "mindspeed" || system == "megatron-swift";
   output.early_stop = options.get_int_or("early_stop_interval", 0);
   output.logging_steps = options.get_int("logging_steps");
   output.log_first_step = options.get_bool("logging_first_step");

@@ -52,7 +52,7 @@ std::string profile_line(const ProfileInForce& profile) {
 
 std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
   const auto& schedule = plan.schedule;
-  return tr("AdamW lr {:.3g} {}, warm-up {} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
+  return tr("AdamW lr {:.3g} {}, warm-up {:.6g} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
             schedule.lr, settings::schedule_name(schedule.kind), schedule.warmup_steps,
             schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);
 }
@@ -93,21 +93,33 @@ void add_model(const TrainConfig& config, const arch::ModelConfig& model,
   add_line(out, "weights", all || config.model.from_scratch ? weights : weights + " " + shape);
 }
 
+/// "" where no rows were read.
+std::string counts_of(const data::PreprocessReport& report) {
+  if (report.rows_read == 0) return "";
+  return tr("{} read, {} kept, {} dropped", format_count(static_cast<uint64_t>(report.rows_read)),
+            format_count(static_cast<uint64_t>(report.rows_kept)),
+            format_count(static_cast<uint64_t>(report.rows_dropped())));
+}
+
+void add_validation(const data::PreprocessReport& report, std::string& out) {
+  std::string line = counts_of(report);
+  if (line.empty()) return;
+  if (!report.dropped.empty()) line += tr("; dropped: {}", reasons(report.dropped));
+  if (!report.truncated.empty()) line += tr("; truncated: {}", reasons(report.truncated));
+  add_line(out, "held out", line);
+}
+
 void add_data(const TrainConfig& config, const PreparedData& data, bool all, std::string& out) {
   // They were said when they were opened.
   for (size_t i = 0; all && i < data.report.datasets.size(); ++i)
     add_line(out, "data", translated_filled(data.report.datasets[i]));
-  const std::string rows = data.report.rows_read > 0
-                               ? tr("{} read, {} kept, {} dropped",
-                                    format_count(static_cast<uint64_t>(data.report.rows_read)),
-                                    format_count(static_cast<uint64_t>(data.report.rows_kept)),
-                                    format_count(static_cast<uint64_t>(data.report.rows_dropped())))
-                               : "";
+  const std::string rows = counts_of(data.report);
   add_line(out, "samples",
            all || rows.empty() ? data.description : tr("{}; rows: {}", data.description, rows));
   if (all && !rows.empty()) add_line(out, "rows", rows);
   if (!data.report.dropped.empty()) add_line(out, "dropped", reasons(data.report.dropped));
   if (!data.report.truncated.empty()) add_line(out, "truncated", reasons(data.report.truncated));
+  add_validation(data.validation_report, out);
   add_line(
       out, "lengths",
       tr("mean {:.1f} ± {:.1f}, min {}, max {} tokens; limit {}", data.lengths.mean(),

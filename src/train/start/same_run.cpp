@@ -33,10 +33,13 @@ PlannedSteps plan_same_run(const Inputs& inputs, const weights::CheckpointSource
   const settings::Reinforcement& told = config.objective.policy;
   const int64_t of_each = draws ? told.answers * told.iterations : 1;
   PlannedSteps steps{plan_run(config, data.train->size() * of_each, data.last_batch), {}};
-  const int64_t left_out = data.train->size() % steps.plan.global_batch_size;
+  const int64_t together = config.batch.micro_batch_size * config.batch.ranks;
+  const int64_t left_out = data.train->size() % together;
   if (data.last_batch == data::LastBatch::kDrop && left_out > 0) {
-    log::info("{} true: of each epoch {} samples are left out, which do not fill a step of {}",
-              config.flag("dataloader_drop_last"), left_out, steps.plan.global_batch_size);
+    log::info(
+        "{} true: of each epoch {} samples are left out, which do not fill a micro-batch of all "
+        "processes ({})",
+        config.flag("dataloader_drop_last"), left_out, together);
   }
   steps.identity = settings::run_identity(config, source, steps.plan);
   require_same_run(ranks, inputs, device, steps.identity, earlier);

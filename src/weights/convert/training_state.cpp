@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "weights/native/native.h"
@@ -20,8 +22,11 @@ std::string megatrons_style(const std::string& schedule) {
 Json megatron_schedule(const Json& identity, int64_t consumed_samples) {
   const auto number = [&](const char* key) { return json_get<double>(identity, key).value_or(0); };
   const int64_t batch = json_get<int64_t>(identity, "global_batch_size").value_or(1);
+  // A warm-up may be of so many updates and a half, and of whole samples even so.
   const auto samples = [&](const char* key) {
-    return json_get<int64_t>(identity, key).value_or(0) * batch;
+    const double exact = number(key) * static_cast<double>(batch);
+    const auto whole = static_cast<int64_t>(std::llround(exact));
+    return static_cast<double>(whole) == exact ? Json(whole) : Json(exact);
   };
   const double decay = number("weight_decay");
   return {{"max_lr", number("lr")},

@@ -1,0 +1,13 @@
+// data/readers/row_choice.h: which rows a data set of n rows is made of.
+#pragma once
+
+namespace danlu::data {
+
+/// What n rows of a data set are.
+enum class RowChoice {
+  kFirst,     ///< the first n, or all where there are fewer
+  kRepeated,  ///< all as often as they go into n, then the first ones
+  kDrawn,     ///< the same, but the rest is drawn without replacement
+};
+
+}  // namespace danlu::data

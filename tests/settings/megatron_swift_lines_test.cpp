@@ -1,0 +1,184 @@
+// Lines of Megatron-SWIFT have ms-swift's defaults, MindSpeed-LLM's keep their own.
+#include <gmock/gmock.h>
+
+#include "option_lines.h"
+
+namespace danlu::settings::options_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Line = std::vector<std::string>;
+
+std::string profile_of(const OptionTable& table, Line line) {
+  line.insert(line.end(), {"--model", "m", "--dataset", "d"});
+  return table.parse(line, /*accepts_config=*/false).profile().name;
+}
+
+// The flags of lines of ms-swift's examples/megatron that say whose they are.
+TEST(MegatronSwift, ItsExamplesAreKnownByTwoSystemsFlagsInOneLine) {
+  const OptionTable sft = cli::sft_options(), rlhf = cli::rlhf_options(),
+                    pt = cli::pretrain_options();
+  const Line saved = {"--no_save_optim", "true", "--no_save_rng", "true"};
+  EXPECT_EQ(profile_of(sft, Line{"--save_safetensors", "true", "--tensor_model_parallel_size", "2",
+                                 "--recompute_granularity", "full", "--finetune", "true"} +
+                                saved),
+            "megatron-swift");
+  EXPECT_EQ(profile_of(sft, Line{"--tuner_type", "lora", "--merge_lora", "false",
+                                 "--expert_model_parallel_size", "2"}),
+            "megatron-swift");
+  EXPECT_EQ(profile_of(sft, Line{"--load_safetensors", "true", "--train_type", "lora",
+                                 "--recompute_granularity", "selective"}),
+            "megatron-swift")
+      << "as version 3 wrote it";
+  EXPECT_EQ(profile_of(pt, Line{"--save_safetensors", "true", "--pipeline_model_parallel_size", "2",
+                                "--cross_entropy_loss_fusion", "true"}),
+            "megatron-swift");
+  EXPECT_EQ(profile_of(rlhf, Line{"--rlhf_type", "dpo", "--context_parallel_size", "2"} + saved),
+            "megatron-swift");
+  EXPECT_EQ(profile_of(rlhf, {"--rlhf_type", "dpo", "--save_safetensors", "true"}), "swift3");
+  EXPECT_EQ(profile_of(sft, {"--tuner_type", "lora", "--save_safetensors", "true"}), "swift3");
+  EXPECT_EQ(profile_of(sft, {"--save_safetensors", "true"}), "danlu");
+}
+
+TEST(MegatronSwift, MindSpeedsLinesStayMindSpeeds) {
+  const OptionTable sft = cli::sft_options(), post = cli::posttrain_options();
+  const Line megatron = {"--tensor-model-parallel-size", "2",    "--use-distributed-optimizer",
+                         "--recompute-granularity",      "full", "--no-save-optim"};
+  EXPECT_EQ(profile_of(sft, megatron), "mindspeed");
+  EXPECT_EQ(profile_of(post, megatron), "mindspeed");
+  EXPECT_EQ(profile_of(post, megatron + Line{"--split_dataset_ratio", "0"}), "mindspeed")
+      << "danlu posttrain is MindSpeed-LLM's command";
+}
+
+TEST_F(TrainOptions, AMegatronSwiftLineTrainsAsMegatronSwiftDoes) {
+  const Line line = {
+      "--tensor_model_parallel_size", "1", "--save_safetensors", "true", "--lr", "1e-5"};
+  const TrainConfig config = with("sft", line);
+  EXPECT_EQ(config.profile.name, "megatron-swift");
+  EXPECT_EQ(config.profile.by, "--save_safetensors beside --tensor_model_parallel_size");
+  EXPECT_EQ(config.tuner, Tuner::kFull);
+  EXPECT_EQ(config.schedule.shape.kind, ScheduleKind::kCosine);
+  EXPECT_EQ(config.schedule.warmup_ratio, 0);
+  EXPECT_EQ(config.schedule.shape.decay_ramp, Ramp::kExponential);
+  EXPECT_EQ(config.adamw.groups.weight_decay, 0.1);
+  EXPECT_EQ(config.adamw.beta2, 0.95);
+  EXPECT_EQ(config.precision, Precision::kBF16);
+  EXPECT_EQ(config.seed, 42u);
+  EXPECT_EQ(config.data.validation_ratio, 0);
+  EXPECT_EQ(config.data.megatron_split, "");
+  EXPECT_EQ(config.data.truncation, "delete");
+  EXPECT_TRUE(config.data.share_passes) << "padding_free is true there";
+  EXPECT_EQ(config.output.logging_steps, 5);
+  EXPECT_EQ(config.output.save_steps, 500);
+  EXPECT_EQ(config.output.save_total_limit, 0);
+  EXPECT_TRUE(config.output.versioned);
+  EXPECT_EQ(config.recompute.granularity, "selective");
+  EXPECT_EQ(accumulation_of(config.batch), 16);
+  const TrainConfig adapters = with("sft", line + Line{"--tuner_type", "lora"});
+  EXPECT_EQ(adapters.lora.rank, 8);
+  EXPECT_EQ(adapters.lora.alpha, 32);
+  EXPECT_EQ(adapters.lora.dropout, 0.05);
+}
+
+TEST_F(TrainOptions, MegatronsEvaluationsCountSteps) {
+  const auto output = [&](const Line& line) { return with("sft", line).output; };
+  const Line megatron = {"--tensor_model_parallel_size", "1"};
+  EXPECT_EQ(output(megatron).eval_batches, 100);
+  EXPECT_TRUE(output(megatron).eval_counts_steps);
+  EXPECT_EQ(output(megatron + Line{"--eval_iters", "-1"}).eval_batches, 0) << "all";
+  EXPECT_NE(output(megatron + Line{"--eval_iters", "-1"}).evaluate, Interval::kNo);
+  EXPECT_EQ(output(megatron + Line{"--eval_iters", "0"}).evaluate, Interval::kNo);
+  const Line swift = megatron + Line{"--save_safetensors", "true", "--eval_iters", "3"};
+  EXPECT_TRUE(output(swift).eval_counts_steps);
+  EXPECT_FALSE(output({"--eval_iters", "3"}).eval_counts_steps);
+}
+
+TEST_F(TrainOptions, MegatronsLastPhaseFallsExponentially) {
+  const auto ramp = [&](const Line& line) {
+    return with("sft", Line{"--lr-decay-style", "WSD"} + line).schedule.shape.decay_ramp;
+  };
+  const Line megatron = {"--tensor_model_parallel_size", "1"};
+  EXPECT_EQ(ramp(megatron), Ramp::kExponential);
+  EXPECT_EQ(ramp(megatron + Line{"--save_safetensors", "true"}), Ramp::kExponential);
+  EXPECT_EQ(ramp(megatron + Line{"--lr-wsd-decay-style", "linear"}), Ramp::kLinear);
+  EXPECT_EQ(ramp({}), Ramp::kLinear);
+}
+
+TEST_F(TrainOptions, PacksAreSamplesWhereMsSwiftAndLlamaFactoryCountThem) {
+  const auto packs = [&](const Line& line) {
+    const DataConfig data = with("sft", line).data;
+    return std::string(data.pack_sequences ? "samples" : data.share_passes ? "passes" : "none");
+  };
+  for (const Line& mark : {Line{"--train_type", "full"}, Line{"--sft_type", "full"},
+                           Line{"--save_safetensors", "true", "--recompute_granularity", "full"},
+                           Line{"--profile", "llamafactory"}}) {
+    EXPECT_EQ(packs(mark + Line{"--packing", "true"}), "samples") << mark[0];
+    EXPECT_EQ(packs(mark + Line{"--packing", "true", "--pack_sequences", "false"}), "passes");
+    EXPECT_EQ(packs(mark + Line{"--packing", "false"}), "none");
+    EXPECT_EQ(packs(mark + Line{"--padding_free", "true"}), "passes");
+    EXPECT_EQ(packs(mark + Line{"--packing", "true", "--padding_free", "false"}), "samples");
+  }
+  EXPECT_EQ(packs({"--neat_packing", "true"}), "samples") << "LLaMA-Factory's own flag";
+  EXPECT_EQ(packs({"--train_type", "full"}), "none");
+  EXPECT_EQ(packs({"--packing", "true"}), "passes") << "Danlu's own line";
+  EXPECT_EQ(packs({"--padding_free", "false"}), "none");
+  EXPECT_EQ(packs({"--tensor_model_parallel_size", "1", "--pack", "true"}), "passes");
+  EXPECT_THAT(notices("sft", {"--train_type", "full", "--packing", "true"}),
+              AllOf(HasSubstr("--packing: packs of"), HasSubstr("count as samples, as in swift3"),
+                    HasSubstr("--pack_sequences false leaves each row a sample")));
+  EXPECT_FALSE(with("pretrain", {"--train_type", "full", "--packing", "true"}).data.pack_sequences)
+      << "windows are full as they are";
+  EXPECT_FALSE(
+      with("rlhf", {"--rlhf_type", "grpo", "--reward_funcs", "accuracy", "--packing", "true"})
+          .data.pack_sequences)
+      << "prompts are answered one by one";
+}
+
+TEST_F(TrainOptions, SchedulesEndWhereTheirSystemsEndThem) {
+  const auto choice = [&](const Line& line) { return with("sft", line).schedule; };
+  const Line polynomial = {"--lr_scheduler_type", "polynomial"};
+  EXPECT_EQ(choice({}).shape.min_lr, 0);
+  EXPECT_EQ(choice(polynomial).shape.min_lr, 0);
+  EXPECT_EQ(choice(polynomial + Line{"--train_type", "full"}).shape.min_lr, 1e-7);
+  EXPECT_EQ(choice(polynomial + Line{"--train_type", "full", "--min_lr", "0"}).shape.min_lr, 0);
+  EXPECT_TRUE(choice({"--lr-decay-style", "inverse-square-root"}).scales_by_sample);
+  EXPECT_FALSE(choice({"--lr_scheduler_type", "inverse_sqrt"}).scales_by_sample);
+}
+
+TEST_F(TrainOptions, LossScalesGrowAsTheirSystemsLetThem) {
+  const auto scale = [&](const Line& line) {
+    const LossScaleConfig config = with("sft", Line{"--fp16", "true"} + line).loss_scale;
+    return std::pair(config.window, config.hysteresis);
+  };
+  const std::pair<int64_t, int64_t> torchs = {2000, 1}, deepspeeds = {1000, 2};
+  EXPECT_EQ(scale({}), deepspeeds);
+  for (const char* system : {"swift24", "swift3", "alpaca", "llamafactory"}) {
+    EXPECT_EQ(scale({"--profile", system}), torchs) << system;
+    const Line file = {"--profile", system, "--deepspeed", R"({"fp16": {"enabled": true}})"};
+    EXPECT_EQ(scale(file), deepspeeds) << system;
+    EXPECT_EQ(scale(file + Line{"--hysteresis", "5"}).second, 5);
+  }
+  EXPECT_EQ(scale({"--profile", "megatron-swift"}), deepspeeds);
+}
+
+TEST_F(TrainOptions, RowsAreChosenAsTheLinesSystemChoosesThem) {
+  using data::RowChoice;
+  const auto chosen = [&](const Line& line) {
+    const DataConfig data = with("sft", line).data;
+    return std::pair(data.choice, data.choice_by_info);
+  };
+  const std::pair first(RowChoice::kFirst, RowChoice::kFirst);
+  EXPECT_EQ(chosen({}), first);
+  EXPECT_EQ(chosen({"--profile", "mindspeed"}), first);
+  EXPECT_EQ(chosen({"--train_type", "full"}).first, RowChoice::kDrawn);
+  EXPECT_EQ(chosen({"--profile", "megatron-swift"}).first, RowChoice::kDrawn);
+  EXPECT_EQ(chosen({"--train_type", "full", "--dataset_shuffle", "false"}).first,
+            RowChoice::kRepeated);
+  EXPECT_EQ(chosen({"--profile", "llamafactory"}), std::pair(RowChoice::kFirst, RowChoice::kDrawn));
+  EXPECT_TRUE(with("sft", {"--profile", "llamafactory"}).data.limits_validation);
+  EXPECT_FALSE(with("sft", {}).data.limits_validation);
+}
+
+}  // namespace
+}  // namespace danlu::settings::options_test
