@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "settings/model_source.h"
 #include "settings/objective_difference.h"
 #include "settings/option_lines.h"
 
