@@ -50,7 +50,8 @@ struct PolicyLoss {
   RatioLevel ratio = RatioLevel::kToken;
   RatioGate gate = RatioGate::kClip;
   double tau_positive = 1, tau_negative = 1.05;  ///< of kSoft, by the sign of A
-  /// Of kClip the ratio counts within [1 - low, 1 + high]; of kWeight it is clip_high at most.
+  /// Bounds of the ratio: of kClip it counts within [1 - low, 1 + high], of kWeight up to
+  /// clip_high.
   double clip_low = 0.2, clip_high = 0.2;
   double ratio_limit = 0;  ///< > 0: it is never larger, whatever the sign
   double kl = 0;           ///< the weight of the KL term in the loss; 0: none

@@ -419,7 +419,7 @@ PreparedText prepare_text(const TrainConfig& config, const arch::ModelConfig& mo
   if (config.data.has_hermes_tools && text.choice.encoder &&
       !text::writes_hermes_tools(*text.choice.encoder)) {
     throw UsageError(tr("[train] {} hermes: the template {} writes tools in another form",
-                        config.flag("agent_template"), text.choice.name),
+                        config.flag("agent_template"), text.choice.encoder->description()),
                      tr("leave it out, and tools are written as the model knows them; --template "
                         "FILE.jinja writes them in a form of your own"));
   }

@@ -30,7 +30,6 @@ const std::map<std::string, Place>& host_memory() {
       {"src/train/choose_device.cpp", {2, "what files and host memory keep of a CPU's training"}},
       {"src/train/run.cpp", {1, "what a run tells of the host's threads"}},
       {"src/train/report/used_memory.cpp", {1, "whose memory a log shows"}},
-      {"src/train/objectives/preference.cpp", {1, "targets of prompts, which stay on the host"}},
       {"src/train/objectives/precomputed.cpp", {1, "log-probabilities that have come to the host"}},
       {"src/train/objectives/drawn_tokens.cpp", {1, "rows of targets, which stay on the host"}},
       {"src/layers/score_head.cpp", {1, "rows that are asked for, which stay on the host"}},

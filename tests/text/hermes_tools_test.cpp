@@ -24,11 +24,14 @@ std::string written(const std::string& tools, const std::string& call, const std
 }
 
 TEST(HermesTools, EachOfThreeFormsCounts) {
-  const std::string tools = "<tools>{% for t in tools %}\n{{ t | tojson }}{% endfor %}\n</tools>",
-                    call =
-                        "<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "
-                        "{{ c.function.arguments | tojson }}}\n</tool_call>",
-                    result = "<tool_response>\n{{ m.content }}\n</tool_response>";
+  const std::string
+      tools =
+          "<tools>{% for t in tools %}{{ '\\n' }}{{ t | tojson }}{% endfor %}{{ '\\n' }}"
+          "</tools>",
+      call =
+          "<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+          "{{ c.function.arguments | tojson }}}\n</tool_call>",
+      result = "<tool_response>\n{{ m.content }}\n</tool_response>";
   EXPECT_TRUE(of_template(written(tools, call, result)));
   EXPECT_FALSE(of_template(written("{{ tools | tojson }}", call, result)));
   EXPECT_FALSE(of_template(written(tools, "Action: {{ c.function.name }}", result)));

@@ -193,7 +193,7 @@ VisionTraining vision_training_from(const Options& options, const arch::ModelCon
   if (is_whole && !model.vision) {
     throw UsageError(tr("[train] {} lora_llm: {} reads text alone, and has no tower",
                         options.given_as("tuner"), model.family),
-                     tr("--tuner lora"));
+                     tr("--tuner lora adapts the whole model"));
   }
   if (is_whole) described.freezes_tower = described.freezes_merger = false;
   if (!model.vision) {

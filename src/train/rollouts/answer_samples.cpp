@@ -19,8 +19,8 @@ std::vector<double> as_doubles(const std::vector<float>& numbers) {
 /// Which answers were cut at the limit and are left out for it.
 struct CutAnswers {
   std::vector<bool> is_masked;
-  /// Those of steps whose answers were all cut. A step needs something to divide by: they stay in,
-  /// and are worth nothing.
+  /// Answers of steps that were all cut. A step needs something to divide by: they stay in, and are
+  /// worth nothing.
   std::vector<bool> is_of_cut_step;
 };
 
