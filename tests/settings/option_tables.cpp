@@ -14,6 +14,7 @@
 #include "cli/commands/train_options_optimizer.cpp"
 #include "cli/commands/train_options_parallel.cpp"
 #include "cli/commands/train_options_preference.cpp"
+#include "cli/commands/train_options_ranking.cpp"
 #include "cli/commands/train_options_recompute.cpp"
 #include "cli/commands/train_options_reinforcement.cpp"
 #include "cli/commands/train_options_run.cpp"
