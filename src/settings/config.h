@@ -215,9 +215,14 @@ struct TrainConfig {
   /// The processes that share the samples of a step, and where their number comes from.
   std::string said_ranks() const;
 
-  /// The most tokens of a sample that rows make: where it has two answers, of both.
+  /// The most tokens of a sample that rows make: where it has several texts, of all.
   int64_t longest_sample() const {
     if (objective.draws()) return data.max_length + objective.policy.max_new_tokens;
+    if (objective.kind == ObjectiveKind::kRanking)
+      return data.max_length *
+             (objective.ranking.most_positives + objective.ranking.most_negatives);
+    if (objective.kind == ObjectiveKind::kEmbedding)
+      return data.max_length * (2 + objective.embedding.hard_negatives);
     return data.max_length * (objective.has_two_texts() ? 2 : 1);
   }
   /// Whether a run holds a second model, the reference of its objective: it has one, and that is
