@@ -242,7 +242,7 @@ bool RowEncoder::encode_conversation(const text::Conversation& conversation, con
   return true;
 }
 
-/// Of a conversation that is cut: where its answers are, whatever is learnt of them.
+/// Finds where the answers of a conversation that is cut are, whatever is learnt of them.
 void RowEncoder::find_answers(const text::Conversation& conversation, Pieces* pieces) const {
   const int64_t size = std::ssize(pieces->ids) + (settings_.append_eod ? 1 : 0);
   const bool is_cut = settings_.truncation == Truncation::kShares && settings_.max_length > 0 &&

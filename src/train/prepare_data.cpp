@@ -358,7 +358,8 @@ void measure_pictures(PreparedData& prepared) {
   }
 }
 
-/// Those that were typed; what a profile assumes is for named templates, not for Jinja's.
+/// Variables for the template: typed ones; those that a profile assumes go to named templates
+/// alone.
 Json variables_for(const text::TemplateRequest& request, const settings::DataConfig& data) {
   if (data.variables_are_assumed && !text::find_template(request.named, request.templates_file))
     return nullptr;

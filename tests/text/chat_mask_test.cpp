@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "support/temporary_directory.h"
 #include "support/throws.h"
 #include "text/conversation.h"
 #include "text/fake_tokenizer.h"
@@ -58,7 +59,8 @@ std::string labelled(const Json& tokenizer_json, const std::string& jinja,
                      std::initializer_list<const char*> contents) {
   const std::shared_ptr<const Tokenizer> tokenizer =
       parse_tokenizer_json(tokenizer_json.dump(), "test");
-  const std::string file = ::testing::TempDir() + "/chat_mask_test.jinja";
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path() / "chat.jinja";
   write_file_atomic(file, jinja);
   Conversation c;
   for (const char* content : contents)

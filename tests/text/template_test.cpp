@@ -128,7 +128,8 @@ TEST(NamedTemplates, DefaultSystemTextsStandInWhenNoneIsGiven) {
 // With replace_eos the first stop word ends every answer: labels of caches depend on it.
 TEST(NamedTemplates, StopWordsArePartOfWhatCachesAreNamedBy) {
   const auto hash = [](const std::string& keys) {
-    const std::string file = ::testing::TempDir() + "/stop_words_test.json";
+    const test::TemporaryDirectory directory;
+    const std::string file = directory.path() / "templates.json";
     write_file_atomic(file, R"([{"name": "mine", "format_user": ["{{content}}"], )" + keys + "}]");
     return ChatEncoder::create(rich_tokenizer(), "mine", file)->content_hash();
   };
