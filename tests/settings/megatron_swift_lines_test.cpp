@@ -135,6 +135,30 @@ TEST_F(TrainOptions, PacksAreSamplesWhereMsSwiftAndLlamaFactoryCountThem) {
       << "prompts are answered one by one";
 }
 
+TEST_F(TrainOptions, TheTrainersConstantRateHasNoWarmUp) {
+  const std::vector<std::string> ratio = {"--warmup_ratio", "0.1"};
+  const auto warmup = [&](const char* system, const char* schedule) {
+    return with("sft",
+                std::vector<std::string>{"--profile", system, "--lr_scheduler_type", schedule} +
+                    ratio)
+        .schedule.warmup_ratio;
+  };
+  for (const char* system : {"swift24", "swift3", "alpaca", "llamafactory"}) {
+    EXPECT_EQ(warmup(system, "constant"), 0.0) << system;
+    EXPECT_EQ(warmup(system, "constant_with_warmup"), 0.1) << system;
+  }
+  EXPECT_EQ(warmup("danlu", "constant"), 0.1);
+  EXPECT_EQ(warmup("mindspeed", "constant"), 0.1);
+  EXPECT_EQ(
+      with("sft", {"--sft_type", "lora", "--lr_scheduler_type", "constant"}).schedule.warmup_ratio,
+      0.0)
+      << "nor has it the profile's";
+  EXPECT_THAT(notices("sft", {"--train_type", "full", "--lr_scheduler_type", "constant",
+                              "--warmup_ratio", "0.1"}),
+              HasSubstr("--warmup_ratio has no effect with --lr_scheduler_type constant: "
+                        "constant_with_warmup has a warm-up"));
+}
+
 TEST_F(TrainOptions, SchedulesEndWhereTheirSystemsEndThem) {
   const auto choice = [&](const Line& line) { return with("sft", line).schedule; };
   const Line polynomial = {"--lr_scheduler_type", "polynomial"};
