@@ -56,6 +56,7 @@ OptionTable two_systems(bool red_is_the_commands = false) {
                    .yields_to = {"green"}});
   out.add_profile({.name = "both",
                    .system = "Both",
+                   .values = {{"rank", "3"}},
                    .marks = {{.name = "inert", .beside = {"green_type", "sft_type"}}}});
   return out;
 }
