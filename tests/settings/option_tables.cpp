@@ -13,6 +13,7 @@
 #include "cli/commands/train_options_model.cpp"
 #include "cli/commands/train_options_optimizer.cpp"
 #include "cli/commands/train_options_parallel.cpp"
+#include "cli/commands/train_options_embedding.cpp"
 #include "cli/commands/train_options_preference.cpp"
 #include "cli/commands/train_options_ranking.cpp"
 #include "cli/commands/train_options_recompute.cpp"
