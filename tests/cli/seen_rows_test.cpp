@@ -1,6 +1,7 @@
 // Trainings whose rows name pictures and videos in every way, and damage that only decoding finds.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,8 @@
 
 namespace danlu::test {
 namespace {
+
+namespace fs = std::filesystem;
 
 using nlohmann::json;
 using ::testing::HasSubstr;
