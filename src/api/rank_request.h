@@ -23,7 +23,7 @@ struct RankRequest {
   int64_t priority = 0;
   std::string request_id = {};
 
-  // Of /v1/rerank:
+  // Fields of /v1/rerank:
   int64_t top_n = 0;  ///< the best alone; 0: all
   bool returns_documents = true;
 };

@@ -121,7 +121,7 @@ struct EmbeddingConfig {
 /// "infonce", "cosine_similarity", "contrastive", "online_contrastive": ms-swift's names.
 const char* embedding_loss_name(EmbeddingConfig::Loss loss);
 
-/// Of a query's documents: whether each goes with it, or which of them does.
+/// What is learnt of a query's documents: whether each goes with it, or which of them does.
 enum class RankingLoss { kPointwise, kListwise };
 
 /// With x the score of a document: kPointwise −log σ(x) of one that goes with its query, −log σ(−x)

@@ -16,7 +16,7 @@ struct RankingTokens {
 };
 RankingTokens ranking_tokens_from(const Options& options);
 
-/// Both flags, with these variables.
+/// The flags of both tokens, with these variables.
 std::vector<OptionSpec> ranking_token_options(const std::string& group);
 
 /// Whether a model is one of Qwen3-Reranker's, which nothing in their files says: by a word in its

@@ -17,18 +17,11 @@ std::string next_command(const TrainConfig& config) {
   const std::string run = shell_quoted(config.output.directory.string());
   if (config.objective.kind == settings::ObjectiveKind::kReward)
     return "danlu rlhf --rlhf_type grpo --model … --dataset … --reward_model " + run;
-  if (config.objective.kind == settings::ObjectiveKind::kClasses) {
-    return tr("danlu infer {} --dataset … --output …",
-              (config.tuner == Tuner::kLora ? "--adapters " : "--model ") + run);
-  }
-  if (config.objective.kind == settings::ObjectiveKind::kEmbedding) {
-    return tr("danlu infer {} --dataset … --output …",
-              (config.tuner == Tuner::kLora ? "--adapters " : "--model ") + run);
-  }
-  if (config.objective.kind == settings::ObjectiveKind::kRanking) {
-    return (config.tuner == Tuner::kLora ? "danlu serve --adapters " : "danlu serve --model ") +
-           run;
-  }
+  const std::string what = (config.tuner == Tuner::kLora ? "--adapters " : "--model ") + run;
+  if (config.objective.kind == settings::ObjectiveKind::kClasses ||
+      config.objective.kind == settings::ObjectiveKind::kEmbedding)
+    return tr("danlu infer {} --dataset … --output …", what);
+  if (config.objective.kind == settings::ObjectiveKind::kRanking) return "danlu serve " + what;
   if (config.objective.process.has_classes) return "danlu inspect " + run;
   if (config.task == Task::kPretrain) return "danlu infer --model " + run + " --raw --prompt \"…\"";
   const bool own_template =

@@ -330,6 +330,31 @@ void take_predictions(const fs::path& path, weights::CheckpointSource& source) {
   source.config.predicts_ahead = true;
 }
 
+/// Tells which weights are not held as their files have them. Returns how they are quantised, for
+/// InferenceModel::quantize.
+std::string say_how_weights_are_held(const weights::WidenedBlocks& widened,
+                                     const WantedQuantisation& wanted,
+                                     const models::Quantisation& quantisation,
+                                     const models::CausalLM& model) {
+  if (widened.tensors > 0) {
+    const at::ScalarType type = model.dtype();
+    const auto bytes = widened.elements * static_cast<int64_t>(c10::elementSize(type));
+    log::info("weights: {} matrices stored as {} are held as {}, {:.1f} MB", widened.tensors,
+              fmt::join(widened.types, ", "), dtype_name(device::dtype_of(type)),
+              static_cast<double>(bytes) / 1e6);
+  }
+  if (const auto held = models::held_bytes(model); held.in_blocks > 0) {
+    log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
+              static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
+    return wanted.described();
+  }
+  if (quantisation.make) {
+    log::warning("{}: nothing is quantised, since the rows of no matrix are a multiple of {} long",
+                 wanted.flag, block_traits(*quantisation.make).numbers);
+  }
+  return "none";
+}
+
 }  // namespace
 
 InferenceModel load_for_inference(const Options& options, const ModelLocation& where, bool raw,
@@ -368,21 +393,7 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
   const auto wanted = as_adapters_were_trained(wanted_quantisation(options), source, where.adapter);
   const models::Quantisation quantisation = quantisation_for(wanted, source, device, in_parts);
   loaded.model = models::load_model(source, mesh, type_of(options), device, {}, {}, quantisation);
-  if (const weights::WidenedBlocks& widened = source.widened; widened.tensors > 0) {
-    const at::ScalarType type = loaded.model->dtype();
-    const auto bytes = widened.elements * static_cast<int64_t>(c10::elementSize(type));
-    log::info("weights: {} matrices stored as {} are held as {}, {:.1f} MB", widened.tensors,
-              fmt::join(widened.types, ", "), dtype_name(device::dtype_of(type)),
-              static_cast<double>(bytes) / 1e6);
-  }
-  if (const auto held = models::held_bytes(*loaded.model); held.in_blocks > 0) {
-    loaded.quantize = wanted.described();
-    log::info("weights: {:.1f} MB, {:.1f} MB of them in blocks",
-              static_cast<double>(held.all) / 1e6, static_cast<double>(held.in_blocks) / 1e6);
-  } else if (quantisation.make) {
-    log::warning("{}: nothing is quantised, since the rows of no matrix are a multiple of {} long",
-                 wanted.flag, block_traits(*quantisation.make).numbers);
-  }
+  loaded.quantize = say_how_weights_are_held(source.widened, wanted, quantisation, *loaded.model);
   if (!where.adapter.empty())
     models::load_adapter(*loaded.model, where.adapter, lora_alpha_from(options));
   if (static_cast<int64_t>(loaded.tokenizer->size()) > loaded.model->config().vocab_size) {

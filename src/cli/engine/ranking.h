@@ -15,8 +15,8 @@ namespace danlu::cli {
 /// readers.
 std::optional<RanksBy> ranks_by(const Options& options, const ModelLocation& where, bool by_files);
 
-/// Of a model that ranks and for which nothing names a template: Qwen3-Reranker's, where `where` is
-/// such a model; "": its own.
+/// The template of a model that ranks and for which nothing names one: Qwen3-Reranker's, where
+/// `where` is such a model; "": its own.
 std::string ranking_template(const Options& options, const ModelLocation& where);
 
 /// The tokens whose logits are compared, that of a good document first: those of the line, else

@@ -43,7 +43,7 @@ std::vector<List> lists_of(const data::Batch& batch) {
   return lists;
 }
 
-PassMetric mean_of(double sum, double count) {
+PassMetric ratio_of(double sum, double count) {
   return {at::scalar_tensor(sum, at::kDouble), at::scalar_tensor(count, at::kDouble)};
 }
 
@@ -63,7 +63,7 @@ std::map<std::string, PassMetric> places_of(const std::vector<List>& lists, cons
     gain += 1 / std::log2(place + 1);
     ++count;
   }
-  return {{"mrr", mean_of(reciprocal, count)}, {"ndcg", mean_of(gain, count)}};
+  return {{"mrr", ratio_of(reciprocal, count)}, {"ndcg", ratio_of(gain, count)}};
 }
 
 class Ranking : public Objective {
@@ -120,7 +120,7 @@ class Ranking : public Objective {
       found += speaks_for ? rights[s] : others[s];
       all += rights[s] + others[s];
     }
-    metrics["accuracy"] = mean_of(found, all);
+    metrics["accuracy"] = ratio_of(found, all);
     const auto sent = [&](const std::vector<double>& counts) {
       return device::sent(at::tensor(counts, at::TensorOptions(at::kDouble)), x_S.device());
     };
@@ -151,7 +151,7 @@ class Ranking : public Objective {
       segments.insert(segments.end(), missing, list->right);
       absences.resize(segments.size(), -std::numeric_limits<double>::infinity());
     }
-    metrics["accuracy"] = mean_of(first, static_cast<double>(count));
+    metrics["accuracy"] = ratio_of(first, static_cast<double>(count));
     const auto shape = std::vector<int64_t>{count, static_cast<int64_t>(longest)};
     const at::Tensor places =
         device::sent(at::tensor(segments, at::TensorOptions(at::kLong)), x_S.device());

@@ -136,7 +136,7 @@ class Description {
          {"rope_scaling_type", "window_size", "moe_router_topk_scaling_factor"}) {
       if (value(other)) refuse(tr("args.{} is {}", other, value(other)->repr()));
     }
-    if (is_on("use_rope_scaling")) refuse("args.use_rope_scaling is True");
+    if (is_on("use_rope_scaling")) refuse(fmt::format("args.{} is True", "use_rope_scaling"));
     if (number("rotary_seq_len_interpolation_factor", 1.0) != 1.0)
       refuse(tr("args.{} is {}", "rotary_seq_len_interpolation_factor",
                 value("rotary_seq_len_interpolation_factor")->repr()));
@@ -168,7 +168,7 @@ class Description {
     config_[is_mixtral ? "num_local_experts" : "num_experts"] = size("num_experts");
     config_["num_experts_per_tok"] = size("moe_router_topk");
     if (is_mixtral) {
-      if (!normalises_picks()) refuse("args.moe_router_pre_softmax is True");
+      if (!normalises_picks()) refuse(fmt::format("args.{} is True", "moe_router_pre_softmax"));
       return;
     }
     const bool has_width = value("moe_intermediate_size") != nullptr;
