@@ -238,16 +238,24 @@ bool RowEncoder::encode_conversation(const text::Conversation& conversation, con
   }
   pieces->ids = std::move(encoded.ids);
   pieces->labels = std::move(encoded.labels);
-  find_answers(*written, pieces);
-  return true;
+  return find_answers(*written, event, pieces);
 }
 
 /// Finds where the answers of a conversation that is cut are, whatever is learnt of them.
-void RowEncoder::find_answers(const text::Conversation& conversation, Pieces* pieces) const {
+bool RowEncoder::find_answers(const text::Conversation& conversation, RowEvent* event,
+                              Pieces* pieces) const {
   const int64_t size = std::ssize(pieces->ids) + (settings_.append_eod ? 1 : 0);
   const bool is_cut = settings_.truncation == Truncation::kShares && settings_.max_length > 0 &&
                       size > settings_.max_length && pieces->media.empty();
-  if (is_cut) pieces->answers = settings_.chat_encoder->encode_all_answers(conversation).labels;
+  if (!is_cut) return true;
+  try {
+    pieces->answers = settings_.chat_encoder->encode_all_answers(conversation).labels;
+    return true;
+  } catch (const DataError& error) {
+    event->reason = "the chat template cannot render it";
+    event->detail = error.what();
+    return false;
+  }
 }
 
 /// Whether a row without pictures is free of their placeholders.

@@ -165,7 +165,7 @@ class RowEncoder {
   bool append_sample(Row row, const Dataset& dataset, EncodedBatch* batch, RowEvent* event) const;
   bool encode_conversation(const text::Conversation& conversation, const Dataset& dataset,
                            Pieces* pieces, RowEvent* event) const;
-  void find_answers(const text::Conversation& conversation, Pieces* pieces) const;
+  bool find_answers(const text::Conversation& conversation, RowEvent* event, Pieces* pieces) const;
   bool has_no_placeholder(const std::vector<int32_t>& ids, RowEvent* event) const;
   bool cut(Pieces* pieces, RowEvent* event) const;
   bool check_vocabulary(const TokenRow& row, RowEvent* event) const;

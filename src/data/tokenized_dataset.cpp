@@ -153,10 +153,14 @@ std::shared_ptr<const SampleSource> open_samples(const std::string& prefix, Samp
   return samples_of_files(prefix, kind, std::move(tokenizer));
 }
 
-void choose_rows(const SampleSpec& spec, std::vector<PlannedDataset>& plan) {
-  for (PlannedDataset& item : plan) {
-    item.dataset.choice = item.dataset.limited_by_info ? spec.choice_by_info : spec.choice;
-    item.dataset.draw_seed = spec.seed;
+/// plan: of the data sets of these names, in their order.
+void choose_rows(const SampleSpec& spec, const std::vector<std::string>& names,
+                 std::vector<PlannedDataset>& plan) {
+  for (size_t i = 0; i < plan.size(); ++i) {
+    Dataset& dataset = plan[i].dataset;
+    dataset.choice = dataset.limited_by_info ? spec.choice_by_info : spec.choice;
+    if (spec.first_rows_of.count(names[i])) dataset.choice = RowChoice::kFirst;
+    dataset.draw_seed = spec.seed;
   }
 }
 
@@ -168,7 +172,7 @@ std::shared_ptr<const SampleSource> open_rows(const SampleSpec& spec,
   format.kind = spec.kind;
   format.reads_media = spec.media.has_value() && spec.kind == SampleKind::kTokens;
   auto plan = plan_datasets(names, format, spec.dataset_info_dir);
-  choose_rows(spec, plan);
+  choose_rows(spec, names, plan);
   report_plan(plan);
   const EncodeSettings settings = encode_settings(spec, EncodedKind::kSamples);
   const CacheEntry entry = open_or_build(
@@ -347,7 +351,7 @@ std::vector<fs::path> open_or_build_texts(const SampleSpec& spec, PreprocessRepo
     FormatOptions format = spec.format;
     format.text_first = true;
     auto plan = plan_datasets({name}, format, spec.dataset_info_dir);
-    choose_rows(spec, plan);
+    choose_rows(spec, {name}, plan);
     log::info("{}", translated_filled(plan[0].description));
     const std::vector<std::string> keys = plan[0].handler->text_keys();
     if (keys.size() != 1) {

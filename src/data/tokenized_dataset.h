@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,8 @@ struct SampleSpec {
   uint64_t seed = 42;
   /// Which rows #n takes, and num_samples of a dataset_info.json; drawn by `seed`.
   RowChoice choice = RowChoice::kFirst, choice_by_info = RowChoice::kFirst;
-  int64_t max_rows_of_all = -1;  ///< as RunSettings', of `datasets` alone
+  std::set<std::string> first_rows_of = {};  ///< of `datasets`, those of which #n takes the first
+  int64_t max_rows_of_all = -1;              ///< as RunSettings', of `datasets` alone
   /// How pictures and videos are read; empty: the model reads text alone. Other kinds than kTokens
   /// are text alone.
   std::optional<MediaSettings> media = {};

@@ -153,6 +153,7 @@ class Engine::Impl {
     progress.sits_out = live.awaits_form;
     progress.total += std::ssize(live.drafts);
     progress.own_pages = pages_.own_pages(live);
+    progress.copies = pages_.cache().shares_page_begun(live.sequence) ? 1 : 0;
     return progress;
   }
 

@@ -88,6 +88,12 @@ std::optional<size_t> SequenceCache::page_begun(const Sequence& sequence, int64_
   return first;
 }
 
+bool SequenceCache::shares_page_begun(SequenceId id) const {
+  const Sequence& sequence = sequences_.at(id);
+  const auto begun = page_begun(sequence, 1);
+  return begun && pool_.holders(sequence.pages[*begun]) > 1;
+}
+
 int64_t SequenceCache::pages_needed(const std::vector<Growth>& batch) const {
   int64_t needed = 0;
   std::map<int32_t, int64_t> left;  // holders of a page when those before have copies of their own

@@ -45,6 +45,8 @@ class SequenceCache : public models::KvCache {
   /// Forgets everything from position `length` on. REQUIRES: length <= this->length(id).
   void truncate(SequenceId id, int64_t length);
   int64_t length(SequenceId id) const;
+  /// Whether the page that the next token is written to is held by another sequence too.
+  bool shares_page_begun(SequenceId id) const;
   const PagePool& pool() const { return pool_; }
   PagePool& pool() { return pool_; }
   /// In order.

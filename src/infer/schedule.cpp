@@ -9,7 +9,9 @@ namespace {
 
 /// How many pages must be added for `more` tokens after the computed ones.
 int64_t growth(const RequestProgress& request, int64_t more) {
-  return ops::pages_for(request.computed + more) - ops::pages_for(request.computed);
+  if (more <= 0) return 0;
+  return request.copies + ops::pages_for(request.computed + more) -
+         ops::pages_for(request.computed);
 }
 
 /// How many of the request's tokens this pass computes, if it has room for `left` more.

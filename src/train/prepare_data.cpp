@@ -45,6 +45,16 @@ std::vector<std::string> limited(const std::vector<std::string>& datasets, int64
   return result;
 }
 
+/// Those to which limited() has put the flag's number: the first rows are meant.
+std::set<std::string> limited_by_flag(const std::vector<std::string>& datasets, int64_t max_rows) {
+  std::set<std::string> found;
+  for (const std::string& dataset : limited(datasets, max_rows)) {
+    if (std::find(datasets.begin(), datasets.end(), dataset) == datasets.end())
+      found.insert(dataset);
+  }
+  return found;
+}
+
 /// --max_samples is of training data; LLaMA-Factory's is of both.
 std::vector<std::string> limited_validation(const TrainConfig& config,
                                             const std::vector<std::string>& datasets) {
@@ -120,6 +130,7 @@ data::SampleSpec sample_spec(const TrainConfig& config, const PreparedText& text
   if (config.objective.kind == settings::ObjectiveKind::kEmbedding)
     spec.group_form = group_form(config.objective.embedding, !config.data.uses_template);
   spec.datasets = limited(config.data.train, config.data.max_rows);
+  spec.first_rows_of = limited_by_flag(config.data.train, config.data.max_rows);
   spec.val_datasets = limited_validation(config, config.data.validation);
   spec.tokenizer = text.tokenizer;
   spec.chat_encoder = text.encoder;
@@ -241,6 +252,7 @@ std::vector<std::string> text_prefixes(const TrainConfig& config, const Prepared
   }
   data::SampleSpec spec = sample_spec(config, text);
   spec.datasets = trains ? limited(items, config.data.max_rows) : limited_validation(config, items);
+  spec.first_rows_of = limited_by_flag(items, config.data.max_rows);
   if (!trains) {
     spec.max_rows_of_all = -1;
     if (spec.choice == data::RowChoice::kDrawn) spec.choice = data::RowChoice::kRepeated;

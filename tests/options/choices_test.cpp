@@ -91,7 +91,9 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       "add_rmsnorm_offset=true", "input_embeds_norm=true", "geglu=true", "gelu_tanh=true",
       "add_dense_bias=true", "add_output_layer_bias=true", "use_glm_rope=true",
       "rope_scaling_type=linear", "rope_scaling_type=dynamic", "rope_scaling_type=llama3",
-      "rope_scaling_type=yarn", "rope_scaling_type=longrope"};
+      "rope_scaling_type=yarn", "rope_scaling_type=longrope",
+      // Texts are split, conversations are not.
+      "truncation=split"};
   // These belong to other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;
@@ -116,6 +118,7 @@ const std::set<std::string>& refused_by(const std::string& verb) {
     refused.insert({"task_type=seq_cls", "task_type=embedding", "task_type=reranker",
                     "task_type=generative_reranker"});
     refused.erase("use_chat_template=false");
+    refused.erase("truncation=split");
     return refused;
   }();
   static const std::map<std::string, std::set<std::string>> by_verb = {

@@ -68,7 +68,7 @@ TEST_F(TrainOptions, AMegatronSwiftLineTrainsAsMegatronSwiftDoes) {
   EXPECT_EQ(config.data.validation_ratio, 0);
   EXPECT_EQ(config.data.megatron_split, "");
   EXPECT_EQ(config.data.truncation, "delete");
-  EXPECT_TRUE(config.data.share_passes) << "padding_free is true there";
+  EXPECT_FALSE(config.data.share_passes) << "a pass has the samples of a micro-batch";
   EXPECT_EQ(config.output.logging_steps, 5);
   EXPECT_EQ(config.output.save_steps, 500);
   EXPECT_EQ(config.output.save_total_limit, 0);
@@ -116,7 +116,7 @@ TEST_F(TrainOptions, PacksAreSamplesWhereMsSwiftAndLlamaFactoryCountThem) {
     EXPECT_EQ(packs(mark + Line{"--packing", "true"}), "samples") << mark[0];
     EXPECT_EQ(packs(mark + Line{"--packing", "true", "--pack_sequences", "false"}), "passes");
     EXPECT_EQ(packs(mark + Line{"--packing", "false"}), "none");
-    EXPECT_EQ(packs(mark + Line{"--padding_free", "true"}), "passes");
+    EXPECT_EQ(packs(mark + Line{"--padding_free", "true"}), "none");
     EXPECT_EQ(packs(mark + Line{"--packing", "true", "--padding_free", "false"}), "samples");
   }
   EXPECT_EQ(packs({"--neat_packing", "true"}), "samples") << "LLaMA-Factory's own flag";

@@ -148,7 +148,8 @@ std::vector<OptionSpec> batching_options() {
       {.name = "max_queue",
        .type = OptionType::kInt,
        .default_text = "1024",
-       .help = "requests that wait; more are answered 429",
+       .help =
+           "requests that wait, the choices and texts of one counted once; more are answered 429",
        .range = at_least(1).up_to(1 << 20),
        .group = group},
       {.name = "scheduling_policy",

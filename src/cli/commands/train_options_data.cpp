@@ -72,7 +72,7 @@ std::vector<OptionSpec> options_of_rows() {
        .group = data},
       {.name = "padding_free",
        .type = OptionType::kBool,
-       .help = "ms-swift's: samples of a micro-batch share its pass; the steps stay as they are",
+       .help = "ms-swift's: samples of a micro-batch share its pass, as they do in every case",
        .group = data},
       {.name = "pack_sequences",
        .type = OptionType::kBool,

@@ -186,13 +186,15 @@ inline std::vector<ProfileMark> megatron_swift_marks() {
   return marks;
 }
 
-/// `megatron sft|pt|rlhf` of ms-swift 3 and 4. Samples share passes there (padding_free), as here.
+/// `megatron sft|pt|rlhf` of ms-swift 3 and 4. The samples of a micro-batch share a pass there
+/// (padding_free), and no more than those.
 inline OptionProfile megatron_swift_profile() {
   return {.name = "megatron-swift",
           .system = "Megatron-SWIFT (ms-swift 3 and 4)",
           .values = {{"tuner", "full"},
                      {"max_length", "1048576"},
                      {"truncation", "delete"},
+                     {"packing", "false"},
                      {"val_ratio", "0"},
                      {"lora_rank", "8"},
                      {"lora_alpha", "32"},

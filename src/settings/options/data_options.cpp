@@ -60,9 +60,10 @@ void take_order(const Options& options, const DataOf& of, DataConfig& data) {
 /// LLaMA-Factory a data set that is packed has fewer samples, and fewer steps.
 void take_packs(const Options& options, const DataOf& of, DataConfig& data) {
   const bool packs = options.get_bool("packing"), is_told = options.is_given("packing");
-  data.share_passes = packs;
-  if (options.has_value("padding_free"))
-    data.share_passes = options.get_bool("padding_free") || (is_told && packs);
+  // padding_free asks for what every pass has: a micro-batch's samples side by side, unpadded.
+  const bool asks_for_padding =
+      options.has_value("padding_free") && !options.get_bool("padding_free");
+  data.share_passes = packs && (is_told || !asks_for_padding);
   data.pack_sequences = options.get_bool("pack_sequences");
   const std::string& system = options.profile().name;
   const bool counts_packs = is_of_swift(system) || system == "llamafactory";

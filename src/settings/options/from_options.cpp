@@ -224,7 +224,8 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
                                             .is_planned = command.is_planned,
                                             .is_rewarded = kind == ObjectiveKind::kPolicy,
                                             .may_be_packed = kind != ObjectiveKind::kPolicy &&
-                                                             kind != ObjectiveKind::kDistillation});
+                                                             kind != ObjectiveKind::kDistillation &&
+                                                             kind != ObjectiveKind::kEmbedding});
   config.data.learnt = learnt_of(command.options, config.objective);
   config.data.uses_template =
       uses_template(command.options, config.task, config.objective, config.model.companions);
