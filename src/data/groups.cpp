@@ -19,7 +19,8 @@ namespace {
 
 /// nullopt: the label is none of this training.
 std::optional<float> number_of_label(const Json& given, GroupForm::Label kind) {
-  if (kind == GroupForm::Label::kNone) return 1.0F;
+  const bool is_one = kind == GroupForm::Label::kIfGiven && given.is_null();
+  if (is_one || kind == GroupForm::Label::kNone) return 1.0F;
   const Json label = parse_if_text(given).value_or(given);
   if (label.is_boolean()) return label.get<bool>() ? 1.0F : 0.0F;
   if (!label.is_number()) return std::nullopt;
@@ -33,7 +34,8 @@ std::optional<float> number_of_label(const Json& given, GroupForm::Label kind) {
 /// Why a row has not the texts that `form` wants; "": it has.
 std::string fault_of_counts(const GroupRow& row, const GroupForm& form) {
   const int64_t positives = std::ssize(row.positives);
-  if (positives == 0) return "the row has no positive text";
+  if (positives == 0 && (form.needs_positives || row.negatives.empty()))
+    return "the row has no positive text";
   if (form.max_positives > 0 && positives > form.max_positives)
     return "the row has more positive texts than this training takes";
   if (form.needs_negatives && row.negatives.empty()) return "the row has no negative text";

@@ -55,12 +55,20 @@ EncodeSettings settings_for(const PreprocessSpec& spec, const PreprocessText& te
   settings.truncation = spec.pack == PackMode::kNeat ? Truncation::kShares : Truncation::kDelete;
   if (text.load_tokenizer) settings.tokenizer = text.load_tokenizer();
   settings.sample_kind = plan[0].handler->kind();
+  const bool is_group = settings.sample_kind == SampleKind::kGroups;
+  if (is_group) {
+    // Which loss will read the rows is not known yet.
+    settings.group_form.label = GroupForm::Label::kIfGiven;
+    settings.group_form.without_template = text.embeds_plainly;
+  }
   settings.steps = spec.steps;
   settings.additional_keys = spec.additional_keys;
   if (settings.kind == EncodedKind::kSamples && settings.sample_kind == SampleKind::kTokens)
     settings.media = make_media_encoder(spec.media, settings.tokenizer.get());
-  const bool has_conversations = std::any_of(
-      plan.begin(), plan.end(), [](const auto& item) { return item.handler->needs_template(); });
+  const bool has_conversations =
+      !settings.group_form.without_template &&
+      (is_group || std::any_of(plan.begin(), plan.end(),
+                               [](const auto& item) { return item.handler->needs_template(); }));
   if (has_conversations && settings.tokenizer && text.make_chat_encoder) {
     settings.chat_encoder = text.make_chat_encoder(settings.tokenizer);
     log::info("template: {}", settings.chat_encoder->description());

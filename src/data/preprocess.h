@@ -49,6 +49,7 @@ struct PreprocessText {
   std::function<std::shared_ptr<const text::Tokenizer>()> load_tokenizer;
   std::function<std::shared_ptr<const text::ChatEncoder>(std::shared_ptr<const text::Tokenizer>)>
       make_chat_encoder;
+  bool embeds_plainly = false;  ///< rows of groups are read without a template
 };
 
 struct PreprocessResult {

@@ -63,16 +63,17 @@ struct GroupForm {
     kBehindAnchor,  ///< a segment for each other text: the anchor's messages and it, as the answer
   };
   enum class Label {
-    kNone,    ///< not read
-    kNumber,  ///< any; true and false are 1 and 0
-    kBinary,  ///< 1 or 0
+    kNone,     ///< not read
+    kNumber,   ///< any; true and false are 1 and 0
+    kBinary,   ///< 1 or 0
+    kIfGiven,  ///< as kNumber; 1 where a row has none
   };
   Texts texts = Texts::kApart;
   Label label = Label::kNone;
   /// Conversations are the text of their messages, without a template.
   bool without_template = false;
   int64_t max_positives = 0;  ///< 0: any number
-  bool needs_negatives = false, takes_negatives = true;
+  bool needs_positives = true, needs_negatives = false, takes_negatives = true;
   /// So many are drawn of a row that has more, the same ones in every epoch.
   std::optional<int64_t> most_positives = {}, most_negatives = {};
 };

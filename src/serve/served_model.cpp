@@ -344,8 +344,8 @@ std::vector<text::TokenId> ServedModel::pair_tokens(const api::RankRequest& wish
                        : *wish.truncate_prompt < 0 ? model_.max_model_len
                                                    : *wish.truncate_prompt;
   try {
-    return text::pair_ids(text::conversation_of(parts), *model_.tokenizer, model_.encoder.get(),
-                          most);
+    return text::pair_ids(text::conversation_of(parts), *model_.tokenizer,
+                          model_.ranking->encoder.get(), most);
   } catch (const DataError& error) {
     throw api::Refusal(error.what(), "documents");
   }

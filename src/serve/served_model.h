@@ -41,6 +41,8 @@ void refuse_many_visual_tokens(int64_t max_tokens, int64_t count, int64_t tokens
 /// How a model says how well a document goes with a query.
 struct Ranking {
   ScoreOf score_of = {};
+  /// How a query and a document are written; null: one behind the other, without a template.
+  std::shared_ptr<const text::ChatEncoder> encoder = {};
   bool activates = true;  ///< numbers go through the sigmoid, where a request does not say
 };
 

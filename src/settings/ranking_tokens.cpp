@@ -30,8 +30,12 @@ std::vector<OptionSpec> ranking_token_options(const std::string& group) {
 
 bool is_called_qwen3_reranker(const std::filesystem::path& model) {
   std::error_code unknown;
-  const std::filesystem::path absolute = std::filesystem::absolute(model, unknown);
-  return lower_case(absolute.string()).find("qwen3-reranker") != std::string::npos;
+  std::filesystem::path named = std::filesystem::absolute(model, unknown).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();
+  // A hub's cache: models--OWNER--NAME/snapshots/COMMIT.
+  if (named.parent_path().filename() == "snapshots") named = named.parent_path().parent_path();
+  const std::string name = lower_case(named.filename().string());
+  return name.find("qwen3-reranker") != std::string::npos;
 }
 
 std::vector<text::TokenId> ranking_token_ids(const RankingTokens& tokens,

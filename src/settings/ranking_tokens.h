@@ -19,8 +19,8 @@ RankingTokens ranking_tokens_from(const Options& options);
 /// The flags of both tokens, with these variables.
 std::vector<OptionSpec> ranking_token_options(const std::string& group);
 
-/// Whether a model is one of Qwen3-Reranker's, which nothing in their files says: by a word in its
-/// path, such as that of its repository.
+/// Whether a model is one of Qwen3-Reranker's, which nothing in their files says: by the name of
+/// its directory or file, in a hub's cache of its repository.
 bool is_called_qwen3_reranker(const std::filesystem::path& model);
 
 /// Their ids, the positive one's first. Errors: UsageError for a token that the tokenizer does not

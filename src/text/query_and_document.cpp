@@ -1,6 +1,8 @@
 #include "text/query_and_document.h"
 
 #include <algorithm>
+#include <limits>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -48,6 +50,13 @@ std::vector<TokenId> whole_pair_ids(const Conversation& pair, const Tokenizer& t
   return tokenizer.encode(parts.query + parts.document, /*add_special=*/true);
 }
 
+/// A cut amid the tokens of one character is decoded as a replacement for it.
+std::string without_broken_end(std::string text) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  while (text.ends_with(kReplacement)) text.resize(text.size() - kReplacement.size());
+  return text;
+}
+
 }  // namespace
 
 std::vector<TokenId> pair_ids(const Conversation& pair, const Tokenizer& tokenizer,
@@ -56,16 +65,18 @@ std::vector<TokenId> pair_ids(const Conversation& pair, const Tokenizer& tokeniz
   if (most <= 0 || std::ssize(ids) <= most) return ids;
   Conversation shorter = pair;
   std::string& document = shorter.messages.back().content;
-  // A text that is cut may have other tokens at its end.
+  // A text that is cut may have other tokens at its end, more of them than were kept.
+  int64_t most_kept = std::numeric_limits<int64_t>::max();
   while (std::ssize(ids) > most) {
     std::vector<TokenId> kept = tokenizer.encode(document, /*add_special=*/false);
-    if (kept.empty()) {
+    if (kept.empty() || most_kept == 0) {
       throw DataError(
           tr("{} tokens have no room for the query alone, which makes {}", most, ids.size()));
     }
     const auto excess = std::ssize(ids) - most;
-    kept.resize(static_cast<size_t>(std::max<int64_t>(std::ssize(kept) - excess, 0)));
-    document = kept.empty() ? "" : tokenizer.decode(kept);
+    most_kept = std::clamp<int64_t>(std::ssize(kept) - excess, 0, most_kept - 1);
+    kept.resize(static_cast<size_t>(most_kept));
+    document = kept.empty() ? "" : without_broken_end(tokenizer.decode(kept));
     ids = whole_pair_ids(shorter, tokenizer, encoder);
   }
   return ids;

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "data/groups.h"
+#include "data/megatron/indexed_dataset.h"
+#include "data/preprocess.h"
 #include "data/preprocess_run.h"
 #include "data/tokenized_dataset.h"
 #include "preprocess_fakes.h"
@@ -163,6 +165,40 @@ TEST(GroupRows, WhatTheTrainingDoesNotTakeIsDroppedAndCounted) {
   EXPECT_EQ(kept(), 1);
   spec.group_form = {.without_template = true, .needs_negatives = true};
   EXPECT_EQ(kept(), 1);
+}
+
+TEST(GroupRows, PreprocessedOnesKeepTheirLabels) {
+  const TestDirectory directory;
+  const auto labels_with = [&](bool plainly) {
+    PreprocessSpec spec;
+    spec.inputs = {directory
+                       .write("rows.jsonl", R"({"messages":[{"role":"user","content":"aa"}],)"
+                                            R"("positive_messages":["bb"],"label":0.25})"
+                                            "\n"
+                                            R"({"messages":[{"role":"user","content":"cc"}],)"
+                                            R"("positive_messages":["dd"],"label":null})"
+                                            "\n")
+                       .string()};
+    spec.output_prefix = directory / (plainly ? "plain" : "written");
+    spec.show_progress = false;
+    PreprocessText text;
+    text.load_tokenizer = [] { return std::make_shared<ByteTokenizer>(); };
+    text.make_chat_encoder = [](auto) { return std::make_shared<ByteChatEncoder>(); };
+    text.embeds_plainly = plainly;
+    const PreprocessResult made = preprocess(spec, text);
+    EXPECT_EQ(made.kind, SampleKind::kGroups);
+    const IndexedDataset ids(made.outputs.at(0)), records(made.outputs.at(1));
+    std::vector<float> labels;
+    for (int64_t i = 0; i < ids.num_sequences(); ++i) {
+      const std::vector<int32_t> record = records.tokens(i);
+      const Sample sample = sample_of_group(ids.tokens(i), record, "row");
+      EXPECT_EQ(sample.ids.size(), plainly ? 4u : 8u);
+      labels.push_back(groups_of(make_batch({sample})).at(0).label);
+    }
+    return labels;
+  };
+  EXPECT_THAT(labels_with(false), ElementsAre(0.25F, 1.0F));
+  EXPECT_THAT(labels_with(true), ElementsAre(0.25F, 1.0F));
 }
 
 TEST(GroupRows, PicturesOfOtherTextsAreRefused) {

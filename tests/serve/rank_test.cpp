@@ -17,7 +17,8 @@ class RankRoutes : public ProtocolTest {
   void SetUp() override {
     ProtocolTest::SetUp();
     model_.ranking = Ranking{
-        .score_of = [](const std::vector<float>& hidden) { return (double{hidden[0]} - 30) / 4; }};
+        .score_of = [](const std::vector<float>& hidden) { return (double{hidden[0]} - 30) / 4; },
+        .encoder = model_.encoder};
   }
   /// "user:q|assistant:…|"
   static double score(const std::string& query, const std::string& document,
@@ -140,7 +141,8 @@ TEST_F(RankRoutes, CardsSayWhatAModelCan) {
 
 TEST_F(RankRoutes, AModelOfScoresAloneDoesNotTalk) {
   model_.completes = false;
-  EXPECT_THAT(chat(Json::object(), 400)["error"]["message"].get<std::string>(), HasSubstr("/v1/rerank"));
+  EXPECT_THAT(chat(Json::object(), 400)["error"]["message"].get<std::string>(),
+              HasSubstr("/v1/rerank"));
   EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}}, 400)["error"]["param"], "model");
 }
 

@@ -8,6 +8,7 @@
 #include "settings/model_source.h"
 #include "settings/objective_difference.h"
 #include "settings/option_lines.h"
+#include "settings/ranking_tokens.h"
 
 namespace danlu::settings::options_test {
 
@@ -425,6 +426,17 @@ TEST_F(ObjectiveOptions, ARunHoldsAReferenceWhereAdaptersDoNotGiveIt) {
   EXPECT_FALSE(with("rlhf", {"--tuner", "full", "--rlhf_type", "simpo"}).holds_reference());
   EXPECT_TRUE(with("rlhf", {"--tuner", "lora", "--ref_model", (directory_ / "model").string()})
                   .holds_reference());
+}
+
+TEST(RankingTokens, AModelIsCalledByItsOwnNameAndNotByWhereItLies) {
+  for (const char* model :
+       {"Qwen3-Reranker-0.6B", "/models/qwen3-reranker-4b/", "/models/Qwen/Qwen3-Reranker-0___6B",
+        "/hub/models--Qwen--Qwen3-Reranker-0.6B/snapshots/6e9e69", "/m/Qwen3-Reranker-Q8_0.gguf"})
+    EXPECT_TRUE(is_called_qwen3_reranker(model)) << model;
+  for (const char* model :
+       {"/qwen3-reranker-lab/Qwen3-8B", "/qwen3-reranker-lab/models--Qwen--Qwen3-8B/snapshots/6e9",
+        "out/checkpoint-10"})
+    EXPECT_FALSE(is_called_qwen3_reranker(model)) << model;
 }
 
 }  // namespace danlu::settings::options_test

@@ -259,6 +259,26 @@ TEST(NamedTemplates, OfALongPairTheEndOfTheDocumentIsLeftOut) {
               HasSubstr("no room"));
 }
 
+/// What is no whole character is decoded as three bytes, each a token again.
+class ByteFallback : public FakeTokenizer {
+ public:
+  ByteFallback() : FakeTokenizer({}, {}) {}
+  std::string decode(std::span<const TokenId> ids, bool) const override {
+    const std::string text = FakeTokenizer::decode(ids, false);
+    const size_t begin = text.find('\xF0');
+    if (begin == text.npos || begin + 4 <= text.size()) return text;
+    return text.substr(0, begin) + "\xEF\xBF\xBD";
+  }
+};
+
+TEST(NamedTemplates, ADocumentThatIsCutAmidACharacterEndsBeforeIt) {
+  const ByteFallback tokenizer;
+  const Conversation pair = conversation_of({"", "Q", "DD\xF0\x9F\x99\x82"});
+  for (const int64_t most : {4, 5, 6})
+    EXPECT_EQ(pair_ids(pair, tokenizer, nullptr, most), tokenizer.encode("QDD", true)) << most;
+  EXPECT_EQ(std::ssize(pair_ids(pair, tokenizer, nullptr, 7)), 7);
+}
+
 TEST(NamedTemplates, PromptsStopWhereTheAnswerBegins) {
   const auto tokenizer = rich_tokenizer();
   const auto encoder = ChatEncoder::create(tokenizer, "qwen");

@@ -15,6 +15,7 @@
 #include "cli/commands/foreign_options.h"
 #include "cli/commands/media_options.h"
 #include "cli/commands/row_options.h"
+#include "settings/embedding_files.h"
 #include "settings/options/media_flags.h"
 #include "settings/options/mm_data.h"
 #include "settings/options/model_names.h"
@@ -253,8 +254,11 @@ data::PreprocessText text_from(const Options& options) {
   if (options.has_value("enable_thinking"))
     variables = Json{{"enable_thinking", options.get_bool("enable_thinking")}};
   const bool may_be_unknown = !options.get_bool_or("enable_thinking", false);
+  const std::string named_template = options.get_string_or("prompt_type", "");
+  text.embeds_plainly =
+      named_template.empty() && !settings::embedded_by_template(directory).value_or(true);
   const text::TemplateRequest request{
-      .named = options.get_string_or("prompt_type", ""),
+      .named = named_template,
       .templates_file = options.get_string_or("prompt_type_path", ""),
       .recorded_in = directory,
       .family_default = arch::default_template_in(directory)};

@@ -22,6 +22,7 @@
 #include "cli/engine/judged_rows.h"
 #include "cli/engine/ranking.h"
 #include "cli/engine/text_judge.h"
+#include "cli/engine/trained_prompt.h"
 #include "data/groups.h"
 #include "data/preprocess_run.h"
 #include "settings/options/system_message.h"
@@ -33,8 +34,10 @@ namespace {
 
 /// A row's query with each of its documents, those that go with it first.
 struct RowToRank {
+  std::string query;
   std::vector<text::Conversation> pairs;
   size_t positives = 0;
+  std::string error;  ///< why there is no pair
   std::string place;
 };
 
@@ -43,6 +46,11 @@ struct RankedRow {
   std::string error;
 };
 
+std::string query_of(const data::LabelledRow& anchor) {
+  const auto* asked = std::get_if<text::Conversation>(&anchor.text);
+  return asked && !asked->messages.empty() ? asked->messages.back().content : "";
+}
+
 RowToRank row_to_rank(data::Row row, std::string place) {
   RowToRank taken;
   taken.place = std::move(place);
@@ -50,9 +58,14 @@ RowToRank row_to_rank(data::Row row, std::string place) {
   std::string reason, detail;
   data::GroupForm form;
   form.texts = data::GroupForm::Texts::kBehindAnchor;
+  form.needs_positives = false;  // only mrr and ndcg need one
   taken.positives = group.positives.size();
+  taken.query = query_of(group.anchor);
   auto texts = data::texts_of_group(std::move(group), form, &reason, &detail);
-  if (!texts) throw DataError(fmt::format("{}: {} ({})", taken.place, reason, detail));
+  if (!texts) {
+    taken.error = fmt::format("{}: {} ({})", taken.place, reason, detail);
+    return taken;
+  }
   for (data::GroupText& text : *texts)
     taken.pairs.push_back(std::get<text::Conversation>(std::move(text.text.text)));
   return taken;
@@ -78,14 +91,15 @@ std::vector<RowToRank> read_rows_to_rank(const Options& options, const ModelLoca
   if (names.empty() || options.has_value("prompt")) {
     throw UsageError(tr("[infer] a model that ranks documents answers no prompts"),
                      tr("give --dataset with rows of a query and its documents, or ask danlu serve "
-                        "at /v1/rerank"));
+                        "at /v1/rerank; --task_type causal_lm answers them"));
   }
   data::FormatOptions format;
   format.kind = data::SampleKind::kGroups;
   if (options.has_value("columns")) format.columns = options.get_json("columns");
   format.handler_name = options.get_string_or("handler_name", "");
   std::vector<RowToRank> rows;
-  const std::string system = settings::system_message_from(options);
+  std::string system = settings::system_message_from(options);
+  if (system.empty()) system = trained_prompt(options, where.record).system;
   each_row_of(names, format, options, 0, files, [&](data::Row row, RowPlace place) {
     rows.push_back(row_to_rank(std::move(row), std::move(place.text)));
     add_instruction(system, rows.back());
@@ -130,6 +144,8 @@ std::vector<RankedRow> ranked_rows(const Ranker& ranker, std::span<const RowToRa
   for (const RowToRank& row : rows) {
     RankedRow& one = all.emplace_back();
     std::vector<std::vector<int32_t>> texts;
+    one.error = row.error;
+    if (!one.error.empty()) continue;
     try {
       for (const text::Conversation& pair : row.pairs) {
         texts.push_back(text::pair_ids(pair, *ranker.tokenizer, ranker.encoder.get()));
@@ -147,17 +163,15 @@ std::vector<RankedRow> ranked_rows(const Ranker& ranker, std::span<const RowToRa
   return all;
 }
 
-/// The last messages of a pair: its query and its document.
-std::string message_before_end(const text::Conversation& pair, size_t from_end) {
-  const auto& messages = pair.messages;
-  return messages.size() < from_end ? "" : messages[messages.size() - from_end].content;
+std::string document_of(const text::Conversation& pair) {
+  return pair.messages.empty() ? "" : pair.messages.back().content;
 }
 
 Json row_of_ranks(const RowToRank& given, const RankedRow& found) {
-  Json json{{"query", message_before_end(given.pairs.front(), 2)}};
+  Json json{{"query", given.query}};
   Json documents = Json::array(), labels = Json::array();
   for (size_t i = 0; i < given.pairs.size(); ++i) {
-    documents.push_back(message_before_end(given.pairs[i], 1));
+    documents.push_back(document_of(given.pairs[i]));
     labels.push_back(i < given.positives ? 1 : 0);
   }
   json["documents"] = std::move(documents);
@@ -172,11 +186,10 @@ Json row_of_ranks(const RowToRank& given, const RankedRow& found) {
 }
 
 std::string shown_ranks(const RowToRank& given, const RankedRow& found) {
-  std::string all = fmt::format("[QUERY] {}\n", message_before_end(given.pairs.front(), 2));
+  std::string all = fmt::format("[QUERY] {}\n", given.query);
   if (!found.error.empty()) return all + fmt::format("[ERROR] {}\n", found.error);
   for (size_t i = 0; i < given.pairs.size(); ++i)
-    all +=
-        fmt::format("[SCORE] {:.6g} {}\n", found.scores[i], message_before_end(given.pairs[i], 1));
+    all += fmt::format("[SCORE] {:.6g} {}\n", found.scores[i], document_of(given.pairs[i]));
   return all;
 }
 

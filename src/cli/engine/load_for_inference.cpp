@@ -59,23 +59,9 @@ void add_stop_tokens(const Options& options, const text::Tokenizer& tokenizer,
   }
 }
 
-/// Errors: UsageError for --hf_chat_template beside another template.
-std::string template_named(const Options& options) {
-  const std::string named = options.get_string_or("prompt_type", "");
-  if (!options.get_bool_or("hf_chat_template", false)) return named;
-  if (!named.empty() && named != "auto" && named != "hf") {
-    throw UsageError(
-        tr("[template] {} asks for the tokenizer's own template, {} for {}",
-           options.given_as("hf_chat_template"), options.given_as("prompt_type"), named),
-        tr("give one of them"));
-  }
-  return "hf";
-}
-
 text::TemplateRequest template_request(const Options& options, const ModelLocation& where,
                                        const arch::ModelConfig& config) {
-  const std::string named = template_named(options);
-  return {.named = named.empty() ? where.usual_template : named,
+  return {.named = template_named(options),
           .templates_file = options.get_string_or("prompt_type_path", ""),
           .recorded_in = where.record,
           .family_default = config.default_template};
@@ -136,6 +122,18 @@ void report_profile(const Options& options) {
 }
 
 }  // namespace
+
+std::string template_named(const Options& options) {
+  const std::string named = options.get_string_or("prompt_type", "");
+  if (!options.get_bool_or("hf_chat_template", false)) return named;
+  if (!named.empty() && named != "auto" && named != "hf") {
+    throw UsageError(
+        tr("[template] {} asks for the tokenizer's own template, {} for {}",
+           options.given_as("hf_chat_template"), options.given_as("prompt_type"), named),
+        tr("give one of them"));
+  }
+  return "hf";
+}
 
 Json template_arguments_from(const Options& options) {
   Json variables = Json::object();

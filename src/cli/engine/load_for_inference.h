@@ -52,7 +52,7 @@ struct ModelLocation {
   std::filesystem::path record;          ///< the one of both whose args.json counts
   Json run_args = Json::object();        ///< that args.json; empty if there is none
   std::optional<RanksBy> ranks_by = {};  ///< of a model that is loaded to rank
-  std::string usual_template = {};       ///< where neither the user nor args.json names one
+  std::string usual_template = {};  ///< of pairs, where neither the user nor args.json names one
 };
 ModelLocation locate_model(const Options& options);
 /// The same with `adapter` in place of --adapters.
@@ -90,6 +90,10 @@ InferenceModel load_for_inference(const Options& options, const ModelLocation& w
                                   bool raw = false, bool tells_apart = true,
                                   const parallel::Mesh& mesh = parallel::Mesh::single(),
                                   bool predicts = false);
+
+/// The template that the line names; "": none. Errors: UsageError for --hf_chat_template beside
+/// another one.
+std::string template_named(const Options& options);
 
 /// Variables of the template that were typed: --chat_template_kwargs and --enable_thinking.
 Json template_arguments_from(const Options& options);

@@ -51,7 +51,8 @@ std::optional<RanksBy> ranks_by(const Options& options, const ModelLocation& whe
 }
 
 std::string ranking_template(const Options& options, const ModelLocation& where) {
-  const bool is_named = options.has_value("prompt_type") ||
+  const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
+  const bool is_named = was_plain || options.has_value("prompt_type") ||
                         options.get_bool_or("hf_chat_template", false) ||
                         text::recorded_template(where.run_args, where.record).is_named();
   return !is_named && settings::is_called_qwen3_reranker(where.model) ? "qwen3_reranker" : "";

@@ -16,7 +16,7 @@ namespace danlu::cli {
 std::optional<RanksBy> ranks_by(const Options& options, const ModelLocation& where, bool by_files);
 
 /// The template of a model that ranks and for which nothing names one: Qwen3-Reranker's, where
-/// `where` is such a model; "": its own.
+/// `where` is such a model and was not trained without one; "": its own, or none.
 std::string ranking_template(const Options& options, const ModelLocation& where);
 
 /// The tokens whose logits are compared, that of a good document first: those of the line, else

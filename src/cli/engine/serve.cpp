@@ -25,6 +25,7 @@
 #include "cli/engine/serve_adapters.h"
 #include "cli/engine/served_engine.h"
 #include "cli/engine/speculation.h"
+#include "cli/engine/text_judge.h"
 #include "device/memory.h"
 #include "http/guards.h"
 #include "http/server.h"
@@ -431,7 +432,6 @@ void serve_on(const Options& options, const parallel::Ranks& ranks) {
   const AdapterFlags adapters = adapter_flags(options);
   ModelLocation where = locate_served(options, adapters);
   where.ranks_by = ranks_by(options, where, /*by_files=*/true);
-  if (where.ranks_by == RanksBy::kTokens) where.usual_template = ranking_template(options, where);
   InferenceModel loaded =
       load_for_inference(options, where, /*raw=*/false, /*tells_apart=*/true, ranks.mesh(),
                          /*predicts=*/speculation_from(options).predicted_tokens > 0);
@@ -439,8 +439,15 @@ void serve_on(const Options& options, const parallel::Ranks& ranks) {
   infer::EngineSettings engine = engine_settings(options, *loaded.model, length);
   serve::ModelDescription description = describe(options, where, loaded);
   if (where.ranks_by) {
-    description.ranking = {.score_of = score_reader(options, where, loaded),
-                           .activates = options.get_bool("reranker_use_activation")};
+    // Talks are written as the model's own template has them.
+    ModelLocation of_pairs = where;
+    if (where.ranks_by == RanksBy::kTokens)
+      of_pairs.usual_template = ranking_template(options, where);
+    description.ranking = {
+        .score_of = score_reader(options, where, loaded),
+        .encoder = judging_encoder(options, of_pairs, loaded.model->config().default_template,
+                                   loaded.tokenizer),
+        .activates = options.get_bool("reranker_use_activation")};
     description.completes = *where.ranks_by == RanksBy::kTokens;
   }
   const serve::LoadAdapter load = adapter_loader(options, where, loaded);

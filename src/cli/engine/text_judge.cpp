@@ -3,7 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "base/log.h"
+#include "cli/engine/trained_prompt.h"
 #include "device/dtype.h"
 #include "device/select.h"
 #include "settings/options/precision.h"
@@ -12,27 +14,36 @@
 #include "train/rollouts/judges.h"
 
 namespace danlu::cli {
-namespace {
 
-std::shared_ptr<const text::ChatEncoder> encoder_of(
-    const Options& options, const ModelLocation& where, const arch::ModelConfig& config,
+std::shared_ptr<const text::ChatEncoder> judging_encoder(
+    const Options& options, const ModelLocation& where, const std::string& family_default,
     const std::shared_ptr<const text::Tokenizer>& tokenizer) {
-  const std::string asked = options.get_string_or("prompt_type", "");
+  const std::string asked = template_named(options);
   const std::string& named = asked.empty() ? where.usual_template : asked;
   const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
-  if (options.get_bool("raw") || (was_plain && named.empty())) return nullptr;
-  const text::TemplateChoice choice =
-      text::choose_template(tokenizer,
-                            {.named = named,
-                             .templates_file = options.get_string_or("prompt_type_path", ""),
-                             .recorded_in = where.record,
-                             .family_default = config.default_template},
-                            template_arguments_from(options));
+  if (options.get_bool_or("raw", false) || (was_plain && named.empty())) return nullptr;
+  const auto with = [&](const Json& variables) {
+    return text::choose_template(tokenizer,
+                                 {.named = named,
+                                  .templates_file = options.get_string_or("prompt_type_path", ""),
+                                  .recorded_in = where.record,
+                                  .family_default = family_default},
+                                 variables);
+  };
+  const Json typed = template_arguments_from(options);
+  const Json trained = trained_prompt(options, where.record).variables;
+  Json all = typed;
+  all.update(trained);
+  text::TemplateChoice choice;
+  try {
+    choice = with(all);
+  } catch (const UsageError&) {
+    if (trained.empty()) throw;
+    choice = with(typed);  // training passes over variables that its template does not know, too
+  }
   if (choice.is_news()) log::info("template: {}, {}", choice.name, choice.reason);
   return choice.encoder;
 }
-
-}  // namespace
 
 TextJudge load_text_judge(const Options& options, const ModelLocation& where,
                           const settings::ModelSource& source) {
@@ -42,7 +53,7 @@ TextJudge load_text_judge(const Options& options, const ModelLocation& where,
   TextJudge judge;
   judge.tokenizer = text::Tokenizer::load(
       options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);
-  judge.encoder = encoder_of(options, where, opened.config, judge.tokenizer);
+  judge.encoder = judging_encoder(options, where, opened.config.default_template, judge.tokenizer);
   std::optional<at::ScalarType> dtype;
   if (const auto precision = settings::precision_of(options))
     dtype = device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));

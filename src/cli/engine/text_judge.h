@@ -2,6 +2,7 @@
 // read.
 #pragma once
 #include <memory>
+#include <string>
 
 #include "base/options.h"
 #include "cli/engine/load_for_inference.h"
@@ -17,6 +18,12 @@ struct TextJudge {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: what messages say, as it stands
 };
+
+/// How texts that are judged are written: as their training wrote them, where the line does not say
+/// otherwise. null: as they stand. Errors: those of text::choose_template.
+std::shared_ptr<const text::ChatEncoder> judging_encoder(
+    const Options& options, const ModelLocation& where, const std::string& family_default,
+    const std::shared_ptr<const text::Tokenizer>& tokenizer);
 
 /// source: the model at `where`, with its head. The template is that of its training. Errors: as
 /// settings::open_model, train::lone_judge and text::choose_template.

@@ -105,6 +105,9 @@ class GroupHandler : public RowHandler {
         group->positives.push_back(std::move(answer));
         messages.pop_back();
       }
+      const bool is_answered = messages.size() > 1 && messages.back().role == "assistant" &&
+                               messages[messages.size() - 2].role == "user";
+      if (columns_.leaves_answer_out && is_answered) messages.pop_back();
       group->anchor.text = std::move(*conversation);
     } else if (auto* tokens = std::get_if<TokenRow>(&row)) {
       group->anchor.text = std::move(*tokens);

@@ -59,6 +59,7 @@ std::unique_ptr<RowHandler> make_labelled_handler(std::shared_ptr<const RowHandl
 struct GroupColumns {
   std::shared_ptr<const RowHandler> anchor;
   bool answer_is_positive = false;  ///< the anchor's last message, an answer, is the positive text
+  bool leaves_answer_out = false;   ///< the last message is dropped where it is an answer
   std::string positive = {}, negative = {}, label = {};
 };
 /// tags: what messages of positive and negative texts call their parts.

@@ -296,6 +296,7 @@ std::unique_ptr<RowHandler> groups_layout(const FirstRows& first, const FormatOp
     columns.answer_is_positive = true;
     if (columns.negative.empty()) columns.negative = column_or_none(first, "rejected_response");
   }
+  columns.leaves_answer_out = columns.positive.empty() && options.answers_optional;
   const std::string plain = one_of("anchor", {"anchor", "sentence1", "text"});
   const bool is_plain = !plain.empty() && !wanted && messages_column(first).empty() &&
                         !first.has("input_ids") && !first.has("query") && !first.has("instruction");

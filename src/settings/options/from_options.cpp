@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/option_text.h"
+#include "settings/embedding_files.h"
 #include "settings/options/adapter_options.h"
 #include "settings/options/batch_options.h"
 #include "settings/options/data_options.h"
@@ -216,6 +217,24 @@ TrainConfig with_trained_parts(const Command& command, Read read) {
   return std::move(config);
 }
 
+/// The directory that says how texts were written: the adapter's, which goes on as it began, else
+/// the base's.
+fs::path read_as(const TrainConfig& config) {
+  const ObjectiveKind kind = config.objective.kind;
+  const fs::path& base = config.model.companions;
+  if (kind != ObjectiveKind::kEmbedding && kind != ObjectiveKind::kRanking) return base;
+  const fs::path record = text::directory_of_record(base, config.model.adapter);
+  return kind == ObjectiveKind::kRanking || embedded_by_template(record) ? record : base;
+}
+
+/// Plain texts have no place for a message that rows do not bring.
+void refuse_lost_system_message(const Options& options, const TrainConfig& config) {
+  if (config.data.uses_template || config.data.system.empty()) return;
+  throw UsageError(tr("[train] {}: texts are read without a template, which would write it",
+                      options.given_as("system")),
+                   tr("write it into the rows' texts, or give --use_chat_template true"));
+}
+
 TrainConfig with_data(const Command& command, const arch::ModelConfig& model, TrainConfig config) {
   const ObjectiveKind kind = config.objective.kind;
   config.data = data_from(command.options, {.task = config.task,
@@ -228,7 +247,8 @@ TrainConfig with_data(const Command& command, const arch::ModelConfig& model, Tr
                                                              kind != ObjectiveKind::kEmbedding});
   config.data.learnt = learnt_of(command.options, config.objective);
   config.data.uses_template =
-      uses_template(command.options, config.task, config.objective, config.model.companions);
+      uses_template(command.options, config.task, config.objective, read_as(config));
+  refuse_lost_system_message(command.options, config);
   if (config.objective.kind == ObjectiveKind::kRanking) take_ranking_template(config);
   config.batch = batch_from(command.options);
   return config;

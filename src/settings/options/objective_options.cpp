@@ -12,6 +12,7 @@
 #include "settings/options/loss_scale.h"
 #include "settings/options/model_names.h"
 #include "settings/options/reinforcement_options.h"
+#include "text/template_record.h"
 #include "weights/megatron/place.h"
 
 namespace danlu::settings {
@@ -488,11 +489,24 @@ std::optional<arch::ScoreHead> score_from(const Options& options,
   return head;
 }
 
+namespace {
+
+/// Whether a model was trained to rank, without a template.
+bool ranked_plainly(const std::filesystem::path& model) {
+  if (model.empty() || !std::filesystem::is_directory(model)) return false;
+  const Json record = text::read_record(model);
+  return text::recorded_text(record, "task_type").ends_with("reranker") &&
+         !json_get<bool>(record, "use_chat_template").value_or(true);
+}
+
+}  // namespace
+
 bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective,
                    const std::filesystem::path& model) {
   const bool embeds = objective.kind == ObjectiveKind::kEmbedding;
-  if (embeds && !options.is_set("use_chat_template") && !options.is_given("template"))
-    return embeds_by_template(model);
+  const bool is_silent = !options.is_set("use_chat_template") && !options.is_given("template");
+  if (embeds && is_silent) return embeds_by_template(model);
+  if (objective.kind == ObjectiveKind::kRanking && is_silent && ranked_plainly(model)) return false;
   if (options.get_bool("use_chat_template") || task == Task::kPretrain) return true;
   const std::string flag = option_text::given_switch(options, "use_chat_template");
   if (objective.kind != ObjectiveKind::kClasses && objective.kind != ObjectiveKind::kRanking &&

@@ -25,7 +25,8 @@ text::TrainedPart learnt_of(const Options& options, const ObjectiveConfig& objec
 std::optional<arch::ScoreHead> score_from(const Options& options, const ObjectiveConfig& objective);
 
 /// Whether conversations are written by a template; of vectors of texts, where the line does not
-/// say it, as embedded_by_template has it of the model's directory. Errors: UsageError for
+/// say it, as embedded_by_template has it of the model's directory; of rankings not where its
+/// record says that they were trained without one. Errors: UsageError for
 /// --use_chat_template false where answers are learnt, or beside a template.
 bool uses_template(const Options& options, Task task, const ObjectiveConfig& objective,
                    const std::filesystem::path& model);

@@ -30,8 +30,12 @@ RecordedSettings recorded_settings(const Options& options, const TrainConfig& co
       recorded.settings[key] = value;
   }
   // What the model's files said: those of the run may be others.
-  if (config.objective.kind == ObjectiveKind::kEmbedding)
+  if (config.objective.kind == ObjectiveKind::kEmbedding ||
+      config.objective.kind == ObjectiveKind::kRanking)
     recorded.args["use_chat_template"] = config.data.uses_template;
+  // A template that the model's name chose: what is trained has another name.
+  if (config.objective.kind == ObjectiveKind::kRanking && config.data.template_name != "auto")
+    recorded.args["template"] = config.data.template_name;
   recorded.of_machine = options.names(OptionScope::kMachine);
   recorded.of_start = options.names(OptionScope::kStart);
   // A rank in the record must not make a full run one of LoRA.
