@@ -168,7 +168,7 @@ class GuideEvaluation : public Launch {
   static Words training_flags() {
     return words_of(R"(--sequence-parallel --use-flash-attn --use-fused-swiglu --use-fused-rmsnorm
         --use-fused-rotary-pos-emb --attention-dropout 0.0 --hidden-dropout 0.0
-        --micro-batch-size 2 --global-batch-size 8 --train-iters 40 --lr 1e-2 --min-lr 1e-3
+        --micro-batch-size 2 --global-batch-size 8 --train-iters 60 --lr 1e-2 --min-lr 1e-3
         --lr-decay-style cosine --lr-warmup-fraction 0.01 --init-method-std 0.01 --clip-grad 1.0
         --weight-decay 1e-1 --adam-beta1 0.9 --adam-beta2 0.95 --initial-loss-scale 4096
         --split 100,0,0 --eval-iters 0 --eval-interval 2000 --save-interval 2000 --log-interval 20
