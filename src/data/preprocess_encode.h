@@ -73,7 +73,8 @@ struct GroupForm {
   /// Conversations are the text of their messages, without a template.
   bool without_template = false;
   int64_t max_positives = 0;  ///< 0: any number
-  bool needs_positives = true, needs_negatives = false, takes_negatives = true;
+  bool needs_negatives = false, takes_negatives = true;
+  bool needs_positives = true;
   /// So many are drawn of a row that has more, the same ones in every epoch.
   std::optional<int64_t> most_positives = {}, most_negatives = {};
 };

@@ -123,6 +123,60 @@ TEST_F(Reranker, ByTwoTokensIsLearntFromListsAskedAndServed) {
             "chat.completion");
 }
 
+TEST_F(Reranker, OneWithoutATemplateIsServedAndGoneOnWithAsItWasTrained) {
+  std::vector<std::string> more = tokens();
+  more.insert(more.end(), {"--tuner", "full", "--use_chat_template", "false"});
+  ok(ranking("generative_reranker", "out", more));
+  const Ranked found = ranked({"--model", "out"});
+  expect_served(ServedProgram({"--model", (*this / "out").string(), "--dtype", "fp32"}),
+                found.rows[1]);
+  // Rows that cannot be ranked, or have no document that goes with their query, stop no others.
+  Json none = {{"messages", messages_of("user", "cats? 0")},
+               {"positive_messages", Json::array()},
+               {"negative_messages", Json::array()}};
+  std::string odd = rows(30, 31) + none.dump() + "\n";
+  none["negative_messages"] = Json::array({messages_of("assistant", "dogs 0")});
+  write("odd.jsonl", odd + none.dump() + "\n");
+  const std::vector<Json> marked = ranked({"--model", "out"}, "odd.jsonl").rows;
+  ASSERT_EQ(marked.size(), 3u);
+  EXPECT_NEAR(marked[0]["scores"][1].get<double>(), found.rows[0]["scores"][1].get<double>(), 1e-6);
+  EXPECT_THAT(marked[1].at("error").get<std::string>(), HasSubstr("positive"));
+  EXPECT_EQ(marked[2].at("scores").size(), 1u);
+  more.resize(4);
+  more.insert(more.end(), {"--max_steps", "1", "--model", "out"});
+  ok(ranking("generative_reranker", "further", more));
+  EXPECT_EQ(Json::parse(content_of(*this / "further" / "args.json")).at("use_chat_template"),
+            false);
+  more.insert(more.end(), {"--use_chat_template", "false", "--system", "Judge."});
+  expect_error(run(ranking("generative_reranker", "x", more)), 2, {"--system", "template"});
+}
+
+TEST_F(Reranker, OneThatIsCalledQwen3RerankerLeavesItsTemplateToWhatIsTrained) {
+  const fs::path base = copy_model("Qwen3-Reranker-x");
+  replace_in_file(base / "config.json", "\"max_position_embeddings\": 64",
+                  "\"max_position_embeddings\": 1024");
+  std::vector<std::string> more = tokens();
+  more.insert(more.end(), {"--tuner", "full", "--max_steps", "2", "--max_length", "1000", "--model",
+                           base.string()});
+  ok(ranking("generative_reranker", "out", more));
+  const Ranked found = ranked({"--model", "out"}),
+               named = ranked({"--model", "out", "--template", "qwen3_reranker"});
+  EXPECT_EQ(found.rows, named.rows);
+  EXPECT_EQ(Json::parse(content_of(*this / "out" / "args.json")).at("template"), "qwen3_reranker");
+  // The model itself is talked to by its own template.
+  std::vector<std::string> words = tokens();
+  words.insert(words.end(), {"--model", base.string(), "--dtype", "fp32"});
+  const ServedProgram server(words);
+  const Json row = ranked({"--model", base.string(), "--reranker_positive_token", "y",
+                           "--reranker_negative_token", "n"})
+                       .rows[0];
+  const Json scores =
+      asked(server, "/score", {{"text_1", row.at("query")}, {"text_2", row.at("documents")}});
+  EXPECT_NEAR(scores["data"][1]["score"].get<double>(), row["scores"][1].get<double>(), 2e-4);
+  const Json ids = asked(server, "/tokenize", {{"messages", messages_of("user", "hi")}});
+  EXPECT_LT(ids.at("count").get<int>(), 64);
+}
+
 TEST_F(Reranker, AHeadIsLearntWithAdaptersMergedAndGoneOnWith) {
   const auto training = [&] {
     return ok(

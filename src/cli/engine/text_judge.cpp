@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/engine/trained_prompt.h"
 #include "device/dtype.h"
