@@ -45,7 +45,7 @@ std::vector<std::string> limited(const std::vector<std::string>& datasets, int64
   return result;
 }
 
-/// Those to which limited() has put the flag's number: the first rows are meant.
+/// The data sets to which limited() has put the flag's number: their first rows are meant.
 std::set<std::string> limited_by_flag(const std::vector<std::string>& datasets, int64_t max_rows) {
   std::set<std::string> found;
   for (const std::string& dataset : limited(datasets, max_rows)) {

@@ -161,7 +161,7 @@ TEST_F(EmbeddingLines, AdaptersAreMergedAndReadTextsAsTheyWereTrained) {
   expect_near(vectors({"--model", "whole"}, "questions.jsonl"), adapted, 1e-5);
   expect_near(served({"--model", "whole"}, "questions.jsonl"), adapted, 1e-5);
   expect_near(served({"--adapters", "out"}, "questions.jsonl"), adapted, 1e-4);
-  // Of the older rows the answer is what a text is compared with.
+  // The answer of older rows is what a text is compared with.
   write("older.jsonl",
         Json{{"query", question(0, 90)}, {"response", "told"}, {"label", 1}}.dump() + "\n");
   expect_near(vectors({"--adapters", "out"}, "older.jsonl"), {adapted[0]}, 1e-5);

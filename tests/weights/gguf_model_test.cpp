@@ -506,11 +506,6 @@ TEST(GgufModelErrors, WhatLlamaCppWouldComputeDifferently) {
   EXPECT_THAT(error("baichuan", {}),
               HasSubstr("[gguf] baichuan: the head's rows are normalised in every forward"));
   EXPECT_THAT(error("baichuan", {{"vocab_size", 64000}}), HasSubstr("this one has 2 and rotary"));
-  EXPECT_THAT(
-      error("llama",
-            {{"rope_scaling",
-              {{"type", "dynamic"}, {"factor", 2.0}, {"original_max_position_embeddings", 64}}}}),
-      HasSubstr("dynamic rope scaling"));
   const Json yarn = {{"type", "yarn"},
                      {"factor", 4.0},
                      {"original_max_position_embeddings", 32},

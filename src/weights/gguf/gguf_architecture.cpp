@@ -28,11 +28,6 @@ void check_latent_yarn(const ModelConfig& c) {
 
 void check_rope(const ModelConfig& c, const std::string& name) {
   const arch::RopeConfig& rope = c.rope;
-  // It changes nothing up to the length that the model was trained for.
-  if (rope.scaling == RopeScaling::kDynamic && rope.original_max_positions > 0 &&
-      rope.original_max_positions < c.max_positions)
-    refuse(c,
-           "dynamic rope scaling within max_position_embeddings has no counterpart in llama.cpp");
   if (rope.scaling == RopeScaling::kLongRope && name != "phi3" && name != "phimoe" &&
       name != "minicpm")
     refuse(c,
