@@ -13,11 +13,11 @@ struct RequestProgress {
   int64_t total;          ///< tokens that are known: prompt and answer so far
   int64_t computed;       ///< of them in the cache; computed < total
   int64_t own_pages = 0;  ///< pages that nobody else holds
-  int64_t copies = 0;     ///< pages for what the next token is written to and others hold too
   /// The rest is computed in one pass, however much it is: the last thing that finds room in one
   /// may be longer than what is left of it.
   bool is_whole = false;
   bool sits_out = false;  ///< nothing of it is computed now
+  int64_t copies = 0;     ///< pages for what the next token is written to and others hold too
 };
 
 /// What is left of a pass.

@@ -22,7 +22,7 @@ std::shared_ptr<const text::ChatEncoder> judging_encoder(
   const std::string asked = template_named(options);
   const std::string& named = asked.empty() ? where.usual_template : asked;
   const bool was_plain = !json_get<bool>(where.run_args, "use_chat_template").value_or(true);
-  if (options.get_bool_or("raw", false) || (was_plain && named.empty())) return nullptr;
+  if (was_plain && named.empty()) return nullptr;
   const auto with = [&](const Json& variables) {
     return text::choose_template(tokenizer,
                                  {.named = named,
@@ -54,7 +54,10 @@ TextJudge load_text_judge(const Options& options, const ModelLocation& where,
   TextJudge judge;
   judge.tokenizer = text::Tokenizer::load(
       options.has_value("tokenizer") ? fs::path(options.get_string("tokenizer")) : beside);
-  judge.encoder = judging_encoder(options, where, opened.config.default_template, judge.tokenizer);
+  if (!options.get_bool_or("raw", false)) {
+    judge.encoder =
+        judging_encoder(options, where, opened.config.default_template, judge.tokenizer);
+  }
   std::optional<at::ScalarType> dtype;
   if (const auto precision = settings::precision_of(options))
     dtype = device::scalar_type_of(dtype_from_name(settings::precision_name(*precision)));
