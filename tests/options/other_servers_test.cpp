@@ -325,7 +325,7 @@ TEST(OtherServers, ListsHaveAllOfTheirWords) {
 TEST(OtherServers, NothingIsSaidAsPythonSaysIt) {
   const OptionTable serve = cli::serve_options();
   for (const char* flag : {"--revision", "--load_format", "--kv_cache_dtype", "--cpu_offload_gb",
-                           "--pipeline_parallel_size", "--task_type"}) {
+                           "--pipeline_parallel_size"}) {
     for (const char* nothing : {"None", "null", ""})
       EXPECT_EQ(refusal_of(serve, {flag, nothing}), "taken") << flag << " " << nothing;
   }
