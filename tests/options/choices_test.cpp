@@ -92,8 +92,8 @@ const std::set<std::string>& refused_by(const std::string& verb) {
       "add_dense_bias=true", "add_output_layer_bias=true", "use_glm_rope=true",
       "rope_scaling_type=linear", "rope_scaling_type=dynamic", "rope_scaling_type=llama3",
       "rope_scaling_type=yarn", "rope_scaling_type=longrope",
-      // Texts are split, conversations are not.
-      "truncation=split"};
+      // Texts are split, conversations are not; and the line's model sees nothing.
+      "truncation=split", "tuner=lora_llm"};
   // These belong to other objectives than the lines'.
   static const std::set<std::string> of_rlhf = [] {
     std::set<std::string> refused = by_training;
