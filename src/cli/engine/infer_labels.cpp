@@ -21,7 +21,6 @@
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
-#include "cli/engine/infer_rows.h"
 #include "cli/engine/judged_rows.h"
 #include "cli/engine/text_judge.h"
 #include "data/labelled_text.h"
@@ -66,20 +65,13 @@ std::vector<TextToSort> read_texts(const Options& options, const ModelLocation& 
     asked.messages.push_back({"user", options.get_string("prompt")});
     rows.push_back({{std::move(asked), nullptr}, "--prompt"});
   }
-  std::vector<std::string> names = options.get_list("dataset");
-  if (options.get_bool("load_dataset_config")) {
-    const fs::path& checkpoint = where.adapter.empty() ? where.model : where.adapter;
-    names.push_back(held_out_file(checkpoint.string(), where.run_args));
-  }
+  const std::vector<std::string> names = datasets_to_judge(options, where);
   if (rows.empty() && names.empty()) {
     throw UsageError(tr("[infer] a model that sorts texts does not chat"),
                      tr("give --prompt TEXT, or --dataset"));
   }
-  data::FormatOptions format;
-  format.kind = data::SampleKind::kLabelled;
+  data::FormatOptions format = format_to_judge(options, data::SampleKind::kLabelled);
   format.answers_optional = true;
-  if (options.has_value("columns")) format.columns = options.get_json("columns");
-  format.handler_name = options.get_string_or("handler_name", "");
   each_row_of(names, format, options, rows.size(), files, [&](data::Row row, RowPlace place) {
     rows.push_back({std::get<data::LabelledRow>(std::move(row)), std::move(place.text)});
   });

@@ -18,7 +18,6 @@
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
-#include "cli/engine/infer_rows.h"
 #include "cli/engine/judged_rows.h"
 #include "cli/engine/ranking.h"
 #include "cli/engine/text_judge.h"
@@ -83,20 +82,13 @@ void add_instruction(const std::string& system, RowToRank& row) {
 
 std::vector<RowToRank> read_rows_to_rank(const Options& options, const ModelLocation& where,
                                          std::vector<fs::path>& files) {
-  std::vector<std::string> names = options.get_list("dataset");
-  if (options.get_bool("load_dataset_config")) {
-    const fs::path& checkpoint = where.adapter.empty() ? where.model : where.adapter;
-    names.push_back(held_out_file(checkpoint.string(), where.run_args));
-  }
+  const std::vector<std::string> names = datasets_to_judge(options, where);
   if (names.empty() || options.has_value("prompt")) {
     throw UsageError(tr("[infer] a model that ranks documents answers no prompts"),
                      tr("give --dataset with rows of a query and its documents, or ask danlu serve "
                         "at /v1/rerank; --task_type causal_lm answers them"));
   }
-  data::FormatOptions format;
-  format.kind = data::SampleKind::kGroups;
-  if (options.has_value("columns")) format.columns = options.get_json("columns");
-  format.handler_name = options.get_string_or("handler_name", "");
+  data::FormatOptions format = format_to_judge(options, data::SampleKind::kGroups);
   std::vector<RowToRank> rows;
   std::string system = settings::system_message_from(options);
   if (system.empty()) system = trained_prompt(options, where.record).system;

@@ -17,7 +17,6 @@
 #include "cli/engine/dataset_rows.h"
 #include "cli/engine/infer_flags.h"
 #include "cli/engine/infer_output.h"
-#include "cli/engine/infer_rows.h"
 #include "cli/engine/judged_rows.h"
 #include "cli/engine/text_judge.h"
 #include "cli/engine/trained_prompt.h"
@@ -59,20 +58,13 @@ std::vector<TextToEmbed> read_texts_to_embed(const Options& options, const Model
     asked.messages.push_back({"user", options.get_string("prompt")});
     rows.push_back({{std::move(asked), nullptr}, "--prompt"});
   }
-  std::vector<std::string> names = options.get_list("dataset");
-  if (options.get_bool("load_dataset_config")) {
-    const fs::path& checkpoint = where.adapter.empty() ? where.model : where.adapter;
-    names.push_back(held_out_file(checkpoint.string(), where.run_args));
-  }
+  const std::vector<std::string> names = datasets_to_judge(options, where);
   if (rows.empty() && names.empty()) {
     throw UsageError(tr("[infer] a model that gives vectors of texts does not chat"),
                      tr("give --prompt TEXT, or --dataset"));
   }
-  data::FormatOptions format;
-  format.kind = data::SampleKind::kGroups;
+  data::FormatOptions format = format_to_judge(options, data::SampleKind::kGroups);
   format.answers_optional = true;
-  if (options.has_value("columns")) format.columns = options.get_json("columns");
-  format.handler_name = options.get_string_or("handler_name", "");
   each_row_of(names, format, options, rows.size(), files, [&](data::Row row, RowPlace place) {
     auto& group = std::get<data::GroupRow>(row);
     group.anchor.label = std::move(group.label);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/engine/infer_rows.h"
 #include "cli/engine/trained_prompt.h"
 #include "device/dtype.h"
 #include "device/select.h"
@@ -15,6 +16,23 @@
 #include "train/rollouts/judges.h"
 
 namespace danlu::cli {
+
+std::vector<std::string> datasets_to_judge(const Options& options, const ModelLocation& where) {
+  std::vector<std::string> names = options.get_list("dataset");
+  if (options.get_bool("load_dataset_config")) {
+    const std::filesystem::path& checkpoint = where.adapter.empty() ? where.model : where.adapter;
+    names.push_back(held_out_file(checkpoint.string(), where.run_args));
+  }
+  return names;
+}
+
+data::FormatOptions format_to_judge(const Options& options, data::SampleKind kind) {
+  data::FormatOptions format;
+  format.kind = kind;
+  if (options.has_value("columns")) format.columns = options.get_json("columns");
+  format.handler_name = options.get_string_or("handler_name", "");
+  return format;
+}
 
 std::shared_ptr<const text::ChatEncoder> judging_encoder(
     const Options& options, const ModelLocation& where, const std::string& family_default,

@@ -3,15 +3,25 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "cli/engine/load_for_inference.h"
+#include "data/formats/row_format.h"
+#include "data/sample_kind.h"
 #include "settings/model_source.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
 #include "train/objectives/reference.h"
 
 namespace danlu::cli {
+
+/// The data sets whose rows are judged: --dataset, and with --load_dataset_config what the run at
+/// `where` held out. Errors: as held_out_file.
+std::vector<std::string> datasets_to_judge(const Options& options, const ModelLocation& where);
+
+/// How their rows are read, by --columns and --handler_name.
+data::FormatOptions format_to_judge(const Options& options, data::SampleKind kind);
 
 struct TextJudge {
   std::shared_ptr<const train::FrozenModel> model;
