@@ -46,6 +46,7 @@ export const flows = {
     await until(() => bench.mock.log.aborted === 1, "the server saw the end");
     const before = await page.locator(".answer .markdown").innerText();
     await page.reload();
+    await page.locator(".answer .markdown").first().waitFor();
     same(await texts(page, ".answer .markdown"), [before], "after a reload");
   },
 
@@ -104,6 +105,7 @@ export const flows = {
     same(await texts(page, ".said"), ["echo anew"], "questions");
     same(lastRequest(bench).messages, [{role: "user", content: "echo anew"}], "messages");
     await page.reload();
+    await page.locator(".said").first().waitFor();
     same(await texts(page, ".said"), ["echo anew"], "after a reload");
   },
 
@@ -261,6 +263,7 @@ export const flows = {
     await page.locator(".chat-list li", {hasText: "first"}).locator(".icon-button").click();
     await page.getByRole("button", {name: "Delete", exact: true}).click();
     await page.reload();
+    await page.locator(".chat-list li .title").first().waitFor();
     same(await texts(page, ".chat-list li .title"), ["echo second"], "after deleting");
   },
 
