@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -215,6 +216,21 @@ TEST(AdaptersBeside, PartsOfAModelTakeThem) {
   });
 }
 
+/// Factors of blocks are rounded to 8 bits: where one stands between two of them, the last bit of
+/// a sum decides, and moves a log-probability by as much as a step of 8 bits does.
+void expect_nearly_alike(const std::vector<Whole>& answers, const std::vector<Whole>& alone) {
+  size_t same = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const auto [end, unused] = std::mismatch(answers[i].ids.begin(), answers[i].ids.end(),
+                                             alone[i].ids.begin(), alone[i].ids.end());
+    const auto alike = static_cast<size_t>(end - answers[i].ids.begin());
+    same += alike == alone[i].ids.size();
+    for (size_t t = 0; t < alike; ++t)
+      EXPECT_NEAR(answers[i].logprobs[t], alone[i].logprobs[t], 0.05) << "request " << i;
+  }
+  EXPECT_GE(same + 2, answers.size());
+}
+
 TEST(AdaptersBeside, WeightsInBlocksTakeThem) {
   const Setting setting("qwen2", {"q_proj"}, /*dora=*/false);
   const models::Quantisation q8 = {.make = BlockType::kQ8_0};
@@ -228,7 +244,7 @@ TEST(AdaptersBeside, WeightsInBlocksTakeThem) {
     for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(answers[i].ids, expected[i].ids) << i;
     if (dtype == at::kBFloat16) continue;  // ties would be decided by rounding
     Engine together(*base, {});
-    expect_alike(answers_of(together, requests), expected);
+    expect_nearly_alike(answers_of(together, requests), expected);
   }
 }
 

@@ -133,7 +133,9 @@ TEST(ProcessFrames, TakeTheSizeOfTheFirst) {
 
 TEST(ProcessVideo, AGifIsAVideoToo) {
   const std::vector<uint8_t> indices(40 * 30, 1);
-  const std::string file = made::gif({{40, 30}, {40, 30}}, indices);
+  // A colour that no pixel has: so each frame has a control block, by which FFmpeg 7 tells them
+  // apart.
+  const std::string file = made::gif({{40, 30}, {40, 30}, 0, 0, /*transparent=*/2}, indices);
   const test::TemporaryDirectory dir;
   std::ofstream(dir / "a.gif", std::ios::binary) << file;
   VideoRule rule = VideoRule::llama_factory();

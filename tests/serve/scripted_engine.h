@@ -2,12 +2,14 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -64,7 +66,11 @@ class ScriptedEngine : public serve::StepEngine {
       if (place++ >= script_.most_running) break;
       if (!std::exchange(running.has_begun, true)) begun_.push_back(handle);
     }
-    if (script_.is_held) return outputs;
+    if (script_.is_held) {
+      // A step takes time, in which others come to the loop's mutex.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return outputs;
+    }
     for (auto at = running_.begin(); at != running_.end();) {
       outputs.push_back(next_output(at->first, at->second));
       if (outputs.back().finished) --script_.num_running;
