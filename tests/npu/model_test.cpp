@@ -121,7 +121,7 @@ TEST(NpuModel, TrainsTwentyStepsAsTheCpu) {
     const Numbers cpu = train_on(at::kCPU, "qwen2", lora, recompute, at::kFloat, 20);
     const Numbers own = train_on(npu(), "qwen2", lora, recompute, at::kFloat, 20);
     for (size_t i = 0; i < 20; ++i)
-      EXPECT_NEAR(own.losses.at(i), cpu.losses.at(i), 1e-5 * cpu.losses[i]) << lora << i;
+      EXPECT_NEAR(own.losses.at(i), cpu.losses.at(i), 1e-5) << lora << i;
     EXPECT_LT(own.losses.back(), own.losses.front());
   }
 }
