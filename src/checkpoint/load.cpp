@@ -182,7 +182,8 @@ void load_optimizer(const Loaded& checkpoint, optim::AdamW& optimizer) {
       [&](const std::string& name, const std::vector<int64_t>& shape, const arch::Rect& rect,
           const at::Tensor& to) {
         const weights::TensorSource* source = checkpoint.optimizer.get();
-        const bool is_weight = !name.starts_with("master.") && !name.starts_with("exp_avg");
+        const bool is_weight = !name.starts_with("master.") && !name.starts_with("exp_avg") &&
+                               !name.starts_with("momentum.");
         if (is_weight) {
           if (!model) model = weights_of(checkpoint.directory);
           source = model.get();

@@ -101,7 +101,7 @@ uint64_t state_bytes(const parallel::Mesh& mesh, const optim::AdamW& optimizer,
     if (is_copy(mesh, *parameter)) continue;
     const bool has_master = exact_weights || parameter->tensor.scalar_type() != at::kFloat;
     (parameter->spec.expert < 0 ? common : of_experts) +=
-        parameter->whole_numel() * (has_master ? 3 : 2);
+        parameter->whole_numel() * (optimizer.moments_of(*parameter) + (has_master ? 1 : 0));
   }
   return static_cast<uint64_t>(mesh.sum_over_stages(common, of_experts)) * sizeof(float);
 }

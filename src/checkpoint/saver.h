@@ -14,7 +14,8 @@ namespace danlu::checkpoint {
 
 /// Layout of RUN/checkpoint-<step>/:
 ///   model or adapter files, tokenizer files   written by the caller (HF or PEFT layout)
-///   optim/rank-<r>.safetensors                exp_avg.*, exp_avg_sq.*, master.*: what a rank holds
+///   optim/rank-<r>.safetensors                exp_avg.*, exp_avg_sq.*, momentum.*, master.*:
+///                                             what a rank holds
 ///   optim/danlu_checkpoint.json               their index (docs/formats/native.md)
 ///   args.json, trainer_state.json, data_state.json
 ///   DONE                                      last: lists every file with size and checksum

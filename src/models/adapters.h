@@ -12,9 +12,16 @@
 
 namespace danlu::models {
 
-/// Adds adapters and freezes the base parameters. A is random, from `seed`, and B is zero.
-/// Errors: UsageError if a target matches nothing (lists module names).
+/// Adds adapters and freezes the base parameters. They begin as lora.start says; random numbers are
+/// from `seed`. What takes a part from the base gets a fixed half that takes it away again
+/// (weights::with_fixed_half): the model has these adapters then, and what it computes is at first
+/// what its base does. The model has its values.
+/// Errors: UsageError if a target matches nothing (lists module names). Collective.
 void add_lora(CausalLM& model, const weights::PeftConfig& lora, uint64_t seed);
+
+/// The last half of the ranks of its adapters stays as it is, as it does of adapters that took a
+/// part from their base: for a run that goes on with such. REQUIRES: the model has adapters.
+void fix_half_of_adapters(CausalLM& model);
 
 /// Adds the adapters that lie at `path`, and loads them: an adapter_config.json and adapter_model
 /// file of PEFT, or a MindSpeed-LLM LoRA checkpoint of this model. `lora_alpha`: needed where a

@@ -2,7 +2,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,6 +19,7 @@
 #include "base/rng.h"
 #include "device/dtype.h"
 #include "device/late_memory.h"
+#include "models/adapter_start.h"
 #include "models/add_adapters.h"
 #include "weights/lora/adapter_places.h"
 
@@ -84,6 +87,14 @@ at::Tensor uniform_a(int64_t rank, int64_t in, uint64_t seed) {
   return at::empty({rank, in}, at::TensorOptions(at::kFloat)).uniform_(-bound, bound, generator);
 }
 
+/// A normal with deviation 1 / rank.
+at::Tensor gaussian_a(int64_t rank, int64_t in, uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::empty({rank, in}, at::TensorOptions(at::kFloat))
+      .normal_(0, 1.0 / static_cast<double>(rank), generator);
+}
+
 /// Cut as the weight is: A shares its columns, B and the magnitude its rows.
 layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig& peft,
                                  uint64_t seed, const arch::ModelConfig& config,
@@ -115,9 +126,12 @@ layers::LoraAdapter make_adapter(const layers::Linear& linear, const PeftConfig&
     adapter.first_column = weight.rects.front().rect.col;
   }
   adapter.a_RI = part(AdapterPart::kLoraA, cuts_columns);
-  adapter.a_RI.tensor.copy_(
-      parallel::cut_out(uniform_a(rank, weight.spec.shape[1], mix64(seed, hash_bytes(linear.path))),
-                        adapter.a_RI.rects));
+  const uint64_t own_seed = mix64(seed, hash_bytes(linear.path));
+  const bool is_gaussian = peft.start.kind == weights::AdapterStart::Kind::kGaussian;
+  adapter.a_RI.tensor.copy_(parallel::cut_out(is_gaussian
+                                                  ? gaussian_a(rank, weight.spec.shape[1], own_seed)
+                                                  : uniform_a(rank, weight.spec.shape[1], own_seed),
+                                              adapter.a_RI.rects));
   adapter.b_OR = part(AdapterPart::kLoraB, !cuts_columns && !is_whole_expert);
   adapter.b_OR.tensor.zero_();
   if (peft.dora) {
@@ -267,8 +281,77 @@ void add_adapters(CausalLM::Impl& impl, const weights::PeftConfig& config_of_ada
   impl.lora->fan_in_fan_out = arch::turns_matrices(config);
 }
 
+namespace {
+
+/// The weight, whole and in f32, on every rank of the tensor axis that has a part.
+at::Tensor whole_weight(const layers::Linear& linear, const parallel::Group& tensor) {
+  const Parameter& weight = linear.weight;
+  const at::Tensor joined_OI =
+      (weight.quantized ? weight.quantized->dense() : weight.tensor.detach()).to(at::kFloat);
+  return parallel::put_together(tensor, weight, joined_OI);
+}
+
+/// The start of one adapter of twice the rank. Collective over the ranks that hold the weight.
+void begin_in_base(layers::Linear& linear, const PeftConfig& lora, uint64_t seed,
+                   const parallel::Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  layers::LoraAdapter& adapter = *linear.adapter;
+  const arch::ParamSpec& spec = linear.weight.spec;
+  const int64_t rank = adapter.a_RI.spec.shape[0] / 2, out = spec.shape[0], in = spec.shape[1];
+  const bool is_dealt = spec.expert >= 0 && mesh.shape().expert_dealers > 1;
+  const parallel::Group& tensor =
+      is_dealt ? mesh.neighbours(mesh.shape().expert_tensor()) : mesh.tensor();
+  const parallel::Group& holders = mesh.holders(spec.copied_on());
+  const at::Tensor weight_OI = whole_weight(linear, tensor);
+  // Found once: no rank may have other last bits than its neighbours.
+  StartFactors start{at::zeros({rank, in}, weight_OI.options()),
+                     at::zeros({out, rank}, weight_OI.options())};
+  if (tensor.rank() == 0 && holders.rank() == 0) {
+    // A weight that has fewer, such as a gate of one row, leaves the others at zero on both sides.
+    const int64_t found_rank = std::min({rank, out, in});
+    const StartFactors found = start_factors(weight_OI.contiguous(), found_rank, adapter.scale,
+                                             lora.start, mix64(seed, hash_bytes(linear.path)));
+    start.a_RI.narrow(0, 0, found_rank).copy_(found.a_RI);
+    start.b_OR.narrow(1, 0, found_rank).copy_(found.b_OR);
+  }
+  for (at::Tensor* factor : {&start.a_RI, &start.b_OR}) {
+    holders.broadcast(*factor, 0);
+    tensor.broadcast(*factor, 0);
+  }
+  adapter.a_RI.tensor.copy_(
+      parallel::cut_out(at::cat({start.a_RI, start.a_RI}), adapter.a_RI.rects));
+  adapter.b_OR.tensor.copy_(
+      parallel::cut_out(at::cat({start.b_OR, start.b_OR.neg()}, 1), adapter.b_OR.rects));
+}
+
+}  // namespace
+
 void add_lora(CausalLM& model, const weights::PeftConfig& lora, uint64_t seed) {
-  add_adapters(model.impl(), lora, seed, /*from_file=*/false);
+  if (!lora.start.takes_from_base()) {
+    add_adapters(model.impl(), lora, seed, /*from_file=*/false);
+    return;
+  }
+  CausalLM::Impl& impl = model.impl();
+  if (lora.dora)
+    throw UsageError(tr("[lora] DoRA does not begin with {}", lora.start.name()),
+                     tr("take --use_dora false, or --init_weights true"));
+  add_adapters(impl, weights::with_fixed_half(lora), seed, /*from_file=*/false);
+  for (layers::Linear* linear : impl.network.adaptable()) {
+    if (!linear->adapter) continue;
+    impl.memory.with_place(linear->weight.place,
+                           [&] { begin_in_base(*linear, lora, seed, impl.mesh); });
+  }
+  fix_half_of_adapters(model);
+}
+
+void fix_half_of_adapters(CausalLM& model) {
+  for (layers::Linear* linear : model.impl().network.adaptable()) {
+    if (!linear->adapter) continue;
+    Parameter &a = linear->adapter->a_RI, &b = linear->adapter->b_OR;
+    const int64_t rank = a.spec.shape[0] / 2;
+    a.fixed = arch::Rect{rank, rank, 0, a.spec.shape[1]};
+    b.fixed = arch::Rect{0, b.spec.shape[0], rank, rank};
+  }
 }
 
 std::vector<Parameter*> CausalLM::Impl::adapters() {

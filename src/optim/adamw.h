@@ -1,8 +1,10 @@
-// optim/adamw.h: AdamW with f32 master weights and moments for parameters of any floating type.
+// optim/adamw.h: AdamW, and Muon for matrices where it is asked for, with f32 master weights and
+// moments for parameters of any floating type.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +17,7 @@
 namespace danlu::optim {
 
 /// A part of the optimizer's state for one parameter: "exp_avg.<param>", "exp_avg_sq.<param>",
-/// "master.<param>".
+/// "master.<param>"; of one that Muon updates "momentum.<param>" in the place of the first two.
 struct StatePart {
   std::string name;
   const Parameter* parameter;
@@ -26,6 +28,10 @@ struct StatePart {
 /// Decoupled weight decay, bias correction. A bf16 weight in the state's memory is half of its
 /// master, and the state has the other half (ops::split_master): nobody else may change the weight.
 /// Updates this rank's shares of a store's trained units.
+/// With AdamWConfig::muon, parameters of takes_muon() are updated so: the momentum m of the
+/// gradient gives a direction, Newton-Schulz steps orthogonalise the whole matrix of it, though
+/// ranks hold parts (optim/muon.h), and w = (1 - lr decay) w - lr muon_scale() of that. Where ranks
+/// share the state each orthogonalises what its share has a part of, else all do the same.
 /// Not thread-safe; uses the engine's threads inside.
 class AdamW {
  public:
@@ -43,6 +49,10 @@ class AdamW {
   /// The trained parameters, unit by unit, and their settings.
   const std::vector<const Parameter*>& parameters() const { return parameters_; }
   const std::vector<ParameterSettings>& settings() const { return settings_; }
+  /// f32 numbers of the state for an element of a parameter, its master aside.
+  int64_t moments_of(const Parameter& parameter) const {
+    return config_.muon && settings::takes_muon(parameter.spec) ? 1 : 2;
+  }
   int64_t state_bytes() const;
   /// Whether ranks of the data axis hold different parts of the state.
   bool is_shared() const { return store_.sharding() != parallel::Sharding::kNone; }
@@ -64,17 +74,36 @@ class AdamW {
     at::Tensor master;  ///< undefined: the unit's share and `low` hold it
     at::Tensor low;
     bool is_own_master = false;  ///< the master is the unit's share itself, being f32 and there
+    /// Of matrices that Muon updates exp_avg is the momentum, and exp_avg_sq has no elements.
     at::Tensor exp_avg, exp_avg_sq;
     /// Where these are in files: exp_avg's, exp_avg_sq's and, unless it is the share, the master's.
     std::vector<device::FileTensor> files;
-    std::vector<Range> ranges;  ///< of its parameters, in the share
+    std::vector<Range> ranges;          ///< of its parameters, in the share
+    std::vector<Range> squares_ranges;  ///< the same in exp_avg_sq
+    std::vector<bool> by_muon;          ///< of its parameters
+    /// Of its parameters, where a part is fixed: 1 of elements in the share that are trained, else
+    /// 0.
+    std::vector<at::Tensor> trained;
+    bool has_muon = false;
     std::vector<Chunk> chunks;
     size_t first_parameter;  ///< in parameters_
   };
   bool is_in_files() const { return !store_.keeping().state_in.empty(); }
   /// Zeros [elements] for the state, in one of its files where it is kept there.
   at::Tensor state_memory(UnitState& state, int64_t elements, const at::TensorOptions& options);
-  void update(size_t unit, const at::Tensor& gradient, const std::vector<AdamWScalars>& scalars);
+  void make_state(const parallel::Unit& unit, UnitState& state);
+  void update(size_t unit, const at::Tensor& gradient, std::span<const AdamWScalars> scalars);
+  /// Where Muon has some of the unit's parameters.
+  void update_each(size_t unit, const at::Tensor& gradient, std::span<const AdamWScalars> scalars,
+                   double lr, double grad_scale);
+  void update_by_muon(size_t unit, const at::Tensor& gradient, double lr, double grad_scale);
+  /// Weight decay of a parameter of which a part is fixed; the update then takes none.
+  void decay_trained(size_t unit, size_t index, double lr);
+  /// master = keep master - step change, of elements `at` of the share; the weight follows.
+  void move(size_t unit, const Range& at, double keep, double step, const at::Tensor& change);
+  /// Changes masters in place, f32; the weight follows.
+  void change_masters(size_t unit, const Range& at,
+                      const std::function<void(const at::Tensor& masters)>& change);
 
   parallel::ParameterStore& store_;
   AdamWConfig config_;

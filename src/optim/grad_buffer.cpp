@@ -271,7 +271,18 @@ void GradBuffer::collect(size_t index) {
   }
 }
 
+void GradBuffer::clear_fixed(size_t index) const {
+  const parallel::Unit& unit = store_.units()[index];
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    const parallel::Parameter& parameter = *unit.parameters[i];
+    if (!parameter.fixed) continue;
+    parallel::for_each_fixed(parameter, grad(index, i),
+                             [](const at::Tensor& part_RC) { part_RC.zero_(); });
+  }
+}
+
 void GradBuffer::start_sum(size_t index) {
+  clear_fixed(index);
   if (store_.mesh().shape().size() == 1) return;
   complete(index);
   // Nothing of this object: it may be gone when the job begins.

@@ -77,6 +77,8 @@ class GradBuffer {
   void forget_gradients(size_t unit) const;
   void complete(size_t unit) const;
   void collect(size_t unit);
+  /// What of a parameter is not trained has no gradient.
+  void clear_fixed(size_t index) const;
   void start_sum(size_t unit);
   void wait_for_oldest();
 

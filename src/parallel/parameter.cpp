@@ -2,8 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 namespace danlu::parallel {
@@ -47,6 +49,37 @@ at::Tensor cut_out(const at::Tensor& whole, const std::vector<HeldRect>& rects) 
   std::vector<int64_t> shape = whole.sizes().vec();
   shape[0] = joined.size(0);
   return joined.view(shape);
+}
+
+void for_each_fixed(const Parameter& parameter, const at::Tensor& joined_RC,
+                    const std::function<void(const at::Tensor&)>& visit) {
+  if (!parameter.fixed) return;
+  const arch::Rect& fixed = *parameter.fixed;
+  for_each_rect(parameter, joined_RC, [&](const HeldRect& held, const at::Tensor& rows) {
+    const Range high = overlap_in({held.rect.row, held.rect.row + held.rect.rows},
+                                  {fixed.row, fixed.row + fixed.rows});
+    const Range wide = overlap_in({held.rect.col, held.rect.col + held.rect.cols},
+                                  {fixed.col, fixed.col + fixed.cols});
+    if (high.size() == 0 || wide.size() == 0) return;
+    visit(rows.narrow(0, high.begin, high.size()).narrow(1, wide.begin, wide.size()));
+  });
+}
+
+at::Tensor put_together(const Group& tensor, const Parameter& parameter,
+                        const at::Tensor& joined_RC) {
+  const bool is_whole = parameter.rects.size() == 1 &&
+                        parameter.rects.front().rect == arch::matrix_of(parameter.spec.shape);
+  if (is_whole) return joined_RC;
+  // The larger of a value and of nothing is the value.
+  at::Tensor whole_RC = at::full(parameter.spec.shape, -std::numeric_limits<float>::infinity(),
+                                 joined_RC.options().dtype(at::kFloat));
+  for_each_rect(parameter, joined_RC, [&](const HeldRect& held, const at::Tensor& rows) {
+    whole_RC.narrow(0, held.rect.row, held.rect.rows)
+        .narrow(1, held.rect.col, held.rect.cols)
+        .copy_(rows);
+  });
+  tensor.all_reduce_max(whole_RC);
+  return whole_RC;
 }
 
 std::vector<HeldRect> held_rects(const Parameter& parameter, const Range& held) {

@@ -2,7 +2,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "ops/nf4.h"
 #include "ops/quantized_linear.h"
 #include "parallel/flat_layout.h"
+#include "parallel/group.h"
 
 namespace danlu::parallel {
 
@@ -36,6 +39,8 @@ struct Parameter {
   bool in_both_ends = false;
   /// Where operators sum the gradient, if it is trained; a parameter tied to this one has the same.
   std::shared_ptr<ops::MainGrad> main_grad = {};
+  /// A rectangle of the whole matrix that stays as it is though the rest is trained.
+  std::optional<arch::Rect> fixed = {};
   /// The values, if they are quantised: in blocks, in a model that only answers, or in NF4.
   /// `tensor` then has a shape and no memory.
   ops::QuantizedPtr quantized = {};
@@ -79,6 +84,16 @@ void for_each_rect(const Parameter& parameter, const at::Tensor& joined, const V
 
 /// A copy of these rectangles of `whole`, joined.
 at::Tensor cut_out(const at::Tensor& whole, const std::vector<HeldRect>& rects);
+
+/// Calls visit(part) for what of `joined`, which joins the parameter's rectangles, is fixed.
+void for_each_fixed(const Parameter& parameter, const at::Tensor& joined_RC,
+                    const std::function<void(const at::Tensor& part_RC)>& visit);
+
+/// The whole matrix of which ranks of `tensor` hold `joined_RC` in the parameter's rectangles, to
+/// the bit, though several hold the same; itself where this rank holds all. No gradient. f32.
+/// Collective where the matrix is cut.
+at::Tensor put_together(const Group& tensor, const Parameter& parameter,
+                        const at::Tensor& joined_RC);
 
 /// A parameter that is not cut, for layers that are made by hand.
 Parameter whole_parameter(const std::string& name, const at::Tensor& tensor);

@@ -92,7 +92,7 @@ std::pair<size_t, int64_t> Bounds::fullest(const Request& request) {
     const Memory& passes = memory(s, made_again);
     const int64_t pass =
         kept.communication + passes.activations + passes.working - passes.gradients_to_come;
-    const int64_t bytes = kept.kept() + std::max(pass, kept.rollout);
+    const int64_t bytes = kept.kept() + std::max(pass, kept.beside_passes());
     if (bytes > most.second) most = {s, bytes};
   }
   return most;

@@ -49,6 +49,39 @@ void put_read_again(const arch::ModelConfig& model, const arch::Stage& stage,
 
 }  // namespace
 
+namespace {
+
+/// What the update of `each` matrices like this one, or of their adapters, takes.
+void add_muon(const Request& request, const arch::ParamSpec& spec, const Use& use, int64_t each,
+              Elements& elements) {
+  const int64_t rows = spec.shape[0], cols = spec.shape[1];
+  const auto add = [&](int64_t one, int64_t other) {
+    const int64_t small = std::min(one, other);
+    // Operands, a product and one on its way; two squares. Of parts, also the whole.
+    const int64_t copies = request.mesh.tensor > 1 ? 4 : 3;
+    elements.largest_update =
+        std::max(elements.largest_update, copies * one * other + 2 * small * small);
+    const auto side = static_cast<double>(small);
+    elements.muon_flops += static_cast<double>(each) * side * side *
+                           (4 * static_cast<double>(std::max(one, other)) + 2 * side);
+  };
+  if (use.is_trained) add(rows, cols);
+  if (use.adapter_rank == 0) return;
+  add(use.adapter_rank, cols);
+  add(rows, use.adapter_rank);
+}
+
+/// Beside gradients: directions of the unit with the most, and one matrix.
+int64_t update_bytes(const Request& request, const Elements& elements) {
+  if (!request.muon) return 0;
+  int64_t most = 0;
+  for (const auto& [place, unit] : elements.by_place) most = std::max(most, unit.trained);
+  const bool shares = request.sharding >= Sharding::kState && request.sharers() > 1;
+  return 4 * (most + (shares ? most / request.sharers() : 0) + elements.largest_update);
+}
+
+}  // namespace
+
 Elements elements_of(const Request& request, const arch::Stage& stage) {
   if (request.mesh.tensor > 1) arch::require_divides(request.model, request.mesh.tensor);
   const arch::Coord coord{.tp_size = request.mesh.tensor,
@@ -75,6 +108,10 @@ Elements elements_of(const Request& request, const arch::Stage& stage) {
     const Use& use = uses.at(spec.name);
     const int64_t adapter = use.adapter_rank * (rows + cols);  // A [r, in] and B [out, r]
     const int64_t trained = adapter + (use.is_trained ? own : 0);
+    const int64_t by_muon = request.muon && settings::takes_muon(spec) ? trained : 0;
+    if (by_muon > 0) add_muon(request, spec, use, each, elements);
+    elements.by_muon += by_muon;
+    if (is_expert) elements.experts.by_muon += by_muon;
     const int64_t place = whole.place_of(spec);
     elements.all += own + adapter;
     elements.trained += trained;
@@ -391,6 +428,7 @@ Held Elements::without_experts() const {
   held.all -= experts.all;
   held.in_nf4 -= experts.in_nf4;
   held.trained -= experts.trained;
+  held.by_muon -= experts.by_muon;
   held.read_in_backward -= experts.read_in_backward;
   for (size_t chunk = 0; chunk < held.read_in_last_place.size(); ++chunk)
     held.read_in_last_place[chunk] -= experts.read_in_last_place[chunk];
@@ -407,7 +445,7 @@ double trained_elements_kept(const Request& request, const Elements& elements) {
 Memory Memory::in_parts() const {
   Memory parts = *this;
   parts.activations += std::min<int64_t>(working, 0);
-  parts.working = std::max<int64_t>(working, 0) + std::max<int64_t>(0, rollout - pass());
+  parts.working = std::max<int64_t>(working, 0) + std::max<int64_t>(0, beside_passes() - pass());
   return parts;
 }
 
@@ -501,9 +539,10 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
                              Sharding::kParameters);
     memory.gradients += kept(held.trained * 4, Sharding::kGradients);
     memory.updated += kept(held.trained, Sharding::kState);
+    memory.by_muon += kept(held.by_muon, Sharding::kState);
     if (request.state_in_files) return;
     memory.masters += kept(held.trained * request.master_bytes(), Sharding::kState);
-    memory.moments += kept(held.trained * 8, Sharding::kState);
+    memory.moments += kept(held.trained * 8 - held.by_muon * 4, Sharding::kState);
   };
   for (const Frozen& beside : request.frozen)
     memory.weights += frozen_bytes(request, beside, stage);
@@ -517,11 +556,13 @@ Memory memory_of(const Request& request, const arch::Stage& stage, const arch::S
     memory.weights += beside.weights;
     memory.gradients += beside.gradients;
     memory.updated += beside.updated;
+    memory.by_muon += beside.by_muon;
     memory.masters += beside.masters;
     memory.moments += beside.moments;
     memory.rollout = beside.pass();
   }
   if (request.rollout) memory.rollout = std::max(memory.rollout, drawing_bytes(request, stage));
+  memory.update = update_bytes(request, elements);
   add_passes(request, stage, schedule, elements, memory);
   memory.communication = communication_bytes(request, stage, elements);
   return memory;

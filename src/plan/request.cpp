@@ -135,12 +135,17 @@ Request request_of(const settings::TrainConfig& config, const arch::ModelConfig&
                   .freeze = config.freeze,
                   .parameters_in_files = !config.keeping.parameters_in.empty(),
                   .state_in_files = !config.keeping.state_in.empty(),
+                  .muon = config.adamw.muon.has_value(),
+                  .muon_steps = config.adamw.muon ? config.adamw.muon->num_steps : 0,
                   .tokens = longest,
                   .longest = longest,
                   .router_noise = config.routers.input_jitter > 0,
                   .order = config.order};
   request.set_visual_tokens(visual_tokens_of(config, model, longest));
-  if (config.tuner == settings::Tuner::kLora) request.adapters = config.lora;
+  if (config.tuner == settings::Tuner::kLora) {
+    request.adapters =
+        config.lora.start.takes_from_base() ? weights::with_fixed_half(config.lora) : config.lora;
+  }
   if (config.holds_reference()) {
     request.frozen.push_back(reference_model(config, model));
     if (config.objective.kind == settings::ObjectiveKind::kDistillation)

@@ -8,6 +8,29 @@ namespace danlu::plan {
 
 using settings::Sharding;
 
+namespace {
+
+/// Muon's. Where ranks share the state each has about its share of the matrices, whose directions
+/// all of them gather.
+double orthogonalising_seconds(const Request& request, const Machine& machine,
+                               const Elements& elements) {
+  if (elements.by_muon == 0) return 0;
+  const bool shares = request.sharding >= Sharding::kState && request.sharers() > 1;
+  const double ranks = shares ? static_cast<double>(request.sharers()) : 1;
+  const double flops = elements.muon_flops * static_cast<double>(request.muon_steps) / ranks;
+  const double bytes = 4 * static_cast<double>(elements.by_muon);
+  const double gathered = shares ? machine.path(request.sharers(), request.mesh.tensor)
+                                       .seconds(bytes * (ranks - 1) / ranks)
+                                 : 0;
+  const double joined = request.mesh.tensor > 1
+                            ? 2 * machine.path(request.mesh.tensor, 1)
+                                      .seconds(bytes * static_cast<double>(request.mesh.tensor - 1))
+                            : 0;
+  return flops / (machine.f32_flops * machine.reachable) + gathered + joined;
+}
+
+}  // namespace
+
 double update_seconds(const Request& request, const Machine& machine, const Elements& elements) {
   const int64_t world = request.mesh.size();
   const bool shares = request.sharding >= Sharding::kState;
@@ -16,11 +39,16 @@ double update_seconds(const Request& request, const Machine& machine, const Elem
   const auto width = static_cast<double>(request.element_bytes());
   // Moments, and masters: f32 weights themselves, or with the half that a bf16 weight is.
   const bool are_weights = request.master_bytes() < 4;
-  const double state = 8 + 4, written = state + (are_weights ? 0 : width);
+  const bool by_muon = elements.by_muon > 0;
+  const double moments = 8 - (by_muon ? 4 * static_cast<double>(elements.by_muon) /
+                                            static_cast<double>(elements.trained)
+                                      : 0);
+  const double state = moments + 4, written = state + (are_weights ? 0 : width);
   const Path all = machine.path(world, 1);
   const double agreed = world > 1 ? 2 * all.seconds(4) : 0;
   if (!request.state_in_files)
-    return agreed + updated * (8 + state + written) / machine.memory_speed();
+    return agreed + updated * (8 + state + written) / machine.memory_speed() +
+           orthogonalising_seconds(request, machine, elements);
   const auto devices = static_cast<double>(std::min(machine.devices_per_node, world));
   return agreed + updated * (4 + width) / machine.host_link_bytes_per_s +
          devices * updated * (8 + state + written) / machine.host_bytes_per_s;

@@ -80,6 +80,22 @@ void check_lora(const Checker& check, const weights::PeftConfig& lora) {
   if (lora.target_modules.empty()) check.refuse("lora_target", "(empty)", "names no module");
 }
 
+/// Adapters that begin with a part of their base.
+void check_start(const Checker& check, const TrainConfig& config) {
+  const auto refuse = [&](const std::string& why, const std::string& instead) {
+    check.refuse(config.given_as.contains("pissa_init") ? "pissa_init" : "init_weights",
+                 config.lora.start.name(), why, instead);
+  };
+  if (config.lora.dora)
+    refuse(tr("DoRA's row lengths do not go with it"), tr("leave --use_dora out"));
+  if (!config.model.adapter.empty())
+    refuse(tr("{} has adapters that have begun", config.model.adapter.string()),
+           tr("leave it out: they are trained further"));
+  if (!config.keeping.state_in.empty())
+    refuse(tr("half of each adapter stays as it is, which the state in files does not know"),
+           tr("leave --offload_dir out: the state of adapters is small"));
+}
+
 /// What --save_format mcore can hold.
 void check_megatron(const Checker& check, const TrainConfig& config) {
   const auto refuse = [&](const std::string& why) {
@@ -103,6 +119,28 @@ void check_megatron(const Checker& check, const TrainConfig& config) {
   if (config.model.from_scratch)
     refuse(tr("with --tuner {}: there is no base model to write beside the adapters",
               tuner_name(config.tuner)));
+}
+
+void check_muon(const Checker& check, const TrainConfig& config) {
+  const auto refuse = [&](const std::string& why, const std::string& instead) {
+    check.refuse(config.given_as.contains("use_muon") ? "use_muon" : "optim", "muon", why, instead);
+  };
+  if (!config.keeping.state_in.empty())
+    refuse(tr("its matrices are updated whole, in memory, not in files"),
+           tr("leave {} out; --shard zero1 shares the state among processes",
+              config.flag(config.given_as.contains("offload") ? "offload" : "deepspeed")));
+  if (config.mesh.expert_dealers > 1 && config.mesh.expert_tensor() > 1) {
+    refuse(tr("{} processes cut every expert, beside others that cut other experts",
+              config.mesh.expert_tensor()),
+           tr("--expert_tensor_parallel_size 1 has experts whole, {} has every process of the "
+              "tensor axis cut all of them",
+              config.mesh.tensor));
+  }
+  if (config.output.save_format == SaveFormat::kMegatron && !config.output.save_only_model &&
+      config.tuner == Tuner::kFull) {
+    refuse(tr("Megatron's format is written with the state of Adam alone"),
+           tr("--save_format hf, or --save_only_model true"));
+  }
 }
 
 void check_output(const Checker& check, const TrainConfig& config) {
@@ -173,6 +211,7 @@ void TrainConfig::validate() const {
                data.validation_ratio >= 0 && data.validation_ratio < 1, "must be in [0, 1)");
   check_batch(check, *this);
   if (tuner == Tuner::kLora) check_lora(check, lora);
+  if (tuner == Tuner::kLora && lora.start.takes_from_base()) check_start(check, *this);
   if (output.save_format == SaveFormat::kMegatron) check_megatron(check, *this);
   if (tuner == Tuner::kFreeze && freeze.empty()) {
     check.refuse("tuner", "freeze", "needs --freeze PATTERN…: which parameters stay as they are");
@@ -208,6 +247,7 @@ void TrainConfig::validate() const {
   check_output(check, *this);
   schedule.shape.validate();
   adamw.validate();
+  if (adamw.muon) check_muon(check, *this);
   loss_scale.validate();
 }
 

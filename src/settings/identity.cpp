@@ -17,13 +17,17 @@ namespace {
 Json lora_identity(const TrainConfig& config) {
   if (config.tuner != Tuner::kLora) return nullptr;
   const weights::PeftConfig& lora = config.lora;
-  return {{"rank", lora.rank},
-          {"alpha", lora.alpha},
-          {"dropout", lora.dropout},
-          {"rslora", lora.rslora},
-          {"dora", lora.dora},
-          {"targets", lora.target_modules},
-          {"modules_to_save", lora.modules_to_save}};
+  Json identity = {{"rank", lora.rank},
+                   {"alpha", lora.alpha},
+                   {"dropout", lora.dropout},
+                   {"rslora", lora.rslora},
+                   {"dora", lora.dora},
+                   {"targets", lora.target_modules},
+                   {"modules_to_save", lora.modules_to_save}};
+  // Earlier checkpoints have the one start that there was.
+  if (lora.start.kind != weights::AdapterStart::Kind::kUniform)
+    identity["start"] = lora.start.name();
+  return identity;
 }
 
 /// Null of runs whose base is as its files have it.
@@ -57,6 +61,15 @@ Json loss_scale_identity(const TrainConfig& config) {
           {"window", scale.window},
           {"hysteresis", scale.hysteresis},
           {"min", scale.min_scale}};
+}
+
+/// Null of runs whose optimizer is AdamW alone.
+Json muon_identity(const TrainConfig& config) {
+  if (!config.adamw.muon) return nullptr;
+  const MuonConfig& muon = *config.adamw.muon;
+  return {{"momentum", muon.momentum},         {"nesterov", muon.nesterov},
+          {"coefficients", muon.coefficients}, {"num_steps", muon.num_steps},
+          {"scale_mode", muon.scale_mode},     {"extra_scale", muon.extra_scale}};
 }
 
 Json group_rules(const TrainConfig& config) {
@@ -182,6 +195,10 @@ const std::vector<Row>& rows_of_run() {
 const std::vector<Row>& rows_of_optimizer() {
   using F = const Facts&;
   static const std::vector<Row> list = {
+      // The state of one is none of the other's.
+      {"optimizer", kFixed,
+       [](F f) -> Json { return f.config.adamw.muon ? Json("muon") : Json(); }},
+      {"muon", kMayChange, [](F f) -> Json { return muon_identity(f.config); }},
       {"adam_beta1", kMayChange, [](F f) -> Json { return f.config.adamw.beta1; }},
       {"adam_beta2", kMayChange, [](F f) -> Json { return f.config.adamw.beta2; }},
       {"adam_epsilon", kMayChange, [](F f) -> Json { return f.config.adamw.eps; }},

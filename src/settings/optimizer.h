@@ -1,8 +1,11 @@
-// settings/optimizer.h: what AdamW and the loss scale are told.
+// settings/optimizer.h: what AdamW, Muon and the loss scale are told.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "arch/model_config.h"
 
 namespace danlu::settings {
 
@@ -32,11 +35,42 @@ struct GroupConfig {
   std::vector<GroupRule> rules = {};
 };
 
+/// A step of the Newton-Schulz iteration: X becomes a X + (b A + c A^2) X, where A = X X^T.
+struct NewtonSchulzStep {
+  double a, b, c;
+};
+
+/// Muon, of matrices (takes_muon). By default it is Moonlight's.
+/// Sources: arXiv:2502.16982; Keller Jordan's Muon; for the polynomials and the factors the pages
+/// and the code of NVIDIA's Emerging-Optimizers.
+struct MuonConfig {
+  double momentum = 0.95;               ///< m = momentum m + gradient
+  bool nesterov = true;                 ///< the direction is gradient + momentum m, else m
+  std::string coefficients = "simple";  ///< simple, quintic, polar_express, aol
+  int64_t num_steps = 5;
+  /// The factor of an update of [rows, cols]: spectral is sqrt(max(rows, cols)), unit_rms_norm
+  /// sqrt(rows / cols), shape_scaling sqrt(max(1, rows / cols)); times `extra_scale`.
+  std::string scale_mode = "spectral";
+  double extra_scale = 0.2;
+  /// Errors: UsageError naming the field; for a number of steps that the polynomials do not have.
+  void validate() const;
+};
+
+/// All steps of an iteration. REQUIRES: validate() throws nothing.
+std::vector<NewtonSchulzStep> newton_schulz_steps(const MuonConfig& config);
+/// What an orthogonalised direction of that shape is multiplied with, beside the rate.
+double muon_scale(const MuonConfig& config, int64_t rows, int64_t cols);
+/// Whether Muon updates the parameter where it is asked for: a matrix of two dimensions that is
+/// neither an embedding, a table of positions nor a head, and no adapter of one. An expert's
+/// matrices are parameters of their own.
+bool takes_muon(const arch::ParamSpec& spec);
+
 struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   GroupConfig groups = {};
+  std::optional<MuonConfig> muon = {};  ///< of what takes_muon() says; AdamW has the rest
   /// Errors: UsageError naming the field.
   void validate() const;
 };

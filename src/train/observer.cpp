@@ -201,8 +201,12 @@ class RunReporter : public RunObserver {
         {"global batch size", std::to_string(plan_.global_batch_size)},
         {"maximum length", std::to_string(config_.data.max_length)},
         {"optimizer",
-         fmt::format("AdamW (betas {:g}, {:g}; weight decay {:g})", config_.adamw.beta1,
-                     config_.adamw.beta2, config_.adamw.groups.weight_decay)},
+         (config_.adamw.muon
+              ? fmt::format("Muon (momentum {:g}, {} Newton-Schulz steps) and ",
+                            config_.adamw.muon->momentum, config_.adamw.muon->num_steps)
+              : std::string()) +
+             fmt::format("AdamW (betas {:g}, {:g}; weight decay {:g})", config_.adamw.beta1,
+                         config_.adamw.beta2, config_.adamw.groups.weight_decay)},
         {"precision", precision_name(config_.precision)},
         {"seed", std::to_string(config_.seed)}};
     card.results = {{"training loss (mean)", fmt::format("{:.4f}", summary.mean_loss)}};

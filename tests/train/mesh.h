@@ -77,6 +77,8 @@ struct Case {
   bool nf4 = false;                           ///< base weights of LoRA and DoRA
   std::optional<arch::ScoreHead> score = {};  ///< in place of the vocabulary's head
   double noise_alpha = 0;                     ///< of the noise on embeddings
+  std::optional<settings::MuonConfig> muon = {};
+  const char* start = "true";  ///< of adapters
 };
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -112,9 +114,11 @@ inline TrainConfig config_of(const Case& c) {
   config.schedule.shape.lr = 2e-4;
   config.adamw.groups.weight_decay = 0.1;
   config.adamw.eps = c.eps;
+  config.adamw.muon = c.muon;
   config.tuner = c.tuning == Tuning::kFull ? Tuner::kFull : Tuner::kLora;
   config.lora.rank = 3;
   config.lora.dropout = 0.1;
+  config.lora.start = weights::AdapterStart::named(c.start);
   config.lora.dora = c.tuning == Tuning::kDora;
   if (!c.adapts_tower) config.lora.exclude_modules = {R"(visual\..*)"};
   config.lora.excludes_are_pattern = !c.adapts_tower;

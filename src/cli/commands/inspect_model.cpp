@@ -353,10 +353,14 @@ bool inspect_state(const fs::path& directory, bool every_tensor) {
   const auto& tensors = state->tensors();
   const auto is_state = [](const weights::TensorInfo& tensor) {
     return tensor.name.starts_with("exp_avg.") || tensor.name.starts_with("exp_avg_sq.") ||
-           tensor.name.starts_with("master.");
+           tensor.name.starts_with("momentum.") || tensor.name.starts_with("master.");
   };
   if (tensors.empty() || !std::all_of(tensors.begin(), tensors.end(), is_state)) return false;
-  print_title(directory, "an optimizer's state (Adam) in a training checkpoint");
+  const bool has_muon = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return tensor.name.starts_with("momentum.");
+  });
+  print_title(directory, has_muon ? "an optimizer's state (Muon and Adam) in a training checkpoint"
+                                  : "an optimizer's state (Adam) in a training checkpoint");
   const fs::path checkpoint = fs::absolute(directory / "").lexically_normal().parent_path();
   if (fs::exists(checkpoint.parent_path() / "DONE"))
     print_line("of", "danlu inspect " + checkpoint.parent_path().string() + " shows the model");

@@ -130,9 +130,11 @@ std::vector<OptionSpec> schedule_options() {
        .group = optimizer},
       {.name = "optim",
        .default_text = "adamw",
-       .help = "optimizer; its state is fp32, 8-bit ones (adamw_bnb_8bit, …) are not built in",
+       .help =
+           "optimizer; its state is fp32, 8-bit ones (adamw_bnb_8bit, …) are not built in; "
+           "muon: of matrices, the rest by AdamW; dist_muon: with its state shared (--shard zero1)",
        .aliases = {"optimizer"},
-       .choices = {"adamw", "adamw_torch", "adamw_torch_fused", "adam"},
+       .choices = {"adamw", "adamw_torch", "adamw_torch_fused", "adam", "muon", "dist_muon"},
        .group = optimizer},
       {.name = "weight_decay",
        .type = OptionType::kFloat,
@@ -218,6 +220,52 @@ std::vector<OptionSpec> schedule_options() {
   };
 }
 
+std::vector<OptionSpec> muon_options() {
+  const std::string optimizer = "Optimizer";
+  return {
+      {.name = "use_muon",
+       .type = OptionType::kBool,
+       .default_text = "false",
+       .help = "same as --optim muon",
+       .group = optimizer},
+      {.name = "muon_momentum",
+       .type = OptionType::kFloat,
+       .default_text = "0.95",
+       .help = "muon: what is kept of the momentum",
+       .range = at_least(0).below(1),
+       .group = optimizer},
+      {.name = "muon_nesterov",
+       .type = OptionType::kBool,
+       .default_text = "true",
+       .help = "muon: Nesterov's momentum",
+       .aliases = {"muon_use_nesterov"},
+       .group = optimizer},
+      {.name = "muon_num_ns_steps",
+       .type = OptionType::kInt,
+       .default_text = "5",
+       .help = "muon: steps of the Newton-Schulz iteration",
+       .range = at_least(1).up_to(1000),
+       .group = optimizer},
+      {.name = "muon_coefficient_type",
+       .default_text = "simple",
+       .help = "muon: polynomials of the iteration",
+       .choices = {"simple", "quintic", "polar_express", "aol"},
+       .group = optimizer},
+      {.name = "muon_scale_mode",
+       .default_text = "spectral",
+       .help = "muon: factor of an update: sqrt(max(rows, cols)), sqrt(rows / cols) or "
+               "sqrt(max(1, rows / cols))",
+       .choices = {"spectral", "unit_rms_norm", "shape_scaling"},
+       .group = optimizer},
+      {.name = "muon_extra_scale_factor",
+       .type = OptionType::kFloat,
+       .default_text = "0.2",
+       .help = "muon: a further factor; 0.2 gives updates the size of AdamW's",
+       .range = above(0),
+       .group = optimizer},
+  };
+}
+
 std::vector<OptionSpec> precision_options() {
   const std::string precision = "Precision and memory";
   return {
@@ -280,6 +328,7 @@ std::vector<OptionSpec> precision_options() {
 std::vector<OptionSpec> train_optimizer_options() {
   std::vector<OptionSpec> all = batch_options();
   for (auto& spec : schedule_options()) all.push_back(std::move(spec));
+  for (auto& spec : muon_options()) all.push_back(std::move(spec));
   for (auto& spec : precision_options()) all.push_back(std::move(spec));
   for (auto& spec : train_recompute_options()) all.push_back(std::move(spec));
   return all;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "settings/options/module_names.h"
 #include "weights/lora/adapter_places.h"
@@ -53,6 +54,24 @@ std::vector<std::string> with_tower(const std::vector<std::string>& targets,
 
 }  // namespace
 
+namespace {
+
+weights::AdapterStart start_from(const Options& options) {
+  const weights::AdapterStart start =
+      weights::AdapterStart::named(options.get_string("init_weights"));
+  if (!options.get_bool("pissa_init")) return start;
+  const int64_t iterations = std::max<int64_t>(0, options.get_int("pissa_iter"));
+  const weights::AdapterStart pissa{weights::AdapterStart::Kind::kPissa, iterations};
+  if (options.is_given("init_weights") && start.name() != pissa.name()) {
+    throw UsageError(tr("[train] {} means {}, {} means {}; give one",
+                        options.given_as("init_weights"), start.name(),
+                        options.given_as("pissa_init"), pissa.name()));
+  }
+  return pissa;
+}
+
+}  // namespace
+
 weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::ModelConfig& model,
                               const VisionTraining& vision) {
   weights::PeftConfig lora;
@@ -61,6 +80,7 @@ weights::PeftConfig lora_from(const Options& options, Tuner tuner, const arch::M
   lora.dropout = options.get_float("lora_dropout");
   lora.rslora = options.get_bool("use_rslora");
   lora.dora = options.get_bool("use_dora");
+  lora.start = start_from(options);
   const bool by_regex = options.has_value("target_regex");
   std::vector<std::string> targets =
       by_regex ? std::vector<std::string>{options.get_string("target_regex")}

@@ -70,7 +70,8 @@ std::vector<Rule> adapter_rules(const Options& options, const TrainConfig& confi
   return {
       {!lora,
        {"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_modules_to_save",
-        "use_rslora", "use_dora", "merge_lora", "target_regex"},
+        "use_rslora", "use_dora", "merge_lora", "target_regex", "init_weights", "pissa_init",
+        "pissa_iter"},
        tr("with --tuner {}", tuner_name(config.tuner))},
       {lora && options.has_value("target_regex"),
        {"lora_target", "freeze_vit", "freeze_aligner", "freeze_llm"},

@@ -1,6 +1,7 @@
 #include "settings/options/optimizer_options.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,21 @@ std::vector<GroupRule> group_rules_from(const Json& rules) {
                       rule.value("weight_decay", -1.0), "param_groups"});
   }
   return result;
+}
+
+/// None where AdamW has all.
+std::optional<MuonConfig> muon_from(const Options& options) {
+  const std::string name = options.get_string("optim");
+  if (name != "muon" && name != "dist_muon" && !options.get_bool_or("use_muon", false))
+    return std::nullopt;
+  MuonConfig muon;
+  muon.momentum = options.get_float("muon_momentum");
+  muon.nesterov = options.get_bool("muon_nesterov");
+  muon.coefficients = options.get_string("muon_coefficient_type");
+  muon.num_steps = options.get_int("muon_num_ns_steps");
+  muon.scale_mode = options.get_string("muon_scale_mode");
+  muon.extra_scale = options.get_float("muon_extra_scale_factor");
+  return muon;
 }
 
 /// A rate of some parameters as a multiple of the run's. Errors: UsageError where that is 0.
@@ -75,6 +91,7 @@ AdamWConfig adamw_from(const Options& options) {
   adamw.eps = options.get_float("adam_epsilon");
   adamw.groups.weight_decay = options.get_float("weight_decay");
   adamw.groups.decay_rule = decay_rule_from_name(options.get_string("weight_decay_on"));
+  adamw.muon = muon_from(options);
   return adamw;
 }
 

@@ -113,6 +113,8 @@ std::vector<Asked> asked(const Options& options) {
   }
   if (options.get_bool_or("use_distributed_optimizer", false))
     all.push_back({options.given_as("use_distributed_optimizer"), Sharding::kState});
+  if (options.get_string_or("optim", "") == "dist_muon")
+    all.push_back({options.given_as("optim") + " dist_muon", Sharding::kState});
   return all;
 }
 

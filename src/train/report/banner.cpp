@@ -52,6 +52,16 @@ std::string profile_line(const ProfileInForce& profile) {
 
 std::string optimizer_line(const TrainConfig& config, const RunPlan& plan) {
   const auto& schedule = plan.schedule;
+  if (const auto& muon = config.adamw.muon) {
+    return tr(
+        "Muon (momentum {:.3g}{}, {} steps {}, scale {} x {:.3g}), AdamW of vectors, "
+        "embeddings and head; lr {:.3g} {}, warm-up {:.6g} steps, min {:.3g}, decay {:.3g}, "
+        "clip {:.3g}",
+        muon->momentum, muon->nesterov ? ", Nesterov" : "", muon->num_steps, muon->coefficients,
+        muon->scale_mode, muon->extra_scale, schedule.lr, settings::schedule_name(schedule.kind),
+        schedule.warmup_steps, schedule.min_lr, config.adamw.groups.weight_decay,
+        config.max_grad_norm);
+  }
   return tr("AdamW lr {:.3g} {}, warm-up {:.6g} steps, min {:.3g}, decay {:.3g}, clip {:.3g}",
             schedule.lr, settings::schedule_name(schedule.kind), schedule.warmup_steps,
             schedule.min_lr, config.adamw.groups.weight_decay, config.max_grad_norm);

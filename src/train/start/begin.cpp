@@ -93,6 +93,7 @@ void add_adapters(const Prepared& run, models::CausalLM& model) {
   } else {
     if (!checkpoint) report_base(run, adapter);
     models::load_adapter(model, adapter, config.model.adapter_alpha);
+    if (checkpoint && config.lora.start.takes_from_base()) models::fix_half_of_adapters(model);
   }
 }
 

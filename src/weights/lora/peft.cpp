@@ -10,6 +10,7 @@
 #include "base/finite.h"
 #include "base/lfs_pointer.h"
 #include "base/log.h"
+#include "base/lower_case.h"
 #include "base/pattern.h"
 #include "weights/hf/tower_names.h"
 #include "weights/megatron/place.h"
@@ -112,6 +113,18 @@ void refuse_other_arithmetic(const AdapterReader& reader) {
     const bool set = got && !(got->is_boolean() && !got->get<bool>()) && !got->empty();
     if (set) reader.fail(key, "unset: this variant of LoRA is not supported", *got);
   }
+  // Such files are for a base that has lost a part, unless they were converted.
+  const Json* const start = reader.value("init_lora_weights");
+  if (!start || !start->is_string()) return;
+  const auto name = start->get<std::string>();
+  for (const char* taking : {"pissa", "olora", "corda", "loftq", "lora_ga", "lora-ga"}) {
+    if (name.starts_with(taking))
+      reader.fail(
+          "init_lora_weights",
+          "true: adapters that took a part from their base are read when PEFT has converted "
+          "them (path_initial_model_for_weight_conversion)",
+          *start);
+  }
 }
 
 bool listed(const std::vector<std::string>& entries, bool is_pattern, const std::string& module) {
@@ -154,6 +167,47 @@ double PeftConfig::scale_of(const std::string& module) const {
   const double module_alpha = pattern_value(alpha_pattern, module, alpha);
   const auto r = static_cast<double>(rank_of(module));
   return module_alpha / (rslora ? std::sqrt(r) : r);
+}
+
+AdapterStart AdapterStart::named(const std::string& given) {
+  const std::string name = lower_case(given);
+  if (name == "true") return {};
+  if (name == "gaussian") return {Kind::kGaussian};
+  if (name == "pissa") return {Kind::kPissa};
+  if (name == "olora") return {Kind::kOlora};
+  const std::string prefix = "pissa_niter_";
+  if (name.starts_with(prefix)) {
+    const std::string digits = name.substr(prefix.size());
+    const bool is_number = !digits.empty() && digits.size() < 4 &&
+                           digits.find_first_not_of("0123456789") == std::string::npos;
+    if (is_number && std::stoll(digits) > 0) return {Kind::kPissa, std::stoll(digits)};
+  }
+  throw UsageError(tr("[lora] adapters cannot begin as '{}'", given),
+                   tr("true, gaussian, pissa, pissa_niter_16 or olora"));
+}
+
+std::string AdapterStart::name() const {
+  switch (kind) {
+    case Kind::kUniform:
+      return "true";
+    case Kind::kGaussian:
+      return "gaussian";
+    case Kind::kPissa:
+      return iterations > 0 ? fmt::format("pissa_niter_{}", iterations) : "pissa";
+    case Kind::kOlora:
+      break;
+  }
+  return "olora";
+}
+
+PeftConfig with_fixed_half(const PeftConfig& config) {
+  PeftConfig twice = config;
+  const double more = config.rslora ? std::sqrt(2.0) : 2.0;
+  twice.rank *= 2;
+  twice.alpha *= more;
+  for (auto& [pattern, rank] : twice.rank_pattern) rank *= 2;
+  for (auto& [pattern, alpha] : twice.alpha_pattern) alpha *= more;
+  return twice;
 }
 
 PeftConfig parse_peft_config(const Json& json, const std::string& origin) {

@@ -12,6 +12,26 @@
 
 namespace danlu::weights {
 
+/// What new adapters begin with, in PEFT's words for init_lora_weights.
+/// Sources: PEFT, tuners/lora/layer.py; PiSSA arXiv:2404.02948; OLoRA arXiv:2406.01775.
+struct AdapterStart {
+  enum class Kind {
+    kUniform,   ///< "true": A as torch's Linear, B zero
+    kGaussian,  ///< A normal with deviation 1 / rank, B zero
+    kPissa,     ///< the weight's largest singular values and vectors
+    kOlora,     ///< its first columns and rows of Q and R
+  };
+  Kind kind = Kind::kUniform;
+  /// Of pissa: subspace iterations of a randomised decomposition; 0: the exact one.
+  int64_t iterations = 0;
+
+  /// Errors: UsageError unless it is true, gaussian, pissa, pissa_niter_<n> or olora.
+  static AdapterStart named(const std::string& given);
+  std::string name() const;
+  /// Whether scale B A is a part of the weight, which the base must then lose.
+  bool takes_from_base() const { return kind == Kind::kPissa || kind == Kind::kOlora; }
+};
+
 /// adapter_config.json of a LoRA adapter. Keys without a field here stay in `raw` and are written
 /// back.
 struct PeftConfig {
@@ -34,11 +54,17 @@ struct PeftConfig {
   std::string base_model;  ///< base_model_name_or_path
   std::string task_type = "CAUSAL_LM";
   Json raw = Json::object();
+  AdapterStart start = {};  ///< of new ones; no file says it of Danlu's
 
   int64_t rank_of(const std::string& module) const;
   /// alpha/r, or alpha/√r with rslora; patterns applied.
   double scale_of(const std::string& module) const;
 };
+
+/// What adapters that take a part from their base are as plain ones: of twice the rank, with the
+/// same scale. One half is trained, the other takes the start away again and stays as it is; so the
+/// base keeps its weights, and files are plain LoRA. As PEFT's conversion of such adapters.
+PeftConfig with_fixed_half(const PeftConfig& config);
 
 /// Reads adapter_config.json of a directory, or the file itself.
 /// Errors: IoError (unreadable); ModelError for a missing or broken file, a peft_type other than

@@ -43,8 +43,9 @@ std::vector<TensorInfo> stored_as(const std::vector<Part>& parts);
 Json index_of(const std::vector<std::string>& files, const std::vector<std::vector<Part>>& parts);
 
 /// State of an optimizer in a training checkpoint's folder of it: "exp_avg.X", "exp_avg_sq.X",
-/// "master.X" in the files that an index names. nullptr if there is none. `some_elsewhere`: a file
-/// that is missing is an error where it is read. Errors: as open_checkpoint.
+/// "momentum.X", "master.X" in the files that an index names. nullptr if there is none.
+/// `some_elsewhere`: a file that is missing is an error where it is read. Errors: as
+/// open_checkpoint.
 std::shared_ptr<const TensorSource> open_state(const std::filesystem::path& directory,
                                                bool some_elsewhere = false);
 
